@@ -1,0 +1,31 @@
+# make run and make test are all that a fresh machine with Go needs.
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
+WITHPG      := go run ./deploy/pgdev/withpg
+
+.PHONY: help run test lint postgres cc
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-C stops both
+	go run ./cmd/leadlog dev
+
+test: postgres cc ## the whole test suite with the race detector, on a throwaway PostgreSQL
+	$(WITHPG) -- go test -race ./...
+
+lint: ## formatting, vet, staticcheck, go.mod, known vulnerabilities
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	go mod tidy -diff
+	@GOVULNCHECK=$(GOVULNCHECK) deploy/pgdev/install/vulncheck
+
+postgres: ## installs PostgreSQL's programs, unless they are there
+	@$(WITHPG) -check 2>/dev/null || { deploy/pgdev/install/postgres && $(WITHPG) -check; }
+
+# The race detector needs a C compiler everywhere but on macOS and Windows.
+cc:
+	@case "$$(go env GOOS)" in darwin | windows) ;; \
+	*) command -v "$$(go env CC | cut -d ' ' -f 1)" >/dev/null || deploy/pgdev/install/cc ;; esac

@@ -1,0 +1,217 @@
+package pgdev
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+const (
+	defaultDir = ".leadlog"
+	// fallbackRoot takes the clusters whose data directory the unprivileged user cannot reach.
+	fallbackRoot = "/var/lib/leadlog"
+	// longestSocketDir leaves room for "/.s.PGSQL.65535.lock" in the 104 bytes that macOS has for a socket's path.
+	longestSocketDir = 84
+)
+
+// home is the directory of one cluster, and the account that PostgreSQL runs as there.
+type home struct {
+	dir     string
+	account account
+}
+
+func (h home) cluster() string   { return filepath.Join(h.dir, "postgres") }
+func (h home) startLock() string { return filepath.Join(h.dir, "start.lock") }
+func (h home) usersLock() string { return filepath.Join(h.dir, "users.lock") }
+func (h home) logFile() string   { return filepath.Join(h.dir, "postgres.log") }
+func (h home) hbaFile() string   { return filepath.Join(h.dir, "pg_hba.conf") }
+func (h home) portFile() string  { return filepath.Join(h.dir, "port") }
+
+func openHome(opts Options, log *slog.Logger) (home, error) {
+	if opts.Throwaway {
+		return throwawayHome(log)
+	}
+	dir := opts.Dir
+	if dir == "" {
+		dir = defaultDir
+	}
+	return homeIn(dir, fallbackRoot, log)
+}
+
+// homeIn prefers where a cluster already is: a directory that becomes reachable, or stops being so, must not make an
+// empty database appear in place of the one with the data.
+func homeIn(dir, fallback string, log *slog.Logger) (home, error) {
+	if err := makeDirs(dir); err != nil {
+		return home{}, err
+	}
+	dir, err := absolute(dir)
+	if err != nil {
+		return home{}, err
+	}
+	elsewhere := filepath.Join(fallback, nameOf(dir))
+	own := home{dir: dir}
+	if own.account, err = accountOf(own.cluster()); err != nil {
+		return home{}, err
+	}
+	away := home{dir: elsewhere}
+	if away.account, err = accountOf(away.cluster()); err != nil {
+		return home{}, err
+	}
+	switch {
+	case exists(own.cluster()):
+		if !own.account.reaches(dir) {
+			return home{}, fmt.Errorf("the owner of %s (uid %d), as whom PostgreSQL runs, cannot reach it: "+
+				"a directory above it has lost its x permission", own.cluster(), own.account.uid)
+		}
+		return own, own.checkOwner()
+	case !exists(away.cluster()) && own.account.reaches(dir):
+		return own, nil
+	}
+	if err := makeDirs(elsewhere); err != nil {
+		return home{}, err
+	}
+	log.Info("the user that PostgreSQL runs as cannot reach the data directory: the database lives elsewhere",
+		"dataDir", dir, "dir", elsewhere)
+	return away, nil
+}
+
+// checkOwner tells a plain user that the cluster is somebody else's, before PostgreSQL says so in its own way.
+func (h home) checkOwner() error {
+	uid, _, err := ownerOf(h.cluster())
+	if err != nil {
+		return err
+	}
+	if uid != h.account.uid {
+		return fmt.Errorf("%s belongs to another user (uid %d): run as that user or as root", h.cluster(), uid)
+	}
+	return nil
+}
+
+// nameOf is readable and unlike that of any other directory.
+func nameOf(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return filepath.Base(filepath.Dir(dir)) + "-" + hex.EncodeToString(sum[:6])
+}
+
+// makeDirs makes what is missing, with modes that do not depend on the caller's umask. The last one may be passed
+// through but, for other users, not listed.
+func makeDirs(dir string) error {
+	err := os.Mkdir(dir, 0o711)
+	switch {
+	case err == nil:
+		return os.Chmod(dir, 0o711)
+	case errors.Is(err, fs.ErrExist):
+		info, statErr := os.Stat(dir)
+		if statErr == nil && !info.IsDir() {
+			return fmt.Errorf("%s is not a directory", dir)
+		}
+		return statErr
+	case errors.Is(err, fs.ErrNotExist):
+		if err := makeDirs(filepath.Dir(dir)); err != nil {
+			return err
+		}
+		return makeDirs(dir)
+	}
+	return err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+var plainPath = regexp.MustCompile(`^[A-Za-z0-9._/-]+$`)
+
+// socketDir is in the home, or in the temporary directory when the home's path is too long for a socket, or has
+// characters that would need quoting in PostgreSQL's settings.
+func (h home) socketDir() string {
+	dir := filepath.Join(h.dir, "socket")
+	if len(dir) <= longestSocketDir && plainPath.MatchString(dir) {
+		return dir
+	}
+	sum := sha256.Sum256([]byte(h.dir))
+	return filepath.Join("/tmp", "leadlog-socket-"+hex.EncodeToString(sum[:6]))
+}
+
+// prepareSocketDir leaves the directory empty. Needs start.lock and no running server: a socket's own lock file would
+// stop PostgreSQL when the process it names is a zombie or another program by now.
+func (h home) prepareSocketDir() (string, error) {
+	dir := h.socketDir()
+	if exists(dir) {
+		info, err := os.Lstat(dir)
+		if err != nil {
+			return "", err
+		}
+		uid, _, err := ownerOf(dir)
+		if err != nil {
+			return "", err
+		}
+		if uid != h.account.uid || info.Mode() != fs.ModeDir|0o700 {
+			return "", fmt.Errorf("%s is not a private directory of PostgreSQL's user: remove it", dir)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return "", err
+		}
+	}
+	return dir, h.account.mkdir(dir)
+}
+
+// removeSocketDir tidies up; it is made anew at every start.
+func (h home) removeSocketDir() { _ = os.RemoveAll(h.socketDir()) }
+
+// passwordOf returns the password of the role over TCP, made at first use.
+func (h home) passwordOf() (string, error) {
+	file, err := openOwn(filepath.Join(h.dir, "password"))
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	known, err := io.ReadAll(io.LimitReader(file, 256))
+	if err != nil {
+		return "", err
+	}
+	if password := strings.TrimSpace(string(known)); len(password) == 52 && plainPath.MatchString(password) {
+		return password, nil
+	}
+	password := rand.Text() + rand.Text()
+	if err := file.Truncate(0); err != nil {
+		return "", err
+	}
+	_, err = file.WriteAt([]byte(password+"\n"), 0)
+	return password, err
+}
+
+func (h home) lastPort() int {
+	text, err := os.ReadFile(h.portFile())
+	if err != nil {
+		return 0
+	}
+	port, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || port < 1 || port > 65535 {
+		return 0
+	}
+	return port
+}
+
+func (h home) write(path, text string, mode fs.FileMode) error {
+	_ = os.Remove(path) // writes anew, through no link
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	if _, err := file.WriteString(text); err != nil {
+		file.Close()
+		return err
+	}
+	return errors.Join(file.Chmod(mode), file.Close())
+}

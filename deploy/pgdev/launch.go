@@ -1,0 +1,216 @@
+package pgdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// retryFor is how long a start is tried again after a kill -9: the old server's backends notice their parent's
+	// death only when they are idle, and hold its shared memory until then.
+	retryFor = 30 * time.Second
+	// largestLog is the size in bytes above which postgres.log is put aside at a start.
+	largestLog = 10 << 20
+)
+
+// accessRules let anybody who reaches the socket in, which its directory's mode decides, and over loopback TCP only
+// who knows the password.
+const accessRules = `local all all               trust
+host  all leadlog 127.0.0.1/32 scram-sha-256
+`
+
+// errTryAgain marks an end of a starting server that another try can mend.
+var errTryAgain = errors.New("PostgreSQL could not start yet")
+
+// launch starts the server, making the cluster first when there is none.
+func (s *Server) launch(ctx context.Context, opts Options) error {
+	major, err := s.home.clusterMajor()
+	if err != nil {
+		return err
+	}
+	binaries, err := findBinaries(major)
+	if err != nil {
+		return err
+	}
+	if major == 0 {
+		if err := s.home.initdb(ctx, binaries, opts.Throwaway); err != nil {
+			return err
+		}
+	}
+	if err := s.home.write(s.home.hbaFile(), accessRules, 0o644); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(retryFor); ; {
+		err := s.launchOnce(ctx, binaries, opts)
+		if !errors.Is(err, errTryAgain) || time.Now().After(deadline) {
+			return err
+		}
+		s.log.InfoContext(ctx, "PostgreSQL is tried again", "reason", err)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Server) launchOnce(ctx context.Context, binaries Binaries, opts Options) error {
+	port, err := freePort(s.home.lastPort())
+	if err != nil {
+		return err
+	}
+	socketDir, err := s.home.prepareSocketDir()
+	if err != nil {
+		return err
+	}
+	logFile, err := s.home.openLog()
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+	said, err := logFile.Seek(0, 2)
+	if err != nil {
+		return err
+	}
+
+	args := []string{"-D", s.home.cluster()}
+	for _, setting := range settings(opts, s.home, port, socketDir) {
+		args = append(args, "-c", setting)
+	}
+	// The server outlives ctx: Stop ends it.
+	cmd := s.home.account.command(context.WithoutCancel(ctx), filepath.Join(binaries.Dir, "postgres"), args...)
+	// A file, not a pipe: PostgreSQL goes on writing to it when this process is killed.
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting PostgreSQL: %w", err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // reaps it; its log says why it ended
+	}()
+
+	s.running = postmaster{pid: cmd.Process.Pid, port: port, socketDir: socketDir}
+	for !s.running.accepts(ctx) {
+		select {
+		case <-ended:
+			return s.home.whyEnded(said)
+		case <-ctx.Done():
+			_ = cmd.Process.Signal(syscall.SIGQUIT)
+			<-ended
+			return fmt.Errorf("starting PostgreSQL: %w", context.Cause(ctx))
+		case <-time.After(poll):
+		}
+	}
+	s.done = ended
+	return s.home.write(s.home.portFile(), strconv.Itoa(port)+"\n", 0o600)
+}
+
+// whyEnded reads what PostgreSQL said since the given place in its log. Its messages are in English: initdb ran
+// under the locale C.
+func (h home) whyEnded(since int64) error {
+	text, err := os.ReadFile(h.logFile())
+	if err != nil {
+		return err
+	}
+	said := strings.TrimSpace(string(text[min(since, int64(len(text))):]))
+	for _, passing := range []string{
+		"pre-existing shared memory block",      // backends of a killed server still hold it
+		"could not create any TCP/IP sockets",   // somebody took the port since freePort
+		"could not bind IPv4 address",           // the same
+		"lock file \"postmaster.pid\" is empty", // a server was killed while it wrote it
+	} {
+		if strings.Contains(said, passing) {
+			return fmt.Errorf("%w: %s", errTryAgain, said)
+		}
+	}
+	return fmt.Errorf("PostgreSQL ended while starting; it said:\n%s", said)
+}
+
+func (h home) openLog() (*os.File, error) {
+	if info, err := os.Lstat(h.logFile()); err == nil && info.Size() > largestLog {
+		if err := os.Rename(h.logFile(), h.logFile()+".old"); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(h.logFile(), os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+}
+
+// clusterMajor is the version that made the cluster; 0 when there is no cluster.
+func (h home) clusterMajor() (int, error) {
+	text, err := os.ReadFile(filepath.Join(h.cluster(), "PG_VERSION"))
+	if errors.Is(err, fs.ErrNotExist) && !exists(h.cluster()) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, fmt.Errorf("%s/PG_VERSION: %w", h.cluster(), err)
+	}
+	return major, nil
+}
+
+// settings are name=value pairs in the order of their names.
+func settings(opts Options, h home, port int, socketDir string) []string {
+	all := map[string]string{
+		"port":                       strconv.Itoa(port),
+		"listen_addresses":           "127.0.0.1",
+		"unix_socket_directories":    socketDir,
+		"hba_file":                   h.hbaFile(),
+		"timezone":                   "UTC",
+		"log_timezone":               "UTC",
+		"jit":                        "off",
+		"max_connections":            "200",
+		"shared_buffers":             "256MB",
+		"max_wal_size":               "2GB",
+		"fsync":                      "on",
+		"full_page_writes":           "on",
+		"synchronous_commit":         "on",
+		"logging_collector":          "off",
+		"log_destination":            "stderr",
+		"lc_messages":                "C",
+		"password_encryption":        "scram-sha-256",
+		"log_statement":              "none",
+		"log_error_verbosity":        "terse", // details of an error quote rows, which hold people's data
+		"log_min_error_statement":    "panic", // and so do statements
+		"log_min_duration_statement": "-1",
+	}
+	if opts.Throwaway {
+		maps.Copy(all, map[string]string{
+			"max_connections": "300", "shared_buffers": "64MB",
+			"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off",
+		})
+	}
+	maps.Copy(all, opts.Settings)
+	var pairs []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		pairs = append(pairs, name+"="+all[name])
+	}
+	return pairs
+}
+
+// freePort returns the wanted loopback port when it is free, else one that is.
+func freePort(wanted int) (int, error) {
+	for _, port := range []int{wanted, 0} {
+		listener, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
+		if err != nil {
+			continue
+		}
+		defer listener.Close()
+		return listener.Addr().(*net.TCPAddr).Port, nil
+	}
+	return 0, errors.New("no free port on 127.0.0.1")
+}

@@ -1,0 +1,223 @@
+// Package pgdev runs a private PostgreSQL for development and for tests: it finds the installed binaries, makes a
+// cluster, starts it as an unprivileged user, and stops it with the last process that uses it.
+//
+// Everything that belongs to one cluster lives in one directory, its home:
+//
+//	postgres/      the cluster itself, 0700, owned by the user PostgreSQL runs as
+//	socket/        the unix socket, 0700, same owner (elsewhere when the path is too long for a socket)
+//	start.lock     held while a process starts or stops the cluster
+//	users.lock     held shared by every process that uses the cluster
+//	password       of the role leadlog over TCP, 0600
+//	port           the loopback port used last, so that it stays the same from start to start
+//	pg_hba.conf    who may connect
+//	postgres.log   what PostgreSQL says
+//
+// The kernel drops both locks when a process dies in whatever way. So whoever leaves last stops PostgreSQL, and a
+// PostgreSQL left behind by a killed process is adopted by the next one, which then stops it in its turn.
+package pgdev
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Role and DatabaseName are what Start creates. The role may log in and create databases and is not a superuser, as
+// in production.
+const (
+	Role         = "leadlog"
+	DatabaseName = "leadlog"
+)
+
+// Options say which cluster to start and how.
+type Options struct {
+	// Dir is the data directory, made when missing. Default ".leadlog"; not used for a throwaway cluster.
+	Dir string
+	// Throwaway starts a new cluster in a temporary directory, without durability, and removes it at Stop.
+	Throwaway bool
+	// Log hears where the cluster lives and what was recovered. Default: nothing is logged.
+	Log *slog.Logger
+	// Settings are added to the server's settings, or replace them. An adopted server keeps those it was started with.
+	Settings map[string]string
+}
+
+// Server is a running PostgreSQL.
+type Server struct {
+	log       *slog.Logger
+	home      home
+	throwaway bool
+	users     *os.File
+	password  string
+	running   postmaster
+	adopted   bool
+
+	done     chan struct{}
+	stopping chan struct{}
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// Start starts the cluster, or adopts the PostgreSQL that already serves it, and returns when it accepts connections.
+// Two starts at once on one directory are safe: the second adopts what the first started.
+func Start(ctx context.Context, opts Options) (*Server, error) {
+	log := opts.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	h, err := openHome(opts, log)
+	if err != nil {
+		return nil, fmt.Errorf("pgdev: %w", err)
+	}
+	s := &Server{log: log, home: h, throwaway: opts.Throwaway, done: make(chan struct{}), stopping: make(chan struct{})}
+	if err := s.start(ctx, opts); err != nil {
+		return nil, fmt.Errorf("pgdev: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context, opts Options) error {
+	starting, err := lockExclusive(ctx, s.home.startLock())
+	if err != nil {
+		return err
+	}
+	defer starting.Close()
+	if s.users, err = lockShared(s.home.usersLock()); err != nil {
+		return err
+	}
+	if s.throwaway {
+		if s.home, err = s.home.named(); err != nil {
+			return err
+		}
+	}
+	if err := s.open(ctx, opts); err != nil {
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		if stopErr := s.leave(cleanup); stopErr != nil {
+			s.log.WarnContext(cleanup, "could not stop PostgreSQL after a failed start", "error", stopErr)
+		}
+		return err
+	}
+	return nil
+}
+
+// open leaves a server that accepts connections and has the role and the database.
+func (s *Server) open(ctx context.Context, opts Options) error {
+	running, err := s.home.adopt(ctx)
+	if err != nil {
+		return err
+	}
+	if running != nil {
+		s.adopted, s.running = true, *running
+		s.log.InfoContext(ctx, "adopted the PostgreSQL that was already running", "dir", s.home.dir, "pid", running.pid)
+		go s.watchAdopted()
+	} else if err := s.launch(ctx, opts); err != nil {
+		return err
+	}
+	if s.password, err = s.home.passwordOf(); err != nil {
+		return err
+	}
+	return s.provision(ctx)
+}
+
+// Dir is the directory in which the cluster and its files really live.
+func (s *Server) Dir() string { return s.home.dir }
+
+// Adopted says whether the server was already running at Start.
+func (s *Server) Adopted() bool { return s.adopted }
+
+// Done is closed when PostgreSQL has ended, whoever ended it.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// URL is the database's address over the unix socket, which only the cluster's owner and root can reach.
+func (s *Server) URL() string { return s.socketURL(Role, DatabaseName) }
+
+// TCPURL is the database's address on 127.0.0.1, for programs that cannot use the socket. It holds the password.
+func (s *Server) TCPURL() string {
+	u := url.URL{
+		Scheme: "postgres", User: url.UserPassword(Role, s.password), Path: "/" + DatabaseName,
+		Host:     "127.0.0.1:" + strconv.Itoa(s.running.port),
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+func (s *Server) socketURL(role, database string) string {
+	query := url.Values{"host": {s.running.socketDir}, "port": {strconv.Itoa(s.running.port)}}
+	u := url.URL{Scheme: "postgres", User: url.User(role), Path: "/" + database, RawQuery: query.Encode()}
+	return u.String()
+}
+
+// Stop ends this process's use of the server. The last user stops PostgreSQL, started or adopted alike; while another
+// process still uses it, it goes on running. A throwaway cluster is removed. Further calls return the first result.
+func (s *Server) Stop(ctx context.Context) error {
+	s.stopOnce.Do(func() {
+		starting, err := lockExclusive(ctx, s.home.startLock())
+		if err != nil {
+			s.stopErr = fmt.Errorf("pgdev: %w", err)
+			return
+		}
+		defer starting.Close()
+		if err := s.leave(ctx); err != nil {
+			s.stopErr = fmt.Errorf("pgdev: %w", err)
+		}
+	})
+	return s.stopErr
+}
+
+// leave needs start.lock: between the look at users.lock and the stop nobody may come to use the server.
+func (s *Server) leave(ctx context.Context) error {
+	defer s.users.Close()
+	defer close(s.stopping)
+	last, err := lockAlone(s.users)
+	if err != nil {
+		return err
+	}
+	if !last {
+		s.log.InfoContext(ctx, "PostgreSQL is left running: another process uses it", "dir", s.home.dir)
+		return nil
+	}
+	// The cluster's present postmaster is asked for, not the one of Start: another process may have restarted it.
+	if running := s.home.postmaster(); running != nil {
+		if err := running.stop(ctx, s.home.cluster(), s.throwaway); err != nil {
+			return err
+		}
+	}
+	if s.throwaway {
+		return os.RemoveAll(s.home.dir)
+	}
+	s.home.removeSocketDir()
+	return nil
+}
+
+// watchAdopted closes done when an adopted postmaster, no child of ours, has ended.
+func (s *Server) watchAdopted() {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	defer close(s.done)
+	for s.running.alive(s.home.cluster()) {
+		select {
+		case <-s.stopping:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// absolute resolves links too: one cluster has one name, whichever way it is called.
+func absolute(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	resolved, err := filepath.EvalSymlinks(abs)
+	if os.IsNotExist(err) {
+		return abs, nil
+	}
+	return resolved, err
+}

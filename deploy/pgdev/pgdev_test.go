@@ -1,0 +1,336 @@
+package pgdev
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// soon is how long a test waits for something that another process does. It is a limit, never a measure.
+const soon = time.Minute
+
+// newDir is a data directory that PostgreSQL's user can reach. t.TempDir is not one: its parent is 0700.
+func newDir(t *testing.T) string {
+	t.Helper()
+	parent, err := os.MkdirTemp("", "pgdev-test-")
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(parent, 0o755))
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
+	return filepath.Join(parent, "data")
+}
+
+func started(t *testing.T, dir string) *Server {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	// Small, so that several fit beside each other.
+	s, err := Start(ctx, Options{Dir: dir, Settings: map[string]string{"shared_buffers": "16MB", "fsync": "off"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { stopped(t, s) })
+	return s
+}
+
+func stopped(t *testing.T, s *Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	require.NoError(t, s.Stop(ctx))
+}
+
+func ask(t *testing.T, url, query string) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	var answer string
+	require.NoError(t, conn.QueryRow(t.Context(), query).Scan(&answer))
+	return answer
+}
+
+func execute(t *testing.T, url, statement string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), statement)
+	require.NoError(t, err)
+}
+
+// killed is what a kill -9 of this process leaves: the kernel drops its lock, PostgreSQL runs on.
+func killed(s *Server) { s.stopOnce.Do(func() { close(s.stopping); s.users.Close() }) }
+
+func waitFor(t *testing.T, ended <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ended:
+	case <-time.After(soon):
+		require.FailNow(t, "PostgreSQL has not ended")
+	}
+}
+
+func TestAStoppedClusterHasItsDataAtTheNextStart(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	first := started(t, dir)
+	require.False(t, first.Adopted())
+	require.Equal(t, Role, ask(t, first.URL(), `SELECT current_user`))
+	require.Equal(t, "off", ask(t, first.URL(), `SELECT current_setting('is_superuser')`))
+	require.Equal(t, "on", ask(t, first.URL(), `SELECT current_setting('data_checksums')`))
+	execute(t, first.URL(), `CREATE TABLE lead AS SELECT 'kept' AS note`)
+	stopped(t, first)
+	waitFor(t, first.Done())
+
+	second := started(t, dir)
+	require.Equal(t, "kept", ask(t, second.TCPURL(), `SELECT note FROM lead`))
+	require.Equal(t, first.TCPURL(), second.TCPURL(), "port and password stay the same")
+}
+
+func TestPostgreSQLNeverRunsAsRoot(t *testing.T) {
+	t.Parallel()
+	s := started(t, newDir(t))
+	uid, _, err := ownerOf(s.home.cluster())
+	require.NoError(t, err)
+	require.NotZero(t, uid)
+	info, err := os.Stat(s.home.cluster())
+	require.NoError(t, err)
+	require.Equal(t, os.ModeDir|0o700, info.Mode())
+}
+
+func TestTCPWantsThePassword(t *testing.T) {
+	t.Parallel()
+	s := started(t, newDir(t))
+	for _, url := range []string{
+		strings.Replace(s.TCPURL(), s.password, "wrong", 1),
+		strings.Replace(s.TCPURL(), Role+":"+s.password, superuser+":x", 1),
+	} {
+		_, err := pgx.Connect(t.Context(), url)
+		require.Error(t, err)
+	}
+	info, err := os.Stat(filepath.Join(s.Dir(), "password"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+}
+
+func TestAKilledPostgreSQLStartsAgainWithItsData(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	first := started(t, dir)
+	execute(t, first.URL(), `CREATE TABLE lead AS SELECT 'kept' AS note`)
+	require.NoError(t, syscall.Kill(first.running.pid, syscall.SIGKILL))
+	waitFor(t, first.Done())
+	stopped(t, first)
+
+	second := started(t, dir)
+	require.False(t, second.Adopted())
+	require.Equal(t, "kept", ask(t, second.URL(), `SELECT note FROM lead`))
+}
+
+// A backend in the middle of its work does not see that its parent was killed, and holds the shared memory until then.
+func TestAKilledPostgreSQLStartsAgainWhenABusySessionOutlivesIt(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	first := started(t, dir)
+	conn, err := pgx.Connect(t.Context(), first.URL())
+	require.NoError(t, err)
+	busy := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(context.WithoutCancel(t.Context()),
+			`DO $$ BEGIN WHILE clock_timestamp() < now() + interval '2 seconds' LOOP END LOOP; END $$`)
+		busy <- err
+	}()
+	require.Eventually(t, func() bool {
+		return ask(t, first.URL(), `SELECT count(*)::text FROM pg_stat_activity WHERE query LIKE 'DO %' AND state = 'active'`) == "1"
+	}, soon, 10*time.Millisecond)
+	require.NoError(t, syscall.Kill(first.running.pid, syscall.SIGKILL))
+	waitFor(t, first.Done())
+	require.Equal(t, "1", ask(t, started(t, dir).URL(), `SELECT '1'`))
+	<-busy
+}
+
+func TestAPostgreSQLLeftByAKilledProcessIsAdoptedAndThenStopped(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	first := started(t, dir)
+	killed(first)
+
+	second := started(t, dir)
+	require.True(t, second.Adopted())
+	require.Equal(t, first.URL(), second.URL())
+	require.Equal(t, "1", ask(t, second.URL(), `SELECT '1'`))
+	stopped(t, second)
+	waitFor(t, first.Done())
+}
+
+func TestTheLastUserStopsPostgreSQL(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	first, second := started(t, dir), started(t, dir)
+	require.True(t, second.Adopted())
+	stopped(t, first)
+	require.Equal(t, "1", ask(t, second.URL(), `SELECT '1'`))
+	stopped(t, second)
+	waitFor(t, first.Done())
+	require.Nil(t, second.home.postmaster())
+}
+
+func TestStartsAtOnceShareOneServer(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	const starters = 4
+	servers, errs := make([]*Server, starters), make([]error, starters)
+	var wait sync.WaitGroup
+	for i := range starters {
+		wait.Go(func() { servers[i], errs[i] = Start(t.Context(), Options{Dir: dir}) })
+	}
+	wait.Wait()
+	adopted := 0
+	for i, s := range servers {
+		require.NoError(t, errs[i])
+		t.Cleanup(func() { stopped(t, s) })
+		require.Equal(t, servers[0].running.pid, s.running.pid)
+		if s.Adopted() {
+			adopted++
+		}
+	}
+	require.Equal(t, starters-1, adopted)
+}
+
+// The pid of a postmaster.pid can be that of something else by the next start: after a reboot, or in a container,
+// where a killed server stays a zombie when nobody reaps it.
+func TestAPidFileThatNamesSomethingElseIsStale(t *testing.T) {
+	t.Parallel()
+	for name, other := range map[string]func(*testing.T, account) int{
+		"this process": func(*testing.T, account) int { return os.Getpid() },
+		"another program of PostgreSQL's own user": sleeper,
+		"a zombie of PostgreSQL's own user":        zombie,
+		"no process":                               func(*testing.T, account) int { return 1<<22 - 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := newDir(t)
+			first := started(t, dir)
+			pidFile, err := os.ReadFile(first.home.pidFile())
+			require.NoError(t, err)
+			socket := filepath.Join(first.running.socketDir, ".s.PGSQL."+strconv.Itoa(first.running.port)+".lock")
+			stopped(t, first)
+
+			_, rest, _ := strings.Cut(string(pidFile), "\n")
+			pid := strconv.Itoa(other(t, first.home.account))
+			require.NoError(t, first.home.account.mkdir(filepath.Dir(socket)))
+			for _, path := range []string{first.home.pidFile(), socket} {
+				require.NoError(t, os.WriteFile(path, []byte(pid+"\n"+rest), 0o600))
+				require.NoError(t, os.Chown(path, int(first.home.account.uid), int(first.home.account.gid)))
+			}
+			second := started(t, dir)
+			require.False(t, second.Adopted())
+			require.Equal(t, "1", ask(t, second.URL(), `SELECT '1'`))
+		})
+	}
+}
+
+func sleeper(t *testing.T, a account) int {
+	t.Helper()
+	cmd := a.command(t.Context(), "sleep", "600")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd.Process.Pid
+}
+
+func zombie(t *testing.T, a account) int {
+	t.Helper()
+	cmd := a.command(t.Context(), "true")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Wait() })
+	require.Eventually(t, func() bool {
+		state, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(cmd.Process.Pid)).Output()
+		return err == nil && strings.HasPrefix(string(state), "Z")
+	}, soon, 10*time.Millisecond)
+	return cmd.Process.Pid
+}
+
+func TestAnInterruptedInitdbIsForgotten(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	half := filepath.Join(dir, ".initdb-1", "base")
+	require.NoError(t, os.MkdirAll(half, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(half), "PG_VERSION"), []byte("15\n"), 0o600))
+	require.Equal(t, "1", ask(t, started(t, dir).URL(), `SELECT '1'`))
+	require.NoDirExists(t, filepath.Dir(half))
+}
+
+func TestADirectoryThatCannotBeReachedHasItsClusterElsewhere(t *testing.T) {
+	t.Parallel()
+	parent := newDir(t)
+	require.NoError(t, os.MkdirAll(parent, 0o700))
+	dir, fallback := filepath.Join(parent, "data"), filepath.Join(newDir(t), "lib")
+	var said strings.Builder
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	h, err := homeIn(dir, fallback, log)
+	require.NoError(t, err)
+	if os.Geteuid() != 0 {
+		require.Equal(t, dir, h.dir, "a plain user reaches what is its own")
+		return
+	}
+	require.Equal(t, fallback, filepath.Dir(h.dir))
+	require.Contains(t, said.String(), h.dir)
+	require.True(t, h.account.reaches(h.dir))
+
+	// Once the data is there it stays there, even when the directory can be reached later.
+	require.NoError(t, h.account.mkdir(h.cluster()))
+	require.NoError(t, os.Chmod(parent, 0o755))
+	again, err := homeIn(dir, fallback, log)
+	require.NoError(t, err)
+	require.Equal(t, h, again)
+}
+
+func TestALongPathHasItsSocketElsewhere(t *testing.T) {
+	t.Parallel()
+	s := started(t, filepath.Join(newDir(t), strings.Repeat("long", 20), "with space"))
+	require.Equal(t, "1", ask(t, s.URL(), `SELECT '1'`))
+	socketDir := s.home.socketDir()
+	require.Less(t, len(socketDir), longestSocketDir)
+	stopped(t, s)
+	require.NoDirExists(t, socketDir)
+}
+
+func TestAThrowawayClusterLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s, err := Start(t.Context(), Options{Throwaway: true})
+	require.NoError(t, err)
+	require.Equal(t, "off", ask(t, s.URL(), `SHOW fsync`))
+	stopped(t, s)
+	waitFor(t, s.Done())
+	require.NoDirExists(t, s.Dir())
+}
+
+func TestAThrowawayClusterOfADeadProcessIsSweptByTheNext(t *testing.T) {
+	t.Parallel()
+	orphan, err := Start(t.Context(), Options{Throwaway: true})
+	require.NoError(t, err)
+	killed(orphan)
+	next, err := Start(t.Context(), Options{Throwaway: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { stopped(t, next) })
+	waitFor(t, orphan.Done())
+	require.Eventually(t, func() bool { return !exists(orphan.Dir()) }, soon, 10*time.Millisecond)
+}
+
+func TestMissingProgramsAreNamedWithHowToInstallThem(t *testing.T) {
+	t.Parallel()
+	_, err := findBinaries(99)
+	var missing *NoBinariesError
+	require.ErrorAs(t, err, &missing)
+	require.ErrorContains(t, err, "apt-get install postgresql-99")
+	require.ErrorContains(t, &NoBinariesError{}, "make postgres")
+}

@@ -1,0 +1,202 @@
+// Package pgtest gives each test a PostgreSQL database of its own, on the server of LEADLOG_TEST_DATABASE_URL or, when
+// that is not set, on a throwaway one started for the test binary.
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/deploy/pgdev"
+)
+
+// URLVariable names the environment variable with the address of a database on the server to use. Its role must be
+// allowed to create databases.
+const URLVariable = "LEADLOG_TEST_DATABASE_URL"
+
+// templates belongs to the process, as Main does: a testing.TB has no place to carry it from one test to the next.
+var templates = struct {
+	sync.Mutex
+	byName map[string]*template
+}{byName: map[string]*template{}}
+
+type template struct {
+	once     sync.Once
+	database string
+	err      error
+}
+
+// Main runs the tests with a server at hand and exits:
+//
+//	func TestMain(m *testing.M) { pgtest.Main(m) }
+func Main(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if os.Getenv(URLVariable) == "" {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		server, err := pgdev.Start(ctx, pgdev.Options{Throwaway: true})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer stop(server)
+		stopOnSignal(server)
+		if err := os.Setenv(URLVariable, server.URL()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	code := m.Run()
+	dropTemplates()
+	return code
+}
+
+func stop(server *pgdev.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := server.Stop(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// stopOnSignal takes the server along when the tests are interrupted.
+func stopOnSignal(server *pgdev.Server) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		<-signals
+		stop(server)
+		os.Exit(130)
+	}()
+}
+
+// Database returns the address of a new empty database, dropped at the test's end even when sessions are left in it.
+func Database(t testing.TB) string {
+	t.Helper()
+	return newDatabase(t, "template0")
+}
+
+// DatabaseFrom is Database for a database that is costly to prepare: prepare runs once in the process for each
+// template name, on an empty database, and every test gets a copy of what it left there. It must close its connections.
+func DatabaseFrom(t testing.TB, name string, prepare func(ctx context.Context, url string) error) string {
+	t.Helper()
+	templates.Lock()
+	made, ok := templates.byName[name]
+	if !ok {
+		made = &template{}
+		templates.byName[name] = made
+	}
+	templates.Unlock()
+	made.once.Do(func() {
+		made.database, made.err = prepareTemplate(t.Context(), name, prepare)
+	})
+	if made.err != nil {
+		t.Fatalf("preparing the template database %q: %v", name, made.err)
+	}
+	return newDatabase(t, made.database)
+}
+
+func newDatabase(t testing.TB, from string) string {
+	t.Helper()
+	if os.Getenv(URLVariable) == "" {
+		t.Fatalf("no PostgreSQL: the package needs  func TestMain(m *testing.M) { pgtest.Main(m) }  or %s", URLVariable)
+	}
+	name := "leadlog_test_" + strings.ToLower(rand.Text())
+	if err := execute(t.Context(), "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(from)); err != nil {
+		t.Fatalf("creating the test's database: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := drop(name); err != nil {
+			t.Errorf("dropping the test's database: %v", err)
+		}
+	})
+	return urlOf(t, name)
+}
+
+func prepareTemplate(ctx context.Context, name string, prepare func(context.Context, string) error) (string, error) {
+	// The process id keeps the packages apart that run beside each other on one server, the random part those of
+	// other machines.
+	database := fmt.Sprintf("leadlog_template_%d_%s", os.Getpid(), strings.ToLower(rand.Text()[:12]))
+	if err := execute(ctx, "CREATE DATABASE "+quote(database)+" TEMPLATE template0"); err != nil {
+		return "", err
+	}
+	address, err := withDatabase(os.Getenv(URLVariable), database)
+	if err == nil {
+		err = prepare(ctx, address)
+	}
+	if err == nil {
+		// A session in the template would make the copies fail.
+		err = execute(ctx, "ALTER DATABASE "+quote(database)+" ALLOW_CONNECTIONS false")
+	}
+	if err != nil {
+		if dropErr := drop(database); dropErr != nil {
+			err = fmt.Errorf("%w (and %w)", err, dropErr)
+		}
+		return "", fmt.Errorf("template %q: %w", name, err)
+	}
+	return database, nil
+}
+
+func dropTemplates() {
+	templates.Lock()
+	defer templates.Unlock()
+	for _, made := range templates.byName {
+		if made.database == "" {
+			continue
+		}
+		if err := drop(made.database); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}
+
+func drop(database string) error {
+	// Not the test's context: it is over by the time of the cleanups.
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return execute(ctx, "DROP DATABASE IF EXISTS "+quote(database)+" WITH (FORCE)")
+}
+
+func execute(ctx context.Context, statement string) error {
+	conn, err := pgx.Connect(ctx, os.Getenv(URLVariable))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_, err = conn.Exec(ctx, statement)
+	return err
+}
+
+func quote(identifier string) string { return pgx.Identifier{identifier}.Sanitize() }
+
+func urlOf(t testing.TB, database string) string {
+	t.Helper()
+	address, err := withDatabase(os.Getenv(URLVariable), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+func withDatabase(address, database string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		// The address can hold a password: neither it nor the parser's error, which quotes it, is shown.
+		return "", fmt.Errorf("%s is not a postgres:// address", URLVariable)
+	}
+	u.Path = "/" + database
+	return u.String(), nil
+}

@@ -1,0 +1,133 @@
+package pgdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// poll is how often a starting or ending server is looked at.
+const poll = 20 * time.Millisecond
+
+// postmaster is PostgreSQL's main process, as its postmaster.pid describes it. While it starts, port and socketDir
+// can still be missing there.
+type postmaster struct {
+	pid, port int
+	socketDir string
+}
+
+func (h home) pidFile() string { return filepath.Join(h.cluster(), "postmaster.pid") }
+
+// postmaster returns the running server of the cluster; nil when there is none, whatever postmaster.pid says.
+func (h home) postmaster() *postmaster {
+	text, err := os.ReadFile(h.pidFile())
+	if err != nil {
+		return nil
+	}
+	p := parsePostmaster(string(text))
+	if p.pid <= 1 || !p.alive(h.cluster()) {
+		return nil
+	}
+	return &p
+}
+
+// parsePostmaster reads pid, data directory, start time, port and socket directory, one a line.
+func parsePostmaster(text string) postmaster {
+	lines := strings.Split(text, "\n")
+	var p postmaster
+	p.pid, _ = strconv.Atoi(strings.TrimSpace(lines[0]))
+	if len(lines) > 5 { // the fifth line is whole only when a newline ends it
+		p.port, _ = strconv.Atoi(strings.TrimSpace(lines[3]))
+		p.socketDir = strings.TrimSpace(lines[4])
+	}
+	return p
+}
+
+// alive says whether the process is a PostgreSQL of this cluster, and neither a zombie nor another program.
+func (p postmaster) alive(cluster string) bool { return isPostgres(p.pid, cluster) }
+
+// stop asks for a fast shutdown, which ends sessions and writes a checkpoint, then for an immediate one, from which
+// the next start recovers. A throwaway cluster needs no checkpoint.
+func (p postmaster) stop(ctx context.Context, cluster string, throwaway bool) error {
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGQUIT}
+	if throwaway {
+		signals = []os.Signal{syscall.SIGQUIT, syscall.SIGKILL}
+	}
+	process, err := os.FindProcess(p.pid)
+	if err != nil {
+		return err
+	}
+	for i, signal := range signals {
+		patience := 30 * time.Second
+		if i > 0 {
+			patience = 10 * time.Second
+		}
+		if err := process.Signal(signal); errors.Is(err, os.ErrProcessDone) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("stopping PostgreSQL (pid %d): %w", p.pid, err)
+		}
+		if p.ends(ctx, cluster, patience) {
+			return nil
+		}
+	}
+	return fmt.Errorf("PostgreSQL (pid %d) does not end", p.pid)
+}
+
+// ends waits. The second signal must follow even when ctx is over: a server left behind would be worse.
+func (p postmaster) ends(ctx context.Context, cluster string, patience time.Duration) bool {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	cancelled := ctx.Done()
+	for p.alive(cluster) {
+		select {
+		case <-cancelled:
+			cancelled = nil
+			limit.Reset(time.Second)
+		case <-limit.C:
+			return !p.alive(cluster)
+		case <-time.After(poll):
+		}
+	}
+	return true
+}
+
+// adopt returns the running server of the cluster once it accepts connections, or nil when none is left running.
+func (h home) adopt(ctx context.Context) (*postmaster, error) {
+	for {
+		running := h.postmaster()
+		if running == nil {
+			return nil, h.clearStalePidFile()
+		}
+		if running.accepts(ctx) {
+			return running, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for the running PostgreSQL (pid %d): %w", running.pid, context.Cause(ctx))
+		case <-time.After(poll):
+		}
+	}
+}
+
+// clearStalePidFile needs to act only when the pid exists as a zombie or as another program: PostgreSQL itself sees
+// through a pid that does not exist. Its shared memory is still guarded: the key comes from the data directory's inode.
+func (h home) clearStalePidFile() error {
+	text, err := os.ReadFile(h.pidFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if p := parsePostmaster(string(text)); p.pid > 1 && errors.Is(syscall.Kill(p.pid, 0), syscall.ESRCH) {
+		return nil
+	}
+	return os.Remove(h.pidFile())
+}

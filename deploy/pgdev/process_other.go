@@ -1,0 +1,20 @@
+//go:build unix && !linux
+
+package pgdev
+
+import (
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// isPostgres reads the process table: Z marks a zombie, and the command names the data directory given to -D.
+func isPostgres(pid int, cluster string) bool {
+	out, err := exec.Command("ps", "-ww", "-o", "stat=,command=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return false
+	}
+	state, command, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	return !strings.HasPrefix(state, "Z") && strings.Contains(command, "postgres") &&
+		strings.Contains(command+" ", "-D "+cluster+" ")
+}
