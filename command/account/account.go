@@ -1,0 +1,187 @@
+// Package account decides on accounts: which features their plan has, and the settings that captures are read by.
+package account
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// FeatureAPI is the feature that lets an account capture leads.
+const FeatureAPI = "crm_api"
+
+// DefaultRegion is where national phone numbers are read when the account names no region.
+const DefaultRegion = "IN"
+
+// DefaultStages is the pipeline of an account that names none.
+func DefaultStages() []string {
+	return []string{"new", "contacted", "qualified", "negotiation", "won", "lost"}
+}
+
+// State is a fold of an account's stream. The zero value is an account nobody provisioned.
+type State struct {
+	Provisioned bool
+	Name        string
+	Features    []string
+	Stages      []string // first to last; never empty once provisioned
+	Region      string
+	RateLimit   *float64 // captures a second; nil is the service's default, 0 no limit
+	RateBurst   *int
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
+// Evolve folds one fact into the state.
+func Evolve(s State, fact event.Fact) State {
+	if data, ok := fact.Data.(event.AccountConfigured); ok {
+		created := s.CreatedAt
+		if !s.Provisioned {
+			created = fact.At
+		}
+		s = State{
+			Provisioned: true, CreatedAt: created, UpdatedAt: fact.At, Name: data.Name, Features: data.Features, Stages: data.Stages,
+			Region: data.Region, RateLimit: data.RateLimit, RateBurst: data.RateBurst,
+		}
+	}
+	return s
+}
+
+// Has tells whether the account's plan has a feature.
+func (s State) Has(feature string) bool { return slices.Contains(s.Features, feature) }
+
+// Stage finds a pipeline stage without regard to case and returns it as the account spells it.
+func Stage(stages []string, name string) (string, bool) {
+	for _, stage := range stages {
+		if strings.EqualFold(stage, name) {
+			return stage, true
+		}
+	}
+	return "", false
+}
+
+// ValidID tells whether a text may name an account: 1 to 64 of A-Z, a-z, 0-9, _ and -.
+func ValidID(id string) bool {
+	if id == "" || len(id) > 64 {
+		return false
+	}
+	return !strings.ContainsFunc(id, func(r rune) bool {
+		return r > unicode.MaxASCII || (!unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '-')
+	})
+}
+
+// Bounds of an account's settings.
+const (
+	maxName     = 200 // characters
+	maxStages   = 50
+	maxStage    = 50 // characters
+	maxFeatures = 50
+	maxRate     = 1e6 // captures a second, or of a burst
+)
+
+// Settings is what may be said about an account. Each configuration replaces the one before.
+type Settings struct {
+	Name      string
+	Features  []string
+	Stages    []string // empty: the default ones
+	Region    string   // empty: DefaultRegion
+	RateLimit *float64
+	RateBurst *int
+}
+
+// Configure decides on new settings, or says what is wrong with them as field.Errors. knownRegion tells whether phone
+// numbers of a region can be read. When the settings are as they were, there is no event.
+func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.AccountConfigured, error) {
+	var wrong field.Errors
+	refuse := func(name, message string) { wrong.Add(name, message) }
+
+	name := strings.TrimSpace(want.Name)
+	if utf8.RuneCountInString(name) > maxName {
+		refuse("name", "must be at most 200 characters")
+	}
+	features, ok := distinct(want.Features, false)
+	if !ok || len(features) > maxFeatures || slices.ContainsFunc(features, badFeature) {
+		refuse("features", "must be at most 50 different names of letters, digits, _ and -")
+	}
+	stages, ok := distinct(want.Stages, true)
+	switch {
+	case !ok:
+		refuse("stages", "must be different from each other without regard to case")
+	case len(stages) > maxStages || slices.ContainsFunc(stages, badStage):
+		refuse("stages", "must be at most 50 names of 1 to 50 characters")
+	case len(stages) == 0:
+		stages = DefaultStages()
+	}
+	region := strings.ToUpper(strings.TrimSpace(want.Region))
+	if region == "" {
+		region = DefaultRegion
+	}
+	if !knownRegion(region) {
+		refuse("region", "must be a two-letter country code such as IN")
+	}
+	if r := want.RateLimit; r != nil && !(*r >= 0 && *r <= maxRate) {
+		refuse("rateLimit", "must be between 0 and 1000000")
+	}
+	if b := want.RateBurst; b != nil && (*b < 1 || *b > maxRate) {
+		refuse("rateBurst", "must be between 1 and 1000000")
+	}
+	if wrong != nil {
+		return nil, wrong
+	}
+	configured := event.AccountConfigured{
+		Name: name, Features: features, Stages: stages, Region: region,
+		RateLimit: want.RateLimit, RateBurst: want.RateBurst,
+	}
+	if s.Provisioned && s.is(configured) {
+		return nil, nil
+	}
+	return &configured, nil
+}
+
+func (s State) is(c event.AccountConfigured) bool {
+	return s.Name == c.Name && s.Region == c.Region &&
+		slices.Equal(s.Features, c.Features) && slices.Equal(s.Stages, c.Stages) &&
+		equal(s.RateLimit, c.RateLimit) && equal(s.RateBurst, c.RateBurst)
+}
+
+func equal[T comparable](a, b *T) bool {
+	return a == b || (a != nil && b != nil && *a == *b)
+}
+
+// distinct trims names and says whether they are all different.
+func distinct(names []string, foldCase bool) ([]string, bool) {
+	out := make([]string, 0, len(names))
+	seen := make(map[string]struct{}, len(names))
+	for _, name := range names {
+		name = strings.TrimSpace(name)
+		key := name
+		if foldCase {
+			key = strings.Map(foldRune, name)
+		}
+		if _, twice := seen[key]; twice {
+			return nil, false
+		}
+		seen[key] = struct{}{}
+		out = append(out, name)
+	}
+	return out, true
+}
+
+// foldRune gives one form to all that strings.EqualFold takes for the same letter; ToLower keeps σ and ς apart.
+func foldRune(r rune) rune {
+	least := r
+	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+		least = min(least, f)
+	}
+	return least
+}
+
+func badFeature(name string) bool { return !ValidID(name) }
+
+func badStage(name string) bool {
+	return name == "" || utf8.RuneCountInString(name) > maxStage || strings.ContainsFunc(name, unicode.IsControl)
+}

@@ -1,0 +1,70 @@
+// Package claim decides who owns a value that only one may own: a phone number or an email address of an account's
+// leads, one of its slots for API tokens or webhook endpoints.
+//
+// A claim is a uniqueness constraint made of the log itself. Its stream is named by a keyed hash of account, kind
+// and value, so that whoever comes first appends to it expecting no stream, and everybody else meets a conflict.
+// The claim names its holder; what the holder's own stream says of itself (not born yet, abandoned, deleted)
+// decides whether the claim still counts, and that is for the caller to find out.
+package claim
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Kind says what a claim is on.
+type Kind string
+
+// The kinds of claims.
+const (
+	Phone       Kind = "phone"        // an E.164 number of an account's leads
+	Email       Kind = "email"        // a canonical address of an account's leads
+	TokenSlot   Kind = "token-slot"   // one of the account's places for API tokens
+	WebhookSlot Kind = "webhook-slot" // one of the account's places for webhook endpoints
+)
+
+// Names makes stream names of claims. Its key never rotates: with another key every claim would be forgotten.
+type Names struct{ key []byte }
+
+// NewNames returns names under a secret key of 32 bytes. The key keeps who reads the log from finding out, by
+// trying numbers, whose claim a stream is.
+func NewNames(key []byte) Names { return Names{key: key} }
+
+// hashLength is how many bytes of the HMAC name a stream. 128 bits make a collision between any two values as
+// good as impossible, and the index on stream names is what a large log pays for.
+const hashLength = 16
+
+// Stream names the claim on a value.
+func (n Names) Stream(account string, kind Kind, value string) string {
+	mac := hmac.New(sha256.New, n.key)
+	for _, part := range []string{account, string(kind), value} {
+		mac.Write([]byte(part))
+		mac.Write([]byte{0}) // no part contains NUL, so no two triples run together
+	}
+	return event.ClaimPrefix + hex.EncodeToString(mac.Sum(nil)[:hashLength])
+}
+
+// Slot names the claim on a numbered place, counted from 1.
+func (n Names) Slot(account string, kind Kind, slot int) string {
+	return n.Stream(account, kind, strconv.Itoa(slot))
+}
+
+// State is what a claim's stream says.
+type State struct {
+	Holder string // id of who has the value; empty when it is free
+}
+
+// Evolve folds one fact into the state.
+func Evolve(s State, fact event.Fact) State {
+	switch data := fact.Data.(type) {
+	case event.ClaimTaken:
+		s.Holder = data.Holder
+	case event.ClaimReleased:
+		s.Holder = ""
+	}
+	return s
+}

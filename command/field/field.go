@@ -1,0 +1,32 @@
+// Package field says what is wrong with the fields of a request, all of them at once.
+package field
+
+import "strings"
+
+// Error says what is wrong with one field. The message never repeats the value.
+type Error struct {
+	Field   string `json:"field"` // as the caller wrote it; a dot leads into an object
+	Message string `json:"message"`
+}
+
+// Errors is everything that is wrong with a request. Nothing was written.
+type Errors []Error
+
+func (e Errors) Error() string {
+	parts := make([]string, len(e))
+	for i, one := range e {
+		parts[i] = one.Field + " " + one.Message
+	}
+	return "validation failed: " + strings.Join(parts, "; ")
+}
+
+// Add notes one more.
+func (e *Errors) Add(field, message string) { *e = append(*e, Error{field, message}) }
+
+// Err is nil when nothing is wrong.
+func (e Errors) Err() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}

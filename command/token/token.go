@@ -1,0 +1,110 @@
+// Package token decides on API tokens: what one is, when it lets a caller in, and what may be done to it.
+package token
+
+import (
+	"crypto/subtle"
+	"errors"
+	"time"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+const (
+	// MaxPerAccount is how many tokens an account may hold. An expired one counts until it is deleted,
+	// because rotating it would bring it back.
+	MaxPerAccount = 5
+	// MinDays and MaxDays bound the lifetime that is chosen at creation.
+	MinDays, MaxDays = 1, 365
+	// MaxName is the longest name in characters.
+	MaxName = 100
+)
+
+var (
+	// ErrNotFound says that there is no such token, or not any more.
+	ErrNotFound = errors.New("token not found or already deleted")
+	// ErrLimit says that the account's slots are all taken.
+	ErrLimit = errors.New("an account may hold at most 5 active tokens")
+)
+
+// Phase is where a token is in its life.
+type Phase int
+
+// A token's phases. Expiry is no phase: it comes with time, not with a fact.
+const (
+	Unborn Phase = iota
+	Live
+	Deleted
+	Abandoned
+)
+
+// State is a fold of a token's stream.
+type State struct {
+	Phase     Phase
+	Account   string
+	Name      string
+	Prefix    string
+	Hash      []byte // SHA-256 of the value that counts
+	Days      int
+	Slot      int
+	ExpiresAt time.Time
+	UpdatedAt time.Time // of the latest fact
+}
+
+// Evolve folds one fact into the state.
+func Evolve(s State, fact event.Fact) State {
+	s.UpdatedAt = fact.At
+	switch data := fact.Data.(type) {
+	case event.TokenCreated:
+		s.Phase = Live
+		s.Account = fact.Metadata.Account
+		s.Name, s.Prefix, s.Hash = data.Name, data.Prefix, data.Hash
+		s.Days, s.Slot, s.ExpiresAt = data.Days, data.Slot, data.ExpiresAt
+	case event.TokenRotated:
+		s.Prefix, s.Hash, s.ExpiresAt = data.Prefix, data.Hash, data.ExpiresAt
+	case event.TokenDeleted:
+		s.Phase, s.Hash = Deleted, nil
+	case event.TokenAbandoned:
+		s.Phase = Abandoned
+	}
+	return s
+}
+
+// Admits tells whether a value with this hash authenticates now. It takes the same time whatever the hash.
+func (s State) Admits(hash [32]byte, now time.Time) bool {
+	same := subtle.ConstantTimeCompare(s.Hash, hash[:]) == 1
+	return same && s.Phase == Live && now.Before(s.ExpiresAt)
+}
+
+// HoldsSlot tells whether a slot claimed for this token is taken.
+func (s State) HoldsSlot() bool { return s.Phase == Live }
+
+// Create decides on a new token.
+func Create(name string, days, slot int, value Value, now time.Time) event.TokenCreated {
+	hash := value.Hash()
+	return event.TokenCreated{
+		Name: name, Prefix: value.Prefix(), Hash: hash[:],
+		Days: days, Slot: slot, ExpiresAt: expiry(now, days),
+	}
+}
+
+// Rotate decides on a new value for a token of the account. The lifetime chosen at creation starts again from now.
+func (s State) Rotate(account string, value Value, now time.Time) (event.TokenRotated, error) {
+	if s.Phase != Live || s.Account != account {
+		return event.TokenRotated{}, ErrNotFound
+	}
+	hash := value.Hash()
+	return event.TokenRotated{
+		Prefix: value.Prefix(), Hash: hash[:],
+		ExpiresAt: expiry(now, s.Days), PreviousExpiresAt: s.ExpiresAt,
+	}, nil
+}
+
+// Delete decides on the end of a token of the account.
+func (s State) Delete(account string) (event.TokenDeleted, error) {
+	if s.Phase != Live || s.Account != account {
+		return event.TokenDeleted{}, ErrNotFound
+	}
+	return event.TokenDeleted{}, nil
+}
+
+func expiry(now time.Time, days int) time.Time { return now.Add(time.Duration(days) * 24 * time.Hour) }

@@ -1,0 +1,46 @@
+package eventstore
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrUnavailable says that the engine could not be reached or did not answer in time.
+	// Whether an append that fails with it happened is not known; the same append may be tried again.
+	ErrUnavailable = errors.New("event store unavailable")
+
+	// ErrInvalid says that writes are not well formed: a stream named twice, an empty name, a time out of range.
+	// It is the caller's mistake, and nothing was written.
+	ErrInvalid = errors.New("invalid append")
+)
+
+// ConflictError says that a stream was not as an append expected. Nothing of that append was written on a store
+// with transactions; on another, at most the writes before this one.
+type ConflictError struct {
+	Stream   string
+	Expected Expected
+	Actual   Expected // the revision of the stream's last event, or NoStream
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("stream %s is at %s, expected %s", e.Stream, e.Actual, e.Expected)
+}
+
+// String writes an expectation for people: a revision, "no stream" or "any".
+func (e Expected) String() string {
+	switch e {
+	case NoStream:
+		return "no stream"
+	case Any:
+		return "any"
+	}
+	return fmt.Sprintf("revision %d", int64(e))
+}
+
+// Conflict returns the conflict in an error's chain, or nil.
+func Conflict(err error) *ConflictError {
+	var conflict *ConflictError
+	errors.As(err, &conflict)
+	return conflict
+}

@@ -1,0 +1,14 @@
+package event
+
+// AccountConfigured says what an account's plan and settings are from here on. Each replaces the one before.
+type AccountConfigured struct {
+	Name      string   `json:"name,omitzero"`
+	Features  []string `json:"features"`
+	Stages    []string `json:"stages"`             // of the pipeline, first to last; never empty
+	Region    string   `json:"region"`             // ISO 3166 code by which national phone numbers are read
+	RateLimit *float64 `json:"rateLimit,omitzero"` // captures a second; 0 is no limit, absent the service's default
+	RateBurst *int     `json:"rateBurst,omitzero"` // absent: the service's default
+}
+
+// EventType names the fact.
+func (AccountConfigured) EventType() string { return "account.configured.v1" }

@@ -1,0 +1,112 @@
+// Package event is the catalogue of facts: everything that can ever stand on the log, one struct each, under an
+// explicit, versioned name.
+//
+// A type's name and its JSON are a promise to every log already written. Fields may be added; nothing is renamed,
+// and no meaning changes: what must change gets a new version and an upcaster in [Decode]. A golden file for each
+// type in testdata holds us to it.
+//
+// The package is pure: deciders fold these facts without knowing of any store.
+package event
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/oklog/ulid/v2"
+)
+
+// Data is what happened, as one of the structs of this package.
+type Data interface {
+	// EventType is the versioned name under which the fact is stored.
+	EventType() string
+}
+
+// Metadata tells who caused an event, by which request and from where. It is the same for every type.
+type Metadata struct {
+	Account     string `json:"account,omitzero"`     // the account that owns the stream
+	Actor       string `json:"actor,omitzero"`       // user:{sub}, token:{tokenId} or system:{what}
+	Credential  string `json:"credential,omitzero"`  // jwt:{sub} or token:{tokenId}; never a value
+	RequestID   string `json:"requestId,omitzero"`   // as in the answer's X-Request-Id
+	Causation   string `json:"causation,omitzero"`   // id of the event that led to this one
+	Correlation string `json:"correlation,omitzero"` // shared by everything that one request set off
+	TraceParent string `json:"traceParent,omitzero"` // W3C trace context
+	IP          string `json:"ip,omitzero"`          // address of the client that called
+	UserAgent   string `json:"userAgent,omitzero"`
+}
+
+// Fact is an event as a fold sees it.
+type Fact struct {
+	ID       ulid.ULID
+	Stream   string
+	At       time.Time
+	Metadata Metadata
+	Data     Data
+}
+
+// ErrUnknownType says that a stored event has a type this program does not know: it was written by a newer one.
+var ErrUnknownType = errors.New("unknown event type")
+
+// Encode returns a fact's stored name and JSON. Equal facts give equal bytes.
+func Encode(data Data) (eventType string, encoded []byte, err error) {
+	encoded, err = json.Marshal(data, json.Deterministic(true))
+	if err != nil {
+		return "", nil, fmt.Errorf("encode %s: %w", data.EventType(), err)
+	}
+	return data.EventType(), encoded, nil
+}
+
+// Decode reads a stored fact. The error wraps ErrUnknownType when no struct has that name.
+func Decode(eventType string, encoded []byte) (Data, error) {
+	decode, known := decoders[eventType]
+	if !known {
+		return nil, fmt.Errorf("%w: %s", ErrUnknownType, eventType)
+	}
+	data, err := decode(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", eventType, err)
+	}
+	return data, nil
+}
+
+// decoders is the catalogue. An old version's entry decodes into the newest struct: that is its upcaster.
+var decoders = map[string]func([]byte) (Data, error){
+	LeadCreated{}.EventType():       decode[LeadCreated],
+	LeadMerged{}.EventType():        decode[LeadMerged],
+	LeadRefused{}.EventType():       decode[LeadRefused],
+	LeadAbandoned{}.EventType():     decode[LeadAbandoned],
+	ClaimTaken{}.EventType():        decode[ClaimTaken],
+	ClaimReleased{}.EventType():     decode[ClaimReleased],
+	TokenCreated{}.EventType():      decode[TokenCreated],
+	TokenRotated{}.EventType():      decode[TokenRotated],
+	TokenDeleted{}.EventType():      decode[TokenDeleted],
+	TokenAbandoned{}.EventType():    decode[TokenAbandoned],
+	WebhookRegistered{}.EventType(): decode[WebhookRegistered],
+	WebhookDeleted{}.EventType():    decode[WebhookDeleted],
+	WebhookAbandoned{}.EventType():  decode[WebhookAbandoned],
+	AccountConfigured{}.EventType(): decode[AccountConfigured],
+}
+
+func decode[T Data](encoded []byte) (Data, error) {
+	var data T
+	if err := json.Unmarshal(encoded, &data); err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+// Types lists the stored names of facts, for filters.
+func Types(data ...Data) []string {
+	names := make([]string, len(data))
+	for i, d := range data {
+		names[i] = d.EventType()
+	}
+	return names
+}
+
+var versionSuffix = regexp.MustCompile(`\.v[0-9]+$`)
+
+// PublicName is a type as callers see it, without its version: lead.created for lead.created.v1.
+func PublicName(eventType string) string { return versionSuffix.ReplaceAllString(eventType, "") }

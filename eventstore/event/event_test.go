@@ -1,0 +1,148 @@
+package event
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestDecodeOfATypeNobodyKnows(t *testing.T) {
+	t.Parallel()
+	for _, eventType := range []string{"", "lead.created", "lead.created.v2", "lead.created.v1 ", "LEAD.CREATED.V1"} {
+		data, err := Decode(eventType, []byte(`{}`))
+		require.ErrorIs(t, err, ErrUnknownType)
+		require.Nil(t, data)
+	}
+}
+
+func TestDecodeOfDataThatIsNotTheFact(t *testing.T) {
+	t.Parallel()
+	for says, data := range map[string]string{
+		"nothing":            ``,
+		"cut off":            `{"kind":"phone"`,
+		"followed by more":   `{"kind":"phone"} {}`,
+		"another JSON value": `["phone"]`,
+		"another field type": `{"kind":7}`,
+		"a field twice":      `{"kind":"phone","kind":"email"}`,
+		"text not UTF-8":     "{\"kind\":\"\xff\"}",
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			decoded, err := Decode(ClaimTaken{}.EventType(), []byte(data))
+			require.ErrorContains(t, err, "decode claim.taken.v1")
+			require.NotErrorIs(t, err, ErrUnknownType)
+			require.Nil(t, decoded)
+		})
+	}
+}
+
+// A newer program of the same version of a type may have added fields; an older one still reads what it knows.
+func TestDecodePassesOverFieldsItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	for _, sample := range samples() {
+		more := strings.Replace(string(golden(t, sample.EventType())), "{", `{"addedLater":{"deep":[1]},`, 1)
+		more = strings.Replace(more, ",}", "}", 1) // of a fact without fields
+		decoded, err := Decode(sample.EventType(), []byte(more))
+		require.NoError(t, err, sample.EventType())
+		require.Equal(t, sample, decoded)
+	}
+}
+
+func TestEncodeIsDeterministic(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		keys := rapid.SliceOfNDistinct(rapid.String(), 2, 20, rapid.ID[string]).Draw(t, "keys")
+		facts := [2]LeadCreated{{Name: "n"}, {Name: "n"}}
+		for i := range facts {
+			facts[i].CustomFields = make(map[string]jsontext.Value)
+			for _, k := range rapid.Permutation(keys).Draw(t, "order") {
+				facts[i].CustomFields[k] = jsontext.Value(`1`)
+			}
+		}
+		_, first, err := Encode(facts[0])
+		require.NoError(t, err)
+		for range 5 { // the order of a map changes from one walk to the next
+			_, again, err := Encode(facts[1])
+			require.NoError(t, err)
+			require.Equal(t, string(first), string(again))
+		}
+	})
+}
+
+func TestEncodeTellsWhatItCannotStore(t *testing.T) {
+	t.Parallel()
+	for says, fact := range map[string]Data{
+		"text not UTF-8":   ClaimTaken{Kind: "\xff"},
+		"a value not JSON": LeadCreated{CustomFields: map[string]jsontext.Value{"a": jsontext.Value(`{`)}},
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := Encode(fact)
+			require.ErrorContains(t, err, "encode "+fact.EventType())
+		})
+	}
+}
+
+func TestTypesAreNamedSubjectFactVersion(t *testing.T) {
+	t.Parallel()
+	form := regexp.MustCompile(`^[a-z]+\.[a-z]+\.v[1-9][0-9]*$`)
+	for name := range decoders {
+		require.Regexp(t, form, name)
+	}
+}
+
+func TestTypesKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"token.deleted.v1", "lead.created.v1"}, Types(TokenDeleted{}, LeadCreated{}))
+	require.Empty(t, Types())
+}
+
+func TestPublicNameHasNoVersion(t *testing.T) {
+	t.Parallel()
+	for eventType, public := range map[string]string{
+		"lead.created.v1":   "lead.created",
+		"lead.created.v12":  "lead.created",
+		"lead.v2.merged.v3": "lead.v2.merged",
+		"lead.created":      "lead.created",
+		"lead.created.v":    "lead.created.v",
+		"*":                 "*",
+	} {
+		require.Equal(t, public, PublicName(eventType))
+	}
+}
+
+func TestStreamNamesGiveBackTheirIDs(t *testing.T) {
+	t.Parallel()
+	const id = "01JQKXZ8V4W9H6M3T2R5N7P0AB"
+	for _, c := range []struct {
+		want   string
+		stream func(string) string
+		id     func(string) string
+	}{
+		{"lead-" + id, LeadStream, LeadID},
+		{"token-" + id, TokenStream, TokenID},
+		{"webhook-" + id, WebhookStream, WebhookID},
+		{"account-" + id, AccountStream, AccountID},
+	} {
+		require.Equal(t, c.want, c.stream(id))
+		require.Equal(t, id, c.id(c.want))
+	}
+	require.Equal(t, "refused-"+id, RefusedStream(id))
+	require.Equal(t, "account-lead-account-7", AccountStream("lead-account-7"))
+	require.Equal(t, "lead-account-7", AccountID("account-lead-account-7"))
+}
+
+// Prefixes select kinds of streams, so none may begin another.
+func TestNoPrefixOfStreamsBeginsAnother(t *testing.T) {
+	t.Parallel()
+	prefixes := []string{LeadPrefix, TokenPrefix, WebhookPrefix, AccountPrefix, RefusedPrefix, ClaimPrefix}
+	for i, a := range prefixes {
+		for j, b := range prefixes {
+			require.True(t, i == j || !strings.HasPrefix(a, b), "%s begins with %s", a, b)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package event
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+)
+
+// writeMissing makes the golden file of a new type. There is no flag that overwrites one: logs out there hold
+// what it says, so a type that must change gets a new version.
+var writeMissing = flag.Bool("write-missing", false, "write golden files of types that have none")
+
+// samples has one fact of each type, with a value in every field.
+func samples() []Data {
+	at := time.Date(2025, 3, 30, 1, 2, 3, 45e6, time.UTC)
+	rate, burst := 2.5, 40
+	fields := map[string]jsontext.Value{
+		"größe":  jsontext.Value(`"XL"`),
+		"budget": jsontext.Value(`12345678901234567890.10`),
+		"tags":   jsontext.Value(`["a",null,{"b":true}]`),
+	}
+	meta := map[string]jsontext.Value{"source": jsontext.Value(`"Facebook Ads"`), "campaign": jsontext.Value(`{"id":7}`)}
+	hash := bytes.Repeat([]byte{0x00, 0x7f, 0xff, 0x3e}, 8)
+	return []Data{
+		LeadCreated{
+			ContactUID: "c_8xk2", Name: "Zoë \"Zo\" Müller", NameDerived: true,
+			Phone: "+491701234567", Email: "zoe@example.com", Status: "new", Temperature: "warm",
+			OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", OpportunityValue: "0", Source: "facebook ads",
+			CustomFields: fields, Metadata: meta,
+			IP: "2001:db8::1", UserAgent: "Mozilla/5.0 <&>", VisitorID: "v-1", Changed: []string{"name", "phone"},
+		},
+		LeadMerged{
+			Source: "google", NewSource: true, Name: "Zoë Müller", Phone: "+491701234567", Email: "zoe@example.com",
+			EmailHeldBy: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Status: "won", Temperature: "hot",
+			OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "1999.90",
+			CustomFields: fields, Metadata: meta,
+			IP: "192.0.2.1", UserAgent: "curl/8", VisitorID: "v-2", Changed: []string{"status"},
+		},
+		LeadRefused{
+			Source: "google", Code: "DUPLICATE_LEAD_EMAIL",
+			LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC",
+		},
+		LeadAbandoned{},
+		ClaimTaken{Kind: "phone", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
+		ClaimReleased{Kind: "token-slot", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AE"},
+		TokenCreated{Name: "CRM", Prefix: "ll_live_4f", Hash: hash, Days: 90, ExpiresAt: at, Slot: 5},
+		TokenRotated{Prefix: "ll_live_9c", Hash: hash, ExpiresAt: at.Add(time.Hour), PreviousExpiresAt: at},
+		TokenDeleted{},
+		TokenAbandoned{},
+		WebhookRegistered{
+			URL: "https://example.com/hook?a=1&b=2", Events: []string{"lead.created", "lead.merged"},
+			Description: "CRM sync", Slot: 1,
+		},
+		WebhookDeleted{},
+		WebhookAbandoned{},
+		AccountConfigured{
+			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE",
+			RateLimit: &rate, RateBurst: &burst,
+		},
+	}
+}
+
+func goldenPath(eventType string) string { return filepath.Join("testdata", eventType+".json") }
+
+// golden returns what a log holds of a type's sample: the file without its last line break.
+func golden(t testing.TB, eventType string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(goldenPath(eventType))
+	require.NoError(t, err, "a new type gets its file by: go test ./eventstore/event -write-missing")
+	return bytes.TrimSuffix(content, []byte("\n"))
+}
+
+func TestEveryTypeIsStoredAsItsGoldenFileSays(t *testing.T) {
+	t.Parallel()
+	for _, sample := range samples() {
+		t.Run(sample.EventType(), func(t *testing.T) {
+			t.Parallel()
+			eventType, encoded, err := Encode(sample)
+			require.NoError(t, err)
+			require.Equal(t, sample.EventType(), eventType)
+			if *writeMissing {
+				writeGolden(t, eventType, encoded)
+			}
+			require.Equal(t, string(golden(t, eventType)), string(encoded))
+
+			decoded, err := Decode(eventType, golden(t, eventType))
+			require.NoError(t, err)
+			require.Equal(t, sample, decoded)
+		})
+	}
+}
+
+func writeGolden(t *testing.T, eventType string, encoded []byte) {
+	t.Helper()
+	file, err := os.OpenFile(goldenPath(eventType), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return
+	}
+	require.NoError(t, err)
+	_, err = file.Write(append(encoded, '\n'))
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+}
+
+func TestCatalogueSamplesAndGoldenFilesAreOneSet(t *testing.T) {
+	t.Parallel()
+	catalogue := slices.Sorted(maps.Keys(decoders))
+	sampled := Types(samples()...)
+	slices.Sort(sampled)
+	require.Equal(t, catalogue, sampled, "an entry of decoders without a sample, or a sample without an entry")
+
+	files, err := filepath.Glob(goldenPath("*"))
+	require.NoError(t, err)
+	var stored []string
+	for _, file := range files {
+		stored = append(stored, strings.TrimSuffix(filepath.Base(file), ".json"))
+	}
+	require.Equal(t, catalogue, stored, "a type without a golden file, or a file whose type is gone: logs still hold it")
+}
+
+// A field that a sample leaves empty is one whose name in JSON nobody guards.
+func TestSamplesFillEveryField(t *testing.T) {
+	t.Parallel()
+	for _, sample := range samples() {
+		value := reflect.ValueOf(sample)
+		for i := range value.NumField() {
+			require.False(t, value.Field(i).IsZero(), "%s leaves %s empty", sample.EventType(), value.Type().Field(i).Name)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package event
+
+import "github.com/go-json-experiment/json/jsontext"
+
+// LeadCreated says that a person nobody knew arrived. All values are as decided at the time: the stage, the
+// temperature and the source are resolved, so that a later change of an account does not rewrite history.
+type LeadCreated struct {
+	ContactUID       string                    `json:"contactUID"`
+	Name             string                    `json:"name"`
+	NameDerived      bool                      `json:"nameDerived,omitzero"` // made of the email or phone; any real name replaces it
+	Phone            string                    `json:"phone,omitzero"`       // E.164
+	Email            string                    `json:"email,omitzero"`       // canonical
+	Status           string                    `json:"status"`
+	Temperature      string                    `json:"leadTemperature"`
+	OpportunityID    string                    `json:"opportunityId,omitzero"`
+	OpportunityValue string                    `json:"opportunityValue,omitzero"` // exact decimal; "0" is a value
+	Source           string                    `json:"source"`                    // canonical
+	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
+	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`  // as given, source included
+	IP               string                    `json:"ip,omitzero"`        // of the person, as given or from the connection
+	UserAgent        string                    `json:"userAgent,omitzero"` // likewise
+	VisitorID        string                    `json:"visitorId,omitzero"`
+	Changed          []string                  `json:"changed,omitzero"` // names of the lead's fields that the arrival gave
+}
+
+// LeadMerged says that a person who is known arrived again. A field is there when the arrival carried it and it
+// counts; folding sets what is there.
+type LeadMerged struct {
+	Source           string                    `json:"source"`             // canonical
+	NewSource        bool                      `json:"newSource,omitzero"` // the lead's history gains an entry
+	Name             string                    `json:"name,omitzero"`
+	Phone            string                    `json:"phone,omitzero"`
+	Email            string                    `json:"email,omitzero"`
+	EmailHeldBy      string                    `json:"emailHeldBy,omitzero"` // the arrival's email is that of this other lead, and stays there
+	Status           string                    `json:"status,omitzero"`
+	Temperature      string                    `json:"leadTemperature,omitzero"`
+	OpportunityID    string                    `json:"opportunityId,omitzero"` // set when this arrival opens the opportunity
+	OpportunityValue string                    `json:"opportunityValue,omitzero"`
+	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
+	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
+	IP               string                    `json:"ip,omitzero"`
+	UserAgent        string                    `json:"userAgent,omitzero"`
+	VisitorID        string                    `json:"visitorId,omitzero"`
+	Changed          []string                  `json:"changed,omitzero"` // names of the lead's fields whose value this changed
+}
+
+// LeadRefused says that an arrival was answered with a conflict. It stands on a stream of its own, changes no lead
+// and holds nothing of the person.
+type LeadRefused struct {
+	Source string `json:"source"`
+	Code   string `json:"code"`           // DUPLICATE_LEAD_SOURCE or DUPLICATE_LEAD_EMAIL
+	LeadID string `json:"leadId"`         // the lead that is there
+	Other  string `json:"other,omitzero"` // a second lead, when phone and email belong to two
+}
+
+// LeadAbandoned closes the stream of a lead that was claimed for and never born, so that it never will be.
+// Only a store without transactions needs it.
+type LeadAbandoned struct{}
+
+// EventType names the fact.
+func (LeadCreated) EventType() string { return "lead.created.v1" }
+
+// EventType names the fact.
+func (LeadMerged) EventType() string { return "lead.merged.v1" }
+
+// EventType names the fact.
+func (LeadRefused) EventType() string { return "lead.refused.v1" }
+
+// EventType names the fact.
+func (LeadAbandoned) EventType() string { return "lead.abandoned.v1" }

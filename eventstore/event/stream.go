@@ -1,0 +1,43 @@
+package event
+
+import "strings"
+
+// Streams are named after what they tell of. Ids are ULIDs, but for an account's, which the owner of the
+// service chooses.
+
+// LeadStream is the history of one lead.
+func LeadStream(id string) string { return LeadPrefix + id }
+
+// TokenStream is the history of one API token.
+func TokenStream(id string) string { return TokenPrefix + id }
+
+// WebhookStream is the history of one webhook endpoint.
+func WebhookStream(id string) string { return WebhookPrefix + id }
+
+// AccountStream is the history of one account's plan and settings.
+func AccountStream(id string) string { return AccountPrefix + id }
+
+// RefusedStream holds one refused arrival.
+func RefusedStream(id string) string { return RefusedPrefix + id }
+
+// LeadID is the id in the name of a lead's stream.
+func LeadID(stream string) string { return strings.TrimPrefix(stream, LeadPrefix) }
+
+// TokenID is the id in the name of a token's stream.
+func TokenID(stream string) string { return strings.TrimPrefix(stream, TokenPrefix) }
+
+// WebhookID is the id in the name of an endpoint's stream.
+func WebhookID(stream string) string { return strings.TrimPrefix(stream, WebhookPrefix) }
+
+// AccountID is the id in the name of an account's stream.
+func AccountID(stream string) string { return strings.TrimPrefix(stream, AccountPrefix) }
+
+// Prefixes of stream names, for subscriptions.
+const (
+	LeadPrefix    = "lead-"
+	TokenPrefix   = "token-"
+	WebhookPrefix = "webhook-"
+	AccountPrefix = "account-"
+	RefusedPrefix = "refused-"
+	ClaimPrefix   = "claim-"
+)

@@ -1,0 +1,40 @@
+package event
+
+import "time"
+
+// TokenCreated says that an API token came to be. It holds the hash of the value, never the value.
+type TokenCreated struct {
+	Name      string    `json:"name"`
+	Prefix    string    `json:"prefix"`    // leading characters of the value
+	Hash      []byte    `json:"hash"`      // SHA-256 of the value
+	Days      int       `json:"days"`      // lifetime chosen, 1 to 365
+	ExpiresAt time.Time `json:"expiresAt"` // whole milliseconds, UTC
+	Slot      int       `json:"slot"`      // which of the account's slots it holds, from 1
+}
+
+// TokenRotated says that a token has a new value and that the old one is worth nothing from here on.
+type TokenRotated struct {
+	Prefix            string    `json:"prefix"`
+	Hash              []byte    `json:"hash"`
+	ExpiresAt         time.Time `json:"expiresAt"`
+	PreviousExpiresAt time.Time `json:"previousExpiresAt"`
+}
+
+// TokenDeleted says that a token is gone for good. Its slot is free.
+type TokenDeleted struct{}
+
+// TokenAbandoned closes the stream of a token that a slot was taken for and that was never born.
+// Only a store without transactions needs it.
+type TokenAbandoned struct{}
+
+// EventType names the fact.
+func (TokenCreated) EventType() string { return "token.created.v1" }
+
+// EventType names the fact.
+func (TokenRotated) EventType() string { return "token.rotated.v1" }
+
+// EventType names the fact.
+func (TokenDeleted) EventType() string { return "token.deleted.v1" }
+
+// EventType names the fact.
+func (TokenAbandoned) EventType() string { return "token.abandoned.v1" }

@@ -1,0 +1,137 @@
+// Package eventstore is the log: an append-only sequence of events, each on a stream of its own subject
+// and at a position in the whole.
+//
+// A stream is the history of one lead, token, endpoint, account or claim; its events carry revisions 0, 1, 2, …
+// The log as a whole orders every event of every stream by position. What leadlog knows is a fold of these events,
+// and nothing is known that is not one: the read models, the credentials and the uniqueness of a phone number are all
+// decided from here.
+//
+// [Store] is the port that engines implement: eventstore/postgres is the one built in. The suite in
+// eventstore/storetest says what a store must hold, and every engine runs it.
+package eventstore
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Position is an event's place in the whole log. Positions grow in the order in which appends became durable.
+// Zero lies before the first event.
+type Position uint64
+
+// Revision is an event's place in its stream, counted from 0.
+type Revision int64
+
+// Expected is what an append believes about a stream: that it ends at a revision, that it has no events, or nothing.
+type Expected int64
+
+const (
+	// NoStream expects that the stream has no events.
+	NoStream Expected = -1
+	// Any expects nothing. Such a write is idempotent only by looking for its ids in the stream,
+	// so a fact that needs no decision is better put on a new stream with NoStream.
+	Any Expected = -2
+)
+
+// At expects that the stream's last event has this revision.
+func At(r Revision) Expected { return Expected(r) }
+
+// Event is a fact that is to be appended.
+type Event struct {
+	ID       ulid.ULID // also its identity for idempotence; grows with time
+	Type     string    // an explicit, versioned name such as lead.created.v1
+	At       time.Time // when it happened: UTC, whole milliseconds, never before its predecessor in the stream
+	Data     []byte    // JSON
+	Metadata event.Metadata
+}
+
+// Recorded is an event as it stands on the log.
+type Recorded struct {
+	Event
+	Stream   string
+	Revision Revision
+	Position Position
+}
+
+// Fact decodes the event for a fold. The error is event.ErrUnknownType for a type this program does not know.
+func (r Recorded) Fact() (event.Fact, error) {
+	data, err := event.Decode(r.Type, r.Data)
+	if err != nil {
+		return event.Fact{}, err
+	}
+	return event.Fact{ID: r.ID, Stream: r.Stream, At: r.At, Metadata: r.Metadata, Data: data}, nil
+}
+
+// Write is one stream's part of an append. Without events it is a check: the append goes through only when
+// the stream is as expected. At most one Write of an append may name a stream.
+type Write struct {
+	Stream string
+	Expect Expected
+	Events []Event
+}
+
+// Check is a Write that only expects.
+func Check(stream string, expect Expected) Write { return Write{Stream: stream, Expect: expect} }
+
+// Item is what a subscription yields: an event, or, when Event is nil, a progress mark that says how far
+// the log was read although nothing more matched the filter. A checkpoint may move to Position after either.
+type Item struct {
+	Event    *Recorded
+	Position Position
+}
+
+// Filter selects the events of a subscription: those whose stream begins with one of the prefixes and whose type
+// is one of the types. An empty list selects all.
+type Filter struct {
+	StreamPrefixes []string
+	Types          []string
+}
+
+// Matches tells whether the filter selects an event of this stream and type.
+func (f Filter) Matches(stream, eventType string) bool {
+	return selects(f.StreamPrefixes, func(p string) bool { return strings.HasPrefix(stream, p) }) &&
+		selects(f.Types, func(t string) bool { return t == eventType })
+}
+
+func selects(list []string, matches func(string) bool) bool {
+	for _, s := range list {
+		if matches(s) {
+			return true
+		}
+	}
+	return len(list) == 0
+}
+
+// Store is an engine that keeps the log. All methods may be called from many goroutines, and from many processes
+// on one engine.
+type Store interface {
+	// Append adds events to streams and returns the position of the last one; with nothing but checks it returns
+	// the head. A store with transactions applies all writes or none; another applies them in the order given,
+	// checks first, so a caller orders its writes such that any prefix of them is safe.
+	//
+	// Appending the same event ids at the same place again is the same append: it returns the same position.
+	//
+	// The error is a *ConflictError when a stream is not as expected; ErrInvalid when the writes are not well
+	// formed; ErrUnavailable when the engine is out of reach, and then the append may or may not have happened.
+	Append(ctx context.Context, writes ...Write) (Position, error)
+
+	// Read yields a stream's events from a revision on, in order, up to what is durable when the read ends.
+	// A stream without events yields nothing.
+	Read(ctx context.Context, stream string, from Revision) iter.Seq2[Recorded, error]
+
+	// Subscribe yields what comes after a position: first what is on the log, then, without end, what is appended.
+	// It never skips an event and never yields one twice. It ends after yielding an error, or when the consumer stops.
+	Subscribe(ctx context.Context, after Position, filter Filter) iter.Seq2[Item, error]
+
+	// Head is the position of the newest event.
+	Head(ctx context.Context) (Position, error)
+
+	// Epoch identifies this log. A checkpoint taken from another log, say before a restore, carries another epoch.
+	Epoch(ctx context.Context) (string, error)
+}

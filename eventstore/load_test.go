@@ -1,0 +1,97 @@
+package eventstore_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"testing"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// history is a store of one stream, of which only Read is asked.
+type history struct {
+	eventstore.Store
+	stream string
+	events []eventstore.Recorded
+	broken error // yielded after the events
+}
+
+func (h history) Read(_ context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+	return func(yield func(eventstore.Recorded, error) bool) {
+		if stream != h.stream || from != 0 {
+			return
+		}
+		for _, r := range h.events {
+			if !yield(r, nil) {
+				return
+			}
+		}
+		if h.broken != nil {
+			yield(eventstore.Recorded{}, h.broken)
+		}
+	}
+}
+
+func tokenHistory(t *testing.T, facts ...event.Data) history {
+	t.Helper()
+	h := history{stream: "token-1"}
+	for i, fact := range facts {
+		eventType, data, err := event.Encode(fact)
+		require.NoError(t, err)
+		e := happened()
+		e.ID, e.Type, e.Data = ulid.Make(), eventType, data
+		h.events = append(h.events, eventstore.Recorded{
+			Event: e, Stream: "token-1", Revision: eventstore.Revision(i), Position: eventstore.Position(10 * i),
+		})
+	}
+	return h
+}
+
+func collectFacts(facts []event.Fact, f event.Fact) []event.Fact { return append(facts, f) }
+
+func TestLoadFoldsAStreamInOrder(t *testing.T) {
+	t.Parallel()
+	store := tokenHistory(t, event.TokenCreated{Name: "crm"}, event.TokenRotated{Prefix: "p"}, event.TokenDeleted{})
+	facts, end, err := eventstore.Load(t.Context(), store, "token-1", collectFacts)
+	require.NoError(t, err)
+	require.Equal(t, eventstore.At(2), end)
+	require.Len(t, facts, 3)
+	require.Equal(t, "crm", facts[0].Data.(event.TokenCreated).Name)
+	require.Equal(t, "p", facts[1].Data.(event.TokenRotated).Prefix)
+	require.Equal(t, event.TokenDeleted{}, facts[2].Data)
+	for i, f := range facts {
+		r := store.events[i]
+		require.Equal(t, event.Fact{ID: r.ID, Stream: "token-1", At: r.At, Metadata: r.Metadata, Data: f.Data}, f)
+	}
+}
+
+func TestLoadOfNothingIsTheZeroStateAndNoStream(t *testing.T) {
+	t.Parallel()
+	facts, end, err := eventstore.Load(t.Context(), tokenHistory(t), "token-2", collectFacts)
+	require.NoError(t, err)
+	require.Nil(t, facts)
+	require.Equal(t, eventstore.NoStream, end)
+}
+
+func TestLoadStopsAtAFactItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	store := tokenHistory(t, event.TokenCreated{}, event.TokenDeleted{}, event.TokenDeleted{})
+	store.events[1].Type = "token.sold.v1"
+	facts, _, err := eventstore.Load(t.Context(), store, "token-1", collectFacts)
+	require.ErrorIs(t, err, event.ErrUnknownType)
+	require.ErrorContains(t, err, "stream token-1 at revision 1")
+	require.Len(t, facts, 1, "what comes after the unknown fact must not be folded")
+}
+
+func TestLoadEndsWithTheErrorOfTheRead(t *testing.T) {
+	t.Parallel()
+	store := tokenHistory(t, event.TokenCreated{})
+	store.broken = errors.New("connection lost")
+	_, _, err := eventstore.Load(t.Context(), store, "token-1", collectFacts)
+	require.ErrorIs(t, err, store.broken)
+}

@@ -1,0 +1,117 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// ErrContended says that an append met conflict after conflict until the deadline. Nothing was written.
+var ErrContended = errors.New("too many writers on the same streams")
+
+// conflictDeadline bounds how long a decision is taken again and again on conflicts.
+const conflictDeadline = 5 * time.Second
+
+// Transactor decides again when another writer was first. Within the process, callers that contend for the same
+// streams queue instead of racing, so that of many simultaneous arrivals of one person each decides on what the
+// one before it wrote.
+//
+// The zero value is ready to use.
+type Transactor struct {
+	mu    sync.Mutex
+	queue map[string]*turn
+}
+
+// turn is a lock that is waited for with a context, and counted, so that an idle stream costs nothing.
+type turn struct {
+	taken   chan struct{} // holds one value while somebody has the turn
+	waiting int
+}
+
+// Do runs attempt while holding the turn of every stream named, and again after each *ConflictError it returns,
+// for at most five seconds; then the error is ErrContended. Any other result ends it.
+//
+// An attempt loads, folds, decides and appends. It must not assume that the streams named are the only ones that
+// can conflict: other processes know nothing of the queue.
+func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, conflictDeadline, ErrContended)
+	defer cancel()
+	release, err := t.enter(ctx, streams)
+	if err != nil {
+		return err
+	}
+	defer release()
+	for pause := time.Millisecond; ; pause = min(2*pause, 64*time.Millisecond) {
+		err := attempt(ctx)
+		if Conflict(err) == nil {
+			return outcome(ctx, err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(rand.N(pause)):
+		}
+	}
+}
+
+// outcome tells the deadline of an attempt under way from the caller's own: cut off in the middle,
+// the attempt may have appended.
+func outcome(ctx context.Context, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && errors.Is(context.Cause(ctx), ErrContended) {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
+}
+
+// enter takes the turns in the order of the names, so that two callers never wait for each other.
+func (t *Transactor) enter(ctx context.Context, streams []string) (release func(), err error) {
+	streams = slices.Compact(slices.Sorted(slices.Values(streams)))
+	held := 0
+	release = func() {
+		for _, s := range streams[:held] {
+			t.leave(s, true)
+		}
+	}
+	for _, s := range streams {
+		select {
+		case t.line(s).taken <- struct{}{}:
+			held++
+		case <-ctx.Done():
+			t.leave(s, false)
+			release()
+			return nil, context.Cause(ctx)
+		}
+	}
+	return release, nil
+}
+
+func (t *Transactor) line(stream string) *turn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.queue == nil {
+		t.queue = make(map[string]*turn)
+	}
+	line := t.queue[stream]
+	if line == nil {
+		line = &turn{taken: make(chan struct{}, 1)}
+		t.queue[stream] = line
+	}
+	line.waiting++
+	return line
+}
+
+func (t *Transactor) leave(stream string, held bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	line := t.queue[stream]
+	if held {
+		<-line.taken
+	}
+	if line.waiting--; line.waiting == 0 {
+		delete(t.queue, stream)
+	}
+}

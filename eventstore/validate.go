@@ -1,0 +1,66 @@
+package eventstore
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// MaxStreamName is the longest name of a stream in bytes.
+	MaxStreamName = 256
+	// MaxEventData is the largest data of one event in bytes. EventStoreDB refuses appends over 1 MiB,
+	// and a log must fit either engine.
+	MaxEventData = 900 << 10
+)
+
+// Validate says, as ErrInvalid, what makes writes unfit for any store. Stores call it before anything else.
+func Validate(writes []Write) error {
+	seen := make(map[string]struct{}, len(writes))
+	for _, w := range writes {
+		if err := validateName(w.Stream); err != nil {
+			return err
+		}
+		if _, twice := seen[w.Stream]; twice {
+			return fmt.Errorf("%w: stream %s is written twice", ErrInvalid, w.Stream)
+		}
+		seen[w.Stream] = struct{}{}
+		if w.Expect < Any {
+			return fmt.Errorf("%w: stream %s expects %d", ErrInvalid, w.Stream, w.Expect)
+		}
+		for _, e := range w.Events {
+			if err := validateEvent(e); err != nil {
+				return fmt.Errorf("%w on stream %s", err, w.Stream)
+			}
+		}
+	}
+	return nil
+}
+
+func validateName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: a stream without a name", ErrInvalid)
+	case len(name) > MaxStreamName:
+		return fmt.Errorf("%w: a stream name of %d bytes, at most %d", ErrInvalid, len(name), MaxStreamName)
+	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
+		return fmt.Errorf("%w: a stream name that is not text", ErrInvalid)
+	}
+	return nil
+}
+
+func validateEvent(e Event) error {
+	switch {
+	case e.Type == "" || len(e.Type) > MaxStreamName || !utf8.ValidString(e.Type) || strings.ContainsRune(e.Type, 0):
+		return fmt.Errorf("%w: an event whose type is not a name", ErrInvalid)
+	case e.ID.IsZero():
+		return fmt.Errorf("%w: an event %s without an id", ErrInvalid, e.Type)
+	case e.At.Year() < 1970 || e.At.Year() > 9999:
+		return fmt.Errorf("%w: an event %s without a time", ErrInvalid, e.Type)
+	case len(e.Data) == 0:
+		return fmt.Errorf("%w: an event %s without data", ErrInvalid, e.Type)
+	case len(e.Data) > MaxEventData:
+		return fmt.Errorf("%w: an event %s of %d bytes, at most %d", ErrInvalid, e.Type, len(e.Data), MaxEventData)
+	}
+	return nil
+}
