@@ -60,8 +60,8 @@ func badURL(raw string, privateTargets bool) string {
 	if utf8.RuneCountInString(raw) > maxURL {
 		return "must be at most 2048 characters"
 	}
-	if strings.ContainsFunc(raw, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) {
-		return "must not contain spaces or control characters"
+	if !utf8.ValidString(raw) || strings.ContainsFunc(raw, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) {
+		return "must be text without spaces or control characters"
 	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Hostname() == "" || u.Opaque != "" {

@@ -1,0 +1,237 @@
+package account
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+var defaultStages = []string{"new", "contacted", "qualified", "negotiation", "won", "lost"}
+
+func knownRegion(region string) bool { return slices.Contains([]string{"IN", "DE", "US"}, region) }
+
+func p[T any](v T) *T { return &v }
+
+func names(n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = "name" + strconv.Itoa(i)
+	}
+	return list
+}
+
+func TestWhatSettingsBecome(t *testing.T) {
+	t.Parallel()
+	base := event.AccountConfigured{Features: []string{}, Stages: defaultStages, Region: "IN"}
+	with := func(change func(*event.AccountConfigured)) event.AccountConfigured {
+		c := base
+		change(&c)
+		return c
+	}
+	for _, c := range []struct {
+		name string
+		in   Settings
+		want event.AccountConfigured
+	}{
+		{"nothing said: the default stages and region", Settings{}, base},
+		{"an empty list of stages: the default ones", Settings{Stages: []string{}}, base},
+		{"a name is trimmed", Settings{Name: "  Acme "}, with(func(c *event.AccountConfigured) { c.Name = "Acme" })},
+		{"a name of 200 characters", Settings{Name: strings.Repeat("é", 200)}, with(func(c *event.AccountConfigured) { c.Name = strings.Repeat("é", 200) })},
+		{"features", Settings{Features: []string{" crm_api", "beta-2"}}, with(func(c *event.AccountConfigured) { c.Features = []string{"crm_api", "beta-2"} })},
+		{"features differ by case", Settings{Features: []string{"a", "A"}}, with(func(c *event.AccountConfigured) { c.Features = []string{"a", "A"} })},
+		{"50 features", Settings{Features: names(50)}, with(func(c *event.AccountConfigured) { c.Features = names(50) })},
+		{"stages in their order and spelling", Settings{Stages: []string{"Zeta ", "alpha", "In Talks"}}, with(func(c *event.AccountConfigured) { c.Stages = []string{"Zeta", "alpha", "In Talks"} })},
+		{"50 stages", Settings{Stages: names(50)}, with(func(c *event.AccountConfigured) { c.Stages = names(50) })},
+		{"a stage of 50 characters", Settings{Stages: []string{strings.Repeat("é", 50)}}, with(func(c *event.AccountConfigured) { c.Stages = []string{strings.Repeat("é", 50)} })},
+		{"a region in any case", Settings{Region: " de "}, with(func(c *event.AccountConfigured) { c.Region = "DE" })},
+		{"a rate of 0 is no limit", Settings{RateLimit: p(0.0)}, with(func(c *event.AccountConfigured) { c.RateLimit = p(0.0) })},
+		{"a rate below one a second", Settings{RateLimit: p(0.5), RateBurst: p(1)}, with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = p(0.5), p(1) })},
+		{"the highest rate", Settings{RateLimit: p(1e6), RateBurst: p(1000000)}, with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = p(1e6), p(1000000) })},
+	} {
+		got, err := State{}.Configure(c.in, knownRegion)
+		require.NoError(t, err, c.name)
+		require.NotNil(t, got, c.name)
+		require.Equal(t, c.want, *got, c.name)
+	}
+}
+
+func TestWhichSettingsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		in    Settings
+		field string
+	}{
+		{"a name of 201 characters", Settings{Name: strings.Repeat("é", 201)}, "name"},
+		{"a feature twice", Settings{Features: []string{"crm_api", "crm_api "}}, "features"},
+		{"a blank feature", Settings{Features: []string{" "}}, "features"},
+		{"a feature with a space", Settings{Features: []string{"crm api"}}, "features"},
+		{"a feature of 65 characters", Settings{Features: []string{strings.Repeat("f", 65)}}, "features"},
+		{"51 features", Settings{Features: names(51)}, "features"},
+		{"stages that are equal", Settings{Stages: []string{"new", "new"}}, "stages"},
+		{"stages equal but for case", Settings{Stages: []string{"new", "New"}}, "stages"},
+		{"stages equal but for case, beyond ASCII", Settings{Stages: []string{"ÉTÉ", "été"}}, "stages"},
+		{"stages equal but for the form of sigma", Settings{Stages: []string{"τέλος", "ΤΈΛΟΣ"}}, "stages"},
+		{"stages equal but for the Kelvin sign", Settings{Stages: []string{"k", "\u212a"}}, "stages"},
+		{"stages equal but for white space", Settings{Stages: []string{"new", " new"}}, "stages"},
+		{"a blank stage", Settings{Stages: []string{"new", "  "}}, "stages"},
+		{"a stage of 51 characters", Settings{Stages: []string{strings.Repeat("é", 51)}}, "stages"},
+		{"a stage with a control character", Settings{Stages: []string{"a\x07b"}}, "stages"},
+		{"51 stages", Settings{Stages: names(51)}, "stages"},
+		{"an unknown region", Settings{Region: "XX"}, "region"},
+		{"a region by its long name", Settings{Region: "India"}, "region"},
+		{"a negative rate", Settings{RateLimit: p(-0.1)}, "rateLimit"},
+		{"a rate beyond sense", Settings{RateLimit: p(1e6 + 1)}, "rateLimit"},
+		{"a rate that is no number", Settings{RateLimit: p(math.NaN())}, "rateLimit"},
+		{"an infinite rate", Settings{RateLimit: p(math.Inf(1))}, "rateLimit"},
+		{"a burst of 0 would let nobody in", Settings{RateBurst: p(0)}, "rateBurst"},
+		{"a negative burst", Settings{RateBurst: p(-1)}, "rateBurst"},
+		{"a burst beyond sense", Settings{RateBurst: p(1000001)}, "rateBurst"},
+	} {
+		got, err := State{}.Configure(c.in, knownRegion)
+		require.Nil(t, got, c.name)
+		require.Equal(t, []string{c.field}, fields(t, err), c.name)
+	}
+}
+
+func TestEverythingWrongIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := State{}.Configure(Settings{
+		Name: strings.Repeat("n", 201), Features: []string{""}, Stages: []string{""}, Region: "??", RateLimit: p(-1.0), RateBurst: p(-1),
+	}, knownRegion)
+	require.Equal(t, []string{"name", "features", "stages", "region", "rateLimit", "rateBurst"}, fields(t, err))
+}
+
+func TestConfiguringReplacesAndTheSameAgainIsNoEvent(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+	first := Settings{Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", RateLimit: p(5.0), RateBurst: p(9)}
+	s := configure(t, State{}, first, at)
+	require.Equal(t, State{
+		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE",
+		RateLimit: p(5.0), RateBurst: p(9), CreatedAt: at, UpdatedAt: at,
+	}, s)
+	require.True(t, s.Has(FeatureAPI))
+
+	again, err := s.Configure(first, knownRegion)
+	require.NoError(t, err)
+	require.Nil(t, again)
+
+	later := at.Add(time.Hour)
+	replaced := configure(t, s, Settings{}, later)
+	require.Equal(t, State{
+		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", CreatedAt: at, UpdatedAt: later,
+	}, replaced, "what is not said again is gone")
+	require.False(t, replaced.Has(FeatureAPI))
+	require.True(t, s.Has(FeatureAPI), "the state before is as it was")
+}
+
+func TestEachSettingAloneIsAChange(t *testing.T) {
+	t.Parallel()
+	base := Settings{Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", RateLimit: p(5.0), RateBurst: p(9)}
+	s := configure(t, State{}, base, time.Unix(0, 0))
+	for name, change := range map[string]func(*Settings){
+		"name":               func(w *Settings) { w.Name = "acme" },
+		"a feature more":     func(w *Settings) { w.Features = []string{FeatureAPI, "x"} },
+		"no feature":         func(w *Settings) { w.Features = nil },
+		"order of stages":    func(w *Settings) { w.Stages = []string{"b", "a"} },
+		"spelling of stages": func(w *Settings) { w.Stages = []string{"A", "b"} },
+		"region":             func(w *Settings) { w.Region = "" },
+		"rate":               func(w *Settings) { w.RateLimit = p(6.0) },
+		"no rate":            func(w *Settings) { w.RateLimit = nil },
+		"burst":              func(w *Settings) { w.RateBurst = p(10) },
+		"no burst":           func(w *Settings) { w.RateBurst = nil },
+	} {
+		want := base
+		change(&want)
+		got, err := s.Configure(want, knownRegion)
+		require.NoError(t, err, name)
+		require.NotNil(t, got, name)
+	}
+}
+
+func TestProvisioningWithTheDefaultsIsAnEvent(t *testing.T) {
+	t.Parallel()
+	got, err := State{}.Configure(Settings{}, knownRegion)
+	require.NoError(t, err)
+	require.NotNil(t, got, "nobody provisioned the account before")
+}
+
+func TestAStageIsFoundWithoutCaseAndSpelledAsTheAccountDoes(t *testing.T) {
+	t.Parallel()
+	stages := []string{"new", "In Talks", "ÉTÉ"}
+	for name, want := range map[string]string{"new": "new", "NEW": "new", "in talks": "In Talks", "été": "ÉTÉ"} {
+		got, ok := Stage(stages, name)
+		require.True(t, ok, name)
+		require.Equal(t, want, got, name)
+	}
+	for _, name := range []string{"", "won", "new ", "in  talks", "ne"} {
+		_, ok := Stage(stages, name)
+		require.False(t, ok, "%q", name)
+	}
+}
+
+func TestNoTwoAcceptedStagesAnswerToOneName(t *testing.T) {
+	t.Parallel()
+	letter := rapid.SampledFrom([]rune("kK\u212asSſσςΣßẞéÉ"))
+	rapid.Check(t, func(t *rapid.T) {
+		stages := rapid.SliceOfN(rapid.StringOfN(letter, 1, 2, -1), 1, 4).Draw(t, "stages")
+		configured, err := State{}.Configure(Settings{Stages: stages}, knownRegion)
+		if err != nil {
+			return
+		}
+		for _, stage := range configured.Stages {
+			got, ok := Stage(configured.Stages, stage)
+			require.True(t, ok)
+			require.Equal(t, stage, got)
+		}
+	})
+}
+
+func TestWhatMayNameAnAccount(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"a", "Acme_Corp-7", "-", "0", strings.Repeat("a", 64)} {
+		require.True(t, ValidID(id), "%q", id)
+	}
+	for _, id := range []string{"", strings.Repeat("a", 65), "a b", "a/b", "a.b", "a\x00", "é", "a\n", "१", "a\xff"} {
+		require.False(t, ValidID(id), "%q", id)
+	}
+}
+
+func TestAnAccountNobodyProvisionedHasNothing(t *testing.T) {
+	t.Parallel()
+	require.False(t, State{}.Provisioned)
+	require.False(t, State{}.Has(FeatureAPI))
+	require.False(t, Evolve(State{}, event.Fact{Data: event.LeadAbandoned{}}).Provisioned)
+	require.Equal(t, "crm_api", FeatureAPI)
+	require.Equal(t, defaultStages, DefaultStages())
+}
+
+func configure(t *testing.T, s State, want Settings, at time.Time) State {
+	t.Helper()
+	configured, err := s.Configure(want, knownRegion)
+	require.NoError(t, err)
+	require.NotNil(t, configured)
+	return Evolve(s, event.Fact{Stream: event.AccountStream("acme"), At: at, Data: *configured})
+}
+
+// fields are the names in an error that must be field.Errors.
+func fields(t *testing.T, err error) []string {
+	t.Helper()
+	var wrong field.Errors
+	require.ErrorAs(t, err, &wrong)
+	list := make([]string, len(wrong))
+	for i, one := range wrong {
+		list[i] = one.Field
+	}
+	return list
+}

@@ -1,0 +1,293 @@
+package lead
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/field"
+)
+
+// Limits of what an arrival may carry. Characters are Unicode code points after NFC.
+const (
+	MaxName          = 200
+	MaxVisitorID     = 200
+	MaxMetadataKeys  = 64
+	MaxMetadataBytes = 32 << 10 // as compact JSON
+	maxUserAgent     = 1024     // bytes; a longer header is cut
+)
+
+// Keys of metadata that mean something to us.
+const (
+	keySource    = "source"
+	keyIP        = "ip"
+	keyUserAgent = "userAgent"
+)
+
+// Temperatures are the values of leadTemperature; a new lead that gives none is warm.
+var temperatures = []string{"hot", "warm", "cold"}
+
+const defaultTemperature = "warm"
+
+// Rules are the settings of the account that an arrival is read by.
+type Rules struct {
+	Region string
+	Stages []string // first to last; never empty
+}
+
+// Client is where the request came from; it stands in where the arrival names no address or agent of its own.
+type Client struct{ IP, UserAgent string }
+
+// Arrival is one lead as it was pushed in, valid and normalized. An empty field was not given.
+type Arrival struct {
+	Name             string
+	Phone            string // E.164
+	Email            string // canonical
+	Status           string // in the account's spelling
+	UnknownStatus    string // given, but no stage of the account; only a lead that has it may keep it
+	Temperature      string
+	OpportunityValue string // exact decimal
+	Source           string // canonical, never empty
+	Metadata         map[string]jsontext.Value
+	IP               string
+	UserAgent        string
+	CustomFields     map[string]jsontext.Value
+	VisitorID        string
+}
+
+// Aliases of a field, first present wins.
+var (
+	nameAliases    = []string{"name", "contactName", "contact_name", "fullName", "full_name"}
+	visitorAliases = []string{"visitorId", "visitor_id"}
+	// customAliases also rank what the same key means in several places.
+	customAliases = []string{"customFields", "industryData", "fields"}
+)
+
+// ParseArrival reads the members of a request body, as Members gives them. The error is field.Errors with everything
+// that is wrong.
+func ParseArrival(body map[string]jsontext.Value, rules Rules, client Client) (Arrival, error) {
+	r := reader{body: body}
+	a := Arrival{
+		Name:             r.name(),
+		Phone:            r.phone(rules.Region),
+		Email:            r.email(),
+		Temperature:      r.temperature(),
+		OpportunityValue: r.opportunityValue(),
+		VisitorID:        r.visitorID(),
+		CustomFields:     r.customFields(),
+	}
+	a.Status, a.UnknownStatus = r.status(rules.Stages)
+	a.Metadata, a.Source, a.IP, a.UserAgent = r.metadata(client)
+	if !r.present("phone") && !r.present("email") {
+		r.wrong.Add("phone", "or email is required")
+	}
+	if len(r.wrong) > 0 && a.UnknownStatus != "" {
+		r.wrong.Add("status", unknownStatus(rules.Stages))
+	}
+	return a, r.wrong.Err()
+}
+
+// reader takes the fields of a body one by one and notes what is wrong with them.
+type reader struct {
+	body  map[string]jsontext.Value
+	wrong field.Errors
+}
+
+// present follows one rule everywhere: a key that is there with an empty value is as good as absent.
+func (r *reader) present(key string) bool { return !empty(r.body[key]) }
+
+// first is the first of several names that is present.
+func (r *reader) first(aliases []string) (string, bool) {
+	for _, key := range aliases {
+		if r.present(key) {
+			return key, true
+		}
+	}
+	return "", false
+}
+
+// text reads a string; false when it is absent or noted as wrong.
+func (r *reader) text(key string) (string, bool) {
+	if !r.present(key) {
+		return "", false
+	}
+	s, ok := text(r.body[key])
+	if !ok {
+		r.wrong.Add(key, "must be a string")
+	}
+	return s, ok
+}
+
+func (r *reader) name() string {
+	key, ok := r.first(nameAliases)
+	if !ok {
+		return ""
+	}
+	raw, ok := r.text(key)
+	if !ok {
+		return ""
+	}
+	name := CleanName(raw)
+	if Length(name) > MaxName {
+		r.wrong.Add(key, "must be at most 200 characters")
+	}
+	return name
+}
+
+// phone is lenient in one way: forms that know no better send the digits as a number.
+func (r *reader) phone(region string) string {
+	v := r.body["phone"]
+	raw := string(v)
+	if v.Kind() == '0' {
+		if !digits(raw) {
+			r.wrong.Add("phone", "is not a valid phone number")
+			return ""
+		}
+	} else if s, ok := r.text("phone"); ok {
+		raw = s
+	} else {
+		return ""
+	}
+	phone, err := ParsePhone(raw, region)
+	if err != nil {
+		r.wrong.Add("phone", err.Error())
+	}
+	return phone
+}
+
+func (r *reader) email() string {
+	raw, ok := r.text("email")
+	if !ok {
+		return ""
+	}
+	email, err := ParseEmail(raw)
+	if err != nil {
+		r.wrong.Add("email", err.Error())
+	}
+	return email
+}
+
+func (r *reader) status(stages []string) (known, unknown string) {
+	raw, ok := r.text("status")
+	if !ok {
+		return "", ""
+	}
+	raw = strings.TrimSpace(raw)
+	if stage, ok := account.Stage(stages, raw); ok {
+		return stage, ""
+	}
+	return "", raw
+}
+
+func unknownStatus(stages []string) string {
+	return "must be one of the account's stages: " + strings.Join(stages, ", ")
+}
+
+func (r *reader) temperature() string {
+	raw, ok := r.text("leadTemperature")
+	if !ok {
+		return ""
+	}
+	raw = strings.TrimSpace(raw)
+	for _, t := range temperatures {
+		if strings.EqualFold(raw, t) {
+			return t
+		}
+	}
+	r.wrong.Add("leadTemperature", "must be one of hot, warm, cold")
+	return ""
+}
+
+func (r *reader) opportunityValue() string {
+	const key = "opportunityValue"
+	v := r.body[key]
+	var amount Amount
+	var err error
+	switch {
+	case empty(v):
+		return ""
+	case v.Kind() == '0':
+		amount, err = AmountFromNumber(string(v))
+	case v.Kind() == '"':
+		s, _ := text(v)
+		amount, err = ParseAmount(s)
+	default:
+		r.wrong.Add(key, "must be a number")
+		return ""
+	}
+	if err != nil {
+		r.wrong.Add(key, err.Error())
+		return ""
+	}
+	return amount.String()
+}
+
+func (r *reader) visitorID() string {
+	key, ok := r.first(visitorAliases)
+	if !ok {
+		return ""
+	}
+	id, _ := r.text(key)
+	if Length(id) > MaxVisitorID {
+		r.wrong.Add(key, "must be at most 200 characters")
+	}
+	return id
+}
+
+// metadata reads the attribution: what was given but for nulls, and what of it we resolve.
+func (r *reader) metadata(client Client) (given map[string]jsontext.Value, source, ip, userAgent string) {
+	source, ip, userAgent = DefaultSource, client.IP, trimAgent(client.UserAgent)
+	if !r.present("metadata") {
+		return nil, source, ip, userAgent
+	}
+	given, ok := r.object("metadata")
+	if !ok {
+		return nil, source, ip, userAgent
+	}
+	if len(given) > MaxMetadataKeys {
+		r.wrong.Add("metadata", "must have at most 64 keys")
+	}
+	if len(r.body["metadata"]) > MaxMetadataBytes {
+		r.wrong.Add("metadata", "must be at most 32 KiB")
+	}
+	if s, ok := text(given[keySource]); ok && canonical(s) {
+		source = s
+	}
+	if s, ok := text(given[keyIP]); ok {
+		if addr, err := netip.ParseAddr(strings.TrimSpace(s)); err == nil {
+			ip = addr.Unmap().WithZone("").String()
+		}
+	}
+	if v := given[keyUserAgent]; !empty(v) {
+		s, ok := text(v)
+		if !ok {
+			r.wrong.Add("metadata.userAgent", "must be a string")
+		}
+		userAgent = s
+	}
+	return given, source, ip, userAgent
+}
+
+// object reads a member's members, leaving out nulls.
+func (r *reader) object(key string) (map[string]jsontext.Value, bool) {
+	members, err := Members(r.body[key])
+	if err != nil {
+		r.wrong.Add(key, "must be an object")
+		return nil, false
+	}
+	for name, v := range members {
+		if v.Kind() == 'n' {
+			delete(members, name)
+		}
+	}
+	return members, true
+}
+
+func trimAgent(s string) string {
+	if len(s) > maxUserAgent {
+		s = s[:maxUserAgent]
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
+}

@@ -1,0 +1,100 @@
+package lead
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Limits of custom fields.
+const (
+	MaxCustomFields = 50   // distinct keys of a lead
+	MaxCustomKey    = 50   // characters
+	MaxCustomValue  = 2000 // characters of a string, or of anything else as compact JSON
+)
+
+// reserved are the top-level names that are no custom fields: the request's own, and what the service itself says of
+// a lead, so that a lead sent back as it was answered does not turn into custom data. Letter case counts: Phone is
+// a custom field.
+var reserved = func() map[string]struct{} {
+	names := slices.Concat(nameAliases, visitorAliases, customAliases, []string{
+		"phone", "email", "status", "leadTemperature", "opportunityValue", "metadata",
+		"leadId", "contactUID", "opportunityId", "source", "createdAt", "updatedAt", "accountId",
+	})
+	set := make(map[string]struct{}, len(names))
+	for _, name := range names {
+		set[name] = struct{}{}
+	}
+	return set
+}()
+
+// customFields is the union of every place where custom fields may stand, weakest first: the body itself, then
+// fields, industryData and customFields. Empty values are dropped before they can displace another.
+func (r *reader) customFields() map[string]jsontext.Value {
+	union := make(map[string]jsontext.Value)
+	r.custom(union, "", r.body)
+	for _, key := range slices.Backward(customAliases) {
+		if !r.present(key) {
+			continue
+		}
+		if members, ok := r.object(key); ok {
+			r.custom(union, key+".", members)
+		}
+	}
+	if len(union) > MaxCustomFields {
+		r.wrong.Add("customFields", tooManyCustom)
+	}
+	if len(union) == 0 {
+		return nil
+	}
+	return union
+}
+
+const tooManyCustom = "must be at most 50 in all"
+
+func (r *reader) custom(union map[string]jsontext.Value, path string, members map[string]jsontext.Value) {
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		value := members[key]
+		if _, ours := reserved[key]; (path == "" && ours) || empty(value) {
+			continue
+		}
+		if message := badCustomKey(key); message != "" {
+			r.wrong.Add(path+shorten(key), message)
+			continue
+		}
+		if customLength(value) > MaxCustomValue {
+			r.wrong.Add(path+key, "must be at most 2000 characters")
+			continue
+		}
+		union[key] = value
+	}
+}
+
+func badCustomKey(key string) string {
+	switch {
+	case Blank(key):
+		return "has a blank key"
+	case Length(key) > MaxCustomKey:
+		return "has a key of more than 50 characters"
+	case HasControl(key):
+		return "has a key with control characters"
+	}
+	return ""
+}
+
+func customLength(v jsontext.Value) int {
+	if s, ok := text(v); ok {
+		return Length(s)
+	}
+	return Length(string(v))
+}
+
+// shorten keeps an answer from repeating a key of any length.
+func shorten(key string) string {
+	runes := []rune(key)
+	if len(runes) > MaxCustomKey {
+		return string(runes[:MaxCustomKey]) + "…"
+	}
+	return key
+}

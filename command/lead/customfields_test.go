@@ -1,0 +1,153 @@
+package lead
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// members are n of a JSON object, named prefix0 and on.
+func members(prefix string, n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = strconv.Quote(prefix+strconv.Itoa(i)) + ":1"
+	}
+	return strings.Join(list, ",")
+}
+
+func TestCustomFieldsAreTheUnionOfEveryPlace(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, members string
+		want          map[string]string
+	}{
+		{"none", `"name":"Asha"`, map[string]string{}},
+		{
+			"one in each", `"a":1,"fields":{"b":2},"industryData":{"c":3},"customFields":{"d":4}`,
+			map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"},
+		},
+		{
+			"customFields before all", `"k":1,"fields":{"k":2},"industryData":{"k":3},"customFields":{"k":4}`,
+			map[string]string{"k": "4"},
+		},
+		{"industryData before fields", `"k":1,"fields":{"k":2},"industryData":{"k":3}`, map[string]string{"k": "3"}},
+		{"fields before the top level", `"k":1,"fields":{"k":2}`, map[string]string{"k": "2"}},
+		{"the order in the body does not count", `"customFields":{"k":4},"industryData":{"k":3},"fields":{"k":2},"k":1`, map[string]string{"k": "4"}},
+		{
+			"an empty value displaces nothing", `"k":1,"fields":{"k":""},"industryData":{"k":null},"customFields":{"k":{}}`,
+			map[string]string{"k": "1"},
+		},
+		{"keys are compared exactly", `"city":1,"City":2,"customFields":{"CITY":3}`, map[string]string{"city": "1", "City": "2", "CITY": "3"}},
+		{"empty places", `"customFields":{},"industryData":null,"fields":""`, map[string]string{}},
+	} {
+		require.Equal(t, c.want, values(accepted(t, withPhone(c.members)).CustomFields), c.name)
+	}
+}
+
+func TestReservedNamesAreNoCustomFields(t *testing.T) {
+	t.Parallel()
+	a := accepted(t, `{"phone":"9876543210","email":"a@example.com","name":"n","contactName":"n","contact_name":"n","fullName":"n","full_name":"n",
+		"status":"new","leadTemperature":"hot","opportunityValue":1,"metadata":{"a":1},"customFields":{},"industryData":{},"fields":{},
+		"visitorId":"v","visitor_id":"v"}`)
+	require.Empty(t, a.CustomFields, "the request's own")
+
+	echoed := accepted(t, `{"phone":"9876543210","leadId":"01K","contactUID":"01K","opportunityId":"01K","source":"website",
+		"createdAt":"2026-01-01T00:00:00.000Z","updatedAt":"2026-01-01T00:00:00.000Z","accountId":"acme"}`)
+	require.Empty(t, echoed.CustomFields, "what the service says of a lead, sent back")
+}
+
+func TestReservedNamesAreComparedExactlyAndAtTheTopAlone(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, map[string]string{"Phone": `"12"`, "NAME": `"n"`, "leadid": "1", "lead_id": "2"},
+		values(accepted(t, withPhone(`"Phone":"12","NAME":"n","leadid":1,"lead_id":2`)).CustomFields))
+	for _, place := range []string{"customFields", "industryData", "fields"} {
+		a := accepted(t, withPhone(`"`+place+`":{"phone":"12","status":"x","leadId":"y","customFields":{"z":1}}`))
+		require.Equal(t, map[string]string{"phone": `"12"`, "status": `"x"`, "leadId": `"y"`, "customFields": `{"z":1}`},
+			values(a.CustomFields), place)
+		require.Equal(t, "+919876543210", a.Phone)
+	}
+}
+
+func TestAtMost50DistinctKeys(t *testing.T) {
+	t.Parallel()
+	require.Len(t, accepted(t, withPhone(`"customFields":{`+members("k", 50)+`}`)).CustomFields, 50)
+	require.Equal(t, []string{"customFields"}, refused(t, withPhone(`"customFields":{`+members("k", 51)+`}`)))
+	require.Len(t, accepted(t, withPhone(members("k", 50)+`,"fields":{`+members("k", 50)+`}`)).CustomFields, 50, "the same keys twice")
+	require.Equal(t, []string{"customFields"},
+		refused(t, withPhone(members("a", 20)+`,"fields":{`+members("b", 20)+`},"industryData":{`+members("c", 11)+`}`)),
+		"from several places")
+	require.Len(t, accepted(t, withPhone(members("k", 50)+`,"x":"","y":null,"z":[]`)).CustomFields, 50, "empty ones do not count")
+}
+
+func TestCustomValuesAreKeptAsGiven(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		`" Pune\n"`:            `" Pune\n"`,
+		`"a\u0007b"`:           `"a\u0007b"`,
+		`0`:                    `0`,
+		`1.50`:                 `1.50`,
+		`12345678901234567890`: `12345678901234567890`,
+		`true`:                 `true`,
+		`false`:                `false`,
+		`[1, 2]`:               `[1,2]`,
+		`{"b": 1, "a": null}`:  `{"b":1,"a":null}`,
+		`"<b>"`:                `"<b>"`,
+		`"\u0041"`:             `"A"`,
+	} {
+		require.Equal(t, map[string]string{"k": want}, values(accepted(t, withPhone(`"k":`+given)).CustomFields), given)
+		require.Equal(t, map[string]string{"k": want}, values(accepted(t, withPhone(`"customFields":{"k":`+given+`}`)).CustomFields), given)
+	}
+	for _, given := range []string{`""`, `" \t"`, `null`, `{}`, `[]`, `[ ]`} {
+		require.Empty(t, accepted(t, withPhone(`"k":`+given)).CustomFields, "%s is dropped", given)
+	}
+}
+
+func TestCustomValuesAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, given := range map[string]string{
+		"a string":                         `"` + str(2000) + `"`,
+		"letters and not bytes":            `"` + strings.Repeat("é", 2000) + `"`,
+		"an accent of its own counts once": `"` + strings.Repeat(`e\u0301`, 2000) + `"`,
+		"what a string means, not escapes": `"` + strings.Repeat(`\"`, 2000) + `"`,
+		"an array":                         `["` + str(1996) + `"]`,
+		"an array, white space left out":   `[` + strings.Repeat(" ", 3000) + `"` + str(1996) + `"]`,
+		"an object":                        `{"a":"` + str(1992) + `"}`,
+		"a number":                         `1` + strings.Repeat("0", 300),
+	} {
+		require.Len(t, accepted(t, withPhone(`"k":`+given)).CustomFields, 1, name)
+	}
+	for name, given := range map[string]string{
+		"a string":  `"` + str(2001) + `"`,
+		"an array":  `["` + str(1997) + `"]`,
+		"an object": `{"a":"` + str(1994) + `"}`,
+	} {
+		require.Equal(t, []string{"k"}, refused(t, withPhone(`"k":`+given)), name)
+		require.Equal(t, []string{"fields.k"}, refused(t, withPhone(`"fields":{"k":`+given+`}`)), name)
+	}
+}
+
+func TestCustomKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]string{
+		"50 characters": str(50), "letters and not bytes": strings.Repeat("é", 50), "with a dot": "a.b", "with spaces": " a b ",
+		"composed by NFC": strings.Repeat("e\u0301", 50),
+	} {
+		require.Len(t, accepted(t, withPhone(strconv.Quote(key)+`:1`)).CustomFields, 1, name)
+	}
+	for _, c := range []struct{ name, key, field string }{
+		{"51 characters", str(51), "customFields." + str(50) + "…"},
+		{"of any length", str(5000), "customFields." + str(50) + "…"},
+		{"empty", "", "customFields."},
+		{"blank", `  `, "customFields.  "},
+		{"control character", `a\u0007`, "customFields.a\a"},
+		{"line break", `a\n`, "customFields.a\n"},
+	} {
+		require.Equal(t, []string{c.field}, refused(t, withPhone(`"customFields":{"`+c.key+`":1}`)), c.name)
+		require.Equal(t, []string{strings.TrimPrefix(c.field, "customFields.")}, refused(t, withPhone(`"`+c.key+`":1`)), c.name)
+		require.Empty(t, accepted(t, withPhone(`"customFields":{"`+c.key+`":""}`)).CustomFields, "%s: an empty value is dropped unread", c.name)
+	}
+	require.Equal(t, []string{"customFields.a", "customFields.c"},
+		refused(t, withPhone(`"customFields":{"c":"`+str(2001)+`","a":"`+str(2001)+`","b":1}`)), "in a stable order")
+}

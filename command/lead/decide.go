@@ -1,0 +1,210 @@
+package lead
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Codes of a refusal.
+const (
+	CodeDuplicateSource = "DUPLICATE_LEAD_SOURCE"
+	CodeDuplicateEmail  = "DUPLICATE_LEAD_EMAIL"
+)
+
+// Refusal says that an arrival is that of a lead which is there, and that its source is not one that merges.
+// Nothing of the lead changes.
+type Refusal struct{ Fact event.LeadRefused }
+
+func (r *Refusal) Error() string {
+	if r.Fact.Code == CodeDuplicateEmail {
+		return fmt.Sprintf("This email already belongs to lead %s", r.Fact.LeadID)
+	}
+	return fmt.Sprintf("Lead %s already has an arrival from source %s", r.Fact.LeadID, r.Fact.Source)
+}
+
+// NewIDs are the identities that a decision may give out.
+type NewIDs struct{ Lead, Contact, Opportunity string }
+
+// Decision is what an arrival leads to: a fact on the stream of one lead, and which values that lead comes to own.
+type Decision struct {
+	LeadID      string
+	Merged      bool
+	Fact        event.Data // LeadCreated or LeadMerged
+	ClaimsPhone bool       // nobody owned the arrival's phone
+	ClaimsEmail bool
+}
+
+// Decide answers what an arrival means, given the live leads that own its phone and its email by any value they ever
+// had; nil where nobody does. The error is a *Refusal, or field.Errors for what only shows against the lead: a stage
+// that is not, or no longer, the account's, and limits that the lead would exceed.
+//
+// The person is whoever owns the phone, else whoever owns the email. Nobody: a new lead. Self-service sources always
+// merge. Otherwise two different owners refuse the arrival, a source that is new to the lead merges, and a
+// curated source that the lead has is refused.
+func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decision, error) {
+	target := byPhone
+	if target == nil {
+		target = byEmail
+	}
+	if target == nil {
+		return a.open(rules, ids)
+	}
+	clash := byEmail != nil && byEmail.ID != target.ID
+	known := target.HasSource(a.Source)
+	if !isSelfService(a.Source) && (clash || known && isCurated(a.Source)) {
+		if err := a.badStatus(*target, rules); err != nil {
+			return Decision{}, err // what is wrong with the request comes before what it conflicts with
+		}
+		if clash {
+			return refuse(a, CodeDuplicateEmail, byEmail.ID, target.ID)
+		}
+		code := CodeDuplicateSource
+		if byPhone == nil && a.Phone != "" && a.Phone != target.Phone {
+			code = CodeDuplicateEmail
+		}
+		return refuse(a, code, target.ID, "")
+	}
+	merged, err := a.merge(*target, rules, ids)
+	if err != nil {
+		return Decision{}, err
+	}
+	merged.NewSource = !known
+	if clash {
+		merged.Email, merged.EmailHeldBy = "", byEmail.ID
+	}
+	merged.Changed = changes(*target, merged)
+	return Decision{
+		LeadID: target.ID, Merged: true, Fact: merged,
+		ClaimsPhone: a.Phone != "" && byPhone == nil,
+		ClaimsEmail: a.Email != "" && byEmail == nil,
+	}, nil
+}
+
+func refuse(a Arrival, code, leadID, other string) (Decision, error) {
+	return Decision{}, &Refusal{event.LeadRefused{Source: a.Source, Code: code, LeadID: leadID, Other: other}}
+}
+
+// open decides on a new lead. What was not given is resolved here, once, and kept in the fact.
+func (a Arrival) open(rules Rules, ids NewIDs) (Decision, error) {
+	if a.UnknownStatus != "" {
+		return Decision{}, field.Errors{{Field: "status", Message: unknownStatus(rules.Stages)}}
+	}
+	created := event.LeadCreated{
+		ContactUID: ids.Contact,
+		Name:       a.Name, Phone: a.Phone, Email: a.Email,
+		Status: a.Status, Temperature: a.Temperature, OpportunityValue: a.OpportunityValue,
+		Source: a.Source, CustomFields: a.CustomFields, Metadata: a.Metadata,
+		IP: a.IP, UserAgent: a.UserAgent, VisitorID: a.VisitorID,
+		Changed: a.given(),
+	}
+	if created.Name == "" {
+		created.Name, created.NameDerived = derivedName(a), true
+	}
+	if created.Status == "" {
+		created.Status = rules.Stages[0]
+	}
+	if created.Temperature == "" {
+		created.Temperature = defaultTemperature
+	}
+	if created.OpportunityValue != "" {
+		created.OpportunityID = ids.Opportunity
+	}
+	return Decision{
+		LeadID: ids.Lead, Fact: created,
+		ClaimsPhone: a.Phone != "", ClaimsEmail: a.Email != "",
+	}, nil
+}
+
+// derivedName is what a lead goes by while no name is known.
+func derivedName(a Arrival) string {
+	if local, _, ok := strings.Cut(a.Email, "@"); ok {
+		return local
+	}
+	return a.Phone
+}
+
+// merge lays the arrival over the lead: the latest non-empty value wins.
+func (a Arrival) merge(target State, rules Rules, ids NewIDs) (event.LeadMerged, error) {
+	var wrong field.Errors
+	merged := event.LeadMerged{
+		Source: a.Source,
+		Name:   a.Name, Phone: a.Phone, Email: a.Email,
+		Status: a.Status, Temperature: a.Temperature, OpportunityValue: a.OpportunityValue,
+		CustomFields: a.CustomFields, Metadata: a.Metadata,
+		IP: a.IP, UserAgent: a.UserAgent, VisitorID: a.VisitorID,
+	}
+	wrong = append(wrong, a.badStatus(target, rules)...)
+	if a.UnknownStatus != "" && wrong == nil {
+		merged.Status = target.Status
+	}
+	if a.OpportunityValue != "" && target.OpportunityID == "" {
+		merged.OpportunityID = ids.Opportunity
+	}
+	if len(union(target.CustomFields, a.CustomFields)) > MaxCustomFields {
+		wrong.Add("customFields", tooManyCustom)
+	}
+	if !fits(overlay(target.Metadata, a.Metadata, "", "")) {
+		wrong.Add("metadata", "must come to at most 64 keys and 32 KiB with what the lead has")
+	}
+	return merged, wrong.Err()
+}
+
+// badStatus refuses a stage that the account does not have. One that it removed stays valid for the lead that is on it.
+func (a Arrival) badStatus(target State, rules Rules) field.Errors {
+	if a.UnknownStatus == "" || strings.EqualFold(a.UnknownStatus, target.Status) {
+		return nil
+	}
+	return field.Errors{{Field: "status", Message: unknownStatus(rules.Stages)}}
+}
+
+func fits(metadata map[string]jsontext.Value) bool {
+	size, keys := 0, 0
+	for key, value := range metadata {
+		if key == keyIP || key == keyUserAgent {
+			continue
+		}
+		keys++
+		size += len(key) + len(value)
+	}
+	return keys <= MaxMetadataKeys && size <= MaxMetadataBytes
+}
+
+// given names the fields that an arrival carries.
+func (a Arrival) given() []string {
+	return changes(State{}, event.LeadMerged{
+		Name: a.Name, Phone: a.Phone, Email: a.Email, Status: a.Status, Temperature: a.Temperature,
+		OpportunityValue: a.OpportunityValue, CustomFields: a.CustomFields, Metadata: a.Metadata, VisitorID: a.VisitorID,
+	})
+}
+
+// changes names the fields of the lead that a merge gives another value.
+func changes(s State, m event.LeadMerged) []string {
+	var names []string
+	note := func(changed bool, name string) {
+		if changed {
+			names = append(names, name)
+		}
+	}
+	differs := func(old, latest string) bool { return latest != "" && latest != old }
+	note(m.Name != "" && (m.Name != s.Name || s.NameDerived), "name")
+	note(differs(s.Phone, m.Phone), "phone")
+	note(differs(s.Email, m.Email), "email")
+	note(differs(s.Status, m.Status), "status")
+	note(differs(s.Temperature, m.Temperature), "leadTemperature")
+	note(differs(s.OpportunityValue, m.OpportunityValue), "opportunityValue")
+	note(!sameValues(union(s.CustomFields, m.CustomFields), s.CustomFields), "customFields")
+	note(!sameValues(overlay(s.Metadata, m.Metadata, "", ""), s.Metadata), "metadata")
+	note(m.VisitorID != "" && !slices.Contains(s.VisitorIDs, m.VisitorID), "visitorId")
+	return names
+}
+
+func sameValues(a, b map[string]jsontext.Value) bool {
+	return maps.EqualFunc(a, b, func(x, y jsontext.Value) bool { return string(x) == string(y) })
+}

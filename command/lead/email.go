@@ -1,0 +1,133 @@
+package lead
+
+import (
+	"errors"
+	"strings"
+
+	"golang.org/x/net/idna"
+)
+
+const (
+	// maxEmailInput bounds, in bytes, what is looked at. The canonical form has
+	// at most 254, but a domain in its own script may take more before it is
+	// encoded: four bytes for what becomes one or two.
+	maxEmailInput = 1024
+
+	// RFC 5321, 4.5.3.1, and its erratum 1690: octets.
+	maxEmail = 254
+	maxLocal = 64
+	maxLabel = 63
+)
+
+var (
+	errEmail     = errors.New("is not a valid email address")
+	errEmailLong = errors.New("must be an email address of at most 254 characters")
+)
+
+// ParseEmail returns the canonical form of an email address: trimmed, in lower
+// case, the domain in ASCII. Dots and "+tag" in the local part stay, for only
+// the domain's owner knows whether they mean the same mailbox.
+//
+// It takes what a person types into a form: atoms, an @ and a domain with a dot.
+// Display names, quotes, comments and address literals, legal in a mail header,
+// are refused here.
+//
+// The error's text suits the caller and never holds the address.
+func ParseEmail(raw string) (string, error) {
+	email := strings.TrimSpace(raw)
+	if len(email) > maxEmailInput {
+		return "", errEmailLong
+	}
+	at := strings.LastIndexByte(email, '@')
+	if at < 0 || !isLocalPart(email[:at]) {
+		return "", errEmail
+	}
+	// The local part is ASCII here. Lowering before that check would turn the
+	// Kelvin sign into a plain k.
+	if isASCII(email) {
+		email = strings.ToLower(email)
+	}
+	domain := email[at+1:]
+	if !isASCII(domain) || strings.Contains(domain, "xn--") {
+		ascii, err := asciiDomain(domain)
+		if err != nil {
+			return "", errEmail
+		}
+		domain = ascii
+		email = strings.ToLower(email[:at]) + "@" + domain
+	}
+	if len(email) > maxEmail {
+		return "", errEmailLong
+	}
+	if !isMailDomain(domain) {
+		return "", errEmail
+	}
+	return email, nil
+}
+
+// isLocalPart reports whether s is a dot-atom (RFC 5322, 3.2.3) of an allowed length.
+func isLocalPart(s string) bool {
+	if len(s) > maxLocal {
+		return false
+	}
+	for atom := range strings.SplitSeq(s, ".") {
+		if atom == "" {
+			return false
+		}
+		for i := range len(atom) {
+			if !isLetter(atom[i]) && !isDigit(atom[i]) && strings.IndexByte("!#$%&'*+-/=?^_`{|}~", atom[i]) < 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// asciiDomain maps an internationalized domain to its ASCII form and validates
+// what its labels say in Unicode, hyphens at their ends included, which the ASCII
+// form would hide. It overlooks empty labels: isMailDomain has the last word.
+func asciiDomain(domain string) (string, error) {
+	profile := idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transitional(false))
+	ascii, err := profile.ToASCII(domain)
+	if err != nil {
+		return "", err
+	}
+	// The first pass encodes some input that is not text at all (a stray byte
+	// becomes U+FFFD); the second reads what was encoded and refuses it.
+	again, err := profile.ToASCII(ascii)
+	if err == nil && again != ascii {
+		err = errEmail
+	}
+	return ascii, err
+}
+
+// isMailDomain reports whether s, in lower case, is a host name of two labels
+// or more. A top-level domain of digits alone would make it an IPv4 address.
+func isMailDomain(s string) bool {
+	labels := 0
+	numeric := false
+	for label := range strings.SplitSeq(s, ".") {
+		if !isHostLabel(label) {
+			return false
+		}
+		labels++
+		numeric = digits(label)
+	}
+	return labels >= 2 && !numeric
+}
+
+func isHostLabel(s string) bool {
+	if s == "" || len(s) > maxLabel || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		if !isLetter(s[i]) && !isDigit(s[i]) && s[i] != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+func isLetter(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}

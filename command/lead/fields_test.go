@@ -1,0 +1,94 @@
+package lead
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAPhoneMayBeAnInteger(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "+919876543210", accepted(t, `{"phone":9876543210}`).Phone)
+	require.Equal(t, "+919876543210", accepted(t, `{"phone":919876543210}`).Phone)
+	for _, literal := range []string{"9876543210.0", "9.87654321e9", "9876543210e0", "-9876543210", "0", "12", "1.5"} {
+		require.Equal(t, []string{"phone"}, refused(t, `{"phone":`+literal+`}`), literal)
+	}
+}
+
+func TestAPhoneIsReadInTheAccountsRegion(t *testing.T) {
+	t.Parallel()
+	body := map[string]jsontext.Value{"phone": jsontext.Value(`"030 901820"`)}
+	a, err := ParseArrival(body, Rules{Region: "DE", Stages: []string{"new"}}, Client{})
+	require.NoError(t, err)
+	require.Equal(t, "+4930901820", a.Phone)
+}
+
+func TestFormsOfAnOpportunityValue(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		`120000`: "120000", `1200.50`: "1200.5", `1.2e3`: "1200", `0`: "0", `-0`: "0", `"0"`: "0", `0.0001`: "0.0001",
+		`"$1,200.50"`: "1200.5", `"₹1,20,000.50"`: "120000.5", `"EUR 1.234,56"`: "1234.56", `"1 234,56"`: "1234.56",
+		`"1'234"`: "1234", `"1,234"`: "1234", `"1.234"`: "1.234", `" 500 "`: "500", `999999999999999`: "999999999999999",
+		`""`: "", `"  "`: "", `null`: "", `{}`: "", `[]`: "",
+	} {
+		require.Equal(t, want, accepted(t, withPhone(`"opportunityValue":`+given)).OpportunityValue, given)
+	}
+	for _, given := range []string{
+		`"NaN"`, `"1e5"`, `"0x10"`, `"10k"`, `"5 lakh"`, `"(500)"`, `"1,2,3"`, `"-5"`, `-5`, `1e10000000`, `1e-10000000`,
+		`0.00001`, `1000000000000000`, `true`, `false`, `{"amount":5}`, `[5]`, `"many"`,
+	} {
+		require.Equal(t, []string{"opportunityValue"}, refused(t, withPhone(`"opportunityValue":`+given)), given)
+	}
+}
+
+func TestTemperatureIsOneOfThreeWithoutCase(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		`"hot"`: "hot", `"WARM"`: "warm", `"Cold"`: "cold", `""`: "", `null`: "", `" "`: "",
+	} {
+		require.Equal(t, want, accepted(t, withPhone(`"leadTemperature":`+given)).Temperature, given)
+	}
+	for _, given := range []string{`"boiling"`, `"hott"`, `1`, `true`, `["hot"]`, `{"a":1}`} {
+		require.Equal(t, []string{"leadTemperature"}, refused(t, withPhone(`"leadTemperature":`+given)), given)
+	}
+}
+
+func TestStatusIsAStageWithoutCaseInTheAccountsSpelling(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		`"new"`: "new", `"NEW"`: "new", `"in talks"`: "In Talks", `" won "`: "won", `""`: "", `null`: "", `"\t"`: "",
+	} {
+		a := accepted(t, withPhone(`"status":`+given))
+		require.Equal(t, want, a.Status, given)
+		require.Empty(t, a.UnknownStatus, given)
+	}
+	for _, given := range []string{`1`, `false`, `["new"]`, `{"a":1}`} {
+		require.Equal(t, []string{"status"}, refused(t, withPhone(`"status":`+given)), given)
+	}
+}
+
+func TestAnUnknownStatusAloneIsLeftToTheLead(t *testing.T) {
+	t.Parallel()
+	a := accepted(t, withPhone(`"status":" Parked "`))
+	require.Empty(t, a.Status)
+	require.Equal(t, "Parked", a.UnknownStatus)
+	require.ElementsMatch(t, []string{"status", "email"}, refused(t, withPhone(`"status":"Parked","email":"bad"`)),
+		"together with another error it is said at once")
+}
+
+func TestANameIsCleanedAndBounded(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		`"  Asha\u0001Rao\n"`:                      "Asha Rao",
+		`"<b>Asha</b> & co"`:                       "<b>Asha</b> & co",
+		`"` + strings.Repeat("é", 200) + `"`:       strings.Repeat("é", 200),
+		`" ` + str(200) + ` "`:                     str(200),
+		`"` + strings.Repeat(`e\u0301`, 200) + `"`: strings.Repeat("e\u0301", 200),
+	} {
+		require.Equal(t, want, accepted(t, withPhone(`"name":`+given)).Name, given)
+	}
+	require.Equal(t, []string{"name"}, refused(t, withPhone(`"name":"`+str(201)+`"`)))
+	require.Equal(t, []string{"full_name"}, refused(t, withPhone(`"full_name":"`+str(201)+`"`)), "under the name that was used")
+}

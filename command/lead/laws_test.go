@@ -1,0 +1,204 @@
+package lead
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// history is what rapid makes up of a life: arrivals as they were decided, in order.
+func history(t *rapid.T) []event.Fact {
+	text := func(of ...string) *rapid.Generator[string] { return rapid.SampledFrom(append(of, "")) }
+	members := rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "ip", "source"}),
+		rapid.Map(rapid.SampledFrom([]string{`1`, `"x"`, `""`, `{"k":[1,null]}`, `false`}), func(s string) jsontext.Value { return jsontext.Value(s) }), 0, 3)
+	var facts []event.Fact
+	var s State
+	at := someDay
+	for range rapid.IntRange(1, 8).Draw(t, "arrivals") {
+		at = at.Add(time.Duration(rapid.IntRange(0, 1000).Draw(t, "later")) * time.Millisecond)
+		a := Arrival{
+			Source: rapid.SampledFrom([]string{"website", "chatbot", "facebook_ad", "api", "webhook"}).Draw(t, "source"),
+			Name:   text("Asha", "Rao").Draw(t, "name"), Phone: text(phoneA, phoneB, phoneNew).Draw(t, "phone"),
+			Email: text(emailA, emailB).Draw(t, "email"), Status: text("new", "won").Draw(t, "status"),
+			Temperature: text("hot", "cold").Draw(t, "temperature"), OpportunityValue: text("0", "5").Draw(t, "value"),
+			VisitorID: text("v", "w").Draw(t, "visitor"), IP: text("198.51.100.7").Draw(t, "ip"), UserAgent: text("M").Draw(t, "agent"),
+			CustomFields: members.Draw(t, "custom"), Metadata: members.Draw(t, "metadata"),
+		}
+		if a.Phone == "" && a.Email == "" {
+			a.Phone = phoneA
+		}
+		var owner *State
+		if len(facts) > 0 {
+			owner = &s
+		}
+		decision, err := Decide(a, someRules, owner, nil, someIDs)
+		if err != nil {
+			continue // a curated repeat, which changes nothing
+		}
+		fact := leadFact(idNew, at, decision.Fact)
+		facts, s = append(facts, fact), Evolve(s, fact)
+	}
+	return facts
+}
+
+func foldFacts(s State, facts []event.Fact) State {
+	for _, fact := range facts {
+		s = Evolve(s, fact)
+	}
+	return s
+}
+
+// stored is the state as a view keeps it and reads it back.
+func stored(t require.TestingT, s State) State {
+	encoded, err := json.Marshal(s, json.Deterministic(true))
+	require.NoError(t, err)
+	var back State
+	require.NoError(t, json.Unmarshal(encoded, &back))
+	return back
+}
+
+// plain makes lists and maps that hold nothing nil, which JSON does not tell from empty ones.
+func plain(s State) State {
+	list := func(v []string) []string { return append([]string(nil), v...) }
+	table := func(v map[string]jsontext.Value) map[string]jsontext.Value {
+		if len(v) == 0 {
+			return nil
+		}
+		return v
+	}
+	s.Phones, s.Emails, s.VisitorIDs = list(s.Phones), list(s.Emails), list(s.VisitorIDs)
+	s.CustomFields, s.Metadata = table(s.CustomFields), table(s.Metadata)
+	s.Sources = append([]SourceEntry(nil), s.Sources...)
+	for i := range s.Sources {
+		s.Sources[i].Changed, s.Sources[i].Metadata = list(s.Sources[i].Changed), table(s.Sources[i].Metadata)
+	}
+	return s
+}
+
+func TestFoldingLeavesTheStateAndTheFactsAsTheyWere(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		facts, branch := history(t), history(t)
+		var s State
+		for i, fact := range facts {
+			before, encoded := stored(t, s), encode(t, fact.Data)
+			after := Evolve(s, fact)
+			require.Equal(t, plain(before), plain(s), "fact %d", i)
+
+			// Another future of the same state must not show in this one, as shared memory would.
+			kept := stored(t, after)
+			foldFacts(s, branch[1:])
+			foldFacts(after, branch[1:])
+			require.Equal(t, plain(kept), plain(after), "fact %d", i)
+			require.Equal(t, encoded, encode(t, fact.Data), "fact %d itself", i)
+			s = after
+		}
+	})
+}
+
+func encode(t require.TestingT, data event.Data) string {
+	_, encoded, err := event.Encode(data)
+	require.NoError(t, err)
+	return string(encoded)
+}
+
+func TestFoldingInPartsIsFoldingAll(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		facts := history(t)
+		cut := rapid.IntRange(0, len(facts)).Draw(t, "cut")
+		all := foldFacts(State{}, facts)
+		prefix := foldFacts(State{}, facts[:cut])
+		require.Equal(t, all, foldFacts(prefix, facts[cut:]))
+		require.Equal(t, plain(all), plain(foldFacts(stored(t, prefix), facts[cut:])), "with a stop in a view between")
+		require.Equal(t, int64(len(facts)-1), all.Revision)
+	})
+}
+
+func TestFactsReadBackFoldAsTheyDidWhenDecided(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		facts := history(t)
+		read := slices.Clone(facts)
+		for i := range read {
+			data, err := event.Decode(read[i].Data.EventType(), []byte(encode(t, read[i].Data)))
+			require.NoError(t, err)
+			read[i].Data = data
+		}
+		require.Equal(t, plain(foldFacts(State{}, facts)), plain(foldFacts(State{}, read)))
+	})
+}
+
+func TestWhatIsTrueOfALeadAllItsLife(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var s State
+		for i, fact := range history(t) {
+			before := s
+			s = Evolve(s, fact)
+			require.Equal(t, int64(i), s.Revision, "one revision a fact")
+			require.False(t, s.UpdatedAt.Before(s.CreatedAt))
+			require.Equal(t, fact.At, s.UpdatedAt)
+			require.True(t, slices.Equal(before.Phones, s.Phones[:len(before.Phones)]), "numbers that find the lead only grow")
+			require.True(t, slices.Equal(before.Emails, s.Emails[:len(before.Emails)]), "addresses too")
+			require.Equal(t, s.Phone != "", slices.Contains(s.Phones, s.Phone))
+			require.Equal(t, s.Email != "", slices.Contains(s.Emails, s.Email))
+			require.Equal(t, s.OpportunityID != "", s.OpportunityValue != "")
+			require.NotEmpty(t, s.Name)
+
+			arrivals, seen := 0, map[string]bool{}
+			for _, entry := range s.Sources {
+				require.False(t, seen[entry.Source], "one entry a source")
+				seen[entry.Source] = true
+				arrivals += entry.Arrivals
+				require.False(t, entry.LastSeenAt.Before(entry.FirstSeenAt))
+			}
+			require.Equal(t, i+1, arrivals, "every arrival counts once")
+			require.Equal(t, s.Sources[0].Source, s.Source, "the first touch")
+			if i > 0 {
+				require.Equal(t, before.CreatedAt, s.CreatedAt)
+				require.Equal(t, before.ContactUID, s.ContactUID)
+				require.False(t, s.NameDerived && !before.NameDerived)
+			}
+		}
+	})
+}
+
+func TestAStoredLeadIsTheSameLead(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := foldFacts(State{}, history(t))
+		back := stored(t, s)
+		require.Equal(t, plain(s), plain(back))
+		require.Equal(t, back, stored(t, back), "after one trip there is nothing left to change")
+	})
+}
+
+// A field that JSON or a fold forgets would pass every law above as long as it stays zero.
+func TestTheMadeUpHistoriesFillEveryFieldOfALead(t *testing.T) {
+	t.Parallel()
+	filled := map[string]bool{}
+	for seed := range 200 {
+		s := foldFacts(State{}, rapid.Custom(history).Example(seed))
+		for _, v := range []reflect.Value{reflect.ValueOf(s), reflect.ValueOf(s.Sources[0])} {
+			for i := range v.NumField() {
+				if f := v.Field(i); !f.IsZero() {
+					filled[v.Type().Field(i).Name] = true
+				}
+			}
+		}
+	}
+	for _, of := range []reflect.Type{reflect.TypeFor[State](), reflect.TypeFor[SourceEntry]()} {
+		for i := range of.NumField() {
+			require.True(t, filled[of.Field(i).Name], "%s.%s", of, of.Field(i).Name)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// Package lead decides what an arrival means: who the person is, whether the arrival opens a lead, merges into one
+// or is refused, and what then changes.
+//
+// It is pure. The command handler brings the leads that own the arrival's phone and email, and appends what is decided.
+package lead
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Phase is where a lead is in its life.
+type Phase int
+
+// A lead's phases.
+const (
+	Unborn Phase = iota
+	Live
+	Abandoned
+)
+
+// State is a fold of a lead's stream.
+type State struct {
+	Phase            Phase
+	ID               string
+	Revision         int64 // of the latest fact folded
+	Account          string
+	ContactUID       string
+	Name             string
+	NameDerived      bool // made of the email or phone, because no name is known
+	Phone            string
+	Email            string
+	Phones           []string // every number the lead ever had: each finds it
+	Emails           []string // likewise
+	Status           string
+	Temperature      string
+	OpportunityID    string
+	OpportunityValue string // exact decimal; empty when there is no opportunity
+	Source           string // the first touch
+	Sources          []SourceEntry
+	CustomFields     map[string]jsontext.Value
+	Metadata         map[string]jsontext.Value
+	VisitorIDs       []string
+	CreatedAt        time.Time
+	UpdatedAt        time.Time
+}
+
+// SourceEntry is one source in a lead's history: how it came first, and how often since.
+type SourceEntry struct {
+	Source      string                    `json:"source"`
+	FirstSeenAt time.Time                 `json:"firstSeenAt"`
+	LastSeenAt  time.Time                 `json:"lastSeenAt"`
+	Arrivals    int                       `json:"arrivals"`
+	Credential  string                    `json:"credential"` // jwt:{sub} or token:{tokenId}, of the first arrival
+	Metadata    map[string]jsontext.Value `json:"metadata"`   // as given
+	IP          string                    `json:"ip"`
+	UserAgent   string                    `json:"userAgent"`
+	RequestID   string                    `json:"requestId"`
+	Changed     []string                  `json:"changed"`
+}
+
+// Evolve folds one fact into the state. It leaves the state it was given as it was.
+func Evolve(s State, fact event.Fact) State {
+	revision := s.Revision + 1
+	if s.Phase == Unborn {
+		revision = 0
+	}
+	s = evolve(s, fact)
+	s.Revision = revision
+	return s
+}
+
+func evolve(s State, fact event.Fact) State {
+	switch data := fact.Data.(type) {
+	case event.LeadCreated:
+		return created(fact, data)
+	case event.LeadMerged:
+		return s.merged(fact, data)
+	case event.LeadAbandoned:
+		s.Phase = Abandoned
+	}
+	return s
+}
+
+func created(fact event.Fact, data event.LeadCreated) State {
+	s := State{
+		Phase: Live, ID: event.LeadID(fact.Stream), Account: fact.Metadata.Account,
+		ContactUID: data.ContactUID, Name: data.Name, NameDerived: data.NameDerived,
+		Phone: data.Phone, Email: data.Email, Phones: with(nil, data.Phone), Emails: with(nil, data.Email),
+		Status: data.Status, Temperature: data.Temperature,
+		OpportunityID: data.OpportunityID, OpportunityValue: data.OpportunityValue,
+		Source: data.Source, CustomFields: data.CustomFields,
+		Metadata:   overlay(nil, data.Metadata, data.IP, data.UserAgent),
+		VisitorIDs: with(nil, data.VisitorID),
+		CreatedAt:  fact.At, UpdatedAt: fact.At,
+	}
+	s.Sources = []SourceEntry{NewSourceEntry(fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed)}
+	return s
+}
+
+func (s State) merged(fact event.Fact, data event.LeadMerged) State {
+	if data.Name != "" {
+		s.Name, s.NameDerived = data.Name, false
+	}
+	if data.OpportunityID != "" {
+		s.OpportunityID = data.OpportunityID
+	}
+	replace(&s.Phone, data.Phone)
+	replace(&s.Email, data.Email)
+	replace(&s.Status, data.Status)
+	replace(&s.Temperature, data.Temperature)
+	replace(&s.OpportunityValue, data.OpportunityValue)
+	s.Phones, s.Emails = with(s.Phones, data.Phone), with(s.Emails, data.Email)
+	s.VisitorIDs = with(s.VisitorIDs, data.VisitorID)
+	s.CustomFields = union(s.CustomFields, data.CustomFields)
+	s.Metadata = overlay(s.Metadata, data.Metadata, data.IP, data.UserAgent)
+	s.Sources = s.seen(fact, data)
+	s.UpdatedAt = fact.At
+	return s
+}
+
+// seen notes an arrival in the source history: a new entry, or a later sighting in the one that is there.
+func (s State) seen(fact event.Fact, data event.LeadMerged) []SourceEntry {
+	sources := slices.Clone(s.Sources)
+	for i := range sources {
+		if sources[i].Source == data.Source {
+			sources[i].LastSeenAt = fact.At
+			sources[i].Arrivals++
+			return sources
+		}
+	}
+	return append(sources, NewSourceEntry(fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed))
+}
+
+// NewSourceEntry is the history entry that an arrival from a new source opens.
+func NewSourceEntry(fact event.Fact, source string, metadata map[string]jsontext.Value, ip, userAgent string, changed []string) SourceEntry {
+	return SourceEntry{
+		Source: source, FirstSeenAt: fact.At, LastSeenAt: fact.At, Arrivals: 1,
+		Credential: fact.Metadata.Credential, Metadata: metadata, IP: ip, UserAgent: userAgent,
+		RequestID: fact.Metadata.RequestID, Changed: changed,
+	}
+}
+
+// HasSource tells whether the lead ever arrived from a source.
+func (s State) HasSource(source string) bool {
+	return slices.ContainsFunc(s.Sources, func(e SourceEntry) bool { return e.Source == source })
+}
+
+func replace(field *string, value string) {
+	if value != "" {
+		*field = value
+	}
+}
+
+// with appends a value that is not there yet.
+func with(list []string, value string) []string {
+	if value == "" || slices.Contains(list, value) {
+		return list
+	}
+	return append(slices.Clip(list), value)
+}
+
+func union(old, latest map[string]jsontext.Value) map[string]jsontext.Value {
+	if len(latest) == 0 {
+		return old
+	}
+	merged := maps.Clone(old)
+	if merged == nil {
+		merged = make(map[string]jsontext.Value, len(latest))
+	}
+	maps.Copy(merged, latest)
+	return merged
+}
+
+// overlay lays an arrival's metadata over the lead's, key by key. The first arrival's is kept as given; later, an
+// empty value changes nothing. The source has a field of its own, and address and agent are as resolved, not as given.
+func overlay(old, given map[string]jsontext.Value, ip, userAgent string) map[string]jsontext.Value {
+	first := old == nil
+	merged := maps.Clone(old)
+	if first {
+		merged = make(map[string]jsontext.Value, len(given)+2)
+	}
+	for key, value := range given {
+		if key == keySource || key == keyIP || key == keyUserAgent {
+			continue
+		}
+		if first || !empty(value) {
+			merged[key] = value
+		}
+	}
+	if ip != "" {
+		merged[keyIP] = quote(ip)
+	}
+	if userAgent != "" {
+		merged[keyUserAgent] = quote(userAgent)
+	}
+	return merged
+}

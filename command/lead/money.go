@@ -1,0 +1,307 @@
+package lead
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// maxAmountInput bounds, in bytes, what is looked at.
+	maxAmountInput = 100
+
+	// maxAmountDigits keeps every amount exact in a reader's float64, which
+	// carries 15 decimal digits. They are counted on both sides of the point.
+	maxAmountDigits = 15
+
+	// maxAmountDecimals suits every currency: ISO 4217 has none with more.
+	maxAmountDecimals = 4
+
+	// maxExponent bounds an exponent before anything is computed with it. With
+	// at most 100 bytes of mantissa, none beyond it yields an amount we take.
+	maxExponent = 200
+)
+
+var (
+	errAmount         = errors.New("is not a number")
+	errAmountNegative = errors.New("must not be negative")
+	errAmountDigits   = errors.New("must have at most 15 digits")
+	errAmountDecimals = errors.New("must have at most 4 decimals")
+)
+
+// Amount is a sum of money without its currency: an exact decimal, not negative,
+// of at most 15 digits and at most 4 decimals. Amounts are equal (==) when their
+// values are, and the zero Amount is the amount 0. In JSON it is a plain number.
+type Amount struct {
+	canonical string // digits without needless zeros; "" for 0
+}
+
+// String returns the amount in plain digits, such as "120000.5".
+func (a Amount) String() string {
+	if a.canonical == "" {
+		return "0"
+	}
+	return a.canonical
+}
+
+// MarshalJSON writes the amount as a JSON number.
+func (a Amount) MarshalJSON() ([]byte, error) {
+	return []byte(a.String()), nil
+}
+
+// UnmarshalJSON reads a JSON number by the rules of AmountFromNumber.
+func (a *Amount) UnmarshalJSON(data []byte) error {
+	amount, err := AmountFromNumber(string(data))
+	if err != nil {
+		return err
+	}
+	*a = amount
+	return nil
+}
+
+// AmountFromNumber reads the literal of a JSON number, exponent and all. The
+// bounds apply to the value, not to its spelling: 1.50000 and 15e-1 are 1.5,
+// and -0 is 0. The error's text suits the caller and never holds the literal.
+func AmountFromNumber(literal string) (Amount, error) {
+	if len(literal) > maxAmountInput {
+		return Amount{}, errAmountDigits
+	}
+	rest, negative := strings.CutPrefix(literal, "-")
+	mantissa, exponent, err := cutExponent(rest)
+	if err != nil {
+		return Amount{}, err
+	}
+	whole, fraction, pointed := strings.Cut(mantissa, ".")
+	if !digits(whole) || whole[0] == '0' && len(whole) > 1 || pointed && !digits(fraction) {
+		return Amount{}, errAmount
+	}
+	amount, err := newAmount(whole, fraction, exponent)
+	if negative && (err != nil || amount != Amount{}) {
+		return Amount{}, errAmountNegative
+	}
+	return amount, err
+}
+
+func cutExponent(s string) (mantissa string, exponent int, err error) {
+	at := strings.IndexAny(s, "eE")
+	if at < 0 {
+		return s, 0, nil
+	}
+	unsigned := strings.TrimPrefix(s[at+1:], "-")
+	if len(unsigned) == len(s[at+1:]) {
+		unsigned = strings.TrimPrefix(unsigned, "+")
+	}
+	if !digits(unsigned) {
+		return "", 0, errAmount
+	}
+	exponent, err = strconv.Atoi(s[at+1:])
+	switch {
+	case err == nil && -maxExponent <= exponent && exponent <= maxExponent:
+		return s[:at], exponent, nil
+	case s[at+1] == '-':
+		return "", 0, errAmountDecimals
+	default:
+		return "", 0, errAmountDigits
+	}
+}
+
+// newAmount makes the amount whole.fraction × 10^exponent of strings of digits.
+// It checks the bounds before it writes out any zero the exponent stands for.
+func newAmount(whole, fraction string, exponent int) (Amount, error) {
+	all := whole + fraction
+	significant := strings.TrimLeft(all, "0")
+	point := len(whole) + exponent - (len(all) - len(significant))
+	significant = strings.TrimRight(significant, "0")
+	if significant == "" {
+		return Amount{}, nil
+	}
+	decimals := max(len(significant)-point, 0)
+	switch {
+	case decimals > maxAmountDecimals:
+		return Amount{}, errAmountDecimals
+	case max(point, 0)+decimals > maxAmountDigits:
+		return Amount{}, errAmountDigits
+	case point <= 0:
+		return Amount{"0." + strings.Repeat("0", -point) + significant}, nil
+	case decimals == 0:
+		return Amount{significant + strings.Repeat("0", point-len(significant))}, nil
+	default:
+		return Amount{significant[:point] + "." + significant[point:]}, nil
+	}
+}
+
+// ParseAmount reads an amount as people write it: with a currency symbol, code
+// or local mark before or after it, thousands grouped the Western, the Indian or
+// the continental way, digits of any script. A blank string is an error here;
+// where it means "none", the caller looks first.
+//
+// One separator can mean two things. A single dot is the decimal point ("1.234"
+// is 1.234). A single comma groups thousands when three digits follow ("1,234" is
+// 1234) and is a decimal comma when one or two do ("12,50" is 12.5, "1,23" is
+// 1.23), since no way of grouping ends in so few. Whatever fits no single reading
+// ("1,2,3", "0,234", "1234,567") is refused: a wrong sum is worse than none.
+//
+// The error's text suits the caller and never holds the value.
+func ParseAmount(raw string) (Amount, error) {
+	if len(raw) > maxAmountInput {
+		return Amount{}, errAmount
+	}
+	if !isASCII(raw) {
+		raw = strings.Map(plainAmountRune, raw)
+	}
+	body, negative, ok := cutMarks(strings.TrimSpace(raw))
+	if !ok {
+		return Amount{}, errAmount
+	}
+	whole, fraction, ok := cutFraction(body)
+	if !ok {
+		return Amount{}, errAmount
+	}
+	if negative {
+		return Amount{}, errAmountNegative
+	}
+	return newAmount(whole, fraction, 0)
+}
+
+// plainAmountRune brings digits, spaces and separators of other scripts and of
+// good typography to ASCII. There is no Unicode normalization here: it would
+// make 10² a hundred and two.
+func plainAmountRune(r rune) rune {
+	switch {
+	case unicode.Is(unicode.Cf, r): // direction marks of right-to-left formats
+		return -1
+	case unicode.Is(unicode.Zs, r):
+		return ' '
+	}
+	switch r {
+	case '\u2019', '\u066C': // Swiss apostrophe, Arabic thousands separator
+		return '\''
+	case '\u066B': // Arabic decimal separator
+		return '.'
+	case '\u2212': // minus sign
+		return '-'
+	}
+	return asciiDigit(r)
+}
+
+// cutMarks returns what stands between the first and the last digit, if all
+// around it is a mark of currency or a minus sign. In India "/-" ends a sum.
+func cutMarks(s string) (body string, negative, ok bool) {
+	first := strings.IndexAny(s, "0123456789")
+	if first < 0 {
+		return "", false, false
+	}
+	last := strings.LastIndexAny(s, "0123456789")
+	before, after := strings.TrimSpace(s[:first]), strings.TrimSpace(s[last+1:])
+	after = strings.TrimSpace(strings.TrimPrefix(after, "/-"))
+	if unsigned, found := strings.CutPrefix(before, "-"); found {
+		before, negative = strings.TrimSpace(unsigned), true
+	} else if unsigned, found := strings.CutSuffix(before, "-"); found {
+		before, negative = strings.TrimSpace(unsigned), true
+	}
+	return s[first : last+1], negative, isMark(before) && isMark(after)
+}
+
+const (
+	// Active codes of ISO 4217 for money. LAK is left out: after a number it is
+	// more often an Indian lakh (100,000) misspelt than a Lao kip.
+	currencyCodes = " AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD UYU UZS VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW ZWG "
+
+	// Marks in letters. K, L, M, Cr and the like are not among them, nor may
+	// they be: after a number they multiply it.
+	localMarks = " RS RS. RE RE. R RM RP RP. TK TK. DH DH. DHS DHS. KSH KR KR. FR FR. ZŁ KČ "
+
+	// Letters that say whose dollar (or real) a $ is.
+	dollarPrefixes = " US U A AU C CA NZ HK S SG NT MX R "
+)
+
+// isMark reports whether s is nothing, a currency symbol, an ISO 4217 code or a
+// local mark, or a symbol after the code or letters that say whose it is.
+func isMark(s string) bool {
+	if s == "" {
+		return true
+	}
+	symbol, size := utf8.DecodeLastRuneInString(s)
+	if !unicode.Is(unicode.Sc, symbol) {
+		return listed(currencyCodes, s) || listed(localMarks, s)
+	}
+	letters := strings.TrimSpace(s[:len(s)-size])
+	return letters == "" || listed(currencyCodes, letters) ||
+		symbol == '$' && listed(dollarPrefixes, letters)
+}
+
+func listed(list, mark string) bool {
+	return !strings.Contains(mark, " ") && strings.Contains(list, " "+strings.ToUpper(mark)+" ")
+}
+
+// cutFraction splits digits and separators, which begin and end with a digit,
+// into the digits on both sides of the decimal mark.
+func cutFraction(s string) (whole, fraction string, ok bool) {
+	group, decimal, ok := separators(s)
+	if !ok {
+		return "", "", false
+	}
+	if decimal != "" {
+		s, fraction, _ = strings.Cut(s, decimal)
+		if !digits(fraction) {
+			return "", "", false
+		}
+	}
+	if group != "" {
+		s, ok = ungroup(s, group)
+	}
+	return s, fraction, ok && digits(s)
+}
+
+// separators tells which separator groups thousands in s and which one marks
+// decimals; either may be missing.
+func separators(s string) (group, decimal string, ok bool) {
+	dots, commas := strings.Count(s, "."), strings.Count(s, ",")
+	spaces, apostrophes := strings.Count(s, " "), strings.Count(s, "'")
+	comma := strings.LastIndex(s, ",")
+	switch {
+	case spaces > 0 && apostrophes > 0:
+		return "", "", false
+	case spaces > 0:
+		group = " "
+	case apostrophes > 0:
+		group = "'"
+	case dots > 0 && commas > 0 && comma < strings.LastIndex(s, "."):
+		return ",", ".", dots == 1
+	case dots > 0 && commas > 0:
+		return ".", ",", commas == 1
+	case commas > 1, commas == 1 && len(s)-comma-1 == 3:
+		return ",", "", true
+	case commas == 1:
+		return "", ",", len(s)-comma-1 <= 2
+	case dots > 1:
+		return ".", "", true
+	}
+	switch {
+	case dots+commas > 1:
+		return "", "", false
+	case dots == 1:
+		decimal = "."
+	case commas == 1:
+		decimal = ","
+	}
+	return group, decimal, true
+}
+
+// ungroup joins groups of thousands: 1,234,567 with any separator, and 12,34,567
+// with commas, the Indian way.
+func ungroup(s, separator string) (string, bool) {
+	groups := strings.Split(s, separator)
+	lead, last := groups[0], len(groups)-1
+	if last == 0 || lead == "" || lead[0] == '0' || len(groups[last]) != 3 {
+		return "", false
+	}
+	western, indian := len(lead) <= 3, len(lead) <= 2 && separator == ","
+	for _, g := range groups[1:last] {
+		western = western && len(g) == 3
+		indian = indian && len(g) == 2
+	}
+	return strings.Join(groups, ""), western || indian
+}

@@ -1,0 +1,203 @@
+package lead
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+func opened(t *testing.T, a Arrival) event.LeadCreated {
+	t.Helper()
+	decision, err := Decide(a, someRules, nil, nil, someIDs)
+	require.NoError(t, err)
+	return decision.Fact.(event.LeadCreated)
+}
+
+func TestANewLeadIsWhatTheArrivalSays(t *testing.T) {
+	t.Parallel()
+	a := Arrival{
+		Name: "Asha", Phone: phoneNew, Email: emailNew, Status: "won", Temperature: "hot", OpportunityValue: "0", Source: "website",
+		Metadata: raw("utm", `"x"`), IP: "198.51.100.7", UserAgent: "Mozilla/5.0", CustomFields: raw("city", `"Pune"`), VisitorID: "v",
+	}
+	require.Equal(t, event.LeadCreated{
+		ContactUID: idContact, Name: "Asha", Phone: phoneNew, Email: emailNew, Status: "won", Temperature: "hot",
+		OpportunityID: idOpportunity, OpportunityValue: "0", Source: "website", CustomFields: a.CustomFields, Metadata: a.Metadata,
+		IP: "198.51.100.7", UserAgent: "Mozilla/5.0", VisitorID: "v",
+		Changed: []string{"name", "phone", "email", "status", "leadTemperature", "opportunityValue", "customFields", "metadata", "visitorId"},
+	}, opened(t, a))
+}
+
+func TestWhatANewLeadIsNotToldIsResolvedOnce(t *testing.T) {
+	t.Parallel()
+	got := opened(t, Arrival{Phone: phoneNew, Source: "api"})
+	require.Equal(t, event.LeadCreated{
+		ContactUID: idContact, Name: phoneNew, NameDerived: true, Phone: phoneNew, Status: "new", Temperature: "warm", Source: "api",
+		Changed: []string{"phone"},
+	}, got)
+}
+
+func TestANewLeadWithoutANameIsCalledByItsEmailElseItsPhone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		arrival Arrival
+		want    string
+		derived bool
+	}{
+		{"a name", Arrival{Name: "Asha", Phone: phoneNew, Email: "asha.rao+crm@example.com"}, "Asha", false},
+		{"email and phone", Arrival{Phone: phoneNew, Email: "asha.rao+crm@example.com"}, "asha.rao+crm", true},
+		{"email", Arrival{Email: "asha@example.com"}, "asha", true},
+		{"phone", Arrival{Phone: phoneNew}, phoneNew, true},
+	} {
+		got := opened(t, c.arrival)
+		require.Equal(t, c.want, got.Name, c.name)
+		require.Equal(t, c.derived, got.NameDerived, c.name)
+	}
+}
+
+func TestLimitsCountOnTheResultingLead(t *testing.T) {
+	t.Parallel()
+	many := func(prefix string, n int) map[string]jsontext.Value {
+		out := map[string]jsontext.Value{}
+		for i := range n {
+			out[prefix+strconv.Itoa(i)] = jsontext.Value("1")
+		}
+		return out
+	}
+	full := *ann("website")
+	full.CustomFields, full.Metadata = many("c", 50), many("m", 64)
+	full.Metadata["ip"] = jsontext.Value(`"198.51.100.7"`) // what the service adds does not count
+
+	for _, c := range []struct {
+		name    string
+		arrival Arrival
+		wrong   []string
+	}{
+		{"nothing more", Arrival{}, nil},
+		{"other values of keys that are there", Arrival{CustomFields: many("c", 50), Metadata: many("m", 64)}, nil},
+		{"one custom field more", Arrival{CustomFields: many("x", 1)}, []string{"customFields"}},
+		{"one key of metadata more", Arrival{Metadata: many("x", 1)}, []string{"metadata"}},
+		{"keys that have a field of their own", Arrival{Metadata: raw("source", `"website"`, "ip", `"x"`, "userAgent", `"y"`)}, nil},
+		{"all at once", Arrival{CustomFields: many("x", 1), Metadata: many("x", 1), UnknownStatus: "Parked"}, []string{"status", "customFields", "metadata"}},
+	} {
+		c.arrival.Phone, c.arrival.Source = phoneA, "website"
+		_, err := Decide(c.arrival, someRules, &full, nil, someIDs)
+		if c.wrong == nil {
+			require.NoError(t, err, c.name)
+			continue
+		}
+		require.Equal(t, c.wrong, fieldNames(t, err), c.name)
+	}
+
+	big := *ann("website")
+	big.Metadata = raw("k", `"`+strings.Repeat("x", 20<<10)+`"`)
+	_, err := Decide(Arrival{Phone: phoneA, Source: "website", Metadata: raw("l", `"`+strings.Repeat("x", 20<<10)+`"`)}, someRules, &big, nil, someIDs)
+	require.Equal(t, []string{"metadata"}, fieldNames(t, err), "32 KiB in all")
+	_, err = Decide(Arrival{Phone: phoneA, Source: "website", Metadata: raw("k", `"`+strings.Repeat("y", 20<<10)+`"`)}, someRules, &big, nil, someIDs)
+	require.NoError(t, err, "in place of what was there")
+}
+
+func TestWhatAMergeChangesIsNamed(t *testing.T) {
+	t.Parallel()
+	known := *ann("website")
+	known.CustomFields, known.Metadata = raw("city", `"Pune"`), raw("utm", `"x"`)
+	known.OpportunityID, known.OpportunityValue, known.VisitorIDs = "opp", "5", []string{"v"}
+	for _, c := range []struct {
+		name    string
+		arrival Arrival
+		want    []string
+	}{
+		{"nothing given", Arrival{}, nil},
+		{
+			"the same again",
+			Arrival{
+				Name: "Asha", Email: emailA, Status: "new", Temperature: "warm", OpportunityValue: "5", VisitorID: "v",
+				CustomFields: raw("city", `"Pune"`), Metadata: raw("utm", `"x"`, "source", `"website"`),
+			},
+			nil,
+		},
+		{"name", Arrival{Name: "Asha Rao"}, []string{"name"}},
+		{"email", Arrival{Email: emailNew}, []string{"email"}},
+		{"status", Arrival{Status: "won"}, []string{"status"}},
+		{"temperature", Arrival{Temperature: "hot"}, []string{"leadTemperature"}},
+		{"opportunity", Arrival{OpportunityValue: "6"}, []string{"opportunityValue"}},
+		{"another value of a custom field", Arrival{CustomFields: raw("city", `"Goa"`)}, []string{"customFields"}},
+		{"a custom field more", Arrival{CustomFields: raw("state", `"MH"`)}, []string{"customFields"}},
+		{"metadata", Arrival{Metadata: raw("utm", `"y"`)}, []string{"metadata"}},
+		{"an empty value of metadata displaces nothing", Arrival{Metadata: raw("utm", `""`)}, nil},
+		{"another visitor", Arrival{VisitorID: "w"}, []string{"visitorId"}},
+		{
+			"everything",
+			Arrival{
+				Name: "R", Email: emailNew, Status: "won", Temperature: "hot", OpportunityValue: "6", VisitorID: "w",
+				CustomFields: raw("a", "1"), Metadata: raw("a", "1"),
+			},
+			[]string{"name", "email", "status", "leadTemperature", "opportunityValue", "customFields", "metadata", "visitorId"},
+		},
+	} {
+		c.arrival.Phone, c.arrival.Source = phoneA, "website"
+		require.Equal(t, c.want, merge(t, known, c.arrival).Changed, c.name)
+	}
+	require.Equal(t, []string{"phone"}, merge(t, known, Arrival{Phone: oldPhoneA, Source: "website"}).Changed, "back to a phone it once had")
+
+	derived := known
+	derived.NameDerived = true
+	require.Equal(t, []string{"name"}, merge(t, derived, Arrival{Name: "Asha", Phone: phoneA, Source: "website"}).Changed,
+		"a name that was only derived is now known")
+}
+
+func TestAnEmailOfAnotherLeadChangesNothingOfThisOne(t *testing.T) {
+	t.Parallel()
+	decision, err := Decide(Arrival{Phone: phoneA, Email: emailB, Name: "R", Source: "website"}, someRules, ann("website"), bala("api"), someIDs)
+	require.NoError(t, err)
+	merged := decision.Fact.(event.LeadMerged)
+	require.Equal(t, idB, merged.EmailHeldBy)
+	require.Equal(t, []string{"name"}, merged.Changed)
+	after := Evolve(*ann("website"), leadFact(idA, someDay.Add(9*time.Hour), merged))
+	require.Equal(t, emailA, after.Email)
+	require.NotContains(t, after.Emails, emailB)
+}
+
+func TestAnOpportunityIsOpenedOnceAndThenUpdated(t *testing.T) {
+	t.Parallel()
+	s := *ann("website")
+	step := func(value string) event.LeadMerged {
+		merged := merge(t, s, Arrival{Phone: phoneA, Source: "website", OpportunityValue: value})
+		s = Evolve(s, leadFact(idA, s.UpdatedAt.Add(time.Hour), merged))
+		return merged
+	}
+	step("")
+	require.Empty(t, s.OpportunityID)
+	require.Equal(t, idOpportunity, step("0").OpportunityID, "0 is a value")
+	require.Equal(t, "0", s.OpportunityValue)
+	require.Empty(t, step("7.5").OpportunityID, "it is open already")
+	require.Equal(t, []string{idOpportunity, "7.5"}, []string{s.OpportunityID, s.OpportunityValue})
+	step("")
+	require.Equal(t, []string{idOpportunity, "7.5"}, []string{s.OpportunityID, s.OpportunityValue})
+}
+
+// merge is the fact that an arrival leads to, when target owns its phone and, if it has one, its email.
+func merge(t *testing.T, target State, a Arrival) event.LeadMerged {
+	t.Helper()
+	decision, err := Decide(a, someRules, &target, nil, someIDs)
+	require.NoError(t, err)
+	return decision.Fact.(event.LeadMerged)
+}
+
+func TestEmptyMetadataIsKeptAsGivenAtFirstAndChangesNothingLater(t *testing.T) {
+	t.Parallel()
+	first := event.Fact{Stream: "lead-L", Data: event.LeadCreated{
+		Source: "website", Metadata: map[string]jsontext.Value{"utm": jsontext.Value(`"x"`), "note": jsontext.Value(`""`)},
+	}}
+	later := event.Fact{Stream: "lead-L", Data: event.LeadMerged{
+		Source: "website", Metadata: map[string]jsontext.Value{"utm": jsontext.Value(`""`), "term": jsontext.Value(`""`)},
+	}}
+	state := Evolve(Evolve(State{}, first), later)
+	require.Equal(t, map[string]jsontext.Value{"utm": jsontext.Value(`"x"`), "note": jsontext.Value(`""`)}, state.Metadata)
+}

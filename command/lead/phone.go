@@ -1,0 +1,161 @@
+package lead
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/nyaruka/phonenumbers"
+	"golang.org/x/text/unicode/norm"
+)
+
+const (
+	// maxPhoneInput bounds, in bytes, what is normalized at all: 15 digits with
+	// any punctuation, and an extension, in the widest script fit with room.
+	maxPhoneInput = 200
+
+	// maxExtension is the longest run of digits taken for an extension. After
+	// "x" or "#" a longer one is more likely a second number, and guessing
+	// which of two people is meant would merge strangers.
+	maxExtension = 9
+
+	// An E.164 number has at most 15 digits (ITU-T E.164, 6.2.1). Nobody
+	// assigns numbers of fewer than 7, country code included.
+	minPhoneDigits = 7
+	maxPhoneDigits = 15
+)
+
+var errPhone = errors.New("is not a valid phone number")
+
+// ParsePhone reads a phone number in any common format and returns its E.164
+// form. A number without a country code is read as one of region, an ISO 3166
+// alpha-2 code in capitals; with a region that is not known only international
+// numbers are read.
+//
+// A number that the numbering plans call valid is always taken. One they do not
+// know (plans change before libraries do) is taken only when it was written in
+// E.164 to the letter and its country code exists.
+//
+// The error's text suits the caller and never holds the number.
+func ParsePhone(raw, region string) (string, error) {
+	if settled(raw) {
+		return raw, nil
+	}
+	number, ok := preparePhone(raw)
+	if !ok {
+		return "", errPhone
+	}
+	parsed, err := phonenumbers.Parse(number, region)
+	if err == nil && phonenumbers.IsValidNumber(parsed) {
+		number = phonenumbers.Format(parsed, phonenumbers.E164)
+		if !isE164(number) { // Germany, for one, has valid numbers beyond 15 digits
+			return "", errPhone
+		}
+		return number, nil
+	}
+	if isE164(number) && knownCallingCode(number[1:]) {
+		return number, nil
+	}
+	return "", errPhone
+}
+
+// KnownRegion reports whether region is an ISO 3166 alpha-2 code, in capitals,
+// whose numbering plan ParsePhone knows.
+func KnownRegion(region string) bool {
+	return phonenumbers.GetSupportedRegions()[region]
+}
+
+// settled reports whether raw is an Indian mobile or a North American number
+// that is E.164 already. Neither begins with a prefix that a numbering plan
+// strips, so it comes out as it went in whether or not it is valid, and the
+// costly part of parsing can be left out.
+func settled(raw string) bool {
+	switch {
+	case len(raw) == len("+919876543210") && strings.HasPrefix(raw, "+91"):
+		return raw[3] >= '6' && digits(raw[3:])
+	case len(raw) == len("+12025550123") && strings.HasPrefix(raw, "+1"):
+		return raw[2] >= '2' && digits(raw[2:])
+	}
+	return false
+}
+
+// preparePhone reduces what people type and systems export to digits and plain
+// punctuation, and refuses the rest, because the parser is lenient beyond
+// sense: left to it, "98765ABCDE", "9.87654321e9" and "call me 9876543210" are
+// numbers.
+func preparePhone(raw string) (string, bool) {
+	if len(raw) > maxPhoneInput {
+		return "", false
+	}
+	number := raw
+	if !isASCII(number) {
+		number = strings.Map(plainPhoneRune, norm.NFKC.String(number))
+	}
+	number = strings.TrimSpace(number)
+	number = strings.TrimSpace(cutScheme(number))
+	number = cutExtension(number)
+	for i := range len(number) {
+		if !isDigit(number[i]) && strings.IndexByte("+()-./ ", number[i]) < 0 {
+			return "", false
+		}
+	}
+	return number, number != ""
+}
+
+// plainPhoneRune drops format characters (a pasted number often carries
+// direction marks), and turns digits of every script and the dashes that word
+// processors put for a hyphen into ASCII.
+func plainPhoneRune(r rune) rune {
+	switch {
+	case unicode.Is(unicode.Cf, r):
+		return -1
+	case unicode.Is(unicode.Pd, r), r == '\u2212':
+		return '-'
+	}
+	return asciiDigit(r)
+}
+
+// cutScheme removes the URI scheme or label that dialers (tel), messaging
+// gateways (whatsapp) and lead ads (p) put before a number.
+func cutScheme(s string) string {
+	for _, scheme := range [...]string{"tel:", "whatsapp:", "p:"} {
+		if len(s) >= len(scheme) && strings.EqualFold(s[:len(scheme)], scheme) {
+			return s[len(scheme):]
+		}
+	}
+	return s
+}
+
+// cutExtension removes an extension, which is digits at the end after a mark.
+func cutExtension(s string) string {
+	head := strings.TrimRight(s, "0123456789")
+	if n := len(s) - len(head); n == 0 || n > maxExtension {
+		return s
+	}
+	head = strings.TrimRight(head, " ")
+	for _, mark := range [...]string{";ext=", "extn", "ext.", "ext", "x", "#"} {
+		at := len(head) - len(mark)
+		if at >= 0 && strings.EqualFold(head[at:], mark) {
+			return strings.TrimRight(head[:at], " ")
+		}
+	}
+	return s
+}
+
+func isE164(s string) bool {
+	return len(s) >= 1+minPhoneDigits && len(s) <= 1+maxPhoneDigits &&
+		s[0] == '+' && s[1] != '0' && digits(s[1:])
+}
+
+// knownCallingCode reports whether number begins with an assigned country code.
+// Those have one to three digits, and none is the beginning of another.
+func knownCallingCode(number string) bool {
+	for n := 1; n <= 3; n++ {
+		code, err := strconv.Atoi(number[:n])
+		if err == nil && len(phonenumbers.GetRegionCodesForCountryCode(code)) > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,28 @@
+package lead
+
+import "slices"
+
+// DefaultSource stands for every source that is not in the table.
+const DefaultSource = "api"
+
+// canonicalSources may be named by metadata.source, exactly so. manual and csv_import are sources too, but only the
+// service's own ways in may use them.
+var canonicalSources = []string{
+	"api", "webhook", "website", "chatbot", "whatsapp", "google_form", "facebook_ad", "google_ad",
+	"ai_powered_lead", "payment_page_drop", "landing",
+}
+
+// curated sources come from somebody who chose the record: a repeat is a mistake, and is refused.
+var curated = []string{"manual", "csv_import", "api", "webhook"}
+
+// selfService sources are people and event streams: a repeat is the person coming back, and always merges.
+var selfService = []string{
+	"website", "chatbot", "landing", "whatsapp", "google_form", "ai_powered_lead", "payment_page_drop",
+}
+
+// isCurated and isSelfService leave out facebook_ad and google_ad: ad connectors deliver again, so that
+// a repeat merges, but they do not override a clash of two leads.
+func isCurated(source string) bool     { return slices.Contains(curated, source) }
+func isSelfService(source string) bool { return slices.Contains(selfService, source) }
+
+func canonical(source string) bool { return slices.Contains(canonicalSources, source) }

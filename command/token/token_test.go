@@ -1,0 +1,203 @@
+package token
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+var born = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+
+func fact(at time.Time, data event.Data) event.Fact {
+	return event.Fact{
+		Stream: event.TokenStream(someID), At: at, Data: data,
+		Metadata: event.Metadata{Account: "acme", Actor: "user:ann"},
+	}
+}
+
+// live is a token of acme in slot 2, made for 30 days.
+func live(value Value) State {
+	return Evolve(State{}, fact(born, Create("CRM", 30, 2, value, born)))
+}
+
+func TestAnUnusedStateIsNoToken(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, Unborn, State{}.Phase)
+	require.False(t, State{}.HoldsSlot())
+	require.False(t, State{}.Admits([32]byte{}, born))
+}
+
+func TestCreatingKeepsTheHashAndNotTheValue(t *testing.T) {
+	t.Parallel()
+	value := newValue(t)
+	created := Create("CRM", 30, 2, value, born)
+	hash := value.Hash()
+	require.Equal(t, event.TokenCreated{
+		Name: "CRM", Prefix: value.Prefix(), Hash: hash[:], Days: 30, Slot: 2,
+		ExpiresAt: time.Date(2026, 3, 31, 10, 0, 0, 0, time.UTC),
+	}, created)
+	_, encoded, err := event.Encode(created)
+	require.NoError(t, err)
+	require.NotContains(t, string(encoded), value.Reveal())
+
+	s := live(value)
+	require.Equal(t, State{
+		Phase: Live, Account: "acme", Name: "CRM", Prefix: value.Prefix(), Hash: hash[:], Days: 30, Slot: 2,
+		ExpiresAt: created.ExpiresAt, UpdatedAt: born,
+	}, s)
+	require.True(t, s.HoldsSlot())
+}
+
+func TestExpiryIsDaysOf24HoursFromNow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		days int
+		want time.Time
+	}{
+		{1, time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)},
+		{31, time.Date(2026, 4, 1, 10, 0, 0, 0, time.UTC)},
+		{365, time.Date(2027, 3, 1, 10, 0, 0, 0, time.UTC)},
+	} {
+		require.Equal(t, c.want, Create("CRM", c.days, 1, newValue(t), born).ExpiresAt, "%d days", c.days)
+	}
+}
+
+func TestWhoATokenLetsIn(t *testing.T) {
+	t.Parallel()
+	value, other := newValue(t), newValue(t)
+	s := live(value)
+	rotated := Evolve(s, fact(born, must(s.Rotate("acme", other, born))))
+	deleted := Evolve(s, fact(born, event.TokenDeleted{}))
+	abandoned := Evolve(State{}, fact(born, event.TokenAbandoned{}))
+	expired := s.ExpiresAt
+
+	for _, c := range []struct {
+		name  string
+		state State
+		value Value
+		now   time.Time
+		want  bool
+	}{
+		{"its value", s, value, born, true},
+		{"its value just before it expires", s, value, expired.Add(-time.Nanosecond), true},
+		{"its value at the instant it expires", s, value, expired, false},
+		{"its value afterwards", s, value, expired.Add(time.Hour), false},
+		{"another value of the same id", s, other, born, false},
+		{"the old value after a rotation", rotated, value, born, false},
+		{"the new value after a rotation", rotated, other, born, true},
+		{"its value after the deletion", deleted, value, born, false},
+		{"a value of a token that was never born", State{}, value, born, false},
+		{"a value of an abandoned token", abandoned, value, born, false},
+	} {
+		require.Equal(t, c.want, c.state.Admits(c.value.Hash(), c.now), c.name)
+	}
+}
+
+func TestEvenAnUnchangedHashDoesNotOutliveTheToken(t *testing.T) {
+	t.Parallel()
+	value := newValue(t)
+	for _, phase := range []Phase{Unborn, Deleted, Abandoned} {
+		s := live(value)
+		s.Phase = phase
+		require.False(t, s.Admits(value.Hash(), born), "phase %d", phase)
+	}
+}
+
+func TestRotatingStartsTheChosenLifetimeAgain(t *testing.T) {
+	t.Parallel()
+	s := live(newValue(t))
+	fresh, later := newValue(t), born.Add(20*24*time.Hour)
+	data, err := s.Rotate("acme", fresh, later)
+	require.NoError(t, err)
+	hash := fresh.Hash()
+	require.Equal(t, event.TokenRotated{
+		Prefix: fresh.Prefix(), Hash: hash[:],
+		ExpiresAt: later.Add(30 * 24 * time.Hour), PreviousExpiresAt: born.Add(30 * 24 * time.Hour),
+	}, data)
+
+	after := Evolve(s, fact(later, data))
+	require.Equal(t, "CRM", after.Name, "the name stays")
+	require.Equal(t, 2, after.Slot, "the slot stays")
+	require.Equal(t, 30, after.Days, "the lifetime stays")
+	require.Equal(t, data.ExpiresAt, after.ExpiresAt)
+	require.Equal(t, later, after.UpdatedAt)
+	require.True(t, after.HoldsSlot())
+}
+
+func TestAnExpiredTokenKeepsItsSlotAndMayBeRotated(t *testing.T) {
+	t.Parallel()
+	s := live(newValue(t))
+	fresh, long := newValue(t), s.ExpiresAt.Add(1000*time.Hour)
+	require.True(t, s.HoldsSlot())
+	after := Evolve(s, fact(long, must(s.Rotate("acme", fresh, long))))
+	require.True(t, after.Admits(fresh.Hash(), long))
+}
+
+func TestDeletingForgetsTheHashAndFreesTheSlot(t *testing.T) {
+	t.Parallel()
+	s := live(newValue(t))
+	data, err := s.Delete("acme")
+	require.NoError(t, err)
+	after := Evolve(s, fact(born.Add(time.Hour), data))
+	require.Equal(t, Deleted, after.Phase)
+	require.Nil(t, after.Hash)
+	require.False(t, after.HoldsSlot())
+	require.Equal(t, "CRM", after.Name, "the record stays for the audit")
+	require.NotNil(t, s.Hash, "the state before is as it was")
+}
+
+func TestWhatIsNotTheAccountsLiveTokenIsNotFound(t *testing.T) {
+	t.Parallel()
+	value := newValue(t)
+	s := live(value)
+	for _, c := range []struct {
+		name    string
+		state   State
+		account string
+	}{
+		{"no such token", State{}, "acme"},
+		{"another account's", s, "globex"},
+		{"an account with no name", s, ""},
+		{"no such token, and no account", State{}, ""},
+		{"deleted", Evolve(s, fact(born, event.TokenDeleted{})), "acme"},
+		{"abandoned", Evolve(State{}, fact(born, event.TokenAbandoned{})), "acme"},
+	} {
+		rotated, err := c.state.Rotate(c.account, value, born)
+		require.ErrorIs(t, err, ErrNotFound, "rotate: "+c.name)
+		require.Zero(t, rotated, c.name)
+		_, err = c.state.Delete(c.account)
+		require.ErrorIs(t, err, ErrNotFound, "delete: "+c.name)
+	}
+}
+
+func TestOnlyTheLatestValueEverCounts(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		values := []Value{newValue(t)}
+		s, now := live(values[0]), born
+		for range rapid.IntRange(0, 5).Draw(rt, "rotations") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(rt, "hours")) * time.Hour)
+			values = append(values, newValue(t))
+			before := s
+			before.Hash = slices.Clone(s.Hash)
+			after := Evolve(s, fact(now, must(s.Rotate("acme", values[len(values)-1], now))))
+			require.Equal(rt, before, s, "folding leaves the state given as it was")
+			s = after
+		}
+		for i, value := range values {
+			require.Equal(rt, i == len(values)-1, s.Admits(value.Hash(), now), "value %d of %d", i+1, len(values))
+		}
+	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -1,0 +1,224 @@
+package token
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log/slog"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/go-json-experiment/json"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+const someID = "01KAHQ5V8M3N6R9T2W4Y7Z0B1C"
+
+func newValue(t *testing.T) Value {
+	t.Helper()
+	value, err := NewValue(someID, rand.Reader)
+	require.NoError(t, err)
+	return value
+}
+
+func TestAValueIsPrefixIDSecretAndChecksum(t *testing.T) {
+	t.Parallel()
+	value := newValue(t)
+	require.Regexp(t, regexp.MustCompile(`^leadlog_`+someID+`[0-9A-Za-z]{32}[0-9A-Za-z]{6}$`), value.Reveal())
+	require.Equal(t, someID, value.TokenID())
+	require.Equal(t, sha256.Sum256([]byte(value.Reveal())), value.Hash())
+	require.True(t, LooksLikeValue(value.Reveal()))
+
+	parsed, err := ParseValue(value.Reveal())
+	require.NoError(t, err)
+	require.Equal(t, value.Reveal(), parsed.Reveal())
+	require.Equal(t, value.Hash(), parsed.Hash())
+}
+
+func TestTheChecksumIsCRC32OfAllBeforeIt(t *testing.T) {
+	t.Parallel()
+	text := newValue(t).Reveal()
+	var sum uint64
+	for _, c := range []byte(text[len(text)-6:]) {
+		sum = sum*62 + uint64(strings.IndexByte("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", c))
+	}
+	require.Equal(t, uint64(crc32.ChecksumIEEE([]byte(text[:len(text)-6]))), sum)
+}
+
+func TestThePrefixTellsValuesApartAndKeepsTheSecret(t *testing.T) {
+	t.Parallel()
+	value := newValue(t)
+	require.True(t, strings.HasPrefix(value.Reveal(), value.Prefix()))
+	require.Contains(t, value.Prefix(), someID)
+	hidden := len("leadlog_") + 26 + 32 - len(value.Prefix())
+	require.Greater(t, hidden*5, 130, "secret characters of more than 5 bits that the prefix leaves out")
+	require.NotEqual(t, value.Prefix(), newValue(t).Prefix(), "a rotated value shows another prefix")
+}
+
+func TestSecretsUseEveryBase62CharacterEvenly(t *testing.T) {
+	t.Parallel()
+	// Four rounds of the alphabet are 248 bytes. The eight that are left would favour the first characters.
+	var random []byte
+	for i := range 62 {
+		random = append(random, byte(248+i%8))
+	}
+	for i := range 248 {
+		random = append(random, byte(i))
+	}
+	text, err := randomBase62(bytes.NewReader(random), 62)
+	require.NoError(t, err)
+	require.Equal(t, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", text)
+}
+
+func TestWithoutRandomnessThereIsNoValue(t *testing.T) {
+	t.Parallel()
+	for name, random := range map[string]io.Reader{
+		"a failing source":   iotest.ErrReader(errors.New("no entropy")),
+		"a source that ends": strings.NewReader("short"),
+	} {
+		_, err := NewValue(someID, random)
+		require.Error(t, err, name)
+	}
+}
+
+func TestEverySingleTypingErrorIsRefused(t *testing.T) {
+	t.Parallel()
+	text := newValue(t).Reveal()
+	for i := range len(text) {
+		for _, c := range []byte(base62 + "-_. \x00\xff") {
+			if c == text[i] {
+				continue
+			}
+			_, err := ParseValue(text[:i] + string([]byte{c}) + text[i+1:])
+			require.ErrorIs(t, err, ErrMalformed, "character %d replaced", i)
+		}
+		_, err := ParseValue(text[:i] + text[i+1:])
+		require.ErrorIs(t, err, ErrMalformed, "character %d left out", i)
+		_, err = ParseValue(text[:i] + "a" + text[i:])
+		require.ErrorIs(t, err, ErrMalformed, "a character put in before %d", i)
+	}
+}
+
+func TestEveryTranspositionIsRefused(t *testing.T) {
+	t.Parallel()
+	text := newValue(t).Reveal()
+	for i := range len(text) {
+		for j := range i {
+			if text[i] == text[j] {
+				continue
+			}
+			swapped := []byte(text)
+			swapped[i], swapped[j] = swapped[j], swapped[i]
+			_, err := ParseValue(string(swapped))
+			require.ErrorIs(t, err, ErrMalformed, "characters %d and %d swapped", j, i)
+		}
+	}
+}
+
+func TestWhatIsNoValueIsRefusedEvenWithARightChecksum(t *testing.T) {
+	t.Parallel()
+	secret := strings.Repeat("s", 32)
+	sealed := func(body string) string { return body + checksum(body) }
+	_, err := ParseValue(sealed("leadlog_" + someID + secret))
+	require.NoError(t, err, "the form that the others depart from")
+
+	for name, text := range map[string]string{
+		"nothing":                        "",
+		"a JWT":                          "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
+		"the prefix alone":               "leadlog_",
+		"another prefix":                 sealed("leadlag_" + someID + secret),
+		"the prefix in capitals":         sealed("LEADLOG_" + someID + secret),
+		"an id in lower case":            sealed("leadlog_" + strings.ToLower(someID) + secret),
+		"an id with a letter ULIDs lack": sealed("leadlog_01KAHQ5V8M3N6R9T2W4Y7Z0B1U" + secret),
+		"an id beyond 128 bits":          sealed("leadlog_8ZZZZZZZZZZZZZZZZZZZZZZZZZ" + secret),
+		"a secret with punctuation":      sealed("leadlog_" + someID + secret[:31] + "-"),
+		"a secret in another script":     sealed("leadlog_" + someID + secret[:30] + "é"),
+		"a secret one short":             sealed("leadlog_" + someID + secret[:31]),
+		"a secret one long":              sealed("leadlog_" + someID + secret + "s"),
+		"white space around":             " " + sealed("leadlog_"+someID+secret) + " ",
+	} {
+		_, err := ParseValue(text)
+		require.ErrorIs(t, err, ErrMalformed, name)
+	}
+	require.NotContains(t, ErrMalformed.Error(), secret)
+}
+
+func TestNoWayOfPrintingAValueShowsIt(t *testing.T) {
+	t.Parallel()
+	value := newValue(t)
+	type exported struct{ Value Value }
+	type hidden struct{ value Value } // fmt cannot call methods here
+	type deep struct{ inner *hidden }
+	forms := map[string]any{
+		"the value": value, "a pointer to it": &value, "an exported field": exported{value}, "an unexported field": hidden{value},
+		"a pointer to a struct": &hidden{value}, "a slice": []Value{value}, "a map": map[string]Value{"v": value},
+		"a map of structs": map[string]hidden{"v": {value}}, "behind two": deep{&hidden{value}},
+	}
+	secret := value.Reveal()[len(value.Prefix()):]
+	for name, form := range forms {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%o", "%p", "%w"} {
+			requireHidden(t, secret, fmt.Sprintf(verb, form), name+" by "+verb)
+		}
+		requireHidden(t, secret, fmt.Sprint(form), name+" by Sprint")
+		requireHidden(t, secret, fmt.Errorf("refused: %v", form).Error(), name+" in an error")
+
+		var out bytes.Buffer
+		for _, handler := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
+			slog.New(handler).With("with", form).Info("message", "value", form, slog.Group("group", "value", form))
+		}
+		requireHidden(t, secret, out.String(), name+" by slog")
+
+		encoded, _ := json.Marshal(form)
+		requireHidden(t, secret, string(encoded), name+" as JSON")
+	}
+}
+
+func requireHidden(t *testing.T, secret, printed, how string) {
+	t.Helper()
+	for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret)} {
+		require.False(t, strings.Contains(printed, form), "%s shows the secret", how)
+	}
+}
+
+func TestNewValuesParseAndDiffer(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		id := ulid.ULID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")).String()
+		one, err := NewValue(id, rand.Reader)
+		require.NoError(t, err)
+		other, err := NewValue(id, rand.Reader)
+		require.NoError(t, err)
+		require.NotEqual(t, one.Reveal(), other.Reveal())
+		parsed, err := ParseValue(one.Reveal())
+		require.NoError(t, err)
+		require.Equal(t, id, parsed.TokenID())
+	})
+}
+
+func FuzzParseValue(f *testing.F) {
+	body := "leadlog_" + someID + strings.Repeat("s", 32)
+	f.Add(body + checksum(body))
+	f.Add("leadlog_")
+	f.Add(body)
+	f.Add(body + "000000")
+	form := regexp.MustCompile(`^leadlog_[0-7][0-9A-HJKMNP-TV-Z]{25}[0-9A-Za-z]{38}$`)
+	f.Fuzz(func(t *testing.T, text string) {
+		value, err := ParseValue(text)
+		if err != nil {
+			require.ErrorIs(t, err, ErrMalformed)
+			require.Equal(t, Value{}, value)
+			return
+		}
+		require.Regexp(t, form, text)
+		require.Equal(t, text, value.Reveal())
+		require.Len(t, value.TokenID(), 26)
+	})
+}

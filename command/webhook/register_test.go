@@ -1,0 +1,265 @@
+package webhook
+
+import (
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Where a URL is taken.
+const (
+	never   = "never"
+	private = "with private targets only"
+	always  = "always"
+)
+
+func TestWhichURLsMayBeRegistered(t *testing.T) {
+	t.Parallel()
+	path2048 := "https://example.com/" + strings.Repeat("a", 2048-len("https://example.com/"))
+	require.Len(t, path2048, 2048)
+	for _, c := range []struct{ name, url, taken string }{
+		{"https", "https://hooks.example.com/leads?x=1&y=2", always},
+		{"scheme in capitals", "HTTPS://EXAMPLE.COM/", always},
+		{"no path", "https://example.com", always},
+		{"port", "https://example.com:8443/", always},
+		{"highest port", "https://example.com:65535/", always},
+		{"empty port", "https://example.com:/", always},
+		{"public IPv4 address", "https://93.184.215.14/", always},
+		{"public IPv6 address", "https://[2606:2800:21f:cb07:6820:80da:af6b:8b2c]/", always},
+		{"name that does not resolve", "https://no-such-host.invalid/", always},
+		{"own script", "https://bücher.example/", always},
+		{"own script, encoded", "https://xn--bcher-kva.example/", always},
+		{"own script in the path", "https://example.com/नमस्ते", always},
+		{"trailing dot", "https://example.com./", always},
+		{"name that begins with a digit", "https://1password.example/", always},
+		{"name with a number in the middle", "https://a.7.example/", always},
+		{"name that contains localhost", "https://localhost.example.com/", always},
+		{"name that ends like localhost", "https://notlocalhost/", always},
+		{"longest", path2048, always},
+		{"longest, in characters and not bytes", "https://example.com/" + strings.Repeat("é", 2028), always},
+
+		{"http", "http://example.com/", private},
+		{"http in capitals", "HTTP://example.com/", private},
+		{"localhost", "https://localhost/", private},
+		{"localhost in capitals", "https://LocalHost:8080/", private},
+		{"localhost with a trailing dot", "https://localhost./", private},
+		{"localhost with two trailing dots", "https://localhost../", private},
+		{"under localhost", "https://api.localhost/", private},
+		{"localhost in full-width letters", "https://ｌｏｃａｌｈｏｓｔ/", private},
+		{"localhost with a zero-width space", "https://local\u200bhost/", private},
+		{"loopback", "https://127.0.0.1/", private},
+		{"loopback with a port", "http://127.0.0.1:9000/", private},
+		{"loopback with a trailing dot", "https://127.0.0.1./", private},
+		{"loopback with two trailing dots", "https://127.0.0.1../", private},
+		{"loopback elsewhere in its network", "https://127.255.255.254/", private},
+		{"loopback in circled digits", "https://①②⑦.⓪.⓪.①/", private},
+		{"loopback with ideographic full stops", "https://127。0。0。1/", private},
+		{"loopback, IPv6", "https://[::1]/", private},
+		{"loopback, IPv6 in full", "https://[0:0:0:0:0:0:0:1]/", private},
+		{"loopback, IPv4 in IPv6", "https://[::ffff:127.0.0.1]/", private},
+		{"loopback, IPv4 in IPv6 in hex", "https://[::ffff:7f00:1]/", private},
+		{"loopback, the older IPv4 in IPv6", "https://[::127.0.0.1]/", private},
+		{"loopback by NAT64", "https://[64:ff9b::7f00:1]/", private},
+		{"loopback by 6to4", "https://[2002:7f00:1::]/", private},
+		{"unspecified", "https://0.0.0.0/", private},
+		{"unspecified, IPv6", "https://[::]/", private},
+		{"private network 10", "https://10.1.2.3/", private},
+		{"private network 172.16", "https://172.31.255.255/", private},
+		{"private network 192.168", "https://192.168.0.1/", private},
+		{"carrier's network", "https://100.64.0.1/", private},
+		{"link-local, where clouds keep their metadata", "https://169.254.169.254/latest/meta-data", private},
+		{"what Azure's machines ask for their configuration", "https://168.63.129.16/", private},
+		{"link-local, IPv6", "https://[fe80::1]/", private},
+		{"unique local, IPv6", "https://[fd00::1]/", private},
+		{"broadcast", "https://255.255.255.255/", private},
+		{"multicast", "https://224.0.0.1/", private},
+
+		{"nothing", "", never},
+		{"no scheme", "example.com/leads", never},
+		{"scheme left to the page", "//example.com/", never},
+		{"path only", "/leads", never},
+		{"another scheme", "ftp://example.com/", never},
+		{"file", "file:///etc/passwd", never},
+		{"script", "javascript:alert(1)", never},
+		{"gopher", "gopher://example.com/", never},
+		{"one slash", "https:/example.com/", never},
+		{"no slash", "https:example.com", never},
+		{"no host", "https:///leads", never},
+		{"a port and no host", "https://:443/", never},
+		{"a dot for a host", "https://./", never},
+		{"user name", "https://ann@example.com/", never},
+		{"user name and password", "https://ann:secret@example.com/", never},
+		{"empty user name", "https://@example.com/", never},
+		{"a host hidden behind a user name", "https://example.com@127.0.0.1/", never},
+		{"a host hidden behind a backslash", `https://example.com\@127.0.0.1/`, never},
+		{"fragment", "https://example.com/#leads", never},
+		{"empty fragment", "https://example.com/#", never},
+		{"fragment after the host", "https://example.com#@127.0.0.1/", never},
+		{"2049 characters", path2048 + "a", never},
+		{"port 0", "https://example.com:0/", never},
+		{"port beyond 65535", "https://example.com:65536/", never},
+		{"port 99999", "https://example.com:99999/", never},
+		{"a port of any length", "https://example.com:" + strings.Repeat("9", 40) + "/", never},
+		{"port that is no number", "https://example.com:https/", never},
+		{"negative port", "https://example.com:-1/", never},
+		{"white space before", " https://example.com/", never},
+		{"white space after", "https://example.com/\n", never},
+		{"space in the host", "https://exa mple.com/", never},
+		{"header smuggled in", "https://example.com/\r\nX-Header: 1", never},
+		{"NUL", "https://example.com/\x00", never},
+		{"no-break space", "https://example.com/\u00a0", never},
+		{"bad escape in the host", "https://%31%32%37.0.0.1/", never},
+		{"bad bracket", "https://[::1/", never},
+		{"no text in the host", "https://\xff.example/", never},
+
+		{"zone", "https://[fe80::1%25eth0]/", never},
+		{"zone of a public address", "https://[2606:2800::1%25eth0]/", never},
+		{"hex and short", "https://0x7f.1/", never},
+		{"hex in capitals", "https://0X7F000001/", never},
+		{"hex", "https://0x7f000001/", never},
+		{"hex in four parts", "https://0x7f.0x0.0x0.0x1/", never},
+		{"hex mark alone", "https://0x/", never},
+		{"one number", "https://2130706433/", never},
+		{"one number, with a trailing dot", "https://2130706433./", never},
+		{"one number in full-width digits", "https://２１３０７０６４３３/", never},
+		{"two numbers", "https://127.1/", never},
+		{"three numbers", "https://127.0.1/", never},
+		{"octal", "https://0177.0.0.1/", never},
+		{"octal, one number", "https://017700000001/", never},
+		{"leading zeros", "https://127.0.0.01/", never},
+		{"beyond a byte", "https://256.256.256.256/", never},
+		{"five numbers", "https://1.2.3.4.5/", never},
+		{"a public address as one number", "https://1572395042/", never},
+		{"a name ending in a number", "https://example.1/", never},
+	} {
+		for _, privateTargets := range []bool{false, true} {
+			registered, err := Registration{URL: c.url}.Register(privateTargets)
+			if c.taken == always || c.taken == private && privateTargets {
+				require.NoError(t, err, c.name)
+				require.Equal(t, c.url, registered.URL, "%s: kept as given", c.name)
+				continue
+			}
+			require.Error(t, err, "%s, private targets %v", c.name, privateTargets)
+			require.Equal(t, []string{"url"}, fields(t, err), c.name)
+			if len(c.url) > len("https://0x/") {
+				require.NotContains(t, err.Error(), c.url, "%s: the message repeats the URL", c.name)
+			}
+		}
+	}
+}
+
+func TestWhichEventsAnEndpointGets(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name        string
+		asked, want []string
+	}{
+		{"none named is all", nil, []string{"*"}},
+		{"an empty list is all", []string{}, []string{"*"}},
+		{"a star", []string{"*"}, []string{"*"}},
+		{"a star among others", []string{"lead.created", "*"}, []string{"*"}},
+		{"one", []string{"lead.created"}, []string{"lead.created"}},
+		{"twice, and in any order", []string{"token.deleted", "lead.merged", "token.deleted"}, []string{"lead.merged", "token.deleted"}},
+		{
+			"each by name",
+			[]string{"lead.created", "lead.merged", "lead.updated", "lead.erased", "token.created", "token.rotated", "token.deleted"},
+			[]string{"lead.created", "lead.erased", "lead.merged", "lead.updated", "token.created", "token.deleted", "token.rotated"},
+		},
+	} {
+		registered, err := Registration{URL: "https://example.com/", Events: c.asked}.Register(false)
+		require.NoError(t, err, c.name)
+		require.Equal(t, c.want, registered.Events, c.name)
+	}
+	for name, asked := range map[string][]string{
+		"unknown":           {"lead.sold"},
+		"one of two":        {"lead.created", "lead.sold"},
+		"stored type":       {"lead.created.v1"},
+		"in capitals":       {"Lead.Created"},
+		"blank":             {""},
+		"a pattern":         {"lead.*"},
+		"the test delivery": {"webhook.test"},
+	} {
+		_, err := Registration{URL: "https://example.com/", Events: asked}.Register(false)
+		require.Equal(t, []string{"events"}, fields(t, err), name)
+	}
+}
+
+func TestTheEventsAskedForAreNotReordered(t *testing.T) {
+	t.Parallel()
+	asked := []string{"token.deleted", "lead.merged"}
+	_, err := Registration{URL: "https://example.com/", Events: asked}.Register(false)
+	require.NoError(t, err)
+	require.Equal(t, []string{"token.deleted", "lead.merged"}, asked, "the caller's list is the caller's")
+}
+
+func TestADescriptionIsTrimmedAndBounded(t *testing.T) {
+	t.Parallel()
+	registered, err := Registration{URL: "https://example.com/", Description: "  to the CRM\n"}.Register(false)
+	require.NoError(t, err)
+	require.Equal(t, "to the CRM", registered.Description)
+
+	_, err = Registration{URL: "https://example.com/", Description: strings.Repeat("é", 500)}.Register(false)
+	require.NoError(t, err, "500 characters")
+	_, err = Registration{URL: "https://example.com/", Description: strings.Repeat("é", 501)}.Register(false)
+	require.Equal(t, []string{"description"}, fields(t, err))
+}
+
+func TestEverythingWrongIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := Registration{URL: "http://localhost", Events: []string{"x"}, Description: strings.Repeat("d", 501)}.Register(false)
+	require.Equal(t, []string{"url", "events", "description"}, fields(t, err))
+}
+
+// fields are the names in an error that must be field.Errors.
+func fields(t *testing.T, err error) []string {
+	t.Helper()
+	var wrong field.Errors
+	require.ErrorAs(t, err, &wrong)
+	names := make([]string, len(wrong))
+	for i, one := range wrong {
+		names[i] = one.Field
+	}
+	return names
+}
+
+func FuzzRegisterURL(f *testing.F) {
+	for _, seed := range []string{
+		"https://example.com/a?b=c", "https://[::1]/", "https://[fe80::1%25eth0]/", "https://0x7f.1/", "https://127.0.0.1../",
+		"https://①②⑦.⓪.⓪.①/", "http://user:pw@host:99999/#", "https://bücher.example:8443/", "HTTPS://LOCALHOST.",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		registered, err := Registration{URL: raw}.Register(false)
+		_, errPrivate := Registration{URL: raw}.Register(true)
+		if err != nil {
+			require.Equal(t, []string{"url"}, fields(t, err))
+			return
+		}
+		require.NoError(t, errPrivate, "what is taken in public is taken with private targets")
+		require.Equal(t, raw, registered.URL)
+		u, err := url.Parse(raw)
+		require.NoError(t, err)
+		require.Equal(t, "https", u.Scheme)
+		require.Nil(t, u.User)
+		require.Empty(t, u.Fragment)
+		require.NotContains(t, raw, "#")
+		host := strings.TrimRight(u.Hostname(), ".")
+		require.NotEmpty(t, host)
+		require.NotEqual(t, "localhost", strings.ToLower(host))
+		if addr, err := netip.ParseAddr(host); err == nil {
+			require.False(t, addr.Unmap().IsLoopback() || addr.Unmap().IsPrivate() || addr.IsLinkLocalUnicast() || addr.IsUnspecified())
+			require.Empty(t, addr.Zone())
+		} else {
+			require.NotRegexp(t, `(^|\.)(0[xX][0-9a-fA-F]*|[0-9]+)$`, host, "a number in disguise")
+		}
+		_, _, err = event.Encode(registered)
+		require.NoError(t, err, "what is accepted can be stored")
+	})
+}

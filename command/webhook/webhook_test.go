@@ -1,0 +1,69 @@
+package webhook
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+var born = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+
+func fact(at time.Time, data event.Data) event.Fact {
+	return event.Fact{
+		Stream: event.WebhookStream("01KAHQ5V8M3N6R9T2W4Y7Z0B1C"), At: at, Data: data,
+		Metadata: event.Metadata{Account: "acme"},
+	}
+}
+
+func live() State {
+	return Evolve(State{}, fact(born, event.WebhookRegistered{
+		URL: "https://example.com/", Events: []string{"*"}, Description: "CRM", Slot: 7,
+	}))
+}
+
+func TestARegisteredEndpointIsWhatWasSaid(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, State{
+		Phase: Live, Account: "acme", URL: "https://example.com/", Events: []string{"*"}, Description: "CRM", Slot: 7, UpdatedAt: born,
+	}, live())
+}
+
+func TestADeletedEndpointIsGoneAndItsSlotIsFree(t *testing.T) {
+	t.Parallel()
+	s := live()
+	data, err := s.Delete("acme")
+	require.NoError(t, err)
+	after := Evolve(s, fact(born.Add(time.Hour), data))
+	require.Equal(t, Deleted, after.Phase)
+	require.Equal(t, born.Add(time.Hour), after.UpdatedAt)
+	require.Equal(t, Live, s.Phase, "the state before is as it was")
+}
+
+func TestOnlyALiveEndpointHoldsItsSlot(t *testing.T) {
+	t.Parallel()
+	require.True(t, live().HoldsSlot())
+	require.False(t, State{}.HoldsSlot())
+	require.False(t, Evolve(live(), fact(born, event.WebhookDeleted{})).HoldsSlot())
+	require.False(t, Evolve(State{}, fact(born, event.WebhookAbandoned{})).HoldsSlot())
+}
+
+func TestWhatIsNotTheAccountsLiveEndpointIsNotFound(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		state   State
+		account string
+	}{
+		{"no such endpoint", State{}, "acme"},
+		{"no such endpoint, and no account", State{}, ""},
+		{"another account's", live(), "globex"},
+		{"deleted", Evolve(live(), fact(born, event.WebhookDeleted{})), "acme"},
+		{"abandoned", Evolve(State{}, fact(born, event.WebhookAbandoned{})), "acme"},
+	} {
+		_, err := c.state.Delete(c.account)
+		require.ErrorIs(t, err, ErrNotFound, c.name)
+	}
+}
