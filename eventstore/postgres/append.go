@@ -1,0 +1,253 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+const (
+	maxBatch      = 512      // appends
+	maxBatchBytes = 8 << 20  // a batch ends before the append that would exceed it
+	maxAppend     = 64 << 20 // bytes; PostgreSQL's own bound for a value is 1 GiB
+	eventBytes    = 64       // what an event takes beside its texts, so that many empty ones are bounded too
+	maxDeferred   = 4096     // appends that wait for another one's stream
+)
+
+// Append implements eventstore.Store. When the context ends before the append had its turn, nothing was written and
+// the error is the context's own; afterwards it is ErrUnavailable too, for it may be written yet. So what the writes
+// refer to must not be changed after an error.
+func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	if err := eventstore.Validate(writes); err != nil {
+		return 0, err
+	}
+	if len(writes) == 0 {
+		return s.Head(ctx)
+	}
+	r, err := newRequest(writes)
+	if err != nil {
+		return 0, err
+	}
+	return s.writer.append(ctx, r)
+}
+
+// request is one caller's append on its way.
+type request struct {
+	writes   []eventstore.Write
+	metadata [][]byte // encoded, of each event in order
+	bytes    int
+	stage    atomic.Int32
+	done     chan outcome // holds one
+}
+
+type outcome struct {
+	position eventstore.Position
+	err      error
+}
+
+// The stages of a request.
+const (
+	waiting int32 = iota
+	taken         // by the writer: the append may happen
+	left          // by the caller
+)
+
+func newRequest(writes []eventstore.Write) (*request, error) {
+	r := &request{writes: writes, done: make(chan outcome, 1)}
+	var previous event.Metadata
+	var encoded []byte
+	for _, w := range writes {
+		r.bytes += len(w.Stream)
+		for _, e := range w.Events {
+			if encoded == nil || e.Metadata != previous {
+				var err error
+				if encoded, err = json.Marshal(e.Metadata); err != nil {
+					return nil, fmt.Errorf("%w: metadata of %s: %w", eventstore.ErrInvalid, e.Type, err)
+				}
+				previous = e.Metadata
+			}
+			r.metadata = append(r.metadata, encoded)
+			r.bytes += len(e.Data) + len(encoded) + len(e.Type) + eventBytes
+		}
+	}
+	if r.bytes > maxAppend {
+		return nil, fmt.Errorf("%w: an append of %d bytes, at most %d", eventstore.ErrInvalid, r.bytes, maxAppend)
+	}
+	return r, nil
+}
+
+func (r *request) take() bool { return r.stage.CompareAndSwap(waiting, taken) }
+
+// leave says that the caller no longer waits, and tells whether the append is certain not to happen.
+func (r *request) leave() bool { return r.stage.Swap(left) == waiting }
+
+func (r *request) abandoned() bool { return r.stage.Load() == left }
+
+// writer is the process's one appender: a bounded queue, and a goroutine with a connection of its own.
+type writer struct {
+	config   *pgx.ConnConfig
+	conn     *pgx.Conn // nil while disconnected
+	columns  columns
+	queue    chan *request
+	patience time.Duration
+	failure  atomic.Pointer[error] // of the last attempt, nil when it succeeded
+	ended    chan struct{}
+	log      *slog.Logger
+}
+
+func newWriter(config *pgx.ConnConfig, queue int, patience time.Duration, log *slog.Logger) *writer {
+	config = named(config, "writer")
+	config.RuntimeParams["statement_timeout"] = fmt.Sprint(patience.Milliseconds())
+	return &writer{config: config, queue: make(chan *request, queue), patience: patience, ended: make(chan struct{}), log: log}
+}
+
+var (
+	errFull    = errors.New("too many appends are waiting")
+	errSilence = errors.New("no answer in time")
+	errLeft    = errors.New("the append was under way")
+)
+
+// append queues a request and waits for its outcome.
+func (w *writer) append(ctx context.Context, r *request) (eventstore.Position, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	select {
+	case w.queue <- r:
+	case <-w.ended:
+		return 0, unavailable(ctx, errClosed)
+	default:
+		return 0, unavailable(ctx, errFull)
+	}
+	patience := time.NewTimer(w.patience)
+	defer patience.Stop()
+	select {
+	case o := <-r.done:
+		return o.position, o.err
+	case <-ctx.Done():
+		if r.leave() {
+			return 0, ctx.Err()
+		}
+		return 0, unavailable(ctx, errLeft)
+	case <-patience.C:
+		r.leave()
+		if failure := w.failure.Load(); failure != nil {
+			return 0, unavailable(ctx, *failure)
+		}
+		return 0, unavailable(ctx, errSilence)
+	case <-w.ended:
+		select {
+		case o := <-r.done:
+			return o.position, o.err
+		default:
+			return 0, unavailable(ctx, errClosed)
+		}
+	}
+}
+
+// run writes what is queued, batch after batch, until closing ends and the queue is empty.
+func (w *writer) run(closing context.Context) {
+	defer close(w.ended)
+	defer w.disconnect()
+	var deferred []*request
+	for {
+		if len(deferred) == 0 {
+			r := w.next(closing)
+			if r == nil {
+				return
+			}
+			deferred = append(deferred, r)
+		}
+		var batch []*request
+		batch, deferred = w.collect(deferred)
+		if len(batch) > 0 {
+			w.commit(batch)
+		}
+	}
+}
+
+// next waits for a request. It returns nil when there is none and will be none.
+func (w *writer) next(closing context.Context) *request {
+	select {
+	case r := <-w.queue:
+		return r
+	case <-closing.Done():
+	}
+	select {
+	case r := <-w.queue:
+		return r
+	default:
+		return nil
+	}
+}
+
+// collect makes a batch of what was deferred and what has queued meanwhile, and returns what is deferred now, in the
+// order of arrival.
+func (w *writer) collect(deferred []*request) (batch, rest []*request) {
+	s := selection{touched: make(map[string]bool, 2*len(deferred))}
+	for _, r := range deferred {
+		s.offer(r)
+	}
+	for !s.full() {
+		select {
+		case r := <-w.queue:
+			s.offer(r)
+		default:
+			return s.batch, s.deferred
+		}
+	}
+	return s.batch, s.deferred
+}
+
+// selection divides requests into those of the next batch and those that come later.
+//
+// All expectations of a batch are compared with the log before it. So an append waits when a stream it writes is
+// touched by one ahead of it, or a stream it checks is written by one ahead of it, be that in the batch or itself
+// waiting. Appends that touch the same stream keep their order, but for those that only check it: they are many,
+// and never in each other's way.
+type selection struct {
+	batch    []*request
+	deferred []*request
+	bytes    int
+	touched  map[string]bool // streams of all requests offered; true: written
+}
+
+func (s *selection) full() bool {
+	return len(s.batch) >= maxBatch || s.bytes >= maxBatchBytes || len(s.deferred) >= maxDeferred
+}
+
+func (s *selection) offer(r *request) {
+	switch free := s.free(r); {
+	case r.abandoned():
+		return
+	case !free || len(s.batch) >= maxBatch || len(s.batch) > 0 && s.bytes+r.bytes > maxBatchBytes:
+		s.deferred = append(s.deferred, r)
+	case r.take():
+		s.batch = append(s.batch, r)
+		s.bytes += r.bytes
+	default: // left just now
+		return
+	}
+	for _, w := range r.writes {
+		s.touched[w.Stream] = s.touched[w.Stream] || len(w.Events) > 0
+	}
+}
+
+func (s *selection) free(r *request) bool {
+	for _, w := range r.writes {
+		written, touched := s.touched[w.Stream]
+		if written || touched && len(w.Events) > 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,297 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+)
+
+// lock holds the lock that log.append takes, so that appends come together behind it.
+func lock(t *testing.T, url string) (release func()) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint))`)
+	require.NoError(t, err)
+	return func() {
+		require.NoError(t, tx.Commit(t.Context()))
+		require.NoError(t, conn.Close(t.Context()))
+	}
+}
+
+// awaitLocked returns when the store's writer waits behind lock.
+func awaitLocked(t *testing.T, url string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return execute(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database()
+			AND application_name = 'leadlog writer' AND wait_event = 'advisory'`) == 1
+	}, patience, time.Millisecond)
+}
+
+func TestASubscriptionGoesOnWithoutNotification(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := store.Append(ctx, start("first", fact(`{}`)))
+	require.NoError(t, err)
+	// Each row, which no append announces, comes when the one before it has been seen: the start of the listener, which
+	// wakes too, explains the first of them at most.
+	for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+		require.NoError(t, err)
+		if item.Position == 5 {
+			break
+		}
+		if item.Event != nil {
+			execute(t, url, `INSERT INTO log.event (position, recorded_at, revision, event_id, stream, type, data, metadata)
+				VALUES ($1, now(), 0, gen_random_uuid(), 's' || $1::bigint, 'test.happened.v1', '{}', '{}')`, int64(item.Position+1))
+		}
+	}
+}
+
+func TestANotificationWakesASubscription(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	reader := open(t, postgres.Options{URL: url, Poll: forever})
+	writer := open(t, postgres.Options{URL: url})
+	for i := range 3 {
+		last := fmt.Sprint(i)
+		seen := follow(t, reader, last)
+		_, err := writer.Append(t.Context(), start(last, fact(`{}`)))
+		require.NoError(t, err)
+		require.Len(t, seen(), i+1)
+		terminate(t, url, "listener") // and another listens, telling of what came between
+	}
+}
+
+func TestAppendIsUnavailableWhileTheDatabaseIsGoneAndRecovers(t *testing.T) {
+	t.Parallel()
+	address := database(t)
+	gate := newGate(t, address)
+	store := open(t, postgres.Options{URL: gate.url, Patience: 200 * time.Millisecond})
+	_, err := store.Append(t.Context(), start("before", fact(`{}`)))
+	require.NoError(t, err)
+
+	gate.shut()
+	during := start("during", fact(`{}`))
+	_, err = store.Append(t.Context(), during)
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	_, err = store.Head(t.Context())
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	for _, err := range store.Read(t.Context(), "before", 0) {
+		require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	}
+	var ended error
+	for _, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+		ended = err
+	}
+	require.ErrorIs(t, ended, eventstore.ErrUnavailable)
+
+	gate.open(t)
+	require.Eventually(t, func() bool {
+		_, err = store.Append(t.Context(), during)
+		return err == nil
+	}, patience, time.Millisecond)
+	head, err := store.Head(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, head, "the append that failed is the same one again")
+}
+
+func TestAFullQueueIsUnavailableAtOnce(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url, Patience: patience, Queue: 1})
+	release := lock(t, url)
+	const callers = 5
+	errs := make(chan error, 1+callers)
+	append := func(stream string) {
+		_, err := store.Append(t.Context(), start(stream, fact(`{}`)))
+		errs <- err
+	}
+	go append("under way")
+	awaitLocked(t, url)
+	for i := range callers {
+		go append(fmt.Sprint(i))
+	}
+	for range callers - 1 { // one waits in the queue
+		require.ErrorIs(t, <-errs, eventstore.ErrUnavailable)
+	}
+	release()
+	require.NoError(t, <-errs)
+	require.NoError(t, <-errs)
+}
+
+func TestACallerThatLeavesBeforeItsTurnWroteNothing(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url, Patience: patience})
+	release := lock(t, url)
+	// Both write one stream, so whichever is second in the queue waits for the batch of the first.
+	ctx, cancel := context.WithCancel(t.Context())
+	errs := make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, err := store.Append(ctx, start("contended", fact(`{}`)))
+			errs <- err
+		}()
+	}
+	awaitLocked(t, url)
+	cancel()
+	unknown := 0
+	for range 2 {
+		err := <-errs
+		require.ErrorIs(t, err, context.Canceled)
+		if errors.Is(err, eventstore.ErrUnavailable) {
+			unknown++
+		}
+	}
+	release()
+	require.LessOrEqual(t, unknown, 1, "only what was under way may have happened")
+	store.Close() // what is under way finishes
+	other := open(t, postgres.Options{URL: url})
+	head, err := other.Head(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, unknown, head)
+}
+
+func TestAClosedStoreIsUnavailable(t *testing.T) {
+	t.Parallel()
+	store := open(t, postgres.Options{URL: database(t)})
+	ended := make(chan error, 1)
+	subscribed := make(chan struct{})
+	_, err := store.Append(t.Context(), start("a", fact(`{}`)))
+	require.NoError(t, err)
+	go func() {
+		for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+			if err != nil {
+				ended <- err
+			} else if item.Event == nil {
+				close(subscribed)
+			}
+		}
+	}()
+	<-subscribed
+	store.Close()
+	require.ErrorIs(t, <-ended, eventstore.ErrUnavailable)
+	_, err = store.Append(t.Context(), start("b", fact(`{}`)))
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	_, err = store.Head(t.Context())
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+}
+
+func TestAHungDatabaseIsNoticed(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url, Patience: 100 * time.Millisecond})
+	release := lock(t, url)
+	write := start("a", fact(`{}`))
+	_, err := store.Append(t.Context(), write)
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	release()
+	require.Eventually(t, func() bool {
+		_, err = store.Append(t.Context(), write)
+		return err == nil
+	}, patience, time.Millisecond)
+	head, err := store.Head(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, head)
+}
+
+// gate is a door between a store and its database.
+type gate struct {
+	url             string // of the database, through the gate
+	network, target string
+
+	mu       sync.Mutex
+	address  string
+	listener net.Listener // nil while shut
+	through  []net.Conn
+}
+
+func newGate(t *testing.T, address string) *gate {
+	t.Helper()
+	config, err := pgx.ParseConfig(address)
+	require.NoError(t, err)
+	g := &gate{address: "127.0.0.1:0"}
+	g.network, g.target = pgconn.NetworkAddress(config.Host, config.Port)
+	g.open(t)
+	g.address = g.listener.Addr().String()
+	u := url.URL{
+		Scheme: "postgres", User: url.UserPassword(config.User, config.Password), Host: g.address, Path: "/" + config.Database,
+		RawQuery: "sslmode=disable",
+	}
+	g.url = u.String()
+	t.Cleanup(g.shut)
+	return g
+}
+
+func (g *gate) open(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("tcp", g.address)
+	require.NoError(t, err)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.listener = listener
+	go func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial(g.network, g.target)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			g.join(listener, in, out)
+		}
+	}()
+}
+
+// join lets bytes through both ways.
+func (g *gate) join(listener net.Listener, in, out net.Conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.listener != listener { // shut meanwhile
+		_, _ = in.Close(), out.Close()
+		return
+	}
+	g.through = append(g.through, in, out)
+	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+		go func() {
+			_, _ = io.Copy(way[0], way[1])
+			_, _ = way[0].Close(), way[1].Close()
+		}()
+	}
+}
+
+// shut ends every connection and lets none in.
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.listener == nil {
+		return
+	}
+	_ = g.listener.Close()
+	g.listener = nil
+	for _, conn := range g.through {
+		_ = conn.Close()
+	}
+	g.through = nil
+}

@@ -1,0 +1,172 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+const (
+	streamPage = 500 // events of one stream that are read at a time
+
+	// maxPageBytes is how much payload a page gathers before it is cut short.
+	maxPageBytes = 8 << 20
+
+	// answerTime is how long one query may take. Without it a server that hangs would hold up a subscription for good.
+	answerTime = 30 * time.Second
+)
+
+const selectEvents = `SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM log.event `
+
+// Read implements eventstore.Store. A stream of up to 500 small events is one round trip.
+func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+	return func(yield func(eventstore.Recorded, error) bool) {
+		if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) {
+			return // no stream can have that name
+		}
+		for limit := streamPage; ; {
+			page, err := s.page(ctx, selectEvents+`WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3`,
+				stream, int64(from), limit)
+			if err != nil {
+				yield(eventstore.Recorded{}, err)
+				return
+			}
+			for _, recorded := range page.events {
+				if !yield(recorded, nil) {
+					return
+				}
+				from = recorded.Revision + 1
+			}
+			if len(page.events) < limit && !page.cut {
+				return
+			}
+			limit = page.next(limit, len(page.events), streamPage)
+		}
+	}
+}
+
+// Head implements eventstore.Store.
+func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	var head int64
+	if err := s.pool.QueryRow(ctx, `SELECT coalesce(max(position), 0) FROM log.event`).Scan(&head); err != nil {
+		return 0, unavailable(ctx, err)
+	}
+	return eventstore.Position(head), nil
+}
+
+// Epoch implements eventstore.Store.
+func (s *Store) Epoch(ctx context.Context) (string, error) {
+	var id string
+	if err := s.pool.QueryRow(ctx, `SELECT id::text FROM log.epoch`).Scan(&id); err != nil {
+		return "", unavailable(ctx, err)
+	}
+	return id, nil
+}
+
+// page is what one query for events gave.
+type page struct {
+	events []eventstore.Recorded
+	bytes  int
+	cut    bool // more was there, and would have been too much to hold
+}
+
+// next is how much to ask for after this page: after a cut no more than fitted, then growing back where events are
+// small.
+func (p page) next(asked, fitted, most int) int {
+	switch {
+	case p.cut:
+		return fitted
+	case p.bytes < maxPageBytes/4:
+		return min(2*asked, most)
+	}
+	return asked
+}
+
+// page gathers the events of a query, so that no connection is held while a consumer works on them.
+func (s *Store) page(ctx context.Context, query string, arguments ...any) (page, error) {
+	asking, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	// Binary columns, read without the driver's conversions: decoding is the cost of reading a log.
+	arguments = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, arguments...)
+	rows, err := s.pool.Query(asking, query, arguments...)
+	if err != nil {
+		return page{}, unavailable(ctx, err)
+	}
+	defer rows.Close()
+	var p page
+	var d decoder
+	for rows.Next() {
+		if p.bytes >= maxPageBytes {
+			p.cut = true
+			cancel() // the rest may be gigabytes: better to lose the connection than to receive them
+			return p, nil
+		}
+		recorded, err := d.decode(rows.RawValues())
+		if err != nil {
+			return page{}, err
+		}
+		p.events = append(p.events, recorded)
+		p.bytes += len(recorded.Data)
+	}
+	if err := rows.Err(); err != nil {
+		return page{}, unavailable(ctx, err)
+	}
+	return p, nil
+}
+
+// decoder turns rows of selectEvents into events. It remembers what neighbours share.
+type decoder struct {
+	types    map[string]string
+	encoded  []byte // of metadata
+	metadata event.Metadata
+}
+
+// postgresEpoch is where PostgreSQL's binary timestamps count microseconds from: 2000-01-01.
+const postgresEpoch = 946_684_800 * 1_000_000
+
+func (d *decoder) decode(row [][]byte) (eventstore.Recorded, error) {
+	r := eventstore.Recorded{
+		Position: eventstore.Position(binary.BigEndian.Uint64(row[0])),
+		Revision: eventstore.Revision(binary.BigEndian.Uint64(row[2])),
+		Stream:   string(row[4]),
+	}
+	r.At = time.UnixMicro(int64(binary.BigEndian.Uint64(row[1])) + postgresEpoch).UTC()
+	r.ID = ulid.ULID(row[3])
+	r.Type = d.typeName(row[5])
+	r.Data = bytes.Clone(row[6])
+	if d.encoded == nil || !bytes.Equal(d.encoded, row[7]) {
+		d.encoded = append(d.encoded[:0], row[7]...)
+		d.metadata = event.Metadata{}
+		if err := json.Unmarshal(d.encoded, &d.metadata); err != nil {
+			return r, fmt.Errorf("metadata at position %d: %w", r.Position, err)
+		}
+	}
+	r.Metadata = d.metadata
+	return r, nil
+}
+
+func (d *decoder) typeName(b []byte) string {
+	name, known := d.types[string(b)]
+	if !known {
+		name = string(b)
+		if d.types == nil {
+			d.types = make(map[string]string)
+		}
+		d.types[name] = name
+	}
+	return name
+}

@@ -1,0 +1,148 @@
+// Package postgres keeps the log in PostgreSQL: one table, one writer at a time, group commit.
+//
+// Callers of Append queue in the process. One goroutine with a connection of its own takes what has come together,
+// up to 512 appends, and hands it to the SQL function log.append in one round trip, which is also its transaction.
+// So one flush to disk and one turn of the lock serve many callers, and the lock is never held while the server
+// waits for a client. Positions have no gaps and follow the order of commits, over any number of processes:
+// a subscriber that reads everything up to the newest position has skipped nothing.
+//
+// What may have happened is never guessed. When the connection breaks, the same batch is sent again; event ids
+// standing at their places make it the same append.
+//
+// Everything is in the schema log of the database; see migrations.
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// Options configure a Store. Only URL is required.
+type Options struct {
+	// URL is the address of the database, with libpq's and pgxpool's parameters.
+	URL string
+
+	// MaxReaders bounds the connections that read; 0 leaves it to the URL's pool_max_conns and pgxpool's default.
+	// Beside them the store keeps one that writes and, when there are subscribers, one that listens.
+	MaxReaders int
+
+	// Patience is how long an append waits for the database before it is ErrUnavailable; 0 means 5 s.
+	Patience time.Duration
+
+	// Queue is how many appends may wait for their turn before more are ErrUnavailable at once; 0 means 4096.
+	Queue int
+
+	// Poll is how often subscribers look for events although nothing woke them; 0 means 250 ms.
+	Poll time.Duration
+
+	// Log is told of lost and regained connections; nil means slog.Default().
+	Log *slog.Logger
+}
+
+// Store is a log in PostgreSQL. It implements eventstore.Store.
+type Store struct {
+	pool     *pgxpool.Pool
+	writer   *writer
+	listener *listener
+	poll     time.Duration
+
+	closing  context.Context // ended by Close
+	close    context.CancelFunc
+	starting sync.Mutex // guards running against a Close at the same time
+	running  sync.WaitGroup
+}
+
+var _ eventstore.Store = (*Store)(nil)
+
+// errClosed is the cause when a closed Store is asked for something.
+var errClosed = errors.New("the store is closed")
+
+// Open prepares a store. It connects when it must: a database that is down, or not migrated, shows in what is called
+// then, and in Current. Close ends it.
+func Open(ctx context.Context, options Options) (*Store, error) {
+	config, err := poolConfig(options)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("database pool: %w", err)
+	}
+	log := options.Log
+	if log == nil {
+		log = slog.Default()
+	}
+	s := &Store{pool: pool, poll: cmp.Or(options.Poll, 250*time.Millisecond)}
+	s.closing, s.close = context.WithCancel(context.Background())
+	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), cmp.Or(options.Patience, 5*time.Second), log)
+	s.listener = newListener(config.ConnConfig, log)
+	s.running.Go(func() { s.writer.run(s.closing) })
+	return s, nil
+}
+
+// Close lets what is being appended finish, ends subscriptions and gives back every connection.
+func (s *Store) Close() {
+	s.starting.Lock()
+	s.close()
+	s.starting.Unlock()
+	s.running.Wait()
+	s.pool.Close()
+}
+
+func poolConfig(options Options) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(options.URL)
+	if err != nil {
+		return nil, fmt.Errorf("database address: %w", err)
+	}
+	if options.MaxReaders > 0 {
+		config.MaxConns = int32(options.MaxReaders)
+	}
+	setSession(config.ConnConfig)
+	return config, nil
+}
+
+// setSession makes sessions independent of the server's and the role's defaults where the log relies on them.
+func setSession(config *pgx.ConnConfig) {
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = 5 * time.Second
+	}
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "leadlog"
+	}
+	for name, value := range map[string]string{
+		// What log.append sees after taking its lock must be what was committed before.
+		"default_transaction_isolation": "read committed",
+		// Every query of the log is a short walk along an index. Compiling one costs more than running it, and a plan
+		// made while the table was small must not go on scanning it.
+		"jit":             "off",
+		"enable_seqscan":  "off",
+		"plan_cache_mode": "force_generic_plan",
+	} {
+		config.RuntimeParams[name] = value
+	}
+}
+
+// named is the configuration of a connection with a task of its own, which shows in pg_stat_activity.
+func named(config *pgx.ConnConfig, task string) *pgx.ConnConfig {
+	config = config.Copy()
+	config.RuntimeParams["application_name"] += " " + task
+	return config
+}
+
+// unavailable marks an error of the database at this package's boundary. That a context ended stays recognisable.
+func unavailable(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w: %w", ended, err)
+	}
+	return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
+}

@@ -1,0 +1,195 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// rangePage is how many positions a subscription reads at a time.
+const rangePage = 5000
+
+// Subscribe implements eventstore.Store. The events that match come in pages; after each page comes a progress mark.
+// When the database is out of reach it ends with ErrUnavailable, and the consumer subscribes again from its checkpoint.
+func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
+	return func(yield func(eventstore.Item, error) bool) {
+		s.listen()
+		sub := subscription{store: s, after: after, filter: filter, span: rangePage}
+		if err := sub.run(ctx, yield); err != nil {
+			if ended := ctx.Err(); ended != nil {
+				err = ended
+			}
+			yield(eventstore.Item{}, err)
+		}
+	}
+}
+
+// subscription follows the log. Positions have no gaps and are committed in order, so a range up to a head once seen
+// is complete, for good.
+type subscription struct {
+	store  *Store
+	filter eventstore.Filter
+	after  eventstore.Position // everything up to here is yielded
+	span   int                 // positions to read at a time
+}
+
+// run returns nil when the consumer stops.
+func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, error) bool) error {
+	for {
+		bell := s.store.listener.bell() // taken before the look at the head, so that nothing falls between
+		head, err := s.store.Head(ctx)
+		if err != nil {
+			return err
+		}
+		for s.after < head {
+			on, err := s.advance(ctx, head, yield)
+			if err != nil || !on {
+				return err
+			}
+		}
+		if err := s.store.wait(ctx, bell); err != nil {
+			return err
+		}
+	}
+}
+
+// advance yields one page and its mark.
+func (s *subscription) advance(ctx context.Context, head eventstore.Position, yield func(eventstore.Item, error) bool) (on bool, err error) {
+	end := min(s.after+eventstore.Position(s.span), head)
+	query, arguments := s.query(end)
+	page, err := s.store.page(ctx, query, arguments...)
+	if err != nil {
+		return false, err
+	}
+	if page.cut {
+		end = page.events[len(page.events)-1].Position
+	}
+	s.span = page.next(s.span, int(end-s.after), rangePage)
+	for i := range page.events {
+		if !yield(eventstore.Item{Event: &page.events[i], Position: page.events[i].Position}, nil) {
+			return false, nil
+		}
+	}
+	s.after = end
+	return yield(eventstore.Item{Position: end}, nil), nil
+}
+
+// query selects what matches up to a position.
+func (s *subscription) query(end eventstore.Position) (string, []any) {
+	query := selectEvents + `WHERE position > $1 AND position <= $2`
+	arguments := []any{int64(s.after), int64(end)}
+	if len(s.filter.Types) > 0 {
+		arguments = append(arguments, s.filter.Types)
+		query += fmt.Sprintf(` AND type = ANY ($%d)`, len(arguments))
+	}
+	if len(s.filter.StreamPrefixes) > 0 {
+		arguments = append(arguments, s.filter.StreamPrefixes)
+		query += fmt.Sprintf(` AND stream ^@ ANY ($%d)`, len(arguments))
+	}
+	return query + ` ORDER BY position`, arguments
+}
+
+// wait returns when there may be something new.
+func (s *Store) wait(ctx context.Context, bell <-chan struct{}) error {
+	poll := time.NewTimer(s.poll)
+	defer poll.Stop()
+	select {
+	case <-bell:
+		return nil
+	case <-poll.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.closing.Done():
+		return unavailable(ctx, errClosed)
+	}
+}
+
+// listen starts the listener with the first subscription.
+func (s *Store) listen() {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.closing.Err() == nil {
+		s.listener.once.Do(func() { s.running.Go(func() { s.listener.run(s.closing) }) })
+	}
+}
+
+// listener wakes the subscriptions of a store when any process has appended. A connection that listens can die
+// unnoticed, so it only makes them quick: what guarantees that they go on is that they look by themselves.
+type listener struct {
+	config *pgx.ConnConfig
+	log    *slog.Logger
+	once   sync.Once
+
+	mu   sync.Mutex
+	rung chan struct{} // closed by the next ring
+}
+
+func newListener(config *pgx.ConnConfig, log *slog.Logger) *listener {
+	return &listener{config: named(config, "listener"), log: log, rung: make(chan struct{})}
+}
+
+// bell returns what is closed by the next ring.
+func (l *listener) bell() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rung
+}
+
+func (l *listener) ring() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.rung)
+	l.rung = make(chan struct{})
+}
+
+func (l *listener) run(ctx context.Context) {
+	const shortest, longest = 50 * time.Millisecond, 2 * time.Second
+	for pause := shortest; ; pause = min(2*pause, longest) {
+		heard, err := l.listen(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if heard {
+			pause = shortest
+		}
+		if pause == shortest {
+			l.log.Warn("nobody tells of appends for now; looking for them, and trying on", "error", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// listen rings at every notification until the connection fails. It tells whether there was a connection at all.
+func (l *listener) listen(ctx context.Context) (heard bool, err error) {
+	conn, err := pgx.ConnectConfig(ctx, l.config)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx) // broken already, or no longer needed
+	}()
+	if _, err := conn.Exec(ctx, `LISTEN leadlog_log`); err != nil {
+		return false, err
+	}
+	l.ring() // for what was appended while nobody listened
+	for {
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return true, err
+		}
+		l.ring()
+	}
+}

@@ -1,0 +1,192 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// noted is the type of the events that laws append when the type does not matter.
+const noted = "test.noted.v1"
+
+// newStream names a stream that no other law uses.
+func newStream() string { return "test-" + ulid.Make().String() }
+
+// newEvent makes an event of a type.
+func newEvent(eventType string) eventstore.Event {
+	id := ulid.Make()
+	return eventstore.Event{
+		ID:       id,
+		Type:     eventType,
+		At:       time.UnixMilli(int64(id.Time())).UTC(),
+		Data:     fmt.Appendf(nil, `{"note":%q}`, id),
+		Metadata: event.Metadata{Account: "acme", RequestID: "req-" + id.String()},
+	}
+}
+
+// newEvents makes n events.
+func newEvents(n int) []eventstore.Event {
+	events := make([]eventstore.Event, n)
+	for i := range events {
+		events[i] = newEvent(noted)
+	}
+	return events
+}
+
+func write(stream string, expect eventstore.Expected, events ...eventstore.Event) eventstore.Write {
+	return eventstore.Write{Stream: stream, Expect: expect, Events: events}
+}
+
+// append appends what must be accepted.
+func (l log) append(t testing.TB, writes ...eventstore.Write) eventstore.Position {
+	t.Helper()
+	position, err := l.Append(l.context(t), writes...)
+	require.NoError(t, err)
+	return position
+}
+
+// grow makes a new stream of n events.
+func (l log) grow(t testing.TB, n int) (stream string, events []eventstore.Event) {
+	t.Helper()
+	stream, events = newStream(), newEvents(n)
+	l.append(t, write(stream, eventstore.NoStream, events...))
+	return stream, events
+}
+
+// refuse appends what must end in a conflict.
+func (l log) refuse(t testing.TB, conflict eventstore.ConflictError, writes ...eventstore.Write) {
+	t.Helper()
+	_, err := l.Append(l.context(t), writes...)
+	requireConflict(t, conflict, err)
+}
+
+func requireConflict(t testing.TB, conflict eventstore.ConflictError, err error) {
+	t.Helper()
+	require.Error(t, err)
+	require.NotNil(t, eventstore.Conflict(err), "not a conflict: %v", err)
+	require.Equal(t, conflict, *eventstore.Conflict(err))
+}
+
+// read reads a stream to its end.
+func (l log) read(t testing.TB, stream string, from eventstore.Revision) []eventstore.Recorded {
+	t.Helper()
+	recorded, err := collect(l.context(t), l, stream, from)
+	require.NoError(t, err)
+	return recorded
+}
+
+func collect(ctx context.Context, store eventstore.Store, stream string, from eventstore.Revision) ([]eventstore.Recorded, error) {
+	var all []eventstore.Recorded
+	for recorded, err := range store.Read(ctx, stream, from) {
+		if err != nil {
+			return all, err
+		}
+		all = append(all, recorded)
+	}
+	return all, nil
+}
+
+// holds says that a stream has exactly these events, at revisions from 0 and at growing positions.
+func (l log) holds(t testing.TB, stream string, events ...eventstore.Event) []eventstore.Recorded {
+	t.Helper()
+	recorded := l.read(t, stream, 0)
+	requireEvents(t, events, recorded)
+	for i, r := range recorded {
+		require.Equal(t, stream, r.Stream)
+		require.Equal(t, eventstore.Revision(i), r.Revision)
+		require.Positive(t, r.Position)
+		if i > 0 {
+			require.Greater(t, r.Position, recorded[i-1].Position)
+		}
+	}
+	return recorded
+}
+
+// requireEvents compares what was appended with what stands there. Ids go first, for failures that can be read.
+func requireEvents(t testing.TB, events []eventstore.Event, recorded []eventstore.Recorded) {
+	t.Helper()
+	require.Equal(t, ids(events), recordedIDs(recorded))
+	for i, r := range recorded {
+		require.Equal(t, events[i], r.Event)
+	}
+}
+
+func ids(events []eventstore.Event) []string {
+	out := make([]string, len(events))
+	for i, e := range events {
+		out[i] = e.ID.String()
+	}
+	return out
+}
+
+func recordedIDs(recorded []eventstore.Recorded) []string {
+	out := make([]string, len(recorded))
+	for i, r := range recorded {
+		out[i] = r.ID.String()
+	}
+	return out
+}
+
+// follow subscribes after a position until the log was read up to another, and returns the events.
+func (l log) follow(t testing.TB, after eventstore.Position, filter eventstore.Filter, until eventstore.Position) []eventstore.Recorded {
+	t.Helper()
+	events, err := tail(l.context(t), l, after, filter, reached(until))
+	require.NoError(t, err)
+	return events
+}
+
+func reached(until eventstore.Position) func(eventstore.Item) bool {
+	return func(item eventstore.Item) bool { return item.Position >= until }
+}
+
+// tail reads a subscription until done says so of an item, and returns its events. The error tells where
+// the subscription breaks its word: an event at or before what it had reported as read, one outside the filter,
+// or an end without an error.
+func tail(
+	ctx context.Context, store eventstore.Store, after eventstore.Position, filter eventstore.Filter,
+	done func(eventstore.Item) bool,
+) ([]eventstore.Recorded, error) {
+	var events []eventstore.Recorded
+	last := after
+	for item, err := range store.Subscribe(ctx, after, filter) {
+		if err != nil {
+			return events, fmt.Errorf("at position %d after %d events: %w", last, len(events), err)
+		}
+		if err := inOrder(item, last, filter); err != nil {
+			return events, err
+		}
+		last = item.Position
+		if item.Event != nil {
+			events = append(events, *item.Event)
+		}
+		if done(item) {
+			return events, nil
+		}
+	}
+	return events, errors.New("the subscription ended without an error")
+}
+
+func inOrder(item eventstore.Item, last eventstore.Position, filter eventstore.Filter) error {
+	e := item.Event
+	switch {
+	case e == nil && item.Position < last:
+		return fmt.Errorf("a progress mark went back from %d to %d", last, item.Position)
+	case e == nil:
+		return nil
+	case e.Position != item.Position:
+		return fmt.Errorf("the event at %d came as an item at %d", e.Position, item.Position)
+	case e.Position <= last:
+		return fmt.Errorf("the event at %d came when the log was read up to %d", e.Position, last)
+	case !filter.Matches(e.Stream, e.Type):
+		return fmt.Errorf("the event at %d, %s on %s, is not one that the filter selects", e.Position, e.Type, e.Stream)
+	}
+	return nil
+}

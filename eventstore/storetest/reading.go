@@ -1,0 +1,152 @@
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+func readLaws() []law {
+	return []law{
+		{"a stream without events yields nothing", func(t *testing.T, l log) {
+			require.Empty(t, l.read(t, newStream(), 0))
+			require.Empty(t, l.read(t, newStream(), 5))
+		}},
+		{"a read begins at the revision it is given", func(t *testing.T, l log) {
+			stream, events := l.grow(t, 5)
+			for from := range events {
+				recorded := l.read(t, stream, eventstore.Revision(from))
+				requireEvents(t, events[from:], recorded)
+				require.Equal(t, eventstore.Revision(from), recorded[0].Revision)
+			}
+		}},
+		{"a read after the end yields nothing", func(t *testing.T, l log) {
+			stream, _ := l.grow(t, 5)
+			require.Empty(t, l.read(t, stream, 5))
+			require.Empty(t, l.read(t, stream, 1<<40))
+		}},
+		{"a long stream is read whole, whatever pages the store reads it in", func(t *testing.T, l log) {
+			const appends, size = 6, 2000
+			stream, events := newStream(), newEvents(appends*size)
+			end := eventstore.NoStream
+			for i := range appends {
+				l.append(t, write(stream, end, events[i*size:(i+1)*size]...))
+				end = eventstore.At(eventstore.Revision((i+1)*size - 1))
+			}
+			l.holds(t, stream, events...)
+			requireEvents(t, events[appends*size-1:], l.read(t, stream, appends*size-1))
+		}},
+		{"streams that share a prefix are read apart", func(t *testing.T, l log) {
+			short, shortEvents := l.grow(t, 2)
+			long, longEvents := short+"1", newEvents(2)
+			l.append(t, write(long, eventstore.NoStream, longEvents...))
+			l.holds(t, short, shortEvents...)
+			l.holds(t, long, longEvents...)
+		}},
+	}
+}
+
+func roundTripLaws() []law {
+	return []law{
+		{"every field comes back as it was, from a read and from a subscription", func(t *testing.T, l log) {
+			stream := newStream()
+			events := []eventstore.Event{fullEvent(), newEvent(noted)}
+			events[1].Metadata = event.Metadata{}
+			position := l.append(t, write(stream, eventstore.NoStream, events...))
+			recorded := l.holds(t, stream, events...)
+			require.Equal(t, recorded, l.follow(t, 0, eventstore.Filter{StreamPrefixes: []string{stream}}, position))
+		}},
+		{"times are UTC to the millisecond, from 1970 to 9999", func(t *testing.T, l log) {
+			events := newEvents(4)
+			events[0].At = time.UnixMilli(0).UTC()
+			events[1].At = time.Date(2024, 2, 29, 23, 59, 59, 999e6, time.UTC)
+			events[2].At = time.Date(2038, 1, 19, 3, 14, 8, 1e6, time.UTC)
+			events[3].At = time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
+			stream := newStream()
+			l.append(t, write(stream, eventstore.NoStream, events...))
+			for _, r := range l.holds(t, stream, events...) {
+				require.Equal(t, time.UTC, r.At.Location())
+			}
+		}},
+		{"data comes back byte for byte", func(t *testing.T, l log) {
+			stream := newStream()
+			var events []eventstore.Event
+			for _, data := range []string{
+				`{}`, `null`, `0`, `"x"`,
+				"{ \"b\" :\t1,\r\n \"a\":[ ] }",
+				`{"z":1,"a":2,"z":3}`,
+				`{"big":123456789012345678901234567890,"exact":1.10,"exp":1E400,"zero":-0}`,
+				`{"escaped":"\u00e9\/\u0000\ud83d\ude00","plain":"é/😀` + "\u2028" + `"}`,
+			} {
+				e := newEvent(noted)
+				e.Data = []byte(data)
+				events = append(events, e)
+			}
+			l.append(t, write(stream, eventstore.NoStream, events...))
+			l.holds(t, stream, events...)
+		}},
+		{"data as large as allowed comes back", func(t *testing.T, l log) {
+			stream, events := newStream(), newEvents(6)
+			end := eventstore.NoStream
+			for i := range events {
+				// Halfway to the limit, at it, and one below: the sizes of toast chunks and frames in between.
+				size := []int{eventstore.MaxEventData / 2, eventstore.MaxEventData, eventstore.MaxEventData - 1}[i%3]
+				events[i].Data = largeJSON(size, byte('a'+i))
+				require.Len(t, events[i].Data, size)
+				l.append(t, write(stream, end, events[i]))
+				end = eventstore.At(eventstore.Revision(i))
+			}
+			l.holds(t, stream, events...)
+		}},
+		{"what the caller does with its slices after an append changes nothing", func(t *testing.T, l log) {
+			stream, events := newStream(), newEvents(2)
+			given := make([]eventstore.Event, len(events))
+			for i, e := range events {
+				given[i] = e
+				given[i].Data = bytes.Clone(e.Data)
+			}
+			l.append(t, write(stream, eventstore.NoStream, given...))
+			clear(given[0].Data)
+			clear(given)
+			l.holds(t, stream, events...)
+		}},
+		{"event types of any text and length come back", func(t *testing.T, l log) {
+			stream, events := newStream(), newEvents(4)
+			for i, name := range []string{"Ärger.größer.v1", "a b%_'\"\\", "t", strings.Repeat("t", eventstore.MaxStreamName)} {
+				events[i].Type = name
+			}
+			l.append(t, write(stream, eventstore.NoStream, events...))
+			l.holds(t, stream, events...)
+		}},
+	}
+}
+
+// fullEvent has a value in every field, and in its text what stores stumble over.
+func fullEvent() eventstore.Event {
+	e := newEvent("test.everything.v12")
+	e.At = time.Date(2025, 3, 30, 1, 2, 3, 45e6, time.UTC)
+	e.Data = []byte(`{"name":"Zoë 🦊","quote":"\"'\\"}`)
+	e.Metadata = event.Metadata{
+		Account:     "Ünïcode & <Söhne> GmbH",
+		Actor:       `user:auth0|"x"\'y'`,
+		Credential:  "token:" + e.ID.String(),
+		RequestID:   "req 1/2\t3",
+		Causation:   newEvent(noted).ID.String(),
+		Correlation: newEvent(noted).ID.String(),
+		TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+		IP:          "2001:db8::1",
+		UserAgent:   "Mozilla/5.0 (X11; 日本語) \u2028\U0001f98a %s {} \x7f\r\n\x00 end",
+	}
+	return e
+}
+
+func largeJSON(size int, fill byte) []byte {
+	return fmt.Appendf(nil, `{"fill":%q}`, strings.Repeat(string(fill), size-len(`{"fill":""}`)))
+}
