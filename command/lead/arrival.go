@@ -16,7 +16,6 @@ const (
 	MaxVisitorID     = 200
 	MaxMetadataKeys  = 64
 	MaxMetadataBytes = 32 << 10 // as compact JSON
-	maxUserAgent     = 1024     // bytes; a longer header is cut
 )
 
 // Keys of metadata that mean something to us.
@@ -37,7 +36,8 @@ type Rules struct {
 	Stages []string // first to last; never empty
 }
 
-// Client is where the request came from; it stands in where the arrival names no address or agent of its own.
+// Client is where the request came from, in valid UTF-8; it stands in where the arrival names no address or agent of
+// its own.
 type Client struct{ IP, UserAgent string }
 
 // Arrival is one lead as it was pushed in, valid and normalized. An empty field was not given.
@@ -238,7 +238,7 @@ func (r *reader) visitorID() string {
 
 // metadata reads the attribution: what was given but for nulls, and what of it we resolve.
 func (r *reader) metadata(client Client) (given map[string]jsontext.Value, source, ip, userAgent string) {
-	source, ip, userAgent = DefaultSource, client.IP, trimAgent(client.UserAgent)
+	source, ip, userAgent = DefaultSource, client.IP, client.UserAgent
 	if !r.present("metadata") {
 		return nil, source, ip, userAgent
 	}
@@ -283,11 +283,4 @@ func (r *reader) object(key string) (map[string]jsontext.Value, bool) {
 		}
 	}
 	return members, true
-}
-
-func trimAgent(s string) string {
-	if len(s) > maxUserAgent {
-		s = s[:maxUserAgent]
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 }

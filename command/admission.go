@@ -1,0 +1,92 @@
+package command
+
+import (
+	"context"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// Admission is what lets a caller capture: the account's plan and, for an API token, the token. Both are beliefs
+// until an append confirms them.
+type Admission struct {
+	Caller  Caller
+	Account Believed[account.State]
+	bearer  *bearer // nil for a JWT, which no stream revokes
+}
+
+type bearer struct {
+	value    token.Value
+	believed Believed[token.State]
+}
+
+// Admit lets a caller in whose account has the feature crm_api. The error is ErrFeatureDisabled when it does not,
+// found so on the log and not just believed.
+func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error) {
+	believed, err := d.Account(ctx, caller.Account)
+	if err == nil && !believed.State.Has(account.FeatureAPI) {
+		believed, err = d.ConfirmAccount(ctx, caller.Account)
+	}
+	if err != nil {
+		return Admission{}, err
+	}
+	if !believed.State.Has(account.FeatureAPI) {
+		return Admission{}, ErrFeatureDisabled
+	}
+	return Admission{Caller: caller, Account: believed}, nil
+}
+
+// ByToken adds the API token that the caller bears, so that its revocation refuses what the admission is used for.
+func (a Admission) ByToken(value token.Value, believed Believed[token.State]) Admission {
+	a.bearer = &bearer{value, believed}
+	return a
+}
+
+// Checks go into the append that relies on the admission.
+func (a Admission) checks() []eventstore.Write {
+	checks := []eventstore.Write{a.Account.Check()}
+	if a.bearer != nil {
+		checks = append(checks, a.bearer.believed.Check())
+	}
+	return checks
+}
+
+// renew replaces what a conflict showed to be stale. Renewed is false when the conflict was about something else. The
+// error is ErrUnauthorized or ErrFeatureDisabled when the caller is not let in any more.
+func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore.ConflictError) (_ Admission, renewed bool, err error) {
+	switch {
+	case conflict.Stream == a.Account.stream:
+		if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil && !a.Account.State.Has(account.FeatureAPI) {
+			err = ErrFeatureDisabled
+		}
+		return a, true, err
+	case a.bearer != nil && conflict.Stream == a.bearer.believed.stream:
+		believed, err := d.ConfirmToken(ctx, a.bearer.value)
+		return a.ByToken(a.bearer.value, believed), true, err
+	}
+	return a, false, nil
+}
+
+// confirm reads anew what the admission believes, for a refusal that no append confirms. Changed tells that the account
+// is not as it was believed to be. The errors are those of renew.
+func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, err error) {
+	if a.bearer != nil {
+		if a.bearer.believed, err = d.ConfirmToken(ctx, a.bearer.value); err != nil {
+			return false, err
+		}
+	}
+	before := a.Account.expect
+	if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil && !a.Account.State.Has(account.FeatureAPI) {
+		err = ErrFeatureDisabled
+	}
+	return a.Account.expect != before, err
+}
+
+// Confirm reads anew what the admission believes, for a refusal that no command gets to see, such as of a body that
+// cannot be read: a revoked token learns nothing but that it is revoked. The errors are ErrUnauthorized,
+// ErrFeatureDisabled and those of the store.
+func (a Admission) Confirm(ctx context.Context, d *Directory) error {
+	_, err := a.confirm(ctx, d)
+	return err
+}

@@ -1,0 +1,119 @@
+package command_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Two processes share a database. One captures, so that it believes something of account and token; the other changes
+// them. Whatever the first then answers must rest on what is, not on what it believed.
+
+func TestAFeatureTakenAwayElsewhereRefusesTheNextCapture(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	here, elsewhere := start(t, url), start(t, url)
+	here.provision(t)
+	_, err := here.capture(t.Context(), `{"phone":"9876543210"}`)
+	require.NoError(t, err)
+
+	elsewhere.configure(t, account.Settings{})
+	_, err = here.capture(t.Context(), `{"phone":"9876543211"}`)
+	require.ErrorIs(t, err, command.ErrFeatureDisabled)
+	_, err = here.capture(t.Context(), `{}`)
+	require.ErrorIs(t, err, command.ErrFeatureDisabled, "also where nothing is appended")
+
+	elsewhere.provision(t)
+	_, err = here.capture(t.Context(), `{"phone":"9876543211"}`)
+	require.NoError(t, err, "and it is back at once")
+}
+
+func TestSettingsChangedElsewhereCountAtOnce(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	here, elsewhere := start(t, url), start(t, url)
+	here.provision(t)
+	_, err := here.capture(t.Context(), `{"phone":"9876543210"}`)
+	require.NoError(t, err)
+
+	elsewhere.configure(t, account.Settings{
+		Features: []string{account.FeatureAPI}, Stages: []string{"Fresh", "Sold"}, Region: "US",
+	})
+	captured, err := here.capture(t.Context(), `{"phone":"(415) 555-2671","status":"sold"}`)
+	require.NoError(t, err, "a stage and a region that this process did not know of")
+	require.Equal(t, "Sold", captured.Lead.Status)
+	require.Equal(t, "+14155552671", captured.Lead.Phone)
+
+	elsewhere.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"First"}, Region: "US"})
+	captured, err = here.capture(t.Context(), `{"email":"new@example.com"}`)
+	require.NoError(t, err)
+	require.Equal(t, "First", captured.Lead.Status, "the default stage is the account's first of today")
+	_, err = here.capture(t.Context(), `{"email":"other@example.com","status":"Sold"}`)
+	require.ErrorAs(t, err, &field.Errors{})
+}
+
+func TestARevokedTokenLearnsNothingElse(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	here, elsewhere := start(t, url), start(t, url)
+	here.provision(t)
+	issued, err := elsewhere.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 1})
+	require.NoError(t, err)
+	_, err = here.captureByToken(t.Context(), issued, `{"phone":"9876543210"}`)
+	require.NoError(t, err)
+	_, err = here.captureByToken(t.Context(), issued, `{"email":"not an address"}`)
+	require.ErrorAs(t, err, &field.Errors{})
+
+	_, err = elsewhere.DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: issued.ID})
+	require.NoError(t, err)
+	for name, body := range map[string]string{
+		"a new lead":         `{"phone":"9876543299"}`,
+		"a refused repeat":   `{"phone":"9876543210"}`,
+		"a merge":            `{"phone":"9876543210","metadata":{"source":"website"}}`,
+		"an invalid arrival": `{"email":"not an address"}`,
+	} {
+		_, err = here.captureByToken(t.Context(), issued, body)
+		require.ErrorIs(t, err, command.ErrUnauthorized, name)
+	}
+}
+
+func TestARefusedArrivalIsAFactThatChangesNoLead(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	p.provision(t)
+	first, err := p.capture(t.Context(), `{"phone":"9876543210","name":"Asha"}`)
+	require.NoError(t, err)
+	_, err = p.capture(t.Context(), `{"phone":"9876543210","name":"Somebody"}`)
+	var refused *command.LeadRefused
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, first.Lead.ID, refused.Fact.LeadID)
+	require.Contains(t, refused.Error(), first.Lead.ID)
+
+	events := map[string][]event.Data{}
+	for item, err := range p.store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+		require.NoError(t, err)
+		if item.Event == nil {
+			if item.Position == refused.Position {
+				break
+			}
+			continue
+		}
+		fact, err := item.Event.Fact()
+		require.NoError(t, err)
+		events[item.Event.Type] = append(events[item.Event.Type], fact.Data)
+		if item.Event.Type == "lead.refused.v1" {
+			require.Empty(t, item.Event.Metadata.IP)
+			require.NotContains(t, string(item.Event.Data), "9876543210")
+			require.NotContains(t, string(item.Event.Data), "Somebody")
+		}
+	}
+	require.Len(t, events["lead.refused.v1"], 1)
+	require.Len(t, events["lead.created.v1"], 1)
+	require.Empty(t, events["lead.merged.v1"])
+}

@@ -1,0 +1,276 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// CaptureLead asks that an arrival become a fact: a new lead, or a merge into the lead that the person already is.
+type CaptureLead struct {
+	Admission Admission
+	Body      map[string]jsontext.Value // members of the request's body
+}
+
+// LeadCaptured is the answer: the lead as it is after the arrival.
+type LeadCaptured struct {
+	Lead     lead.State
+	Merged   bool
+	Position eventstore.Position
+}
+
+// LeadRefused is the error of an arrival that conflicts with a lead that is there. The refusal itself stands on the
+// log, at Position.
+type LeadRefused struct {
+	*lead.Refusal
+	Position eventstore.Position
+}
+
+// Unwrap gives the decision.
+func (r *LeadRefused) Unwrap() error { return r.Refusal }
+
+// CaptureLead decides on an arrival and appends the outcome.
+//
+// The errors are field.Errors, *LeadRefused, ErrUnauthorized, ErrFeatureDisabled and those of the store.
+func (h *Handlers) CaptureLead(ctx context.Context, cmd CaptureLead) (LeadCaptured, error) {
+	c := &capture{Handlers: h, CaptureLead: cmd}
+	answer, err := c.decide(ctx)
+	var wrong field.Errors
+	if !errors.As(err, &wrong) {
+		return answer, err
+	}
+	// Nothing was appended, so nothing has confirmed the rules that the arrival broke, nor the token.
+	changed, unconfirmed := c.Admission.confirm(ctx, h.directory)
+	if unconfirmed != nil {
+		return LeadCaptured{}, unconfirmed
+	}
+	if changed {
+		return c.decide(ctx)
+	}
+	return LeadCaptured{}, err
+}
+
+// capture is one arrival on its way.
+type capture struct {
+	*Handlers
+	CaptureLead
+	arrival lead.Arrival
+}
+
+// decide brings an arrival to its outcome.
+//
+// Most arrivals are new people, so it first appends claims and lead as if nobody owned the phone or email, reading
+// nothing. Only a conflict makes it look who does, one caller of a person at a time.
+func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
+	if err := c.parse(); err != nil {
+		return LeadCaptured{}, err
+	}
+	answer, err := c.attempt(ctx, nobody)
+	if eventstore.Conflict(err) == nil {
+		return answer, err
+	}
+	if err := c.renew(ctx, err); err != nil {
+		return LeadCaptured{}, err
+	}
+	err = c.transact.Do(ctx, c.claimStreams(), func(ctx context.Context) error {
+		var err error
+		if answer, err = c.attempt(ctx, c.owners); eventstore.Conflict(err) == nil {
+			return err
+		}
+		if refused := c.renew(ctx, err); refused != nil {
+			return refused
+		}
+		return err
+	})
+	return answer, err
+}
+
+func (c *capture) rules() lead.Rules {
+	return lead.Rules{Region: c.Admission.Account.State.Region, Stages: c.Admission.Account.State.Stages}
+}
+
+func (c *capture) parse() (err error) {
+	client := lead.Client{IP: c.Admission.Caller.IP, UserAgent: c.Admission.Caller.UserAgent}
+	c.arrival, err = lead.ParseArrival(c.Body, c.rules(), client)
+	return err
+}
+
+// renew takes note of a conflict about the admission. Under new settings of the account the arrival is read anew.
+func (c *capture) renew(ctx context.Context, err error) error {
+	admission, renewed, err := c.Admission.renew(ctx, c.directory, eventstore.Conflict(err))
+	if err != nil || !renewed {
+		return err
+	}
+	c.Admission = admission
+	return c.parse()
+}
+
+// owner is what a claim says of a value: who has it, and the claim's revision to expect when taking it.
+type owner struct {
+	lead   *lead.State // nil when nobody has it
+	expect eventstore.Expected
+}
+
+// nobody is the guess that the phone and email are unheard of.
+func nobody(context.Context) (phone, email owner, err error) {
+	return owner{expect: eventstore.NoStream}, owner{expect: eventstore.NoStream}, nil
+}
+
+// attempt decides once and appends. The error is a *ConflictError when somebody was first.
+func (c *capture) attempt(ctx context.Context, owners func(context.Context) (phone, email owner, err error)) (LeadCaptured, error) {
+	phone, email, err := owners(ctx)
+	if err != nil {
+		return LeadCaptured{}, err
+	}
+	ids, err := c.newIDs(3)
+	if err != nil {
+		return LeadCaptured{}, err
+	}
+	decision, err := lead.Decide(c.arrival, c.rules(), phone.lead, email.lead,
+		lead.NewIDs{Lead: ids[0], Contact: ids[1], Opportunity: ids[2]})
+	var refusal *lead.Refusal
+	if errors.As(err, &refusal) {
+		return LeadCaptured{}, c.refuse(ctx, refusal)
+	}
+	if err != nil {
+		return LeadCaptured{}, err
+	}
+	return c.append(ctx, decision, phone, email)
+}
+
+// append writes a decision: checks first, then the claims, then the lead, so that on a store without transactions
+// any prefix is one that the next arrival can complete.
+func (c *capture) append(ctx context.Context, decision lead.Decision, phone, email owner) (LeadCaptured, error) {
+	var before lead.State
+	stream, expect := event.LeadStream(decision.LeadID), eventstore.NoStream
+	if decision.Merged {
+		target := phone.lead
+		if target == nil {
+			target = email.lead
+		}
+		before, expect = *target, eventstore.At(eventstore.Revision(target.Revision))
+	}
+	at := c.after(before.UpdatedAt)
+	writes := c.Admission.checks()
+	claims, err := c.claim(decision, phone, email, at)
+	if err != nil {
+		return LeadCaptured{}, err
+	}
+	fact, err := c.write(c.Admission.Caller, stream, expect, at, decision.Fact)
+	if err != nil {
+		return LeadCaptured{}, err
+	}
+	position, err := c.store.Append(ctx, append(append(writes, claims...), fact)...)
+	if err != nil {
+		return LeadCaptured{}, err
+	}
+	after := lead.Evolve(before, event.Fact{
+		ID: fact.Events[0].ID, Stream: stream, At: at, Metadata: fact.Events[0].Metadata, Data: decision.Fact,
+	})
+	return LeadCaptured{Lead: after, Merged: decision.Merged, Position: position}, nil
+}
+
+// claim takes the values that the decision makes the lead own.
+func (c *capture) claim(decision lead.Decision, phone, email owner, at time.Time) ([]eventstore.Write, error) {
+	var writes []eventstore.Write
+	for _, taken := range []struct {
+		claims bool
+		kind   claim.Kind
+		value  string
+		expect eventstore.Expected
+	}{
+		{decision.ClaimsPhone, claim.Phone, c.arrival.Phone, phone.expect},
+		{decision.ClaimsEmail, claim.Email, c.arrival.Email, email.expect},
+	} {
+		if !taken.claims {
+			continue
+		}
+		stream := c.claims.Stream(c.Admission.Caller.Account, taken.kind, taken.value)
+		write, err := c.write(c.Admission.Caller, stream, taken.expect, at,
+			event.ClaimTaken{Kind: string(taken.kind), Holder: decision.LeadID})
+		if err != nil {
+			return nil, err
+		}
+		writes = append(writes, write)
+	}
+	return writes, nil
+}
+
+// refuse keeps the refused arrival as a fact of its own.
+func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal) error {
+	id, err := c.newID()
+	if err != nil {
+		return err
+	}
+	write, err := c.write(c.Admission.Caller, event.RefusedStream(id.String()), eventstore.NoStream, c.timestamp(), refusal.Fact)
+	if err != nil {
+		return err
+	}
+	write.Events[0].Metadata.IP, write.Events[0].Metadata.UserAgent = "", "" // nothing of the person
+	position, err := c.store.Append(ctx, append(c.Admission.checks(), write)...)
+	if err != nil {
+		return err
+	}
+	return &LeadRefused{Refusal: refusal, Position: position}
+}
+
+func (c *capture) claimStreams() []string {
+	var streams []string
+	account := c.Admission.Caller.Account
+	if c.arrival.Phone != "" {
+		streams = append(streams, c.claims.Stream(account, claim.Phone, c.arrival.Phone))
+	}
+	if c.arrival.Email != "" {
+		streams = append(streams, c.claims.Stream(account, claim.Email, c.arrival.Email))
+	}
+	return streams
+}
+
+// owners looks up who has the arrival's phone and email.
+func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
+	if phone, err = c.ownerOf(ctx, claim.Phone, c.arrival.Phone); err == nil {
+		email, err = c.ownerOf(ctx, claim.Email, c.arrival.Email)
+	}
+	return phone, email, err
+}
+
+func (c *capture) ownerOf(ctx context.Context, kind claim.Kind, value string) (owner, error) {
+	if value == "" {
+		return owner{expect: eventstore.NoStream}, nil
+	}
+	held, expect, err := eventstore.Load(ctx, c.store, c.claims.Stream(c.Admission.Caller.Account, kind, value), claim.Evolve)
+	if err != nil || held.Holder == "" {
+		return owner{expect: expect}, err
+	}
+	holder, _, err := eventstore.Load(ctx, c.store, event.LeadStream(held.Holder), lead.Evolve)
+	if err != nil {
+		return owner{}, err
+	}
+	switch holder.Phase {
+	case lead.Live:
+		return owner{&holder, expect}, nil
+	case lead.Unborn:
+		if err := c.abandon(ctx, event.LeadStream(held.Holder), event.LeadAbandoned{}); err != nil {
+			return owner{}, err
+		}
+	}
+	return owner{expect: expect}, nil
+}
+
+// abandon closes the stream of a holder that is not born, so that its claim can be taken without fear of its birth.
+// A conflict means that it was born after all.
+func (h *Handlers) abandon(ctx context.Context, stream string, abandoned event.Data) error {
+	write, err := h.write(Caller{Actor: "system:claims"}, stream, eventstore.NoStream, h.timestamp(), abandoned)
+	if err == nil {
+		_, err = h.store.Append(ctx, write)
+	}
+	return err
+}

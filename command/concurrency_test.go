@@ -1,0 +1,216 @@
+package command_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/command/webhook"
+)
+
+func TestManyFirstArrivalsOfOnePersonMakeOneLead(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	processes := []process{start(t, url), start(t, url)}
+	processes[0].provision(t)
+	for name, body := range map[string]string{
+		"same phone":  `{"phone":"9876543210","metadata":{"source":"website"}}`,
+		"same email":  `{"email":"asha@example.com","metadata":{"source":"website"}}`,
+		"both":        `{"phone":"9876543211","email":"ravi@example.com","metadata":{"source":"chatbot"}}`,
+		"from an API": `{"phone":"9876543212"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers := make([]command.LeadCaptured, 32)
+			errs := atOnce(32, func(i int) (err error) {
+				answers[i], err = processes[i%2].capture(t.Context(), body)
+				return err
+			})
+			created, leads := 0, map[string]int{}
+			for i, err := range errs {
+				var refused *command.LeadRefused
+				if errors.As(err, &refused) {
+					require.Equal(t, lead.CodeDuplicateSource, refused.Fact.Code)
+					leads[refused.Fact.LeadID]++
+					continue
+				}
+				require.NoError(t, err)
+				leads[answers[i].Lead.ID]++
+				if !answers[i].Merged {
+					created++
+				}
+			}
+			require.Equal(t, 1, created, "answers that say created")
+			require.Len(t, leads, 1, "leads")
+		})
+	}
+}
+
+func TestAnEmailAndAPhoneThatCrossMakeNoThirdLead(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	processes := []process{start(t, url), start(t, url)}
+	processes[0].provision(t)
+	for round := range 10 {
+		phone, email := fmt.Sprintf("98765432%02d", round), fmt.Sprintf("p%d@example.com", round)
+		bodies := []string{
+			fmt.Sprintf(`{"phone":%q,"metadata":{"source":"website"}}`, phone),
+			fmt.Sprintf(`{"email":%q,"metadata":{"source":"website"}}`, email),
+			fmt.Sprintf(`{"phone":%q,"email":%q,"metadata":{"source":"website"}}`, phone, email),
+		}
+		for _, err := range atOnce(12, func(i int) error {
+			_, err := processes[i%2].capture(t.Context(), bodies[i%3])
+			return err
+		}) {
+			require.NoError(t, err)
+		}
+		byPhone, err := processes[0].capture(t.Context(), bodies[0])
+		require.NoError(t, err)
+		byEmail, err := processes[1].capture(t.Context(), bodies[1])
+		require.NoError(t, err)
+		require.True(t, byPhone.Merged)
+		require.True(t, byEmail.Merged)
+	}
+}
+
+func TestAnAccountHoldsFiveTokensHoweverManyAreAskedForAtOnce(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	processes := []process{start(t, url), start(t, url)}
+	issued := make([]command.TokenIssued, 24)
+	errs := atOnce(24, func(i int) (err error) {
+		create := command.CreateToken{Caller: owner, Name: fmt.Sprint("token ", i), ExpiresInDays: 30}
+		issued[i], err = processes[i%2].CreateToken(t.Context(), create)
+		return err
+	})
+	var made []command.TokenIssued
+	for i, err := range errs {
+		if err == nil {
+			made = append(made, issued[i])
+			continue
+		}
+		require.ErrorIs(t, err, token.ErrLimit)
+	}
+	require.Len(t, made, token.MaxPerAccount)
+
+	_, err := processes[0].DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: made[2].ID})
+	require.NoError(t, err)
+	errs = atOnce(8, func(i int) error {
+		_, err := processes[i%2].CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "again", ExpiresInDays: 1})
+		return err
+	})
+	succeeded := 0
+	for _, err := range errs {
+		if err == nil {
+			succeeded++
+		}
+	}
+	require.Equal(t, 1, succeeded, "a deleted token frees one place")
+}
+
+func TestAnAccountHasFiftyEndpointsHoweverManyAreAskedForAtOnce(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	processes := []process{start(t, url), start(t, url)}
+	var made atomic.Int64
+	for _, err := range atOnce(60, func(i int) error {
+		_, err := processes[i%2].RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{
+			Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/in"},
+		})
+		if err == nil {
+			made.Add(1)
+		}
+		return err
+	}) {
+		if err != nil {
+			require.ErrorIs(t, err, webhook.ErrLimit)
+		}
+	}
+	require.EqualValues(t, webhook.MaxPerAccount, made.Load())
+}
+
+func TestSimultaneousRotationsLeaveOneValueAlive(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	processes := []process{start(t, url), start(t, url)}
+	processes[0].provision(t)
+	first, err := processes[0].CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 30})
+	require.NoError(t, err)
+	values := make([]command.TokenIssued, 9)
+	values[8] = first
+	for _, err := range atOnce(8, func(i int) (err error) {
+		values[i], err = processes[i%2].RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: first.ID})
+		return err
+	}) {
+		require.NoError(t, err)
+	}
+	alive := 0
+	for i, issued := range values {
+		_, err := processes[i%2].captureByToken(t.Context(), issued, fmt.Sprintf(`{"phone":"98765432%02d"}`, i))
+		if err == nil {
+			alive++
+			continue
+		}
+		require.ErrorIs(t, err, command.ErrUnauthorized)
+	}
+	require.Equal(t, 1, alive)
+}
+
+func TestNoCaptureThatStartsAfterARevocationPasses(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	one, other := start(t, url), start(t, url)
+	one.provision(t)
+	for _, revoke := range []struct {
+		name string
+		by   func(id string) error
+	}{
+		{"deletion", func(id string) error {
+			_, err := one.DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: id})
+			return err
+		}},
+		{"rotation", func(id string) error {
+			_, err := one.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: id})
+			return err
+		}},
+	} {
+		t.Run(revoke.name, func(t *testing.T) {
+			issued, err := one.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "busy", ExpiresInDays: 30})
+			require.NoError(t, err)
+			var revoked atomic.Bool
+			var passed, late, number atomic.Int64
+			done := make(chan []error)
+			go func() {
+				done <- atOnce(16, func(i int) error {
+					for {
+						after := revoked.Load()
+						_, err := []process{one, other}[i%2].captureByToken(t.Context(), issued,
+							fmt.Sprintf(`{"email":"%s-%d@example.com"}`, revoke.name, number.Add(1)))
+						switch {
+						case err != nil:
+							return err
+						case after && late.Add(1) > 100:
+							return errors.New("a revoked value goes on passing")
+						case after:
+						default:
+							passed.Add(1)
+						}
+					}
+				})
+			}()
+			require.Eventually(t, func() bool { return passed.Load() > 200 }, time.Minute, time.Millisecond)
+			require.NoError(t, revoke.by(issued.ID))
+			revoked.Store(true)
+			for _, err := range <-done {
+				require.ErrorIs(t, err, command.ErrUnauthorized)
+			}
+			require.Zero(t, late.Load(), "captures that began after the revocation was answered")
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package command
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// DeleteWebhookEndpoint asks that an endpoint get nothing more.
+type DeleteWebhookEndpoint struct {
+	Caller    Caller
+	WebhookID string
+}
+
+// DeleteWebhookEndpoint ends an endpoint of the caller's account, frees its slot and destroys its secret. The errors
+// are webhook.ErrNotFound and those of the store.
+func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookEndpoint) (position eventstore.Position, err error) {
+	if !validID(cmd.WebhookID) {
+		return 0, webhook.ErrNotFound
+	}
+	stream := event.WebhookStream(cmd.WebhookID)
+	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
+		state, expect, err := eventstore.Load(ctx, h.store, stream, webhook.Evolve)
+		if err != nil {
+			return err
+		}
+		deleted, err := state.Delete(cmd.Caller.Account)
+		if err != nil {
+			return err
+		}
+		end, err := h.write(cmd.Caller, stream, expect, h.after(state.UpdatedAt), deleted)
+		if err != nil {
+			return err
+		}
+		position, err = h.vacate(ctx, cmd.Caller, h.webhookSlots(), state.Slot, cmd.WebhookID, end)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	// The endpoint is gone whatever happens to its secret, which signs nothing without it.
+	if err := h.secrets.Destroy(context.WithoutCancel(ctx), cmd.WebhookID); err != nil {
+		h.log.Warn("secret of a deleted endpoint not destroyed", slog.String("webhookId", cmd.WebhookID), slog.Any("error", err))
+	}
+	return position, nil
+}

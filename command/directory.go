@@ -1,0 +1,95 @@
+package command
+
+import (
+	"context"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// How many streams a process keeps folded. An account is under 10 KiB and mostly under one, a token under 1 KiB.
+const (
+	accountCacheSize = 10_000
+	tokenCacheSize   = 50_000
+)
+
+// Believed is a stream's state as this process last saw it. It may be stale: whoever acts on it appends Check along.
+type Believed[S any] struct {
+	State  S
+	stream string
+	expect eventstore.Expected
+}
+
+// Check is the write that lets an append through only while the belief holds.
+func (b Believed[S]) Check() eventstore.Write { return eventstore.Check(b.stream, b.expect) }
+
+// Directory is what a process believes about accounts and tokens, so that a capture reads nothing before it appends.
+type Directory struct {
+	store    eventstore.Store
+	now      func() time.Time
+	accounts *lru.Cache[string, Believed[account.State]]
+	tokens   *lru.Cache[string, Believed[token.State]]
+}
+
+// NewDirectory returns an empty directory over a log.
+func NewDirectory(store eventstore.Store, now func() time.Time) (*Directory, error) {
+	accounts, err := lru.New[string, Believed[account.State]](accountCacheSize)
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := lru.New[string, Believed[token.State]](tokenCacheSize)
+	if err != nil {
+		return nil, err
+	}
+	return &Directory{store: store, now: now, accounts: accounts, tokens: tokens}, nil
+}
+
+// Account returns what is believed of an account, loading it when nothing is.
+func (d *Directory) Account(ctx context.Context, id string) (Believed[account.State], error) {
+	if believed, ok := d.accounts.Get(id); ok {
+		return believed, nil
+	}
+	return d.ConfirmAccount(ctx, id)
+}
+
+// ConfirmAccount reads an account anew. A refusal that rests on a belief confirms it first.
+func (d *Directory) ConfirmAccount(ctx context.Context, id string) (Believed[account.State], error) {
+	believed, err := load(ctx, d.store, event.AccountStream(id), account.Evolve)
+	if err == nil && believed.State.Provisioned { // an unknown account is not worth a place
+		d.accounts.Add(id, believed)
+	}
+	return believed, err
+}
+
+// KnownToken returns the token of a value that is believed to let its bearer in, without asking the log.
+func (d *Directory) KnownToken(value token.Value) (Believed[token.State], bool) {
+	believed, ok := d.tokens.Get(value.TokenID())
+	return believed, ok && believed.State.Admits(value.Hash(), d.now())
+}
+
+// ConfirmToken reads the token of a value anew. The error is ErrUnauthorized when it does not let its bearer in.
+func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (Believed[token.State], error) {
+	believed, err := load(ctx, d.store, event.TokenStream(value.TokenID()), token.Evolve)
+	if err != nil {
+		return believed, err
+	}
+	if !believed.State.Admits(value.Hash(), d.now()) {
+		// What is believed of the token may still be right for its present value: only a change drops it.
+		if known, ok := d.tokens.Peek(value.TokenID()); ok && known.expect != believed.expect {
+			d.tokens.Remove(value.TokenID())
+		}
+		return believed, ErrUnauthorized
+	}
+	d.tokens.Add(value.TokenID(), believed)
+	return believed, nil
+}
+
+func load[S any](ctx context.Context, store eventstore.Store, stream string, evolve func(S, event.Fact) S) (Believed[S], error) {
+	state, expect, err := eventstore.Load(ctx, store, stream, evolve)
+	return Believed[S]{State: state, stream: stream, expect: expect}, err
+}

@@ -1,0 +1,238 @@
+package command_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/leadlog/leadlog"
+
+// The packages that decide. They know facts, and nothing of stores, networks or clocks.
+var pure = []string{"command/account", "command/claim", "command/field", "command/lead", "command/token", "command/webhook"}
+
+// dependency is one import in one file that is no test.
+type dependency struct{ file, path string }
+
+// tree is what every package of the module imports, by its directory. It reads source files, so that the imports of
+// every platform count, and go test notices when one changes.
+func tree(t *testing.T) map[string][]dependency {
+	t.Helper()
+	packages := map[string][]dependency{}
+	walk(t, parser.ImportsOnly, func(pkg, file string, parsed *ast.File) {
+		for _, spec := range parsed.Imports {
+			path, err := strconv.Unquote(spec.Path.Value)
+			require.NoError(t, err)
+			packages[pkg] = append(packages[pkg], dependency{file, path})
+		}
+	})
+	return packages
+}
+
+// walk parses every source file of the module that is no test.
+func walk(t *testing.T, mode parser.Mode, visit func(pkg, file string, parsed *ast.File)) {
+	t.Helper()
+	root := ".."
+	files := token.NewFileSet()
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() {
+			if path == root {
+				return nil
+			}
+			_, nested := os.Stat(filepath.Join(path, "go.mod"))
+			if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata" || nested == nil {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(files, path, nil, mode)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		visit(filepath.ToSlash(filepath.Dir(relative)), filepath.ToSlash(relative), parsed)
+		return nil
+	}))
+}
+
+// ours is the directory of an imported package of this module.
+func ours(path string) (string, bool) {
+	if path == module {
+		return ".", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+// forTests tells a package that helps tests, by its name: pgtest, storetest. Tests may import everything, so it may too;
+// nothing else may import it.
+func forTests(pkg string) bool { return strings.HasSuffix(pkg, "test") }
+
+// standard tells a package of the standard library: its first element has no dot.
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+// under tells whether a package is one of the directories, or below one that ends in "/...".
+func under(pkg string, directories ...string) bool {
+	return slices.ContainsFunc(directories, func(d string) bool {
+		if tree, ok := strings.CutSuffix(d, "/..."); ok {
+			return pkg == tree || strings.HasPrefix(pkg, tree+"/")
+		}
+		return pkg == d
+	})
+}
+
+// Imports run one way: facts, then what decides on facts, then the log and those who use it, then what faces the
+// network, then the program.
+func TestImportsRunOneWay(t *testing.T) {
+	t.Parallel()
+	facts := []string{"eventstore/event"}
+	deciders := slices.Concat(facts, pure)
+	readers := slices.Concat(deciders, []string{"eventstore"})
+	packages := tree(t)
+
+	for _, rule := range []struct {
+		packages []string // in the order of the layers
+		may      []string // import of ours
+		exists   bool     // today; the rule waits for the others
+	}{
+		{[]string{"eventstore/event"}, nil, true},
+		{[]string{"eventstore"}, facts, true},
+		{[]string{"eventstore/..."}, []string{"eventstore/..."}, true},
+		{pure, deciders, true},
+		{[]string{"command"}, readers, true},
+		{[]string{"projection/..."}, slices.Concat(readers, []string{"projection/..."}), false},
+		{[]string{"query/..."}, slices.Concat(readers, []string{"query/...", "projection/schema"}), true},
+	} {
+		found := 0
+		for _, pkg := range slices.Sorted(maps.Keys(packages)) {
+			if !under(pkg, rule.packages...) || forTests(pkg) {
+				continue
+			}
+			found++
+			for _, d := range packages[pkg] {
+				if to, ok := ours(d.path); ok {
+					require.True(t, under(to, rule.may...), "%s imports %s; %s may import only %v", d.file, to, pkg, rule.may)
+				}
+			}
+		}
+		if rule.exists {
+			require.GreaterOrEqual(t, found, len(rule.packages), "packages of the rule for %v", rule.packages)
+		}
+	}
+}
+
+func TestWhoMayNotBeImported(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []struct {
+		what string
+		by   []string // who may
+		is   func(path string) bool
+	}{
+		{"a program", nil, func(path string) bool { to, ok := ours(path); return ok && under(to, "cmd/...") }},
+		{"help for tests", nil, func(path string) bool { to, ok := ours(path); return ok && forTests(to) }},
+		{"what faces the network", []string{"httpapi/...", "cmd/..."}, func(path string) bool { to, ok := ours(path); return ok && under(to, "httpapi/...") }},
+		{
+			"a store by its name", []string{"cmd/...", "eventstore/..."},
+			func(path string) bool {
+				to, ok := ours(path)
+				return ok && under(to, "eventstore/postgres/...", "eventstore/esdb/...", "eventstore/sealed/...")
+			},
+		},
+		{
+			"EventStore's client", []string{"eventstore/esdb/...", "eventstore/esdbtest/..."},
+			func(path string) bool {
+				return strings.HasPrefix(path, "github.com/EventStore/") || strings.HasPrefix(path, "github.com/kurrent-io/")
+			},
+		},
+	} {
+		for pkg, dependencies := range tree(t) {
+			if forTests(pkg) {
+				continue
+			}
+			for _, d := range dependencies {
+				require.False(t, rule.is(d.path) && !under(pkg, rule.by...), "%s imports %s: %s", d.file, d.path, rule.what)
+			}
+		}
+	}
+}
+
+// The packages that decide take values and give values: no context, no files, no network, no database, no clock, no
+// randomness and no log of their own. Of other people's packages they may use those that are as pure.
+func TestDecidersArePure(t *testing.T) {
+	t.Parallel()
+	allowed := map[string]bool{
+		"github.com/go-json-experiment/json": true, "github.com/go-json-experiment/json/jsontext": true,
+		"github.com/oklog/ulid/v2": true, "github.com/nyaruka/phonenumbers": true,
+		"golang.org/x/text/unicode/norm": true, "golang.org/x/net/idna": true,
+		"code.dny.dev/ssrf": true, // for its table of addresses
+	}
+	forbidden := []string{
+		"context/...", "database/...", "net", "net/http/...", "net/smtp", "net/rpc/...", "os/...", "log", "log/syslog", "syscall/...",
+		"io/ioutil", "io/fs", "path/filepath", "crypto/rand", "math/rand/...", "runtime/...", "sync/...", "unsafe", "C", "plugin",
+		"testing/...", "expvar", "flag", "embed", "encoding/json/...",
+	}
+	packages := tree(t)
+	for _, pkg := range append(slices.Clone(pure), "eventstore/event") {
+		require.Contains(t, packages, pkg)
+		for _, d := range packages[pkg] {
+			if _, ok := ours(d.path); ok {
+				continue
+			}
+			if !standard(d.path) {
+				require.True(t, allowed[d.path], "%s imports %s", d.file, d.path)
+				continue
+			}
+			require.False(t, under(d.path, forbidden...), "%s imports %s", d.file, d.path)
+			if d.path == "log/slog" {
+				require.Equal(t, "command/token/value.go", d.file, "only a secret says how it is logged")
+			}
+		}
+	}
+}
+
+func TestDecidersAreToldTheTime(t *testing.T) {
+	t.Parallel()
+	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
+	seen := 0
+	walk(t, parser.SkipObjectResolution, func(pkg, file string, parsed *ast.File) {
+		if !under(pkg, pure...) && pkg != "eventstore/event" && pkg != "command" {
+			return
+		}
+		seen++
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if selector, ok := call.Fun.(*ast.SelectorExpr); ok {
+				if name, ok := selector.X.(*ast.Ident); ok && name.Name == "time" {
+					require.NotContains(t, clock, selector.Sel.Name, file)
+				}
+			}
+			return true
+		})
+	})
+	require.NotZero(t, seen)
+}

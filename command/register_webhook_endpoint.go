@@ -1,0 +1,102 @@
+package command
+
+import (
+	"context"
+	"encoding/base64"
+	"io"
+
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Secrets keeps the signing secrets of endpoints, sealed, outside the log.
+type Secrets interface {
+	// Put keeps an endpoint's secret.
+	Put(ctx context.Context, webhookID, secret string) error
+	// Destroy forgets it for good; that there is none is no error.
+	Destroy(ctx context.Context, webhookID string) error
+}
+
+// RegisterWebhookEndpoint asks that events of the caller's account be sent to a URL.
+type RegisterWebhookEndpoint struct {
+	Caller       Caller
+	Registration webhook.Registration
+}
+
+// WebhookRegistered is the answer, the only one that holds the secret.
+type WebhookRegistered struct {
+	ID       string
+	Endpoint webhook.State
+	Secret   string
+	Position eventstore.Position
+}
+
+// secretBytes is the strength of a signing secret, within the 24 to 64 bytes of the Standard Webhooks specification.
+const secretBytes = 32
+
+// RegisterWebhookEndpoint takes a free slot of the account and the endpoint with it. The secret is kept before the
+// endpoint exists: one without an endpoint does no harm. The errors are field.Errors, webhook.ErrLimit and those of
+// the store and of Secrets.
+func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebhookEndpoint) (WebhookRegistered, error) {
+	registered, err := cmd.Registration.Register(h.privateTargets)
+	if err != nil {
+		return WebhookRegistered{}, err
+	}
+	ids, err := h.newIDs(1)
+	if err != nil {
+		return WebhookRegistered{}, err
+	}
+	id := ids[0]
+	secret, err := newSecret(h.random)
+	if err != nil {
+		return WebhookRegistered{}, err
+	}
+	answer := WebhookRegistered{ID: id, Secret: secret}
+	places := h.webhookSlots()
+	queue := []string{h.claims.Slot(cmd.Caller.Account, places.kind, 0)} // nobody's place: where creators queue
+	err = h.transact.Do(ctx, queue, func(ctx context.Context) error {
+		free, err := h.free(ctx, places, cmd.Caller.Account)
+		if err != nil {
+			return err
+		}
+		if err := h.secrets.Put(ctx, id, secret); err != nil {
+			return err
+		}
+		at := h.timestamp()
+		take, err := h.take(cmd.Caller, places, free, id)
+		if err != nil {
+			return err
+		}
+		registered.Slot = free.number
+		born, err := h.write(cmd.Caller, event.WebhookStream(id), eventstore.NoStream, at, registered)
+		if err != nil {
+			return err
+		}
+		answer.Endpoint = webhook.Evolve(webhook.State{}, event.Fact{At: at, Metadata: cmd.Caller.metadata(), Data: registered})
+		answer.Position, err = h.store.Append(ctx, take, born)
+		return err
+	})
+	return answer, err
+}
+
+func newSecret(random io.Reader) (string, error) {
+	key := make([]byte, secretBytes)
+	if _, err := io.ReadFull(random, key); err != nil {
+		return "", err
+	}
+	return "whsec_" + base64.StdEncoding.EncodeToString(key), nil
+}
+
+func (h *Handlers) webhookSlots() slots {
+	return slots{
+		kind: claim.WebhookSlot, count: webhook.MaxPerAccount, full: webhook.ErrLimit,
+		holder: func(ctx context.Context, id string) (holds, unborn bool, err error) {
+			state, _, err := eventstore.Load(ctx, h.store, event.WebhookStream(id), webhook.Evolve)
+			return state.HoldsSlot(), state.Phase == webhook.Unborn, err
+		},
+		stream:    event.WebhookStream,
+		abandoned: event.WebhookAbandoned{},
+	}
+}

@@ -1,0 +1,133 @@
+package command_test
+
+import (
+	"context"
+	"encoding/base64"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// process is one leadlog process on a database: its store, its beliefs, its handlers.
+type process struct {
+	*command.Handlers
+	store     eventstore.Store
+	directory *command.Directory
+}
+
+// database returns the URL of a migrated database of the test's own.
+func database(t *testing.T) string {
+	return pgtest.DatabaseFrom(t, "log", postgres.Migrate)
+}
+
+func start(t *testing.T, url string) process {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 8, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	directory, err := command.NewDirectory(store, time.Now)
+	require.NoError(t, err)
+	return process{
+		Handlers: command.NewHandlers(command.Options{
+			Store: store, Claims: claim.NewNames(claimKey()), Directory: directory,
+			Secrets: &secrets{}, Log: slog.New(slog.DiscardHandler),
+		}),
+		store: store, directory: directory,
+	}
+}
+
+func claimKey() []byte {
+	key, _ := base64.StdEncoding.DecodeString("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+	return key
+}
+
+// secrets keeps what a test's handlers put into it.
+type secrets struct{ kept sync.Map }
+
+func (s *secrets) Put(_ context.Context, id, secret string) error {
+	s.kept.Store(id, secret)
+	return nil
+}
+
+func (s *secrets) Destroy(_ context.Context, id string) error {
+	s.kept.Delete(id)
+	return nil
+}
+
+var owner = command.Caller{Account: "acme", Actor: "user:owner", Credential: "jwt:owner", RequestID: "r-1"}
+
+// provision gives the account acme the feature to capture.
+func (p process) provision(t *testing.T) {
+	t.Helper()
+	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}})
+}
+
+func (p process) configure(t *testing.T, settings account.Settings) {
+	t.Helper()
+	_, _, err := p.ConfigureAccount(t.Context(), command.ConfigureAccount{Caller: owner, AccountID: "acme", Settings: settings})
+	require.NoError(t, err)
+}
+
+// capture pushes one body as the owner, by JWT.
+func (p process) capture(ctx context.Context, body string) (command.LeadCaptured, error) {
+	admission, err := p.directory.Admit(ctx, owner)
+	if err != nil {
+		return command.LeadCaptured{}, err
+	}
+	return p.CaptureLead(ctx, command.CaptureLead{Admission: admission, Body: members(body)})
+}
+
+// captureByToken pushes one body with an API token.
+func (p process) captureByToken(ctx context.Context, issued command.TokenIssued, body string) (command.LeadCaptured, error) {
+	caller := command.Caller{Account: "acme", Actor: "token:" + issued.ID, Credential: "token:" + issued.ID}
+	believed, known := p.directory.KnownToken(issued.Value)
+	if !known {
+		var err error
+		if believed, err = p.directory.ConfirmToken(ctx, issued.Value); err != nil {
+			return command.LeadCaptured{}, err
+		}
+	}
+	admission, err := p.directory.Admit(ctx, caller)
+	if err != nil {
+		return command.LeadCaptured{}, err
+	}
+	return p.CaptureLead(ctx, command.CaptureLead{Admission: admission.ByToken(issued.Value, believed), Body: members(body)})
+}
+
+func members(body string) map[string]jsontext.Value {
+	m, err := lead.Members(jsontext.Value(body))
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// atOnce runs n calls that start together and returns their errors.
+func atOnce(n int, call func(i int) error) []error {
+	errs := make([]error, n)
+	begin := make(chan struct{})
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			<-begin
+			errs[i] = call(i)
+		})
+	}
+	close(begin)
+	group.Wait()
+	return errs
+}

@@ -1,0 +1,82 @@
+package command
+
+import (
+	"context"
+
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// slots are an account's numbered places for tokens or endpoints. Each is a claim, so that however many are asked for
+// at once, and by however many processes, no more than these are ever taken.
+type slots struct {
+	kind  claim.Kind
+	count int
+	full  error // said when all are taken
+	// holder tells of the one that a slot names: whether it still counts, and whether it is not born yet.
+	holder func(ctx context.Context, id string) (holds, unborn bool, err error)
+	// stream and abandoned close the stream of a holder that is not born.
+	stream    func(id string) string
+	abandoned event.Data
+}
+
+// slot is a free place and the revision of its claim to expect when taking it.
+type slot struct {
+	number int
+	stream string
+	expect eventstore.Expected
+}
+
+// free finds the first free place of an account. The error is s.full when there is none.
+func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, error) {
+	for number := 1; number <= s.count; number++ {
+		stream := h.claims.Slot(account, s.kind, number)
+		held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
+		if err != nil {
+			return slot{}, err
+		}
+		free := slot{number, stream, expect}
+		if held.Holder == "" {
+			return free, nil
+		}
+		holds, unborn, err := s.holder(ctx, held.Holder)
+		if err == nil && unborn {
+			err = h.abandon(ctx, s.stream(held.Holder), s.abandoned)
+		}
+		if err != nil {
+			return slot{}, err
+		}
+		if !holds {
+			return free, nil
+		}
+	}
+	return slot{}, s.full
+}
+
+// take is the write that makes a holder own a free place.
+func (h *Handlers) take(caller Caller, s slots, free slot, holder string) (eventstore.Write, error) {
+	return h.write(caller, free.stream, free.expect, h.timestamp(), event.ClaimTaken{Kind: string(s.kind), Holder: holder})
+}
+
+// vacate appends the end of a holder and, with it, the release of its place. A place that has gone to somebody else
+// meanwhile, as it may once the end is on the log, is not released again.
+func (h *Handlers) vacate(ctx context.Context, caller Caller, s slots, number int, holder string, end eventstore.Write) (eventstore.Position, error) {
+	stream := h.claims.Slot(caller.Account, s.kind, number)
+	held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
+	if err != nil {
+		return 0, err
+	}
+	if held.Holder != holder {
+		return h.store.Append(ctx, end)
+	}
+	release, err := h.write(caller, stream, expect, h.timestamp(), event.ClaimReleased{Kind: string(s.kind), Holder: holder})
+	if err != nil {
+		return 0, err
+	}
+	position, err := h.store.Append(ctx, end, release)
+	if conflict := eventstore.Conflict(err); conflict != nil && conflict.Stream == stream {
+		return h.store.Append(ctx, end)
+	}
+	return position, err
+}
