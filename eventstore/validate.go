@@ -3,6 +3,7 @@ package eventstore
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -57,6 +58,8 @@ func validateEvent(e Event) error {
 		return fmt.Errorf("%w: an event %s without an id", ErrInvalid, e.Type)
 	case e.At.Year() < 1970 || e.At.Year() > 9999:
 		return fmt.Errorf("%w: an event %s without a time", ErrInvalid, e.Type)
+	case e.At.Location() != time.UTC || e.At.Nanosecond()%int(time.Millisecond) != 0:
+		return fmt.Errorf("%w: an event %s whose time is not UTC in whole milliseconds", ErrInvalid, e.Type)
 	case len(e.Data) == 0:
 		return fmt.Errorf("%w: an event %s without data", ErrInvalid, e.Type)
 	case len(e.Data) > MaxEventData:
