@@ -9,8 +9,8 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
@@ -33,11 +33,11 @@ var (
 // Migrate brings the log's schema up to date, creating it in an empty database. Processes that migrate at the same
 // time wait for each other.
 func Migrate(ctx context.Context, url string) error {
-	config, err := pgx.ParseConfig(url)
+	config, err := pgxpool.ParseConfig(url) // knows the pool_ parameters, which the server does not
 	if err != nil {
 		return fmt.Errorf("database address: %w", err)
 	}
-	db := stdlib.OpenDB(*config)
+	db := stdlib.OpenDB(*config.ConnConfig)
 	defer db.Close()
 	if err := createSchema(ctx, db); err != nil {
 		return fmt.Errorf("create the log's schema: %w", err)
