@@ -1,0 +1,114 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+var (
+	// ErrForeignLog says that a view was made of another log than the one there is.
+	ErrForeignLog = errors.New("the view is of another log; if the log was replaced on purpose, run leadlog replay")
+
+	// ErrAheadOfLog says that a view has seen events that the log does not have, as after the restore of a backup of
+	// the log alone.
+	ErrAheadOfLog = errors.New("the view is ahead of the log, which may be a restored backup; if it is the right one, run leadlog replay")
+
+	// ErrReplayDue says that a view was built by another version of its projector.
+	ErrReplayDue = errors.New("the view was built by another version of this program; run leadlog replay")
+
+	// errOvertaken says that somebody else moved the checkpoint, which the lock should have kept them from.
+	errOvertaken = errors.New("the checkpoint is not where this projector left it")
+)
+
+// stale tells errors that trying again does not mend: somebody has to replay the view, or bring back the right log.
+func stale(err error) bool {
+	return errors.Is(err, ErrForeignLog) || errors.Is(err, ErrAheadOfLog) || errors.Is(err, ErrReplayDue)
+}
+
+// checkpoint is how far a projector has come, on which log, and in which version.
+type checkpoint struct {
+	projector string
+	version   int
+	epoch     string
+	position  eventstore.Position
+}
+
+// querier is a connection or a transaction.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func findCheckpoint(ctx context.Context, db querier, projector string) (c checkpoint, found bool, err error) {
+	var position int64
+	c.projector = projector
+	err = db.QueryRow(ctx, `SELECT version, epoch, position FROM checkpoint WHERE projector = $1`, projector).
+		Scan(&c.version, &c.epoch, &position)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return c, false, nil
+	}
+	c.position = eventstore.Position(position)
+	return c, err == nil, err
+}
+
+// openCheckpoint returns where a projector goes on and where the log ends, or why it must not go on.
+func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store eventstore.Store) (c checkpoint, head eventstore.Position, err error) {
+	epoch, err := store.Epoch(ctx)
+	if err != nil {
+		return c, 0, err
+	}
+	c, found, err := findCheckpoint(ctx, conn, p.Name())
+	if err != nil {
+		return c, 0, err
+	}
+	// After the checkpoint was read: the log only grows.
+	if head, err = store.Head(ctx); err != nil {
+		return c, 0, err
+	}
+	if !found {
+		c, err = startAnew(ctx, conn, p, epoch)
+		return c, head, err
+	}
+	switch {
+	case c.epoch != epoch:
+		err = fmt.Errorf("%w (it is of %s, the log is %s)", ErrForeignLog, c.epoch, epoch)
+	case c.position > head:
+		err = fmt.Errorf("%w (it is at %d, the log ends at %d)", ErrAheadOfLog, c.position, head)
+	case c.version != p.Version():
+		err = fmt.Errorf("%w (it is of version %d, the program's is %d)", ErrReplayDue, c.version, p.Version())
+	}
+	return c, head, err
+}
+
+// startAnew begins a view. Without a checkpoint nothing says how far the rows had come, so none may be there.
+func startAnew(ctx context.Context, conn *pgx.Conn, p Projector, epoch string) (checkpoint, error) {
+	c := checkpoint{projector: p.Name(), version: p.Version(), epoch: epoch}
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		for _, table := range p.Tables() {
+			if _, err := tx.Exec(ctx, `DELETE FROM `+pgx.Identifier{table}.Sanitize()); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO checkpoint (projector, version, epoch, position, updated_at) VALUES ($1, $2, $3, 0, now())`,
+			c.projector, c.version, c.epoch)
+		return err
+	})
+	return c, err
+}
+
+// advance moves the checkpoint from where this session left it, and from nowhere else.
+func (c checkpoint) advance(ctx context.Context, tx pgx.Tx, to eventstore.Position) (checkpoint, error) {
+	tag, err := tx.Exec(ctx, `
+		UPDATE checkpoint SET position = $5, updated_at = now()
+		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4`,
+		c.projector, c.version, c.epoch, int64(c.position), int64(to))
+	if err == nil && tag.RowsAffected() != 1 {
+		err = errOvertaken
+	}
+	c.position = to
+	return c, err
+}

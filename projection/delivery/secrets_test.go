@@ -1,0 +1,151 @@
+package delivery_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var _ command.Secrets = (*delivery.Secrets)(nil)
+
+const (
+	webhookID = "01KAJ8Q6ZJ0000000000000001"
+	otherID   = "01KAJ8Q6ZJ0000000000000002"
+	secret    = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+)
+
+func key(fill byte) []byte { return bytes.Repeat([]byte{fill}, delivery.KeySize) }
+
+func pool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), pgtest.DatabaseFrom(t, "views", schema.Migrate))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func secrets(t *testing.T, pool *pgxpool.Pool, current []byte, earlier ...[]byte) *delivery.Secrets {
+	t.Helper()
+	s, err := delivery.NewSecrets(pool, current, earlier...)
+	require.NoError(t, err)
+	return s
+}
+
+func TestASecretComesBackAndStandsNowhereInTheTable(t *testing.T) {
+	t.Parallel()
+	pool := pool(t)
+	s := secrets(t, pool, key(1))
+	require.NoError(t, s.Put(t.Context(), webhookID, secret))
+
+	got, err := s.Get(t.Context(), webhookID)
+	require.NoError(t, err)
+	require.Equal(t, secret, got)
+
+	var stored []byte
+	require.NoError(t, pool.QueryRow(t.Context(),
+		`SELECT string_agg(convert_to(w::text, 'UTF8') || sealed, '') FROM secret.webhook AS w`).Scan(&stored))
+	require.Contains(t, string(stored), webhookID)
+	for part := range len(secret) - 8 {
+		require.NotContains(t, string(stored), secret[part:part+8])
+	}
+}
+
+func TestTheSameSecretIsSealedDifferentlyEachTime(t *testing.T) {
+	t.Parallel()
+	pool := pool(t)
+	s := secrets(t, pool, key(1))
+	seen := map[string]bool{}
+	for range 3 {
+		require.NoError(t, s.Put(t.Context(), webhookID, secret))
+		var sealed []byte
+		require.NoError(t, pool.QueryRow(t.Context(), `SELECT sealed FROM secret.webhook`).Scan(&sealed))
+		seen[string(sealed)] = true
+	}
+	require.Len(t, seen, 3)
+}
+
+func TestARowMovedToAnotherEndpointOrChangedDoesNotOpen(t *testing.T) {
+	t.Parallel()
+	pool := pool(t)
+	s := secrets(t, pool, key(1))
+	require.NoError(t, s.Put(t.Context(), webhookID, secret))
+
+	_, err := pool.Exec(t.Context(), `INSERT INTO secret.webhook SELECT $1, key_id, sealed FROM secret.webhook`, otherID)
+	require.NoError(t, err)
+	_, err = s.Get(t.Context(), otherID)
+	require.ErrorIs(t, err, delivery.ErrDamaged)
+
+	for _, change := range []string{
+		`set_byte(sealed, length(sealed) - 1, get_byte(sealed, length(sealed) - 1) # 1)`,
+		`substr(sealed, 1, 5)`,
+		`''`,
+	} {
+		_, err = pool.Exec(t.Context(), `UPDATE secret.webhook SET sealed = `+change+` WHERE webhook_id = $1`, webhookID)
+		require.NoError(t, err)
+		_, err = s.Get(t.Context(), webhookID)
+		require.ErrorIs(t, err, delivery.ErrDamaged)
+		require.NotContains(t, err.Error(), secret)
+	}
+}
+
+func TestKeysRotate(t *testing.T) {
+	t.Parallel()
+	pool := pool(t)
+	require.NoError(t, secrets(t, pool, key(1)).Put(t.Context(), webhookID, secret))
+
+	_, err := secrets(t, pool, key(2)).Get(t.Context(), webhookID)
+	require.ErrorIs(t, err, delivery.ErrUnknownKey)
+
+	rotated := secrets(t, pool, key(2), key(1))
+	got, err := rotated.Get(t.Context(), webhookID)
+	require.NoError(t, err)
+	require.Equal(t, secret, got)
+
+	require.NoError(t, rotated.Put(t.Context(), webhookID, secret), "sealed anew with the current key")
+	got, err = secrets(t, pool, key(2)).Get(t.Context(), webhookID)
+	require.NoError(t, err)
+	require.Equal(t, secret, got)
+}
+
+func TestADestroyedSecretIsGone(t *testing.T) {
+	t.Parallel()
+	s := secrets(t, pool(t), key(1))
+	require.NoError(t, s.Put(t.Context(), webhookID, secret))
+	require.NoError(t, s.Destroy(t.Context(), webhookID))
+	_, err := s.Get(t.Context(), webhookID)
+	require.ErrorIs(t, err, delivery.ErrNoSecret)
+	require.NoError(t, s.Destroy(t.Context(), webhookID), "that there is none is no error")
+}
+
+func TestAKeyOfAnotherLengthIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range [][]byte{nil, key(1)[:16], append(key(1), 0)} {
+		_, err := delivery.NewSecrets(nil, wrong)
+		require.ErrorContains(t, err, "32")
+		_, err = delivery.NewSecrets(nil, key(1), wrong)
+		require.ErrorContains(t, err, "32")
+	}
+}
+
+func TestADatabaseOutOfReachIsSaidSo(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none")
+	require.NoError(t, err)
+	defer pool.Close()
+	s := secrets(t, pool, key(1))
+	require.ErrorIs(t, s.Put(t.Context(), webhookID, secret), eventstore.ErrUnavailable)
+	require.ErrorIs(t, s.Destroy(t.Context(), webhookID), eventstore.ErrUnavailable)
+	_, err = s.Get(t.Context(), webhookID)
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	require.NotErrorIs(t, err, delivery.ErrNoSecret)
+}

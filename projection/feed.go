@@ -1,0 +1,117 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// feed reads a subscription ahead of the session that applies it, so that reading and decoding go on while the
+// database writes.
+type feed struct {
+	items  chan feedItem
+	failed error // met after items that were handed out
+}
+
+type feedItem struct {
+	event    *Event // nil: a progress mark
+	position eventstore.Position
+	err      error
+}
+
+// batch is what is applied in one transaction. Without events it only moves the checkpoint.
+type batch struct {
+	events   []Event
+	position eventstore.Position // 0: empty
+}
+
+// openFeed starts to read. It ends with the context, and has ended when drain returns.
+func openFeed(ctx context.Context, store eventstore.Store, after eventstore.Position, filter eventstore.Filter, ahead int) *feed {
+	f := &feed{items: make(chan feedItem, ahead)}
+	go func() {
+		defer close(f.items)
+		for item, err := range store.Subscribe(ctx, after, filter) {
+			select {
+			case f.items <- decoded(item, err):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return f
+}
+
+func (f *feed) drain() {
+	for range f.items {
+	}
+}
+
+func decoded(item eventstore.Item, err error) feedItem {
+	if err != nil || item.Event == nil {
+		return feedItem{position: item.Position, err: err}
+	}
+	data, err := event.Decode(item.Event.Type, item.Event.Data)
+	if err != nil {
+		err = fmt.Errorf("event at position %d of stream %s: %w", item.Event.Position, item.Event.Stream, err)
+	}
+	return feedItem{event: &Event{Recorded: *item.Event, Data: data}, position: item.Position, err: err}
+}
+
+// linger is how long a batch that has events waits for the progress mark that a store mostly sends behind them.
+const linger = 2 * time.Millisecond
+
+// collect waits for events and takes what is there, up to a progress mark and at most limit of them. When there are
+// nothing but marks it returns the latest, and not before quiet has passed.
+func (f *feed) collect(ctx context.Context, limit int, quiet time.Time) (batch, error) {
+	var b batch
+	var due <-chan time.Time
+	for len(b.events) < limit {
+		item, ok, err := f.next(ctx, due)
+		if err != nil || !ok {
+			return b, err
+		}
+		if item.err != nil {
+			f.failed = item.err
+			if b.position > 0 {
+				return b, nil // these are good
+			}
+			return b, item.err
+		}
+		b.position = item.position
+		switch {
+		case item.event != nil:
+			if b.events = append(b.events, *item.event); len(b.events) == 1 {
+				due = nil
+			}
+		case len(b.events) > 0:
+			return b, nil
+		case due == nil:
+			due = time.After(time.Until(quiet))
+		}
+		if len(b.events) > 0 && len(f.items) == 0 && due == nil {
+			due = time.After(linger)
+		}
+	}
+	return b, nil
+}
+
+// next takes one item. Not ok means that due came first.
+func (f *feed) next(ctx context.Context, due <-chan time.Time) (item feedItem, ok bool, err error) {
+	if f.failed != nil {
+		return item, false, f.failed
+	}
+	select {
+	case item, ok = <-f.items:
+		if !ok {
+			return item, false, fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
+		}
+		return item, true, nil
+	case <-due:
+		return item, false, nil
+	case <-ctx.Done():
+		return item, false, ctx.Err()
+	}
+}

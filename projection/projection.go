@@ -1,0 +1,54 @@
+// Package projection keeps the read models: tables that are folds of the log, in the order of the log.
+//
+// A [Projector] turns events into rows. A [Runner] brings it the events in batches and writes, in the transaction that
+// writes the rows, how far it has come. So every event has its effect once, whatever is killed when; and a view that
+// is dropped comes back the same.
+//
+// One process at a time runs a projector: whoever has its advisory lock. The session that holds the lock is the one
+// that writes, so lock and transaction end together, and another process goes on where the checkpoint is.
+package projection
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Event is an event of the log, decoded.
+type Event struct {
+	eventstore.Recorded
+	Data event.Data
+}
+
+// Fact is the event as deciders fold it.
+func (e Event) Fact() event.Fact {
+	return event.Fact{ID: e.ID, Stream: e.Stream, At: e.At, Metadata: e.Metadata, Data: e.Data}
+}
+
+// Projector builds a view out of events.
+//
+// It names its tables without their schema: the session it is given has a search path.
+type Projector interface {
+	// Name goes with the checkpoint. It never changes.
+	Name() string
+	// Version grows whenever the same events would give other rows: what stands in the tables must then be built anew.
+	Version() int
+	// Tables are those that it writes, and nobody else does.
+	Tables() []string
+	// Filter selects the events. By stream rather than by type: a projector that folds must not pass over events of
+	// a type that it does not know.
+	Filter() eventstore.Filter
+	// Apply writes what a batch of events means. The batch is in the order of the log and follows what was applied
+	// before; the transaction is that of the checkpoint, and the runner ends it. The session commits without waiting
+	// for the disk, which rows that are derived can afford; a projector whose rows set off something outside the
+	// database sets synchronous_commit for its transaction.
+	Apply(ctx context.Context, tx pgx.Tx, batch []Event) error
+}
+
+// All returns every projector that a service runs.
+func All() []Projector {
+	return []Projector{LeadView{}, SourceHistory{}, TokenView{}, TokenAudit{}, AccountView{}, EndpointView{}}
+}

@@ -1,0 +1,127 @@
+package projectiontest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// History is what WriteHistory put on the log: the ids of what it told about, by account.
+type History struct {
+	Accounts                       []string
+	Leads, Tokens, Endpoints, Gone map[string][]string // Gone: endpoints that were deleted
+	random                         *rand.Rand
+	world                          *World
+}
+
+// WriteHistory puts a history of so many events on the log, the same for the same seed: accounts, leads that arrive
+// again and again, tokens, endpoints, and claims that no view is about.
+func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
+	t.Helper()
+	h := &History{
+		Accounts: []string{"acme", "globex", "initech"}, world: w, random: rand.New(rand.NewPCG(seed, 1)),
+		Leads: map[string][]string{}, Tokens: map[string][]string{}, Endpoints: map[string][]string{}, Gone: map[string][]string{},
+	}
+	for range events {
+		account := h.Accounts[h.random.IntN(len(h.Accounts))]
+		switch n := h.random.IntN(100); {
+		case n < 5:
+			h.configure(t, account)
+		case n < 40 || len(h.Leads[account]) == 0:
+			h.createLead(t, account)
+		case n < 70:
+			h.mergeLead(t, account)
+		case n < 90:
+			h.token(t, account, n)
+		case n < 96:
+			h.endpoint(t, account)
+		default:
+			w.Append(t, account, event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: w.NewID()})
+		}
+	}
+	return h
+}
+
+func pick[T any](h *History, from ...T) T { return from[h.random.IntN(len(from))] }
+
+func (h *History) configure(t testing.TB, account string) {
+	h.world.Append(t, account, event.AccountStream(account), event.AccountConfigured{
+		Name: pick(h, "", "A name"), Features: pick(h, nil, []string{"crm_api"}, []string{"crm_api", "x"}),
+		Stages: pick(h, []string{"new", "won"}, []string{"Neu, \"frisch\"", "{won}"}), Region: pick(h, "IN", "DE"),
+		RateLimit: pick(h, nil, new(0.0), new(2.5)), RateBurst: pick(h, nil, new(7)),
+	})
+}
+
+var sources = []string{"api", "website", "whatsapp", "facebook_ad", "webhook"}
+
+// odd are values that a careless store would change.
+func (h *History) odd() map[string]jsontext.Value {
+	return pick(h, nil, map[string]jsontext.Value{
+		"number": jsontext.Value(pick(h, `1.0`, `1e5`, `1E-300`, `-0`, `12345678901234567890.10`)),
+		"object": jsontext.Value(`{"b":1,"a":[true,null,{}]}`),
+		"text":   jsontext.Value(pick(h, `"a\nb"`, `"<&>\u2028"`, `"ünï \"q\""`, `"100%_\\"`)),
+	})
+}
+
+func (h *History) createLead(t testing.TB, account string) {
+	id := h.world.NewID()
+	n := h.random.IntN(1e9)
+	created := event.LeadCreated{
+		ContactUID: h.world.NewID(), Name: fmt.Sprintf("Person %d", n), NameDerived: n%3 == 0,
+		Phone: fmt.Sprintf("+91%010d", n), Status: pick(h, "new", "Neu", "won"), Temperature: pick(h, "hot", "warm", "cold"),
+		Source: pick(h, sources...), CustomFields: h.odd(), Metadata: h.odd(), IP: "198.51.100.1", UserAgent: "browser",
+		VisitorID: pick(h, "", "visitor"), Changed: pick(h, nil, []string{"name", "phone"}),
+	}
+	if n%2 == 0 {
+		created.Email = fmt.Sprintf("p%d@example.com", n)
+		created.OpportunityID, created.OpportunityValue = h.world.NewID(), pick(h, "0", "1200.50")
+	}
+	h.world.Append(t, account, event.LeadStream(id), created)
+	h.Leads[account] = append(h.Leads[account], id)
+}
+
+func (h *History) mergeLead(t testing.TB, account string) {
+	merged := event.LeadMerged{
+		Source: pick(h, sources...), Name: pick(h, "", "Renamed"), Email: pick(h, "", "renamed@example.com"),
+		Status: pick(h, "", "lost"), CustomFields: h.odd(), Metadata: h.odd(), Changed: pick(h, nil, []string{"status"}),
+	}
+	h.world.Append(t, account, event.LeadStream(pick(h, h.Leads[account]...)), merged)
+}
+
+func (h *History) token(t testing.TB, account string, n int) {
+	expires := Start.Add(time.Duration(h.random.IntN(1000)) * time.Hour)
+	tokens := h.Tokens[account]
+	switch {
+	case len(tokens) == 0 || n < 78:
+		id := h.world.NewID()
+		h.world.Append(t, account, event.TokenStream(id), event.TokenCreated{
+			Name: "CI", Prefix: "leadlog_" + id[:4], Hash: []byte("hash-of-" + id), Days: 30, ExpiresAt: expires, Slot: 1,
+		})
+		h.Tokens[account] = append(tokens, id)
+	case n < 87:
+		h.world.Append(t, account, event.TokenStream(pick(h, tokens...)), event.TokenRotated{
+			Prefix: "leadlog_new", Hash: []byte("hash-rotated"), ExpiresAt: expires, PreviousExpiresAt: Start,
+		})
+	default:
+		h.world.Append(t, account, event.TokenStream(pick(h, tokens...)), event.TokenDeleted{})
+	}
+}
+
+func (h *History) endpoint(t testing.TB, account string) {
+	if there := h.Endpoints[account]; len(there) > 0 && h.random.IntN(3) == 0 {
+		h.world.Append(t, account, event.WebhookStream(there[0]), event.WebhookDeleted{})
+		h.Endpoints[account], h.Gone[account] = there[1:], append(h.Gone[account], there[0])
+		return
+	}
+	id := h.world.NewID()
+	h.world.Append(t, account, event.WebhookStream(id), event.WebhookRegistered{
+		URL: "https://example.com/" + id, Events: pick(h, []string{"*"}, []string{"lead.created", "lead.merged"}),
+		Description: pick(h, "", "Ours"), Slot: 1,
+	})
+	h.Endpoints[account] = append(h.Endpoints[account], id)
+}

@@ -1,0 +1,152 @@
+// Package projectiontest sets the scene for tests of read models: a database with a log and views, histories to put on
+// the log, and projectors at work.
+package projectiontest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Soon is how long tests wait for what happens in the background. It is a limit, never a measure.
+const Soon = 30 * time.Second
+
+// Start is when the first event of a World happens. Each later one is a millisecond later.
+var Start = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+
+// World is a database of the test's own with a log and views.
+type World struct {
+	URL   string
+	Store *postgres.Store
+	Pool  *pgxpool.Pool
+
+	mu     sync.Mutex
+	events int
+}
+
+// New makes a World that ends with the test.
+func New(t testing.TB) *World {
+	t.Helper()
+	url := pgtest.DatabaseFrom(t, "log and views", func(ctx context.Context, url string) error {
+		if err := postgres.Migrate(ctx, url); err != nil {
+			return err
+		}
+		return schema.Migrate(ctx, url)
+	})
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 4, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	return &World{URL: url, Store: store, Pool: pool}
+}
+
+// NewID makes an id that sorts after those made before.
+func (w *World) NewID() string { return w.next().ID.String() }
+
+// next is the frame of the next event.
+func (w *World) next() eventstore.Event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events++
+	at := Start.Add(time.Duration(w.events) * time.Millisecond)
+	var id ulid.ULID
+	if err := id.SetTime(ulid.Timestamp(at)); err != nil {
+		panic(err) // a time of ours
+	}
+	id[15] = 1
+	return eventstore.Event{ID: id, At: at, Metadata: event.Metadata{
+		Actor: "user:ada", Credential: "jwt:urn:ada", RequestID: fmt.Sprintf("request-%d", w.events),
+		IP: "192.0.2.7", UserAgent: "test/1",
+	}}
+}
+
+// Append puts facts at the end of a stream and returns the position of the last.
+func (w *World) Append(t testing.TB, account, stream string, facts ...event.Data) eventstore.Position {
+	t.Helper()
+	var events []eventstore.Event
+	for _, fact := range facts {
+		e := w.next()
+		var err error
+		e.Type, e.Data, err = event.Encode(fact)
+		require.NoError(t, err)
+		e.Metadata.Account = account
+		events = append(events, e)
+	}
+	position, err := w.Store.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: events})
+	require.NoError(t, err)
+	return position
+}
+
+// Runner makes a runner of projectors, or of all when none is named.
+func (w *World) Runner(t testing.TB, projectors ...projection.Projector) *projection.Runner {
+	t.Helper()
+	if len(projectors) == 0 {
+		projectors = projection.All()
+	}
+	runner, err := projection.New(projection.Options{
+		URL: w.URL, Store: w.Store, Projectors: projectors, Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	return runner
+}
+
+// Run lets a runner work until stop is called, or the test ends.
+func Run(t testing.TB, runner *projection.Runner) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runner.Run(ctx)
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+// Await returns when every projector of the runner, here or in another process, has come to the head of the log.
+func Await(t testing.TB, runner *projection.Runner) {
+	t.Helper()
+	var all []projection.Status
+	var err error
+	reached := func() bool {
+		if all, err = runner.Status(t.Context()); err != nil {
+			return false
+		}
+		for _, s := range all {
+			if s.Lag > 0 || s.Err != nil {
+				return false
+			}
+		}
+		return true
+	}
+	for deadline := time.Now().Add(Soon); !reached(); {
+		require.False(t, time.Now().After(deadline), "the views do not reach the head of the log: %+v %v", all, err)
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// Project brings all views up to date, once.
+func (w *World) Project(t testing.TB) {
+	t.Helper()
+	runner := w.Runner(t)
+	stop := Run(t, runner)
+	Await(t, runner)
+	stop()
+}

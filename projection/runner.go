@@ -1,0 +1,116 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Options configure a Runner. URL, Store and Projectors are required.
+type Options struct {
+	// URL is the address of the read models' database. Each projector has a connection of its own there, which must
+	// be a session of the server: a pooler in transaction mode would lose its lock.
+	URL        string
+	Store      eventstore.Store
+	Projectors []Projector
+	// Schema is where the tables are; empty means schema.Views.
+	Schema string
+	// Log is told of failures and takeovers; nil means slog.Default().
+	Log *slog.Logger
+}
+
+// Runner runs projectors, each by itself: one that fails holds no other up.
+type Runner struct {
+	store   eventstore.Store
+	workers []*worker
+}
+
+// pace is how fast a runner goes about its work.
+type pace struct {
+	batch    int           // most events of a transaction
+	marks    time.Duration // least time between two transactions that only move a checkpoint
+	takeover time.Duration // how often a standby asks for the lock
+	retry    time.Duration // first pause after a failure
+	longest  time.Duration // longest pause after failures
+}
+
+// New prepares a runner. It connects in Run.
+func New(o Options) (*Runner, error) {
+	if o.Schema == "" {
+		o.Schema = schema.Views
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	config, err := sessionConfig(o.URL, o.Schema)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runner{store: o.Store}
+	for _, p := range o.Projectors {
+		named := config.Copy()
+		named.RuntimeParams["application_name"] = "leadlog projector " + p.Name()
+		r.workers = append(r.workers, &worker{
+			projector: p, store: o.Store, schema: o.Schema, config: named,
+			log:    o.Log.With(slog.String("projector", p.Name())),
+			pace:   pace{batch: 1000, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second},
+			status: Status{Name: p.Name(), State: Standby},
+		})
+	}
+	return r, nil
+}
+
+func sessionConfig(url, schema string) (*pgx.ConnConfig, error) {
+	pool, err := pgxpool.ParseConfig(url) // knows the pool_ parameters, which the server does not
+	if err != nil {
+		return nil, fmt.Errorf("database address: %w", err)
+	}
+	config := pool.ConnConfig
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = 5 * time.Second
+	}
+	for name, value := range map[string]string{
+		"search_path": pgx.Identifier{schema}.Sanitize(),
+		// After a crash rows and checkpoint are a little older, together, and the log is read again from there.
+		"synchronous_commit":            "off",
+		"default_transaction_isolation": "read committed",
+		"jit":                           "off",
+		// A process whose machine is gone gives up its lock within two minutes, not two hours.
+		"tcp_keepalives_idle":     "20",
+		"tcp_keepalives_interval": "10",
+	} {
+		config.RuntimeParams[name] = value
+	}
+	return config, nil
+}
+
+// Run keeps the views up to date until the context ends. It never gives up: what is wrong is in Status and in the log.
+func (r *Runner) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, w := range r.workers {
+		running.Go(func() { w.run(ctx) })
+	}
+	running.Wait()
+}
+
+// Status says how each projector does, in the order of Options. The error is the log's, when its head cannot be read:
+// everything but Lag is good then.
+func (r *Runner) Status(ctx context.Context) ([]Status, error) {
+	head, err := r.store.Head(ctx)
+	all := make([]Status, len(r.workers))
+	for i, w := range r.workers {
+		all[i] = w.snapshot()
+		if err == nil && head > all[i].Position {
+			all[i].Lag = uint64(head - all[i].Position)
+		}
+	}
+	return all, err
+}

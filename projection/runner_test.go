@@ -1,0 +1,314 @@
+package projection_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// witness is a projector that writes down each event it is given. Its table has no key, so that one that is applied
+// twice shows.
+type witness struct {
+	version int
+	refuse  atomic.Uint64 // position that it fails at
+}
+
+var errRefused = errors.New("this event is refused")
+
+func (*witness) Name() string     { return "witness" }
+func (w *witness) Version() int   { return w.version }
+func (*witness) Tables() []string { return []string{"witness"} }
+func (*witness) Filter() eventstore.Filter {
+	return eventstore.Filter{StreamPrefixes: []string{event.AccountPrefix}}
+}
+
+func (w *witness) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
+	for _, e := range batch {
+		if uint64(e.Position) == w.refuse.Load() {
+			return errRefused
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO witness VALUES ($1)`, int64(e.Position)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newWorld(t *testing.T) *projectiontest.World {
+	t.Helper()
+	w := projectiontest.New(t)
+	_, err := w.Pool.Exec(t.Context(), `CREATE TABLE views.witness (position bigint NOT NULL)`)
+	require.NoError(t, err)
+	return w
+}
+
+func configure(t *testing.T, w *projectiontest.World, times int) (last eventstore.Position) {
+	t.Helper()
+	for range times {
+		last = w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
+	}
+	return last
+}
+
+func witnessed(t *testing.T, w *projectiontest.World) []int64 {
+	t.Helper()
+	rows, err := w.Pool.Query(t.Context(), `SELECT position FROM views.witness ORDER BY position, ctid`)
+	require.NoError(t, err)
+	positions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	require.NoError(t, err)
+	return positions
+}
+
+// upTo is what a witness of a log with nothing but its events has seen: every position once.
+func upTo(last eventstore.Position) []int64 {
+	all := make([]int64, last)
+	for i := range all {
+		all[i] = int64(i + 1)
+	}
+	return all
+}
+
+func hastened(t *testing.T, w *projectiontest.World, projectors ...projection.Projector) *projection.Runner {
+	t.Helper()
+	runner := w.Runner(t, projectors...)
+	runner.Hasten()
+	return runner
+}
+
+func status(t *testing.T, runner *projection.Runner) projection.Status {
+	t.Helper()
+	all, err := runner.Status(t.Context())
+	require.NoError(t, err)
+	return all[0]
+}
+
+func eventually(t *testing.T, runner *projection.Runner, what string, holds func(projection.Status) bool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		all, err := runner.Status(t.Context())
+		return err == nil && holds(all[0])
+	}, projectiontest.Soon, 2*time.Millisecond, what)
+}
+
+func TestOfTwoProcessesOneAppliesAndTheOtherTakesOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first, second := hastened(t, w, &witness{}), hastened(t, w, &witness{})
+	stopFirst := projectiontest.Run(t, first)
+	eventually(t, first, "the first runs", func(s projection.Status) bool { return s.State == projection.Running })
+	projectiontest.Run(t, second)
+
+	last := configure(t, w, 20)
+	projectiontest.Await(t, first)
+	eventually(t, second, "the second watches", func(s projection.Status) bool {
+		return s.State == projection.Standby && s.Position == last && s.Lag == 0
+	})
+	require.Equal(t, upTo(last), witnessed(t, w))
+
+	stopFirst()
+	last = configure(t, w, 20)
+	eventually(t, second, "the second takes over", func(s projection.Status) bool {
+		return s.State == projection.Running && s.Position == last
+	})
+	require.Equal(t, upTo(last), witnessed(t, w))
+}
+
+func TestSessionsThatAreKilledUnderLoadLoseAndDoubleNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	runners := []*projection.Runner{hastened(t, w, &witness{}), hastened(t, w, &witness{})}
+	for _, runner := range runners {
+		runner.Batches(7)
+		projectiontest.Run(t, runner)
+	}
+	killed, last := int64(0), eventstore.Position(0)
+	for range 40 {
+		last = configure(t, w, 10)
+		tag, err := w.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = 'leadlog projector witness'`)
+		require.NoError(t, err)
+		killed += tag.RowsAffected()
+	}
+	require.NotZero(t, killed)
+	for _, runner := range runners {
+		projectiontest.Await(t, runner)
+	}
+	require.Equal(t, upTo(last), witnessed(t, w))
+}
+
+func TestAProjectorThatFailsStopsAloneAndSkipsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	failing := &witness{}
+	failing.refuse.Store(33)
+	runner := hastened(t, w, failing, projection.AccountView{})
+	last := configure(t, w, 60)
+	projectiontest.Run(t, runner)
+
+	eventually(t, runner, "everything before the event is applied, and the error names it", func(s projection.Status) bool {
+		return s.State == projection.Failed && s.Position == 32 && s.Failures > 5 && errors.Is(s.Err, errRefused) &&
+			s.Err.Error() == "events at positions 33 to 33: this event is refused"
+	})
+	require.Eventually(t, func() bool {
+		all, err := runner.Status(t.Context())
+		return err == nil && all[1].State == projection.Running && all[1].Position == last
+	}, projectiontest.Soon, 2*time.Millisecond, "the other projector goes on")
+	require.Equal(t, upTo(32), witnessed(t, w))
+	require.EqualValues(t, last-32, status(t, runner).Lag)
+
+	failing.refuse.Store(0)
+	projectiontest.Await(t, runner)
+	require.Equal(t, projection.Running, status(t, runner).State)
+	require.Equal(t, upTo(last), witnessed(t, w))
+}
+
+func TestAViewThatIsNotOfThisLogOrThisProgramIsNotTouched(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change  string
+		version int
+		err     error
+	}{
+		"of another log":     {`UPDATE views.checkpoint SET epoch = 'other'`, 1, projection.ErrForeignLog},
+		"ahead of the log":   {`UPDATE views.checkpoint SET position = 1000000`, 1, projection.ErrAheadOfLog},
+		"of another version": {`UPDATE views.checkpoint SET version = 1`, 2, projection.ErrReplayDue},
+		"of a newer version": {`UPDATE views.checkpoint SET version = 3`, 2, projection.ErrReplayDue},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			before := configure(t, w, 5)
+			runner := hastened(t, w, &witness{version: c.version})
+			stop := projectiontest.Run(t, runner)
+			projectiontest.Await(t, runner)
+			stop()
+			_, err := w.Pool.Exec(t.Context(), c.change)
+			require.NoError(t, err)
+
+			configure(t, w, 5)
+			runner = hastened(t, w, &witness{version: c.version})
+			projectiontest.Run(t, runner)
+			eventually(t, runner, "it stops, however often it looks again", func(s projection.Status) bool {
+				return s.State == projection.Stale && errors.Is(s.Err, c.err) && s.Failures > 3
+			})
+			require.ErrorContains(t, status(t, runner).Err, "leadlog replay", "a hint at what to do")
+			require.Equal(t, upTo(before), witnessed(t, w))
+		})
+	}
+}
+
+func TestACheckpointMovesWhileOnlyOtherEventsArrive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	runner := hastened(t, w, &witness{})
+	projectiontest.Run(t, runner)
+	configure(t, w, 1)
+	var last eventstore.Position
+	for range 30 {
+		id := w.NewID()
+		last = w.Append(t, "acme", event.ClaimPrefix+id, event.ClaimTaken{Kind: "phone", Holder: id})
+	}
+	projectiontest.Await(t, runner)
+	var position int64
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT position FROM views.checkpoint`).Scan(&position))
+	require.EqualValues(t, last, position)
+	require.Equal(t, upTo(1), witnessed(t, w))
+}
+
+func TestAViewThatIsEmptiedWhileItsProjectorRunsIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	runner := hastened(t, w, &witness{})
+	projectiontest.Run(t, runner)
+	configure(t, w, 10)
+	projectiontest.Await(t, runner)
+	_, err := w.Pool.Exec(t.Context(), `TRUNCATE views.witness, views.checkpoint`)
+	require.NoError(t, err)
+	last := configure(t, w, 10)
+	projectiontest.Await(t, runner)
+	require.Equal(t, upTo(last), witnessed(t, w))
+}
+
+func TestAViewThatIsSetBackWhileItsProjectorRunsGoesOnFromThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	runner := hastened(t, w, &witness{})
+	projectiontest.Run(t, runner)
+	configure(t, w, 10)
+	projectiontest.Await(t, runner)
+	_, err := w.Pool.Exec(t.Context(), `
+		BEGIN;
+		DELETE FROM views.witness WHERE position > 5;
+		UPDATE views.checkpoint SET position = 5;
+		COMMIT`)
+	require.NoError(t, err)
+	last := configure(t, w, 10)
+	projectiontest.Await(t, runner)
+	require.Equal(t, upTo(last), witnessed(t, w))
+}
+
+func TestAnEventThatTheProgramDoesNotKnowIsNotPassedOver(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	runner := hastened(t, w, projection.LeadView{})
+	projectiontest.Run(t, runner)
+	id := w.NewID()
+	known := w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "A", Status: "new", Source: "api"})
+	w.Append(t, "acme", event.LeadStream(id), ofTomorrow{})
+	eventually(t, runner, "it stops before the event", func(s projection.Status) bool {
+		return s.State == projection.Failed && s.Position == known && errors.Is(s.Err, event.ErrUnknownType)
+	})
+}
+
+type ofTomorrow struct{}
+
+func (ofTomorrow) EventType() string { return "lead.invented.v1" }
+
+func TestAFoldThatMissesAnEventFails(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	lead, token := w.NewID(), w.NewID()
+	w.Append(t, "acme", event.LeadStream(lead), event.LeadCreated{Name: "A", Status: "new", Source: "api"})
+	w.Append(t, "acme", event.TokenStream(token), event.TokenCreated{Name: "A", ExpiresAt: projectiontest.Start})
+	w.Project(t)
+	_, err := w.Pool.Exec(t.Context(), `TRUNCATE views.lead, views.token`)
+	require.NoError(t, err)
+	w.Append(t, "acme", event.LeadStream(lead), event.LeadMerged{Source: "api"})
+	w.Append(t, "acme", event.TokenStream(token), event.TokenDeleted{})
+	for _, p := range []projection.Projector{projection.LeadView{}, projection.TokenView{}} {
+		runner := hastened(t, w, p)
+		projectiontest.Run(t, runner)
+		eventually(t, runner, p.Name(), func(s projection.Status) bool {
+			return s.State == projection.Failed && s.Failures > 1
+		})
+		require.ErrorContains(t, status(t, runner).Err, "does not have every event")
+	}
+}
+
+func TestADatabaseOutOfReachShowsInTheStatus(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	runner, err := projection.New(projection.Options{
+		URL: "postgres://nobody@127.0.0.1:1/none", Store: w.Store, Projectors: []projection.Projector{projection.AccountView{}},
+	})
+	require.NoError(t, err)
+	projectiontest.Run(t, runner)
+	eventually(t, runner, "it says so", func(s projection.Status) bool {
+		return s.State == projection.Failed && errors.Is(s.Err, eventstore.ErrUnavailable)
+	})
+
+	_, err = projection.New(projection.Options{URL: "postgres://ada:hunter2@[::1:bad"})
+	require.Error(t, err)
+	require.NotContains(t, fmt.Sprint(err), "hunter2")
+}

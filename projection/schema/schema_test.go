@@ -1,0 +1,160 @@
+package schema_test
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+//go:embed snapshot_test.sql
+var catalogue string
+
+var update = flag.Bool("update", false, "write schema.sql as the migrations make it")
+
+func open(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func TestTheSnapshotIsWhatTheMigrationsMake(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	snapshot := "-- What the migrations come to. Written by: go test ./projection/schema -update\n\n" + describe(t, open(t, url))
+	if *update {
+		require.NoError(t, os.WriteFile("schema.sql", []byte(snapshot), 0o644))
+	}
+	checkedIn, err := os.ReadFile("schema.sql")
+	require.NoError(t, err)
+	require.Equal(t, string(checkedIn), snapshot)
+}
+
+func describe(t *testing.T, pool *pgxpool.Pool) string {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), catalogue)
+	require.NoError(t, err)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.NotEmpty(t, tables)
+	return strings.Join(tables, "\n\n") + "\n"
+}
+
+func TestProcessesThatMigrateTogetherWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	var group errgroup.Group
+	for range 3 {
+		group.Go(func() error { return schema.Migrate(t.Context(), url) })
+	}
+	require.NoError(t, group.Wait())
+	require.NoError(t, schema.Current(t.Context(), open(t, url)))
+}
+
+func TestAnotherSchemaThanTheProgramsIsToldApart(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := open(t, url)
+	require.ErrorIs(t, schema.Current(t.Context(), pool), schema.ErrSchemaOld, "an empty database")
+
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	require.NoError(t, schema.Current(t.Context(), pool))
+
+	_, err := pool.Exec(t.Context(), `INSERT INTO views.migration (version_id, is_applied) VALUES (9999, true)`)
+	require.NoError(t, err)
+	require.ErrorIs(t, schema.Current(t.Context(), pool), schema.ErrSchemaNew)
+
+	_, err = pool.Exec(t.Context(), `DELETE FROM views.migration WHERE version_id > 0`)
+	require.NoError(t, err)
+	require.ErrorIs(t, schema.Current(t.Context(), pool), schema.ErrSchemaOld)
+}
+
+func TestDroppedViewsAreMadeAgainAndSecretsStay(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := open(t, url)
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	before := describe(t, pool)
+	_, err := pool.Exec(t.Context(), `
+		INSERT INTO secret.webhook (webhook_id, key_id, sealed) VALUES ('w', 'k', 's');
+		DROP SCHEMA views CASCADE`)
+	require.NoError(t, err)
+
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	require.Equal(t, before, describe(t, pool))
+	var kept int
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM secret.webhook`).Scan(&kept))
+	require.Equal(t, 1, kept)
+}
+
+func TestACopyOfEveryViewStandsForItself(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := open(t, url)
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	_, err := pool.Exec(t.Context(), `CREATE SCHEMA shadow`)
+	require.NoError(t, err)
+	rows, err := pool.Query(t.Context(), `SELECT tablename FROM pg_tables WHERE schemaname = 'views' AND tablename <> 'migration'`)
+	require.NoError(t, err)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Len(t, tables, 7)
+	for _, table := range tables {
+		_, err = pool.Exec(t.Context(), fmt.Sprintf(`CREATE TABLE shadow.%[1]s (LIKE views.%[1]s INCLUDING ALL)`, table))
+		require.NoError(t, err)
+	}
+	_, err = pool.Exec(t.Context(), `DROP SCHEMA views CASCADE`)
+	require.NoError(t, err)
+	var left int
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'shadow'`).Scan(&left))
+	require.Equal(t, 7, left)
+}
+
+func TestWhatSaysThatTheDatabaseIsOutOfReach(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err         error
+		unavailable bool
+	}{
+		"nothing":                {nil, false},
+		"connection lost":        {&pgconn.PgError{Code: "08006"}, true},
+		"shutting down":          {&pgconn.PgError{Code: "57P01"}, true},
+		"too many connections":   {&pgconn.PgError{Code: "53300"}, true},
+		"a standby":              {&pgconn.PgError{Code: "25006"}, true},
+		"a bad statement":        {&pgconn.PgError{Code: "42601"}, false},
+		"an unreadable value":    {&pgconn.PgError{Code: "22021"}, false},
+		"an answer without code": {&pgconn.PgError{}, false},
+		"cut off":                {fmt.Errorf("read: %w", io.ErrUnexpectedEOF), true},
+		"too slow":               {fmt.Errorf("acquire: %w", context.DeadlineExceeded), true},
+		"the caller left":        {fmt.Errorf("acquire: %w", context.Canceled), false},
+		"no rows":                {pgx.ErrNoRows, false},
+		"something else":         {errors.New("else"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			marked := schema.Unavailable(c.err)
+			require.ErrorIs(t, marked, c.err, "the cause stays")
+			require.Equal(t, c.unavailable, errors.Is(marked, eventstore.ErrUnavailable))
+		})
+	}
+}

@@ -1,0 +1,58 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// Unavailable marks an error of the database with eventstore.ErrUnavailable when it says that the database is out of
+// reach, overloaded or too slow, and not that it was asked something wrong. Other errors stay as they are, and so
+// does the end of a caller that left.
+func Unavailable(err error) error {
+	if err == nil || errors.Is(err, eventstore.ErrUnavailable) || !outOfReach(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
+}
+
+func outOfReach(err error) bool {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return !errors.Is(err, context.Canceled) // whatever the server said when it turned us away
+	}
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		switch class(answer.Code) {
+		case "08", "53", "57": // connection exception, insufficient resources, operator intervention
+			return true
+		}
+		return answer.Code == "25006" // read-only: a standby, before it is promoted
+	}
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	var network net.Error
+	return errors.As(err, &network) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, pgconn.ErrConnClosed) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
+}
+
+func class(code string) string {
+	if len(code) < 2 {
+		return ""
+	}
+	return code[:2]
+}
+
+// missing tells that a table or its schema is not there.
+func missing(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && (answer.Code == "42P01" || answer.Code == "3F000")
+}

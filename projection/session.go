@@ -1,0 +1,109 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// session is one connection's time with a projector: it waits for the lock, then applies events until something fails.
+// The lock goes with the connection, so that two sessions never write one view.
+type session struct {
+	*worker
+	conn       *pgx.Conn
+	checkpoint checkpoint
+}
+
+// serve runs one session to its end, which is always an error.
+func (w *worker) serve(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, w.config)
+	if err != nil {
+		return err
+	}
+	defer closeConn(ctx, conn)
+	s := session{worker: w, conn: conn}
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	var head eventstore.Position
+	if s.checkpoint, head, err = openCheckpoint(ctx, conn, w.projector, w.store); err != nil {
+		return err
+	}
+	w.opened(s.checkpoint.position, head)
+	return s.follow(ctx)
+}
+
+func closeConn(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // whatever it says, the connection is gone
+}
+
+// lock waits until no other session has the projector. Meanwhile it watches how far that one comes.
+func (s *session) lock(ctx context.Context) error {
+	for {
+		var mine bool
+		err := s.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`,
+			"leadlog projector "+s.schema+"."+s.projector.Name()).Scan(&mine)
+		if err != nil || mine {
+			return err
+		}
+		seen, _, err := findCheckpoint(ctx, s.conn, s.projector.Name())
+		if err != nil {
+			return err
+		}
+		s.standby(seen.position)
+		select {
+		case <-time.After(s.pace.takeover):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// follow applies what the log has, and then what comes.
+func (s *session) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	feed := openFeed(ctx, s.store, s.checkpoint.position, s.projector.Filter(), s.pace.batch)
+	defer feed.drain()
+	defer cancel()
+	var written time.Time
+	for {
+		batch, err := feed.collect(ctx, s.limit, written.Add(s.pace.marks))
+		if err != nil {
+			return err
+		}
+		if batch.position <= s.checkpoint.position {
+			continue
+		}
+		if err := s.apply(ctx, batch); err != nil {
+			return err
+		}
+		written = time.Now()
+		s.applied(batch.position)
+	}
+}
+
+// apply writes a batch and the checkpoint, together.
+func (s *session) apply(ctx context.Context, b batch) error {
+	next := s.checkpoint
+	err := pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) (err error) {
+		if len(b.events) > 0 {
+			if err := s.projector.Apply(ctx, tx, b.events); err != nil {
+				return fmt.Errorf("events at positions %d to %d: %w", b.events[0].Position, last(b.events), err)
+			}
+		}
+		next, err = next.advance(ctx, tx, b.position)
+		return err
+	})
+	if err == nil {
+		s.checkpoint = next
+	}
+	return err
+}
+
+func last(events []Event) eventstore.Position { return events[len(events)-1].Position }

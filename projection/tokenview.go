@@ -1,0 +1,127 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// TokenView keeps the records of API tokens, deleted ones too.
+type TokenView struct{}
+
+// Name implements Projector.
+func (TokenView) Name() string { return schema.Token }
+
+// Version implements Projector.
+func (TokenView) Version() int { return 1 }
+
+// Tables implements Projector.
+func (TokenView) Tables() []string { return []string{"token"} }
+
+// Filter implements Projector.
+func (TokenView) Filter() eventstore.Filter {
+	return eventstore.Filter{StreamPrefixes: []string{event.TokenPrefix}}
+}
+
+// tokenRow is a row of the table, its columns in their order.
+type tokenRow struct {
+	ID, Account, Name, Prefix string
+	ExpiresAt, CreatedAt      time.Time
+	CreatedBy                 string
+	RotatedAt, DeletedAt      *time.Time
+}
+
+// evolve folds an event into the row, which is nil before the token's creation.
+func (t *tokenRow) evolve(e Event) (*tokenRow, error) {
+	if created, ok := e.Data.(event.TokenCreated); ok {
+		return &tokenRow{
+			ID: event.TokenID(e.Stream), Account: e.Metadata.Account, Name: created.Name, Prefix: created.Prefix,
+			ExpiresAt: created.ExpiresAt, CreatedAt: e.At, CreatedBy: e.Metadata.Actor,
+		}, nil
+	}
+	if _, never := e.Data.(event.TokenAbandoned); never {
+		return nil, nil
+	}
+	if t == nil {
+		return nil, fmt.Errorf("%s at revision %d: %w", e.Stream, e.Revision, errGap)
+	}
+	switch data := e.Data.(type) {
+	case event.TokenRotated:
+		t.Prefix, t.ExpiresAt, t.RotatedAt = data.Prefix, data.ExpiresAt, &e.At
+	case event.TokenDeleted:
+		t.DeletedAt = &e.At
+	}
+	return t, nil
+}
+
+// Apply implements Projector.
+func (TokenView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+	ids := map[string]struct{}{}
+	for _, e := range batch {
+		ids[event.TokenID(e.Stream)] = struct{}{}
+	}
+	tokens, err := findTokens(ctx, tx, slices.Sorted(maps.Keys(ids)))
+	if err != nil {
+		return err
+	}
+	for _, e := range batch {
+		id := event.TokenID(e.Stream)
+		if tokens[id], err = tokens[id].evolve(e); err != nil {
+			return err
+		}
+	}
+	return saveTokens(ctx, tx, tokens)
+}
+
+func findTokens(ctx context.Context, tx pgx.Tx, ids []string) (map[string]*tokenRow, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at
+		  FROM token WHERE token_id = ANY ($1)`, ids)
+	if err != nil {
+		return nil, err
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByPos[tokenRow])
+	if err != nil {
+		return nil, err
+	}
+	tokens := make(map[string]*tokenRow, len(ids))
+	for _, t := range found {
+		tokens[t.ID] = t
+	}
+	return tokens, nil
+}
+
+func saveTokens(ctx context.Context, tx pgx.Tx, tokens map[string]*tokenRow) error {
+	var ids, accounts, names, prefixes, creators []string
+	var expires, created []time.Time
+	var rotated, deleted []*time.Time
+	for _, id := range slices.Sorted(maps.Keys(tokens)) {
+		t := tokens[id]
+		if t == nil {
+			continue
+		}
+		ids, accounts, names, prefixes = append(ids, id), append(accounts, t.Account), append(names, t.Name), append(prefixes, t.Prefix)
+		expires, created, creators = append(expires, t.ExpiresAt), append(created, t.CreatedAt), append(creators, t.CreatedBy)
+		rotated, deleted = append(rotated, t.RotatedAt), append(deleted, t.DeletedAt)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO token (token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at)
+		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[],
+		                     $7::text[], $8::timestamptz[], $9::timestamptz[])
+		    ON CONFLICT (token_id) DO UPDATE
+		   SET prefix = excluded.prefix, expires_at = excluded.expires_at, rotated_at = excluded.rotated_at,
+		       deleted_at = excluded.deleted_at`,
+		ids, accounts, names, prefixes, expires, created, creators, rotated, deleted)
+	return err
+}

@@ -1,0 +1,154 @@
+package projection_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// dump is every row of every view as text, in an order that does not depend on how they were written.
+func dump(t *testing.T, w *projectiontest.World) map[string][]string {
+	t.Helper()
+	views := map[string][]string{}
+	for _, p := range projection.All() {
+		for _, table := range p.Tables() {
+			rows, err := w.Pool.Query(t.Context(), `SELECT v::text FROM views.`+table+` AS v ORDER BY v::text COLLATE "C"`)
+			require.NoError(t, err)
+			views[table], err = pgx.CollectRows(rows, pgx.RowTo[string])
+			require.NoError(t, err)
+		}
+	}
+	return views
+}
+
+func TestViewsThatAreEmptiedAndMadeAgainHaveTheSameRowsInBatchesOfAnySize(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	w.WriteHistory(t, 1, 700)
+	w.Project(t)
+	first := dump(t, w)
+	for table, rows := range first {
+		require.NotEmpty(t, rows, table)
+	}
+	for _, size := range []int{1, 3, 100} {
+		_, err := w.Pool.Exec(t.Context(), `TRUNCATE views.checkpoint, views.lead, views.source_history, views.token,
+			views.token_event, views.account, views.endpoint`)
+		require.NoError(t, err)
+		runner := w.Runner(t)
+		runner.Batches(size)
+		stop := projectiontest.Run(t, runner)
+		projectiontest.Await(t, runner)
+		stop()
+		require.Equal(t, first, dump(t, w), "batches of %d", size)
+	}
+}
+
+func TestAViewWhoseCheckpointIsLostStartsEmpty(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	w.WriteHistory(t, 2, 200)
+	w.Project(t)
+	first := dump(t, w)
+	_, err := w.Pool.Exec(t.Context(), `DELETE FROM views.checkpoint`)
+	require.NoError(t, err)
+	w.Project(t)
+	require.Equal(t, first, dump(t, w), "nothing is counted twice")
+}
+
+func TestALeadsRowIsTheFoldOfItsStream(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	history := w.WriteHistory(t, 3, 400)
+	w.Project(t)
+	checked := 0
+	for account, ids := range history.Leads {
+		for _, id := range ids {
+			want, _, err := eventstore.Load(t.Context(), w.Store, event.LeadStream(id), lead.Evolve)
+			require.NoError(t, err)
+			var encoded []byte
+			var owner string
+			err = w.Pool.QueryRow(t.Context(), `SELECT state, account FROM views.lead WHERE lead_id = $1`, id).Scan(&encoded, &owner)
+			require.NoError(t, err)
+			var got lead.State
+			require.NoError(t, json.Unmarshal(encoded, &got))
+			require.Equal(t, want, got)
+			require.Equal(t, account, owner)
+			checked++
+		}
+	}
+	require.NotZero(t, checked)
+}
+
+// The view keeps lead.State as JSON under its Go names. Rows that were written before a field came, went or changed its
+// name would not be folds any more.
+func TestALeadsStateLooksAsThisVersionOfTheViewWritesIt(t *testing.T) {
+	t.Parallel()
+	encoded, err := projection.EncodeState(lead.State{Sources: []lead.SourceEntry{{}}})
+	require.NoError(t, err)
+	require.Equal(t, 1, projection.LeadView{}.Version(), "write down the new version's JSON here")
+	require.JSONEq(t, `{"Phase":0,"ID":"","Revision":0,"Account":"","ContactUID":"","Name":"","NameDerived":false,"Phone":"",
+		"Email":"","Phones":null,"Emails":null,"Status":"","Temperature":"","OpportunityID":"","OpportunityValue":"","Source":"",
+		"Sources":[{"source":"","firstSeenAt":"0001-01-01T00:00:00Z","lastSeenAt":"0001-01-01T00:00:00Z","arrivals":0,
+		"credential":"","metadata":null,"ip":"","userAgent":"","requestId":"","changed":null}],
+		"CustomFields":null,"Metadata":null,"VisitorIDs":null,"CreatedAt":"0001-01-01T00:00:00Z","UpdatedAt":"0001-01-01T00:00:00Z"}`,
+		string(encoded), "lead.State has changed: give LeadView a new version")
+}
+
+func TestNoViewHoldsTheHashOfATokensValue(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	history := w.WriteHistory(t, 4, 200)
+	w.Project(t)
+	var all strings.Builder
+	for _, rows := range dump(t, w) {
+		all.WriteString(strings.Join(rows, "\n"))
+	}
+	for _, ids := range history.Tokens {
+		for _, id := range ids {
+			require.Contains(t, all.String(), id)
+			for _, hash := range []string{"hash-of-" + id, "hash-rotated"} {
+				require.NotContains(t, all.String(), hash)
+				require.NotContains(t, all.String(), hex.EncodeToString([]byte(hash)))
+				require.NotContains(t, all.String(), base64.StdEncoding.EncodeToString([]byte(hash)))
+			}
+		}
+	}
+}
+
+func TestTheAuditTrailHasOldAndNewExpiryAndWhoDidItFromWhere(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	id := w.NewID()
+	expires := projectiontest.Start.AddDate(0, 0, 30)
+	w.Append(t, "acme", event.TokenStream(id),
+		event.TokenCreated{Name: "CI", Prefix: "leadlog_a", Hash: []byte("h"), Days: 30, ExpiresAt: expires, Slot: 1},
+		event.TokenRotated{Prefix: "leadlog_b", Hash: []byte("i"), ExpiresAt: expires.AddDate(0, 0, 1), PreviousExpiresAt: expires},
+		event.TokenDeleted{})
+	w.Append(t, "", event.TokenStream(w.NewID()), event.TokenAbandoned{})
+	w.Project(t)
+
+	rows, err := w.Pool.Query(t.Context(), `
+		SELECT concat_ws(' ', token_id = $1, account, type, actor, ip, user_agent, request_id, data) FROM views.token_event ORDER BY position`, id)
+	require.NoError(t, err)
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		`t acme token.created user:ada 192.0.2.7 test/1 request-2 {"name":"CI","prefix":"leadlog_a","expiresInDays":30,"expiresAt":"2026-03-31T09:00:00.000Z"}`,
+		`t acme token.rotated user:ada 192.0.2.7 test/1 request-3 {"prefix":"leadlog_b","expiresAt":"2026-04-01T09:00:00.000Z","previousExpiresAt":"2026-03-31T09:00:00.000Z"}`,
+		`t acme token.deleted user:ada 192.0.2.7 test/1 request-4 {}`,
+	}, got)
+}

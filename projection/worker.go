@@ -1,0 +1,134 @@
+package projection
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// State is what a process does with a projector.
+type State string
+
+const (
+	// Running: this process keeps the view up to date.
+	Running State = "running"
+	// Standby: another process does, or this one is about to.
+	Standby State = "standby"
+	// Failed: the last attempt failed, and another follows.
+	Failed State = "failed"
+	// Stale: the view must not be written before somebody acts. Err says what to do.
+	Stale State = "stale"
+)
+
+// Status is how a projector does.
+type Status struct {
+	Name     string
+	State    State
+	Position eventstore.Position // how far the view has come, as last seen by this process
+	Lag      uint64              // positions from there to the head of the log
+	Err      error               // why it is failed or stale
+	Failures uint64              // since the process began
+}
+
+// worker keeps one projector at work.
+type worker struct {
+	projector Projector
+	store     eventstore.Store
+	schema    string
+	config    *pgx.ConnConfig
+	log       *slog.Logger
+	pace      pace
+
+	// limit is how many events go into the next transaction. It falls to one on a failure and doubles with every
+	// success, so that all events before the one that fails come through, and the error names that one.
+	limit int
+	pause time.Duration // after the next failure
+
+	mu     sync.Mutex
+	status Status
+}
+
+// run serves, and after a failure serves again, until the context ends.
+func (w *worker) run(ctx context.Context) {
+	w.limit, w.pause = w.pace.batch, w.pace.retry
+	for {
+		err := w.serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-time.After(w.failed(err)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// failed notes an error and says how long to wait before the next attempt.
+func (w *worker) failed(err error) time.Duration {
+	err = schema.Unavailable(err)
+	w.limit = 1
+	pause := w.pause/2 + rand.N(w.pause/2+1)
+	w.pause = min(2*w.pause, w.pace.longest)
+	state := Failed
+	if stale(err) {
+		state, pause = Stale, w.pace.longest
+	}
+
+	w.mu.Lock()
+	again := w.status.State == state && w.status.Err != nil && w.status.Err.Error() == err.Error()
+	w.status.State, w.status.Err = state, err
+	w.status.Failures++
+	w.mu.Unlock()
+
+	level := slog.LevelError
+	if again {
+		level = slog.LevelDebug // said once
+	}
+	w.log.Log(context.Background(), level, "projector stopped", slog.String("state", string(state)),
+		slog.Any("error", err), slog.Duration("retryIn", pause))
+	return pause
+}
+
+// opened notes that this process has the lock. After a failure that is no success yet while there is something to apply.
+func (w *worker) opened(position, head eventstore.Position) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.status.Position = position
+	if w.status.State == Failed && position < head {
+		return
+	}
+	if w.status.State != Running {
+		w.log.Info("projector runs here", slog.Uint64("position", uint64(position)))
+	}
+	w.status.State, w.status.Err = Running, nil
+}
+
+// applied notes a success: whatever failed before is over.
+func (w *worker) applied(position eventstore.Position) {
+	w.limit, w.pause = min(2*w.limit, w.pace.batch), w.pace.retry
+	w.update(func(s *Status) { s.State, s.Position, s.Err = Running, position, nil })
+}
+
+func (w *worker) standby(position eventstore.Position) {
+	w.update(func(s *Status) { s.State, s.Position, s.Err = Standby, position, nil })
+}
+
+func (w *worker) update(change func(*Status)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.status)
+}
+
+func (w *worker) snapshot() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}

@@ -1,0 +1,97 @@
+package query
+
+import (
+	"encoding/base64"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A cursor says after which item a list goes on. It is made of what the list is ordered by, so items that come or go
+// meanwhile neither repeat nor hide others. Its first part names the list and the version of its order.
+const (
+	leadCursor       = "l1"
+	sourceCursor     = "s1"
+	eventCursor      = "e1"
+	tokenCursor      = "t1"
+	tokenEventCursor = "a1"
+	endpointCursor   = "w1"
+)
+
+// maxCursor is longer than any cursor of ours, in bytes.
+const maxCursor = 128
+
+// latest is the end of the year 9999, the last time that timestamps in answers can show.
+const latest = 253402300799999
+
+// newestCursor is a place in a list that shows the newest first.
+type newestCursor struct {
+	createdAt time.Time
+	id        string
+}
+
+func (c newestCursor) encode(kind string) string {
+	return encodeCursor(kind, strconv.FormatInt(c.createdAt.UnixMilli(), 10), c.id)
+}
+
+func decodeNewest(kind, cursor string) (newestCursor, error) {
+	parts, err := decodeCursor(kind, cursor, 2)
+	if err != nil {
+		return newestCursor{}, err
+	}
+	millis, err := decimal(parts[0])
+	if err != nil || millis > latest || !validID(parts[1]) {
+		return newestCursor{}, ErrCursor
+	}
+	return newestCursor{time.UnixMilli(millis).UTC(), parts[1]}, nil
+}
+
+// encodeOrdinal makes the cursor of a list that is ordered by one number.
+func encodeOrdinal(kind string, ordinal int64) string {
+	return encodeCursor(kind, strconv.FormatInt(ordinal, 10))
+}
+
+func decodeOrdinal(kind, cursor string) (int64, error) {
+	parts, err := decodeCursor(kind, cursor, 1)
+	if err != nil {
+		return 0, err
+	}
+	ordinal, err := decimal(parts[0])
+	if err != nil || ordinal == math.MaxInt64 {
+		return 0, ErrCursor
+	}
+	return ordinal, nil
+}
+
+func encodeCursor(kind string, parts ...string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(kind + "." + strings.Join(parts, ".")))
+}
+
+func decodeCursor(kind, cursor string, n int) ([]string, error) {
+	if len(cursor) > maxCursor {
+		return nil, ErrCursor
+	}
+	// The decoder skips line breaks, which no cursor of ours has.
+	if strings.ContainsAny(cursor, "\r\n") {
+		return nil, ErrCursor
+	}
+	plain, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil {
+		return nil, ErrCursor
+	}
+	parts := strings.Split(string(plain), ".")
+	if len(parts) != n+1 || parts[0] != kind {
+		return nil, ErrCursor
+	}
+	return parts[1:], nil
+}
+
+// decimal reads a number from 0 as strconv writes it: no sign, no leading zeros.
+func decimal(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {
+		return 0, ErrCursor
+	}
+	return n, nil
+}

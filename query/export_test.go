@@ -1,0 +1,16 @@
+package query
+
+import "time"
+
+// Patience sets how long WaitFor waits.
+func (r *Reader) Patience(d time.Duration) { r.patience = d }
+
+// What the fuzz target of cursors needs.
+var (
+	DecodeNewest  = decodeNewest
+	DecodeOrdinal = decodeOrdinal
+	EncodeOrdinal = encodeOrdinal
+)
+
+// Encode makes the cursor again.
+func (c newestCursor) Encode(kind string) string { return c.encode(kind) }

@@ -1,0 +1,188 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Leads lists an account's leads, newest first, without metadata. The error is ErrCursor for a cursor of another list.
+func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p Page) (List[Lead], error) {
+	s := selection{from: `SELECT state FROM views.lead`, order: `created_at DESC, lead_id DESC`}
+	s.and(`account = ?`, account)
+	s.equal(`status`, strings.ToLower(filter.Status))
+	s.equal(`source`, filter.Source)
+	s.equal(`temperature`, strings.ToLower(filter.LeadTemperature))
+	s.equal(`phone`, filter.Phone)
+	s.equal(`email`, filter.Email)
+	if filter.Q != "" {
+		s.and(`search LIKE ?`, contains(strings.ToLower(filter.Q)))
+	}
+	if !filter.CreatedSince.IsZero() {
+		s.and(`created_at >= ?`, filter.CreatedSince)
+	}
+	if !filter.CreatedUntil.IsZero() {
+		s.and(`created_at < ?`, filter.CreatedUntil)
+	}
+	if err := s.olderThan(`lead_id`, leadCursor, p.Cursor); err != nil {
+		return List[Lead]{}, err
+	}
+	return page(ctx, r, s, p.Limit, scanListedLead, func(l Lead) string {
+		return newestCursor{time.Time(l.CreatedAt), l.LeadID}.encode(leadCursor)
+	})
+}
+
+// olderThan adds that a list ordered by created_at and an id, newest first, goes on after a cursor.
+func (s *selection) olderThan(id, kind, cursor string) error {
+	if cursor == "" {
+		return nil
+	}
+	after, err := decodeNewest(kind, cursor)
+	if err != nil {
+		return err
+	}
+	s.and(`(created_at, `+id+`) < (?, ?)`, after.createdAt, after.id)
+	return nil
+}
+
+// Lead returns one lead with its metadata. The error is ErrNotFound when the account has no such lead.
+func (r *Reader) Lead(ctx context.Context, account, id string) (Lead, error) {
+	if !validID(id) {
+		return Lead{}, ErrNotFound
+	}
+	return one(ctx, r, scanLead, `SELECT state FROM views.lead WHERE lead_id = $1 AND account = $2`, id, account)
+}
+
+func scanListedLead(row pgx.CollectableRow) (Lead, error) {
+	state, err := scanState(row)
+	return NewLead(state), err
+}
+
+func scanLead(row pgx.CollectableRow) (Lead, error) {
+	state, err := scanState(row)
+	l := NewLead(state)
+	if l.Metadata = state.Metadata; l.Metadata == nil {
+		l.Metadata = map[string]jsontext.Value{}
+	}
+	return l, err
+}
+
+func scanState(row pgx.CollectableRow) (state lead.State, err error) {
+	var encoded []byte
+	if err := row.Scan(&encoded); err != nil {
+		return state, err
+	}
+	if err := json.Unmarshal(encoded, &state); err != nil {
+		return state, fmt.Errorf("state of a lead: %w", err)
+	}
+	return state, nil
+}
+
+// LeadSources lists where a lead came from, oldest first. The errors are ErrNotFound and ErrCursor.
+func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (List[SourceEntry], error) {
+	if !validID(id) {
+		return List[SourceEntry]{}, ErrNotFound
+	}
+	s := selection{order: `position`, from: `
+		SELECT position, lead_id, source, first_seen_at, last_seen_at, arrivals, credential, metadata, ip, user_agent,
+		       request_id, changed
+		  FROM views.source_history`}
+	s.and(`lead_id = ?`, id)
+	s.and(`account = ?`, account)
+	if err := s.after(sourceCursor, p.Cursor); err != nil {
+		return List[SourceEntry]{}, err
+	}
+	list, err := pageByPosition(ctx, r, s, sourceCursor, p.Limit, scanSourceEntry)
+	if err == nil && len(list.Items) == 0 {
+		_, err = r.Lead(ctx, account, id)
+	}
+	return list, err
+}
+
+func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {
+	var e placed[SourceEntry]
+	var metadata, changed []byte
+	var credential string
+	err := row.Scan(&e.position, &e.item.LeadID, &e.item.Source, stamp(&e.item.FirstSeenAt), stamp(&e.item.LastSeenAt),
+		&e.item.Arrivals, &credential, &metadata, &e.item.IP, &e.item.UserAgent, &e.item.RequestID, &changed)
+	if err != nil {
+		return e, err
+	}
+	e.item.Credential = newCredential(credential)
+	if err := json.Unmarshal(metadata, &e.item.Metadata); err != nil {
+		return e, fmt.Errorf("metadata of a source: %w", err)
+	}
+	if err := json.Unmarshal(changed, &e.item.Changed); err != nil {
+		return e, fmt.Errorf("changes of a source: %w", err)
+	}
+	return e, nil
+}
+
+// newCredential takes apart what events call a credential: token:{tokenId} or jwt:{sub}. A subject may have colons.
+func newCredential(written string) Credential {
+	kind, id, _ := strings.Cut(written, ":")
+	return Credential{Kind: kind, ID: id}
+}
+
+// LeadEvents lists what happened to a lead, oldest first, as it stands on the log. The errors are ErrNotFound and
+// ErrCursor.
+func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (List[Event], error) {
+	if !validID(id) {
+		return List[Event]{}, ErrNotFound
+	}
+	var from eventstore.Revision
+	if p.Cursor != "" {
+		last, err := decodeOrdinal(eventCursor, p.Cursor)
+		if err != nil {
+			return List[Event]{}, err
+		}
+		from = eventstore.Revision(last) + 1
+	}
+	stream := event.LeadStream(id)
+	events, err := r.read(ctx, account, stream, from, p.Limit+1)
+	if err != nil {
+		return List[Event]{}, err
+	}
+	if len(events) == 0 {
+		first, err := r.read(ctx, account, stream, 0, 1)
+		if err == nil && len(first) == 0 {
+			err = ErrNotFound
+		}
+		return List[Event]{}, err
+	}
+	return cut(events, p.Limit, func(e Event) string { return encodeOrdinal(eventCursor, int64(e.Revision)) }), nil
+}
+
+// read takes events of a stream of the account's. The error is ErrNotFound when it is another account's.
+func (r *Reader) read(ctx context.Context, account, stream string, from eventstore.Revision, limit int) ([]Event, error) {
+	var events []Event
+	for recorded, err := range r.store.Read(ctx, stream, from) {
+		if err != nil {
+			return nil, err
+		}
+		if recorded.Metadata.Account != account {
+			return nil, ErrNotFound
+		}
+		events = append(events, newEvent(recorded))
+		if len(events) == limit {
+			break
+		}
+	}
+	return events, nil
+}
+
+func newEvent(r eventstore.Recorded) Event {
+	return Event{
+		ID: r.ID.String(), Type: event.PublicName(r.Type), Revision: r.Revision, Position: r.Position,
+		At: Timestamp(r.At), Actor: r.Metadata.Actor, RequestID: r.Metadata.RequestID, Data: jsontext.Value(r.Data),
+	}
+}

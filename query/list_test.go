@@ -1,0 +1,264 @@
+package query_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/query"
+)
+
+// walk reads a list page by page.
+func walk[T any](t *testing.T, limit int, list func(query.Page) (query.List[T], error)) []T {
+	t.Helper()
+	var all []T
+	p := query.Page{Limit: limit}
+	for {
+		part, err := list(p)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(part.Items), limit)
+		all = append(all, part.Items...)
+		if p.Cursor = part.NextCursor; p.Cursor == "" {
+			return all
+		}
+		require.Len(t, part.Items, limit, "only the last page is short")
+	}
+}
+
+// walksAlike says that a list comes out the same at every page size, sorted and without repetitions.
+func walksAlike[T any](t *testing.T, key func(T) string, list func(query.Page) (query.List[T], error)) {
+	t.Helper()
+	all := walk(t, 200, list)
+	require.Greater(t, len(all), 3)
+	keys := ids(all, key)
+	require.True(t, slices.IsSorted(keys), "%v", keys)
+	require.Len(t, slices.Compact(slices.Clone(keys)), len(keys))
+	for limit := range len(all) + 1 {
+		require.Equal(t, keys, ids(walk(t, limit+1, list), key), "pages of %d", limit+1)
+	}
+}
+
+// newest makes keys that sort as lists do that show the newest first.
+func newest(at query.Timestamp, id string) string {
+	inverted := []byte(id)
+	for i := range inverted {
+		inverted[i] = ^inverted[i]
+	}
+	return fmt.Sprintf("%016d %x", 1<<50-time.Time(at).UnixMilli(), inverted)
+}
+
+func TestEveryListGivesEveryItemOnceInOrderAtAnyPageSize(t *testing.T) {
+	t.Parallel()
+	w, history, reader := told(t, 7, 200)
+	ctx := t.Context()
+	// Several things of one millisecond.
+	for table, column := range map[string]string{"lead": "lead_id", "token": "token_id", "endpoint": "webhook_id"} {
+		_, err := w.Pool.Exec(ctx, `UPDATE views.`+table+` SET created_at = date_trunc('second', created_at) WHERE `+column+` < 'Z'`)
+		require.NoError(t, err)
+	}
+	_, err := w.Pool.Exec(ctx, `UPDATE views.lead SET state = regexp_replace(state::text, '"CreatedAt":"([^".]*)[^"]*"', '"CreatedAt":"\1Z"')::json`)
+	require.NoError(t, err)
+
+	t.Run("leads", func(t *testing.T) {
+		t.Parallel()
+		walksAlike(t, func(l query.Lead) string { return newest(l.CreatedAt, l.LeadID) }, func(p query.Page) (query.List[query.Lead], error) {
+			return reader.Leads(ctx, "acme", query.LeadFilter{}, p)
+		})
+	})
+	t.Run("tokens", func(t *testing.T) {
+		t.Parallel()
+		walksAlike(t, func(k query.Token) string { return newest(k.CreatedAt, k.TokenID) }, func(p query.Page) (query.List[query.Token], error) {
+			return reader.Tokens(ctx, "acme", p)
+		})
+	})
+	t.Run("endpoints", func(t *testing.T) {
+		t.Parallel()
+		for range 4 {
+			id := w.NewID()
+			w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}})
+		}
+		w.Project(t)
+		walksAlike(t, func(e query.Endpoint) string { return newest(e.CreatedAt, e.WebhookID) }, func(p query.Page) (query.List[query.Endpoint], error) {
+			return reader.Endpoints(ctx, "acme", p)
+		})
+	})
+	t.Run("audit", func(t *testing.T) {
+		t.Parallel()
+		walksAlike(t, func(e query.TokenEvent) string { return fmt.Sprintf("%09d", e.Position) }, func(p query.Page) (query.List[query.TokenEvent], error) {
+			return reader.AuditTokens(ctx, "acme", query.AuditFilter{}, p)
+		})
+	})
+	t.Run("lead", func(t *testing.T) {
+		t.Parallel()
+		id := history.Leads["acme"][0]
+		for _, source := range []string{"website", "api", "webhook", "api", "chatbot"} {
+			w.Append(t, "acme", event.LeadStream(id), event.LeadMerged{Source: source})
+		}
+		w.Project(t)
+		walksAlike(t, func(e query.Event) string { return fmt.Sprintf("%09d", e.Revision) }, func(p query.Page) (query.List[query.Event], error) {
+			return reader.LeadEvents(ctx, "acme", id, p)
+		})
+		walksAlike(t, func(s query.SourceEntry) string { return fmt.Sprint(time.Time(s.FirstSeenAt).UnixMilli()) }, func(p query.Page) (query.List[query.SourceEntry], error) {
+			return reader.LeadSources(ctx, "acme", id, p)
+		})
+	})
+}
+
+func TestACursorOfAnotherListIsRefusedByEveryList(t *testing.T) {
+	t.Parallel()
+	_, history, reader := told(t, 8, 200)
+	ctx, leadID := t.Context(), history.Leads["acme"][0]
+	lists := map[string]func(query.Page) (string, error){
+		"leads": func(p query.Page) (string, error) {
+			l, err := reader.Leads(ctx, "acme", query.LeadFilter{}, p)
+			return l.NextCursor, err
+		},
+		"tokens": func(p query.Page) (string, error) { l, err := reader.Tokens(ctx, "acme", p); return l.NextCursor, err },
+		"endpoints": func(p query.Page) (string, error) {
+			l, err := reader.Endpoints(ctx, "acme", p)
+			return l.NextCursor, err
+		},
+		"audit": func(p query.Page) (string, error) {
+			l, err := reader.AuditTokens(ctx, "acme", query.AuditFilter{}, p)
+			return l.NextCursor, err
+		},
+		"sources": func(p query.Page) (string, error) {
+			l, err := reader.LeadSources(ctx, "acme", leadID, p)
+			return query.EncodeOrdinal("s1", 1), errOf(l, err)
+		},
+		"events": func(p query.Page) (string, error) {
+			l, err := reader.LeadEvents(ctx, "acme", leadID, p)
+			return query.EncodeOrdinal("e1", 0), errOf(l, err)
+		},
+	}
+	for from, give := range lists {
+		cursor, err := give(query.Page{Limit: 1})
+		require.NoError(t, err)
+		require.NotEmpty(t, cursor, from)
+		for to, take := range lists {
+			if _, err := take(query.Page{Limit: 1, Cursor: cursor}); from == to {
+				require.NoError(t, err, from)
+			} else {
+				require.ErrorIs(t, err, query.ErrCursor, "from %s to %s", from, to)
+			}
+		}
+	}
+}
+
+func errOf[T any](_ query.List[T], err error) error { return err }
+
+func TestLeadsAreSelectedByWhatTheFilterSays(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	for _, c := range []event.LeadCreated{
+		{Name: "Ärger_100%", Phone: "+919876543210", Email: "anna@example.com", Status: "Neu", Temperature: "hot", Source: "api"},
+		{Name: `Back\slash`, Phone: "+4930123456", Status: "new", Temperature: "warm", Source: "website"},
+		{Name: "Xrger 1000", Email: "bob@example.com", Status: "won", Temperature: "warm", Source: "api"},
+	} {
+		w.Append(t, "acme", event.LeadStream(w.NewID()), c)
+	}
+	w.Project(t)
+	reader := query.New(w.Pool, w.Store)
+	at := func(n int) time.Time { return projectiontest.Start.Add(time.Duration(n) * time.Millisecond) }
+
+	const a, b, x = "Ärger_100%", `Back\slash`, "Xrger 1000" // created 2, 4 and 6 ms after the start
+	for name, c := range map[string]struct {
+		filter query.LeadFilter
+		want   []string
+	}{
+		"all, newest first":        {query.LeadFilter{}, []string{x, b, a}},
+		"status in another case":   {query.LeadFilter{Status: "nEU"}, []string{a}},
+		"no such status":           {query.LeadFilter{Status: "ne"}, nil},
+		"source":                   {query.LeadFilter{Source: "api"}, []string{x, a}},
+		"temperature":              {query.LeadFilter{LeadTemperature: "WARM"}, []string{x, b}},
+		"phone":                    {query.LeadFilter{Phone: "+919876543210"}, []string{a}},
+		"email":                    {query.LeadFilter{Email: "bob@example.com"}, []string{x}},
+		"part of a name":           {query.LeadFilter{Q: "RGER"}, []string{x, a}},
+		"umlauts in another case":  {query.LeadFilter{Q: "äRG"}, []string{a}},
+		"part of a phone":          {query.LeadFilter{Q: "0123"}, []string{b}},
+		"part of an email":         {query.LeadFilter{Q: "Example"}, []string{x, a}},
+		"an underscore is itself":  {query.LeadFilter{Q: "r_1"}, []string{a}},
+		"a percent sign is itself": {query.LeadFilter{Q: "100%"}, []string{a}},
+		"a backslash is itself":    {query.LeadFilter{Q: `k\s`}, []string{b}},
+		"a backslash at the end":   {query.LeadFilter{Q: `e\`}, nil},
+		"quotes":                   {query.LeadFilter{Q: `' OR true --`}, nil},
+		"since is inclusive":       {query.LeadFilter{CreatedSince: at(4)}, []string{x, b}},
+		"until is exclusive":       {query.LeadFilter{CreatedUntil: at(4)}, []string{a}},
+		"both":                     {query.LeadFilter{CreatedSince: at(3), CreatedUntil: at(5)}, []string{b}},
+		"all at once":              {query.LeadFilter{Source: "api", Q: "rger", LeadTemperature: "hot", Status: "neu"}, []string{a}},
+		"NUL":                      {query.LeadFilter{Q: "a\x00"}, nil},
+		"not text":                 {query.LeadFilter{Email: "\xff"}, nil},
+		"very long":                {query.LeadFilter{Q: strings.Repeat("ab%", 20_000)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			list, err := reader.Leads(t.Context(), "acme", c.filter, whole)
+			require.NoError(t, err)
+			require.ElementsMatch(t, c.want, ids(list.Items, func(l query.Lead) string { return l.Name }))
+			require.True(t, slices.Equal(c.want, ids(list.Items, func(l query.Lead) string { return l.Name })))
+		})
+	}
+}
+
+func TestTheAuditTrailIsSelectedByWhatTheFilterSays(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	one, two := w.NewID(), w.NewID()                                                                                       // 1 and 2 ms after the start
+	w.Append(t, "acme", event.TokenStream(one), event.TokenCreated{Name: "1"}, event.TokenRotated{}, event.TokenDeleted{}) // 3 to 5
+	w.Append(t, "acme", event.TokenStream(two), event.TokenCreated{Name: "2"})                                             // 6
+	w.Project(t)
+	reader := query.New(w.Pool, w.Store)
+	at := func(n int) time.Time { return projectiontest.Start.Add(time.Duration(n) * time.Millisecond) }
+	for name, c := range map[string]struct {
+		filter query.AuditFilter
+		want   []string
+	}{
+		"all, oldest first":  {query.AuditFilter{}, []string{"token.created", "token.rotated", "token.deleted", "token.created"}},
+		"one token":          {query.AuditFilter{TokenID: two}, []string{"token.created"}},
+		"no token":           {query.AuditFilter{TokenID: "\x00"}, []string{}},
+		"type":               {query.AuditFilter{Type: "token.rotated"}, []string{"token.rotated"}},
+		"since is inclusive": {query.AuditFilter{Since: at(5)}, []string{"token.deleted", "token.created"}},
+		"until is exclusive": {query.AuditFilter{Until: at(4)}, []string{"token.created"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			list, err := reader.AuditTokens(t.Context(), "acme", c.filter, whole)
+			require.NoError(t, err)
+			require.Equal(t, c.want, ids(list.Items, func(e query.TokenEvent) string { return e.Type }))
+			var exported []string
+			for e, err := range reader.AuditTokensAll(t.Context(), "acme", c.filter) {
+				require.NoError(t, err)
+				exported = append(exported, e.Type)
+			}
+			require.ElementsMatch(t, c.want, exported)
+		})
+	}
+}
+
+func TestAnExportGoesOnBeyondOnePage(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	facts := []event.Data{event.TokenCreated{Name: "1"}}
+	for range 2100 {
+		facts = append(facts, event.TokenRotated{})
+	}
+	w.Append(t, "acme", event.TokenStream(w.NewID()), facts...)
+	w.Project(t)
+	reader := query.New(w.Pool, w.Store)
+	var positions []int
+	for e, err := range reader.AuditTokensAll(t.Context(), "acme", query.AuditFilter{}) {
+		require.NoError(t, err)
+		positions = append(positions, int(e.Position))
+	}
+	require.Len(t, positions, len(facts))
+	require.True(t, slices.IsSorted(positions))
+	for range reader.AuditTokensAll(t.Context(), "acme", query.AuditFilter{}) {
+		break // a reader that leaves early is no error
+	}
+}

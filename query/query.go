@@ -1,0 +1,193 @@
+// Package query answers what readers ask: which leads there are and where each came from, which tokens and endpoints
+// an account has, and what happened to them.
+//
+// Lists come from the read models that package projection keeps; the history of one lead or token is read from its
+// stream. Everything is asked for an account, and what belongs to another is as if it did not exist.
+//
+// The types are the shapes of the answers: their JSON is what callers see.
+package query
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+var (
+	// ErrNotFound says that the account has no such thing.
+	ErrNotFound = errors.New("not found")
+	// ErrCursor says that a cursor is not one that this list gave out.
+	ErrCursor = errors.New("not a cursor of this list")
+	// ErrBehind says that a view did not reach the position asked for in time.
+	ErrBehind = errors.New("view has not reached the position yet")
+)
+
+// Timestamp is a time as every answer writes it: UTC, ISO 8601, exactly three decimals. The zero time is null.
+type Timestamp time.Time
+
+// MarshalJSON writes the time.
+func (t Timestamp) MarshalJSON() ([]byte, error) {
+	if time.Time(t).IsZero() {
+		return []byte("null"), nil
+	}
+	return time.Time(t).UTC().AppendFormat(make([]byte, 0, 26), `"2006-01-02T15:04:05.000Z"`), nil
+}
+
+// Page asks for a part of a list. Limit is 1 to 200; Cursor is empty or the NextCursor of the part before.
+type Page struct {
+	Limit  int
+	Cursor string
+}
+
+// List is a part of a list.
+type List[T any] struct {
+	Items      []T
+	NextCursor string // empty at the end
+}
+
+// Lead is a lead as answers show it. Metadata is in the answers of GET alone.
+type Lead struct {
+	LeadID           string                    `json:"leadId"`
+	ContactUID       string                    `json:"contactUID"`
+	Name             string                    `json:"name"`
+	Phone            string                    `json:"phone"`
+	Email            string                    `json:"email"`
+	Status           string                    `json:"status"`
+	LeadTemperature  string                    `json:"leadTemperature"`
+	OpportunityValue jsontext.Value            `json:"opportunityValue"` // a number, or null
+	OpportunityID    *string                   `json:"opportunityId"`
+	Source           string                    `json:"source"`
+	CustomFields     map[string]jsontext.Value `json:"customFields"`
+	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
+	CreatedAt        Timestamp                 `json:"createdAt"`
+	UpdatedAt        Timestamp                 `json:"updatedAt"`
+}
+
+// NewLead shows a lead as the answer to a capture does, without metadata.
+func NewLead(s lead.State) Lead {
+	l := Lead{
+		LeadID: s.ID, ContactUID: s.ContactUID, Name: s.Name, Phone: s.Phone, Email: s.Email,
+		Status: s.Status, LeadTemperature: s.Temperature, OpportunityValue: jsontext.Value("null"),
+		Source: s.Source, CustomFields: s.CustomFields,
+		CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt),
+	}
+	if s.OpportunityID != "" {
+		l.OpportunityID = &s.OpportunityID
+		l.OpportunityValue = jsontext.Value(s.OpportunityValue)
+	}
+	if l.CustomFields == nil {
+		l.CustomFields = map[string]jsontext.Value{}
+	}
+	return l
+}
+
+// SourceEntry is one entry of a source history.
+type SourceEntry struct {
+	LeadID      string                    `json:"leadId"`
+	Source      string                    `json:"source"`
+	FirstSeenAt Timestamp                 `json:"firstSeenAt"`
+	LastSeenAt  Timestamp                 `json:"lastSeenAt"`
+	Arrivals    int                       `json:"arrivals"`
+	Credential  Credential                `json:"credential"`
+	Metadata    map[string]jsontext.Value `json:"metadata"` // as given
+	IP          string                    `json:"ip"`
+	UserAgent   string                    `json:"userAgent"`
+	RequestID   string                    `json:"requestId"`
+	Changed     []string                  `json:"changed"` // the lead's fields that the first arrival from here set
+}
+
+// Credential says by what a caller came in; never a value.
+type Credential struct {
+	Kind string `json:"kind"` // token or jwt
+	ID   string `json:"id"`   // a token's id, or the JWT's subject
+}
+
+// Event is one event of a stream.
+type Event struct {
+	ID        string              `json:"id"`
+	Type      string              `json:"type"` // public: without version
+	Revision  eventstore.Revision `json:"revision"`
+	Position  eventstore.Position `json:"position"`
+	At        Timestamp           `json:"at"`
+	Actor     string              `json:"actor"`
+	RequestID string              `json:"requestId"`
+	Data      jsontext.Value      `json:"data"`
+}
+
+// Token is a token's record. It has neither the value nor its hash.
+type Token struct {
+	TokenID    string    `json:"tokenId"`
+	Name       string    `json:"name"`
+	Prefix     string    `json:"prefix"`
+	Status     string    `json:"status"` // active, expired or deleted
+	ExpiresAt  Timestamp `json:"expiresAt"`
+	CreatedAt  Timestamp `json:"createdAt"`
+	CreatedBy  string    `json:"createdBy"` // an actor
+	RotatedAt  Timestamp `json:"rotatedAt"`
+	DeletedAt  Timestamp `json:"deletedAt"`
+	LastUsedAt Timestamp `json:"lastUsedAt"`
+}
+
+// TokenEvent is one event of a token, for those who audit. Data has no hash.
+type TokenEvent struct {
+	ID        string              `json:"id"`
+	TokenID   string              `json:"tokenId"`
+	Type      string              `json:"type"`
+	Position  eventstore.Position `json:"position"`
+	At        Timestamp           `json:"at"`
+	Actor     string              `json:"actor"`
+	IP        string              `json:"ip"`
+	UserAgent string              `json:"userAgent"`
+	RequestID string              `json:"requestId"`
+	Data      jsontext.Value      `json:"data"`
+}
+
+// Endpoint is a webhook endpoint's record, without its secret.
+type Endpoint struct {
+	WebhookID      string    `json:"webhookId"`
+	URL            string    `json:"url"`
+	Events         []string  `json:"events"`
+	Description    string    `json:"description"`
+	State          string    `json:"state"` // enabled or disabled
+	DisabledReason *string   `json:"disabledReason"`
+	CreatedAt      Timestamp `json:"createdAt"`
+	LastSuccessAt  Timestamp `json:"lastSuccessAt"`
+	LastFailureAt  Timestamp `json:"lastFailureAt"`
+}
+
+// Account is an account's plan and settings.
+type Account struct {
+	AccountID string    `json:"accountId"`
+	Name      string    `json:"name"`
+	Features  []string  `json:"features"`
+	Stages    []string  `json:"stages"`
+	Region    string    `json:"region"`
+	RateLimit *float64  `json:"rateLimit"` // null: the service's default
+	RateBurst *int      `json:"rateBurst"`
+	CreatedAt Timestamp `json:"createdAt"`
+	UpdatedAt Timestamp `json:"updatedAt"`
+}
+
+// LeadFilter selects leads. Empty fields select all.
+type LeadFilter struct {
+	Status          string // in any letter case
+	Source          string // the first touch
+	LeadTemperature string
+	Q               string    // part of name, phone or email, in any letter case
+	Phone           string    // E.164, as lead.ParsePhone makes it: the caller knows the account's region
+	Email           string    // canonical, as lead.ParseEmail makes it
+	CreatedSince    time.Time // inclusive
+	CreatedUntil    time.Time // exclusive
+}
+
+// AuditFilter selects token events. Empty fields select all.
+type AuditFilter struct {
+	TokenID string
+	Type    string    // public name, such as token.rotated
+	Since   time.Time // inclusive
+	Until   time.Time // exclusive
+}

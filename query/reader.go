@@ -1,0 +1,194 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Views, for WaitFor.
+const (
+	LeadView          = schema.Lead
+	SourceHistoryView = schema.SourceHistory
+	TokenView         = schema.Token
+	TokenEventView    = schema.TokenEvent
+	AccountView       = schema.Account
+	EndpointView      = schema.Endpoint
+)
+
+// Reader answers queries. Its methods may be called from many goroutines. Besides the errors that each names, they
+// fail with eventstore.ErrUnavailable when the database or the log is out of reach.
+type Reader struct {
+	pool  *pgxpool.Pool
+	store eventstore.Store
+	now   func() time.Time
+
+	patience time.Duration // of WaitFor
+}
+
+// Option changes how a Reader answers.
+type Option func(*Reader)
+
+// WithClock says what time it is, by which tokens expire. The default is the system's.
+func WithClock(now func() time.Time) Option { return func(r *Reader) { r.now = now } }
+
+// New returns a Reader of the read models in the pool's database and of the log they are made of.
+func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
+	r := &Reader{pool: pool, store: store, now: time.Now, patience: waitLimit}
+	for _, option := range options {
+		option(r)
+	}
+	return r
+}
+
+const (
+	waitLimit    = 5 * time.Second
+	longestPause = 50 * time.Millisecond
+)
+
+// WaitFor returns when a view shows everything up to a position. The error is ErrBehind when it does not within five
+// seconds.
+func (r *Reader) WaitFor(ctx context.Context, view string, position eventstore.Position) error {
+	limited, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
+		at, err := r.position(limited, view)
+		if err == nil && at >= position {
+			return nil
+		}
+		if err != nil && limited.Err() == nil {
+			return schema.Unavailable(err)
+		}
+		select {
+		case <-ctx.Done():
+			return schema.Unavailable(ctx.Err())
+		case <-limited.Done():
+			return ErrBehind
+		case <-time.After(pause):
+		}
+	}
+}
+
+// position is how far a view has come: 0 when nothing was ever projected into it.
+func (r *Reader) position(ctx context.Context, view string) (eventstore.Position, error) {
+	var position int64
+	err := r.pool.QueryRow(ctx, `SELECT position FROM views.checkpoint WHERE projector = $1`, view).Scan(&position)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	return eventstore.Position(position), err
+}
+
+// one reads a row by what names it. The error is ErrNotFound when there is none.
+func one[T any](ctx context.Context, r *Reader, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
+	var none T
+	for _, arg := range args {
+		if text, ok := arg.(string); ok && !storable(text) {
+			return none, ErrNotFound
+		}
+	}
+	rows, err := r.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return none, schema.Unavailable(err)
+	}
+	found, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return found, ErrNotFound
+	}
+	return found, schema.Unavailable(err)
+}
+
+// page reads the part of a list that a selection yields, and one row more to know whether the list goes on.
+func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pgx.RowToFunc[T], after func(T) string) (List[T], error) {
+	rows, err := r.pool.Query(ctx, s.sql(limit+1), s.args...)
+	if err != nil {
+		return List[T]{}, schema.Unavailable(err)
+	}
+	items, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return List[T]{}, schema.Unavailable(err)
+	}
+	return cut(items, limit, after), nil
+}
+
+// placed is an item of a list that is in the order of the log.
+type placed[T any] struct {
+	position int64
+	item     T
+}
+
+// after adds that a list in the order of the log goes on after a cursor.
+func (s *selection) after(kind, cursor string) error {
+	if cursor == "" {
+		return nil
+	}
+	position, err := decodeOrdinal(kind, cursor)
+	if err != nil {
+		return err
+	}
+	s.and(`position > ?`, position)
+	return nil
+}
+
+// pageByPosition is page for a list in the order of the log.
+func pageByPosition[T any](ctx context.Context, r *Reader, s selection, kind string, limit int, scan pgx.RowToFunc[placed[T]]) (List[T], error) {
+	found, err := page(ctx, r, s, limit, scan, func(p placed[T]) string { return encodeOrdinal(kind, p.position) })
+	if err != nil {
+		return List[T]{}, err
+	}
+	list := List[T]{Items: make([]T, len(found.Items)), NextCursor: found.NextCursor}
+	for i, p := range found.Items {
+		list.Items[i] = p.item
+	}
+	return list, nil
+}
+
+// stamp lets a column that is never null be scanned.
+func stamp(t *Timestamp) *time.Time { return (*time.Time)(t) }
+
+// orNone shows a column that may be null.
+func orNone(t *time.Time) Timestamp {
+	if t == nil {
+		return Timestamp{}
+	}
+	return Timestamp(*t)
+}
+
+// cut makes a part of a list out of its items and perhaps one that shows that more follow.
+func cut[T any](items []T, limit int, after func(T) string) List[T] {
+	if len(items) <= limit {
+		return List[T]{Items: items}
+	}
+	items = items[:limit]
+	return List[T]{Items: items, NextCursor: after(items[limit-1])}
+}
+
+// validID tells whether a text can be an id of ours. One that cannot names nothing.
+func validID(id string) bool {
+	if len(id) != ulid.EncodedSize {
+		return false
+	}
+	parsed, err := ulid.ParseStrict(id)
+	return err == nil && parsed.String() == id
+}
+
+// storable tells whether PostgreSQL can hold a text. One that it cannot equals nothing in it.
+func storable(text string) bool {
+	if !utf8.ValidString(text) {
+		return false
+	}
+	for i := range len(text) {
+		if text[i] == 0 {
+			return false
+		}
+	}
+	return true
+}

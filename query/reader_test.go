@@ -1,0 +1,323 @@
+package query_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/query"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var whole = query.Page{Limit: 200}
+
+// told is a World with a history that the views show.
+func told(t *testing.T, seed uint64, events int) (*projectiontest.World, *projectiontest.History, *query.Reader) {
+	t.Helper()
+	w := projectiontest.New(t)
+	history := w.WriteHistory(t, seed, events)
+	w.Project(t)
+	return w, history, query.New(w.Pool, w.Store)
+}
+
+func fold[S any](t *testing.T, w *projectiontest.World, stream string, evolve func(S, event.Fact) S) S {
+	t.Helper()
+	state, end, err := eventstore.Load(t.Context(), w.Store, stream, evolve)
+	require.NoError(t, err)
+	require.NotEqual(t, eventstore.NoStream, end)
+	return state
+}
+
+// text is an answer as a caller sees it.
+func text(t *testing.T, answer any) string {
+	t.Helper()
+	encoded, err := json.Marshal(answer, json.Deterministic(true))
+	require.NoError(t, err)
+	return string(encoded)
+}
+
+func TestALeadIsAnsweredAsItsStreamFolds(t *testing.T) {
+	t.Parallel()
+	w, history, reader := told(t, 1, 300)
+	for account, ids := range history.Leads {
+		for _, id := range ids {
+			state := fold(t, w, event.LeadStream(id), lead.Evolve)
+			want := query.NewLead(state)
+			want.Metadata = state.Metadata
+			got, err := reader.Lead(t.Context(), account, id)
+			require.NoError(t, err)
+			require.NotNil(t, got.Metadata)
+			require.Equal(t, text(t, want), text(t, got))
+
+			sources, err := reader.LeadSources(t.Context(), account, id, whole)
+			require.NoError(t, err)
+			require.Empty(t, sources.NextCursor)
+			require.Len(t, sources.Items, len(state.Sources))
+			for i, s := range state.Sources {
+				if s.Metadata == nil {
+					s.Metadata = map[string]jsontext.Value{}
+				}
+				require.Equal(t, text(t, query.SourceEntry{
+					LeadID: id, Source: s.Source, FirstSeenAt: query.Timestamp(s.FirstSeenAt), LastSeenAt: query.Timestamp(s.LastSeenAt),
+					Arrivals: s.Arrivals, Credential: query.Credential{Kind: "jwt", ID: "urn:ada"}, Metadata: s.Metadata,
+					IP: s.IP, UserAgent: s.UserAgent, RequestID: s.RequestID, Changed: s.Changed,
+				}), text(t, sources.Items[i]))
+			}
+		}
+	}
+}
+
+func TestAListedLeadIsAsTheAnswerToItsCaptureWas(t *testing.T) {
+	t.Parallel()
+	w, history, reader := told(t, 2, 100)
+	list, err := reader.Leads(t.Context(), "acme", query.LeadFilter{}, whole)
+	require.NoError(t, err)
+	require.Len(t, list.Items, len(history.Leads["acme"]))
+	for _, l := range list.Items {
+		require.Equal(t, text(t, query.NewLead(fold(t, w, event.LeadStream(l.LeadID), lead.Evolve))), text(t, l))
+	}
+}
+
+func TestATokenIsAnsweredAsItsStreamFolds(t *testing.T) {
+	t.Parallel()
+	w, history, _ := told(t, 3, 400)
+	now := projectiontest.Start.Add(500 * time.Hour)
+	reader := query.New(w.Pool, w.Store, query.WithClock(func() time.Time { return now }))
+	seen := map[string]int{}
+	for account, ids := range history.Tokens {
+		for _, id := range ids {
+			state := fold(t, w, event.TokenStream(id), token.Evolve)
+			got, err := reader.Token(t.Context(), account, id)
+			require.NoError(t, err)
+			status := "active"
+			if state.Phase == token.Deleted {
+				status = "deleted"
+				require.False(t, time.Time(got.DeletedAt).IsZero())
+			} else if !state.ExpiresAt.After(now) {
+				status = "expired"
+			}
+			seen[status]++
+			require.Equal(t, status, got.Status)
+			require.Equal(t, []string{id, state.Name, state.Prefix, "user:ada"}, []string{got.TokenID, got.Name, got.Prefix, got.CreatedBy})
+			require.True(t, state.ExpiresAt.Equal(time.Time(got.ExpiresAt)))
+			require.Contains(t, text(t, got), `"lastUsedAt":null`)
+
+			events, err := reader.TokenEvents(t.Context(), account, id, whole)
+			require.NoError(t, err)
+			var rotatedAt time.Time
+			for _, e := range events.Items {
+				require.Equal(t, id, e.TokenID)
+				if e.Type == "token.rotated" {
+					rotatedAt = time.Time(e.At)
+				}
+			}
+			require.True(t, rotatedAt.Equal(time.Time(got.RotatedAt)))
+			require.Equal(t, "token.created", events.Items[0].Type)
+			require.True(t, time.Time(events.Items[0].At).Equal(time.Time(got.CreatedAt)))
+		}
+	}
+	require.Len(t, seen, 3, "every status is seen")
+}
+
+func TestATokenExpiresAtItsVeryTime(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	id, at := w.NewID(), projectiontest.Start.AddDate(0, 0, 1)
+	w.Append(t, "acme", event.TokenStream(id), event.TokenCreated{Name: "A", ExpiresAt: at})
+	w.Project(t)
+	for now, status := range map[time.Time]string{at.Add(-time.Millisecond): "active", at: "expired"} {
+		got, err := query.New(w.Pool, w.Store, query.WithClock(func() time.Time { return now })).Token(t.Context(), "acme", id)
+		require.NoError(t, err)
+		require.Equal(t, status, got.Status)
+	}
+}
+
+func TestAccountsAndEndpointsAreAnsweredAsTheirStreamsFold(t *testing.T) {
+	t.Parallel()
+	w, history, reader := told(t, 4, 400)
+	for _, id := range history.Accounts {
+		state := fold(t, w, event.AccountStream(id), account.Evolve)
+		got, err := reader.Account(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, text(t, query.Account{
+			AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region,
+			RateLimit: state.RateLimit, RateBurst: state.RateBurst,
+			CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
+		}), text(t, got))
+
+		for _, webhookID := range history.Endpoints[id] {
+			state := fold(t, w, event.WebhookStream(webhookID), webhook.Evolve)
+			got, err := reader.Endpoint(t.Context(), id, webhookID)
+			require.NoError(t, err)
+			require.Equal(t, text(t, query.Endpoint{
+				WebhookID: webhookID, URL: state.URL, Events: state.Events, Description: state.Description, State: "enabled",
+				CreatedAt: query.Timestamp(state.UpdatedAt),
+			}), text(t, got))
+		}
+		for _, gone := range history.Gone[id] {
+			_, err := reader.Endpoint(t.Context(), id, gone)
+			require.ErrorIs(t, err, query.ErrNotFound)
+		}
+	}
+}
+
+func TestALeadsEventsAreWhatStandsOnItsStream(t *testing.T) {
+	t.Parallel()
+	w, history, reader := told(t, 5, 100)
+	id := history.Leads["acme"][0]
+	list, err := reader.LeadEvents(t.Context(), "acme", id, whole)
+	require.NoError(t, err)
+	var want []query.Event
+	for r, err := range w.Store.Read(t.Context(), event.LeadStream(id), 0) {
+		require.NoError(t, err)
+		want = append(want, query.Event{
+			ID: r.ID.String(), Type: strings.TrimSuffix(r.Type, ".v1"), Revision: r.Revision, Position: r.Position,
+			At: query.Timestamp(r.At), Actor: "user:ada", RequestID: r.Metadata.RequestID, Data: jsontext.Value(r.Data),
+		})
+	}
+	require.Equal(t, want, list.Items)
+}
+
+func TestAnAccountSeesNothingOfAnothers(t *testing.T) {
+	t.Parallel()
+	w, history, reader := told(t, 6, 300)
+	ctx := t.Context()
+	abandoned := w.NewID()
+	w.Append(t, "", event.LeadStream(abandoned), event.LeadAbandoned{})
+	for _, stranger := range []string{"globex", "nobody", "acme\x00", "\xff"} {
+		for _, id := range []string{history.Leads["acme"][0], abandoned, w.NewID()} {
+			_, err := reader.Lead(ctx, stranger, id)
+			require.ErrorIs(t, err, query.ErrNotFound)
+			for _, p := range []query.Page{whole, {Limit: 1, Cursor: query.EncodeOrdinal("e1", 1000)}} {
+				_, err = reader.LeadEvents(ctx, stranger, id, p)
+				require.ErrorIs(t, err, query.ErrNotFound)
+			}
+			_, err = reader.LeadSources(ctx, stranger, id, whole)
+			require.ErrorIs(t, err, query.ErrNotFound)
+		}
+		_, err := reader.Token(ctx, stranger, history.Tokens["acme"][0])
+		require.ErrorIs(t, err, query.ErrNotFound)
+		_, err = reader.TokenEvents(ctx, stranger, history.Tokens["acme"][0], whole)
+		require.ErrorIs(t, err, query.ErrNotFound)
+		_, err = reader.Endpoint(ctx, stranger, history.Endpoints["acme"][0])
+		require.ErrorIs(t, err, query.ErrNotFound)
+		audit, err := reader.AuditTokens(ctx, stranger, query.AuditFilter{TokenID: history.Tokens["acme"][0]}, whole)
+		require.NoError(t, err)
+		require.Empty(t, audit.Items)
+	}
+	for _, id := range history.Accounts {
+		leads, err := reader.Leads(ctx, id, query.LeadFilter{}, whole)
+		require.NoError(t, err)
+		require.ElementsMatch(t, history.Leads[id], ids(leads.Items, func(l query.Lead) string { return l.LeadID }))
+		tokens, err := reader.Tokens(ctx, id, whole)
+		require.NoError(t, err)
+		require.ElementsMatch(t, history.Tokens[id], ids(tokens.Items, func(t query.Token) string { return t.TokenID }))
+		endpoints, err := reader.Endpoints(ctx, id, whole)
+		require.NoError(t, err)
+		require.ElementsMatch(t, history.Endpoints[id], ids(endpoints.Items, func(e query.Endpoint) string { return e.WebhookID }))
+	}
+}
+
+func ids[T any](items []T, id func(T) string) []string {
+	all := make([]string, len(items))
+	for i, item := range items {
+		all[i] = id(item)
+	}
+	return all
+}
+
+// far is a Reader whose database nobody can reach.
+func far(t *testing.T) *query.Reader {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none")
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return query.New(pool, projectiontest.New(t).Store)
+}
+
+func TestAnIdThatCannotBeOneIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	reader, ctx := far(t), t.Context()
+	for _, id := range []string{
+		"", "x", "\x00", "01KAJ8Q6ZJ000000000000000\x00", strings.Repeat("0", 64<<10), "01kaj8q6zj0000000000000001",
+		"81KAJ8Q6ZJ0000000000000001", "01KAJ8Q6ZJ000000000000000U", "01KAJ8Q6ZJ000000000000000\xff", "' OR true --              ",
+	} {
+		for name, ask := range map[string]func() error{
+			"lead":         func() error { _, err := reader.Lead(ctx, "acme", id); return err },
+			"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, whole); return err },
+			"lead events":  func() error { _, err := reader.LeadEvents(ctx, "acme", id, whole); return err },
+			"token":        func() error { _, err := reader.Token(ctx, "acme", id); return err },
+			"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, whole); return err },
+			"endpoint":     func() error { _, err := reader.Endpoint(ctx, "acme", id); return err },
+		} {
+			require.ErrorIs(t, ask(), query.ErrNotFound, "%s %.40q", name, id)
+		}
+	}
+	for _, id := range []string{"", "a b", "a\x00", strings.Repeat("a", 65), "é"} {
+		_, err := reader.Account(ctx, id)
+		require.ErrorIs(t, err, query.ErrNotFound)
+	}
+}
+
+func TestADatabaseOutOfReachIsSaidSo(t *testing.T) {
+	t.Parallel()
+	reader, ctx := far(t), t.Context()
+	const id = "01KAJ8Q6ZJ0000000000000001"
+	for name, ask := range map[string]func() error{
+		"waiting":      func() error { return reader.WaitFor(ctx, query.LeadView, 1) },
+		"leads":        func() error { _, err := reader.Leads(ctx, "acme", query.LeadFilter{}, whole); return err },
+		"lead":         func() error { _, err := reader.Lead(ctx, "acme", id); return err },
+		"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, whole); return err },
+		"tokens":       func() error { _, err := reader.Tokens(ctx, "acme", whole); return err },
+		"token":        func() error { _, err := reader.Token(ctx, "acme", id); return err },
+		"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, whole); return err },
+		"endpoints":    func() error { _, err := reader.Endpoints(ctx, "acme", whole); return err },
+		"account":      func() error { _, err := reader.Account(ctx, "acme"); return err },
+		"export": func() error {
+			for _, err := range reader.AuditTokensAll(ctx, "acme", query.AuditFilter{}) {
+				return err
+			}
+			return nil
+		},
+	} {
+		require.ErrorIs(t, ask(), eventstore.ErrUnavailable, name)
+	}
+}
+
+func TestWaitForEndsWhenTheViewIsThere(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	reader := query.New(w.Pool, w.Store)
+	position := w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
+
+	reader.Patience(20 * time.Millisecond)
+	require.ErrorIs(t, reader.WaitFor(t.Context(), query.AccountView, position), query.ErrBehind, "no checkpoint yet")
+
+	reader.Patience(projectiontest.Soon)
+	projectiontest.Run(t, w.Runner(t))
+	views := []string{query.LeadView, query.SourceHistoryView, query.TokenView, query.TokenEventView, query.AccountView, query.EndpointView}
+	for _, view := range views {
+		require.NoError(t, reader.WaitFor(t.Context(), view, position), view)
+	}
+	got, err := reader.Account(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, []string{"new"}, got.Stages)
+
+	reader.Patience(20 * time.Millisecond)
+	require.ErrorIs(t, reader.WaitFor(t.Context(), query.AccountView, position+1), query.ErrBehind)
+	require.ErrorIs(t, reader.WaitFor(t.Context(), query.AccountView, 1<<64-1), query.ErrBehind)
+}

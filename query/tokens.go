@@ -1,0 +1,124 @@
+package query
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+const tokenColumns = `SELECT token_id, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at FROM views.token`
+
+// Tokens lists an account's tokens, newest first, deleted ones too. The error is ErrCursor for a cursor of another list.
+func (r *Reader) Tokens(ctx context.Context, account string, p Page) (List[Token], error) {
+	s := selection{from: tokenColumns, order: `created_at DESC, token_id DESC`}
+	s.and(`account = ?`, account)
+	if err := s.olderThan(`token_id`, tokenCursor, p.Cursor); err != nil {
+		return List[Token]{}, err
+	}
+	return page(ctx, r, s, p.Limit, r.scanToken, func(t Token) string {
+		return newestCursor{time.Time(t.CreatedAt), t.TokenID}.encode(tokenCursor)
+	})
+}
+
+// Token returns one token's record. The error is ErrNotFound when the account never had it.
+func (r *Reader) Token(ctx context.Context, account, id string) (Token, error) {
+	if !validID(id) {
+		return Token{}, ErrNotFound
+	}
+	return one(ctx, r, r.scanToken, tokenColumns+` WHERE token_id = $1 AND account = $2`, id, account)
+}
+
+func (r *Reader) scanToken(row pgx.CollectableRow) (Token, error) {
+	var t Token
+	var rotated, deleted *time.Time
+	err := row.Scan(&t.TokenID, &t.Name, &t.Prefix, stamp(&t.ExpiresAt), stamp(&t.CreatedAt), &t.CreatedBy, &rotated, &deleted)
+	t.RotatedAt, t.DeletedAt = orNone(rotated), orNone(deleted)
+	switch {
+	case deleted != nil:
+		t.Status = "deleted"
+	case r.now().Before(time.Time(t.ExpiresAt)):
+		t.Status = "active"
+	default:
+		t.Status = "expired"
+	}
+	return t, err
+}
+
+const tokenEventColumns = `
+	SELECT position, event_id, token_id, type, at, actor, ip, user_agent, request_id, data FROM views.token_event`
+
+// TokenEvents lists what happened to one token, oldest first. The errors are ErrNotFound and ErrCursor.
+func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (List[TokenEvent], error) {
+	if !validID(id) {
+		return List[TokenEvent]{}, ErrNotFound
+	}
+	list, err := r.AuditTokens(ctx, account, AuditFilter{TokenID: id}, p)
+	if err == nil && len(list.Items) == 0 {
+		_, err = one(ctx, r, pgx.RowTo[bool],
+			`SELECT true FROM views.token_event WHERE token_id = $1 AND account = $2 LIMIT 1`, id, account)
+	}
+	return list, err
+}
+
+// AuditTokens lists what happened to an account's tokens, oldest first. The error is ErrCursor for a cursor of
+// another list.
+func (r *Reader) AuditTokens(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
+	s := filter.selection(account)
+	if err := s.after(tokenEventCursor, p.Cursor); err != nil {
+		return List[TokenEvent]{}, err
+	}
+	return pageByPosition(ctx, r, s, tokenEventCursor, p.Limit, scanTokenEvent)
+}
+
+// exportPage is how many rows of an export are in memory at a time.
+const exportPage = 1000
+
+// AuditTokensAll yields all that AuditTokens lists, in constant memory. It ends after yielding an error.
+func (r *Reader) AuditTokensAll(ctx context.Context, account string, filter AuditFilter) iter.Seq2[TokenEvent, error] {
+	return func(yield func(TokenEvent, error) bool) {
+		// Pages, and not one long result: a slow reader holds no connection.
+		p := Page{Limit: exportPage}
+		for {
+			list, err := r.AuditTokens(ctx, account, filter, p)
+			if err != nil {
+				yield(TokenEvent{}, err)
+				return
+			}
+			for _, item := range list.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if p.Cursor = list.NextCursor; p.Cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+func (f AuditFilter) selection(account string) selection {
+	s := selection{from: tokenEventColumns, order: `position`}
+	s.and(`account = ?`, account)
+	s.equal(`token_id`, f.TokenID)
+	s.equal(`type`, f.Type)
+	if !f.Since.IsZero() {
+		s.and(`at >= ?`, f.Since)
+	}
+	if !f.Until.IsZero() {
+		s.and(`at < ?`, f.Until)
+	}
+	return s
+}
+
+func scanTokenEvent(row pgx.CollectableRow) (placed[TokenEvent], error) {
+	var e placed[TokenEvent]
+	var data []byte
+	err := row.Scan(&e.position, &e.item.ID, &e.item.TokenID, &e.item.Type, stamp(&e.item.At), &e.item.Actor,
+		&e.item.IP, &e.item.UserAgent, &e.item.RequestID, &data)
+	e.item.Position, e.item.Data = eventstore.Position(e.position), data
+	return e, err
+}
