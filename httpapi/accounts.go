@@ -1,0 +1,51 @@
+package httpapi
+
+import (
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/query"
+)
+
+// configureAccount replaces the settings of any account: the administrator's own may be another.
+func (x *exchange) configureAccount() (answer, error) {
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	settings := account.Settings{
+		Name: body.text("name"), Features: body.texts("features"), Stages: body.texts("stages"),
+		Region: body.text("region"), RateLimit: body.number("rateLimit"), RateBurst: body.integer("rateBurst"),
+	}
+	if body.wrong != nil { // the command would take an empty field for a good one: only its judgement is asked for
+		_, err := account.State{}.Configure(settings, lead.KnownRegion)
+		return answer{}, body.with(err)
+	}
+	id := x.pathID()
+	state, position, err := x.Commands.ConfigureAccount(x.ctx, command.ConfigureAccount{
+		Caller: x.caller, AccountID: id, Settings: settings,
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{position: position, body: envelope{Success: true, Data: query.Account{
+		AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region,
+		RateLimit: state.RateLimit, RateBurst: state.RateBurst,
+		CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
+	}}}, nil
+}
+
+func (x *exchange) showAccount() (answer, error) {
+	id := x.pathID()
+	if !account.ValidID(id) {
+		return answer{}, errNoAccount
+	}
+	if err := x.waitFor(x.params(), query.AccountView); err != nil {
+		return answer{}, err
+	}
+	record, err := x.Query.Account(x.ctx, id)
+	if err != nil {
+		return answer{}, missing(err, errNoAccount)
+	}
+	return found(record)
+}

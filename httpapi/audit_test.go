@@ -1,0 +1,77 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/query"
+)
+
+// exporting serves an export of events that ends with an error, at every path.
+func exporting(t *testing.T, media string, events int, last error) *httptest.Server {
+	t.Helper()
+	all := iter.Seq2[query.TokenEvent, error](func(yield func(query.TokenEvent, error) bool) {
+		for range events {
+			if !yield(query.TokenEvent{ID: strings.Repeat("x", 1000)}, nil) {
+				return
+			}
+		}
+		if last != nil {
+			yield(query.TokenEvent{}, last)
+		}
+	})
+	a := &api{Options: Options{Log: slog.New(slog.DiscardHandler)}, ids: newRequestIDs(nil), metrics: newMetrics(nil)}
+	a.ids.now = (&clock{noon}).now
+	server := httptest.NewServer(a.observe(a.serve(route{access: anyone, handle: func(x *exchange) (answer, error) {
+		return answer{stream: func() error { return x.export(media, all) }}, nil
+	}})))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestAnExportThatBreaksOffDoesNotLookWhole(t *testing.T) {
+	t.Parallel()
+	for _, media := range []string{mediaCSV, mediaNDJSON} {
+		for _, events := range []int{1, 100} {
+			response, err := http.Get(exporting(t, media, events, errors.New("gone")).URL)
+			if err != nil {
+				continue // cut before anything was sent
+			}
+			defer response.Body.Close()
+			_, err = io.ReadAll(response.Body)
+			require.Error(t, err, "%s after %d", media, events)
+		}
+	}
+}
+
+func TestAnExportThatNeverBeganIsAnsweredAsAnError(t *testing.T) {
+	t.Parallel()
+	response, err := http.Get(exporting(t, mediaCSV, 0, eventstore.ErrUnavailable).URL)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	require.Equal(t, `{"success":false,"message":"Service unavailable"}`, string(body))
+}
+
+func TestAnExportHoldsEveryEvent(t *testing.T) {
+	t.Parallel()
+	for media, lines := range map[string]int{mediaCSV: 5001, mediaNDJSON: 5000} {
+		response, err := http.Get(exporting(t, media, 5000, nil).URL)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.Equal(t, lines, strings.Count(string(body), "\n"), media)
+	}
+}

@@ -1,0 +1,136 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/token"
+)
+
+// access lets a caller through to a route, or says why not.
+type access func(*exchange) error
+
+func anyone(*exchange) error { return nil }
+
+// scoped lets JWTs through that have a scope. An API token is no credential here.
+func scoped(scope string) access {
+	return func(x *exchange) error {
+		credential, err := x.bearer()
+		if err != nil {
+			return err
+		}
+		if token.LooksLikeValue(credential) {
+			return fmt.Errorf("%w: an API token where a JWT is wanted", command.ErrUnauthorized)
+		}
+		return x.byJWT(credential, scope)
+	}
+}
+
+// capturing lets those through who may capture leads, by API token or JWT, as often as their account may.
+func capturing(x *exchange) error {
+	credential, err := x.bearer()
+	if err != nil {
+		return err
+	}
+	if token.LooksLikeValue(credential) {
+		err = x.byToken(credential)
+	} else {
+		err = x.byJWT(credential, "leads:write")
+		if err == nil {
+			x.admission, err = x.Directory.Admit(x.ctx, x.caller)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return x.throttle()
+}
+
+// bearer is the one credential that a request carries.
+func (x *exchange) bearer() (string, error) {
+	headers := x.r.Header.Values("Authorization")
+	if len(headers) != 1 {
+		return "", fmt.Errorf("%w: %d Authorization headers", command.ErrUnauthorized, len(headers))
+	}
+	scheme, credential, _ := strings.Cut(headers[0], " ")
+	credential = strings.TrimSpace(credential)
+	if !strings.EqualFold(scheme, "Bearer") || credential == "" {
+		return "", fmt.Errorf("%w: not a bearer credential", command.ErrUnauthorized)
+	}
+	return credential, nil
+}
+
+// byToken authenticates an API token and admits its account. What is known to be good is believed, since the append
+// checks it again; anything else is looked up, as often as the client's address may.
+func (x *exchange) byToken(credential string) error {
+	x.record.credential = "token"
+	value, err := token.ParseValue(credential)
+	if err != nil {
+		if err := x.spend(); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: %w", command.ErrUnauthorized, err)
+	}
+	believed, known := x.Directory.KnownToken(value)
+	if !known {
+		if err := x.spend(); err != nil {
+			return err
+		}
+		if believed, err = x.Directory.ConfirmToken(x.ctx, value); err != nil {
+			return err
+		}
+	}
+	x.identify(believed.State.Account, "token:"+value.TokenID(), "token:"+value.TokenID())
+	x.admission, err = x.Directory.Admit(x.ctx, x.caller)
+	x.admission.Caller = x.caller
+	x.admission = x.admission.ByToken(value, believed)
+	if errors.Is(err, command.ErrFeatureDisabled) {
+		return x.orRevoked(err)
+	}
+	return err
+}
+
+// byJWT authenticates a JWT that has a scope. Only one that was not signed by the issuer counts as a guess.
+func (x *exchange) byJWT(credential, scope string) error {
+	x.record.credential = "jwt"
+	if x.JWT == nil {
+		return fmt.Errorf("%w: no JWTs are accepted here", command.ErrUnauthorized)
+	}
+	identity, err := x.JWT.Verify(x.ctx, credential, x.Now())
+	if err != nil {
+		if errors.Is(err, errForged) {
+			if err := x.spend(); err != nil {
+				return err
+			}
+		}
+		return fmt.Errorf("%w: %w", command.ErrUnauthorized, err)
+	}
+	x.identify(identity.Account, "user:"+identity.Subject, "jwt:"+identity.Subject)
+	if !identity.May(scope) {
+		return scopeError(scope)
+	}
+	return nil
+}
+
+func (x *exchange) identify(account, actor, credential string) {
+	x.caller.Account, x.caller.Actor, x.caller.Credential = account, actor, credential
+	x.record.account = account
+}
+
+// confirmTime bounds how long a refusal waits to be confirmed.
+const confirmTime = 5 * time.Second
+
+// orRevoked lets a refusal stand only if the caller is let in still: a revoked token learns nothing else. It asks
+// even when the connection broke in the middle of the body, which the server takes for the end of the request.
+func (x *exchange) orRevoked(err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTime)
+	defer cancel()
+	if revoked := x.admission.Confirm(ctx, x.Directory); revoked != nil {
+		return revoked
+	}
+	return err
+}

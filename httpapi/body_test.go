@@ -1,0 +1,144 @@
+package httpapi
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	stdjson "encoding/json"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/field"
+)
+
+func TestABodyIsTakenApartIntoCompactMembers(t *testing.T) {
+	t.Parallel()
+	members, err := parseObject([]byte("\xef\xbb\xbf { \"a\" : { \"b c\" : [ 1 , 2.50 , -0e1 ] } ,\n\"\\u0061b\":\"x  y\\n\\\\u0000\" }\r\n"))
+	require.NoError(t, err)
+	require.Len(t, members, 2)
+	require.Equal(t, `{"b c":[1,2.50,-0e1]}`, string(members["a"]))
+	require.Equal(t, `"x  y\n\\u0000"`, string(members["ab"]), "a backslash before u0000 is no NUL")
+	for _, nothing := range []string{"", " \n", "\xef\xbb\xbf", "{}"} {
+		members, err := parseObject([]byte(nothing))
+		require.NoError(t, err, "%q", nothing)
+		require.Empty(t, members)
+	}
+}
+
+func TestABodyThatReadersDisagreeAboutIsRefused(t *testing.T) {
+	t.Parallel()
+	deep := func(levels int) string {
+		return `{"d":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
+	}
+	_, err := parseObject([]byte(deep(32)))
+	require.NoError(t, err)
+	_, err = parseObject([]byte(`{"n":[1e308,-1e-400,123456789012345678901234567890]}`))
+	require.NoError(t, err)
+	for body, at := range map[string]string{
+		`[]`: "body", `"x"`: "body", `null`: "body", `1`: "body", `{`: "body", `{"a":1`: "body", `{"a":"`: "body",
+		`{}x`: "body", `{}{}`: "body", `{} null`: "body", `{"a":1,}`: "body", `{a:1}`: "body", `// {}`: "body", `{}` + "\x00": "body",
+		`{"a":1,"a":2}`: "a", `{"a":1,"\u0061":2}`: "a", `{"m":{"k":1,"k":2}}`: "m", `{"m":[{"k":1,"\u006b":2}]}`: "m",
+		`{"a":"\u0000"}`: "a", `{"a":"x\u0000y"}`: "a", `{"a":{"\u0000":1}}`: "a", `{"\u0000":1}`: "body", "{\"a\":\"\x00\"}": "a",
+		`{"a":"\\\u0000"}`: "a",
+		"{\"a\":\"\xff\"}": "a", "{\"\xff\":1}": "body", `{"a":"\ud800"}`: "a", `{"a":"\udc00\ud800"}`: "a", `{"\ud800":1}`: "body",
+		`{"a":1e400}`: "a", `{"a":[-1e999]}`: "a", `{"a":1e10000000}`: "a",
+		deep(33): "d", deep(100_000): "d",
+		`{"a":NaN}`: "a", `{"a":Infinity}`: "a", `{"a":01}`: "body", `{"a":'x'}`: "a", `{"a":+1}`: "a",
+		"\xff\xfe{\x00}\x00": "body",
+	} {
+		_, err := parseObject([]byte(body))
+		var wrong field.Errors
+		require.ErrorAs(t, err, &wrong, "%.60q", body)
+		require.Len(t, wrong, 1)
+		require.Equal(t, at, wrong[0].Field, "%.60q", body)
+	}
+}
+
+func TestAKeyOfAnyLengthIsRepeatedInPart(t *testing.T) {
+	t.Parallel()
+	_, err := parseObject([]byte(`{"` + strings.Repeat("é", 1000) + `":1e400}`))
+	var wrong field.Errors
+	require.ErrorAs(t, err, &wrong)
+	require.Equal(t, strings.Repeat("é", 50)+"…", wrong[0].Field)
+}
+
+// FuzzParseObject holds that what is taken means the same to the standard library's reader, and is compact, text that
+// a database can hold, and taken again as it is.
+func FuzzParseObject(f *testing.F) {
+	for _, seed := range []string{
+		``, `{}`, `{"a":[1,{"b":null}]}`, `{"a":"\u0000"}`, `{"a":1,"\u0061":2}`, "\xef\xbb\xbf{ }", `{"a":1e400}`, `{"\ud83d\ude00":"\\u0000"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		members, err := parseObject(raw)
+		if err != nil {
+			var wrong field.Errors
+			if !errors.As(err, &wrong) || len(wrong) != 1 || !utf8.ValidString(wrong[0].Field) {
+				t.Fatalf("%q: %v", raw, err)
+			}
+			return
+		}
+		bare := raw
+		if len(members) > 0 {
+			bare = []byte(strings.TrimPrefix(string(raw), "\xef\xbb\xbf"))
+			var theirs map[string]any
+			if err := stdjson.Unmarshal(bare, &theirs); err != nil {
+				t.Fatalf("%q is taken, yet %v", raw, err)
+			}
+			require.ElementsMatch(t, slices.Collect(maps.Keys(theirs)), slices.Collect(maps.Keys(members)))
+			for key, value := range members {
+				var ours any
+				require.NoError(t, stdjson.Unmarshal(value, &ours))
+				require.Equal(t, theirs[key], ours)
+				if strings.ContainsRune(key, 0) || holdsNUL(ours) {
+					t.Fatalf("%q holds NUL", raw)
+				}
+			}
+		}
+		whole := []byte{'{'}
+		for key, value := range members {
+			if len(whole) > 1 {
+				whole = append(whole, ',')
+			}
+			whole, err = jsontext.AppendQuote(whole, key)
+			require.NoError(t, err)
+			whole = append(append(whole, ':'), value...)
+		}
+		again, err := parseObject(append(whole, '}'))
+		require.NoError(t, err)
+		require.Equal(t, members, again)
+	})
+}
+
+func holdsNUL(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return strings.ContainsRune(v, 0)
+	case []any:
+		return slices.ContainsFunc(v, holdsNUL)
+	case map[string]any:
+		for key, value := range v {
+			if strings.ContainsRune(key, 0) || holdsNUL(value) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func BenchmarkParseObject(b *testing.B) {
+	body := []byte(`{"name":"Asha Rao","phone":"+91 98765 43210","email":"asha@example.com","status":"new","opportunityValue":120000.5,
+		"metadata":{"source":"website","utm":{"campaign":"spring"}},"customFields":{"city":"Pune","plan":"pro"}}`)
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		if _, err := parseObject(body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+const leads = "/api/v1/crm/leads"
+
+func TestANewPersonIsCreatedAndAKnownOneMerged(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+
+	created := s.capture(`{"name":"Asha","phone":"98765 43210","opportunityValue":"₹1,20,000.50","city":"Pune"}`)
+	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	require.True(t, strings.HasPrefix(created.raw, `{"success":true,"merged":false,"data":{"leadId":`), created.raw)
+	require.Equal(t, "+919876543210", created.at("data", "phone"))
+	require.Equal(t, "", created.at("data", "email"))
+	require.InDelta(t, 120000.5, created.at("data", "opportunityValue"), 0)
+	require.Equal(t, map[string]any{"city": "Pune"}, created.at("data", "customFields"))
+	require.NotContains(t, created.at("data"), "metadata")
+	require.NotEmpty(t, created.header.Get("X-Log-Position"))
+
+	merged := s.capture(`{"phone":"+919876543210","email":"asha@example.com","metadata":{"source":"website"}}`)
+	require.Equal(t, http.StatusOK, merged.status, merged.raw)
+	require.Equal(t, true, merged.at("merged"))
+	require.Equal(t, created.at("data", "leadId"), merged.at("data", "leadId"))
+	require.Equal(t, "asha@example.com", merged.at("data", "email"))
+
+	one := s.as(http.MethodGet, after(leads+"/"+created.at("data", "leadId").(string), merged), "")
+	require.Equal(t, http.StatusOK, one.status, one.raw)
+	require.Equal(t, "asha@example.com", one.at("data", "email"))
+	require.Equal(t, "127.0.0.1", one.at("data", "metadata", "ip"))
+	require.Equal(t, "Go-http-client/1.1", one.at("data", "metadata", "userAgent"))
+
+	sources := s.as(http.MethodGet, after(leads+"/"+created.at("data", "leadId").(string)+"/sources", merged), "")
+	require.Equal(t, http.StatusOK, sources.status, sources.raw)
+	require.Len(t, sources.at("data"), 2)
+	require.Nil(t, sources.at("nextCursor"))
+	require.Contains(t, sources.body, "nextCursor")
+
+	events := s.as(http.MethodGet, leads+"/"+created.at("data", "leadId").(string)+"/events?limit=1", "")
+	require.Equal(t, http.StatusOK, events.status, events.raw)
+	require.Len(t, events.at("data"), 1)
+	require.NotNil(t, events.at("nextCursor"))
+	require.Equal(t, "lead.created", events.at("data").([]any)[0].(map[string]any)["type"])
+	require.Equal(t, "user:ann", events.at("data").([]any)[0].(map[string]any)["actor"])
+}
+
+func TestARepeatFromACuratedSourceIsAConflictThatNamesTheLead(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	first := s.capture(`{"phone":"9876543210"}`)
+	require.Equal(t, http.StatusCreated, first.status)
+
+	again := s.capture(`{"phone":"9876543210"}`)
+	require.Equal(t, http.StatusConflict, again.status, again.raw)
+	require.Equal(t, "DUPLICATE_LEAD_SOURCE", again.at("code"))
+	require.Equal(t, false, again.at("success"))
+	require.Contains(t, again.at("message"), first.at("data", "leadId"))
+	require.NotEmpty(t, again.header.Get("X-Log-Position"), "a refusal is on the log too")
+
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876500000","email":"a@example.com"}`).status)
+	clash := s.capture(`{"phone":"9876543210","email":"a@example.com"}`)
+	require.Equal(t, http.StatusConflict, clash.status, clash.raw)
+	require.Equal(t, "DUPLICATE_LEAD_EMAIL", clash.at("code"))
+}
+
+func TestWhatIsWrongWithALeadIsSaidFieldByField(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for name, c := range map[string]struct {
+		body   string
+		fields []string
+	}{
+		"no body":            {``, []string{"phone"}},
+		"an empty object":    {`{}`, []string{"phone"}},
+		"a bad email":        {`{"phone":"9876543210","email":"a@@b"}`, []string{"email"}},
+		"several":            {`{"phone":"x","email":"y","leadTemperature":"mild"}`, []string{"phone", "email", "leadTemperature"}},
+		"51 custom fields":   {`{"phone":"9876543210"` + manyFields(51) + `}`, []string{"customFields"}},
+		"an oversized value": {`{"phone":"9876543210","note":"` + strings.Repeat("x", 2001) + `"}`, []string{"note"}},
+		"no JSON":            {`phone=1`, []string{"body"}},
+		"a list":             {`[]`, []string{"body"}},
+		"two":                {`{} {}`, []string{"body"}},
+		"an unknown status":  {`{"phone":"9876543210","status":"nope"}`, []string{"status"}},
+		"NUL":                {`{"phone":"9876543210","note":"a\u0000b"}`, []string{"note"}},
+	} {
+		r := s.capture(c.body)
+		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", name, r.raw)
+		require.Equal(t, "Validation failed", r.at("message"), name)
+		require.Equal(t, c.fields, r.fieldsNamed(), name)
+		require.NotContains(t, r.body, "code", name)
+	}
+	require.Empty(t, s.as(http.MethodGet, leads, "").at("data"), "nothing was written")
+}
+
+func manyFields(n int) string {
+	var fields strings.Builder
+	for i := range n {
+		fields.WriteString(`,"k` + strings.Repeat("x", i/26) + string(rune('a'+i%26)) + `":1`)
+	}
+	return fields.String()
+}
+
+func TestOnlyWhoMayCapturesALead(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.provision("basic", account.Settings{})
+	id, value := s.token()
+	for name, c := range map[string]struct {
+		credential string
+		status     int
+		message    string
+	}{
+		"nobody":                     {"", 401, "Missing or invalid token"},
+		"an invented token":          {"leadlog_" + strings.Repeat("0", 64), 401, "Missing or invalid token"},
+		"an invented JWT":            {"a.b.c", 401, "Missing or invalid token"},
+		"a plan without the feature": {s.mint("basic", ""), 403, "Feature crm_api is not enabled for this account"},
+		"an unknown account":         {s.mint("nobody", ""), 403, "Feature crm_api is not enabled for this account"},
+		"a JWT of another scope":     {s.mint(ownAccount, "leads:read"), 403, "Scope leads:write required"},
+	} {
+		// The body is none that anybody would be let in with, so that its error would show if it were read first.
+		r := s.send(call{method: http.MethodPost, path: leads, credential: c.credential, body: "no json"})
+		require.Equal(t, c.status, r.status, "%s: %s", name, r.raw)
+		require.Equal(t, c.message, r.at("message"), name)
+		require.Equal(t, c.status == http.StatusUnauthorized, r.header.Get("WWW-Authenticate") == "Bearer", name)
+	}
+	byToken := s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`})
+	require.Equal(t, http.StatusCreated, byToken.status, byToken.raw)
+	events := s.as(http.MethodGet, leads+"/"+byToken.at("data", "leadId").(string)+"/events", "")
+	require.Equal(t, "token:"+id, events.at("data").([]any)[0].(map[string]any)["actor"])
+}
+
+func TestAnAccountThatCapturesTooOftenIsToldWhenToComeBack(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.RateBurst = 0.001, 2 })
+	first := s.capture(`{"phone":"9876543210"}`)
+	require.Equal(t, http.StatusCreated, first.status)
+	require.Equal(t, `"capture";q=2;w=2000`, first.header.Get("RateLimit-Policy"))
+	require.Regexp(t, `^"capture";r=1;t=\d+$`, first.header.Get("RateLimit"))
+	require.Equal(t, http.StatusConflict, s.capture(`{"phone":"9876543210"}`).status)
+
+	refused := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: `x`, header: map[string]string{"Content-Type": "text/plain"}})
+	require.Equal(t, http.StatusTooManyRequests, refused.status, "before 415: %s", refused.raw)
+	require.Equal(t, "Rate limit exceeded", refused.at("message"))
+	require.Regexp(t, `^[1-9]\d*$`, refused.header.Get("Retry-After"))
+	require.Regexp(t, `^"capture";r=0;t=\d+$`, refused.header.Get("RateLimit"))
+
+	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
+	other := s.send(call{method: http.MethodPost, path: leads, credential: s.mint("other", ""), body: `{"phone":"9876543210"}`})
+	require.Equal(t, http.StatusCreated, other.status, "another account has its own quota")
+}
+
+func TestAnAccountsOwnRateCountsOnceItIsSet(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64
+	s := start(t, func(o *httpapi.Options) {
+		o.RateLimit, o.RateBurst = 0.001, 1
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status)
+	require.Equal(t, http.StatusTooManyRequests, s.capture(`{"phone":"9876543211"}`).status)
+
+	r := s.send(call{
+		method: http.MethodPut, path: "/api/v1/admin/accounts/" + ownAccount, credential: s.mint("admins", "admin"),
+		body: `{"features":["crm_api"],"rateLimit":0}`,
+	})
+	require.Equal(t, http.StatusOK, r.status, r.raw)
+	ahead.Store(int64(2 * time.Second)) // what is believed of an account is confirmed once a second at most
+	unlimited := s.capture(`{"phone":"9876543211"}`)
+	require.Equal(t, http.StatusCreated, unlimited.status, unlimited.raw)
+	require.Empty(t, unlimited.header.Get("RateLimit"))
+}
+
+func TestABodyThatIsNotJSONIsNotRead(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for name, c := range map[string]struct {
+		header map[string]string
+		body   string
+		status int
+	}{
+		"a form":             {map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, "phone=1", 415},
+		"another charset":    {map[string]string{"Content-Type": "application/json; charset=latin1"}, `{}`, 415},
+		"compressed":         {map[string]string{"Content-Encoding": "gzip"}, `{}`, 415},
+		"JSON of some kind":  {map[string]string{"Content-Type": "application/vnd.lead+json"}, `{}`, 400},
+		"UTF-8 said aloud":   {map[string]string{"Content-Type": "application/json; charset=UTF-8"}, `{}`, 400},
+		"no type":            {map[string]string{"Content-Type": ""}, `{}`, 400},
+		"too large":          {nil, `{"note":"` + strings.Repeat("x", 2<<20) + `"}`, 413},
+		"as large as may be": {nil, `{"a":"` + strings.Repeat("x", 2<<20-8) + `"}`, 400},
+		"too large and text": {map[string]string{"Content-Type": "text/plain"}, strings.Repeat("x", 3<<20), 415},
+	} {
+		r := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: c.body, header: c.header})
+		require.Equal(t, c.status, r.status, "%s: %s", name, r.raw)
+		require.Equal(t, false, r.at("success"), name)
+	}
+}
+
+func Test32FirstArrivalsOfOnePhoneAreOneLead(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	statuses := make(chan int, 32)
+	var arriving sync.WaitGroup
+	for range cap(statuses) {
+		arriving.Go(func() { statuses <- s.capture(`{"phone":"9876543210"}`).status })
+	}
+	arriving.Wait()
+	close(statuses)
+	count := map[int]int{}
+	for status := range statuses {
+		count[status]++
+	}
+	require.Equal(t, map[int]int{http.StatusCreated: 1, http.StatusConflict: 31}, count)
+}

@@ -1,0 +1,40 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+)
+
+// cors lets pages of the origins on the list capture leads. Other routes, and all when the list is empty, know
+// nothing of other origins. Neither * nor null, which any page can make itself, is an origin to list.
+func (a *api) cors(next http.Handler) http.Handler {
+	allowed := slices.DeleteFunc(slices.Clone(a.CORSOrigins), func(o string) bool { return o == "*" || o == "null" })
+	if len(allowed) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != a.BasePath+capturePath {
+			next.ServeHTTP(w, r)
+			return
+		}
+		header := w.Header()
+		header.Add("Vary", "Origin")
+		origin := r.Header.Get("Origin")
+		if origin == "" || !slices.Contains(allowed, origin) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		header.Set("Access-Control-Allow-Origin", origin)
+		if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+			header.Set("Access-Control-Expose-Headers",
+				requestIDHeader+", "+positionHeader+", Retry-After, RateLimit, RateLimit-Policy")
+			next.ServeHTTP(w, r)
+			return
+		}
+		header.Set("Access-Control-Allow-Methods", http.MethodPost)
+		header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent, "+requestIDHeader)
+		header.Set("Access-Control-Max-Age", "600") // seconds
+		recordOf(r).route = capturePath
+		w.WriteHeader(http.StatusNoContent)
+	})
+}

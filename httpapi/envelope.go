@@ -1,0 +1,109 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/query"
+)
+
+// answer is what a route says when all went well.
+type answer struct {
+	status   int // 0 is 200
+	body     any // an envelope
+	position eventstore.Position
+	secret   bool         // holds what is shown once, and must be kept by nobody on the way
+	stream   func() error // writes the answer itself, in place of body
+}
+
+// envelope is the body of every answer but a list.
+type envelope struct {
+	Success bool         `json:"success"`
+	Merged  *bool        `json:"merged,omitzero"`
+	Message string       `json:"message,omitzero"`
+	Code    string       `json:"code,omitzero"`
+	Errors  field.Errors `json:"errors,omitempty"`
+	Data    any          `json:"data,omitzero"`
+}
+
+// listEnvelope is the body of a list.
+type listEnvelope struct {
+	Success    bool    `json:"success"`
+	Data       any     `json:"data"`
+	NextCursor *string `json:"nextCursor"`
+}
+
+func found(data any) (answer, error) {
+	return answer{body: envelope{Success: true, Data: data}}, nil
+}
+
+// listed answers with a part of a list. JSON has [] for no items, never null.
+func listed[T any](list query.List[T], err error) (answer, error) {
+	if err != nil {
+		return answer{}, err
+	}
+	body := listEnvelope{Success: true, Data: list.Items}
+	if list.NextCursor != "" {
+		body.NextCursor = &list.NextCursor
+	}
+	return answer{body: body}, nil
+}
+
+// positionHeader carries the log position of a write, for ?minPosition= of a later read.
+const positionHeader = "X-Log-Position"
+
+// send writes an answer.
+func (x *exchange) send(a answer) {
+	header := x.w.Header()
+	if a.position != 0 {
+		header.Set(positionHeader, strconv.FormatUint(uint64(a.position), 10))
+	}
+	if a.secret {
+		header.Set("Cache-Control", "no-store")
+		header.Set("Pragma", "no-cache")
+	}
+	if a.stream != nil {
+		x.stream(a.stream)
+		return
+	}
+	encoded, err := encode(a.body)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	writeJSON(x.w, a.status, encoded)
+}
+
+// stream lets an answer write itself. One that breaks off is cut, so that nobody takes the part for the whole.
+func (x *exchange) stream(write func() error) {
+	err := write()
+	if err == nil {
+		return
+	}
+	if x.record.status == 0 {
+		x.fail(err)
+		return
+	}
+	x.record.err = err
+	panic(http.ErrAbortHandler)
+}
+
+// encode writes JSON, the same for the same value every time.
+func encode(v any) ([]byte, error) {
+	return json.Marshal(v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+}
+
+func writeJSON(w http.ResponseWriter, status int, encoded []byte) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(encoded)))
+	w.WriteHeader(status)
+	_, _ = w.Write(encoded) // a client that has gone is seen by the server
+}

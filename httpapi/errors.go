@@ -1,0 +1,156 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/query"
+)
+
+var (
+	errUnknownRoute = errors.New("no such route")
+	errWrongMethod  = errors.New("no such method on this route")
+	errTooLarge     = errors.New("request body too large")
+	errMediaType    = errors.New("request body is not JSON")
+	errSlowBody     = errors.New("request body did not arrive in time")
+
+	errNoLead    = errors.New("no such lead")
+	errNoToken   = errors.New("no such token")
+	errNoAccount = errors.New("no such account")
+)
+
+// scopeError says that a JWT does not name the scope that a route wants.
+type scopeError string
+
+func (e scopeError) Error() string { return "Scope " + string(e) + " required" }
+
+// limitError says that somebody asked too often.
+type limitError struct{ retryAfter time.Duration }
+
+func (limitError) Error() string { return "rate limit exceeded" }
+
+// Statuses of the service itself being in difficulty come back with when to try again.
+const (
+	retryUnavailable = 2 * time.Second
+	retryBehind      = time.Second
+)
+
+// statusGone is noted, for nobody to receive, when the client left before the answer.
+const statusGone = 499
+
+// failures is the one table from an error to its answer; the first that matches counts. Errors that carry more than
+// this are in describe. What is not here is a 500 and says nothing.
+var failures = []struct {
+	is         error
+	status     int
+	message    string
+	code       string
+	retryAfter time.Duration
+}{
+	{errUnknownRoute, http.StatusNotFound, "Not found", "", 0},
+	{errWrongMethod, http.StatusMethodNotAllowed, "Method not allowed", "", 0},
+	{command.ErrUnauthorized, http.StatusUnauthorized, "Missing or invalid token", "", 0},
+	{command.ErrFeatureDisabled, http.StatusForbidden, "Feature crm_api is not enabled for this account", "", 0},
+	{errMediaType, http.StatusUnsupportedMediaType, "Content-Type must be application/json", "", 0},
+	{errTooLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 2 MiB", "", 0},
+	{errSlowBody, http.StatusRequestTimeout, "Request body did not arrive in time", "", 0},
+
+	{token.ErrNotFound, http.StatusNotFound, "Token not found or already deleted", "", 0},
+	{token.ErrLimit, http.StatusConflict, "An account may hold at most 5 active tokens", "TOKEN_LIMIT_REACHED", 0},
+	{webhook.ErrNotFound, http.StatusNotFound, "Webhook endpoint not found", "", 0},
+	{webhook.ErrLimit, http.StatusConflict, "An account may have at most 50 webhook endpoints", "WEBHOOK_LIMIT_REACHED", 0},
+	{errNoLead, http.StatusNotFound, "Lead not found", "", 0},
+	{errNoToken, http.StatusNotFound, "Token not found", "", 0},
+	{errNoAccount, http.StatusNotFound, "Account not found", "", 0},
+	{query.ErrNotFound, http.StatusNotFound, "Not found", "", 0},
+
+	{query.ErrBehind, http.StatusServiceUnavailable, unavailable, "", retryBehind},
+	{eventstore.ErrContended, http.StatusServiceUnavailable, unavailable, "", retryBehind},
+	{eventstore.ErrUnavailable, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
+	{context.DeadlineExceeded, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
+}
+
+const unavailable = "Service unavailable"
+
+// failure is an error as it is answered.
+type failure struct {
+	status     int
+	envelope   envelope
+	position   eventstore.Position
+	retryAfter time.Duration
+}
+
+// describe finds the answer to an error.
+func describe(err error) failure {
+	var (
+		wrong   field.Errors
+		refused *command.LeadRefused
+		scope   scopeError
+		limit   limitError
+	)
+	switch {
+	case errors.As(err, &wrong):
+		return failure{status: http.StatusBadRequest, envelope: envelope{Message: "Validation failed", Errors: wrong}}
+	case errors.Is(err, query.ErrCursor):
+		return describe(field.Errors{{Field: "cursor", Message: "is not one that this list gave out"}})
+	case errors.As(err, &refused):
+		return failure{
+			status: http.StatusConflict, position: refused.Position,
+			envelope: envelope{Message: refused.Error(), Code: refused.Fact.Code},
+		}
+	case errors.As(err, &scope):
+		return failure{status: http.StatusForbidden, envelope: envelope{Message: scope.Error()}}
+	case errors.As(err, &limit):
+		return failure{
+			status: http.StatusTooManyRequests, envelope: envelope{Message: "Rate limit exceeded"},
+			retryAfter: max(limit.retryAfter, time.Second),
+		}
+	}
+	for _, f := range failures {
+		if errors.Is(err, f.is) {
+			return failure{status: f.status, envelope: envelope{Message: f.message, Code: f.code}, retryAfter: f.retryAfter}
+		}
+	}
+	return failure{status: http.StatusInternalServerError, envelope: envelope{Message: "Internal server error"}}
+}
+
+// fail answers with an error. What the error says inside goes to the log alone.
+func (x *exchange) fail(err error) {
+	x.record.err = err
+	if errors.Is(err, context.Canceled) && x.r.Context().Err() != nil {
+		x.record.status = statusGone
+		return
+	}
+	f := describe(err)
+	header := x.w.Header()
+	switch f.status {
+	case http.StatusUnauthorized:
+		header.Set("WWW-Authenticate", "Bearer")
+	case http.StatusRequestEntityTooLarge, http.StatusRequestTimeout:
+		header.Set("Connection", "close") // the rest of the body is not worth reading
+	}
+	if f.position != 0 {
+		header.Set(positionHeader, strconv.FormatUint(uint64(f.position), 10))
+	}
+	if f.retryAfter > 0 {
+		header.Set("Retry-After", strconv.FormatInt(wholeSeconds(f.retryAfter), 10))
+	}
+	encoded, err := encode(f.envelope)
+	if err != nil { // strings alone: cannot fail
+		encoded = []byte(`{"success":false}`)
+	}
+	writeJSON(x.w, f.status, encoded)
+}
+
+// wholeSeconds rounds up.
+func wholeSeconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
+}

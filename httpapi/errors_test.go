@@ -1,0 +1,82 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/query"
+)
+
+func TestEveryErrorHasItsAnswer(t *testing.T) {
+	t.Parallel()
+	refusal := &command.LeadRefused{
+		Refusal:  &lead.Refusal{Fact: event.LeadRefused{Code: lead.CodeDuplicateEmail, LeadID: "L1"}},
+		Position: 7,
+	}
+	for name, c := range map[string]struct {
+		err    error
+		body   string
+		status int
+		retry  time.Duration
+	}{
+		"fields": {field.Errors{{Field: "phone", Message: "is bad"}},
+			`{"success":false,"message":"Validation failed","errors":[{"field":"phone","message":"is bad"}]}`, 400, 0},
+		"cursor":       {query.ErrCursor, `{"success":false,"message":"Validation failed","errors":[{"field":"cursor","message":"is not one that this list gave out"}]}`, 400, 0},
+		"unauthorized": {command.ErrUnauthorized, `{"success":false,"message":"Missing or invalid token"}`, 401, 0},
+		"feature":      {command.ErrFeatureDisabled, `{"success":false,"message":"Feature crm_api is not enabled for this account"}`, 403, 0},
+		"scope":        {scopeError("leads:read"), `{"success":false,"message":"Scope leads:read required"}`, 403, 0},
+		"refused":      {refusal, `{"success":false,"message":"This email already belongs to lead L1","code":"DUPLICATE_LEAD_EMAIL"}`, 409, 0},
+		"tokens":       {token.ErrLimit, `{"success":false,"message":"An account may hold at most 5 active tokens","code":"TOKEN_LIMIT_REACHED"}`, 409, 0},
+		"limit":        {limitError{1500 * time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, 1500 * time.Millisecond},
+		"limit, soon":  {limitError{time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, time.Second},
+		"store":        {eventstore.ErrUnavailable, `{"success":false,"message":"Service unavailable"}`, 503, retryUnavailable},
+		"contended":    {eventstore.ErrContended, `{"success":false,"message":"Service unavailable"}`, 503, retryBehind},
+		"behind":       {query.ErrBehind, `{"success":false,"message":"Service unavailable"}`, 503, retryBehind},
+		"deadline":     {context.DeadlineExceeded, `{"success":false,"message":"Service unavailable"}`, 503, retryUnavailable},
+		"anything":     {errors.New("password=hunter2"), `{"success":false,"message":"Internal server error"}`, 500, 0},
+	} {
+		f := describe(fmt.Errorf("somewhere: %w", c.err))
+		encoded, err := encode(f.envelope)
+		require.NoError(t, err)
+		require.Equal(t, c.body, string(encoded), name)
+		require.Equal(t, c.status, f.status, name)
+		require.Equal(t, c.retry, f.retryAfter, name)
+	}
+	require.Equal(t, eventstore.Position(7), describe(refusal).position)
+}
+
+func TestEveryRowOfTheTableIsReachedAndSaysSomething(t *testing.T) {
+	t.Parallel()
+	for _, row := range failures {
+		f := describe(fmt.Errorf("wrapped: %w", row.is))
+		require.Equal(t, row.status, f.status, row.is)
+		require.Equal(t, row.message, f.envelope.Message, row.is)
+		require.Equal(t, row.status == http.StatusServiceUnavailable, f.retryAfter > 0, row.is)
+	}
+}
+
+func TestAListSaysWhereItEnds(t *testing.T) {
+	t.Parallel()
+	for want, list := range map[string]query.List[string]{
+		`{"success":true,"data":[],"nextCursor":null}`:   {},
+		`{"success":true,"data":["x"],"nextCursor":"c"}`: {Items: []string{"x"}, NextCursor: "c"},
+	} {
+		a, err := listed(list, nil)
+		require.NoError(t, err)
+		encoded, err := encode(a.body)
+		require.NoError(t, err)
+		require.Equal(t, want, string(encoded))
+	}
+}

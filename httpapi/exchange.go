@@ -1,0 +1,103 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/command"
+)
+
+// patience is how long a request may take in all, but for what is streamed.
+const patience = 20 * time.Second
+
+// exchange is one request on its way to its answer.
+type exchange struct {
+	*api
+	w         http.ResponseWriter
+	r         *http.Request
+	ctx       context.Context // the request's, with a deadline
+	record    *record
+	client    netip.Addr // invalid when unknown
+	caller    command.Caller
+	admission command.Admission // of a caller who captures
+}
+
+// serve is the way of every request: who asks, what is answered, and how that is written.
+func (a *api) serve(route route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		defer cancel()
+		x := &exchange{
+			api: a, w: w, r: r, ctx: ctx, record: recordOf(r),
+			client: clientAddress(r, a.TrustedProxies),
+		}
+		x.record.route = route.pattern
+		x.caller = command.Caller{
+			RequestID: x.record.requestID, TraceParent: traceParent(r.Header.Get("Traceparent")),
+			UserAgent: userAgent(r.UserAgent()),
+		}
+		if x.client.IsValid() {
+			x.caller.IP = x.client.String()
+		}
+		err := route.access(x)
+		if err != nil {
+			x.fail(err)
+			return
+		}
+		answer, err := route.handle(x)
+		if err != nil {
+			x.fail(err)
+			return
+		}
+		x.send(answer)
+	}
+}
+
+// pathID is the id in the path, decoded. It may be anything.
+func (x *exchange) pathID() string {
+	raw := chi.URLParam(x.r, "id")
+	if x.r.URL.RawPath == "" { // the router took the decoded path
+		return raw
+	}
+	id, err := url.PathUnescape(raw)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// ulidID is the id in the path when it can be one of ours, and otherwise the error that says there is no such thing.
+func (x *exchange) ulidID(missing error) (string, error) {
+	id := x.pathID()
+	if !isULID(id) {
+		return "", missing
+	}
+	return id, nil
+}
+
+func isULID(id string) bool {
+	parsed, err := ulid.ParseStrict(id)
+	return err == nil && parsed.String() == id
+}
+
+func (x *exchange) unknownRoute() (answer, error) { return answer{}, errUnknownRoute }
+
+func (x *exchange) wrongMethod() (answer, error) {
+	path := x.r.URL.Path
+	if x.r.URL.RawPath != "" {
+		path = x.r.URL.RawPath
+	}
+	allowed := x.methodsOf(path)
+	if len(allowed) == 0 { // the router says this of a method it does not know, on any path
+		return answer{}, errUnknownRoute
+	}
+	x.w.Header().Set("Allow", strings.Join(allowed, ", "))
+	return answer{}, errWrongMethod
+}

@@ -1,0 +1,96 @@
+package httpapi
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/field"
+)
+
+// fields takes the fields of a small body one by one and notes those of the wrong type. A null is as good as absent.
+type fields struct {
+	members map[string]jsontext.Value
+	wrong   field.Errors
+}
+
+// fields reads the body for a route that knows all its fields.
+func (x *exchange) fields() (*fields, error) {
+	members, err := x.members()
+	return &fields{members: members}, err
+}
+
+func take[T any](f *fields, name, message string, kind jsontext.Kind) (value T, given bool) {
+	raw, there := f.members[name]
+	if !there || raw.Kind() == jsontext.KindNull {
+		return value, false
+	}
+	if raw.Kind() != kind || json.Unmarshal(raw, &value) != nil {
+		f.wrong.Add(name, message)
+		var none T
+		return none, false
+	}
+	return value, true
+}
+
+func (f *fields) text(name string) string {
+	value, _ := take[string](f, name, "must be a string", jsontext.KindString)
+	return value
+}
+
+// texts reads a list of strings. A null in it is no string.
+func (f *fields) texts(name string) []string {
+	const message = "must be a list of strings"
+	list, _ := take[[]jsontext.Value](f, name, message, jsontext.KindBeginArray)
+	texts := make([]string, 0, len(list))
+	for _, raw := range list {
+		text, err := jsontext.AppendUnquote(nil, raw)
+		if raw.Kind() != jsontext.KindString || err != nil {
+			f.wrong.Add(name, message)
+			return nil
+		}
+		texts = append(texts, string(text))
+	}
+	return texts
+}
+
+func (f *fields) number(name string) *float64 {
+	value, given := take[float64](f, name, "must be a number", jsontext.KindNumber)
+	if !given {
+		return nil
+	}
+	return &value
+}
+
+// integer reads a whole number, in plain digits.
+func (f *fields) integer(name string) *int {
+	raw, given := take[jsontext.Value](f, name, "must be a whole number", jsontext.KindNumber)
+	if !given {
+		return nil
+	}
+	value, err := strconv.Atoi(string(raw))
+	if err != nil {
+		f.wrong.Add(name, "must be a whole number")
+		return nil
+	}
+	return &value
+}
+
+// with adds what the command found wrong to what was wrong with the types, one message for a field. An error of
+// another kind stands alone. It is nil when nothing is wrong.
+func (f *fields) with(err error) error {
+	var decided field.Errors
+	if err != nil && !errors.As(err, &decided) {
+		return err
+	}
+	all := slices.Clone(f.wrong)
+	for _, one := range decided {
+		if !slices.ContainsFunc(f.wrong, func(w field.Error) bool { return w.Field == one.Field }) {
+			all = append(all, one)
+		}
+	}
+	return all.Err()
+}

@@ -1,0 +1,91 @@
+// Package httpapi answers HTTP: it finds out who asks, reads what is asked, has it carried out by the commands or
+// looked up by the queries, and writes the answer.
+//
+// Every route is in routes.go, every error in errors.go. A request passes, in this order, the router (404, 405),
+// its credential (401), what the credential and the account's plan allow (403), the rate limit (429) and the form of
+// its body (415, 413, 400) before a command decides: nothing of a stranger's body is parsed.
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/query"
+)
+
+// Options are what the API is made of. Commands, Directory, Query and Log are required.
+type Options struct {
+	Commands  *command.Handlers
+	Directory *command.Directory
+	Query     *query.Reader
+	JWT       *Verifier // nil refuses every JWT
+	Log       *slog.Logger
+	Now       func() time.Time // nil is the system's clock
+
+	// RateLimit is how many captures a second an account may make that has no limit of its own, 0 any number;
+	// RateBurst how many at once.
+	RateLimit float64
+	RateBurst int
+
+	// TrustedProxies are the networks whose X-Forwarded-For counts.
+	TrustedProxies []netip.Prefix
+	// CORSOrigins are the origins whose pages may capture leads, exactly as browsers write them.
+	CORSOrigins []string
+	// BasePath is put before every route.
+	BasePath string
+
+	// Ready tells of the parts that the service needs, for /readyz; nil is always ready.
+	Ready func(context.Context) []Component
+	// Metrics gets the request metrics and is served at /metrics; nil is neither.
+	Metrics *prometheus.Registry
+}
+
+// api is the handler's state, the same for all requests.
+type api struct {
+	Options
+	router        *chi.Mux
+	captures      *quotas // by account
+	confirmations *quotas // by account
+	failures      *quotas // by address
+	metrics       *metrics
+	ids           *requestIDs
+}
+
+// New makes the handler of the whole API.
+func New(o Options) http.Handler {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.BasePath = strings.Trim(o.BasePath, "/"); o.BasePath != "" {
+		o.BasePath = "/" + o.BasePath
+	}
+	a := &api{
+		Options: o, router: chi.NewRouter(), ids: newRequestIDs(o.Now),
+		captures: newQuotas(accountsKept, o.Now), confirmations: newQuotas(accountsKept, o.Now),
+		failures: newQuotas(addressesKept, o.Now),
+		metrics:  newMetrics(o.Metrics),
+	}
+	for _, route := range a.routes() {
+		a.router.Method(route.method, o.BasePath+route.pattern, a.serve(route))
+		if route.method == http.MethodGet {
+			a.router.Method(http.MethodHead, o.BasePath+route.pattern, a.serve(route))
+		}
+	}
+	a.router.NotFound(a.serve(route{access: anyone, handle: (*exchange).unknownRoute}))
+	a.router.MethodNotAllowed(a.serve(route{access: anyone, handle: (*exchange).wrongMethod}))
+	return a.observe(a.cors(a.router))
+}
+
+// How many quotas are kept. The one used longest ago goes first, and starts anew when it is needed again.
+const (
+	accountsKept  = 50_000
+	addressesKept = 50_000
+)

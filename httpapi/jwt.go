@@ -1,0 +1,205 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/leadlog/leadlog/command/account"
+)
+
+const (
+	// DefaultAccountClaim is the claim that names the caller's account.
+	DefaultAccountClaim = "account_id"
+
+	// adminScope is the one scope that a JWT has only by naming it.
+	adminScope = "admin"
+
+	minSecret  = 32      // bytes of an HS256 secret, as many as the hash has
+	maxJWT     = 8 << 10 // bytes
+	maxSubject = 255     // characters
+	leeway     = 30 * time.Second
+)
+
+// errForged says that a JWT was not signed by the issuer: it may be a guess.
+var errForged = errors.New("not signed by the issuer")
+
+// VerifierOptions say what a JWT must hold beside a good signature. Empty ones ask for nothing.
+type VerifierOptions struct {
+	Issuer       string
+	Audience     string
+	AccountClaim string // empty: DefaultAccountClaim
+}
+
+// Verifier checks JWTs of one family of algorithms. Its methods may be called from many goroutines.
+type Verifier struct {
+	options VerifierOptions
+	methods []string
+	key     func(context.Context) jwt.Keyfunc
+}
+
+// NewHS256 verifies JWTs signed with a shared secret of at least 32 bytes.
+func NewHS256(secret []byte, o VerifierOptions) (*Verifier, error) {
+	if err := checkSecret(secret); err != nil {
+		return nil, err
+	}
+	secret = slices.Clone(secret)
+	return newVerifier(o, []string{jwt.SigningMethodHS256.Alg()}, func(context.Context) jwt.Keyfunc {
+		return func(*jwt.Token) (any, error) { return secret, nil }
+	}), nil
+}
+
+func newVerifier(o VerifierOptions, methods []string, key func(context.Context) jwt.Keyfunc) *Verifier {
+	if o.AccountClaim == "" {
+		o.AccountClaim = DefaultAccountClaim
+	}
+	return &Verifier{options: o, methods: methods, key: key}
+}
+
+func checkSecret(secret []byte) error {
+	if len(secret) < minSecret {
+		return fmt.Errorf("the JWT secret has %d bytes, at least %d are needed", len(secret), minSecret)
+	}
+	return nil
+}
+
+// Identity is what a JWT says of its bearer.
+type Identity struct {
+	Account string
+	Subject string
+	scopes  []string
+	all     bool // names no scopes
+}
+
+// May tells whether the bearer has a scope. Without scopes of its own a JWT has all but admin.
+func (i Identity) May(scope string) bool {
+	if i.all {
+		return scope != adminScope
+	}
+	return slices.Contains(i.scopes, scope)
+}
+
+// Verify checks a JWT. The error is errForged when its signature is not the issuer's, as far as can be told.
+// It says what is wrong in words that hold nothing of the JWT.
+func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Identity, error) {
+	if len(text) > maxJWT {
+		return Identity{}, fmt.Errorf("%w: longer than 8 KiB", errForged)
+	}
+	claims := jwt.MapClaims{}
+	parser := jwt.NewParser(v.parserOptions(now)...)
+	_, err := parser.ParseWithClaims(text, claims, func(t *jwt.Token) (any, error) {
+		if _, critical := t.Header["crit"]; critical {
+			return nil, errors.New("critical extensions are not understood")
+		}
+		return v.key(ctx)(t)
+	})
+	if errors.Is(err, jwt.ErrTokenInvalidClaims) {
+		return Identity{}, claimProblem(err)
+	}
+	if err != nil {
+		return Identity{}, fmt.Errorf("%w: %s", errForged, signatureProblem(err))
+	}
+	return v.identity(claims)
+}
+
+func (v *Verifier) parserOptions(now time.Time) []jwt.ParserOption {
+	options := []jwt.ParserOption{
+		jwt.WithValidMethods(v.methods), jwt.WithExpirationRequired(), jwt.WithLeeway(leeway),
+		jwt.WithStrictDecoding(), jwt.WithTimeFunc(func() time.Time { return now }),
+	}
+	if v.options.Issuer != "" {
+		options = append(options, jwt.WithIssuer(v.options.Issuer))
+	}
+	if v.options.Audience != "" {
+		options = append(options, jwt.WithAudience(v.options.Audience))
+	}
+	return options
+}
+
+// identity reads the claims of a JWT whose signature is good.
+func (v *Verifier) identity(claims jwt.MapClaims) (Identity, error) {
+	id, _ := claims[v.options.AccountClaim].(string)
+	if !account.ValidID(id) {
+		return Identity{}, fmt.Errorf("claim %s is not an account id", v.options.AccountClaim)
+	}
+	subject, _ := claims["sub"].(string)
+	if subject == "" || utf8.RuneCountInString(subject) > maxSubject || strings.ContainsFunc(subject, unicode.IsControl) {
+		return Identity{}, errors.New("claim sub does not name anybody")
+	}
+	identity := Identity{Account: id, Subject: subject}
+	scope, given := claims["scope"]
+	if !given {
+		identity.all = true
+		return identity, nil
+	}
+	names, ok := scope.(string)
+	if !ok {
+		return Identity{}, errors.New("claim scope is not a string")
+	}
+	identity.scopes = strings.Fields(names)
+	return identity, nil
+}
+
+// The library's errors may quote the token, so that only their kind is told.
+func claimProblem(err error) error {
+	for _, kind := range []error{
+		jwt.ErrTokenExpired, jwt.ErrTokenNotValidYet, jwt.ErrTokenInvalidIssuer, jwt.ErrTokenInvalidAudience,
+		jwt.ErrTokenRequiredClaimMissing,
+	} {
+		if errors.Is(err, kind) {
+			return kind
+		}
+	}
+	return jwt.ErrTokenInvalidClaims
+}
+
+func signatureProblem(err error) error {
+	for _, kind := range []error{jwt.ErrTokenMalformed, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid} {
+		if errors.Is(err, kind) {
+			return kind
+		}
+	}
+	return errors.New("token is refused")
+}
+
+// Minting is what a JWT made here says.
+type Minting struct {
+	Account      string
+	Subject      string
+	Scope        string // space separated; empty names none, which is everything but admin
+	TTL          time.Duration
+	Issuer       string
+	Audience     string
+	AccountClaim string // empty: DefaultAccountClaim
+}
+
+// MintHS256 makes a JWT that NewHS256 with the same secret accepts.
+func MintHS256(secret []byte, m Minting, now time.Time) (string, error) {
+	if err := checkSecret(secret); err != nil {
+		return "", err
+	}
+	if !account.ValidID(m.Account) {
+		return "", errors.New("an account id is 1 to 64 of letters, digits, _ and -")
+	}
+	if m.Subject == "" || m.TTL <= 0 {
+		return "", errors.New("a JWT needs a subject and a time to live")
+	}
+	claim := m.AccountClaim
+	if claim == "" {
+		claim = DefaultAccountClaim
+	}
+	claims := jwt.MapClaims{"sub": m.Subject, claim: m.Account, "iat": now.Unix(), "exp": now.Add(m.TTL).Unix()}
+	for name, value := range map[string]string{"scope": m.Scope, "iss": m.Issuer, "aud": m.Audience} {
+		if value != "" {
+			claims[name] = value
+		}
+	}
+	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
+}

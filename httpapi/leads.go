@@ -1,0 +1,110 @@
+package httpapi
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/query"
+)
+
+func (x *exchange) captureLead() (answer, error) {
+	body, err := x.members()
+	if err != nil {
+		return answer{}, x.orRevoked(err)
+	}
+	captured, err := x.Commands.CaptureLead(x.ctx, command.CaptureLead{Admission: x.admission, Body: body})
+	if err != nil {
+		return answer{}, err
+	}
+	status := http.StatusCreated
+	if captured.Merged {
+		status = http.StatusOK
+	}
+	return answer{
+		status: status, position: captured.Position,
+		body: envelope{Success: true, Merged: &captured.Merged, Data: query.NewLead(captured.Lead)},
+	}, nil
+}
+
+func (x *exchange) listLeads() (answer, error) {
+	p := x.params()
+	phone, err := x.phoneFilter(p)
+	if err != nil {
+		return answer{}, err
+	}
+	filter := query.LeadFilter{
+		Status: p.text("status"), Source: p.text("source"), LeadTemperature: p.text("leadTemperature"),
+		Q: p.text("q"), Phone: phone, Email: emailFilter(p),
+		CreatedSince: p.time("createdSince"), CreatedUntil: p.time("createdUntil"),
+	}
+	page := p.page()
+	if err := x.waitFor(p, query.LeadView); err != nil {
+		return answer{}, err
+	}
+	return listed(x.Query.Leads(x.ctx, x.caller.Account, filter, page))
+}
+
+// phoneFilter reads a number as a capture of the account would.
+func (x *exchange) phoneFilter(p *params) (string, error) {
+	raw := p.phone("phone")
+	if raw == "" {
+		return "", nil
+	}
+	settings, err := x.Directory.Account(x.ctx, x.caller.Account)
+	if err != nil {
+		return "", err
+	}
+	region := cmp.Or(settings.State.Region, account.DefaultRegion)
+	phone, err := lead.ParsePhone(raw, region)
+	if err != nil {
+		p.wrong.Add("phone", err.Error())
+	}
+	return phone, nil
+}
+
+func emailFilter(p *params) string {
+	raw := p.text("email")
+	if raw == "" {
+		return ""
+	}
+	email, err := lead.ParseEmail(raw)
+	if err != nil {
+		p.wrong.Add("email", err.Error())
+	}
+	return email
+}
+
+func (x *exchange) showLead() (answer, error) {
+	id, err := x.ulidID(errNoLead)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := x.waitFor(x.params(), query.LeadView); err != nil {
+		return answer{}, err
+	}
+	shown, err := x.Query.Lead(x.ctx, x.caller.Account, id)
+	if err != nil {
+		return answer{}, missing(err, errNoLead)
+	}
+	return found(shown)
+}
+
+func (x *exchange) listLeadSources() (answer, error) {
+	return part(x, errNoLead, x.Query.LeadSources, query.LeadView, query.SourceHistoryView)
+}
+
+func (x *exchange) listLeadEvents() (answer, error) {
+	return part(x, errNoLead, x.Query.LeadEvents)
+}
+
+// missing gives what is not found the name of what was looked for.
+func missing(err, as error) error {
+	if errors.Is(err, query.ErrNotFound) {
+		return as
+	}
+	return err
+}

@@ -1,0 +1,158 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// record is what is noted of a request while it is answered: for the access log and the metrics.
+type record struct {
+	http.ResponseWriter
+	requestID  string
+	route      string // a pattern: paths and queries may hold what no log should
+	account    string
+	credential string // token or jwt
+	status     int    // 0 until the header is written
+	bytes      int64
+	err        error
+}
+
+type recordKey struct{}
+
+func recordOf(r *http.Request) *record {
+	record, _ := r.Context().Value(recordKey{}).(*record)
+	return record
+}
+
+// WriteHeader notes the status.
+func (r *record) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Write notes the length.
+func (r *record) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	n, err := r.ResponseWriter.Write(b)
+	r.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (r *record) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// requestIDHeader names a request in answers, events and the log.
+const requestIDHeader = "X-Request-Id"
+
+// observe stands around everything: it names the request, notes how it went, and turns a panic into an answer.
+func (a *api) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now() // a duration, so the real clock
+		note := &record{ResponseWriter: w, requestID: a.ids.of(r)}
+		w.Header().Set(requestIDHeader, note.requestID)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, note))
+		defer func() {
+			thrown, begun := recover(), note.status != 0
+			if thrown != nil {
+				a.caught(note, r, thrown)
+			}
+			took := time.Since(start)
+			a.metrics.observe(r.Method, note.route, note.status, took)
+			a.logAccess(r, note, took)
+			if thrown != nil && begun {
+				panic(http.ErrAbortHandler) // cuts the connection: an answer half written must not look whole
+			}
+		}()
+		next.ServeHTTP(note, r)
+	})
+}
+
+// caught answers a panic, if nothing was answered yet. Its value is logged only when the runtime made it: another may
+// hold anything.
+func (a *api) caught(note *record, r *http.Request, thrown any) {
+	if thrown == http.ErrAbortHandler {
+		return
+	}
+	said := fmt.Sprintf("%T", thrown)
+	if fault, ok := thrown.(runtime.Error); ok {
+		said = fault.Error()
+	}
+	note.err = fmt.Errorf("panic: %s", said)
+	a.Log.ErrorContext(r.Context(), "panic", slog.String("requestId", note.requestID),
+		slog.String("panic", said), slog.String("stack", string(debug.Stack())))
+	if note.status == 0 {
+		(&exchange{api: a, w: note, r: r, record: note}).fail(note.err)
+	}
+}
+
+// logAccess writes one line for a request. An error inside is told of failures of ours, and why a credential was refused.
+func (a *api) logAccess(r *http.Request, note *record, took time.Duration) {
+	level := slog.LevelInfo
+	attributes := []slog.Attr{
+		slog.String("method", methodLabel(r.Method)), slog.String("route", note.route),
+		slog.Int("status", note.status), slog.Float64("ms", float64(took.Microseconds())/1000),
+		slog.Int64("bytes", note.bytes), slog.String("requestId", note.requestID),
+	}
+	if note.account != "" {
+		attributes = append(attributes, slog.String("account", note.account))
+	}
+	if note.credential != "" {
+		attributes = append(attributes, slog.String("credential", note.credential))
+	}
+	failed := note.status >= http.StatusInternalServerError || (note.err != nil && note.status < http.StatusBadRequest)
+	if failed {
+		level = slog.LevelWarn
+	}
+	if note.err != nil && (failed || note.status == http.StatusUnauthorized) {
+		attributes = append(attributes, slog.String("error", note.err.Error()))
+	}
+	a.Log.LogAttrs(r.Context(), level, "request", attributes...)
+}
+
+// requestIDs names requests.
+type requestIDs struct {
+	now     func() time.Time
+	entropy *ulid.LockedMonotonicReader
+}
+
+func newRequestIDs(now func() time.Time) *requestIDs {
+	return &requestIDs{now: now, entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)}}
+}
+
+const maxRequestID = 128 // characters
+
+// of is the name that the caller gave, if it is one that a log can hold, and otherwise a new one.
+func (ids *requestIDs) of(r *http.Request) string {
+	if given := r.Header.Get(requestIDHeader); visible(given) && len(given) <= maxRequestID {
+		return given
+	}
+	id, err := ulid.New(ulid.Timestamp(ids.now()), ids.entropy)
+	if err != nil { // the monotonic part ran over within a millisecond
+		return ulid.Make().String()
+	}
+	return id.String()
+}
+
+func visible(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,92 @@
+package httpapi
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/query"
+)
+
+const (
+	defaultLimit = 50
+	maxLimit     = 200
+	maxParam     = 1000 // characters
+)
+
+// params takes the parameters of a query string one by one and notes those that are wrong. Unknown ones are ignored.
+type params struct {
+	values url.Values
+	wrong  field.Errors
+}
+
+func (x *exchange) params() *params { return &params{values: x.r.URL.Query()} }
+
+func (p *params) text(name string) string {
+	value := p.values.Get(name)
+	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) || utf8.RuneCountInString(value) > maxParam {
+		p.wrong.Add(name, "must be text of at most 1000 characters")
+		return ""
+	}
+	return value
+}
+
+// phone reads a number. Its plus sign, when nobody escaped it, arrives as a space.
+func (p *params) phone(name string) string {
+	value := p.text(name)
+	if national, ok := strings.CutPrefix(value, " "); ok {
+		return "+" + national
+	}
+	return value
+}
+
+// time reads a moment; the zero time when it is not given. Like a phone's, the plus sign of its offset may be a space.
+func (p *params) time(name string) time.Time {
+	value := p.values.Get(name)
+	if value == "" {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, strings.Replace(value, " ", "+", 1))
+	if err != nil || at.Year() < 1 || at.IsZero() {
+		p.wrong.Add(name, "must be a time such as 2006-01-02T15:04:05Z")
+	}
+	return at
+}
+
+func (p *params) page() query.Page {
+	page := query.Page{Limit: defaultLimit, Cursor: p.text("cursor")}
+	if value := p.values.Get("limit"); value != "" {
+		limit, err := strconv.Atoi(value)
+		if err != nil || limit < 1 || limit > maxLimit {
+			p.wrong.Add("limit", "must be a whole number from 1 to 200")
+		}
+		page.Limit = limit
+	}
+	return page
+}
+
+// waitFor waits until the views that answer a GET have reached its minPosition. All parameters must have been taken
+// before: what is wrong with any of them is said here.
+func (x *exchange) waitFor(p *params, views ...string) error {
+	var position eventstore.Position
+	if value := p.values.Get("minPosition"); value != "" {
+		parsed, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			p.wrong.Add("minPosition", "must be a position, as "+positionHeader+" gives it")
+		}
+		position = eventstore.Position(parsed)
+	}
+	if err := p.wrong.Err(); err != nil || position == 0 {
+		return err
+	}
+	for _, view := range views {
+		if err := x.Query.WaitFor(x.ctx, view, position); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// route is one thing that can be asked for.
+type route struct {
+	method  string
+	pattern string
+	access  access
+	handle  func(*exchange) (answer, error)
+}
+
+// capturePath is the one path that browsers of other origins may be let to.
+const capturePath = "/api/v1/crm/leads"
+
+// routes are all routes. A GET route answers HEAD too.
+func (a *api) routes() []route {
+	const (
+		get, put, post, del = http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete
+
+		leads    = capturePath
+		tokens   = "/api/v1/crm/tokens"
+		webhooks = "/webhooks/endpoints"
+		accounts = "/api/v1/admin/accounts"
+	)
+	all := []route{
+		{post, leads, capturing, (*exchange).captureLead},
+		{get, leads, scoped("leads:read"), (*exchange).listLeads},
+		{get, leads + "/{id}", scoped("leads:read"), (*exchange).showLead},
+		{get, leads + "/{id}/sources", scoped("leads:read"), (*exchange).listLeadSources},
+		{get, leads + "/{id}/events", scoped("leads:read"), (*exchange).listLeadEvents},
+
+		{post, tokens, scoped("tokens:write"), (*exchange).createToken},
+		{get, tokens, scoped("tokens:read"), (*exchange).listTokens},
+		{get, tokens + "/{id}", scoped("tokens:read"), (*exchange).showToken},
+		{post, tokens + "/{id}/rotate", scoped("tokens:write"), (*exchange).rotateToken},
+		{del, tokens + "/{id}", scoped("tokens:write"), (*exchange).deleteToken},
+		{get, tokens + "/{id}/events", scoped("audit:read"), (*exchange).listTokenEvents},
+		{get, "/api/v1/crm/audit/tokens", scoped("audit:read"), (*exchange).auditTokens},
+
+		{post, webhooks, scoped("webhooks:write"), (*exchange).registerEndpoint},
+		{get, webhooks, scoped("webhooks:read"), (*exchange).listEndpoints},
+		{get, webhooks + "/{id}", scoped("webhooks:read"), (*exchange).showEndpoint},
+		{del, webhooks + "/{id}", scoped("webhooks:write"), (*exchange).deleteEndpoint},
+
+		{put, accounts + "/{id}", scoped(adminScope), (*exchange).configureAccount},
+		{get, accounts + "/{id}", scoped(adminScope), (*exchange).showAccount},
+
+		{get, "/healthz", anyone, (*exchange).health},
+		{get, "/readyz", anyone, (*exchange).readiness},
+	}
+	if a.Metrics != nil {
+		exposition := promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{})
+		all = append(all, route{get, "/metrics", anyone, func(x *exchange) (answer, error) {
+			return answer{stream: func() error { exposition.ServeHTTP(x.w, x.r); return nil }}, nil
+		}})
+	}
+	return all
+}
+
+// methodsOf are those that the path answers to, for the Allow header.
+func (a *api) methodsOf(path string) []string {
+	var allowed []string
+	for _, method := range []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+	} {
+		if a.router.Find(chi.NewRouteContext(), method, path) != "" {
+			allowed = append(allowed, method)
+		}
+	}
+	return allowed
+}

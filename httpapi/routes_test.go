@@ -1,0 +1,348 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+const endpoints = "/webhooks/endpoints"
+
+func TestAWebhookEndpointsLife(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","events":["lead.created"],"description":"d"}`)
+	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	require.Equal(t, "no-store", created.header.Get("Cache-Control"))
+	require.True(t, strings.HasPrefix(created.at("data", "secret").(string), "whsec_"))
+	id := created.at("data", "webhookId").(string)
+
+	shown := s.as(http.MethodGet, after(endpoints+"/"+id, created), "")
+	require.Equal(t, http.StatusOK, shown.status, shown.raw)
+	want := created.at("data").(map[string]any)
+	delete(want, "secret")
+	require.Equal(t, want, shown.at("data"), "what was answered is what is shown, but for the secret")
+	require.Len(t, s.as(http.MethodGet, after(endpoints, created), "").at("data"), 1)
+
+	deleted := s.as(http.MethodDelete, endpoints+"/"+id, "")
+	require.Equal(t, `{"success":true,"message":"Webhook endpoint deleted"}`, deleted.raw)
+	again := s.as(http.MethodDelete, endpoints+"/"+id, "")
+	require.Equal(t, http.StatusNotFound, again.status)
+	require.Equal(t, `{"success":false,"message":"Webhook endpoint not found"}`, again.raw)
+	require.Equal(t, http.StatusNotFound, s.as(http.MethodGet, after(endpoints+"/"+id, deleted), "").status)
+}
+
+func TestWhatIsWrongWithAnEndpointIsSaidAllAtOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for body, fields := range map[string][]string{
+		`{}`: {"url"},
+		`{"url":"ftp://x","events":"all","description":7}`:           {"events", "description", "url"},
+		`{"url":"https://example.com","events":[1]}`:                 {"events"},
+		`{"url":"https://example.com","events":["lead.nope"]}`:       {"events"},
+		`{"url":"https://example.com","description":["not a text"]}`: {"description"},
+	} {
+		r := s.as(http.MethodPost, endpoints, body)
+		require.Equal(t, http.StatusBadRequest, r.status, body)
+		require.Equal(t, fields, r.fieldsNamed(), body)
+	}
+	require.Empty(t, s.as(http.MethodGet, endpoints, "").at("data"))
+}
+
+func TestAnAdministratorProvisionsAccounts(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	admin := s.mint("admins", "admin")
+	path := "/api/v1/admin/accounts/new_one"
+	put := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"name":"New","features":["crm_api"],"region":"us","rateBurst":5}`})
+	require.Equal(t, http.StatusOK, put.status, put.raw)
+	shown := s.send(call{method: http.MethodGet, path: after(path, put), credential: admin})
+	require.Equal(t, http.StatusOK, shown.status, shown.raw)
+	require.Equal(t, put.at("data"), shown.at("data"))
+	require.Equal(t, "US", shown.at("data", "region"))
+	require.Nil(t, shown.at("data", "rateLimit"))
+
+	wrong := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"features":"crm_api","region":"XX","rateBurst":1.5}`})
+	require.Equal(t, []string{"features", "rateBurst", "region"}, wrong.fieldsNamed(), wrong.raw)
+	require.Equal(t, http.StatusBadRequest, s.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/a%20b", credential: admin, body: `{}`}).status)
+	require.Equal(t, http.StatusNotFound, s.send(call{method: http.MethodGet, path: "/api/v1/admin/accounts/nobody", credential: admin}).status)
+	require.Equal(t, http.StatusForbidden, s.as(http.MethodPut, path, `{}`).status, "no scope is not the scope admin")
+}
+
+func TestEveryAnswerIsInTheEnvelope(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for name, c := range map[string]struct {
+		method, path string
+		status       int
+		allow        string
+	}{
+		"no such route":         {"GET", "/nowhere", 404, ""},
+		"a later issue's route": {"POST", leads + "/batch/x/y", 404, ""},
+		"no such version":       {"POST", "/api/v2/crm/leads", 404, ""},
+		"a trailing slash":      {"POST", leads + "/", 404, ""},
+		"a wrong method":        {"DELETE", leads, 405, "GET, HEAD, POST"},
+		"a wrong method on id":  {"POST", tokens + "/x", 405, "GET, HEAD, DELETE"},
+		"an odd method":         {"BREW", leads, 405, "GET, HEAD, POST"},
+		"an odd method nowhere": {"BREW", "/nowhere", 404, ""},
+		"preflight, CORS off":   {"OPTIONS", leads, 405, "GET, HEAD, POST"},
+		"health":                {"GET", "/healthz", 200, ""},
+		"readiness":             {"GET", "/readyz", 200, ""},
+	} {
+		r := s.send(call{method: c.method, path: c.path})
+		require.Equal(t, c.status, r.status, name)
+		require.Equal(t, c.status == 200, r.at("success"), name)
+		require.Equal(t, c.allow, r.header.Get("Allow"), name)
+		require.NotEmpty(t, r.header.Get("X-Request-Id"), name)
+		require.Equal(t, "nosniff", r.header.Get("X-Content-Type-Options"), name)
+	}
+	head := s.send(call{method: http.MethodHead, path: "/healthz"})
+	require.Equal(t, http.StatusOK, head.status)
+	require.Empty(t, head.raw)
+	require.NotEmpty(t, head.header.Get("Content-Length"))
+}
+
+func TestTheParametersOfAListAreChecked(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for query, field := range map[string]string{
+		"limit=0": "limit", "limit=201": "limit", "limit=x": "limit", "cursor=x": "cursor",
+		"createdSince=yesterday": "createdSince", "createdUntil=2026-13-01T00:00:00Z": "createdUntil",
+		"minPosition=-1": "minPosition", "minPosition=18446744073709551616": "minPosition",
+		"q=%00": "q", "phone=x": "phone", "email=x": "email",
+	} {
+		r := s.as(http.MethodGet, leads+"?"+query, "")
+		require.Equal(t, http.StatusBadRequest, r.status, query)
+		require.Equal(t, []string{field}, r.fieldsNamed(), query)
+	}
+	both := s.as(http.MethodGet, leads+"?limit=0&createdSince=x", "")
+	require.ElementsMatch(t, []string{"limit", "createdSince"}, both.fieldsNamed())
+	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads+"?limit=200&unknown=1", "").status)
+}
+
+func TestLeadsAreFoundByPhoneAsPeopleWriteIt(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	write := s.capture(`{"phone":"9876543210","email":"Asha@Example.com"}`)
+	require.Equal(t, http.StatusCreated, write.status)
+	for _, query := range []string{
+		"phone=98765+43210", "phone=%2B919876543210", "phone=+919876543210", "email=ASHA@example.com", "q=asha",
+		"createdSince=2020-01-01T00:00:00+05:30",
+	} {
+		require.Len(t, s.as(http.MethodGet, after(leads+"?"+query, write), "").at("data"), 1, query)
+	}
+	require.Empty(t, s.as(http.MethodGet, leads+"?phone=9876543211", "").at("data"))
+}
+
+func TestAViewThatIsBehindIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	r := s.as(http.MethodGet, leads+"?minPosition=18446744073709551615", "")
+	require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
+	require.Equal(t, "Service unavailable", r.at("message"))
+	require.Equal(t, "1", r.header.Get("Retry-After"))
+}
+
+func TestALogThatIsOutOfReachIsUnavailable(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status)
+	s.store.Close()
+	r := s.capture(`{"phone":"9876543211"}`)
+	require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
+	require.Equal(t, `{"success":false,"message":"Service unavailable"}`, r.raw)
+	require.NotEmpty(t, r.header.Get("Retry-After"))
+}
+
+func TestARequestKeepsItsNameWhenItIsSane(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	name := func(given string) string {
+		return s.send(call{method: http.MethodGet, path: "/healthz", header: map[string]string{"X-Request-Id": given}}).header.Get("X-Request-Id")
+	}
+	require.Equal(t, "job-7/é"[:6], name("job-7/"))
+	for _, odd := range []string{"", "two words", "é", strings.Repeat("x", 129)} {
+		require.Regexp(t, `^[0-9A-HJKMNP-TV-Z]{26}$`, name(odd))
+	}
+}
+
+func TestTheAccessLogHoldsNoPathAndNoQuery(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.as(http.MethodGet, leads+"?phone=9876543210", "")
+	s.as(http.MethodGet, leads+"/9876543210", "")
+	s.send(call{method: http.MethodGet, path: "/9876543210"})
+	log := s.log.String()
+	require.NotContains(t, log, "9876543210")
+	require.Contains(t, log, `"method":"GET","route":"/api/v1/crm/leads/{id}","status":404`)
+	require.Contains(t, log, `"account":"acme","credential":"jwt"`)
+	require.Contains(t, s.send(call{method: http.MethodGet, path: "/metrics"}).raw,
+		`leadlog_http_requests_total{method="GET",route="/api/v1/crm/leads/{id}",status="404"} 1`)
+}
+
+func TestPagesOfListedOriginsMayCapture(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.CORSOrigins = []string{"https://form.example", "null", "*"} })
+	ask := func(method, path, origin string) reply {
+		return s.send(call{method: method, path: path, header: map[string]string{"Origin": origin, "Access-Control-Request-Method": "POST"}})
+	}
+	preflight := ask(http.MethodOptions, leads, "https://form.example")
+	require.Equal(t, http.StatusNoContent, preflight.status)
+	require.Equal(t, "https://form.example", preflight.header.Get("Access-Control-Allow-Origin"))
+	require.Contains(t, preflight.header.Get("Access-Control-Allow-Headers"), "Authorization")
+	refused := ask(http.MethodPost, leads, "https://form.example")
+	require.Equal(t, http.StatusUnauthorized, refused.status)
+	require.Equal(t, "https://form.example", refused.header.Get("Access-Control-Allow-Origin"), "a page must be able to read why")
+	for _, other := range []reply{
+		ask(http.MethodOptions, leads, "https://form.example.evil"), ask(http.MethodOptions, leads, "null"),
+		ask(http.MethodOptions, leads, "*"), ask(http.MethodOptions, tokens, "https://form.example"), ask(http.MethodPost, leads, "HTTPS://FORM.EXAMPLE"),
+	} {
+		require.Empty(t, other.header.Get("Access-Control-Allow-Origin"))
+	}
+}
+
+func TestRoutesMayHaveAPrefix(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.BasePath = "/crm/" })
+	require.Equal(t, http.StatusOK, s.as(http.MethodGet, "/crm"+leads, "").status)
+	require.Equal(t, "GET, HEAD, POST", s.as(http.MethodDelete, "/crm"+leads, "").header.Get("Allow"))
+	require.Equal(t, http.StatusNotFound, s.as(http.MethodGet, leads, "").status)
+}
+
+func TestAPartThatIsNotReadyIsNamed(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) {
+		o.Ready = func(context.Context) []httpapi.Component {
+			return []httpapi.Component{{Name: "database", Ready: true}, {Name: "log", Detail: "out of reach"}}
+		}
+	})
+	r := s.send(call{method: http.MethodGet, path: "/readyz"})
+	require.Equal(t, http.StatusServiceUnavailable, r.status)
+	require.Equal(t, false, r.at("success"))
+	require.Contains(t, r.raw, `{"name":"log","ready":false,"detail":"out of reach"}`)
+	require.NotEmpty(t, r.header.Get("Retry-After"))
+}
+
+func TestAPanicIsAnsweredAndToldWithoutWhatItSaid(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) {
+		o.Ready = func(context.Context) []httpapi.Component { panic("a secret") }
+	})
+	r := s.send(call{method: http.MethodGet, path: "/readyz"})
+	require.Equal(t, http.StatusInternalServerError, r.status)
+	require.Equal(t, `{"success":false,"message":"Internal server error"}`, r.raw)
+	require.NotContains(t, s.log.String(), "a secret")
+	require.Contains(t, s.log.String(), `"stack":`)
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status)
+}
+
+func TestGuessingCredentialsIsLimitedAndKnowingThemIsNot(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id, value := s.token()
+	good := func(credential string) int {
+		return s.send(call{method: http.MethodPost, path: leads, credential: credential, body: `{}`}).status
+	}
+	require.Equal(t, http.StatusBadRequest, good(value)) // from here on the token is known
+	limited := false
+	for range 300 {
+		r := s.send(call{method: http.MethodPost, path: leads, credential: value[:len(value)-1] + "!"})
+		if limited = r.status == http.StatusTooManyRequests; limited {
+			require.Regexp(t, `^[1-9]\d*$`, r.header.Get("Retry-After"))
+			break
+		}
+		require.Equal(t, http.StatusUnauthorized, r.status)
+	}
+	require.True(t, limited)
+	require.Equal(t, http.StatusBadRequest, good(value))
+	expired, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{Account: ownAccount, Subject: "ann", TTL: time.Second}, time.Now().Add(-time.Hour))
+	require.NoError(t, err)
+	for range 20 { // more than the quota regains meanwhile
+		require.Equal(t, http.StatusUnauthorized, good(expired), "the issuer signed it: it is no guess")
+	}
+	require.Equal(t, http.StatusBadRequest, good(s.jwt))
+	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, tokens+"/"+id, "").status)
+}
+
+func TestARequestThatNoClientWouldSend(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for line, status := range map[string]int{
+		"OPTIONS * HTTP/1.1": 404, "GET //api/v1/crm/leads HTTP/1.1": 404, "GET /api/v1/crm/leads/../tokens HTTP/1.1": 404,
+	} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.server.Listener.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.Write([]byte(line + "\r\nHost: x\r\nConnection: close\r\n\r\n"))
+		require.NoError(t, err)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		require.Equal(t, status, response.StatusCode, line)
+		var body map[string]any
+		require.NoError(t, json.UnmarshalRead(response.Body, &body), line)
+		require.Equal(t, false, body["success"])
+	}
+}
+
+func TestABodyThatComesTooSlowlyOrTooLong(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	slow := httptest.NewUnstartedServer(nil)
+	slow.Config = httpapi.NewServer("", s.server.Config.Handler)
+	slow.Config.ReadTimeout = 300 * time.Millisecond
+	slow.Start()
+	defer slow.Close()
+	for name, c := range map[string]struct {
+		headers, body string
+		status        int
+	}{
+		"it never ends":      {"Content-Length: 9\r\n", `{"a"`, http.StatusRequestTimeout},
+		"a chunk is broken":  {"Transfer-Encoding: chunked\r\n", "zz\r\n", http.StatusBadRequest},
+		"chunks without end": {"Transfer-Encoding: chunked\r\n", "200001\r\n" + strings.Repeat("x", 2<<20+1) + "\r\n", http.StatusRequestEntityTooLarge},
+	} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", slow.Listener.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.Write([]byte("POST " + leads + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + s.jwt + "\r\n" + c.headers + "\r\n" + c.body))
+		require.NoError(t, err)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err, name)
+		defer response.Body.Close()
+		require.Equal(t, c.status, response.StatusCode, name)
+		var body map[string]any
+		require.NoError(t, json.UnmarshalRead(response.Body, &body), name)
+		require.Equal(t, false, body["success"], name)
+	}
+}
+
+func TestEveryRouteWantsItsScope(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	nothing := s.mint(ownAccount, "nothing")
+	for _, c := range []struct{ method, path, scope string }{
+		{"POST", leads, "leads:write"}, {"GET", leads, "leads:read"}, {"GET", leads + "/x", "leads:read"},
+		{"GET", leads + "/x/sources", "leads:read"}, {"GET", leads + "/x/events", "leads:read"},
+		{"POST", tokens, "tokens:write"}, {"GET", tokens, "tokens:read"}, {"GET", tokens + "/x", "tokens:read"},
+		{"POST", tokens + "/x/rotate", "tokens:write"}, {"DELETE", tokens + "/x", "tokens:write"},
+		{"GET", tokens + "/x/events", "audit:read"}, {"GET", "/api/v1/crm/audit/tokens", "audit:read"},
+		{"POST", endpoints, "webhooks:write"}, {"GET", endpoints, "webhooks:read"}, {"GET", endpoints + "/x", "webhooks:read"},
+		{"DELETE", endpoints + "/x", "webhooks:write"},
+		{"PUT", "/api/v1/admin/accounts/x", "admin"}, {"GET", "/api/v1/admin/accounts/x", "admin"},
+	} {
+		require.Equal(t, http.StatusUnauthorized, s.send(call{method: c.method, path: c.path}).status, "%s %s", c.method, c.path)
+		r := s.send(call{method: c.method, path: c.path, credential: nothing, body: "no json"})
+		require.Equal(t, http.StatusForbidden, r.status, "%s %s", c.method, c.path)
+		require.Equal(t, "Scope "+c.scope+" required", r.at("message"), "%s %s", c.method, c.path)
+	}
+}

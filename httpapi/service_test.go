@@ -1,0 +1,246 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/query"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const (
+	jwtSecret  = "0123456789abcdef0123456789abcdef"
+	ownAccount = "acme"
+)
+
+// service is the API as a program would serve it, on a database of its own.
+type service struct {
+	t        *testing.T
+	url      string // of the database
+	server   *httptest.Server
+	store    *postgres.Store
+	commands *command.Handlers
+	log      *syncBuffer
+	jwt      string // of ownAccount, everything but admin
+}
+
+// start serves an account with the feature crm_api. The options may be changed before.
+func start(t *testing.T, change ...func(*httpapi.Options)) *service {
+	t.Helper()
+	url := pgtest.DatabaseFrom(t, "httpapi", func(ctx context.Context, url string) error {
+		if err := postgres.Migrate(ctx, url); err != nil {
+			return err
+		}
+		return schema.Migrate(ctx, url)
+	})
+	s := serve(t, url, change...)
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}})
+	return s
+}
+
+// serve is one process of the service on a database.
+func serve(t *testing.T, url string, change ...func(*httpapi.Options)) *service {
+	t.Helper()
+	s := &service{t: t, url: url, log: &syncBuffer{}}
+	log := slog.New(slog.NewJSONHandler(s.log, nil))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.log.String())
+		}
+	})
+	var err error
+	s.store, err = postgres.Open(t.Context(), postgres.Options{URL: url, Log: log})
+	require.NoError(t, err)
+	t.Cleanup(s.store.Close)
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	directory, err := command.NewDirectory(s.store, time.Now)
+	require.NoError(t, err)
+	s.commands = command.NewHandlers(command.Options{
+		Store: s.store, Claims: claim.NewNames([]byte(jwtSecret)), Directory: directory,
+		Secrets: forgetful{}, Log: log,
+	})
+	project(t, url, s.store, log)
+	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
+	require.NoError(t, err)
+	options := httpapi.Options{
+		Commands: s.commands, Directory: directory, Query: query.New(pool, s.store), JWT: verifier, Log: log,
+		RateLimit: 10, RateBurst: 100, Metrics: prometheus.NewRegistry(),
+	}
+	for _, c := range change {
+		c(&options)
+	}
+	s.server = httptest.NewUnstartedServer(nil)
+	s.server.Config = httpapi.NewServer("", httpapi.New(options))
+	s.server.Start()
+	t.Cleanup(s.server.Close)
+	s.jwt = s.mint(ownAccount, "")
+	return s
+}
+
+// project keeps the views up to date for as long as the test runs.
+func project(t *testing.T, url string, store *postgres.Store, log *slog.Logger) {
+	t.Helper()
+	runner, err := projection.New(projection.Options{URL: url, Store: store, Projectors: projection.All(), Log: log})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { runner.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+func (s *service) mint(account, scope string) string {
+	s.t.Helper()
+	text, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{
+		Account: account, Subject: "ann", Scope: scope, TTL: time.Hour,
+	}, time.Now())
+	require.NoError(s.t, err)
+	return text
+}
+
+func (s *service) provision(id string, settings account.Settings) {
+	s.t.Helper()
+	_, _, err := s.commands.ConfigureAccount(s.t.Context(), command.ConfigureAccount{
+		Caller: command.Caller{Actor: "system:test", Credential: "jwt:test"}, AccountID: id, Settings: settings,
+	})
+	require.NoError(s.t, err)
+}
+
+// call is a request. Its zero parts are left out.
+type call struct {
+	method, path string
+	credential   string
+	body         string
+	header       map[string]string
+}
+
+// reply is an answer; body is what its JSON says.
+type reply struct {
+	status int
+	header http.Header
+	raw    string
+	body   map[string]any
+}
+
+func (s *service) send(c call) reply {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), c.method, s.server.URL+c.path, strings.NewReader(c.body))
+	require.NoError(s.t, err)
+	if c.credential != "" {
+		request.Header.Set("Authorization", "Bearer "+c.credential)
+	}
+	if c.body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for name, value := range c.header {
+		request.Header.Set(name, value)
+	}
+	response, err := s.server.Client().Do(request)
+	require.NoError(s.t, err)
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	require.NoError(s.t, err)
+	r := reply{status: response.StatusCode, header: response.Header, raw: string(raw)}
+	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") && len(raw) > 0 {
+		require.NoError(s.t, json.Unmarshal(raw, &r.body), r.raw)
+		require.Contains(s.t, r.body, "success")
+		require.True(s.t, strings.HasPrefix(r.raw, `{"success":`), "success comes first: %s", r.raw)
+	}
+	return r
+}
+
+// as is send with the JWT of the account.
+func (s *service) as(method, path, body string) reply {
+	s.t.Helper()
+	return s.send(call{method: method, path: path, credential: s.jwt, body: body})
+}
+
+// capture pushes a lead in with the JWT of the account.
+func (s *service) capture(body string) reply {
+	s.t.Helper()
+	return s.as(http.MethodPost, "/api/v1/crm/leads", body)
+}
+
+// token creates an API token and returns its id and value.
+func (s *service) token() (id, value string) {
+	s.t.Helper()
+	r := s.as(http.MethodPost, "/api/v1/crm/tokens", `{"name":"form","expiresInDays":30}`)
+	require.Equal(s.t, http.StatusCreated, r.status, r.raw)
+	return r.at("data", "tokenId").(string), r.at("data", "plainToken").(string)
+}
+
+// at is a value inside the body.
+func (r reply) at(path ...string) any {
+	var value any = r.body
+	for _, key := range path {
+		object, _ := value.(map[string]any)
+		value = object[key]
+	}
+	return value
+}
+
+// after makes a path whose answer shows what a write did.
+func after(path string, write reply) string {
+	separator := "?"
+	if strings.Contains(path, "?") {
+		separator = "&"
+	}
+	return path + separator + "minPosition=" + write.header.Get("X-Log-Position")
+}
+
+// fieldsNamed are the fields that a 400 names, in order.
+func (r reply) fieldsNamed() []string {
+	var names []string
+	list, _ := r.body["errors"].([]any)
+	for _, one := range list {
+		names = append(names, one.(map[string]any)["field"].(string))
+	}
+	return names
+}
+
+// forgetful is a place for secrets that nothing is read from.
+type forgetful struct{}
+
+func (forgetful) Put(context.Context, string, string) error { return nil }
+func (forgetful) Destroy(context.Context, string) error     { return nil }
+
+// syncBuffer is a log that a test may read while it is written.
+type syncBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}

@@ -1,0 +1,104 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/query"
+)
+
+// issuedToken is what creation and rotation answer: the only place where a value is shown.
+type issuedToken struct {
+	TokenID    string          `json:"tokenId"`
+	Name       string          `json:"name"`
+	Prefix     string          `json:"prefix"`
+	PlainToken string          `json:"plainToken"`
+	ExpiresAt  query.Timestamp `json:"expiresAt"`
+}
+
+func issued(status int, t command.TokenIssued) answer {
+	return answer{
+		status: status, position: t.Position, secret: true,
+		body: envelope{Success: true, Data: issuedToken{
+			TokenID: t.ID, Name: t.Token.Name, Prefix: t.Token.Prefix,
+			PlainToken: t.Value.Reveal(), ExpiresAt: query.Timestamp(t.Token.ExpiresAt),
+		}},
+	}
+}
+
+func (x *exchange) createToken() (answer, error) {
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	cmd := command.CreateToken{Caller: x.caller, Name: body.text("name")}
+	if days := body.integer("expiresInDays"); days != nil {
+		cmd.ExpiresInDays = *days
+	}
+	// A field of the wrong type is left empty, and neither may be: the command then refuses it too.
+	created, err := x.Commands.CreateToken(x.ctx, cmd)
+	if err := body.with(err); err != nil {
+		return answer{}, err
+	}
+	return issued(http.StatusCreated, created), nil
+}
+
+func (x *exchange) rotateToken() (answer, error) {
+	rotated, err := x.Commands.RotateToken(x.ctx, command.RotateToken{Caller: x.caller, TokenID: x.pathID()})
+	if err != nil {
+		return answer{}, err
+	}
+	return issued(http.StatusOK, rotated), nil
+}
+
+func (x *exchange) deleteToken() (answer, error) {
+	position, err := x.Commands.DeleteToken(x.ctx, command.DeleteToken{Caller: x.caller, TokenID: x.pathID()})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{position: position, body: envelope{Success: true, Message: "Token deleted"}}, nil
+}
+
+func (x *exchange) listTokens() (answer, error) {
+	p := x.params()
+	page := p.page()
+	if err := x.waitFor(p, query.TokenView); err != nil {
+		return answer{}, err
+	}
+	return listed(x.Query.Tokens(x.ctx, x.caller.Account, page))
+}
+
+func (x *exchange) showToken() (answer, error) {
+	id, err := x.ulidID(errNoToken)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := x.waitFor(x.params(), query.TokenView); err != nil {
+		return answer{}, err
+	}
+	record, err := x.Query.Token(x.ctx, x.caller.Account, id)
+	if err != nil {
+		return answer{}, missing(err, errNoToken)
+	}
+	return found(record)
+}
+
+func (x *exchange) listTokenEvents() (answer, error) {
+	return part(x, errNoToken, x.Query.TokenEvents, query.TokenEventView)
+}
+
+// part answers with a list of what belongs to the one thing that the path names.
+func part[T any](x *exchange, none error, list func(context.Context, string, string, query.Page) (query.List[T], error), views ...string) (answer, error) {
+	id, err := x.ulidID(none)
+	if err != nil {
+		return answer{}, err
+	}
+	p := x.params()
+	page := p.page()
+	if err := x.waitFor(p, views...); err != nil {
+		return answer{}, err
+	}
+	items, err := list(x.ctx, x.caller.Account, id, page)
+	return listed(items, missing(err, none))
+}

@@ -1,0 +1,231 @@
+package httpapi_test
+
+import (
+	"encoding/csv"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+)
+
+const tokens = "/api/v1/crm/tokens"
+
+func TestATokensLife(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	created := s.as(http.MethodPost, tokens, `{"name":" form ","expiresInDays":30}`)
+	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	require.Equal(t, "no-store", created.header.Get("Cache-Control"))
+	require.Len(t, created.at("data"), 5)
+	require.Equal(t, "form", created.at("data", "name"))
+	expires, err := time.Parse("2006-01-02T15:04:05.000Z", created.at("data", "expiresAt").(string))
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().AddDate(0, 0, 30), expires, 3*time.Hour)
+	id, old := created.at("data", "tokenId").(string), created.at("data", "plainToken").(string)
+	require.True(t, strings.HasPrefix(old, created.at("data", "prefix").(string)))
+	capture := func(value, phone string) int {
+		return s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"` + phone + `"}`}).status
+	}
+	require.Equal(t, http.StatusCreated, capture(old, "9876543210"))
+
+	rotated := s.as(http.MethodPost, tokens+"/"+id+"/rotate", "")
+	require.Equal(t, http.StatusOK, rotated.status, rotated.raw)
+	require.Equal(t, "no-store", rotated.header.Get("Cache-Control"))
+	value := rotated.at("data", "plainToken").(string)
+	require.Equal(t, http.StatusUnauthorized, capture(old, "9876543211"))
+	require.Equal(t, http.StatusCreated, capture(value, "9876543211"))
+
+	deleted := s.as(http.MethodDelete, tokens+"/"+id, "")
+	require.Equal(t, http.StatusOK, deleted.status, deleted.raw)
+	require.Equal(t, `{"success":true,"message":"Token deleted"}`, deleted.raw)
+	require.Equal(t, http.StatusUnauthorized, capture(value, "9876543212"))
+	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodPost, path: leads, credential: value, body: "no json"}).status,
+		"a deleted token learns nothing of its body")
+
+	for _, gone := range []reply{
+		s.as(http.MethodDelete, tokens+"/"+id, ""), s.as(http.MethodPost, tokens+"/"+id+"/rotate", ""),
+	} {
+		require.Equal(t, http.StatusNotFound, gone.status)
+		require.Equal(t, `{"success":false,"message":"Token not found or already deleted"}`, gone.raw)
+	}
+	record := s.as(http.MethodGet, after(tokens+"/"+id, deleted), "")
+	require.Equal(t, "deleted", record.at("data", "status"), record.raw)
+	require.Equal(t, "user:ann", record.at("data", "createdBy"))
+	require.NotContains(t, record.raw, value)
+	require.Len(t, s.as(http.MethodGet, after(tokens, deleted), "").at("data"), 1)
+	require.Len(t, s.as(http.MethodGet, after(tokens+"/"+id+"/events", deleted), "").at("data"), 3)
+	require.NotContains(t, s.log.String(), old[len(old)-20:])
+}
+
+func Test24SimultaneousCreationsGiveFiveTokens(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	replies := make(chan reply, 24)
+	var creating sync.WaitGroup
+	for range cap(replies) {
+		creating.Go(func() { replies <- s.as(http.MethodPost, tokens, `{"name":"t","expiresInDays":1}`) })
+	}
+	creating.Wait()
+	close(replies)
+	created := 0
+	for r := range replies {
+		if r.status == http.StatusCreated {
+			created++
+			continue
+		}
+		require.Equal(t, http.StatusConflict, r.status, r.raw)
+		require.Equal(t, "TOKEN_LIMIT_REACHED", r.at("code"))
+	}
+	require.Equal(t, 5, created)
+}
+
+func TestEightSimultaneousRotationsLeaveOneValueAlive(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id, old := s.token()
+	values := make(chan string, 8)
+	var rotating sync.WaitGroup
+	for range cap(values) {
+		rotating.Go(func() {
+			r := s.as(http.MethodPost, tokens+"/"+id+"/rotate", "")
+			value, _ := r.at("data", "plainToken").(string)
+			values <- value
+		})
+	}
+	rotating.Wait()
+	close(values)
+	alive := 0
+	for value := range values {
+		if s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{}`}).status == http.StatusBadRequest {
+			alive++
+		}
+	}
+	require.Equal(t, 1, alive)
+	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodPost, path: leads, credential: old}).status)
+}
+
+func TestAnotherProcessRefusesATokenAtOnce(t *testing.T) {
+	t.Parallel()
+	here := start(t)
+	there := serve(t, here.url)
+	for _, end := range []func(id string) reply{
+		func(id string) reply { return here.as(http.MethodPost, tokens+"/"+id+"/rotate", "") },
+		func(id string) reply { return here.as(http.MethodDelete, tokens+"/"+id, "") },
+	} {
+		for name, c := range map[string]call{
+			"a new lead": {body: `{"email":"` + ulid.Make().String() + `@example.com"}`}, "a bad lead": {body: `{}`},
+			"no JSON": {body: `x`}, "no type": {body: `x`, header: map[string]string{"Content-Type": "text/plain"}},
+		} {
+			id, value := here.token()
+			known := call{method: http.MethodPost, path: leads, credential: value, body: `{}`}
+			require.Equal(t, http.StatusBadRequest, there.send(known).status, "the other process knows the token now")
+			require.Equal(t, http.StatusOK, end(id).status)
+			c.method, c.path, c.credential = http.MethodPost, leads, value
+			r := there.send(c)
+			require.Equal(t, http.StatusUnauthorized, r.status, "%s: %s", name, r.raw)
+			here.as(http.MethodDelete, tokens+"/"+id, "")
+		}
+	}
+}
+
+func TestWhatIsWrongWithATokenIsSaidAllAtOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for body, fields := range map[string][]string{
+		``:                                 {"name", "expiresInDays"},
+		`{"name":7,"expiresInDays":"30"}`:  {"name", "expiresInDays"},
+		`{"name":"x","expiresInDays":366}`: {"expiresInDays"},
+		`{"name":"x","expiresInDays":1.5}`: {"expiresInDays"},
+		`{"name":null,"expiresInDays":1}`:  {"name"},
+		`{"name":"x","name":"y"}`:          {"name"},
+		`{"name":"` + strings.Repeat("x", 101) + `","expiresInDays":1}`: {"name"},
+	} {
+		r := s.as(http.MethodPost, tokens, body)
+		require.Equal(t, http.StatusBadRequest, r.status, body)
+		require.Equal(t, fields, r.fieldsNamed(), body)
+	}
+}
+
+func TestTokensAreForJWTsOfTheAccountAlone(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id, value := s.token()
+	byToken := s.send(call{method: http.MethodDelete, path: tokens + "/" + id, credential: value})
+	require.Equal(t, http.StatusUnauthorized, byToken.status)
+	require.Equal(t, "Bearer", byToken.header.Get("WWW-Authenticate"))
+	stranger := s.send(call{method: http.MethodDelete, path: tokens + "/" + id, credential: s.mint("other", "")})
+	require.Equal(t, http.StatusNotFound, stranger.status)
+	reader := s.send(call{method: http.MethodDelete, path: tokens + "/" + id, credential: s.mint(ownAccount, "tokens:read")})
+	require.Equal(t, http.StatusForbidden, reader.status)
+	require.Equal(t, "Scope tokens:write required", reader.at("message"))
+	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, tokens+"/"+id, "").status)
+}
+
+func TestAnIDMayBeAnything(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, id := range []string{
+		"x", "%00", "a%2Fb", "..%2f", "%ff%fe", strings.Repeat("y", 64<<10), strings.ToLower(ulid.Make().String()), "%20",
+	} {
+		for _, c := range []call{
+			{method: http.MethodDelete, path: tokens + "/" + id}, {method: http.MethodPost, path: tokens + "/" + id + "/rotate"},
+			{method: http.MethodGet, path: tokens + "/" + id}, {method: http.MethodGet, path: tokens + "/" + id + "/events"},
+			{method: http.MethodGet, path: leads + "/" + id}, {method: http.MethodGet, path: leads + "/" + id + "/sources"},
+			{method: http.MethodGet, path: leads + "/" + id + "/events"},
+			{method: http.MethodGet, path: "/webhooks/endpoints/" + id}, {method: http.MethodDelete, path: "/webhooks/endpoints/" + id},
+		} {
+			c.credential = s.jwt
+			r := s.send(c)
+			require.Equal(t, http.StatusNotFound, r.status, "%s %.80s: %s", c.method, c.path, r.raw)
+			require.Equal(t, false, r.at("success"))
+			require.NotEqual(t, "Not found", r.at("message"), "the route is there, the thing is not: %.80s", c.path)
+		}
+	}
+}
+
+func TestTheAuditTrailGoesOutAsJSONCSVAndLines(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id, _ := s.token()
+	request := call{
+		method: http.MethodPost, path: tokens + "/" + id + "/rotate", credential: s.jwt,
+		header: map[string]string{"User-Agent": "=cmd()", "X-Request-Id": "audit-1"},
+	}
+	rotated := s.send(request)
+	path := after("/api/v1/crm/audit/tokens", rotated)
+
+	inParts := s.as(http.MethodGet, path+"&limit=1", "")
+	require.Len(t, inParts.at("data"), 1, inParts.raw)
+	rest := s.as(http.MethodGet, path+"&limit=1&cursor="+inParts.at("nextCursor").(string), "")
+	require.Len(t, rest.at("data"), 1, rest.raw)
+	require.Nil(t, rest.at("nextCursor"))
+	require.Equal(t, "token.rotated", rest.at("data").([]any)[0].(map[string]any)["type"])
+	require.Len(t, s.as(http.MethodGet, path+"&type=token.rotated&tokenId="+id, "").at("data"), 1)
+	require.Empty(t, s.as(http.MethodGet, path+"&until=2000-01-01T00:00:00Z", "").at("data"))
+
+	table := s.send(call{method: http.MethodGet, path: path, credential: s.jwt, header: map[string]string{"Accept": "text/csv"}})
+	require.Equal(t, "text/csv; charset=utf-8", table.header.Get("Content-Type"))
+	rows, err := csv.NewReader(strings.NewReader(table.raw)).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, 3)
+	require.Equal(t, "userAgent", rows[0][7])
+	require.Equal(t, "'=cmd()", rows[2][7], "no spreadsheet takes it for a formula")
+	require.Equal(t, "audit-1", rows[2][8])
+
+	lines := s.send(call{method: http.MethodGet, path: path, credential: s.jwt, header: map[string]string{"Accept": "application/json;q=0.5, application/x-ndjson"}})
+	require.Equal(t, "application/x-ndjson; charset=utf-8", lines.header.Get("Content-Type"))
+	all := strings.Split(strings.TrimSuffix(lines.raw, "\n"), "\n")
+	require.Len(t, all, 2)
+	var event map[string]any
+	require.NoError(t, json.Unmarshal([]byte(all[1]), &event))
+	require.Equal(t, "=cmd()", event["userAgent"])
+
+	nobodys := s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/tokens", credential: s.mint("other", ""), header: map[string]string{"Accept": "text/csv"}})
+	require.Equal(t, "id,tokenId,type,position,at,actor,ip,userAgent,requestId,data\n", nobodys.raw)
+	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")}).status)
+}
