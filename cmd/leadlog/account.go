@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+)
+
+type accountCommand struct {
+	Set accountSetCommand `cmd:"" help:"Provision an account, or replace its settings."`
+}
+
+type accountSetCommand struct {
+	database `embed:""`
+
+	ID        string   `arg:"" help:"1 to 64 of letters, digits, _ and -."`
+	Name      string   `help:"For people."`
+	Feature   []string `placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated."`
+	Stage     []string `placeholder:"NAME" help:"Stage of the pipeline, in order. May be repeated. Default: new, contacted, qualified, negotiation, won, lost."`
+	Region    string   `placeholder:"CODE" help:"Country by which national phone numbers are read. Default: IN."`
+	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 is off. Default: the service's."`
+	RateBurst *int     `placeholder:"N" help:"Burst. Default: the service's."`
+}
+
+// Run is leadlog account set.
+func (a *accountSetCommand) Run(ctx context.Context, c console) error {
+	var check checker
+	if a.database.check(&check); check.err() != nil {
+		return check.err()
+	}
+	log := plainLogger(c)
+	_, events, private, err := a.database.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer leave(private, log)
+	store, err := postgres.Open(ctx, postgres.Options{URL: events, Log: log})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	handlers := command.NewHandlers(command.Options{Store: store, Log: log})
+	state, position, err := handlers.ConfigureAccount(ctx, command.ConfigureAccount{
+		Caller:    command.Caller{Actor: "system:cli"},
+		AccountID: a.ID,
+		Settings: account.Settings{
+			Name: a.Name, Features: a.Feature, Stages: a.Stage, Region: a.Region,
+			RateLimit: a.RateLimit, RateBurst: a.RateBurst,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "account %s: features %s; stages %s; region %s (position %d)\n", a.ID,
+		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, position)
+	return nil
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

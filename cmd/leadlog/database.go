@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/leadlog/leadlog/deploy/pgdev"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// open returns the URLs of the read models' database and of the log. Without LEADLOG_DATABASE_URL it starts the private
+// PostgreSQL of the data directory, or joins the one that runs; close leaves it again.
+func (d database) open(ctx context.Context, log *slog.Logger) (views, events string, private *pgdev.Server, err error) {
+	views = d.DatabaseURL
+	if views == "" {
+		if private, err = pgdev.Start(ctx, pgdev.Options{Dir: d.DataDir, Log: log}); err != nil {
+			return "", "", nil, err
+		}
+		views = private.URL()
+	}
+	events = d.EventstoreURL
+	if events == "" {
+		events = views
+	}
+	return views, events, private, nil
+}
+
+// leave stops the private PostgreSQL, if this process was its last user.
+func leave(private *pgdev.Server, log *slog.Logger) {
+	if private == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	if err := private.Stop(ctx); err != nil {
+		log.Error("private PostgreSQL did not stop", "error", err)
+	}
+}
+
+// migrate brings both schemas up to date.
+func migrate(ctx context.Context, views, events string) error {
+	if err := postgres.Migrate(ctx, events); err != nil {
+		return fmt.Errorf("schema of the log: %w", err)
+	}
+	if err := schema.Migrate(ctx, views); err != nil {
+		return fmt.Errorf("schema of the read models: %w", err)
+	}
+	return nil
+}
+
+type migrateCommand struct {
+	database `embed:""`
+}
+
+// Run is leadlog migrate.
+func (m *migrateCommand) Run(ctx context.Context, c console) error {
+	var check checker
+	if m.database.check(&check); check.err() != nil {
+		return check.err()
+	}
+	log := plainLogger(c)
+	views, events, private, err := m.database.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer leave(private, log)
+	began := time.Now()
+	if err := migrate(ctx, views, events); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.err, "schema is up to date (%s)\n", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// hint says what to try about an error.
+func hint(err error) string {
+	switch {
+	case errors.Is(err, postgres.ErrSchemaOld), errors.Is(err, schema.ErrSchemaOld):
+		return "leadlog migrate"
+	case errors.Is(err, postgres.ErrSchemaNew), errors.Is(err, schema.ErrSchemaNew):
+		return "a newer leadlog: this one is older than the database's schema"
+	}
+	return ""
+}

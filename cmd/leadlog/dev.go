@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/deploy/pgdev"
+)
+
+// demoAccount is provisioned by dev.
+const demoAccount = "demo"
+
+type devCommand struct {
+	service `embed:""`
+}
+
+// Run is leadlog dev.
+func (d *devCommand) Run(ctx context.Context, c console) error {
+	log, err := d.logger(c.err)
+	if err != nil {
+		return err
+	}
+	if err := d.fill(true); err != nil {
+		return err
+	}
+	checked, err := d.check(true)
+	if err != nil {
+		return err
+	}
+	views, events, private, err := d.database.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	guard := &guardian{private: private, dir: d.DataDir, log: log}
+	defer guard.leave()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go guard.watch(ctx, stop)
+	if err := migrate(ctx, views, events); err != nil {
+		return err
+	}
+	app, err := d.wire(ctx, checked, views, events, log)
+	if err != nil {
+		return err
+	}
+	defer app.close()
+	welcome, err := d.demo(ctx, app)
+	if err != nil {
+		return err
+	}
+	err = app.serve(ctx, func(addr net.Addr) { welcome.print(c, reachable(addr)+checked.basePath) })
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// demo provisions the demo account, unless it is there, and a token of it that still works.
+func (d *devCommand) demo(ctx context.Context, app *app) (welcome, error) {
+	caller := command.Caller{Account: demoAccount, Actor: "system:dev"}
+	believed, err := app.directory.ConfirmAccount(ctx, demoAccount)
+	if err != nil {
+		return welcome{}, err
+	}
+	if !believed.State.Provisioned {
+		settings := account.Settings{Name: "Demo", Features: []string{account.FeatureAPI}}
+		configure := command.ConfigureAccount{Caller: caller, AccountID: demoAccount, Settings: settings}
+		if _, _, err := app.handlers.ConfigureAccount(ctx, configure); err != nil {
+			return welcome{}, err
+		}
+	}
+	w := welcome{dataDir: d.DataDir}
+	if w.apiToken, err = d.demoToken(ctx, app, caller); err != nil {
+		return w, err
+	}
+	if d.JWTJWKSURL == "" {
+		w.jwt, err = d.mint(demoAccount, "demo", "", 24*time.Hour)
+	}
+	return w, err
+}
+
+// demoToken is the token of the last start, if it still works, or a new one. It is empty when the account has no place
+// for one.
+func (d *devCommand) demoToken(ctx context.Context, app *app, caller command.Caller) (string, error) {
+	keys := d.keyring()
+	kept, err := keys.get(apiTokenFile)
+	if err != nil {
+		return "", err
+	}
+	if value, err := token.ParseValue(kept); err == nil {
+		_, err := app.directory.ConfirmToken(ctx, value)
+		if err == nil {
+			return kept, nil
+		}
+		if !errors.Is(err, command.ErrUnauthorized) {
+			return "", err
+		}
+	}
+	issued, err := app.handlers.CreateToken(ctx, command.CreateToken{Caller: caller, Name: "leadlog dev", ExpiresInDays: token.MaxDays})
+	if errors.Is(err, token.ErrLimit) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return issued.Value.Reveal(), keys.put(apiTokenFile, issued.Value.Reveal())
+}
+
+// welcome is what dev prints once it is ready.
+type welcome struct{ dataDir, apiToken, jwt string }
+
+func (w welcome) print(c console, base string) {
+	fmt.Fprintf(c.out, "\nleadlog is ready at %s for account %s. Ctrl-C stops it; everything stays in %s.\n\n", base, demoAccount, w.dataDir)
+	bearer := w.apiToken
+	if w.apiToken == "" {
+		bearer = w.jwt
+		fmt.Fprintf(c.out, "API token  none: the account holds %d already, delete one and start again\n", token.MaxPerAccount)
+	} else {
+		fmt.Fprintf(c.out, "API token  %s\n", w.apiToken)
+	}
+	if w.jwt != "" {
+		fmt.Fprintf(c.out, "JWT        %s\n           (good for 24 hours; another: leadlog jwt --account %s)\n", w.jwt, demoAccount)
+	}
+	fmt.Fprintf(c.out, "\nCapture a lead:\n\n"+
+		"curl -sS %s/api/v1/crm/leads -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d '%s'\n\n",
+		base, bearer, `{"name":"Asha Rao","phone":"98765 43210","metadata":{"source":"website"}}`)
+}
+
+// reachable is a URL by which this machine reaches a listener.
+func reachable(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || tcp.IP.IsUnspecified() {
+		_, port, _ := net.SplitHostPort(addr.String())
+		return "http://127.0.0.1:" + port
+	}
+	return "http://" + tcp.String()
+}
+
+// guardian starts the private PostgreSQL again when it dies under the service.
+type guardian struct {
+	private *pgdev.Server // nil when the database is not ours
+	dir     string
+	log     *slog.Logger
+}
+
+func (g *guardian) watch(ctx context.Context, stop context.CancelCauseFunc) {
+	for g.private != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.private.Done():
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		g.log.Error("the private PostgreSQL ended, starting it again")
+		again, err := pgdev.Start(ctx, pgdev.Options{Dir: g.dir, Log: g.log})
+		if err == nil && again.URL() != g.private.URL() {
+			err = errors.New("it came back at another address")
+		}
+		if err != nil {
+			stop(fmt.Errorf("private PostgreSQL: %w", err))
+			return
+		}
+		g.private = again
+	}
+}
+
+func (g *guardian) leave() { leave(g.private, g.log) }

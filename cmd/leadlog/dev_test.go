@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// development is a data directory and the settings to run leadlog dev on it.
+func development(t *testing.T) map[string]string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "leadlog-dev-")
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(dir, 0o755)) // the user that PostgreSQL runs as must get there
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return map[string]string{"LEADLOG_DATA_DIR": dir + "/data", "LEADLOG_ADDR": "127.0.0.1:0"}
+}
+
+// running is a leadlog dev that has said it is ready.
+type running struct {
+	*program
+	base, token, jwt string
+}
+
+func dev(t *testing.T, settings map[string]string) running {
+	t.Helper()
+	p := launch(t, settings, "dev")
+	r := running{program: p}
+	r.base = p.sees(t, p.out, `ready at (http://\S+)`)
+	r.token = p.sees(t, p.out, `API token +(\S+)`)
+	r.jwt = p.sees(t, p.out, `JWT +(\S+)`)
+	p.sees(t, p.out, `(curl -sS)`)
+	return r
+}
+
+func (r running) capture(t *testing.T, body string) answer {
+	t.Helper()
+	return mustCall(t, "POST", r.base+"/api/v1/crm/leads", r.token, body)
+}
+
+// captureInTime is a client that waits and repeats when it is told that the service is unavailable.
+func (r running) captureInTime(t *testing.T, body string) (last answer) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		got, err := call(t.Context(), "POST", r.base+"/api/v1/crm/leads", r.token, body)
+		last = got
+		return err == nil && got.status != 503
+	}, time.Minute, 50*time.Millisecond)
+	return last
+}
+
+func TestTheCurlLineThatDevPrintsWorksAsPasted(t *testing.T) {
+	t.Parallel()
+	r := dev(t, development(t))
+	line := r.sees(t, r.out, `(?m)^(curl .*)$`)
+	pasted, err := exec.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput()
+	require.NoError(t, err, "%s", pasted)
+	require.Contains(t, string(pasted), `{"success":true,"merged":false,"data":{"leadId":"`)
+
+	lead := mustCall(t, "GET", r.base+"/api/v1/crm/leads?minPosition=5", r.jwt, "")
+	require.Equal(t, 200, lead.status, lead.body)
+	require.Len(t, lead.body["data"], 1)
+}
+
+func TestDevStartedAgainHasEverythingItHad(t *testing.T) {
+	t.Parallel()
+	settings := development(t)
+	first := dev(t, settings)
+	require.Equal(t, 201, first.capture(t, `{"phone":"9876543210"}`).status)
+	require.NotEmpty(t, postgresOf(settings))
+	first.signal(t, syscall.SIGINT)
+	require.Zero(t, first.finish(t), first.err)
+	require.Error(t, reach(t, first.base), "nothing listens any more")
+	require.Empty(t, postgresOf(settings), "PostgreSQL has stopped with it")
+
+	second := dev(t, settings)
+	require.Equal(t, first.token, second.token)
+	require.Equal(t, 409, second.capture(t, `{"phone":"9876543210"}`).status)
+	again := mustCall(t, "GET", second.base+"/api/v1/crm/leads", first.jwt, "")
+	require.Equal(t, 200, again.status, "a JWT of before still counts: the secret is the same")
+}
+
+func TestDevRecoversFromKills(t *testing.T) {
+	t.Parallel()
+	settings := development(t)
+	first := dev(t, settings)
+	require.Equal(t, 201, first.capture(t, `{"phone":"9876543210"}`).status)
+
+	t.Log("kill -9 of leadlog: the next start adopts its PostgreSQL")
+	first.signal(t, syscall.SIGKILL)
+	first.finish(t)
+	left := postgresOf(settings)
+	require.NotEmpty(t, left)
+	second := dev(t, settings)
+	require.Equal(t, left, postgresOf(settings))
+	require.Equal(t, 409, second.capture(t, `{"phone":"9876543210"}`).status)
+
+	t.Log("kill -9 of PostgreSQL: it is started again under the running service")
+	require.NoError(t, exec.Command("kill", "-9", left).Run())
+	require.NotEqual(t, 503, second.captureInTime(t, `{"phone":"9876543211"}`).status)
+	require.Equal(t, 409, second.captureInTime(t, `{"phone":"9876543210"}`).status)
+	require.Equal(t, 409, second.captureInTime(t, `{"phone":"9876543211"}`).status)
+
+	t.Log("kill -9 of both")
+	require.NoError(t, exec.Command("kill", "-9", postgresOf(settings), fmt.Sprint(second.cmd.Process.Pid)).Run())
+	second.finish(t)
+	third := dev(t, settings)
+	require.Equal(t, 409, third.capture(t, `{"phone":"9876543211"}`).status)
+	third.signal(t, syscall.SIGTERM)
+	require.Zero(t, third.finish(t), third.err)
+	require.Empty(t, postgresOf(settings))
+}
+
+func TestOtherCommandsShareThePrivatePostgreSQL(t *testing.T) {
+	t.Parallel()
+	settings := development(t)
+	r := dev(t, settings)
+	set := launch(t, settings, "account", "set", "acme", "--feature", "crm_api", "--stage", "Fresh", "--stage", "Sold", "--region", "US")
+	require.Zero(t, set.finish(t), set.err)
+	mint := launch(t, settings, "jwt", "--account", "acme", "--scope", "leads:write")
+	require.Zero(t, mint.finish(t), mint.err)
+	jwt := strings.TrimSpace(mint.out.String())
+	got := mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2671","status":"sold"}`)
+	require.Equal(t, 201, got.status, got.body)
+	require.Equal(t, "Sold", got.data()["status"])
+	require.Equal(t, 403, mustCall(t, "GET", r.base+"/api/v1/crm/leads", jwt, "").status, "the scope is leads:write alone")
+}
+
+func reach(t *testing.T, base string) error {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(base, "http://"), time.Second)
+	if err == nil {
+		conn.Close()
+	}
+	return err
+}
+
+// postgresOf is the process id of the PostgreSQL that serves a data directory, or empty.
+func postgresOf(settings map[string]string) string {
+	raw, err := os.ReadFile(settings["LEADLOG_DATA_DIR"] + "/postgres/postmaster.pid")
+	if err != nil {
+		return ""
+	}
+	pid, _, _ := strings.Cut(string(raw), "\n")
+	return pid
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+type jwtCommand struct {
+	database `embed:""`
+	tokens   `embed:""`
+
+	Account string        `required:"" placeholder:"ID" help:"Account that the JWT is for."`
+	Subject string        `default:"cli" help:"Who bears it, for the audit trail."`
+	Scope   string        `placeholder:"\"SCOPE …\"" help:"What it may do. Default: everything in the account but admin."`
+	TTL     time.Duration `name:"ttl" default:"1h" help:"How long it is good for."`
+}
+
+// Run is leadlog jwt.
+func (j *jwtCommand) Run(c console) error {
+	if j.JWTJWKSURL != "" {
+		return errors.New("LEADLOG_JWT_JWKS_URL is set: JWTs come from the issuer of that key set, leadlog holds no key to sign with")
+	}
+	if !account.ValidID(j.Account) {
+		return &usageError{fmt.Errorf("--account=%q: must be 1 to 64 of letters, digits, _ and -", j.Account)}
+	}
+	if j.TTL < time.Second {
+		return &usageError{fmt.Errorf("--ttl=%s: must be a second or more", j.TTL)}
+	}
+	for _, scope := range strings.Fields(j.Scope) {
+		if !slices.Contains(httpapi.Scopes(), scope) {
+			return &usageError{fmt.Errorf("--scope %q: must be some of %s", scope, strings.Join(httpapi.Scopes(), " "))}
+		}
+	}
+	if j.JWTSecret == "" && j.DatabaseURL == "" {
+		secret, err := j.keyring().get(jwtSecretFile)
+		if err != nil {
+			return err
+		}
+		j.JWTSecret = secret
+	}
+	var check checker
+	if j.tokens.check(&check); check.err() != nil {
+		return check.err()
+	}
+	signed, err := j.mint(j.Account, j.Subject, j.Scope, j.TTL)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.out, signed)
+	return nil
+}
+
+// mint signs a JWT as the service's own settings would accept it.
+func (t tokens) mint(accountID, subject, scope string, ttl time.Duration) (string, error) {
+	return httpapi.MintHS256([]byte(t.JWTSecret), httpapi.Minting{
+		Account: accountID, Subject: subject, Scope: scope, TTL: ttl,
+		Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim,
+	}, time.Now())
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// keyring is the directory of generated secrets that belong to the private PostgreSQL: one file each, 0600.
+type keyring struct{ dir string }
+
+func (d database) keyring() keyring { return keyring{filepath.Join(d.DataDir, "keys")} }
+
+// Names of what a keyring holds.
+const (
+	jwtSecretFile = "jwt_secret"
+	claimKeyFile  = "claim_key"
+	sealKeyFile   = "seal_key"
+	apiTokenFile  = "demo_api_token"
+)
+
+// get returns a secret, or "" when there is none.
+func (k keyring) get(name string) (string, error) {
+	raw, err := os.ReadFile(filepath.Join(k.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(raw)), err
+}
+
+// put keeps a secret, whole or not at all, in place of what was there.
+func (k keyring) put(name, secret string) error {
+	temporary, err := k.write(name, secret)
+	if err != nil {
+		return err
+	}
+	return os.Rename(temporary, filepath.Join(k.dir, name))
+}
+
+// generated returns a secret of 32 random bytes in base64, made at the first call on this directory ever.
+func (k keyring) generated(name string) (string, error) {
+	if secret, err := k.get(name); secret != "" || err != nil {
+		return secret, err
+	}
+	fresh := make([]byte, 32)
+	if _, err := rand.Read(fresh); err != nil {
+		return "", err
+	}
+	temporary, err := k.write(name, base64.StdEncoding.EncodeToString(fresh))
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(temporary)
+	// A link fails where a rename would replace: of two processes that start at once, one key wins.
+	if err := os.Link(temporary, filepath.Join(k.dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return k.get(name)
+}
+
+func (k keyring) write(name, secret string) (temporary string, err error) {
+	// The user that PostgreSQL runs as passes through the data directory, and comes no further here.
+	if err := os.MkdirAll(filepath.Dir(k.dir), 0o711); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(k.dir, 0o700); err != nil {
+		return "", err
+	}
+	file, err := os.CreateTemp(k.dir, "."+name+"-*") // 0600
+	if err != nil {
+		return "", err
+	}
+	_, err = fmt.Fprintln(file, secret)
+	if err == nil {
+		err = file.Sync()
+	}
+	return file.Name(), errors.Join(err, file.Close())
+}
+
+// fill completes missing keys from the data directory: with generate it makes those that are not there. Without a
+// private PostgreSQL nothing is taken from there, so that a service never runs on keys it did not mean.
+func (s *service) fill(generate bool) error {
+	if s.DatabaseURL != "" && !generate {
+		return nil
+	}
+	keys := s.keyring()
+	from := keys.get
+	if generate {
+		from = keys.generated
+	}
+	wanted := map[string]*string{claimKeyFile: &s.ClaimKey, sealKeyFile: &s.SealKey}
+	if s.JWTJWKSURL == "" {
+		wanted[jwtSecretFile] = &s.JWTSecret
+	}
+	for name, value := range wanted {
+		if *value != "" {
+			continue
+		}
+		secret, err := from(name)
+		if err != nil {
+			return fmt.Errorf("key in the data directory: %w", err)
+		}
+		*value = secret
+	}
+	return nil
+}

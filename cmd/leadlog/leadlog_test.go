@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+)
+
+// asLeadlog makes this test binary the program itself, so that what is tested is a process of its own, as users have it.
+const asLeadlog = "LEADLOG_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asLeadlog) != "" {
+		main()
+		return
+	}
+	pgtest.Main(m)
+}
+
+// program is a leadlog process.
+type program struct {
+	cmd      *exec.Cmd
+	out, err *buffer
+	ended    chan struct{}
+}
+
+// launch starts leadlog with these arguments and nothing but these settings. It is killed at the end of the test.
+func launch(t *testing.T, settings map[string]string, args ...string) *program {
+	t.Helper()
+	p := &program{cmd: exec.Command(os.Args[0], args...), out: &buffer{}, err: &buffer{}, ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
+	p.cmd.Env = []string{asLeadlog + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.Getenv("TMPDIR")}
+	for name, value := range settings {
+		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+	}
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		_ = p.cmd.Wait() // how it ended is in ProcessState
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	})
+	return p
+}
+
+// finish waits for the end of the program and returns its exit code, -1 when a signal ended it.
+func (p *program) finish(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(time.Minute):
+		require.Fail(t, "leadlog did not end", p.err.String())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *program) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Signal(s))
+}
+
+// sees waits until the program has written something that matches, and returns the first group.
+func (p *program) sees(t *testing.T, from *buffer, pattern string) string {
+	t.Helper()
+	expression := regexp.MustCompile(pattern)
+	var found []string
+	require.Eventually(t, func() bool {
+		select {
+		case <-p.ended:
+			return true
+		default:
+		}
+		found = expression.FindStringSubmatch(from.String())
+		return found != nil
+	}, time.Minute, 10*time.Millisecond, "waiting for %s", pattern)
+	if found == nil {
+		found = expression.FindStringSubmatch(from.String())
+	}
+	require.NotNil(t, found, "leadlog ended without writing %s:\n%s\n%s", pattern, p.out, p.err)
+	return found[1]
+}
+
+// answer is what HTTP answered.
+type answer struct {
+	status int
+	header http.Header
+	body   map[string]any
+}
+
+func (a answer) data() map[string]any {
+	data, _ := a.body["data"].(map[string]any)
+	return data
+}
+
+func call(ctx context.Context, method, url, bearer, body string) (answer, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	if bearer != "" {
+		request.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	if err != nil {
+		return answer{}, err
+	}
+	got := answer{status: response.StatusCode, header: response.Header}
+	if err := json.Unmarshal(raw, &got.body); err != nil {
+		return answer{}, fmt.Errorf("%s %s answered %q: %w", method, url, raw, err)
+	}
+	return got, nil
+}
+
+func mustCall(t *testing.T, method, url, bearer, body string) answer {
+	t.Helper()
+	got, err := call(t.Context(), method, url, bearer, body)
+	require.NoError(t, err)
+	return got
+}
+
+// buffer collects output that is read while it grows.
+type buffer struct {
+	mu    sync.Mutex
+	bytes bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.String()
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// logger builds the service's log from its settings.
+func (s service) logger(w io.Writer) (*slog.Logger, error) {
+	var c checker
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
+		c.refuse("LEADLOG_LOG_LEVEL", s.LogLevel, "debug, info, warn or error")
+	}
+	options := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler = slog.NewJSONHandler(w, options)
+	switch {
+	case s.LogFormat == "text", s.LogFormat == "" && terminal(w):
+		handler = slog.NewTextHandler(w, options)
+	case s.LogFormat != "json" && s.LogFormat != "":
+		c.refuse("LEADLOG_LOG_FORMAT", s.LogFormat, "json or text")
+	}
+	return slog.New(handler), c.err()
+}
+
+// plainLogger is for commands that people run by hand: text, and only what they should look at.
+func plainLogger(c console) *slog.Logger {
+	return slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+func terminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}

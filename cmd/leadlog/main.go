@@ -1,0 +1,84 @@
+// Command leadlog is the service and everything to run it with: see leadlog --help.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+type commands struct {
+	Dev     devCommand     `cmd:"" help:"The service with a private PostgreSQL, a demo account and everything to try it."`
+	Serve   serveCommand   `cmd:"" help:"The service, configured by the environment."`
+	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date."`
+	Account accountCommand `cmd:"" help:"Provision accounts."`
+	JWT     jwtCommand     `cmd:"" name:"jwt" help:"Mint a JWT with the HS256 secret."`
+	Version versionCommand `cmd:"" help:"Version, commit and Go version."`
+}
+
+// console is where a command writes: results to out, what is about them to err.
+type console struct{ out, err io.Writer }
+
+func main() {
+	ctx, release := interruptible()
+	defer release()
+	os.Exit(run(ctx, os.Args[1:], console{os.Stdout, os.Stderr}))
+}
+
+// interruptible ends the context at the first SIGINT or SIGTERM; the second one ends the process.
+func interruptible() (context.Context, func()) {
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, release)
+	return ctx, release
+}
+
+func run(ctx context.Context, args []string, c console) int {
+	exited := -1
+	parser, err := kong.New(&commands{},
+		kong.Name("leadlog"),
+		kong.Description("Leads, credentials and webhook endpoints on one append-only log."),
+		kong.Writers(c.out, c.err),
+		kong.Exit(func(code int) { exited = code }),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(c),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 120}),
+	)
+	if err != nil {
+		fmt.Fprintln(c.err, "leadlog:", err)
+		return exitFailed
+	}
+	parsed, err := parser.Parse(args)
+	switch {
+	case exited >= 0: // --help
+		return exited
+	case err != nil:
+		fmt.Fprintf(c.err, "leadlog: %v\nTry: leadlog --help\n", err)
+		return exitUsage
+	}
+	err = parsed.Run()
+	var usage *usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &usage):
+		fmt.Fprintln(c.err, "leadlog:", err)
+		return exitUsage
+	}
+	fmt.Fprintln(c.err, "leadlog:", err)
+	if hint := hint(err); hint != "" {
+		fmt.Fprintln(c.err, "Try:", hint)
+	}
+	return exitFailed
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+
+	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/projection"
+)
+
+// ready tells whether the service can do its work: the read models' database and the log answer, and no projection
+// is stuck. A standby counts as ready, since another process does its work.
+func (a *app) ready(ctx context.Context) []httpapi.Component {
+	database := httpapi.Component{Name: "database", Ready: true}
+	if err := a.pool.Ping(ctx); err != nil {
+		database.Ready, database.Detail = false, "does not answer"
+	}
+	log := httpapi.Component{Name: "log", Ready: true}
+	views, err := a.runner.Status(ctx)
+	if err != nil {
+		log.Ready, log.Detail = false, "does not answer"
+	}
+	components := []httpapi.Component{database, log}
+	for _, view := range views {
+		component := httpapi.Component{Name: "projection " + view.Name, Ready: true, Detail: string(view.State)}
+		if view.State == projection.Failed || view.State == projection.Stale {
+			component.Ready = false
+		}
+		components = append(components, component)
+	}
+	return components
+}

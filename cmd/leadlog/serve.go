@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/query"
+)
+
+type serveCommand struct {
+	service `embed:""`
+}
+
+// Run is leadlog serve.
+func (s *serveCommand) Run(ctx context.Context, c console) error {
+	log, err := s.logger(c.err)
+	if err != nil {
+		return err
+	}
+	if err := s.fill(false); err != nil {
+		return err
+	}
+	checked, err := s.check(false)
+	if err != nil {
+		return err
+	}
+	views, events, private, err := s.database.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer leave(private, log)
+	app, err := s.wire(ctx, checked, views, events, log)
+	if err != nil {
+		return err
+	}
+	defer app.close()
+	return app.serve(ctx, func(net.Addr) {})
+}
+
+// app is the running service: everything it is made of, wired by hand.
+type app struct {
+	config    config
+	log       *slog.Logger
+	store     *postgres.Store
+	pool      *pgxpool.Pool
+	runner    *projection.Runner
+	directory *command.Directory
+	handlers  *command.Handlers
+	handler   http.Handler
+}
+
+func (s service) wire(ctx context.Context, c config, views, events string, log *slog.Logger) (_ *app, err error) {
+	a := &app{config: c, log: log}
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	if a.store, err = postgres.Open(ctx, postgres.Options{URL: events, Log: log}); err != nil {
+		return nil, err
+	}
+	if err := a.store.Current(ctx); err != nil {
+		return nil, err
+	}
+	if a.pool, err = pgxpool.New(ctx, views); err != nil {
+		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
+	}
+	if err := schema.Current(ctx, a.pool); err != nil {
+		return nil, err
+	}
+	secrets, err := delivery.NewSecrets(a.pool, c.sealKey)
+	if err != nil {
+		return nil, err
+	}
+	if a.directory, err = command.NewDirectory(a.store, time.Now); err != nil {
+		return nil, err
+	}
+	a.handlers = command.NewHandlers(command.Options{
+		Store: a.store, Claims: claim.NewNames(c.claimKey), Directory: a.directory, Secrets: secrets, Log: log,
+		AllowPrivateTargets: c.allowPrivateTargets,
+	})
+	a.runner, err = projection.New(projection.Options{URL: views, Store: a.store, Projectors: projection.All(), Log: log})
+	if err != nil {
+		return nil, err
+	}
+	verifier, err := s.tokens.verifier(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), viewMetrics{a.runner})
+	a.handler = httpapi.New(httpapi.Options{
+		Commands: a.handlers, Directory: a.directory, Query: query.New(a.pool, a.store), JWT: verifier, Log: log,
+		RateLimit: c.rateLimit, RateBurst: c.rateBurst,
+		TrustedProxies: c.trustedProxies, CORSOrigins: c.corsOrigins, BasePath: c.basePath,
+		Ready: a.ready, Metrics: registry,
+	})
+	return a, nil
+}
+
+func (t tokens) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
+	options := httpapi.VerifierOptions{Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim}
+	if t.JWTJWKSURL != "" {
+		return httpapi.NewJWKS(ctx, t.JWTJWKSURL, options, log)
+	}
+	return httpapi.NewHS256([]byte(t.JWTSecret), options)
+}
+
+// serve answers requests and keeps the views until the context ends. Then it stops accepting, finishes what runs and
+// leaves its leases. It calls listening once it accepts.
+func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
+	listener, err := net.Listen("tcp", a.config.addr)
+	if err != nil {
+		return fmt.Errorf("%w (LEADLOG_ADDR is the address to listen on)", err)
+	}
+	server := httpapi.NewServer(a.config.addr, a.handler)
+	server.ErrorLog = slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	group.Go(func() error {
+		<-ctx.Done()
+		a.log.Info("stopping")
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		return server.Shutdown(stopping)
+	})
+	group.Go(func() error {
+		a.runner.Run(ctx)
+		return nil
+	})
+	a.log.Info("listening", "addr", listener.Addr().String())
+	listening(listener.Addr())
+	err = group.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (a *app) close() {
+	if a.pool != nil {
+		a.pool.Close()
+	}
+	if a.store != nil {
+		a.store.Close()
+	}
+}

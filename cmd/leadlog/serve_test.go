@@ -1,0 +1,247 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+)
+
+// production is what serve needs on a database of the test's own.
+func production(t *testing.T) map[string]string {
+	t.Helper()
+	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
+	return map[string]string{
+		"LEADLOG_ADDR": "127.0.0.1:0", "LEADLOG_DATABASE_URL": pgtest.Database(t), "LEADLOG_LOG_FORMAT": "json",
+		"LEADLOG_JWT_SECRET": "a secret of thirty-two bytes or more", "LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key,
+		"LEADLOG_RATE_LIMIT": "0",
+	}
+}
+
+func serve(t *testing.T, settings map[string]string) (p *program, base string) {
+	t.Helper()
+	p = launch(t, settings, "serve")
+	return p, "http://" + p.sees(t, p.err, `"listening","addr":"([^"]+)"`)
+}
+
+// provisioned migrates the database and sets up the account acme. It returns a JWT for it.
+func provisioned(t *testing.T, settings map[string]string) string {
+	t.Helper()
+	for _, args := range [][]string{{"migrate"}, {"account", "set", "acme", "--feature", "crm_api"}} {
+		p := launch(t, settings, args...)
+		require.Zero(t, p.finish(t), p.err)
+	}
+	mint := launch(t, settings, "jwt", "--account", "acme")
+	require.Zero(t, mint.finish(t), mint.err)
+	return strings.TrimSpace(mint.out.String())
+}
+
+func TestServeRefusesADatabaseThatIsNotMigrated(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	p := launch(t, settings, "serve")
+	require.Equal(t, 1, p.finish(t))
+	require.Contains(t, p.err.String(), "leadlog migrate")
+	provisioned(t, settings)
+	p, base := serve(t, settings)
+	require.Equal(t, 200, mustCall(t, "GET", base+"/healthz", "", "").status)
+	p.signal(t, syscall.SIGTERM)
+	require.Zero(t, p.finish(t), p.err)
+}
+
+func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []struct{ name, value, shown string }{
+		{"LEADLOG_ADDR", "nowhere", `LEADLOG_ADDR="nowhere"`},
+		{"LEADLOG_RATE_LIMIT", "many", `LEADLOG_RATE_LIMIT="many"`},
+		{"LEADLOG_RATE_LIMIT", "-1", `LEADLOG_RATE_LIMIT="-1"`},
+		{"LEADLOG_RATE_LIMIT", "NaN", `LEADLOG_RATE_LIMIT="NaN"`},
+		{"LEADLOG_RATE_BURST", "0", `LEADLOG_RATE_BURST="0"`},
+		{"LEADLOG_TRUSTED_PROXIES", "10.0.0.0/8,everywhere", `LEADLOG_TRUSTED_PROXIES="everywhere"`},
+		{"LEADLOG_CORS_ORIGINS", "*", `LEADLOG_CORS_ORIGINS="*"`},
+		{"LEADLOG_BASE_PATH", "crm", `LEADLOG_BASE_PATH="crm"`},
+		{"LEADLOG_LOG_LEVEL", "loud", `LEADLOG_LOG_LEVEL="loud"`},
+		{"LEADLOG_LOG_FORMAT", "xml", `LEADLOG_LOG_FORMAT="xml"`},
+		{"LEADLOG_WEBHOOK_ALLOW_PRIVATE", "perhaps", `LEADLOG_WEBHOOK_ALLOW_PRIVATE="perhaps"`},
+		{"LEADLOG_JWT_SECRET", "hunter2", `LEADLOG_JWT_SECRET=(7 characters, not shown)`},
+		{"LEADLOG_CLAIM_KEY", "c2hvcnQ=", `LEADLOG_CLAIM_KEY=(8 characters, not shown)`},
+		{"LEADLOG_SEAL_KEY", "", `LEADLOG_SEAL_KEY=(not set)`},
+		{"LEADLOG_DATABASE_URL", "mysql://u:hunter2@h/d", `LEADLOG_DATABASE_URL=(21 characters, not shown)`},
+		{"LEADLOG_EVENTSTORE_URL", "esdb://u:hunter2@h", `LEADLOG_EVENTSTORE_URL=(18 characters, not shown)`},
+		{"LEADLOG_JWT_JWKS_URL", "https://issuer/keys", `LEADLOG_JWT_JWKS_URL="https://issuer/keys"`},
+	} {
+		t.Run(bad.name+"="+bad.value, func(t *testing.T) {
+			t.Parallel()
+			settings := map[string]string{}
+			key := base64.StdEncoding.EncodeToString(make([]byte, 32))
+			for name, value := range map[string]string{
+				"LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_JWT_SECRET": strings.Repeat("s", 32),
+				"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key,
+			} {
+				settings[name] = value
+			}
+			settings[bad.name] = bad.value
+			p := launch(t, settings, "serve")
+			require.Equal(t, 2, p.finish(t), p.err)
+			require.Contains(t, p.err.String(), bad.shown)
+			require.NotContains(t, p.err.String(), "hunter2")
+		})
+	}
+}
+
+func TestUsageMistakesExitWithTwo(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"no-such-command"}, {"serve", "--no-such-flag"}, {"jwt"}, {"jwt", "--account", "a b"}, {"jwt", "--account", "a", "--scope", "everything"},
+	} {
+		p := launch(t, map[string]string{"LEADLOG_JWT_SECRET": strings.Repeat("s", 32)}, args...)
+		require.Equal(t, 2, p.finish(t), args)
+		require.NotEmpty(t, p.err.String())
+	}
+	version := launch(t, nil, "version")
+	require.Zero(t, version.finish(t))
+	require.Regexp(t, `^leadlog \S+ commit \S+ go1\.`, version.out.String())
+}
+
+func TestADatabaseThatIsDownAnswers503WithRetryAfter(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	_, base := serve(t, settings)
+	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)
+	pgtest.Disconnect(t, settings["LEADLOG_DATABASE_URL"])
+	for _, request := range [][2]string{{"POST", `{"phone":"9876543211"}`}, {"GET", ""}} {
+		down := mustCall(t, request[0], base+"/api/v1/crm/leads", jwt, request[1])
+		require.Equal(t, 503, down.status, down.body)
+		require.NotEmpty(t, down.header.Get("Retry-After"))
+		require.Equal(t, map[string]any{"success": false, "message": "Service unavailable"}, down.body)
+	}
+	require.Equal(t, 503, mustCall(t, "GET", base+"/readyz", "", "").status)
+	require.Equal(t, 200, mustCall(t, "GET", base+"/healthz", "", "").status)
+	pgtest.Reconnect(t, settings["LEADLOG_DATABASE_URL"])
+	require.Eventually(t, func() bool {
+		got, err := call(t.Context(), "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543212"}`)
+		return err == nil && got.status == 201
+	}, time.Minute, 50*time.Millisecond, "and it recovers by itself")
+}
+
+// TestRevocationIsExactAcrossProcesses pushes leads through two processes while a token is deleted by one of them.
+func TestRevocationIsExactAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	_, one := serve(t, settings)
+	_, other := serve(t, settings)
+	created := mustCall(t, "POST", one+"/api/v1/crm/tokens", jwt, `{"name":"busy","expiresInDays":30}`)
+	require.Equal(t, 201, created.status, created.body)
+	token, id := created.data()["plainToken"].(string), created.data()["tokenId"].(string)
+
+	var revoked atomic.Bool
+	var passed, late, number atomic.Int64
+	statuses := make(chan error, 8)
+	for i := range 8 {
+		base := []string{one, other}[i%2]
+		go func() {
+			for {
+				after := revoked.Load()
+				body := fmt.Sprintf(`{"email":"p%d@example.com"}`, number.Add(1))
+				got, err := call(t.Context(), "POST", base+"/api/v1/crm/leads", token, body)
+				switch {
+				case err != nil:
+					statuses <- err
+					return
+				case got.status == 401:
+					statuses <- nil
+					return
+				case got.status != 201:
+					statuses <- fmt.Errorf("status %d: %v", got.status, got.body)
+					return
+				case after && late.Add(1) > 100:
+					statuses <- fmt.Errorf("a revoked token goes on passing")
+					return
+				case !after:
+					passed.Add(1)
+				}
+			}
+		}()
+	}
+	require.Eventually(t, func() bool { return passed.Load() > 100 }, time.Minute, time.Millisecond)
+	deleted := mustCall(t, "DELETE", one+"/api/v1/crm/tokens/"+id, jwt, "")
+	revoked.Store(true)
+	require.Equal(t, 200, deleted.status, deleted.body)
+	for range 8 {
+		require.NoError(t, <-statuses)
+	}
+	require.Zero(t, late.Load(), "captures that began after the deletion was answered")
+}
+
+// TestSimultaneousCallersGetWhatOneAfterTheOtherWould asks two processes at once for what only so many may have.
+func TestSimultaneousCallersGetWhatOneAfterTheOtherWould(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	_, one := serve(t, settings)
+	_, other := serve(t, settings)
+	atOnce := func(n int, method, path, body string) (statuses map[int]int, answers []answer) {
+		t.Helper()
+		answers = make([]answer, n)
+		errs := make(chan error, n)
+		for i := range n {
+			go func() {
+				got, err := call(t.Context(), method, []string{one, other}[i%2]+path, jwt, body)
+				answers[i] = got
+				errs <- err
+			}()
+		}
+		statuses = map[int]int{}
+		for range n {
+			require.NoError(t, <-errs)
+		}
+		for _, got := range answers {
+			statuses[got.status]++
+		}
+		return statuses, answers
+	}
+
+	statuses, _ := atOnce(32, "POST", "/api/v1/crm/leads", `{"phone":"9876543210"}`)
+	require.Equal(t, map[int]int{201: 1, 409: 31}, statuses, "first arrivals of one phone from a curated source")
+	statuses, answers := atOnce(32, "POST", "/api/v1/crm/leads", `{"phone":"9876543211","metadata":{"source":"website"}}`)
+	require.Equal(t, map[int]int{201: 1, 200: 31}, statuses, "and from a self-service source")
+	leads := map[any]bool{}
+	for _, got := range answers {
+		leads[got.data()["leadId"]] = true
+	}
+	require.Len(t, leads, 1)
+
+	statuses, answers = atOnce(24, "POST", "/api/v1/crm/tokens", `{"name":"site","expiresInDays":30}`)
+	require.Equal(t, map[int]int{201: 5, 409: 19}, statuses)
+	var id string
+	for _, got := range answers {
+		if got.status == 201 {
+			id = got.data()["tokenId"].(string)
+			continue
+		}
+		require.Equal(t, "TOKEN_LIMIT_REACHED", got.body["code"])
+	}
+
+	statuses, answers = atOnce(8, "POST", "/api/v1/crm/tokens/"+id+"/rotate", "")
+	require.Equal(t, map[int]int{200: 8}, statuses)
+	alive := 0
+	for i, got := range answers {
+		value := got.data()["plainToken"].(string)
+		capture := mustCall(t, "POST", one+"/api/v1/crm/leads", value, fmt.Sprintf(`{"email":"r%d@example.com"}`, i))
+		if capture.status == 201 {
+			alive++
+			continue
+		}
+		require.Equal(t, 401, capture.status)
+	}
+	require.Equal(t, 1, alive)
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// database says where a command finds its data.
+type database struct {
+	DatabaseURL   string `env:"LEADLOG_DATABASE_URL" placeholder:"URL" help:"PostgreSQL of the read models, and of the log unless the next is set. None: the private PostgreSQL of the data directory."`
+	EventstoreURL string `env:"LEADLOG_EVENTSTORE_URL" placeholder:"URL" help:"PostgreSQL of the log, when it is another."`
+	DataDir       string `env:"LEADLOG_DATA_DIR" default:".leadlog" help:"Directory of the private PostgreSQL and its keys."`
+}
+
+// tokens says which JWTs are good.
+type tokens struct {
+	JWTSecret       string `name:"jwt-secret" env:"LEADLOG_JWT_SECRET" placeholder:"TEXT" help:"HS256 secret, at least 32 bytes."`
+	JWTJWKSURL      string `name:"jwt-jwks-url" env:"LEADLOG_JWT_JWKS_URL" placeholder:"URL" help:"Key set of asymmetric JWTs, instead of a secret."`
+	JWTIssuer       string `name:"jwt-issuer" env:"LEADLOG_JWT_ISSUER" placeholder:"TEXT" help:"Issuer that every JWT must name."`
+	JWTAudience     string `name:"jwt-audience" env:"LEADLOG_JWT_AUDIENCE" placeholder:"TEXT" help:"Audience that every JWT must name."`
+	JWTAccountClaim string `name:"jwt-account-claim" env:"LEADLOG_JWT_ACCOUNT_CLAIM" default:"account_id" help:"Claim that names the account."`
+}
+
+// service is what serve and dev are configured by. Values are texts, so that a bad one is refused by us, by name.
+type service struct {
+	database `embed:""`
+	tokens   `embed:""`
+
+	Addr                string `env:"LEADLOG_ADDR" default:"127.0.0.1:8080" help:"Listen address."`
+	BasePath            string `env:"LEADLOG_BASE_PATH" placeholder:"PATH" help:"Path prefix of every route."`
+	RateLimit           string `env:"LEADLOG_RATE_LIMIT" default:"10" help:"Captures a second for an account without its own limit; 0 is off."`
+	RateBurst           string `env:"LEADLOG_RATE_BURST" default:"100" help:"Burst for an account without its own."`
+	TrustedProxies      string `env:"LEADLOG_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks whose X-Forwarded-For counts."`
+	CORSOrigins         string `name:"cors-origins" env:"LEADLOG_CORS_ORIGINS" placeholder:"ORIGIN,…" help:"Origins whose pages may capture."`
+	WebhookAllowPrivate string `env:"LEADLOG_WEBHOOK_ALLOW_PRIVATE" placeholder:"BOOL" help:"Lets webhook endpoints be http, loopback or private. Default: false, for dev true."`
+	ClaimKey            string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names. Never rotates."`
+	SealKey             string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64" help:"32 bytes: the key that seals secrets."`
+	LogLevel            string `env:"LEADLOG_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
+	LogFormat           string `env:"LEADLOG_LOG_FORMAT" placeholder:"FORMAT" help:"json or text. Default: json, on a terminal text."`
+}
+
+// config is a service's settings, checked.
+type config struct {
+	addr                string
+	basePath            string
+	rateLimit           float64
+	rateBurst           int
+	trustedProxies      []netip.Prefix
+	corsOrigins         []string
+	allowPrivateTargets bool
+	claimKey, sealKey   []byte
+}
+
+// usageError is a mistake in how the program was called, settings included.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+// checker collects everything that is wrong with settings.
+type checker struct{ wrong []error }
+
+func (c *checker) refuse(name, value, want string) {
+	c.wrong = append(c.wrong, fmt.Errorf("%s=%q: must be %s", name, value, want))
+}
+
+// refuseSecret does the same for a value that must not show.
+func (c *checker) refuseSecret(name, value, want string) {
+	shown := "(not set)"
+	if value != "" {
+		shown = fmt.Sprintf("(%d characters, not shown)", len(value))
+	}
+	c.wrong = append(c.wrong, fmt.Errorf("%s=%s: must be %s", name, shown, want))
+}
+
+func (c *checker) err() error {
+	if err := errors.Join(c.wrong...); err != nil {
+		return &usageError{err}
+	}
+	return nil
+}
+
+// check reads the settings. Keys must be filled in before; privateTargets is the default for webhook targets.
+func (s service) check(privateTargets bool) (config, error) {
+	var c checker
+	out := config{
+		addr:                s.Addr,
+		basePath:            c.basePath(s.BasePath),
+		rateLimit:           c.rate("LEADLOG_RATE_LIMIT", s.RateLimit),
+		rateBurst:           c.whole("LEADLOG_RATE_BURST", s.RateBurst),
+		trustedProxies:      c.networks("LEADLOG_TRUSTED_PROXIES", s.TrustedProxies),
+		corsOrigins:         c.origins("LEADLOG_CORS_ORIGINS", s.CORSOrigins),
+		allowPrivateTargets: c.boolean("LEADLOG_WEBHOOK_ALLOW_PRIVATE", s.WebhookAllowPrivate, privateTargets),
+		claimKey:            c.key("LEADLOG_CLAIM_KEY", s.ClaimKey),
+		sealKey:             c.key("LEADLOG_SEAL_KEY", s.SealKey),
+	}
+	if _, port, err := net.SplitHostPort(s.Addr); err != nil || !validPort(port) {
+		c.refuse("LEADLOG_ADDR", s.Addr, "HOST:PORT, such as 127.0.0.1:8080")
+	}
+	s.tokens.check(&c)
+	s.database.check(&c)
+	return out, c.err()
+}
+
+func (t tokens) check(c *checker) {
+	switch {
+	case t.JWTJWKSURL != "" && t.JWTSecret != "":
+		c.refuse("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "unset when LEADLOG_JWT_SECRET is set: one family of algorithms at a time")
+	case t.JWTJWKSURL != "":
+		if u, err := url.Parse(t.JWTJWKSURL); err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
+			c.refuse("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "an https URL")
+		}
+	case len(t.JWTSecret) < 32:
+		c.refuseSecret("LEADLOG_JWT_SECRET", t.JWTSecret, "at least 32 bytes, or LEADLOG_JWT_JWKS_URL be set instead")
+	}
+	if strings.TrimSpace(t.JWTAccountClaim) == "" {
+		c.refuse("LEADLOG_JWT_ACCOUNT_CLAIM", t.JWTAccountClaim, "the name of a claim")
+	}
+}
+
+func (d database) check(c *checker) {
+	for name, value := range map[string]string{
+		"LEADLOG_DATABASE_URL": d.DatabaseURL, "LEADLOG_EVENTSTORE_URL": d.EventstoreURL,
+	} {
+		if value != "" && !strings.HasPrefix(value, "postgres://") && !strings.HasPrefix(value, "postgresql://") {
+			c.refuseSecret(name, value, "a URL that begins with postgres://") // it may hold a password
+		}
+	}
+}
+
+func (c *checker) basePath(value string) string {
+	path := strings.TrimRight(value, "/")
+	if path != "" && (!strings.HasPrefix(path, "/") || strings.ContainsAny(path, "?#{}* ") || strings.Contains(path, "//")) {
+		c.refuse("LEADLOG_BASE_PATH", value, "a path such as /crm")
+	}
+	return path
+}
+
+func (c *checker) rate(name, value string) float64 {
+	rate, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(rate >= 0) || math.IsInf(rate, 1) {
+		c.refuse(name, value, "a number of captures a second, 0 or more")
+	}
+	return rate
+}
+
+func (c *checker) whole(name, value string) int {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		c.refuse(name, value, "a whole number, 1 or more")
+	}
+	return n
+}
+
+func (c *checker) boolean(name, value string, unset bool) bool {
+	if value == "" {
+		return unset
+	}
+	b, err := strconv.ParseBool(value)
+	if err != nil {
+		c.refuse(name, value, "true or false")
+	}
+	return b
+}
+
+func (c *checker) networks(name, value string) (prefixes []netip.Prefix) {
+	for _, part := range list(value) {
+		prefix, err := netip.ParsePrefix(part)
+		if addr, notPrefix := netip.ParseAddr(part); err != nil && notPrefix == nil {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			c.refuse(name, part, "a network such as 10.0.0.0/8")
+			continue
+		}
+		prefixes = append(prefixes, prefix.Masked())
+	}
+	return prefixes
+}
+
+func (c *checker) origins(name, value string) []string {
+	origins := list(value)
+	for _, origin := range origins {
+		u, err := url.Parse(origin)
+		if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || origin != u.Scheme+"://"+u.Host {
+			c.refuse(name, origin, "an origin such as https://example.com; * is never allowed")
+		}
+	}
+	return origins
+}
+
+func (c *checker) key(name, value string) []byte {
+	key, err := base64.StdEncoding.DecodeString(value)
+	if err != nil || len(key) != 32 {
+		c.refuseSecret(name, value, "32 bytes in base64, such as openssl rand -base64 32 prints")
+	}
+	return key
+}
+
+func list(value string) (parts []string) {
+	for part := range strings.SplitSeq(value, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+func validPort(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && strconv.FormatUint(n, 10) == port
+}
+
+// shutdownTimeout is how long what runs at the end may take to finish.
+const shutdownTimeout = 20 * time.Second
