@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 )
 
@@ -58,17 +57,6 @@ func TestTheAgentIsTheOneGivenOrThatOfTheConnection(t *testing.T) {
 	require.Equal(t, "Mozilla/5.0", accepted(t, withPhone(`"metadata":{"userAgent":"Mozilla/5.0"}`)).UserAgent)
 	require.Equal(t, "curl/8", accepted(t, withPhone(`"metadata":{"userAgent":" "}`)).UserAgent, "blank is absent")
 	require.Equal(t, []string{"metadata.userAgent"}, refused(t, withPhone(`"metadata":{"userAgent":5}`)))
-
-	for name, c := range map[string]struct{ header, want string }{
-		"a long header is cut":           {str(1100), str(1024)},
-		"a cut never splits a character": {str(1023) + "é", str(1023) + "\uFFFD"},
-		"what is no text is replaced":    {"a\xffb", "a\uFFFDb"},
-		"NUL is dropped":                 {"a\x00b", "ab"},
-	} {
-		a, err := ParseArrival(map[string]jsontext.Value{"phone": jsontext.Value(`"9876543210"`)}, someRules, Client{UserAgent: c.header})
-		require.NoError(t, err, name)
-		require.Equal(t, c.want, a.UserAgent, name)
-	}
 }
 
 func TestMetadataIsBounded(t *testing.T) {
