@@ -23,6 +23,7 @@ lint: ## formatting, vet, staticcheck, go.mod, known vulnerabilities
 	@GOVULNCHECK=$(GOVULNCHECK) deploy/pgdev/install/vulncheck
 
 postgres: ## installs PostgreSQL's programs, unless they are there
+	@go build -o /dev/null ./deploy/pgdev/withpg
 	@$(WITHPG) -check 2>/dev/null || { deploy/pgdev/install/postgres && $(WITHPG) -check; }
 
 # The race detector needs a C compiler everywhere but on macOS and Windows.

@@ -73,14 +73,17 @@ func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 	if err := c.parse(); err != nil {
 		return LeadCaptured{}, err
 	}
-	answer, err := c.attempt(ctx, nobody)
-	if eventstore.Conflict(err) == nil {
-		return answer, err
+	var answer LeadCaptured
+	if c.arrival.UnknownStatus == "" { // only a lead that is there could have such a stage
+		var err error
+		if answer, err = c.attempt(ctx, nobody); eventstore.Conflict(err) == nil {
+			return answer, err
+		}
+		if err := c.renew(ctx, err); err != nil {
+			return LeadCaptured{}, err
+		}
 	}
-	if err := c.renew(ctx, err); err != nil {
-		return LeadCaptured{}, err
-	}
-	err = c.transact.Do(ctx, c.claimStreams(), func(ctx context.Context) error {
+	err := c.transact.Do(ctx, c.claimStreams(), func(ctx context.Context) error {
 		var err error
 		if answer, err = c.attempt(ctx, c.owners); eventstore.Conflict(err) == nil {
 			return err
@@ -113,10 +116,11 @@ func (c *capture) renew(ctx context.Context, err error) error {
 	return c.parse()
 }
 
-// owner is what a claim says of a value: who has it, and the claim's revision to expect when taking it.
+// owner is what a claim says of a value: who has it, and the claim as it is to be when somebody takes it.
 type owner struct {
 	lead   *lead.State // nil when nobody has it
 	expect eventstore.Expected
+	since  time.Time // of the claim's latest fact
 }
 
 // nobody is the guess that the phone and email are unheard of.
@@ -160,7 +164,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	}
 	at := c.after(before.UpdatedAt)
 	writes := c.Admission.checks()
-	claims, err := c.claim(decision, phone, email, at)
+	claims, err := c.claim(decision, phone, email)
 	if err != nil {
 		return LeadCaptured{}, err
 	}
@@ -179,22 +183,22 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 }
 
 // claim takes the values that the decision makes the lead own.
-func (c *capture) claim(decision lead.Decision, phone, email owner, at time.Time) ([]eventstore.Write, error) {
+func (c *capture) claim(decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
 	var writes []eventstore.Write
 	for _, taken := range []struct {
 		claims bool
 		kind   claim.Kind
 		value  string
-		expect eventstore.Expected
+		owner  owner
 	}{
-		{decision.ClaimsPhone, claim.Phone, c.arrival.Phone, phone.expect},
-		{decision.ClaimsEmail, claim.Email, c.arrival.Email, email.expect},
+		{decision.ClaimsPhone, claim.Phone, c.arrival.Phone, phone},
+		{decision.ClaimsEmail, claim.Email, c.arrival.Email, email},
 	} {
 		if !taken.claims {
 			continue
 		}
 		stream := c.claims.Stream(c.Admission.Caller.Account, taken.kind, taken.value)
-		write, err := c.write(c.Admission.Caller, stream, taken.expect, at,
+		write, err := c.write(c.Admission.Caller, stream, taken.owner.expect, c.after(taken.owner.since),
 			event.ClaimTaken{Kind: string(taken.kind), Holder: decision.LeadID})
 		if err != nil {
 			return nil, err
@@ -247,8 +251,9 @@ func (c *capture) ownerOf(ctx context.Context, kind claim.Kind, value string) (o
 		return owner{expect: eventstore.NoStream}, nil
 	}
 	held, expect, err := eventstore.Load(ctx, c.store, c.claims.Stream(c.Admission.Caller.Account, kind, value), claim.Evolve)
+	free := owner{expect: expect, since: held.UpdatedAt}
 	if err != nil || held.Holder == "" {
-		return owner{expect: expect}, err
+		return free, err
 	}
 	holder, _, err := eventstore.Load(ctx, c.store, event.LeadStream(held.Holder), lead.Evolve)
 	if err != nil {
@@ -256,19 +261,19 @@ func (c *capture) ownerOf(ctx context.Context, kind claim.Kind, value string) (o
 	}
 	switch holder.Phase {
 	case lead.Live:
-		return owner{&holder, expect}, nil
+		return owner{lead: &holder, expect: expect}, nil
 	case lead.Unborn:
-		if err := c.abandon(ctx, event.LeadStream(held.Holder), event.LeadAbandoned{}); err != nil {
+		if err := c.abandon(ctx, c.Admission.Caller.Account, event.LeadStream(held.Holder), event.LeadAbandoned{}); err != nil {
 			return owner{}, err
 		}
 	}
-	return owner{expect: expect}, nil
+	return free, nil
 }
 
 // abandon closes the stream of a holder that is not born, so that its claim can be taken without fear of its birth.
 // A conflict means that it was born after all.
-func (h *Handlers) abandon(ctx context.Context, stream string, abandoned event.Data) error {
-	write, err := h.write(Caller{Actor: "system:claims"}, stream, eventstore.NoStream, h.timestamp(), abandoned)
+func (h *Handlers) abandon(ctx context.Context, account, stream string, abandoned event.Data) error {
+	write, err := h.write(Caller{Account: account, Actor: "system:claims"}, stream, eventstore.NoStream, h.timestamp(), abandoned)
 	if err == nil {
 		_, err = h.store.Append(ctx, write)
 	}

@@ -83,9 +83,9 @@ func (cmd CreateToken) validate() (name string, err error) {
 func (h *Handlers) tokenSlots() slots {
 	return slots{
 		kind: claim.TokenSlot, count: token.MaxPerAccount, full: token.ErrLimit,
-		holder: func(ctx context.Context, id string) (holds, unborn bool, err error) {
-			state, _, err := eventstore.Load(ctx, h.store, event.TokenStream(id), token.Evolve)
-			return state.HoldsSlot(), state.Phase == token.Unborn, err
+		holder: func(ctx context.Context, id string) (holds, unborn bool, expect eventstore.Expected, err error) {
+			state, expect, err := eventstore.Load(ctx, h.store, event.TokenStream(id), token.Evolve)
+			return state.HoldsSlot(), state.Phase == token.Unborn, expect, err
 		},
 		stream:    event.TokenStream,
 		abandoned: event.TokenAbandoned{},

@@ -15,8 +15,9 @@ type DeleteWebhookEndpoint struct {
 	WebhookID string
 }
 
-// DeleteWebhookEndpoint ends an endpoint of the caller's account, frees its slot and destroys its secret. The errors
-// are webhook.ErrNotFound and those of the store.
+// DeleteWebhookEndpoint ends an endpoint of the caller's account, frees its slot and destroys its secret. Asked again, as
+// by a caller who got no answer, it makes up for a secret that was not destroyed. The errors are webhook.ErrNotFound and
+// those of the store.
 func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookEndpoint) (position eventstore.Position, err error) {
 	if !validID(cmd.WebhookID) {
 		return 0, webhook.ErrNotFound
@@ -29,6 +30,9 @@ func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookE
 		}
 		deleted, err := state.Delete(cmd.Caller.Account)
 		if err != nil {
+			if state.Phase == webhook.Deleted && state.Account == cmd.Caller.Account {
+				h.destroySecret(ctx, cmd.WebhookID)
+			}
 			return err
 		}
 		end, err := h.write(cmd.Caller, stream, expect, h.after(state.UpdatedAt), deleted)
@@ -41,9 +45,13 @@ func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookE
 	if err != nil {
 		return 0, err
 	}
-	// The endpoint is gone whatever happens to its secret, which signs nothing without it.
-	if err := h.secrets.Destroy(context.WithoutCancel(ctx), cmd.WebhookID); err != nil {
-		h.log.Warn("secret of a deleted endpoint not destroyed", slog.String("webhookId", cmd.WebhookID), slog.Any("error", err))
-	}
+	h.destroySecret(ctx, cmd.WebhookID)
 	return position, nil
+}
+
+// destroySecret does what it can: the endpoint is gone whatever happens to its secret, which signs nothing without it.
+func (h *Handlers) destroySecret(ctx context.Context, webhookID string) {
+	if err := h.secrets.Destroy(context.WithoutCancel(ctx), webhookID); err != nil {
+		h.log.Warn("secret of a deleted endpoint not destroyed", slog.String("webhookId", webhookID), slog.Any("error", err))
+	}
 }

@@ -92,9 +92,9 @@ func newSecret(random io.Reader) (string, error) {
 func (h *Handlers) webhookSlots() slots {
 	return slots{
 		kind: claim.WebhookSlot, count: webhook.MaxPerAccount, full: webhook.ErrLimit,
-		holder: func(ctx context.Context, id string) (holds, unborn bool, err error) {
-			state, _, err := eventstore.Load(ctx, h.store, event.WebhookStream(id), webhook.Evolve)
-			return state.HoldsSlot(), state.Phase == webhook.Unborn, err
+		holder: func(ctx context.Context, id string) (holds, unborn bool, expect eventstore.Expected, err error) {
+			state, expect, err := eventstore.Load(ctx, h.store, event.WebhookStream(id), webhook.Evolve)
+			return state.HoldsSlot(), state.Phase == webhook.Unborn, expect, err
 		},
 		stream:    event.WebhookStream,
 		abandoned: event.WebhookAbandoned{},

@@ -36,7 +36,7 @@ func database(t *testing.T) string {
 
 func start(t *testing.T, url string) process {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 8, Log: slog.New(slog.DiscardHandler)})
+	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 8, Log: quiet()})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	directory, err := command.NewDirectory(store, time.Now)
@@ -44,7 +44,7 @@ func start(t *testing.T, url string) process {
 	return process{
 		Handlers: command.NewHandlers(command.Options{
 			Store: store, Claims: claim.NewNames(claimKey()), Directory: directory,
-			Secrets: &secrets{}, Log: slog.New(slog.DiscardHandler),
+			Secrets: &secrets{}, Log: quiet(),
 		}),
 		store: store, directory: directory,
 	}
@@ -131,3 +131,5 @@ func atOnce(n int, call func(i int) error) []error {
 	group.Wait()
 	return errs
 }
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

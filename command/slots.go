@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"time"
 
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
@@ -14,8 +15,9 @@ type slots struct {
 	kind  claim.Kind
 	count int
 	full  error // said when all are taken
-	// holder tells of the one that a slot names: whether it still counts, and whether it is not born yet.
-	holder func(ctx context.Context, id string) (holds, unborn bool, err error)
+	// holder tells of the one that a slot names: whether it still counts, whether it is not born yet, and the
+	// revision of its stream that says so.
+	holder func(ctx context.Context, id string) (holds, unborn bool, expect eventstore.Expected, err error)
 	// stream and abandoned close the stream of a holder that is not born.
 	stream    func(id string) string
 	abandoned event.Data
@@ -26,23 +28,26 @@ type slot struct {
 	number int
 	stream string
 	expect eventstore.Expected
+	since  time.Time // of the claim's latest fact
 }
 
-// free finds the first free place of an account. The error is s.full when there is none.
+// free finds the first free place of an account. The error is s.full when there is none: the places are looked at
+// one after the other, so that is said only when all of them were taken at one moment, and otherwise it is a conflict.
 func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, error) {
+	var seen []eventstore.Write
 	for number := 1; number <= s.count; number++ {
 		stream := h.claims.Slot(account, s.kind, number)
 		held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
 		if err != nil {
 			return slot{}, err
 		}
-		free := slot{number, stream, expect}
+		free := slot{number, stream, expect, held.UpdatedAt}
 		if held.Holder == "" {
 			return free, nil
 		}
-		holds, unborn, err := s.holder(ctx, held.Holder)
+		holds, unborn, alive, err := s.holder(ctx, held.Holder)
 		if err == nil && unborn {
-			err = h.abandon(ctx, s.stream(held.Holder), s.abandoned)
+			err = h.abandon(ctx, account, s.stream(held.Holder), s.abandoned)
 		}
 		if err != nil {
 			return slot{}, err
@@ -50,13 +55,17 @@ func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, err
 		if !holds {
 			return free, nil
 		}
+		seen = append(seen, eventstore.Check(stream, expect), eventstore.Check(s.stream(held.Holder), alive))
+	}
+	if _, err := h.store.Append(ctx, seen...); err != nil {
+		return slot{}, err
 	}
 	return slot{}, s.full
 }
 
 // take is the write that makes a holder own a free place.
 func (h *Handlers) take(caller Caller, s slots, free slot, holder string) (eventstore.Write, error) {
-	return h.write(caller, free.stream, free.expect, h.timestamp(), event.ClaimTaken{Kind: string(s.kind), Holder: holder})
+	return h.write(caller, free.stream, free.expect, h.after(free.since), event.ClaimTaken{Kind: string(s.kind), Holder: holder})
 }
 
 // vacate appends the end of a holder and, with it, the release of its place. A place that has gone to somebody else
@@ -70,7 +79,7 @@ func (h *Handlers) vacate(ctx context.Context, caller Caller, s slots, number in
 	if held.Holder != holder {
 		return h.store.Append(ctx, end)
 	}
-	release, err := h.write(caller, stream, expect, h.timestamp(), event.ClaimReleased{Kind: string(s.kind), Holder: holder})
+	release, err := h.write(caller, stream, expect, h.after(held.UpdatedAt), event.ClaimReleased{Kind: string(s.kind), Holder: holder})
 	if err != nil {
 		return 0, err
 	}

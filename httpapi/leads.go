@@ -54,7 +54,7 @@ func (x *exchange) phoneFilter(p *params) (string, error) {
 	if raw == "" {
 		return "", nil
 	}
-	settings, err := x.Directory.Account(x.ctx, x.caller.Account)
+	settings, err := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
 	if err != nil {
 		return "", err
 	}

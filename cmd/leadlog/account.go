@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
@@ -19,8 +21,8 @@ type accountSetCommand struct {
 
 	ID        string   `arg:"" help:"1 to 64 of letters, digits, _ and -."`
 	Name      string   `help:"For people."`
-	Feature   []string `placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated."`
-	Stage     []string `placeholder:"NAME" help:"Stage of the pipeline, in order. May be repeated. Default: new, contacted, qualified, negotiation, won, lost."`
+	Feature   []string `sep:"none" placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated."`
+	Stage     []string `sep:"none" placeholder:"NAME" help:"Stage of the pipeline, in order. May be repeated. Default: new, contacted, qualified, negotiation, won, lost."`
 	Region    string   `placeholder:"CODE" help:"Country by which national phone numbers are read. Default: IN."`
 	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 is off. Default: the service's."`
 	RateBurst *int     `placeholder:"N" help:"Burst. Default: the service's."`
@@ -43,6 +45,9 @@ func (a *accountSetCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer store.Close()
+	if err := store.Current(ctx); err != nil {
+		return err
+	}
 	handlers := command.NewHandlers(command.Options{Store: store, Log: log})
 	state, position, err := handlers.ConfigureAccount(ctx, command.ConfigureAccount{
 		Caller:    command.Caller{Actor: "system:cli"},
@@ -52,6 +57,9 @@ func (a *accountSetCommand) Run(ctx context.Context, c console) error {
 			RateLimit: a.RateLimit, RateBurst: a.RateBurst,
 		},
 	})
+	if errors.As(err, &field.Errors{}) {
+		return &usageError{err}
+	}
 	if err != nil {
 		return err
 	}

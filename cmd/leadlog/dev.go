@@ -38,11 +38,13 @@ func (d *devCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	guard := &guardian{private: private, dir: d.DataDir, log: log}
-	defer guard.leave()
 	ctx, stop := context.WithCancelCause(ctx)
+	guard := guardian{dir: d.DataDir, log: log, ended: make(chan struct{})}
+	watching, end := context.WithCancel(context.WithoutCancel(ctx)) // the database is needed until the service has stopped
+	go guard.watch(watching, stop, private)
+	defer guard.wait()
+	defer end()
 	defer stop(nil)
-	go guard.watch(ctx, stop)
 	if err := migrate(ctx, views, events); err != nil {
 		return err
 	}
@@ -54,6 +56,10 @@ func (d *devCommand) Run(ctx context.Context, c console) error {
 	welcome, err := d.demo(ctx, app)
 	if err != nil {
 		return err
+	}
+	welcome.data = "the database of LEADLOG_DATABASE_URL"
+	if private != nil {
+		welcome.data = private.Dir()
 	}
 	err = app.serve(ctx, func(addr net.Addr) { welcome.print(c, reachable(addr)+checked.basePath) })
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
@@ -76,7 +82,7 @@ func (d *devCommand) demo(ctx context.Context, app *app) (welcome, error) {
 			return welcome{}, err
 		}
 	}
-	w := welcome{dataDir: d.DataDir}
+	var w welcome
 	if w.apiToken, err = d.demoToken(ctx, app, caller); err != nil {
 		return w, err
 	}
@@ -114,10 +120,10 @@ func (d *devCommand) demoToken(ctx context.Context, app *app, caller command.Cal
 }
 
 // welcome is what dev prints once it is ready.
-type welcome struct{ dataDir, apiToken, jwt string }
+type welcome struct{ data, apiToken, jwt string }
 
 func (w welcome) print(c console, base string) {
-	fmt.Fprintf(c.out, "\nleadlog is ready at %s for account %s. Ctrl-C stops it; everything stays in %s.\n\n", base, demoAccount, w.dataDir)
+	fmt.Fprintf(c.out, "\nleadlog is ready at %s for account %s. Ctrl-C stops it; what it knows stays in %s.\n\n", base, demoAccount, w.data)
 	bearer := w.apiToken
 	if w.apiToken == "" {
 		bearer = w.jwt
@@ -143,34 +149,46 @@ func reachable(addr net.Addr) string {
 	return "http://" + tcp.String()
 }
 
-// guardian starts the private PostgreSQL again when it dies under the service.
+// guardian starts the private PostgreSQL again when it dies under the service, and stops it at the end.
 type guardian struct {
-	private *pgdev.Server // nil when the database is not ours
-	dir     string
-	log     *slog.Logger
+	dir   string
+	log   *slog.Logger
+	ended chan struct{}
 }
 
-func (g *guardian) watch(ctx context.Context, stop context.CancelCauseFunc) {
-	for g.private != nil {
+// watch owns the server, nil when the database is not ours, until the context ends. It stops the service when PostgreSQL
+// cannot be had back.
+func (g *guardian) watch(ctx context.Context, stop context.CancelCauseFunc, private *pgdev.Server) {
+	defer close(g.ended)
+	for private != nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			return
-		case <-g.private.Done():
+		case <-private.Done():
+			again, err := g.restart(ctx, private)
+			if err != nil {
+				stop(fmt.Errorf("private PostgreSQL: %w", err))
+				<-ctx.Done()
+				break
+			}
+			private = again
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		g.log.Error("the private PostgreSQL ended, starting it again")
-		again, err := pgdev.Start(ctx, pgdev.Options{Dir: g.dir, Log: g.log})
-		if err == nil && again.URL() != g.private.URL() {
-			err = errors.New("it came back at another address")
-		}
-		if err != nil {
-			stop(fmt.Errorf("private PostgreSQL: %w", err))
-			return
-		}
-		g.private = again
 	}
+	leave(private, g.log)
 }
 
-func (g *guardian) leave() { leave(g.private, g.log) }
+func (g *guardian) restart(ctx context.Context, died *pgdev.Server) (*pgdev.Server, error) {
+	g.log.Error("the private PostgreSQL ended and is started again")
+	again, err := pgdev.Start(ctx, pgdev.Options{Dir: g.dir, Log: g.log})
+	if err != nil {
+		return nil, err
+	}
+	if again.URL() != died.URL() {
+		leave(again, g.log)
+		return nil, errors.New("it came back at another address")
+	}
+	leave(died, g.log) // lets go of its use of the cluster; the new one keeps PostgreSQL running
+	return again, nil
+}
+
+// wait returns when PostgreSQL has been left.
+func (g *guardian) wait() { <-g.ended }

@@ -64,7 +64,7 @@ func TestTheCurlLineThatDevPrintsWorksAsPasted(t *testing.T) {
 	require.NoError(t, err, "%s", pasted)
 	require.Contains(t, string(pasted), `{"success":true,"merged":false,"data":{"leadId":"`)
 
-	lead := mustCall(t, "GET", r.base+"/api/v1/crm/leads?minPosition=5", r.jwt, "")
+	lead := mustCall(t, "GET", r.base+"/api/v1/crm/leads?minPosition=6", r.jwt, "")
 	require.Equal(t, 200, lead.status, lead.body)
 	require.Len(t, lead.body["data"], 1)
 }
@@ -108,6 +108,12 @@ func TestDevRecoversFromKills(t *testing.T) {
 	require.Equal(t, 409, second.captureInTime(t, `{"phone":"9876543210"}`).status)
 	require.Equal(t, 409, second.captureInTime(t, `{"phone":"9876543211"}`).status)
 
+	t.Log("and Ctrl-C stops the one that was started again")
+	second.signal(t, syscall.SIGINT)
+	require.Zero(t, second.finish(t), second.err)
+	require.Empty(t, postgresOf(settings))
+	second = dev(t, settings)
+
 	t.Log("kill -9 of both")
 	require.NoError(t, exec.Command("kill", "-9", postgresOf(settings), fmt.Sprint(second.cmd.Process.Pid)).Run())
 	second.finish(t)
@@ -116,6 +122,22 @@ func TestDevRecoversFromKills(t *testing.T) {
 	third.signal(t, syscall.SIGTERM)
 	require.Zero(t, third.finish(t), third.err)
 	require.Empty(t, postgresOf(settings))
+}
+
+func TestALogIsNotServedUnderAnotherClaimKey(t *testing.T) {
+	t.Parallel()
+	settings := development(t)
+	first := dev(t, settings)
+	require.Equal(t, 201, first.capture(t, `{"phone":"9876543210"}`).status)
+	first.signal(t, syscall.SIGINT)
+	require.Zero(t, first.finish(t), first.err)
+
+	require.NoError(t, os.Remove(settings["LEADLOG_DATA_DIR"]+"/keys/claim_key"))
+	second := launch(t, settings, "dev")
+	require.Equal(t, 1, second.finish(t))
+	require.Contains(t, second.err.String(), "not the claim key that the log was begun with")
+	require.Contains(t, second.err.String(), "LEADLOG_CLAIM_KEY")
+	require.Empty(t, postgresOf(settings), "and PostgreSQL was stopped")
 }
 
 func TestOtherCommandsShareThePrivatePostgreSQL(t *testing.T) {

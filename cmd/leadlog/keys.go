@@ -39,7 +39,10 @@ func (k keyring) put(name, secret string) error {
 	if err != nil {
 		return err
 	}
-	return os.Rename(temporary, filepath.Join(k.dir, name))
+	if err := os.Rename(temporary, filepath.Join(k.dir, name)); err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	return k.sync()
 }
 
 // generated returns a secret of 32 random bytes in base64, made at the first call on this directory ever.
@@ -60,12 +63,23 @@ func (k keyring) generated(name string) (string, error) {
 	if err := os.Link(temporary, filepath.Join(k.dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
+	if err := k.sync(); err != nil {
+		return "", err
+	}
 	return k.get(name)
 }
 
+// sync makes names in the directory durable: a key must not be lost when claims made with it are not.
+func (k keyring) sync() error {
+	dir, err := os.Open(k.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
 func (k keyring) write(name, secret string) (temporary string, err error) {
-	// The user that PostgreSQL runs as passes through the data directory, and comes no further here.
-	if err := os.MkdirAll(filepath.Dir(k.dir), 0o711); err != nil {
+	if err := k.makeDataDir(); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
@@ -79,11 +93,24 @@ func (k keyring) write(name, secret string) (temporary string, err error) {
 	if err == nil {
 		err = file.Sync()
 	}
-	return file.Name(), errors.Join(err, file.Close())
+	if err = errors.Join(err, file.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(file.Name()))
+	}
+	return file.Name(), nil
 }
 
-// fill completes missing keys from the data directory: with generate it makes those that are not there. Without a
-// private PostgreSQL nothing is taken from there, so that a service never runs on keys it did not mean.
+// makeDataDir makes the directory above the keyring, if it is not there, such that the user that PostgreSQL runs as can
+// pass through it, whatever the umask says.
+func (k keyring) makeDataDir() error {
+	dir := filepath.Dir(k.dir)
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(os.MkdirAll(dir, 0o711), os.Chmod(dir, 0o711))
+}
+
+// fill completes missing keys from the data directory. With generate, which is dev's way, it makes those that are not
+// there; otherwise they are taken only for the private PostgreSQL, so that no service runs on keys it did not mean.
 func (s *service) fill(generate bool) error {
 	if s.DatabaseURL != "" && !generate {
 		return nil

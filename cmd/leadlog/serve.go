@@ -96,6 +96,9 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 		Store: a.store, Claims: claim.NewNames(c.claimKey), Directory: a.directory, Secrets: secrets, Log: log,
 		AllowPrivateTargets: c.allowPrivateTargets,
 	})
+	if err := a.handlers.FixClaimKey(ctx); err != nil {
+		return nil, err
+	}
 	a.runner, err = projection.New(projection.Options{URL: views, Store: a.store, Projectors: projection.All(), Log: log})
 	if err != nil {
 		return nil, err

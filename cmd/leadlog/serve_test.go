@@ -49,6 +49,9 @@ func TestServeRefusesADatabaseThatIsNotMigrated(t *testing.T) {
 	p := launch(t, settings, "serve")
 	require.Equal(t, 1, p.finish(t))
 	require.Contains(t, p.err.String(), "leadlog migrate")
+	set := launch(t, settings, "account", "set", "acme")
+	require.Equal(t, 1, set.finish(t))
+	require.Contains(t, set.err.String(), "leadlog migrate")
 	provisioned(t, settings)
 	p, base := serve(t, settings)
 	require.Equal(t, 200, mustCall(t, "GET", base+"/healthz", "", "").status)
@@ -66,6 +69,9 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 		{"LEADLOG_RATE_BURST", "0", `LEADLOG_RATE_BURST="0"`},
 		{"LEADLOG_TRUSTED_PROXIES", "10.0.0.0/8,everywhere", `LEADLOG_TRUSTED_PROXIES="everywhere"`},
 		{"LEADLOG_CORS_ORIGINS", "*", `LEADLOG_CORS_ORIGINS="*"`},
+		{"LEADLOG_CORS_ORIGINS", "https://Example.com", `LEADLOG_CORS_ORIGINS="https://Example.com"`},
+		{"LEADLOG_CORS_ORIGINS", "https://example.com:443", `LEADLOG_CORS_ORIGINS="https://example.com:443"`},
+		{"LEADLOG_DATABASE_URL", "postgres://u:hunter2@h:99999/d", `LEADLOG_DATABASE_URL=(30 characters, not shown)`},
 		{"LEADLOG_BASE_PATH", "crm", `LEADLOG_BASE_PATH="crm"`},
 		{"LEADLOG_LOG_LEVEL", "loud", `LEADLOG_LOG_LEVEL="loud"`},
 		{"LEADLOG_LOG_FORMAT", "xml", `LEADLOG_LOG_FORMAT="xml"`},

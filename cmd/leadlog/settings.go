@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // database says where a command finds its data.
@@ -115,7 +117,7 @@ func (t tokens) check(c *checker) {
 		c.refuse("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "unset when LEADLOG_JWT_SECRET is set: one family of algorithms at a time")
 	case t.JWTJWKSURL != "":
 		if u, err := url.Parse(t.JWTJWKSURL); err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
-			c.refuse("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "an https URL")
+			c.refuse("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "an https or http URL")
 		}
 	case len(t.JWTSecret) < 32:
 		c.refuseSecret("LEADLOG_JWT_SECRET", t.JWTSecret, "at least 32 bytes, or LEADLOG_JWT_JWKS_URL be set instead")
@@ -129,8 +131,12 @@ func (d database) check(c *checker) {
 	for name, value := range map[string]string{
 		"LEADLOG_DATABASE_URL": d.DatabaseURL, "LEADLOG_EVENTSTORE_URL": d.EventstoreURL,
 	} {
-		if value != "" && !strings.HasPrefix(value, "postgres://") && !strings.HasPrefix(value, "postgresql://") {
-			c.refuseSecret(name, value, "a URL that begins with postgres://") // it may hold a password
+		if value == "" {
+			continue
+		}
+		_, err := pgxpool.ParseConfig(value)
+		if err != nil || !strings.HasPrefix(value, "postgres://") && !strings.HasPrefix(value, "postgresql://") {
+			c.refuseSecret(name, value, "a good URL that begins with postgres://") // it may hold a password
 		}
 	}
 }
@@ -189,11 +195,17 @@ func (c *checker) origins(name, value string) []string {
 	origins := list(value)
 	for _, origin := range origins {
 		u, err := url.Parse(origin)
-		if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || origin != u.Scheme+"://"+u.Host {
-			c.refuse(name, origin, "an origin such as https://example.com; * is never allowed")
+		if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || origin != canonicalOrigin(u) {
+			c.refuse(name, origin, "an origin as browsers write it, such as https://example.com; * is never allowed")
 		}
 	}
 	return origins
+}
+
+// canonicalOrigin is how browsers write the origin of a URL: in small letters, without the port that goes without saying.
+func canonicalOrigin(u *url.URL) string {
+	origin := strings.ToLower(u.Scheme + "://" + u.Host)
+	return strings.TrimSuffix(origin, map[string]string{"https": ":443", "http": ":80"}[u.Scheme])
 }
 
 func (c *checker) key(name, value string) []byte {

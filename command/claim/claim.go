@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
+	"time"
 
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -53,13 +54,22 @@ func (n Names) Slot(account string, kind Kind, slot int) string {
 	return n.Stream(account, kind, strconv.Itoa(slot))
 }
 
+// Fingerprint tells one key from another without giving it away.
+func (n Names) Fingerprint() []byte {
+	mac := hmac.New(sha256.New, n.key)
+	mac.Write([]byte("leadlog claim key"))
+	return mac.Sum(nil)[:hashLength]
+}
+
 // State is what a claim's stream says.
 type State struct {
-	Holder string // id of who has the value; empty when it is free
+	Holder    string    // id of who has the value; empty when it is free
+	UpdatedAt time.Time // of the latest fact
 }
 
 // Evolve folds one fact into the state.
 func Evolve(s State, fact event.Fact) State {
+	s.UpdatedAt = fact.At
 	switch data := fact.Data.(type) {
 	case event.ClaimTaken:
 		s.Holder = data.Holder

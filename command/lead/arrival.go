@@ -25,7 +25,7 @@ const (
 	keyUserAgent = "userAgent"
 )
 
-// Temperatures are the values of leadTemperature; a new lead that gives none is warm.
+// temperatures are the values of leadTemperature; a new lead that gives none is warm.
 var temperatures = []string{"hot", "warm", "cold"}
 
 const defaultTemperature = "warm"

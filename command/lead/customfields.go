@@ -12,6 +12,9 @@ const (
 	MaxCustomFields = 50   // distinct keys of a lead
 	MaxCustomKey    = 50   // characters
 	MaxCustomValue  = 2000 // characters of a string, or of anything else as compact JSON
+	// maxCustomBytes bounds all of them together, as JSON. Fifty values of the longest kind fit, but for text that is
+	// written in many more characters than it counts; an event must hold them.
+	maxCustomBytes = 700 << 10
 )
 
 // reserved are the top-level names that are no custom fields: the request's own, and what the service itself says of
@@ -45,6 +48,9 @@ func (r *reader) customFields() map[string]jsontext.Value {
 	if len(union) > MaxCustomFields {
 		r.wrong.Add("customFields", tooManyCustom)
 	}
+	if customBytes(union) > maxCustomBytes {
+		r.wrong.Add("customFields", "must be at most 700 KiB in all")
+	}
 	if len(union) == 0 {
 		return nil
 	}
@@ -69,6 +75,13 @@ func (r *reader) custom(union map[string]jsontext.Value, path string, members ma
 		}
 		union[key] = value
 	}
+}
+
+func customBytes(fields map[string]jsontext.Value) (bytes int) {
+	for key, value := range fields {
+		bytes += len(quote(key)) + len(value)
+	}
+	return bytes
 }
 
 func badCustomKey(key string) string {

@@ -12,6 +12,15 @@ type ClaimReleased struct {
 	Holder string `json:"holder"` // who had it
 }
 
+// ClaimKeyFixed says under which key the claims of this log are named: the first one it was served with. It stands
+// alone on the stream ClaimKeyStream.
+type ClaimKeyFixed struct {
+	Fingerprint []byte `json:"fingerprint"` // HMAC of a constant under the key
+}
+
+// EventType names the fact.
+func (ClaimKeyFixed) EventType() string { return "claimkey.fixed.v1" }
+
 // EventType names the fact.
 func (ClaimTaken) EventType() string { return "claim.taken.v1" }
 

@@ -20,6 +20,9 @@ func AccountStream(id string) string { return AccountPrefix + id }
 // RefusedStream holds one refused arrival.
 func RefusedStream(id string) string { return RefusedPrefix + id }
 
+// ClaimKeyStream holds which key the log's claims are named by.
+const ClaimKeyStream = "claimkey"
+
 // LeadID is the id in the name of a lead's stream.
 func LeadID(stream string) string { return strings.TrimPrefix(stream, LeadPrefix) }
 

@@ -25,6 +25,7 @@ func main() {
 	code, err := run(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "withpg:", err)
+		code = max(code, 1)
 	}
 	os.Exit(code)
 }

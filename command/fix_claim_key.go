@@ -1,0 +1,39 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// ErrOtherClaimKey says that the claims of a log are named by another key. Under this one nobody would be known.
+var ErrOtherClaimKey = errors.New("this is not the claim key that the log was begun with")
+
+// FixClaimKey makes the first claim key that a log is served with its only one. The error is ErrOtherClaimKey when
+// the log has another.
+func (h *Handlers) FixClaimKey(ctx context.Context) error {
+	fingerprint := h.claims.Fingerprint()
+	return h.transact.Do(ctx, []string{event.ClaimKeyStream}, func(ctx context.Context) error {
+		fixed, expect, err := eventstore.Load(ctx, h.store, event.ClaimKeyStream, func(_ []byte, fact event.Fact) []byte {
+			return fact.Data.(event.ClaimKeyFixed).Fingerprint
+		})
+		if err != nil {
+			return err
+		}
+		if fixed == nil {
+			write, err := h.write(Caller{Actor: "system:serve"}, event.ClaimKeyStream, expect, h.timestamp(),
+				event.ClaimKeyFixed{Fingerprint: fingerprint})
+			if err == nil {
+				_, err = h.store.Append(ctx, write)
+			}
+			return err
+		}
+		if !bytes.Equal(fixed, fingerprint) {
+			return ErrOtherClaimKey
+		}
+		return nil
+	})
+}

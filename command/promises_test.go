@@ -1,0 +1,104 @@
+package command_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/webhook"
+)
+
+func TestAStageThatTheAccountRemovedStaysValidForWhoIsOnIt(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"New", "Sold"}})
+	_, err := p.capture(t.Context(), `{"phone":"9876543210","status":"Sold"}`)
+	require.NoError(t, err)
+	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"New"}})
+	for range 3 {
+		captured, err := p.capture(t.Context(), `{"phone":"9876543210","status":"sold","metadata":{"source":"website"}}`)
+		require.NoError(t, err)
+		require.Equal(t, "Sold", captured.Lead.Status)
+		_, err = p.capture(t.Context(), `{"phone":"9876543219","status":"sold"}`)
+		require.ErrorAs(t, err, &field.Errors{}, "nobody else gets there")
+	}
+}
+
+func TestCustomFieldsThatNoEventHoldsAreRefusedNotBroken(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	p.provision(t)
+	// A Hangul syllable in three characters of three bytes counts as one: fifty of the longest are over any event.
+	syllables := strings.Repeat("\u1112\u1161\u11ab", 2000)
+	fields := make([]string, 50)
+	for i := range fields {
+		fields[i] = `"k` + strings.Repeat("x", i%40) + string(rune('a'+i/40)) + `":"` + syllables + `"`
+	}
+	_, err := p.capture(t.Context(), `{"phone":"9876543210","customFields":{`+strings.Join(fields, ",")+`}}`)
+	var wrong field.Errors
+	require.ErrorAs(t, err, &wrong)
+	require.Equal(t, "customFields", wrong[0].Field)
+	_, err = p.capture(t.Context(), `{"phone":"9876543210","customFields":{`+strings.Join(fields[:30], ",")+`}}`)
+	require.NoError(t, err)
+}
+
+// stubborn is a keeper of secrets that fails to destroy when it is told to fail.
+type stubborn struct {
+	secrets
+	fails bool
+}
+
+func (s *stubborn) Destroy(ctx context.Context, id string) error {
+	if s.fails {
+		return errors.New("not now")
+	}
+	return s.secrets.Destroy(ctx, id)
+}
+
+func TestADeletionAskedForAgainMakesUpForASecretThatWasNotDestroyed(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	kept := &stubborn{}
+	handlers := command.NewHandlers(command.Options{
+		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: p.directory, Secrets: kept, Log: quiet(),
+	})
+	registered, err := handlers.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{
+		Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/in"},
+	})
+	require.NoError(t, err)
+	there := func() bool { _, ok := kept.kept.Load(registered.ID); return ok }
+	require.True(t, there())
+
+	kept.fails = true
+	del := command.DeleteWebhookEndpoint{Caller: owner, WebhookID: registered.ID}
+	_, err = handlers.DeleteWebhookEndpoint(t.Context(), del)
+	require.NoError(t, err)
+	require.True(t, there())
+	kept.fails = false
+	_, err = handlers.DeleteWebhookEndpoint(t.Context(), command.DeleteWebhookEndpoint{
+		Caller: command.Caller{Account: "other"}, WebhookID: registered.ID,
+	})
+	require.ErrorIs(t, err, webhook.ErrNotFound)
+	require.True(t, there(), "another account destroys nothing")
+	_, err = handlers.DeleteWebhookEndpoint(t.Context(), del)
+	require.ErrorIs(t, err, webhook.ErrNotFound)
+	require.False(t, there())
+}
+
+func TestTheFirstClaimKeyIsTheOnlyOne(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	one, same := start(t, url), start(t, url)
+	for _, err := range atOnce(8, func(i int) error { return []process{one, same}[i%2].FixClaimKey(t.Context()) }) {
+		require.NoError(t, err)
+	}
+	other := command.NewHandlers(command.Options{Store: one.store, Claims: claim.NewNames([]byte("another")), Log: quiet()})
+	require.ErrorIs(t, other.FixClaimKey(t.Context()), command.ErrOtherClaimKey)
+}
