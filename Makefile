@@ -10,7 +10,8 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-C stops both
-	go run ./cmd/leadlog dev
+	go build -o bin/leadlog ./cmd/leadlog
+	@bin/leadlog dev
 
 test: postgres cc ## the whole test suite with the race detector, on a throwaway PostgreSQL
 	$(WITHPG) -- go test -race ./...
