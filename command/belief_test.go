@@ -117,3 +117,16 @@ func TestARefusedArrivalIsAFactThatChangesNoLead(t *testing.T) {
 	require.Len(t, events["lead.created.v1"], 1)
 	require.Empty(t, events["lead.merged.v1"])
 }
+
+func TestAProcessForgetsWhatItBelievedOfAnAccountThatItChanges(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	p.provision(t)
+	_, err := p.capture(t.Context(), `{"phone":"9876543210"}`)
+	require.NoError(t, err)
+	rate := 7.0
+	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &rate})
+	believed, err := p.directory.Account(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, &rate, believed.State.RateLimit, "a raised limit counts with the next request here")
+}

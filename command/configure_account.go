@@ -49,5 +49,8 @@ func (h *Handlers) ConfigureAccount(ctx context.Context, cmd ConfigureAccount) (
 		position, err = h.store.Append(ctx, write)
 		return err
 	})
+	if h.directory != nil { // the command line has none
+		h.directory.forgetAccount(cmd.AccountID)
+	}
 	return state, position, err
 }

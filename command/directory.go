@@ -66,6 +66,9 @@ func (d *Directory) ConfirmAccount(ctx context.Context, id string) (Believed[acc
 	return believed, err
 }
 
+// forgetAccount drops what is believed of an account that this process has changed.
+func (d *Directory) forgetAccount(id string) { d.accounts.Remove(id) }
+
 // KnownToken returns the token of a value that is believed to let its bearer in, without asking the log.
 func (d *Directory) KnownToken(value token.Value) (Believed[token.State], bool) {
 	believed, ok := d.tokens.Get(value.TokenID())

@@ -100,6 +100,10 @@ func preparePhone(raw string) (string, bool) {
 			return "", false
 		}
 	}
+	// A plus stands once, before every digit. The parser reads past any other.
+	if plus := strings.LastIndexByte(number, '+'); plus >= 0 && strings.ContainsAny(number[:plus], "+0123456789") {
+		return "", false
+	}
 	return number, number != ""
 }
 

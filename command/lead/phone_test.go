@@ -16,6 +16,7 @@ func TestParsePhoneTakesAnyCommonFormat(t *testing.T) {
 	for _, c := range []struct{ name, raw, region, want string }{
 		{"ten digits in India", "9876543210", "IN", asha},
 		{"E.164", "+919876543210", "IN", asha},
+		{"plus in parentheses", "(+91) 98765 43210", "IN", asha},
 		{"E.164 in any region", "+919876543210", "US", asha},
 		{"E.164 without a region", "+919876543210", "", asha},
 		{"with the trunk zero", "09876543210", "IN", asha},
@@ -73,6 +74,8 @@ func TestParsePhoneRefusesWhatIsNoSinglePhoneNumber(t *testing.T) {
 		"white space":                       " \t\u00a0",
 		"punctuation only":                  "+()-",
 		"float of a spreadsheet":            "9.87654321e9",
+		"two plus signs":                    "++919876543210",
+		"a plus sign in the middle":         "98765+43210",
 		"letters at the end":                "98765ABCDE",
 		"vanity number":                     "1-800-FLOWERS",
 		"words around it":                   "call me 9876543210",
