@@ -14,6 +14,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/export"
 )
 
 // exporting serves an export of events that ends with an error, at every path.
@@ -32,7 +33,7 @@ func exporting(t *testing.T, media string, events int, last error) *httptest.Ser
 	a := &api{Options: Options{Log: slog.New(slog.DiscardHandler)}, ids: newRequestIDs(nil), metrics: newMetrics(nil)}
 	a.ids.now = (&clock{noon}).now
 	server := httptest.NewServer(a.observe(a.serve(route{access: anyone, handle: func(x *exchange) (answer, error) {
-		return answer{stream: func() error { return x.export(media, all) }}, nil
+		return streamed(x, media, export.TokenEvents(), all), nil
 	}})))
 	t.Cleanup(server.Close)
 	return server

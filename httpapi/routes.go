@@ -35,6 +35,9 @@ func (a *api) routes() []route {
 		{get, leads + "/{id}/sources", scoped("leads:read"), (*exchange).listLeadSources},
 		{get, leads + "/{id}/events", scoped("leads:read"), (*exchange).listLeadEvents},
 
+		{get, "/api/v1/crm/sources/history", scoped("leads:read"), (*exchange).sourceHistory},
+		{get, "/api/v1/crm/sources/report", scoped("leads:read"), (*exchange).sourceReport},
+
 		{post, tokens, scoped("tokens:write"), (*exchange).createToken},
 		{get, tokens, scoped("tokens:read"), (*exchange).listTokens},
 		{get, tokens + "/{id}", scoped("tokens:read"), (*exchange).showToken},

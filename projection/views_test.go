@@ -45,7 +45,7 @@ func TestViewsThatAreEmptiedAndMadeAgainHaveTheSameRowsInBatchesOfAnySize(t *tes
 		require.NotEmpty(t, rows, table)
 	}
 	for _, size := range []int{1, 3, 100} {
-		_, err := w.Pool.Exec(t.Context(), `TRUNCATE views.checkpoint, views.lead, views.source_history, views.token,
+		_, err := w.Pool.Exec(t.Context(), `TRUNCATE views.checkpoint, views.lead, views.source_history, views.source_day, views.token,
 			views.token_event, views.account, views.endpoint`)
 		require.NoError(t, err)
 		runner := w.Runner(t)

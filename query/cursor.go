@@ -14,6 +14,8 @@ const (
 	leadCursor       = "l1"
 	sourceCursor     = "s1"
 	eventCursor      = "e1"
+	historyCursor    = "h1"
+	reportCursor     = "r1"
 	tokenCursor      = "t1"
 	tokenEventCursor = "a1"
 	endpointCursor   = "w1"

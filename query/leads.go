@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -17,7 +18,22 @@ import (
 
 // Leads lists an account's leads, newest first, without metadata. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p Page) (List[Lead], error) {
-	s := selection{from: `SELECT state FROM views.lead`, order: `created_at DESC, lead_id DESC`}
+	s := filter.selection(account, `SELECT state FROM views.lead`, `created_at DESC, lead_id DESC`)
+	if err := s.olderThan(`lead_id`, leadCursor, p.Cursor); err != nil {
+		return List[Lead]{}, err
+	}
+	return page(ctx, r, s, p.Limit, scanListedLead, func(l Lead) string {
+		return newestCursor{time.Time(l.CreatedAt), l.LeadID}.encode(leadCursor)
+	})
+}
+
+// LeadsAll yields all that Leads lists, in constant memory. It ends after yielding an error.
+func (r *Reader) LeadsAll(ctx context.Context, account string, filter LeadFilter) iter.Seq2[Lead, error] {
+	return all(func(p Page) (List[Lead], error) { return r.Leads(ctx, account, filter, p) })
+}
+
+func (filter LeadFilter) selection(account, from, order string) selection {
+	s := selection{from: from, order: order}
 	s.and(`account = ?`, account)
 	s.equal(`status`, strings.ToLower(filter.Status))
 	s.equal(`source`, filter.Source)
@@ -33,12 +49,7 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 	if !filter.CreatedUntil.IsZero() {
 		s.and(`created_at < ?`, filter.CreatedUntil)
 	}
-	if err := s.olderThan(`lead_id`, leadCursor, p.Cursor); err != nil {
-		return List[Lead]{}, err
-	}
-	return page(ctx, r, s, p.Limit, scanListedLead, func(l Lead) string {
-		return newestCursor{time.Time(l.CreatedAt), l.LeadID}.encode(leadCursor)
-	})
+	return s
 }
 
 // olderThan adds that a list ordered by created_at and an id, newest first, goes on after a cursor.
@@ -69,11 +80,42 @@ func scanListedLead(row pgx.CollectableRow) (Lead, error) {
 
 func scanLead(row pgx.CollectableRow) (Lead, error) {
 	state, err := scanState(row)
-	l := NewLead(state)
-	if l.Metadata = state.Metadata; l.Metadata == nil {
+	return newWholeLead(state), err
+}
+
+// newWholeLead shows a lead with its metadata.
+func newWholeLead(s lead.State) Lead {
+	l := NewLead(s)
+	if l.Metadata = s.Metadata; l.Metadata == nil {
 		l.Metadata = map[string]jsontext.Value{}
 	}
-	return l, err
+	return l
+}
+
+// LeadAsOf returns a lead as it was at a moment, what happened in that very millisecond included: the fold of its
+// stream up to there. The error is ErrNotFound when the account had no such lead then.
+func (r *Reader) LeadAsOf(ctx context.Context, account, id string, at time.Time) (Lead, error) {
+	if !validID(id) {
+		return Lead{}, ErrNotFound
+	}
+	var state lead.State
+	for recorded, err := range r.store.Read(ctx, event.LeadStream(id), 0) {
+		if err != nil {
+			return Lead{}, err
+		}
+		if recorded.At.After(at) { // times never go back within a stream
+			break
+		}
+		fact, err := recorded.Fact()
+		if err != nil {
+			return Lead{}, fmt.Errorf("event at position %d: %w", recorded.Position, err)
+		}
+		state = lead.Evolve(state, fact)
+	}
+	if state.Phase != lead.Live || state.Account != account {
+		return Lead{}, ErrNotFound
+	}
+	return newWholeLead(state), nil
 }
 
 func scanState(row pgx.CollectableRow) (state lead.State, err error) {
@@ -92,10 +134,7 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 	if !validID(id) {
 		return List[SourceEntry]{}, ErrNotFound
 	}
-	s := selection{order: `position`, from: `
-		SELECT position, lead_id, source, first_seen_at, last_seen_at, arrivals, credential, metadata, ip, user_agent,
-		       request_id, changed
-		  FROM views.source_history`}
+	s := selection{order: `position`, from: sourceColumns}
 	s.and(`lead_id = ?`, id)
 	s.and(`account = ?`, account)
 	if err := s.after(sourceCursor, p.Cursor); err != nil {

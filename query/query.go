@@ -106,6 +106,19 @@ type Credential struct {
 	ID   string `json:"id"`   // a token's id, or the JWT's subject
 }
 
+// SourceCount is what became of the arrivals from one source in one interval.
+type SourceCount struct {
+	Source  string    `json:"source"`
+	From    Timestamp `json:"from"`    // first moment of the interval
+	Created int       `json:"created"` // arrivals that opened a lead: first touches
+	Merged  int       `json:"merged"`  // arrivals that merged into a lead: later touches
+	Refused int       `json:"refused"` // arrivals that were answered with a conflict
+	// Won and Value are about the leads that this source opened in the interval: how many of them are in the stage won
+	// now, whenever they came to it, and what these are worth together.
+	Won   int            `json:"won"`
+	Value jsontext.Value `json:"value"` // an exact number
+}
+
 // Event is one event of a stream.
 type Event struct {
 	ID        string              `json:"id"`
@@ -182,6 +195,29 @@ type LeadFilter struct {
 	Email           string    // canonical, as lead.ParseEmail makes it
 	CreatedSince    time.Time // inclusive
 	CreatedUntil    time.Time // exclusive
+}
+
+// SourceFilter selects entries of the source history by when they were first seen. Empty fields select all.
+type SourceFilter struct {
+	Source string
+	Since  time.Time // inclusive
+	Until  time.Time // exclusive
+}
+
+// Intervals of a report. Days are UTC's, weeks begin on Monday.
+const (
+	Day   = "day"
+	Week  = "week"
+	Month = "month"
+)
+
+// ReportFilter says what a report counts. It counts whole days: from the one that Since is in to the last that begins
+// before Until. An interval at either end holds only those of its days.
+type ReportFilter struct {
+	Interval string // Day, Week or Month
+	Source   string
+	Since    time.Time
+	Until    time.Time
 }
 
 // AuditFilter selects token events. Empty fields select all.

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 	"unicode/utf8"
 
@@ -18,6 +19,7 @@ import (
 const (
 	LeadView          = schema.Lead
 	SourceHistoryView = schema.SourceHistory
+	SourceDayView     = schema.SourceDay
 	TokenView         = schema.Token
 	TokenEventView    = schema.TokenEvent
 	AccountView       = schema.Account
@@ -149,6 +151,32 @@ func pageByPosition[T any](ctx context.Context, r *Reader, s selection, kind str
 		list.Items[i] = p.item
 	}
 	return list, nil
+}
+
+// exportPage is how many rows of an export are in memory at a time.
+const exportPage = 1000
+
+// all yields a whole list, part by part, and not as one long result: a slow reader holds no connection.
+func all[T any](part func(Page) (List[T], error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		p := Page{Limit: exportPage}
+		for {
+			list, err := part(p)
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, item := range list.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if p.Cursor = list.NextCursor; p.Cursor == "" {
+				return
+			}
+		}
+	}
 }
 
 // stamp lets a column that is never null be scanned.

@@ -74,30 +74,9 @@ func (r *Reader) AuditTokens(ctx context.Context, account string, filter AuditFi
 	return pageByPosition(ctx, r, s, tokenEventCursor, p.Limit, scanTokenEvent)
 }
 
-// exportPage is how many rows of an export are in memory at a time.
-const exportPage = 1000
-
 // AuditTokensAll yields all that AuditTokens lists, in constant memory. It ends after yielding an error.
 func (r *Reader) AuditTokensAll(ctx context.Context, account string, filter AuditFilter) iter.Seq2[TokenEvent, error] {
-	return func(yield func(TokenEvent, error) bool) {
-		// Pages, and not one long result: a slow reader holds no connection.
-		p := Page{Limit: exportPage}
-		for {
-			list, err := r.AuditTokens(ctx, account, filter, p)
-			if err != nil {
-				yield(TokenEvent{}, err)
-				return
-			}
-			for _, item := range list.Items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if p.Cursor = list.NextCursor; p.Cursor == "" {
-				return
-			}
-		}
-	}
+	return all(func(p Page) (List[TokenEvent], error) { return r.AuditTokens(ctx, account, filter, p) })
 }
 
 func (f AuditFilter) selection(account string) selection {

@@ -40,6 +40,10 @@ func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 			h.token(t, account, n)
 		case n < 96:
 			h.endpoint(t, account)
+		case n < 98:
+			w.Append(t, account, event.RefusedStream(w.NewID()), event.LeadRefused{
+				Source: pick(h, sources...), Code: "DUPLICATE_LEAD_SOURCE", LeadID: h.Leads[account][0],
+			})
 		default:
 			w.Append(t, account, event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: w.NewID()})
 		}

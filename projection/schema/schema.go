@@ -27,6 +27,7 @@ const Views = "views"
 const (
 	Lead          = "lead"
 	SourceHistory = "source_history"
+	SourceDay     = "source_day"
 	Token         = "token"
 	TokenEvent    = "token_event"
 	Account       = "account"

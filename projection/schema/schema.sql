@@ -74,6 +74,20 @@ COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
 COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
 COMMENT ON COLUMN views.lead.state IS 'The whole lead. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 
+CREATE TABLE views.source_day (
+    account text COLLATE "C" NOT NULL,
+    day date NOT NULL,
+    source text COLLATE "C" NOT NULL,
+    created bigint NOT NULL,
+    merged bigint NOT NULL,
+    refused bigint NOT NULL,
+    CONSTRAINT source_day_key PRIMARY KEY (account, day, source)
+);
+COMMENT ON TABLE views.source_day IS 'What became of the arrivals of a day (UTC), by the source that each came from.';
+COMMENT ON COLUMN views.source_day.created IS 'Arrivals that opened a lead: first touches.';
+COMMENT ON COLUMN views.source_day.merged IS 'Arrivals that merged into a lead: later touches.';
+COMMENT ON COLUMN views.source_day.refused IS 'Arrivals that were answered with a conflict.';
+
 CREATE TABLE views.source_history (
     lead_id text COLLATE "C" NOT NULL,
     source text COLLATE "C" NOT NULL,
@@ -91,6 +105,7 @@ CREATE TABLE views.source_history (
     CONSTRAINT source_history_arrivals_check CHECK ((arrivals > 0)),
     CONSTRAINT source_history_lead_source PRIMARY KEY (lead_id, source)
 );
+CREATE INDEX source_history_account ON views.source_history USING btree (account, "position");
 COMMENT ON TABLE views.source_history IS 'One row for each source that a lead ever came from.';
 COMMENT ON COLUMN views.source_history."position" IS 'Of the first arrival from this source: the order of the history.';
 COMMENT ON COLUMN views.source_history.metadata IS 'As the first arrival from this source gave it.';

@@ -1,0 +1,42 @@
+package httpapi
+
+import (
+	"cmp"
+
+	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/export"
+)
+
+// sourceHistory tells where all leads of the account came from: in parts as JSON, all at once as CSV or JSON lines.
+func (x *exchange) sourceHistory() (answer, error) {
+	p := x.params()
+	filter := query.SourceFilter{Source: p.text("source"), Since: p.time("since"), Until: p.time("until")}
+	page := p.page()
+	if err := x.waitFor(p, query.SourceHistoryView); err != nil {
+		return answer{}, err
+	}
+	x.w.Header().Add("Vary", "Accept")
+	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON); media != mediaJSON {
+		return streamed(x, media, export.Sources(), x.Query.SourcesAll(x.r.Context(), x.caller.Account, filter)), nil
+	}
+	return listed(x.Query.Sources(x.ctx, x.caller.Account, filter, page))
+}
+
+// sourceReport counts what became of arrivals, by interval and source.
+func (x *exchange) sourceReport() (answer, error) {
+	p := x.params()
+	filter := query.ReportFilter{
+		Interval: cmp.Or(p.text("interval"), query.Day),
+		Source:   p.text("source"), Since: p.time("since"), Until: p.time("until"),
+	}
+	switch filter.Interval {
+	case query.Day, query.Week, query.Month:
+	default:
+		p.wrong.Add("interval", "must be one of day, week, month")
+	}
+	page := p.page()
+	if err := x.waitFor(p, query.SourceDayView, query.LeadView); err != nil {
+		return answer{}, err
+	}
+	return listed(x.Query.SourceReport(x.ctx, x.caller.Account, filter, page))
+}

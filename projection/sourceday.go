@@ -1,0 +1,84 @@
+package projection
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// SourceDay counts what became of each day's arrivals, by source.
+type SourceDay struct{}
+
+// Name implements Projector.
+func (SourceDay) Name() string { return schema.SourceDay }
+
+// Version implements Projector.
+func (SourceDay) Version() int { return 1 }
+
+// Tables implements Projector.
+func (SourceDay) Tables() []string { return []string{"source_day"} }
+
+// Filter implements Projector.
+func (SourceDay) Filter() eventstore.Filter {
+	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.RefusedPrefix}}
+}
+
+type sourceDay struct {
+	account string
+	day     time.Time // its first moment, UTC
+	source  string
+}
+
+func (d sourceDay) compare(other sourceDay) int {
+	return cmp.Or(cmp.Compare(d.account, other.account), d.day.Compare(other.day), cmp.Compare(d.source, other.source))
+}
+
+type outcomes struct{ created, merged, refused int64 }
+
+// Apply implements Projector.
+func (SourceDay) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+	counted := map[sourceDay]outcomes{}
+	for _, e := range batch {
+		key := sourceDay{account: e.Metadata.Account, day: e.At.UTC().Truncate(24 * time.Hour)}
+		var one outcomes
+		switch data := e.Data.(type) {
+		case event.LeadCreated:
+			key.source, one.created = data.Source, 1
+		case event.LeadMerged:
+			key.source, one.merged = data.Source, 1
+		case event.LeadRefused:
+			key.source, one.refused = data.Source, 1
+		default:
+			continue
+		}
+		sum := counted[key]
+		counted[key] = outcomes{sum.created + one.created, sum.merged + one.merged, sum.refused + one.refused}
+	}
+	if len(counted) == 0 {
+		return nil
+	}
+	var accounts, sources []string
+	var days []time.Time
+	var created, merged, refused []int64
+	for _, key := range slices.SortedFunc(maps.Keys(counted), sourceDay.compare) {
+		n := counted[key]
+		accounts, days, sources = append(accounts, key.account), append(days, key.day), append(sources, key.source)
+		created, merged, refused = append(created, n.created), append(merged, n.merged), append(refused, n.refused)
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO source_day AS old (account, day, source, created, merged, refused)
+		SELECT * FROM unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])
+		    ON CONFLICT (account, day, source) DO UPDATE
+		   SET created = old.created + excluded.created, merged = old.merged + excluded.merged,
+		       refused = old.refused + excluded.refused`,
+		accounts, days, sources, created, merged, refused)
+	return err
+}

@@ -1,0 +1,17 @@
+package export
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestACellIsNoFormula(t *testing.T) {
+	t.Parallel()
+	for _, cell := range []string{"=1", "+1", "-1", "@x", "\tx", "\rx"} {
+		require.Equal(t, "'"+cell, defused(cell))
+	}
+	for _, cell := range []string{"", "x", "1", "a=b", "é"} {
+		require.Equal(t, cell, defused(cell))
+	}
+}

@@ -1,0 +1,133 @@
+package query
+
+import (
+	"context"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+const sourceColumns = `
+	SELECT position, lead_id, source, first_seen_at, last_seen_at, arrivals, credential, metadata, ip, user_agent,
+	       request_id, changed
+	  FROM views.source_history`
+
+// Sources lists where all of an account's leads came from, in the order in which each source was first seen. The error
+// is ErrCursor for a cursor of another list.
+func (r *Reader) Sources(ctx context.Context, account string, filter SourceFilter, p Page) (List[SourceEntry], error) {
+	s := selection{from: sourceColumns, order: `position`}
+	s.and(`account = ?`, account)
+	s.equal(`source`, filter.Source)
+	if !filter.Since.IsZero() {
+		s.and(`first_seen_at >= ?`, filter.Since)
+	}
+	if !filter.Until.IsZero() {
+		s.and(`first_seen_at < ?`, filter.Until)
+	}
+	if err := s.after(historyCursor, p.Cursor); err != nil {
+		return List[SourceEntry]{}, err
+	}
+	return pageByPosition(ctx, r, s, historyCursor, p.Limit, scanSourceEntry)
+}
+
+// SourcesAll yields all that Sources lists, in constant memory. It ends after yielding an error.
+func (r *Reader) SourcesAll(ctx context.Context, account string, filter SourceFilter) iter.Seq2[SourceEntry, error] {
+	return all(func(p Page) (List[SourceEntry], error) { return r.Sources(ctx, account, filter, p) })
+}
+
+// Ends of a report without ends of its own, within what PostgreSQL and answers can hold.
+var (
+	firstDay = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
+	lastDay  = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+)
+
+// The two parts come from two views, and one of them may be ahead for a moment: neither loses rows of the other.
+const sourceReport = `
+	WITH arrived AS (
+	    SELECT date_trunc($2, day::timestamp)::date AS start, source,
+	           sum(created)::bigint AS created, sum(merged)::bigint AS merged, sum(refused)::bigint AS refused
+	      FROM views.source_day
+	     WHERE account = $1 AND day >= $3::date AND day < $4::date
+	     GROUP BY 1, 2
+	), won AS (
+	    SELECT date_trunc($2, created_at AT TIME ZONE 'UTC')::date AS start, source, count(*) AS leads,
+	           sum(nullif(state ->> 'OpportunityValue', '')::numeric) AS value
+	      FROM views.lead
+	     WHERE account = $1 AND status = 'won'
+	       AND created_at >= $3::date::timestamp AT TIME ZONE 'UTC' AND created_at < $4::date::timestamp AT TIME ZONE 'UTC'
+	     GROUP BY 1, 2
+	)
+	SELECT start, source, coalesce(created, 0), coalesce(merged, 0), coalesce(refused, 0), coalesce(leads, 0),
+	       trim_scale(coalesce(value, 0))::text
+	  FROM arrived FULL JOIN won USING (start, source)
+	 WHERE ($5 = '' OR source = $5) AND (start, source) > ($6::date, $7)
+	 ORDER BY start, source
+	 LIMIT $8`
+
+// SourceReport counts what became of arrivals, per interval and source, in that order. The error is ErrCursor for a
+// cursor of another list.
+func (r *Reader) SourceReport(ctx context.Context, account string, filter ReportFilter, p Page) (List[SourceCount], error) {
+	start, source, err := decodeReport(p.Cursor)
+	if err != nil {
+		return List[SourceCount]{}, err
+	}
+	since, until := filter.days()
+	if !storable(filter.Source) || !storable(source) {
+		return List[SourceCount]{}, nil
+	}
+	rows, err := r.pool.Query(ctx, sourceReport, account, filter.Interval, since, until, filter.Source, start, source, p.Limit+1)
+	if err != nil {
+		return List[SourceCount]{}, schema.Unavailable(err)
+	}
+	counts, err := pgx.CollectRows(rows, scanSourceCount)
+	if err != nil {
+		return List[SourceCount]{}, schema.Unavailable(err)
+	}
+	return cut(counts, p.Limit, func(c SourceCount) string {
+		return encodeCursor(reportCursor, strconv.FormatInt(day(c.From), 10), c.Source)
+	}), nil
+}
+
+// days are the first day that counts and the first that does not any more.
+func (f ReportFilter) days() (since, until time.Time) {
+	since, until = firstDay, lastDay
+	if !f.Since.IsZero() {
+		since = f.Since.UTC().Truncate(24 * time.Hour)
+	}
+	if !f.Until.IsZero() {
+		until = f.Until.UTC().Add(24*time.Hour - 1).Truncate(24 * time.Hour)
+	}
+	return since, until
+}
+
+func scanSourceCount(row pgx.CollectableRow) (SourceCount, error) {
+	var c SourceCount
+	var value string
+	err := row.Scan(stamp(&c.From), &c.Source, &c.Created, &c.Merged, &c.Refused, &c.Won, &value)
+	c.Value = jsontext.Value(value)
+	return c, err
+}
+
+// day is a day's number, counted from the first of the year 1.
+func day(t Timestamp) int64 { return (time.Time(t).Unix() - firstDay.Unix()) / (24 * 60 * 60) }
+
+// decodeReport returns the interval and source after which a report goes on: its beginning, for no cursor.
+func decodeReport(cursor string) (start time.Time, source string, err error) {
+	if cursor == "" {
+		return firstDay.AddDate(-1, 0, 0), "", nil
+	}
+	parts, err := decodeCursor(reportCursor, cursor, 2)
+	if err != nil {
+		return start, "", err
+	}
+	n, err := decimal(parts[0])
+	if err != nil || n > day(Timestamp(lastDay)) {
+		return start, "", ErrCursor
+	}
+	return firstDay.AddDate(0, 0, int(n)), parts[1], nil
+}
