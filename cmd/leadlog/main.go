@@ -25,6 +25,8 @@ type commands struct {
 	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date."`
 	Account accountCommand `cmd:"" help:"Provision accounts."`
 	JWT     jwtCommand     `cmd:"" name:"jwt" help:"Mint a JWT with the HS256 secret."`
+	Export  exportCommand  `cmd:"" help:"An account's source history, leads or token audit trail, on stdout."`
+	Tail    tailCommand    `cmd:"" help:"Follow the log."`
 	Version versionCommand `cmd:"" help:"Version, commit and Go version."`
 }
 

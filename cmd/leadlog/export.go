@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/leadlog/leadlog/query"
+	"github.com/leadlog/leadlog/query/export"
+)
+
+type exportCommand struct {
+	database `embed:""`
+
+	What    string `arg:"" enum:"sources,leads,tokens" help:"sources: the source history; leads: as they are now; tokens: the audit trail of API tokens."`
+	Account string `required:"" placeholder:"ID" help:"Whose."`
+	Since   string `placeholder:"TIME" help:"Leave out what is older: first seen, created or happened before this, such as 2026-01-31T00:00:00Z."`
+	Until   string `placeholder:"TIME" help:"Leave out what is not older than this."`
+	Format  string `enum:"csv,ndjson" default:"csv" help:"csv or ndjson."`
+}
+
+// Run is leadlog export.
+func (e *exportCommand) Run(ctx context.Context, c console) error {
+	var check checker
+	since, until := check.moment("--since", e.Since), check.moment("--until", e.Until)
+	if check.err() != nil {
+		return check.err()
+	}
+	h, err := e.database.hold(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	reader := query.New(h.pool, h.store)
+	switch e.What {
+	case "sources":
+		filter := query.SourceFilter{Since: since, Until: until}
+		return exported(c, e.Format, export.Sources(), reader.SourcesAll(ctx, e.Account, filter))
+	case "leads":
+		filter := query.LeadFilter{CreatedSince: since, CreatedUntil: until}
+		return exported(c, e.Format, export.Leads(), reader.LeadsAll(ctx, e.Account, filter))
+	default:
+		filter := query.AuditFilter{Since: since, Until: until}
+		return exported(c, e.Format, export.TokenEvents(), reader.AuditTokensAll(ctx, e.Account, filter))
+	}
+}
+
+// exported writes items to stdout and how many there are so far to stderr.
+func exported[T any](c console, format string, sheet export.Sheet[T], items iter.Seq2[T, error]) error {
+	out := bufio.NewWriter(c.out)
+	shown := newProgress(c.err, "export")
+	counted := func(yield func(T, error) bool) {
+		var n uint64
+		for item, err := range items {
+			if !yield(item, err) {
+				return
+			}
+			n++
+			shown.show(n, 0, "rows")
+		}
+	}
+	written, err := sheet.Write(out, export.Format(format), counted, func() {})
+	if err != nil {
+		return fmt.Errorf("after %d rows: %w", written, err)
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("after %d rows: %w", written, err)
+	}
+	shown.end("%d rows", written)
+	return nil
+}
+
+// moment reads a time that a flag gives; the zero time when it is not given.
+func (c *checker) moment(name, value string) time.Time {
+	if value == "" {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil || at.Year() < 1 || at.IsZero() {
+		c.refuse(name, value, "a time such as 2006-01-02T15:04:05Z")
+	}
+	return at
+}

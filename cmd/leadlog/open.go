@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// holdings are the log and the read models, open for a command that people run by hand.
+type holdings struct {
+	url   string // of the read models' database
+	store *postgres.Store
+	pool  *pgxpool.Pool
+	log   *slog.Logger
+	close func()
+}
+
+// hold opens the log and the read models, both of this program's version.
+func (d database) hold(ctx context.Context, c console) (_ *holdings, err error) {
+	var check checker
+	if d.check(&check); check.err() != nil {
+		return nil, check.err()
+	}
+	log := plainLogger(c)
+	views, events, private, err := d.open(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	h := &holdings{url: views, log: log}
+	h.close = func() {
+		if h.pool != nil {
+			h.pool.Close()
+		}
+		if h.store != nil {
+			h.store.Close()
+		}
+		leave(private, log)
+	}
+	defer func() {
+		if err != nil {
+			h.close()
+		}
+	}()
+	if h.store, err = postgres.Open(ctx, postgres.Options{URL: events, Log: log}); err != nil {
+		return nil, err
+	}
+	if err := h.store.Current(ctx); err != nil {
+		return nil, err
+	}
+	if h.pool, err = pgxpool.New(ctx, views); err != nil {
+		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
+	}
+	return h, schema.Current(ctx, h.pool)
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// progress tells on stderr how far a long command is: in one line that changes on a terminal, in a line now and then
+// elsewhere.
+type progress struct {
+	w        io.Writer
+	terminal bool
+	what     string
+	began    time.Time
+	from     uint64 // where this run began
+	told     time.Time
+	width    int // of the line on the terminal
+}
+
+func newProgress(w io.Writer, what string) *progress {
+	return &progress{w: w, terminal: terminal(w), what: what, began: time.Now(), told: time.Now()}
+}
+
+// resumed says that so much was there already.
+func (p *progress) resumed(done uint64) { p.from = done }
+
+const (
+	redraw    = 200 * time.Millisecond
+	heartbeat = 5 * time.Second
+)
+
+// show tells of so many done out of so many; of a total of 0 when nobody knows how many there are.
+func (p *progress) show(done, total uint64, unit string) {
+	pause := heartbeat
+	if p.terminal {
+		pause = redraw
+	}
+	now := time.Now()
+	if now.Sub(p.told) < pause {
+		return
+	}
+	p.told = now
+	p.write(p.line(done, total, unit, now.Sub(p.began)))
+}
+
+func (p *progress) line(done, total uint64, unit string, took time.Duration) string {
+	rate := float64(done-min(p.from, done)) / max(took.Seconds(), 0.001)
+	if total == 0 {
+		return fmt.Sprintf("%s: %d %s, %.0f a second", p.what, done, unit, rate)
+	}
+	left := "unknown"
+	if rate > 0 {
+		seconds := float64(total-min(done, total)) / rate
+		left = time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
+	}
+	return fmt.Sprintf("%s: %d of %d %s (%.0f %%), %.0f a second, %s left", p.what, done, total, unit,
+		100*float64(done)/float64(total), rate, left)
+}
+
+func (p *progress) write(line string) {
+	if !p.terminal {
+		fmt.Fprintln(p.w, line)
+		return
+	}
+	fmt.Fprint(p.w, "\r", line, strings.Repeat(" ", max(0, p.width-len(line))))
+	p.width = len(line)
+}
+
+// end says what came of it.
+func (p *progress) end(format string, args ...any) {
+	line := fmt.Sprintf("%s: %s (%s)", p.what, fmt.Sprintf(format, args...), time.Since(p.began).Round(time.Millisecond))
+	p.write(line)
+	if p.terminal {
+		fmt.Fprintln(p.w)
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/query"
+)
+
+type tailCommand struct {
+	database `embed:""`
+
+	Type string  `placeholder:"PATTERN" help:"Only events whose public type matches, such as 'token.*'."`
+	JSON bool    `name:"json" help:"One JSON object a line, with the event's data. It holds what people told about themselves."`
+	From *uint64 `placeholder:"POSITION" help:"Begin behind this position; 0 is the beginning of the log. Default: its end."`
+}
+
+// Run is leadlog tail.
+func (t *tailCommand) Run(ctx context.Context, c console) error {
+	if _, err := path.Match(t.Type, ""); err != nil {
+		return &usageError{fmt.Errorf("--type=%q: must be a pattern such as token.*", t.Type)}
+	}
+	h, err := t.database.hold(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	from, err := h.store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	if t.From != nil {
+		from = eventstore.Position(*t.From)
+	}
+	fmt.Fprintf(c.err, "following the log from position %d; Ctrl-C ends it\n", from)
+	return t.follow(ctx, h.store, from, c.out)
+}
+
+const (
+	firstPause   = 100 * time.Millisecond
+	longestPause = 5 * time.Second
+)
+
+// follow prints what comes until the context ends. While the database is out of reach it waits, and goes on where it was.
+func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from eventstore.Position, out io.Writer) error {
+	pause := firstPause
+	for {
+		for item, err := range store.Subscribe(ctx, from, eventstore.Filter{}) {
+			if ctx.Err() != nil {
+				return nil
+			}
+			if errors.Is(err, eventstore.ErrUnavailable) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			from, pause = item.Position, firstPause
+			if item.Event == nil || !t.selects(item.Event.Type) {
+				continue
+			}
+			if err := t.print(out, *item.Event); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, longestPause)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (t *tailCommand) selects(eventType string) bool {
+	if t.Type == "" {
+		return true
+	}
+	matched, _ := path.Match(t.Type, event.PublicName(eventType)) // the pattern was tried before
+	return matched
+}
+
+// tailed is an event as tail --json prints it.
+type tailed struct {
+	Position  eventstore.Position `json:"position"`
+	At        query.Timestamp     `json:"at"`
+	Type      string              `json:"type"`
+	Stream    string              `json:"stream"`
+	Revision  eventstore.Revision `json:"revision"`
+	ID        string              `json:"id"`
+	Account   string              `json:"account"`
+	Actor     string              `json:"actor"`
+	RequestID string              `json:"requestId"`
+	Data      jsontext.Value      `json:"data"`
+}
+
+// print writes one line. The plain one has nothing in it that a person told about themselves.
+func (t *tailCommand) print(out io.Writer, e eventstore.Recorded) error {
+	if !t.JSON {
+		_, err := fmt.Fprintf(out, "%d %s %-18s %s %s %s\n", e.Position, e.At.UTC().Format("2006-01-02T15:04:05.000Z"),
+			event.PublicName(e.Type), e.Stream, orDash(e.Metadata.Account), printable(orDash(e.Metadata.Actor)))
+		return err
+	}
+	data, err := withoutHash(e)
+	if err != nil {
+		return err
+	}
+	line, err := json.Marshal(tailed{
+		Position: e.Position, At: query.Timestamp(e.At), Type: event.PublicName(e.Type), Stream: e.Stream,
+		Revision: e.Revision, ID: e.ID.String(), Account: e.Metadata.Account, Actor: e.Metadata.Actor,
+		RequestID: e.Metadata.RequestID, Data: data,
+	}, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(append(line, '\n'))
+	return err
+}
+
+// withoutHash is an event's data as anyone may see it: the hash of a token's value stays on the log.
+func withoutHash(e eventstore.Recorded) (jsontext.Value, error) {
+	if !strings.HasPrefix(e.Stream, event.TokenPrefix) {
+		return e.Data, nil
+	}
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(e.Data, &members); err != nil {
+		return nil, fmt.Errorf("event at position %d: %w", e.Position, err)
+	}
+	delete(members, "hash")
+	return json.Marshal(members, json.Deterministic(true))
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// printable keeps what a caller wrote from steering a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, text)
+}
