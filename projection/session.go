@@ -88,17 +88,18 @@ func (s *session) follow(ctx context.Context) error {
 	}
 }
 
-// apply writes a batch and the checkpoint, together.
+// apply writes the checkpoint and a batch, together. The checkpoint comes first: its row is what a replay holds while it
+// puts another table in the place of the view's, and nothing may have touched the table then.
 func (s *session) apply(ctx context.Context, b batch) error {
 	next := s.checkpoint
 	err := pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) (err error) {
-		if len(b.events) > 0 {
-			if err := s.projector.Apply(ctx, tx, b.events); err != nil {
-				return fmt.Errorf("events at positions %d to %d: %w", b.events[0].Position, last(b.events), err)
-			}
+		if next, err = next.advance(ctx, tx, b.position); err != nil || len(b.events) == 0 {
+			return err
 		}
-		next, err = next.advance(ctx, tx, b.position)
-		return err
+		if err := s.projector.Apply(ctx, tx, b.events); err != nil {
+			return fmt.Errorf("events at positions %d to %d: %w", b.events[0].Position, last(b.events), err)
+		}
+		return nil
 	})
 	if err == nil {
 		s.checkpoint = next

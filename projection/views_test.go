@@ -26,13 +26,19 @@ func dump(t *testing.T, w *projectiontest.World) map[string][]string {
 	views := map[string][]string{}
 	for _, p := range projection.All() {
 		for _, table := range p.Tables() {
-			rows, err := w.Pool.Query(t.Context(), `SELECT v::text FROM views.`+table+` AS v ORDER BY v::text COLLATE "C"`)
-			require.NoError(t, err)
-			views[table], err = pgx.CollectRows(rows, pgx.RowTo[string])
-			require.NoError(t, err)
+			views[table] = dumpTable(t, w, "views", table)
 		}
 	}
 	return views
+}
+
+func dumpTable(t *testing.T, w *projectiontest.World, schema, table string) []string {
+	t.Helper()
+	rows, err := w.Pool.Query(t.Context(), `SELECT v::text FROM `+schema+`.`+table+` AS v ORDER BY v::text COLLATE "C"`)
+	require.NoError(t, err)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return all
 }
 
 func TestViewsThatAreEmptiedAndMadeAgainHaveTheSameRowsInBatchesOfAnySize(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/deploy/pgdev"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -84,6 +85,8 @@ func hint(err error) string {
 		return "leadlog migrate"
 	case errors.Is(err, postgres.ErrSchemaNew), errors.Is(err, schema.ErrSchemaNew):
 		return "a newer leadlog: this one is older than the database's schema"
+	case errors.Is(err, projection.ErrReplayRuns):
+		return "again, when the other has ended"
 	case errors.Is(err, command.ErrOtherClaimKey):
 		return "LEADLOG_CLAIM_KEY, or keys/claim_key in the data directory, as it was backed up with the database"
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/csv"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,4 +61,46 @@ func TestExportAndTailOfARunningService(t *testing.T) {
 		p := launch(t, settings, args...)
 		require.Equal(t, 2, p.finish(t), args)
 	}
+}
+
+func TestReplayWhileTheServiceGoesOn(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	_, base := serve(t, settings)
+	var last answer
+	capture := func(n int) {
+		last = mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"98765%05d","metadata":{"source":"website"}}`, n))
+		require.Equal(t, 201, last.status)
+	}
+	for n := range 30 {
+		capture(n)
+	}
+	p := launch(t, settings, "replay", "all")
+	for n := 30; ; n++ {
+		capture(n)
+		select {
+		case <-p.ended:
+		default:
+			continue
+		}
+		break
+	}
+	require.Zero(t, p.finish(t), p.err)
+	require.Contains(t, p.err.String(), "replay lead: replaced, as of position")
+	capture(99999)
+	report := mustCall(t, "GET", base+"/api/v1/crm/sources/report?interval=month&minPosition="+last.header.Get("X-Log-Position"), jwt, "")
+	require.Equal(t, 200, report.status, report.body)
+
+	copied := launch(t, settings, "replay", "lead", "--into", "as_of", "--until", "2000-01-01T00:00:00Z")
+	require.Zero(t, copied.finish(t), copied.err)
+	require.Contains(t, copied.err.String(), "as_of is as of 2000-01-01T00:00:00Z")
+	for _, args := range [][]string{
+		{"replay", "nothing"}, {"replay", "lead", "--until", "5"}, {"replay", "lead", "--into", "x", "--until", "soon"}, {"replay", "lead", "--into", `a"b`},
+	} {
+		refused := launch(t, settings, args...)
+		require.Equal(t, 2, refused.finish(t), args)
+	}
+	taken := launch(t, settings, "replay", "lead", "--into", "views")
+	require.Equal(t, 1, taken.finish(t), taken.err)
 }

@@ -26,6 +26,7 @@ type commands struct {
 	Account accountCommand `cmd:"" help:"Provision accounts."`
 	JWT     jwtCommand     `cmd:"" name:"jwt" help:"Mint a JWT with the HS256 secret."`
 	Export  exportCommand  `cmd:"" help:"An account's source history, leads or token audit trail, on stdout."`
+	Replay  replayCommand  `cmd:"" help:"Build views anew out of the log, while the service goes on."`
 	Tail    tailCommand    `cmd:"" help:"Follow the log."`
 	Version versionCommand `cmd:"" help:"Version, commit and Go version."`
 }

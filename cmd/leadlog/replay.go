@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection"
+)
+
+type replayCommand struct {
+	database `embed:""`
+
+	View  string `arg:"" help:"Name of a view, such as lead or source_history, or all."`
+	Until string `placeholder:"TIME|POSITION" help:"Build the view as of then. Needs --into: a live view is never put back."`
+	Into  string `placeholder:"SCHEMA" help:"Build a copy in this schema, and leave the live view alone."`
+}
+
+// Run is leadlog replay. It reads the log and writes views, and nothing else: no webhook is sent.
+func (r *replayCommand) Run(ctx context.Context, c console) error {
+	projectors, until, err := r.parse()
+	if err != nil {
+		return err
+	}
+	h, err := r.database.hold(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	for _, p := range projectors {
+		if err := r.replay(ctx, c, h, p, until); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *replayCommand) replay(ctx context.Context, c console, h *holdings, p projection.Projector, until projection.Until) error {
+	shown := newProgress(c.err, "replay "+p.Name())
+	begun := false
+	position, err := projection.Replay{
+		URL: h.url, Store: h.store, Projector: p, Into: r.Into, Until: until,
+		Progress: func(done, end eventstore.Position) {
+			if !begun { // the first batch may follow what an earlier attempt did
+				begun = true
+				shown.resumed(uint64(done))
+			}
+			shown.show(uint64(done), uint64(end), "positions")
+		},
+	}.Run(ctx)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("replay %s: interrupted; run it again to go on from here", p.Name())
+	case err != nil:
+		return fmt.Errorf("replay %s: %w", p.Name(), err)
+	case r.Into != "":
+		shown.end("%s is as of %s, from the log up to position %d", r.Into, until, position)
+	default:
+		shown.end("replaced, as of position %d", position)
+	}
+	return nil
+}
+
+// parse reads the arguments.
+func (r *replayCommand) parse() (projectors []projection.Projector, until projection.Until, err error) {
+	var check checker
+	var names []string
+	for _, p := range projection.All() {
+		names = append(names, p.Name())
+		if r.View == p.Name() || r.View == "all" {
+			projectors = append(projectors, p)
+		}
+	}
+	if len(projectors) == 0 {
+		slices.Sort(names)
+		check.refuse("VIEW", r.View, "all or one of "+strings.Join(names, ", "))
+	}
+	if r.Until != "" {
+		if r.Into == "" {
+			check.refuse("--until", r.Until, "given together with --into: a live view is never put back")
+		}
+		if position, err := strconv.ParseUint(r.Until, 10, 63); err == nil && position > 0 {
+			until.Position = eventstore.Position(position)
+		} else {
+			until.Time = check.until(r.Until)
+		}
+	}
+	// What PostgreSQL and leadlog keep for themselves is refused when it is found to be there.
+	if r.Into != "" && !regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`).MatchString(r.Into) || strings.HasPrefix(r.Into, "replay_") {
+		check.refuse("--into", r.Into, "a name of at most 63 small letters, digits and _, and not one that begins with replay_")
+	}
+	return projectors, until, check.err()
+}
+
+func (c *checker) until(value string) time.Time {
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil || at.IsZero() {
+		c.refuse("--until", value, "a time such as 2006-01-02T15:04:05Z, or a position of the log from 1")
+	}
+	return at
+}

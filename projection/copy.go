@@ -1,0 +1,79 @@
+package projection
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// execer is a connection or a transaction.
+type execer interface {
+	querier
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// What PostgreSQL says of a table becomes statements that make another one like it, under the same names: a migration
+// that comes later must find a constraint or index by its name. $1 is the schema that is, $2 the other one, $3 the table.
+const (
+	copyTable = `
+		SELECT format('DROP TABLE IF EXISTS %I.%I', $2::text, $3::text)
+		 UNION ALL
+		SELECT format('CREATE TABLE %I.%I (LIKE %I.%I INCLUDING ALL EXCLUDING INDEXES)', $2::text, $3::text, $1::text, $3::text)
+		 UNION ALL
+		SELECT format('COMMENT ON TABLE %I.%I IS %L', $2::text, $3::text, obj_description(c.oid, 'pg_class'))
+		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		 WHERE n.nspname = $1 AND c.relname = $3 AND obj_description(c.oid, 'pg_class') IS NOT NULL
+		 UNION ALL
+		SELECT format('ALTER TABLE %I.%I ADD CONSTRAINT %I %s', $2::text, $3::text, k.conname, pg_get_constraintdef(k.oid))
+		  FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+		 WHERE n.nspname = $1 AND c.relname = $3 AND k.contype IN ('p', 'u')`
+
+	// Indexes that no constraint needs are built at once when the rows are there.
+	copyIndexes = `
+		SELECT format('CREATE %sINDEX IF NOT EXISTS %I ON %I.%I %s', CASE WHEN x.indisunique THEN 'UNIQUE ' END, i.relname,
+		              $2::text, $3::text, substr(pg_get_indexdef(i.oid), strpos(pg_get_indexdef(i.oid), ' USING ') + 1))
+		  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
+		  JOIN pg_class c ON c.oid = x.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+		 WHERE n.nspname = $1 AND c.relname = $3 AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = x.indexrelid)
+		 UNION ALL
+		SELECT format('ANALYZE %I.%I', $2::text, $3::text)`
+
+	// Who may read the live table may read the one that takes its place.
+	copyGrants = `
+		SELECT format('GRANT %s ON %I.%I TO %s', g.privilege_type, $2::text, $3::text,
+		              CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END)
+		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, aclexplode(c.relacl) g
+		 WHERE n.nspname = $1 AND c.relname = $3 AND g.grantee <> c.relowner`
+)
+
+func makeCopy(ctx context.Context, db execer, from, to, table string) error {
+	return perform(ctx, db, copyTable, from, to, table)
+}
+
+func finishCopy(ctx context.Context, db execer, from, to, table string) error {
+	return perform(ctx, db, copyIndexes, from, to, table)
+}
+
+func grantAlike(ctx context.Context, db execer, from, to, table string) error {
+	return perform(ctx, db, copyGrants, from, to, table)
+}
+
+// perform executes the statements that a query yields.
+func perform(ctx context.Context, db execer, query, from, to, table string) error {
+	rows, err := db.Query(ctx, query, from, to, table)
+	if err != nil {
+		return err
+	}
+	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, statement := range statements {
+		if _, err := db.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}

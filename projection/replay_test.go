@@ -1,0 +1,229 @@
+package projection_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+func replay(w *projectiontest.World, p projection.Projector) projection.Replay {
+	return projection.Replay{URL: w.URL, Store: w.Store, Projector: p}
+}
+
+// indexes are the names of all indexes and constraints of the live views.
+func indexes(t *testing.T, w *projectiontest.World) []string {
+	t.Helper()
+	rows, err := w.Pool.Query(t.Context(), `
+		SELECT indexdef FROM pg_indexes WHERE schemaname = 'views'
+		 UNION ALL
+		SELECT conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 'views'::regnamespace AND contype <> 'n'
+		 UNION ALL
+		SELECT relname || ' ' || obj_description(oid, 'pg_class') FROM pg_class WHERE relnamespace = 'views'::regnamespace
+		 ORDER BY 1`)
+	require.NoError(t, err)
+	names, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s string, err error) {
+		var text *string
+		if err := row.Scan(&text); err != nil || text == nil {
+			return "", err
+		}
+		return *text, nil
+	})
+	require.NoError(t, err)
+	return names
+}
+
+// afresh is what the views hold when they are emptied and folded again.
+func afresh(t *testing.T, w *projectiontest.World) map[string][]string {
+	t.Helper()
+	_, err := w.Pool.Exec(t.Context(), `DELETE FROM views.checkpoint`)
+	require.NoError(t, err)
+	w.Project(t)
+	return dump(t, w)
+}
+
+func TestViewsAreReplacedWhileEventsComeAndNoneIsLostOrCountedTwice(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	w.WriteHistory(t, 11, 300)
+	before := indexes(t, w)
+	runner := hastened(t, w)
+	stop := projectiontest.Run(t, runner)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	written := make(chan int)
+	go func() {
+		n := 0
+		for ; ctx.Err() == nil; n++ {
+			id := w.NewID()
+			w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Status: "new", Source: "api", Phone: fmt.Sprint("+", n)})
+			w.Append(t, "acme", event.LeadStream(id), event.LeadMerged{Source: "website"})
+			w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: "C", LeadID: id})
+		}
+		written <- n
+	}()
+	for range 3 {
+		for _, p := range projection.All() {
+			_, err := replay(w, p).Run(t.Context())
+			require.NoError(t, err, p.Name())
+		}
+	}
+	cancel()
+	require.NotZero(t, <-written)
+	projectiontest.Await(t, runner)
+	stop()
+
+	live := dump(t, w)
+	require.Equal(t, before, indexes(t, w), "what takes a table's place has its names")
+	require.Equal(t, afresh(t, w), live)
+	var left int
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'replay%'`).Scan(&left))
+	require.Zero(t, left)
+}
+
+func TestAReplayThatIsInterruptedGoesOn(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	w.WriteHistory(t, 12, 200)
+	for range 6 { // several pages of the log
+		var facts []event.Data
+		for range 1000 {
+			facts = append(facts, event.LeadMerged{Source: "website"})
+		}
+		id := w.NewID()
+		w.Append(t, "acme", event.LeadStream(id), append([]event.Data{event.LeadCreated{Name: "N", Status: "new", Source: "api"}}, facts...)...)
+	}
+	w.Project(t)
+	want := dump(t, w)
+	for _, p := range []projection.Projector{projection.LeadView{}, projection.SourceDay{}} {
+		var reached eventstore.Position
+		interrupted := 0
+		for {
+			ctx, cancel := context.WithCancel(t.Context())
+			r := replay(w, p)
+			r.Progress = func(done, end eventstore.Position) {
+				require.Greater(t, done, reached, "what is done is not done again")
+				if reached = done; done < end {
+					interrupted++
+					cancel()
+				}
+			}
+			_, err := r.Run(ctx)
+			cancel()
+			if err == nil {
+				break
+			}
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, want, dump(t, w), "the live view is as it was")
+		}
+		require.NotZero(t, interrupted)
+		require.Equal(t, want, dump(t, w))
+	}
+}
+
+func TestAReplayClearsWhatNothingElseDoes(t *testing.T) {
+	t.Parallel()
+	for what, spoil := range map[string]string{
+		"a view of another version":  `UPDATE views.checkpoint SET version = 77`,
+		"a view of another log":      `UPDATE views.checkpoint SET epoch = 'other', position = 1000000`,
+		"a view ahead of the log":    `UPDATE views.checkpoint SET position = 1000000`,
+		"a view that was tampered":   `UPDATE views.account SET region = 'XX'`,
+		"a view that never was made": `DELETE FROM views.checkpoint`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := projectiontest.New(t)
+			last := configure(t, w, 3)
+			w.Project(t)
+			want := dump(t, w)
+			_, err := w.Pool.Exec(t.Context(), spoil)
+			require.NoError(t, err)
+			position, err := replay(w, projection.AccountView{}).Run(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, last, position)
+			require.Equal(t, want, dump(t, w))
+			runner := hastened(t, w, projection.AccountView{})
+			projectiontest.Run(t, runner)
+			configure(t, w, 1)
+			projectiontest.Await(t, runner)
+		})
+	}
+}
+
+func TestACopyIsOfItsDayAndLeavesTheLiveViewsAlone(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	history := w.WriteHistory(t, 13, 200)
+	w.Project(t)
+	early := dump(t, w)
+	moment := projectiontest.Start
+	head, err := w.Store.Head(t.Context())
+	require.NoError(t, err)
+	for e, err := range w.Store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+		require.NoError(t, err)
+		if e.Event != nil && e.Event.At.After(moment) {
+			moment = e.Event.At
+		}
+		if e.Position >= head {
+			break
+		}
+	}
+	for account, ids := range history.Leads {
+		for _, id := range ids {
+			w.Append(t, account, event.LeadStream(id), event.LeadMerged{Source: "later", Name: "Later"})
+		}
+	}
+	w.Project(t)
+	late := dump(t, w)
+	require.NotEqual(t, early, late)
+	for place, until := range map[string]projection.Until{"by_time": {Time: moment}, "by_position": {Position: head}, "now": {}} {
+		for _, p := range projection.All() {
+			for range 2 { // the second finds it done
+				r := replay(w, p)
+				r.Into, r.Until = place, until
+				_, err := r.Run(t.Context())
+				require.NoError(t, err)
+			}
+			want := early
+			if place == "now" {
+				want = late
+			}
+			for _, table := range p.Tables() {
+				require.Equal(t, want[table], dumpTable(t, w, place, table), "%s.%s", place, table)
+			}
+		}
+	}
+	require.Equal(t, late, dump(t, w))
+
+	other := replay(w, projection.LeadView{})
+	other.Into, other.Until = "by_time", projection.Until{Position: 5}
+	_, err = other.Run(t.Context())
+	require.ErrorIs(t, err, projection.ErrSchemaTaken)
+	other.Into = "secret"
+	_, err = other.Run(t.Context())
+	require.ErrorIs(t, err, projection.ErrSchemaTaken)
+	other.Into, other.Until.Position = "beyond", 1_000_000
+	_, err = other.Run(t.Context())
+	require.ErrorIs(t, err, projection.ErrBeyondLog)
+}
+
+func TestWhoMayReadAViewMayReadTheOneInItsPlace(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	configure(t, w, 1)
+	_, err := w.Pool.Exec(t.Context(), `GRANT SELECT ON views.account TO PUBLIC`)
+	require.NoError(t, err)
+	_, err = replay(w, projection.AccountView{}).Run(t.Context())
+	require.NoError(t, err)
+	var granted bool
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT 'views.account'::regclass IN
+		(SELECT c.oid FROM pg_class c, aclexplode(c.relacl) g WHERE g.grantee = 0 AND g.privilege_type = 'SELECT')`).Scan(&granted))
+	require.True(t, granted)
+}

@@ -1,0 +1,111 @@
+package projection
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+const (
+	swapPatience = `2s` // for each lock; meanwhile others wait behind us
+	swapAttempts = 30
+	swapPause    = 500 * time.Millisecond
+)
+
+// replace puts the copy in the place of the live view. A reader that holds the live table for long is let go first.
+func (b *builder) replace(ctx context.Context) (position eventstore.Position, err error) {
+	for range swapAttempts {
+		var head eventstore.Position
+		if head, err = b.Store.Head(ctx); err != nil {
+			return 0, err
+		}
+		if err = b.catchUp(ctx, head); err != nil {
+			return 0, err
+		}
+		err = pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
+			position, err = b.swap(ctx, tx)
+			return err
+		})
+		if !retryable(err) {
+			return position, err
+		}
+		select {
+		case <-time.After(swapPause):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	return 0, err
+}
+
+// swap is one transaction. It does not need the lock of the projector, which a service may hold for months: every batch
+// of a live session moves the checkpoint's row first, so whoever holds that row keeps the live view where it is.
+//
+// What the live view has beyond the copy is folded then, so that readers never see it go back. The live session comes
+// next: either its checkpoint is still where it left it, and its batch goes into the new table, or the copy was
+// ahead, its batch fails as overtaken, and it starts again from the checkpoint.
+func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, error) {
+	live := pgx.Identifier{b.Live}.Sanitize()
+	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+swapPatience+`'`); err != nil {
+		return 0, err
+	}
+	there, err := b.holdLive(ctx, tx, live)
+	if err != nil {
+		return 0, err
+	}
+	position := b.checkpoint.position
+	head, err := b.Store.Head(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if there.epoch == b.checkpoint.epoch && there.position > position && there.position <= head {
+		err := b.fold(ctx, position, there.position, func(part batch) error {
+			if len(part.events) == 0 {
+				return nil
+			}
+			return b.Projector.Apply(ctx, tx, part.events)
+		})
+		if err != nil {
+			return 0, err
+		}
+		position = there.position
+	}
+	place := pgx.Identifier{b.place}.Sanitize()
+	for _, table := range b.Projector.Tables() {
+		if err := grantAlike(ctx, tx, b.Live, b.place, table); err != nil {
+			return 0, err
+		}
+		name := pgx.Identifier{table}.Sanitize()
+		if _, err := tx.Exec(ctx, `DROP TABLE `+live+`.`+name); err != nil {
+			return 0, err
+		}
+		if _, err := tx.Exec(ctx, `ALTER TABLE `+place+`.`+name+` SET SCHEMA `+live); err != nil {
+			return 0, err
+		}
+	}
+	_, err = tx.Exec(ctx, `UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = now() WHERE projector = $1`,
+		b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch, int64(position))
+	if err != nil {
+		return 0, err
+	}
+	_, err = tx.Exec(ctx, `DROP SCHEMA `+place+` CASCADE`)
+	return position, err
+}
+
+// holdLive locks the live view's checkpoint, and makes one where there is none yet.
+func (b *builder) holdLive(ctx context.Context, tx pgx.Tx, live string) (c checkpoint, err error) {
+	_, err = tx.Exec(ctx, `INSERT INTO `+live+`.checkpoint (projector, version, epoch, position, updated_at)
+		VALUES ($1, $2, $3, 0, now()) ON CONFLICT (projector) DO NOTHING`,
+		b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch)
+	if err != nil {
+		return c, err
+	}
+	var position int64
+	err = tx.QueryRow(ctx, `SELECT version, epoch, position FROM `+live+`.checkpoint WHERE projector = $1 FOR UPDATE`,
+		b.checkpoint.projector).Scan(&c.version, &c.epoch, &position)
+	c.position = eventstore.Position(position)
+	return c, err
+}
