@@ -92,6 +92,9 @@ func TestReplayWhileTheServiceGoesOn(t *testing.T) {
 	report := mustCall(t, "GET", base+"/api/v1/crm/sources/report?interval=month&minPosition="+last.header.Get("X-Log-Position"), jwt, "")
 	require.Equal(t, 200, report.status, report.body)
 
+	agree := launch(t, settings, "verify")
+	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+
 	copied := launch(t, settings, "replay", "lead", "--into", "as_of", "--until", "2000-01-01T00:00:00Z")
 	require.Zero(t, copied.finish(t), copied.err)
 	require.Contains(t, copied.err.String(), "as_of is as of 2000-01-01T00:00:00Z")

@@ -28,6 +28,7 @@ type commands struct {
 	Export  exportCommand  `cmd:"" help:"An account's source history, leads or token audit trail, on stdout."`
 	Replay  replayCommand  `cmd:"" help:"Build views anew out of the log, while the service goes on."`
 	Tail    tailCommand    `cmd:"" help:"Follow the log."`
+	Verify  verifyCommand  `cmd:"" help:"Say whether the log and the views agree."`
 	Version versionCommand `cmd:"" help:"Version, commit and Go version."`
 }
 

@@ -1,0 +1,88 @@
+// Package verify reads the whole log and every view and says whether they agree: positions and streams without gaps, one
+// lead to a phone or email, tokens within their limit, and views that are what a fresh fold gives.
+//
+// What it must remember of a log of any size is in temporary tables of the database, not in the memory of the process.
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Verification is what to verify.
+type Verification struct {
+	URL      string // of the read models' database
+	Pool     *pgxpool.Pool
+	Store    eventstore.Store
+	Most     int // findings of each kind that are told
+	Progress func(what string, done, end eventstore.Position)
+}
+
+// Run returns what does not agree, as sentences without anything personal. The error says that it could not look.
+func (v Verification) Run(ctx context.Context) (findings []string, err error) {
+	if findings, err = v.log(ctx); err != nil {
+		return findings, schema.Unavailable(err)
+	}
+	for _, p := range projection.All() {
+		different, err := projection.Replay{
+			URL: v.URL, Store: v.Store, Projector: p,
+			Progress: func(done, end eventstore.Position) { v.Progress("view "+p.Name(), done, end) },
+		}.Compare(ctx, v.Most)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil, errors.Is(err, eventstore.ErrUnavailable), errors.Is(err, projection.ErrReplayRuns):
+			return findings, fmt.Errorf("view %s: %w", p.Name(), err)
+		default: // it is stale, or the log cannot be folded
+			findings = append(findings, fmt.Sprintf("view %s: %v", p.Name(), err))
+		}
+		for _, d := range different {
+			findings = append(findings, d.String())
+		}
+	}
+	return findings, nil
+}
+
+// log verifies what the log says by itself, and its claims against the leads. It is one transaction, whose snapshot of
+// the leads is taken before the log is read: so the log is never behind them.
+func (v Verification) log(ctx context.Context) (findings []string, err error) {
+	err = pgx.BeginTxFunc(ctx, v.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		var position int64
+		err := tx.QueryRow(ctx, `SELECT coalesce(max(position), 0) FROM views.checkpoint WHERE projector = $1`, schema.Lead).Scan(&position)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, temporary); err != nil {
+			return err
+		}
+		r := reading{tx: tx, most: v.Most, tokens: map[string]int{}}
+		if err := r.all(ctx, v.Store, v.Progress); err != nil {
+			return err
+		}
+		findings = r.findings
+		for _, question := range questions {
+			more, err := ask(ctx, tx, question, position, v.Most)
+			if err != nil {
+				return err
+			}
+			findings = append(findings, more...)
+		}
+		return nil
+	})
+	return findings, err
+}
+
+func ask(ctx context.Context, tx pgx.Tx, question string, position int64, most int) ([]string, error) {
+	rows, err := tx.Query(ctx, question, position, most)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

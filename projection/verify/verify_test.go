@@ -1,0 +1,109 @@
+package verify_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/verify"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func run(t *testing.T, w *projectiontest.World) []string {
+	t.Helper()
+	findings, err := verify.Verification{
+		URL: w.URL, Pool: w.Pool, Store: w.Store, Most: 3, Progress: func(string, eventstore.Position, eventstore.Position) {},
+	}.Run(t.Context())
+	require.NoError(t, err)
+	return findings
+}
+
+// sound is a log with two leads that hold their claims, and views of it.
+func sound(t *testing.T) (w *projectiontest.World, first, second string) {
+	t.Helper()
+	w = projectiontest.New(t)
+	w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
+	arrive := func(phone string) string {
+		id := w.NewID()
+		w.Append(t, "acme", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: id})
+		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Phone: phone, Status: "new", Source: "api"})
+		return id
+	}
+	first, second = arrive("+911"), arrive("+912")
+	w.Project(t)
+	return w, first, second
+}
+
+func TestASoundLogAndItsViewsAgree(t *testing.T) {
+	t.Parallel()
+	w, _, _ := sound(t)
+	require.Empty(t, run(t, w))
+	var left int
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'verify%'`).Scan(&left))
+	require.Zero(t, left, "nothing is left behind")
+}
+
+func TestViewsThatAreBehindAreComparedAsFarAsTheyAre(t *testing.T) {
+	t.Parallel()
+	w, first, _ := sound(t)
+	w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", Phone: "+913"})
+	require.Empty(t, run(t, w))
+}
+
+func TestEverythingThatDoesNotAgreeIsFound(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil string
+		says  string
+	}{
+		"a row was changed":        {`UPDATE views.lead SET status = 'won'`, "view lead, row LEAD: is not what the log says"},
+		"a row was deleted":        {`DELETE FROM views.lead`, "view lead, row LEAD: is missing"},
+		"a row was made up":        {`UPDATE views.account SET account_id = 'other'`, "view account, row other: is not of the log"},
+		"a count is wrong":         {`UPDATE views.source_day SET created = 7`, "is not what the log says"},
+		"an event is gone":         {`DELETE FROM log.event WHERE position = 2`, "position 3 follows position 1"},
+		"a stream has a gap":       {`UPDATE log.event SET revision = 4 WHERE position = 5`, "has revision 4, not 0"},
+		"an event was changed":     {`UPDATE log.event SET data = replace(convert_from(data, 'UTF8'), '"N"', '"M"')::bytea WHERE position = 3`, "view lead, row LEAD: is not what the log says"},
+		"an event is not readable": {`UPDATE log.event SET type = 'x.v1' WHERE position = 4`, "event at position 4 of stream claim-"},
+		"another version's view":   {`UPDATE views.checkpoint SET version = 9`, "view token: the view was built by another version"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, first, _ := sound(t)
+			_, err := w.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL`)
+			require.NoError(t, err)
+			_, err = w.Pool.Exec(t.Context(), c.spoil)
+			require.NoError(t, err)
+			found := run(t, w)
+			says := replaced(c.says, first)
+			require.Condition(t, func() bool { return anyContains(found, says) }, "%q in %q", says, found)
+		})
+	}
+}
+
+func TestAPhoneOfTwoLeadsAndASixthTokenAreFound(t *testing.T) {
+	t.Parallel()
+	w, first, second := sound(t)
+	w.Append(t, "acme", event.LeadStream(second), event.LeadMerged{Source: "website", Phone: "+911"})
+	for range 6 {
+		w.Append(t, "acme", event.TokenStream(w.NewID()), event.TokenCreated{Name: "CI", Prefix: "p", Hash: []byte("h"), Days: 1, ExpiresAt: projectiontest.Start, Slot: 1})
+	}
+	w.Project(t)
+	require.Equal(t, []string{
+		"account acme has 6 tokens from position 12 on",
+		"leads " + first + ", " + second + " of account acme have the same phone",
+		"lead " + second + " has 2 values of kind phone, and claims on 1",
+	}, run(t, w))
+}
+
+func replaced(says, lead string) string { return strings.ReplaceAll(says, "LEAD", lead) }
+
+func anyContains(found []string, says string) bool {
+	return slices.ContainsFunc(found, func(f string) bool { return strings.Contains(f, says) })
+}
