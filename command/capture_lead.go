@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,6 +19,8 @@ import (
 type CaptureLead struct {
 	Admission Admission
 	Body      map[string]jsontext.Value // members of the request's body
+	// IdempotencyKey makes the arrival safe to repeat: the same key and body have one effect and one answer. Empty is none.
+	IdempotencyKey string
 }
 
 // LeadCaptured is the answer: the lead as it is after the arrival.
@@ -25,6 +28,7 @@ type LeadCaptured struct {
 	Lead     lead.State
 	Merged   bool
 	Position eventstore.Position
+	Replayed bool // this is the answer that the idempotency key had before
 }
 
 // LeadRefused is the error of an arrival that conflicts with a lead that is there. The refusal itself stands on the
@@ -32,6 +36,7 @@ type LeadCaptured struct {
 type LeadRefused struct {
 	*lead.Refusal
 	Position eventstore.Position
+	Replayed bool // this is the answer that the idempotency key had before
 }
 
 // Unwrap gives the decision.
@@ -39,13 +44,20 @@ func (r *LeadRefused) Unwrap() error { return r.Refusal }
 
 // CaptureLead decides on an arrival and appends the outcome.
 //
-// The errors are field.Errors, *LeadRefused, ErrUnauthorized, ErrFeatureDisabled and those of the store.
+// The errors are field.Errors, *LeadRefused, ErrKeyReused, ErrUnauthorized, ErrFeatureDisabled and those of the
+// store.
 func (h *Handlers) CaptureLead(ctx context.Context, cmd CaptureLead) (LeadCaptured, error) {
 	c := &capture{Handlers: h, CaptureLead: cmd}
+	if cmd.IdempotencyKey != "" {
+		c.binding = h.newBinding(cmd)
+	}
 	answer, err := c.decide(ctx)
 	var wrong field.Errors
 	if !errors.As(err, &wrong) {
 		return answer, err
+	}
+	if answer, answered, err := c.recallAlone(ctx); answered || err != nil {
+		return answer, err // what is wrong by the settings of today may have been right when it was answered
 	}
 	// Nothing was appended, so nothing has confirmed the rules that the arrival broke, nor the token.
 	changed, unconfirmed := c.Admission.confirm(ctx, h.directory)
@@ -63,6 +75,7 @@ type capture struct {
 	*Handlers
 	CaptureLead
 	arrival lead.Arrival
+	binding *binding // nil without an idempotency key
 }
 
 // decide brings an arrival to its outcome.
@@ -84,7 +97,11 @@ func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 		}
 	}
 	err := c.transact.Do(ctx, c.claimStreams(), func(ctx context.Context) error {
+		var answered bool
 		var err error
+		if answer, answered, err = c.recall(ctx); answered || err != nil {
+			return err
+		}
 		if answer, err = c.attempt(ctx, c.owners); eventstore.Conflict(err) == nil {
 			return err
 		}
@@ -150,7 +167,7 @@ func (c *capture) attempt(ctx context.Context, owners func(context.Context) (pho
 	return c.append(ctx, decision, phone, email)
 }
 
-// append writes a decision: checks first, then the claims, then the lead, so that on a store without transactions
+// append writes a decision: checks first, then the idempotency key, then the claims, then the lead, so that on a store without transactions
 // any prefix is one that the next arrival can complete.
 func (c *capture) append(ctx context.Context, decision lead.Decision, phone, email owner) (LeadCaptured, error) {
 	var before lead.State
@@ -172,7 +189,11 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	position, err := c.store.Append(ctx, append(append(writes, claims...), fact)...)
+	bound, err := c.bind(&fact)
+	if err != nil {
+		return LeadCaptured{}, err
+	}
+	position, err := c.store.Append(ctx, append(slices.Concat(writes, bound, claims), fact)...)
 	if err != nil {
 		return LeadCaptured{}, err
 	}
@@ -210,16 +231,22 @@ func (c *capture) claim(decision lead.Decision, phone, email owner) ([]eventstor
 
 // refuse keeps the refused arrival as a fact of its own.
 func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal) error {
-	id, err := c.newID()
+	stamped, err := c.stamp(c.Admission.Caller, c.timestamp(), refusal.Fact)
 	if err != nil {
 		return err
 	}
-	write, err := c.write(c.Admission.Caller, event.RefusedStream(id.String()), eventstore.NoStream, c.timestamp(), refusal.Fact)
-	if err != nil {
-		return err
+	if c.binding != nil {
+		stamped.ID = c.binding.outcome(stamped.ID)
+	}
+	write := eventstore.Write{
+		Stream: event.RefusedStream(stamped.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{stamped},
 	}
 	write.Events[0].Metadata.IP, write.Events[0].Metadata.UserAgent = "", "" // nothing of the person
-	position, err := c.store.Append(ctx, append(c.Admission.checks(), write)...)
+	bound, err := c.bind(&write)
+	if err != nil {
+		return err
+	}
+	position, err := c.store.Append(ctx, append(append(c.Admission.checks(), bound...), write)...)
 	if err != nil {
 		return err
 	}
@@ -228,6 +255,9 @@ func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal) error {
 
 func (c *capture) claimStreams() []string {
 	var streams []string
+	if c.binding != nil {
+		streams = append(streams, c.binding.stream)
+	}
 	account := c.Admission.Caller.Account
 	if c.arrival.Phone != "" {
 		streams = append(streams, c.claims.Stream(account, claim.Phone, c.arrival.Phone))

@@ -27,12 +27,12 @@ func (a *api) cors(next http.Handler) http.Handler {
 		header.Set("Access-Control-Allow-Origin", origin)
 		if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 			header.Set("Access-Control-Expose-Headers",
-				requestIDHeader+", "+positionHeader+", Retry-After, RateLimit, RateLimit-Policy")
+				requestIDHeader+", "+positionHeader+", "+replayedHeader+", Retry-After, RateLimit, RateLimit-Policy")
 			next.ServeHTTP(w, r)
 			return
 		}
 		header.Set("Access-Control-Allow-Methods", http.MethodPost)
-		header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent, "+requestIDHeader)
+		header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent, "+idempotencyHeader+", "+requestIDHeader)
 		header.Set("Access-Control-Max-Age", "600") // seconds
 		recordOf(r).route = capturePath
 		w.WriteHeader(http.StatusNoContent)

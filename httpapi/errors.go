@@ -63,6 +63,7 @@ var failures = []struct {
 	{errTooLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 2 MiB", "", 0},
 	{errSlowBody, http.StatusRequestTimeout, "Request body did not arrive in time", "", 0},
 
+	{command.ErrKeyReused, http.StatusConflict, "This " + idempotencyHeader + " was used for another request body", "IDEMPOTENCY_KEY_REUSED", 0},
 	{token.ErrNotFound, http.StatusNotFound, "Token not found or already deleted", "", 0},
 	{token.ErrLimit, http.StatusConflict, "An account may hold at most 5 active tokens", "TOKEN_LIMIT_REACHED", 0},
 	{webhook.ErrNotFound, http.StatusNotFound, "Webhook endpoint not found", "", 0},

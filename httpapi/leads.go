@@ -16,7 +16,17 @@ func (x *exchange) captureLead() (answer, error) {
 	if err != nil {
 		return answer{}, x.orRevoked(err)
 	}
-	captured, err := x.Commands.CaptureLead(x.ctx, command.CaptureLead{Admission: x.admission, Body: body})
+	key, err := idempotencyKey(x.r.Header)
+	if err != nil {
+		return answer{}, x.orRevoked(err)
+	}
+	captured, err := x.Commands.CaptureLead(x.ctx, command.CaptureLead{
+		Admission: x.admission, Body: body, IdempotencyKey: key,
+	})
+	var refused *command.LeadRefused
+	if captured.Replayed || errors.As(err, &refused) && refused.Replayed {
+		x.w.Header().Set(replayedHeader, "true")
+	}
 	if err != nil {
 		return answer{}, err
 	}

@@ -1,5 +1,5 @@
 // Package claim decides who owns a value that only one may own: a phone number or an email address of an account's
-// leads, one of its slots for API tokens or webhook endpoints.
+// leads, one of its slots for API tokens or webhook endpoints, a key that makes a request safe to repeat.
 //
 // A claim is a uniqueness constraint made of the log itself. Its stream is named by a keyed hash of account, kind
 // and value, so that whoever comes first appends to it expecting no stream, and everybody else meets a conflict.
@@ -10,9 +10,14 @@ package claim
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -26,6 +31,7 @@ const (
 	Email       Kind = "email"        // a canonical address of an account's leads
 	TokenSlot   Kind = "token-slot"   // one of the account's places for API tokens
 	WebhookSlot Kind = "webhook-slot" // one of the account's places for webhook endpoints
+	Idempotency Kind = "idempotency"  // a key that a caller gave to a request
 )
 
 // Names makes stream names of claims. Its key never rotates: with another key every claim would be forgotten.
@@ -54,6 +60,23 @@ func (n Names) Slot(account string, kind Kind, slot int) string {
 	return n.Stream(account, kind, strconv.Itoa(slot))
 }
 
+// Digest tells one request body of an account from another without giving it away. The order of members and the white
+// space between them do not count.
+func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
+	mac := hmac.New(sha256.New, n.key)
+	write := func(part string) {
+		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // so that no two parts run together
+		mac.Write([]byte(part))
+	}
+	write("leadlog request body")
+	write(account)
+	for _, name := range slices.Sorted(maps.Keys(body)) {
+		write(name)
+		write(string(body[name]))
+	}
+	return mac.Sum(nil)
+}
+
 // Fingerprint tells one key from another without giving it away.
 func (n Names) Fingerprint() []byte {
 	mac := hmac.New(sha256.New, n.key)
@@ -63,8 +86,9 @@ func (n Names) Fingerprint() []byte {
 
 // State is what a claim's stream says.
 type State struct {
-	Holder    string    // id of who has the value; empty when it is free
-	UpdatedAt time.Time // of the latest fact
+	Holder    string           // id of who has the value; empty when it is free
+	Bound     event.ClaimBound // of an idempotency key
+	UpdatedAt time.Time        // of the latest fact
 }
 
 // Evolve folds one fact into the state.
@@ -73,6 +97,8 @@ func Evolve(s State, fact event.Fact) State {
 	switch data := fact.Data.(type) {
 	case event.ClaimTaken:
 		s.Holder = data.Holder
+	case event.ClaimBound:
+		s.Bound = data
 	case event.ClaimReleased:
 		s.Holder = ""
 	}

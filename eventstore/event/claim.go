@@ -12,6 +12,16 @@ type ClaimReleased struct {
 	Holder string `json:"holder"` // who had it
 }
 
+// ClaimBound says that an idempotency key belongs to one request body, and where the outcome of that request stands.
+// It is taken before the outcome is there: an event of that id on that stream is what makes it count. It holds neither
+// the key nor the body.
+type ClaimBound struct {
+	Kind    string `json:"kind"`    // idempotency
+	Digest  []byte `json:"digest"`  // keyed hash of the body
+	Stream  string `json:"stream"`  // of a lead, or of a refused arrival
+	EventID string `json:"eventId"` // of the outcome
+}
+
 // ClaimKeyFixed says under which key the claims of this log are named: the first one it was served with. It stands
 // alone on the stream ClaimKeyStream.
 type ClaimKeyFixed struct {
@@ -20,6 +30,9 @@ type ClaimKeyFixed struct {
 
 // EventType names the fact.
 func (ClaimKeyFixed) EventType() string { return "claimkey.fixed.v1" }
+
+// EventType names the fact.
+func (ClaimBound) EventType() string { return "claim.bound.v1" }
 
 // EventType names the fact.
 func (ClaimTaken) EventType() string { return "claim.taken.v1" }

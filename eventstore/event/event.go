@@ -79,6 +79,7 @@ var decoders = map[string]func([]byte) (Data, error){
 	LeadAbandoned{}.EventType():     decode[LeadAbandoned],
 	ClaimTaken{}.EventType():        decode[ClaimTaken],
 	ClaimReleased{}.EventType():     decode[ClaimReleased],
+	ClaimBound{}.EventType():        decode[ClaimBound],
 	ClaimKeyFixed{}.EventType():     decode[ClaimKeyFixed],
 	TokenCreated{}.EventType():      decode[TokenCreated],
 	TokenRotated{}.EventType():      decode[TokenRotated],

@@ -55,6 +55,10 @@ func samples() []Data {
 		LeadAbandoned{},
 		ClaimTaken{Kind: "phone", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		ClaimReleased{Kind: "token-slot", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AE"},
+		ClaimBound{
+			Kind: "idempotency", Digest: []byte("0123456789abcdef"),
+			Stream: "lead-01JQKXZ8V4W9H6M3T2R5N7P0AB", EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AD",
+		},
 		ClaimKeyFixed{Fingerprint: []byte("0123456789abcdef")},
 		TokenCreated{Name: "CRM", Prefix: "ll_live_4f", Hash: hash, Days: 90, ExpiresAt: at, Slot: 5},
 		TokenRotated{Prefix: "ll_live_9c", Hash: hash, ExpiresAt: at.Add(time.Hour), PreviousExpiresAt: at},

@@ -1,0 +1,185 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// keyed is a capture with an idempotency key.
+func (s *service) keyed(key, body string) reply {
+	s.t.Helper()
+	return s.send(call{
+		method: http.MethodPost, path: leads, credential: s.jwt, body: body, header: map[string]string{"Idempotency-Key": key},
+	})
+}
+
+// requireReplayed says that an answer is the first one over again.
+func requireReplayed(t *testing.T, first, again reply) {
+	t.Helper()
+	require.Equal(t, first.status, again.status, again.raw)
+	require.Equal(t, first.raw, again.raw)
+	require.Equal(t, first.header.Get("X-Log-Position"), again.header.Get("X-Log-Position"))
+	require.Empty(t, first.header.Get("Idempotent-Replayed"))
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+}
+
+func TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := serve(t, s.url) // another process, which knows nothing but the log
+
+	const body = `{"name":"Asha","phone":"9876543210","metadata":{"source":"website","n":1.50}}`
+	created := s.keyed("k-1", body)
+	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	requireReplayed(t, created, s.keyed("k-1", body))
+
+	const more = `{"name":"Asha Rao","phone":"9876543210","metadata":{"source":"whatsapp"}}`
+	merged := s.keyed("k-2", more)
+	require.Equal(t, http.StatusOK, merged.status, merged.raw)
+	require.Equal(t, http.StatusOK, s.capture(`{"name":"A","phone":"9876543210","metadata":{"source":"website"}}`).status)
+
+	const curated = `{"phone":"9876543210","metadata":{"source":"api"}}`
+	require.Equal(t, http.StatusOK, s.capture(curated).status)
+	refused := s.keyed("k-3", curated)
+	require.Equal(t, http.StatusConflict, refused.status, refused.raw)
+	require.Equal(t, "DUPLICATE_LEAD_SOURCE", refused.at("code"))
+
+	head, err := s.store.Head(t.Context())
+	require.NoError(t, err)
+	for _, process := range []*service{s, other} {
+		requireReplayed(t, created, process.keyed("k-1", body))
+		requireReplayed(t, merged, process.keyed("k-2", more))
+		requireReplayed(t, refused, process.keyed("k-3", curated))
+	}
+	reordered := `{ "metadata": {"source":"website", "n":1.50}, "phone": "9876543210", "name":"Asha" }`
+	requireReplayed(t, created, other.keyed("k-1", reordered))
+	now, err := s.store.Head(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, head, now, "a repeat writes nothing")
+}
+
+func TestAKeyIsBoundToOneBodyOfOneAccount(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	first := s.keyed("k", `{"phone":"9876543210"}`)
+	require.Equal(t, http.StatusCreated, first.status, first.raw)
+	for _, body := range []string{`{"phone":"9876543211"}`, `{"phone":"9876543210","name":"A"}`, `{"phone":"nope"}`, `{}`} {
+		r := s.keyed("k", body)
+		require.Equal(t, http.StatusConflict, r.status, r.raw)
+		require.Equal(t, "IDEMPOTENCY_KEY_REUSED", r.at("code"))
+		require.Empty(t, r.header.Get("Idempotent-Replayed"))
+	}
+	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
+	s.jwt = s.mint("other", "")
+	r := s.keyed("k", `{"phone":"9876543211"}`)
+	require.Equal(t, http.StatusCreated, r.status, r.raw)
+}
+
+func TestAKeyStaysFreeAfterAnAnswerThatDecidedNothing(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	require.Equal(t, http.StatusBadRequest, s.keyed("k", `{"phone":"12"}`).status)
+	require.Equal(t, http.StatusUnauthorized, s.send(call{
+		method: http.MethodPost, path: leads, credential: "nobody", body: `{}`, header: map[string]string{"Idempotency-Key": "k"},
+	}).status)
+	require.Equal(t, http.StatusBadRequest, s.keyed("k", `{"phone":"9876543210","status":"sold"}`).status)
+	r := s.keyed("k", `{"phone":"9876543210"}`)
+	require.Equal(t, http.StatusCreated, r.status, r.raw)
+}
+
+// The rules that a repeat would be judged by today are not those of its answer.
+func TestARepeatIsNotJudgedBySettingsThatCameAfter(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	with := func(stages ...string) account.Settings {
+		return account.Settings{Features: []string{account.FeatureAPI}, Stages: stages}
+	}
+	s.provision(ownAccount, with("new", "sold"))
+	const body = `{"phone":"9876543210","status":"sold"}`
+	first := s.keyed("k", body)
+	require.Equal(t, http.StatusCreated, first.status, first.raw)
+	s.provision(ownAccount, with("new"))
+	requireReplayed(t, first, s.keyed("k", body))
+}
+
+func TestWhoIsNotLetInAnyMoreGetsNoAnswerAgain(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := serve(t, s.url)
+	id, value := s.token()
+	repeat := call{
+		method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`,
+		header: map[string]string{"Idempotency-Key": "k"},
+	}
+	require.Equal(t, http.StatusCreated, s.send(repeat).status)
+	require.Equal(t, http.StatusCreated, other.send(repeat).status)
+	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").status)
+	require.Equal(t, http.StatusUnauthorized, other.send(repeat).status, "although this process still believes the token")
+}
+
+func TestCallsAtOnceWithOneKeyHaveOneEffect(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	processes := []*service{s, serve(t, s.url)}
+	// Each would merge, and count, when it were a call of its own.
+	const body = `{"phone":"9876543210","metadata":{"source":"whatsapp"}}`
+	const calls = 32
+	replies := make([]reply, calls)
+	var group sync.WaitGroup
+	for i := range calls {
+		group.Go(func() { replies[i] = processes[i%2].keyed("k", body) })
+	}
+	group.Wait()
+	fresh := 0
+	for _, r := range replies {
+		require.Equal(t, http.StatusCreated, r.status, r.raw)
+		require.Equal(t, replies[0].raw, r.raw)
+		if r.header.Get("Idempotent-Replayed") == "" {
+			fresh++
+		}
+	}
+	require.Equal(t, 1, fresh)
+	events := s.as(http.MethodGet, leads+"/"+replies[0].at("data", "leadId").(string)+"/events", "")
+	require.Len(t, events.at("data"), 1)
+}
+
+func TestAKeyIsVisibleASCIIOfBoundedLength(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, key := range []string{"", "a b", "é", strings.Repeat("k", 256)} {
+		r := s.keyed(key, `{"phone":"9876543210"}`)
+		require.Equal(t, http.StatusBadRequest, r.status, "%q: %s", key, r.raw)
+		require.Equal(t, []string{"Idempotency-Key"}, r.fieldsNamed())
+	}
+	require.Equal(t, http.StatusCreated, s.keyed(strings.Repeat("~", 255), `{"phone":"9876543210"}`).status)
+}
+
+// What the log has of a key is who may see it for ever: neither the key, nor the body, nor where it came from.
+func TestTheClaimOfAKeyHoldsNothingOfThePerson(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	require.Equal(t, http.StatusCreated, s.keyed("order-of-asha", `{"phone":"9876543210","email":"asha@example.com"}`).status)
+	found := 0
+	for item, err := range s.store.Subscribe(t.Context(), 0, eventstore.Filter{Types: event.Types(event.ClaimBound{})}) {
+		require.NoError(t, err)
+		if item.Event == nil {
+			continue
+		}
+		found++
+		require.Empty(t, item.Event.Metadata.IP)
+		require.Empty(t, item.Event.Metadata.UserAgent)
+		for _, secret := range []string{"order-of-asha", "9876543210", "asha@example.com"} {
+			require.NotContains(t, string(item.Event.Data), secret)
+		}
+		break
+	}
+	require.Equal(t, 1, found)
+}
