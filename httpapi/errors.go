@@ -9,6 +9,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
@@ -68,6 +69,7 @@ var failures = []struct {
 	{token.ErrLimit, http.StatusConflict, "An account may hold at most 5 active tokens", "TOKEN_LIMIT_REACHED", 0},
 	{webhook.ErrNotFound, http.StatusNotFound, "Webhook endpoint not found", "", 0},
 	{webhook.ErrLimit, http.StatusConflict, "An account may have at most 50 webhook endpoints", "WEBHOOK_LIMIT_REACHED", 0},
+	{lead.ErrNotFound, http.StatusNotFound, "Lead not found", "", 0},
 	{errNoLead, http.StatusNotFound, "Lead not found", "", 0},
 	{errNoToken, http.StatusNotFound, "Token not found", "", 0},
 	{errNoAccount, http.StatusNotFound, "Account not found", "", 0},

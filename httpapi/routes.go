@@ -22,6 +22,7 @@ const capturePath = "/api/v1/crm/leads"
 func (a *api) routes() []route {
 	const (
 		get, put, post, del = http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete
+		patch               = http.MethodPatch
 
 		leads    = capturePath
 		tokens   = "/api/v1/crm/tokens"
@@ -32,6 +33,7 @@ func (a *api) routes() []route {
 		{post, leads, capturing, (*exchange).captureLead},
 		{get, leads, scoped("leads:read"), (*exchange).listLeads},
 		{get, leads + "/{id}", scoped("leads:read"), (*exchange).showLead},
+		{patch, leads + "/{id}", scoped("leads:write"), (*exchange).updateLead},
 		{get, leads + "/{id}/sources", scoped("leads:read"), (*exchange).listLeadSources},
 		{get, leads + "/{id}/events", scoped("leads:read"), (*exchange).listLeadEvents},
 

@@ -81,6 +81,8 @@ func evolve(s State, fact event.Fact) State {
 		return created(fact, data)
 	case event.LeadMerged:
 		return s.merged(fact, data)
+	case event.LeadUpdated:
+		return s.updated(fact, data)
 	case event.LeadAbandoned:
 		s.Phase = Abandoned
 	}
@@ -120,6 +122,19 @@ func (s State) merged(fact event.Fact, data event.LeadMerged) State {
 	s.CustomFields = union(s.CustomFields, data.CustomFields)
 	s.Metadata = overlay(s.Metadata, data.Metadata, data.IP, data.UserAgent)
 	s.Sources = s.seen(fact, data)
+	s.UpdatedAt = fact.At
+	return s
+}
+
+func (s State) updated(fact event.Fact, data event.LeadUpdated) State {
+	if data.Name != "" {
+		s.Name, s.NameDerived = data.Name, false
+	}
+	replace(&s.Status, data.Status)
+	replace(&s.Temperature, data.Temperature)
+	replace(&s.OpportunityID, data.OpportunityID)
+	replace(&s.OpportunityValue, data.OpportunityValue)
+	s.CustomFields = without(union(s.CustomFields, data.CustomFields), data.RemovedFields)
 	s.UpdatedAt = fact.At
 	return s
 }
@@ -175,6 +190,17 @@ func union(old, latest map[string]jsontext.Value) map[string]jsontext.Value {
 	}
 	maps.Copy(merged, latest)
 	return merged
+}
+
+func without(fields map[string]jsontext.Value, removed []string) map[string]jsontext.Value {
+	if len(removed) == 0 {
+		return fields
+	}
+	left := maps.Clone(fields)
+	for _, key := range removed {
+		delete(left, key)
+	}
+	return left
 }
 
 // overlay lays an arrival's metadata over the lead's, key by key. The first arrival's is kept as given; later, an

@@ -75,6 +75,7 @@ func Decode(eventType string, encoded []byte) (Data, error) {
 var decoders = map[string]func([]byte) (Data, error){
 	LeadCreated{}.EventType():       decode[LeadCreated],
 	LeadMerged{}.EventType():        decode[LeadMerged],
+	LeadUpdated{}.EventType():       decode[LeadUpdated],
 	LeadRefused{}.EventType():       decode[LeadRefused],
 	LeadAbandoned{}.EventType():     decode[LeadAbandoned],
 	ClaimTaken{}.EventType():        decode[ClaimTaken],

@@ -48,6 +48,11 @@ func samples() []Data {
 			CustomFields: fields, Metadata: meta,
 			IP: "192.0.2.1", UserAgent: "curl/8", VisitorID: "v-2", Changed: []string{"status"},
 		},
+		LeadUpdated{
+			Name: "Zoë", Status: "won", Temperature: "cold",
+			OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "12.50",
+			CustomFields: fields, RemovedFields: []string{"city"}, Changed: []string{"name"},
+		},
 		LeadRefused{
 			Source: "google", Code: "DUPLICATE_LEAD_EMAIL",
 			LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC",

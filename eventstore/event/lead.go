@@ -44,6 +44,18 @@ type LeadMerged struct {
 	Changed          []string                  `json:"changed,omitzero"` // names of the lead's fields whose value this changed
 }
 
+// LeadUpdated says that somebody changed a lead by hand. A field is there when it was given; folding sets what is there.
+type LeadUpdated struct {
+	Name             string                    `json:"name,omitzero"`
+	Status           string                    `json:"status,omitzero"`
+	Temperature      string                    `json:"leadTemperature,omitzero"`
+	OpportunityID    string                    `json:"opportunityId,omitzero"` // set when this opens the opportunity
+	OpportunityValue string                    `json:"opportunityValue,omitzero"`
+	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
+	RemovedFields    []string                  `json:"removedFields,omitzero"` // keys of custom fields that went
+	Changed          []string                  `json:"changed,omitzero"`       // names of the lead's fields whose value this changed
+}
+
 // LeadRefused says that an arrival was answered with a conflict. It stands on a stream of its own, changes no lead
 // and holds nothing of the person.
 type LeadRefused struct {
@@ -62,6 +74,9 @@ func (LeadCreated) EventType() string { return "lead.created.v1" }
 
 // EventType names the fact.
 func (LeadMerged) EventType() string { return "lead.merged.v1" }
+
+// EventType names the fact.
+func (LeadUpdated) EventType() string { return "lead.updated.v1" }
 
 // EventType names the fact.
 func (LeadRefused) EventType() string { return "lead.refused.v1" }

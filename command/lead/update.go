@@ -1,0 +1,107 @@
+package lead
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// ErrNotFound says that there is no such lead, or that it is another account's.
+var ErrNotFound = errors.New("no such lead")
+
+// Update decides on a change by hand: the members of a body laid over the lead. A field that is missing or empty
+// changes nothing; a custom field of null goes. The opportunity is the id of one that the change opens.
+//
+// The error is ErrNotFound or field.Errors.
+func (s State) Update(account string, body map[string]jsontext.Value, rules Rules, opportunity string) (event.LeadUpdated, error) {
+	if s.Phase != Live || s.Account != account {
+		return event.LeadUpdated{}, ErrNotFound
+	}
+	r := reader{body: body}
+	updated := event.LeadUpdated{
+		Status: r.stage(s, rules), Temperature: r.temperature(), OpportunityValue: r.opportunityValue(),
+	}
+	if r.present("name") {
+		alone := reader{body: map[string]jsontext.Value{"name": body["name"]}}
+		updated.Name = alone.name()
+		r.wrong = append(r.wrong, alone.wrong...)
+	}
+	if updated.OpportunityValue != "" && s.OpportunityID == "" {
+		updated.OpportunityID = opportunity
+	}
+	updated.CustomFields, updated.RemovedFields = r.customChanges(s)
+	for _, contact := range []string{"phone", "email"} {
+		if r.present(contact) {
+			r.wrong.Add(contact, "is changed by a capture alone")
+		}
+	}
+	if r.wrong == nil && !r.gives("name", "status", "leadTemperature", "opportunityValue", "customFields") {
+		r.wrong.Add("body", "must give name, status, leadTemperature, opportunityValue or customFields")
+	}
+	updated.Changed = s.changedBy(updated)
+	return updated, r.wrong.Err()
+}
+
+// stage reads a status: a stage of the account, or the one that the lead is on, which the account may have removed.
+func (r *reader) stage(s State, rules Rules) string {
+	known, unknown := r.status(rules.Stages)
+	if unknown == "" {
+		return known
+	}
+	if strings.EqualFold(unknown, s.Status) {
+		return s.Status
+	}
+	r.wrong.Add("status", unknownStatus(rules.Stages))
+	return ""
+}
+
+// customChanges reads which custom fields are set and which go.
+func (r *reader) customChanges(s State) (set map[string]jsontext.Value, removed []string) {
+	const key = "customFields"
+	if !r.present(key) {
+		return nil, nil
+	}
+	members, err := Members(r.body[key])
+	if err != nil {
+		r.wrong.Add(key, "must be an object")
+		return nil, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if _, has := s.CustomFields[name]; has && members[name].Kind() == 'n' {
+			removed = append(removed, name)
+		}
+	}
+	set = make(map[string]jsontext.Value)
+	r.custom(set, key+".", members)
+	after := without(union(s.CustomFields, set), removed)
+	if len(after) > MaxCustomFields {
+		r.wrong.Add(key, tooManyCustom)
+	}
+	if customBytes(set) > maxCustomBytes {
+		r.wrong.Add(key, "must be at most 700 KiB in all")
+	}
+	if len(set) == 0 {
+		set = nil
+	}
+	return set, removed
+}
+
+// changedBy names the fields of the lead that an update gives another value.
+func (s State) changedBy(u event.LeadUpdated) []string {
+	names := changes(s, event.LeadMerged{
+		Name: u.Name, Status: u.Status, Temperature: u.Temperature, OpportunityValue: u.OpportunityValue,
+		CustomFields: u.CustomFields,
+	})
+	if len(u.RemovedFields) > 0 && !slices.Contains(names, "customFields") {
+		names = append(names, "customFields")
+	}
+	return names
+}
+
+// gives tells whether any of the fields is present.
+func (r *reader) gives(names ...string) bool { return slices.ContainsFunc(names, r.present) }

@@ -1,0 +1,92 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+)
+
+func TestALeadIsChangedByHandAndTheHistorySaysSo(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	created := s.capture(`{"phone":"9876543210","city":"Pune","size":"XL"}`)
+	path := leads + "/" + created.at("data", "leadId").(string)
+
+	changed := s.as(http.MethodPatch, path,
+		`{"name":" Asha ","leadTemperature":"HOT","opportunityValue":12.5,"customFields":{"city":null,"size":"","team":7,"none":null}}`)
+	require.Equal(t, http.StatusOK, changed.status, changed.raw)
+	require.Equal(t, "Asha", changed.at("data", "name"))
+	require.Equal(t, "hot", changed.at("data", "leadTemperature"))
+	require.Equal(t, map[string]any{"size": "XL", "team": 7.0}, changed.at("data", "customFields"))
+	require.NotNil(t, changed.at("data", "opportunityId"))
+
+	shown := s.as(http.MethodGet, after(path, changed), "")
+	require.Equal(t, "Asha", shown.at("data", "name"), shown.raw)
+	require.Equal(t, changed.at("data", "customFields"), shown.at("data", "customFields"))
+	require.Equal(t, changed.at("data", "opportunityId"), shown.at("data", "opportunityId"))
+
+	events := s.as(http.MethodGet, path+"/events", "").at("data").([]any)
+	require.Len(t, events, 2)
+	require.Equal(t, "lead.updated", events[1].(map[string]any)["type"])
+	require.Equal(t, "user:ann", events[1].(map[string]any)["actor"])
+
+	merged := s.capture(`{"phone":"9876543210","metadata":{"source":"whatsapp"}}`)
+	require.Equal(t, http.StatusOK, merged.status, merged.raw)
+	require.Equal(t, "Asha", merged.at("data", "name"), "a capture goes on from there")
+}
+
+func TestWhatAChangeByHandRefuses(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	created := s.capture(`{"phone":"9876543210"}`)
+	path := leads + "/" + created.at("data", "leadId").(string)
+	for body, fields := range map[string][]string{
+		`{}`:                         {"body"},
+		`{"name":null,"status":" "}`: {"body"},
+		`{"status":"nope","leadTemperature":"mild","opportunityValue":true}`: {"status", "leadTemperature", "opportunityValue"},
+		`{"name":7}`:                        {"name"},
+		`{"name":"A","phone":"9876543211"}`: {"phone"},
+		`{"customFields":[1]}`:              {"customFields"},
+		`{"customFields":{"a":"` + fmt.Sprintf("%02001d", 0) + `"}}`: {"customFields.a"},
+	} {
+		r := s.as(http.MethodPatch, path, body)
+		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", body, r.raw)
+		require.ElementsMatch(t, fields, r.fieldsNamed(), body)
+	}
+	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
+	foreign := s.send(call{method: http.MethodPatch, path: path, credential: s.mint("other", ""), body: `{"name":"A"}`})
+	require.Equal(t, http.StatusNotFound, foreign.status, foreign.raw)
+	require.Equal(t, http.StatusNotFound, s.as(http.MethodPatch, leads+"/01JQKXZ8V4W9H6M3T2R5N7P0AB", `{"name":"A"}`).status)
+	require.Equal(t, http.StatusForbidden, s.send(call{
+		method: http.MethodPatch, path: path, credential: s.mint(ownAccount, "leads:read"), body: `{"name":"A"}`,
+	}).status)
+	require.Len(t, s.as(http.MethodGet, path+"/events", "").at("data"), 1)
+}
+
+func TestChangesAndCapturesAtOnceAllCount(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	processes := []*service{s, serve(t, s.url)}
+	created := s.capture(`{"phone":"9876543210"}`)
+	path := leads + "/" + created.at("data", "leadId").(string)
+	const each = 8
+	var group sync.WaitGroup
+	for i := range each {
+		group.Go(func() {
+			r := processes[i%2].as(http.MethodPatch, path, fmt.Sprintf(`{"customFields":{"p%d":1}}`, i))
+			require.Equal(t, http.StatusOK, r.status, r.raw)
+		})
+		group.Go(func() {
+			r := processes[i%2].capture(fmt.Sprintf(`{"phone":"9876543210","c%d":1,"metadata":{"source":"website"}}`, i))
+			require.Equal(t, http.StatusOK, r.status, r.raw)
+		})
+	}
+	group.Wait()
+	last := s.as(http.MethodPatch, path, `{"name":"done"}`)
+	require.Len(t, last.at("data", "customFields"), 2*each)
+}
