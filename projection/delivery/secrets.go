@@ -1,6 +1,8 @@
-// Package delivery is about sending events to webhook endpoints.
+// Package delivery sends events to webhook endpoints.
 //
-// So far it keeps what the endpoints' requests will be signed with.
+// [FanOut] reads the log and writes a row for each event that an endpoint is to get, in the transaction that moves its
+// checkpoint. A [Courier] takes up rows that are due and sends them: signed as the Standard Webhooks specification has
+// it, again on a schedule when they fail, and each endpoint in a lane of its own, so that none waits for another.
 package delivery
 
 import (

@@ -1,5 +1,5 @@
-// Package schema is the house of the read models in PostgreSQL: the tables of the schema views, and the table of
-// sealed secrets beside them. Projectors write there and queries read there; what both must agree on is said here.
+// Package schema is the house of the read models in PostgreSQL: the tables of the schema views, and beside them
+// the sealed secrets and the deliveries to webhook endpoints. Projectors write there and queries read there; what both must agree on is said here.
 package schema
 
 import (
@@ -23,6 +23,9 @@ var migrationFiles embed.FS
 // Views is the schema of the read models that are served.
 const Views = "views"
 
+// Deliveries is the schema of what is sent to webhook endpoints.
+const Deliveries = "delivery"
+
 // Names of projectors, by which their checkpoints go.
 const (
 	Lead          = "lead"
@@ -32,6 +35,7 @@ const (
 	TokenEvent    = "token_event"
 	Account       = "account"
 	Endpoint      = "endpoint"
+	FanOut        = "fanout"
 )
 
 // versionTable says which migrations the schema has seen.

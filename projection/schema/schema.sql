@@ -1,5 +1,86 @@
 -- What the migrations come to. Written by: go test ./projection/schema -update
 
+CREATE TABLE delivery.attempt (
+    seq bigint NOT NULL,
+    number integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    status integer NOT NULL,
+    duration_ms integer NOT NULL,
+    response text NOT NULL,
+    error text NOT NULL,
+    CONSTRAINT attempt_number PRIMARY KEY (seq, number)
+);
+COMMENT ON COLUMN delivery.attempt.seq IS 'Of the delivery.';
+COMMENT ON COLUMN delivery.attempt.status IS '0: there was no answer.';
+COMMENT ON COLUMN delivery.attempt.response IS 'The first 1 KiB.';
+
+CREATE TABLE delivery.checkpoint (
+    projector text COLLATE "C" NOT NULL,
+    version integer NOT NULL,
+    epoch text COLLATE "C" NOT NULL,
+    "position" bigint NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT checkpoint_position_check CHECK (("position" >= 0)),
+    CONSTRAINT checkpoint_projector PRIMARY KEY (projector)
+);
+
+CREATE TABLE delivery.delivery (
+    seq bigint NOT NULL,
+    delivery_id text COLLATE "C" NOT NULL,
+    webhook_id text COLLATE "C" NOT NULL,
+    event_id text COLLATE "C" NOT NULL,
+    generation integer NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    stream text COLLATE "C" NOT NULL,
+    revision bigint NOT NULL,
+    "position" bigint NOT NULL,
+    renderer integer NOT NULL,
+    state text COLLATE "C" NOT NULL DEFAULT 'queued'::text,
+    attempts integer NOT NULL DEFAULT 0,
+    due_at timestamp with time zone NOT NULL DEFAULT now(),
+    lease integer,
+    created_at timestamp with time zone NOT NULL DEFAULT now(),
+    finished_at timestamp with time zone,
+    CONSTRAINT delivery_once UNIQUE (webhook_id, event_id, generation),
+    CONSTRAINT delivery_seq PRIMARY KEY (seq),
+    CONSTRAINT delivery_state CHECK ((state = ANY (ARRAY['queued'::text, 'delivered'::text, 'failed'::text, 'cancelled'::text])))
+);
+CREATE INDEX delivery_due ON delivery.delivery USING btree (webhook_id, due_at, seq) WHERE ((state = 'queued'::text) AND (lease IS NULL));
+CREATE INDEX delivery_id ON delivery.delivery USING btree (delivery_id);
+CREATE INDEX delivery_leased ON delivery.delivery USING btree (lease) WHERE ((state = 'queued'::text) AND (lease IS NOT NULL));
+CREATE INDEX delivery_newest ON delivery.delivery USING btree (webhook_id, seq DESC);
+COMMENT ON TABLE delivery.delivery IS 'One row for each event that an endpoint is to get, in the order of the log.';
+COMMENT ON COLUMN delivery.delivery.generation IS '0: live; each replay is the next.';
+COMMENT ON COLUMN delivery.delivery.type IS 'Public name, without version.';
+COMMENT ON COLUMN delivery.delivery.renderer IS 'Version of the code that makes the body out of the stream up to the revision.';
+COMMENT ON COLUMN delivery.delivery.lease IS 'The courier that has the row in hand: the key of an advisory lock that its session holds.';
+
+CREATE TABLE delivery.endpoint (
+    webhook_id text COLLATE "C" NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    url text NOT NULL,
+    events text[] NOT NULL,
+    deleted boolean NOT NULL DEFAULT false,
+    CONSTRAINT endpoint_id PRIMARY KEY (webhook_id)
+);
+CREATE INDEX endpoint_account ON delivery.endpoint USING btree (account) WHERE (NOT deleted);
+COMMENT ON TABLE delivery.endpoint IS 'Endpoints as of the checkpoint, for who gets what. Deleted ones stay while rows may wait for them.';
+
+CREATE TABLE delivery.health (
+    webhook_id text COLLATE "C" NOT NULL,
+    last_success_at timestamp with time zone,
+    last_failure_at timestamp with time zone,
+    CONSTRAINT health_id PRIMARY KEY (webhook_id)
+);
+COMMENT ON TABLE delivery.health IS 'How attempts at an endpoint went. Written by couriers, never by the fan-out.';
+
+CREATE TABLE delivery.origin (
+    epoch text COLLATE "C" NOT NULL,
+    "position" bigint NOT NULL,
+    CONSTRAINT origin_epoch PRIMARY KEY (epoch)
+);
+COMMENT ON TABLE delivery.origin IS 'Where the log ended when deliveries began. What happened before is sent to nobody.';
+
 CREATE TABLE secret.webhook (
     webhook_id text COLLATE "C" NOT NULL,
     key_id text COLLATE "C" NOT NULL,

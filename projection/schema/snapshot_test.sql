@@ -23,5 +23,5 @@ SELECT format(E'CREATE TABLE %I.%I (\n%s\n);', n.nspname, c.relname, concat_ws(E
            WHERE o.classoid = 'pg_class'::regclass AND o.objoid = c.oid), '')
   FROM pg_class c
   JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE n.nspname IN ('views', 'secret') AND c.relkind = 'r' AND c.relname <> 'migration'
+ WHERE n.nspname IN ('views', 'secret', 'delivery') AND c.relkind = 'r' AND c.relname <> 'migration'
  ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C";

@@ -1,0 +1,211 @@
+package delivery
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// channel is notified when rows were queued.
+const channel = "leadlog_delivery"
+
+// Begin notes, once in the life of a log, where deliveries begin: events that are there already are sent to nobody.
+// It is called before anything is appended that should be sent.
+func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) error {
+	epoch, err := store.Epoch(ctx)
+	if err != nil {
+		return fmt.Errorf("begin deliveries: %w", err)
+	}
+	head, err := store.Head(ctx)
+	if err != nil {
+		return fmt.Errorf("begin deliveries: %w", err)
+	}
+	_, err = pool.Exec(ctx, `INSERT INTO delivery.origin (epoch, position) VALUES ($1, $2) ON CONFLICT DO NOTHING`, epoch, int64(head))
+	if err != nil {
+		return fmt.Errorf("begin deliveries: %w", schema.Unavailable(err))
+	}
+	return nil
+}
+
+// FanOut is the projector that decides who gets what. It follows the endpoints itself, so that at every event of the log
+// it knows exactly the endpoints registered before it. It runs in the schema schema.Deliveries.
+//
+// It is not among projection.All: a replay of the views sends nothing.
+type FanOut struct{ Epoch string }
+
+// Name implements projection.Projector.
+func (FanOut) Name() string { return schema.FanOut }
+
+// Version implements projection.Projector.
+func (FanOut) Version() int { return 1 }
+
+// Tables implements projection.Projector. Deliveries are not among them: they are kept, whatever happens to a checkpoint.
+func (FanOut) Tables() []string { return []string{"endpoint"} }
+
+// Filter implements projection.Projector.
+func (FanOut) Filter() eventstore.Filter {
+	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.TokenPrefix, event.WebhookPrefix}}
+}
+
+// public is the type under which endpoints get an event; not sent when it is false.
+func public(data event.Data) (string, bool) {
+	switch data.(type) {
+	case event.LeadCreated, event.LeadMerged, event.TokenCreated, event.TokenRotated, event.TokenDeleted:
+		return event.PublicName(data.EventType()), true
+	}
+	return "", false
+}
+
+// endpoint is one as of an event.
+type endpoint struct {
+	account, url string
+	events       []string
+	deleted      bool
+}
+
+func (e endpoint) wants(account, name string) bool {
+	return !e.deleted && e.account == account && (slices.Contains(e.events, "*") || slices.Contains(e.events, name))
+}
+
+// Apply implements projection.Projector.
+func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
+	// A row may be sent before the disk has it; a crash would then send it again. Wait for the disk.
+	if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
+		return err
+	}
+	origin, err := f.origin(ctx, tx)
+	if err != nil {
+		return err
+	}
+	endpoints, err := concerned(ctx, tx, batch)
+	if err != nil {
+		return err
+	}
+	changed := map[string]endpoint{}
+	var rows queue
+	for _, e := range batch {
+		id := event.WebhookID(e.Stream)
+		switch data := e.Data.(type) {
+		case event.WebhookRegistered:
+			endpoints[id] = endpoint{account: e.Metadata.Account, url: data.URL, events: data.Events}
+			changed[id] = endpoints[id]
+			continue
+		case event.WebhookDeleted:
+			gone := endpoints[id]
+			gone.deleted = true
+			endpoints[id], changed[id] = gone, gone
+			continue
+		}
+		name, sent := public(e.Data)
+		if !sent || e.Position <= origin {
+			continue
+		}
+		for _, id := range slices.Sorted(maps.Keys(endpoints)) {
+			if endpoints[id].wants(e.Metadata.Account, name) {
+				rows.add(id, name, e)
+			}
+		}
+	}
+	if err := saveEndpoints(ctx, tx, changed); err != nil {
+		return err
+	}
+	return rows.save(ctx, tx)
+}
+
+func (f FanOut) origin(ctx context.Context, tx pgx.Tx) (eventstore.Position, error) {
+	var position int64
+	err := tx.QueryRow(ctx, `SELECT position FROM origin WHERE epoch = $1`, f.Epoch).Scan(&position)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, errors.New("nobody said where deliveries of this log begin")
+	}
+	return eventstore.Position(position), err
+}
+
+// concerned finds the endpoints of all accounts that a batch is about, and those that it changes.
+func concerned(ctx context.Context, tx pgx.Tx, batch []projection.Event) (map[string]endpoint, error) {
+	accounts := map[string]struct{}{}
+	for _, e := range batch {
+		accounts[e.Metadata.Account] = struct{}{}
+	}
+	rows, err := tx.Query(ctx, `SELECT webhook_id, account, url, events FROM endpoint WHERE account = ANY ($1) AND NOT deleted`,
+		slices.Sorted(maps.Keys(accounts)))
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]endpoint{}
+	var id string
+	var e endpoint
+	_, err = pgx.ForEachRow(rows, []any{&id, &e.account, &e.url, &e.events}, func() error {
+		found[id] = e
+		e.events = nil
+		return nil
+	})
+	return found, err
+}
+
+func saveEndpoints(ctx context.Context, tx pgx.Tx, changed map[string]endpoint) error {
+	batch := &pgx.Batch{}
+	for _, id := range slices.Sorted(maps.Keys(changed)) {
+		e := changed[id]
+		batch.Queue(`
+			INSERT INTO endpoint (webhook_id, account, url, events, deleted) VALUES ($1, $2, $3, $4, $5)
+			    ON CONFLICT (webhook_id) DO UPDATE SET url = excluded.url, events = excluded.events, deleted = excluded.deleted`,
+			id, e.account, e.url, append([]string{}, e.events...), e.deleted)
+	}
+	if batch.Len() == 0 {
+		return nil
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// queue is the rows that a batch makes, column by column.
+type queue struct {
+	deliveries, webhooks, events, types, streams []string
+	revisions, positions                         []int64
+}
+
+func (q *queue) add(webhookID, name string, e projection.Event) {
+	q.deliveries = append(q.deliveries, deliveryID(e.ID, webhookID, 0))
+	q.webhooks, q.events = append(q.webhooks, webhookID), append(q.events, e.ID.String())
+	q.types, q.streams = append(q.types, name), append(q.streams, e.Stream)
+	q.revisions, q.positions = append(q.revisions, int64(e.Revision)), append(q.positions, int64(e.Position))
+}
+
+func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
+	if len(q.deliveries) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+		SELECT d, w, e, 0, t, s, r, p, $8
+		  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
+		       WITH ORDINALITY AS u (d, w, e, t, s, r, p, n)
+		 ORDER BY n
+		    ON CONFLICT (webhook_id, event_id, generation) DO NOTHING`,
+		q.deliveries, q.webhooks, q.events, q.types, q.streams, q.revisions, q.positions, rendererVersion)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `SELECT pg_notify($1, '')`, channel)
+	return err
+}
+
+// deliveryID is the id of a delivery: the time of its event, and the same whenever it is made.
+func deliveryID(event ulid.ULID, webhookID string, generation int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", event, webhookID, generation))
+	id := event
+	copy(id[6:], sum[:10])
+	return id.String()
+}

@@ -1,0 +1,118 @@
+package delivery_test
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// begun is a world whose deliveries begin here.
+func begun(t *testing.T) *projectiontest.World {
+	t.Helper()
+	w := projectiontest.New(t)
+	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
+	return w
+}
+
+func fanOut(t *testing.T, w *projectiontest.World) *projection.Runner {
+	t.Helper()
+	epoch, err := w.Store.Epoch(t.Context())
+	require.NoError(t, err)
+	runner, err := projection.New(projection.Options{
+		URL: w.URL, Store: w.Store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
+		Schema: schema.Deliveries, Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	return runner
+}
+
+// spread brings the rows up to date, once.
+func spread(t *testing.T, w *projectiontest.World) {
+	t.Helper()
+	runner := fanOut(t, w)
+	stop := projectiontest.Run(t, runner)
+	projectiontest.Await(t, runner)
+	stop()
+}
+
+func register(t *testing.T, w *projectiontest.World, account, url string, events ...string) (id string) {
+	t.Helper()
+	id = w.NewID()
+	w.Append(t, account, event.WebhookStream(id), event.WebhookRegistered{URL: url, Events: events, Slot: 1})
+	return id
+}
+
+func newLead(name string) event.LeadCreated {
+	return event.LeadCreated{ContactUID: "c", Name: name, Email: "a@example.com", Status: "new", Temperature: "warm", Source: "website"}
+}
+
+// queued lists the rows of an endpoint in their order, as type and position.
+func queued(t *testing.T, w *projectiontest.World, webhookID string) []string {
+	t.Helper()
+	rows, err := w.Pool.Query(t.Context(),
+		`SELECT concat(type, ' ', stream, ' ', revision) FROM delivery.delivery WHERE webhook_id = $1 ORDER BY seq`, webhookID)
+	require.NoError(t, err)
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return got
+}
+
+func TestEveryEndpointGetsWhatItAskedForInTheOrderOfTheLog(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	late, deleted := w.NewID(), "" // an endpoint that is registered after the first lead
+	lead, tok := event.LeadStream(w.NewID()), event.TokenStream(w.NewID())
+	all := register(t, w, "acme", "https://a.example", "*")
+	merges := register(t, w, "acme", "https://b.example", "lead.merged")
+	other := register(t, w, "globex", "https://c.example", "*")
+	deleted = register(t, w, "acme", "https://d.example", "*")
+
+	w.Append(t, "acme", lead, newLead("Ann"))
+	w.Append(t, "acme", event.WebhookStream(deleted), event.WebhookDeleted{})
+	w.Append(t, "acme", event.WebhookStream(late), event.WebhookRegistered{URL: "https://e.example", Events: []string{"*"}, Slot: 2})
+	w.Append(t, "acme", lead, event.LeadMerged{Source: "whatsapp", NewSource: true})
+	w.Append(t, "acme", tok, event.TokenCreated{Name: "CI", Hash: []byte("h")}, event.TokenRotated{Hash: []byte("i")}, event.TokenDeleted{})
+	spread(t, w)
+
+	token := []string{"token.created " + tok + " 0", "token.rotated " + tok + " 1", "token.deleted " + tok + " 2"}
+	require.Equal(t, append([]string{"lead.created " + lead + " 0", "lead.merged " + lead + " 1"}, token...), queued(t, w, all))
+	require.Equal(t, []string{"lead.merged " + lead + " 1"}, queued(t, w, merges))
+	require.Equal(t, []string{"lead.created " + lead + " 0"}, queued(t, w, deleted))
+	require.Equal(t, append([]string{"lead.merged " + lead + " 1"}, token...), queued(t, w, late))
+	require.Empty(t, queued(t, w, other))
+}
+
+func TestWhatWasThereBeforeDeliveriesBeganIsSentToNobody(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	id := register(t, w, "acme", "https://a.example", "*")
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Before"))
+	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
+	after := event.LeadStream(w.NewID())
+	w.Append(t, "acme", after, newLead("After"))
+	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store), "a restart changes nothing")
+	spread(t, w)
+	require.Equal(t, []string{"lead.created " + after + " 0"}, queued(t, w, id))
+}
+
+func TestReadingTheLogAgainQueuesNothingTwice(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	id := register(t, w, "acme", "https://a.example", "*")
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	spread(t, w)
+	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.checkpoint`)
+	require.NoError(t, err)
+	spread(t, w)
+	require.Len(t, queued(t, w, id), 1)
+	w.Project(t)
+	require.Len(t, queued(t, w, id), 1, "nor do the views queue anything")
+}

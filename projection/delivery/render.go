@@ -1,0 +1,133 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// rendererVersion goes into each row. When bodies change their form, rows of the earlier version keep theirs.
+const rendererVersion = 1
+
+// maxBody is the most bytes of a body that has everything in it.
+const maxBody = 64 << 10
+
+// timeFormat is that of all answers: UTC, three decimals.
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+// errNotOnLog says that the event of a delivery is not where its row says.
+var errNotOnLog = errors.New("the event of a delivery is not on the log")
+
+// envelope is what an endpoint receives.
+type envelope struct {
+	Type      string `json:"type"`
+	Timestamp string `json:"timestamp"`
+	Data      any    `json:"data"`
+	ID        string `json:"id"`                 // of the event
+	Sequence  int64  `json:"sequence"`           // its position on the log
+	Truncated bool   `json:"truncated,omitzero"` // customFields and metadata left out
+}
+
+type leadData struct {
+	LeadID           string                    `json:"leadId"`
+	ContactUID       string                    `json:"contactUID"`
+	Name             string                    `json:"name"`
+	Phone            string                    `json:"phone"`
+	Email            string                    `json:"email"`
+	Status           string                    `json:"status"`
+	LeadTemperature  string                    `json:"leadTemperature"`
+	OpportunityValue jsontext.Value            `json:"opportunityValue"`
+	OpportunityID    *string                   `json:"opportunityId"`
+	Source           string                    `json:"source"`
+	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
+	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
+	CreatedAt        string                    `json:"createdAt"`
+	UpdatedAt        string                    `json:"updatedAt"`
+	SourceEntry      *sourceData               `json:"sourceEntry,omitzero"` // of a merge: the history entry of its source
+}
+
+type sourceData struct {
+	Source      string `json:"source"`
+	FirstSeenAt string `json:"firstSeenAt"`
+	LastSeenAt  string `json:"lastSeenAt"`
+	Arrivals    int    `json:"arrivals"`
+}
+
+type tokenData struct {
+	TokenID   string `json:"tokenId"`
+	Name      string `json:"name"`
+	Prefix    string `json:"prefix"`
+	ExpiresAt string `json:"expiresAt"`
+}
+
+// render makes the body of a delivery out of the event's stream up to the event: the same bytes at every attempt.
+func render(ctx context.Context, store eventstore.Store, r row) ([]byte, error) {
+	var (
+		leadState  lead.State
+		tokenState token.State
+	)
+	for recorded, err := range store.Read(ctx, r.stream, 0) {
+		if err != nil {
+			return nil, err
+		}
+		fact, err := recorded.Fact()
+		if err != nil {
+			return nil, fmt.Errorf("stream %s at revision %d: %w", r.stream, recorded.Revision, err)
+		}
+		leadState, tokenState = lead.Evolve(leadState, fact), token.Evolve(tokenState, fact)
+		if int64(recorded.Revision) < r.revision {
+			continue
+		}
+		out := envelope{
+			Type: r.kind, Timestamp: written(fact.At), ID: fact.ID.String(), Sequence: r.position,
+		}
+		switch data := fact.Data.(type) {
+		case event.LeadCreated:
+			return encodeLead(out, leadState, "")
+		case event.LeadMerged:
+			return encodeLead(out, leadState, data.Source)
+		default:
+			out.Data = tokenData{event.TokenID(r.stream), tokenState.Name, tokenState.Prefix, written(tokenState.ExpiresAt)}
+			return json.Marshal(out, json.Deterministic(true))
+		}
+	}
+	return nil, fmt.Errorf("%w: stream %s, revision %d", errNotOnLog, r.stream, r.revision)
+}
+
+func encodeLead(out envelope, s lead.State, merged string) ([]byte, error) {
+	data := leadData{
+		LeadID: s.ID, ContactUID: s.ContactUID, Name: s.Name, Phone: s.Phone, Email: s.Email, Status: s.Status,
+		LeadTemperature: s.Temperature, OpportunityValue: jsontext.Value("null"), Source: s.Source,
+		CustomFields: s.CustomFields, Metadata: s.Metadata, CreatedAt: written(s.CreatedAt), UpdatedAt: written(s.UpdatedAt),
+	}
+	if data.CustomFields == nil {
+		data.CustomFields = map[string]jsontext.Value{}
+	}
+	if s.OpportunityID != "" {
+		data.OpportunityID, data.OpportunityValue = &s.OpportunityID, jsontext.Value(s.OpportunityValue)
+	}
+	for _, entry := range s.Sources {
+		if merged != "" && entry.Source == merged {
+			data.SourceEntry = &sourceData{entry.Source, written(entry.FirstSeenAt), written(entry.LastSeenAt), entry.Arrivals}
+		}
+	}
+	out.Data = data
+	body, err := json.Marshal(out, json.Deterministic(true))
+	if err != nil || len(body) <= maxBody {
+		return body, err
+	}
+	data.CustomFields, data.Metadata, out.Truncated = nil, nil, true
+	out.Data = data
+	return json.Marshal(out, json.Deterministic(true))
+}
+
+func written(t time.Time) string { return t.UTC().Format(timeFormat) }
