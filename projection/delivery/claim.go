@@ -1,0 +1,93 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// lockClass is the first key of the advisory locks that leases belong to.
+const lockClass = 0x6c656164
+
+// session is a courier's connection whose lock its leases belong to: they end with it.
+type session struct {
+	conn *pgx.Conn
+	id   int32
+}
+
+// open takes a lease id nobody has and puts under it what this process has in hand from an earlier session.
+func (c *Courier) open(ctx context.Context) (*session, error) {
+	conn, err := pgx.ConnectConfig(ctx, c.config)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{conn: conn}
+	err = conn.QueryRow(ctx, `SELECT nextval('delivery.courier')::integer`).Scan(&s.id)
+	if err == nil {
+		_, err = conn.Exec(ctx, `SELECT pg_advisory_lock($1, $2)`, int32(lockClass), s.id)
+	}
+	if err == nil {
+		_, err = conn.Exec(ctx, `LISTEN `+channel)
+	}
+	if err == nil {
+		_, err = conn.Exec(ctx, `UPDATE delivery.delivery SET lease = $1 WHERE seq = ANY ($2) AND state = 'queued'`, s.id, c.lanes.inHand())
+	}
+	if err != nil {
+		s.close(ctx)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = s.conn.Close(ctx) // whatever it says, the connection is gone
+}
+
+// reclaim frees the rows whose couriers are gone.
+func (s *session) reclaim(ctx context.Context) error {
+	_, err := s.conn.Exec(ctx, `
+		UPDATE delivery.delivery SET lease = NULL
+		 WHERE state = 'queued' AND lease IS NOT NULL AND lease NOT IN (
+		       SELECT objid::bigint FROM pg_locks
+		        WHERE locktype = 'advisory' AND classid = $1 AND objsubid = 2 AND granted
+		          AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`, uint32(lockClass))
+	return err
+}
+
+// claim takes rows that are due: of each endpoint as many as its lane has free, in the order of the log. It steps from
+// endpoint to endpoint over the index, so that a long backlog of one costs the others nothing.
+func (s *session) claim(ctx context.Context, total int, busy []string, free []int32) ([]row, error) {
+	rows, err := s.conn.Query(ctx, `
+		WITH RECURSIVE waiting (id) AS (
+		    (SELECT webhook_id FROM delivery.delivery WHERE state = 'queued' AND lease IS NULL ORDER BY webhook_id LIMIT 1)
+		    UNION ALL
+		    SELECT (SELECT d.webhook_id FROM delivery.delivery d
+		             WHERE d.state = 'queued' AND d.lease IS NULL AND d.webhook_id > w.id ORDER BY d.webhook_id LIMIT 1)
+		      FROM waiting w WHERE w.id IS NOT NULL
+		), due AS (
+		    SELECT d.seq
+		      FROM waiting w
+		      LEFT JOIN unnest($3::text[], $4::int[]) AS b (id, free) ON b.id = w.id
+		     CROSS JOIN LATERAL (
+		           SELECT seq FROM delivery.delivery
+		            WHERE webhook_id = w.id AND state = 'queued' AND lease IS NULL AND due_at <= now()
+		            ORDER BY due_at, seq LIMIT coalesce(b.free, $5) FOR UPDATE SKIP LOCKED) d
+		     WHERE w.id IS NOT NULL
+		     LIMIT $2
+		)
+		UPDATE delivery.delivery d SET lease = $1
+		  FROM due, delivery.endpoint e
+		 WHERE d.seq = due.seq AND e.webhook_id = d.webhook_id
+		RETURNING d.seq, d.delivery_id, d.webhook_id, d.type, d.stream, d.revision, d.position, d.attempts, e.url, e.deleted`,
+		s.id, total, busy, free, mostSlots)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
+		err = r.Scan(&c.seq, &c.id, &c.webhookID, &c.kind, &c.stream, &c.revision, &c.position, &c.attempts, &c.url, &c.dead)
+		return c, err
+	})
+}

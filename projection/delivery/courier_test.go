@@ -1,0 +1,260 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// receiver is an endpoint's server that notes what it gets.
+type receiver struct {
+	*httptest.Server
+	mu       sync.Mutex
+	received []http.Header
+	bodies   [][]byte
+}
+
+func receive(t *testing.T, answer func(n int, w http.ResponseWriter)) *receiver {
+	t.Helper()
+	r := &receiver{}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		body, _ := io.ReadAll(request.Body)
+		r.mu.Lock()
+		r.received, r.bodies = append(r.received, request.Header.Clone()), append(r.bodies, body)
+		n := len(r.received)
+		r.mu.Unlock()
+		answer(n, w)
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func good(int, http.ResponseWriter) {}
+
+func (r *receiver) ids() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ids := map[string]int{}
+	for _, header := range r.received {
+		ids[header.Get("webhook-id")]++
+	}
+	return ids
+}
+
+// send runs the fan-out and a courier for as long as the test does.
+func send(t *testing.T, w *projectiontest.World, change ...func(*delivery.CourierOptions)) {
+	t.Helper()
+	projectiontest.Run(t, fanOut(t, w))
+	o := delivery.CourierOptions{
+		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
+		AllowPrivateTargets: true, Schedule: []time.Duration{time.Millisecond, time.Millisecond}, Timeout: 10 * time.Second,
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	courier := delivery.NewCourier(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { courier.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+func target(t *testing.T, w *projectiontest.World, url string) (id string) {
+	t.Helper()
+	id = register(t, w, "acme", url, "*")
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	return id
+}
+
+// states awaits that no row of an endpoint is queued, and counts what became of them.
+func states(t *testing.T, w *projectiontest.World, webhookID string, rows int) map[string]int {
+	t.Helper()
+	var got map[string]int
+	require.Eventually(t, func() bool {
+		found, err := w.Pool.Query(t.Context(), `SELECT state FROM delivery.delivery WHERE webhook_id = $1`, webhookID)
+		if err != nil {
+			return false
+		}
+		all, err := pgx.CollectRows(found, pgx.RowTo[string])
+		got = map[string]int{}
+		for _, state := range all {
+			got[state]++
+		}
+		return err == nil && len(all) == rows && got["queued"] == 0
+	}, projectiontest.Soon, 10*time.Millisecond, "%v", &got)
+	return got
+}
+
+func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := target(t, w, r.URL)
+	send(t, w)
+	lead := w.NewID()
+	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), event.LeadMerged{Source: "whatsapp", NewSource: true, Name: "Ann Lee"})
+	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
+
+	verifier, err := standardwebhooks.NewWebhook(secret)
+	require.NoError(t, err)
+	names := map[string]string{}
+	for i, header := range r.received {
+		require.NoError(t, verifier.Verify(r.bodies[i], header))
+		require.Error(t, verifier.Verify(append([]byte(" "), r.bodies[i]...), header))
+		var body struct {
+			Type, Timestamp, ID string
+			Sequence            int64
+			Data                struct {
+				LeadID, Name, Source string
+				SourceEntry          struct{ Source string }
+			}
+		}
+		require.NoError(t, json.Unmarshal(r.bodies[i], &body, json.MatchCaseInsensitiveNames(true)))
+		require.Equal(t, lead, body.Data.LeadID)
+		require.Equal(t, "website", body.Data.Source)
+		require.NotEmpty(t, body.ID)
+		require.NotZero(t, body.Sequence)
+		names[body.Type] = body.Data.Name + " " + body.Data.SourceEntry.Source
+	}
+	require.Equal(t, map[string]string{"lead.created": "Ann ", "lead.merged": "Ann Lee whatsapp"}, names,
+		"each as of its own event")
+}
+
+func TestAFailureIsTriedAgainWithTheSameIdAndTheSameBytes(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, func(n int, w http.ResponseWriter) {
+		if n == 1 {
+			http.Redirect(w, &http.Request{Method: "POST"}, "http://127.0.0.1:1/", http.StatusFound)
+		} else if n == 2 {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	id := target(t, w, r.URL)
+	send(t, w)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
+	require.Len(t, r.ids(), 1)
+	require.Len(t, r.bodies, 3)
+	require.Equal(t, r.bodies[0], r.bodies[1])
+	require.Equal(t, r.bodies[0], r.bodies[2])
+	var attempts string
+	require.NoError(t, w.Pool.QueryRow(t.Context(),
+		`SELECT string_agg(number || ' ' || status, ', ' ORDER BY number) FROM delivery.attempt`).Scan(&attempts))
+	require.Equal(t, "1 302, 2 500, 3 200", attempts)
+}
+
+func TestAfterTheScheduleADeliveryHasFailedAndGoneIsFinal(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	broken := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
+	gone := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusGone) })
+	first, second := target(t, w, broken.URL), target(t, w, gone.URL)
+	send(t, w)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	require.Equal(t, map[string]int{"failed": 1}, states(t, w, first, 1))
+	require.Equal(t, map[string]int{"failed": 1}, states(t, w, second, 1))
+	require.Len(t, broken.bodies, 3)
+	require.Len(t, gone.bodies, 1)
+}
+
+func TestAPrivateAddressIsNotDialled(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := target(t, w, r.URL)
+	send(t, w, func(o *delivery.CourierOptions) { o.AllowPrivateTargets = false })
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
+	require.Empty(t, r.ids())
+}
+
+func TestWhatIsQueuedForADeletedEndpointIsCancelled(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	deleted, secretless := target(t, w, r.URL), target(t, w, r.URL)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.WebhookStream(deleted), event.WebhookDeleted{})
+	require.NoError(t, secrets(t, w.Pool, key(1)).Destroy(t.Context(), secretless))
+	spread(t, w)
+	send(t, w)
+	require.Equal(t, map[string]int{"cancelled": 1}, states(t, w, deleted, 1))
+	require.Equal(t, map[string]int{"cancelled": 1}, states(t, w, secretless, 1),
+		"deleted on the log, and the fan-out has not read so far")
+	require.Empty(t, r.ids())
+}
+
+func TestAHungEndpointHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	release := make(chan struct{})
+	hung := receive(t, func(int, http.ResponseWriter) { <-release })
+	t.Cleanup(func() { close(release) })
+	healthy := receive(t, good)
+	target(t, w, hung.URL)
+	id := target(t, w, healthy.URL)
+	send(t, w)
+	for range 60 {
+		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	}
+	require.Equal(t, map[string]int{"delivered": 60}, states(t, w, id, 60))
+	require.LessOrEqual(t, len(hung.ids()), 16)
+}
+
+func TestNothingIsLostAndFewComeTwiceWhenTheConnectionsAreKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	const leads = 600
+	w := begun(t)
+	r := receive(t, good)
+	id := target(t, w, r.URL)
+	send(t, w)
+	for i := range leads {
+		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead(fmt.Sprint(i)))
+		if i%100 == 50 {
+			conn, err := pgx.Connect(t.Context(), w.URL)
+			require.NoError(t, err)
+			_, err = conn.Exec(t.Context(), `
+				SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				 WHERE datname = current_database() AND application_name = 'leadlog courier'`)
+			require.NoError(t, err)
+			require.NoError(t, conn.Close(t.Context()))
+		}
+	}
+	require.Equal(t, map[string]int{"delivered": leads}, states(t, w, id, leads))
+	got := r.ids()
+	require.Len(t, got, leads)
+	twice := 0
+	for _, n := range got {
+		twice += n - 1
+	}
+	require.LessOrEqual(t, twice, leads/50)
+}
+
+func TestWhatAKilledProcessHeldIsTakenUp(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := target(t, w, r.URL)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	spread(t, w)
+	_, err := w.Pool.Exec(t.Context(), `UPDATE delivery.delivery SET lease = 12345`) // of a session that is gone
+	require.NoError(t, err)
+	send(t, w)
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
+}

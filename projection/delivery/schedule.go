@@ -1,0 +1,47 @@
+package delivery
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// DefaultSchedule is how long after each failed attempt the next is made; after the last, none is.
+func DefaultSchedule() []time.Duration {
+	return []time.Duration{
+		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+		10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	}
+}
+
+const (
+	longestRetryAfter = 24 * time.Hour
+	overloadFloor     = time.Minute // before the next attempt at one that says, or shows, that it is overloaded
+	jitter            = 0.2
+)
+
+// next says how long to wait after an attempt that failed, the number of which counts from 1. Not ok: it was the last.
+func next(schedule []time.Duration, number int, o outcome, now time.Time) (wait time.Duration, ok bool) {
+	if number > len(schedule) || o.status == http.StatusGone {
+		return 0, false
+	}
+	wait = schedule[number-1]
+	wait += time.Duration(float64(wait) * jitter * (2*rand.Float64() - 1))
+	switch {
+	case o.timedOut, o.status == http.StatusTooManyRequests, o.status == http.StatusBadGateway, o.status == http.StatusGatewayTimeout:
+		wait = max(wait, overloadFloor)
+	}
+	return max(wait, min(retryAfter(o.retryAfter, now), longestRetryAfter)), true
+}
+
+// retryAfter reads the header: seconds, or a date. 0 when it is neither.
+func retryAfter(header string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}

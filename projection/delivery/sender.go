@@ -1,0 +1,113 @@
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"code.dny.dev/ssrf"
+)
+
+// azureWire serves every machine on Azure with its own configuration, although it looks public.
+var azureWire = netip.MustParsePrefix("168.63.129.16/32")
+
+const (
+	keptResponse    = 1 << 10  // bytes of an answer that are kept
+	drainedResponse = 64 << 10 // bytes that are read so that the connection can serve again
+)
+
+// outcome is how an attempt went.
+type outcome struct {
+	at         time.Time
+	took       time.Duration
+	status     int // 0: no answer
+	response   string
+	retryAfter string
+	err        error
+	timedOut   bool
+}
+
+func (o outcome) success() bool { return o.err == nil && o.status >= 200 && o.status < 300 }
+
+// newClient makes a client that follows no redirect and asks no proxy. Unless private targets are allowed it connects
+// only to public addresses, which it judges after the name was resolved, at every dial.
+func newClient(privateTargets bool, timeout time.Duration) *http.Client {
+	dialer := &net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}
+	if !privateTargets {
+		dialer.Control = ssrf.New(ssrf.WithPorts(443, 8443), ssrf.WithDeniedV4Prefixes(azureWire)).Safe
+	}
+	return &http.Client{
+		Timeout:       timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout,
+			MaxIdleConns: mostInFlight, MaxIdleConnsPerHost: mostSlots, IdleConnTimeout: 30 * time.Second,
+			MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
+		},
+	}
+}
+
+// send makes one attempt.
+func send(ctx context.Context, client *http.Client, r row, body []byte, secrets []string, now func() time.Time) (o outcome) {
+	begin := time.Now()
+	o.at = now()
+	defer func() { o.took = time.Since(begin) }()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
+	if err != nil {
+		o.err = err
+		return o
+	}
+	timestamp := strconv.FormatInt(o.at.Unix(), 10)
+	signature, err := sign(secrets, r.id, timestamp, body)
+	if err != nil {
+		o.err = err
+		return o
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "leadlog")
+	request.Header.Set("webhook-id", r.id)
+	request.Header.Set("webhook-timestamp", timestamp)
+	request.Header.Set("webhook-signature", signature)
+	response, err := client.Do(request)
+	if err != nil {
+		var slow net.Error
+		o.err, o.timedOut = err, errors.As(err, &slow) && slow.Timeout()
+		return o
+	}
+	defer response.Body.Close()
+	o.status, o.retryAfter = response.StatusCode, response.Header.Get("Retry-After")
+	kept, _ := io.ReadAll(io.LimitReader(response.Body, keptResponse))
+	_, _ = io.CopyN(io.Discard, response.Body, drainedResponse)
+	// PostgreSQL holds neither NUL nor broken UTF-8.
+	o.response = strings.ReplaceAll(strings.ToValidUTF8(string(kept), "\uFFFD"), "\x00", "\uFFFD")
+	return o
+}
+
+var errSecretForm = errors.New("a signing secret is not of the form whsec_ and base64")
+
+// sign makes the signatures of the Standard Webhooks specification, one for each secret.
+func sign(secrets []string, id, timestamp string, body []byte) (string, error) {
+	signatures := make([]string, 0, len(secrets))
+	for _, secret := range secrets {
+		encoded, ok := strings.CutPrefix(secret, "whsec_")
+		key, err := base64.StdEncoding.DecodeString(encoded)
+		if !ok || err != nil {
+			return "", errSecretForm
+		}
+		mac := hmac.New(sha256.New, key)
+		_, _ = io.WriteString(mac, id+"."+timestamp+".") // a hash takes everything
+		_, _ = mac.Write(body)
+		signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	}
+	return strings.Join(signatures, " "), nil
+}
