@@ -70,6 +70,7 @@ var failures = []struct {
 	{webhook.ErrNotFound, http.StatusNotFound, "Webhook endpoint not found", "", 0},
 	{webhook.ErrLimit, http.StatusConflict, "An account may have at most 50 webhook endpoints", "WEBHOOK_LIMIT_REACHED", 0},
 	{lead.ErrNotFound, http.StatusNotFound, "Lead not found", "", 0},
+	{errNoDelivery, http.StatusNotFound, "Delivery not found", "", 0},
 	{errNoLead, http.StatusNotFound, "Lead not found", "", 0},
 	{errNoToken, http.StatusNotFound, "Token not found", "", 0},
 	{errNoAccount, http.StatusNotFound, "Account not found", "", 0},

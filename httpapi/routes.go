@@ -52,6 +52,8 @@ func (a *api) routes() []route {
 		{get, webhooks, scoped("webhooks:read"), (*exchange).listEndpoints},
 		{get, webhooks + "/{id}", scoped("webhooks:read"), (*exchange).showEndpoint},
 		{del, webhooks + "/{id}", scoped("webhooks:write"), (*exchange).deleteEndpoint},
+		{get, webhooks + "/{id}/deliveries", scoped("webhooks:read"), (*exchange).listDeliveries},
+		{get, webhooks + "/{id}/deliveries/{deliveryId}", scoped("webhooks:read"), (*exchange).showDelivery},
 
 		{put, accounts + "/{id}", scoped(adminScope), (*exchange).configureAccount},
 		{get, accounts + "/{id}", scoped(adminScope), (*exchange).showAccount},

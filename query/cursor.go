@@ -19,6 +19,7 @@ const (
 	tokenCursor      = "t1"
 	tokenEventCursor = "a1"
 	endpointCursor   = "w1"
+	deliveryCursor   = "d1"
 )
 
 // maxCursor is longer than any cursor of ours, in bytes.

@@ -9,7 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const endpointColumns = `SELECT webhook_id, url, events, description, created_at FROM views.endpoint`
+const endpointColumns = `
+	SELECT webhook_id, url, events, description, created_at, last_success_at, last_failure_at
+	  FROM views.endpoint LEFT JOIN delivery.health USING (webhook_id)`
 
 // Endpoints lists an account's webhook endpoints, newest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Endpoints(ctx context.Context, account string, p Page) (List[Endpoint], error) {
@@ -34,9 +36,11 @@ func (r *Reader) Endpoint(ctx context.Context, account, id string) (Endpoint, er
 func scanEndpoint(row pgx.CollectableRow) (Endpoint, error) {
 	e := Endpoint{State: "enabled"}
 	var events []byte
-	if err := row.Scan(&e.WebhookID, &e.URL, &events, &e.Description, stamp(&e.CreatedAt)); err != nil {
+	var success, failure *time.Time
+	if err := row.Scan(&e.WebhookID, &e.URL, &events, &e.Description, stamp(&e.CreatedAt), &success, &failure); err != nil {
 		return e, err
 	}
+	e.LastSuccessAt, e.LastFailureAt = orNone(success), orNone(failure)
 	if err := json.Unmarshal(events, &e.Events); err != nil {
 		return e, fmt.Errorf("events of an endpoint: %w", err)
 	}

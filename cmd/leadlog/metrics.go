@@ -10,7 +10,7 @@ import (
 )
 
 // viewMetrics reports at each scrape how far the views are and how they do.
-type viewMetrics struct{ runner *projection.Runner }
+type viewMetrics []*projection.Runner
 
 var (
 	viewPosition = prometheus.NewDesc("leadlog_projection_position",
@@ -38,7 +38,13 @@ const scrapePatience = 2 * time.Second
 func (v viewMetrics) Collect(metrics chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
 	defer cancel()
-	views, err := v.runner.Status(ctx)
+	for _, runner := range v {
+		report(ctx, runner, metrics)
+	}
+}
+
+func report(ctx context.Context, runner *projection.Runner, metrics chan<- prometheus.Metric) {
+	views, err := runner.Status(ctx)
 	for _, view := range views {
 		metrics <- prometheus.MustNewConstMetric(viewPosition, prometheus.GaugeValue, float64(view.Position), view.Name)
 		metrics <- prometheus.MustNewConstMetric(viewFailures, prometheus.CounterValue, float64(view.Failures), view.Name)

@@ -19,6 +19,8 @@ func (a *app) ready(ctx context.Context) []httpapi.Component {
 	if err != nil {
 		log.Ready, log.Detail = false, "does not answer"
 	}
+	fanOut, _ := a.fanOut.Status(ctx) // it fails as the one before does
+	views = append(views, fanOut...)
 	components := []httpapi.Component{database, log}
 	for _, view := range views {
 		component := httpapi.Component{Name: "projection " + view.Name, Ready: true, Detail: string(view.State)}

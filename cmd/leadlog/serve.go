@@ -60,7 +60,9 @@ type app struct {
 	log       *slog.Logger
 	store     *postgres.Store
 	pool      *pgxpool.Pool
-	runner    *projection.Runner
+	runner    *projection.Runner // of the views
+	fanOut    *projection.Runner // of the deliveries
+	courier   *delivery.Courier
 	directory *command.Directory
 	handlers  *command.Handlers
 	handler   http.Handler
@@ -103,12 +105,15 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if err != nil {
 		return nil, err
 	}
+	if err := a.wireDeliveries(ctx, views, secrets); err != nil {
+		return nil, err
+	}
 	verifier, err := s.tokens.verifier(ctx, log)
 	if err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), viewMetrics{a.runner})
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), viewMetrics{a.runner, a.fanOut})
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.handlers, Directory: a.directory, Query: query.New(a.pool, a.store), JWT: verifier, Log: log,
 		RateLimit: c.rateLimit, RateBurst: c.rateBurst,
@@ -116,6 +121,30 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 		Ready: a.ready, Metrics: registry,
 	})
 	return a, nil
+}
+
+// wireDeliveries makes what sends events to webhook endpoints. Where deliveries of this log begin is fixed before the
+// first request is answered.
+func (a *app) wireDeliveries(ctx context.Context, views string, secrets *delivery.Secrets) error {
+	if err := delivery.Begin(ctx, a.pool, a.store); err != nil {
+		return err
+	}
+	epoch, err := a.store.Epoch(ctx)
+	if err != nil {
+		return err
+	}
+	a.fanOut, err = projection.New(projection.Options{
+		URL: views, Store: a.store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
+		Schema: schema.Deliveries, Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.courier = delivery.NewCourier(delivery.CourierOptions{
+		Pool: a.pool, Store: a.store, Secrets: secrets, Log: a.log,
+		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
+	})
+	return nil
 }
 
 func (t tokens) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
@@ -126,7 +155,7 @@ func (t tokens) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifi
 	return httpapi.NewHS256([]byte(t.JWTSecret), options)
 }
 
-// serve answers requests and keeps the views until the context ends. Then it stops accepting, finishes what runs and
+// serve answers requests, keeps the views and sends to webhooks until the context ends. Then it stops accepting, finishes what runs and
 // leaves its leases. It calls listening once it accepts.
 func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	listener, err := net.Listen("tcp", a.config.addr)
@@ -151,6 +180,14 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	})
 	group.Go(func() error {
 		a.runner.Run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		a.fanOut.Run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		a.courier.Run(ctx)
 		return nil
 	})
 	a.log.Info("listening", "addr", listener.Addr().String())

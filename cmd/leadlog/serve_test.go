@@ -76,6 +76,8 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 		{"LEADLOG_LOG_LEVEL", "loud", `LEADLOG_LOG_LEVEL="loud"`},
 		{"LEADLOG_LOG_FORMAT", "xml", `LEADLOG_LOG_FORMAT="xml"`},
 		{"LEADLOG_WEBHOOK_ALLOW_PRIVATE", "perhaps", `LEADLOG_WEBHOOK_ALLOW_PRIVATE="perhaps"`},
+		{"LEADLOG_WEBHOOK_TIMEOUT", "0s", `LEADLOG_WEBHOOK_TIMEOUT="0s"`},
+		{"LEADLOG_WEBHOOK_RETRY_SCHEDULE", "5s,soon", `LEADLOG_WEBHOOK_RETRY_SCHEDULE="soon"`},
 		{"LEADLOG_JWT_SECRET", "hunter2", `LEADLOG_JWT_SECRET=(7 characters, not shown)`},
 		{"LEADLOG_CLAIM_KEY", "c2hvcnQ=", `LEADLOG_CLAIM_KEY=(8 characters, not shown)`},
 		{"LEADLOG_SEAL_KEY", "", `LEADLOG_SEAL_KEY=(not set)`},

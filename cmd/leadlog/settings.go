@@ -43,6 +43,8 @@ type service struct {
 	TrustedProxies      string `env:"LEADLOG_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks whose X-Forwarded-For counts."`
 	CORSOrigins         string `name:"cors-origins" env:"LEADLOG_CORS_ORIGINS" placeholder:"ORIGIN,…" help:"Origins whose pages may capture."`
 	WebhookAllowPrivate string `env:"LEADLOG_WEBHOOK_ALLOW_PRIVATE" placeholder:"BOOL" help:"Lets webhook endpoints be http, loopback or private. Default: false, for dev true."`
+	WebhookSchedule     string `name:"webhook-retry-schedule" env:"LEADLOG_WEBHOOK_RETRY_SCHEDULE" placeholder:"5s,5m,…" help:"Delays between the attempts of a delivery. Default: 5s,5m,30m,2h,5h,10h,14h,20h,24h."`
+	WebhookTimeout      string `env:"LEADLOG_WEBHOOK_TIMEOUT" default:"15s" help:"For one attempt of a delivery."`
 	ClaimKey            string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names. Never rotates."`
 	SealKey             string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64" help:"32 bytes: the key that seals secrets."`
 	LogLevel            string `env:"LEADLOG_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
@@ -58,6 +60,8 @@ type config struct {
 	trustedProxies      []netip.Prefix
 	corsOrigins         []string
 	allowPrivateTargets bool
+	retrySchedule       []time.Duration // empty: the default
+	webhookTimeout      time.Duration
 	claimKey, sealKey   []byte
 }
 
@@ -100,6 +104,8 @@ func (s service) check(privateTargets bool) (config, error) {
 		trustedProxies:      c.networks("LEADLOG_TRUSTED_PROXIES", s.TrustedProxies),
 		corsOrigins:         c.origins("LEADLOG_CORS_ORIGINS", s.CORSOrigins),
 		allowPrivateTargets: c.boolean("LEADLOG_WEBHOOK_ALLOW_PRIVATE", s.WebhookAllowPrivate, privateTargets),
+		retrySchedule:       c.schedule("LEADLOG_WEBHOOK_RETRY_SCHEDULE", s.WebhookSchedule),
+		webhookTimeout:      c.duration("LEADLOG_WEBHOOK_TIMEOUT", s.WebhookTimeout, maxTimeout),
 		claimKey:            c.key("LEADLOG_CLAIM_KEY", s.ClaimKey),
 		sealKey:             c.key("LEADLOG_SEAL_KEY", s.SealKey),
 	}
@@ -174,6 +180,27 @@ func (c *checker) boolean(name, value string, unset bool) bool {
 		c.refuse(name, value, "true or false")
 	}
 	return b
+}
+
+// Bounds of webhook settings. The end of the service waits for attempts under way, so for as long as one may take.
+const (
+	maxTimeout = time.Minute
+	maxDelay   = 7 * 24 * time.Hour
+)
+
+func (c *checker) schedule(name, value string) (delays []time.Duration) {
+	for _, part := range list(value) {
+		delays = append(delays, c.duration(name, part, maxDelay))
+	}
+	return delays
+}
+
+func (c *checker) duration(name, value string, most time.Duration) time.Duration {
+	d, err := time.ParseDuration(value)
+	if err != nil || d <= 0 || d > most {
+		c.refuse(name, value, "a time such as 15s or 5m, at most "+most.String())
+	}
+	return d
 }
 
 func (c *checker) networks(name, value string) (prefixes []netip.Prefix) {

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned(t *testing.T) {
+	t.Parallel()
+	type request struct {
+		header http.Header
+		body   []byte
+	}
+	received := make(chan request, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		received <- request{r.Header.Clone(), body}
+	}))
+	t.Cleanup(receiver.Close)
+	settings := production(t)
+	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
+	jwt := provisioned(t, settings)
+	_, base := serve(t, settings)
+
+	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`)
+	require.Equal(t, 201, endpoint.status, endpoint.body)
+	capture := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`)
+	require.Equal(t, 201, capture.status, capture.body)
+
+	var got request
+	select {
+	case got = <-received:
+	case <-time.After(time.Minute):
+		require.Fail(t, "nothing was delivered")
+	}
+	verifier, err := standardwebhooks.NewWebhook(endpoint.data()["secret"].(string))
+	require.NoError(t, err)
+	require.NoError(t, verifier.Verify(got.body, got.header))
+	var body struct {
+		Type string         `json:"type"`
+		Data map[string]any `json:"data"`
+	}
+	require.NoError(t, json.Unmarshal(got.body, &body))
+	require.Equal(t, "lead.created", body.Type)
+	for field, value := range capture.data() {
+		require.Equal(t, value, body.Data[field], "%s is as the capture answered it", field)
+	}
+
+	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
+	id := got.header.Get("webhook-id")
+	var shown answer
+	require.Eventually(t, func() bool {
+		shown = mustCall(t, "GET", path+"/deliveries/"+id, jwt, "")
+		return shown.status == 200 && shown.data()["state"] == "delivered"
+	}, time.Minute, 20*time.Millisecond)
+	attempt := shown.data()["attempts"].([]any)[0].(map[string]any)
+	require.EqualValues(t, 200, attempt["status"])
+	require.Len(t, mustCall(t, "GET", path+"/deliveries", jwt, "").body["data"], 1)
+	require.NotNil(t, mustCall(t, "GET", path, jwt, "").data()["lastSuccessAt"])
+	require.Equal(t, 404, mustCall(t, "GET", path+"/deliveries/nothing", jwt, "").status)
+}

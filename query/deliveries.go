@@ -1,0 +1,105 @@
+package query
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Delivery is one event on its way to one endpoint.
+type Delivery struct {
+	DeliveryID    string    `json:"deliveryId"`
+	WebhookID     string    `json:"webhookId"`
+	EventID       string    `json:"eventId"`
+	Type          string    `json:"type"`
+	State         string    `json:"state"` // queued, delivered, failed or cancelled
+	CreatedAt     Timestamp `json:"createdAt"`
+	FinishedAt    Timestamp `json:"finishedAt"`
+	NextAttemptAt Timestamp `json:"nextAttemptAt"` // null when there is none
+	Attempts      []Attempt `json:"attempts"`      // oldest first
+	seq           int64
+}
+
+// Attempt is one request made to an endpoint.
+type Attempt struct {
+	At         Timestamp `json:"at"`
+	Status     int       `json:"status"` // 0: there was no answer
+	DurationMS int       `json:"durationMs"`
+	Response   string    `json:"response"` // the first 1 KiB
+	Error      string    `json:"error"`
+}
+
+const deliveryColumns = `
+	SELECT seq, delivery_id, webhook_id, event_id, type, state, created_at, finished_at, CASE WHEN state = 'queued' THEN due_at END
+	  FROM delivery.delivery`
+
+// Deliveries lists what was queued for an endpoint, newest first. The errors are ErrNotFound when the account has no such
+// endpoint, or not any more, and ErrCursor.
+func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, p Page) (List[Delivery], error) {
+	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
+		return List[Delivery]{}, err
+	}
+	s := selection{from: deliveryColumns, order: `seq DESC`}
+	s.and(`webhook_id = ?`, webhookID)
+	if p.Cursor != "" {
+		last, err := decodeOrdinal(deliveryCursor, p.Cursor)
+		if err != nil {
+			return List[Delivery]{}, err
+		}
+		s.and(`seq < ?`, last)
+	}
+	list, err := page(ctx, r, s, p.Limit, scanDelivery, func(d Delivery) string { return encodeOrdinal(deliveryCursor, d.seq) })
+	if err != nil {
+		return list, err
+	}
+	return list, r.addAttempts(ctx, list.Items)
+}
+
+// Delivery returns one delivery of an endpoint. The error is ErrNotFound when there is none such.
+func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string) (Delivery, error) {
+	if !validID(id) {
+		return Delivery{}, ErrNotFound
+	}
+	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
+		return Delivery{}, err
+	}
+	found, err := one(ctx, r, scanDelivery, deliveryColumns+` WHERE delivery_id = $1 AND webhook_id = $2`, id, webhookID)
+	if err != nil {
+		return found, err
+	}
+	items := []Delivery{found}
+	err = r.addAttempts(ctx, items)
+	return items[0], err
+}
+
+func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
+	d := Delivery{Attempts: []Attempt{}}
+	var finished, due *time.Time
+	err := row.Scan(&d.seq, &d.DeliveryID, &d.WebhookID, &d.EventID, &d.Type, &d.State, stamp(&d.CreatedAt), &finished, &due)
+	d.FinishedAt, d.NextAttemptAt = orNone(finished), orNone(due)
+	return d, err
+}
+
+func (r *Reader) addAttempts(ctx context.Context, deliveries []Delivery) error {
+	places := make(map[int64]int, len(deliveries))
+	seqs := make([]int64, len(deliveries))
+	for i, d := range deliveries {
+		places[d.seq], seqs[i] = i, d.seq
+	}
+	rows, err := r.pool.Query(ctx, `
+		SELECT seq, at, status, duration_ms, response, error FROM delivery.attempt WHERE seq = ANY ($1) ORDER BY seq, number`, seqs)
+	if err != nil {
+		return schema.Unavailable(err)
+	}
+	var seq int64
+	var a Attempt
+	_, err = pgx.ForEachRow(rows, []any{&seq, stamp(&a.At), &a.Status, &a.DurationMS, &a.Response, &a.Error}, func() error {
+		d := &deliveries[places[seq]]
+		d.Attempts = append(d.Attempts, a)
+		return nil
+	})
+	return schema.Unavailable(err)
+}
