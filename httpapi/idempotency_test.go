@@ -114,12 +114,19 @@ func TestWhoIsNotLetInAnyMoreGetsNoAnswerAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serve(t, s.url)
+	with := func(stages ...string) account.Settings {
+		return account.Settings{Features: []string{account.FeatureAPI}, Stages: stages}
+	}
+	s.provision(ownAccount, with("new", "sold"))
 	id, value := s.token()
 	repeat := call{
-		method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`,
+		method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210","status":"sold"}`,
 		header: map[string]string{"Idempotency-Key": "k"},
 	}
 	require.Equal(t, http.StatusCreated, s.send(repeat).status)
+	require.Equal(t, http.StatusCreated, other.send(repeat).status)
+	// Without its stage the arrival is not appended in the hope that nobody knows the person, so no append finds out.
+	s.provision(ownAccount, with("new"))
 	require.Equal(t, http.StatusCreated, other.send(repeat).status)
 	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").status)
 	require.Equal(t, http.StatusUnauthorized, other.send(repeat).status, "although this process still believes the token")
