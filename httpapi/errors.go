@@ -44,9 +44,6 @@ const (
 	retryBehind      = time.Second
 )
 
-// statusGone is noted, for nobody to receive, when the client left before the answer.
-const statusGone = 499
-
 // failures is the one table from an error to its answer; the first that matches counts. Errors that carry more than
 // this are in describe. What is not here is a 500 and says nothing.
 var failures = []struct {
@@ -129,10 +126,6 @@ func describe(err error) failure {
 // fail answers with an error. What the error says inside goes to the log alone.
 func (x *exchange) fail(err error) {
 	x.record.err = err
-	if errors.Is(err, context.Canceled) && x.r.Context().Err() != nil {
-		x.record.status = statusGone
-		return
-	}
 	f := describe(err)
 	header := x.w.Header()
 	switch f.status {

@@ -15,14 +15,14 @@ import (
 )
 
 // patience is how long a request may take in all, but for what is streamed.
-const patience = 20 * time.Second
+const patience = 8 * time.Second
 
 // exchange is one request on its way to its answer.
 type exchange struct {
 	*api
 	w         http.ResponseWriter
 	r         *http.Request
-	ctx       context.Context // the request's, with a deadline
+	ctx       context.Context // the request's values, with a deadline of ours
 	record    *record
 	client    netip.Addr // invalid when unknown
 	caller    command.Caller
@@ -32,7 +32,7 @@ type exchange struct {
 // serve is the way of every request: who asks, what is answered, and how that is written.
 func (a *api) serve(route route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		ctx, cancel := context.WithTimeout(staying(r), patience)
 		defer cancel()
 		x := &exchange{
 			api: a, w: w, r: r, ctx: ctx, record: recordOf(r),
@@ -59,6 +59,10 @@ func (a *api) serve(route route) http.HandlerFunc {
 		x.send(answer)
 	}
 }
+
+// staying is a request's context without the end that net/http gives it once the client sends no more. A client may
+// close its half of the connection and wait for the answer, and what was begun for one that is gone is soon done.
+func staying(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
 
 // pathID is the id in the path, decoded. It may be anything.
 func (x *exchange) pathID() string {

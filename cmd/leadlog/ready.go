@@ -2,14 +2,20 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
 )
 
+// readyPatience is how long a probe waits for a database that does not answer.
+const readyPatience = 2 * time.Second
+
 // ready tells whether the service can do its work: the read models' database and the log answer, and no projection
 // is stuck. A standby counts as ready, since another process does its work.
 func (a *app) ready(ctx context.Context) []httpapi.Component {
+	ctx, cancel := context.WithTimeout(ctx, readyPatience)
+	defer cancel()
 	database := httpapi.Component{Name: "database", Ready: true}
 	if err := a.pool.Ping(ctx); err != nil {
 		database.Ready, database.Detail = false, "does not answer"

@@ -107,8 +107,9 @@ func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 	id := target(t, w, r.URL)
 	send(t, w)
 	lead := w.NewID()
-	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), event.LeadMerged{Source: "whatsapp", NewSource: true, Name: "Ann Lee"})
-	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
+	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), event.LeadMerged{Source: "whatsapp", NewSource: true, Name: "Ann Lee"},
+		event.LeadUpdated{Name: "Anna Lee"})
+	require.Equal(t, map[string]int{"delivered": 3}, states(t, w, id, 3))
 
 	verifier, err := standardwebhooks.NewWebhook(secret)
 	require.NoError(t, err)
@@ -131,7 +132,7 @@ func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 		require.NotZero(t, body.Sequence)
 		names[body.Type] = body.Data.Name + " " + body.Data.SourceEntry.Source
 	}
-	require.Equal(t, map[string]string{"lead.created": "Ann ", "lead.merged": "Ann Lee whatsapp"}, names,
+	require.Equal(t, map[string]string{"lead.created": "Ann ", "lead.merged": "Ann Lee whatsapp", "lead.updated": "Anna Lee "}, names,
 		"each as of its own event")
 }
 

@@ -91,7 +91,7 @@ func render(ctx context.Context, store eventstore.Store, r row) ([]byte, error) 
 			Type: r.kind, Timestamp: written(fact.At), ID: fact.ID.String(), Sequence: r.position,
 		}
 		switch data := fact.Data.(type) {
-		case event.LeadCreated:
+		case event.LeadCreated, event.LeadUpdated:
 			return encodeLead(out, leadState, "")
 		case event.LeadMerged:
 			return encodeLead(out, leadState, data.Source)
