@@ -1,0 +1,117 @@
+package esdb
+
+import (
+	"bytes"
+	"log"
+	"log/slog"
+	"testing"
+	"time"
+
+	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+func TestAddressesAreThoseOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]client.Configuration{
+		"esdb://localhost:2113?tls=false":           {Address: "localhost:2113", DisableTLS: true},
+		"kurrentdb://localhost":                     {Address: "localhost:2113"},
+		"kdb://localhost":                           {Address: "localhost:2113"},
+		"KurrentDB://localhost:1":                   {Address: "localhost:1"},
+		"esdb+discover://cluster.example:2113":      {Address: "cluster.example:2113", DnsDiscover: true},
+		"kurrentdb+discover://cluster.example":      {Address: "cluster.example:2113", DnsDiscover: true},
+		"kurrentdb://admin:se%40cret@db:2113?":      {Address: "db:2113", Username: "admin", Password: "se@cret"},
+		"esdb://db?nodePreference=follower":         {Address: "db:2113", NodePreference: client.NodePreferenceFollower},
+		"esdb://db?keepAliveInterval=5":             {Address: "db:2113", KeepAliveInterval: shortestKeepAlive},
+		"esdb://db?keepAliveInterval=20000&other=1": {Address: "db:2113", KeepAliveInterval: 20 * time.Second},
+		"esdb://db?keepAliveInterval=-1":            {Address: "db:2113", KeepAliveInterval: -1},
+	} {
+		got, err := configuration(address, slog.New(slog.DiscardHandler))
+		require.NoError(t, err, address)
+		require.Equal(t, want.Address, got.Address, address)
+		require.Equal(t, want.DisableTLS, got.DisableTLS, address)
+		require.Equal(t, want.DnsDiscover, got.DnsDiscover, address)
+		require.Equal(t, want.Username, got.Username, address)
+		require.Equal(t, want.Password, got.Password, address)
+		if want.NodePreference != "" {
+			require.Equal(t, want.NodePreference, got.NodePreference, address)
+		}
+		if want.KeepAliveInterval != 0 {
+			require.Equal(t, want.KeepAliveInterval, got.KeepAliveInterval, address)
+		}
+	}
+}
+
+func TestAnAddressMayNameSeveralNodes(t *testing.T) {
+	t.Parallel()
+	got, err := configuration("kurrentdb://admin:changeit@a:1,b:2,c?tlsVerifyCert=false", slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.Equal(t, "admin", got.Username)
+	require.Equal(t, []*client.EndPoint{{Host: "a", Port: 1}, {Host: "b", Port: 2}, {Host: "c", Port: 2113}}, got.GossipSeeds)
+	require.True(t, got.SkipCertificateVerification)
+}
+
+func TestABadAddressIsRefusedWithoutTellingThePassword(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{
+		"", "localhost:2113", "postgres://u:changeit@db/leadlog", "esdb://u:changeit@", "esdb://u:changeit@db:port",
+		"esdb://u:changeit@db/path", "esdb://u:change it@db", "esdb://u:changeit%zz@db", "esdb://u:changeit@db?tls=perhaps",
+		"esdb://u:changeit@db?nodePreference=best", "esdb://u:changeit@db?defaultDeadline=soon", "esdb://u:changeit@db?a=%zz",
+		"esdb://u:changeit@db?tlsCaFile=/none", "esdb://u:changeit@db?userCertFile=/none", "esdb://:changeit@db",
+	} {
+		_, err := configuration(address, slog.New(slog.DiscardHandler))
+		require.ErrorContains(t, err, "event store address: ", address)
+		require.NotContains(t, err.Error(), "change", address)
+	}
+}
+
+// Not parallel: it takes the standard logger.
+func TestTheClientWritesToOurLoggerOnly(t *testing.T) {
+	var standard, ours bytes.Buffer
+	before := log.Writer()
+	log.SetOutput(&standard)
+	t.Cleanup(func() { log.SetOutput(before) })
+	config, err := configuration("esdb://db?unheardOf=1&keepAliveInterval=5", slog.New(slog.NewTextHandler(&ours, nil)))
+	require.NoError(t, err)
+	config.Logger(client.LogWarn, "%s of %d", []any{"two", 2}) // as the library calls it in places
+	config.Logger(client.LogWarn, "%s of %d", "one", 1)
+	require.Empty(t, standard.String())
+	require.Contains(t, ours.String(), "parameter=unheardOf")
+	require.Contains(t, ours.String(), "two of 2")
+	require.Contains(t, ours.String(), "one of 1")
+}
+
+func TestTheServerFiltersByWhatTellsMore(t *testing.T) {
+	t.Parallel()
+	streams, types := client.StreamFilterType, client.EventFilterType
+	for says, c := range map[string]struct {
+		namespace string
+		filter    eventstore.Filter
+		want      client.SubscriptionFilter
+	}{
+		"nothing":             {"", eventstore.Filter{}, *client.ExcludeSystemEventsFilter()},
+		"a namespace":         {"ns/", eventstore.Filter{}, client.SubscriptionFilter{Type: streams, Prefixes: []string{"ns/"}}},
+		"an empty prefix":     {"", eventstore.Filter{StreamPrefixes: []string{"a-", ""}}, *client.ExcludeSystemEventsFilter()},
+		"kinds of streams":    {"ns/", eventstore.Filter{StreamPrefixes: []string{"lead-"}}, client.SubscriptionFilter{Type: streams, Prefixes: []string{"ns/lead-"}}},
+		"types":               {"ns/", eventstore.Filter{Types: []string{"t.v1"}}, client.SubscriptionFilter{Type: types, Prefixes: []string{"t.v1"}}},
+		"kinds and types":     {"", eventstore.Filter{StreamPrefixes: []string{"lead-"}, Types: []string{"t.v1"}}, client.SubscriptionFilter{Type: types, Prefixes: []string{"t.v1"}}},
+		"a stream and types":  {"", eventstore.Filter{StreamPrefixes: []string{"lead-1"}, Types: []string{"t.v1"}}, client.SubscriptionFilter{Type: streams, Prefixes: []string{"lead-1"}}},
+		"streams and a kind":  {"", eventstore.Filter{StreamPrefixes: []string{"lead-1", "token-"}, Types: []string{"t.v1"}}, client.SubscriptionFilter{Type: types, Prefixes: []string{"t.v1"}}},
+		"no prefix and types": {"", eventstore.Filter{StreamPrefixes: []string{""}, Types: []string{"t.v1"}}, client.SubscriptionFilter{Type: types, Prefixes: []string{"t.v1"}}},
+	} {
+		require.Equal(t, c.want, *(&Store{namespace: c.namespace}).serverFilter(c.filter), says)
+	}
+}
+
+func TestNotFoundByTheTransportIsNoMissingStream(t *testing.T) {
+	t.Parallel()
+	require.False(t, missing(status.Error(codes.NotFound, "Leader info available")))
+	require.True(t, passing(status.Error(codes.NotFound, "Leader info available")))
+	require.True(t, passing(status.Error(codes.Canceled, "the client connection is closing")))
+	require.True(t, passing(status.Error(codes.Unknown, "No leader info available in response")))
+	require.False(t, passing(status.Error(codes.PermissionDenied, "Access Denied")))
+}

@@ -1,0 +1,168 @@
+package esdb_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+)
+
+func TestACallEndsWithItsContextWhateverTheServerDoes(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := open(t, esdb.Options{URL: server.URL()})
+	t.Cleanup(server.Hold())
+	for name, ask := range map[string]func(context.Context) error{
+		"append": func(ctx context.Context) error {
+			_, err := store.Append(ctx, start("s", fact(`{}`)))
+			return err
+		},
+		"head": func(ctx context.Context) error {
+			_, err := store.Head(ctx)
+			return err
+		},
+		"read": func(ctx context.Context) (err error) {
+			for _, err = range store.Read(ctx, "s", 0) {
+			}
+			return err
+		},
+		"subscribe": func(ctx context.Context) (err error) {
+			for _, err = range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+			}
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancel(within(t))
+		calls := server.Calls()
+		answer := make(chan error, 1)
+		go func() { answer <- ask(ctx) }()
+		require.Eventually(t, func() bool { return server.Calls() > calls }, patience, time.Millisecond)
+		cancel()
+		require.ErrorIs(t, <-answer, context.Canceled, name)
+	}
+}
+
+func TestAServerThatHangsIsUnavailable(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := open(t, esdb.Options{URL: server.URL(), Patience: 100 * time.Millisecond})
+	t.Cleanup(server.Hold())
+	_, err := store.Append(within(t), start("s", fact(`{}`)))
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	_, err = store.Append(within(t), eventstore.Check("s", eventstore.NoStream))
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+}
+
+func TestAClosedStoreEndsWhatWaits(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := open(t, esdb.Options{URL: server.URL()})
+	t.Cleanup(server.Hold())
+	answer := make(chan error, 1)
+	go func() {
+		_, err := store.Append(t.Context(), start("s", fact(`{}`)))
+		answer <- err
+	}()
+	require.Eventually(t, func() bool { return server.Calls() == 1 }, patience, time.Millisecond)
+	store.Close()
+	err := <-answer
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	require.NotErrorIs(t, err, context.Canceled)
+}
+
+func TestAClosedStoreEndsWhatRuns(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := open(t, esdb.Options{URL: server.URL()})
+	mustAppend(t, store, start("s", fact(`{}`)))
+	var ended error
+	for item, err := range store.Subscribe(within(t), 0, eventstore.Filter{}) {
+		if ended = err; item.Event != nil {
+			store.Close()
+		}
+	}
+	require.ErrorIs(t, ended, eventstore.ErrUnavailable)
+	require.NotErrorIs(t, ended, context.Canceled)
+	_, err := store.Append(within(t), start("t", fact(`{}`)))
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	require.NotErrorIs(t, err, context.Canceled)
+}
+
+func TestACaptureCostsOneRoundTripBesideItsAppends(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := open(t, esdb.Options{URL: server.URL()})
+	mustAppend(t, store, start("token-1", fact(`{}`)), start("account-1", fact(`{}`)))
+	calls := server.Calls()
+	release := server.Hold()
+	var capture sync.WaitGroup
+	capture.Go(func() {
+		_, err := store.Append(t.Context(), eventstore.Check("token-1", 0), eventstore.Check("account-1", 0),
+			start("claim-1", fact(`{}`)), start("claim-2", fact(`{}`)), start("lead-1", fact(`{}`)))
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	// Both checks are on their way before either is answered.
+	require.Eventually(t, func() bool { return server.Calls() == calls+2 }, patience, time.Millisecond)
+	release()
+	capture.Wait()
+	require.Equal(t, calls+5, server.Calls())
+}
+
+func TestLimitsAreSaidBeforeAnythingIsWritten(t *testing.T) {
+	t.Parallel()
+	store := open(t, esdb.Options{URL: esdbtest.Start(t).URL()})
+	large := fact(`"` + strings.Repeat("x", 600<<10) + `"`)
+	typed := fact(`{}`)
+	typed.Type = "$metadata"
+	for name, w := range map[string]eventstore.Write{
+		"two events over the limit of an append": start("s", large, func() eventstore.Event { e := large; e.ID = fact(``).ID; return e }()),
+		"a system stream":                        start("$s", fact(`{}`)),
+		"the stream of the epoch":                start("leadlog-epoch", fact(`{}`)),
+		"a system type":                          start("s", typed),
+	} {
+		_, err := store.Append(within(t), start("good", fact(`{}`)), w)
+		require.ErrorIs(t, err, eventstore.ErrInvalid, name)
+		require.Empty(t, read(t, store, "good"), name)
+	}
+}
+
+func TestTheEpochIsTheLogsOwnAndNotPartOfIt(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	ctx := within(t)
+	epochs := make([]string, 16)
+	var asking errgroup.Group
+	for i := range epochs {
+		store := open(t, esdb.Options{URL: server.URL()})
+		asking.Go(func() (err error) {
+			epochs[i], err = store.Epoch(ctx)
+			return err
+		})
+	}
+	require.NoError(t, asking.Wait())
+	for _, e := range epochs {
+		require.Equal(t, epochs[0], e)
+	}
+	other, err := open(t, esdb.Options{URL: server.URL(), Namespace: "other/"}).Epoch(ctx)
+	require.NoError(t, err)
+	require.NotEqual(t, epochs[0], other)
+
+	store := open(t, esdb.Options{URL: server.URL()})
+	position := mustAppend(t, store, start("s", fact(`{}`)))
+	again, err := open(t, esdb.Options{URL: server.URL()}).Epoch(ctx)
+	require.NoError(t, err)
+	require.Equal(t, epochs[0], again)
+	head, err := store.Head(ctx)
+	require.NoError(t, err)
+	require.Equal(t, position, head)
+}

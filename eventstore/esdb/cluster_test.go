@@ -1,0 +1,61 @@
+package esdb_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+)
+
+func TestWhatMustBeNewestIsAskedOfTheLeader(t *testing.T) {
+	t.Parallel()
+	leader := esdbtest.Start(t)
+	behind := leader.Follower(t)
+	writer := open(t, esdb.Options{URL: leader.URL()})
+	mustAppend(t, writer, start("token-1", fact(`{}`)))
+	behind.Freeze()
+	moved := mustAppend(t, writer, eventstore.Write{Stream: "token-1", Expect: 0, Events: []eventstore.Event{fact(`{}`)}})
+
+	onFollower := func() *esdb.Store { return open(t, esdb.Options{URL: behind.URL() + "&nodePreference=follower"}) }
+	_, err := onFollower().Append(within(t), eventstore.Check("token-1", 0), start("lead-1", fact(`{}`)))
+	require.Equal(t, &eventstore.ConflictError{Stream: "token-1", Expected: 0, Actual: 1}, eventstore.Conflict(err))
+	require.Len(t, read(t, onFollower(), "token-1"), 2)
+	head, err := onFollower().Head(within(t))
+	require.NoError(t, err)
+	require.Equal(t, moved, head)
+}
+
+func TestTheStoreFollowsTheLeaderWhoeverItIs(t *testing.T) {
+	t.Parallel()
+	first := esdbtest.Start(t)
+	second := first.Follower(t)
+	store := open(t, esdb.Options{URL: first.ClusterURL(second) + impatient})
+	ctx := within(t)
+	const changes = 20
+	n := 0
+	next := func() {
+		[]*esdbtest.Server{second, first}[n%2].Elect()
+		if n == changes {
+			second.Shut() // where the connection is, and it never leads again
+			first.Elect()
+		}
+		mustAppend(t, store, start(fmt.Sprintf("s-%d", n), fact(`{}`)))
+		n++
+	}
+	next()
+	for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+		require.NoError(t, err)
+		if item.Event == nil {
+			continue
+		}
+		require.Equal(t, fmt.Sprintf("s-%d", n-1), item.Event.Stream)
+		if n > changes {
+			break
+		}
+		next()
+	}
+}

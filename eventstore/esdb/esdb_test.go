@@ -1,0 +1,79 @@
+package esdb_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+)
+
+// serverVariable names a real server to run the suite against. Each store of a test has a namespace of its own there,
+// so the server need not be empty.
+const serverVariable = "LEADLOG_TEST_ESDB_URL"
+
+// patience bounds what tests wait for. It is only ever spent in full on a store that is broken.
+const patience = time.Minute
+
+func open(t testing.TB, options esdb.Options) *esdb.Store {
+	t.Helper()
+	options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	if options.Poll == 0 {
+		options.Poll = 20 * time.Millisecond
+	}
+	if options.Patience == 0 {
+		options.Patience = patience
+	}
+	store, err := esdb.Open(context.Background(), options)
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	return store
+}
+
+func fact(data string) eventstore.Event {
+	return eventstore.Event{
+		ID: ulid.Make(), Type: "test.happened.v1", At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(data),
+	}
+}
+
+func start(stream string, events ...eventstore.Event) eventstore.Write {
+	return eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: events}
+}
+
+func TestTheStoreHoldsWhatEveryStoreMust(t *testing.T) {
+	t.Parallel()
+	shared := esdbtest.Start(t)
+	servers := map[string]func(testing.TB) esdb.Options{
+		"a server of its own":         func(t testing.TB) esdb.Options { return esdb.Options{URL: esdbtest.Start(t).URL()} },
+		"a namespace of a server":     func(testing.TB) esdb.Options { return namespaced(shared.URL()) },
+		"a server with other writers": func(t testing.TB) esdb.Options { return esdb.Options{URL: noisy(t).URL()} },
+	}
+	if address := os.Getenv(serverVariable); address != "" {
+		servers["the server at "+serverVariable] = func(testing.TB) esdb.Options { return namespaced(address) }
+	}
+	for name, options := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t testing.TB) eventstore.Store { return open(t, options(t)) }, storetest.Capabilities{})
+		})
+	}
+}
+
+func namespaced(address string) esdb.Options {
+	return esdb.Options{URL: address, Namespace: "test-" + ulid.Make().String() + "/"}
+}
+
+// noisy is a server whose log has events of its own between, before and after ours.
+func noisy(t testing.TB) *esdbtest.Server {
+	server := esdbtest.Start(t)
+	server.NoiseBeside()
+	return server
+}

@@ -1,0 +1,159 @@
+package esdb_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+)
+
+// follow gathers events until one is on the stream named last, and says of every item that it comes in order.
+func follow(ctx context.Context, store eventstore.Store, filter eventstore.Filter, last string) ([]eventstore.Recorded, error) {
+	var seen []eventstore.Recorded
+	var at eventstore.Position
+	for item, err := range store.Subscribe(ctx, 0, filter) {
+		switch {
+		case err != nil:
+			return seen, fmt.Errorf("after %d events: %w", len(seen), err)
+		case item.Event != nil && item.Position <= at, item.Position < at:
+			return seen, fmt.Errorf("an item at %d after one at %d", item.Position, at)
+		}
+		at = item.Position
+		if item.Event != nil {
+			seen = append(seen, *item.Event)
+			if item.Event.Stream == last {
+				return seen, nil
+			}
+		}
+	}
+	return seen, fmt.Errorf("ended without an error")
+}
+
+func TestASubscriptionGoesOnAfterDropsWithoutSkippingOrDoubling(t *testing.T) {
+	t.Parallel()
+	const batches, size = 100, 100
+	for name, filter := range map[string]eventstore.Filter{
+		"everything":     {},
+		"by stream":      {StreamPrefixes: []string{"kept-"}},
+		"by type":        {Types: []string{"test.happened.v1"}},
+		"here and there": {StreamPrefixes: []string{"kept-1", "last"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := esdbtest.Start(t)
+			reader, writer := open(t, esdb.Options{URL: server.URL()}), open(t, esdb.Options{URL: server.URL()})
+			filter.StreamPrefixes = append(filter.StreamPrefixes, "last")
+			if name == "everything" || name == "by type" {
+				filter.StreamPrefixes = nil
+			}
+			server.DropEvery(777)
+			var want []string
+			var seen []eventstore.Recorded
+			var reading errgroup.Group
+			reading.Go(func() (err error) {
+				seen, err = follow(within(t), reader, filter, "last")
+				return err
+			})
+			for i := range batches {
+				stream, events := fmt.Sprintf("kept-%d", i), make([]eventstore.Event, size)
+				for j := range events {
+					events[j] = fact(`{}`)
+					if filter.Matches(stream, events[j].Type) {
+						want = append(want, events[j].ID.String())
+					}
+				}
+				mustAppend(t, writer, start(stream, events...))
+			}
+			end := fact(`{}`)
+			mustAppend(t, writer, start("last", end))
+			require.NoError(t, reading.Wait())
+			var got []string
+			for _, r := range seen {
+				got = append(got, r.ID.String())
+			}
+			require.Equal(t, append(want, end.ID.String()), got)
+		})
+	}
+}
+
+func TestACheckpointAtTheEndOfTheLogHidesNoEvent(t *testing.T) {
+	t.Parallel()
+	for name, filter := range map[string]eventstore.Filter{"everything": {}, "by stream": {StreamPrefixes: []string{"s-"}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := esdbtest.Start(t)
+			store := open(t, esdb.Options{URL: server.URL(), Poll: patience})
+			ctx := within(t)
+			mustAppend(t, store, start("s-0", fact(`{}`)))
+			server.Noise(1) // so that a mark tells that the end was reached
+			server.FarCheckpoints(1)
+			var seen []string
+			var at eventstore.Position
+			for item, err := range store.Subscribe(ctx, 0, filter) {
+				require.NoError(t, err)
+				require.Greater(t, item.Position, at)
+				at = item.Position
+				if item.Event != nil {
+					seen = append(seen, item.Event.Stream)
+				} else if len(seen) == 1 {
+					mustAppend(t, store, start("s-1", fact(`{}`))) // which the server passes over
+					mustAppend(t, store, start("s-2", fact(`{}`)))
+				}
+				if len(seen) > 1 && seen[len(seen)-1] == "s-2" {
+					break
+				}
+			}
+			require.Equal(t, []string{"s-0", "s-1", "s-2"}, seen)
+		})
+	}
+}
+
+func TestTheServersOwnEventsAreNotPartOfTheLog(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := open(t, esdb.Options{URL: server.URL()})
+	ctx := within(t)
+	head, err := store.Head(ctx)
+	require.NoError(t, err)
+	require.Zero(t, head)
+	for round := range 3 {
+		server.Noise(100)
+		position := mustAppend(t, store, start(fmt.Sprintf("s-%d", round), fact(`{}`)))
+		server.Noise(100)
+		head, err := store.Head(ctx)
+		require.NoError(t, err)
+		require.Equal(t, position, head)
+	}
+	seen, err := follow(ctx, store, eventstore.Filter{}, "s-2")
+	require.NoError(t, err)
+	require.Len(t, seen, 3)
+	calls := server.Calls()
+	_, err = store.Head(ctx)
+	require.NoError(t, err)
+	require.LessOrEqual(t, server.Calls()-calls, 1, "what was once looked through is not looked through again")
+}
+
+func TestASubscriptionTellsOfProgressPastTheServersOwnEvents(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := open(t, esdb.Options{URL: server.URL()})
+	position := mustAppend(t, store, start("s", fact(`{}`)))
+	server.Noise(2000)
+	marks := 0
+	for item, err := range store.Subscribe(within(t), position, eventstore.Filter{StreamPrefixes: []string{"none-"}}) {
+		require.NoError(t, err)
+		require.Nil(t, item.Event)
+		require.Greater(t, item.Position, position)
+		position = item.Position
+		server.Noise(1)
+		if marks++; marks == 5 {
+			break
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package esdbtest
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
+	server_features "github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// version is what the node says it is.
+const version = "24.10.1.0"
+
+// members are the nodes of a cluster.
+type members struct {
+	mu     sync.Mutex
+	nodes  []*Server
+	leader *Server
+}
+
+func (m *members) join(s *Server, leads bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nodes = append(m.nodes, s)
+	if leads {
+		m.leader = s
+	}
+}
+
+// Elect makes this node the leader.
+func (s *Server) Elect() {
+	s.members.mu.Lock()
+	defer s.members.mu.Unlock()
+	s.members.leader = s
+}
+
+// mayAnswer refuses a call that asks for the leader and is not there, and tells who leads.
+func (s *Server) mayAnswer(ctx context.Context) error {
+	headers, _ := metadata.FromIncomingContext(ctx)
+	asked := headers.Get("requires-leader")
+	if len(asked) == 0 || asked[0] != "true" {
+		return nil
+	}
+	s.members.mu.Lock()
+	leader := s.members.leader
+	s.members.mu.Unlock()
+	if leader == s {
+		return nil
+	}
+	host, port, _ := net.SplitHostPort(leader.Address()) // it listens there
+	trailer := metadata.Pairs("exception", "not-leader", "leader-endpoint-host", host, "leader-endpoint-port", port)
+	if err := grpc.SetTrailer(ctx, trailer); err != nil {
+		return err
+	}
+	return status.Error(codes.NotFound, "Leader info available")
+}
+
+// gossiper answers for the cluster. Its Read is another than that of streams.
+type gossiper struct {
+	gossip.UnimplementedGossipServer
+	server *Server
+}
+
+// Read implements the protocol: who belongs to the cluster, and who leads it.
+func (g gossiper) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, error) {
+	m := g.server.members
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	info := &gossip.ClusterInfo{}
+	for _, node := range m.nodes {
+		state := gossip.MemberInfo_Follower
+		if node == m.leader {
+			state = gossip.MemberInfo_Leader
+		}
+		host, port, _ := net.SplitHostPort(node.Address()) // it listens there
+		number, _ := strconv.Atoi(port)
+		info.Members = append(info.Members, &gossip.MemberInfo{
+			State: state, IsAlive: true, HttpEndPoint: &gossip.EndPoint{Address: host, Port: uint32(number)},
+		})
+	}
+	return info, nil
+}
+
+type features struct {
+	server_features.UnimplementedServerFeaturesServer
+}
+
+// GetSupportedMethods implements the protocol.
+func (features) GetSupportedMethods(context.Context, *shared.Empty) (*server_features.SupportedMethods, error) {
+	methods := &server_features.SupportedMethods{EventStoreServerVersion: version}
+	for _, name := range []string{"append", "read"} {
+		methods.Methods = append(methods.Methods, &server_features.SupportedMethod{
+			ServiceName: "event_store.client.streams.streams", MethodName: name,
+		})
+	}
+	return methods, nil
+}

@@ -1,0 +1,196 @@
+package esdbtest
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// record is an event as it stands in the journal. It never changes.
+type record struct {
+	id       uuid.UUID
+	stream   string
+	kind     string // the event's type
+	json     bool
+	data     []byte
+	metadata []byte
+	revision int64
+	position uint64 // of the record's first byte; commit and prepare positions of a single write are the same
+	end      uint64 // of the record, where the next one begins
+	created  time.Time
+}
+
+// recordBytes is what a record takes in the journal besides its texts.
+const recordBytes = 96
+
+// journal is what the nodes of a cluster share: every event in order.
+type journal struct {
+	mu      sync.Mutex
+	all     []*record
+	streams map[string][]*record
+	ids     map[uuid.UUID]place // of events written since the start: the server's cache, which a restart empties
+	end     uint64
+	grown   chan struct{} // closed by the next append
+}
+
+// place is where an id was written.
+type place struct {
+	stream   string
+	revision int64
+}
+
+// newJournal begins as a server does, with events of its own.
+func newJournal() *journal {
+	j := &journal{streams: make(map[string][]*record), ids: make(map[uuid.UUID]place), grown: make(chan struct{})}
+	j.put("$epoch-information", []proposal{{id: uuid.New(), kind: "$epoch-information", json: true, data: []byte(`{}`)}})
+	j.put("$users", []proposal{{id: uuid.New(), kind: "$UserCreated", json: true, data: []byte(`{}`)}})
+	return j
+}
+
+// proposal is an event that is to be appended.
+type proposal struct {
+	id       uuid.UUID
+	kind     string
+	json     bool
+	data     []byte
+	metadata []byte
+}
+
+// Expectations besides revisions, in the server's own numbers.
+const (
+	noStream     = -1
+	anything     = -2
+	streamExists = -4
+)
+
+// verdict is what becomes of an append: where its last event stands, or that the stream is not as expected.
+type verdict struct {
+	wrong   bool
+	current int64 // revision of the stream's last event, -1 for none
+	last    *record
+}
+
+// append decides and writes.
+func (j *journal) append(stream string, expected int64, events []proposal) verdict {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	current := int64(len(j.streams[stream])) - 1
+	switch {
+	case expected == streamExists && current < 0:
+		return verdict{wrong: true, current: current}
+	case expected == anything || expected == streamExists:
+		if last, known := j.seen(stream, events); known {
+			return verdict{wrong: last == nil, current: current, last: last}
+		}
+	case expected > current:
+		return verdict{wrong: true, current: current}
+	case expected < current:
+		last := j.standing(stream, expected, events)
+		return verdict{wrong: last == nil, current: current, last: last}
+	}
+	written := j.put(stream, events)
+	if len(written) == 0 {
+		return verdict{current: current}
+	}
+	return verdict{current: current, last: written[len(written)-1]}
+}
+
+// seen looks for ids among those remembered: an append that expects nothing is a new one when its first id is not
+// known on the stream, the same again when all are, and wrong when only some are.
+func (j *journal) seen(stream string, events []proposal) (last *record, known bool) {
+	for i, e := range events {
+		at, there := j.ids[e.id]
+		if !there || at.stream != stream {
+			return nil, i > 0
+		}
+		last = j.streams[stream][at.revision]
+	}
+	return last, last != nil
+}
+
+// standing tells whether events stand right after a revision, and returns the last of them.
+func (j *journal) standing(stream string, expected int64, events []proposal) (last *record) {
+	there := j.streams[stream]
+	for i, e := range events {
+		at := expected + 1 + int64(i)
+		if at >= int64(len(there)) || there[at].id != e.id {
+			return nil
+		}
+		last = there[at]
+	}
+	return last
+}
+
+func (j *journal) put(stream string, events []proposal) []*record {
+	written := make([]*record, len(events))
+	for i, e := range events {
+		r := &record{
+			id: e.id, stream: stream, kind: e.kind, json: e.json, data: bytes.Clone(e.data), metadata: bytes.Clone(e.metadata),
+			revision: int64(len(j.streams[stream])), position: j.end, created: time.Now(),
+		}
+		r.end = r.position + uint64(recordBytes+len(stream)+len(e.kind)+len(e.data)+len(e.metadata))
+		j.end = r.end
+		j.all = append(j.all, r)
+		j.streams[stream] = append(j.streams[stream], r)
+		j.ids[e.id] = place{stream, r.revision}
+		written[i] = r
+	}
+	close(j.grown)
+	j.grown = make(chan struct{})
+	return written
+}
+
+// view is the journal at a moment.
+type view struct {
+	all   []*record
+	end   uint64
+	grown <-chan struct{}
+}
+
+// look returns the journal up to a number of events, or all of it when that is negative.
+func (j *journal) look(limit int) view {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	all := j.all
+	end := j.end
+	if limit >= 0 && limit < len(all) {
+		all = all[:limit]
+		end = all[limit-1].end
+	}
+	return view{all: all, end: end, grown: j.grown}
+}
+
+// stream returns a stream as of a view of the journal.
+func (j *journal) stream(name string, v view) []*record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	there := j.streams[name]
+	n, _ := slices.BinarySearchFunc(there, v.end, byPosition)
+	return there[:n]
+}
+
+func byPosition(r *record, position uint64) int {
+	switch {
+	case r.position < position:
+		return -1
+	case r.position > position:
+		return 1
+	}
+	return 0
+}
+
+// from is the index of the first event at a position or after it.
+func (v view) from(position uint64) int {
+	i, _ := slices.BinarySearchFunc(v.all, position, byPosition)
+	return i
+}
+
+// boundary tells whether a record begins at a position. A server that is asked to read from anywhere else reads
+// nonsense and says so.
+func (v view) boundary(position uint64) bool {
+	i := v.from(position)
+	return position >= v.end || v.all[i].position == position
+}

@@ -1,0 +1,152 @@
+// Package esdbtest is a server in the test's own process that speaks EventStoreDB's gRPC protocol, as far as a log
+// needs it: appending with every expectation, reading streams and $all in both directions, filters, subscriptions with
+// their confirmations, checkpoints and word of having caught up, gossip, and which features there are.
+//
+// It does what the server's documentation and sources say that EventStoreDB 24.10 does, also where that is
+// inconvenient: it remembers only so many ids, a checkpoint says no more than it does there, a follower answers reads
+// that do not ask for the leader from what it has. Faults come on demand; see faults.go.
+package esdbtest
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
+	server_features "github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+)
+
+// Server is a node. Its log is in memory.
+type Server struct {
+	streams.UnimplementedStreamsServer
+
+	log      *journal
+	members  *members
+	listener *listener
+	scheme   string // what its address ends with, and whether there is TLS
+	user     string // "name:password" that calls must bring; empty for anyone
+	faults   faults
+}
+
+// Start starts a node without TLS, alone, and stops it when the test ends.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{log: newJournal(), members: &members{}, scheme: "tls=false"}
+	s.serve(t, nil)
+	s.members.join(s, true)
+	return s
+}
+
+// StartSecure starts a node with TLS that answers only a user with this password. Its address names a file with the
+// certificate of its authority.
+func StartSecure(t testing.TB, name, password string) *Server {
+	t.Helper()
+	certificate, authority := certify(t)
+	s := &Server{log: newJournal(), members: &members{}, scheme: "tlsCaFile=" + authority, user: name + ":" + password}
+	s.serve(t, &tls.Config{Certificates: []tls.Certificate{certificate}})
+	s.members.join(s, true)
+	return s
+}
+
+// Follower adds a node that follows this one.
+func (s *Server) Follower(t testing.TB) *Server {
+	t.Helper()
+	f := &Server{log: s.log, members: s.members, scheme: s.scheme}
+	f.serve(t, nil)
+	s.members.join(f, false)
+	return f
+}
+
+// URL is the connection string of the node itself.
+func (s *Server) URL() string { return "esdb://" + s.credentials() + s.Address() + "?" + s.scheme }
+
+// ClusterURL is a connection string that names several nodes as seeds of gossip.
+func (s *Server) ClusterURL(others ...*Server) string {
+	seeds := s.Address()
+	for _, o := range others {
+		seeds += "," + o.Address()
+	}
+	return "esdb://" + s.credentials() + seeds + "?" + s.scheme
+}
+
+func (s *Server) credentials() string {
+	if s.user == "" {
+		return ""
+	}
+	return s.user + "@"
+}
+
+// Address is where the node listens.
+func (s *Server) Address() string { return s.listener.Addr().String() }
+
+func (s *Server) serve(t testing.TB, secure *tls.Config) {
+	t.Helper()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("listen: %v", err)
+	}
+	s.listener = &listener{Listener: inner, open: make(map[net.Conn]struct{})}
+	options := []grpc.ServerOption{grpc.StreamInterceptor(s.stream)}
+	if secure != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
+	}
+	server := grpc.NewServer(options...)
+	streams.RegisterStreamsServer(server, s)
+	gossip.RegisterGossipServer(server, gossiper{server: s})
+	server_features.RegisterServerFeaturesServer(server, features{})
+	go func() { _ = server.Serve(s.listener) }() // returns when stopped
+	t.Cleanup(server.Stop)
+}
+
+// listener knows its connections, so that they can be dropped, and can refuse new ones.
+type listener struct {
+	net.Listener
+	mu   sync.Mutex
+	open map[net.Conn]struct{}
+	shut bool
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, fmt.Errorf("accept: %w", err)
+		}
+		l.mu.Lock()
+		if l.shut {
+			l.mu.Unlock()
+			_ = conn.Close()
+			continue
+		}
+		l.open[conn] = struct{}{}
+		l.mu.Unlock()
+		return &tracked{Conn: conn, listener: l}, nil
+	}
+}
+
+func (l *listener) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.open {
+		_ = conn.Close()
+	}
+	clear(l.open)
+}
+
+// tracked is a connection that its listener forgets when it closes.
+type tracked struct {
+	net.Conn
+	listener *listener
+}
+
+func (c *tracked) Close() error {
+	c.listener.mu.Lock()
+	delete(c.listener.open, c.Conn)
+	c.listener.mu.Unlock()
+	return c.Conn.Close()
+}
