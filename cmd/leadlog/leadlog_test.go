@@ -39,7 +39,7 @@ type program struct {
 	ended    chan struct{}
 }
 
-// launch starts leadlog with these arguments and nothing but these settings. It is killed at the end of the test.
+// launch starts leadlog with these arguments and nothing but these settings. It is stopped at the end of the test.
 func launch(t *testing.T, settings map[string]string, args ...string) *program {
 	t.Helper()
 	p := &program{cmd: exec.Command(os.Args[0], args...), out: &buffer{}, err: &buffer{}, ended: make(chan struct{})}
@@ -54,8 +54,13 @@ func launch(t *testing.T, settings map[string]string, args ...string) *program {
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.ended
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // so that dev takes its PostgreSQL along; it may have ended
+		select {
+		case <-p.ended:
+		case <-time.After(time.Minute):
+			_ = p.cmd.Process.Kill()
+			<-p.ended
+		}
 	})
 	return p
 }
