@@ -124,8 +124,8 @@ func (x *exchange) identify(account, actor, credential string) {
 // confirmTime bounds how long a refusal waits to be confirmed.
 const confirmTime = 5 * time.Second
 
-// orRevoked lets a refusal stand only if the caller is let in still: a revoked token learns nothing else. It asks
-// even when the connection broke in the middle of the body, which the server takes for the end of the request.
+// orRevoked lets a refusal stand only if the caller is let in still: a revoked token learns nothing else. It has
+// time of its own: a slow body may have used up the request's.
 func (x *exchange) orRevoked(err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTime)
 	defer cancel()
