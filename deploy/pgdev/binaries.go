@@ -70,6 +70,9 @@ func findBinaries(major int) (Binaries, error) {
 func binaryDirs() []string {
 	var dirs []string
 	if path, err := exec.LookPath("initdb"); err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil { // a directory of links may have some of the programs only
+			dirs = append(dirs, filepath.Dir(real))
+		}
 		dirs = append(dirs, filepath.Dir(path))
 	}
 	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {

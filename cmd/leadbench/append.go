@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+)
+
+// appendBenchmark asks what the log alone costs: a new lead with its two claims, under checks of a token and an
+// account, beside the same facts as plain rows.
+type appendBenchmark struct {
+	settings `embed:""`
+	Callers  []int         `default:"8,64,256" help:"Callers at a time, and clients of pgbench."`
+	Duration time.Duration `default:"5s" help:"Of each measurement."`
+}
+
+// appendGoals are the least ratios that the log has to reach, by the number of callers.
+var appendGoals = map[int]float64{8: 1.3, 64: 3.5, 256: 4}
+
+// Run is leadbench append.
+func (b *appendBenchmark) Run(ctx context.Context) error {
+	b.settings.Leadlog = "-" // the log runs in this process
+	r, err := newRig(ctx, b.settings)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	crud, err := r.crud(ctx, "crud")
+	if err != nil {
+		return err
+	}
+	store, err := r.log(ctx, "log")
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if _, err := store.Append(ctx, beginning("token-1"), beginning("account-1")); err != nil {
+		return err
+	}
+	plain, appends := map[int][]float64{}, map[int][]float64{}
+	for round := range b.Rounds {
+		say("round %d of %d", round+1, b.Rounds)
+		for _, callers := range b.Callers {
+			if err := r.checkpoint(ctx); err != nil {
+				return err
+			}
+			rate, err := r.pgbench(ctx, crud, plainCrud, callers, b.Duration)
+			if err != nil {
+				return err
+			}
+			plain[callers] = append(plain[callers], rate)
+			if err := r.checkpoint(ctx); err != nil {
+				return err
+			}
+			workers := make([]func(context.Context) error, callers)
+			for i := range workers {
+				workers[i] = func(ctx context.Context) error {
+					_, err := store.Append(ctx, arrival()...)
+					return err
+				}
+			}
+			l, err := drive(ctx, b.Duration, 0, workers)
+			if err != nil {
+				return err
+			}
+			appends[callers] = append(appends[callers], l.rate())
+		}
+	}
+	t := newTable("callers", "appends a second", "pgbench: two INSERTs in a transaction", "leadlog to it", "goal")
+	for _, callers := range b.Callers {
+		goal := ""
+		if least, ok := appendGoals[callers]; ok {
+			goal = atLeast(least)
+		}
+		t.row(fmt.Sprint(callers), count(median(appends[callers])), count(median(plain[callers])),
+			times(median(appends[callers])/median(plain[callers])), goal)
+	}
+	t.print()
+	return nil
+}
+
+// log makes a database with a log and opens it.
+func (r *rig) log(ctx context.Context, name string) (*postgres.Store, error) {
+	address, err := r.database(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := postgres.Migrate(ctx, address); err != nil {
+		return nil, err
+	}
+	return postgres.Open(ctx, postgres.Options{URL: address})
+}
+
+func beginning(stream string) eventstore.Write {
+	return eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: []eventstore.Event{fact("test.fact.v1", `{}`)}}
+}
+
+func fact(eventType, data string) eventstore.Event {
+	return eventstore.Event{ID: ulid.Make(), Type: eventType, At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(data)}
+}
+
+// arrival is what the capture of a new lead appends.
+func arrival() []eventstore.Write {
+	lead := fact("lead.created.v1", `{"contactUID":"01J000000000000000000000CU","name":"Asha Rao","phone":"+919876543210","email":"asha@example.com",`+
+		`"status":"new","leadTemperature":"warm","source":"website","metadata":{"source":"website","utm_campaign":"diwali"},"customFields":{"city":"Pune"}}`)
+	phone, email := fact("claim.taken.v1", `{"kind":"phone","holder":"01J000000000000000000000CU"}`), fact("claim.taken.v1", `{"kind":"email","holder":"01J000000000000000000000CU"}`)
+	for _, e := range []*eventstore.Event{&lead, &phone, &email} {
+		e.Metadata.Account, e.Metadata.Actor, e.Metadata.RequestID = account, "token:01J000000000000000000000TK", "01J000000000000000000000RQ"
+	}
+	fresh := func(stream string, e eventstore.Event) eventstore.Write {
+		return eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: []eventstore.Event{e}}
+	}
+	return []eventstore.Write{
+		eventstore.Check("token-1", 0), eventstore.Check("account-1", 0),
+		// Claims are named by a keyed hash: at random.
+		fresh(fmt.Sprintf("claim-%x", phone.ID.Entropy()), phone), fresh(fmt.Sprintf("claim-%x", email.ID.Entropy()), email),
+		fresh("lead-"+lead.ID.String(), lead),
+	}
+}

@@ -1,0 +1,46 @@
+// Command leadbench measures leadlog beside what it is compared with: in turn, in one run, on one machine, median of
+// several rounds. What counts is the ratio; the numbers drift with the machine and whatever else runs on it.
+//
+// It starts a PostgreSQL of its own, durable as in production, and runs leadlog as a process of its own. Nothing it
+// does touches a database that was there before.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+type benchmarks struct {
+	Captures capturesBenchmark `cmd:"" help:"Captures over HTTP, beside plain rows written by pgbench and by a minimal HTTP handler."`
+	Append   appendBenchmark   `cmd:"" help:"Appends to the log alone, beside plain rows written by pgbench."`
+	Crud     crudServer        `cmd:"" hidden:"" help:"The minimal handler that captures is compared with."`
+}
+
+// settings are what every benchmark takes.
+type settings struct {
+	Rounds  int    `default:"3" help:"Rounds; the median of them is told."`
+	Leadlog string `placeholder:"FILE" help:"The program to measure. Default: built from the source around here."`
+	Dir     string `placeholder:"DIR" help:"Where PostgreSQL keeps its files for as long as it is measured. Default: a new temporary directory."`
+}
+
+func main() {
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer release()
+	context.AfterFunc(ctx, release)
+	parsed := kong.Parse(&benchmarks{},
+		kong.Name("leadbench"),
+		kong.Description("Measures leadlog beside what it is compared with."),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err := parsed.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "leadbench:", err)
+		release()
+		os.Exit(1)
+	}
+}

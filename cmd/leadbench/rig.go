@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/deploy/pgdev"
+)
+
+// rig is what a benchmark stands on: a durable PostgreSQL of its own and the program to measure.
+type rig struct {
+	server  *pgdev.Server
+	program string // the leadlog binary
+	scratch string
+}
+
+// newRig starts it. It is to be closed.
+func newRig(ctx context.Context, s settings) (_ *rig, err error) {
+	r := &rig{program: s.Leadlog}
+	if r.scratch, err = os.MkdirTemp("", "leadbench-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	if r.program == "" {
+		r.program = filepath.Join(r.scratch, "leadlog")
+		build := exec.CommandContext(ctx, "go", "build", "-o", r.program, "github.com/leadlog/leadlog/cmd/leadlog")
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			return nil, fmt.Errorf("building leadlog: %w", err)
+		}
+	}
+	dir := s.Dir
+	if dir == "" {
+		dir = filepath.Join(r.scratch, "postgres")
+	}
+	r.server, err = pgdev.Start(ctx, pgdev.Options{Dir: dir, Settings: map[string]string{"max_connections": "400"}})
+	return r, err
+}
+
+// close stops PostgreSQL and removes what it kept, unless the caller named the place.
+func (r *rig) close() {
+	if r.server != nil {
+		stopping, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := r.server.Stop(stopping); err != nil {
+			fmt.Fprintln(os.Stderr, "leadbench:", err)
+		}
+		_ = os.RemoveAll(r.server.Dir())
+	}
+	_ = os.RemoveAll(r.scratch)
+}
+
+// database makes an empty database and returns its address.
+func (r *rig) database(ctx context.Context, name string) (string, error) {
+	conn, err := pgx.Connect(ctx, r.server.URL())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	quoted := pgx.Identifier{name}.Sanitize()
+	if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)"); err != nil {
+		return "", err
+	}
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+quoted); err != nil {
+		return "", err
+	}
+	address, err := url.Parse(r.server.URL())
+	if err != nil {
+		return "", err
+	}
+	address.Path = "/" + name
+	return address.String(), nil
+}
+
+// checkpoint has PostgreSQL write out what it owes, so that one measurement does not pay for the one before.
+func (r *rig) checkpoint(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, r.superuserURL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, "CHECKPOINT")
+	return err
+}
+
+// superuserURL is the address for what the role leadlog may not do. The socket's directory is its guard.
+func (r *rig) superuserURL() string {
+	address, _ := url.Parse(r.server.URL()) // made by url.URL.String
+	address.User = url.User("postgres")
+	return address.String()
+}
+
+// postmaster is the process id of PostgreSQL's first process.
+func (r *rig) postmaster() (int, error) {
+	file, err := os.ReadFile(filepath.Join(r.server.Dir(), "postgres", "postmaster.pid"))
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(string(file), "\n")
+	return strconv.Atoi(strings.TrimSpace(first))
+}
+
+// spent is the processor time that a service and PostgreSQL use while something is done.
+func (r *rig) spent(s *service, do func() error) (service, database time.Duration, err error) {
+	used := func(sign time.Duration) error {
+		ofService, err := s.processor()
+		if err != nil {
+			return err
+		}
+		ofDatabase, err := r.processor()
+		service, database = service+sign*ofService, database+sign*ofDatabase
+		return err
+	}
+	if err = used(-1); err == nil {
+		if err = do(); err == nil {
+			err = used(1)
+		}
+	}
+	return service, database, err
+}
+
+// processor is the processor time that PostgreSQL has used since it began, all its processes that live and those
+// that have ended.
+func (r *rig) processor() (time.Duration, error) {
+	postmaster, err := r.postmaster()
+	if err != nil {
+		return 0, err
+	}
+	used, err := processorOf(postmaster)
+	if err != nil {
+		return 0, err
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return 0, err
+	}
+	for _, stat := range all {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(stat)))
+		fields, err := statOf(pid)
+		if errors.Is(err, os.ErrNotExist) || err == nil && fields[1] != strconv.Itoa(postmaster) {
+			continue
+		}
+		if err != nil {
+			continue // it has ended while we looked
+		}
+		used += ticks(fields, 11, 12)
+	}
+	return used, nil
+}
