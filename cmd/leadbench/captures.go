@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -214,12 +215,17 @@ type person struct {
 	body   []byte
 }
 
+var phones atomic.Uint64
+
+// unheardOf is a phone number that nobody had before, without any order.
+func unheardOf() uint64 { return 6_000_000_000 + phones.Add(1)*2_654_435_761%3_999_999_979 }
+
 // newcomers gives arrivals of which a share are of the person who came before.
 func newcomers(again float64) func(*person) (body []byte, status int) {
 	return func(p *person) ([]byte, int) {
 		status := 201
 		if p.number == 0 || rand.Float64() >= again {
-			p.number = 6_000_000_000 + rand.Uint64N(3_999_999_999)
+			p.number = unheardOf()
 		} else {
 			status = 200
 		}
