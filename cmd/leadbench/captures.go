@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,19 @@ type capturesBenchmark struct {
 	settings    `embed:""`
 	Connections int           `default:"64"`
 	Duration    time.Duration `default:"5s" help:"Of each measurement."`
+	Alone       bool          `help:"Only leadlog, without what it is compared with: to look into it while it works."`
+}
+
+// captureRun is a run of it, and what it has measured so far, a round each.
+type captureRun struct {
+	*capturesBenchmark
+	rig     *rig
+	crud    string // address of the database of plain rows
+	minimal string // base address of the minimal handler
+	leadlog *service
+
+	plain, oneStatement, handler, captures, tenthMerges, merges []float64 // a second
+	p50, p99, behind, inService, inDatabase                     []time.Duration
 }
 
 // Run is leadbench captures.
@@ -25,109 +39,134 @@ func (b *capturesBenchmark) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	crud, err := r.crud(ctx, "crud")
-	if err != nil {
+	c := captureRun{capturesBenchmark: b, rig: r}
+	if c.crud, err = r.crud(ctx, "crud"); err != nil {
 		return err
 	}
-	minimal, minimalBase, err := r.serveCrud(ctx, crud)
+	minimal, base, err := r.serveCrud(ctx, c.crud)
 	if err != nil {
 		return err
 	}
 	defer minimal.stop()
+	c.minimal = base
 	log, err := r.database(ctx, "log")
 	if err != nil {
 		return err
 	}
-	leadlog, err := r.serve(ctx, log)
-	if err != nil {
+	if c.leadlog, err = r.serve(ctx, log, b.Setting...); err != nil {
 		return err
 	}
-	defer leadlog.stop()
-
-	var plain, one, handler, captures, merges, repeats []float64
-	var p50, p99, behind, inService, inDatabase []time.Duration
+	defer c.leadlog.stop()
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
-		for _, measure := range []func() error{
-			func() error {
-				rate, err := r.pgbench(ctx, crud, plainCrud, b.Connections, b.Duration)
-				plain = append(plain, rate)
-				return err
-			},
-			func() error {
-				rate, err := r.pgbench(ctx, crud, oneStatementCrud, b.Connections, b.Duration)
-				one = append(one, rate)
-				return err
-			},
-			func() error {
-				l, err := b.post(ctx, minimalBase, "/leads", "", newcomers(0))
-				handler = append(handler, l.rate())
-				return err
-			},
-			func() error {
-				var l load
-				var took time.Duration
-				service, database, err := r.spent(leadlog, func() (err error) {
-					if l, err = b.post(ctx, leadlog.base, "/api/v1/crm/leads", leadlog.token, newcomers(0)); err == nil {
-						took, err = leadlog.catchUp(ctx)
-					}
-					return err
-				})
-				if err != nil {
-					return err
-				}
-				captures, p50, p99 = append(captures, l.rate()), append(p50, l.quantile(0.5)), append(p99, l.quantile(0.99))
-				behind = append(behind, took)
-				each := time.Duration(len(l.latencies))
-				inService, inDatabase = append(inService, service/each), append(inDatabase, database/each)
-				return nil
-			},
-			func() error {
-				l, err := b.post(ctx, leadlog.base, "/api/v1/crm/leads", leadlog.token, newcomers(0.1))
-				repeats = append(repeats, l.rate())
-				return err
-			},
-			func() error {
-				l, err := b.post(ctx, leadlog.base, "/api/v1/crm/leads", leadlog.token, newcomers(1))
-				merges = append(merges, l.rate())
-				return err
-			},
-		} {
-			if err := r.checkpoint(ctx); err != nil {
-				return err
-			}
-			if err := measure(); err != nil {
-				return err
-			}
-			if _, err := leadlog.catchUp(ctx); err != nil {
-				return err
-			}
+		if err := c.round(ctx); err != nil {
+			return err
 		}
 	}
-	alone, crudAlone, err := b.alone(ctx, leadlog, crud)
+	return c.report(ctx)
+}
+
+// round measures everything once, each with nothing else going on.
+func (c *captureRun) round(ctx context.Context) error {
+	steps := []func(context.Context) error{c.newLeads, c.aTenthMerges, c.allMerge}
+	if !c.Alone {
+		steps = slices.Insert(steps, 0, c.transactions, c.oneStatements, c.minimalHandler)
+	}
+	for _, step := range steps {
+		if err := c.rig.checkpoint(ctx); err != nil {
+			return err
+		}
+		if err := step(ctx); err != nil {
+			return err
+		}
+		if _, err := c.leadlog.catchUp(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *captureRun) transactions(ctx context.Context) error {
+	rate, err := c.rig.pgbench(ctx, c.crud, plainCrud, c.Connections, c.Duration)
+	c.plain = append(c.plain, rate)
+	return err
+}
+
+func (c *captureRun) oneStatements(ctx context.Context) error {
+	rate, err := c.rig.pgbench(ctx, c.crud, oneStatementCrud, c.Connections, c.Duration)
+	c.oneStatement = append(c.oneStatement, rate)
+	return err
+}
+
+func (c *captureRun) minimalHandler(ctx context.Context) error {
+	l, err := c.post(ctx, c.minimal, "/leads", "", newcomers(0))
+	c.handler = append(c.handler, l.rate())
+	return err
+}
+
+func (c *captureRun) newLeads(ctx context.Context) error {
+	var l load
+	var behind time.Duration
+	service, database, err := c.rig.spent(c.leadlog, func() (err error) {
+		if l, err = c.capture(ctx, 0); err == nil {
+			behind, err = c.leadlog.catchUp(ctx)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	memory, err := leadlog.memory()
+	each := time.Duration(len(l.latencies))
+	c.captures, c.behind = append(c.captures, l.rate()), append(c.behind, behind)
+	c.p50, c.p99 = append(c.p50, l.quantile(0.5)), append(c.p99, l.quantile(0.99))
+	c.inService, c.inDatabase = append(c.inService, service/each), append(c.inDatabase, database/each)
+	return nil
+}
+
+func (c *captureRun) aTenthMerges(ctx context.Context) error {
+	l, err := c.capture(ctx, 0.1)
+	c.tenthMerges = append(c.tenthMerges, l.rate())
+	return err
+}
+
+func (c *captureRun) allMerge(ctx context.Context) error {
+	l, err := c.capture(ctx, 1)
+	c.merges = append(c.merges, l.rate())
+	return err
+}
+
+// capture has people in, of whom a share have been there before.
+func (c *captureRun) capture(ctx context.Context, again float64) (load, error) {
+	return c.post(ctx, c.leadlog.base, "/api/v1/crm/leads", c.leadlog.token, newcomers(again))
+}
+
+func (c *captureRun) report(ctx context.Context) error {
+	alone, transactionAlone, err := c.alone(ctx, c.leadlog, c.crud)
 	if err != nil {
 		return err
 	}
-	captured := median(captures)
+	memory, err := c.leadlog.memory()
+	if err != nil {
+		return err
+	}
+	captured := median(c.captures)
 	t := newTable("what", "a second", "leadlog to it", "goal")
 	t.row("leadlog: captures of new leads over HTTP", count(captured), "", "")
-	t.row("pgbench: two INSERTs in a transaction", count(median(plain)), times(captured/median(plain)), atLeast(1.5))
-	t.row("pgbench: the same as one statement", count(median(one)), times(captured/median(one)), atLeast(1))
-	t.row("minimal handler: the two INSERTs over HTTP", count(median(handler)), times(captured/median(handler)), atLeast(2.5))
+	if !c.Alone {
+		t.row("pgbench: two INSERTs in a transaction", count(median(c.plain)), times(captured/median(c.plain)), atLeast(1.5))
+		t.row("pgbench: the same as one statement", count(median(c.oneStatement)), times(captured/median(c.oneStatement)), atLeast(1))
+		t.row("minimal handler: the two INSERTs over HTTP", count(median(c.handler)), times(captured/median(c.handler)), atLeast(2.5))
+	}
 	t.print()
 	t = newTable("leadlog", "figure", "goal")
-	t.row("a tenth of the arrivals merge: share of the rate", times(median(repeats)/captured), atLeast(0.9))
-	t.row("every arrival merges: share of the rate", times(median(merges)/captured), atLeast(0.6))
-	t.row("p50, p99 of a capture, saturated", millis(median(p50))+", "+millis(median(p99)), "")
-	t.row("processor time of a capture: service, database", millis(median(inService))+", "+millis(median(inDatabase)), "")
+	t.row("a tenth of the arrivals merge: share of the rate", times(median(c.tenthMerges)/captured), atLeast(0.9))
+	t.row("every arrival merges: share of the rate", times(median(c.merges)/captured), atLeast(0.6))
+	t.row("p50, p99 of a capture, saturated", millis(median(c.p50))+", "+millis(median(c.p99)), "")
+	t.row("processor time of a capture: service, database", millis(median(c.inService))+", "+millis(median(c.inDatabase)), "")
 	t.row("one caller: p50 of a capture", millis(alone), "")
-	t.row("one caller: p50 of the plain transaction", millis(crudAlone), "")
-	t.row("one caller: capture to transaction", times(float64(alone)/float64(crudAlone)), atMost("1.3"))
-	t.row("views behind the log at the end", millis(median(behind)), atMost("2 s"))
+	t.row("one caller: p50 of the plain transaction", millis(transactionAlone), "")
+	t.row("one caller: capture to transaction", times(float64(alone)/float64(transactionAlone)), atMost("1.3"))
+	t.row("views behind the log at the end", millis(median(c.behind)), atMost("2 s"))
 	t.row("most resident memory", mebibytes(memory), atMost("128 MiB"))
 	t.print()
 	return nil

@@ -23,9 +23,10 @@ type benchmarks struct {
 
 // settings are what every benchmark takes.
 type settings struct {
-	Rounds  int    `default:"3" help:"Rounds; the median of them is told."`
-	Leadlog string `placeholder:"FILE" help:"The program to measure. Default: built from the source around here."`
-	Dir     string `placeholder:"DIR" help:"Where PostgreSQL keeps its files for as long as it is measured. Default: a new temporary directory."`
+	Rounds  int      `default:"3" help:"Rounds; the median of them is told."`
+	Leadlog string   `placeholder:"FILE" help:"The program to measure. Default: built from the source around here."`
+	Setting []string `sep:"none" placeholder:"NAME=VALUE" help:"Further setting of the service, such as GOGC=50. May be repeated."`
+	Dir     string   `placeholder:"DIR" help:"Where PostgreSQL keeps its files for as long as it is measured. Default: a new temporary directory."`
 }
 
 func main() {

@@ -1,0 +1,94 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+// BenchmarkCapture is what a capture of a new lead costs beside its append, from the request to the answer.
+func BenchmarkCapture(b *testing.B) {
+	log := &instant{events: map[string][]eventstore.Recorded{}, remember: true}
+	directory, err := command.NewDirectory(log, time.Now)
+	require.NoError(b, err)
+	commands := command.NewHandlers(command.Options{
+		Store: log, Claims: claim.NewNames([]byte(jwtSecret)), Directory: directory, Log: slog.New(slog.DiscardHandler),
+	})
+	_, _, err = commands.ConfigureAccount(b.Context(), command.ConfigureAccount{
+		Caller: command.Caller{Actor: "system:test"}, AccountID: ownAccount,
+		Settings: account.Settings{Features: []string{account.FeatureAPI}},
+	})
+	require.NoError(b, err)
+	created, err := commands.CreateToken(b.Context(), command.CreateToken{
+		Caller: command.Caller{Account: ownAccount, Actor: "user:ann"}, Name: "bench", ExpiresInDays: 1,
+	})
+	require.NoError(b, err)
+	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
+	require.NoError(b, err)
+	handler := httpapi.New(httpapi.Options{
+		Commands: commands, Directory: directory, JWT: verifier, Log: slog.New(slog.DiscardHandler),
+		RateLimit: 1e9, RateBurst: 1e9, Metrics: prometheus.NewRegistry(),
+	})
+	log.remember = false
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		body := fmt.Sprintf(`{"name":"Asha Rao","phone":"+91%d","email":"a%d@example.com",`+
+			`"metadata":{"source":"website","utm_campaign":"diwali"},"customFields":{"city":"Pune"}}`, 9_000_000_000+i, i)
+		request := httptest.NewRequest(http.MethodPost, "/api/v1/crm/leads", strings.NewReader(body))
+		request.Header.Set("Authorization", "Bearer "+created.Value.Reveal())
+		request.Header.Set("Content-Type", "application/json")
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, request)
+		if answer.Code != http.StatusCreated {
+			b.Fatal(answer.Code, answer.Body)
+		}
+	}
+}
+
+// instant is a log that answers at once: it keeps what the benchmark sets up, and forgets what it measures.
+type instant struct {
+	eventstore.Store // what a capture of a new lead does not use
+	events           map[string][]eventstore.Recorded
+	remember         bool
+	position         atomic.Uint64
+}
+
+func (l *instant) Append(_ context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	for _, w := range writes {
+		for _, e := range w.Events {
+			position := eventstore.Position(l.position.Add(1))
+			if l.remember {
+				l.events[w.Stream] = append(l.events[w.Stream], eventstore.Recorded{
+					Event: e, Stream: w.Stream, Revision: eventstore.Revision(len(l.events[w.Stream])), Position: position,
+				})
+			}
+		}
+	}
+	return eventstore.Position(l.position.Load()), nil
+}
+
+func (l *instant) Read(_ context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+	return func(yield func(eventstore.Recorded, error) bool) {
+		for _, e := range l.events[stream][min(int(from), len(l.events[stream])):] {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
