@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -220,4 +221,19 @@ func Test32FirstArrivalsOfOnePhoneAreOneLead(t *testing.T) {
 		count[status]++
 	}
 	require.Equal(t, map[int]int{http.StatusCreated: 1, http.StatusConflict: 31}, count)
+}
+
+func TestProcessesOnOneDatabaseShareAnAccountsQuota(t *testing.T) {
+	t.Parallel()
+	one := start(t)
+	other := serve(t, one.url)
+	slow, burst := 1e-6, 6
+	one.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &slow, RateBurst: &burst})
+	statuses := map[int]int{}
+	for i := range 10 {
+		for _, process := range []*service{one, other} {
+			statuses[process.capture(fmt.Sprintf(`{"phone":"+9198765432%02d","metadata":{"source":"website"}}`, i)).status]++
+		}
+	}
+	require.Equal(t, 14, statuses[http.StatusTooManyRequests], "%v", statuses)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -34,6 +35,8 @@ type Options struct {
 	// RateBurst how many at once.
 	RateLimit float64
 	RateBurst int
+	// Quotas keeps the accounts' token buckets for all processes; nil limits each process by itself.
+	Quotas quota.Lender
 
 	// TrustedProxies are the networks whose X-Forwarded-For counts.
 	TrustedProxies []netip.Prefix
@@ -52,9 +55,9 @@ type Options struct {
 type api struct {
 	Options
 	router        *chi.Mux
-	captures      *quotas // by account
-	confirmations *quotas // by account
-	failures      *quotas // by address
+	captures      *quota.Shared // by account
+	confirmations *quota.Local  // by account
+	failures      *quota.Local  // by address
 	metrics       *metrics
 	ids           *requestIDs
 }
@@ -69,9 +72,9 @@ func New(o Options) http.Handler {
 	}
 	a := &api{
 		Options: o, router: chi.NewRouter(), ids: newRequestIDs(o.Now),
-		captures: newQuotas(accountsKept, o.Now), confirmations: newQuotas(accountsKept, o.Now),
-		failures: newQuotas(addressesKept, o.Now),
-		metrics:  newMetrics(o.Metrics),
+		captures:      quota.NewShared(o.Quotas, accountsKept, o.Now),
+		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
+		metrics: newMetrics(o.Metrics),
 	}
 	for _, route := range a.routes() {
 		a.router.Method(route.method, o.BasePath+route.pattern, a.serve(route))

@@ -23,6 +23,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/query"
@@ -88,7 +89,7 @@ func serve(t *testing.T, url string, change ...func(*httpapi.Options)) *service 
 	require.NoError(t, err)
 	options := httpapi.Options{
 		Commands: s.commands, Directory: directory, Query: query.New(pool, s.store), JWT: verifier, Log: log,
-		RateLimit: 10, RateBurst: 100, Metrics: prometheus.NewRegistry(),
+		RateLimit: 10, RateBurst: 100, Quotas: quota.Postgres{Pool: pool}, Metrics: prometheus.NewRegistry(),
 	}
 	for _, c := range change {
 		c(&options)

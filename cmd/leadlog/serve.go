@@ -18,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -116,7 +117,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), viewMetrics{a.runner, a.fanOut})
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.handlers, Directory: a.directory, Query: query.New(a.pool, a.store), JWT: verifier, Log: log,
-		RateLimit: c.rateLimit, RateBurst: c.rateBurst,
+		RateLimit: c.rateLimit, RateBurst: c.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: c.trustedProxies, CORSOrigins: c.corsOrigins, BasePath: c.basePath,
 		Ready: a.ready, Metrics: registry,
 	})

@@ -1,0 +1,84 @@
+// Package quota says how often somebody may do something: a token bucket for each of many keys, kept by one process
+// alone or lent out to all processes by the database they share.
+package quota
+
+import (
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+)
+
+// Limit is what a bucket holds and how fast it fills.
+type Limit struct {
+	Rate  float64 // tokens a second, above 0
+	Burst int     // tokens of a full bucket, at least 1
+}
+
+// Window is how long an empty bucket takes to be full.
+func (l Limit) Window() time.Duration { return lasting(float64(l.Burst) / l.Rate) }
+
+// Use is what came of taking one token, and what is left.
+type Use struct {
+	Allowed    bool
+	Limit      Limit
+	Remaining  int
+	RetryAfter time.Duration // until one token is there; of no meaning when this one was
+	Full       time.Duration // until the bucket is full
+}
+
+// used is a use that left so many tokens.
+func (l Limit) used(allowed bool, left float64) Use {
+	left = min(left, float64(l.Burst))
+	return Use{
+		Allowed: allowed, Limit: l, Remaining: max(0, int(left)),
+		RetryAfter: lasting((1 - left) / l.Rate), Full: lasting((float64(l.Burst) - left) / l.Rate),
+	}
+}
+
+// lasting is a number of seconds as a duration, bounded: a tiny rate makes it grow beyond any.
+func lasting(seconds float64) time.Duration {
+	const most = float64(365 * 24 * time.Hour)
+	return time.Duration(min(max(0, seconds*float64(time.Second)), most))
+}
+
+// Local is a bucket for each of many keys, as many as fit, known to this process alone. Its methods may be called from
+// many goroutines.
+type Local struct {
+	now     func() time.Time
+	mu      sync.Mutex // makes a look-up and what it leads to one step
+	buckets *lru.Cache[string, *rate.Limiter]
+}
+
+// NewLocal keeps so many buckets. The one used longest ago goes first, and is full when it is needed again.
+func NewLocal(kept int, now func() time.Time) *Local {
+	return &Local{now: now, buckets: cache[*rate.Limiter](kept)}
+}
+
+func cache[T any](kept int) *lru.Cache[string, T] {
+	c, err := lru.New[string, T](kept)
+	if err != nil { // only a size below 1, and sizes are constants
+		panic(err)
+	}
+	return c
+}
+
+// Take takes a token from a key's bucket, if there is one. A bucket whose limit has changed goes on with the new one.
+func (l *Local) Take(key string, limit Limit) Use {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	bucket, known := l.buckets.Get(key)
+	if !known {
+		bucket = rate.NewLimiter(rate.Limit(limit.Rate), limit.Burst)
+		l.buckets.Add(key, bucket)
+	}
+	if bucket.Limit() != rate.Limit(limit.Rate) {
+		bucket.SetLimitAt(now, rate.Limit(limit.Rate))
+	}
+	if bucket.Burst() != limit.Burst {
+		bucket.SetBurstAt(now, limit.Burst)
+	}
+	return limit.used(bucket.AllowN(now, 1), bucket.TokensAt(now))
+}

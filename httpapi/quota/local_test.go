@@ -1,0 +1,84 @@
+package quota
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// clock is a time that only tests move.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+func TestAQuotaIsABurstAndThenARate(t *testing.T) {
+	t.Parallel()
+	c := &clock{noon}
+	q := NewLocal(10, c.now)
+	for i := range 3 {
+		used := q.Take("a", Limit{2, 3})
+		require.True(t, used.Allowed)
+		require.Equal(t, 2-i, used.Remaining)
+	}
+	refused := q.Take("a", Limit{2, 3})
+	require.False(t, refused.Allowed)
+	require.Equal(t, 500*time.Millisecond, refused.RetryAfter)
+	require.True(t, q.Take("b", Limit{2, 3}).Allowed, "another key has its own")
+	c.at = c.at.Add(refused.RetryAfter)
+	require.True(t, q.Take("a", Limit{2, 3}).Allowed, "who waits as told is let in")
+	require.False(t, q.Take("a", Limit{2, 3}).Allowed)
+}
+
+func TestLimitsThatChangeCountAtOnce(t *testing.T) {
+	t.Parallel()
+	c := &clock{noon}
+	q := NewLocal(10, c.now)
+	require.True(t, q.Take("a", Limit{0.001, 1}).Allowed)
+	require.False(t, q.Take("a", Limit{0.001, 1}).Allowed)
+	c.at = c.at.Add(time.Second)
+	require.False(t, q.Take("a", Limit{10, 5}).Allowed, "the time before counted at the old rate")
+	c.at = c.at.Add(time.Second)
+	require.Equal(t, 4, q.Take("a", Limit{10, 5}).Remaining)
+	require.Equal(t, 0, q.Take("a", Limit{10, 2}).Remaining-1, "a smaller burst is all there is")
+}
+
+func TestQuotasAreBounded(t *testing.T) {
+	t.Parallel()
+	q := NewLocal(2, (&clock{noon}).now)
+	for _, key := range []string{"a", "b", "c"} {
+		q.Take(key, Limit{1, 1})
+	}
+	require.Equal(t, 2, q.buckets.Len())
+}
+
+// Over any time, no more is let in than the burst and what the rate adds; and waiting as told always helps.
+func TestAQuotaHolds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.Float64Range(0.01, 1000).Draw(t, "limit")
+		burst := rapid.IntRange(1, 50).Draw(t, "burst")
+		c := &clock{noon}
+		q := NewLocal(1, c.now)
+		allowed := 0
+		for range rapid.IntRange(1, 200).Draw(t, "uses") {
+			used := q.Take("a", Limit{limit, burst})
+			if used.Allowed {
+				allowed++
+				c.at = c.at.Add(time.Duration(rapid.IntRange(0, 1_000_000_000).Draw(t, "pause")))
+				continue
+			}
+			c.at = c.at.Add(max(used.RetryAfter.Truncate(time.Second)+time.Second, time.Second))
+			if !q.Take("a", Limit{limit, burst}).Allowed {
+				t.Fatalf("refused after waiting %s", used.RetryAfter)
+			}
+			allowed++
+		}
+		if most := float64(burst) + c.at.Sub(noon).Seconds()*limit + 1e-6; float64(allowed) > most {
+			t.Fatalf("%d let in, at most %f", allowed, most)
+		}
+	})
+}

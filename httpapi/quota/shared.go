@@ -1,0 +1,117 @@
+package quota
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+)
+
+// Lender keeps the buckets that processes share.
+type Lender interface {
+	// Lend takes at most so many tokens out of a key's bucket, none when it is empty, and says what it still holds.
+	Lend(ctx context.Context, key string, limit Limit, want int) (Lease, error)
+}
+
+// Lease is a handful of tokens that a process took at once.
+type Lease struct {
+	Granted int
+	Left    float64 // in the bucket
+}
+
+// Shared is a bucket for each of many keys, one for all processes. A process takes a tenth of a bucket at a time, so that most
+// uses ask nobody; all processes together never let through more than the limit, and a process may be refused while
+// others still hold what they have leased. Its methods may be called from many goroutines.
+//
+// While the lender does not answer, each process goes by a bucket of its own.
+type Shared struct {
+	lender Lender
+	alone  *Local
+	now    func() time.Time
+	mu     sync.Mutex
+	shares *lru.Cache[string, *share]
+}
+
+// How long a lender may take, and how long it is left alone after it failed.
+const (
+	lendingPatience = 500 * time.Millisecond
+	lendingPause    = time.Second
+)
+
+// NewShared keeps what this process has leased of so many buckets. Without a lender it goes by buckets of its own.
+func NewShared(lender Lender, kept int, now func() time.Time) *Shared {
+	return &Shared{lender: lender, alone: NewLocal(kept, now), now: now, shares: cache[*share](kept)}
+}
+
+// Take takes a token from a key's bucket, if there is one.
+func (s *Shared) Take(ctx context.Context, key string, limit Limit) Use {
+	if s.lender == nil {
+		return s.alone.Take(key, limit)
+	}
+	share := s.share(key)
+	share.mu.Lock()
+	defer share.mu.Unlock()
+	now := s.now()
+	if share.limit != limit || !now.Before(share.stale) {
+		share.forget(limit)
+	}
+	if now.Before(share.failed) {
+		return s.alone.Take(key, limit)
+	}
+	if share.held == 0 && !now.Before(share.empty) {
+		if err := share.borrow(ctx, s.lender, key, now); err != nil {
+			share.failed = now.Add(lendingPause)
+			return s.alone.Take(key, limit)
+		}
+	}
+	allowed := share.held > 0
+	if allowed {
+		share.held--
+	}
+	grown := share.left + now.Sub(share.lent).Seconds()*limit.Rate
+	return limit.used(allowed, float64(share.held)+grown)
+}
+
+func (s *Shared) share(key string) *share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held, known := s.shares.Get(key)
+	if !known {
+		held = &share{}
+		s.shares.Add(key, held)
+	}
+	return held
+}
+
+// share is what this process has of one bucket.
+type share struct {
+	mu     sync.Mutex
+	limit  Limit
+	held   int       // leased and not used
+	left   float64   // in the bucket after the last lease
+	lent   time.Time // when that was
+	stale  time.Time // when the bucket is full without what is held here, which then counts for nothing
+	empty  time.Time // until then there is nothing to lease
+	failed time.Time // until then the lender is left alone
+}
+
+func (s *share) forget(limit Limit) {
+	s.limit, s.held, s.left, s.empty = limit, 0, 0, time.Time{}
+}
+
+// borrow leases a tenth of the bucket.
+func (s *share) borrow(ctx context.Context, lender Lender, key string, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, lendingPatience)
+	defer cancel()
+	lease, err := lender.Lend(ctx, key, s.limit, max(1, s.limit.Burst/10))
+	if err != nil {
+		return err
+	}
+	s.held, s.left, s.lent = lease.Granted, lease.Left, now
+	s.stale = now.Add(s.limit.Window())
+	if s.held == 0 {
+		s.empty = now.Add(lasting((1 - s.left) / s.limit.Rate))
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// bank is a lender in memory, with the clock of the test.
+type bank struct {
+	now   func() time.Time
+	left  float64
+	at    time.Time
+	asked int
+	err   error
+}
+
+func (b *bank) Lend(_ context.Context, _ string, limit Limit, want int) (Lease, error) {
+	if b.asked++; b.err != nil {
+		return Lease{}, b.err
+	}
+	if b.at.IsZero() {
+		b.left, b.at = float64(limit.Burst), b.now()
+	}
+	b.left = min(float64(limit.Burst), b.left+b.now().Sub(b.at).Seconds()*limit.Rate)
+	b.at = b.now()
+	granted := min(want, int(math.Floor(b.left)))
+	b.left -= float64(granted)
+	return Lease{Granted: granted, Left: b.left}, nil
+}
+
+func TestALeaseIsATenthOfTheBucket(t *testing.T) {
+	t.Parallel()
+	c := &clock{noon}
+	b := &bank{now: c.now}
+	s := NewShared(b, 10, c.now)
+	for i := range 40 {
+		used := s.Take(t.Context(), "a", Limit{1, 100})
+		require.True(t, used.Allowed)
+		require.Equal(t, 99-i, used.Remaining, "what is leased is still there to use")
+	}
+	require.Equal(t, 4, b.asked)
+}
+
+func TestAnEmptyBucketIsNotAskedAgainBeforeItCanHaveOne(t *testing.T) {
+	t.Parallel()
+	c := &clock{noon}
+	b := &bank{now: c.now}
+	s := NewShared(b, 10, c.now)
+	limit := Limit{0.1, 1}
+	require.True(t, s.Take(t.Context(), "a", limit).Allowed)
+	for range 5 {
+		refused := s.Take(t.Context(), "a", limit)
+		require.False(t, refused.Allowed)
+		require.Equal(t, 10*time.Second, refused.RetryAfter)
+	}
+	require.Equal(t, 2, b.asked)
+	c.at = c.at.Add(10 * time.Second)
+	require.True(t, s.Take(t.Context(), "a", limit).Allowed)
+}
+
+func TestALeaseThatIsOlderThanAFullBucketCountsForNothing(t *testing.T) {
+	t.Parallel()
+	c := &clock{noon}
+	b := &bank{now: c.now}
+	idle, busy := NewShared(b, 10, c.now), NewShared(b, 10, c.now)
+	limit := Limit{10, 100}
+	require.True(t, idle.Take(t.Context(), "a", limit).Allowed)
+	c.at = c.at.Add(limit.Window())
+	allowed := 0
+	for busy.Take(t.Context(), "a", limit).Allowed {
+		allowed++
+	}
+	require.Equal(t, 100, allowed)
+	require.False(t, idle.Take(t.Context(), "a", limit).Allowed)
+}
+
+func TestWhileTheLenderIsDownAProcessGoesByItself(t *testing.T) {
+	t.Parallel()
+	c := &clock{noon}
+	b := &bank{now: c.now, err: errors.New("down")}
+	s := NewShared(b, 10, c.now)
+	limit := Limit{1, 3}
+	for range 3 {
+		require.True(t, s.Take(t.Context(), "a", limit).Allowed)
+	}
+	require.False(t, s.Take(t.Context(), "a", limit).Allowed)
+	require.Equal(t, 1, b.asked, "it is left alone for a while")
+	b.err = nil
+	c.at = c.at.Add(lendingPause)
+	require.True(t, s.Take(t.Context(), "a", limit).Allowed)
+	require.Equal(t, 2, b.asked)
+}
+
+// Over any time, all processes together let in no more than the burst and what the rate adds, though the limit may
+// change underway.
+func TestASharedQuotaHolds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := &clock{noon}
+		b := &bank{now: c.now}
+		processes := make([]*Shared, rapid.IntRange(1, 4).Draw(t, "processes"))
+		for i := range processes {
+			processes[i] = NewShared(b, 1, c.now)
+		}
+		limits := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Limit {
+			return Limit{rapid.Float64Range(0.01, 1000).Draw(t, "rate"), rapid.IntRange(1, 200).Draw(t, "burst")}
+		}), 1, 2).Draw(t, "limits")
+		var most Limit
+		for _, l := range limits {
+			most = Limit{max(most.Rate, l.Rate), max(most.Burst, l.Burst)}
+		}
+		allowed := 0
+		for range rapid.IntRange(1, 400).Draw(t, "uses") {
+			process := processes[rapid.IntRange(0, len(processes)-1).Draw(t, "process")]
+			limit := limits[rapid.IntRange(0, len(limits)-1).Draw(t, "limit")]
+			if process.Take(context.Background(), "a", limit).Allowed {
+				allowed++
+			}
+			c.at = c.at.Add(time.Duration(rapid.IntRange(0, 100_000_000).Draw(t, "pause")))
+		}
+		if bound := float64(most.Burst) + c.at.Sub(noon).Seconds()*most.Rate + 1e-6; float64(allowed) > bound {
+			t.Fatalf("%d let in, at most %f", allowed, bound)
+		}
+	})
+}
+
+func TestProcessesOnOneDatabaseShareABucket(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	limit := Limit{Rate: 1e-6, Burst: 50} // which adds nothing while the test runs
+	var allowed atomic.Int32
+	var working sync.WaitGroup
+	for range 3 {
+		pool, err := pgxpool.New(t.Context(), url)
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		process := NewShared(Postgres{pool}, 10, time.Now)
+		for range 8 {
+			working.Go(func() {
+				for range 20 {
+					if process.Take(t.Context(), "acme", limit).Allowed {
+						allowed.Add(1)
+					}
+				}
+			})
+		}
+	}
+	working.Wait()
+	require.EqualValues(t, 50, allowed.Load())
+}
+
+func TestTheDatabaseLendsAsTheLimitSays(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	lender := Postgres{pool}
+	for i, step := range []struct {
+		back    string // how far the bucket's time is set back
+		limit   Limit
+		want    int
+		granted int
+	}{
+		{"0 s", Limit{1e-6, 100}, 30, 30},
+		{"0 s", Limit{1e-6, 100}, 80, 70},
+		{"0 s", Limit{1e-6, 100}, 1, 0},
+		{"5 s", Limit{2, 100}, 100, 10},
+		{"1 h", Limit{2, 40}, 100, 40},
+		{"-1 h", Limit{2, 40}, 1, 0},
+	} {
+		_, err := pool.Exec(t.Context(), fmt.Sprintf("UPDATE quota.bucket SET at = clock_timestamp() - interval '%s'", step.back))
+		require.NoError(t, err)
+		lease, err := lender.Lend(t.Context(), "acme", step.limit, step.want)
+		require.NoError(t, err)
+		require.Equal(t, step.granted, lease.Granted, "step %d", i)
+	}
+}
