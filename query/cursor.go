@@ -19,7 +19,7 @@ const (
 	tokenCursor      = "t1"
 	tokenEventCursor = "a1"
 	endpointCursor   = "w1"
-	deliveryCursor   = "d1"
+	deliveryCursor   = "d2"
 )
 
 // maxCursor is longer than any cursor of ours, in bytes.

@@ -20,7 +20,6 @@ type Delivery struct {
 	FinishedAt    Timestamp `json:"finishedAt"`
 	NextAttemptAt Timestamp `json:"nextAttemptAt"` // null when there is none
 	Attempts      []Attempt `json:"attempts"`      // oldest first
-	seq           int64
 }
 
 // Attempt is one request made to an endpoint.
@@ -33,8 +32,8 @@ type Attempt struct {
 }
 
 const deliveryColumns = `
-	SELECT seq, delivery_id, webhook_id, event_id, type, state, created_at, finished_at, CASE WHEN state = 'queued' THEN due_at END
-	  FROM delivery.delivery`
+	SELECT d.delivery_id, d.webhook_id, d.event_id, d.type, d.state, d.created_at, d.finished_at, q.due_at
+	  FROM delivery.delivery d LEFT JOIN delivery.queue q USING (delivery_id)`
 
 // Deliveries lists what was queued for an endpoint, newest first. The errors are ErrNotFound when the account has no such
 // endpoint, or not any more, and ErrCursor.
@@ -42,16 +41,16 @@ func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, p Pa
 	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
 		return List[Delivery]{}, err
 	}
-	s := selection{from: deliveryColumns, order: `seq DESC`}
-	s.and(`webhook_id = ?`, webhookID)
+	s := selection{from: deliveryColumns, order: `d.delivery_id DESC`}
+	s.and(`d.webhook_id = ?`, webhookID)
 	if p.Cursor != "" {
-		last, err := decodeOrdinal(deliveryCursor, p.Cursor)
+		last, err := decodeCursor(deliveryCursor, p.Cursor, 1)
 		if err != nil {
 			return List[Delivery]{}, err
 		}
-		s.and(`seq < ?`, last)
+		s.and(`d.delivery_id < ?`, last[0])
 	}
-	list, err := page(ctx, r, s, p.Limit, scanDelivery, func(d Delivery) string { return encodeOrdinal(deliveryCursor, d.seq) })
+	list, err := page(ctx, r, s, p.Limit, scanDelivery, func(d Delivery) string { return encodeCursor(deliveryCursor, d.DeliveryID) })
 	if err != nil {
 		return list, err
 	}
@@ -66,7 +65,7 @@ func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string) (D
 	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
 		return Delivery{}, err
 	}
-	found, err := one(ctx, r, scanDelivery, deliveryColumns+` WHERE delivery_id = $1 AND webhook_id = $2`, id, webhookID)
+	found, err := one(ctx, r, scanDelivery, deliveryColumns+` WHERE d.delivery_id = $1 AND d.webhook_id = $2`, id, webhookID)
 	if err != nil {
 		return found, err
 	}
@@ -78,26 +77,27 @@ func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string) (D
 func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 	d := Delivery{Attempts: []Attempt{}}
 	var finished, due *time.Time
-	err := row.Scan(&d.seq, &d.DeliveryID, &d.WebhookID, &d.EventID, &d.Type, &d.State, stamp(&d.CreatedAt), &finished, &due)
+	err := row.Scan(&d.DeliveryID, &d.WebhookID, &d.EventID, &d.Type, &d.State, stamp(&d.CreatedAt), &finished, &due)
 	d.FinishedAt, d.NextAttemptAt = orNone(finished), orNone(due)
 	return d, err
 }
 
 func (r *Reader) addAttempts(ctx context.Context, deliveries []Delivery) error {
-	places := make(map[int64]int, len(deliveries))
-	seqs := make([]int64, len(deliveries))
+	places := make(map[string]int, len(deliveries))
+	ids := make([]string, len(deliveries))
 	for i, d := range deliveries {
-		places[d.seq], seqs[i] = i, d.seq
+		places[d.DeliveryID], ids[i] = i, d.DeliveryID
 	}
 	rows, err := r.pool.Query(ctx, `
-		SELECT seq, at, status, duration_ms, response, error FROM delivery.attempt WHERE seq = ANY ($1) ORDER BY seq, number`, seqs)
+		SELECT delivery_id, at, status, duration_ms, response, error
+		  FROM delivery.attempt WHERE delivery_id = ANY ($1) ORDER BY delivery_id, at`, ids)
 	if err != nil {
 		return schema.Unavailable(err)
 	}
-	var seq int64
+	var id string
 	var a Attempt
-	_, err = pgx.ForEachRow(rows, []any{&seq, stamp(&a.At), &a.Status, &a.DurationMS, &a.Response, &a.Error}, func() error {
-		d := &deliveries[places[seq]]
+	_, err = pgx.ForEachRow(rows, []any{&id, stamp(&a.At), &a.Status, &a.DurationMS, &a.Response, &a.Error}, func() error {
+		d := &deliveries[places[id]]
 		d.Attempts = append(d.Attempts, a)
 		return nil
 	})

@@ -191,6 +191,10 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 		a.courier.Run(ctx)
 		return nil
 	})
+	group.Go(func() error {
+		delivery.Days{Pool: a.pool, Log: a.log}.Run(ctx)
+		return nil
+	})
 	a.log.Info("listening", "addr", listener.Addr().String())
 	listening(listener.Addr())
 	err = group.Wait()

@@ -31,7 +31,10 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 		_, err = conn.Exec(ctx, `LISTEN `+channel)
 	}
 	if err == nil {
-		_, err = conn.Exec(ctx, `UPDATE delivery.delivery SET lease = $1 WHERE seq = ANY ($2) AND state = 'queued'`, s.id, c.lanes.inHand())
+		_, err = conn.Exec(ctx, `INSERT INTO delivery.session (id) VALUES ($1) ON CONFLICT DO NOTHING`, s.id)
+	}
+	if err == nil {
+		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2)`, s.id, c.lanes.inHand())
 	}
 	if err != nil {
 		s.close(ctx)
@@ -46,14 +49,17 @@ func (s *session) close(ctx context.Context) {
 	_ = s.conn.Close(ctx) // whatever it says, the connection is gone
 }
 
-// reclaim frees the rows whose couriers are gone.
+// reclaim frees the rows whose couriers are gone. Only when one is gone does it look through the queue.
 func (s *session) reclaim(ctx context.Context) error {
 	_, err := s.conn.Exec(ctx, `
-		UPDATE delivery.delivery SET lease = NULL
-		 WHERE state = 'queued' AND lease IS NOT NULL AND lease NOT IN (
-		       SELECT objid::bigint FROM pg_locks
-		        WHERE locktype = 'advisory' AND classid = $1 AND objsubid = 2 AND granted
-		          AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`, uint32(lockClass))
+		WITH gone AS (
+		    DELETE FROM delivery.session WHERE id NOT IN (
+		           SELECT objid::bigint FROM pg_locks
+		            WHERE locktype = 'advisory' AND classid = $1 AND objsubid = 2 AND granted
+		              AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+		    RETURNING id
+		)
+		UPDATE delivery.queue SET lease = NULL WHERE lease IN (SELECT id FROM gone)`, uint32(lockClass))
 	return err
 }
 
@@ -62,32 +68,31 @@ func (s *session) reclaim(ctx context.Context) error {
 func (s *session) claim(ctx context.Context, total int, busy []string, free []int32) ([]row, error) {
 	rows, err := s.conn.Query(ctx, `
 		WITH RECURSIVE waiting (id) AS (
-		    (SELECT webhook_id FROM delivery.delivery WHERE state = 'queued' AND lease IS NULL ORDER BY webhook_id LIMIT 1)
+		    (SELECT webhook_id FROM delivery.queue ORDER BY webhook_id LIMIT 1)
 		    UNION ALL
-		    SELECT (SELECT d.webhook_id FROM delivery.delivery d
-		             WHERE d.state = 'queued' AND d.lease IS NULL AND d.webhook_id > w.id ORDER BY d.webhook_id LIMIT 1)
+		    SELECT (SELECT q.webhook_id FROM delivery.queue q WHERE q.webhook_id > w.id ORDER BY q.webhook_id LIMIT 1)
 		      FROM waiting w WHERE w.id IS NOT NULL
 		), due AS (
-		    SELECT d.seq
+		    SELECT d.delivery_id
 		      FROM waiting w
 		      LEFT JOIN unnest($3::text[], $4::int[]) AS b (id, free) ON b.id = w.id
 		     CROSS JOIN LATERAL (
-		           SELECT seq FROM delivery.delivery
-		            WHERE webhook_id = w.id AND state = 'queued' AND lease IS NULL AND due_at <= now()
-		            ORDER BY due_at, seq LIMIT coalesce(b.free, $5) FOR UPDATE SKIP LOCKED) d
+		           SELECT delivery_id FROM delivery.queue
+		            WHERE webhook_id = w.id AND due_at <= now() AND lease IS NULL
+		            ORDER BY due_at, position LIMIT coalesce(b.free, $5) FOR UPDATE SKIP LOCKED) d
 		     WHERE w.id IS NOT NULL
 		     LIMIT $2
 		)
-		UPDATE delivery.delivery d SET lease = $1
+		UPDATE delivery.queue q SET lease = $1
 		  FROM due, delivery.endpoint e
-		 WHERE d.seq = due.seq AND e.webhook_id = d.webhook_id
-		RETURNING d.seq, d.delivery_id, d.webhook_id, d.type, d.stream, d.revision, d.position, d.attempts, e.url, e.deleted`,
+		 WHERE q.delivery_id = due.delivery_id AND e.webhook_id = q.webhook_id
+		RETURNING q.delivery_id, q.webhook_id, q.type, q.stream, q.revision, q.position, q.attempts, e.url, e.deleted`,
 		s.id, total, busy, free, mostSlots)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
-		err = r.Scan(&c.seq, &c.id, &c.webhookID, &c.kind, &c.stream, &c.revision, &c.position, &c.attempts, &c.url, &c.dead)
+		err = r.Scan(&c.id, &c.webhookID, &c.kind, &c.stream, &c.revision, &c.position, &c.attempts, &c.url, &c.dead)
 		return c, err
 	})
 }

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,46 +25,93 @@ type result struct {
 	wait      time.Duration // until the next attempt, when queued
 }
 
-// settle writes down results, together. A delivery that succeeded counts whoever has the row by now; one that did not
-// leaves a row alone that is finished already.
+// settle writes down results, together, in one round trip, which is one transaction. A delivery that succeeded counts
+// whoever has the row by now; one that did not leaves a delivery alone that is finished already.
 func (c *Courier) settle(ctx context.Context, results []result) error {
-	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		batch := &pgx.Batch{}
-		for _, r := range results {
-			batch.Queue(`
-				UPDATE delivery.delivery
-				   SET state = $2, attempts = attempts + $3, lease = NULL, due_at = now() + $4::bigint * interval '1 microsecond',
-				       finished_at = CASE WHEN $2 <> 'queued' THEN now() END
-				 WHERE seq = $1 AND state = 'queued'`, r.seq, r.state, count(r.attempted), r.wait.Microseconds())
-			if !r.attempted {
-				continue
-			}
-			message := ""
-			if r.outcome.err != nil {
-				message = r.outcome.err.Error()
-			}
-			batch.Queue(`
-				INSERT INTO delivery.attempt (seq, number, at, status, duration_ms, response, error)
-				SELECT $1, coalesce(max(number), 0) + 1, $2, $3, $4, $5, $6 FROM delivery.attempt WHERE seq = $1`,
-				r.seq, r.outcome.at, r.outcome.status, r.outcome.took.Milliseconds(), r.outcome.response, message)
-		}
-		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-			return err
-		}
-		return saveHealth(ctx, tx, results)
-	})
+	batch := &pgx.Batch{}
+	finish(batch, results)
+	putBack(batch, results)
+	saveAttempts(batch, results)
+	saveHealth(batch, results)
+	return c.pool.SendBatch(ctx, batch).Close()
 }
 
-func count(attempted bool) int {
+// finish takes deliveries that are finished off the queue. The bounds of their ids keep the other days out of it.
+func finish(batch *pgx.Batch, results []result) {
+	var ids, states []string
+	for _, r := range results {
+		if r.state != queued {
+			ids, states = append(ids, r.id), append(states, r.state)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	batch.Queue(`
+		WITH gone AS (
+		    DELETE FROM delivery.queue q USING unnest($1::text[], $2::text[]) AS u (id, state)
+		     WHERE q.delivery_id = u.id RETURNING u.id, u.state
+		)
+		UPDATE delivery.delivery d SET state = gone.state, finished_at = now()
+		  FROM gone WHERE d.delivery_id = gone.id AND d.delivery_id BETWEEN $3 AND $4`,
+		ids, states, slices.Min(ids), slices.Max(ids))
+}
+
+// putBack leaves in the queue what is to be sent later.
+func putBack(batch *pgx.Batch, results []result) {
+	var ids []string
+	var attempts []int32
+	var waits []int64
+	for _, r := range results {
+		if r.state == queued {
+			ids, attempts, waits = append(ids, r.id), append(attempts, count(r.attempted)), append(waits, r.wait.Microseconds())
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	batch.Queue(`
+		UPDATE delivery.queue q
+		   SET attempts = q.attempts + u.attempts, lease = NULL, due_at = now() + u.wait * interval '1 microsecond'
+		  FROM unnest($1::text[], $2::integer[], $3::bigint[]) AS u (id, attempts, wait)
+		 WHERE q.delivery_id = u.id`, ids, attempts, waits)
+}
+
+func count(attempted bool) int32 {
 	if attempted {
 		return 1
 	}
 	return 0
 }
 
+func saveAttempts(batch *pgx.Batch, results []result) {
+	var ids, responses, errs []string
+	var at []time.Time
+	var statuses, durations []int32
+	for _, r := range results {
+		if !r.attempted {
+			continue
+		}
+		message := ""
+		if r.outcome.err != nil {
+			message = r.outcome.err.Error()
+		}
+		ids, at = append(ids, r.id), append(at, r.outcome.at)
+		statuses, durations = append(statuses, int32(r.outcome.status)), append(durations, int32(r.outcome.took.Milliseconds()))
+		responses, errs = append(responses, r.outcome.response), append(errs, message)
+	}
+	if len(ids) == 0 {
+		return
+	}
+	batch.Queue(`
+		INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
+		SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::integer[], $4::integer[], $5::text[], $6::text[])`,
+		ids, at, statuses, durations, responses, errs)
+}
+
 // saveHealth notes when each endpoint last answered well, and when not. In the order of ids, so that couriers do not
 // wait for each other in a circle.
-func saveHealth(ctx context.Context, tx pgx.Tx, results []result) error {
+func saveHealth(batch *pgx.Batch, results []result) {
 	var ids []string
 	var good, bad []*time.Time
 	for _, r := range results {
@@ -77,12 +125,14 @@ func saveHealth(ctx context.Context, tx pgx.Tx, results []result) error {
 		}
 		good, bad = append(good, nil), append(bad, &r.outcome.at)
 	}
-	_, err := tx.Exec(ctx, `
+	if len(ids) == 0 {
+		return
+	}
+	batch.Queue(`
 		INSERT INTO delivery.health AS h (webhook_id, last_success_at, last_failure_at)
 		SELECT id, max(good), max(bad) FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[]) AS u (id, good, bad)
 		 GROUP BY id ORDER BY id
 		    ON CONFLICT (webhook_id) DO UPDATE
 		   SET last_success_at = greatest(h.last_success_at, excluded.last_success_at),
 		       last_failure_at = greatest(h.last_failure_at, excluded.last_failure_at)`, ids, good, bad)
-	return err
 }

@@ -16,7 +16,6 @@ import (
 
 // row is a delivery that a courier has in hand.
 type row struct {
-	seq                         int64
 	id, webhookID, kind, stream string
 	revision, position          int64
 	attempts                    int // made before
@@ -63,7 +62,7 @@ func NewCourier(o CourierOptions) *Courier {
 	return &Courier{
 		pool: o.Pool, config: config, store: o.Store, secrets: o.Secrets, log: o.Log,
 		client: newClient(o.AllowPrivateTargets, o.Timeout), schedule: o.Schedule,
-		lanes:   &lanes{byID: map[string]*lane{}, rows: map[int64]struct{}{}},
+		lanes:   &lanes{byID: map[string]*lane{}, rows: map[string]struct{}{}},
 		results: make(chan result, mostInFlight), wake: make(chan struct{}, 1),
 	}
 }

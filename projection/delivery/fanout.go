@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -174,9 +175,14 @@ func saveEndpoints(ctx context.Context, tx pgx.Tx, changed map[string]endpoint) 
 type queue struct {
 	deliveries, webhooks, events, types, streams []string
 	revisions, positions                         []int64
+	days                                         map[time.Time]struct{} // of the rows' ids
 }
 
 func (q *queue) add(webhookID, name string, e projection.Event) {
+	if q.days == nil {
+		q.days = map[time.Time]struct{}{}
+	}
+	q.days[e.ID.Timestamp().UTC().Truncate(24*time.Hour)] = struct{}{}
 	q.deliveries = append(q.deliveries, deliveryID(e.ID, webhookID, 0))
 	q.webhooks, q.events = append(q.webhooks, webhookID), append(q.events, e.ID.String())
 	q.types, q.streams = append(q.types, name), append(q.streams, e.Stream)
@@ -187,19 +193,21 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 	if len(q.deliveries) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `
-		INSERT INTO delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
-		SELECT d, w, e, 0, t, s, r, p, $8
-		  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
-		       WITH ORDINALITY AS u (d, w, e, t, s, r, p, n)
-		 ORDER BY n
-		    ON CONFLICT (webhook_id, event_id, generation) DO NOTHING`,
+	batch := &pgx.Batch{}
+	batch.Queue(`SELECT open_day(day) FROM unnest($1::date[]) AS days (day)`, slices.Collect(maps.Keys(q.days)))
+	batch.Queue(`
+		WITH made AS (
+		    INSERT INTO delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+		    SELECT d, w, e, 0, t, s, r, p, $8
+		      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[]) AS u (d, w, e, t, s, r, p)
+		        ON CONFLICT (delivery_id) DO NOTHING
+		    RETURNING *
+		)
+		INSERT INTO queue (delivery_id, webhook_id, type, stream, revision, position, renderer)
+		SELECT delivery_id, webhook_id, type, stream, revision, position, renderer FROM made`,
 		q.deliveries, q.webhooks, q.events, q.types, q.streams, q.revisions, q.positions, rendererVersion)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, `SELECT pg_notify($1, '')`, channel)
-	return err
+	batch.Queue(`SELECT pg_notify($1, '')`, channel)
+	return tx.SendBatch(ctx, batch).Close()
 }
 
 // deliveryID is the id of a delivery: the time of its event, and the same whenever it is made.

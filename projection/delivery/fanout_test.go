@@ -58,7 +58,7 @@ func newLead(name string) event.LeadCreated {
 func queued(t *testing.T, w *projectiontest.World, webhookID string) []string {
 	t.Helper()
 	rows, err := w.Pool.Query(t.Context(),
-		`SELECT concat(type, ' ', stream, ' ', revision) FROM delivery.delivery WHERE webhook_id = $1 ORDER BY seq`, webhookID)
+		`SELECT concat(type, ' ', stream, ' ', revision) FROM delivery.queue WHERE webhook_id = $1 ORDER BY due_at, position`, webhookID)
 	require.NoError(t, err)
 	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)

@@ -1,6 +1,10 @@
 package delivery
 
-import "sync"
+import (
+	"maps"
+	"slices"
+	"sync"
+)
 
 const (
 	mostSlots    = 16  // of one endpoint
@@ -12,7 +16,7 @@ const (
 type lanes struct {
 	mu       sync.Mutex
 	byID     map[string]*lane
-	rows     map[int64]struct{} // in hand
+	rows     map[string]struct{} // in hand
 	inFlight int
 }
 
@@ -49,7 +53,7 @@ func (l *lanes) take(r row) {
 		l.byID[r.webhookID] = &lane{slots: mostSlots}
 	}
 	l.byID[r.webhookID].used++
-	l.rows[r.seq] = struct{}{}
+	l.rows[r.id] = struct{}{}
 	l.inFlight++
 }
 
@@ -73,17 +77,13 @@ func (l *lanes) leave(r row) {
 	if lane.used--; lane.used == 0 && !lane.failing() {
 		delete(l.byID, r.webhookID)
 	}
-	delete(l.rows, r.seq)
+	delete(l.rows, r.id)
 	l.inFlight--
 }
 
 // inHand lists the rows in hand.
-func (l *lanes) inHand() []int64 {
+func (l *lanes) inHand() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	seqs := make([]int64, 0, len(l.rows))
-	for seq := range l.rows {
-		seqs = append(seqs, seq)
-	}
-	return seqs
+	return slices.Collect(maps.Keys(l.rows))
 }

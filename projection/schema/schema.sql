@@ -1,16 +1,14 @@
 -- What the migrations come to. Written by: go test ./projection/schema -update
 
 CREATE TABLE delivery.attempt (
-    seq bigint NOT NULL,
-    number integer NOT NULL,
+    delivery_id text COLLATE "C" NOT NULL,
     at timestamp with time zone NOT NULL,
     status integer NOT NULL,
     duration_ms integer NOT NULL,
     response text NOT NULL,
-    error text NOT NULL,
-    CONSTRAINT attempt_number PRIMARY KEY (seq, number)
-);
-COMMENT ON COLUMN delivery.attempt.seq IS 'Of the delivery.';
+    error text NOT NULL
+) PARTITION BY RANGE (delivery_id);
+CREATE INDEX attempt_delivery ON ONLY delivery.attempt USING btree (delivery_id, at);
 COMMENT ON COLUMN delivery.attempt.status IS '0: there was no answer.';
 COMMENT ON COLUMN delivery.attempt.response IS 'The first 1 KiB.';
 
@@ -25,7 +23,6 @@ CREATE TABLE delivery.checkpoint (
 );
 
 CREATE TABLE delivery.delivery (
-    seq bigint NOT NULL,
     delivery_id text COLLATE "C" NOT NULL,
     webhook_id text COLLATE "C" NOT NULL,
     event_id text COLLATE "C" NOT NULL,
@@ -36,24 +33,18 @@ CREATE TABLE delivery.delivery (
     "position" bigint NOT NULL,
     renderer integer NOT NULL,
     state text COLLATE "C" NOT NULL DEFAULT 'queued'::text,
-    attempts integer NOT NULL DEFAULT 0,
-    due_at timestamp with time zone NOT NULL DEFAULT now(),
-    lease integer,
     created_at timestamp with time zone NOT NULL DEFAULT now(),
     finished_at timestamp with time zone,
-    CONSTRAINT delivery_once UNIQUE (webhook_id, event_id, generation),
-    CONSTRAINT delivery_seq PRIMARY KEY (seq),
+    CONSTRAINT delivery_id PRIMARY KEY (delivery_id),
     CONSTRAINT delivery_state CHECK ((state = ANY (ARRAY['queued'::text, 'delivered'::text, 'failed'::text, 'cancelled'::text])))
-);
-CREATE INDEX delivery_due ON delivery.delivery USING btree (webhook_id, due_at, seq) WHERE ((state = 'queued'::text) AND (lease IS NULL));
-CREATE INDEX delivery_id ON delivery.delivery USING btree (delivery_id);
-CREATE INDEX delivery_leased ON delivery.delivery USING btree (lease) WHERE ((state = 'queued'::text) AND (lease IS NOT NULL));
-CREATE INDEX delivery_newest ON delivery.delivery USING btree (webhook_id, seq DESC);
-COMMENT ON TABLE delivery.delivery IS 'One row for each event that an endpoint is to get, in the order of the log.';
+) PARTITION BY RANGE (delivery_id);
+CREATE INDEX delivery_newest ON ONLY delivery.delivery USING btree (webhook_id, delivery_id DESC);
+COMMENT ON TABLE delivery.delivery IS 'One row for each event that an endpoint is to get, or got.';
+COMMENT ON COLUMN delivery.delivery.delivery_id IS 'A function of endpoint, event and generation, so that these three are unique with it. Its time is that of the event.';
 COMMENT ON COLUMN delivery.delivery.generation IS '0: live; each replay is the next.';
 COMMENT ON COLUMN delivery.delivery.type IS 'Public name, without version.';
 COMMENT ON COLUMN delivery.delivery.renderer IS 'Version of the code that makes the body out of the stream up to the revision.';
-COMMENT ON COLUMN delivery.delivery.lease IS 'The courier that has the row in hand: the key of an advisory lock that its session holds.';
+COMMENT ON COLUMN delivery.delivery.state IS 'queued: there is a row in the queue.';
 
 CREATE TABLE delivery.endpoint (
     webhook_id text COLLATE "C" NOT NULL,
@@ -79,7 +70,31 @@ CREATE TABLE delivery.origin (
     "position" bigint NOT NULL,
     CONSTRAINT origin_epoch PRIMARY KEY (epoch)
 );
-COMMENT ON TABLE delivery.origin IS 'Where the log ended when deliveries began. What happened before is sent to nobody.';
+COMMENT ON TABLE delivery.origin IS 'Up to where nothing is queued from the log any more: where it ended when deliveries began, later where the fan-out was when days were thrown away.';
+
+CREATE TABLE delivery.queue (
+    delivery_id text COLLATE "C" NOT NULL,
+    webhook_id text COLLATE "C" NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    stream text COLLATE "C" NOT NULL,
+    revision bigint NOT NULL,
+    "position" bigint NOT NULL,
+    renderer integer NOT NULL,
+    attempts integer NOT NULL DEFAULT 0,
+    due_at timestamp with time zone NOT NULL DEFAULT now(),
+    lease integer,
+    CONSTRAINT queue_id PRIMARY KEY (delivery_id)
+);
+CREATE INDEX queue_due ON delivery.queue USING btree (webhook_id, due_at, "position");
+COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
+COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
+COMMENT ON COLUMN delivery.queue.lease IS 'The session of the courier that has the row in hand.';
+
+CREATE TABLE delivery.session (
+    id integer NOT NULL,
+    CONSTRAINT session_id PRIMARY KEY (id)
+);
+COMMENT ON TABLE delivery.session IS 'Sessions that may hold leases. One that has gone holds no advisory lock on its id.';
 
 CREATE TABLE secret.webhook (
     webhook_id text COLLATE "C" NOT NULL,

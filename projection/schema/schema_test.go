@@ -158,3 +158,31 @@ func TestWhatSaysThatTheDatabaseIsOutOfReach(t *testing.T) {
 		})
 	}
 }
+
+// TestDeliveriesFromBeforeThereWereDaysAreKept brings what the second migration made, with rows, to the fourth.
+func TestDeliveriesFromBeforeThereWereDaysAreKept(t *testing.T) {
+	t.Parallel()
+	pool := open(t, pgtest.Database(t))
+	run := func(file string) {
+		statements, err := os.ReadFile("migrations/" + file)
+		require.NoError(t, err)
+		_, err = pool.Exec(t.Context(), string(statements))
+		require.NoError(t, err)
+	}
+	run("0002_delivery.sql")
+	_, err := pool.Exec(t.Context(), `
+		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer, state, attempts)
+		SELECT id, 'w', id, 0, 'lead.created', 'lead-1', 0, 1, 1, state, 1
+		  FROM (VALUES ('01KAJ8Q6ZJ0000000000000001', 'queued'), ('01KBH9BX000000000000000002', 'delivered')) AS rows (id, state);
+		INSERT INTO delivery.attempt (seq, number, at, status, duration_ms, response, error)
+		SELECT seq, 1, now(), 500, 3, 'oh', '' FROM delivery.delivery`)
+	require.NoError(t, err)
+	run("0004_delivery_days.sql")
+	run("0004_delivery_days.sql") // it may run again
+
+	var kept string
+	require.NoError(t, pool.QueryRow(t.Context(), `
+		SELECT string_agg(concat_ws(' ', d.tableoid::regclass, d.state, q.attempts, a.status), ', ' ORDER BY d.delivery_id)
+		  FROM delivery.delivery d JOIN delivery.attempt a USING (delivery_id) LEFT JOIN delivery.queue q USING (delivery_id)`).Scan(&kept))
+	require.Equal(t, "delivery.delivery_20251121 queued 1 500, delivery.delivery_20251203 delivered 500", kept)
+}

@@ -1,5 +1,5 @@
 -- Every table with its columns, constraints, indexes and comments, one text each.
-SELECT format(E'CREATE TABLE %I.%I (\n%s\n);', n.nspname, c.relname, concat_ws(E',\n',
+SELECT format(E'CREATE TABLE %I.%I (\n%s\n)%s;', n.nspname, c.relname, concat_ws(E',\n',
          (SELECT string_agg(format('    %I %s%s%s%s', a.attname, format_type(a.atttypid, a.atttypmod),
                      CASE WHEN a.attcollation <> t.typcollation THEN format(' COLLATE %I', l.collname) END,
                      CASE WHEN a.attnotnull THEN ' NOT NULL' END,
@@ -11,7 +11,8 @@ SELECT format(E'CREATE TABLE %I.%I (\n%s\n);', n.nspname, c.relname, concat_ws(E
            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
          (SELECT string_agg(format('    CONSTRAINT %I %s', k.conname, pg_get_constraintdef(k.oid)), E',\n' ORDER BY k.conname)
             FROM pg_constraint k
-           WHERE k.conrelid = c.oid AND k.contype <> 'n'))) -- PostgreSQL 18 counts NOT NULL among the constraints
+           WHERE k.conrelid = c.oid AND k.contype <> 'n')), -- PostgreSQL 18 counts NOT NULL among the constraints
+         ' PARTITION BY ' || pg_get_partkeydef(c.oid))
        || coalesce((SELECT string_agg(E'\n' || pg_get_indexdef(x.indexrelid) || ';', '' ORDER BY x.indexrelid::regclass::text)
             FROM pg_index x
            WHERE x.indrelid = c.oid AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = x.indexrelid)), '')
@@ -23,5 +24,5 @@ SELECT format(E'CREATE TABLE %I.%I (\n%s\n);', n.nspname, c.relname, concat_ws(E
            WHERE o.classoid = 'pg_class'::regclass AND o.objoid = c.oid), '')
   FROM pg_class c
   JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE n.nspname IN ('views', 'secret', 'delivery') AND c.relkind = 'r' AND c.relname <> 'migration'
+ WHERE n.nspname IN ('views', 'secret', 'delivery') AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname <> 'migration'
  ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C";

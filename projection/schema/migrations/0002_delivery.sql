@@ -43,52 +43,63 @@ CREATE TABLE IF NOT EXISTS delivery.health (
 
 COMMENT ON TABLE delivery.health IS 'How attempts at an endpoint went. Written by couriers, never by the fan-out.';
 
-CREATE TABLE IF NOT EXISTS delivery.delivery (
-    seq         bigint      GENERATED ALWAYS AS IDENTITY,
-    delivery_id text        COLLATE "C" NOT NULL,
-    webhook_id  text        COLLATE "C" NOT NULL,
-    event_id    text        COLLATE "C" NOT NULL,
-    generation  integer     NOT NULL,
-    type        text        COLLATE "C" NOT NULL,
-    stream      text        COLLATE "C" NOT NULL,
-    revision    bigint      NOT NULL,
-    position    bigint      NOT NULL,
-    renderer    integer     NOT NULL,
-    state       text        COLLATE "C" NOT NULL DEFAULT 'queued',
-    attempts    integer     NOT NULL DEFAULT 0,
-    due_at      timestamptz NOT NULL DEFAULT now(),
-    lease       integer,
-    created_at  timestamptz NOT NULL DEFAULT now(),
-    finished_at timestamptz,
-    CONSTRAINT delivery_seq PRIMARY KEY (seq),
-    CONSTRAINT delivery_once UNIQUE (webhook_id, event_id, generation),
-    CONSTRAINT delivery_state CHECK (state IN ('queued', 'delivered', 'failed', 'cancelled'))
-);
+-- Where a later migration has put others in the place of these two, they are not made again.
+-- +goose StatementBegin
+DO $$
+BEGIN
+    IF to_regclass('delivery.queue') IS NOT NULL THEN
+        RETURN;
+    END IF;
 
-CREATE INDEX IF NOT EXISTS delivery_due ON delivery.delivery (webhook_id, due_at, seq) WHERE state = 'queued' AND lease IS NULL;
-CREATE INDEX IF NOT EXISTS delivery_leased ON delivery.delivery (lease) WHERE state = 'queued' AND lease IS NOT NULL;
-CREATE INDEX IF NOT EXISTS delivery_newest ON delivery.delivery (webhook_id, seq DESC);
-CREATE INDEX IF NOT EXISTS delivery_id ON delivery.delivery (delivery_id);
+    CREATE TABLE IF NOT EXISTS delivery.delivery (
+        seq         bigint      GENERATED ALWAYS AS IDENTITY,
+        delivery_id text        COLLATE "C" NOT NULL,
+        webhook_id  text        COLLATE "C" NOT NULL,
+        event_id    text        COLLATE "C" NOT NULL,
+        generation  integer     NOT NULL,
+        type        text        COLLATE "C" NOT NULL,
+        stream      text        COLLATE "C" NOT NULL,
+        revision    bigint      NOT NULL,
+        position    bigint      NOT NULL,
+        renderer    integer     NOT NULL,
+        state       text        COLLATE "C" NOT NULL DEFAULT 'queued',
+        attempts    integer     NOT NULL DEFAULT 0,
+        due_at      timestamptz NOT NULL DEFAULT now(),
+        lease       integer,
+        created_at  timestamptz NOT NULL DEFAULT now(),
+        finished_at timestamptz,
+        CONSTRAINT delivery_seq PRIMARY KEY (seq),
+        CONSTRAINT delivery_once UNIQUE (webhook_id, event_id, generation),
+        CONSTRAINT delivery_state CHECK (state IN ('queued', 'delivered', 'failed', 'cancelled'))
+    );
 
-COMMENT ON TABLE delivery.delivery IS 'One row for each event that an endpoint is to get, in the order of the log.';
-COMMENT ON COLUMN delivery.delivery.generation IS '0: live; each replay is the next.';
-COMMENT ON COLUMN delivery.delivery.type IS 'Public name, without version.';
-COMMENT ON COLUMN delivery.delivery.renderer IS 'Version of the code that makes the body out of the stream up to the revision.';
-COMMENT ON COLUMN delivery.delivery.lease IS 'The courier that has the row in hand: the key of an advisory lock that its session holds.';
+    CREATE INDEX IF NOT EXISTS delivery_due ON delivery.delivery (webhook_id, due_at, seq) WHERE state = 'queued' AND lease IS NULL;
+    CREATE INDEX IF NOT EXISTS delivery_leased ON delivery.delivery (lease) WHERE state = 'queued' AND lease IS NOT NULL;
+    CREATE INDEX IF NOT EXISTS delivery_newest ON delivery.delivery (webhook_id, seq DESC);
+    CREATE INDEX IF NOT EXISTS delivery_id ON delivery.delivery (delivery_id);
 
-CREATE TABLE IF NOT EXISTS delivery.attempt (
-    seq         bigint      NOT NULL,
-    number      integer     NOT NULL,
-    at          timestamptz NOT NULL,
-    status      integer     NOT NULL,
-    duration_ms integer     NOT NULL,
-    response    text        NOT NULL,
-    error       text        NOT NULL,
-    CONSTRAINT attempt_number PRIMARY KEY (seq, number)
-);
+    COMMENT ON TABLE delivery.delivery IS 'One row for each event that an endpoint is to get, in the order of the log.';
+    COMMENT ON COLUMN delivery.delivery.generation IS '0: live; each replay is the next.';
+    COMMENT ON COLUMN delivery.delivery.type IS 'Public name, without version.';
+    COMMENT ON COLUMN delivery.delivery.renderer IS 'Version of the code that makes the body out of the stream up to the revision.';
+    COMMENT ON COLUMN delivery.delivery.lease IS 'The courier that has the row in hand: the key of an advisory lock that its session holds.';
 
-COMMENT ON COLUMN delivery.attempt.seq IS 'Of the delivery.';
-COMMENT ON COLUMN delivery.attempt.status IS '0: there was no answer.';
-COMMENT ON COLUMN delivery.attempt.response IS 'The first 1 KiB.';
+    CREATE TABLE IF NOT EXISTS delivery.attempt (
+        seq         bigint      NOT NULL,
+        number      integer     NOT NULL,
+        at          timestamptz NOT NULL,
+        status      integer     NOT NULL,
+        duration_ms integer     NOT NULL,
+        response    text        NOT NULL,
+        error       text        NOT NULL,
+        CONSTRAINT attempt_number PRIMARY KEY (seq, number)
+    );
+
+    COMMENT ON COLUMN delivery.attempt.seq IS 'Of the delivery.';
+    COMMENT ON COLUMN delivery.attempt.status IS '0: there was no answer.';
+    COMMENT ON COLUMN delivery.attempt.response IS 'The first 1 KiB.';
+END
+$$;
+-- +goose StatementEnd
 
 CREATE SEQUENCE IF NOT EXISTS delivery.courier AS integer CYCLE;

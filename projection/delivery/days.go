@@ -1,0 +1,138 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	keptDays     = 30
+	openDays     = 3 // today's partitions and those of the next days, so that no batch has to make them at midnight
+	daysInterval = time.Hour
+	lockPatience = `2s` // while a day is thrown away, which others would wait behind
+)
+
+// Days keeps the record of deliveries: it makes the partitions of the days to come and throws those away that are over.
+// Any number of them may work on one database.
+type Days struct {
+	Pool *pgxpool.Pool
+	Log  *slog.Logger
+}
+
+// Run looks after the days every hour until the context ends.
+func (d Days) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := d.Turn(ctx); err != nil && ctx.Err() == nil {
+			d.Log.Warn("days of deliveries not looked after", slog.Any("error", err))
+		}
+		sleep(ctx, daysInterval)
+	}
+}
+
+// Turn looks after them once.
+func (d Days) Turn(ctx context.Context) error {
+	_, err := d.Pool.Exec(ctx, `
+		SELECT delivery.open_day((now() AT TIME ZONE 'UTC')::date + ahead) FROM generate_series(0, $1::integer - 1) AS ahead`, openDays)
+	if err != nil {
+		return err
+	}
+	over, err := d.over(ctx)
+	if err != nil {
+		return err
+	}
+	for _, day := range over {
+		dropped, err := d.drop(ctx, day)
+		if err != nil {
+			return fmt.Errorf("deliveries of %s: %w", day.Format(time.DateOnly), err)
+		}
+		if dropped {
+			d.Log.Info("deliveries thrown away", slog.String("day", day.Format(time.DateOnly)))
+		}
+	}
+	return nil
+}
+
+// over lists the days whose time is up: more than 30 days ago, and nothing of them still to be sent. A delivery may be
+// finished long after its event, for one that was queued again: such a day stays for 30 days more.
+func (d Days) over(ctx context.Context) ([]time.Time, error) {
+	rows, err := d.Pool.Query(ctx, `
+		SELECT day
+		  FROM pg_inherits
+		  JOIN pg_class c ON c.oid = inhrelid
+		 CROSS JOIN LATERAL to_date(right(c.relname, 8), 'YYYYMMDD') AS day
+		 WHERE inhparent = 'delivery.delivery'::regclass AND day < (now() AT TIME ZONE 'UTC')::date - $1::integer
+		 ORDER BY day`, keptDays)
+	if err != nil {
+		return nil, err
+	}
+	old, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
+	if err != nil {
+		return nil, err
+	}
+	var over []time.Time
+	for _, day := range old {
+		var kept bool
+		err := d.Pool.QueryRow(ctx, `
+			SELECT `+pending+` OR EXISTS (SELECT FROM `+partition("delivery", day)+`
+			        WHERE finished_at >= now() - $2::integer * interval '1 day')`, day, keptDays).Scan(&kept)
+		if err != nil && !gone(err) { // another process may have been faster
+			return nil, err
+		}
+		if err == nil && !kept {
+			over = append(over, day)
+		}
+	}
+	return over, nil
+}
+
+// pending asks whether something of the day $1 is still to be sent.
+const pending = `EXISTS (SELECT FROM delivery.queue WHERE delivery_id >= delivery.first_id($1::date) AND delivery_id < delivery.first_id($1::date + 1))`
+
+// drop throws a day away, unless something of it was queued again meanwhile. Should the log ever be read from its start
+// again, what the fan-out has passed by now is not queued a second time: nothing tells any more that it was.
+func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error) {
+	err = pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+lockPatience+`'`); err != nil {
+			return err
+		}
+		// Parents first, as everybody does: nobody waits in a circle.
+		if _, err := tx.Exec(ctx, `LOCK TABLE delivery.delivery, delivery.attempt IN ACCESS EXCLUSIVE MODE`); err != nil {
+			return err
+		}
+		var kept bool
+		if err := tx.QueryRow(ctx, `SELECT `+pending, day).Scan(&kept); err != nil || kept {
+			return err
+		}
+		_, err := tx.Exec(ctx, `
+			UPDATE delivery.origin o SET position = c.position FROM delivery.checkpoint c
+			 WHERE c.projector = $1 AND c.epoch = o.epoch AND c.position > o.position`, FanOut{}.Name())
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `DROP TABLE `+partition("delivery", day)+`, `+partition("attempt", day))
+		dropped = err == nil
+		return err
+	})
+	if gone(err) {
+		return false, nil
+	}
+	return dropped, err
+}
+
+func partition(of string, day time.Time) string {
+	return pgx.Identifier{"delivery", of + "_" + day.Format("20060102")}.Sanitize()
+}
+
+// gone tells that another process was faster.
+func gone(err error) bool {
+	const undefinedTable = "42P01"
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == undefinedTable
+}

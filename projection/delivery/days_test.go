@@ -1,0 +1,119 @@
+package delivery_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+const day = 24 * time.Hour
+
+func days(w *projectiontest.World) delivery.Days {
+	return delivery.Days{Pool: w.Pool, Log: slog.New(slog.DiscardHandler)}
+}
+
+// dayTables names the partitions of a table.
+func dayTables(t *testing.T, w *projectiontest.World, of string) []string {
+	t.Helper()
+	rows, err := w.Pool.Query(t.Context(), `
+		SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = ('delivery.' || $1)::regclass ORDER BY relname`, of)
+	require.NoError(t, err)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return names
+}
+
+// appendAt puts a new lead on the log that happened at a time.
+func appendAt(t *testing.T, w *projectiontest.World, at time.Time) {
+	t.Helper()
+	at = at.UTC().Truncate(time.Millisecond)
+	id := ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy())
+	name, data, err := event.Encode(newLead("Ann"))
+	require.NoError(t, err)
+	_, err = w.Store.Append(t.Context(), eventstore.Write{Stream: event.LeadStream(id.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{
+		{ID: id, Type: name, At: at, Data: data, Metadata: event.Metadata{Account: "acme"}}}})
+	require.NoError(t, err)
+}
+
+func TestADeliveryStandsInThePartitionOfItsEventsDay(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	register(t, w, "acme", "https://a.example", "*")
+	midnight := time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC)
+	for _, at := range []time.Time{midnight.Add(-time.Millisecond), midnight, midnight.Add(day - time.Millisecond), midnight.Add(day), midnight.Add(7 * day)} {
+		appendAt(t, w, at)
+	}
+	spread(t, w)
+	require.Equal(t, []string{"delivery_20260227", "delivery_20260228", "delivery_20260301", "delivery_20260307"}, dayTables(t, w, "delivery"))
+	require.Equal(t, []string{"attempt_20260227", "attempt_20260228", "attempt_20260301", "attempt_20260307"}, dayTables(t, w, "attempt"))
+	var rows int
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.delivery_20260228`).Scan(&rows))
+	require.Equal(t, 2, rows)
+}
+
+func TestDaysToComeAreOpenedByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	var group errgroup.Group
+	for range 8 {
+		group.Go(func() error { return days(w).Turn(t.Context()) })
+	}
+	require.NoError(t, group.Wait())
+	require.Len(t, dayTables(t, w, "delivery"), 3)
+	require.Len(t, dayTables(t, w, "attempt"), 3)
+}
+
+func TestADayIsKeptForThirtyDaysAndWhileSomethingOfItIsToBeSent(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	id := register(t, w, "acme", "https://a.example", "*")
+	now := time.Now()
+	appendAt(t, w, now.Add(-40*day)) // finished long ago
+	appendAt(t, w, now.Add(-39*day)) // still queued
+	appendAt(t, w, now.Add(-38*day)) // finished yesterday
+	appendAt(t, w, now.Add(-29*day)) // finished then
+	spread(t, w)
+	named := func(ago int) string { return now.UTC().Add(-time.Duration(ago) * day).Format("delivery_20060102") }
+	finish := func(ago, finished int) {
+		_, err := w.Pool.Exec(t.Context(), `
+			WITH gone AS (DELETE FROM delivery.queue WHERE delivery_id IN (SELECT delivery_id FROM delivery.`+named(ago)+`))
+			UPDATE delivery.`+named(ago)+` SET state = 'delivered', finished_at = now() - $1::integer * interval '1 day'`, finished)
+		require.NoError(t, err)
+	}
+	finish(40, 40)
+	finish(38, 1)
+	finish(29, 29)
+	var group errgroup.Group
+	for range 4 {
+		group.Go(func() error { return days(w).Turn(t.Context()) })
+	}
+	require.NoError(t, group.Wait())
+	kept := dayTables(t, w, "delivery")
+	require.NotContains(t, kept, named(40))
+	require.Contains(t, kept, named(39))
+	require.Contains(t, kept, named(38))
+	require.Contains(t, kept, named(29))
+	require.Len(t, dayTables(t, w, "attempt"), len(kept))
+
+	finish(39, 31)
+	require.NoError(t, days(w).Turn(t.Context()))
+	require.NotContains(t, dayTables(t, w, "delivery"), named(39))
+
+	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.checkpoint`)
+	require.NoError(t, err)
+	spread(t, w)
+	require.Empty(t, queued(t, w, id), "what was thrown away is not sent again, should the log be read again")
+	appendAt(t, w, now.Add(-50*day))
+	spread(t, w)
+	require.Len(t, queued(t, w, id), 1, "but what is new on the log is, however late")
+}
