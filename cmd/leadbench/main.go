@@ -18,6 +18,7 @@ import (
 type benchmarks struct {
 	Captures capturesBenchmark `cmd:"" help:"Captures over HTTP, beside plain rows written by pgbench and by a minimal HTTP handler."`
 	Append   appendBenchmark   `cmd:"" help:"Appends to the log alone, beside plain rows written by pgbench."`
+	Webhooks webhooksBenchmark `cmd:"" help:"Deliveries to webhook endpoints: rate, cost, latency, and what endpoints that hang do to others."`
 	Crud     crudServer        `cmd:"" hidden:"" help:"The minimal handler that captures is compared with."`
 }
 

@@ -29,6 +29,7 @@ type service struct {
 	base  string // http://127.0.0.1:…
 	token string
 	jwt   string
+	env   []string // of its commands
 }
 
 // serve migrates a database, provisions it, and runs leadlog on it. Further settings are NAME=value. The rate limiter
@@ -54,7 +55,7 @@ func (r *rig) serve(ctx context.Context, database string, more ...string) (*serv
 	if err != nil {
 		return nil, err
 	}
-	s := &service{base: "http://" + address, jwt: strings.TrimSpace(jwt)}
+	s := &service{base: "http://" + address, jwt: strings.TrimSpace(jwt), env: env}
 	if s.process, err = launch(r.program, env, "serve"); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,340 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+)
+
+// webhooksBenchmark asks how fast events reach webhook endpoints, what that costs, and what endpoints that hang do to
+// the others. The receiver runs in this process, on the same processors.
+type webhooksBenchmark struct {
+	settings `embed:""`
+	Burst    int           `default:"5000" help:"Leads that come at once."`
+	Duration time.Duration `default:"10s" help:"Of each measurement at a steady rate."`
+	Backlog  int           `default:"500000" help:"Deliveries that wait for endpoints which hang."`
+}
+
+// webhookRun is one service under measurement.
+type webhookRun struct {
+	*webhooksBenchmark
+	*rig
+	service  *service
+	receiver *receiver
+	store    *postgres.Store
+	pool     *pgxpool.Pool
+}
+
+// Run is leadbench webhooks.
+func (b *webhooksBenchmark) Run(ctx context.Context) error {
+	r, err := newRig(ctx, b.settings)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	run := &webhookRun{webhooksBenchmark: b, rig: r}
+	defer run.end()
+	if err := run.begin(ctx); err != nil {
+		return err
+	}
+	var rates, captured []float64
+	var each, with, p50, p99 []time.Duration
+	for round := range b.Rounds {
+		say("round %d of %d", round+1, b.Rounds)
+		_, alone, err := run.burst(ctx, 0)
+		if err != nil {
+			return err
+		}
+		id, err := run.register(ctx, run.service.jwt, "/take")
+		if err != nil {
+			return err
+		}
+		rate, spent, err := run.burst(ctx, b.Burst)
+		if err != nil {
+			return err
+		}
+		rates, each, with = append(rates, rate), append(each, (spent-alone)/time.Duration(b.Burst)), append(with, spent/time.Duration(b.Burst))
+		if rate, err = run.capturedBurst(ctx); err != nil {
+			return err
+		}
+		captured = append(captured, rate)
+		latencies, err := run.steady(ctx, []target{{run.service.jwt, 1}}, 100)
+		if err != nil {
+			return err
+		}
+		p50, p99 = append(p50, latencies.quantile(0.5)), append(p99, latencies.quantile(0.99))
+		if err := run.service.call(ctx, "DELETE", "/webhooks/endpoints/"+id, "", &struct{}{}); err != nil {
+			return err
+		}
+	}
+	hung, err := run.besideHung(ctx)
+	if err != nil {
+		return err
+	}
+	memory, err := run.service.memory()
+	if err != nil {
+		return err
+	}
+	t := newTable("webhooks", "figure", "goal")
+	t.row(fmt.Sprintf("deliveries a second, %d events put on the log at once, one endpoint", b.Burst), count(median(rates)), atLeast(2500))
+	t.row("the same, captured over HTTP meanwhile", count(median(captured)), "")
+	t.row("processor time of a delivery, service and database", millis(median(each)), atMost("0.5 ms"))
+	t.row("the same with the append and the views", millis(median(with)), "")
+	t.row("capture to receipt at 100 a second: p50, p99", millis(median(p50))+", "+millis(median(p99)), atMost("25 ms"))
+	t.row(fmt.Sprintf("10 of 100 endpoints hang with %d queued, 100 deliveries a second: healthy p50, p99", b.Backlog),
+		millis(hung.quantile(0.5))+", "+millis(hung.quantile(0.99)), atMost("50 ms"))
+	t.row("most resident memory", mebibytes(memory), atMost("256 MiB"))
+	t.print()
+	return nil
+}
+
+func (r *webhookRun) begin(ctx context.Context) error {
+	address, err := r.database(ctx, "webhooks")
+	if err != nil {
+		return err
+	}
+	if r.service, err = r.serve(ctx, address); err != nil {
+		return err
+	}
+	if r.receiver, err = receive(); err != nil {
+		return err
+	}
+	if r.store, err = postgres.Open(ctx, postgres.Options{URL: address}); err != nil {
+		return err
+	}
+	r.pool, err = pgxpool.New(ctx, address)
+	return err
+}
+
+func (r *webhookRun) end() {
+	if r.service != nil {
+		r.service.stop()
+	}
+	if r.receiver != nil {
+		r.receiver.close()
+	}
+	if r.store != nil {
+		r.store.Close()
+	}
+	if r.pool != nil {
+		r.pool.Close()
+	}
+}
+
+// register makes an endpoint of the JWT's account and returns its id.
+func (r *webhookRun) register(ctx context.Context, jwt, path string) (string, error) {
+	owner := *r.service
+	owner.jwt = jwt
+	var created struct{ Data struct{ WebhookID string } }
+	err := owner.call(ctx, "POST", "/webhooks/endpoints", `{"url":"`+r.receiver.base+path+`"}`, &created)
+	return created.Data.WebhookID, err
+}
+
+// burst puts leads on the log, as fast as it takes them, and waits for as many deliveries as there are to be. The rate
+// is that of the deliveries, from the first append to the last receipt.
+func (r *webhookRun) burst(ctx context.Context, deliveries int) (rate float64, spent time.Duration, err error) {
+	r.receiver.reset()
+	if err := r.checkpoint(ctx); err != nil {
+		return 0, 0, err
+	}
+	service, database, err := r.spent(r.service, func() error {
+		began := time.Now()
+		const together = 100
+		for left := r.Burst; left > 0; left -= together {
+			var writes []eventstore.Write
+			for range min(left, together) {
+				writes = append(writes, newLead("Asha Rao"))
+			}
+			if _, err := r.store.Append(ctx, writes...); err != nil {
+				return err
+			}
+		}
+		last, err := r.receiver.await(ctx, deliveries)
+		if err != nil {
+			return err
+		}
+		rate = float64(deliveries) / last.Sub(began).Seconds()
+		return r.settled(ctx)
+	})
+	return rate, service + database, err
+}
+
+func newLead(name string) eventstore.Write {
+	id := ulid.Make()
+	e := eventstore.Event{ID: id, At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: account, Actor: "system:bench"}}
+	e.Type, e.Data, _ = event.Encode(event.LeadCreated{ // a fact that can be encoded
+		ContactUID: id.String(), Name: name, Phone: "+919876543210", Email: "asha@example.com", Status: "new", Temperature: "warm", Source: "website",
+	})
+	return eventstore.Write{Stream: event.LeadStream(id.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{e}}
+}
+
+// settled waits until the views are up to date and what was delivered is written down.
+func (r *webhookRun) settled(ctx context.Context) error {
+	if _, err := r.service.catchUp(ctx); err != nil {
+		return err
+	}
+	for {
+		var queued bool
+		if err := r.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM delivery.queue)`).Scan(&queued); err != nil || !queued {
+			return err
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// capturedBurst captures leads over HTTP on 64 connections, and says at what rate their deliveries came.
+func (r *webhookRun) capturedBurst(ctx context.Context) (float64, error) {
+	r.receiver.reset()
+	const connections = 64
+	wires, err := dialAll(connections, r.service.base, "/api/v1/crm/leads", r.service.token)
+	if err != nil {
+		return 0, err
+	}
+	defer closeAll(wires)
+	began := time.Now()
+	errs := make(chan error, connections)
+	for i, w := range wires {
+		go func() {
+			p, err := &person{}, error(nil)
+			for n := i; n < r.Burst && err == nil; n += connections {
+				body, status := newcomers(0)(p)
+				err = w.post(body, status)
+			}
+			errs <- err
+		}()
+	}
+	for range wires {
+		if err := <-errs; err != nil {
+			return 0, err
+		}
+	}
+	last, err := r.receiver.await(ctx, r.Burst)
+	if err != nil {
+		return 0, err
+	}
+	return float64(r.Burst) / last.Sub(began).Seconds(), r.settled(ctx)
+}
+
+// target is an account, by a JWT, and how many endpoints of it answer.
+type target struct {
+	jwt       string
+	endpoints int
+}
+
+// steady captures so many leads a second, in turn for each account, and tells how long each delivery took from the
+// start of the capture's request to its receipt.
+func (r *webhookRun) steady(ctx context.Context, targets []target, rate int) (load, error) {
+	r.receiver.reset()
+	wires := make([]*wire, len(targets))
+	defer func() { closeAll(slices.DeleteFunc(wires, func(w *wire) bool { return w == nil })) }()
+	for i, t := range targets {
+		var err error
+		if wires[i], err = dial(r.service.base, "/api/v1/crm/leads", t.jwt); err != nil {
+			return load{}, err
+		}
+	}
+	began := time.Now()
+	starts := map[string]time.Time{}
+	wanted := 0
+	for n := range int(r.Duration.Seconds() * float64(rate)) {
+		time.Sleep(time.Until(began.Add(time.Duration(n) * time.Second / time.Duration(rate))))
+		name := "steady " + strconv.Itoa(n)
+		starts[name] = time.Now()
+		body := fmt.Sprintf(`{"name":%q,"email":"s%s@example.com"}`, name, strings.ToLower(ulid.Make().String()))
+		if err := wires[n%len(wires)].post([]byte(body), 201); err != nil {
+			return load{}, err
+		}
+		wanted += targets[n%len(targets)].endpoints
+	}
+	if _, err := r.receiver.await(ctx, wanted); err != nil {
+		return load{}, err
+	}
+	l := load{took: time.Since(began)}
+	for name, start := range starts {
+		for _, at := range r.receiver.came(name) {
+			l.latencies = append(l.latencies, at.Sub(start))
+		}
+	}
+	slices.Sort(l.latencies)
+	return l, nil
+}
+
+// besideHung measures healthy endpoints while others hang, which a backlog waits for.
+func (r *webhookRun) besideHung(ctx context.Context) (load, error) {
+	const accounts, healthy = 10, 9
+	say("filling a backlog of %d", r.Backlog)
+	var targets []target
+	for n := range accounts {
+		name := account + strconv.Itoa(n)
+		jwt, err := r.account(ctx, name)
+		if err != nil {
+			return load{}, err
+		}
+		for range healthy {
+			if _, err := r.register(ctx, jwt, "/take"); err != nil {
+				return load{}, err
+			}
+		}
+		id, err := r.register(ctx, jwt, "/hang")
+		if err != nil {
+			return load{}, err
+		}
+		if err := r.fill(ctx, id, r.Backlog/accounts); err != nil {
+			return load{}, err
+		}
+		targets = append(targets, target{jwt, healthy})
+	}
+	if _, err := r.pool.Exec(ctx, `NOTIFY leadlog_delivery`); err != nil {
+		return load{}, err
+	}
+	return r.steady(ctx, targets, 100/healthy)
+}
+
+// account provisions another account and returns a JWT of it.
+func (r *webhookRun) account(ctx context.Context, name string) (string, error) {
+	if _, err := r.leadlog(ctx, r.service.env, "account", "set", name, "--feature", "crm_api"); err != nil {
+		return "", err
+	}
+	jwt, err := r.leadlog(ctx, r.service.env, "jwt", "--account", name, "--ttl", "24h")
+	return strings.TrimSpace(jwt), err
+}
+
+// fill queues deliveries of one event to an endpoint, as if it had come again and again.
+func (r *webhookRun) fill(ctx context.Context, webhookID string, n int) error {
+	lead := newLead("Asha Rao")
+	position, err := r.store.Append(ctx, lead)
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT delivery.open_day((now() AT TIME ZONE 'UTC')::date)`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `
+			WITH made AS (
+			    INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+			    SELECT left($2, 10) || lpad(to_hex(n), 6, '0') || right($1, 10), $1, $2, n, 'lead.created', $3, 0, $4, 1
+			      FROM generate_series(1, $5::integer) AS n
+			    RETURNING *
+			)
+			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer)
+			SELECT delivery_id, webhook_id, type, stream, revision, position, renderer FROM made`,
+			webhookID, lead.Events[0].ID.String(), lead.Stream, int64(position), n)
+		return err
+	})
+}
