@@ -112,3 +112,24 @@ func (c checkpoint) advance(ctx context.Context, tx pgx.Tx, to eventstore.Positi
 	c.position = to
 	return c, err
 }
+
+// apply writes the checkpoint and a batch, together, and returns the checkpoint as it is then. The checkpoint comes
+// first: its row is what a replay holds while it puts another table in the place of the view's, and nothing may have
+// touched the table then.
+func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, p Projector, b batch) (next checkpoint, err error) {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if next, err = c.advance(ctx, tx, b.position); err != nil || len(b.events) == 0 {
+			return err
+		}
+		if err := p.Apply(ctx, tx, b.events); err != nil {
+			return fmt.Errorf("events at positions %d to %d: %w", b.events[0].Position, last(b.events), err)
+		}
+		return nil
+	})
+	if err != nil {
+		return c, err
+	}
+	return next, nil
+}
+
+func last(events []Event) eventstore.Position { return events[len(events)-1].Position }

@@ -2,6 +2,7 @@ package projection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -23,44 +24,78 @@ func (d Difference) String() string {
 	return fmt.Sprintf("view %s, row %s: %s", d.Table, d.Key, d.What)
 }
 
-// Compare folds the log into a copy of the view and says where the live one differs, at most so many times. The live
-// view goes on meanwhile: it is compared as one snapshot shows it, with the fold up to that snapshot's checkpoint.
-//
-// The error is ErrForeignLog, ErrAheadOfLog or ErrReplayDue when the live view is not to be compared at all.
-func (r Replay) Compare(ctx context.Context, most int) (found []Difference, err error) {
-	if r.Live == "" {
-		r.Live = schema.Views
-	}
-	if r.Progress == nil {
-		r.Progress = func(_, _ eventstore.Position) {}
-	}
+// Compared is what a comparison of one view came to. The error, when there is one, is ErrForeignLog, ErrAheadOfLog or
+// ErrReplayDue: the live view is not to be compared at all; or it says why the log cannot be folded into this view.
+type Compared struct {
+	View  string
+	Found []Difference
+	Err   error
+}
+
+// Compare folds the log into copies of the views and says where the live ones differ, at most so many times each. The
+// live views go on meanwhile: each is compared as one snapshot shows it, with the fold up to that snapshot's checkpoint.
+// The error says that nothing could be compared.
+func (r Replay) Compare(ctx context.Context, most int) ([]Compared, error) {
 	r.Into, r.Until = "", Until{}
-	place := "verify_" + r.Projector.Name()
-	conn, err := connect(ctx, r.URL, place, "leadlog verify "+r.Projector.Name())
+	r = r.filled()
+	all, err := r.compare(ctx, most)
+	if err == nil || len(r.Projectors) == 1 || ctx.Err() != nil || errors.Is(schema.Unavailable(err), eventstore.ErrUnavailable) {
+		return all, schema.Unavailable(err)
+	}
+	// The log cannot be folded into one of them. Each by itself says which.
+	all = nil
+	for _, p := range r.Projectors {
+		r.Projectors = []Projector{p}
+		one, err := r.compare(ctx, most)
+		if unavailable := schema.Unavailable(err); ctx.Err() != nil || errors.Is(unavailable, eventstore.ErrUnavailable) {
+			return nil, unavailable
+		}
+		if err != nil {
+			one = []Compared{{View: p.Name(), Err: err}}
+		}
+		all = append(all, one...)
+	}
+	return all, nil
+}
+
+func (r Replay) compare(ctx context.Context, most int) ([]Compared, error) {
+	builders, err := r.open(ctx, "verify", "verify_")
+	defer func() {
+		for _, b := range builders {
+			b.dropCopy(ctx)
+		}
+		closeAll(ctx, builders)
+	}()
 	if err != nil {
-		return nil, schema.Unavailable(err)
+		return nil, err
 	}
-	defer closeConn(ctx, conn)
-	b := &builder{Replay: r, conn: conn, place: place}
-	if err := b.lock(ctx); err != nil {
-		return nil, schema.Unavailable(err)
+	all := make([]Compared, len(builders))
+	var sound []*builder
+	for i, b := range builders {
+		all[i].View = b.projector.Name()
+		live, err := b.liveCheckpoint(ctx, b.conn)
+		switch {
+		case err == nil:
+			b.end = live.position
+			sound = append(sound, b)
+		case stale(err):
+			all[i].Err = err
+		default:
+			return nil, err
+		}
 	}
-	defer b.dropCopy(ctx)
-	if err = b.openCopy(ctx); err != nil {
-		return nil, schema.Unavailable(err)
+	if err := r.build(ctx, sound); err != nil {
+		return nil, err
 	}
-	live, err := b.liveCheckpoint(ctx, conn)
-	if err == nil {
-		err = b.catchUp(ctx, live.position)
+	for i, b := range builders {
+		if all[i].Err != nil {
+			continue
+		}
+		if all[i].Found, all[i].Err = b.differences(ctx, most); all[i].Err != nil && !stale(all[i].Err) {
+			return nil, all[i].Err
+		}
 	}
-	if err != nil {
-		return nil, schema.Unavailable(err)
-	}
-	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
-		found, err = b.differences(ctx, tx, most)
-		return err
-	})
-	return found, schema.Unavailable(err)
+	return all, nil
 }
 
 // dropCopy leaves nothing behind. What a killed process left is used by the next.
@@ -75,7 +110,7 @@ func (b *builder) liveCheckpoint(ctx context.Context, db querier) (c checkpoint,
 	var position int64
 	err = db.QueryRow(ctx, `SELECT coalesce(max(version), $2), coalesce(max(epoch), $3), coalesce(max(position), 0)
 		FROM `+pgx.Identifier{b.Live}.Sanitize()+`.checkpoint WHERE projector = $1`,
-		b.Projector.Name(), b.checkpoint.version, b.checkpoint.epoch).Scan(&c.version, &c.epoch, &position)
+		b.projector.Name(), b.checkpoint.version, b.checkpoint.epoch).Scan(&c.version, &c.epoch, &position)
 	if err != nil {
 		return c, err
 	}
@@ -95,21 +130,23 @@ func (b *builder) liveCheckpoint(ctx context.Context, db querier) (c checkpoint,
 }
 
 // differences compares within one snapshot. The copy may be a little behind what that shows: the rest is folded here.
-func (b *builder) differences(ctx context.Context, tx pgx.Tx, most int) (found []Difference, err error) {
+func (b *builder) differences(ctx context.Context, most int) (found []Difference, err error) {
+	err = pgx.BeginTxFunc(ctx, b.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		found, err = b.differencesIn(ctx, tx, most)
+		return err
+	})
+	return found, err
+}
+
+func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, most int) (found []Difference, err error) {
 	live, err := b.liveCheckpoint(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	err = b.fold(ctx, b.checkpoint.position, live.position, func(part batch) error {
-		if len(part.events) == 0 {
-			return nil
-		}
-		return b.Projector.Apply(ctx, tx, part.events)
-	})
-	if err != nil {
+	if err := b.foldWithin(ctx, tx, live.position); err != nil {
 		return nil, err
 	}
-	for _, table := range b.Projector.Tables() {
+	for _, table := range b.projector.Tables() {
 		more, err := b.compareTable(ctx, tx, table, most-len(found))
 		if err != nil {
 			return nil, err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // feed reads a subscription ahead of the session that applies it, so that reading and decoding go on while the
@@ -53,10 +52,7 @@ func decoded(item eventstore.Item, err error) feedItem {
 	if err != nil || item.Event == nil {
 		return feedItem{position: item.Position, err: err}
 	}
-	data, err := event.Decode(item.Event.Type, item.Event.Data)
-	if err != nil {
-		err = fmt.Errorf("event at position %d of stream %s: %w", item.Event.Position, item.Event.Stream, err)
-	}
+	data, err := decodeEvent(*item.Event)
 	return feedItem{event: &Event{Recorded: *item.Event, Data: data}, position: item.Position, err: err}
 }
 

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -39,13 +38,18 @@ func (LeadView) Filter() eventstore.Filter {
 // errGap says that a fold was not given every event of a stream.
 var errGap = errors.New("the view does not have every event before this one")
 
-// Apply implements Projector.
+// Apply implements Projector. A lead whose stream begins in the batch needs no look at what is there.
 func (LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
-	ids := map[string]struct{}{}
+	born, known := map[string]struct{}{}, map[string]struct{}{}
 	for _, e := range batch {
-		ids[event.LeadID(e.Stream)] = struct{}{}
+		id := event.LeadID(e.Stream)
+		if e.Revision == 0 {
+			born[id] = struct{}{}
+		} else if _, new := born[id]; !new {
+			known[id] = struct{}{}
+		}
 	}
-	leads, err := findLeads(ctx, tx, slices.Sorted(maps.Keys(ids)))
+	leads, err := findLeads(ctx, tx, slices.Sorted(maps.Keys(known)))
 	if err != nil {
 		return err
 	}
@@ -57,15 +61,21 @@ func (LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 		}
 		leads[id] = after
 	}
-	return saveLeads(ctx, tx, leads)
+	if err := insertLeads(ctx, tx, leads, slices.Sorted(maps.Keys(born))); err != nil {
+		return err
+	}
+	return updateLeads(ctx, tx, leads, slices.Sorted(maps.Keys(known)))
 }
 
 func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (map[string]lead.State, error) {
+	leads := make(map[string]lead.State, len(ids))
+	if len(ids) == 0 {
+		return leads, nil
+	}
 	rows, err := tx.Query(ctx, `SELECT state FROM lead WHERE lead_id = ANY ($1)`, ids)
 	if err != nil {
 		return nil, err
 	}
-	leads := make(map[string]lead.State, len(ids))
 	var encoded []byte
 	_, err = pgx.ForEachRow(rows, []any{&encoded}, func() error {
 		var state lead.State
@@ -84,11 +94,14 @@ func encodeState(state lead.State) ([]byte, error) {
 		jsontext.PreserveRawStrings(true))
 }
 
-func saveLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State) error {
-	var ids, accounts, statuses, temperatures, sources, phones, emails, searches []string
-	var created []time.Time
-	var states [][]byte
-	for _, id := range slices.Sorted(maps.Keys(leads)) {
+// searched is what a list's search looks through.
+func searched(state lead.State) string {
+	return strings.ToLower(state.Name + "\n" + state.Phone + "\n" + state.Email)
+}
+
+func insertLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, ids []string) error {
+	var r rows
+	for _, id := range ids {
 		state := leads[id]
 		if state.Phase != lead.Live {
 			continue
@@ -97,23 +110,44 @@ func saveLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State) erro
 		if err != nil {
 			return fmt.Errorf("state of lead %s: %w", id, err)
 		}
-		ids, accounts = append(ids, id), append(accounts, state.Account)
-		created = append(created, state.CreatedAt)
-		statuses, temperatures = append(statuses, strings.ToLower(state.Status)), append(temperatures, state.Temperature)
-		sources, phones, emails = append(sources, state.Source), append(phones, state.Phone), append(emails, state.Email)
-		searches = append(searches, strings.ToLower(state.Name+"\n"+state.Phone+"\n"+state.Email))
-		states = append(states, encoded)
+		r.row(10)
+		r.text(id)
+		r.text(state.Account)
+		r.timestamp(state.CreatedAt)
+		r.text(strings.ToLower(state.Status))
+		r.text(state.Temperature)
+		r.text(state.Source)
+		r.text(state.Phone)
+		r.text(state.Email)
+		r.text(searched(state))
+		r.json(encoded)
 	}
+	return r.insert(ctx, tx, "lead", "lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email",
+		"search", "state")
+}
+
+func updateLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	var statuses, temperatures, phones, emails, searches []string
+	var states [][]byte
+	for _, id := range ids {
+		state := leads[id]
+		encoded, err := encodeState(state)
+		if err != nil {
+			return fmt.Errorf("state of lead %s: %w", id, err)
+		}
+		statuses, temperatures = append(statuses, strings.ToLower(state.Status)), append(temperatures, state.Temperature)
+		phones, emails, searches = append(phones, state.Phone), append(emails, state.Email), append(searches, searched(state))
+		states = append(states, encoded)
+	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO lead (lead_id, account, created_at, status, temperature, source, phone, email, search, state)
-		SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[],
-		                     $8::text[], $9::text[], $10::json[])
-		    ON CONFLICT (lead_id) DO UPDATE
-		   SET status = excluded.status, temperature = excluded.temperature, phone = excluded.phone,
-		       email = excluded.email, search = excluded.search, state = excluded.state`,
-		ids, accounts, created, statuses, temperatures, sources, phones, emails, searches, states)
+		UPDATE lead SET status = n.status, temperature = n.temperature, phone = n.phone, email = n.email, search = n.search,
+		                state = n.state
+		  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::json[])
+		       AS n (lead_id, status, temperature, phone, email, search, state)
+		 WHERE lead.lead_id = n.lead_id`,
+		ids, statuses, temperatures, phones, emails, searches, states)
 	return err
 }

@@ -2,7 +2,6 @@ package projection
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -80,31 +79,10 @@ func (s *session) follow(ctx context.Context) error {
 		if batch.position <= s.checkpoint.position {
 			continue
 		}
-		if err := s.apply(ctx, batch); err != nil {
+		if s.checkpoint, err = s.checkpoint.apply(ctx, s.conn, s.projector, batch); err != nil {
 			return err
 		}
 		written = time.Now()
 		s.applied(batch.position)
 	}
 }
-
-// apply writes the checkpoint and a batch, together. The checkpoint comes first: its row is what a replay holds while it
-// puts another table in the place of the view's, and nothing may have touched the table then.
-func (s *session) apply(ctx context.Context, b batch) error {
-	next := s.checkpoint
-	err := pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) (err error) {
-		if next, err = next.advance(ctx, tx, b.position); err != nil || len(b.events) == 0 {
-			return err
-		}
-		if err := s.projector.Apply(ctx, tx, b.events); err != nil {
-			return fmt.Errorf("events at positions %d to %d: %w", b.events[0].Position, last(b.events), err)
-		}
-		return nil
-	})
-	if err == nil {
-		s.checkpoint = next
-	}
-	return err
-}
-
-func last(events []Event) eventstore.Position { return events[len(events)-1].Position }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,7 +49,11 @@ type sighting struct {
 // Apply implements Projector.
 func (SourceHistory) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	seen := map[sourceKey]*sighting{}
+	born := map[string]struct{}{}
 	for _, e := range batch {
+		if e.Revision == 0 {
+			born[event.LeadID(e.Stream)] = struct{}{}
+		}
 		var entry lead.SourceEntry
 		switch data := e.Data.(type) {
 		case event.LeadCreated:
@@ -66,24 +71,14 @@ func (SourceHistory) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error 
 		}
 		seen[key] = &sighting{key, entry, e.Metadata.Account, e.Position}
 	}
-	return saveSightings(ctx, tx, seen)
+	return saveSightings(ctx, tx, seen, born)
 }
 
-func saveSightings(ctx context.Context, tx pgx.Tx, seen map[sourceKey]*sighting) error {
-	if len(seen) == 0 {
-		return nil
-	}
-	sightings := make([]*sighting, 0, len(seen))
-	for _, s := range seen {
-		sightings = append(sightings, s)
-	}
-	slices.SortFunc(sightings, func(a, b *sighting) int { return cmp.Compare(a.position, b.position) })
-
-	var ids, sources, accounts, credentials, ips, agents, requests []string
-	var positions, arrivals []int64
-	var first, latest []time.Time
-	var metadata, changed [][]byte
-	for _, s := range sightings {
+// saveSightings inserts what a lead that was born in the batch was seen from. Of others some rows may be there.
+func saveSightings(ctx context.Context, tx pgx.Tx, seen map[sourceKey]*sighting, born map[string]struct{}) error {
+	var r rows
+	var again sightings
+	for _, s := range slices.SortedFunc(maps.Values(seen), func(a, b *sighting) int { return cmp.Compare(a.position, b.position) }) {
 		given, err := json.Marshal(s.Metadata, json.Deterministic(true), jsontext.PreserveRawStrings(true))
 		if err != nil {
 			return fmt.Errorf("metadata of lead %s: %w", s.leadID, err)
@@ -92,11 +87,55 @@ func saveSightings(ctx context.Context, tx pgx.Tx, seen map[sourceKey]*sighting)
 		if err != nil {
 			return fmt.Errorf("changes of lead %s: %w", s.leadID, err)
 		}
-		ids, sources, accounts = append(ids, s.leadID), append(sources, s.source), append(accounts, s.account)
-		positions, arrivals = append(positions, int64(s.position)), append(arrivals, int64(s.Arrivals))
-		first, latest = append(first, s.FirstSeenAt), append(latest, s.LastSeenAt)
-		credentials, metadata, changed = append(credentials, s.Credential), append(metadata, given), append(changed, names)
-		ips, agents, requests = append(ips, s.IP), append(agents, s.UserAgent), append(requests, s.RequestID)
+		if _, new := born[s.leadID]; new {
+			s.write(&r, given, names)
+		} else {
+			again.add(s, given, names)
+		}
+	}
+	if err := r.insert(ctx, tx, "source_history", "lead_id", "source", "account", "position", "first_seen_at", "last_seen_at",
+		"arrivals", "credential", "metadata", "ip", "user_agent", "request_id", "changed"); err != nil {
+		return err
+	}
+	return again.save(ctx, tx)
+}
+
+func (s *sighting) write(r *rows, metadata, changed []byte) {
+	r.row(13)
+	r.text(s.leadID)
+	r.text(s.source)
+	r.text(s.account)
+	r.bigint(int64(s.position))
+	r.timestamp(s.FirstSeenAt)
+	r.timestamp(s.LastSeenAt)
+	r.integer(int32(s.Arrivals))
+	r.text(s.Credential)
+	r.json(metadata)
+	r.text(s.IP)
+	r.text(s.UserAgent)
+	r.text(s.RequestID)
+	r.jsonb(changed)
+}
+
+// sightings are column by column.
+type sightings struct {
+	ids, sources, accounts, credentials, ips, agents, requests []string
+	positions, arrivals                                        []int64
+	first, latest                                              []time.Time
+	metadata, changed                                          [][]byte
+}
+
+func (c *sightings) add(s *sighting, metadata, changed []byte) {
+	c.ids, c.sources, c.accounts = append(c.ids, s.leadID), append(c.sources, s.source), append(c.accounts, s.account)
+	c.positions, c.arrivals = append(c.positions, int64(s.position)), append(c.arrivals, int64(s.Arrivals))
+	c.first, c.latest = append(c.first, s.FirstSeenAt), append(c.latest, s.LastSeenAt)
+	c.credentials, c.metadata, c.changed = append(c.credentials, s.Credential), append(c.metadata, metadata), append(c.changed, changed)
+	c.ips, c.agents, c.requests = append(c.ips, s.IP), append(c.agents, s.UserAgent), append(c.requests, s.RequestID)
+}
+
+func (c *sightings) save(ctx context.Context, tx pgx.Tx) error {
+	if len(c.ids) == 0 {
+		return nil
 	}
 	_, err := tx.Exec(ctx, `
 		INSERT INTO source_history AS old (lead_id, source, account, position, first_seen_at, last_seen_at, arrivals,
@@ -105,6 +144,7 @@ func saveSightings(ctx context.Context, tx pgx.Tx, seen map[sourceKey]*sighting)
 		                     $7::bigint[], $8::text[], $9::json[], $10::text[], $11::text[], $12::text[], $13::jsonb[])
 		    ON CONFLICT (lead_id, source) DO UPDATE
 		   SET last_seen_at = excluded.last_seen_at, arrivals = old.arrivals + excluded.arrivals`,
-		ids, sources, accounts, positions, first, latest, arrivals, credentials, metadata, ips, agents, requests, changed)
+		c.ids, c.sources, c.accounts, c.positions, c.first, c.latest, c.arrivals, c.credentials, c.metadata, c.ips, c.agents,
+		c.requests, c.changed)
 	return err
 }

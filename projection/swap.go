@@ -18,11 +18,10 @@ const (
 // replace puts the copy in the place of the live view. A reader that holds the live table for long is let go first.
 func (b *builder) replace(ctx context.Context) (position eventstore.Position, err error) {
 	for range swapAttempts {
-		var head eventstore.Position
-		if head, err = b.Store.Head(ctx); err != nil {
+		if b.end, err = b.Store.Head(ctx); err != nil {
 			return 0, err
 		}
-		if err = b.catchUp(ctx, head); err != nil {
+		if err = b.fold(ctx, b.take); err != nil {
 			return 0, err
 		}
 		err = pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
@@ -39,6 +38,23 @@ func (b *builder) replace(ctx context.Context) (position eventstore.Position, er
 		}
 	}
 	return 0, err
+}
+
+// fold brings the copy what it does not have yet, up to its end.
+func (b *builder) fold(ctx context.Context, each func(context.Context, batch) error) error {
+	return fold(ctx, b.Store, stretch{after: b.checkpoint.position, end: b.end, filter: b.filter}, each)
+}
+
+// foldWithin brings the copy up to a position in a transaction of the caller's, and leaves the checkpoint where it is.
+func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Position) error {
+	b.end = end
+	return b.fold(ctx, func(ctx context.Context, whole batch) error {
+		part := b.cut(whole)
+		if len(part.events) == 0 {
+			return nil
+		}
+		return b.projector.Apply(ctx, tx, part.events)
+	})
 }
 
 // swap is one transaction. It does not need the lock of the projector, which a service may hold for months: every batch
@@ -62,19 +78,13 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 		return 0, err
 	}
 	if there.epoch == b.checkpoint.epoch && there.position > position && there.position <= head {
-		err := b.fold(ctx, position, there.position, func(part batch) error {
-			if len(part.events) == 0 {
-				return nil
-			}
-			return b.Projector.Apply(ctx, tx, part.events)
-		})
-		if err != nil {
+		if err := b.foldWithin(ctx, tx, there.position); err != nil {
 			return 0, err
 		}
 		position = there.position
 	}
 	place := pgx.Identifier{b.place}.Sanitize()
-	for _, table := range b.Projector.Tables() {
+	for _, table := range b.projector.Tables() {
 		if err := grantAlike(ctx, tx, b.Live, b.place, table); err != nil {
 			return 0, err
 		}

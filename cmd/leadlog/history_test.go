@@ -87,7 +87,7 @@ func TestReplayWhileTheServiceGoesOn(t *testing.T) {
 		break
 	}
 	require.Zero(t, p.finish(t), p.err)
-	require.Contains(t, p.err.String(), "replay lead: replaced, as of position")
+	require.Contains(t, p.err.String(), "replay lead: replaced, from the log up to position")
 	capture(99999)
 	report := mustCall(t, "GET", base+"/api/v1/crm/sources/report?interval=month&minPosition="+last.header.Get("X-Log-Position"), jwt, "")
 	require.Equal(t, 200, report.status, report.body)

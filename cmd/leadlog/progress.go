@@ -68,6 +68,15 @@ func (p *progress) write(line string) {
 	p.width = len(line)
 }
 
+// note says in a line of its own that a part is done.
+func (p *progress) note(format string, args ...any) {
+	p.write(fmt.Sprintf(format, args...))
+	if p.terminal {
+		fmt.Fprintln(p.w)
+		p.width = 0
+	}
+}
+
 // end says what came of it.
 func (p *progress) end(format string, args ...any) {
 	line := fmt.Sprintf("%s: %s (%s)", p.what, fmt.Sprintf(format, args...), time.Since(p.began).Round(time.Millisecond))

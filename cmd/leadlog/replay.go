@@ -33,37 +33,31 @@ func (r *replayCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer h.close()
-	for _, p := range projectors {
-		if err := r.replay(ctx, c, h, p, until); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *replayCommand) replay(ctx context.Context, c console, h *holdings, p projection.Projector, until projection.Until) error {
-	shown := newProgress(c.err, "replay "+p.Name())
-	begun := false
-	position, err := projection.Replay{
-		URL: h.url, Store: h.store, Projector: p, Into: r.Into, Until: until,
+	shown, begun := newProgress(c.err, "replay "+r.View), false
+	err = projection.Replay{
+		URL: h.url, Store: h.store, Projectors: projectors, Into: r.Into, Until: until,
 		Progress: func(done, end eventstore.Position) {
-			if !begun { // the first batch may follow what an earlier attempt did
+			if !begun {
 				begun = true
 				shown.resumed(uint64(done))
 			}
 			shown.show(uint64(done), uint64(end), "positions")
 		},
+		Built: func(p projection.Projector, position eventstore.Position) {
+			what := "replaced"
+			if r.Into != "" {
+				what = r.Into + " is as of " + until.String()
+			}
+			shown.note("replay %s: %s, from the log up to position %d", p.Name(), what, position)
+		},
 	}.Run(ctx)
-	switch {
-	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("replay %s: interrupted; run it again to go on from here", p.Name())
-	case err != nil:
-		return fmt.Errorf("replay %s: %w", p.Name(), err)
-	case r.Into != "":
-		shown.end("%s is as of %s, from the log up to position %d", r.Into, until, position)
-	default:
-		shown.end("replaced, as of position %d", position)
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("replay %s: interrupted; run it again to go on from here", r.View)
 	}
+	if err != nil {
+		return fmt.Errorf("replay %s: %w", r.View, err)
+	}
+	shown.end("done")
 	return nil
 }
 

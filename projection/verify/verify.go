@@ -6,7 +6,6 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -31,19 +30,18 @@ func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 	if findings, err = v.log(ctx); err != nil {
 		return findings, schema.Unavailable(err)
 	}
-	for _, p := range projection.All() {
-		different, err := projection.Replay{
-			URL: v.URL, Store: v.Store, Projector: p,
-			Progress: func(done, end eventstore.Position) { v.Progress("view "+p.Name(), done, end) },
-		}.Compare(ctx, v.Most)
-		switch {
-		case err == nil:
-		case ctx.Err() != nil, errors.Is(err, eventstore.ErrUnavailable), errors.Is(err, projection.ErrReplayRuns):
-			return findings, fmt.Errorf("view %s: %w", p.Name(), err)
-		default: // it is stale, or the log cannot be folded
-			findings = append(findings, fmt.Sprintf("view %s: %v", p.Name(), err))
+	compared, err := projection.Replay{
+		URL: v.URL, Store: v.Store, Projectors: projection.All(),
+		Progress: func(done, end eventstore.Position) { v.Progress("views", done, end) },
+	}.Compare(ctx, v.Most)
+	if err != nil {
+		return findings, err
+	}
+	for _, view := range compared {
+		if view.Err != nil { // it is stale, or the log cannot be folded into it
+			findings = append(findings, fmt.Sprintf("view %s: %v", view.View, view.Err))
 		}
-		for _, d := range different {
+		for _, d := range view.Found {
 			findings = append(findings, d.String())
 		}
 	}

@@ -1,0 +1,185 @@
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// builder makes the copy of one view, on a connection whose search path is the copy's schema.
+type builder struct {
+	Replay
+	projector  Projector
+	filter     eventstore.Filter
+	conn       *pgx.Conn
+	place      string
+	checkpoint checkpoint
+	end        eventstore.Position // of the stretch that is being folded
+	moved      time.Time           // when the checkpoint was last written
+}
+
+// idle is how long the checkpoint of a copy that nothing happens to may stay behind: what a replay that is interrupted
+// has to read again.
+const idle = time.Second
+
+// newBuilder connects and takes the lock of the copy.
+func (r Replay) newBuilder(ctx context.Context, p Projector, task, place string) (*builder, error) {
+	config, err := sessionConfig(r.URL, place)
+	if err != nil {
+		return nil, err
+	}
+	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
+	config.RuntimeParams["maintenance_work_mem"] = "256MB" // indexes are built of whole tables
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{Replay: r, projector: p, filter: p.Filter(), conn: conn, place: place}
+	if err := b.lock(ctx); err != nil {
+		closeConn(ctx, conn)
+		return nil, err
+	}
+	return b, nil
+}
+
+// lock keeps other replays of the view away for as long as the connection lives. The session of one that was killed may
+// take a moment to go.
+func (b *builder) lock(ctx context.Context) error {
+	err := pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '5s'`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended($1, 0))`, "leadlog replay "+b.place+"."+b.projector.Name())
+		return err
+	})
+	if retryable(err) {
+		return fmt.Errorf("view %s: %w", b.projector.Name(), ErrReplayRuns)
+	}
+	return err
+}
+
+// take folds what of a batch the copy does not have yet, with the checkpoint in the transaction.
+func (b *builder) take(ctx context.Context, whole batch) error {
+	part := b.cut(whole)
+	if part.position <= b.checkpoint.position {
+		return nil
+	}
+	if len(part.events) == 0 && part.position < b.end && time.Since(b.moved) < idle {
+		return nil
+	}
+	next, err := b.checkpoint.apply(ctx, b.conn, b.projector, part)
+	if err != nil {
+		return err
+	}
+	b.checkpoint, b.moved = next, time.Now()
+	return nil
+}
+
+// cut leaves out what does not count. Times never go back within a stream, so what is left of each is its beginning.
+func (b *builder) cut(whole batch) batch {
+	part := batch{position: min(whole.position, b.end)}
+	for _, e := range whole.events {
+		if e.Position > b.checkpoint.position && e.Position <= b.end && b.filter.Matches(e.Stream, e.Type) &&
+			(b.Until.Time.IsZero() || !e.At.After(b.Until.Time)) {
+			part.events = append(part.events, e)
+		}
+	}
+	return part
+}
+
+// marker says in the database what a schema is, so that nothing else is ever taken for a copy of ours.
+func (b *builder) marker(ctx context.Context) (string, error) {
+	var migration int64
+	err := b.conn.QueryRow(ctx, `SELECT max(version_id) FROM views.migration WHERE is_applied`).Scan(&migration)
+	return fmt.Sprintf("%sof views at migration %d, as of %s", markerPrefix, migration, b.Until), err
+}
+
+const markerPrefix = "leadlog copy "
+
+// openCopy makes the copy's tables, empty, unless they are there from an earlier attempt.
+func (b *builder) openCopy(ctx context.Context) error {
+	marker, err := b.marker(ctx)
+	if err != nil {
+		return err
+	}
+	epoch, err := b.Store.Epoch(ctx)
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
+		if err := b.openPlace(ctx, tx, marker); err != nil {
+			return err
+		}
+		c, found, err := findCheckpoint(ctx, tx, b.projector.Name())
+		if err != nil {
+			return err
+		}
+		if found && c.epoch == epoch && c.version == b.projector.Version() {
+			if b.Until.Position > 0 && c.position > b.Until.Position {
+				return fmt.Errorf("%w (it is at position %d)", ErrSchemaTaken, c.position)
+			}
+			b.checkpoint = c
+			return nil
+		}
+		for _, table := range b.projector.Tables() {
+			if err := makeCopy(ctx, tx, b.Live, b.place, table); err != nil {
+				return err
+			}
+		}
+		b.checkpoint = checkpoint{projector: b.projector.Name(), version: b.projector.Version(), epoch: epoch}
+		_, err = tx.Exec(ctx, `
+			INSERT INTO checkpoint (projector, version, epoch, position, updated_at) VALUES ($1, $2, $3, 0, now())
+			    ON CONFLICT (projector) DO UPDATE SET version = excluded.version, epoch = excluded.epoch, position = 0, updated_at = now()`,
+			b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch)
+		return err
+	})
+}
+
+// openPlace makes the copy's schema. One that was left behind on the way to replacing the live view may be thrown away.
+func (b *builder) openPlace(ctx context.Context, tx pgx.Tx, marker string) error {
+	var comment string
+	err := tx.QueryRow(ctx, `SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = $1`,
+		b.place).Scan(&comment)
+	switch {
+	case err == nil && comment == marker:
+		return nil
+	case err == nil && (b.Into != "" || !strings.HasPrefix(comment, markerPrefix)):
+		return fmt.Errorf("schema %s: %w", b.place, ErrSchemaTaken)
+	case err != nil && !errors.Is(err, pgx.ErrNoRows):
+		return err
+	}
+	place := pgx.Identifier{b.place}.Sanitize()
+	for _, statement := range []string{
+		`DROP SCHEMA IF EXISTS ` + place + ` CASCADE`,
+		`CREATE SCHEMA ` + place,
+		`COMMENT ON SCHEMA ` + place + ` IS '` + marker + `'`, // our own words: no quotes
+	} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return makeCopy(ctx, tx, b.Live, b.place, "checkpoint")
+}
+
+// finishCopy makes what rows need only when they are read.
+func (b *builder) finishCopy(ctx context.Context) error {
+	for _, table := range b.projector.Tables() {
+		if err := finishCopy(ctx, b.conn, b.Live, b.place, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retryable tells errors of who met somebody on the way: a deadlock, or a lock that did not come in time.
+func retryable(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && (answer.Code == "40P01" || answer.Code == "55P03")
+}
