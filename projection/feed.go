@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// feed reads a subscription ahead of the session that applies it, so that reading and decoding go on while the
+// feed reads the log ahead of the session that applies it, so that reading and decoding go on while the
 // database writes.
 type feed struct {
 	items  chan feedItem
@@ -21,6 +21,14 @@ type feedItem struct {
 	err      error
 }
 
+// size is what an item holds of payload, in bytes.
+func (i feedItem) size() int {
+	if i.event == nil {
+		return 0
+	}
+	return len(i.event.Recorded.Data)
+}
+
 // batch is what is applied in one transaction. Without events it only moves the checkpoint.
 type batch struct {
 	events   []Event
@@ -28,17 +36,12 @@ type batch struct {
 }
 
 // openFeed starts to read. It ends with the context, and has ended when drain returns.
-func openFeed(ctx context.Context, store eventstore.Store, after eventstore.Position, filter eventstore.Filter, ahead int) *feed {
+func openFeed(ctx context.Context, tail *Tail, after eventstore.Position, filter eventstore.Filter, ahead int) *feed {
 	f := &feed{items: make(chan feedItem, ahead)}
 	go func() {
 		defer close(f.items)
-		for item, err := range store.Subscribe(ctx, after, filter) {
-			select {
-			case f.items <- decoded(item, err):
-			case <-ctx.Done():
-				return
-			}
-		}
+		err := tail.follow(ctx, after, filter, f.items)
+		_ = put(ctx, feedItem{err: err}, f.items) // unless nobody wants to know
 	}()
 	return f
 }
@@ -48,9 +51,9 @@ func (f *feed) drain() {
 	}
 }
 
-func decoded(item eventstore.Item, err error) feedItem {
-	if err != nil || item.Event == nil {
-		return feedItem{position: item.Position, err: err}
+func decoded(item eventstore.Item) feedItem {
+	if item.Event == nil {
+		return feedItem{position: item.Position}
 	}
 	data, err := decodeEvent(*item.Event)
 	return feedItem{event: &Event{Recorded: *item.Event, Data: data}, position: item.Position, err: err}
@@ -59,7 +62,7 @@ func decoded(item eventstore.Item, err error) feedItem {
 // linger is how long a batch that has events waits for the progress mark that a store mostly sends behind them.
 const linger = 2 * time.Millisecond
 
-// collect waits for events and takes what is there, up to a progress mark and at most limit of them. When there are
+// collect waits for events and takes what is there, at most limit of them. When there are
 // nothing but marks it returns the latest, and not before quiet has passed.
 func (f *feed) collect(ctx context.Context, limit int, quiet time.Time) (batch, error) {
 	var b batch
@@ -83,7 +86,9 @@ func (f *feed) collect(ctx context.Context, limit int, quiet time.Time) (batch, 
 				due = nil
 			}
 		case len(b.events) > 0:
-			return b, nil
+			if len(f.items) == 0 {
+				return b, nil
+			}
 		case due == nil:
 			due = time.After(time.Until(quiet))
 		}

@@ -23,6 +23,11 @@ type Options struct {
 	Projectors []Projector
 	// Schema is where the tables are; empty means schema.Views.
 	Schema string
+	// Tail is shared by runners on one log; nil means one of its own.
+	Tail *Tail
+	// Rest is the least time between two transactions of a projector that keeps up, so that events which come one by
+	// one share a transaction; 0 means 20 ms. A view is behind by as much.
+	Rest time.Duration
 	// Log is told of failures and takeovers; nil means slog.Default().
 	Log *slog.Logger
 }
@@ -36,6 +41,7 @@ type Runner struct {
 // pace is how fast a runner goes about its work.
 type pace struct {
 	batch    int           // most events of a transaction
+	rest     time.Duration // least time between the beginnings of two transactions, while it keeps up
 	marks    time.Duration // least time between two transactions that only move a checkpoint
 	takeover time.Duration // how often a standby asks for the lock
 	retry    time.Duration // first pause after a failure
@@ -50,6 +56,12 @@ func New(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	if o.Tail == nil {
+		o.Tail = NewTail(o.Store, o.Projectors...)
+	}
+	if o.Rest == 0 {
+		o.Rest = 20 * time.Millisecond
+	}
 	config, err := sessionConfig(o.URL, o.Schema)
 	if err != nil {
 		return nil, err
@@ -59,9 +71,9 @@ func New(o Options) (*Runner, error) {
 		named := config.Copy()
 		named.RuntimeParams["application_name"] = "leadlog projector " + p.Name()
 		r.workers = append(r.workers, &worker{
-			projector: p, store: o.Store, schema: o.Schema, config: named,
+			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, config: named,
 			log:    o.Log.With(slog.String("projector", p.Name())),
-			pace:   pace{batch: 1000, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second},
+			pace:   pace{batch: 1000, rest: o.Rest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second},
 			status: Status{Name: p.Name(), State: Standby},
 		})
 	}

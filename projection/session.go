@@ -67,7 +67,7 @@ func (s *session) lock(ctx context.Context) error {
 // follow applies what the log has, and then what comes.
 func (s *session) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	feed := openFeed(ctx, s.store, s.checkpoint.position, s.projector.Filter(), s.pace.batch)
+	feed := openFeed(ctx, s.tail, s.checkpoint.position, s.projector.Filter(), s.pace.batch)
 	defer feed.drain()
 	defer cancel()
 	var written time.Time
@@ -79,10 +79,28 @@ func (s *session) follow(ctx context.Context) error {
 		if batch.position <= s.checkpoint.position {
 			continue
 		}
+		began := time.Now()
 		if s.checkpoint, err = s.checkpoint.apply(ctx, s.conn, s.projector, batch); err != nil {
 			return err
 		}
 		written = time.Now()
 		s.applied(batch.position)
+		if len(batch.events) < s.limit {
+			if err := rest(ctx, began.Add(s.pace.rest)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// rest waits until a moment.
+func rest(ctx context.Context, until time.Time) error {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

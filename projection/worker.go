@@ -41,6 +41,7 @@ type Status struct {
 type worker struct {
 	projector Projector
 	store     eventstore.Store
+	tail      *Tail
 	schema    string
 	config    *pgx.ConnConfig
 	log       *slog.Logger

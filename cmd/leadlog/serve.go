@@ -61,6 +61,7 @@ type app struct {
 	log       *slog.Logger
 	store     *postgres.Store
 	pool      *pgxpool.Pool
+	tail      *projection.Tail
 	runner    *projection.Runner // of the views
 	fanOut    *projection.Runner // of the deliveries
 	courier   *delivery.Courier
@@ -102,7 +103,10 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if err := a.handlers.FixClaimKey(ctx); err != nil {
 		return nil, err
 	}
-	a.runner, err = projection.New(projection.Options{URL: views, Store: a.store, Projectors: projection.All(), Log: log})
+	a.tail = projection.NewTail(a.store, append(projection.All(), delivery.FanOut{})...)
+	a.runner, err = projection.New(projection.Options{
+		URL: views, Store: a.store, Tail: a.tail, Projectors: projection.All(), Log: log,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +128,10 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	return a, nil
 }
 
+// deliveryRest is how long an event may wait for others on its way to the endpoints: less than a view may, for somebody
+// waits for it.
+const deliveryRest = 5 * time.Millisecond
+
 // wireDeliveries makes what sends events to webhook endpoints. Where deliveries of this log begin is fixed before the
 // first request is answered.
 func (a *app) wireDeliveries(ctx context.Context, views string, secrets *delivery.Secrets) error {
@@ -135,8 +143,8 @@ func (a *app) wireDeliveries(ctx context.Context, views string, secrets *deliver
 		return err
 	}
 	a.fanOut, err = projection.New(projection.Options{
-		URL: views, Store: a.store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
-		Schema: schema.Deliveries, Log: a.log,
+		URL: views, Store: a.store, Tail: a.tail, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
+		Schema: schema.Deliveries, Rest: deliveryRest, Log: a.log,
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,270 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// Tail reads the end of the log for all projectors of a process, however many they are: each event is read and decoded
+// once. A projector that is further behind than the tail reaches reads the log by itself until it has caught up.
+type Tail struct {
+	store  eventstore.Store
+	filter eventstore.Filter
+
+	mu        sync.Mutex
+	followers int
+	stop      context.CancelFunc // of the reader; nil when none reads
+	err       error              // that the last reader ended with
+	items     []feedItem         // in the order of the log
+	dropped   int                // how many items were before these
+	base      eventstore.Position
+	bytes     int
+	most      bounds
+	grown     chan struct{} // closed by the next change; nil when nobody waits
+}
+
+// bounds are of what a tail holds.
+type bounds struct {
+	items int
+	bytes int // of payload
+}
+
+// NewTail prepares a tail for these projectors. It reads while one of them follows.
+func NewTail(store eventstore.Store, projectors ...Projector) *Tail {
+	t := &Tail{store: store, most: bounds{items: 5000, bytes: 8 << 20}}
+	anyStream, anyType := false, false
+	for _, p := range projectors {
+		filter := p.Filter()
+		anyStream, anyType = anyStream || len(filter.StreamPrefixes) == 0, anyType || len(filter.Types) == 0
+		t.filter.StreamPrefixes = append(t.filter.StreamPrefixes, filter.StreamPrefixes...)
+		t.filter.Types = append(t.filter.Types, filter.Types...)
+	}
+	if anyStream {
+		t.filter.StreamPrefixes = nil
+	}
+	if anyType {
+		t.filter.Types = nil
+	}
+	slices.Sort(t.filter.StreamPrefixes)
+	t.filter.StreamPrefixes = slices.Compact(t.filter.StreamPrefixes)
+	return t
+}
+
+// follow brings what comes after a position to a follower, as a subscription would, until the context ends or it
+// fails.
+func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eventstore.Filter, to chan<- feedItem) error {
+	if err := t.join(ctx); err != nil {
+		return err
+	}
+	defer t.leave()
+	for {
+		cursor, base := t.seek(after)
+		if after < base {
+			reached, err := t.catchUp(ctx, after, base, filter, to)
+			if err != nil {
+				return err
+			}
+			after = reached
+			continue
+		}
+		for {
+			items, on, err := t.next(ctx, cursor)
+			if err != nil {
+				return err
+			}
+			if !on {
+				break // it was too slow, and the tail has dropped what comes next
+			}
+			if after, err = pass(ctx, items, after, filter, to); err != nil {
+				return err
+			}
+			cursor += len(items)
+		}
+	}
+}
+
+// catchUp reads the log without the tail, up to where the tail begins at the latest.
+func (t *Tail) catchUp(ctx context.Context, after, base eventstore.Position, filter eventstore.Filter, to chan<- feedItem) (eventstore.Position, error) {
+	for item, err := range t.store.Subscribe(ctx, after, filter) {
+		if err != nil {
+			return after, err
+		}
+		if err := put(ctx, decoded(item), to); err != nil {
+			return after, err
+		}
+		if after = item.Position; after >= base {
+			return after, nil
+		}
+	}
+	return after, fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
+}
+
+// pass hands on what matches behind a position, and how far that goes. A follower that has caught up by itself may be
+// ahead of the tail.
+func pass(ctx context.Context, items []feedItem, after eventstore.Position, filter eventstore.Filter, to chan<- feedItem) (eventstore.Position, error) {
+	told := after
+	for _, item := range items {
+		if item.position > after && item.event != nil && filter.Matches(item.event.Stream, item.event.Type) {
+			if err := put(ctx, item, to); err != nil {
+				return told, err
+			}
+			told = item.position
+		}
+	}
+	end := items[len(items)-1]
+	if end.position < told || end.position == told && end.event != nil {
+		return told, nil
+	}
+	return end.position, put(ctx, feedItem{position: end.position}, to)
+}
+
+func put(ctx context.Context, item feedItem, to chan<- feedItem) error {
+	select {
+	case to <- item:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// join has the reader begin when it does not read.
+func (t *Tail) join(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stop == nil {
+		if len(t.items) == 0 {
+			head, err := t.store.Head(ctx)
+			if err != nil {
+				return err
+			}
+			t.base = head
+		}
+		reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+		t.stop, t.err = stop, nil
+		go t.read(reading, t.end())
+	}
+	t.followers++
+	return nil
+}
+
+// leave has the reader end when nobody follows any more.
+func (t *Tail) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.followers--; t.followers > 0 {
+		return
+	}
+	if t.stop != nil {
+		t.stop()
+		t.stop = nil
+	}
+	t.dropped, t.items, t.bytes = t.dropped+len(t.items), nil, 0
+}
+
+// end is how far the tail has read. The caller has the lock.
+func (t *Tail) end() eventstore.Position {
+	if len(t.items) == 0 {
+		return t.base
+	}
+	return t.items[len(t.items)-1].position
+}
+
+// read fills the tail until the context ends or the log cannot be read.
+func (t *Tail) read(ctx context.Context, after eventstore.Position) {
+	err := fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
+	for item, failed := range t.store.Subscribe(ctx, after, t.filter) {
+		if failed != nil {
+			err = failed
+			break
+		}
+		if !t.add(ctx, decoded(item)) {
+			return
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ctx.Err() == nil { // else it was told to stop, and another may read already
+		t.stop()
+		t.stop, t.err = nil, err
+		t.tell()
+	}
+}
+
+// add is false when the reader was told to stop.
+func (t *Tail) add(ctx context.Context, item feedItem) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
+	t.items = append(t.items, item)
+	t.bytes += item.size()
+	t.drop()
+	t.tell()
+	return true
+}
+
+// drop forgets the older half when there is too much.
+func (t *Tail) drop() {
+	if len(t.items) <= t.most.items && t.bytes <= t.most.bytes {
+		return
+	}
+	half := max(1, len(t.items)/2)
+	for _, item := range t.items[:half] {
+		t.bytes -= item.size()
+	}
+	t.base = t.items[half-1].position
+	t.dropped += half
+	t.items = slices.Clone(t.items[half:])
+}
+
+// tell wakes who waits. The caller has the lock.
+func (t *Tail) tell() {
+	if t.grown != nil {
+		close(t.grown)
+		t.grown = nil
+	}
+}
+
+// seek is the number of the first item behind a position, and where the tail begins.
+func (t *Tail) seek(after eventstore.Position) (cursor int, base eventstore.Position) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := sort.Search(len(t.items), func(i int) bool { return t.items[i].position > after })
+	return t.dropped + i, t.base
+}
+
+// next waits for items from a number on. Not on means that they are not there any more.
+func (t *Tail) next(ctx context.Context, cursor int) (items []feedItem, on bool, err error) {
+	for {
+		t.mu.Lock()
+		switch i := cursor - t.dropped; {
+		case i < 0:
+			t.mu.Unlock()
+			return nil, false, nil
+		case i < len(t.items):
+			items = slices.Clone(t.items[i:min(i+500, len(t.items))])
+			t.mu.Unlock()
+			return items, true, nil
+		case t.stop == nil:
+			err := t.err
+			t.mu.Unlock()
+			return nil, false, err
+		}
+		if t.grown == nil {
+			t.grown = make(chan struct{})
+		}
+		grown := t.grown
+		t.mu.Unlock()
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// memory is a log in memory that is subscribed to in pages, and that can fail.
+type memory struct {
+	eventstore.Store
+	mu     sync.Mutex
+	events []eventstore.Recorded
+	grown  chan struct{}
+	fault  error // of every subscription, until it is nil again
+	page   int
+	pages  int // read by all subscriptions
+}
+
+func newMemory(page int) *memory { return &memory{grown: make(chan struct{}), page: page} }
+
+func (m *memory) change(do func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do()
+	close(m.grown)
+	m.grown = make(chan struct{})
+}
+
+// append adds an event to a stream; one that is not JSON cannot be decoded.
+func (m *memory) append(stream, data string) {
+	m.change(func() {
+		m.events = append(m.events, eventstore.Recorded{
+			Event: eventstore.Event{
+				ID: ulid.Make(), Type: event.ClaimReleased{}.EventType(), Data: []byte(data), At: time.Unix(0, 0),
+			},
+			Stream: stream, Position: eventstore.Position(len(m.events) + 1),
+		})
+	})
+}
+
+func (m *memory) Head(context.Context) (eventstore.Position, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return eventstore.Position(len(m.events)), m.fault
+}
+
+func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
+	return func(yield func(eventstore.Item, error) bool) {
+		for {
+			m.mu.Lock()
+			fault, grown := m.fault, m.grown
+			var page []eventstore.Recorded
+			if int(after) < len(m.events) {
+				page = m.events[after:min(int(after)+m.page, len(m.events))]
+				m.pages++
+			}
+			m.mu.Unlock()
+			switch {
+			case fault != nil:
+				yield(eventstore.Item{}, fault)
+				return
+			case len(page) > 0:
+				for i := range page {
+					if filter.Matches(page[i].Stream, page[i].Type) && !yield(eventstore.Item{Event: &page[i], Position: page[i].Position}, nil) {
+						return
+					}
+				}
+				after = page[len(page)-1].Position
+				if !yield(eventstore.Item{Position: after}, nil) {
+					return
+				}
+				continue
+			}
+			select {
+			case <-grown:
+			case <-ctx.Done():
+				yield(eventstore.Item{}, ctx.Err())
+				return
+			}
+		}
+	}
+}
+
+// selective is a projector of which a tail wants to know the filter alone.
+type selective struct {
+	Projector
+	filter eventstore.Filter
+}
+
+func (s selective) Filter() eventstore.Filter { return s.filter }
+
+func streams(prefixes ...string) eventstore.Filter {
+	return eventstore.Filter{StreamPrefixes: prefixes}
+}
+
+// Whoever follows from wherever, with whatever filter and however slowly, gets every event that matches, once and in
+// order, and hears how far the log goes.
+func TestEveryFollowerGetsWhatASubscriptionWouldGive(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		filters := []eventstore.Filter{streams("a-"), streams("b-"), streams("a-", "b-")}
+		log := newMemory(rapid.IntRange(1, 7).Draw(t, "page"))
+		tail := NewTail(log, selective{filter: filters[0]}, selective{filter: filters[1]})
+		tail.most.items = rapid.IntRange(1, 20).Draw(t, "most")
+		draw := rapid.SampledFrom([]string{"a-1", "b-1", "c-1"})
+		before := rapid.SliceOfN(draw, 0, 30).Draw(t, "before")
+		during := rapid.SliceOfN(draw, 0, 60).Draw(t, "during")
+		for _, stream := range before {
+			log.append(stream, `{}`)
+		}
+		total := eventstore.Position(len(before) + len(during))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		var following sync.WaitGroup
+		failures := make(chan string, 4)
+		for i := range rapid.IntRange(1, 4).Draw(t, "followers") {
+			filter := filters[i%len(filters)]
+			after := eventstore.Position(rapid.IntRange(0, len(before)).Draw(t, "after"))
+			ahead := rapid.IntRange(0, 4).Draw(t, "ahead")
+			following.Go(func() {
+				if wrong := followed(ctx, log, tail, after, total, filter, ahead); wrong != "" {
+					failures <- wrong
+				}
+			})
+		}
+		for _, stream := range during {
+			log.append(stream, `{}`)
+		}
+		following.Wait()
+		select {
+		case wrong := <-failures:
+			t.Fatal(wrong)
+		default:
+		}
+	})
+}
+
+// followed follows up to a position and tells what was not as it should have been.
+func followed(ctx context.Context, log *memory, tail *Tail, after, total eventstore.Position, filter eventstore.Filter, ahead int) string {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	items := make(chan feedItem, ahead)
+	failed := make(chan error, 1)
+	go func() { failed <- tail.follow(ctx, after, filter, items) }()
+	var got []eventstore.Position
+	for position := after; position < total; {
+		select {
+		case item := <-items:
+			if item.position < position || item.err != nil {
+				return fmt.Sprintf("%d after %d: %v", item.position, position, item.err)
+			}
+			if position = item.position; item.event != nil {
+				got = append(got, position)
+			}
+		case err := <-failed:
+			return fmt.Sprintf("failed: %v", err)
+		}
+	}
+	var want []eventstore.Position
+	for _, e := range log.events[after:total] {
+		if filter.Matches(e.Stream, e.Type) {
+			want = append(want, e.Position)
+		}
+	}
+	if fmt.Sprint(want) != fmt.Sprint(got) {
+		return fmt.Sprintf("got %v instead of %v", got, want)
+	}
+	return ""
+}
+
+func TestFollowersAtTheEndOfTheLogReadItOnce(t *testing.T) {
+	t.Parallel()
+	log := newMemory(1)
+	tail := NewTail(log, selective{filter: streams("a-")})
+	const followers, events = 5, 20
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	feeds := make([]*feed, followers)
+	for i := range feeds {
+		feeds[i] = openFeed(ctx, tail, 0, streams("a-"), events)
+	}
+	all := func(count int) {
+		for range count {
+			log.append("a-1", `{}`)
+		}
+		for _, f := range feeds {
+			for seen := 0; seen < count; {
+				b, err := f.collect(ctx, 100, time.Now())
+				require.NoError(t, err)
+				seen += len(b.events)
+			}
+		}
+	}
+	all(1) // now each of them is at the end
+	before := log.pages
+	all(events)
+	require.LessOrEqual(t, log.pages-before, events, "a page of one event is read once for all")
+}
+
+func TestWhenTheLogCannotBeReadEveryFollowerHearsIt(t *testing.T) {
+	t.Parallel()
+	log := newMemory(10)
+	tail := NewTail(log, selective{filter: streams("a-")})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	one, other := openFeed(ctx, tail, 0, streams("a-"), 1), openFeed(ctx, tail, 0, streams("a-"), 1)
+	log.append("a-1", `{}`)
+	for _, f := range []*feed{one, other} {
+		b, err := f.collect(ctx, 1, time.Now())
+		require.NoError(t, err)
+		require.Len(t, b.events, 1)
+	}
+	log.change(func() { log.fault = eventstore.ErrUnavailable })
+	for _, f := range []*feed{one, other} {
+		var err error
+		for err == nil {
+			_, err = f.collect(ctx, 1, time.Now())
+		}
+		require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	}
+	log.change(func() { log.fault = nil })
+	log.append("a-1", `{}`)
+	again := openFeed(ctx, tail, 1, streams("a-"), 1)
+	b, err := again.collect(ctx, 1, time.Now())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, b.position)
+}
+
+func TestAnEventThatCannotBeReadStopsThoseItIsFor(t *testing.T) {
+	t.Parallel()
+	log := newMemory(10)
+	tail := NewTail(log, selective{filter: streams("a-", "b-")})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	concerned, other := openFeed(ctx, tail, 0, streams("a-"), 1), openFeed(ctx, tail, 0, streams("b-"), 1)
+	log.append("a-1", `not JSON`)
+	log.append("b-1", `{}`)
+	_, err := concerned.collect(ctx, 1, time.Now())
+	require.ErrorContains(t, err, "position 1")
+	b, err := other.collect(ctx, 1, time.Now())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, b.position)
+}
