@@ -50,5 +50,8 @@ type Projector interface {
 
 // All returns every projector that a service runs.
 func All() []Projector {
-	return []Projector{LeadView{}, SourceHistory{}, SourceDay{}, TokenView{}, TokenAudit{}, AccountView{}, EndpointView{}}
+	return []Projector{
+		LeadView{}, SourceHistory{}, SourceDay{}, TokenView{}, TokenAudit{}, AccountView{}, EndpointView{},
+		VisitorActivity{}, RefusedArrivals{},
+	}
 }

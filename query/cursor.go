@@ -20,6 +20,8 @@ const (
 	tokenEventCursor = "a1"
 	endpointCursor   = "w1"
 	deliveryCursor   = "d2"
+	activityCursor   = "v1"
+	refusedCursor    = "f1"
 )
 
 // maxCursor is longer than any cursor of ours, in bytes.

@@ -55,7 +55,7 @@ func newest(at query.Timestamp, id string) string {
 
 func TestEveryListGivesEveryItemOnceInOrderAtAnyPageSize(t *testing.T) {
 	t.Parallel()
-	w, history, reader := told(t, 7, 200)
+	w, history, reader := told(t, 7, 300)
 	ctx := t.Context()
 	// Several things of one millisecond.
 	for table, column := range map[string]string{"lead": "lead_id", "token": "token_id", "endpoint": "webhook_id"} {
@@ -92,6 +92,16 @@ func TestEveryListGivesEveryItemOnceInOrderAtAnyPageSize(t *testing.T) {
 		t.Parallel()
 		walksAlike(t, func(e query.TokenEvent) string { return fmt.Sprintf("%09d", e.Position) }, func(p query.Page) (query.List[query.TokenEvent], error) {
 			return reader.AuditTokens(ctx, "acme", query.AuditFilter{}, p)
+		})
+	})
+	t.Run("refused", func(t *testing.T) {
+		t.Parallel()
+		for i := range 5 {
+			w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: fmt.Sprint("C", i), LeadID: w.NewID()})
+		}
+		w.Project(t)
+		walksAlike(t, func(a query.RefusedArrival) string { return fmt.Sprint(time.Time(a.At).UnixMilli()) }, func(p query.Page) (query.List[query.RefusedArrival], error) {
+			return reader.Refused(ctx, "acme", query.RefusedFilter{}, p)
 		})
 	})
 	t.Run("lead", func(t *testing.T) {
@@ -132,6 +142,14 @@ func TestACursorOfAnotherListIsRefusedByEveryList(t *testing.T) {
 			l, err := reader.LeadSources(ctx, "acme", leadID, p)
 			return query.EncodeOrdinal("s1", 1), errOf(l, err)
 		},
+		"activity": func(p query.Page) (string, error) {
+			l, err := reader.LeadActivity(ctx, "acme", leadID, p)
+			return activityCursor, errOf(l, err)
+		},
+		"refused": func(p query.Page) (string, error) {
+			l, err := reader.Refused(ctx, "acme", query.RefusedFilter{}, p)
+			return query.EncodeOrdinal("f1", 1), errOf(l, err)
+		},
 		"events": func(p query.Page) (string, error) {
 			l, err := reader.LeadEvents(ctx, "acme", leadID, p)
 			return query.EncodeOrdinal("e1", 0), errOf(l, err)
@@ -150,6 +168,9 @@ func TestACursorOfAnotherListIsRefusedByEveryList(t *testing.T) {
 		}
 	}
 }
+
+// activityCursor is one of the first millisecond of 1970.
+const activityCursor = "djEuMC4x" // v1.0.1
 
 func errOf[T any](_ query.List[T], err error) error { return err }
 

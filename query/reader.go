@@ -17,13 +17,15 @@ import (
 
 // Views, for WaitFor.
 const (
-	LeadView          = schema.Lead
-	SourceHistoryView = schema.SourceHistory
-	SourceDayView     = schema.SourceDay
-	TokenView         = schema.Token
-	TokenEventView    = schema.TokenEvent
-	AccountView       = schema.Account
-	EndpointView      = schema.Endpoint
+	LeadView            = schema.Lead
+	SourceHistoryView   = schema.SourceHistory
+	SourceDayView       = schema.SourceDay
+	TokenView           = schema.Token
+	TokenEventView      = schema.TokenEvent
+	AccountView         = schema.Account
+	EndpointView        = schema.Endpoint
+	VisitorActivityView = schema.VisitorActivity
+	RefusedView         = schema.Refused
 )
 
 // Reader answers queries. Its methods may be called from many goroutines. Besides the errors that each names, they
@@ -143,14 +145,16 @@ func (s *selection) after(kind, cursor string) error {
 // pageByPosition is page for a list in the order of the log.
 func pageByPosition[T any](ctx context.Context, r *Reader, s selection, kind string, limit int, scan pgx.RowToFunc[placed[T]]) (List[T], error) {
 	found, err := page(ctx, r, s, limit, scan, func(p placed[T]) string { return encodeOrdinal(kind, p.position) })
-	if err != nil {
-		return List[T]{}, err
-	}
+	return unplaced(found), err
+}
+
+// unplaced leaves out the places of a list's items.
+func unplaced[T any](found List[placed[T]]) List[T] {
 	list := List[T]{Items: make([]T, len(found.Items)), NextCursor: found.NextCursor}
 	for i, p := range found.Items {
 		list.Items[i] = p.item
 	}
-	return list, nil
+	return list
 }
 
 // exportPage is how many rows of an export are in memory at a time.

@@ -208,6 +208,8 @@ func TestAnAccountSeesNothingOfAnothers(t *testing.T) {
 			}
 			_, err = reader.LeadSources(ctx, stranger, id, whole)
 			require.ErrorIs(t, err, query.ErrNotFound)
+			_, err = reader.LeadActivity(ctx, stranger, id, whole)
+			require.ErrorIs(t, err, query.ErrNotFound)
 		}
 		_, err := reader.Token(ctx, stranger, history.Tokens["acme"][0])
 		require.ErrorIs(t, err, query.ErrNotFound)
@@ -260,6 +262,7 @@ func TestAnIdThatCannotBeOneIsNotAskedFor(t *testing.T) {
 			"lead":         func() error { _, err := reader.Lead(ctx, "acme", id); return err },
 			"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, whole); return err },
 			"lead events":  func() error { _, err := reader.LeadEvents(ctx, "acme", id, whole); return err },
+			"activity":     func() error { _, err := reader.LeadActivity(ctx, "acme", id, whole); return err },
 			"token":        func() error { _, err := reader.Token(ctx, "acme", id); return err },
 			"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, whole); return err },
 			"endpoint":     func() error { _, err := reader.Endpoint(ctx, "acme", id); return err },
@@ -282,6 +285,8 @@ func TestADatabaseOutOfReachIsSaidSo(t *testing.T) {
 		"leads":        func() error { _, err := reader.Leads(ctx, "acme", query.LeadFilter{}, whole); return err },
 		"lead":         func() error { _, err := reader.Lead(ctx, "acme", id); return err },
 		"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, whole); return err },
+		"activity":     func() error { _, err := reader.LeadActivity(ctx, "acme", id, whole); return err },
+		"refused":      func() error { _, err := reader.Refused(ctx, "acme", query.RefusedFilter{}, whole); return err },
 		"tokens":       func() error { _, err := reader.Tokens(ctx, "acme", whole); return err },
 		"token":        func() error { _, err := reader.Token(ctx, "acme", id); return err },
 		"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, whole); return err },

@@ -90,6 +90,7 @@ var decoders = map[string]func([]byte) (Data, error){
 	WebhookDeleted{}.EventType():    decode[WebhookDeleted],
 	WebhookAbandoned{}.EventType():  decode[WebhookAbandoned],
 	AccountConfigured{}.EventType(): decode[AccountConfigured],
+	VisitorActed{}.EventType():      decode[VisitorActed],
 }
 
 func decode[T Data](encoded []byte) (Data, error) {

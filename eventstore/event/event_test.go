@@ -132,6 +132,7 @@ func TestStreamNamesGiveBackTheirIDs(t *testing.T) {
 		require.Equal(t, id, c.id(c.want))
 	}
 	require.Equal(t, "refused-"+id, RefusedStream(id))
+	require.Equal(t, "visitor-acme-0a1b", VisitorStream("acme", "0a1b"))
 	require.Equal(t, "account-lead-account-7", AccountStream("lead-account-7"))
 	require.Equal(t, "lead-account-7", AccountID("account-lead-account-7"))
 }
@@ -139,7 +140,7 @@ func TestStreamNamesGiveBackTheirIDs(t *testing.T) {
 // Prefixes select kinds of streams, so none may begin another.
 func TestNoPrefixOfStreamsBeginsAnother(t *testing.T) {
 	t.Parallel()
-	prefixes := []string{LeadPrefix, TokenPrefix, WebhookPrefix, AccountPrefix, RefusedPrefix, ClaimPrefix}
+	prefixes := []string{LeadPrefix, TokenPrefix, WebhookPrefix, AccountPrefix, RefusedPrefix, VisitorPrefix, ClaimPrefix}
 	for i, a := range prefixes {
 		for j, b := range prefixes {
 			require.True(t, i == j || !strings.HasPrefix(a, b), "%s begins with %s", a, b)

@@ -79,6 +79,10 @@ func samples() []Data {
 			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE",
 			RateLimit: &rate, RateBurst: &burst,
 		},
+		VisitorActed{
+			VisitorID: "v-1", Kind: "click", URL: "https://example.com/größe?a=1&b=2", Title: "Größe", Referrer: "android-app://com.example",
+			At: at, Properties: fields,
+		},
 	}
 }
 

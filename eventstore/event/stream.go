@@ -17,6 +17,9 @@ func WebhookStream(id string) string { return WebhookPrefix + id }
 // AccountStream is the history of one account's plan and settings.
 func AccountStream(id string) string { return AccountPrefix + id }
 
+// VisitorStream is what one visitor of an account's did. The hash stands for the visitor's id, which may be personal.
+func VisitorStream(account, hash string) string { return VisitorPrefix + account + "-" + hash }
+
 // RefusedStream holds one refused arrival.
 func RefusedStream(id string) string { return RefusedPrefix + id }
 
@@ -42,5 +45,6 @@ const (
 	WebhookPrefix = "webhook-"
 	AccountPrefix = "account-"
 	RefusedPrefix = "refused-"
+	VisitorPrefix = "visitor-"
 	ClaimPrefix   = "claim-"
 )

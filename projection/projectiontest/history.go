@@ -38,8 +38,10 @@ func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 			h.mergeLead(t, account)
 		case n < 90:
 			h.token(t, account, n)
-		case n < 96:
+		case n < 94:
 			h.endpoint(t, account)
+		case n < 96:
+			h.activity(t, account)
 		case n < 98:
 			w.Append(t, account, event.RefusedStream(w.NewID()), event.LeadRefused{
 				Source: pick(h, sources...), Code: "DUPLICATE_LEAD_SOURCE", LeadID: h.Leads[account][0],
@@ -92,7 +94,8 @@ func (h *History) createLead(t testing.TB, account string) {
 func (h *History) mergeLead(t testing.TB, account string) {
 	merged := event.LeadMerged{
 		Source: pick(h, sources...), Name: pick(h, "", "Renamed"), Email: pick(h, "", "renamed@example.com"),
-		Status: pick(h, "", "lost"), CustomFields: h.odd(), Metadata: h.odd(), Changed: pick(h, nil, []string{"status"}),
+		Status: pick(h, "", "lost"), CustomFields: h.odd(), Metadata: h.odd(), VisitorID: pick(h, "", "another"),
+		Changed: pick(h, nil, []string{"status"}),
 	}
 	h.world.Append(t, account, event.LeadStream(pick(h, h.Leads[account]...)), merged)
 }
@@ -114,6 +117,15 @@ func (h *History) token(t testing.TB, account string, n int) {
 	default:
 		h.world.Append(t, account, event.TokenStream(pick(h, tokens...)), event.TokenDeleted{})
 	}
+}
+
+func (h *History) activity(t testing.TB, account string) {
+	visitor := pick(h, "visitor", "another")
+	h.world.Append(t, account, event.VisitorStream(account, visitor), event.VisitorActed{
+		VisitorID: visitor, Kind: pick(h, "page_view", "custom"), URL: pick(h, "", "https://example.com/?a=1&b=<2>"),
+		Title: pick(h, "", "Größe"), Referrer: pick(h, "", "https://example.org/"),
+		At: Start.Add(time.Duration(h.random.IntN(1000)) * time.Millisecond), Properties: h.odd(),
+	})
 }
 
 func (h *History) endpoint(t testing.TB, account string) {

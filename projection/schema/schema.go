@@ -28,14 +28,16 @@ const Deliveries = "delivery"
 
 // Names of projectors, by which their checkpoints go.
 const (
-	Lead          = "lead"
-	SourceHistory = "source_history"
-	SourceDay     = "source_day"
-	Token         = "token"
-	TokenEvent    = "token_event"
-	Account       = "account"
-	Endpoint      = "endpoint"
-	FanOut        = "fanout"
+	Lead            = "lead"
+	SourceHistory   = "source_history"
+	SourceDay       = "source_day"
+	Token           = "token"
+	TokenEvent      = "token_event"
+	Account         = "account"
+	Endpoint        = "endpoint"
+	FanOut          = "fanout"
+	VisitorActivity = "visitor_activity"
+	Refused         = "refused"
 )
 
 // versionTable says which migrations the schema has seen.

@@ -170,6 +170,23 @@ COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
 COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
 COMMENT ON COLUMN views.lead.state IS 'The whole lead. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 
+CREATE TABLE views.refused (
+    "position" bigint NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    at timestamp with time zone NOT NULL,
+    source text COLLATE "C" NOT NULL,
+    code text COLLATE "C" NOT NULL,
+    lead_id text COLLATE "C" NOT NULL,
+    other_lead_id text COLLATE "C" NOT NULL,
+    credential text NOT NULL,
+    request_id text NOT NULL,
+    CONSTRAINT refused_position PRIMARY KEY ("position")
+);
+CREATE INDEX refused_account ON views.refused USING btree (account, "position");
+COMMENT ON TABLE views.refused IS 'Arrivals that were answered with a conflict. Nothing of the person who arrived.';
+COMMENT ON COLUMN views.refused.lead_id IS 'The lead that is there.';
+COMMENT ON COLUMN views.refused.other_lead_id IS 'A second lead, when phone and email belong to two; else empty.';
+
 CREATE TABLE views.source_day (
     account text COLLATE "C" NOT NULL,
     day date NOT NULL,
@@ -240,3 +257,22 @@ CREATE INDEX token_event_token ON views.token_event USING btree (token_id, "posi
 COMMENT ON TABLE views.token_event IS 'What happened to API tokens: who did it, from where, by which request.';
 COMMENT ON COLUMN views.token_event.type IS 'Public name, without version.';
 COMMENT ON COLUMN views.token_event.data IS 'Without the hash of the value.';
+
+CREATE TABLE views.visitor_activity (
+    "position" bigint NOT NULL,
+    activity_id text COLLATE "C" NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    visitor_id text COLLATE "C" NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    at timestamp with time zone NOT NULL,
+    recorded_at timestamp with time zone NOT NULL,
+    url text NOT NULL,
+    title text NOT NULL,
+    referrer text NOT NULL,
+    properties json NOT NULL,
+    CONSTRAINT visitor_activity_position PRIMARY KEY ("position")
+);
+CREATE INDEX visitor_activity_visitor ON views.visitor_activity USING btree (account, visitor_id, at, "position");
+COMMENT ON TABLE views.visitor_activity IS 'What visitors of web sites did. The leads that they are have their ids in VisitorIDs of their state.';
+COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the clock of whoever told.';
+COMMENT ON COLUMN views.visitor_activity.recorded_at IS 'When it came to the log.';

@@ -37,6 +37,8 @@ func sound(t *testing.T) (w *projectiontest.World, first, second string) {
 		return id
 	}
 	first, second = arrive("+911"), arrive("+912")
+	w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: "DUPLICATE_LEAD_SOURCE", LeadID: first})
+	w.Append(t, "acme", event.VisitorStream("acme", "0a1b"), event.VisitorActed{VisitorID: "v", Kind: "click", At: projectiontest.Start})
 	w.Project(t)
 	return w, first, second
 }
@@ -67,6 +69,10 @@ func TestEverythingThatDoesNotAgreeIsFound(t *testing.T) {
 		"a row was deleted":        {`DELETE FROM views.lead`, "view lead, row LEAD: is missing"},
 		"a row was made up":        {`UPDATE views.account SET account_id = 'other'`, "view account, row other: is not of the log"},
 		"a count is wrong":         {`UPDATE views.source_day SET created = 7`, "is not what the log says"},
+		"a refusal was changed":    {`UPDATE views.refused SET code = 'X'`, "view refused, row 6: is not what the log says"},
+		"a refusal was deleted":    {`DELETE FROM views.refused`, "view refused, row 6: is missing"},
+		"an activity was changed":  {`UPDATE views.visitor_activity SET visitor_id = 'w'`, "view visitor_activity, row 7: is not what the log says"},
+		"an activity was made up":  {`UPDATE views.visitor_activity SET position = 70`, "view visitor_activity, row 70: is not of the log"},
 		"an event is gone":         {`DELETE FROM log.event WHERE position = 2`, "position 3 follows position 1"},
 		"a stream has a gap":       {`UPDATE log.event SET revision = 4 WHERE position = 5`, "has revision 4, not 0"},
 		"an event was changed":     {`UPDATE log.event SET data = replace(convert_from(data, 'UTF8'), '"N"', '"M"')::bytea WHERE position = 3`, "view lead, row LEAD: is not what the log says"},
@@ -96,7 +102,7 @@ func TestAPhoneOfTwoLeadsAndASixthTokenAreFound(t *testing.T) {
 	}
 	w.Project(t)
 	require.Equal(t, []string{
-		"account acme has 6 tokens from position 12 on",
+		"account acme has 6 tokens from position 14 on",
 		"leads " + first + ", " + second + " of account acme have the same phone",
 		"lead " + second + " has 2 values of kind phone, and claims on 1",
 	}, run(t, w))

@@ -1,0 +1,21 @@
+package event
+
+import (
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// VisitorActed says what a visitor of a web site did. Who the visitor is nobody knows, until a lead carries the same id.
+type VisitorActed struct {
+	VisitorID  string                    `json:"visitorId"` // as given
+	Kind       string                    `json:"type"`      // page_view, form_view, click or custom
+	URL        string                    `json:"url,omitzero"`
+	Title      string                    `json:"title,omitzero"`
+	Referrer   string                    `json:"referrer,omitzero"`
+	At         time.Time                 `json:"at"` // by the caller's clock when it gave one; whole milliseconds, UTC
+	Properties map[string]jsontext.Value `json:"properties,omitzero"`
+}
+
+// EventType names the fact.
+func (VisitorActed) EventType() string { return "visitor.acted.v1" }

@@ -1,0 +1,57 @@
+package query
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// RefusedArrival is an arrival that was answered with a conflict. It has nothing of the person who arrived.
+type RefusedArrival struct {
+	At          Timestamp  `json:"at"`
+	Source      string     `json:"source"`
+	Code        string     `json:"code"`
+	LeadID      string     `json:"leadId"`      // the lead that is there
+	OtherLeadID *string    `json:"otherLeadId"` // a second one, when phone and email belong to two
+	Credential  Credential `json:"credential"`
+	RequestID   string     `json:"requestId"`
+}
+
+// RefusedFilter selects refused arrivals. Empty fields select all.
+type RefusedFilter struct {
+	Source string
+	Code   string
+	Since  time.Time // inclusive
+	Until  time.Time // exclusive
+}
+
+// Refused lists an account's refused arrivals, oldest first. The error is ErrCursor for a cursor of another list.
+func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilter, p Page) (List[RefusedArrival], error) {
+	s := selection{
+		from:  `SELECT position, at, source, code, lead_id, nullif(other_lead_id, ''), credential, request_id FROM views.refused`,
+		order: `position`,
+	}
+	s.and(`account = ?`, account)
+	s.equal(`source`, filter.Source)
+	s.equal(`code`, filter.Code)
+	if !filter.Since.IsZero() {
+		s.and(`at >= ?`, filter.Since)
+	}
+	if !filter.Until.IsZero() {
+		s.and(`at < ?`, filter.Until)
+	}
+	if err := s.after(refusedCursor, p.Cursor); err != nil {
+		return List[RefusedArrival]{}, err
+	}
+	return pageByPosition(ctx, r, s, refusedCursor, p.Limit, scanRefused)
+}
+
+func scanRefused(row pgx.CollectableRow) (placed[RefusedArrival], error) {
+	var a placed[RefusedArrival]
+	var credential string
+	err := row.Scan(&a.position, stamp(&a.item.At), &a.item.Source, &a.item.Code, &a.item.LeadID, &a.item.OtherLeadID,
+		&credential, &a.item.RequestID)
+	a.item.Credential = newCredential(credential)
+	return a, err
+}

@@ -1,0 +1,121 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Activity is something that a visitor did.
+type Activity struct {
+	ActivityID string                    `json:"activityId"`
+	VisitorID  string                    `json:"visitorId"` // as given
+	Type       string                    `json:"type"`      // page_view, form_view, click or custom
+	URL        string                    `json:"url"`
+	Title      string                    `json:"title"`
+	Referrer   string                    `json:"referrer"`
+	At         Timestamp                 `json:"at"`         // by the clock of whoever told
+	RecordedAt Timestamp                 `json:"recordedAt"` // by ours
+	Properties map[string]jsontext.Value `json:"properties"`
+}
+
+// NewActivity shows an activity that was recorded as the event of an id.
+func NewActivity(id string, acted event.VisitorActed, recordedAt time.Time) Activity {
+	a := Activity{
+		ActivityID: id, VisitorID: acted.VisitorID, Type: acted.Kind, URL: acted.URL, Title: acted.Title,
+		Referrer: acted.Referrer, At: Timestamp(acted.At), RecordedAt: Timestamp(recordedAt), Properties: acted.Properties,
+	}
+	if a.Properties == nil {
+		a.Properties = map[string]jsontext.Value{}
+	}
+	return a
+}
+
+// The part of each visitor is cut before it is sorted, so that a page costs what is on it and not what there is.
+const leadActivity = `
+	SELECT a.*
+	  FROM unnest($2::text[]) AS v (visitor_id)
+	 CROSS JOIN LATERAL (
+	       SELECT position, activity_id, visitor_id, type, url, title, referrer, at, recorded_at, properties
+	         FROM views.visitor_activity
+	        WHERE account = $1 AND visitor_id = v.visitor_id AND (at, position) > ($3, $4)
+	        ORDER BY at, position
+	        LIMIT $5) AS a
+	 ORDER BY a.at, a.position
+	 LIMIT $5`
+
+// LeadActivity lists what the visitors did whose ids a lead carries, before it came and after, oldest first. The errors
+// are ErrNotFound and ErrCursor.
+func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (List[Activity], error) {
+	if !validID(id) {
+		return List[Activity]{}, ErrNotFound
+	}
+	after, err := decodeActivity(p.Cursor)
+	if err != nil {
+		return List[Activity]{}, err
+	}
+	state, err := one(ctx, r, scanState, `SELECT state FROM views.lead WHERE lead_id = $1 AND account = $2`, id, account)
+	if err != nil || len(state.VisitorIDs) == 0 {
+		return List[Activity]{}, err
+	}
+	rows, err := r.pool.Query(ctx, leadActivity, account, state.VisitorIDs, after.at, after.position, p.Limit+1)
+	if err != nil {
+		return List[Activity]{}, schema.Unavailable(err)
+	}
+	found, err := pgx.CollectRows(rows, scanActivity)
+	if err != nil {
+		return List[Activity]{}, schema.Unavailable(err)
+	}
+	return unplaced(cut(found, p.Limit, func(a placed[Activity]) string {
+		return activityPlace{time.Time(a.item.At), a.position}.encode()
+	})), nil
+}
+
+func scanActivity(row pgx.CollectableRow) (placed[Activity], error) {
+	var a placed[Activity]
+	var properties []byte
+	err := row.Scan(&a.position, &a.item.ActivityID, &a.item.VisitorID, &a.item.Type, &a.item.URL, &a.item.Title,
+		&a.item.Referrer, stamp(&a.item.At), stamp(&a.item.RecordedAt), &properties)
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(properties, &a.item.Properties); err != nil {
+		return a, fmt.Errorf("properties of an activity: %w", err)
+	}
+	return a, nil
+}
+
+// activityPlace is a place in the order of activities: by when they happened, then by when they came to the log.
+type activityPlace struct {
+	at       time.Time
+	position int64
+}
+
+func (p activityPlace) encode() string {
+	return encodeCursor(activityCursor, strconv.FormatInt(p.at.UnixMilli(), 10), strconv.FormatInt(p.position, 10))
+}
+
+// decodeActivity returns the place after which a list goes on: before everything, for no cursor.
+func decodeActivity(cursor string) (activityPlace, error) {
+	if cursor == "" {
+		return activityPlace{}, nil
+	}
+	parts, err := decodeCursor(activityCursor, cursor, 2)
+	if err != nil {
+		return activityPlace{}, err
+	}
+	millis, err := decimal(parts[0])
+	if err != nil || millis > latest {
+		return activityPlace{}, ErrCursor
+	}
+	position, err := decimal(parts[1])
+	return activityPlace{time.UnixMilli(millis).UTC(), position}, err
+}
