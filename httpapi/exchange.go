@@ -27,6 +27,7 @@ type exchange struct {
 	client    netip.Addr // invalid when unknown
 	caller    command.Caller
 	admission command.Admission // of a caller who captures
+	policy    string            // by which the caller's account is limited
 }
 
 // serve is the way of every request: who asks, what is answered, and how that is written.
@@ -36,7 +37,7 @@ func (a *api) serve(route route) http.HandlerFunc {
 		defer cancel()
 		x := &exchange{
 			api: a, w: w, r: r, ctx: ctx, record: recordOf(r),
-			client: clientAddress(r, a.TrustedProxies),
+			client: clientAddress(r, a.TrustedProxies), policy: capturePolicy,
 		}
 		x.record.route = route.pattern
 		x.caller = command.Caller{

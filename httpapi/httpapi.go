@@ -32,7 +32,7 @@ type Options struct {
 	Now       func() time.Time // nil is the system's clock
 
 	// RateLimit is how many captures a second an account may make that has no limit of its own, 0 any number;
-	// RateBurst how many at once.
+	// RateBurst how many at once. As many activities of visitors may come beside them.
 	RateLimit float64
 	RateBurst int
 	// Quotas keeps the accounts' token buckets for all processes; nil limits each process by itself.
@@ -55,7 +55,7 @@ type Options struct {
 type api struct {
 	Options
 	router        *chi.Mux
-	captures      *quota.Shared // by account
+	quotas        *quota.Shared // by policy and account
 	confirmations *quota.Local  // by account
 	failures      *quota.Local  // by address
 	metrics       *metrics
@@ -72,7 +72,7 @@ func New(o Options) http.Handler {
 	}
 	a := &api{
 		Options: o, router: chi.NewRouter(), ids: newRequestIDs(o.Now),
-		captures:      quota.NewShared(o.Quotas, accountsKept, o.Now),
+		quotas:        quota.NewShared(o.Quotas, 2*accountsKept, o.Now),
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
 		metrics: newMetrics(o.Metrics),
 	}

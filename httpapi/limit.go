@@ -11,13 +11,19 @@ import (
 // failureLimit is how many failed credentials one address may send.
 var failureLimit = quota.Limit{Rate: 10, Burst: 100}
 
+// An account's quotas by what they are for. They have the same limits and are apart: page views never cost a lead.
+const (
+	capturePolicy  = "capture"
+	activityPolicy = "activity"
+)
+
 // tellQuota says what is left in the structured fields of draft-ietf-httpapi-ratelimit-headers.
-func tellQuota(header http.Header, use quota.Use) {
-	header.Set("RateLimit-Policy", fmt.Sprintf(`"capture";q=%d;w=%d`, use.Limit.Burst, max(1, wholeSeconds(use.Limit.Window()))))
-	header.Set("RateLimit", fmt.Sprintf(`"capture";r=%d;t=%d`, use.Remaining, wholeSeconds(use.Full)))
+func tellQuota(header http.Header, policy string, use quota.Use) {
+	header.Set("RateLimit-Policy", fmt.Sprintf(`"%s";q=%d;w=%d`, policy, use.Limit.Burst, max(1, wholeSeconds(use.Limit.Window()))))
+	header.Set("RateLimit", fmt.Sprintf(`"%s";r=%d;t=%d`, policy, use.Remaining, wholeSeconds(use.Full)))
 }
 
-// throttle takes one capture from the account's quota. The error is a limitError.
+// throttle takes one from the account's quota. The error is a limitError.
 //
 // The account's limits are as this process believes them. A refusal rests on that belief, so it is confirmed first,
 // but once a second at most: a caller who asks too often must not make work.
@@ -51,8 +57,8 @@ func (x *exchange) take() error {
 	if limit <= 0 || math.IsNaN(limit) {
 		return nil
 	}
-	used := x.captures.Take(x.ctx, x.caller.Account, quota.Limit{Rate: limit, Burst: max(1, burst)})
-	tellQuota(header, used)
+	used := x.quotas.Take(x.ctx, x.policy+" "+x.caller.Account, quota.Limit{Rate: limit, Burst: max(1, burst)})
+	tellQuota(header, x.policy, used)
 	if !used.Allowed {
 		return limitError{used.RetryAfter}
 	}

@@ -36,6 +36,9 @@ func (a *api) routes() []route {
 		{patch, leads + "/{id}", scoped("leads:write"), (*exchange).updateLead},
 		{get, leads + "/{id}/sources", scoped("leads:read"), (*exchange).listLeadSources},
 		{get, leads + "/{id}/events", scoped("leads:read"), (*exchange).listLeadEvents},
+		{get, leads + "/{id}/activity", scoped("leads:read"), (*exchange).listLeadActivity},
+		{get, leads + "/refused", scoped("leads:read"), (*exchange).listRefused},
+		{post, "/api/v1/crm/visitors/{id}/activity", tracking, (*exchange).recordActivity},
 
 		{get, "/api/v1/crm/sources/history", scoped("leads:read"), (*exchange).sourceHistory},
 		{get, "/api/v1/crm/sources/report", scoped("leads:read"), (*exchange).sourceReport},

@@ -47,12 +47,21 @@ const hashLength = 16
 
 // Stream names the claim on a value.
 func (n Names) Stream(account string, kind Kind, value string) string {
+	return event.ClaimPrefix + n.hash(account, string(kind), value)
+}
+
+// Visitor names the stream of a visitor, which tells as little of the id as the name of a claim does of its value.
+func (n Names) Visitor(account, id string) string {
+	return event.VisitorStream(account, n.hash(account, "visitor", id))
+}
+
+func (n Names) hash(account, kind, value string) string {
 	mac := hmac.New(sha256.New, n.key)
-	for _, part := range []string{account, string(kind), value} {
+	for _, part := range []string{account, kind, value} {
 		mac.Write([]byte(part))
 		mac.Write([]byte{0}) // no part contains NUL, so no two triples run together
 	}
-	return event.ClaimPrefix + hex.EncodeToString(mac.Sum(nil)[:hashLength])
+	return hex.EncodeToString(mac.Sum(nil)[:hashLength])
 }
 
 // Slot names the claim on a numbered place, counted from 1.

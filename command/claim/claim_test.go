@@ -28,6 +28,22 @@ func TestNamesOfClaimsOnTheLogDoNotChange(t *testing.T) {
 	names := NewNames(key(1))
 	require.Equal(t, "claim-d77989779b1bf377a25151aa9d58a3dc", names.Stream("acme", Phone, "+919876543210"))
 	require.Equal(t, "claim-32744a316aef15ab5b184ef78d68c6fb", names.Slot("acme", TokenSlot, 5))
+	require.Equal(t, "visitor-acme-25f24b9da2cdab695c5d32cf3836d77c", names.Visitor("acme", "v-1"))
+}
+
+func TestAVisitorsStreamTellsNothingOfTheID(t *testing.T) {
+	t.Parallel()
+	name := NewNames(key(1)).Visitor("acme", "ann@example.com")
+	require.Regexp(t, `^visitor-acme-[0-9a-f]{32}$`, name)
+	for what, other := range map[string]string{
+		"another key":     NewNames(key(2)).Visitor("acme", "ann@example.com"),
+		"another account": NewNames(key(1)).Visitor("acme2", "ann@example.com"),
+		"another visitor": NewNames(key(1)).Visitor("acme", "Ann@example.com"),
+	} {
+		require.NotEqual(t, name, other, what)
+	}
+	claimed := NewNames(key(1)).Stream("acme", Email, "ann@example.com")
+	require.NotContains(t, name, claimed[len(event.ClaimPrefix):], "nor whether a lead has it for an email")
 }
 
 func TestNamesDifferByEachPart(t *testing.T) {

@@ -1,0 +1,66 @@
+package command
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/visitor"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// RecordActivity asks that something a visitor of a web site did become a fact.
+type RecordActivity struct {
+	Admission Admission
+	VisitorID string                    // as given
+	Body      map[string]jsontext.Value // members of the request's body
+}
+
+// ActivityRecorded is the answer.
+type ActivityRecorded struct {
+	ID       string // of the event
+	Activity event.VisitorActed
+	At       time.Time // when it was recorded
+	Position eventstore.Position
+}
+
+// RecordActivity appends an activity to its visitor's stream.
+//
+// The errors are field.Errors, ErrUnauthorized, ErrFeatureDisabled and those of the store.
+func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (recorded ActivityRecorded, err error) {
+	acted, err := visitor.ParseActivity(cmd.VisitorID, cmd.Body, h.timestamp())
+	if err != nil {
+		// Nothing is appended, so nothing confirms that the caller is let in still.
+		if unconfirmed := cmd.Admission.Confirm(ctx, h.directory); unconfirmed != nil {
+			return ActivityRecorded{}, unconfirmed
+		}
+		return ActivityRecorded{}, err
+	}
+	stream := h.claims.Visitor(cmd.Admission.Caller.Account, cmd.VisitorID)
+	// Nothing is decided on what the visitor did before, so nothing is expected of the stream, and page views that come
+	// together never conflict: only the admission can. They still come one at a time to a stream, which the store would
+	// see to anyway, so that within a process the times of one visitor's events never go back. Between processes whose
+	// clocks differ they may; nobody folds this stream.
+	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
+		write, err := h.write(cmd.Admission.Caller, stream, eventstore.Any, h.timestamp(), acted)
+		if err != nil {
+			return err
+		}
+		position, err := h.store.Append(ctx, append(cmd.Admission.checks(), write)...)
+		recorded = ActivityRecorded{write.Events[0].ID.String(), acted, write.Events[0].At, position}
+		if conflict := eventstore.Conflict(err); conflict != nil {
+			admission, _, refused := cmd.Admission.renew(ctx, h.directory, conflict)
+			if refused != nil {
+				return refused
+			}
+			cmd.Admission = admission
+		}
+		return err
+	})
+	if err != nil {
+		return ActivityRecorded{}, err
+	}
+	return recorded, nil
+}

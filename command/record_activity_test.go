@@ -1,0 +1,138 @@
+package command_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// act records an activity as the owner, by JWT.
+func (p process) act(ctx context.Context, visitor, body string) (command.ActivityRecorded, error) {
+	admission, err := p.directory.Admit(ctx, owner)
+	if err != nil {
+		return command.ActivityRecorded{}, err
+	}
+	return p.RecordActivity(ctx, command.RecordActivity{Admission: admission, VisitorID: visitor, Body: members(body)})
+}
+
+// actByToken records an activity with what is believed of an API token.
+func (p process) actByToken(ctx context.Context, admission command.Admission) error {
+	_, err := p.RecordActivity(ctx, command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{"type":"click"}`)})
+	return err
+}
+
+// admitToken is the admission of a caller who bears a token, as this process believes it now.
+func (p process) admitToken(t *testing.T, issued command.TokenIssued) command.Admission {
+	t.Helper()
+	believed, err := p.directory.ConfirmToken(t.Context(), issued.Value)
+	require.NoError(t, err)
+	admission, err := p.directory.Admit(t.Context(), command.Caller{Account: "acme", Credential: "token:" + issued.ID})
+	require.NoError(t, err)
+	return admission.ByToken(issued.Value, believed)
+}
+
+// activities are the facts on a visitor's stream.
+func (p process) activities(t *testing.T, visitor string) []eventstore.Recorded {
+	t.Helper()
+	var all []eventstore.Recorded
+	for recorded, err := range p.store.Read(t.Context(), claim.NewNames(claimKey()).Visitor("acme", visitor), 0) {
+		require.NoError(t, err)
+		all = append(all, recorded)
+	}
+	return all
+}
+
+func TestAnActivityStandsOnItsVisitorsStream(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	p.provision(t)
+	before := time.Now().Add(-time.Second)
+	recorded, err := p.act(t.Context(), "ann@example.com", `{"type":"page_view","url":"https://example.com"}`)
+	require.NoError(t, err)
+	all := p.activities(t, "ann@example.com")
+	require.Len(t, all, 1)
+	fact, err := all[0].Fact()
+	require.NoError(t, err)
+	require.Equal(t, recorded.Activity, fact.Data)
+	require.Equal(t, []any{recorded.ID, recorded.Position, recorded.At}, []any{fact.ID.String(), all[0].Position, fact.At})
+	require.Equal(t, owner.Actor, fact.Metadata.Actor)
+	require.Equal(t, "acme", fact.Metadata.Account)
+	require.NotContains(t, all[0].Stream, "ann")
+	require.False(t, recorded.Activity.At.Before(before.Truncate(time.Millisecond)), "it was now")
+}
+
+func TestPageViewsThatComeTogetherAllCount(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	processes := []process{start(t, url), start(t, url)}
+	processes[0].provision(t)
+	const each = 8
+	for _, err := range atOnce(32, func(i int) error {
+		for n := range each {
+			if _, err := processes[i%2].act(t.Context(), "v", fmt.Sprintf(`{"type":"page_view","title":"%d %d"}`, i, n)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}) {
+		require.NoError(t, err)
+	}
+	all := processes[0].activities(t, "v")
+	require.Len(t, all, 32*each)
+	seen := map[string]bool{}
+	for i, recorded := range all {
+		require.Equal(t, eventstore.Revision(i), recorded.Revision)
+		fact, err := recorded.Fact()
+		require.NoError(t, err)
+		seen[fact.Data.(event.VisitorActed).Title] = true
+	}
+	require.Len(t, seen, 32*each, "each once")
+}
+
+func TestNoActivityPassesByARevokedTokenOrWithoutTheFeature(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	one, other := start(t, url), start(t, url)
+	one.provision(t)
+	issued, err := one.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 30})
+	require.NoError(t, err)
+	admission := other.admitToken(t, issued)
+	require.NoError(t, other.actByToken(t.Context(), admission))
+
+	one.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Name: "renamed"})
+	require.NoError(t, other.actByToken(t.Context(), admission), "a change that is none of its business")
+
+	_, err = one.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: issued.ID})
+	require.NoError(t, err)
+	require.ErrorIs(t, other.actByToken(t.Context(), admission), command.ErrUnauthorized)
+	_, err = other.RecordActivity(t.Context(), command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{}`)})
+	require.ErrorIs(t, err, command.ErrUnauthorized, "nor does it learn what was wrong")
+
+	admitted, err := other.directory.Admit(t.Context(), owner)
+	require.NoError(t, err)
+	one.configure(t, account.Settings{})
+	_, err = other.RecordActivity(t.Context(), command.RecordActivity{Admission: admitted, VisitorID: "v", Body: members(`{"type":"click"}`)})
+	require.ErrorIs(t, err, command.ErrFeatureDisabled)
+	require.Len(t, one.activities(t, "v"), 2)
+}
+
+func TestAnActivityThatIsWrongIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	p.provision(t)
+	_, err := p.act(t.Context(), "v", `{"type":"nope","url":"x"}`)
+	var wrong field.Errors
+	require.ErrorAs(t, err, &wrong)
+	require.Len(t, wrong, 2)
+	require.Empty(t, p.activities(t, "v"))
+}

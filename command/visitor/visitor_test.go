@@ -1,0 +1,160 @@
+package visitor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 5e6, time.UTC)
+
+func parse(t *testing.T, id, body string) (event.VisitorActed, error) {
+	t.Helper()
+	members, err := lead.Members(jsontext.Value(body))
+	require.NoError(t, err, body)
+	return ParseActivity(id, members, noon)
+}
+
+func accepted(t *testing.T, body string) event.VisitorActed {
+	t.Helper()
+	acted, err := parse(t, "v-1", body)
+	require.NoError(t, err, body)
+	return acted
+}
+
+// said is what is wrong with a body, a line for each field.
+func said(t *testing.T, err error) []string {
+	t.Helper()
+	var wrong field.Errors
+	require.ErrorAs(t, err, &wrong)
+	lines := make([]string, len(wrong))
+	for i, one := range wrong {
+		lines[i] = one.Field + " " + one.Message
+	}
+	return lines
+}
+
+func TestAnActivityInFull(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, event.VisitorActed{
+		VisitorID: "v-1", Kind: "form_view", URL: "https://example.com/prices?a=1#form", Title: "Prices now",
+		Referrer: "android-app://com.example.mail/", At: time.Date(2026, 3, 1, 6, 30, 0, 123e6, time.UTC),
+		Properties: map[string]jsontext.Value{"plan": jsontext.Value(`"pro"`), "empty": jsontext.Value(`""`), "n": jsontext.Value(`1.0`)},
+	}, accepted(t, `{"type":"Form_View","url":" https://example.com/prices?a=1#form ","title":" Prices\tnow\n",
+		"referrer":"android-app://com.example.mail/","at":"2026-03-01T12:00:00.123999+05:30",
+		"properties":{"plan":"pro","empty":"","n":1.0,"none":null},"phone":"9876543210"}`))
+}
+
+func TestWhatAnActivityLeavesOut(t *testing.T) {
+	t.Parallel()
+	bare := event.VisitorActed{VisitorID: "v-1", Kind: "click", At: noon}
+	for _, body := range []string{
+		`{"type":"click"}`,
+		`{"type":"click","url":null,"title":null,"referrer":null,"at":null,"properties":null}`,
+		`{"type":"click","url":"","title":" ","referrer":"","at":"","properties":{}}`,
+		`{"type":"click","properties":{"a":null}}`,
+	} {
+		require.Equal(t, bare, accepted(t, body), body)
+	}
+}
+
+func TestTheIdIsKeptAsGiven(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{
+		"v", " v ", "a/b?c#d", "größe", "e\u0301", "\u200b", "<b>", strings.Repeat("é", 200), strings.Repeat("e\u0301", 200), "line\nbreak",
+	} {
+		acted, err := parse(t, id, `{"type":"click"}`)
+		require.NoError(t, err, "%q", id)
+		require.Equal(t, id, acted.VisitorID)
+	}
+	for _, id := range []string{"", " ", "\t\u00a0", "a\x00b", "\xff", strings.Repeat("é", 201)} {
+		_, err := parse(t, id, `{"type":"click"}`)
+		require.Equal(t, []string{"visitorId must be text of 1 to 200 characters"}, said(t, err), "%q", id)
+	}
+}
+
+func TestWhatIsWrongWithAField(t *testing.T) {
+	t.Parallel()
+	const (
+		kind     = "type must be one of page_view, form_view, click, custom"
+		address  = "url must be an absolute http or https URL"
+		referrer = "referrer must be an absolute http, https or android-app URL"
+		moment   = "at must be a time such as 2006-01-02T15:04:05Z, from 1970 on"
+		ahead    = "at must not be more than a day ahead"
+	)
+	long := strings.Repeat("x", 2048)
+	for member, want := range map[string]string{
+		`"type":"view"`: kind, `"type":""`: kind, `"type":null`: kind, `"type":7`: "type must be a string", `"type":["click"]`: "type must be a string",
+		`"url":"/prices"`: address, `"url":"example.com"`: address, `"url":"https:///x"`: address, `"url":"https:x"`: address,
+		`"url":"ftp://example.com"`: address, `"url":"javascript:alert(1)"`: address, `"url":"android-app://com.example"`: address,
+		`"url":"https://exa mple.com"`: address, `"url":"https://example.com/\u0007"`: address, `"url":"https://example.com/\u0085x"`: address, `"url":"https://[::1"`: address,
+		`"url":"https://ann:secret@example.com"`: "url must not contain a user name or password",
+		`"url":"https://` + long + `"`:           "url must be at most 2048 characters",
+		`"url":5`:                                "url must be a string",
+		`"url":{}`:                               "url must be a string",
+		`"referrer":"example.com"`:               referrer, `"referrer":"data:text/html,x"`: referrer,
+		`"referrer":"https://ann@example.com"`:       "referrer must not contain a user name or password",
+		`"referrer":"https://` + long + `"`:          "referrer must be at most 2048 characters",
+		`"title":"` + strings.Repeat("ü", 501) + `"`: "title must be at most 500 characters",
+		`"title":true`:                              "title must be a string",
+		`"at":"yesterday"`:                          moment,
+		`"at":"2026-03-01"`:                         moment,
+		`"at":"2026-03-01T12:00:00"`:                moment,
+		`"at":"1969-12-31T23:59:59.999Z"`:           moment,
+		`"at":"0000-01-01T00:00:00Z"`:               moment,
+		`"at":1772366400`:                           "at must be a string",
+		`"at":"2026-03-02T12:00:00.006Z"`:           ahead,
+		`"at":"9999-12-31T23:59:59-23:59"`:          ahead,
+		`"properties":[]`:                           "properties must be an object",
+		`"properties":"a=1"`:                        "properties must be an object",
+		`"properties":` + members(65):               "properties must have at most 64 keys",
+		`"properties":{"a":"` + long16(2049) + `"}`: "properties must be at most 32 KiB",
+	} {
+		body := `{` + member + `}`
+		if !strings.HasPrefix(member, `"type"`) {
+			body = `{"type":"click",` + member + `}`
+		}
+		_, err := parse(t, "v-1", body)
+		require.Error(t, err, "%.80s", member)
+		require.Equal(t, []string{want}, said(t, err), "%.80s", member)
+	}
+}
+
+func TestWhatJustFits(t *testing.T) {
+	t.Parallel()
+	url := "https://" + strings.Repeat("x", 2048-len("https://"))
+	acted := accepted(t, `{"type":"CLICK","url":"`+url+`","title":"`+strings.Repeat("e\u0301", 500)+`","at":"2026-03-02T12:00:00.005Z","properties":`+members(64)+`}`)
+	require.Equal(t, url, acted.URL)
+	require.Equal(t, noon.Add(Ahead), acted.At)
+	require.Len(t, acted.Properties, 64)
+	require.Equal(t, time.Unix(0, 0).UTC(), accepted(t, `{"type":"click","at":"1970-01-01T00:00:00Z"}`).At)
+	require.Len(t, accepted(t, `{"type":"click","properties":{"a":"`+strings.Repeat("x", 32<<10-len(`{"a":""}`))+`"}}`).Properties, 1)
+}
+
+func TestEverythingThatIsWrongIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := parse(t, "", `{"url":1,"title":2,"referrer":3,"at":4,"properties":5}`)
+	require.Len(t, said(t, err), 7)
+	_, err = parse(t, "v", `{}`)
+	require.Equal(t, []string{"type must be one of page_view, form_view, click, custom"}, said(t, err))
+}
+
+// members is an object of n members.
+func members(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`"k%d":%d`, i, i))
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
+
+// long16 is a text of 16 characters n times.
+func long16(n int) string { return strings.Repeat("0123456789abcdef", n) }

@@ -1,0 +1,31 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/query"
+)
+
+// recordActivity records what a visitor did. The visitor's id is whatever the caller's pages call the visitor.
+func (x *exchange) recordActivity() (answer, error) {
+	body, err := x.members()
+	if err != nil {
+		return answer{}, x.orRevoked(err)
+	}
+	recorded, err := x.Commands.RecordActivity(x.ctx, command.RecordActivity{
+		Admission: x.admission, VisitorID: x.pathID(), Body: body,
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{
+		status: http.StatusAccepted, position: recorded.Position,
+		body: envelope{Success: true, Data: query.NewActivity(recorded.ID, recorded.Activity, recorded.At)},
+	}, nil
+}
+
+// listLeadActivity tells what the visitors did that a lead is.
+func (x *exchange) listLeadActivity() (answer, error) {
+	return part(x, errNoLead, x.Query.LeadActivity, query.LeadView, query.VisitorActivityView)
+}

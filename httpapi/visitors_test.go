@@ -1,0 +1,190 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+)
+
+const visitors = "/api/v1/crm/visitors/"
+
+// act records an activity with the JWT of the account.
+func (s *service) act(visitor, body string) reply {
+	s.t.Helper()
+	return s.as(http.MethodPost, visitors+url.PathEscape(visitor)+"/activity", body)
+}
+
+func TestActivityBeforeAndAfterTheLeadIsStitchedToIt(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	first := s.act("v/1 é", `{"type":"page_view","url":"https://example.com/","title":"Home","referrer":"https://google.com/","properties":{"n":1.50}}`)
+	require.Equal(t, http.StatusAccepted, first.status, first.raw)
+	require.NotEmpty(t, first.header.Get("X-Log-Position"))
+	require.Contains(t, first.raw, `"properties":{"n":1.50}`)
+	_, err := time.Parse("2006-01-02T15:04:05.000Z", first.at("data", "at").(string))
+	require.NoError(t, err)
+
+	created := s.capture(`{"phone":"9876543210","visitorId":"v/1 é"}`)
+	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	path := leads + "/" + created.at("data", "leadId").(string) + "/activity"
+	second := s.act("v/1 é", `{"type":"form_view","at":"2999-01-01T00:00:00Z"}`)
+	require.Equal(t, []string{"at"}, second.fieldsNamed())
+	second = s.act("v/1 é", `{"type":"form_view"}`)
+
+	merged := s.capture(`{"phone":"9876543210","visitor_id":"w","metadata":{"source":"whatsapp"}}`)
+	require.Equal(t, http.StatusOK, merged.status, merged.raw)
+	third := s.act("w", `{"type":"custom","at":"2020-01-01T01:00:00+01:00"}`)
+	require.Equal(t, "2020-01-01T00:00:00.000Z", third.at("data", "at"))
+
+	shown := s.as(http.MethodGet, after(path, third), "")
+	require.Equal(t, http.StatusOK, shown.status, shown.raw)
+	require.Equal(t, []any{third.at("data"), first.at("data"), second.at("data")}, shown.at("data"), "oldest first, as it was answered")
+	require.Nil(t, shown.at("nextCursor"))
+	part := s.as(http.MethodGet, path+"?limit=2", "")
+	rest := s.as(http.MethodGet, path+"?limit=2&cursor="+part.at("nextCursor").(string), "")
+	require.Equal(t, shown.at("data"), append(part.at("data").([]any), rest.at("data").([]any)...))
+	require.Equal(t, []string{"cursor"}, s.as(http.MethodGet, path+"?cursor=x", "").fieldsNamed())
+
+	other := s.capture(`{"phone":"9876543211","visitorId":"w"}`)
+	require.Equal(t, http.StatusCreated, other.status, "a visitor's id never identifies a lead: %s", other.raw)
+	otherPath := leads + "/" + other.at("data", "leadId").(string) + "/activity"
+	require.Equal(t, []any{third.at("data")}, s.as(http.MethodGet, after(otherPath, other), "").at("data"))
+}
+
+func TestActivityOfAnotherAccountIsNotSeen(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
+	others := s.mint("other", "")
+	created := s.capture(`{"phone":"9876543210","visitorId":"v"}`)
+	path := leads + "/" + created.at("data", "leadId").(string) + "/activity"
+	foreign := s.send(call{method: http.MethodPost, path: visitors + "v/activity", credential: others, body: `{"type":"click"}`})
+	require.Equal(t, http.StatusAccepted, foreign.status, foreign.raw)
+
+	require.Equal(t, []any{}, s.as(http.MethodGet, after(path, foreign), "").at("data"))
+	for _, p := range []string{path, leads + "/01JQKXZ8V4W9H6M3T2R5N7P0AB/activity", leads + "/x/activity"} {
+		r := s.send(call{method: http.MethodGet, path: p, credential: others})
+		require.Equal(t, http.StatusNotFound, r.status, r.raw)
+		require.Equal(t, "Lead not found", r.at("message"))
+	}
+}
+
+func TestWhatRecordingActivityRefuses(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for body, fields := range map[string][]string{
+		`{}`:                                 {"type"},
+		`{"type":"view","url":"/x"}`:         {"type", "url"},
+		`{"type":"click","title":"a\u0000"}`: {"title"},
+		`{"type":"click","properties":{"a":1,"a":2}}`:         {"properties"},
+		`{"type":"click","properties":{"a":["\u0000"]}}`:      {"properties"},
+		`{"type":"click","properties":7,"at":1,"referrer":2}`: {"referrer", "at", "properties"},
+		`[]`: {"body"},
+	} {
+		r := s.act("v", body)
+		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", body, r.raw)
+		require.ElementsMatch(t, fields, r.fieldsNamed(), body)
+	}
+	for _, id := range []string{"", "%20", "a%00b", "%ff", strings.Repeat("x", 201)} {
+		r := s.as(http.MethodPost, visitors+id+"/activity", `{"type":"click"}`)
+		require.Equal(t, http.StatusBadRequest, r.status, id)
+		require.Equal(t, []string{"visitorId"}, r.fieldsNamed(), id)
+	}
+	require.Equal(t, http.StatusAccepted, s.act(strings.Repeat("é", 200), `{"type":"click"}`).status)
+	require.Equal(t, http.StatusNotFound, s.as(http.MethodPost, visitors+"activity", `{"type":"click"}`).status)
+	require.Equal(t, http.StatusMethodNotAllowed, s.as(http.MethodGet, visitors+"v/activity", "").status)
+	require.Equal(t, http.StatusUnsupportedMediaType, s.send(call{
+		method: http.MethodPost, path: visitors + "v/activity", credential: s.jwt, body: "a=1", header: map[string]string{"Content-Type": "text/plain"},
+	}).status)
+	require.NotContains(t, s.log.String(), "%20")
+}
+
+func TestWhoMayRecordActivity(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id, value := s.token()
+	send := func(credential, body string) reply {
+		return s.send(call{method: http.MethodPost, path: visitors + "v/activity", credential: credential, body: body})
+	}
+	const click = `{"type":"click"}`
+	require.Equal(t, http.StatusUnauthorized, send("", click).status)
+	require.Equal(t, http.StatusAccepted, send(value, click).status)
+	require.Equal(t, http.StatusAccepted, send(s.mint(ownAccount, "leads:write"), click).status)
+	require.Equal(t, "Scope leads:write required", send(s.mint(ownAccount, "leads:read"), click).at("message"))
+	require.Equal(t, "Feature crm_api is not enabled for this account", send(s.mint("other", ""), click).at("message"))
+	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, tokens+"/"+id, "").status)
+	for _, body := range []string{click, `{}`, `no json`} {
+		require.Equal(t, http.StatusUnauthorized, send(value, body).status, body)
+	}
+}
+
+// A page that is viewed often must not keep its form from working, nor the other way round.
+func TestActivityIsLimitedBesideCaptures(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	rate, burst := 0.001, 2
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &rate, RateBurst: &burst})
+	var last reply
+	for _, status := range []int{http.StatusAccepted, http.StatusAccepted, http.StatusTooManyRequests} {
+		last = s.act("v", `{"type":"page_view"}`)
+		require.Equal(t, status, last.status, last.raw)
+	}
+	require.Equal(t, `"activity";q=2;w=2000`, last.header.Get("RateLimit-Policy"))
+	require.True(t, strings.HasPrefix(last.header.Get("RateLimit"), `"activity";r=0;`))
+	require.NotEmpty(t, last.header.Get("Retry-After"))
+	captured := s.capture(`{"phone":"9876543210"}`)
+	require.Equal(t, http.StatusCreated, captured.status, captured.raw)
+	require.Equal(t, `"capture";q=2;w=2000`, captured.header.Get("RateLimit-Policy"))
+	require.True(t, strings.HasPrefix(captured.header.Get("RateLimit"), `"capture";r=1;`))
+}
+
+func TestRefusedArrivalsAreListedWithoutAnythingOfThePerson(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id, value := s.token()
+	capture := func(body string) reply {
+		return s.send(call{method: http.MethodPost, path: leads, credential: value, body: body})
+	}
+	one := capture(`{"phone":"9876543210"}`).at("data", "leadId")
+	two := capture(`{"email":"asha@example.com","name":"Asha"}`).at("data", "leadId")
+	first := capture(`{"phone":"9876543210","name":"Asha","metadata":{"ip":"198.51.100.7"}}`)
+	last := s.capture(`{"phone":"9876543210","email":"asha@example.com","name":"Asha","metadata":{"source":"webhook"}}`)
+	require.Equal(t, []int{http.StatusConflict, http.StatusConflict}, []int{first.status, last.status})
+
+	const refused = leads + "/refused"
+	all := s.as(http.MethodGet, after(refused, last), "")
+	require.Equal(t, http.StatusOK, all.status, all.raw)
+	list := all.at("data").([]any)
+	require.Len(t, list, 2)
+	for i, want := range []map[string]any{
+		{"source": "api", "code": "DUPLICATE_LEAD_SOURCE", "leadId": one, "otherLeadId": nil, "credential": map[string]any{"kind": "token", "id": id}},
+		{"source": "webhook", "code": "DUPLICATE_LEAD_EMAIL", "leadId": two, "otherLeadId": one, "credential": map[string]any{"kind": "jwt", "id": "ann"}},
+	} {
+		got := list[i].(map[string]any)
+		require.Equal(t, []reply{first, last}[i].header.Get("X-Request-Id"), got["requestId"])
+		_, err := time.Parse("2006-01-02T15:04:05.000Z", got["at"].(string))
+		require.NoError(t, err)
+		delete(got, "requestId")
+		delete(got, "at")
+		require.Equal(t, want, got)
+	}
+	for _, personal := range []string{"Asha", "asha", "9876543210", "198.51.100.7", "127.0.0.1", "Go-http-client"} {
+		require.NotContains(t, all.raw, personal)
+	}
+
+	only := func(query string) int { return len(s.as(http.MethodGet, refused+query, "").at("data").([]any)) }
+	require.Equal(t, []int{1, 1, 0, 0, 2}, []int{
+		only("?source=webhook"), only("?code=DUPLICATE_LEAD_SOURCE"), only("?code=X"), only("?until=2000-01-01T00:00:00Z"), only("?since=2000-01-01T00:00:00Z"),
+	})
+	part := s.as(http.MethodGet, refused+"?limit=1", "")
+	require.Len(t, s.as(http.MethodGet, refused+"?cursor="+part.at("nextCursor").(string), "").at("data"), 1)
+	require.Equal(t, []string{"since", "limit"}, s.as(http.MethodGet, refused+"?since=x&limit=0", "").fieldsNamed())
+	require.Equal(t, []any{}, s.send(call{method: http.MethodGet, path: refused, credential: s.mint("other", "")}).at("data"), "another account's")
+	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodGet, path: refused, credential: value}).status, "an API token may only write")
+}
