@@ -3,9 +3,10 @@ package httpapi
 import (
 	"net/http"
 	"slices"
+	"strings"
 )
 
-// cors lets pages of the origins on the list capture leads. Other routes, and all when the list is empty, know
+// cors lets pages of the origins on the list capture leads and record what visitors do. Other routes, and all when the list is empty, know
 // nothing of other origins. Neither * nor null, which any page can make itself, is an origin to list.
 func (a *api) cors(next http.Handler) http.Handler {
 	allowed := slices.DeleteFunc(slices.Clone(a.CORSOrigins), func(o string) bool { return o == "*" || o == "null" })
@@ -13,7 +14,8 @@ func (a *api) cors(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != a.BasePath+capturePath {
+		route := a.openRoute(r.URL.Path)
+		if route == "" {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -34,7 +36,21 @@ func (a *api) cors(next http.Handler) http.Handler {
 		header.Set("Access-Control-Allow-Methods", http.MethodPost)
 		header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent, "+idempotencyHeader+", "+requestIDHeader)
 		header.Set("Access-Control-Max-Age", "600") // seconds
-		recordOf(r).route = capturePath
+		recordOf(r).route = route
 		w.WriteHeader(http.StatusNoContent)
 	})
+}
+
+// openRoute is the route of a path, if it is one that pages may be let to.
+func (a *api) openRoute(path string) string {
+	path, ours := strings.CutPrefix(path, a.BasePath)
+	before, after, _ := strings.Cut(activityPath, "{id}")
+	switch {
+	case !ours:
+	case path == capturePath:
+		return capturePath
+	case strings.HasPrefix(path, before) && strings.HasSuffix(path, after):
+		return activityPath
+	}
+	return ""
 }

@@ -15,8 +15,11 @@ type route struct {
 	handle  func(*exchange) (answer, error)
 }
 
-// capturePath is the one path that browsers of other origins may be let to.
-const capturePath = "/api/v1/crm/leads"
+// The routes that pages of other origins may be let to.
+const (
+	capturePath  = "/api/v1/crm/leads"
+	activityPath = "/api/v1/crm/visitors/{id}/activity"
+)
 
 // routes are all routes. A GET route answers HEAD too.
 func (a *api) routes() []route {
@@ -38,7 +41,7 @@ func (a *api) routes() []route {
 		{get, leads + "/{id}/events", scoped("leads:read"), (*exchange).listLeadEvents},
 		{get, leads + "/{id}/activity", scoped("leads:read"), (*exchange).listLeadActivity},
 		{get, leads + "/refused", scoped("leads:read"), (*exchange).listRefused},
-		{post, "/api/v1/crm/visitors/{id}/activity", tracking, (*exchange).recordActivity},
+		{post, activityPath, tracking, (*exchange).recordActivity},
 
 		{get, "/api/v1/crm/sources/history", scoped("leads:read"), (*exchange).sourceHistory},
 		{get, "/api/v1/crm/sources/report", scoped("leads:read"), (*exchange).sourceReport},

@@ -203,7 +203,13 @@ func TestPagesOfListedOriginsMayCapture(t *testing.T) {
 	refused := ask(http.MethodPost, leads, "https://form.example")
 	require.Equal(t, http.StatusUnauthorized, refused.status)
 	require.Equal(t, "https://form.example", refused.header.Get("Access-Control-Allow-Origin"), "a page must be able to read why")
+	for _, path := range []string{visitors + "v/activity", visitors + "a%2Fb/activity"} {
+		require.Equal(t, http.StatusNoContent, ask(http.MethodOptions, path, "https://form.example").status)
+		require.Equal(t, "https://form.example", ask(http.MethodPost, path, "https://form.example").header.Get("Access-Control-Allow-Origin"))
+	}
+	require.Contains(t, s.log.String(), `"method":"OPTIONS","route":"/api/v1/crm/visitors/{id}/activity","status":204`)
 	for _, other := range []reply{
+		ask(http.MethodOptions, visitors+"v", "https://form.example"), ask(http.MethodGet, leads+"/x/activity", "https://form.example"),
 		ask(http.MethodOptions, leads, "https://form.example.evil"), ask(http.MethodOptions, leads, "null"),
 		ask(http.MethodOptions, leads, "*"), ask(http.MethodOptions, tokens, "https://form.example"), ask(http.MethodPost, leads, "HTTPS://FORM.EXAMPLE"),
 	} {
