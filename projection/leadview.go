@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/lead"
@@ -88,12 +87,6 @@ func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (map[string]lead.St
 	return leads, err
 }
 
-// encodeState writes a state so that reading it gives the very same one.
-func encodeState(state lead.State) ([]byte, error) {
-	return json.Marshal(state, json.Deterministic(true), json.FormatNilMapAsNull(true), json.FormatNilSliceAsNull(true),
-		jsontext.PreserveRawStrings(true))
-}
-
 // searched is what a list's search looks through.
 func searched(state lead.State) string {
 	return strings.ToLower(state.Name + "\n" + state.Phone + "\n" + state.Email)
@@ -106,10 +99,6 @@ func insertLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, id
 		if state.Phase != lead.Live {
 			continue
 		}
-		encoded, err := encodeState(state)
-		if err != nil {
-			return fmt.Errorf("state of lead %s: %w", id, err)
-		}
 		r.row(10)
 		r.text(id)
 		r.text(state.Account)
@@ -120,7 +109,7 @@ func insertLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, id
 		r.text(state.Phone)
 		r.text(state.Email)
 		r.text(searched(state))
-		r.json(encoded)
+		r.json(encodeState(state))
 	}
 	return r.insert(ctx, tx, "lead", "lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email",
 		"search", "state")
@@ -134,13 +123,9 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, id
 	var states [][]byte
 	for _, id := range ids {
 		state := leads[id]
-		encoded, err := encodeState(state)
-		if err != nil {
-			return fmt.Errorf("state of lead %s: %w", id, err)
-		}
 		statuses, temperatures = append(statuses, strings.ToLower(state.Status)), append(temperatures, state.Temperature)
 		phones, emails, searches = append(phones, state.Phone), append(emails, state.Email), append(searches, searched(state))
-		states = append(states, encoded)
+		states = append(states, encodeState(state))
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE lead SET status = n.status, temperature = n.temperature, phone = n.phone, email = n.email, search = n.search,

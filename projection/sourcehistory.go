@@ -3,12 +3,10 @@ package projection
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 
@@ -79,18 +77,13 @@ func saveSightings(ctx context.Context, tx pgx.Tx, seen map[sourceKey]*sighting,
 	var r rows
 	var again sightings
 	for _, s := range slices.SortedFunc(maps.Values(seen), func(a, b *sighting) int { return cmp.Compare(a.position, b.position) }) {
-		given, err := json.Marshal(s.Metadata, json.Deterministic(true), jsontext.PreserveRawStrings(true))
-		if err != nil {
-			return fmt.Errorf("metadata of lead %s: %w", s.leadID, err)
-		}
-		names, err := json.Marshal(s.Changed)
-		if err != nil {
-			return fmt.Errorf("changes of lead %s: %w", s.leadID, err)
-		}
+		var given, names encoder
+		given.members("", orEmpty(s.Metadata))
+		names.list("", append([]string{}, s.Changed...))
 		if _, new := born[s.leadID]; new {
-			s.write(&r, given, names)
+			s.write(&r, given.buffer, names.buffer)
 		} else {
-			again.add(s, given, names)
+			again.add(s, given.buffer, names.buffer)
 		}
 	}
 	if err := r.insert(ctx, tx, "source_history", "lead_id", "source", "account", "position", "first_seen_at", "last_seen_at",
@@ -98,6 +91,14 @@ func saveSightings(ctx context.Context, tx pgx.Tx, seen map[sourceKey]*sighting,
 		return err
 	}
 	return again.save(ctx, tx)
+}
+
+// orEmpty is {} in the place of null.
+func orEmpty(members map[string]jsontext.Value) map[string]jsontext.Value {
+	if members == nil {
+		return map[string]jsontext.Value{}
+	}
+	return members
 }
 
 func (s *sighting) write(r *rows, metadata, changed []byte) {

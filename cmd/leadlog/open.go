@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime/debug"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -18,6 +20,15 @@ type holdings struct {
 	pool  *pgxpool.Pool
 	log   *slog.Logger
 	close func()
+}
+
+// readAtLength is for commands that read the whole log and make garbage all the while. Collecting it less often saves
+// them a sixth of their time, and the limit keeps them under 256 MiB resident. GOGC and GOMEMLIMIT have precedence.
+func readAtLength() {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(400)
+		debug.SetMemoryLimit(160 << 20)
+	}
 }
 
 // hold opens the log and the read models, both of this program's version.

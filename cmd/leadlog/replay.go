@@ -28,6 +28,7 @@ func (r *replayCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
+	readAtLength()
 	h, err := r.database.hold(ctx, c)
 	if err != nil {
 		return err

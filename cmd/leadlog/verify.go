@@ -20,6 +20,7 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	if v.Most < 1 {
 		return &usageError{fmt.Errorf("--most=%d: must be 1 or more", v.Most)}
 	}
+	readAtLength()
 	h, err := v.database.hold(ctx, c)
 	if err != nil {
 		return err

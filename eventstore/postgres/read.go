@@ -37,7 +37,7 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 			return // no stream can have that name
 		}
 		for limit := streamPage; ; {
-			page, err := s.page(ctx, selectEvents+`WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3`,
+			page, err := s.page(ctx, 0, selectEvents+`WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3`,
 				stream, int64(from), limit)
 			if err != nil {
 				yield(eventstore.Recorded{}, err)
@@ -96,8 +96,9 @@ func (p page) next(asked, fitted, most int) int {
 	return asked
 }
 
-// page gathers the events of a query, so that no connection is held while a consumer works on them.
-func (s *Store) page(ctx context.Context, query string, arguments ...any) (page, error) {
+// page gathers the events of a query, so that no connection is held while a consumer works on them. It makes room for
+// as many as the caller expects.
+func (s *Store) page(ctx context.Context, room int, query string, arguments ...any) (page, error) {
 	asking, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	// Binary columns, read without the driver's conversions: decoding is the cost of reading a log.
@@ -107,7 +108,7 @@ func (s *Store) page(ctx context.Context, query string, arguments ...any) (page,
 		return page{}, unavailable(ctx, err)
 	}
 	defer rows.Close()
-	var p page
+	p := page{events: make([]eventstore.Recorded, 0, room)}
 	var d decoder
 	for rows.Next() {
 		if p.bytes >= maxPageBytes {

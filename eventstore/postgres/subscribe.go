@@ -38,10 +38,21 @@ type subscription struct {
 	filter eventstore.Filter
 	after  eventstore.Position // everything up to here is yielded
 	span   int                 // positions to read at a time
+	room   int                 // events that the next page may have
+	ahead  chan fetched        // the page that is being read while the one before is consumed; nil when none is
+}
+
+// fetched is a page of everything that matches up to a position.
+type fetched struct {
+	page
+	end eventstore.Position
+	err error
 }
 
 // run returns nil when the consumer stops.
 func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, error) bool) error {
+	ctx, cancel := context.WithCancel(ctx) // and with it the page that nobody will want
+	defer cancel()
 	for {
 		bell := s.store.listener.bell() // taken before the look at the head, so that nothing falls between
 		head, err := s.store.Head(ctx)
@@ -60,25 +71,42 @@ func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, erro
 	}
 }
 
-// advance yields one page and its mark.
+// advance yields one page and its mark. Meanwhile the next one is on its way.
 func (s *subscription) advance(ctx context.Context, head eventstore.Position, yield func(eventstore.Item, error) bool) (on bool, err error) {
-	end := min(s.after+eventstore.Position(s.span), head)
-	query, arguments := s.query(end)
-	page, err := s.store.page(ctx, query, arguments...)
-	if err != nil {
-		return false, err
+	if s.ahead == nil {
+		s.fetch(ctx, head)
 	}
-	if page.cut {
-		end = page.events[len(page.events)-1].Position
+	f := <-s.ahead
+	s.ahead = nil
+	if f.err != nil {
+		return false, f.err
 	}
-	s.span = page.next(s.span, int(end-s.after), rangePage)
-	for i := range page.events {
-		if !yield(eventstore.Item{Event: &page.events[i], Position: page.events[i].Position}, nil) {
+	s.span = f.next(s.span, int(f.end-s.after), rangePage)
+	s.after, s.room = f.end, len(f.events)+len(f.events)/8
+	if s.after < head {
+		s.fetch(ctx, head)
+	}
+	for i := range f.events {
+		if !yield(eventstore.Item{Event: &f.events[i], Position: f.events[i].Position}, nil) {
 			return false, nil
 		}
 	}
-	s.after = end
-	return yield(eventstore.Item{Position: end}, nil), nil
+	return yield(eventstore.Item{Position: f.end}, nil), nil
+}
+
+// fetch begins to read the page behind what is yielded.
+func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
+	end := min(s.after+eventstore.Position(s.span), head)
+	query, arguments := s.query(end)
+	ahead, room := make(chan fetched, 1), s.room
+	s.ahead = ahead
+	go func() {
+		page, err := s.store.page(ctx, room, query, arguments...)
+		if page.cut {
+			end = page.events[len(page.events)-1].Position
+		}
+		ahead <- fetched{page, end, err}
+	}()
 }
 
 // query selects what matches up to a position.
