@@ -46,6 +46,13 @@ const (
 		              CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END)
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, aclexplode(c.relacl) g
 		 WHERE n.nspname = $1 AND c.relname = $3 AND g.grantee <> c.relowner`
+
+	// Who may look into the live schema may look into the one that stays beside it.
+	copyUsage = `
+		SELECT format('GRANT USAGE ON SCHEMA %I TO %s', $2::text,
+		              CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END)
+		  FROM pg_namespace n, aclexplode(n.nspacl) g
+		 WHERE n.nspname = $1 AND g.grantee <> n.nspowner AND g.privilege_type = 'USAGE' AND $3::text = ''`
 )
 
 func makeCopy(ctx context.Context, db execer, from, to, table string) error {
@@ -58,6 +65,10 @@ func finishCopy(ctx context.Context, db execer, from, to, table string) error {
 
 func grantAlike(ctx context.Context, db execer, from, to, table string) error {
 	return perform(ctx, db, copyGrants, from, to, table)
+}
+
+func openAlike(ctx context.Context, db execer, from, to string) error {
+	return perform(ctx, db, copyUsage, from, to, "")
 }
 
 // perform executes the statements that a query yields.

@@ -79,7 +79,7 @@ func (r Replay) Run(ctx context.Context) error {
 		return schema.Unavailable(err)
 	}
 	var telling sync.Mutex
-	return schema.Unavailable(atOnce(ctx, builders, func(ctx context.Context, b *builder) error {
+	err = atOnce(ctx, builders, func(ctx context.Context, b *builder) error {
 		position, err := b.settle(ctx)
 		if err != nil {
 			return err
@@ -88,7 +88,11 @@ func (r Replay) Run(ctx context.Context) error {
 		defer telling.Unlock()
 		r.Built(b.projector, position)
 		return nil
-	}))
+	})
+	if err == nil && r.Into != "" && len(builders) > 0 {
+		err = openAlike(ctx, builders[0].conn, r.Live, r.Into)
+	}
+	return schema.Unavailable(err)
 }
 
 func (r Replay) filled() Replay {
@@ -216,13 +220,20 @@ func (r Replay) stretch(builders []*builder) stretch {
 	return s
 }
 
-// settle finishes a copy, and puts it where it belongs.
+// settle finishes a copy, and puts it where it belongs. Whoever may read the live view may read a copy that stays.
 func (b *builder) settle(ctx context.Context) (eventstore.Position, error) {
-	err := b.finishCopy(ctx)
-	if err != nil || b.Into != "" {
-		return b.checkpoint.position, err
+	if err := b.finishCopy(ctx); err != nil {
+		return 0, err
 	}
-	return b.replace(ctx)
+	if b.Into == "" {
+		return b.replace(ctx)
+	}
+	for _, table := range b.projector.Tables() {
+		if err := grantAlike(ctx, b.conn, b.Live, b.place, table); err != nil {
+			return 0, err
+		}
+	}
+	return b.checkpoint.position, nil
 }
 
 func atOnce(ctx context.Context, builders []*builder, do func(context.Context, *builder) error) error {

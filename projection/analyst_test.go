@@ -1,0 +1,99 @@
+package projection_test
+
+import (
+	"context"
+	"crypto/rand"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// as connects to a World's database under another role. The directory of the server's socket is its guard.
+func as(t *testing.T, w *projectiontest.World, role string) *pgx.Conn {
+	t.Helper()
+	address, err := url.Parse(w.URL)
+	require.NoError(t, err)
+	address.User = url.User(role)
+	conn, err := pgx.Connect(t.Context(), address.String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// analyst runs deploy/analyst.sql for a role of the test's own, since roles are the whole server's.
+func analyst(t *testing.T, w *projectiontest.World) (role string) {
+	t.Helper()
+	script, err := os.ReadFile("../deploy/analyst.sql")
+	require.NoError(t, err)
+	role = "analyst_" + strings.ToLower(rand.Text()[:12])
+	superuser := as(t, w, "postgres")
+	for range 2 { // it may be run again
+		_, err = superuser.Exec(t.Context(), strings.ReplaceAll(string(script), "leadlog_analyst", role))
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		for _, statement := range []string{`DROP OWNED BY ` + role, `DROP ROLE ` + role} {
+			_, err := superuser.Exec(context.Background(), statement)
+			require.NoError(t, err)
+		}
+	})
+	return role
+}
+
+func TestAnAnalystReadsViewsAndCopiesOfThemAndNothingElse(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	w.WriteHistory(t, 21, 150)
+	w.Project(t)
+	copied := func(into string) {
+		r := replay(w, projection.All()...)
+		r.Into, r.Until = into, projection.Until{Position: 100}
+		require.NoError(t, r.Run(t.Context()))
+	}
+	copied("before")
+	conn := as(t, w, analyst(t, w))
+	copied("later")
+	require.NoError(t, replay(w, projection.All()...).Run(t.Context())) // and puts new tables in the place of the views
+
+	for place, readable := range map[string]bool{"views": true, "later": true, "before": false} {
+		for _, p := range projection.All() {
+			for _, table := range p.Tables() {
+				_, err := conn.Exec(t.Context(), `SELECT * FROM `+place+`.`+table)
+				if readable {
+					require.NoError(t, err, "%s.%s", place, table)
+				} else {
+					require.True(t, forbidden(err), "%s.%s: %v", place, table, err)
+				}
+			}
+		}
+	}
+	copied("before") // again, now that there is an analyst
+	_, err := conn.Exec(t.Context(), `SELECT * FROM before.lead`)
+	require.NoError(t, err)
+
+	_, err = conn.Exec(t.Context(), `SET default_transaction_read_only = off`) // it only keeps from mistakes
+	require.NoError(t, err)
+	for _, statement := range []string{
+		`SELECT * FROM log.event`, `SELECT * FROM log.event_readable`, `SELECT * FROM secret.webhook`, `SELECT * FROM delivery.delivery`,
+		`SELECT log.readable('{}')`, `UPDATE views.lead SET status = 'won'`, `DELETE FROM later.lead`, `TRUNCATE views.checkpoint`,
+		`INSERT INTO views.source_day VALUES ('a', '2026-01-01', 'api', 1, 1, 1)`, `DROP TABLE views.lead`,
+		`CREATE TABLE views.mine ()`, `CREATE TABLE later.mine ()`, `CREATE SCHEMA mine`,
+	} {
+		_, err := conn.Exec(t.Context(), statement)
+		require.True(t, forbidden(err), "%s: %v", statement, err)
+	}
+}
+
+// forbidden tells that PostgreSQL let somebody not do something: insufficient privilege.
+func forbidden(err error) bool {
+	answer, ok := err.(*pgconn.PgError)
+	return ok && answer.Code == "42501"
+}
