@@ -158,7 +158,7 @@ func unplaced[T any](found List[placed[T]]) List[T] {
 }
 
 // exportPage is how many rows of an export are in memory at a time.
-const exportPage = 1000
+const exportPage = 250
 
 // all yields a whole list, part by part, and not as one long result: a slow reader holds no connection.
 func all[T any](part func(Page) (List[T], error)) iter.Seq2[T, error] {

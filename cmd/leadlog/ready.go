@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/leadlog/leadlog/httpapi"
@@ -32,6 +33,9 @@ func (a *app) ready(ctx context.Context) []httpapi.Component {
 		component := httpapi.Component{Name: "projection " + view.Name, Ready: true, Detail: string(view.State)}
 		if view.State == projection.Failed || view.State == projection.Stale {
 			component.Ready = false
+		}
+		if errors.Is(view.Err, projection.ErrReplayDue) {
+			component.Detail = "built by another version; run leadlog replay " + view.Name
 		}
 		components = append(components, component)
 	}

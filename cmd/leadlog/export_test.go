@@ -1,0 +1,107 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+)
+
+// TestAnExportTakesTheSameMemoryAtAnySize exports a little and a lot. What a lot takes more must be far less than what
+// it writes.
+func TestAnExportTakesTheSameMemoryAtAnySize(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	note := jsontext.Value(`"` + strings.Repeat("x", 30_000) + `"`) // two rows of 30 kB a lead
+	fill(t, settings, 0, 20, map[string]jsontext.Value{"note": note})
+	rebuild := func() {
+		t.Helper()
+		p := launch(t, settings, "replay", "all")
+		require.Zero(t, p.finish(t), p.err)
+	}
+	rebuild()
+	little := map[string]int64{}
+	for _, format := range []string{"csv", "ndjson"} {
+		_, little[format] = exportOf(t, settings, format)
+	}
+	const many = 2000
+	fill(t, settings, 20, many, map[string]jsontext.Value{"note": note})
+	rebuild()
+	for _, format := range []string{"csv", "ndjson"} {
+		written, much := exportOf(t, settings, format)
+		require.Greater(t, written, int64(2*many*30_000))
+		require.Less(t, much-little[format], written/2, format)
+	}
+	_, base := serve(t, settings) // with nothing to project any more
+	for _, accept := range []string{"text/csv", "application/x-ndjson"} {
+		half := fetch(t, base+"/api/v1/crm/sources/history?source=website", jwt, accept)
+		before := taken(t, base)
+		whole := fetch(t, base+"/api/v1/crm/sources/history", jwt, accept)
+		require.Greater(t, whole, int64(2*many*30_000))
+		require.Less(t, taken(t, base)-before, (whole-half)/2, accept)
+	}
+}
+
+// exportOf returns how many bytes an export wrote, and the most memory that its process had.
+func exportOf(t *testing.T, settings map[string]string, format string) (written, memory int64) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "export", "sources", "--account", "acme", "--format", format)
+	cmd.Env = []string{asLeadlog + "=1", "PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + settings["LEADLOG_DATABASE_URL"]}
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	written, err = io.Copy(io.Discard, out)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Wait())
+	memory = cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
+	if runtime.GOOS != "darwin" { // where it is bytes; elsewhere it is KiB
+		memory *= 1024
+	}
+	return written, memory
+}
+
+// fetch reads an export over HTTP and returns its size.
+func fetch(t *testing.T, url, jwt, accept string) int64 {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+jwt)
+	request.Header.Set("Accept", accept)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, 200, response.StatusCode)
+	written, err := io.Copy(io.Discard, response.Body)
+	require.NoError(t, err)
+	return written
+}
+
+// taken is the memory that the service ever had from the operating system.
+func taken(t *testing.T, base string) int64 {
+	t.Helper()
+	client := http.Client{Timeout: time.Minute}
+	response, err := client.Get(base + "/metrics")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "go_memstats_sys_bytes "); ok {
+			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			require.NoError(t, err)
+			return int64(bytes)
+		}
+	}
+	require.Fail(t, "/metrics does not tell the memory")
+	return 0
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// traffic captures leads and reads one, without a pause, and fails at the first answer that is not as ever.
+type traffic struct {
+	captured []string
+	failed   error
+	stop     func()
+}
+
+func drive(base, jwt, known string) *traffic {
+	ctx, cancel := context.WithCancel(context.Background())
+	tr, done := &traffic{}, make(chan struct{})
+	tr.stop = func() { cancel(); <-done }
+	go func() {
+		defer close(done)
+		for n := 0; ctx.Err() == nil && tr.failed == nil; n++ {
+			got, err := call(context.Background(), "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"98765%05d"}`, n))
+			if tr.failed = unlike(201, got, err); tr.failed != nil {
+				return
+			}
+			tr.captured = append(tr.captured, got.data()["leadId"].(string))
+			got, err = call(context.Background(), "GET", base+"/api/v1/crm/leads/"+known, jwt, "")
+			tr.failed = unlike(200, got, err)
+		}
+	}()
+	return tr
+}
+
+func unlike(status int, got answer, err error) error {
+	if err == nil && got.status != status {
+		err = fmt.Errorf("answered %d: %v", got.status, got.body)
+	}
+	return err
+}
+
+// receiver is a webhook endpoint that notes which leads it was told of.
+type receiver struct {
+	*httptest.Server
+	mu   sync.Mutex
+	told map[string]bool
+}
+
+func receive(t *testing.T) *receiver {
+	r := &receiver{told: map[string]bool{}}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+		var body struct {
+			Data struct {
+				LeadID string `json:"leadId"`
+			} `json:"data"`
+		}
+		_ = json.UnmarshalRead(request.Body, &body) // what cannot be read is noted as no lead of ours
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.told[body.Data.LeadID] = true
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) leads() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.told)
+}
+
+func TestAReplayThatIsKilledAtAnyPointHarmsNothingAndGoesOn(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
+	jwt := provisioned(t, settings)
+	filled := fill(t, settings, 0, 2000, nil)
+	_, base := serve(t, settings)
+	hook := receive(t)
+	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+hook.URL+`"}`).status)
+	require.Eventually(t, func() bool {
+		return mustCall(t, "GET", base+"/api/v1/crm/leads/"+filled[len(filled)-1], jwt, "").status == 200
+	}, time.Minute, 10*time.Millisecond)
+
+	running := drive(base, jwt, filled[0])
+	interrupted := 0
+	for range 12 {
+		p := launch(t, settings, "replay", "all")
+		select {
+		case <-p.ended:
+		case <-time.After(time.Duration(rand.IntN(1200)) * time.Millisecond):
+			require.NoError(t, kill(p))
+		}
+		if p.finish(t) != 0 {
+			interrupted++
+			require.NotContains(t, p.err.String(), "error")
+		}
+	}
+	last := launch(t, settings, "replay", "all")
+	require.Zero(t, last.finish(t), last.err)
+	running.stop()
+	require.NoError(t, running.failed, "captures and reads go on undisturbed")
+	require.NotZero(t, interrupted)
+	require.NotEmpty(t, running.captured)
+
+	agree := launch(t, settings, "verify")
+	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	require.Eventually(t, func() bool { return hook.leads() >= len(running.captured) }, time.Minute, 20*time.Millisecond)
+	hook.mu.Lock()
+	defer hook.mu.Unlock()
+	for _, id := range running.captured {
+		require.True(t, hook.told[id], id)
+	}
+	require.Len(t, hook.told, len(running.captured), "of what was there before, no webhook was sent")
+	require.Zero(t, ask(t, settings, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'replay%'`))
+}
+
+func kill(p *program) error {
+	err := p.cmd.Process.Kill()
+	select {
+	case <-p.ended: // it was quicker
+		return nil
+	default:
+		return err
+	}
+}
+
+func ask(t *testing.T, settings map[string]string, sql string) (n int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), settings["LEADLOG_DATABASE_URL"])
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	err = conn.QueryRow(t.Context(), sql).Scan(&n)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0
+	}
+	require.NoError(t, err)
+	return n
+}
+
+func TestServeSaysThatAReplayIsDueAndGoesOnServingTheOldRows(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	filled := fill(t, settings, 0, 3, nil)
+	p, base := serve(t, settings)
+	lead := base + "/api/v1/crm/leads/" + filled[2]
+	require.Eventually(t, func() bool { return mustCall(t, "GET", lead, jwt, "").status == 200 }, time.Minute, 10*time.Millisecond)
+	p.signal(t, syscall.SIGTERM)
+	require.Zero(t, p.finish(t), p.err)
+	require.Zero(t, ask(t, settings, `UPDATE views.checkpoint SET version = version + 1 WHERE projector = 'lead' RETURNING 0`))
+
+	p, base = serve(t, settings)
+	lead = base + "/api/v1/crm/leads/" + filled[2]
+	p.sees(t, p.err, `(run leadlog replay)`)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, time.Minute, 10*time.Millisecond)
+	ready := mustCall(t, "GET", base+"/readyz", "", "")
+	require.Contains(t, fmt.Sprint(ready.body), "built by another version; run leadlog replay lead")
+	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
+	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status, "captures go on")
+
+	replayed := launch(t, settings, "replay", "lead")
+	require.Zero(t, replayed.finish(t), replayed.err)
+	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
+	p.signal(t, syscall.SIGTERM)
+	require.Zero(t, p.finish(t), p.err)
+	_, base = serve(t, settings)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 10*time.Millisecond)
+}
