@@ -8,7 +8,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
 )
+
+func openMemory(can Capabilities, faulty fault) func(testing.TB) eventstore.Store {
+	return func(testing.TB) eventstore.Store {
+		if faulty == honest {
+			return Memory(can)
+		}
+		return newMemory(can, faulty)
+	}
+}
 
 // TestMemoryStore passes the suite, but in the processes that TestTheSuiteCatches starts to see it fail.
 func TestMemoryStore(t *testing.T) {
@@ -27,6 +38,15 @@ func TestMemoryStore(t *testing.T) {
 		can := Capabilities{}
 		suite{open: openMemory(can, faulty), can: can, patience: wait}.run(t)
 	})
+}
+
+// TestOrderedStore passes the suite as a store without transactions.
+func TestOrderedStore(t *testing.T) {
+	t.Parallel()
+	open := func(testing.TB) eventstore.Store {
+		return &Ordered{Store: Memory(Capabilities{Transactional: true, GapFree: true})}
+	}
+	Run(t, open, Capabilities{})
 }
 
 // faultVariable names the fault of the memory store in a process that a test starts.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"iter"
 	"sync"
-	"testing"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/eventstore"
 )
+
+// Memory is a store that is lost with the process. For tests that go through too many cases for an engine.
+func Memory(can Capabilities) eventstore.Store { return newMemory(can, faithful{}) }
 
 // memory makes a store of the model: the suite is tried on it before any engine, and on faults built into it.
 type memory struct {
@@ -17,16 +19,43 @@ type memory struct {
 	model   model
 	grown   chan struct{} // closed and replaced by every append
 	epoch   string
-	faulty  fault
+	manner  manner
 	appends int
 }
 
 var _ eventstore.Store = (*memory)(nil)
 
-func openMemory(can Capabilities, faulty fault) func(testing.TB) eventstore.Store {
-	return func(testing.TB) eventstore.Store {
-		return &memory{model: model{can: can}, grown: make(chan struct{}), epoch: ulid.Make().String(), faulty: faulty}
+// manner is how a memory store answers: as the model does, or with a fault.
+type manner interface {
+	append(m *memory, writes []eventstore.Write) (eventstore.Position, error)
+	read(r eventstore.Recorded) eventstore.Recorded
+	items(page []eventstore.Recorded, head eventstore.Position, filter eventstore.Filter) []eventstore.Item
+}
+
+// faithful is the manner without a fault.
+type faithful struct{}
+
+func (faithful) append(m *memory, writes []eventstore.Write) (eventstore.Position, error) {
+	return m.model.append(writes)
+}
+
+func (faithful) read(r eventstore.Recorded) eventstore.Recorded { return r }
+
+func (faithful) items(page []eventstore.Recorded, head eventstore.Position, filter eventstore.Filter) []eventstore.Item {
+	var items []eventstore.Item
+	for _, r := range page {
+		if filter.Matches(r.Stream, r.Type) {
+			items = append(items, eventstore.Item{Event: &r, Position: r.Position})
+		}
 	}
+	if len(page) > 0 {
+		items = append(items, eventstore.Item{Position: head})
+	}
+	return items
+}
+
+func newMemory(can Capabilities, manner manner) *memory {
+	return &memory{model: model{can: can}, grown: make(chan struct{}), epoch: ulid.Make().String(), manner: manner}
 }
 
 func (m *memory) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
@@ -37,7 +66,7 @@ func (m *memory) Append(ctx context.Context, writes ...eventstore.Write) (events
 	defer m.mu.Unlock()
 	m.appends++
 	before := len(m.model.all)
-	position, err := m.faulty.append(m, cloned(writes))
+	position, err := m.manner.append(m, cloned(writes))
 	if len(m.model.all) > before {
 		close(m.grown)
 		m.grown = make(chan struct{})
@@ -66,7 +95,7 @@ func (m *memory) Read(ctx context.Context, stream string, from eventstore.Revisi
 			if ctx.Err() != nil {
 				break
 			}
-			if !yield(m.faulty.read(r), nil) {
+			if !yield(m.manner.read(r), nil) {
 				return
 			}
 		}
@@ -82,7 +111,7 @@ func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filte
 			m.mu.Lock()
 			events, head, grown := m.model.after(last, everything), m.model.head(), m.grown
 			m.mu.Unlock()
-			for _, item := range m.faulty.items(events, head, filter) {
+			for _, item := range m.manner.items(events, head, filter) {
 				if ctx.Err() != nil {
 					break
 				}
