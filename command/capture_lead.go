@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -133,13 +132,6 @@ func (c *capture) renew(ctx context.Context, err error) error {
 	return c.parse()
 }
 
-// owner is what a claim says of a value: who has it, and the claim as it is to be when somebody takes it.
-type owner struct {
-	lead   *lead.State // nil when nobody has it
-	expect eventstore.Expected
-	since  time.Time // of the claim's latest fact
-}
-
 // nobody is the guess that the phone and email are unheard of.
 func nobody(context.Context) (phone, email owner, err error) {
 	return owner{expect: eventstore.NoStream}, owner{expect: eventstore.NoStream}, nil
@@ -167,8 +159,8 @@ func (c *capture) attempt(ctx context.Context, owners func(context.Context) (pho
 	return c.append(ctx, decision, phone, email)
 }
 
-// append writes a decision: checks first, then the idempotency key, then the claims, then the lead, so that on a store without transactions
-// any prefix is one that the next arrival can complete.
+// append writes a decision: checks first, then the idempotency key, then what others waive, then the claims, then the
+// lead, so that on a store without transactions any prefix is one that the next arrival can complete.
 func (c *capture) append(ctx context.Context, decision lead.Decision, phone, email owner) (LeadCaptured, error) {
 	var before lead.State
 	stream, expect := event.LeadStream(decision.LeadID), eventstore.NoStream
@@ -181,6 +173,10 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	}
 	at := c.after(before.UpdatedAt)
 	writes := c.Admission.checks()
+	waived, err := c.waive(decision, phone, email)
+	if err != nil {
+		return LeadCaptured{}, err
+	}
 	claims, err := c.claim(decision, phone, email)
 	if err != nil {
 		return LeadCaptured{}, err
@@ -189,11 +185,11 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	bound, err := c.bind(&fact)
+	bound, err := c.bind(fact)
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	position, err := c.store.Append(ctx, append(slices.Concat(writes, bound, claims), fact)...)
+	position, err := c.store.Append(ctx, append(slices.Concat(writes, bound, waived, claims), fact)...)
 	if err != nil {
 		return LeadCaptured{}, err
 	}
@@ -203,46 +199,17 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	return LeadCaptured{Lead: after, Merged: decision.Merged, Position: position}, nil
 }
 
-// claim takes the values that the decision makes the lead own.
-func (c *capture) claim(decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
-	var writes []eventstore.Write
-	for _, taken := range []struct {
-		claims bool
-		kind   claim.Kind
-		value  string
-		owner  owner
-	}{
-		{decision.ClaimsPhone, claim.Phone, c.arrival.Phone, phone},
-		{decision.ClaimsEmail, claim.Email, c.arrival.Email, email},
-	} {
-		if !taken.claims {
-			continue
-		}
-		stream := c.claims.Stream(c.Admission.Caller.Account, taken.kind, taken.value)
-		write, err := c.write(c.Admission.Caller, stream, taken.owner.expect, c.after(taken.owner.since),
-			event.ClaimTaken{Kind: string(taken.kind), Holder: decision.LeadID})
-		if err != nil {
-			return nil, err
-		}
-		writes = append(writes, write)
-	}
-	return writes, nil
-}
-
 // refuse keeps the refused arrival as a fact of its own.
 func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal) error {
 	stamped, err := c.stamp(c.Admission.Caller, c.timestamp(), refusal.Fact)
 	if err != nil {
 		return err
 	}
-	if c.binding != nil {
-		stamped.ID = c.binding.outcome(stamped.ID)
-	}
 	write := eventstore.Write{
 		Stream: event.RefusedStream(stamped.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{stamped},
 	}
 	write.Events[0].Metadata.IP, write.Events[0].Metadata.UserAgent = "", "" // nothing of the person
-	bound, err := c.bind(&write)
+	bound, err := c.bind(write)
 	if err != nil {
 		return err
 	}
@@ -266,46 +233,4 @@ func (c *capture) claimStreams() []string {
 		streams = append(streams, c.claims.Stream(account, claim.Email, c.arrival.Email))
 	}
 	return streams
-}
-
-// owners looks up who has the arrival's phone and email.
-func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
-	if phone, err = c.ownerOf(ctx, claim.Phone, c.arrival.Phone); err == nil {
-		email, err = c.ownerOf(ctx, claim.Email, c.arrival.Email)
-	}
-	return phone, email, err
-}
-
-func (c *capture) ownerOf(ctx context.Context, kind claim.Kind, value string) (owner, error) {
-	if value == "" {
-		return owner{expect: eventstore.NoStream}, nil
-	}
-	held, expect, err := eventstore.Load(ctx, c.store, c.claims.Stream(c.Admission.Caller.Account, kind, value), claim.Evolve)
-	free := owner{expect: expect, since: held.UpdatedAt}
-	if err != nil || held.Holder == "" {
-		return free, err
-	}
-	holder, _, err := eventstore.Load(ctx, c.store, event.LeadStream(held.Holder), lead.Evolve)
-	if err != nil {
-		return owner{}, err
-	}
-	switch holder.Phase {
-	case lead.Live:
-		return owner{lead: &holder, expect: expect}, nil
-	case lead.Unborn:
-		if err := c.abandon(ctx, c.Admission.Caller.Account, event.LeadStream(held.Holder), event.LeadAbandoned{}); err != nil {
-			return owner{}, err
-		}
-	}
-	return free, nil
-}
-
-// abandon closes the stream of a holder that is not born, so that its claim can be taken without fear of its birth.
-// A conflict means that it was born after all.
-func (h *Handlers) abandon(ctx context.Context, account, stream string, abandoned event.Data) error {
-	write, err := h.write(Caller{Account: account, Actor: "system:claims"}, stream, eventstore.NoStream, h.timestamp(), abandoned)
-	if err == nil {
-		_, err = h.store.Append(ctx, write)
-	}
-	return err
 }

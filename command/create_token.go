@@ -34,37 +34,42 @@ func (h *Handlers) CreateToken(ctx context.Context, cmd CreateToken) (TokenIssue
 	if err != nil {
 		return TokenIssued{}, err
 	}
-	ids, err := h.newIDs(1)
-	if err != nil {
-		return TokenIssued{}, err
-	}
-	id := ids[0]
-	value, err := token.NewValue(id, h.random)
-	if err != nil {
-		return TokenIssued{}, err
-	}
-	issued := TokenIssued{ID: id, Value: value}
-	places := h.tokenSlots()
-	queue := []string{h.claims.Slot(cmd.Caller.Account, places.kind, 0)} // nobody's place: where creators queue
-	err = h.transact.Do(ctx, queue, func(ctx context.Context) error {
-		free, err := h.free(ctx, places, cmd.Caller.Account)
-		if err != nil {
-			return err
-		}
-		at := h.timestamp()
-		take, err := h.take(cmd.Caller, places, free, id)
-		if err != nil {
-			return err
-		}
-		created := token.Create(name, cmd.ExpiresInDays, free.number, value, at)
-		born, err := h.write(cmd.Caller, event.TokenStream(id), eventstore.NoStream, at, created)
-		if err != nil {
-			return err
-		}
-		issued.Token = token.Evolve(token.State{}, event.Fact{At: at, Metadata: cmd.Caller.metadata(), Data: created})
-		issued.Position, err = h.store.Append(ctx, take, born)
+	var issued TokenIssued
+	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.TokenSlot, 0)} // nobody's place: where creators queue
+	err = h.transact.Do(ctx, queue, func(ctx context.Context) (err error) {
+		issued, err = h.createToken(ctx, cmd, name)
 		return err
 	})
+	return issued, err
+}
+
+// createToken makes one attempt, each with an id of its own: somebody may have abandoned that of the one before.
+func (h *Handlers) createToken(ctx context.Context, cmd CreateToken, name string) (TokenIssued, error) {
+	places := h.tokenSlots()
+	free, err := h.free(ctx, places, cmd.Caller.Account)
+	if err != nil {
+		return TokenIssued{}, err
+	}
+	id, err := h.newID()
+	if err != nil {
+		return TokenIssued{}, err
+	}
+	issued := TokenIssued{ID: id.String()}
+	if issued.Value, err = token.NewValue(issued.ID, h.random); err != nil {
+		return TokenIssued{}, err
+	}
+	at := h.timestamp()
+	take, err := h.take(cmd.Caller, places, free, issued.ID)
+	if err != nil {
+		return TokenIssued{}, err
+	}
+	created := token.Create(name, cmd.ExpiresInDays, free.number, issued.Value, at)
+	born, err := h.write(cmd.Caller, event.TokenStream(issued.ID), eventstore.NoStream, at, created)
+	if err != nil {
+		return TokenIssued{}, err
+	}
+	issued.Token = token.Evolve(token.State{}, event.Fact{At: at, Metadata: cmd.Caller.metadata(), Data: created})
+	issued.Position, err = h.store.Append(ctx, take, born)
 	return issued, err
 }
 

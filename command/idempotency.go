@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
@@ -22,14 +20,14 @@ var ErrKeyReused = errors.New("idempotency key was used for another request body
 // key has one outcome; an arrival that comes to none leaves the key free.
 //
 // On a store without transactions the claim can be there and the outcome not. Then the key is free still, but whoever
-// decides anew gives the outcome the same event id, and closes the lead that was not born: whatever the first writer
-// was about to append meets a conflict, or is found.
+// decides anew first closes the stream that the claim names, at the revision where the outcome is not: whatever the
+// first writer was about to append meets a conflict, or is found.
 type binding struct {
-	stream  string
-	digest  []byte
-	expect  eventstore.Expected
-	since   time.Time // of the claim's latest fact
-	eventID ulid.ULID // of the outcome as the claim fixed it; zero while nobody has
+	stream string
+	digest []byte
+	expect eventstore.Expected
+	since  time.Time // of the claim's latest fact
+	own    string    // event id of the outcome that this arrival has tried last
 }
 
 func (h *Handlers) newBinding(cmd CaptureLead) *binding {
@@ -41,24 +39,14 @@ func (h *Handlers) newBinding(cmd CaptureLead) *binding {
 	}
 }
 
-// outcome is the event id that the outcome must have; otherwise is one to take when nothing fixed it.
-func (b *binding) outcome(otherwise ulid.ULID) ulid.ULID {
-	if b.eventID.IsZero() {
-		return otherwise
-	}
-	return b.eventID
-}
-
-// bind is the write that claims the arrival's key for an outcome, and gives the outcome the event id that the claim
-// has fixed. Without a key it is none.
-func (c *capture) bind(outcome *eventstore.Write) ([]eventstore.Write, error) {
+// bind is the write that claims the arrival's key for an outcome. Without a key it is none.
+func (c *capture) bind(outcome eventstore.Write) ([]eventstore.Write, error) {
 	if c.binding == nil {
 		return nil, nil
 	}
-	fact := &outcome.Events[0]
-	fact.ID = c.binding.outcome(fact.ID)
+	c.binding.own = outcome.Events[0].ID.String()
 	bound, err := c.write(c.Admission.Caller, c.binding.stream, c.binding.expect, c.after(c.binding.since), event.ClaimBound{
-		Kind: string(claim.Idempotency), Digest: c.binding.digest, Stream: outcome.Stream, EventID: fact.ID.String(),
+		Kind: string(claim.Idempotency), Digest: c.binding.digest, Stream: outcome.Stream, EventID: c.binding.own,
 	})
 	if err != nil {
 		return nil, err
@@ -78,11 +66,14 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 		return LeadCaptured{}, false, err
 	}
 	c.binding.expect, c.binding.since = expect, held.UpdatedAt
-	if c.binding.eventID, err = ulid.ParseStrict(held.Bound.EventID); err != nil {
-		return LeadCaptured{}, false, fmt.Errorf("stream %s: %w", c.binding.stream, err)
+	if held.Bound.EventID == "" || held.Bound.EventID == c.binding.own {
+		return LeadCaptured{}, false, nil // it is free, or was taken for what has just met a conflict
 	}
-	answer, answered, err = c.outcomeOf(ctx, held.Bound.Stream)
-	if !answered {
+	outcome, err := c.outcomeOf(ctx, held.Bound)
+	if err == nil && !outcome.there {
+		err = c.close(ctx, c.Admission.Caller.Account, outcome.holder, c.binding.stream)
+	}
+	if !outcome.there {
 		return LeadCaptured{}, false, err
 	}
 	// No append confirms the admission, and who is not let in any more learns nothing.
@@ -92,7 +83,10 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	if !hmac.Equal(held.Bound.Digest, c.binding.digest) {
 		return LeadCaptured{}, true, ErrKeyReused
 	}
-	return answer, true, err
+	if outcome.refused != nil {
+		return LeadCaptured{}, true, outcome.refused
+	}
+	return outcome.captured, true, nil
 }
 
 // recallAlone is recall for an arrival that decides nothing after it.
@@ -107,33 +101,38 @@ func (c *capture) recallAlone(ctx context.Context) (answer LeadCaptured, answere
 	return answer, answered, err
 }
 
+// outcome is what stands on the stream that an idempotency key is bound to.
+type outcome struct {
+	there    bool
+	captured LeadCaptured
+	refused  *LeadRefused // instead of captured
+	holder   holder       // when it is not there
+}
+
 // outcomeOf looks for the outcome on its stream, and folds the stream up to there: the answer is as it was then.
-func (c *capture) outcomeOf(ctx context.Context, stream string) (_ LeadCaptured, there bool, err error) {
-	var state lead.State
-	empty := true
-	for recorded, err := range c.store.Read(ctx, stream, 0) {
+func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (outcome, error) {
+	looked := holder{stream: bound.Stream, expect: eventstore.NoStream}
+	for recorded, err := range h.store.Read(ctx, bound.Stream, 0) {
 		if err != nil {
-			return LeadCaptured{}, false, err
+			return outcome{}, err
 		}
 		fact, err := recorded.Fact()
 		if err != nil {
-			return LeadCaptured{}, false, fmt.Errorf("stream %s at revision %d: %w", stream, recorded.Revision, err)
+			return outcome{}, fmt.Errorf("stream %s at revision %d: %w", bound.Stream, recorded.Revision, err)
 		}
-		empty = false
-		state = lead.Evolve(state, fact)
-		if fact.ID != c.binding.eventID {
+		looked.lead, looked.expect = lead.Evolve(looked.lead, fact), eventstore.At(recorded.Revision)
+		if fact.ID.String() != bound.EventID {
 			continue
 		}
 		if refused, ok := fact.Data.(event.LeadRefused); ok {
-			return LeadCaptured{}, true, &LeadRefused{
+			return outcome{there: true, refused: &LeadRefused{
 				Refusal: &lead.Refusal{Fact: refused}, Position: recorded.Position, Replayed: true,
-			}
+			}}, nil
 		}
 		_, merged := fact.Data.(event.LeadMerged)
-		return LeadCaptured{Lead: state, Merged: merged, Position: recorded.Position, Replayed: true}, true, nil
+		return outcome{there: true, captured: LeadCaptured{
+			Lead: looked.lead, Merged: merged, Position: recorded.Position, Replayed: true,
+		}}, nil
 	}
-	if empty && event.LeadID(stream) != stream {
-		return LeadCaptured{}, false, c.abandon(ctx, c.Admission.Caller.Account, stream, event.LeadAbandoned{})
-	}
-	return LeadCaptured{}, false, nil
+	return outcome{holder: looked}, nil
 }

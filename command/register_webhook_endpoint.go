@@ -44,40 +44,48 @@ func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebh
 	if err != nil {
 		return WebhookRegistered{}, err
 	}
-	ids, err := h.newIDs(1)
-	if err != nil {
-		return WebhookRegistered{}, err
-	}
-	id := ids[0]
-	secret, err := newSecret(h.random)
-	if err != nil {
-		return WebhookRegistered{}, err
-	}
-	answer := WebhookRegistered{ID: id, Secret: secret}
-	places := h.webhookSlots()
-	queue := []string{h.claims.Slot(cmd.Caller.Account, places.kind, 0)} // nobody's place: where creators queue
-	err = h.transact.Do(ctx, queue, func(ctx context.Context) error {
-		free, err := h.free(ctx, places, cmd.Caller.Account)
-		if err != nil {
-			return err
-		}
-		if err := h.secrets.Put(ctx, id, secret); err != nil {
-			return err
-		}
-		at := h.timestamp()
-		take, err := h.take(cmd.Caller, places, free, id)
-		if err != nil {
-			return err
-		}
-		registered.Slot = free.number
-		born, err := h.write(cmd.Caller, event.WebhookStream(id), eventstore.NoStream, at, registered)
-		if err != nil {
-			return err
-		}
-		answer.Endpoint = webhook.Evolve(webhook.State{}, event.Fact{At: at, Metadata: cmd.Caller.metadata(), Data: registered})
-		answer.Position, err = h.store.Append(ctx, take, born)
+	var answer WebhookRegistered
+	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.WebhookSlot, 0)} // nobody's place: where creators queue
+	err = h.transact.Do(ctx, queue, func(ctx context.Context) (err error) {
+		answer, err = h.registerWebhookEndpoint(ctx, cmd.Caller, registered)
 		return err
 	})
+	return answer, err
+}
+
+// registerWebhookEndpoint makes one attempt, each with an id and a secret of its own: somebody may have abandoned those
+// of the one before.
+func (h *Handlers) registerWebhookEndpoint(ctx context.Context, caller Caller, registered event.WebhookRegistered) (WebhookRegistered, error) {
+	places := h.webhookSlots()
+	free, err := h.free(ctx, places, caller.Account)
+	if err != nil {
+		return WebhookRegistered{}, err
+	}
+	id, err := h.newID()
+	if err != nil {
+		return WebhookRegistered{}, err
+	}
+	answer := WebhookRegistered{ID: id.String()}
+	if answer.Secret, err = newSecret(h.random); err != nil {
+		return WebhookRegistered{}, err
+	}
+	at := h.timestamp()
+	take, err := h.take(caller, places, free, answer.ID)
+	if err != nil {
+		return WebhookRegistered{}, err
+	}
+	registered.Slot = free.number
+	born, err := h.write(caller, event.WebhookStream(answer.ID), eventstore.NoStream, at, registered)
+	if err != nil {
+		return WebhookRegistered{}, err
+	}
+	if err := h.secrets.Put(ctx, answer.ID, answer.Secret); err != nil {
+		return WebhookRegistered{}, err
+	}
+	answer.Endpoint = webhook.Evolve(webhook.State{}, event.Fact{At: at, Metadata: caller.metadata(), Data: registered})
+	if answer.Position, err = h.store.Append(ctx, take, born); eventstore.Conflict(err) != nil {
+		h.destroySecret(ctx, answer.ID)
+	}
 	return answer, err
 }
 

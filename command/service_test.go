@@ -95,18 +95,26 @@ func (p process) capture(ctx context.Context, body string) (command.LeadCaptured
 // captureByToken pushes one body with an API token.
 func (p process) captureByToken(ctx context.Context, issued command.TokenIssued, body string) (command.LeadCaptured, error) {
 	caller := command.Caller{Account: "acme", Actor: "token:" + issued.ID, Credential: "token:" + issued.ID}
-	believed, known := p.directory.KnownToken(issued.Value)
-	if !known {
-		var err error
-		if believed, err = p.directory.ConfirmToken(ctx, issued.Value); err != nil {
-			return command.LeadCaptured{}, err
-		}
-	}
-	admission, err := p.directory.Admit(ctx, caller)
+	admission, err := p.admit(ctx, caller, &issued)
 	if err != nil {
 		return command.LeadCaptured{}, err
 	}
-	return p.CaptureLead(ctx, command.CaptureLead{Admission: admission.ByToken(issued.Value, believed), Body: members(body)})
+	return p.CaptureLead(ctx, command.CaptureLead{Admission: admission, Body: members(body)})
+}
+
+// admit lets a caller in, by the value of a token or, without one, by JWT.
+func (p process) admit(ctx context.Context, caller command.Caller, by *command.TokenIssued) (command.Admission, error) {
+	admission, err := p.directory.Admit(ctx, caller)
+	if err != nil || by == nil {
+		return admission, err
+	}
+	believed, known := p.directory.KnownToken(by.Value)
+	if !known {
+		if believed, err = p.directory.ConfirmToken(ctx, by.Value); err != nil {
+			return command.Admission{}, err
+		}
+	}
+	return admission.ByToken(by.Value, believed), nil
 }
 
 func members(body string) map[string]jsontext.Value {

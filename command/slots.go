@@ -47,7 +47,7 @@ func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, err
 		}
 		holds, unborn, alive, err := s.holder(ctx, held.Holder)
 		if err == nil && unborn {
-			err = h.abandon(ctx, account, s.stream(held.Holder), s.abandoned)
+			err = h.abandon(ctx, s, account, held.Holder)
 		}
 		if err != nil {
 			return slot{}, err
@@ -61,6 +61,15 @@ func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, err
 		return slot{}, err
 	}
 	return slot{}, s.full
+}
+
+// abandon closes the stream of a holder that is not born.
+func (h *Handlers) abandon(ctx context.Context, s slots, account, holder string) error {
+	closed, err := h.abandonment(account, s.stream(holder), s.abandoned)
+	if err == nil {
+		_, err = h.store.Append(ctx, closed)
+	}
+	return err
 }
 
 // take is the write that makes a holder own a free place.

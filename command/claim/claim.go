@@ -95,8 +95,10 @@ func (n Names) Fingerprint() []byte {
 
 // State is what a claim's stream says.
 type State struct {
+	Kind      Kind
+	Account   string
 	Holder    string           // id of who has the value; empty when it is free
-	Bound     event.ClaimBound // of an idempotency key
+	Bound     event.ClaimBound // of an idempotency key; zero when it is free
 	UpdatedAt time.Time        // of the latest fact
 }
 
@@ -105,11 +107,11 @@ func Evolve(s State, fact event.Fact) State {
 	s.UpdatedAt = fact.At
 	switch data := fact.Data.(type) {
 	case event.ClaimTaken:
-		s.Holder = data.Holder
+		s.Kind, s.Account, s.Holder = Kind(data.Kind), fact.Metadata.Account, data.Holder
 	case event.ClaimBound:
-		s.Bound = data
+		s.Kind, s.Account, s.Bound = Kind(data.Kind), fact.Metadata.Account, data
 	case event.ClaimReleased:
-		s.Holder = ""
+		s.Holder, s.Bound = "", event.ClaimBound{}
 	}
 	return s
 }

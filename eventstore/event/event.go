@@ -78,6 +78,7 @@ var decoders = map[string]func([]byte) (Data, error){
 	LeadUpdated{}.EventType():       decode[LeadUpdated],
 	LeadRefused{}.EventType():       decode[LeadRefused],
 	LeadAbandoned{}.EventType():     decode[LeadAbandoned],
+	LeadWaived{}.EventType():        decode[LeadWaived],
 	ClaimTaken{}.EventType():        decode[ClaimTaken],
 	ClaimReleased{}.EventType():     decode[ClaimReleased],
 	ClaimBound{}.EventType():        decode[ClaimBound],

@@ -58,6 +58,7 @@ func samples() []Data {
 			LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC",
 		},
 		LeadAbandoned{},
+		LeadWaived{Claims: []string{"claim-00112233445566778899aabbccddeeff"}},
 		ClaimTaken{Kind: "phone", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		ClaimReleased{Kind: "token-slot", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AE"},
 		ClaimBound{

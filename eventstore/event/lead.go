@@ -65,9 +65,17 @@ type LeadRefused struct {
 	Other  string `json:"other,omitzero"` // a second lead, when phone and email belong to two
 }
 
-// LeadAbandoned closes the stream of a lead that was claimed for and never born, so that it never will be.
+// LeadAbandoned closes the stream of a lead that was claimed for and never born, so that it never will be, or likewise
+// that of a refused arrival which an idempotency key was bound to.
 // Only a store without transactions needs it.
 type LeadAbandoned struct{}
+
+// LeadWaived says that a lead does not take what was claimed for it: whoever was about to append to it, at the revision
+// that this has now, meets a conflict and decides again. It changes nothing of the lead, so it has the time of the fact
+// before it. Only a store without transactions needs it.
+type LeadWaived struct {
+	Claims []string `json:"claims"` // streams of the claims
+}
 
 // EventType names the fact.
 func (LeadCreated) EventType() string { return "lead.created.v1" }
@@ -83,3 +91,6 @@ func (LeadRefused) EventType() string { return "lead.refused.v1" }
 
 // EventType names the fact.
 func (LeadAbandoned) EventType() string { return "lead.abandoned.v1" }
+
+// EventType names the fact.
+func (LeadWaived) EventType() string { return "lead.waived.v1" }

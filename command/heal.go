@@ -1,0 +1,106 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Heal finishes what a process that was killed left of one claim, if it did: it closes the holder, unless that has what
+// was claimed for it, and releases the claim, so that nobody has to do so who meets it. It says what it did, or nothing
+// when there was nothing to do, and names no value of anybody.
+//
+// It may run beside a live service. A command that was under way and not killed meets a conflict and decides again.
+func (h *Handlers) Heal(ctx context.Context, claimStream string) (did string, err error) {
+	err = h.transact.Do(ctx, []string{claimStream}, func(ctx context.Context) (err error) {
+		did, err = h.heal(ctx, claimStream)
+		return err
+	})
+	return did, err
+}
+
+func (h *Handlers) heal(ctx context.Context, stream string) (did string, err error) {
+	held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
+	if err != nil || held.Holder == "" && held.Bound.EventID == "" {
+		return "", err
+	}
+	found, err := h.leftover(ctx, stream, held)
+	if err != nil || found.why == "" {
+		return "", err
+	}
+	release, err := h.write(claimKeeper(held.Account), stream, expect, h.after(held.UpdatedAt),
+		event.ClaimReleased{Kind: string(held.Kind), Holder: held.Holder})
+	if err != nil {
+		return "", err
+	}
+	if _, err := h.store.Append(ctx, append(found.closed, release)...); err != nil {
+		return "", err
+	}
+	if held.Kind == claim.WebhookSlot {
+		h.destroySecret(ctx, held.Holder)
+	}
+	return fmt.Sprintf("%s: released the %s claimed for %s, which %s", stream, held.Kind, found.holder, found.why), nil
+}
+
+// leftover is a claim whose holder does not have what was claimed for it.
+type leftover struct {
+	holder string             // its stream
+	why    string             // empty when it has
+	closed []eventstore.Write // what keeps it from getting it later
+}
+
+func (h *Handlers) leftover(ctx context.Context, stream string, held claim.State) (leftover, error) {
+	switch held.Kind {
+	case claim.Phone, claim.Email:
+		holder, err := h.holderOf(ctx, event.LeadStream(held.Holder))
+		named := func(value string) bool { return h.claims.Stream(held.Account, held.Kind, value) == stream }
+		if err != nil || holder.lead.Phase == lead.Live && slices.ContainsFunc(values(holder.lead, held.Kind), named) {
+			return leftover{}, err
+		}
+		return h.leftBy(holder, stream, held, "does not have it")
+	case claim.Idempotency:
+		outcome, err := h.outcomeOf(ctx, held.Bound)
+		if err != nil || outcome.there {
+			return leftover{}, err
+		}
+		return h.leftBy(outcome.holder, stream, held, "does not hold the outcome")
+	case claim.TokenSlot:
+		return h.leftInSlot(ctx, h.tokenSlots(), held)
+	case claim.WebhookSlot:
+		return h.leftInSlot(ctx, h.webhookSlots(), held)
+	}
+	return leftover{}, nil
+}
+
+func (h *Handlers) leftBy(found holder, stream string, held claim.State, lacks string) (leftover, error) {
+	left := leftover{holder: found.stream, why: "was abandoned"}
+	switch {
+	case found.expect == eventstore.NoStream:
+		left.why = "was never born"
+	case found.lead.Phase == lead.Live:
+		left.why = lacks
+	}
+	var err error
+	left.closed, err = h.closing(held.Account, found, stream)
+	return left, err
+}
+
+func (h *Handlers) leftInSlot(ctx context.Context, s slots, held claim.State) (leftover, error) {
+	holds, unborn, _, err := s.holder(ctx, held.Holder)
+	if err != nil || holds {
+		return leftover{}, err
+	}
+	left := leftover{holder: s.stream(held.Holder), why: "is gone"}
+	if unborn {
+		left.why = "was never born"
+		closed, err := h.abandonment(held.Account, left.holder, s.abandoned)
+		left.closed = []eventstore.Write{closed}
+		return left, err
+	}
+	return left, nil
+}

@@ -1,0 +1,109 @@
+package command_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/storetest"
+)
+
+// stopAt stops a process before it writes for the nth time, counted from 0.
+func stopAt(n int) func(storetest.Step) error {
+	return func(step storetest.Step) error {
+		if step.Writes {
+			n--
+		}
+		if n < 0 && step.Writes {
+			return errKilled
+		}
+		return nil
+	}
+}
+
+// everyPrefix runs a scenario for each number of writes after which a command can be stopped, itself included. The time
+// is not that of the clock, so that nobody waits for those who wait before they try again.
+func everyPrefix(t *testing.T, stopped asked, then func(w *world, ask func(process) error)) {
+	for n, whole := 0, false; !whole; n++ {
+		require.Less(t, n, 60, "a command that never ends")
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			ask := stopped.with(w)
+			err := ask(w.process(stopAt(n)))
+			if whole = err == nil; !whole {
+				require.ErrorIs(t, err, errKilled)
+			}
+			w.obey()
+			then(w, ask)
+			if t.Failed() {
+				t.Logf("after %d writes", n)
+			}
+		})
+	}
+}
+
+// A process is killed between any two writes of a command. Then nothing follows, or one of what may follow.
+func TestWhatAKilledCommandLeavesIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	for _, stopped := range slices.Concat(captures(""), captures("key"), others) {
+		follow := map[string]func(w *world, ask func(process) error){
+			"nothing follows": func(w *world, _ func(process) error) { w.obeyAndServe() },
+			"the same again": func(w *world, ask func(process) error) {
+				served(w.t, ask(w.process(nil)))
+				w.obeyAndServe()
+				w.healed()
+			},
+			"the same again, killed again": func(w *world, ask func(process) error) {
+				for n := range 12 {
+					if err := ask(w.process(stopAt(n))); err == nil {
+						break
+					}
+				}
+				w.obeyAndServe()
+			},
+			"healing": func(w *world, ask func(process) error) {
+				w.healed()
+				w.obeyAndServe()
+				w.healed()
+			},
+			"healing that is killed": func(w *world, ask func(process) error) {
+				for n := range 4 {
+					_, err := w.heal(w.process(stopAt(n)))
+					require.True(w.t, err == nil || errors.Is(err, errKilled))
+					w.obey()
+				}
+				w.obeyAndServe()
+				w.healed()
+			},
+		}
+		for name, then := range follow {
+			t.Run(fmt.Sprintf("%s, %s", stopped.name, name), func(t *testing.T) {
+				t.Parallel()
+				everyPrefix(t, stopped, then)
+			})
+		}
+	}
+}
+
+func TestAnyArrivalMayFollowOneThatWasKilled(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "key"} {
+		for _, stopped := range captures(key) {
+			t.Run(stopped.name+" "+key, func(t *testing.T) {
+				t.Parallel()
+				for _, next := range shapes {
+					everyPrefix(t, stopped, func(w *world, ask func(process) error) {
+						served(w.t, w.capture(w.process(nil), next.body, key).failure())
+						w.obey()
+						served(w.t, ask(w.process(nil)))
+						w.obeyAndServe()
+					})
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package command
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// owner is what a claim says of a value: who has it, and the claim as it is to be when somebody takes it.
+type owner struct {
+	lead   *lead.State // nil when nobody has it
+	expect eventstore.Expected
+	since  time.Time // of the claim's latest fact
+	named  *holder   // a live lead that the claim names and that has not got the value, or not yet
+}
+
+// owners looks up who has the arrival's phone and email.
+func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
+	if phone, err = c.ownerOf(ctx, claim.Phone, c.arrival.Phone); err == nil {
+		email, err = c.ownerOf(ctx, claim.Email, c.arrival.Email)
+	}
+	return phone, email, err
+}
+
+func (c *capture) ownerOf(ctx context.Context, kind claim.Kind, value string) (owner, error) {
+	if value == "" {
+		return owner{expect: eventstore.NoStream}, nil
+	}
+	stream := c.claims.Stream(c.Admission.Caller.Account, kind, value)
+	held, expect, err := eventstore.Load(ctx, c.store, stream, claim.Evolve)
+	free := owner{expect: expect, since: held.UpdatedAt}
+	if err != nil || held.Holder == "" {
+		return free, err
+	}
+	holder, err := c.holderOf(ctx, event.LeadStream(held.Holder))
+	if err != nil {
+		return owner{}, err
+	}
+	switch {
+	case holder.expect == eventstore.NoStream:
+		return free, c.close(ctx, c.Admission.Caller.Account, holder, stream)
+	case holder.lead.Phase != lead.Live:
+		return free, nil
+	case !has(holder.lead, kind, value):
+		free.named = &holder
+		return free, nil
+	}
+	return owner{lead: &holder.lead, expect: expect}, nil
+}
+
+// has tells whether a lead has, or ever had, a phone or email.
+func has(holder lead.State, kind claim.Kind, value string) bool {
+	return slices.Contains(values(holder, kind), value)
+}
+
+// values are all phones or emails that a lead has or ever had.
+func values(holder lead.State, kind claim.Kind) []string {
+	if kind == claim.Phone {
+		return holder.Phones
+	}
+	return holder.Emails
+}
+
+// taking is a value that a decision makes the lead own.
+type taking struct {
+	kind   claim.Kind
+	stream string // of the claim
+	owner
+}
+
+func (c *capture) takes(decision lead.Decision, phone, email owner) []taking {
+	var takes []taking
+	account := c.Admission.Caller.Account
+	if decision.ClaimsPhone {
+		takes = append(takes, taking{claim.Phone, c.claims.Stream(account, claim.Phone, c.arrival.Phone), phone})
+	}
+	if decision.ClaimsEmail {
+		takes = append(takes, taking{claim.Email, c.claims.Stream(account, claim.Email, c.arrival.Email), email})
+	}
+	return takes
+}
+
+// claim takes the values that the decision makes the lead own.
+func (c *capture) claim(decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
+	var writes []eventstore.Write
+	for _, taken := range c.takes(decision, phone, email) {
+		write, err := c.write(c.Admission.Caller, taken.stream, taken.expect, c.after(taken.since),
+			event.ClaimTaken{Kind: string(taken.kind), Holder: decision.LeadID})
+		if err != nil {
+			return nil, err
+		}
+		writes = append(writes, write)
+	}
+	return writes, nil
+}
+
+// waive makes leads that the claims name, and that have not got the values, close their streams to whoever may still be
+// about to give them the values.
+func (c *capture) waive(decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
+	var by []*holder
+	claims := map[string][]string{}
+	for _, taken := range c.takes(decision, phone, email) {
+		named := taken.named
+		if named == nil || named.lead.ID == decision.LeadID {
+			continue
+		}
+		if claims[named.stream] == nil {
+			by = append(by, named)
+		}
+		claims[named.stream] = append(claims[named.stream], taken.stream)
+	}
+	var writes []eventstore.Write
+	for _, named := range by {
+		closed, err := c.closing(c.Admission.Caller.Account, *named, claims[named.stream]...)
+		if err != nil {
+			return nil, err
+		}
+		writes = append(writes, closed...)
+	}
+	return writes, nil
+}

@@ -1,0 +1,61 @@
+package command
+
+import (
+	"context"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// On a store without transactions a claim can name a holder that does not have what was claimed for it: not born yet, or
+// alive and without the value. The process that claimed it was killed, or met a conflict, or is about to append to the
+// holder's stream the very fact that is missing; nobody can tell which.
+//
+// So the claim never moves by itself. First the holder's own stream is closed to that fact, at the revision where it is
+// not there: either this gets the conflict, and the holder has what was claimed for it after all, or the other does, and
+// decides again.
+
+// holder is a stream that a claim names, as it was found: of a lead, or of a refused arrival.
+type holder struct {
+	stream string
+	expect eventstore.Expected
+	lead   lead.State
+}
+
+func (h *Handlers) holderOf(ctx context.Context, stream string) (holder, error) {
+	state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Evolve)
+	return holder{stream, expect, state}, err
+}
+
+// closing is the write that closes a holder to what was claimed for it. One that is closed for good needs none.
+func (h *Handlers) closing(account string, held holder, claims ...string) ([]eventstore.Write, error) {
+	var closed eventstore.Write
+	var err error
+	switch {
+	case held.expect == eventstore.NoStream:
+		closed, err = h.abandonment(account, held.stream, event.LeadAbandoned{})
+	case held.lead.Phase == lead.Live:
+		closed, err = h.write(claimKeeper(account), held.stream, held.expect, held.lead.UpdatedAt, event.LeadWaived{Claims: claims})
+	default:
+		return nil, nil
+	}
+	return []eventstore.Write{closed}, err
+}
+
+// abandonment is the write that keeps a holder from ever being born. A conflict means that it was born after all.
+func (h *Handlers) abandonment(account, stream string, abandoned event.Data) (eventstore.Write, error) {
+	return h.write(claimKeeper(account), stream, eventstore.NoStream, h.timestamp(), abandoned)
+}
+
+// close closes a holder. A conflict means that it got what was claimed for it after all, or something else.
+func (h *Handlers) close(ctx context.Context, account string, held holder, claims ...string) error {
+	closed, err := h.closing(account, held, claims...)
+	if err == nil && closed != nil {
+		_, err = h.store.Append(ctx, closed...)
+	}
+	return err
+}
+
+// claimKeeper is who closes holders, and releases what they do not have.
+func claimKeeper(account string) Caller { return Caller{Account: account, Actor: "system:claims"} }
