@@ -75,18 +75,20 @@ func (d *Directory) KnownToken(value token.Value) (Believed[token.State], bool) 
 	return believed, ok && believed.State.Admits(value.Hash(), d.now())
 }
 
-// ConfirmToken reads the token of a value anew. The error is ErrUnauthorized when it does not let its bearer in.
+// ConfirmToken reads the token of a value anew. The error is ErrUnauthorized when it does not let its bearer in, and a
+// *RefusedUse when it once would have.
 func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (Believed[token.State], error) {
-	believed, err := load(ctx, d.store, event.TokenStream(value.TokenID()), token.Evolve)
+	presented, err := load(ctx, d.store, event.TokenStream(value.TokenID()), token.EvolveFor(value.Hash()))
+	believed := Believed[token.State]{State: presented.State.State, stream: presented.stream, expect: presented.expect}
 	if err != nil {
 		return believed, err
 	}
-	if !believed.State.Admits(value.Hash(), d.now()) {
+	if now := d.now(); !believed.State.Admits(value.Hash(), now) {
 		// What is believed of the token may still be right for its present value: only a change drops it.
 		if known, ok := d.tokens.Peek(value.TokenID()); ok && known.expect != believed.expect {
 			d.tokens.Remove(value.TokenID())
 		}
-		return believed, ErrUnauthorized
+		return believed, refusal(value, presented.State, now)
 	}
 	d.tokens.Add(value.TokenID(), believed)
 	return believed, nil

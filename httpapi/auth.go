@@ -122,6 +122,21 @@ func (x *exchange) byJWT(credential, scope string) error {
 	return nil
 }
 
+// sample notes that an API token was used, or that a value which once was one was refused. Nothing waits for it.
+func (x *exchange) sample(err error) {
+	if x.Uses == nil {
+		return
+	}
+	var refused *command.RefusedUse
+	if errors.As(err, &refused) {
+		x.Uses.Refused(x.caller, refused)
+		return
+	}
+	if id, ok := strings.CutPrefix(x.caller.Credential, "token:"); ok && !errors.Is(err, command.ErrUnauthorized) {
+		x.Uses.Used(x.caller.Account, id)
+	}
+}
+
 func (x *exchange) identify(account, actor, credential string) {
 	x.caller.Account, x.caller.Actor, x.caller.Credential = account, actor, credential
 	x.record.account = account

@@ -47,18 +47,22 @@ func (a *api) serve(route route) http.HandlerFunc {
 		if x.client.IsValid() {
 			x.caller.IP = x.client.String()
 		}
-		err := route.access(x)
-		if err != nil {
-			x.fail(err)
-			return
-		}
-		answer, err := route.handle(x)
+		answer, err := x.ask(route)
+		x.sample(err)
 		if err != nil {
 			x.fail(err)
 			return
 		}
 		x.send(answer)
 	}
+}
+
+// ask has the request answered, if its credential lets it through.
+func (x *exchange) ask(route route) (answer, error) {
+	if err := route.access(x); err != nil {
+		return answer{}, err
+	}
+	return route.handle(x)
 }
 
 // staying is a request's context without the end that net/http gives it once the client sends no more. A client may

@@ -27,7 +27,8 @@ type Options struct {
 	Commands  *command.Handlers
 	Directory *command.Directory
 	Query     *query.Reader
-	JWT       *Verifier // nil refuses every JWT
+	Uses      *command.Uses // samples how API tokens are used; nil does not
+	JWT       *Verifier     // nil refuses every JWT
 	Log       *slog.Logger
 	Now       func() time.Time // nil is the system's clock
 

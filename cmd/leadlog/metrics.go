@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/projection"
 )
 
@@ -53,4 +54,22 @@ func report(ctx context.Context, runner *projection.Runner, metrics chan<- prome
 			metrics <- prometheus.MustNewConstMetric(viewLag, prometheus.GaugeValue, float64(view.Lag), view.Name)
 		}
 	}
+}
+
+// useMetrics reports what became of the samples of API tokens' uses.
+type useMetrics struct{ uses *command.Uses }
+
+var usesSampled = prometheus.NewDesc("leadlog_token_uses_sampled_total",
+	"Samples of API tokens' uses by this process, by outcome: recorded, or dropped because the log did not keep up.",
+	[]string{"type", "outcome"}, nil)
+
+// Describe implements prometheus.Collector.
+func (useMetrics) Describe(descs chan<- *prometheus.Desc) { descs <- usesSampled }
+
+// Collect implements prometheus.Collector.
+func (m useMetrics) Collect(metrics chan<- prometheus.Metric) {
+	m.uses.Counts(func(eventType string, recorded, dropped uint64) {
+		metrics <- prometheus.MustNewConstMetric(usesSampled, prometheus.CounterValue, float64(recorded), eventType, "recorded")
+		metrics <- prometheus.MustNewConstMetric(usesSampled, prometheus.CounterValue, float64(dropped), eventType, "dropped")
+	})
 }

@@ -66,6 +66,7 @@ type app struct {
 	fanOut    *projection.Runner // of the deliveries
 	courier   *delivery.Courier
 	directory *command.Directory
+	uses      *command.Uses
 	handlers  *command.Handlers
 	handler   http.Handler
 }
@@ -96,6 +97,9 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if a.directory, err = command.NewDirectory(a.store, time.Now); err != nil {
 		return nil, err
 	}
+	if a.uses, err = command.NewUses(a.store, time.Now, log); err != nil {
+		return nil, err
+	}
 	a.handlers = command.NewHandlers(command.Options{
 		Store: a.store, Claims: claim.NewNames(c.claimKey), Directory: a.directory, Secrets: secrets, Log: log,
 		AllowPrivateTargets: c.allowPrivateTargets,
@@ -118,9 +122,10 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), viewMetrics{a.runner, a.fanOut})
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses})
 	a.handler = httpapi.New(httpapi.Options{
-		Commands: a.handlers, Directory: a.directory, Query: query.New(a.pool, a.store), JWT: verifier, Log: log,
+		Commands: a.handlers, Directory: a.directory, Query: query.New(a.pool, a.store), Uses: a.uses, JWT: verifier, Log: log,
 		RateLimit: c.rateLimit, RateBurst: c.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: c.trustedProxies, CORSOrigins: c.corsOrigins, BasePath: c.basePath,
 		Ready: a.ready, Metrics: registry,
@@ -193,6 +198,10 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	})
 	group.Go(func() error {
 		a.fanOut.Run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		a.uses.Run(ctx)
 		return nil
 	})
 	group.Go(func() error {

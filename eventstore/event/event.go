@@ -87,6 +87,8 @@ var decoders = map[string]func([]byte) (Data, error){
 	TokenRotated{}.EventType():      decode[TokenRotated],
 	TokenDeleted{}.EventType():      decode[TokenDeleted],
 	TokenAbandoned{}.EventType():    decode[TokenAbandoned],
+	TokenUsed{}.EventType():         decode[TokenUsed],
+	TokenRefused{}.EventType():      decode[TokenRefused],
 	WebhookRegistered{}.EventType(): decode[WebhookRegistered],
 	WebhookDeleted{}.EventType():    decode[WebhookDeleted],
 	WebhookAbandoned{}.EventType():  decode[WebhookAbandoned],

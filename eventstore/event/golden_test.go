@@ -70,6 +70,8 @@ func samples() []Data {
 		TokenRotated{Prefix: "ll_live_9c", Hash: hash, ExpiresAt: at.Add(time.Hour), PreviousExpiresAt: at},
 		TokenDeleted{},
 		TokenAbandoned{},
+		TokenUsed{},
+		TokenRefused{Reason: "rotated", Prefix: "ll_live_4f"},
 		WebhookRegistered{
 			URL: "https://example.com/hook?a=1&b=2", Events: []string{"lead.created", "lead.merged"},
 			Description: "CRM sync", Slot: 1,

@@ -1,6 +1,9 @@
 package event
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // Streams are named after what they tell of. Ids are ULIDs, but for an account's, which the owner of the
 // service chooses.
@@ -10,6 +13,12 @@ func LeadStream(id string) string { return LeadPrefix + id }
 
 // TokenStream is the history of one API token.
 func TokenStream(id string) string { return TokenPrefix + id }
+
+// TokenUseStream holds samples of one API token's uses on one day (UTC). They have streams apart, because each capture
+// checks that the token's own stream has not moved.
+func TokenUseStream(id string, at time.Time) string {
+	return TokenUsePrefix + id + "-" + at.UTC().Format(time.DateOnly)
+}
 
 // WebhookStream is the history of one webhook endpoint.
 func WebhookStream(id string) string { return WebhookPrefix + id }
@@ -29,8 +38,14 @@ const ClaimKeyStream = "claimkey"
 // LeadID is the id in the name of a lead's stream.
 func LeadID(stream string) string { return strings.TrimPrefix(stream, LeadPrefix) }
 
-// TokenID is the id in the name of a token's stream.
-func TokenID(stream string) string { return strings.TrimPrefix(stream, TokenPrefix) }
+// TokenID is the id in the name of a token's stream, or of one of its uses.
+func TokenID(stream string) string {
+	if day, ok := strings.CutPrefix(stream, TokenUsePrefix); ok {
+		id, _, _ := strings.Cut(day, "-")
+		return id
+	}
+	return strings.TrimPrefix(stream, TokenPrefix)
+}
 
 // WebhookID is the id in the name of an endpoint's stream.
 func WebhookID(stream string) string { return strings.TrimPrefix(stream, WebhookPrefix) }
@@ -40,11 +55,12 @@ func AccountID(stream string) string { return strings.TrimPrefix(stream, Account
 
 // Prefixes of stream names, for subscriptions.
 const (
-	LeadPrefix    = "lead-"
-	TokenPrefix   = "token-"
-	WebhookPrefix = "webhook-"
-	AccountPrefix = "account-"
-	RefusedPrefix = "refused-"
-	VisitorPrefix = "visitor-"
-	ClaimPrefix   = "claim-"
+	LeadPrefix     = "lead-"
+	TokenPrefix    = "token-"
+	TokenUsePrefix = "tokenuse-"
+	WebhookPrefix  = "webhook-"
+	AccountPrefix  = "account-"
+	RefusedPrefix  = "refused-"
+	VisitorPrefix  = "visitor-"
+	ClaimPrefix    = "claim-"
 )

@@ -27,6 +27,22 @@ type TokenDeleted struct{}
 // Only a store without transactions needs it.
 type TokenAbandoned struct{}
 
+// TokenUsed says that a token let its bearer in. It is a sample: the first use of a minute, on a stream of uses.
+type TokenUsed struct{}
+
+// TokenRefused says that somebody came with a value that once was this token's. It is a sample: the first of a minute,
+// on a stream of uses.
+type TokenRefused struct {
+	Reason string `json:"reason"` // rotated, deleted or expired
+	Prefix string `json:"prefix"` // of the value that was refused: which one it was
+}
+
+// EventType names the fact.
+func (TokenUsed) EventType() string { return "token.used.v1" }
+
+// EventType names the fact.
+func (TokenRefused) EventType() string { return "token.refused.v1" }
+
 // EventType names the fact.
 func (TokenCreated) EventType() string { return "token.created.v1" }
 

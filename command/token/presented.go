@@ -1,0 +1,59 @@
+package token
+
+import (
+	"crypto/subtle"
+	"time"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Reason says why a value that once was a token's lets nobody in.
+type Reason string
+
+// Reasons. A value that was replaced before its token was deleted was rotated.
+const (
+	ReasonRotated Reason = "rotated"
+	ReasonDeleted Reason = "deleted"
+	ReasonExpired Reason = "expired"
+)
+
+// Presented is a token as the bearer of one value finds it.
+type Presented struct {
+	State
+	known  bool // the value was the token's at some time
+	newest bool // and no other came after it
+}
+
+// EvolveFor folds a token's stream for the bearer of a value with this hash.
+func EvolveFor(hash [32]byte) func(Presented, event.Fact) Presented {
+	return func(p Presented, fact event.Fact) Presented {
+		switch data := fact.Data.(type) {
+		case event.TokenCreated:
+			p.see(data.Hash, hash)
+		case event.TokenRotated:
+			p.see(data.Hash, hash)
+		}
+		p.State = Evolve(p.State, fact)
+		return p
+	}
+}
+
+func (p *Presented) see(issued []byte, hash [32]byte) {
+	p.newest = subtle.ConstantTimeCompare(issued, hash[:]) == 1
+	p.known = p.known || p.newest
+}
+
+// Refusal tells why the value lets nobody in now. It is empty when the value does, or never was the token's.
+func (p Presented) Refusal(now time.Time) Reason {
+	switch {
+	case !p.known:
+		return ""
+	case !p.newest:
+		return ReasonRotated
+	case p.Phase == Deleted:
+		return ReasonDeleted
+	case p.Phase == Live && !now.Before(p.ExpiresAt):
+		return ReasonExpired
+	}
+	return ""
+}

@@ -1,0 +1,51 @@
+package token_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+func TestWhyAValueThatWasATokensLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	expires := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	before, after := expires.Add(-time.Millisecond), expires
+	first, second, stranger := [32]byte{1}, [32]byte{2}, [32]byte{3}
+	created := event.TokenCreated{Hash: first[:], ExpiresAt: expires}
+	rotated := event.TokenRotated{Hash: second[:], ExpiresAt: expires}
+	for name, c := range map[string]struct {
+		stream []event.Data
+		hash   [32]byte
+		now    time.Time
+		want   token.Reason
+	}{
+		"it is good":                              {[]event.Data{created}, first, before, ""},
+		"it is good after a rotation":             {[]event.Data{created, rotated}, second, before, ""},
+		"it expired":                              {[]event.Data{created}, first, after, token.ReasonExpired},
+		"it was rotated":                          {[]event.Data{created, rotated}, first, before, token.ReasonRotated},
+		"it was rotated, and the token expired":   {[]event.Data{created, rotated}, first, after, token.ReasonRotated},
+		"it was deleted":                          {[]event.Data{created, event.TokenDeleted{}}, first, before, token.ReasonDeleted},
+		"it was deleted, and would have expired":  {[]event.Data{created, event.TokenDeleted{}}, first, after, token.ReasonDeleted},
+		"it was rotated before the deletion":      {[]event.Data{created, rotated, event.TokenDeleted{}}, first, before, token.ReasonRotated},
+		"it never was this token's":               {[]event.Data{created, rotated, event.TokenDeleted{}}, stranger, after, ""},
+		"there is no such token":                  {nil, first, after, ""},
+		"the token was never born":                {[]event.Data{event.TokenAbandoned{}}, first, after, ""},
+		"no value at all, of a token that is not": {nil, [32]byte{}, after, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var presented token.Presented
+			var state token.State
+			for _, data := range c.stream {
+				presented = token.EvolveFor(c.hash)(presented, event.Fact{Data: data})
+				state = token.Evolve(state, event.Fact{Data: data})
+			}
+			require.Equal(t, c.want, presented.Refusal(c.now))
+			require.Equal(t, state, presented.State)
+		})
+	}
+}

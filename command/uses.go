@@ -1,0 +1,249 @@
+package command
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// RefusedUse is the error of a bearer whose value once was a token's.
+type RefusedUse struct {
+	Account string
+	TokenID string
+	Prefix  string // of the value
+	Reason  token.Reason
+}
+
+func (r *RefusedUse) Error() string {
+	return fmt.Sprintf("%v: a value of token %s that is %s", ErrUnauthorized, r.TokenID, r.Reason)
+}
+
+// Unwrap gives ErrUnauthorized.
+func (r *RefusedUse) Unwrap() error { return ErrUnauthorized }
+
+// refusal is the error of a value that does not let its bearer in.
+func refusal(value token.Value, presented token.Presented, now time.Time) error {
+	reason := presented.Refusal(now)
+	if reason == "" {
+		return ErrUnauthorized
+	}
+	return &RefusedUse{Account: presented.Account, TokenID: value.TokenID(), Prefix: value.Prefix(), Reason: reason}
+}
+
+// Uses puts samples of how tokens are used on the log: of each token the first use of a minute, and the first that was
+// refused. Nobody waits for it: what it cannot keep up with is dropped, and counted.
+type Uses struct {
+	store  eventstore.Store
+	now    func() time.Time
+	log    *slog.Logger
+	queue  chan use
+	sample *lru.Cache[sample, struct{}]        // taken by this process
+	ends   *lru.Cache[string, streamEnd]       // of the streams of uses
+	counts map[string]*[outcomes]atomic.Uint64 // by type; the keys never change
+}
+
+// use is one that is to be recorded.
+type use struct {
+	sample  sample
+	caller  Caller
+	tokenID string
+	at      time.Time
+	data    event.Data
+}
+
+// sample is what is recorded once.
+type sample struct {
+	token, eventType string
+	minute           int64 // since 1970
+}
+
+// streamEnd is where a stream was last seen to end.
+type streamEnd struct {
+	expect eventstore.Expected
+	at     time.Time
+}
+
+// Outcomes of what was sampled.
+const (
+	usesRecorded = iota
+	usesDropped
+	outcomes
+)
+
+const (
+	usesQueued    = 1024
+	usesRecorders = 4
+	usesKept      = 20_000 // samples and stream ends remembered: a few MiB
+	recordTime    = 5 * time.Second
+)
+
+// NewUses returns a recorder on a log. It records while Run runs.
+func NewUses(store eventstore.Store, now func() time.Time, log *slog.Logger) (*Uses, error) {
+	samples, err := lru.New[sample, struct{}](usesKept)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := lru.New[string, streamEnd](usesKept)
+	if err != nil {
+		return nil, err
+	}
+	return &Uses{
+		store: store, now: now, log: log, queue: make(chan use, usesQueued), sample: samples, ends: ends,
+		counts: map[string]*[outcomes]atomic.Uint64{
+			event.TokenUsed{}.EventType(): {}, event.TokenRefused{}.EventType(): {},
+		},
+	}, nil
+}
+
+// Used notes that a token let its bearer in. The sample says when, and nothing of where from: that may be a person.
+func (u *Uses) Used(account, tokenID string) {
+	u.note(Caller{Account: account}, tokenID, event.TokenUsed{})
+}
+
+// Refused notes that a value which once was a token's was refused, and to whom.
+func (u *Uses) Refused(caller Caller, refused *RefusedUse) {
+	caller.Account = refused.Account
+	u.note(caller, refused.TokenID, event.TokenRefused{Reason: string(refused.Reason), Prefix: refused.Prefix})
+}
+
+func (u *Uses) note(caller Caller, tokenID string, data event.Data) {
+	now := u.now().UTC().Truncate(time.Millisecond)
+	key := sample{tokenID, data.EventType(), now.Unix() / 60}
+	if there, _ := u.sample.ContainsOrAdd(key, struct{}{}); there {
+		return
+	}
+	caller.Actor, caller.Credential = "token:"+tokenID, "token:"+tokenID
+	select {
+	case u.queue <- use{key, caller, tokenID, now, data}:
+	default:
+		u.drop(key)
+	}
+}
+
+// drop lets a later use of the minute stand for this one.
+func (u *Uses) drop(key sample) {
+	u.sample.Remove(key)
+	u.counts[key.eventType][usesDropped].Add(1)
+}
+
+// Counts tells for each public type how many samples were recorded and how many were dropped.
+func (u *Uses) Counts(tell func(eventType string, recorded, dropped uint64)) {
+	for eventType, n := range u.counts {
+		tell(event.PublicName(eventType), n[usesRecorded].Load(), n[usesDropped].Load())
+	}
+}
+
+// Run records until the context ends, and then, for a moment, what was noted before.
+func (u *Uses) Run(ctx context.Context) {
+	var recorders sync.WaitGroup
+	for range usesRecorders {
+		recorders.Go(func() { u.recorder(ctx) })
+	}
+	recorders.Wait()
+}
+
+func (u *Uses) recorder(ctx context.Context) {
+	working := context.WithoutCancel(ctx)
+	for ctx.Err() == nil {
+		select {
+		case next := <-u.queue:
+			u.keep(working, next)
+		case <-ctx.Done():
+		}
+	}
+	working, cancel := context.WithTimeout(working, recordTime)
+	defer cancel()
+	for {
+		select {
+		case next := <-u.queue:
+			u.keep(working, next)
+		default:
+			return
+		}
+	}
+}
+
+func (u *Uses) keep(ctx context.Context, next use) {
+	ctx, cancel := context.WithTimeout(ctx, recordTime)
+	defer cancel()
+	if err := u.record(ctx, next); err != nil {
+		u.drop(next.sample)
+		u.log.Warn("a token's use is not recorded", slog.String("token", next.tokenID), slog.Any("error", err))
+		return
+	}
+	u.counts[next.sample.eventType][usesRecorded].Add(1)
+}
+
+// record appends a sample, unless it is there: another process may have taken it. It appends where it believes that the
+// stream ends and looks only after a conflict, so that mostly it reads nothing.
+func (u *Uses) record(ctx context.Context, next use) error {
+	stream := event.TokenUseStream(next.tokenID, next.at)
+	eventType, encoded, err := event.Encode(next.data)
+	if err != nil {
+		return err
+	}
+	id, err := next.sample.id()
+	if err != nil {
+		return err
+	}
+	end, seen := u.ends.Get(stream)
+	if !seen {
+		end.expect = eventstore.NoStream
+	}
+	for {
+		at := next.at
+		if at.Before(end.at) {
+			at = end.at
+		}
+		_, err := u.store.Append(ctx, eventstore.Write{Stream: stream, Expect: end.expect, Events: []eventstore.Event{{
+			ID: id, Type: eventType, At: at, Data: encoded, Metadata: next.caller.metadata(),
+		}}})
+		if err == nil {
+			u.ends.Add(stream, streamEnd{end.expect + 1, at})
+			return nil
+		}
+		if eventstore.Conflict(err) == nil {
+			return err
+		}
+		there := false
+		if end, there, err = u.look(ctx, stream, end, id); err != nil {
+			return err
+		}
+		u.ends.Add(stream, end)
+		if there {
+			return nil
+		}
+	}
+}
+
+// look reads what came behind a stream's end as it was, and tells whether an event is among it.
+func (u *Uses) look(ctx context.Context, stream string, end streamEnd, id ulid.ULID) (_ streamEnd, there bool, err error) {
+	for recorded, err := range u.store.Read(ctx, stream, eventstore.Revision(end.expect+1)) {
+		if err != nil {
+			return end, false, err
+		}
+		there = there || recorded.ID == id
+		end = streamEnd{eventstore.At(recorded.Revision), recorded.At}
+	}
+	return end, there, nil
+}
+
+// id is the same in every process, so that a sample that two of them take is one event.
+func (s sample) id() (id ulid.ULID, err error) {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", s.token, s.eventType, s.minute))
+	if err := id.SetTime(uint64(s.minute) * 60_000); err != nil {
+		return id, err
+	}
+	return id, id.SetEntropy(sum[:10])
+}

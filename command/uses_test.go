@@ -1,0 +1,183 @@
+package command_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// noon is when the uses of these tests begin.
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// sampler is one process that samples uses, with a clock of its own.
+type sampler struct {
+	*command.Uses
+	now time.Time
+}
+
+func newSampler(t *testing.T, store eventstore.Store) *sampler {
+	t.Helper()
+	s := &sampler{now: noon}
+	var err error
+	s.Uses, err = command.NewUses(store, func() time.Time { return s.now }, quiet())
+	require.NoError(t, err)
+	return s
+}
+
+// flush records what was noted.
+func (s *sampler) flush() {
+	ended, end := context.WithCancel(context.Background())
+	end()
+	s.Run(ended)
+}
+
+func (s *sampler) count(eventType string) (recorded, dropped uint64) {
+	s.Counts(func(counted string, r, d uint64) {
+		if counted == eventType {
+			recorded, dropped = r, d
+		}
+	})
+	return recorded, dropped
+}
+
+// told is a stream's events: their types, times and who they name.
+func told(t *testing.T, store eventstore.Store, stream string) (lines []string) {
+	t.Helper()
+	for e, err := range store.Read(t.Context(), stream, 0) {
+		require.NoError(t, err)
+		m := e.Metadata
+		lines = append(lines, fmt.Sprintf("%s %s %s %s %s %s %s", event.PublicName(e.Type), e.At.Format(time.TimeOnly),
+			m.Account, m.Actor, m.IP, m.RequestID, e.Data))
+	}
+	return lines
+}
+
+var rotated = &command.RefusedUse{Account: "acme", TokenID: "T", Prefix: "leadlog_T", Reason: token.ReasonRotated}
+
+func TestOfEachMinuteOneUseIsOnTheLogHoweverManyProcessesSawOne(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	stranger := command.Caller{IP: "198.51.100.9", RequestID: "r-9", UserAgent: "curl"}
+	processes := []*sampler{newSampler(t, start(t, url).store), newSampler(t, start(t, url).store)}
+	for minute := range 3 {
+		var racing sync.WaitGroup
+		for _, p := range processes {
+			p.now = noon.Add(time.Duration(minute) * time.Minute)
+			for range 50 {
+				p.Used("acme", "T")
+				p.Refused(stranger, rotated)
+			}
+			racing.Go(p.flush)
+		}
+		racing.Wait()
+	}
+	late := newSampler(t, start(t, url).store) // a process that starts later and knows nothing
+	late.now = noon.Add(2 * time.Minute).Add(time.Second)
+	late.Used("acme", "T")
+	late.flush()
+
+	require.ElementsMatch(t, []string{
+		`token.used 12:00:00 acme token:T   {}`, `token.refused 12:00:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
+		`token.used 12:01:00 acme token:T   {}`, `token.refused 12:01:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
+		`token.used 12:02:00 acme token:T   {}`, `token.refused 12:02:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
+	}, told(t, start(t, url).store, "tokenuse-T-2026-03-01"))
+}
+
+func TestUsesOfAnotherDayAreOnAnotherStreamAndNoneIsOnTheTokens(t *testing.T) {
+	t.Parallel()
+	store := start(t, database(t)).store
+	s := newSampler(t, store)
+	s.Used("acme", "T")
+	s.flush()
+	s.now = noon.AddDate(0, 0, 1)
+	s.Used("acme", "T")
+	s.flush()
+	require.Len(t, told(t, store, "tokenuse-T-2026-03-01"), 1)
+	require.Len(t, told(t, store, "tokenuse-T-2026-03-02"), 1)
+	require.Empty(t, told(t, store, event.TokenStream("T")))
+}
+
+func TestUsesThatTheLogDoesNotKeepUpWithAreDroppedAndCounted(t *testing.T) {
+	t.Parallel()
+	s := newSampler(t, start(t, database(t)).store)
+	for i := range 1500 { // nobody records
+		s.Used("acme", fmt.Sprint(i))
+	}
+	recorded, dropped := s.count("token.used")
+	require.Zero(t, recorded)
+	require.EqualValues(t, 1500-1024, dropped)
+	s.flush()
+	recorded, _ = s.count("token.used")
+	require.EqualValues(t, 1024, recorded)
+}
+
+// failing is a log that cannot be written to for a while.
+type failing struct {
+	eventstore.Store
+	down bool
+}
+
+func (f *failing) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	if f.down {
+		return 0, eventstore.ErrUnavailable
+	}
+	return f.Store.Append(ctx, writes...)
+}
+
+func TestAUseThatWasLostWithTheLogOutOfReachLetsALaterOneOfTheMinuteStand(t *testing.T) {
+	t.Parallel()
+	store := &failing{Store: start(t, database(t)).store, down: true}
+	s := newSampler(t, store)
+	s.Used("acme", "T")
+	s.flush()
+	_, dropped := s.count("token.used")
+	require.EqualValues(t, 1, dropped)
+	store.down = false
+	s.now = s.now.Add(time.Second)
+	s.Used("acme", "T")
+	s.flush()
+	require.Equal(t, []string{`token.used 12:00:01 acme token:T   {}`}, told(t, store, "tokenuse-T-2026-03-01"))
+}
+
+func TestARefusalSaysWhatBecameOfAValueThatOnceWasGoodAndNothingOfAnother(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	issued, err := p.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "CI", ExpiresInDays: 1})
+	require.NoError(t, err)
+	made, err := token.NewValue(issued.ID, zeros{})
+	require.NoError(t, err)
+	refused := func(value token.Value) *command.RefusedUse {
+		var use *command.RefusedUse
+		_, err := p.directory.ConfirmToken(t.Context(), value)
+		require.ErrorIs(t, err, command.ErrUnauthorized)
+		require.NotContains(t, err.Error(), value.Reveal())
+		if !errors.As(err, &use) {
+			return nil
+		}
+		return use
+	}
+	require.Nil(t, refused(made), "a made-up value of a token that is there")
+	again, err := p.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: issued.ID})
+	require.NoError(t, err)
+	require.Equal(t, &command.RefusedUse{Account: "acme", TokenID: issued.ID, Prefix: issued.Value.Prefix(), Reason: "rotated"}, refused(issued.Value))
+	_, err = p.DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: issued.ID})
+	require.NoError(t, err)
+	require.EqualValues(t, "rotated", refused(issued.Value).Reason)
+	require.EqualValues(t, "deleted", refused(again.Value).Reason)
+	require.Nil(t, refused(made))
+}
+
+// zeros is randomness for a value that nobody was given.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
