@@ -1,0 +1,207 @@
+package audit_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/sumdb/tlog"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/audit"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// recorded is the nth event of a token's life, over and over.
+func recorded(t testing.TB, n int) (eventstore.Recorded, event.Data) {
+	t.Helper()
+	at := time.Date(2026, 3, 1, 9, 0, n, 0, time.UTC)
+	data := []event.Data{
+		event.TokenCreated{Name: "CI \"ü\"", Prefix: "leadlog_a", Hash: []byte("hash"), Days: 30, ExpiresAt: at, Slot: 1},
+		event.TokenRotated{Prefix: "leadlog_b", Hash: []byte("hash"), ExpiresAt: at, PreviousExpiresAt: at},
+		event.TokenRefused{Reason: "rotated", Prefix: "leadlog_a"},
+		event.TokenDeleted{},
+	}[n%4]
+	eventType, encoded, err := event.Encode(data)
+	require.NoError(t, err)
+	return eventstore.Recorded{
+		Event: eventstore.Event{ID: ulid.ULID{14: byte(n >> 8), 15: byte(n)}, Type: eventType, At: at, Data: encoded, Metadata: event.Metadata{
+			Account: "acme", Actor: "user:ada", IP: "192.0.2.7", UserAgent: "a <browser>", RequestID: fmt.Sprint("r-", n),
+		}},
+		Stream: event.TokenStream("T"), Revision: eventstore.Revision(n), Position: eventstore.Position(3*n + 7),
+	}, data
+}
+
+// exported is an export of so many events, line by line, and the tree over them.
+func exported(t testing.TB, events int) (lines []string, tree *audit.Edge) {
+	t.Helper()
+	tree = &audit.Edge{}
+	for n := range events {
+		r, data := recorded(t, n)
+		entry, err := audit.NewEntry(r, data, int64(n))
+		require.NoError(t, err)
+		entry, err = entry.Sealed()
+		require.NoError(t, err)
+		hash, err := entry.LeafHash("acme")
+		require.NoError(t, err)
+		_, err = tree.Add(hash)
+		require.NoError(t, err)
+		line, err := json.Marshal(entry, json.Deterministic(true))
+		require.NoError(t, err)
+		lines = append(lines, string(line)+"\n")
+	}
+	return lines, tree
+}
+
+func head(t testing.TB, tree *audit.Edge) audit.Head {
+	t.Helper()
+	root, err := tree.Root()
+	require.NoError(t, err)
+	return audit.Head{Account: "acme", Size: tree.Size(), Root: root}
+}
+
+func check(t testing.TB, head audit.Head, export string) []string {
+	t.Helper()
+	findings, _, err := audit.Check{Head: head, Most: 5}.Export(strings.NewReader(export))
+	require.NoError(t, err)
+	return findings
+}
+
+func TestAnExportThatIsWholeAgreesWithItsHead(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 2, 7, 100} {
+		lines, tree := exported(t, n)
+		require.Empty(t, check(t, head(t, tree), strings.Join(lines, "")), n)
+	}
+}
+
+func TestAnyByteOfAnExportThatIsChangedIsFoundInItsLine(t *testing.T) {
+	t.Parallel()
+	lines, tree := exported(t, 4)
+	h := head(t, tree)
+	for k := range lines {
+		for i := range len(lines[k]) {
+			spoilt := slices.Clone(lines)
+			b := []byte(lines[k])
+			b[i] ^= 1
+			spoilt[k] = string(b)
+			found := check(t, h, strings.Join(spoilt, ""))
+			require.NotEmpty(t, found, "byte %d of %s", i, lines[k])
+			require.True(t, strings.HasPrefix(found[0], fmt.Sprintf("line %d", k+1)), "%s: byte %d of %s", found[0], i, lines[k])
+		}
+	}
+}
+
+func TestEventsThatAreMissingTwiceThereOrOutOfOrderAreNamed(t *testing.T) {
+	t.Parallel()
+	lines, tree := exported(t, 5)
+	h := head(t, tree)
+	id := func(n int) string { return ulid.ULID{15: byte(n)}.String() }
+	for name, c := range map[string]struct {
+		lines []string
+		says  []string
+	}{
+		"one is missing":  {[]string{lines[0], lines[2], lines[3], lines[4]}, []string{"line 2, event " + id(2) + ": is leaf 2 of the tree: leaf 1 is missing before it"}},
+		"two are missing": {[]string{lines[0], lines[3], lines[4]}, []string{"line 2, event " + id(3) + ": is leaf 3 of the tree: leaves 1 to 2 are missing before it"}},
+		"the last":        {lines[:4], []string{"the export ends early: leaf 4 of the tree, the last, is missing"}},
+		"the last two":    {lines[:3], []string{"the export ends early: leaves 3 to 4 of the tree are missing"}},
+		"all":             {nil, []string{"the export ends early: leaves 0 to 4 of the tree are missing"}},
+		"one is there twice": {[]string{lines[0], lines[1], lines[1], lines[2], lines[3], lines[4]}, []string{
+			"line 3, event " + id(1) + ": is leaf 1 of the tree: it is out of order, or there twice",
+		}},
+		"two changed places": {[]string{lines[0], lines[2], lines[1], lines[3], lines[4]}, []string{
+			"line 2, event " + id(2) + ": is leaf 2 of the tree: leaf 1 is missing before it",
+			"line 3, event " + id(1) + ": is leaf 1 of the tree: it is out of order, or there twice",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, c.says, check(t, h, strings.Join(c.lines, "")))
+		})
+	}
+	shorter := h
+	shorter.Size = 4
+	require.Equal(t, []string{"the export goes on after leaf 3, where the tree head ends: a head of size 5 is needed to check it"},
+		check(t, shorter, strings.Join(lines, "")))
+}
+
+func TestAnEventWrittenAnewWithItsLineHashDoesNotPass(t *testing.T) {
+	t.Parallel()
+	lines, tree := exported(t, 3)
+	var e audit.Entry
+	require.NoError(t, json.Unmarshal([]byte(lines[1]), &e))
+	e.Actor = "user:eve"
+	e, err := e.Sealed()
+	require.NoError(t, err)
+	line, err := json.Marshal(e)
+	require.NoError(t, err)
+	require.Contains(t, check(t, head(t, tree), lines[0]+string(line)+"\n"+lines[2])[0], "not those of the signed tree head")
+	other := head(t, tree)
+	other.Account = "globex"
+	require.Contains(t, check(t, other, strings.Join(lines, ""))[0], "not those of the signed tree head")
+}
+
+func TestWhateverAnEventsDigestIsOverChangesIt(t *testing.T) {
+	t.Parallel()
+	r, data := recorded(t, 0)
+	first, err := audit.NewEntry(r, data, 0)
+	require.NoError(t, err)
+	moved := r
+	moved.Position++
+	same, err := audit.NewEntry(moved, data, 0)
+	require.NoError(t, err)
+	require.Equal(t, first.Digest, same.Digest, "a copied log keeps its proofs")
+	for name, change := range map[string]func(*eventstore.Recorded){
+		"id": func(r *eventstore.Recorded) { r.ID[3]++ }, "stream": func(r *eventstore.Recorded) { r.Stream += "x" },
+		"revision": func(r *eventstore.Recorded) { r.Revision++ }, "type": func(r *eventstore.Recorded) { r.Type = "token.created.v2" },
+		"time": func(r *eventstore.Recorded) { r.At = r.At.Add(time.Microsecond) },
+		"hash": func(r *eventstore.Recorded) {
+			r.Data = bytes.Replace(r.Data, []byte(`"slot":1`), []byte(`"slot":2`), 1)
+		},
+		"metadata": func(r *eventstore.Recorded) { r.Metadata.TraceParent = "00" },
+	} {
+		changed := r
+		change(&changed)
+		entry, err := audit.NewEntry(changed, data, 0)
+		require.NoError(t, err)
+		require.NotEqual(t, first.Digest, entry.Digest, name)
+	}
+}
+
+func TestTheEdgeOfATreeIsEnoughToGrowIt(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var stored []tlog.Hash
+		reader := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+			var hashes []tlog.Hash
+			for _, i := range indexes {
+				hashes = append(hashes, stored[i])
+			}
+			return hashes, nil
+		})
+		tree := &audit.Edge{}
+		for n := range int64(rapid.IntRange(0, 130).Draw(t, "leaves")) {
+			if rapid.Bool().Draw(t, "resume") {
+				var err error
+				tree, err = audit.Resume(n, reader)
+				require.NoError(t, err)
+			}
+			require.Equal(t, tlog.StoredHashIndex(0, n), int64(len(stored)))
+			more, err := tree.Add(tlog.RecordHash([]byte{byte(n)}))
+			require.NoError(t, err)
+			stored = append(stored, more...)
+		}
+		want, err := tlog.TreeHash(tree.Size(), reader)
+		require.NoError(t, err)
+		root, err := tree.Root()
+		require.NoError(t, err)
+		require.Equal(t, want, root)
+	})
+}

@@ -1,0 +1,129 @@
+package audit
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/go-json-experiment/json"
+)
+
+// Check compares an export, as JSON lines, with a signed head.
+type Check struct {
+	Head     Head
+	Most     int                      // findings that are told
+	Progress func(events, size int64) // may be nil
+}
+
+// maxLine is longer than any line of an export, in bytes: user agents are cut at 1 KiB, names at 100 characters.
+const maxLine = 1 << 20
+
+// Export reads an export to its end, in constant memory. It returns what is wrong with it, as sentences that name the
+// events, and how many events were read. The error says that the export could not be read.
+func (c Check) Export(r io.Reader) (findings []string, events int64, err error) {
+	checking := checking{Check: c}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	for lines.Scan() {
+		if err := checking.line(lines.Bytes()); err != nil {
+			return checking.findings, checking.lines, err
+		}
+		if c.Progress != nil {
+			c.Progress(checking.lines, c.Head.Size)
+		}
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		checking.find("line %d: longer than any line of an export", checking.lines+1)
+	case err != nil:
+		return checking.findings, checking.lines, err
+	}
+	err = checking.end()
+	return checking.findings, checking.lines, err
+}
+
+// checking is a check under way.
+type checking struct {
+	Check
+	tree     Edge
+	lines    int64
+	next     int64 // the leaf that belongs on the next line
+	wrong    bool
+	findings []string
+}
+
+func (c *checking) find(format string, args ...any) {
+	c.wrong = true
+	if len(c.findings) < c.Most {
+		c.findings = append(c.findings, fmt.Sprintf(format, args...))
+	}
+}
+
+func (c *checking) line(line []byte) error {
+	c.lines++
+	var e Entry
+	if err := json.Unmarshal(line, &e, json.RejectUnknownMembers(true)); err != nil {
+		c.find("line %d: is no token event as leadlog exports it: %v", c.lines, err)
+		c.next++
+		return nil
+	}
+	sealed, err := e.Sealed()
+	if err != nil {
+		return fmt.Errorf("line %d: %w", c.lines, err)
+	}
+	if sealed.LineHash != e.LineHash {
+		c.find("line %d, event %s: was changed: it is not what its lineHash says", c.lines, e.ID)
+		c.next++
+		return nil
+	}
+	c.place(e)
+	if c.wrong || c.tree.Size() >= c.Head.Size {
+		return nil // what is wrong is known, or nothing is known of what comes
+	}
+	hash, err := e.LeafHash(c.Head.Account)
+	if err != nil {
+		return fmt.Errorf("line %d: %w", c.lines, err)
+	}
+	_, err = c.tree.Add(hash)
+	return err
+}
+
+// place sees that the event is where it belongs.
+func (c *checking) place(e Entry) {
+	switch missing := e.Leaf - c.next; {
+	case missing == 1:
+		c.find("line %d, event %s: is leaf %d of the tree: leaf %d is missing before it", c.lines, e.ID, e.Leaf, c.next)
+	case missing > 1:
+		c.find("line %d, event %s: is leaf %d of the tree: leaves %d to %d are missing before it",
+			c.lines, e.ID, e.Leaf, c.next, e.Leaf-1)
+	case missing < 0:
+		c.find("line %d, event %s: is leaf %d of the tree: it is out of order, or there twice", c.lines, e.ID, e.Leaf)
+		return
+	}
+	c.next = e.Leaf + 1
+}
+
+// end says what shows only when all lines are read.
+func (c *checking) end() error {
+	switch {
+	case c.next == c.Head.Size-1:
+		c.find("the export ends early: leaf %d of the tree, the last, is missing", c.next)
+	case c.next < c.Head.Size:
+		c.find("the export ends early: leaves %d to %d of the tree are missing", c.next, c.Head.Size-1)
+	case c.next > c.Head.Size:
+		c.find("the export goes on after leaf %d, where the tree head ends: a head of size %d is needed to check it", c.Head.Size-1, c.next)
+	}
+	if c.wrong {
+		return nil
+	}
+	root, err := c.tree.Root()
+	if err != nil {
+		return err
+	}
+	if root != c.Head.Root {
+		c.find("the events are not those of the signed tree head (account %s, size %d), though each matches its lineHash: "+
+			"one or more were written anew, or are of another account", c.Head.Account, c.Head.Size)
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+// Package audit is the proof of what happened to API tokens: what an auditor is shown of each event, the Merkle tree
+// over an account's events, its signed heads, and the check of an export against one.
+//
+// Each account has a tree of its own. An auditor of one account holds all of its leaves, and so can see that nothing is
+// missing; a tree over the whole log would show each event to be there, but leave open which ones were left out, and
+// tell every auditor how much happens in other accounts.
+//
+// The tree is that of RFC 6962, as golang.org/x/mod/sumdb/tlog keeps it. Its leaves are the events that are shown:
+// token.created, token.rotated, token.deleted and token.refused. Samples of good uses are no leaves: they say when a
+// token was used last, and would be most of the tree.
+//
+// The package is pure but for reading the export that it checks.
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Entry is a token event as auditors see it. Its JSON is a line of an export.
+type Entry struct {
+	ID        string              `json:"id"`
+	TokenID   string              `json:"tokenId"`
+	Type      string              `json:"type"` // public: without version
+	Position  eventstore.Position `json:"position"`
+	At        string              `json:"at"` // as all answers write times
+	Actor     string              `json:"actor"`
+	IP        string              `json:"ip"`
+	UserAgent string              `json:"userAgent"`
+	RequestID string              `json:"requestId"`
+	Data      jsontext.Value      `json:"data"` // without the hash of the token's value
+	// Digest is the SHA-256 of all that the log holds of the event, the hash of the token's value too. It binds what is
+	// not shown.
+	Digest string `json:"digest"`
+	// Leaf is the event's place in the account's tree, from 0.
+	Leaf int64 `json:"leaf"`
+	// LineHash is the SHA-256 of the line without it. It proves nothing: it tells which line was changed.
+	LineHash string `json:"lineHash,omitzero"`
+}
+
+// What is shown of an event's data.
+type (
+	created struct {
+		Name          string `json:"name"`
+		Prefix        string `json:"prefix"`
+		ExpiresInDays int    `json:"expiresInDays"`
+		ExpiresAt     string `json:"expiresAt"`
+	}
+	rotated struct {
+		Prefix            string `json:"prefix"`
+		ExpiresAt         string `json:"expiresAt"`
+		PreviousExpiresAt string `json:"previousExpiresAt"`
+	}
+	deleted struct{}
+	refused struct {
+		Reason string `json:"reason"`
+		Prefix string `json:"prefix"`
+	}
+)
+
+// shown is what auditors see of an event's data, or nil when the event is none of theirs.
+func shown(data event.Data) any {
+	switch d := data.(type) {
+	case event.TokenCreated:
+		return created{d.Name, d.Prefix, d.Days, answerTime(d.ExpiresAt)}
+	case event.TokenRotated:
+		return rotated{d.Prefix, answerTime(d.ExpiresAt), answerTime(d.PreviousExpiresAt)}
+	case event.TokenDeleted:
+		return deleted{}
+	case event.TokenRefused:
+		return refused{d.Reason, d.Prefix}
+	}
+	return nil
+}
+
+// answerTime writes a time as all answers do.
+func answerTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// IsLeaf tells whether an event is a leaf of its account's tree.
+func IsLeaf(data event.Data) bool { return shown(data) != nil }
+
+// NewEntry shows an event that is a leaf, at its place in the tree. It is not sealed yet.
+func NewEntry(e eventstore.Recorded, data event.Data, leaf int64) (Entry, error) {
+	encoded, err := json.Marshal(shown(data))
+	if err != nil {
+		return Entry{}, err
+	}
+	sum, err := digest(e)
+	return Entry{
+		ID: e.ID.String(), TokenID: event.TokenID(e.Stream), Type: event.PublicName(e.Type), Position: e.Position,
+		At: answerTime(e.At), Actor: e.Metadata.Actor, IP: e.Metadata.IP, UserAgent: e.Metadata.UserAgent,
+		RequestID: e.Metadata.RequestID, Data: encoded, Digest: sum, Leaf: leaf,
+	}, err
+}
+
+// digest is over everything but the position, which is another one where the log is copied to.
+func digest(e eventstore.Recorded) (string, error) {
+	whole, err := json.Marshal(struct {
+		ID       string
+		Stream   string
+		Revision eventstore.Revision
+		Type     string
+		At       int64 // microseconds
+		Data     []byte
+		Metadata event.Metadata
+	}{e.ID.String(), e.Stream, e.Revision, e.Type, e.At.UnixMicro(), e.Data, e.Metadata})
+	if err != nil {
+		return "", err
+	}
+	return sum(whole), nil
+}
+
+func sum(b []byte) string {
+	hash := sha256.Sum256(b)
+	return base64.StdEncoding.EncodeToString(hash[:])
+}
+
+// LeafHash is the entry's hash as a leaf of an account's tree: RFC 6962's of the canonical JSON (RFC 8785) of the account
+// and of what the line says, without position, leaf and lineHash.
+func (e Entry) LeafHash(account string) (tlog.Hash, error) {
+	leaf, err := json.Marshal(struct {
+		Account   string         `json:"account"`
+		ID        string         `json:"id"`
+		TokenID   string         `json:"tokenId"`
+		Type      string         `json:"type"`
+		At        string         `json:"at"`
+		Actor     string         `json:"actor"`
+		IP        string         `json:"ip"`
+		UserAgent string         `json:"userAgent"`
+		RequestID string         `json:"requestId"`
+		Data      jsontext.Value `json:"data"`
+		Digest    string         `json:"digest"`
+	}{account, e.ID, e.TokenID, e.Type, e.At, e.Actor, e.IP, e.UserAgent, e.RequestID, e.Data, e.Digest})
+	if err != nil {
+		return tlog.Hash{}, err
+	}
+	canonical := jsontext.Value(leaf)
+	if err := canonical.Canonicalize(); err != nil {
+		return tlog.Hash{}, fmt.Errorf("canonical form: %w", err)
+	}
+	return tlog.RecordHash(canonical), nil
+}
+
+// Sealed is the entry with its line hash.
+func (e Entry) Sealed() (Entry, error) {
+	e.LineHash = ""
+	line, err := json.Marshal(e, json.Deterministic(true))
+	e.LineHash = sum(line)
+	return e, err
+}

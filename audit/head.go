@@ -1,0 +1,144 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Head says what an account's tree was at a size.
+type Head struct {
+	Account string
+	Size    int64
+	Root    tlog.Hash
+}
+
+var (
+	// ErrHead says that a text is no tree head.
+	ErrHead = errors.New("not a tree head of leadlog")
+	// ErrSignature says that a tree head is not signed by the key that it should be.
+	ErrSignature = errors.New("the tree head is not signed by this key")
+	// ErrPublicKey says that a text is no public key.
+	ErrPublicKey = errors.New("not a public key of leadlog, such as leadlog+1a2b3c4d+AUx…")
+)
+
+const (
+	keyName      = "leadlog"
+	originPrefix = "leadlog/" // the account comes after it
+	keyPrefix    = "key "     // the public key comes after it
+)
+
+// Signer signs tree heads.
+type Signer struct {
+	note.Verifier
+	public  string
+	private ed25519.PrivateKey
+}
+
+// NewSigner makes a signer of an Ed25519 seed, 32 bytes.
+func NewSigner(seed []byte) (*Signer, error) {
+	if len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("seed of %d bytes, must be %d", len(seed), ed25519.SeedSize)
+	}
+	private := ed25519.NewKeyFromSeed(seed)
+	public, err := note.NewEd25519VerifierKey(keyName, private.Public().(ed25519.PublicKey))
+	if err != nil {
+		return nil, err
+	}
+	verifier, err := note.NewVerifier(public)
+	return &Signer{verifier, public, private}, err
+}
+
+// PublicKey is what others check heads with, in the form of sumdb/note: a name, the key's hash and the key.
+func (s *Signer) PublicKey() string { return s.public }
+
+// Sign implements note.Signer.
+func (s *Signer) Sign(text []byte) ([]byte, error) { return ed25519.Sign(s.private, text), nil }
+
+// SignHead writes a head as a signed note. The same head gives the same text.
+//
+//	leadlog/acme
+//	7
+//	y0BsKtTUYxLTFCJqXe4fTVPEcfsq0jgzQQCLIaFzs1E=
+//	key leadlog+1a2b3c4d+AUx…
+//
+//	— leadlog 1a2b3c4d…
+func (s *Signer) SignHead(h Head) (string, error) {
+	signed, err := note.Sign(&note.Note{
+		Text: fmt.Sprintf("%s%s\n%d\n%s\n%s%s\n", originPrefix, h.Account, h.Size, h.Root, keyPrefix, s.public),
+	}, s)
+	return string(signed), err
+}
+
+// OpenHead reads a signed head, or the JSON answer that one came in. Without a public key it takes the one that the head
+// names: then the head is whole, and whose it is must be seen from the key, which is returned.
+func OpenHead(text []byte, publicKey string) (h Head, signedBy string, err error) {
+	if text, err = unwrapped(text); err != nil {
+		return h, "", err
+	}
+	if publicKey == "" {
+		for line := range strings.Lines(string(text)) {
+			if named, ok := strings.CutPrefix(line, keyPrefix); ok {
+				publicKey = strings.TrimSuffix(named, "\n")
+				break
+			}
+		}
+	}
+	verifier, err := note.NewVerifier(publicKey)
+	if err != nil {
+		return h, "", fmt.Errorf("%w: %w", ErrPublicKey, err)
+	}
+	opened, err := note.Open(text, note.VerifierList(verifier))
+	var unverified *note.UnverifiedNoteError
+	var wrong *note.InvalidSignatureError
+	switch {
+	case errors.As(err, &unverified), errors.As(err, &wrong):
+		return h, "", fmt.Errorf("%w: %s", ErrSignature, publicKey)
+	case err != nil:
+		return h, "", fmt.Errorf("%w: %w", ErrHead, err)
+	}
+	h, err = parseHead(opened.Text)
+	return h, publicKey, err
+}
+
+// unwrapped takes the head out of the JSON answer that it came in.
+func unwrapped(text []byte) ([]byte, error) {
+	if !bytes.HasPrefix(bytes.TrimLeft(text, " \r\n\t"), []byte("{")) {
+		return text, nil
+	}
+	var answer struct {
+		Data struct {
+			Head string `json:"head"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil || answer.Data.Head == "" {
+		return nil, fmt.Errorf("%w: JSON without data.head", ErrHead)
+	}
+	return []byte(answer.Data.Head), nil
+}
+
+func parseHead(text string) (h Head, err error) {
+	lines := strings.Split(text, "\n")
+	if len(lines) < 4 {
+		return h, ErrHead
+	}
+	account, ok := strings.CutPrefix(lines[0], originPrefix)
+	if !ok {
+		return h, fmt.Errorf("%w: it begins with %q", ErrHead, lines[0])
+	}
+	h.Account = account
+	if h.Size, err = strconv.ParseInt(lines[1], 10, 64); err != nil || h.Size < 0 {
+		return h, fmt.Errorf("%w: its size is %q", ErrHead, lines[1])
+	}
+	if h.Root, err = tlog.ParseHash(lines[2]); err != nil {
+		return h, fmt.Errorf("%w: %w", ErrHead, err)
+	}
+	return h, nil
+}

@@ -1,0 +1,71 @@
+package audit_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/audit"
+)
+
+func signer(t testing.TB, seed byte) *audit.Signer {
+	t.Helper()
+	s, err := audit.NewSigner(bytes.Repeat([]byte{seed}, 32))
+	require.NoError(t, err)
+	return s
+}
+
+func TestAHeadIsReadAsItWasSigned(t *testing.T) {
+	t.Parallel()
+	_, tree := exported(t, 3)
+	h, s := head(t, tree), signer(t, 1)
+	text, err := s.SignHead(h)
+	require.NoError(t, err)
+	answer, err := json.Marshal(map[string]any{"success": true, "data": map[string]any{"head": text, "size": 3}})
+	require.NoError(t, err)
+	for name, given := range map[string][]byte{"as text": []byte(text), "in an answer": answer} {
+		for _, key := range []string{s.PublicKey(), ""} {
+			opened, by, err := audit.OpenHead(given, key)
+			require.NoError(t, err, name)
+			require.Equal(t, h, opened)
+			require.Equal(t, s.PublicKey(), by)
+		}
+	}
+	require.True(t, strings.HasPrefix(text, "leadlog/acme\n3\n"), text)
+}
+
+func TestAHeadThatIsNotTheSignersIsRefused(t *testing.T) {
+	t.Parallel()
+	_, tree := exported(t, 3)
+	s := signer(t, 1)
+	text, err := s.SignHead(head(t, tree))
+	require.NoError(t, err)
+	_, _, err = audit.OpenHead([]byte(text), signer(t, 2).PublicKey())
+	require.ErrorIs(t, err, audit.ErrSignature)
+	_, _, err = audit.OpenHead([]byte(text), "leadlog+0+x")
+	require.ErrorIs(t, err, audit.ErrPublicKey)
+	for i := range len(text) {
+		spoilt := []byte(text)
+		spoilt[i] ^= 1
+		_, _, err := audit.OpenHead(spoilt, s.PublicKey())
+		require.Error(t, err, "byte %d", i)
+	}
+	for _, nothing := range []string{"", "{}", "x", `{"data":{}}`, "leadlog/acme\n1\n"} {
+		_, _, err := audit.OpenHead([]byte(nothing), s.PublicKey())
+		require.ErrorIs(t, err, audit.ErrHead, "%q", nothing)
+	}
+	_, err = audit.NewSigner([]byte("short"))
+	require.Error(t, err)
+}
+
+func TestASignedTextOfAnotherKindIsNoHead(t *testing.T) {
+	t.Parallel()
+	s := signer(t, 1)
+	text, err := s.SignHead(audit.Head{Account: "acme\nx", Size: -1})
+	require.NoError(t, err)
+	_, _, err = audit.OpenHead([]byte(text), s.PublicKey())
+	require.ErrorIs(t, err, audit.ErrHead)
+}
