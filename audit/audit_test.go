@@ -197,6 +197,7 @@ func TestTheEdgeOfATreeIsEnoughToGrowIt(t *testing.T) {
 			more, err := tree.Add(tlog.RecordHash([]byte{byte(n)}))
 			require.NoError(t, err)
 			stored = append(stored, more...)
+			require.Equal(t, n+1, audit.SizeOf(int64(len(stored)-1)))
 		}
 		want, err := tlog.TreeHash(tree.Size(), reader)
 		require.NoError(t, err)

@@ -32,6 +32,12 @@ func Resume(size int64, stored tlog.HashReader) (*Edge, error) {
 	return e, err
 }
 
+// SizeOf is how many leaves a tree has whose last stored hash is at an index.
+func SizeOf(lastStored int64) int64 {
+	level, n := tlog.SplitStoredHashIndex(lastStored)
+	return (n + 1) << level
+}
+
 // Size is how many leaves the tree has.
 func (e *Edge) Size() int64 { return e.size }
 

@@ -16,6 +16,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -67,13 +68,13 @@ type (
 	}
 )
 
-// shown is what auditors see of an event's data, or nil when the event is none of theirs.
+// shown is what auditors see of an event's data, or nil when the event is no leaf.
 func shown(data event.Data) any {
 	switch d := data.(type) {
 	case event.TokenCreated:
-		return created{d.Name, d.Prefix, d.Days, answerTime(d.ExpiresAt)}
+		return created{d.Name, d.Prefix, d.Days, Moment(d.ExpiresAt)}
 	case event.TokenRotated:
-		return rotated{d.Prefix, answerTime(d.ExpiresAt), answerTime(d.PreviousExpiresAt)}
+		return rotated{d.Prefix, Moment(d.ExpiresAt), Moment(d.PreviousExpiresAt)}
 	case event.TokenDeleted:
 		return deleted{}
 	case event.TokenRefused:
@@ -82,11 +83,13 @@ func shown(data event.Data) any {
 	return nil
 }
 
-// answerTime writes a time as all answers do.
-func answerTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+// Moment writes a time as all answers do.
+func Moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// IsLeaf tells whether an event is a leaf of its account's tree.
-func IsLeaf(data event.Data) bool { return shown(data) != nil }
+var leafTypes = event.Types(event.TokenCreated{}, event.TokenRotated{}, event.TokenDeleted{}, event.TokenRefused{})
+
+// IsLeaf tells whether an event is a leaf of its account's tree, by its stored type.
+func IsLeaf(eventType string) bool { return slices.Contains(leafTypes, eventType) }
 
 // NewEntry shows an event that is a leaf, at its place in the tree. It is not sealed yet.
 func NewEntry(e eventstore.Recorded, data event.Data, leaf int64) (Entry, error) {
@@ -97,7 +100,7 @@ func NewEntry(e eventstore.Recorded, data event.Data, leaf int64) (Entry, error)
 	sum, err := digest(e)
 	return Entry{
 		ID: e.ID.String(), TokenID: event.TokenID(e.Stream), Type: event.PublicName(e.Type), Position: e.Position,
-		At: answerTime(e.At), Actor: e.Metadata.Actor, IP: e.Metadata.IP, UserAgent: e.Metadata.UserAgent,
+		At: Moment(e.At), Actor: e.Metadata.Actor, IP: e.Metadata.IP, UserAgent: e.Metadata.UserAgent,
 		RequestID: e.Metadata.RequestID, Data: encoded, Digest: sum, Leaf: leaf,
 	}, err
 }

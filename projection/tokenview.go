@@ -21,14 +21,14 @@ type TokenView struct{}
 func (TokenView) Name() string { return schema.Token }
 
 // Version implements Projector.
-func (TokenView) Version() int { return 1 }
+func (TokenView) Version() int { return 2 }
 
 // Tables implements Projector.
 func (TokenView) Tables() []string { return []string{"token"} }
 
 // Filter implements Projector.
 func (TokenView) Filter() eventstore.Filter {
-	return eventstore.Filter{StreamPrefixes: []string{event.TokenPrefix}}
+	return eventstore.Filter{StreamPrefixes: []string{event.TokenPrefix, event.TokenUsePrefix}}
 }
 
 // tokenRow is a row of the table, its columns in their order.
@@ -37,6 +37,7 @@ type tokenRow struct {
 	ExpiresAt, CreatedAt      time.Time
 	CreatedBy                 string
 	RotatedAt, DeletedAt      *time.Time
+	LastUsedAt                *time.Time
 }
 
 // evolve folds an event into the row, which is nil before the token's creation.
@@ -50,6 +51,12 @@ func (t *tokenRow) evolve(e Event) (*tokenRow, error) {
 	if _, never := e.Data.(event.TokenAbandoned); never {
 		return nil, nil
 	}
+	switch e.Data.(type) {
+	case event.TokenUsed:
+		return t.use(e.At), nil
+	case event.TokenRefused:
+		return t, nil
+	}
 	if t == nil {
 		return nil, fmt.Errorf("%s at revision %d: %w", e.Stream, e.Revision, errGap)
 	}
@@ -60,6 +67,15 @@ func (t *tokenRow) evolve(e Event) (*tokenRow, error) {
 		t.DeletedAt = &e.At
 	}
 	return t, nil
+}
+
+// use notes a sample. It is on another stream than the token's events: as of a time it may be there without them, and
+// the sample of a new day may come before the last of the old one.
+func (t *tokenRow) use(at time.Time) *tokenRow {
+	if t != nil && (t.LastUsedAt == nil || t.LastUsedAt.Before(at)) {
+		t.LastUsedAt = &at
+	}
+	return t
 }
 
 // Apply implements Projector.
@@ -83,7 +99,7 @@ func (TokenView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 
 func findTokens(ctx context.Context, tx pgx.Tx, ids []string) (map[string]*tokenRow, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at
+		SELECT token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at
 		  FROM token WHERE token_id = ANY ($1)`, ids)
 	if err != nil {
 		return nil, err
@@ -102,7 +118,7 @@ func findTokens(ctx context.Context, tx pgx.Tx, ids []string) (map[string]*token
 func saveTokens(ctx context.Context, tx pgx.Tx, tokens map[string]*tokenRow) error {
 	var ids, accounts, names, prefixes, creators []string
 	var expires, created []time.Time
-	var rotated, deleted []*time.Time
+	var rotated, deleted, used []*time.Time
 	for _, id := range slices.Sorted(maps.Keys(tokens)) {
 		t := tokens[id]
 		if t == nil {
@@ -111,17 +127,18 @@ func saveTokens(ctx context.Context, tx pgx.Tx, tokens map[string]*tokenRow) err
 		ids, accounts, names, prefixes = append(ids, id), append(accounts, t.Account), append(names, t.Name), append(prefixes, t.Prefix)
 		expires, created, creators = append(expires, t.ExpiresAt), append(created, t.CreatedAt), append(creators, t.CreatedBy)
 		rotated, deleted = append(rotated, t.RotatedAt), append(deleted, t.DeletedAt)
+		used = append(used, t.LastUsedAt)
 	}
 	if len(ids) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO token (token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at)
+		INSERT INTO token (token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at)
 		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[],
-		                     $7::text[], $8::timestamptz[], $9::timestamptz[])
+		                     $7::text[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[])
 		    ON CONFLICT (token_id) DO UPDATE
 		   SET prefix = excluded.prefix, expires_at = excluded.expires_at, rotated_at = excluded.rotated_at,
-		       deleted_at = excluded.deleted_at`,
-		ids, accounts, names, prefixes, expires, created, creators, rotated, deleted)
+		       deleted_at = excluded.deleted_at, last_used_at = excluded.last_used_at`,
+		ids, accounts, names, prefixes, expires, created, creators, rotated, deleted, used)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/audit"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 )
@@ -145,19 +146,8 @@ type Token struct {
 	LastUsedAt Timestamp `json:"lastUsedAt"`
 }
 
-// TokenEvent is one event of a token, for those who audit. Data has no hash.
-type TokenEvent struct {
-	ID        string              `json:"id"`
-	TokenID   string              `json:"tokenId"`
-	Type      string              `json:"type"`
-	Position  eventstore.Position `json:"position"`
-	At        Timestamp           `json:"at"`
-	Actor     string              `json:"actor"`
-	IP        string              `json:"ip"`
-	UserAgent string              `json:"userAgent"`
-	RequestID string              `json:"requestId"`
-	Data      jsontext.Value      `json:"data"`
-}
+// TokenEvent is one event of a token, for those who audit. Data has no hash of a value.
+type TokenEvent = audit.Entry
 
 // Endpoint is a webhook endpoint's record, without its secret.
 type Endpoint struct {

@@ -114,23 +114,38 @@ func TestATokenIsAnsweredAsItsStreamFolds(t *testing.T) {
 			require.Equal(t, status, got.Status)
 			require.Equal(t, []string{id, state.Name, state.Prefix, "user:ada"}, []string{got.TokenID, got.Name, got.Prefix, got.CreatedBy})
 			require.True(t, state.ExpiresAt.Equal(time.Time(got.ExpiresAt)))
-			require.Contains(t, text(t, got), `"lastUsedAt":null`)
+			var used *time.Time
+			require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT max(recorded_at) FROM log.event
+				 WHERE type = 'token.used.v1' AND stream ^@ $1`, "tokenuse-"+id+"-").Scan(&used))
+			if used == nil {
+				require.Contains(t, text(t, got), `"lastUsedAt":null`)
+			} else {
+				require.True(t, used.Equal(time.Time(got.LastUsedAt)))
+				seen["used"]++
+			}
 
 			events, err := reader.TokenEvents(t.Context(), account, id, whole)
 			require.NoError(t, err)
-			var rotatedAt time.Time
+			var rotatedAt query.Timestamp
 			for _, e := range events.Items {
 				require.Equal(t, id, e.TokenID)
 				if e.Type == "token.rotated" {
-					rotatedAt = time.Time(e.At)
+					rotatedAt = moment(t, e.At)
 				}
 			}
-			require.True(t, rotatedAt.Equal(time.Time(got.RotatedAt)))
+			require.True(t, time.Time(rotatedAt).Equal(time.Time(got.RotatedAt)))
 			require.Equal(t, "token.created", events.Items[0].Type)
-			require.True(t, time.Time(events.Items[0].At).Equal(time.Time(got.CreatedAt)))
+			require.True(t, time.Time(moment(t, events.Items[0].At)).Equal(time.Time(got.CreatedAt)))
 		}
 	}
-	require.Len(t, seen, 3, "every status is seen")
+	require.Len(t, seen, 4, "every status is seen, and tokens that were used")
+}
+
+func moment(t *testing.T, written string) query.Timestamp {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, written)
+	require.NoError(t, err)
+	return query.Timestamp(at)
 }
 
 func TestATokenExpiresAtItsVeryTime(t *testing.T) {

@@ -7,10 +7,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/leadlog/leadlog/audit"
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-const tokenColumns = `SELECT token_id, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at FROM views.token`
+const tokenColumns = `SELECT token_id, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at FROM views.token`
 
 // Tokens lists an account's tokens, newest first, deleted ones too. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Tokens(ctx context.Context, account string, p Page) (List[Token], error) {
@@ -34,9 +35,10 @@ func (r *Reader) Token(ctx context.Context, account, id string) (Token, error) {
 
 func (r *Reader) scanToken(row pgx.CollectableRow) (Token, error) {
 	var t Token
-	var rotated, deleted *time.Time
-	err := row.Scan(&t.TokenID, &t.Name, &t.Prefix, stamp(&t.ExpiresAt), stamp(&t.CreatedAt), &t.CreatedBy, &rotated, &deleted)
+	var rotated, deleted, used *time.Time
+	err := row.Scan(&t.TokenID, &t.Name, &t.Prefix, stamp(&t.ExpiresAt), stamp(&t.CreatedAt), &t.CreatedBy, &rotated, &deleted, &used)
 	t.RotatedAt, t.DeletedAt = orNone(rotated), orNone(deleted)
+	t.LastUsedAt = orNone(used)
 	switch {
 	case deleted != nil:
 		t.Status = "deleted"
@@ -49,7 +51,7 @@ func (r *Reader) scanToken(row pgx.CollectableRow) (Token, error) {
 }
 
 const tokenEventColumns = `
-	SELECT position, event_id, token_id, type, at, actor, ip, user_agent, request_id, data FROM views.token_event`
+	SELECT position, event_id, token_id, type, at, actor, ip, user_agent, request_id, data, digest, leaf FROM views.token_event`
 
 // TokenEvents lists what happened to one token, oldest first. The errors are ErrNotFound and ErrCursor.
 func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (List[TokenEvent], error) {
@@ -95,9 +97,14 @@ func (f AuditFilter) selection(account string) selection {
 
 func scanTokenEvent(row pgx.CollectableRow) (placed[TokenEvent], error) {
 	var e placed[TokenEvent]
+	var at time.Time
 	var data []byte
-	err := row.Scan(&e.position, &e.item.ID, &e.item.TokenID, &e.item.Type, stamp(&e.item.At), &e.item.Actor,
-		&e.item.IP, &e.item.UserAgent, &e.item.RequestID, &data)
-	e.item.Position, e.item.Data = eventstore.Position(e.position), data
+	err := row.Scan(&e.position, &e.item.ID, &e.item.TokenID, &e.item.Type, &at, &e.item.Actor,
+		&e.item.IP, &e.item.UserAgent, &e.item.RequestID, &data, &e.item.Digest, &e.item.Leaf)
+	if err != nil {
+		return e, err
+	}
+	e.item.Position, e.item.At, e.item.Data = eventstore.Position(e.position), audit.Moment(at), data
+	e.item, err = e.item.Sealed()
 	return e, err
 }

@@ -153,7 +153,7 @@ func (d *decoder) decode(row [][]byte) (eventstore.Recorded, error) {
 		d.encoded = append(d.encoded[:0], row[7]...)
 		d.metadata = event.Metadata{}
 		if err := json.Unmarshal(d.encoded, &d.metadata); err != nil {
-			return r, fmt.Errorf("metadata at position %d: %w", r.Position, err)
+			return r, fmt.Errorf("metadata at position %d of stream %s: %w", r.Position, r.Stream, err)
 		}
 	}
 	r.Metadata = d.metadata

@@ -110,6 +110,10 @@ func (h *History) token(t testing.TB, account string, n int) {
 			Name: "CI", Prefix: "leadlog_" + id[:4], Hash: []byte("hash-of-" + id), Days: 30, ExpiresAt: expires, Slot: 1,
 		})
 		h.Tokens[account] = append(tokens, id)
+	case n < 82:
+		at := Start.Add(time.Duration(h.random.IntN(100)) * time.Hour)
+		h.world.Append(t, account, event.TokenUseStream(pick(h, tokens...), at), pick[event.Data](h,
+			event.TokenUsed{}, event.TokenRefused{Reason: "rotated", Prefix: "leadlog_old"}))
 	case n < 87:
 		h.world.Append(t, account, event.TokenStream(pick(h, tokens...)), event.TokenRotated{
 			Prefix: "leadlog_new", Hash: []byte("hash-rotated"), ExpiresAt: expires, PreviousExpiresAt: Start,

@@ -233,10 +233,12 @@ CREATE TABLE views.token (
     created_by text NOT NULL,
     rotated_at timestamp with time zone,
     deleted_at timestamp with time zone,
+    last_used_at timestamp with time zone,
     CONSTRAINT token_id PRIMARY KEY (token_id)
 );
 CREATE INDEX token_newest ON views.token USING btree (account, created_at DESC, token_id DESC);
 COMMENT ON TABLE views.token IS 'API tokens, deleted ones too. Neither values nor their hashes.';
+COMMENT ON COLUMN views.token.last_used_at IS 'Of the latest sample, which is the first use of its minute.';
 
 CREATE TABLE views.token_event (
     "position" bigint NOT NULL,
@@ -250,6 +252,8 @@ CREATE TABLE views.token_event (
     user_agent text NOT NULL,
     request_id text NOT NULL,
     data json NOT NULL,
+    digest text NOT NULL DEFAULT ''::text,
+    leaf bigint NOT NULL DEFAULT '-1'::integer,
     CONSTRAINT token_event_position PRIMARY KEY ("position")
 );
 CREATE INDEX token_event_account ON views.token_event USING btree (account, "position");
@@ -257,6 +261,17 @@ CREATE INDEX token_event_token ON views.token_event USING btree (token_id, "posi
 COMMENT ON TABLE views.token_event IS 'What happened to API tokens: who did it, from where, by which request.';
 COMMENT ON COLUMN views.token_event.type IS 'Public name, without version.';
 COMMENT ON COLUMN views.token_event.data IS 'Without the hash of the value.';
+COMMENT ON COLUMN views.token_event.digest IS 'SHA-256 of all that the log holds of the event, in base64.';
+COMMENT ON COLUMN views.token_event.leaf IS 'Place in the account''s tree, from 0; -1 in rows of before there was one.';
+
+CREATE TABLE views.token_tree (
+    account text COLLATE "C" NOT NULL,
+    ordinal bigint NOT NULL,
+    hash bytea NOT NULL,
+    CONSTRAINT token_tree_ordinal PRIMARY KEY (account, ordinal)
+);
+COMMENT ON TABLE views.token_tree IS 'The Merkle tree over each account''s token events, as golang.org/x/mod/sumdb/tlog stores one.';
+COMMENT ON COLUMN views.token_tree.ordinal IS 'A leaf, and behind it the subtrees that it completes.';
 
 CREATE TABLE views.visitor_activity (
     "position" bigint NOT NULL,

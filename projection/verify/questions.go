@@ -4,7 +4,9 @@ package verify
 const temporary = `
 	CREATE TEMP TABLE seen (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, revision bigint NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE claimed (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, kind text COLLATE "C" NOT NULL,
-	                           holder text COLLATE "C" NOT NULL) ON COMMIT DROP`
+	                           holder text COLLATE "C" NOT NULL) ON COMMIT DROP;
+	CREATE TEMP TABLE leaf (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, account text COLLATE "C" NOT NULL,
+	                        ordinal bigint NOT NULL, hash bytea NOT NULL) ON COMMIT DROP`
 
 // questions each yield sentences about what is wrong. $1 is the position that the leads are of, $2 the most answers.
 //

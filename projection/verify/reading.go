@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// reading goes over the log once. Of accounts alone it keeps something in memory: how many tokens each has.
+// reading goes over the log once. Of accounts alone it keeps something in memory: how many tokens each has, and how many leaves its tree.
 type reading struct {
 	tx       pgx.Tx
 	most     int
@@ -20,7 +20,9 @@ type reading struct {
 
 	last    eventstore.Position
 	tokens  map[string]int
+	leaves  map[string]int64 // by account
 	seen    [][]any
+	leaf    [][]any
 	claimed [][]any
 }
 
@@ -74,6 +76,9 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 	if err != nil {
 		r.find("event", "event at position %d of stream %s is not readable as %s", e.Position, e.Stream, e.Type)
 	}
+	if err := r.noteLeaf(e, data); err != nil {
+		return err
+	}
 	switch d := data.(type) {
 	case event.ClaimTaken:
 		r.claimed = append(r.claimed, []any{int64(e.Position), e.Stream, d.Kind, d.Holder})
@@ -98,5 +103,8 @@ func (r *reading) flush(ctx context.Context) error {
 	}
 	_, err := r.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "claimed"}, []string{"position", "stream", "kind", "holder"}, pgx.CopyFromRows(r.claimed))
 	r.seen, r.claimed = r.seen[:0], r.claimed[:0]
-	return err
+	if err != nil {
+		return err
+	}
+	return r.flushLeaves(ctx)
 }

@@ -60,7 +60,7 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		if _, err := tx.Exec(ctx, temporary); err != nil {
 			return err
 		}
-		r := reading{tx: tx, most: v.Most, tokens: map[string]int{}}
+		r := reading{tx: tx, most: v.Most, tokens: map[string]int{}, leaves: map[string]int64{}}
 		if err := r.all(ctx, v.Store, v.Progress); err != nil {
 			return err
 		}
@@ -72,7 +72,9 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 			}
 			findings = append(findings, more...)
 		}
-		return nil
+		more, err := askTree(ctx, tx, v.Most)
+		findings = append(findings, more...)
+		return err
 	})
 	return findings, err
 }

@@ -12,12 +12,13 @@ import (
 // TokenEvents is the audit trail of tokens.
 func TokenEvents() Sheet[query.TokenEvent] {
 	return Sheet[query.TokenEvent]{
-		Name:    "token-events",
-		Columns: []string{"id", "tokenId", "type", "position", "at", "actor", "ip", "userAgent", "requestId", "data"},
+		Name: "token-events",
+		Columns: []string{"id", "tokenId", "type", "position", "at", "actor", "ip", "userAgent", "requestId", "data",
+			"digest", "leaf", "lineHash"},
 		Row: func(e query.TokenEvent) []string {
 			return []string{
-				e.ID, e.TokenID, e.Type, strconv.FormatUint(uint64(e.Position), 10), moment(e.At),
-				e.Actor, e.IP, e.UserAgent, e.RequestID, string(e.Data),
+				e.ID, e.TokenID, e.Type, strconv.FormatUint(uint64(e.Position), 10), e.At,
+				e.Actor, e.IP, e.UserAgent, e.RequestID, string(e.Data), e.Digest, strconv.FormatInt(e.Leaf, 10), e.LineHash,
 			}
 		},
 	}

@@ -1,0 +1,61 @@
+package verify
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/audit"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+)
+
+// noteLeaf remembers what an event is as a leaf of its account's tree. One that is not readable, for which data is nil,
+// keeps its place.
+func (r *reading) noteLeaf(e eventstore.Recorded, data event.Data) error {
+	if !audit.IsLeaf(e.Type) {
+		return nil
+	}
+	account := e.Metadata.Account
+	place := r.leaves[account]
+	r.leaves[account]++
+	if data == nil {
+		return nil
+	}
+	entry, err := audit.NewEntry(e, data, place)
+	if err != nil {
+		return err
+	}
+	hash, err := entry.LeafHash(account)
+	if err != nil {
+		return err
+	}
+	r.leaf = append(r.leaf, []any{int64(e.Position), e.Stream, account, tlog.StoredHashIndex(0, place), hash[:]})
+	return nil
+}
+
+func (r *reading) flushLeaves(ctx context.Context) error {
+	_, err := r.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "leaf"},
+		[]string{"position", "stream", "account", "ordinal", "hash"}, pgx.CopyFromRows(r.leaf))
+	r.leaf = r.leaf[:0]
+	return err
+}
+
+// askTree says which events of the log are not the ones that the stored trees were made of. That the trees are whole
+// shows when the view is compared with a fresh fold.
+func askTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
+	view := projection.TokenAudit{}
+	rows, err := tx.Query(ctx, `
+		SELECT format('audit tree of account %s: event at position %s of stream %s is not the one that the tree was made of',
+		              account, position, stream)
+		  FROM leaf LEFT JOIN views.token_tree t USING (account, ordinal)
+		 WHERE t.hash IS DISTINCT FROM leaf.hash
+		   AND position <= (SELECT position FROM views.checkpoint WHERE projector = $1 AND version = $2)
+		 ORDER BY position LIMIT $3`, view.Name(), view.Version(), most)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

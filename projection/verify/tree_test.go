@@ -1,0 +1,116 @@
+package verify_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// trail is a log with the token events of two accounts, and views of it. The token of the account acme has its events at
+// positions 1, 3, 5 and 7.
+func trail(t *testing.T) (w *projectiontest.World, id string) {
+	t.Helper()
+	w = projectiontest.New(t)
+	id, other := w.NewID(), w.NewID()
+	expires := projectiontest.Start.AddDate(0, 0, 30)
+	for _, fact := range []event.Data{
+		event.TokenCreated{Name: "CI", Prefix: "leadlog_a", Hash: []byte("hash"), Days: 30, ExpiresAt: expires, Slot: 1},
+		event.TokenRotated{Prefix: "leadlog_b", Hash: []byte("hush"), ExpiresAt: expires, PreviousExpiresAt: expires},
+	} {
+		w.Append(t, "acme", event.TokenStream(id), fact)
+		w.Append(t, "globex", event.TokenStream(other), fact)
+	}
+	use := event.TokenUseStream(id, projectiontest.Start)
+	w.Append(t, "acme", use, event.TokenRefused{Reason: "rotated", Prefix: "leadlog_a"})
+	w.Append(t, "acme", use, event.TokenUsed{})
+	w.Append(t, "acme", event.TokenStream(id), event.TokenDeleted{})
+	w.Project(t)
+	return w, id
+}
+
+func TestOneByteOfATokenEventThatIsChangedInTheDatabaseIsFoundAndNamed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change   string
+		position int
+	}{
+		"of the name":                     {`data = replace(convert_from(data, 'UTF8'), '"CI"', '"CJ"')::bytea`, 1},
+		"of the hash, which nobody shows": {`data = overlay(data PLACING 'X' FROM position('aGFzaA' IN convert_from(data, 'UTF8')) FOR 1)`, 1},
+		"of the slot, which nobody shows": {`data = replace(convert_from(data, 'UTF8'), '"slot":1', '"slot":2')::bytea`, 1},
+		"of the expiry":                   {`data = replace(convert_from(data, 'UTF8'), '2026-03-31', '2026-03-30')::bytea`, 3},
+		"of the reason":                   {`data = replace(convert_from(data, 'UTF8'), 'rotated', 'rotatec')::bytea`, 5},
+		"of the actor":                    {`metadata = replace(convert_from(metadata, 'UTF8'), 'user:ada', 'user:adb')::bytea`, 7},
+		"of the address":                  {`metadata = replace(convert_from(metadata, 'UTF8'), '192.0.2.7', '192.0.2.8')::bytea`, 3},
+		"of a member's name":              {`metadata = replace(convert_from(metadata, 'UTF8'), '"credential"', '"credentiam"')::bytea`, 7},
+		"of the time":                     {`recorded_at = recorded_at + '1 microsecond'`, 7},
+		"of its id":                       {`event_id = 'ffffffff-ffff-ffff-ffff-ffffffffffff'`, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, id := trail(t)
+			_, err := w.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL`)
+			require.NoError(t, err)
+			tag, err := w.Pool.Exec(t.Context(), `UPDATE log.event SET `+c.change+` WHERE position = $1`, c.position)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, tag.RowsAffected())
+			stream := event.TokenStream(id)
+			if c.position == 5 {
+				stream = event.TokenUseStream(id, projectiontest.Start)
+			}
+			var named []string
+			for _, finding := range run(t, w) {
+				if strings.HasPrefix(finding, "audit tree") {
+					named = append(named, finding)
+				}
+			}
+			require.Equal(t, []string{fmt.Sprintf(
+				"audit tree of account acme: event at position %d of stream %s is not the one that the tree was made of", c.position, stream,
+			)}, named)
+		})
+	}
+}
+
+func TestAnEventThatIsNotReadableAnyMoreDoesNotMoveTheOthers(t *testing.T) {
+	t.Parallel()
+	w, id := trail(t)
+	_, err := w.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL;
+		UPDATE log.event SET data = overlay(data PLACING '[' FROM 1 FOR 1) WHERE position = 3`)
+	require.NoError(t, err)
+	found := run(t, w)
+	require.Contains(t, found, "event at position 3 of stream token-"+id+" is not readable as token.rotated.v1")
+	require.NotContains(t, strings.Join(found, "\n"), "audit tree")
+}
+
+func TestAChangedTreeIsFound(t *testing.T) {
+	t.Parallel()
+	w, _ := trail(t)
+	_, err := w.Pool.Exec(t.Context(), `UPDATE views.token_tree SET hash = sha256(hash) WHERE account = 'acme' AND ordinal IN (0, 2)`)
+	require.NoError(t, err)
+	found := strings.Join(run(t, w), "\n")
+	require.Contains(t, found, "audit tree of account acme: event at position 1 of")
+	require.Contains(t, found, "view token_tree, row acme 2: is not what the log says", "a whole subtree, which is no event")
+}
+
+func TestATreeIsTheSameAfterAReplayAndForEachAccountAlone(t *testing.T) {
+	t.Parallel()
+	w, _ := trail(t)
+	require.Empty(t, run(t, w))
+	var first, again string
+	tree := `SELECT string_agg(account || ordinal || encode(hash, 'hex'), ' ' ORDER BY account, ordinal) FROM views.token_tree`
+	require.NoError(t, w.Pool.QueryRow(t.Context(), tree).Scan(&first))
+	require.Equal(t, 7+3, strings.Count(first, " ")+1, "four leaves of one, and two of the other")
+	_, err := w.Pool.Exec(t.Context(), `DELETE FROM views.checkpoint`)
+	require.NoError(t, err)
+	w.Project(t)
+	require.NoError(t, w.Pool.QueryRow(t.Context(), tree).Scan(&again))
+	require.Equal(t, first, again)
+	var used time.Time
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT last_used_at FROM views.token WHERE account = 'acme'`).Scan(&used))
+	require.False(t, used.IsZero())
+}

@@ -1,0 +1,122 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/audit"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// TreeSizeError says that a tree has no such size, or not yet.
+type TreeSizeError struct {
+	Param string // that gave it
+	Size  int64  // of the tree
+}
+
+func (e *TreeSizeError) Error() string {
+	return fmt.Sprintf("%s is not a size of the tree, which is %d", e.Param, e.Size)
+}
+
+// Newest asks for a tree as it is now.
+const Newest = -1
+
+// TreeHead tells what an account's audit tree was at a size. The error is *TreeSizeError when it has not grown so far.
+func (r *Reader) TreeHead(ctx context.Context, account string, size int64) (audit.Head, error) {
+	size, err := r.treeSize(ctx, account, size)
+	if err != nil {
+		return audit.Head{}, err
+	}
+	root, err := tlog.TreeHash(size, r.tree(ctx, account))
+	return audit.Head{Account: account, Size: size, Root: root}, schema.Unavailable(err)
+}
+
+// EventProof proves that an event is a leaf of a tree.
+type EventProof struct {
+	Event TokenEvent
+	Leaf  tlog.Hash
+	Head  audit.Head
+	Path  tlog.RecordProof
+}
+
+// ProveTokenEvent proves that the tree of a size has the event at a position of the log. The errors are ErrNotFound,
+// *TreeSizeError when the tree of that size ends before the event, and ErrBehind when the event is not in the tree yet.
+func (r *Reader) ProveTokenEvent(ctx context.Context, account string, position eventstore.Position, size int64) (p EventProof, err error) {
+	found, err := one(ctx, r, scanTokenEvent, tokenEventColumns+` WHERE position = $1 AND account = $2`, int64(position), account)
+	if err != nil {
+		return p, err
+	}
+	p.Event = found.item
+	if p.Event.Leaf < 0 {
+		return p, ErrBehind
+	}
+	if p.Leaf, err = p.Event.LeafHash(account); err != nil {
+		return p, err
+	}
+	if p.Head, err = r.TreeHead(ctx, account, size); err != nil {
+		return p, err
+	}
+	if p.Head.Size <= p.Event.Leaf {
+		return p, &TreeSizeError{"size", p.Head.Size}
+	}
+	p.Path, err = tlog.ProveRecord(p.Head.Size, p.Event.Leaf, r.tree(ctx, account))
+	return p, schema.Unavailable(err)
+}
+
+// TreeProof proves that a tree grew out of an earlier one by nothing but new leaves.
+type TreeProof struct {
+	From, To audit.Head
+	Path     tlog.TreeProof
+}
+
+// ProveTree proves that the tree at a size is the beginning of the tree at another. The error is *TreeSizeError.
+func (r *Reader) ProveTree(ctx context.Context, account string, from, to int64) (p TreeProof, err error) {
+	if p.To, err = r.TreeHead(ctx, account, to); err != nil {
+		return p, named(err, "to")
+	}
+	if from < 1 || from > p.To.Size { // of the empty tree there is nothing to prove
+		return p, &TreeSizeError{"from", p.To.Size}
+	}
+	if p.From, err = r.TreeHead(ctx, account, from); err != nil {
+		return p, err
+	}
+	p.Path, err = tlog.ProveTree(p.To.Size, from, r.tree(ctx, account))
+	return p, schema.Unavailable(err)
+}
+
+func named(err error, param string) error {
+	var size *TreeSizeError
+	if errors.As(err, &size) {
+		size.Param = param
+	}
+	return err
+}
+
+func (r *Reader) tree(ctx context.Context, account string) tlog.HashReader {
+	return schema.TreeHashes(ctx, r.pool, "views.token_tree", account)
+}
+
+// treeSize is the size asked for, if the tree has it.
+func (r *Reader) treeSize(ctx context.Context, account string, size int64) (int64, error) {
+	last, err := one(ctx, r, pgx.RowTo[int64], `SELECT coalesce(max(ordinal), -1) FROM views.token_tree WHERE account = $1`, account)
+	if err != nil {
+		return 0, err
+	}
+	newest := int64(0)
+	if last >= 0 {
+		newest = audit.SizeOf(last)
+	}
+	switch {
+	case size == Newest:
+		return newest, nil
+	case size < 0 || size > newest:
+		return 0, &TreeSizeError{"size", newest}
+	}
+	return size, nil
+}
