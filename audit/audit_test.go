@@ -69,7 +69,12 @@ func head(t testing.TB, tree *audit.Edge) audit.Head {
 
 func check(t testing.TB, head audit.Head, export string) []string {
 	t.Helper()
-	findings, _, err := audit.Check{Head: head, Most: 5}.Export(strings.NewReader(export))
+	return checkAll(t, []audit.Head{head}, export)
+}
+
+func checkAll(t testing.TB, heads []audit.Head, export string) []string {
+	t.Helper()
+	findings, _, err := audit.Check{Heads: heads, Most: 5}.Export(strings.NewReader(export))
 	require.NoError(t, err)
 	return findings
 }
@@ -126,10 +131,9 @@ func TestEventsThatAreMissingTwiceThereOrOutOfOrderAreNamed(t *testing.T) {
 			require.Equal(t, c.says, check(t, h, strings.Join(c.lines, "")))
 		})
 	}
-	shorter := h
-	shorter.Size = 4
+	_, shorter := exported(t, 4)
 	require.Equal(t, []string{"the export goes on after leaf 3, where the tree head ends: a head of size 5 is needed to check it"},
-		check(t, shorter, strings.Join(lines, "")))
+		check(t, head(t, shorter), strings.Join(lines, "")))
 }
 
 func TestAnEventWrittenAnewWithItsLineHashDoesNotPass(t *testing.T) {
@@ -142,10 +146,23 @@ func TestAnEventWrittenAnewWithItsLineHashDoesNotPass(t *testing.T) {
 	require.NoError(t, err)
 	line, err := json.Marshal(e)
 	require.NoError(t, err)
-	require.Contains(t, check(t, head(t, tree), lines[0]+string(line)+"\n"+lines[2])[0], "not those of the signed tree head")
+	require.Contains(t, check(t, head(t, tree), lines[0]+string(line)+"\n"+lines[2])[0], "not those of the tree head that was signed")
 	other := head(t, tree)
 	other.Account = "globex"
-	require.Contains(t, check(t, other, strings.Join(lines, ""))[0], "not those of the signed tree head")
+	require.Contains(t, check(t, other, strings.Join(lines, ""))[0], "not those of the tree head that was signed")
+}
+
+func TestAnExportBeginsWithWhatEarlierHeadsSigned(t *testing.T) {
+	t.Parallel()
+	var heads []audit.Head
+	for _, n := range []int{0, 3, 5} {
+		_, tree := exported(t, n)
+		heads = append(heads, head(t, tree))
+	}
+	lines, _ := exported(t, 5)
+	require.Empty(t, checkAll(t, heads, strings.Join(lines, "")))
+	heads[1].Root[0]++
+	require.Contains(t, checkAll(t, heads, strings.Join(lines, ""))[0], "the first 3 events are not those")
 }
 
 func TestWhateverAnEventsDigestIsOverChangesIt(t *testing.T) {

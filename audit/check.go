@@ -2,16 +2,19 @@ package audit
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 )
 
-// Check compares an export, as JSON lines, with a signed head.
+// Check compares an export, as JSON lines, with signed heads of one account: the newest says what the export must hold,
+// and each older one what it must begin with.
 type Check struct {
-	Head     Head
+	Heads    []Head                   // at least one
 	Most     int                      // findings that are told
 	Progress func(events, size int64) // may be nil
 }
@@ -22,7 +25,10 @@ const maxLine = 1 << 20
 // Export reads an export to its end, in constant memory. It returns what is wrong with it, as sentences that name the
 // events, and how many events were read. The error says that the export could not be read.
 func (c Check) Export(r io.Reader) (findings []string, events int64, err error) {
-	checking := checking{Check: c}
+	checking := checking{Check: c, newest: slices.MaxFunc(c.Heads, func(a, b Head) int { return cmp.Compare(a.Size, b.Size) })}
+	if err := checking.compare(); err != nil {
+		return nil, 0, err
+	}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
 	for lines.Scan() {
@@ -30,7 +36,7 @@ func (c Check) Export(r io.Reader) (findings []string, events int64, err error) 
 			return checking.findings, checking.lines, err
 		}
 		if c.Progress != nil {
-			c.Progress(checking.lines, c.Head.Size)
+			c.Progress(checking.lines, checking.newest.Size)
 		}
 	}
 	switch err := lines.Err(); {
@@ -39,13 +45,14 @@ func (c Check) Export(r io.Reader) (findings []string, events int64, err error) 
 	case err != nil:
 		return checking.findings, checking.lines, err
 	}
-	err = checking.end()
-	return checking.findings, checking.lines, err
+	checking.end()
+	return checking.findings, checking.lines, nil
 }
 
 // checking is a check under way.
 type checking struct {
 	Check
+	newest   Head
 	tree     Edge
 	lines    int64
 	next     int64 // the leaf that belongs on the next line
@@ -78,15 +85,36 @@ func (c *checking) line(line []byte) error {
 		return nil
 	}
 	c.place(e)
-	if c.wrong || c.tree.Size() >= c.Head.Size {
+	if c.wrong || c.tree.Size() >= c.newest.Size {
 		return nil // what is wrong is known, or nothing is known of what comes
 	}
-	hash, err := e.LeafHash(c.Head.Account)
+	hash, err := e.LeafHash(c.newest.Account)
 	if err != nil {
 		return fmt.Errorf("line %d: %w", c.lines, err)
 	}
-	_, err = c.tree.Add(hash)
-	return err
+	if _, err := c.tree.Add(hash); err != nil {
+		return err
+	}
+	return c.compare()
+}
+
+// compare sees that the tree so far is the one that was signed, where one of its size was.
+func (c *checking) compare() error {
+	for _, head := range c.Heads {
+		if head.Size != c.tree.Size() {
+			continue
+		}
+		root, err := c.tree.Root()
+		if err != nil {
+			return err
+		}
+		if root != head.Root {
+			c.find("the first %d events are not those of the tree head that was signed (account %s), though each matches its "+
+				"lineHash: one or more were written anew, or are of another account", head.Size, head.Account)
+			return nil
+		}
+	}
+	return nil
 }
 
 // place sees that the event is where it belongs.
@@ -105,25 +133,13 @@ func (c *checking) place(e Entry) {
 }
 
 // end says what shows only when all lines are read.
-func (c *checking) end() error {
-	switch {
-	case c.next == c.Head.Size-1:
+func (c *checking) end() {
+	switch size := c.newest.Size; {
+	case c.next == size-1:
 		c.find("the export ends early: leaf %d of the tree, the last, is missing", c.next)
-	case c.next < c.Head.Size:
-		c.find("the export ends early: leaves %d to %d of the tree are missing", c.next, c.Head.Size-1)
-	case c.next > c.Head.Size:
-		c.find("the export goes on after leaf %d, where the tree head ends: a head of size %d is needed to check it", c.Head.Size-1, c.next)
+	case c.next < size:
+		c.find("the export ends early: leaves %d to %d of the tree are missing", c.next, size-1)
+	case c.next > size:
+		c.find("the export goes on after leaf %d, where the tree head ends: a head of size %d is needed to check it", size-1, c.next)
 	}
-	if c.wrong {
-		return nil
-	}
-	root, err := c.tree.Root()
-	if err != nil {
-		return err
-	}
-	if root != c.Head.Root {
-		c.find("the events are not those of the signed tree head (account %s, size %d), though each matches its lineHash: "+
-			"one or more were written anew, or are of another account", c.Head.Account, c.Head.Size)
-	}
-	return nil
 }

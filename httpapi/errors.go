@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -26,6 +27,8 @@ var (
 	errNoLead    = errors.New("no such lead")
 	errNoToken   = errors.New("no such token")
 	errNoAccount = errors.New("no such account")
+
+	errNoTokenEvent = errors.New("no token event at this position")
 )
 
 // scopeError says that a JWT does not name the scope that a route wants.
@@ -70,6 +73,7 @@ var failures = []struct {
 	{errNoDelivery, http.StatusNotFound, "Delivery not found", "", 0},
 	{errNoLead, http.StatusNotFound, "Lead not found", "", 0},
 	{errNoToken, http.StatusNotFound, "Token not found", "", 0},
+	{errNoTokenEvent, http.StatusNotFound, "No token event at this position", "", 0},
 	{errNoAccount, http.StatusNotFound, "Account not found", "", 0},
 	{query.ErrNotFound, http.StatusNotFound, "Not found", "", 0},
 
@@ -96,12 +100,15 @@ func describe(err error) failure {
 		refused *command.LeadRefused
 		scope   scopeError
 		limit   limitError
+		size    *query.TreeSizeError
 	)
 	switch {
 	case errors.As(err, &wrong):
 		return failure{status: http.StatusBadRequest, envelope: envelope{Message: "Validation failed", Errors: wrong}}
 	case errors.Is(err, query.ErrCursor):
 		return describe(field.Errors{{Field: "cursor", Message: "is not one that this list gave out"}})
+	case errors.As(err, &size):
+		return describe(field.Errors{{Field: size.Param, Message: fmt.Sprintf("is not one that this tree can be asked for: it has %d token events", size.Size)}})
 	case errors.As(err, &refused):
 		return failure{
 			status: http.StatusConflict, position: refused.Position,

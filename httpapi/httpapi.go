@@ -17,18 +17,20 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/leadlog/leadlog/audit"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/query"
 )
 
-// Options are what the API is made of. Commands, Directory, Query and Log are required.
+// Options are what the API is made of. Commands, Directory, Query, Tree and Log are required.
 type Options struct {
 	Commands  *command.Handlers
 	Directory *command.Directory
 	Query     *query.Reader
 	Uses      *command.Uses // samples how API tokens are used; nil does not
 	JWT       *Verifier     // nil refuses every JWT
+	Tree      *audit.Signer // of the heads of audit trees
 	Log       *slog.Logger
 	Now       func() time.Time // nil is the system's clock
 

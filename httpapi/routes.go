@@ -53,6 +53,9 @@ func (a *api) routes() []route {
 		{del, tokens + "/{id}", scoped("tokens:write"), (*exchange).deleteToken},
 		{get, tokens + "/{id}/events", scoped("audit:read"), (*exchange).listTokenEvents},
 		{get, "/api/v1/crm/audit/tokens", scoped("audit:read"), (*exchange).auditTokens},
+		{get, "/api/v1/crm/audit/tree", scoped("audit:read"), (*exchange).showTreeHead},
+		{get, "/api/v1/crm/audit/proof", scoped("audit:read"), (*exchange).proveTokenEvent},
+		{get, "/api/v1/crm/audit/consistency", scoped("audit:read"), (*exchange).proveTree},
 
 		{post, webhooks, scoped("webhooks:write"), (*exchange).registerEndpoint},
 		{get, webhooks, scoped("webhooks:read"), (*exchange).listEndpoints},

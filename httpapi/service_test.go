@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/audit"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/claim"
@@ -87,8 +88,11 @@ func serve(t *testing.T, url string, change ...func(*httpapi.Options)) *service 
 	project(t, url, s.store, log)
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
 	require.NoError(t, err)
+	signer, err := audit.NewSigner([]byte(jwtSecret))
+	require.NoError(t, err)
 	options := httpapi.Options{
 		Commands: s.commands, Directory: directory, Query: query.New(pool, s.store), JWT: verifier, Log: log,
+		Uses: sampling(t, s.store, log), Tree: signer,
 		RateLimit: 10, RateBurst: 100, Quotas: quota.Postgres{Pool: pool}, Metrics: prometheus.NewRegistry(),
 	}
 	for _, c := range change {
@@ -111,6 +115,18 @@ func project(t *testing.T, url string, store *postgres.Store, log *slog.Logger) 
 	var running sync.WaitGroup
 	running.Go(func() { runner.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+// sampling records how tokens are used for as long as the test runs.
+func sampling(t *testing.T, store *postgres.Store, log *slog.Logger) *command.Uses {
+	t.Helper()
+	uses, err := command.NewUses(store, time.Now, log)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { uses.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return uses
 }
 
 func (s *service) mint(account, scope string) string {

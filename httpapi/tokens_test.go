@@ -58,7 +58,13 @@ func TestATokensLife(t *testing.T) {
 	require.Equal(t, "user:ann", record.at("data", "createdBy"))
 	require.NotContains(t, record.raw, value)
 	require.Len(t, s.as(http.MethodGet, after(tokens, deleted), "").at("data"), 1)
-	require.Len(t, s.as(http.MethodGet, after(tokens+"/"+id+"/events", deleted), "").at("data"), 3)
+	var types []string
+	for _, e := range s.as(http.MethodGet, after(tokens+"/"+id+"/events", deleted), "").at("data").([]any) {
+		if e := e.(map[string]any); e["type"] != "token.refused" { // which comes in its own time
+			types = append(types, e["type"].(string))
+		}
+	}
+	require.Equal(t, []string{"token.created", "token.rotated", "token.deleted"}, types)
 	require.NotContains(t, s.log.String(), old[len(old)-20:])
 }
 
@@ -226,6 +232,6 @@ func TestTheAuditTrailGoesOutAsJSONCSVAndLines(t *testing.T) {
 	require.Equal(t, "=cmd()", event["userAgent"])
 
 	nobodys := s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/tokens", credential: s.mint("other", ""), header: map[string]string{"Accept": "text/csv"}})
-	require.Equal(t, "id,tokenId,type,position,at,actor,ip,userAgent,requestId,data\n", nobodys.raw)
+	require.Equal(t, "id,tokenId,type,position,at,actor,ip,userAgent,requestId,data,digest,leaf,lineHash\n", nobodys.raw)
 	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")}).status)
 }

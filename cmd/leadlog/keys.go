@@ -21,6 +21,7 @@ const (
 	jwtSecretFile = "jwt_secret"
 	claimKeyFile  = "claim_key"
 	sealKeyFile   = "seal_key"
+	treeKeyFile   = "tree_key"
 	apiTokenFile  = "demo_api_token"
 )
 
@@ -120,7 +121,7 @@ func (s *service) fill(generate bool) error {
 	if generate {
 		from = keys.generated
 	}
-	wanted := map[string]*string{claimKeyFile: &s.ClaimKey, sealKeyFile: &s.SealKey}
+	wanted := map[string]*string{claimKeyFile: &s.ClaimKey, sealKeyFile: &s.SealKey, treeKeyFile: &s.TreeKey}
 	if s.JWTJWKSURL == "" {
 		wanted[jwtSecretFile] = &s.JWTSecret
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/leadlog/leadlog/audit"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore/postgres"
@@ -117,6 +118,11 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if err := a.wireDeliveries(ctx, views, secrets); err != nil {
 		return nil, err
 	}
+	signer, err := audit.NewSigner(c.treeKey)
+	if err != nil {
+		return nil, fmt.Errorf("LEADLOG_TREE_KEY: %w", err)
+	}
+	log.Info("tree heads are signed here", "publicKey", signer.PublicKey())
 	verifier, err := s.tokens.verifier(ctx, log)
 	if err != nil {
 		return nil, err
@@ -125,7 +131,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses})
 	a.handler = httpapi.New(httpapi.Options{
-		Commands: a.handlers, Directory: a.directory, Query: query.New(a.pool, a.store), Uses: a.uses, JWT: verifier, Log: log,
+		Commands: a.handlers, Directory: a.directory, Query: query.New(a.pool, a.store), Uses: a.uses, Tree: signer, JWT: verifier, Log: log,
 		RateLimit: c.rateLimit, RateBurst: c.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: c.trustedProxies, CORSOrigins: c.corsOrigins, BasePath: c.basePath,
 		Ready: a.ready, Metrics: registry,

@@ -20,7 +20,7 @@ func production(t *testing.T) map[string]string {
 	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
 	return map[string]string{
 		"LEADLOG_ADDR": "127.0.0.1:0", "LEADLOG_DATABASE_URL": pgtest.Database(t), "LEADLOG_LOG_FORMAT": "json",
-		"LEADLOG_JWT_SECRET": "a secret of thirty-two bytes or more", "LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key,
+		"LEADLOG_JWT_SECRET": "a secret of thirty-two bytes or more", "LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
 		"LEADLOG_RATE_LIMIT": "0",
 	}
 }
@@ -81,6 +81,7 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 		{"LEADLOG_JWT_SECRET", "hunter2", `LEADLOG_JWT_SECRET=(7 characters, not shown)`},
 		{"LEADLOG_CLAIM_KEY", "c2hvcnQ=", `LEADLOG_CLAIM_KEY=(8 characters, not shown)`},
 		{"LEADLOG_SEAL_KEY", "", `LEADLOG_SEAL_KEY=(not set)`},
+		{"LEADLOG_TREE_KEY", "c2hvcnQ=", `LEADLOG_TREE_KEY=(8 characters, not shown)`},
 		{"LEADLOG_DATABASE_URL", "mysql://u:hunter2@h/d", `LEADLOG_DATABASE_URL=(21 characters, not shown)`},
 		{"LEADLOG_EVENTSTORE_URL", "esdb://u:hunter2@h", `LEADLOG_EVENTSTORE_URL=(18 characters, not shown)`},
 		{"LEADLOG_JWT_JWKS_URL", "https://issuer/keys", `LEADLOG_JWT_JWKS_URL="https://issuer/keys"`},
@@ -91,7 +92,7 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 			key := base64.StdEncoding.EncodeToString(make([]byte, 32))
 			for name, value := range map[string]string{
 				"LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_JWT_SECRET": strings.Repeat("s", 32),
-				"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key,
+				"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
 			} {
 				settings[name] = value
 			}

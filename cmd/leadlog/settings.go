@@ -47,6 +47,7 @@ type service struct {
 	WebhookTimeout      string `env:"LEADLOG_WEBHOOK_TIMEOUT" default:"15s" help:"For one attempt of a delivery."`
 	ClaimKey            string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names. Never rotates."`
 	SealKey             string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64" help:"32 bytes: the key that seals secrets."`
+	TreeKey             string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads of the audit trail."`
 	LogLevel            string `env:"LEADLOG_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
 	LogFormat           string `env:"LEADLOG_LOG_FORMAT" placeholder:"FORMAT" help:"json or text. Default: json, on a terminal text."`
 }
@@ -63,6 +64,7 @@ type config struct {
 	retrySchedule       []time.Duration // empty: the default
 	webhookTimeout      time.Duration
 	claimKey, sealKey   []byte
+	treeKey             []byte
 }
 
 // usageError is a mistake in how the program was called, settings included.
@@ -108,6 +110,7 @@ func (s service) check(privateTargets bool) (config, error) {
 		webhookTimeout:      c.duration("LEADLOG_WEBHOOK_TIMEOUT", s.WebhookTimeout, maxTimeout),
 		claimKey:            c.key("LEADLOG_CLAIM_KEY", s.ClaimKey),
 		sealKey:             c.key("LEADLOG_SEAL_KEY", s.SealKey),
+		treeKey:             c.key("LEADLOG_TREE_KEY", s.TreeKey),
 	}
 	if _, port, err := net.SplitHostPort(s.Addr); err != nil || !validPort(port) {
 		c.refuse("LEADLOG_ADDR", s.Addr, "HOST:PORT, such as 127.0.0.1:8080")

@@ -1,0 +1,179 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/audit"
+	"github.com/leadlog/leadlog/command/token"
+)
+
+const trail = "/api/v1/crm/audit/"
+
+// eventually asks until an answer is as it should be.
+func (s *service) eventually(path string, is func(reply) bool) reply {
+	s.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		r := s.as(http.MethodGet, path, "")
+		if is(r) {
+			return r
+		}
+		require.False(s.t, time.Now().After(deadline), "%s stays %s", path, r.raw)
+	}
+}
+
+func TestRefusedUsesOfWhatWasATokenAreOnTheAuditTrailAndNothingElseIs(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	use := func(value, requestID string) int {
+		return s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{}`, header: map[string]string{
+			"User-Agent": "a thief", "X-Request-Id": requestID,
+		}}).status
+	}
+	guessed, _ := s.token()
+	madeUp, err := token.NewValue(guessed, bytes.NewReader(make([]byte, 1000)))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusUnauthorized, use(madeUp.Reveal(), "guess"))
+	rotated, old := s.token()
+	require.Equal(t, http.StatusOK, s.as(http.MethodPost, tokens+"/"+rotated+"/rotate", "").status)
+	deleted, gone := s.token()
+	require.Equal(t, http.StatusBadRequest, use(gone, "good"))
+	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, tokens+"/"+deleted, "").status)
+	require.Equal(t, http.StatusUnauthorized, use(old, "rotated"))
+	require.Equal(t, http.StatusUnauthorized, use(gone, "deleted"))
+
+	listed := s.eventually(trail+"tokens?type=token.refused", func(r reply) bool { return len(r.at("data").([]any)) >= 2 })
+	reasons := map[string]any{}
+	for _, one := range listed.at("data").([]any) {
+		e := one.(map[string]any)
+		require.Equal(t, "token:"+e["tokenId"].(string), e["actor"])
+		require.Equal(t, []any{"127.0.0.1", "a thief"}, []any{e["ip"], e["userAgent"]})
+		data := e["data"].(map[string]any)
+		require.Equal(t, data["reason"], e["requestId"])
+		reasons[e["tokenId"].(string)] = data["reason"]
+		require.Contains(t, old+" "+gone, data["prefix"])
+	}
+	require.Equal(t, map[string]any{rotated: "rotated", deleted: "deleted"}, reasons)
+	own := s.as(http.MethodGet, tokens+"/"+rotated+"/events", "")
+	require.Contains(t, own.raw, `"token.refused"`)
+	for _, value := range []string{old, gone, madeUp.Reveal()} {
+		require.NotContains(t, listed.raw+own.raw+s.log.String(), value[len(value)-20:])
+	}
+
+	s.eventually(tokens+"/"+deleted, func(r reply) bool { return r.at("data", "lastUsedAt") != nil })
+	require.Nil(t, s.as(http.MethodGet, tokens+"/"+rotated, "").at("data", "lastUsedAt"), "it was refused, not used")
+}
+
+// lifelong makes seven token events and returns the answer of the last.
+func (s *service) lifelong() (last reply) {
+	s.t.Helper()
+	id, _ := s.token()
+	for range 5 {
+		s.as(http.MethodPost, tokens+"/"+id+"/rotate", "")
+	}
+	return s.as(http.MethodDelete, tokens+"/"+id, "")
+}
+
+func parsed(t *testing.T, texts any) (hashes []tlog.Hash) {
+	t.Helper()
+	for _, text := range texts.([]any) {
+		hash, err := tlog.ParseHash(text.(string))
+		require.NoError(t, err)
+		hashes = append(hashes, hash)
+	}
+	return hashes
+}
+
+func TestEveryTokenEventIsProvenToBeInTheSignedTree(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	last := s.lifelong()
+	signer, err := audit.NewSigner([]byte(jwtSecret))
+	require.NoError(t, err)
+	export := s.send(call{method: http.MethodGet, path: after(trail+"tokens", last), credential: s.jwt, header: map[string]string{"Accept": "application/x-ndjson"}})
+	tree := s.as(http.MethodGet, after(trail+"tree", last), "")
+	head, by, err := audit.OpenHead([]byte(tree.raw), signer.PublicKey())
+	require.NoError(t, err)
+	require.Equal(t, tree.at("data", "publicKey"), by)
+	require.EqualValues(t, 7, head.Size)
+	findings, events, err := audit.Check{Heads: []audit.Head{head}, Most: 9}.Export(strings.NewReader(export.raw))
+	require.NoError(t, err)
+	require.Empty(t, findings)
+	require.EqualValues(t, 7, events)
+
+	for leaf, line := range strings.Split(strings.TrimSpace(export.raw), "\n") {
+		var told audit.Entry
+		require.NoError(t, json.Unmarshal([]byte(line), &told))
+		require.EqualValues(t, leaf, told.Leaf)
+		for size := leaf + 1; size <= 7; size++ {
+			r := s.as(http.MethodGet, fmt.Sprintf("%sproof?position=%d&size=%d", trail, told.Position, size), "")
+			require.Equal(t, http.StatusOK, r.status, r.raw)
+			head, _, err := audit.OpenHead([]byte(r.raw), signer.PublicKey())
+			require.NoError(t, err)
+			hash, err := told.LeafHash(ownAccount)
+			require.NoError(t, err)
+			require.Equal(t, hash.String(), r.at("data", "leafHash"))
+			require.NoError(t, tlog.CheckRecord(parsed(t, r.at("data", "proof")), head.Size, head.Root, told.Leaf, hash))
+		}
+	}
+	newest := s.as(http.MethodGet, fmt.Sprint(trail, "proof?position=", last.header.Get("X-Log-Position")), "")
+	require.Equal(t, http.StatusNotFound, newest.status, "the release of the token's slot is no token event: %s", newest.raw)
+}
+
+func TestATreeIsProvenToHaveOnlyGrown(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	last := s.lifelong()
+	s.as(http.MethodGet, after(trail+"tree", last), "")
+	signer, err := audit.NewSigner([]byte(jwtSecret))
+	require.NoError(t, err)
+	open := func(r reply, member string) audit.Head {
+		head, _, err := audit.OpenHead([]byte(r.at("data", member, "head").(string)), signer.PublicKey())
+		require.NoError(t, err)
+		return head
+	}
+	for from := 1; from <= 7; from++ {
+		for to := from; to <= 7; to++ {
+			r := s.as(http.MethodGet, fmt.Sprintf("%sconsistency?from=%d&to=%d", trail, from, to), "")
+			require.Equal(t, http.StatusOK, r.status, r.raw)
+			earlier, later := open(r, "from"), open(r, "to")
+			require.NoError(t, tlog.CheckTree(parsed(t, r.at("data", "proof")), later.Size, later.Root, earlier.Size, earlier.Root))
+		}
+	}
+	for path, field := range map[string]string{
+		"consistency": "from", "consistency?from=0": "from", "consistency?from=8": "from", "consistency?from=1&to=8": "to",
+		"consistency?from=5&to=4": "from", "consistency?from=x": "from", "tree?size=8": "size", "tree?size=-1": "size", "proof": "position",
+		"proof?position=x": "position",
+	} {
+		r := s.as(http.MethodGet, trail+path, "")
+		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", path, r.raw)
+		require.Equal(t, []string{field}, r.fieldsNamed(), path)
+	}
+}
+
+func TestATreeIsForTheAuditorsOfItsAccount(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.token()
+	listed := s.eventually(trail+"tokens", func(r reply) bool { return len(r.at("data").([]any)) == 1 })
+	position := listed.at("data").([]any)[0].(map[string]any)["position"]
+	proof := fmt.Sprintf("%sproof?position=%v", trail, position)
+	require.Equal(t, http.StatusOK, s.as(http.MethodGet, proof, "").status)
+	require.Equal(t, http.StatusBadRequest, s.as(http.MethodGet, proof+"&size=0", "").status, "that tree ends before the event")
+	stranger := s.mint("other", "audit:read")
+	require.Equal(t, http.StatusNotFound, s.send(call{method: http.MethodGet, path: proof, credential: stranger}).status)
+	empty := s.send(call{method: http.MethodGet, path: trail + "tree", credential: stranger})
+	require.EqualValues(t, 0, empty.at("data", "size"), empty.raw)
+	for _, path := range []string{proof, trail + "tree", trail + "consistency?from=1"} {
+		r := s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")})
+		require.Equal(t, http.StatusForbidden, r.status, path)
+	}
+}
