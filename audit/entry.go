@@ -14,7 +14,7 @@ package audit
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -122,9 +122,10 @@ func digest(e eventstore.Recorded) (string, error) {
 	return sum(whole), nil
 }
 
+// sum is in hexadecimal: a spreadsheet takes base64 that begins with a plus sign for a formula.
 func sum(b []byte) string {
 	hash := sha256.Sum256(b)
-	return base64.StdEncoding.EncodeToString(hash[:])
+	return hex.EncodeToString(hash[:])
 }
 
 // LeafHash is the entry's hash as a leaf of an account's tree: RFC 6962's of the canonical JSON (RFC 8785) of the account

@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"crypto/ed25519"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"strconv"
@@ -103,6 +104,11 @@ func OpenHead(text []byte, publicKey string) (h Head, signedBy string, err error
 		return h, "", fmt.Errorf("%w: %s", ErrSignature, publicKey)
 	case err != nil:
 		return h, "", fmt.Errorf("%w: %w", ErrHead, err)
+	}
+	for _, signature := range opened.Sigs { // its last character has bits to spare, which nobody may change unseen
+		if _, err := base64.StdEncoding.Strict().DecodeString(signature.Base64); err != nil {
+			return h, "", fmt.Errorf("%w: %s", ErrSignature, publicKey)
+		}
 	}
 	h, err = parseHead(opened.Text)
 	return h, publicKey, err

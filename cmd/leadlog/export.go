@@ -19,12 +19,17 @@ type exportCommand struct {
 	Since   string `placeholder:"TIME" help:"Leave out what is older: first seen, created or happened before this, such as 2026-01-31T00:00:00Z."`
 	Until   string `placeholder:"TIME" help:"Leave out what is not older than this."`
 	Format  string `enum:"csv,ndjson" default:"csv" help:"csv or ndjson."`
+	Head    string `placeholder:"FILE" help:"Of tokens as ndjson: write the signed tree head that the export can be verified with."`
+	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
 }
 
 // Run is leadlog export.
 func (e *exportCommand) Run(ctx context.Context, c console) error {
 	var check checker
 	since, until := check.moment("--since", e.Since), check.moment("--until", e.Until)
+	if e.Head != "" && (e.What != "tokens" || e.Format != "ndjson" || e.Since != "" || e.Until != "") {
+		check.refuse("--head", e.Head, "of a whole export of tokens as ndjson: a tree head says nothing of a part")
+	}
 	if check.err() != nil {
 		return check.err()
 	}
@@ -43,8 +48,27 @@ func (e *exportCommand) Run(ctx context.Context, c console) error {
 		return exported(c, e.Format, export.Leads(), reader.LeadsAll(ctx, e.Account, filter))
 	default:
 		filter := query.AuditFilter{Since: since, Until: until}
-		return exported(c, e.Format, export.TokenEvents(), reader.AuditTokensAll(ctx, e.Account, filter))
+		events, written := counted(reader.AuditTokensAll(ctx, e.Account, filter))
+		if err := exported(c, e.Format, export.TokenEvents(), events); err != nil || e.Head == "" {
+			return err
+		}
+		return e.writeHead(ctx, c, reader, *written)
 	}
+}
+
+// counted counts the items that are taken.
+func counted[T any](items iter.Seq2[T, error]) (iter.Seq2[T, error], *int64) {
+	var n int64
+	return func(yield func(T, error) bool) {
+		for item, err := range items {
+			if err == nil {
+				n++
+			}
+			if !yield(item, err) {
+				return
+			}
+		}
+	}, &n
 }
 
 // exported writes items to stdout and how many there are so far to stderr.

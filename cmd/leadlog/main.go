@@ -28,7 +28,8 @@ type commands struct {
 	Export  exportCommand  `cmd:"" help:"An account's source history, leads or token audit trail, on stdout."`
 	Replay  replayCommand  `cmd:"" help:"Build views anew out of the log, while the service goes on."`
 	Tail    tailCommand    `cmd:"" help:"Follow the log."`
-	Verify  verifyCommand  `cmd:"" help:"Say whether the log and the views agree."`
+	Verify  verifyCommand  `cmd:"" help:"Say whether the log and the views agree, or an export of token events and a signed tree head."`
+	TreeKey treeKeyCommand `cmd:"" name:"tree-key" help:"Print the public key that tree heads of the audit trail are verified with."`
 	Version versionCommand `cmd:"" help:"Version, commit and Go version."`
 }
 

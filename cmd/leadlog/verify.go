@@ -13,12 +13,26 @@ type verifyCommand struct {
 	database `embed:""`
 
 	Most int `default:"10" placeholder:"N" help:"Differences of each kind to tell."`
+
+	Tree      []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head that the account's audit tree must begin with. May be given more than once."`
+	PublicKey string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Key that tree heads must be signed by, as leadlog tree-key prints it. Default: the one that the head names."`
+	Export    string   `arg:"" optional:"" type:"existingfile" help:"Export of token events as JSON lines: check it against the newest --tree, and its beginnings against older ones, without the database."`
 }
 
 // Run is leadlog verify.
 func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	if v.Most < 1 {
 		return &usageError{fmt.Errorf("--most=%d: must be 1 or more", v.Most)}
+	}
+	if v.Export != "" && len(v.Tree) == 0 {
+		return &usageError{errors.New("an export is checked with a tree head: verify --tree head.txt export.ndjson")}
+	}
+	heads, err := v.openHeads(c)
+	if err != nil {
+		return err
+	}
+	if v.Export != "" {
+		return v.checkExport(c, heads)
 	}
 	readAtLength()
 	h, err := v.database.hold(ctx, c)
@@ -28,7 +42,7 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	defer h.close()
 	var shown *progress
 	findings, err := verify.Verification{
-		URL: h.url, Pool: h.pool, Store: h.store, Most: v.Most,
+		URL: h.url, Pool: h.pool, Store: h.store, Heads: heads, Most: v.Most,
 		Progress: func(what string, done, end eventstore.Position) {
 			if shown == nil || shown.what != "verify "+what {
 				shown = newProgress(c.err, "verify "+what)

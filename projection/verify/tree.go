@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
@@ -10,6 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // noteLeaf remembers what an event is as a leaf of its account's tree. One that is not readable, for which data is nil,
@@ -58,4 +60,29 @@ func askTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// compareHeads says which signed heads are not of the trees that are stored: whoever changes the log and builds the views
+// anew makes a tree that agrees with it, but not one that agrees with a head that somebody keeps.
+func compareHeads(ctx context.Context, tx pgx.Tx, heads []audit.Head) (findings []string, err error) {
+	for _, head := range heads {
+		var last int64
+		err := tx.QueryRow(ctx, `SELECT coalesce(max(ordinal), -1) FROM views.token_tree WHERE account = $1`, head.Account).Scan(&last)
+		if err != nil {
+			return findings, err
+		}
+		if last+1 < tlog.StoredHashCount(head.Size) {
+			findings = append(findings, fmt.Sprintf("audit tree of account %s: has lost leaves: a head of size %d was signed", head.Account, head.Size))
+			continue
+		}
+		root, err := tlog.TreeHash(head.Size, schema.TreeHashes(ctx, tx, "views.token_tree", head.Account))
+		if err != nil {
+			return findings, err
+		}
+		if root != head.Root {
+			findings = append(findings, fmt.Sprintf("audit tree of account %s: its first %d leaves are not those of the head that was signed",
+				head.Account, head.Size))
+		}
+	}
+	return findings, nil
 }

@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/leadlog/leadlog/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // trail is a log with the token events of two accounts, and views of it. The token of the account acme has its events at
@@ -113,4 +116,24 @@ func TestATreeIsTheSameAfterAReplayAndForEachAccountAlone(t *testing.T) {
 	var used time.Time
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT last_used_at FROM views.token WHERE account = 'acme'`).Scan(&used))
 	require.False(t, used.IsZero())
+}
+
+func TestALogThatWasWrittenAnewDoesNotAgreeWithAHeadThatSomebodyKept(t *testing.T) {
+	t.Parallel()
+	w, _ := trail(t)
+	reader := schema.TreeHashes(t.Context(), w.Pool, "views.token_tree", "acme")
+	kept := audit.Head{Account: "acme", Size: 3}
+	var err error
+	kept.Root, err = tlog.TreeHash(kept.Size, reader)
+	require.NoError(t, err)
+	require.Empty(t, run(t, w, kept))
+	_, err = w.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL;
+		UPDATE log.event SET data = replace(convert_from(data, 'UTF8'), '"CI"', '"CJ"')::bytea WHERE position = 1;
+		DELETE FROM views.checkpoint`)
+	require.NoError(t, err)
+	w.Project(t)
+	require.Empty(t, run(t, w), "log and views agree")
+	require.Equal(t, []string{"audit tree of account acme: its first 3 leaves are not those of the head that was signed"}, run(t, w, kept))
+	kept.Size = 9
+	require.Equal(t, []string{"audit tree of account acme: has lost leaves: a head of size 9 was signed"}, run(t, w, kept))
 }

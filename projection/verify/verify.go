@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/audit"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -21,7 +22,8 @@ type Verification struct {
 	URL      string // of the read models' database
 	Pool     *pgxpool.Pool
 	Store    eventstore.Store
-	Most     int // findings of each kind that are told
+	Heads    []audit.Head // signed before: the audit trees must begin with what they say
+	Most     int          // findings of each kind that are told
 	Progress func(what string, done, end eventstore.Position)
 }
 
@@ -73,6 +75,10 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 			findings = append(findings, more...)
 		}
 		more, err := askTree(ctx, tx, v.Most)
+		if findings = append(findings, more...); err != nil {
+			return err
+		}
+		more, err = compareHeads(ctx, tx, v.Heads)
 		findings = append(findings, more...)
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/audit"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -16,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func run(t *testing.T, w *projectiontest.World) []string {
+func run(t *testing.T, w *projectiontest.World, heads ...audit.Head) []string {
 	t.Helper()
 	findings, err := verify.Verification{
-		URL: w.URL, Pool: w.Pool, Store: w.Store, Most: 3, Progress: func(string, eventstore.Position, eventstore.Position) {},
+		URL: w.URL, Pool: w.Pool, Store: w.Store, Heads: heads, Most: 3, Progress: func(string, eventstore.Position, eventstore.Position) {},
 	}.Run(t.Context())
 	require.NoError(t, err)
 	return findings

@@ -9,7 +9,7 @@ ALTER TABLE views.token_event
     ADD COLUMN digest text   NOT NULL DEFAULT '',
     ADD COLUMN leaf   bigint NOT NULL DEFAULT -1;
 
-COMMENT ON COLUMN views.token_event.digest IS 'SHA-256 of all that the log holds of the event, in base64.';
+COMMENT ON COLUMN views.token_event.digest IS 'SHA-256 of all that the log holds of the event, in hexadecimal.';
 COMMENT ON COLUMN views.token_event.leaf IS 'Place in the account''s tree, from 0; -1 in rows of before there was one.';
 
 CREATE TABLE views.token_tree (

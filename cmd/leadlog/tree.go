@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/leadlog/leadlog/audit"
+	"github.com/leadlog/leadlog/query"
+)
+
+// treeSigner makes the signer of tree heads out of a key, or out of the one that belongs to the private PostgreSQL.
+func (d database) treeSigner(key string) (*audit.Signer, error) {
+	if key == "" && d.DatabaseURL == "" {
+		var err error
+		if key, err = d.keyring().get(treeKeyFile); err != nil {
+			return nil, fmt.Errorf("key in the data directory: %w", err)
+		}
+	}
+	var check checker
+	seed := check.key("LEADLOG_TREE_KEY", key)
+	if check.err() != nil {
+		return nil, check.err()
+	}
+	return audit.NewSigner(seed)
+}
+
+type treeKeyCommand struct {
+	DataDir string `env:"LEADLOG_DATA_DIR" default:".leadlog" help:"Directory of the private PostgreSQL and its keys."`
+	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed. Default: that of the data directory."`
+}
+
+// Run is leadlog tree-key.
+func (t *treeKeyCommand) Run(c console) error {
+	signer, err := database{DataDir: t.DataDir}.treeSigner(t.TreeKey)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.out, signer.PublicKey())
+	return nil
+}
+
+// writeHead signs what was exported: the account's tree when it had so many events.
+func (e *exportCommand) writeHead(ctx context.Context, c console, reader *query.Reader, events int64) error {
+	signer, err := e.database.treeSigner(e.TreeKey)
+	if err != nil {
+		return err
+	}
+	head, err := reader.TreeHead(ctx, e.Account, events)
+	if err != nil {
+		return err
+	}
+	text, err := signer.SignHead(head)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(e.Head, []byte(text), 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.err, "%s: tree head of size %d, signed with %s\n", e.Head, head.Size, signer.PublicKey())
+	return nil
+}
+
+var errNotProven = errors.New("the export is not what the tree head was signed for")
+
+// checkExport compares an export of token events with signed tree heads. It needs nothing but these files.
+func (v *verifyCommand) checkExport(c console, heads []audit.Head) error {
+	for i, head := range heads {
+		if head.Account != heads[0].Account {
+			return fmt.Errorf("%s: is of account %s, and %s of %s", v.Tree[i], head.Account, v.Tree[0], heads[0].Account)
+		}
+	}
+	file, err := os.Open(v.Export)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	shown := newProgress(c.err, "verify export")
+	findings, events, err := audit.Check{
+		Heads: heads, Most: v.Most,
+		Progress: func(events, size int64) { shown.show(uint64(events), uint64(size), "events") },
+	}.Export(file)
+	for _, finding := range findings {
+		fmt.Fprintln(c.out, finding)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", v.Export, err)
+	}
+	if len(findings) > 0 {
+		return errNotProven
+	}
+	fmt.Fprintf(c.out, "account %s: all %d token events are there, in order, as they were signed\n", heads[0].Account, events)
+	return nil
+}
+
+// openHeads reads the tree heads, all of one key.
+func (v *verifyCommand) openHeads(c console) (heads []audit.Head, err error) {
+	key := v.PublicKey
+	for _, path := range v.Tree {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		var head audit.Head
+		if head, key, err = audit.OpenHead(text, key); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		heads = append(heads, head)
+	}
+	if v.PublicKey == "" && key != "" {
+		fmt.Fprintf(c.err, "signed with %s\n"+
+			"That key is named by the tree head itself: see that it is the one you were given, or pass it as --public-key.\n", key)
+	}
+	return heads, nil
+}

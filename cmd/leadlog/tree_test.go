@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/audit"
+)
+
+// finished runs the program to its end.
+func finished(t *testing.T, settings map[string]string, args ...string) (code int, out, err string) {
+	t.Helper()
+	p := launch(t, settings, args...)
+	code = p.finish(t)
+	return code, p.out.String(), p.err.String()
+}
+
+func file(t *testing.T, dir, name, content string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+func TestAnAuditorChecksAnExportWithNothingButTwoFiles(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	_, base := serve(t, settings)
+	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`)
+	require.Equal(t, 201, created.status)
+	id := created.data()["tokenId"].(string)
+	tree := mustCall(t, "GET", base+"/api/v1/crm/audit/tree?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
+	rotated := mustCall(t, "POST", base+"/api/v1/crm/tokens/"+id+"/rotate", jwt, "")
+	mustCall(t, "GET", base+"/api/v1/crm/audit/tree?minPosition="+rotated.header.Get("X-Log-Position"), jwt, "")
+
+	earlierHead, err := json.Marshal(tree.body)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	head := filepath.Join(dir, "head.txt")
+	code, exported, said := finished(t, settings, "export", "tokens", "--account", "acme", "--format", "ndjson", "--head", head)
+	require.Zero(t, code, said)
+	code, key, said := finished(t, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]}, "tree-key")
+	require.Zero(t, code, said)
+	key = strings.TrimSpace(key)
+	export, earlier := file(t, dir, "export.ndjson", exported), file(t, dir, "earlier.json", string(earlierHead))
+
+	offline := map[string]string{} // neither database nor keys
+	code, out, said := finished(t, offline, "verify", "--tree", head, export)
+	require.Zero(t, code, said)
+	require.Equal(t, "account acme: all 2 token events are there, in order, as they were signed\n", out)
+	require.Contains(t, said, key)
+	code, out, said = finished(t, offline, "verify", "--tree", head, "--tree", earlier, "--public-key", key, export)
+	require.Zero(t, code, out+said)
+	require.NotContains(t, said, key, "it is pinned")
+
+	lines := strings.SplitAfter(exported, "\n")
+	var second audit.Entry
+	require.NoError(t, json.Unmarshal([]byte(lines[1]), &second))
+	for name, c := range map[string]struct{ export, says string }{
+		"one byte":  {strings.Replace(exported, `"name":"CI"`, `"name":"CJ"`, 1), `line 1, event \w+: was changed`},
+		"missing":   {lines[1], `line 1, event ` + second.ID + `: is leaf 1 of the tree: leaf 0 is missing before it`},
+		"the other": {lines[1] + lines[0], `line 2, event \w+: is leaf 0 of the tree: it is out of order`},
+	} {
+		code, out, said := finished(t, offline, "verify", "--tree", head, file(t, dir, strings.ReplaceAll(name, " ", "-"), c.export))
+		require.Equal(t, 1, code, name)
+		require.Regexp(t, `(?m)^`+c.says, out, name)
+		require.Contains(t, said, "the export is not what the tree head was signed for")
+	}
+
+	code, _, said = finished(t, offline, "verify", "--tree", earlier, export)
+	require.Equal(t, 1, code)
+	require.Contains(t, said, "signed with "+key)
+	other, err := audit.NewSigner([]byte("another seed of thirty-two bytes"))
+	require.NoError(t, err)
+	code, _, said = finished(t, offline, "verify", "--tree", head, "--public-key", other.PublicKey(), export)
+	require.Equal(t, 1, code)
+	require.Contains(t, said, "not signed by this key")
+	code, out, said = finished(t, settings, "verify", "--tree", head, "--tree", earlier)
+	require.Zero(t, code, out+said)
+	for _, args := range [][]string{
+		{"verify", export}, {"verify", "--tree", "nowhere", export},
+		{"export", "tokens", "--account", "acme", "--head", head}, {"export", "leads", "--account", "acme", "--format", "ndjson", "--head", head},
+		{"export", "tokens", "--account", "acme", "--format", "ndjson", "--until", "2030-01-01T00:00:00Z", "--head", head},
+	} {
+		code, _, said := finished(t, settings, args...)
+		require.Equal(t, 2, code, "%q: %s", args, said)
+	}
+}
