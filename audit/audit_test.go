@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bytes"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"testing"
@@ -216,6 +217,7 @@ func TestTheEdgeOfATreeIsEnoughToGrowIt(t *testing.T) {
 			stored = append(stored, more...)
 			require.Equal(t, n+1, audit.SizeOf(int64(len(stored)-1)))
 		}
+		require.Equal(t, bits.OnesCount64(uint64(tree.Size())), tree.Peaks(), "it holds no more than it needs")
 		want, err := tlog.TreeHash(tree.Size(), reader)
 		require.NoError(t, err)
 		root, err := tree.Root()

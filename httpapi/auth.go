@@ -132,7 +132,7 @@ func (x *exchange) sample(err error) {
 		x.Uses.Refused(x.caller, refused)
 		return
 	}
-	if id, ok := strings.CutPrefix(x.caller.Credential, "token:"); ok && !errors.Is(err, command.ErrUnauthorized) {
+	if id, ok := strings.CutPrefix(x.caller.Credential, "token:"); ok {
 		x.Uses.Used(x.caller.Account, id)
 	}
 }
