@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -20,6 +21,8 @@ type CaptureLead struct {
 	Body      map[string]jsontext.Value // members of the request's body
 	// IdempotencyKey makes the arrival safe to repeat: the same key and body have one effect and one answer. Empty is none.
 	IdempotencyKey string
+	// Source overrules what the body says, for ways in that are a source themselves. Empty overrules nothing.
+	Source string
 }
 
 // LeadCaptured is the answer: the lead as it is after the arrival.
@@ -46,10 +49,19 @@ func (r *LeadRefused) Unwrap() error { return r.Refusal }
 // The errors are field.Errors, *LeadRefused, ErrKeyReused, ErrUnauthorized, ErrFeatureDisabled and those of the
 // store.
 func (h *Handlers) CaptureLead(ctx context.Context, cmd CaptureLead) (LeadCaptured, error) {
+	return h.newCapture(cmd).answer(ctx)
+}
+
+func (h *Handlers) newCapture(cmd CaptureLead) *capture {
 	c := &capture{Handlers: h, CaptureLead: cmd}
 	if cmd.IdempotencyKey != "" {
 		c.binding = h.newBinding(cmd)
 	}
+	return c
+}
+
+// answer is CaptureLead.
+func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 	answer, err := c.decide(ctx)
 	var wrong field.Errors
 	if !errors.As(err, &wrong) {
@@ -59,7 +71,7 @@ func (h *Handlers) CaptureLead(ctx context.Context, cmd CaptureLead) (LeadCaptur
 		return answer, err // what is wrong by the settings of today may have been right when it was answered
 	}
 	// Nothing was appended, so nothing has confirmed the rules that the arrival broke, nor the token.
-	changed, unconfirmed := c.Admission.confirm(ctx, h.directory)
+	changed, unconfirmed := c.Admission.confirm(ctx, c.directory)
 	if unconfirmed != nil {
 		return LeadCaptured{}, unconfirmed
 	}
@@ -75,6 +87,7 @@ type capture struct {
 	CaptureLead
 	arrival lead.Arrival
 	binding *binding // nil without an idempotency key
+	place   *place   // among others that arrive with it; nil for one by itself
 }
 
 // decide brings an arrival to its outcome.
@@ -83,6 +96,9 @@ type capture struct {
 // nothing. Only a conflict makes it look who does, one caller of a person at a time.
 func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 	if err := c.parse(); err != nil {
+		return LeadCaptured{}, err
+	}
+	if err := c.await(ctx, byClaim); err != nil {
 		return LeadCaptured{}, err
 	}
 	var answer LeadCaptured
@@ -94,6 +110,9 @@ func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 		if err := c.renew(ctx, err); err != nil {
 			return LeadCaptured{}, err
 		}
+	}
+	if err := c.await(ctx, byLead); err != nil {
+		return LeadCaptured{}, err
 	}
 	err := c.transact.Do(ctx, c.claimStreams(), func(ctx context.Context) error {
 		var answered bool
@@ -119,6 +138,7 @@ func (c *capture) rules() lead.Rules {
 func (c *capture) parse() (err error) {
 	client := lead.Client{IP: c.Admission.Caller.IP, UserAgent: c.Admission.Caller.UserAgent}
 	c.arrival, err = lead.ParseArrival(c.Body, c.rules(), client)
+	c.arrival.Source = cmp.Or(c.Source, c.arrival.Source)
 	return err
 }
 

@@ -94,7 +94,12 @@ func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (Believ
 	return believed, nil
 }
 
+// lookUpTime bounds a look at the log. Of many arrivals from one source none has a deadline of its own.
+const lookUpTime = 5 * time.Second
+
 func load[S any](ctx context.Context, store eventstore.Store, stream string, evolve func(S, event.Fact) S) (Believed[S], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+	defer cancel()
 	state, expect, err := eventstore.Load(ctx, store, stream, evolve)
 	return Believed[S]{State: state, stream: stream, expect: expect}, err
 }

@@ -30,8 +30,17 @@ func scoped(scope string) access {
 	}
 }
 
-// capturing lets those through who may capture leads, by API token or JWT, as often as their account may.
+// capturing lets those through who may capture leads, as often as their account may.
 func capturing(x *exchange) error {
+	if err := capturingMany(x); err != nil {
+		return err
+	}
+	return x.throttle()
+}
+
+// capturingMany lets those through who may capture leads, by API token or JWT. How many they capture is for the route
+// to count.
+func capturingMany(x *exchange) error {
 	credential, err := x.bearer()
 	if err != nil {
 		return err
@@ -44,10 +53,7 @@ func capturing(x *exchange) error {
 			x.admission, err = x.Directory.Admit(x.ctx, x.caller)
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return x.throttle()
+	return err
 }
 
 // tracking lets the same callers through, by a quota of its own: what visitors do never costs a lead.

@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -25,18 +26,18 @@ const (
 // members reads the body as a JSON object, strictly. No body at all is an empty object. The error is errMediaType,
 // errTooLarge, errSlowBody or field.Errors.
 func (x *exchange) members() (map[string]jsontext.Value, error) {
-	if !acceptable(x.r.Header) {
+	if !acceptable(x.r.Header, mediaJSON) {
 		return nil, errMediaType
 	}
 	raw, err := readBody(x.w, x.r)
 	if err != nil {
 		return nil, err
 	}
-	return parseObject(raw)
+	return ParseObject(raw)
 }
 
-// acceptable tells whether the headers let a body be JSON in UTF-8, as it came.
-func acceptable(header http.Header) bool {
+// acceptable tells whether the headers let a body be JSON in UTF-8, as it came, under one of the media types.
+func acceptable(header http.Header, medias ...string) bool {
 	for _, coding := range header.Values("Content-Encoding") {
 		if coding != "" && !strings.EqualFold(strings.TrimSpace(coding), "identity") {
 			return false
@@ -50,7 +51,7 @@ func acceptable(header http.Header) bool {
 		return false
 	}
 	media, params, err := mime.ParseMediaType(types[0])
-	if err != nil || (media != "application/json" && !strings.HasSuffix(media, "+json")) {
+	if err != nil || !slices.Contains(medias, media) && !strings.HasSuffix(media, "+json") {
 		return false
 	}
 	charset, given := params["charset"]
@@ -65,17 +66,22 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > 0 {
 		raw.Grow(int(r.ContentLength) + bytes.MinRead) // so that reading never moves what was read
 	}
-	_, err := raw.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, err := raw.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
+		return nil, bodyError(err)
+	}
+	return raw.Bytes(), nil
+}
+
+// bodyError says why a body could not be read to its end.
+func bodyError(err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {
-	case err == nil:
-		return raw.Bytes(), nil
 	case errors.As(err, &tooLarge):
-		return nil, errTooLarge
+		return errTooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, errSlowBody
+		return errSlowBody
 	}
-	return nil, bad("body", "is cut short") // a broken chunk, or a client that has gone
+	return bad("body", "is cut short") // a broken chunk, or a client that has gone
 }
 
 func bad(name, message string) error { return field.Errors{{Field: name, Message: message}} }
@@ -83,12 +89,12 @@ func bad(name, message string) error { return field.Errors{{Field: name, Message
 // byteOrderMark is what some programs put before UTF-8.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// parseObject splits a JSON object into its members, whose values come out without insignificant white space.
+// ParseObject splits a JSON object into its members, whose values come out without insignificant white space.
 // The error is field.Errors, which names the member that is wrong, or body.
 //
 // Beyond the grammar it refuses what stores and readers disagree about: invalid UTF-8, lone surrogates, NUL, keys
 // that come twice in an object, numbers that no float64 holds, and depth beyond maxDepth.
-func parseObject(raw []byte) (map[string]jsontext.Value, error) {
+func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 	raw = bytes.TrimPrefix(raw, byteOrderMark)
 	members := make(map[string]jsontext.Value)
 	if len(bytes.TrimLeft(raw, " \t\r\n")) == 0 {

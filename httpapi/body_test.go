@@ -18,13 +18,13 @@ import (
 
 func TestABodyIsTakenApartIntoCompactMembers(t *testing.T) {
 	t.Parallel()
-	members, err := parseObject([]byte("\xef\xbb\xbf { \"a\" : { \"b c\" : [ 1 , 2.50 , -0e1 ] } ,\n\"\\u0061b\":\"x  y\\n\\\\u0000\" }\r\n"))
+	members, err := ParseObject([]byte("\xef\xbb\xbf { \"a\" : { \"b c\" : [ 1 , 2.50 , -0e1 ] } ,\n\"\\u0061b\":\"x  y\\n\\\\u0000\" }\r\n"))
 	require.NoError(t, err)
 	require.Len(t, members, 2)
 	require.Equal(t, `{"b c":[1,2.50,-0e1]}`, string(members["a"]))
 	require.Equal(t, `"x  y\n\\u0000"`, string(members["ab"]), "a backslash before u0000 is no NUL")
 	for _, nothing := range []string{"", " \n", "\xef\xbb\xbf", "{}"} {
-		members, err := parseObject([]byte(nothing))
+		members, err := ParseObject([]byte(nothing))
 		require.NoError(t, err, "%q", nothing)
 		require.Empty(t, members)
 	}
@@ -35,9 +35,9 @@ func TestABodyThatReadersDisagreeAboutIsRefused(t *testing.T) {
 	deep := func(levels int) string {
 		return `{"d":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
 	}
-	_, err := parseObject([]byte(deep(32)))
+	_, err := ParseObject([]byte(deep(32)))
 	require.NoError(t, err)
-	_, err = parseObject([]byte(`{"n":[1e308,-1e-400,123456789012345678901234567890]}`))
+	_, err = ParseObject([]byte(`{"n":[1e308,-1e-400,123456789012345678901234567890]}`))
 	require.NoError(t, err)
 	for body, at := range map[string]string{
 		`[]`: "body", `"x"`: "body", `null`: "body", `1`: "body", `{`: "body", `{"a":1`: "body", `{"a":"`: "body",
@@ -51,7 +51,7 @@ func TestABodyThatReadersDisagreeAboutIsRefused(t *testing.T) {
 		`{"a":NaN}`: "a", `{"a":Infinity}`: "a", `{"a":01}`: "body", `{"a":'x'}`: "a", `{"a":+1}`: "a",
 		"\xff\xfe{\x00}\x00": "body",
 	} {
-		_, err := parseObject([]byte(body))
+		_, err := ParseObject([]byte(body))
 		var wrong field.Errors
 		require.ErrorAs(t, err, &wrong, "%.60q", body)
 		require.Len(t, wrong, 1)
@@ -61,7 +61,7 @@ func TestABodyThatReadersDisagreeAboutIsRefused(t *testing.T) {
 
 func TestAKeyOfAnyLengthIsRepeatedInPart(t *testing.T) {
 	t.Parallel()
-	_, err := parseObject([]byte(`{"` + strings.Repeat("é", 1000) + `":1e400}`))
+	_, err := ParseObject([]byte(`{"` + strings.Repeat("é", 1000) + `":1e400}`))
 	var wrong field.Errors
 	require.ErrorAs(t, err, &wrong)
 	require.Equal(t, strings.Repeat("é", 50)+"…", wrong[0].Field)
@@ -76,7 +76,7 @@ func FuzzParseObject(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		members, err := parseObject(raw)
+		members, err := ParseObject(raw)
 		if err != nil {
 			var wrong field.Errors
 			if !errors.As(err, &wrong) || len(wrong) != 1 || !utf8.ValidString(wrong[0].Field) {
@@ -110,7 +110,7 @@ func FuzzParseObject(f *testing.F) {
 			require.NoError(t, err)
 			whole = append(append(whole, ':'), value...)
 		}
-		again, err := parseObject(append(whole, '}'))
+		again, err := ParseObject(append(whole, '}'))
 		require.NoError(t, err)
 		require.Equal(t, members, again)
 	})
@@ -137,7 +137,7 @@ func BenchmarkParseObject(b *testing.B) {
 		"metadata":{"source":"website","utm":{"campaign":"spring"}},"customFields":{"city":"Pune","plan":"pro"}}`)
 	b.SetBytes(int64(len(body)))
 	for b.Loop() {
-		if _, err := parseObject(body); err != nil {
+		if _, err := ParseObject(body); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -24,6 +24,10 @@ var (
 	errMediaType    = errors.New("request body is not JSON")
 	errSlowBody     = errors.New("request body did not arrive in time")
 
+	errLinesType     = errors.New("request body is not JSON lines")
+	errBatchTooLarge = errors.New("request body too large for a batch")
+	errTooManyLines  = errors.New("too many lines for a batch")
+
 	errNoLead    = errors.New("no such lead")
 	errNoToken   = errors.New("no such token")
 	errNoAccount = errors.New("no such account")
@@ -63,6 +67,9 @@ var failures = []struct {
 	{errMediaType, http.StatusUnsupportedMediaType, "Content-Type must be application/json", "", 0},
 	{errTooLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 2 MiB", "", 0},
 	{errSlowBody, http.StatusRequestTimeout, "Request body did not arrive in time", "", 0},
+	{errLinesType, http.StatusUnsupportedMediaType, "Content-Type must be application/x-ndjson", "", 0},
+	{errBatchTooLarge, http.StatusRequestEntityTooLarge, "A batch must be at most 32 MiB", "", 0},
+	{errTooManyLines, http.StatusRequestEntityTooLarge, "A batch must be at most 10,000 lines", "", 0},
 
 	{command.ErrKeyReused, http.StatusConflict, "This " + idempotencyHeader + " was used for another request body", "IDEMPOTENCY_KEY_REUSED", 0},
 	{token.ErrNotFound, http.StatusNotFound, "Token not found or already deleted", "", 0},

@@ -20,24 +20,32 @@ func (x *exchange) captureLead() (answer, error) {
 	if err != nil {
 		return answer{}, x.orRevoked(err)
 	}
-	captured, err := x.Commands.CaptureLead(x.ctx, command.CaptureLead{
+	outcome, err := x.Commands.CaptureLead(x.ctx, command.CaptureLead{
 		Admission: x.admission, Body: body, IdempotencyKey: key,
 	})
-	var refused *command.LeadRefused
-	if captured.Replayed || errors.As(err, &refused) && refused.Replayed {
+	if replayed(outcome, err) {
 		x.w.Header().Set(replayedHeader, "true")
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	status := http.StatusCreated
-	if captured.Merged {
+	status, said := captured(outcome)
+	return answer{status: status, position: outcome.Position, body: said}, nil
+}
+
+// captured is the answer to a capture.
+func captured(c command.LeadCaptured) (status int, body envelope) {
+	status = http.StatusCreated
+	if c.Merged {
 		status = http.StatusOK
 	}
-	return answer{
-		status: status, position: captured.Position,
-		body: envelope{Success: true, Merged: &captured.Merged, Data: query.NewLead(captured.Lead)},
-	}, nil
+	return status, envelope{Success: true, Merged: &c.Merged, Data: query.NewLead(c.Lead)}
+}
+
+// replayed tells an answer, or a refusal, that an idempotency key had before.
+func replayed(c command.LeadCaptured, err error) bool {
+	var refused *command.LeadRefused
+	return c.Replayed || errors.As(err, &refused) && refused.Replayed
 }
 
 func (x *exchange) listLeads() (answer, error) {

@@ -19,34 +19,48 @@ const (
 
 // tellQuota says what is left in the structured fields of draft-ietf-httpapi-ratelimit-headers.
 func tellQuota(header http.Header, policy string, use quota.Use) {
-	header.Set("RateLimit-Policy", fmt.Sprintf(`"%s";q=%d;w=%d`, policy, use.Limit.Burst, max(1, wholeSeconds(use.Limit.Window()))))
-	header.Set("RateLimit", fmt.Sprintf(`"%s";r=%d;t=%d`, policy, use.Remaining, wholeSeconds(use.Full)))
+	tellLimit(header, policy, use.Limit)
+	if use.Limit.Rate > 0 {
+		header.Set("RateLimit", fmt.Sprintf(`"%s";r=%d;t=%d`, policy, use.Remaining, wholeSeconds(use.Full)))
+	}
 }
 
-// throttle takes one from the account's quota. The error is a limitError.
+func tellLimit(header http.Header, policy string, limit quota.Limit) {
+	if limit.Rate > 0 {
+		header.Set("RateLimit-Policy", fmt.Sprintf(`"%s";q=%d;w=%d`, policy, limit.Burst, max(1, wholeSeconds(limit.Window()))))
+	}
+}
+
+// throttle takes one from the account's quota, and tells what is left. The error is a limitError.
+func (x *exchange) throttle() error {
+	use, err := x.take()
+	tellQuota(x.w.Header(), x.policy, use)
+	return err
+}
+
+// take takes one from the account's quota. The error is a limitError.
 //
 // The account's limits are as this process believes them. A refusal rests on that belief, so it is confirmed first,
 // but once a second at most: a caller who asks too often must not make work.
-func (x *exchange) throttle() error {
-	err := x.take()
+func (x *exchange) take() (quota.Use, error) {
+	use, err := x.takeBelieved()
 	if err == nil || !x.confirmations.Take(x.caller.Account, quota.Limit{Rate: 1, Burst: 1}).Allowed {
-		return err
+		return use, err
 	}
 	before := x.admission.Account.State
 	confirmed, failed := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
 	if failed != nil || (same(before.RateLimit, confirmed.State.RateLimit) && same(before.RateBurst, confirmed.State.RateBurst)) {
-		return err
+		return use, err
 	}
 	x.admission.Account = confirmed
-	return x.take()
+	return x.takeBelieved()
 }
 
 func same[T comparable](a, b *T) bool { return a == b || (a != nil && b != nil && *a == *b) }
 
-func (x *exchange) take() error {
-	header, settings := x.w.Header(), x.admission.Account.State
-	header.Del("RateLimit-Policy")
-	header.Del("RateLimit")
+// limit is the account's, as it is believed to be; of no rate when it has none.
+func (x *exchange) limit() quota.Limit {
+	settings := x.admission.Account.State
 	limit, burst := x.RateLimit, x.RateBurst
 	if settings.RateLimit != nil {
 		limit = *settings.RateLimit
@@ -55,14 +69,21 @@ func (x *exchange) take() error {
 		burst = *settings.RateBurst
 	}
 	if limit <= 0 || math.IsNaN(limit) {
-		return nil
+		return quota.Limit{}
 	}
-	used := x.quotas.Take(x.ctx, x.policy+" "+x.caller.Account, quota.Limit{Rate: limit, Burst: max(1, burst)})
-	tellQuota(header, x.policy, used)
-	if !used.Allowed {
-		return limitError{used.RetryAfter}
+	return quota.Limit{Rate: limit, Burst: max(1, burst)}
+}
+
+func (x *exchange) takeBelieved() (quota.Use, error) {
+	limit := x.limit()
+	if limit.Rate == 0 {
+		return quota.Use{}, nil
 	}
-	return nil
+	use := x.quotas.Take(x.ctx, x.policy+" "+x.caller.Account, limit)
+	if !use.Allowed {
+		return use, limitError{use.RetryAfter}
+	}
+	return use, nil
 }
 
 // spend takes one look-up of a credential that is not known to be good from the quota of the client's address.

@@ -34,6 +34,7 @@ func (a *api) routes() []route {
 	)
 	all := []route{
 		{post, leads, capturing, (*exchange).captureLead},
+		{post, leads + "/batch", capturingMany, (*exchange).captureBatch},
 		{get, leads, scoped("leads:read"), (*exchange).listLeads},
 		{get, leads + "/{id}", scoped("leads:read"), (*exchange).showLead},
 		{patch, leads + "/{id}", scoped("leads:write"), (*exchange).updateLead},

@@ -1,0 +1,148 @@
+package command
+
+import (
+	"context"
+	"iter"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Bounds of many arrivals at once.
+const (
+	window      = 256     // of one source are under way at a time, so that one append of the store serves many
+	windowBytes = 8 << 20 // that they may hold, but for one that is larger by itself
+)
+
+// Arriving is one of many arrivals that come from one source, in its order.
+type Arriving struct {
+	Line  int // where it stands in its source
+	Bytes int // what it holds
+	// Read makes it a command. It runs beside that of others; its error is the arrival's outcome.
+	Read func(context.Context) (CaptureLead, error)
+}
+
+// Arrived is what became of one of many arrivals. Err is one of CaptureLead's, or Read's.
+type Arrived struct {
+	Line int
+	LeadCaptured
+	Err error
+}
+
+// CaptureLeads decides on many arrivals, many at a time, and yields what became of them, in their order. Each is
+// judged as if those before it had been answered: it is CaptureLead, called for one after the other, but for the
+// time. One that fails does so alone.
+//
+// Idle is called whenever the next outcome is not there yet. When the consumer stops, or the context ends, what is
+// under way is given up: each arrival is on the log as a whole or not at all. The arrivals are read with a context
+// that ends then too, and must end with it.
+func (h *Handlers) CaptureLeads(
+	ctx context.Context, arrivals func(context.Context) iter.Seq[Arriving], idle func(),
+) iter.Seq[Arrived] {
+	return func(yield func(Arrived) bool) {
+		var running sync.WaitGroup
+		defer running.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		room := semaphore.NewWeighted(windowBytes)
+		queue := make(chan *underway, window)
+		running.Go(func() {
+			defer close(queue)
+			var order order
+			for arriving := range arrivals(ctx) {
+				u := &underway{bytes: min(int64(arriving.Bytes), windowBytes), outcome: make(chan Arrived, 1)}
+				if room.Acquire(ctx, u.bytes) != nil {
+					return
+				}
+				place := order.join()
+				running.Go(func() { u.outcome <- h.captureInPlace(ctx, place, arriving) })
+				select {
+				case queue <- u:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+		for {
+			u, open := next(queue, idle)
+			if !open {
+				return
+			}
+			arrived, _ := next(u.outcome, idle)
+			room.Release(u.bytes)
+			if !yield(arrived) {
+				return
+			}
+		}
+	}
+}
+
+// underway is an arrival of which nothing is known yet.
+type underway struct {
+	bytes   int64
+	outcome chan Arrived // holds one
+}
+
+// next receives, and says so when it has to wait for it.
+func next[T any](from <-chan T, idle func()) (T, bool) {
+	select {
+	case value, open := <-from:
+		return value, open
+	default:
+		idle()
+		value, open := <-from
+		return value, open
+	}
+}
+
+// captureInPlace is CaptureLead for an arrival among others.
+func (h *Handlers) captureInPlace(ctx context.Context, place *place, arriving Arriving) Arrived {
+	defer place.finish()
+	cmd, err := arriving.Read(ctx)
+	if err != nil {
+		return Arrived{Line: arriving.Line, Err: err}
+	}
+	c := h.newCapture(cmd)
+	c.place = place
+	captured, err := c.answer(ctx)
+	return Arrived{Line: arriving.Line, LeadCaptured: captured, Err: err}
+}
+
+// await lets those go first that came before and touch the same streams.
+func (c *capture) await(ctx context.Context, stage int) error {
+	if c.place == nil || c.place.spoken[stage] {
+		return nil
+	}
+	if stage == byClaim {
+		return c.place.await(ctx, stage, c.claimStreams())
+	}
+	leads, err := c.leadStreams(ctx)
+	if err != nil {
+		return err
+	}
+	return c.place.await(ctx, stage, leads)
+}
+
+// leadStreams are those of the leads that have the arrival's phone or email.
+func (c *capture) leadStreams(ctx context.Context) (streams []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+	defer cancel()
+	for kind, value := range map[claim.Kind]string{claim.Phone: c.arrival.Phone, claim.Email: c.arrival.Email} {
+		if value == "" {
+			continue
+		}
+		stream := c.claims.Stream(c.Admission.Caller.Account, kind, value)
+		held, _, err := eventstore.Load(ctx, c.store, stream, claim.Evolve)
+		if err != nil {
+			return nil, err
+		}
+		if held.Holder != "" {
+			streams = append(streams, event.LeadStream(held.Holder))
+		}
+	}
+	return streams, nil
+}

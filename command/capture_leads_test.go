@@ -1,0 +1,149 @@
+package command_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/field"
+)
+
+// captureAll pushes bodies in, many at a time.
+func (p process) captureAll(t require.TestingT, ctx context.Context, caller command.Caller, bodies []string) (outcomes []command.Arrived) {
+	admission, err := p.directory.Admit(ctx, caller)
+	require.NoError(t, err)
+	arrivals := func(context.Context) iter.Seq[command.Arriving] {
+		return func(yield func(command.Arriving) bool) {
+			for i, body := range bodies {
+				read := func(context.Context) (command.CaptureLead, error) {
+					return command.CaptureLead{Admission: admission, Body: members(body)}, nil
+				}
+				if !yield(command.Arriving{Line: i, Bytes: len(body), Read: read}) {
+					return
+				}
+			}
+		}
+	}
+	for arrived := range p.CaptureLeads(ctx, arrivals, func() {}) {
+		outcomes = append(outcomes, arrived)
+	}
+	return outcomes
+}
+
+// told is an outcome without what no two leads share: leads are numbered in the order in which they turn up.
+func told() func(command.LeadCaptured, error) string {
+	numbers := map[string]int{"": -1}
+	number := func(id string) int {
+		if _, known := numbers[id]; !known {
+			numbers[id] = len(numbers)
+		}
+		return numbers[id]
+	}
+	return func(captured command.LeadCaptured, err error) string {
+		var refused *command.LeadRefused
+		var wrong field.Errors
+		switch {
+		case errors.As(err, &refused):
+			return fmt.Sprint("refused ", refused.Fact.Code, number(refused.Fact.LeadID), number(refused.Fact.Other))
+		case errors.As(err, &wrong):
+			return wrong.Error()
+		case err != nil:
+			return "failed: " + err.Error()
+		}
+		l := captured.Lead
+		return fmt.Sprint(number(l.ID), captured.Merged, l.Name, l.Phone, l.Email, l.Source, l.Revision, l.OpportunityValue)
+	}
+}
+
+func TestManyAtOnceComeOutAsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	accounts := 0
+	caller := func(t require.TestingT) command.Caller {
+		accounts++
+		caller := owner
+		caller.Account = fmt.Sprint("a", accounts)
+		_, _, err := p.ConfigureAccount(context.Background(), command.ConfigureAccount{
+			Caller: owner, AccountID: caller.Account, Settings: account.Settings{Features: []string{account.FeatureAPI}},
+		})
+		require.NoError(t, err)
+		return caller
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		ctx := context.Background()
+		bodies := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) string {
+			body := fmt.Sprintf(`{"name":"n%d","metadata":{"source":%q}`, rapid.IntRange(0, 99).Draw(t, "name"),
+				rapid.SampledFrom([]string{"website", "website", "chatbot", "api", "google_ad"}).Draw(t, "source"))
+			if phone := rapid.IntRange(-2, 5).Draw(t, "phone"); phone >= 0 {
+				body += fmt.Sprintf(`,"phone":"987654321%d"`, phone)
+			}
+			if email := rapid.IntRange(-2, 5).Draw(t, "email"); email >= 0 {
+				body += fmt.Sprintf(`,"email":"p%d@example.com"`, email)
+			}
+			if rapid.IntRange(0, 9).Draw(t, "value") == 0 {
+				body += fmt.Sprintf(`,"opportunityValue":%d`, rapid.IntRange(1, 9).Draw(t, "amount"))
+			}
+			return body + "}"
+		}), 1, 60).Draw(t, "bodies")
+
+		alone, together := caller(t), caller(t)
+		admission, err := p.directory.Admit(ctx, alone)
+		require.NoError(t, err)
+		var want, got []string
+		tell := told()
+		for _, body := range bodies {
+			captured, err := p.CaptureLead(ctx, command.CaptureLead{Admission: admission, Body: members(body)})
+			want = append(want, tell(captured, err))
+		}
+		tell = told()
+		for i, arrived := range p.captureAll(t, ctx, together, bodies) {
+			require.Equal(t, i, arrived.Line)
+			got = append(got, tell(arrived.LeadCaptured, arrived.Err))
+		}
+		require.Equal(t, want, got)
+	})
+}
+
+func TestWhoStopsListeningStopsTheRest(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	p.provision(t)
+	admission, err := p.directory.Admit(t.Context(), owner)
+	require.NoError(t, err)
+	offered := 0
+	endless := func(ctx context.Context) iter.Seq[command.Arriving] {
+		return func(yield func(command.Arriving) bool) {
+			for ctx.Err() == nil {
+				offered++
+				body := fmt.Sprintf(`{"email":"p%d@example.com"}`, offered)
+				read := func(context.Context) (command.CaptureLead, error) {
+					return command.CaptureLead{Admission: admission, Body: members(body)}, nil
+				}
+				if !yield(command.Arriving{Line: offered, Read: read}) {
+					return
+				}
+			}
+		}
+	}
+	heard := 0
+	for arrived := range p.CaptureLeads(t.Context(), endless, func() {}) {
+		require.NoError(t, arrived.Err)
+		if heard++; heard == 300 {
+			break
+		}
+	}
+	require.GreaterOrEqual(t, offered, 300)
+	require.LessOrEqual(t, offered, 300+520, "it ran no further ahead than its window")
+	for n := 1; n <= 300; n++ {
+		_, err := p.capture(t.Context(), fmt.Sprintf(`{"email":"p%d@example.com"}`, n))
+		var refused *command.LeadRefused
+		require.ErrorAs(t, err, &refused, "what was told is there")
+	}
+}

@@ -1,0 +1,171 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"strconv"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// Bounds of a batch. A line has those of a single capture's body.
+const (
+	maxBatchLines = 10_000
+	maxBatchBody  = 32 << 20 // bytes
+)
+
+// mediaLines are the types that a body of JSON lines may have.
+var mediaLines = []string{mediaNDJSON, "application/ndjson", "application/jsonl", mediaJSON}
+
+// lineAnswer is what became of one line: what a single capture would have been answered, and what its header would
+// have said.
+type lineAnswer struct {
+	Line   int `json:"line"`
+	Status int `json:"status"`
+	envelope
+	RetryAfter int64 `json:"retryAfter,omitzero"` // seconds
+	Replayed   bool  `json:"replayed,omitzero"`
+}
+
+// captureBatch takes leads in, one a line, and answers each line while more of them come. A line that fails does so
+// alone, so once the first line is read the answer is 200.
+func (x *exchange) captureBatch() (answer, error) {
+	if !acceptable(x.r.Header, mediaLines...) {
+		return answer{}, x.orRevoked(errLinesType)
+	}
+	if x.r.ContentLength > maxBatchBody {
+		return answer{}, x.orRevoked(errBatchTooLarge)
+	}
+	key, err := idempotencyKey(x.r.Header)
+	if err != nil {
+		return answer{}, x.orRevoked(err)
+	}
+	tellLimit(x.w.Header(), x.policy, x.limit())
+	return answer{stream: func() error { return x.answerLines(key) }}, nil
+}
+
+func (x *exchange) answerLines(key string) error {
+	control := http.NewResponseController(x.w)
+	if err := control.EnableFullDuplex(); err != nil {
+		return err
+	}
+	x.ctx = staying(x.r) // as long as lines come; each has its own bounds
+	out := lineWriter{control: control, buffer: bufio.NewWriterSize(&patient{w: x.w, control: control}, 32<<10)}
+	lines := readAhead(control, x.r.Body)
+	defer lines.stop()
+
+	x.w.Header().Set("Content-Type", mediaNDJSON+"; charset=utf-8")
+	x.w.Header().Set("Trailer", positionHeader)
+	// A body that was not read to its end must not be taken for the next request. net/http sees to that when it reads
+	// all of a body before it answers, and that is not so here.
+	x.w.Header().Set("Connection", "close")
+	x.w.WriteHeader(http.StatusOK)
+	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] { return x.arrivals(ctx, lines, key) }
+	var last eventstore.Position
+	for arrived := range x.Commands.CaptureLeads(x.ctx, arrivals, out.flush) {
+		answer, position := x.lineAnswer(arrived)
+		last = max(last, position)
+		if err := out.write(answer); err != nil {
+			return err // a client that has gone: what is not answered may be on the log, or not
+		}
+	}
+	out.flush()
+	if last != 0 {
+		x.w.Header().Set(positionHeader, strconv.FormatUint(uint64(last), 10))
+	}
+	return out.err
+}
+
+// arrivals are the lines as captures, each counted against the account's limit in its turn.
+func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) iter.Seq[command.Arriving] {
+	return func(yield func(command.Arriving) bool) {
+		for line := range lines.all(ctx) {
+			failed := line.err
+			if failed == nil {
+				_, failed = x.take()
+			}
+			if failed == nil && line.TooLong {
+				failed = errTooLarge
+			}
+			// What others found out about the account meanwhile is worth knowing before the append finds it out again.
+			if admission, err := x.Directory.Admit(ctx, x.caller); err == nil {
+				x.admission.Account = admission.Account
+			}
+			if !yield(x.arriving(line, failed, x.admission, key)) {
+				return
+			}
+		}
+	}
+}
+
+// arriving is one line. It runs beside others, so it has an admission of its own.
+func (x *exchange) arriving(line bodyLine, failed error, admission command.Admission, key string) command.Arriving {
+	return command.Arriving{Line: line.Number, Bytes: len(line.Text), Read: func(ctx context.Context) (command.CaptureLead, error) {
+		var limit limitError
+		if errors.As(failed, &limit) {
+			return command.CaptureLead{}, failed
+		}
+		cmd := command.CaptureLead{Admission: admission}
+		if failed == nil {
+			cmd.Body, failed = ParseObject(line.Text)
+		}
+		if failed != nil {
+			if revoked := admission.Confirm(ctx, x.Directory); revoked != nil {
+				failed = revoked
+			}
+			return command.CaptureLead{}, failed
+		}
+		if key != "" {
+			cmd.IdempotencyKey = key + " " + strconv.Itoa(line.Number) // no key of a single capture has a space
+		}
+		return cmd, nil
+	}}
+}
+
+// lineAnswer is the answer to one line, and the position of what it wrote.
+func (x *exchange) lineAnswer(arrived command.Arrived) (lineAnswer, eventstore.Position) {
+	a := lineAnswer{Line: arrived.Line, Replayed: replayed(arrived.LeadCaptured, arrived.Err)}
+	if arrived.Err == nil {
+		a.Status, a.envelope = captured(arrived.LeadCaptured)
+		return a, arrived.Position
+	}
+	f := describe(arrived.Err)
+	if f.status >= http.StatusInternalServerError {
+		x.record.err = arrived.Err
+	}
+	a.Status, a.envelope, a.RetryAfter = f.status, f.envelope, wholeSeconds(f.retryAfter)
+	return a, f.position
+}
+
+// lineWriter writes answers, many in one go when they come fast.
+type lineWriter struct {
+	control *http.ResponseController
+	buffer  *bufio.Writer
+	err     error // the first
+}
+
+func (w *lineWriter) write(answer lineAnswer) error {
+	if w.err != nil {
+		return w.err
+	}
+	encoded, err := encode(answer)
+	if err == nil {
+		_, err = w.buffer.Write(append(encoded, '\n'))
+	}
+	w.err = err
+	return err
+}
+
+// flush hands on what is written.
+func (w *lineWriter) flush() {
+	if w.err != nil || w.buffer.Buffered() == 0 {
+		return
+	}
+	if w.err = w.buffer.Flush(); w.err == nil {
+		w.err = w.control.Flush()
+	}
+}

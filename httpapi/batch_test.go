@@ -1,0 +1,280 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+const batch = leads + "/batch"
+
+// lines are the answers to a batch.
+func (r reply) lines(t *testing.T) []map[string]any {
+	t.Helper()
+	require.Equal(t, http.StatusOK, r.status, r.raw)
+	require.Equal(t, "application/x-ndjson; charset=utf-8", r.header.Get("Content-Type"))
+	var lines []map[string]any
+	for text := range strings.Lines(r.raw) {
+		require.Regexp(t, `^\{"line":\d+,"status":\d+,"success":`, text)
+		var line map[string]any
+		require.NoError(t, json.Unmarshal([]byte(text), &line))
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// sendBatch sends lines with the JWT of the account.
+func (s *service) sendBatch(body string, header ...string) reply {
+	s.t.Helper()
+	c := call{method: http.MethodPost, path: batch, credential: s.jwt, body: body, header: map[string]string{"Content-Type": "application/x-ndjson"}}
+	for i := 0; i < len(header); i += 2 {
+		c.header[header[i]] = header[i+1]
+	}
+	return s.send(c)
+}
+
+func column(lines []map[string]any, name string) []any {
+	var values []any
+	for _, line := range lines {
+		values = append(values, line[name])
+	}
+	return values
+}
+
+func statuses(lines []map[string]any) []int {
+	var all []int
+	for _, status := range column(lines, "status") {
+		all = append(all, int(status.(float64)))
+	}
+	return all
+}
+
+// arrivalsOneByOne are bodies whose answers depend on those before them.
+var arrivalsOneByOne = []string{
+	`{"name":"Asha","phone":"98765 43210","metadata":{"source":"website","utm":"x"},"city":"Pune"}`,
+	`{"phone":"+919876543210"}`,
+	`{"phone":"+919876543210","email":"asha@example.com"}`,
+	`{"email":"ASHA@example.com","opportunityValue":"₹1,20,000","metadata":{"source":"whatsapp"}}`,
+	`{"email":"asha@example.com","name":"Asha Rao","metadata":{"source":"whatsapp"}}`,
+	`{"email":"ravi@example.com"}`,
+	`{"phone":"9876543210","email":"ravi@example.com","metadata":{"source":"webhook"}}`,
+	`{"phone":"9876543210","email":"ravi@example.com","metadata":{"source":"chatbot"}}`,
+	`{"phone":"12","email":"nope","leadTemperature":"boiling"}`,
+	`{}`,
+	`[]`,
+	`{"phone":"9876543211"`,
+	`{"phone":"9876543211","phone":"9876543212"}`,
+	`{"phone":"9876543211","note":"a\u0000b"}`,
+	"{\"phone\":\"9876543211\",\"note\":\"\xff\"}",
+	`{"phone":"9876543213","status":"nowhere"}`,
+	`{"phone":"9876543213","status":"WON","leadTemperature":"Hot"}` + " \t\r",
+	`{"phone":"9876543214"` + manyFields(51) + `}`,
+	`{"phone":"9876543214"` + manyFields(30) + `}`,
+	`{"phone":"9876543214","metadata":{"source":"website"},"customFields":{` + strings.TrimPrefix(strings.ReplaceAll(manyFields(30), "k", "other"), ",") + `}}`,
+	`{"phone":"9876543215","note":"` + strings.Repeat("x", 2<<20) + `"}`,
+	"\ufeff" + `{"phone":"9876543216"}`,
+}
+
+var (
+	anyID   = regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}`)
+	anyTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
+)
+
+// anonymous replaces what no two leads share: ids by the order of their first appearance, and times.
+func anonymous() func(string) string {
+	seen := map[string]string{}
+	return func(text string) string {
+		text = anyTime.ReplaceAllString(text, "TIME")
+		return anyID.ReplaceAllStringFunc(text, func(id string) string {
+			if seen[id] == "" {
+				seen[id] = fmt.Sprintf("ID%d", len(seen))
+			}
+			return seen[id]
+		})
+	}
+}
+
+// TestALineIsAnsweredAsASingleCaptureIs runs the same arrivals both ways, in an account each.
+func TestALineIsAnsweredAsASingleCaptureIs(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
+	var want []string
+	name := anonymous()
+	for i, body := range arrivalsOneByOne {
+		single := s.capture(body)
+		want = append(want, fmt.Sprintf(`{"line":%d,"status":%d,%s`, i+1, single.status, name(single.raw)[1:]))
+	}
+	s.jwt = s.mint("other", "")
+	var got []string
+	name = anonymous()
+	for line := range strings.Lines(s.sendBatch(strings.Join(arrivalsOneByOne, "\n")).raw) {
+		got = append(got, name(strings.TrimSuffix(line, "\n")))
+	}
+	require.Equal(t, want, got)
+}
+
+func TestLinesOfOnePersonAreCallsInARow(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876599999","email":"known@example.com"}`).status)
+	// Phone and email lead to the same person where the line does not show it: in the line before, and on the log.
+	const people = 60
+	var body strings.Builder
+	for i := range people {
+		phone, email := fmt.Sprintf("98765%05d", i), fmt.Sprintf("p%d@example.com", i)
+		fmt.Fprintf(&body, `{"phone":%q,"email":%q,"name":"first"}`+"\n", phone, email)
+		fmt.Fprintf(&body, `{"phone":%q,"name":"second","metadata":{"source":"website"}}`+"\n", phone)
+		fmt.Fprintf(&body, `{"email":%q,"name":"third","metadata":{"source":"chatbot"}}`+"\n", email)
+		fmt.Fprintf(&body, `{"phone":"9876599999","name":"by phone %d","metadata":{"source":"website"}}`+"\n", i)
+		fmt.Fprintf(&body, `{"email":"known@example.com","name":"by email %d","metadata":{"source":"website"}}`+"\n", i)
+	}
+	check := func(lines []map[string]any, statuses []int, names []string) {
+		t.Helper()
+		require.Len(t, lines, 5*people)
+		for i, line := range lines {
+			require.InDelta(t, i+1, line["line"], 0)
+			require.InDelta(t, statuses[i%5], line["status"], 0, "%v", line)
+			if name := names[i%5]; name != "" {
+				require.Equal(t, strings.ReplaceAll(name, "N", fmt.Sprint(i/5)), line["data"].(map[string]any)["name"])
+			}
+		}
+	}
+	names := []string{"first", "second", "third", "by phone N", "by email N"}
+	check(s.sendBatch(body.String()).lines(t), []int{201, 200, 200, 200, 200}, names)
+	// Now everybody is known.
+	names[0] = ""
+	again := s.sendBatch(body.String())
+	check(again.lines(t), []int{409, 200, 200, 200, 200}, names)
+	for i := range people {
+		found := s.as(http.MethodGet, after(fmt.Sprintf("%s?phone=98765%05d", leads, i), again), "")
+		require.Equal(t, "third", found.at("data").([]any)[0].(map[string]any)["name"])
+	}
+}
+
+func TestOneBadLineFailsAlone(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	body := "{\"phone\":\"9876543210\"}\r\n" + // 1
+		"\n \t\r\n" + // 2 and 3 are blank
+		"no json\n" + // 4
+		`{"phone":"9876543211","note":"` + strings.Repeat("x", 3<<20) + "\"}\n" + // 5
+		`{"phone":"9876543212"}` // 6, without an end
+	lines := s.sendBatch(body).lines(t)
+	require.Equal(t, []int{201, 400, 413, 201}, statuses(lines))
+	require.Equal(t, []any{1.0, 4.0, 5.0, 6.0}, column(lines, "line"))
+	require.Empty(t, s.sendBatch("").lines(t))
+	require.Empty(t, s.sendBatch("\n\n").lines(t))
+}
+
+func TestABatchAnswersWithThePositionOfItsLastEvent(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+batch, strings.NewReader("{\"phone\":\"9876543210\"}\n{}\n"))
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+s.jwt)
+	response, err := s.server.Client().Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, `"capture";q=100;w=10`, response.Header.Get("RateLimit-Policy"))
+	_, err = new(bytes.Buffer).ReadFrom(response.Body)
+	require.NoError(t, err)
+	head, err := s.store.Head(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(head), response.Trailer.Get("X-Log-Position"))
+}
+
+func TestEachLineCountsAsOneCapture(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.RateBurst = 0.001, 3 })
+	body := "{\"phone\":\"9876543210\"}\n{}\n{\"phone\":\"9876543211\"}\n{\"phone\":\"9876543212\"}\nno json\n"
+	lines := s.sendBatch(body).lines(t)
+	require.Equal(t, []int{201, 400, 201, 429, 429}, statuses(lines))
+	require.Equal(t, "Rate limit exceeded", lines[3]["message"])
+	require.GreaterOrEqual(t, lines[3]["retryAfter"], 1.0)
+	require.Equal(t, http.StatusTooManyRequests, s.capture(`{"phone":"9876543213"}`).status)
+}
+
+func TestABatchIsSafeToRepeatUnderItsKey(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const body = `{"phone":"9876543210","metadata":{"source":"website"}}` + "\n" +
+		`{"phone":"9876543210","name":"Asha","metadata":{"source":"website"}}` + "\n" +
+		`{"phone":"12"}` + "\n" + `{"phone":"9876543210","metadata":{"source":"api"}}` + "\n" + `{"phone":"9876543210","metadata":{"source":"api"}}`
+	first := s.sendBatch(body, "Idempotency-Key", "k").lines(t)
+	require.Equal(t, []int{201, 200, 400, 200, 409}, statuses(first))
+	head, err := s.store.Head(t.Context())
+	require.NoError(t, err)
+	for _, process := range []*service{s, serve(t, s.url)} {
+		again := process.sendBatch(body, "Idempotency-Key", "k").lines(t)
+		for i := range first {
+			want := first[i]["status"] != 400.0
+			require.Equal(t, want, again[i]["replayed"] == true, again[i])
+			delete(again[i], "replayed")
+			require.Equal(t, first[i], again[i])
+		}
+	}
+	now, err := s.store.Head(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, head, now, "a repeat writes nothing")
+	changed := s.sendBatch(strings.Replace(body, "Asha", "Ravi", 1), "Idempotency-Key", "k").lines(t)
+	require.Equal(t, []int{201, 409, 400, 200, 409}, statuses(changed))
+	require.Equal(t, "IDEMPOTENCY_KEY_REUSED", changed[1]["code"])
+}
+
+func TestOnlyWhoMaySendsABatch(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.provision("basic", account.Settings{})
+	_, value := s.token()
+	for name, c := range map[string]struct {
+		credential, media, key string
+		status                 int
+	}{
+		"nobody":                     {"", "application/x-ndjson", "k", 401},
+		"an invented token":          {"leadlog_" + strings.Repeat("0", 64), "text/plain", "k", 401},
+		"a plan without the feature": {s.mint("basic", ""), "text/plain", "k", 403},
+		"a JWT of another scope":     {s.mint(ownAccount, "leads:read"), "text/plain", "k", 403},
+		"another media type":         {value, "text/csv", "k", 415},
+		"a key that is none":         {value, "application/jsonl", "a b", 400},
+		"an API token":               {value, "application/json; charset=utf-8", "k", 200},
+	} {
+		r := s.send(call{method: http.MethodPost, path: batch, credential: c.credential, body: "{}", header: map[string]string{
+			"Content-Type": c.media, "Idempotency-Key": c.key,
+		}})
+		require.Equal(t, c.status, r.status, "%s: %s", name, r.raw)
+	}
+}
+
+func TestABatchHasBounds(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	lines := s.sendBatch(strings.Repeat("{}\n", 10_001) + strings.Repeat("{\"phone\":\"9876543210\"}\n", 2_000)).lines(t)
+	require.Len(t, lines, 10_001)
+	require.InDelta(t, 400, lines[9_999]["status"], 0)
+	require.InDelta(t, 413, lines[10_000]["status"], 0)
+	require.Equal(t, "A batch must be at most 10,000 lines", lines[10_000]["message"])
+	require.Empty(t, s.as(http.MethodGet, leads, "").at("data"), "and the rest is not looked at")
+
+	padded := "{\"phone\":\"9876543210\"}" + strings.Repeat(" ", 1<<20-23) + "\n"
+	whole := strings.Repeat(padded, 32)
+	require.Len(t, whole, 32<<20)
+	exactly := s.sendBatch(whole).lines(t)
+	require.Len(t, exactly, 32)
+	require.InDelta(t, 409, exactly[31]["status"], 0)
+	require.Equal(t, http.StatusRequestEntityTooLarge, s.sendBatch(whole+"\n").status, "told by its length")
+
+	streamed := s.stream(strings.NewReader(whole + "{\"phone\":\"9876543211\"}\n")).lines(t)
+	require.Len(t, streamed, 33)
+	require.Equal(t, "A batch must be at most 32 MiB", streamed[32]["message"])
+	require.InDelta(t, 33, streamed[32]["line"], 0)
+}

@@ -1,0 +1,197 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+// stream sends a batch of a length that is not told.
+func (s *service) stream(body io.Reader) reply {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.server.URL+batch, io.NopCloser(body))
+	require.NoError(s.t, err)
+	request.Header.Set("Authorization", "Bearer "+s.jwt)
+	response, err := s.server.Client().Do(request)
+	require.NoError(s.t, err)
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	require.NoError(s.t, err)
+	return reply{status: response.StatusCode, header: response.Header, raw: string(raw)}
+}
+
+// wire is a connection on which a batch is sent by hand.
+type wire struct {
+	t    *testing.T
+	conn *net.TCPConn
+	body io.WriteCloser
+}
+
+func (s *service) wire(credential string) *wire {
+	s.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.server.URL, "http://"))
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { conn.Close() })
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n", batch, credential)
+	require.NoError(s.t, err)
+	return &wire{t: s.t, conn: conn.(*net.TCPConn), body: httputil.NewChunkedWriter(conn)}
+}
+
+func (w *wire) send(text string) {
+	w.t.Helper()
+	_, err := io.WriteString(w.body, text)
+	require.NoError(w.t, err)
+}
+
+func (w *wire) end() {
+	w.t.Helper()
+	require.NoError(w.t, w.body.Close())
+	_, err := io.WriteString(w.conn, "\r\n")
+	require.NoError(w.t, err)
+}
+
+func (w *wire) answers() *bufio.Reader {
+	w.t.Helper()
+	response, err := http.ReadResponse(bufio.NewReader(w.conn), nil)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { response.Body.Close() })
+	require.Equal(w.t, http.StatusOK, response.StatusCode)
+	return bufio.NewReader(response.Body)
+}
+
+func TestALineIsAnsweredBeforeTheNextIsSent(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	w := s.wire(s.jwt)
+	w.send("{\"email\":\"p0@example.com\"}\n")
+	answers := w.answers()
+	for i := range 20 {
+		line, err := answers.ReadString('\n')
+		require.NoError(t, err)
+		require.Contains(t, line, fmt.Sprintf(`{"line":%d,"status":201,`, i+1))
+		require.Contains(t, line, fmt.Sprintf(`"email":"p%d@example.com"`, i))
+		w.send(fmt.Sprintf("{\"email\":\"p%d@example.com\"}\n", i+1))
+	}
+	w.end()
+	rest, err := io.ReadAll(answers)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(rest), "\n"))
+}
+
+// TestAClientThatSendsEverythingBeforeItReadsIsAnswered: the answers are larger than all buffers on the way together,
+// so whoever waited for them to be read before reading on would wait for ever.
+func TestAClientThatSendsEverythingBeforeItReadsIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	value := strings.Repeat("x", 1900)
+	var fields strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&fields, `,"field%d":%q`, i, value)
+	}
+	w := s.wire(s.jwt)
+	require.NoError(t, w.conn.SetReadBuffer(64<<10))
+	w.send(`{"phone":"9876543210","metadata":{"source":"website"}` + fields.String() + "}\n")
+	repeat := `{"phone":"9876543210","metadata":{"source":"website"}}` + strings.Repeat(" ", 10_000) + "\n"
+	const repeats = 1_000
+	for range repeats {
+		w.send(repeat)
+	}
+	w.end()
+	answers, err := io.ReadAll(w.answers())
+	require.NoError(t, err)
+	require.Greater(t, len(answers), 50<<20)
+	require.Equal(t, repeats+1, strings.Count(string(answers), `,"success":true,`))
+}
+
+// TestAClientThatGoesAwayHalfwayHasLostNothingAcknowledged cuts the connection in the middle of a line.
+func TestAClientThatGoesAwayHalfwayHasLostNothingAcknowledged(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	for round := range 5 {
+		w := s.wire(s.jwt)
+		for i := range 400 {
+			w.send(fmt.Sprintf("{\"email\":\"r%dp%d@example.com\"}\n", round, i))
+		}
+		w.send(fmt.Sprintf(`{"email":"r%dcut@example.com"}`, round)) // whole by chance, but its line is not
+		acknowledged := map[string]bool{}
+		answers := w.answers()
+		for i := range 20 * round {
+			line, err := answers.ReadString('\n')
+			require.NoError(t, err)
+			require.Contains(t, line, `"status":201,`)
+			acknowledged[fmt.Sprintf("r%dp%d@example.com", round, i)] = true
+		}
+		require.NoError(t, w.conn.SetLinger(0))
+		require.NoError(t, w.conn.Close())
+		require.Eventually(t, func() bool { return strings.Count(s.log.String(), `"route":"/api/v1/crm/leads/batch"`) == round+1 },
+			time.Minute, 5*time.Millisecond, "the batch is over")
+		marker := s.capture(fmt.Sprintf(`{"email":"after%d@example.com"}`, round))
+		for email := range acknowledged {
+			found := s.as(http.MethodGet, after(leads+"?email="+email, marker), "")
+			require.Len(t, found.at("data"), 1, email)
+		}
+		cut := s.as(http.MethodGet, after(fmt.Sprintf("%s?email=r%dcut@example.com", leads, round), marker), "")
+		require.Empty(t, cut.at("data"), "a line that did not come to its end")
+	}
+}
+
+func TestAHalfClosedClientIsToldWhatWasCutShort(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	w := s.wire(s.jwt)
+	w.send("{\"email\":\"a@example.com\"}\n{\"email\":\"b@exa")
+	require.NoError(t, w.conn.CloseWrite())
+	answers, err := io.ReadAll(w.answers())
+	require.NoError(t, err)
+	lines := reply{status: 200, raw: string(answers), header: http.Header{"Content-Type": {"application/x-ndjson; charset=utf-8"}}}.lines(t)
+	require.Equal(t, []int{201, 400}, statuses(lines))
+}
+
+func TestWhoIsLetInNoMoreGetsNoFurther(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := serve(t, s.url)
+	id, value := s.token()
+	w := s.wire(value)
+	var answers *bufio.Reader
+	number := 0
+	line := func(bad bool) string {
+		t.Helper()
+		number++
+		text := fmt.Sprintf(`{"email":"p%d@example.com"}`, number)
+		if bad {
+			text = "no json"
+		}
+		w.send(text + "\n")
+		if answers == nil {
+			answers = w.answers()
+		}
+		answer, err := answers.ReadString('\n')
+		require.NoError(t, err)
+		return answer
+	}
+	settings := account.Settings{Features: []string{account.FeatureAPI}}
+	require.Contains(t, line(false), `"status":201,`)
+	other.provision(ownAccount, account.Settings{})
+	require.Contains(t, line(false), `"status":403,`)
+	require.Contains(t, line(true), `"status":403,`)
+	other.provision(ownAccount, settings)
+	require.Contains(t, line(false), `"status":201,`)
+	require.Equal(t, http.StatusOK, other.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").status)
+	require.Contains(t, line(false), `"status":401,`)
+	require.Contains(t, line(true), `"status":401,`)
+	w.end()
+	_, err := answers.ReadString('\n')
+	require.ErrorIs(t, err, io.EOF)
+}

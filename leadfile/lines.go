@@ -1,0 +1,64 @@
+// Package leadfile reads files of leads as people and programs write them. It knows nothing of what a lead is.
+package leadfile
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"iter"
+)
+
+// Line is one line of a text, without its end.
+type Line struct {
+	Number  int // from 1; blank lines count
+	Text    []byte
+	TooLong bool // Text is not kept
+}
+
+// chunk is how much is read at a time, at most.
+const chunk = 64 << 10 // bytes
+
+// Lines yields the lines of JSON lines that are not blank. Of one that has more than most bytes it tells only that,
+// so that no line takes more memory than that. What stands after the last line feed is a line too, unless reading
+// fails there: then the error comes in its place, with its number, and nothing after it.
+func Lines(r io.Reader, most int) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
+		in := bufio.NewReaderSize(r, chunk)
+		for number := 1; ; number++ {
+			text, tooLong, err := readLine(in, most)
+			if err != nil && !errors.Is(err, io.EOF) {
+				yield(Line{Number: number}, err)
+				return
+			}
+			if tooLong || !blank(text) {
+				if !yield(Line{Number: number, Text: text, TooLong: tooLong}, nil) {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+func readLine(in *bufio.Reader, most int) (text []byte, tooLong bool, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		ended := err == nil
+		if ended {
+			part = part[:len(part)-1]
+		}
+		if tooLong = tooLong || len(text)+len(part) > most; tooLong {
+			text = nil
+		} else {
+			text = append(text, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return text, tooLong, err
+		}
+	}
+}
+
+func blank(text []byte) bool { return len(bytes.Trim(text, " \t\r")) == 0 }

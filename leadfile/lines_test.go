@@ -1,0 +1,85 @@
+package leadfile_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/leadfile"
+)
+
+func all(r io.Reader, most int) (lines []leadfile.Line, err error) {
+	for line, failed := range leadfile.Lines(r, most) {
+		if failed != nil {
+			return lines, failed
+		}
+		lines = append(lines, line)
+	}
+	return lines, nil
+}
+
+func TestLinesAreNumberedAndBlankOnesLeftOut(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]leadfile.Line{
+		"":             nil,
+		"\n \r\n\t":    nil,
+		"a":            {{Number: 1, Text: []byte("a")}},
+		"a\nb\n":       {{Number: 1, Text: []byte("a")}, {Number: 2, Text: []byte("b")}},
+		"\n\na\r\n\nb": {{Number: 3, Text: []byte("a\r")}, {Number: 5, Text: []byte("b")}},
+		"abcd\nabcde\nx\nabcdefghij": {
+			{Number: 1, Text: []byte("abcd")}, {Number: 2, TooLong: true}, {Number: 3, Text: []byte("x")}, {Number: 4, TooLong: true},
+		},
+	} {
+		for name, r := range map[string]io.Reader{"at once": strings.NewReader(text), "byte by byte": iotest.OneByteReader(strings.NewReader(text))} {
+			got, err := all(r, 4)
+			require.NoError(t, err)
+			require.Equal(t, want, got, "%q %s", text, name)
+		}
+	}
+}
+
+func TestALineThatIsCutShortIsNone(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("gone")
+	lines, err := all(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(gone)), 100)
+	require.ErrorIs(t, err, gone)
+	require.Len(t, lines, 1)
+}
+
+func TestALongLineIsNotKept(t *testing.T) {
+	t.Parallel()
+	const most = 200_000
+	text := strings.Repeat("x", most) + "\n" + strings.Repeat("x", most+1) + "\nend"
+	lines, err := all(strings.NewReader(text), most)
+	require.NoError(t, err)
+	require.Len(t, lines[0].Text, most)
+	require.True(t, lines[1].TooLong)
+	require.Nil(t, lines[1].Text)
+	require.Equal(t, "end", string(lines[2].Text))
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("a\n\nb\r\n"), 3)
+	f.Fuzz(func(t *testing.T, text []byte, most int) {
+		most = max(0, most%1000)
+		lines, err := all(bytes.NewReader(text), most)
+		require.NoError(t, err)
+		parts := bytes.Split(text, []byte("\n"))
+		for _, line := range lines {
+			part := parts[line.Number-1]
+			require.Equal(t, len(part) > most, line.TooLong)
+			if !line.TooLong {
+				require.Equal(t, part, line.Text)
+			}
+			parts[line.Number-1] = nil
+		}
+		for _, part := range parts {
+			require.Empty(t, strings.Trim(string(part), " \t\r"), "a line that was not told")
+		}
+	})
+}
