@@ -51,7 +51,7 @@ func (s *sampler) count(eventType string) (recorded, dropped uint64) {
 }
 
 // told is a stream's events: their types, times and who they name.
-func told(t *testing.T, store eventstore.Store, stream string) (lines []string) {
+func facts(t *testing.T, store eventstore.Store, stream string) (lines []string) {
 	t.Helper()
 	for e, err := range store.Read(t.Context(), stream, 0) {
 		require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestOfEachMinuteOneUseIsOnTheLogHoweverManyProcessesSawOne(t *testing.T) {
 		`token.used 12:00:00 acme token:T   {}`, `token.refused 12:00:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
 		`token.used 12:01:00 acme token:T   {}`, `token.refused 12:01:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
 		`token.used 12:02:00 acme token:T   {}`, `token.refused 12:02:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
-	}, told(t, start(t, url).store, "tokenuse-T-2026-03-01"))
+	}, facts(t, start(t, url).store, "tokenuse-T-2026-03-01"))
 }
 
 func TestUsesOfAnotherDayAreOnAnotherStreamAndNoneIsOnTheTokens(t *testing.T) {
@@ -102,9 +102,9 @@ func TestUsesOfAnotherDayAreOnAnotherStreamAndNoneIsOnTheTokens(t *testing.T) {
 	s.now = noon.AddDate(0, 0, 1)
 	s.Used("acme", "T")
 	s.flush()
-	require.Len(t, told(t, store, "tokenuse-T-2026-03-01"), 1)
-	require.Len(t, told(t, store, "tokenuse-T-2026-03-02"), 1)
-	require.Empty(t, told(t, store, event.TokenStream("T")))
+	require.Len(t, facts(t, store, "tokenuse-T-2026-03-01"), 1)
+	require.Len(t, facts(t, store, "tokenuse-T-2026-03-02"), 1)
+	require.Empty(t, facts(t, store, event.TokenStream("T")))
 }
 
 func TestUsesThatTheLogDoesNotKeepUpWithAreDroppedAndCounted(t *testing.T) {
@@ -146,7 +146,7 @@ func TestAUseThatWasLostWithTheLogOutOfReachLetsALaterOneOfTheMinuteStand(t *tes
 	s.now = s.now.Add(time.Second)
 	s.Used("acme", "T")
 	s.flush()
-	require.Equal(t, []string{`token.used 12:00:01 acme token:T   {}`}, told(t, store, "tokenuse-T-2026-03-01"))
+	require.Equal(t, []string{`token.used 12:00:01 acme token:T   {}`}, facts(t, store, "tokenuse-T-2026-03-01"))
 }
 
 func TestARefusalSaysWhatBecameOfAValueThatOnceWasGoodAndNothingOfAnother(t *testing.T) {

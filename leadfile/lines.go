@@ -1,4 +1,5 @@
-// Package leadfile reads files of leads as people and programs write them. It knows nothing of what a lead is.
+// Package leadfile reads files of leads as people and programs write them: CSV of any dialect, and JSON lines. What a lead
+// may be is not for it to say.
 package leadfile
 
 import (

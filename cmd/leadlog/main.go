@@ -25,6 +25,7 @@ type commands struct {
 	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date."`
 	Account accountCommand `cmd:"" help:"Provision accounts."`
 	JWT     jwtCommand     `cmd:"" name:"jwt" help:"Mint a JWT with the HS256 secret."`
+	Import  importCommand  `cmd:"" help:"Take in leads from a file, CSV or JSON lines."`
 	Export  exportCommand  `cmd:"" help:"An account's source history, leads or token audit trail, on stdout."`
 	Replay  replayCommand  `cmd:"" help:"Build views anew out of the log, while the service goes on."`
 	Tail    tailCommand    `cmd:"" help:"Follow the log."`

@@ -80,7 +80,7 @@ func (r rows[T]) write(item T) error {
 	if r.table != nil {
 		cells := r.sheet.Row(item)
 		for i := range cells {
-			cells[i] = defused(cells[i])
+			cells[i] = Defused(cells[i])
 		}
 		return r.table.Write(cells)
 	}
@@ -100,8 +100,8 @@ func (r rows[T]) flush() error {
 	return r.table.Error()
 }
 
-// defused keeps a spreadsheet from taking a cell that a caller wrote for a formula.
-func defused(cell string) string {
+// Defused keeps a spreadsheet from taking a cell that a caller wrote for a formula.
+func Defused(cell string) string {
 	if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
 		return "'" + cell
 	}

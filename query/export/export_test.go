@@ -9,9 +9,9 @@ import (
 func TestACellIsNoFormula(t *testing.T) {
 	t.Parallel()
 	for _, cell := range []string{"=1", "+1", "-1", "@x", "\tx", "\rx"} {
-		require.Equal(t, "'"+cell, defused(cell))
+		require.Equal(t, "'"+cell, Defused(cell))
 	}
 	for _, cell := range []string{"", "x", "1", "a=b", "é"} {
-		require.Equal(t, cell, defused(cell))
+		require.Equal(t, cell, Defused(cell))
 	}
 }

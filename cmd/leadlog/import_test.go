@@ -1,0 +1,217 @@
+package main
+
+import (
+	"encoding/csv"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// written puts a file where a test may write beside it.
+func written(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// outcomesIn reads what became of each row: line, status, error.
+func outcomesIn(t *testing.T, path string) (told []string) {
+	t.Helper()
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	rows, err := csv.NewReader(file).ReadAll()
+	require.NoError(t, err)
+	require.Equal(t, []string{"line", "status", "leadId", "error"}, rows[0])
+	for _, row := range rows[1:] {
+		told = append(told, strings.TrimSpace(row[0]+" "+row[1]+" "+row[3]))
+		require.Equal(t, row[1] == "400", row[2] == "", "all but the bad ones name a lead: %v", row)
+	}
+	return told
+}
+
+func TestImportOfATable(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	const text = "\ufeffFull Name;Mobile Phone;E-mail;Deal Value;Lead Source;City;Internal\r\n" +
+		"Asha Rao;98765 43210;asha@example.com;1,20,000;website;Pune;x\r\n" + // 2
+		"Ravi;98765 43211;;;;\"Navi\r\nMumbai\";y\r\n" + // 3
+		"Bad;12;nope;;;;\r\n" + // 5
+		";;;;;;\r\n" +
+		"Asha Rao;98765 43210;asha@example.com;1,20,000;website;Pune;x\r\n" + // 7, as 2 is
+		"Too;9876543213;;;;;;;many\r\n" // 8
+	path := written(t, "leads.csv", text)
+	bad := []string{
+		"line 5: phone is not a valid phone number; email is not a valid email address",
+		"line 8: row has 9 cells under 7 columns",
+	}
+
+	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run")
+	require.Equal(t, 1, dry.finish(t), dry.err)
+	require.Equal(t, strings.Join(bad, "\n")+"\n", dry.out.String())
+	require.Contains(t, dry.err.String(), "5 rows, 2 of them bad; nothing was written")
+	require.NoFileExists(t, path+".outcome.csv")
+
+	first := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=")
+	require.Equal(t, 1, first.finish(t), first.err)
+	require.Contains(t, first.err.String(), "2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done by an earlier import")
+	want := []string{
+		"2 201", "3 201", "5 400 phone is not a valid phone number; email is not a valid email address",
+		"7 409 DUPLICATE_LEAD_SOURCE", "8 400 row has 9 cells under 7 columns",
+	}
+	require.Equal(t, want, outcomesIn(t, path+".outcome.csv"))
+
+	_, base := serve(t, settings)
+	find := func(phone string) map[string]any {
+		t.Helper()
+		var found []any
+		require.Eventually(t, func() bool {
+			found, _ = mustCall(t, "GET", base+"/api/v1/crm/leads?phone="+phone, jwt, "").body["data"].([]any)
+			return len(found) == 1
+		}, time.Minute, 20*time.Millisecond)
+		return found[0].(map[string]any)
+	}
+	asha := find("9876543210")
+	require.Equal(t, "csv_import", asha["source"])
+	require.InDelta(t, 120000, asha["opportunityValue"], 0)
+	require.Equal(t, map[string]any{"City": "Pune"}, asha["customFields"])
+	require.Equal(t, map[string]any{"City": "Navi\nMumbai"}, find("9876543211")["customFields"])
+	events := mustCall(t, "GET", base+"/api/v1/crm/leads/"+asha["leadId"].(string)+"/events", jwt, "").body["data"].([]any)
+	require.Equal(t, "system:import", events[0].(map[string]any)["actor"])
+
+	// The bad row is mended and one is added before the others, and the file is imported again.
+	mended := strings.Replace(text, "Bad;12;nope", "Good;9876543212;good@example.com", 1)
+	mended = strings.Replace(mended, "Internal\r\n", "Internal\r\nNew;9876543219;;;;;\r\n", 1)
+	require.NoError(t, os.WriteFile(path, []byte(mended), 0o600))
+	again := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=", "--outcome", path+".again")
+	require.Equal(t, 1, again.finish(t), again.err)
+	require.Contains(t, again.err.String(), "4 new leads, 0 merged, 1 refused as duplicates, 1 bad; 3 of them done by an earlier import")
+	require.Equal(t, []string{"2 201", "3 201", "4 201", "6 201", "8 409 DUPLICATE_LEAD_SOURCE", "9 400 row has 9 cells under 7 columns"},
+		outcomesIn(t, path+".again"))
+}
+
+func TestImportOfJSONLines(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	path := written(t, "leads", "\ufeff"+`{"phone":"9876543210","metadata":{"source":"website"}}`+"\n\n"+
+		`{"phone":"9876543210","metadata":{"source":"website"}}`+"\nnope\n"+`{"phone":"9876543211","note":"a\u0000"}`+"\n"+
+		`{"phone":"9876543212","status":"nowhere"}`)
+	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run")
+	require.Equal(t, 1, dry.finish(t), dry.err)
+	require.Equal(t, "line 4: body must be a JSON object\nline 5: note must not contain NUL\nline 6: status \"nowhere\" is no stage of the account\n",
+		dry.out.String())
+	for range 2 {
+		p := launch(t, settings, "import", path, "--account", "acme")
+		require.Equal(t, 1, p.finish(t), p.err)
+		require.Equal(t, []string{
+			"1 201", "3 200", "4 400 body must be a JSON object", "5 400 note must not contain NUL",
+			"6 400 status must be one of the account's stages: new, contacted, qualified, negotiation, won, lost",
+		}, outcomesIn(t, path+".outcome.csv"))
+	}
+	fine := written(t, "leads.jsonl", `{"phone":"9876543219"}`)
+	p := launch(t, settings, "import", fine, "--account", "acme")
+	require.Zero(t, p.finish(t), p.err)
+}
+
+func TestAnImportInWindowsEncoding(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	p := launch(t, settings, "import", written(t, "leads.txt", "Name\tPhone\nJos\xe9 \x80\t9876543210\n"), "--account", "acme")
+	require.Zero(t, p.finish(t), p.err)
+	require.Contains(t, p.err.String(), `CSV in Windows-1252, delimiter '\t'`)
+	_, base := serve(t, settings)
+	require.Eventually(t, func() bool {
+		found, _ := mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").body["data"].([]any)
+		return len(found) == 1 && found[0].(map[string]any)["name"] == "José €"
+	}, time.Minute, 20*time.Millisecond)
+}
+
+func TestAnImportThatWasKilledGoesOnAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	const count = 6_000
+	var text strings.Builder
+	text.WriteString("name,phone,email\n")
+	for i := range count {
+		fmt.Fprintf(&text, "Person %d,98%08d,p%d@example.com\n", i, i, i)
+	}
+	path := written(t, "leads.csv", text.String())
+	outcome := path + ".outcome.csv"
+	for _, share := range []int{0, count / 4, count / 2} {
+		p := launch(t, settings, "import", path, "--account", "acme")
+		require.Eventually(t, func() bool {
+			told, err := os.ReadFile(outcome)
+			return err == nil && strings.Count(string(told), "\n") > share
+		}, time.Minute, time.Millisecond, "%s", p.err)
+		require.NoError(t, p.cmd.Process.Kill())
+		p.finish(t)
+	}
+	last := launch(t, settings, "import", path, "--account", "acme")
+	require.Zero(t, last.finish(t), last.err)
+	require.Contains(t, last.err.String(), fmt.Sprintf("%d rows: %d new leads, 0 merged, 0 refused as duplicates, 0 bad;", count, count))
+	require.NotContains(t, last.err.String(), "; 0 of them done by an earlier import")
+	for i, told := range outcomesIn(t, outcome) {
+		require.Equal(t, fmt.Sprintf("%d 201", i+2), told)
+	}
+	serve(t, settings) // brings the views up
+	var types map[string]int
+	require.Eventually(t, func() bool {
+		export := launch(t, settings, "export", "sources", "--account", "acme", "--format", "ndjson")
+		require.Zero(t, export.finish(t), export.err)
+		types = map[string]int{"entries": strings.Count(export.out.String(), "\n"), "once": strings.Count(export.out.String(), `"arrivals":1,`)}
+		return types["entries"] >= count
+	}, time.Minute, 100*time.Millisecond)
+	require.Equal(t, map[string]int{"entries": count, "once": count}, types)
+	require.Eventually(t, func() bool {
+		verify := launch(t, settings, "verify")
+		return verify.finish(t) == 0
+	}, time.Minute, 100*time.Millisecond)
+}
+
+func TestAnImportThatCannotBegin(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	good := written(t, "leads.csv", "name,phone\nAsha,9876543210\n")
+	for name, c := range map[string]struct {
+		code int
+		said string
+		args []string
+	}{
+		"no such file":             {1, "no such file", []string{"/nowhere.csv", "--account", "acme"}},
+		"no file":                  {1, "must be a file", []string{"/dev/null", "--account", "acme"}},
+		"another account":          {1, "account nobody: feature crm_api is not enabled", []string{good, "--account", "nobody"}},
+		"no account":               {2, "--account", []string{good}},
+		"an unknown column":        {2, `there is no column "Fax"`, []string{good, "--account", "acme", "--map", "Fax=phone"}},
+		"an unknown field":         {2, `there is no field "tel"`, []string{good, "--account", "acme", "--map", "phone=tel"}},
+		"a bad delimiter":          {2, `--delimiter="ab"`, []string{good, "--account", "acme", "--delimiter", "ab"}},
+		"a bad encoding":           {2, `--encoding="klingon"`, []string{good, "--account", "acme", "--encoding", "klingon"}},
+		"an array":                 {1, "JSON array", []string{written(t, "leads.json", " [{}]"), "--account", "acme"}},
+		"a map for JSON":           {2, "about CSV", []string{written(t, "leads.json", "{}"), "--account", "acme", "--map", "a=b"}},
+		"an empty table":           {1, "must name the columns", []string{written(t, "leads.csv", ""), "--account", "acme"}},
+		"an outcome for nobody":    {1, "--outcome", []string{good, "--account", "acme", "--outcome", "/nowhere/out.csv"}},
+		"a quote that nobody ends": {1, "nobody closes", []string{written(t, "leads.csv", "a,b\n\"x"+strings.Repeat(",y\n", 1<<20)), "--account", "acme"}},
+	} {
+		p := launch(t, settings, append([]string{"import"}, c.args...)...)
+		require.Equal(t, c.code, p.finish(t), "%s: %s", name, p.err)
+		require.Contains(t, p.err.String(), c.said, name)
+	}
+	first := launch(t, settings, "import", good, "--account", "acme")
+	require.Zero(t, first.finish(t), first.err)
+	other := maps.Clone(settings)
+	other["LEADLOG_CLAIM_KEY"] = "bm90IHRoZSBzYW1lIGtleSBhcyBpdCB3YXMgYmVmb3I="
+	p := launch(t, other, "import", good, "--account", "acme")
+	require.Equal(t, 1, p.finish(t))
+	require.Contains(t, p.err.String(), "LEADLOG_CLAIM_KEY")
+}

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/leadfile"
+)
+
+// csvSource is where leads of a CSV file come from. JSON lines say themselves where they come from.
+const csvSource = "csv_import"
+
+// maxImportLine is that of a body over HTTP.
+const maxImportLine = 2 << 20 // bytes
+
+// importSource is a file of leads.
+type importSource struct {
+	file     *os.File
+	total    uint64             // rows
+	encoding *leadfile.Encoding // of CSV; nil for JSON lines
+	comma    rune               // 0 is to be found out
+	columns  leadfile.Columns
+}
+
+// importRow is one lead in a file.
+type importRow struct {
+	line   int
+	bytes  int
+	body   map[string]jsontext.Value
+	source string
+	key    string
+	err    error // what is wrong with it
+}
+
+// open looks through the file, so that one that cannot be read to its end imports nothing.
+func (i *importCommand) open() (_ *importSource, err error) {
+	file, err := openRegular(i.File)
+	if err != nil {
+		return nil, err
+	}
+	s := &importSource{file: file}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	tabular, err := i.tabular(file)
+	if err != nil {
+		return nil, err
+	}
+	if tabular {
+		err = i.openTable(s)
+	} else if len(i.Map) > 0 || i.Delimiter != "" || i.Encoding != "" {
+		err = &usageError{errors.New("--map, --delimiter and --encoding are about CSV, and this is JSON lines")}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, err := range s.texts() {
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", i.File, err)
+		}
+		s.total++
+	}
+	return s, nil
+}
+
+func (s *importSource) close() { _ = s.file.Close() } // it was only read
+
+// tabular tells CSV from JSON lines.
+func (i *importCommand) tabular(file *os.File) (bool, error) {
+	if i.Format != "" {
+		return i.Format == "csv", nil
+	}
+	switch strings.ToLower(filepath.Ext(i.File)) {
+	case ".csv", ".tsv":
+		return true, nil
+	case ".ndjson", ".jsonl":
+		return false, nil
+	}
+	head := make([]byte, 512)
+	n, err := file.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	switch start := strings.TrimLeft(strings.TrimPrefix(string(head[:n]), "\ufeff"), " \t\r\n"); {
+	case strings.HasPrefix(start, "["):
+		return false, fmt.Errorf("%s: this is a JSON array; write an object a line, such as jq -c '.[]' does", i.File)
+	default:
+		return !strings.HasPrefix(start, "{"), nil
+	}
+}
+
+func (i *importCommand) openTable(s *importSource) error {
+	var check checker
+	if i.Delimiter != "" {
+		s.comma = check.delimiter(i.Delimiter)
+	}
+	found, err := i.encoding(s.file, &check)
+	if err = errors.Join(err, check.err()); err != nil {
+		return err
+	}
+	s.encoding = &found
+	table, err := s.table()
+	if err != nil {
+		return fmt.Errorf("%s: %w", i.File, err)
+	}
+	s.comma = table.Delimiter
+	if s.columns, err = leadfile.MapColumns(table.Header, i.Map); err != nil {
+		return &usageError{fmt.Errorf("%s: %w", i.File, err)}
+	}
+	return nil
+}
+
+func (i *importCommand) encoding(file *os.File, check *checker) (leadfile.Encoding, error) {
+	if i.Encoding == "" {
+		return leadfile.Detect(file)
+	}
+	named, err := leadfile.EncodingNamed(i.Encoding)
+	if err != nil {
+		check.refuse("--encoding", i.Encoding, "a name such as utf-8, windows-1251 or shift_jis")
+	}
+	return named, nil
+}
+
+func (c *checker) delimiter(value string) rune {
+	if value == "tab" || value == `\t` {
+		return '\t'
+	}
+	r, size := utf8.DecodeRuneInString(value)
+	if size != len(value) || r == '"' || r == '\r' || r == '\n' || r == utf8.RuneError {
+		c.refuse("--delimiter", value, "one character that is no quote, or tab")
+	}
+	return r
+}
+
+// table reads the file from its beginning.
+func (s *importSource) table() (*leadfile.Table, error) {
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return leadfile.NewTable(s.encoding.Decode(s.file), s.comma)
+}
+
+// describe says what the file was taken for.
+func (s *importSource) describe(w io.Writer) {
+	if s.encoding == nil {
+		return
+	}
+	fmt.Fprintf(w, "CSV in %s, delimiter %q\n", s.encoding.Name, s.comma)
+	for i, column := range s.columns.Header {
+		switch target := s.columns.Fields[i]; {
+		case column == "":
+			fmt.Fprintf(w, "  column %d: left out, for it has no name\n", i+1)
+		case target == "":
+			fmt.Fprintf(w, "  %s: left out\n", column)
+		case target != column:
+			fmt.Fprintf(w, "  %s: %s\n", column, target)
+		}
+	}
+}
+
+// importText is a row as the file has it: the JSON of a capture's body, or what is wrong with it.
+type importText struct {
+	line int
+	json []byte
+	err  error
+}
+
+// texts yields the rows of the file. The error is that of reading it.
+func (s *importSource) texts() iter.Seq2[importText, error] {
+	if s.encoding == nil {
+		return s.jsonTexts()
+	}
+	return func(yield func(importText, error) bool) {
+		table, err := s.table()
+		if err != nil {
+			yield(importText{}, err)
+			return
+		}
+		for row, err := range table.Rows() {
+			text := importText{line: row.Line}
+			if row.Err != nil {
+				text.err = badRow(row.Err)
+			} else if err == nil {
+				text.json, text.err = s.body(row.Cells)
+			}
+			if !yield(text, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func badRow(err error) error { return field.Errors{{Field: "row", Message: err.Error()}} }
+
+func (s *importSource) body(cells []string) ([]byte, error) {
+	body, err := s.columns.Body(cells)
+	var cell *leadfile.CellError
+	if errors.As(err, &cell) {
+		return nil, field.Errors{{Field: cell.Column, Message: cell.Err.Error()}}
+	}
+	return body, err
+}
+
+func (s *importSource) jsonTexts() iter.Seq2[importText, error] {
+	return func(yield func(importText, error) bool) {
+		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+			yield(importText{}, err)
+			return
+		}
+		for line, err := range leadfile.Lines(s.file, maxImportLine) {
+			text := importText{line: line.Number, json: line.Text}
+			if line.TooLong {
+				text.err = badRow(errors.New("is longer than 2 MiB"))
+			}
+			if !yield(text, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// rows yields the rows of the file as bodies of captures, each with its key.
+//
+// The key is made of what a row says, and how many rows before it say the same: not of the file, nor of the row's
+// place in it. So a file that is imported again, because it was interrupted, or grew, or bad rows of it were mended,
+// goes on with what is new in it, while two equal rows of one file are two arrivals.
+func (s *importSource) rows() iter.Seq2[importRow, error] {
+	return func(yield func(importRow, error) bool) {
+		seen := map[uint64]uint32{}
+		for text, err := range s.texts() {
+			row := importRow{line: text.line, bytes: len(text.json), err: text.err}
+			if s.encoding != nil {
+				row.source = csvSource
+			}
+			if err == nil && row.err == nil {
+				row.body, row.err = httpapi.ParseObject(text.json)
+			}
+			if err == nil && row.err == nil {
+				sum := digest(row.source, row.body)
+				short := binary.BigEndian.Uint64(sum)
+				seen[short]++
+				row.key = "import " + hex.EncodeToString(sum) + " " + strconv.FormatUint(uint64(seen[short]), 10)
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// digest tells what one row says from what another says. The order of members does not count.
+func digest(source string, body map[string]jsontext.Value) []byte {
+	hash := sha256.New()
+	write := func(part string) {
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // so that no two parts run together
+		hash.Write([]byte(part))
+	}
+	write(source)
+	for _, name := range slices.Sorted(maps.Keys(body)) {
+		write(name)
+		write(string(body[name]))
+	}
+	return hash.Sum(nil)[:16]
+}
+
+// reason is what is wrong with a row, in one line.
+func reason(err error) string {
+	var wrong field.Errors
+	if !errors.As(err, &wrong) {
+		return err.Error()
+	}
+	parts := make([]string, len(wrong))
+	for i, one := range wrong {
+		parts[i] = one.Field + " " + one.Message
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,236 @@
+package leadfile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Fields that a column may be, beside metadata.KEY and customFields.KEY. First and last name make a name where there
+// is none.
+const (
+	name, firstName, lastName = "name", "firstName", "lastName"
+	metadata, customFields    = "metadata", "customFields"
+	leftOut                   = "" // what only the service itself says
+)
+
+// known are the names that columns go by in exports of CRMs, simplified, by field. The first of a field's columns that
+// has something in a row counts.
+var known = []struct {
+	field string
+	names []string
+}{
+	{name, []string{"name", "contactname", "fullname", "leadname", "customername", "displayname"}},
+	{firstName, []string{"firstname", "givenname", "forename", "fname"}},
+	{lastName, []string{"lastname", "surname", "familyname", "lname"}},
+	{"phone", []string{
+		"phone", "phonenumber", "phoneno", "mobile", "mobilephone", "mobilenumber", "mobileno", "cell", "cellphone",
+		"contactnumber", "contactno", "telephone", "tel", "whatsapp", "whatsappnumber",
+	}},
+	{"email", []string{"email", "emailaddress", "emailid", "primaryemail", "mail"}},
+	{"status", []string{"status", "leadstatus", "stage", "leadstage", "pipelinestage"}},
+	{"leadTemperature", []string{"leadtemperature", "temperature", "rating", "leadrating"}},
+	{"opportunityValue", []string{"opportunityvalue", "dealvalue", "dealamount", "opportunityamount", "amount", "value"}},
+	{"visitorId", []string{"visitorid"}},
+	{metadata + ".source", []string{"source", "leadsource", "originalsource"}},
+	{metadata + ".ip", []string{"ip", "ipaddress"}},
+	{metadata + ".userAgent", []string{"useragent"}},
+	{metadata, []string{"metadata"}},
+	{customFields, []string{"customfields", "industrydata", "fields"}},
+	{leftOut, []string{"leadid", "contactuid", "opportunityid", "createdat", "updatedat", "accountid"}},
+}
+
+// Columns says what the columns of a table are.
+type Columns struct {
+	Header []string
+	Fields []string // of each column; empty: left out
+	order  []int    // columns, those first that count first
+}
+
+// MapColumns finds out what columns are by their names. Given overrules it, from the name of a column to a field.
+// A column that has no meaning of its own is a custom field; one without a name is left out.
+func MapColumns(header []string, given map[string]string) (Columns, error) {
+	c := Columns{Header: header, Fields: make([]string, len(header))}
+	rank := make([]int, len(header)) // among the names of a field; what was given comes first
+	for i, column := range header {
+		if column != "" && slices.Contains(header[:i], column) {
+			return Columns{}, fmt.Errorf("two columns are called %q: rename one", column)
+		}
+		c.Fields[i], rank[i] = meaning(column)
+		c.order = append(c.order, i)
+	}
+	for column, field := range given {
+		i := find(header, column)
+		if i < 0 {
+			return Columns{}, fmt.Errorf("there is no column %q; the file has %s", column, strings.Join(header, ", "))
+		}
+		if !valid(field) {
+			return Columns{}, fmt.Errorf("there is no field %q: a column may be %s", field, strings.Join(fieldNames(), ", "))
+		}
+		c.Fields[i], rank[i] = field, -1
+	}
+	slices.SortStableFunc(c.order, func(a, b int) int { return rank[a] - rank[b] })
+	return c, nil
+}
+
+func find(header []string, column string) int {
+	if i := slices.Index(header, column); i >= 0 {
+		return i
+	}
+	return slices.IndexFunc(header, func(h string) bool { return simple(h) == simple(column) })
+}
+
+func fieldNames() []string {
+	var names []string
+	for _, k := range known {
+		if k.field != leftOut && !strings.Contains(k.field, ".") {
+			names = append(names, k.field)
+		}
+	}
+	return append(names, metadata+".KEY", customFields+".KEY", "or nothing, to be left out")
+}
+
+func valid(field string) bool {
+	if parent, key, nested := strings.Cut(field, "."); nested {
+		return key != "" && (parent == metadata || parent == customFields)
+	}
+	return slices.ContainsFunc(known, func(k struct {
+		field string
+		names []string
+	}) bool {
+		return k.field == field
+	})
+}
+
+// simple is a column's name without what people vary.
+func simple(column string) string {
+	return strings.NewReplacer(" ", "", "_", "", "-", "", ".", "").Replace(strings.ToLower(column))
+}
+
+func meaning(column string) (field string, rank int) {
+	plain := simple(column)
+	if plain == "" {
+		return leftOut, 0
+	}
+	for _, k := range known {
+		if rank := slices.Index(k.names, plain); rank >= 0 {
+			return k.field, rank
+		}
+	}
+	if campaign, ok := strings.CutPrefix(plain, "utm"); ok && campaign != "" {
+		return metadata + ".utm_" + campaign, 0
+	}
+	if plain == "gclid" || plain == "fbclid" {
+		return metadata + "." + plain, 0
+	}
+	return customFields + "." + column, 0
+}
+
+// CellError says what is wrong with a cell.
+type CellError struct {
+	Column string
+	Err    error
+}
+
+func (e *CellError) Error() string { return e.Column + " " + e.Err.Error() }
+
+// Unwrap gives what is wrong.
+func (e *CellError) Unwrap() error { return e.Err }
+
+var errNotObject = errors.New("must be a JSON object")
+
+// Body makes a row the body of a capture. Cells that are blank are as good as not there. A column that has something
+// to say about a field of which another one has said it is a custom field. The error is a *CellError.
+func (c Columns) Body(cells []string) (jsontext.Value, error) {
+	b := body{plain: map[string]string{}, nested: map[string]map[string]jsontext.Value{metadata: {}, customFields: {}}}
+	for _, i := range c.order {
+		cell := armed(cells[i])
+		if c.Fields[i] == leftOut || strings.TrimSpace(cell) == "" {
+			continue
+		}
+		if err := b.put(c.Fields[i], c.Header[i], cell); err != nil {
+			return nil, &CellError{c.Header[i], err}
+		}
+	}
+	return b.encode()
+}
+
+// body is a capture's body in the making.
+type body struct {
+	plain  map[string]string
+	nested map[string]map[string]jsontext.Value
+}
+
+func (b body) put(field, column, cell string) error {
+	parent, key, nested := strings.Cut(field, ".")
+	switch {
+	case field == metadata || field == customFields:
+		var members map[string]jsontext.Value
+		if json.Unmarshal([]byte(cell), &members) != nil {
+			return errNotObject
+		}
+		for key, value := range members {
+			if _, there := b.nested[field][key]; !there {
+				b.nested[field][key] = value
+			}
+		}
+	case nested:
+		if _, there := b.nested[parent][key]; there {
+			parent, key = customFields, column
+		}
+		b.nested[parent][key] = quoted(cell)
+	case b.plain[field] != "":
+		b.nested[customFields][column] = quoted(cell)
+	default:
+		b.plain[field] = cell
+	}
+	return nil
+}
+
+func (b body) encode() (jsontext.Value, error) {
+	b.joinNames()
+	members := map[string]any{}
+	for field, value := range b.plain {
+		members[field] = value
+	}
+	for field, nested := range b.nested {
+		if len(nested) > 0 {
+			members[field] = nested
+		}
+	}
+	return json.Marshal(members, json.Deterministic(true))
+}
+
+// joinNames makes first and last name the name. Where there is one they are custom fields.
+func (b body) joinNames() {
+	var parts []string
+	for _, field := range []string{firstName, lastName} {
+		if part := strings.TrimSpace(b.plain[field]); part != "" {
+			parts = append(parts, part)
+			if b.plain[name] != "" {
+				b.nested[customFields][field] = quoted(part)
+			}
+		}
+		delete(b.plain, field)
+	}
+	if b.plain[name] == "" && len(parts) > 0 {
+		b.plain[name] = strings.Join(parts, " ")
+	}
+}
+
+func quoted(text string) jsontext.Value {
+	value, _ := jsontext.AppendQuote(nil, text) // the only error is about invalid UTF-8, which it replaces
+	return value
+}
+
+// armed takes away the apostrophe by which exports, ours too, keep spreadsheets from taking a cell for a formula.
+func armed(cell string) string {
+	if len(cell) > 1 && cell[0] == '\'' && strings.ContainsRune("=+-@\t\r", rune(cell[1])) {
+		return cell[1:]
+	}
+	return cell
+}

@@ -1,0 +1,107 @@
+package leadfile
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/htmlindex"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
+)
+
+// Encoding is how a file's text is written in bytes.
+type Encoding struct {
+	Name     string
+	encoding encoding.Encoding
+}
+
+var (
+	utf8Encoding = Encoding{"UTF-8", unicode.UTF8}
+	utf16Little  = Encoding{"UTF-16LE", unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM)}
+	utf16Big     = Encoding{"UTF-16BE", unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM)}
+	windows      = Encoding{"Windows-1252", charmap.Windows1252}
+)
+
+// EncodingNamed is one of those that browsers know by name, such as windows-1251 or shift_jis.
+func EncodingNamed(name string) (Encoding, error) {
+	found, err := htmlindex.Get(name)
+	if err != nil {
+		return Encoding{}, fmt.Errorf("%q is no encoding that browsers know", name)
+	}
+	return Encoding{name, found}, nil
+}
+
+// Detect reads a whole file to tell its encoding: by its byte order mark, by the zeros that UTF-16 has between Latin
+// letters, and then UTF-8 if it is that throughout. What is none of these is taken for Windows-1252, which Excel
+// writes in the western world.
+func Detect(r io.Reader) (Encoding, error) {
+	in := bufio.NewReaderSize(r, chunk)
+	head, err := in.Peek(chunk)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return Encoding{}, err
+	}
+	switch little, big := zeros(head); {
+	case bytes.HasPrefix(head, []byte("\xff\xfe")) || little:
+		return utf16Little, nil
+	case bytes.HasPrefix(head, []byte("\xfe\xff")) || big:
+		return utf16Big, nil
+	}
+	valid, err := validUTF8(in)
+	if err != nil {
+		return Encoding{}, err
+	}
+	if valid {
+		return utf8Encoding, nil
+	}
+	return windows, nil
+}
+
+// zeros tells on which side of two bytes the zeros stand that no text in bytes has: UTF-16, without a mark.
+func zeros(head []byte) (little, big bool) {
+	var count [2]int
+	for i, b := range head {
+		if b == 0 {
+			count[i%2]++
+		}
+	}
+	enough := len(head) / 8 // of the half that would be zero in plain English, a quarter
+	return count[1] > enough && count[1] > 4*count[0], count[0] > enough && count[0] > 4*count[1]
+}
+
+func validUTF8(in *bufio.Reader) (bool, error) {
+	for {
+		// A character that is cut in two at the end of what is looked at is looked at again.
+		part, err := in.Peek(chunk)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return false, err
+		}
+		length := 0
+		for length < len(part) {
+			r, size := utf8.DecodeRune(part[length:])
+			if r == utf8.RuneError && size == 1 {
+				if err == nil && !utf8.FullRune(part[length:]) {
+					break
+				}
+				return false, nil
+			}
+			length += size
+		}
+		if _, failed := in.Discard(length); failed != nil {
+			return false, failed
+		}
+		if err != nil {
+			return true, nil
+		}
+	}
+}
+
+// Decode reads a file of the encoding as UTF-8.
+func (e Encoding) Decode(r io.Reader) io.Reader {
+	return transform.NewReader(r, e.encoding.NewDecoder())
+}

@@ -1,0 +1,57 @@
+package leadfile_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/leadfile"
+)
+
+func wide(order binary.AppendByteOrder, text string) []byte {
+	var out []byte
+	for _, unit := range utf16.Encode([]rune(text)) {
+		out = order.AppendUint16(out, unit)
+	}
+	return out
+}
+
+func TestEncodingsAreTold(t *testing.T) {
+	t.Parallel()
+	const text = "Name;Straße\r\nJosé;Zürich – €\r\n"
+	long := strings.Repeat("x", 64<<10-1) + "é" // cut in two by the first look
+	for name, c := range map[string]struct {
+		bytes []byte
+		want  string
+	}{
+		"UTF-8":                      {[]byte(text), text},
+		"UTF-8, marked":              {[]byte("\ufeff" + text), "\ufeff" + text},
+		"UTF-8, a character cut":     {[]byte(long), long},
+		"UTF-16, little, marked":     {wide(binary.LittleEndian, "\ufeff"+text), "\ufeff" + text},
+		"UTF-16, big, marked":        {wide(binary.BigEndian, "\ufeff"+text), "\ufeff" + text},
+		"UTF-16, little, not marked": {wide(binary.LittleEndian, text), text},
+		"UTF-16, big, not marked":    {wide(binary.BigEndian, text), text},
+		"Windows":                    {[]byte("Name;Stra\xdfe\r\nJos\xe9;Z\xfcrich \x96 \x80\r\n"), text},
+		"Windows, late":              {append(bytes.Repeat([]byte{'x'}, 200_000), 0xe9), strings.Repeat("x", 200_000) + "é"},
+		"Windows, at the end":        {[]byte("caf\xe9"), "café"},
+		"nothing":                    {nil, ""},
+	} {
+		found, err := leadfile.Detect(bytes.NewReader(c.bytes))
+		require.NoError(t, err)
+		got, err := io.ReadAll(found.Decode(bytes.NewReader(c.bytes)))
+		require.NoError(t, err)
+		require.Equal(t, c.want, string(got), name)
+	}
+	named, err := leadfile.EncodingNamed("windows-1251")
+	require.NoError(t, err)
+	got, err := io.ReadAll(named.Decode(strings.NewReader("\xc0\xed\xed\xe0")))
+	require.NoError(t, err)
+	require.Equal(t, "Анна", string(got))
+	_, err = leadfile.EncodingNamed("klingon")
+	require.ErrorContains(t, err, "klingon")
+}

@@ -1,0 +1,185 @@
+package leadfile
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+)
+
+// maxRecord is how long a row may be. A quote that nobody closes makes the rest of a file one row.
+const maxRecord = 2 << 20 // bytes
+
+// ErrNoHeader says that a table has no first row to name its columns.
+var ErrNoHeader = errors.New("the file is empty: its first row must name the columns")
+
+const byteOrderMark = "\ufeff"
+
+// Table is CSV text, read from the top.
+type Table struct {
+	Header    []string
+	Delimiter rune
+	csv       *csv.Reader
+	bound     *bound
+	skipped   int // lines before the header
+}
+
+// Row is one row of a table.
+type Row struct {
+	Line  int      // where it begins, from 1, as an editor counts
+	Cells []string // as many as there are columns
+	Err   error    // what is wrong with it; then there are no cells
+}
+
+// NewTable reads the header. A delimiter of 0 is found out from it. It takes what Excel writes first, too: sep=;
+func NewTable(r io.Reader, delimiter rune) (*Table, error) {
+	in := bufio.NewReaderSize(r, chunk)
+	t := &Table{Delimiter: delimiter}
+	first, err := firstLine(in)
+	if err != nil {
+		return nil, err
+	}
+	if marked, ok := strings.CutPrefix(first, byteOrderMark); ok {
+		first = marked
+		if _, err := in.Discard(len(byteOrderMark)); err != nil {
+			return nil, err
+		}
+	}
+	if named, ok := strings.CutPrefix(strings.TrimRight(first, "\r\n"), "sep="); ok && len(named) == 1 {
+		if _, err := in.Discard(len(first)); err != nil {
+			return nil, err
+		}
+		t.skipped = 1
+		if t.Delimiter == 0 {
+			t.Delimiter = rune(named[0])
+		}
+		if first, err = firstLine(in); err != nil {
+			return nil, err
+		}
+	}
+	if t.Delimiter == 0 {
+		t.Delimiter = mostFrequent(first)
+	}
+	t.bound = &bound{r: in, left: maxRecord}
+	t.csv = csv.NewReader(t.bound)
+	t.csv.Comma, t.csv.FieldsPerRecord, t.csv.ReuseRecord = t.Delimiter, -1, true
+	header, err := t.csv.Read()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, ErrNoHeader
+	case err != nil:
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	for _, name := range header {
+		t.Header = append(t.Header, strings.TrimSpace(name))
+	}
+	return t, nil
+}
+
+// firstLine looks at the line that comes next, or as much of it as a chunk holds.
+func firstLine(in *bufio.Reader) (string, error) {
+	head, err := in.Peek(chunk)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	line, _, ended := strings.Cut(string(head), "\n")
+	if ended {
+		line += "\n"
+	}
+	return line, nil
+}
+
+// mostFrequent is the delimiter that stands most often in a line, outside of quotes.
+func mostFrequent(line string) rune {
+	const delimiters = ",;\t|"
+	count := map[rune]int{}
+	quoted := false
+	for _, r := range line {
+		if r == '"' {
+			quoted = !quoted
+		} else if !quoted && strings.ContainsRune(delimiters, r) {
+			count[r]++
+		}
+	}
+	best := ','
+	for _, r := range delimiters {
+		if count[r] > count[best] {
+			best = r
+		}
+	}
+	return best
+}
+
+// Rows yields the rows that are not blank. A row that is wrong is one of them; the error is that of reading the file,
+// or of a row without an end.
+func (t *Table) Rows() iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		for {
+			t.bound.left = maxRecord + chunk // the reader may be ahead by its buffer
+			cells, err := t.csv.Read()
+			var row Row
+			var wrong *csv.ParseError
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case errors.As(err, &wrong):
+				row = Row{Line: wrong.StartLine + t.skipped, Err: wrong.Err}
+			case err != nil:
+				yield(Row{}, err)
+				return
+			default:
+				line, _ := t.csv.FieldPos(0)
+				row = t.row(line+t.skipped, cells)
+			}
+			if row.Err == nil && blankCells(row.Cells) {
+				continue
+			}
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
+// row makes cells as many as columns. Empty ones too many at the end are nothing, and those too few are empty.
+func (t *Table) row(line int, cells []string) Row {
+	for len(cells) > len(t.Header) && cells[len(cells)-1] == "" {
+		cells = cells[:len(cells)-1]
+	}
+	if len(cells) > len(t.Header) {
+		return Row{Line: line, Err: fmt.Errorf("has %d cells under %d columns", len(cells), len(t.Header))}
+	}
+	whole := make([]string, len(t.Header))
+	copy(whole, cells)
+	return Row{Line: line, Cells: whole}
+}
+
+func blankCells(cells []string) bool {
+	for _, cell := range cells {
+		if strings.TrimSpace(cell) != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// errEndless says that a row is longer than any row may be.
+var errEndless = errors.New("a row is longer than 2 MiB: is there a quote that nobody closes?")
+
+// bound fails a reader that has read too much since it was last told how much it may.
+type bound struct {
+	r    io.Reader
+	left int
+}
+
+func (b *bound) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errEndless
+	}
+	n, err := b.r.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}

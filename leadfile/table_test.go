@@ -1,0 +1,111 @@
+package leadfile_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/leadfile"
+)
+
+func rows(t require.TestingT, text string, delimiter rune) (*leadfile.Table, []leadfile.Row) {
+	table, err := leadfile.NewTable(strings.NewReader(text), delimiter)
+	require.NoError(t, err)
+	var all []leadfile.Row
+	for row, err := range table.Rows() {
+		require.NoError(t, err)
+		all = append(all, row)
+	}
+	return table, all
+}
+
+func TestCSVIsReadInAnyDialect(t *testing.T) {
+	t.Parallel()
+	want := []leadfile.Row{{Line: 2, Cells: []string{"Rao, Asha", "98;76|5"}}, {Line: 3, Cells: []string{"Ravi", ""}}}
+	for name, text := range map[string]string{
+		"commas":           "name,phone\n\"Rao, Asha\",98;76|5\nRavi,\n",
+		"semicolons":       "name;phone\r\nRao, Asha;\"98;76|5\"\r\nRavi;\r\n",
+		"tabs":             "name\tphone\nRao, Asha\t98;76|5\nRavi\t",
+		"bars":             "name|phone\nRao, Asha|\"98;76|5\"\nRavi|",
+		"a mark":           "\ufeffname,phone\n\"Rao, Asha\",98;76|5\nRavi,",
+		"quoted names":     "\"name\",\"phone\"\n\"Rao, Asha\",98;76|5\nRavi,",
+		"too many or few":  "name,phone\n\"Rao, Asha\",98;76|5,,\nRavi\n",
+		"padded names":     " name , phone \n\"Rao, Asha\",98;76|5\nRavi,",
+		"blanks elsewhere": "name,phone\n\"Rao, Asha\",98;76|5\nRavi,\n\n,,\n  , \n",
+	} {
+		table, got := rows(t, text, 0)
+		require.Equal(t, []string{"name", "phone"}, table.Header, name)
+		require.Equal(t, want, got, name)
+	}
+	table, got := rows(t, "\ufeffsep=;\nname;phone\nAsha;1,2,3,4\n", 0)
+	require.Equal(t, []string{"name", "phone"}, table.Header)
+	require.Equal(t, []leadfile.Row{{Line: 3, Cells: []string{"Asha", "1,2,3,4"}}}, got)
+	_, got = rows(t, "a:b\n1:2", ':')
+	require.Equal(t, []leadfile.Row{{Line: 2, Cells: []string{"1", "2"}}}, got)
+}
+
+func TestABadRowIsOneRow(t *testing.T) {
+	t.Parallel()
+	_, got := rows(t, "a,b\n1,\"two\nlines\"\n1,2,3\nx\"y,2\n\"x\"y,2\n3,4\n", 0)
+	var lines []int
+	for _, row := range got {
+		lines = append(lines, row.Line)
+		require.Equal(t, row.Err == nil, row.Cells != nil)
+	}
+	require.Equal(t, []int{2, 4, 5, 6, 7}, lines)
+	require.Equal(t, []string{"1", "two\nlines"}, got[0].Cells)
+	require.EqualError(t, got[1].Err, "has 3 cells under 2 columns")
+	require.Error(t, got[2].Err)
+	require.Error(t, got[3].Err)
+	require.Equal(t, []string{"3", "4"}, got[4].Cells)
+}
+
+func TestATableThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	_, err := leadfile.NewTable(strings.NewReader(""), 0)
+	require.ErrorIs(t, err, leadfile.ErrNoHeader)
+	gone := errors.New("gone")
+	_, err = leadfile.NewTable(iotest.ErrReader(gone), 0)
+	require.ErrorIs(t, err, gone)
+
+	table, err := leadfile.NewTable(strings.NewReader("a,b\n1,2\n\"never closed"+strings.Repeat(",x\n", 1<<20)), 0)
+	require.NoError(t, err)
+	var failed error
+	for _, err := range table.Rows() {
+		failed = err
+	}
+	require.ErrorContains(t, failed, "is there a quote that nobody closes?")
+}
+
+// FuzzTable wants that whatever a file holds, rows are as wide as the header, and lines grow.
+func FuzzTable(f *testing.F) {
+	f.Add("sep=;\na;b\n1;\"2\n3\"\n")
+	f.Add("a,b\n\"\",\"\"\"\"\n'=x,\"\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		table, err := leadfile.NewTable(strings.NewReader(text), 0)
+		if err != nil {
+			return
+		}
+		line := 0
+		for row, err := range table.Rows() {
+			require.NoError(t, err)
+			require.Greater(t, row.Line, line)
+			line = row.Line
+			if row.Err == nil {
+				require.Len(t, row.Cells, len(table.Header))
+			}
+		}
+		columns, err := leadfile.MapColumns(table.Header, nil)
+		if err != nil {
+			return
+		}
+		for row := range table.Rows() {
+			if row.Err == nil {
+				_, _ = columns.Body(row.Cells)
+			}
+		}
+	})
+}
