@@ -121,10 +121,10 @@ func TestImportsRunOneWay(t *testing.T) {
 		{[]string{"eventstore"}, facts, true},
 		{[]string{"eventstore/..."}, []string{"eventstore/..."}, true},
 		{pure, deciders, true},
-		{[]string{"audit"}, slices.Concat(facts, []string{"eventstore"}), true},
+		{[]string{"eventstore/audit"}, slices.Concat(facts, []string{"eventstore"}), true},
 		{[]string{"command"}, readers, true},
-		{[]string{"projection/..."}, slices.Concat(readers, []string{"audit", "projection/..."}), false},
-		{[]string{"query/..."}, slices.Concat(readers, []string{"audit", "query/...", "projection/schema"}), true},
+		{[]string{"projection/..."}, slices.Concat(readers, []string{"eventstore/audit", "projection/..."}), false},
+		{[]string{"query/..."}, slices.Concat(readers, []string{"eventstore/audit", "query/...", "projection/schema"}), true},
 	} {
 		found := 0
 		for _, pkg := range slices.Sorted(maps.Keys(packages)) {

@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/leadlog/leadlog/audit"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/query"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/leadlog/leadlog/audit"
 	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
 const trail = "/api/v1/crm/audit/"

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leadlog/leadlog/leadfile"
+	"github.com/leadlog/leadlog/command/leadfile"
 )
 
 // bodyLine is a line of a body, or why there are no more.

@@ -19,8 +19,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/leadfile"
 	"github.com/leadlog/leadlog/httpapi"
-	"github.com/leadlog/leadlog/leadfile"
 )
 
 // csvSource is where leads of a CSV file come from. JSON lines say themselves where they come from.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/leadlog/leadlog/audit"
+	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/query"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/audit"
+	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
 // finished runs the program to its end.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/leadfile"
+	"github.com/leadlog/leadlog/command/leadfile"
 )
 
 func TestColumnsAreKnownByTheirNames(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/leadfile"
+	"github.com/leadlog/leadlog/command/leadfile"
 )
 
 func rows(t require.TestingT, text string, delimiter rune) (*leadfile.Table, []leadfile.Row) {

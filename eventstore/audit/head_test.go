@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/audit"
+	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
 func signer(t testing.TB, seed byte) *audit.Signer {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/leadfile"
+	"github.com/leadlog/leadlog/command/leadfile"
 )
 
 func all(r io.Reader, most int) (lines []leadfile.Line, err error) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/leadfile"
+	"github.com/leadlog/leadlog/command/leadfile"
 )
 
 func wide(order binary.AppendByteOrder, text string) []byte {
