@@ -10,6 +10,7 @@ package projection
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -46,6 +47,26 @@ type Projector interface {
 	// for the disk, which rows that are derived can afford; a projector whose rows set off something outside the
 	// database sets synchronous_commit for its transaction.
 	Apply(ctx context.Context, tx pgx.Tx, batch []Event) error
+}
+
+// union selects what any of the projectors wants, and perhaps more.
+func union(projectors []Projector) (all eventstore.Filter) {
+	anyStream, anyType := false, false
+	for _, p := range projectors {
+		filter := p.Filter()
+		anyStream, anyType = anyStream || len(filter.StreamPrefixes) == 0, anyType || len(filter.Types) == 0
+		all.StreamPrefixes = append(all.StreamPrefixes, filter.StreamPrefixes...)
+		all.Types = append(all.Types, filter.Types...)
+	}
+	if anyStream {
+		all.StreamPrefixes = nil
+	}
+	if anyType {
+		all.Types = nil
+	}
+	slices.Sort(all.StreamPrefixes)
+	all.StreamPrefixes = slices.Compact(all.StreamPrefixes)
+	return all
 }
 
 // All returns every projector that a service runs.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -195,28 +194,16 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 
 // stretch is what of the log some copy does not have yet.
 func (r Replay) stretch(builders []*builder) stretch {
-	var s stretch
-	first := true
+	s := stretch{filter: union(r.Projectors)}
 	for _, b := range builders {
-		s.filter.StreamPrefixes = append(s.filter.StreamPrefixes, b.filter.StreamPrefixes...)
 		s.end = max(s.end, b.end)
-		if b.checkpoint.position >= b.end {
-			continue
-		}
-		if first || b.checkpoint.position < s.after {
-			s.after, first = b.checkpoint.position, false
-		}
 	}
-	if first {
-		s.after = s.end
-	}
+	s.after = s.end
 	for _, b := range builders {
-		if len(b.filter.StreamPrefixes) == 0 {
-			s.filter.StreamPrefixes = nil // one wants every stream
+		if b.checkpoint.position < b.end {
+			s.after = min(s.after, b.checkpoint.position)
 		}
 	}
-	slices.Sort(s.filter.StreamPrefixes)
-	s.filter.StreamPrefixes = slices.Compact(s.filter.StreamPrefixes)
 	return s
 }
 

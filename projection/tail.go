@@ -36,23 +36,7 @@ type bounds struct {
 
 // NewTail prepares a tail for these projectors. It reads while one of them follows.
 func NewTail(store eventstore.Store, projectors ...Projector) *Tail {
-	t := &Tail{store: store, most: bounds{items: 5000, bytes: 8 << 20}}
-	anyStream, anyType := false, false
-	for _, p := range projectors {
-		filter := p.Filter()
-		anyStream, anyType = anyStream || len(filter.StreamPrefixes) == 0, anyType || len(filter.Types) == 0
-		t.filter.StreamPrefixes = append(t.filter.StreamPrefixes, filter.StreamPrefixes...)
-		t.filter.Types = append(t.filter.Types, filter.Types...)
-	}
-	if anyStream {
-		t.filter.StreamPrefixes = nil
-	}
-	if anyType {
-		t.filter.Types = nil
-	}
-	slices.Sort(t.filter.StreamPrefixes)
-	t.filter.StreamPrefixes = slices.Compact(t.filter.StreamPrefixes)
-	return t
+	return &Tail{store: store, filter: union(projectors), most: bounds{items: 5000, bytes: 8 << 20}}
 }
 
 // follow brings what comes after a position to a follower, as a subscription would, until the context ends or it
