@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -44,6 +45,14 @@ func analyst(t *testing.T, w *projectiontest.World) (role string) {
 			_, err := superuser.Exec(context.Background(), statement)
 			require.NoError(t, err)
 		}
+		// The database is dropped by a role that may not end a superuser's session.
+		require.NoError(t, superuser.Close(context.Background()))
+		require.Eventually(t, func() bool {
+			var there bool
+			err := w.Pool.QueryRow(context.Background(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+				WHERE datname = current_database() AND usename = 'postgres' AND backend_type = 'client backend')`).Scan(&there)
+			return err == nil && !there
+		}, projectiontest.Soon, time.Millisecond)
 	})
 	return role
 }

@@ -85,13 +85,21 @@ func (b *builder) take(ctx context.Context, whole batch) error {
 // cut leaves out what does not count. Times never go back within a stream, so what is left of each is its beginning.
 func (b *builder) cut(whole batch) batch {
 	part := batch{position: min(whole.position, b.end)}
-	for _, e := range whole.events {
-		if e.Position > b.checkpoint.position && e.Position <= b.end && b.filter.Matches(e.Stream, e.Type) &&
-			(b.Until.Time.IsZero() || !e.At.After(b.Until.Time)) {
-			part.events = append(part.events, e)
+	for i := range whole.events {
+		if !b.counts(&whole.events[i]) {
+			continue
 		}
+		if part.events == nil {
+			part.events = make([]Event, 0, len(whole.events)-i)
+		}
+		part.events = append(part.events, whole.events[i])
 	}
 	return part
+}
+
+func (b *builder) counts(e *Event) bool {
+	return e.Position > b.checkpoint.position && e.Position <= b.end && b.filter.Matches(e.Stream, e.Type) &&
+		(b.Until.Time.IsZero() || !e.At.After(b.Until.Time))
 }
 
 // marker says in the database what a schema is, so that nothing else is ever taken for a copy of ours.

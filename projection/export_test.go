@@ -16,5 +16,5 @@ func (r *Runner) Batches(size int) {
 	}
 }
 
-// EncodeState is how a lead's row holds it.
-var EncodeState = encodeState
+// AppendState is how a lead's row holds it.
+var AppendState = appendState

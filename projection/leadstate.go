@@ -11,10 +11,10 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 )
 
-// encodeState writes a state as JSON so that reading it gives the very same one. It writes what json.Marshal would, by
+// appendState writes a state as JSON so that reading it gives the very same one. It writes what json.Marshal would, by
 // hand: most of the time of a replay went there.
-func encodeState(s lead.State) []byte {
-	e := encoder{buffer: make([]byte, 0, 1536)}
+func appendState(buffer []byte, s lead.State) []byte {
+	e := encoder{buffer}
 	e.buffer = strconv.AppendInt(append(e.buffer, `{"Phase":`...), int64(s.Phase), 10)
 	e.text(`,"ID":`, s.ID)
 	e.buffer = strconv.AppendInt(append(e.buffer, `,"Revision":`...), s.Revision, 10)

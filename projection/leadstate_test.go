@@ -51,7 +51,7 @@ func TestALeadsStateIsWrittenAsTheLibraryWouldAndReadBackTheSame(t *testing.T) {
 		want, err := json.Marshal(state, json.Deterministic(true), json.FormatNilMapAsNull(true), json.FormatNilSliceAsNull(true),
 			jsontext.PreserveRawStrings(true))
 		require.NoError(t, err)
-		encoded := projection.EncodeState(state)
+		encoded := projection.AppendState(nil, state)
 		require.Equal(t, string(want), string(encoded))
 		var back lead.State
 		require.NoError(t, json.Unmarshal(encoded, &back))

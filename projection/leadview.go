@@ -93,7 +93,7 @@ func searched(state lead.State) string {
 }
 
 func insertLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, ids []string) error {
-	var r rows
+	r := makeRows(len(ids), 1500)
 	for _, id := range ids {
 		state := leads[id]
 		if state.Phase != lead.Live {
@@ -109,7 +109,7 @@ func insertLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, id
 		r.text(state.Phone)
 		r.text(state.Email)
 		r.text(searched(state))
-		r.json(encodeState(state))
+		r.jsonBy(func(buffer []byte) []byte { return appendState(buffer, state) })
 	}
 	return r.insert(ctx, tx, "lead", "lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email",
 		"search", "state")
@@ -125,7 +125,7 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, id
 		state := leads[id]
 		statuses, temperatures = append(statuses, strings.ToLower(state.Status)), append(temperatures, state.Temperature)
 		phones, emails, searches = append(phones, state.Phone), append(emails, state.Email), append(searches, searched(state))
-		states = append(states, encodeState(state))
+		states = append(states, appendState(nil, state))
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE lead SET status = n.status, temperature = n.temperature, phone = n.phone, email = n.email, search = n.search,

@@ -16,6 +16,11 @@ type rows struct {
 	buffer []byte
 }
 
+// makeRows makes room for as many rows as will come, each of about so many bytes.
+func makeRows(count, size int) rows {
+	return rows{buffer: make([]byte, 0, len(copyHeader)+count*size+2)}
+}
+
 // copyHeader is the signature, no flags, no extension.
 const copyHeader = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
 
@@ -34,15 +39,19 @@ func (r *rows) text(value string) {
 
 // json is a value of type json, not jsonb.
 func (r *rows) json(value []byte) {
-	r.buffer = binary.BigEndian.AppendUint32(r.buffer, uint32(len(value)))
-	r.buffer = append(r.buffer, value...)
+	r.jsonBy(func(buffer []byte) []byte { return append(buffer, value...) })
 }
 
-// jsonb has a version before the text.
-func (r *rows) jsonb(value []byte) {
-	r.buffer = binary.BigEndian.AppendUint32(r.buffer, uint32(len(value)+1))
-	r.buffer = append(r.buffer, 1)
-	r.buffer = append(r.buffer, value...)
+// jsonBy is json that write appends where it belongs.
+func (r *rows) jsonBy(write func([]byte) []byte) {
+	start := len(r.buffer)
+	r.buffer = write(append(r.buffer, 0, 0, 0, 0))
+	binary.BigEndian.PutUint32(r.buffer[start:], uint32(len(r.buffer)-start-4))
+}
+
+// jsonbBy is jsonBy for jsonb, which has a version before the text.
+func (r *rows) jsonbBy(write func([]byte) []byte) {
+	r.jsonBy(func(buffer []byte) []byte { return write(append(buffer, 1)) })
 }
 
 func (r *rows) bigint(value int64) {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/lead"
@@ -74,16 +73,13 @@ func (SourceHistory) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error 
 
 // saveSightings inserts what a lead that was born in the batch was seen from. Of others some rows may be there.
 func saveSightings(ctx context.Context, tx pgx.Tx, seen map[sourceKey]*sighting, born map[string]struct{}) error {
-	var r rows
+	r := makeRows(len(seen), 600)
 	var again sightings
 	for _, s := range slices.SortedFunc(maps.Values(seen), func(a, b *sighting) int { return cmp.Compare(a.position, b.position) }) {
-		var given, names encoder
-		given.members("", orEmpty(s.Metadata))
-		names.list("", append([]string{}, s.Changed...))
 		if _, new := born[s.leadID]; new {
-			s.write(&r, given.buffer, names.buffer)
+			s.write(&r)
 		} else {
-			again.add(s, given.buffer, names.buffer)
+			again.add(s)
 		}
 	}
 	if err := r.insert(ctx, tx, "source_history", "lead_id", "source", "account", "position", "first_seen_at", "last_seen_at",
@@ -93,15 +89,26 @@ func saveSightings(ctx context.Context, tx pgx.Tx, seen map[sourceKey]*sighting,
 	return again.save(ctx, tx)
 }
 
-// orEmpty is {} in the place of null.
-func orEmpty(members map[string]jsontext.Value) map[string]jsontext.Value {
-	if members == nil {
-		return map[string]jsontext.Value{}
+// appendMetadata and appendChanged write nothing as {} and [], never as null.
+func (s *sighting) appendMetadata(buffer []byte) []byte {
+	if s.Metadata == nil {
+		return append(buffer, "{}"...)
 	}
-	return members
+	e := encoder{buffer}
+	e.members("", s.Metadata)
+	return e.buffer
 }
 
-func (s *sighting) write(r *rows, metadata, changed []byte) {
+func (s *sighting) appendChanged(buffer []byte) []byte {
+	if s.Changed == nil {
+		return append(buffer, "[]"...)
+	}
+	e := encoder{buffer}
+	e.list("", s.Changed)
+	return e.buffer
+}
+
+func (s *sighting) write(r *rows) {
 	r.row(13)
 	r.text(s.leadID)
 	r.text(s.source)
@@ -111,11 +118,11 @@ func (s *sighting) write(r *rows, metadata, changed []byte) {
 	r.timestamp(s.LastSeenAt)
 	r.integer(int32(s.Arrivals))
 	r.text(s.Credential)
-	r.json(metadata)
+	r.jsonBy(s.appendMetadata)
 	r.text(s.IP)
 	r.text(s.UserAgent)
 	r.text(s.RequestID)
-	r.jsonb(changed)
+	r.jsonbBy(s.appendChanged)
 }
 
 // sightings are column by column.
@@ -126,11 +133,11 @@ type sightings struct {
 	metadata, changed                                          [][]byte
 }
 
-func (c *sightings) add(s *sighting, metadata, changed []byte) {
+func (c *sightings) add(s *sighting) {
 	c.ids, c.sources, c.accounts = append(c.ids, s.leadID), append(c.sources, s.source), append(c.accounts, s.account)
 	c.positions, c.arrivals = append(c.positions, int64(s.position)), append(c.arrivals, int64(s.Arrivals))
 	c.first, c.latest = append(c.first, s.FirstSeenAt), append(c.latest, s.LastSeenAt)
-	c.credentials, c.metadata, c.changed = append(c.credentials, s.Credential), append(c.metadata, metadata), append(c.changed, changed)
+	c.credentials, c.metadata, c.changed = append(c.credentials, s.Credential), append(c.metadata, s.appendMetadata(nil)), append(c.changed, s.appendChanged(nil))
 	c.ips, c.agents, c.requests = append(c.ips, s.IP), append(c.agents, s.UserAgent), append(c.requests, s.RequestID)
 }
 

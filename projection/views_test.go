@@ -103,7 +103,7 @@ func TestALeadsRowIsTheFoldOfItsStream(t *testing.T) {
 // name would not be folds any more.
 func TestALeadsStateLooksAsThisVersionOfTheViewWritesIt(t *testing.T) {
 	t.Parallel()
-	encoded := projection.EncodeState(lead.State{Sources: []lead.SourceEntry{{}}})
+	encoded := projection.AppendState(nil, lead.State{Sources: []lead.SourceEntry{{}}})
 	require.Equal(t, 1, projection.LeadView{}.Version(), "write down the new version's JSON here")
 	require.JSONEq(t, `{"Phase":0,"ID":"","Revision":0,"Account":"","ContactUID":"","Name":"","NameDerived":false,"Phone":"",
 		"Email":"","Phones":null,"Emails":null,"Status":"","Temperature":"","OpportunityID":"","OpportunityValue":"","Source":"",
