@@ -153,15 +153,16 @@ func (a *app) wireDeliveries(ctx context.Context, views string, secrets *deliver
 	if err != nil {
 		return err
 	}
+	bodies := delivery.NewBodies()
 	a.fanOut, err = projection.New(projection.Options{
-		URL: views, Store: a.store, Tail: a.tail, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
+		URL: views, Store: a.store, Tail: a.tail, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Bodies: bodies}},
 		Schema: schema.Deliveries, Rest: deliveryRest, Log: a.log,
 	})
 	if err != nil {
 		return err
 	}
 	a.courier = delivery.NewCourier(delivery.CourierOptions{
-		Pool: a.pool, Store: a.store, Secrets: secrets, Log: a.log,
+		Pool: a.pool, Store: a.store, Secrets: secrets, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 	})
 	return nil

@@ -34,7 +34,7 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 		_, err = conn.Exec(ctx, `INSERT INTO delivery.session (id) VALUES ($1) ON CONFLICT DO NOTHING`, s.id)
 	}
 	if err == nil {
-		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2)`, s.id, c.lanes.inHand())
+		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2)`, s.id, c.lanes.held())
 	}
 	if err != nil {
 		s.close(ctx)
@@ -44,6 +44,9 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 }
 
 func (s *session) close(ctx context.Context) {
+	if s == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = s.conn.Close(ctx) // whatever it says, the connection is gone
@@ -63,9 +66,13 @@ func (s *session) reclaim(ctx context.Context) error {
 	return err
 }
 
-// claim takes rows that are due: of each endpoint as many as its lane has free, in the order of the log. It steps from
-// endpoint to endpoint over the index, so that a long backlog of one costs the others nothing.
-func (s *session) claim(ctx context.Context, total int, busy []string, free []int32) ([]row, error) {
+// claim takes rows that are due: of each endpoint as many as its lane has room for, in the order of the log. It steps
+// from endpoint to endpoint over the index, so that a long backlog of one costs the others nothing.
+func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
+	total, known, room, other := l.quota()
+	if total == 0 {
+		return nil, nil
+	}
 	rows, err := s.conn.Query(ctx, `
 		WITH RECURSIVE waiting (id) AS (
 		    (SELECT webhook_id FROM delivery.queue ORDER BY webhook_id LIMIT 1)
@@ -75,11 +82,11 @@ func (s *session) claim(ctx context.Context, total int, busy []string, free []in
 		), due AS (
 		    SELECT d.delivery_id
 		      FROM waiting w
-		      LEFT JOIN unnest($3::text[], $4::int[]) AS b (id, free) ON b.id = w.id
+		      LEFT JOIN unnest($3::text[], $4::int[]) AS b (id, room) ON b.id = w.id
 		     CROSS JOIN LATERAL (
 		           SELECT delivery_id FROM delivery.queue
 		            WHERE webhook_id = w.id AND due_at <= now() AND lease IS NULL
-		            ORDER BY due_at, position LIMIT coalesce(b.free, $5) FOR UPDATE SKIP LOCKED) d
+		            ORDER BY due_at, position LIMIT coalesce(b.room, $5) FOR UPDATE SKIP LOCKED) d
 		     WHERE w.id IS NOT NULL
 		     LIMIT $2
 		)
@@ -87,7 +94,7 @@ func (s *session) claim(ctx context.Context, total int, busy []string, free []in
 		  FROM due, delivery.endpoint e
 		 WHERE q.delivery_id = due.delivery_id AND e.webhook_id = q.webhook_id
 		RETURNING q.delivery_id, q.webhook_id, q.type, q.stream, q.revision, q.position, q.attempts, e.url, e.deleted`,
-		s.id, total, busy, free, mostSlots)
+		s.id, total, known, room, other)
 	if err != nil {
 		return nil, err
 	}

@@ -29,10 +29,12 @@ type CourierOptions struct {
 	Store   eventstore.Store
 	Secrets *Secrets
 	Log     *slog.Logger
+	Bodies  *Bodies // that a fan-out in this process has made; nil: none
 	// AllowPrivateTargets lets it connect to any address and port.
 	AllowPrivateTargets bool
 	Schedule            []time.Duration // empty: DefaultSchedule
 	Timeout             time.Duration   // of an attempt; 0: 15 s
+	Grace               time.Duration   // for attempts under way when the courier is told to end; 0: 15 s
 }
 
 // Courier sends what is due. Any number of them may work on one database.
@@ -40,10 +42,12 @@ type Courier struct {
 	pool     *pgxpool.Pool
 	config   *pgx.ConnConfig
 	store    eventstore.Store
-	secrets  *Secrets
+	secrets  *keyring
+	bodies   *Bodies
 	log      *slog.Logger
 	client   *http.Client
 	schedule []time.Duration
+	grace    time.Duration
 	lanes    *lanes
 	results  chan result
 	wake     chan struct{}
@@ -57,37 +61,61 @@ func NewCourier(o CourierOptions) *Courier {
 	if o.Timeout == 0 {
 		o.Timeout = 15 * time.Second
 	}
+	if o.Grace == 0 {
+		o.Grace = 15 * time.Second
+	}
 	config := o.Pool.Config().ConnConfig.Copy()
 	config.RuntimeParams["application_name"] = "leadlog courier"
+	// Its session writes leases alone, which mean nothing once the server has gone down.
+	config.RuntimeParams["synchronous_commit"] = "off"
 	return &Courier{
-		pool: o.Pool, config: config, store: o.Store, secrets: o.Secrets, log: o.Log,
-		client: newClient(o.AllowPrivateTargets, o.Timeout), schedule: o.Schedule,
-		lanes:   &lanes{byID: map[string]*lane{}, rows: map[string]struct{}{}},
-		results: make(chan result, mostInFlight), wake: make(chan struct{}, 1),
+		pool: o.Pool, config: config, store: o.Store, secrets: newKeyring(o.Secrets), bodies: o.Bodies, log: o.Log,
+		client: newClient(o.AllowPrivateTargets, o.Timeout), schedule: o.Schedule, grace: o.Grace,
+		lanes: newLanes(), results: make(chan result, mostInHand), wake: make(chan struct{}, 1),
 	}
 }
 
 const (
-	poll      = 250 * time.Millisecond // behind the notifications, which may be lost
-	pause     = 200 * time.Millisecond // after the database failed
-	settleMax = mostInFlight
+	poll        = 250 * time.Millisecond // behind the notifications, which may be lost
+	pause       = 200 * time.Millisecond // after the database failed
+	settleMost  = 512                    // results written down together
+	settleGrace = 3 * time.Second        // for the database, after the attempts have ended
 )
 
-// Run sends until the context ends. Then it takes up nothing more and lets the attempts under way finish, which their
-// timeout bounds.
+// Run sends until the context ends. Then it takes up nothing more and lets the attempts under way finish. Those that
+// take longer than the grace are broken off; they cost the delivery nothing, and somebody takes it up again.
 func (c *Courier) Run(ctx context.Context) {
-	working := context.WithoutCancel(ctx)
-	var attempts, settling sync.WaitGroup
-	settling.Go(func() { c.settleAll(ctx) })
+	attempting, breakOff := context.WithCancel(context.WithoutCancel(ctx))
+	defer breakOff()
+	settling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(c.grace, breakOff)
+		time.AfterFunc(c.grace+settleGrace, giveUp)
+	})()
+	var attempts, settlers sync.WaitGroup
+	settlers.Go(func() { c.settleAll(settling) })
+	var last *session // kept, with the leases, until everything is written down
 	for ctx.Err() == nil {
-		if err := c.serve(ctx, working, &attempts); err != nil && ctx.Err() == nil {
-			c.log.Warn("courier lost its session", slog.Any("error", err))
-			sleep(ctx, pause)
+		s, err := c.open(ctx)
+		if err == nil {
+			err = c.serve(ctx, s, attempting, &attempts)
 		}
+		if ctx.Err() == nil {
+			c.log.Warn("courier lost its session", slog.Any("error", err))
+			s.close(ctx)
+			sleep(ctx, pause)
+			continue
+		}
+		last = s
+	}
+	for _, r := range c.lanes.stop() {
+		c.results <- result{row: r, state: queued}
 	}
 	attempts.Wait()
 	close(c.results)
-	settling.Wait()
+	settlers.Wait()
+	last.close(ctx)
 	c.client.CloseIdleConnections()
 }
 
@@ -99,12 +127,7 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // serve runs one session to its end. Attempts outlive it: what they came to is written down by the pool.
-func (c *Courier) serve(ctx, working context.Context, attempts *sync.WaitGroup) error {
-	s, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.close(ctx)
+func (c *Courier) serve(ctx context.Context, s *session, attempting context.Context, attempts *sync.WaitGroup) error {
 	var reclaimed time.Time
 	for {
 		if time.Since(reclaimed) > poll {
@@ -113,16 +136,12 @@ func (c *Courier) serve(ctx, working context.Context, attempts *sync.WaitGroup) 
 			}
 			reclaimed = time.Now()
 		}
-		total, busy, free := c.lanes.free()
-		var rows []row
-		if total > 0 {
-			if rows, err = s.claim(ctx, total, busy, free); err != nil {
-				return err
-			}
+		rows, err := s.claim(ctx, c.lanes)
+		if err != nil {
+			return err
 		}
-		for _, r := range rows {
-			c.lanes.take(r)
-			attempts.Go(func() { c.results <- c.attempt(working, r) })
+		for _, r := range c.lanes.take(rows) {
+			attempts.Go(func() { c.work(attempting, r, attempts) })
 		}
 		if len(rows) > 0 {
 			continue
@@ -133,7 +152,7 @@ func (c *Courier) serve(ctx, working context.Context, attempts *sync.WaitGroup) 
 	}
 }
 
-// idle waits for a notification, for a slot that became free, or for the poll.
+// idle waits for a notification, for room in a lane, or for the poll.
 func (c *Courier) idle(ctx context.Context, s *session) error {
 	waiting, cancel := context.WithTimeout(ctx, poll)
 	defer cancel()
@@ -158,19 +177,52 @@ func (c *Courier) idle(ctx context.Context, s *session) error {
 	return err
 }
 
+func (c *Courier) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// work carries a row out, and then those that waited for its slot.
+func (c *Courier) work(ctx context.Context, r row, attempts *sync.WaitGroup) {
+	for {
+		done := c.attempt(ctx, r)
+		start, back, wanted := c.lanes.done(done)
+		if wanted {
+			c.poke()
+		}
+		c.results <- done
+		for _, r := range back {
+			c.results <- result{row: r, state: queued}
+		}
+		if len(start) == 0 {
+			return
+		}
+		r = start[0]
+		for _, other := range start[1:] {
+			attempts.Go(func() { c.work(ctx, other, attempts) })
+		}
+	}
+}
+
 // attempt carries a row out and says what came of it.
 func (c *Courier) attempt(ctx context.Context, r row) result {
 	done := result{row: r, state: cancelled}
 	if r.dead {
 		return done
 	}
-	body, err := render(ctx, c.store, r)
+	body, err := c.body(ctx, r)
 	var secret string
 	if err == nil {
 		// The latest moment: a secret is destroyed when its endpoint is deleted, and then nothing more is sent.
-		secret, err = c.secrets.Get(ctx, r.webhookID)
+		secret, err = c.secrets.get(ctx, r.webhookID)
 	}
 	if errors.Is(err, ErrNoSecret) {
+		return done
+	}
+	if ctx.Err() != nil { // the courier ends
+		done.state = queued
 		return done
 	}
 	if err != nil { // of ours, not the endpoint's: it costs no attempt
@@ -178,8 +230,12 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 		done.state, done.wait = queued, c.schedule[0]
 		return done
 	}
-	done.attempted, done.outcome = true, send(ctx, c.client, r, body, []string{secret}, time.Now)
-	c.lanes.attempted(r.webhookID, done.outcome.success())
+	done.outcome = send(ctx, c.client, r, body, []string{secret}, time.Now)
+	if ctx.Err() != nil && !done.outcome.success() { // broken off: nobody knows what would have come of it
+		done.state = queued
+		return done
+	}
+	done.attempted = true
 	if done.outcome.success() {
 		done.state = delivered
 		return done
@@ -191,37 +247,32 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	return done
 }
 
-// settleTries is how often results are tried to be written down once the courier is told to end.
-const settleTries = 10
+// body is what a delivery says.
+func (c *Courier) body(ctx context.Context, r row) ([]byte, error) {
+	if body, ok := c.bodies.get(r); ok {
+		return body, nil
+	}
+	return render(ctx, c.store, r)
+}
 
-// settleAll writes down results as they come, those together that are there, and does not rest before they are: a row
-// whose result is lost is sent again.
+// settleAll writes down results as they come, those together that are there, and does not rest before they are, or the
+// context ends: a row whose result is lost is sent again.
 func (c *Courier) settleAll(ctx context.Context) {
-	working := context.WithoutCancel(ctx)
 	for first := range c.results {
 		batch := []result{first}
-		for len(batch) < settleMax && len(c.results) > 0 {
+		for len(batch) < settleMost && len(c.results) > 0 {
 			batch = append(batch, <-c.results)
 		}
-		for tries := 0; ; {
-			err := c.settle(working, batch)
+		for ctx.Err() == nil {
+			err := c.settle(ctx, batch)
 			if err == nil {
 				break
 			}
 			c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))
-			if ctx.Err() != nil {
-				if tries++; tries >= settleTries {
-					break
-				}
-			}
-			sleep(working, pause)
+			sleep(ctx, pause)
 		}
-		for _, r := range batch {
-			c.lanes.leave(r.row)
-		}
-		select {
-		case c.wake <- struct{}{}:
-		default:
+		if c.lanes.left(batch) {
+			c.poke()
 		}
 	}
 }

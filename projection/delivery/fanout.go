@@ -44,7 +44,10 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) erro
 // it knows exactly the endpoints registered before it. It runs in the schema schema.Deliveries.
 //
 // It is not among projection.All: a replay of the views sends nothing.
-type FanOut struct{ Epoch string }
+type FanOut struct {
+	Epoch  string
+	Bodies *Bodies // for a courier in this process; nil: none
+}
 
 // Name implements projection.Projector.
 func (FanOut) Name() string { return schema.FanOut }
@@ -113,10 +116,14 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 		if !sent || e.Position <= origin {
 			continue
 		}
+		wanted := len(rows.deliveries)
 		for _, id := range slices.Sorted(maps.Keys(endpoints)) {
 			if endpoints[id].wants(e.Metadata.Account, name) {
 				rows.add(id, name, e)
 			}
+		}
+		if len(rows.deliveries) > wanted {
+			f.Bodies.add(name, e)
 		}
 	}
 	if err := saveEndpoints(ctx, tx, changed); err != nil {

@@ -7,83 +7,183 @@ import (
 )
 
 const (
-	mostSlots    = 16  // of one endpoint
-	mostInFlight = 256 // of all
-	mostFailing  = 128 // of all that fail: the rest is kept for those that do not
+	mostSlots  = 16 // attempts at one endpoint at a time
+	firstSlots = 4  // at one that has not answered well yet
+	mostAhead  = 64 // rows in hand of one endpoint that answers well, with those under way
+
+	mostInHand   = 4096
+	mostUnderWay = 1024 // attempts at all endpoints
+	mostUnproven = 512  // at those that have not answered well: the rest is kept for those that have
+	mostFailing  = 128  // at those that have failed
 )
 
-// lanes are the slots of endpoints. One that fails has ever fewer, down to one, so that it holds nobody up.
+// class is what is known of an endpoint.
+type class int
+
+const (
+	unproven class = iota // no answer yet
+	proven                // the latest answer was good
+	failing               // it was not
+)
+
+// lanes give each endpoint slots of its own. One that fails has ever fewer, down to one, and one that was not heard of
+// yet has few, so that those that hang hold nobody up. Of one that answers well rows are taken ahead of its slots.
 type lanes struct {
 	mu       sync.Mutex
 	byID     map[string]*lane
-	rows     map[string]struct{} // in hand
-	inFlight int
+	inHand   map[string]struct{} // ids of rows that are not written down yet
+	underWay [failing + 1]int
+	starved  bool // rows were left because too much was in hand
+	stopped  bool
 }
 
-type lane struct{ slots, used int }
+type lane struct {
+	class           class
+	slots, underWay int
+	waiting         []row // in hand, for a slot
+}
 
-func (l *lane) failing() bool { return l.slots < mostSlots }
+func newLanes() *lanes {
+	return &lanes{byID: map[string]*lane{}, inHand: map[string]struct{}{}}
+}
 
-// free says what may be claimed: how many at all, and how many of the endpoints that are not idle and healthy.
-func (l *lanes) free() (total int, ids []string, slots []int32) {
+// room is how many rows a lane can take in hand.
+func (l *lanes) room(lane *lane) int {
+	in := lane.underWay + len(lane.waiting)
+	switch {
+	case lane.class != proven && !l.allowed(lane.class):
+		return 0
+	case lane.class != proven:
+		return max(0, lane.slots-in)
+	case in > mostAhead/2: // few at a time would be much work for little
+		return 0
+	}
+	return mostAhead - in
+}
+
+// allowed tells whether one more attempt may be made at an endpoint of a class.
+func (l *lanes) allowed(c class) bool {
+	notProven := l.underWay[unproven] + l.underWay[failing]
+	return notProven+l.underWay[proven] < mostUnderWay &&
+		(c == proven || notProven < mostUnproven) && (c != failing || l.underWay[failing] < mostFailing)
+}
+
+// quota is how many rows may be claimed: of all endpoints, of each one that has a lane, and of any other.
+func (l *lanes) quota() (total int, ids []string, each []int32, other int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	failing := 0
-	for _, lane := range l.byID {
-		if lane.failing() {
-			failing += lane.used
-		}
-	}
 	for id, lane := range l.byID {
-		n := max(0, lane.slots-lane.used)
-		if lane.failing() {
-			n = max(0, min(n, mostFailing-failing))
-			failing += n
+		ids, each = append(ids, id), append(each, int32(l.room(lane)))
+	}
+	if l.allowed(unproven) {
+		other = firstSlots
+	}
+	total = max(0, mostInHand-len(l.inHand))
+	l.starved = total == 0
+	return total, ids, each, other
+}
+
+// take notes that rows are in hand, and returns those whose attempts begin now.
+func (l *lanes) take(rows []row) (start []row) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range rows {
+		if _, already := l.inHand[r.id]; already {
+			continue // its lease had been lost, and is ours again
 		}
-		ids, slots = append(ids, id), append(slots, int32(n))
+		l.inHand[r.id] = struct{}{}
+		if l.byID[r.webhookID] == nil {
+			l.byID[r.webhookID] = &lane{slots: firstSlots}
+		}
+		lane := l.byID[r.webhookID]
+		lane.waiting = append(lane.waiting, r)
+		start = append(start, l.start(lane)...)
 	}
-	return mostInFlight - l.inFlight, ids, slots
+	return start
 }
 
-// take notes that a row is in hand.
-func (l *lanes) take(r row) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.byID[r.webhookID] == nil {
-		l.byID[r.webhookID] = &lane{slots: mostSlots}
+// start takes rows of a lane out of waiting for as many slots as are free.
+func (l *lanes) start(lane *lane) (rows []row) {
+	for len(lane.waiting) > 0 && lane.underWay < lane.slots && l.allowed(lane.class) && !l.stopped {
+		rows, lane.waiting = append(rows, lane.waiting[0]), lane.waiting[1:]
+		lane.underWay++
+		l.underWay[lane.class]++
 	}
-	l.byID[r.webhookID].used++
-	l.rows[r.id] = struct{}{}
-	l.inFlight++
+	return rows
 }
 
-// attempted learns from an attempt.
-func (l *lanes) attempted(webhookID string, success bool) {
+// done learns from what came of a row. It returns the rows whose attempts begin now, those that are to go back to the
+// queue because their endpoint fails, and whether there is room for more.
+func (l *lanes) done(d result) (start, back []row, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lane := l.byID[webhookID]
-	if success {
+	lane := l.byID[d.webhookID]
+	full := !l.allowed(failing)
+	lane.underWay--
+	l.underWay[lane.class]--
+	switch {
+	case !d.attempted:
+	case d.outcome.success():
+		l.become(lane, proven)
 		lane.slots = min(mostSlots, 2*lane.slots)
-		return
+	default:
+		l.become(lane, failing)
+		lane.slots = max(1, lane.slots/2)
+		back, lane.waiting = lane.waiting, nil
 	}
-	lane.slots = max(1, lane.slots/2)
+	start = l.start(lane)
+	if full { // others may have waited for this slot
+		for _, other := range l.byID {
+			start = append(start, l.start(other)...)
+		}
+	}
+	wanted = l.room(lane) > 0
+	if lane.underWay == 0 && len(lane.waiting) == 0 && (lane.class != failing || d.state == cancelled) {
+		delete(l.byID, d.webhookID)
+	}
+	return start, back, wanted
 }
 
-// leave notes that a row is out of hand.
-func (l *lanes) leave(r row) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lane := l.byID[r.webhookID]
-	if lane.used--; lane.used == 0 && !lane.failing() {
-		delete(l.byID, r.webhookID)
-	}
-	delete(l.rows, r.id)
-	l.inFlight--
+func (l *lanes) become(lane *lane, c class) {
+	l.underWay[lane.class] -= lane.underWay
+	l.underWay[c] += lane.underWay
+	lane.class = c
 }
 
-// inHand lists the rows in hand.
-func (l *lanes) inHand() []string {
+// left notes that rows are written down. It tells whether rows were left for want of room.
+func (l *lanes) left(results []result) (starved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.rows))
+	for _, r := range results {
+		delete(l.inHand, r.id)
+	}
+	return l.starved
+}
+
+// stop has no attempt begin any more, and returns the rows that waited for a slot.
+func (l *lanes) stop() (back []row) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopped = true
+	for _, lane := range l.byID {
+		back, lane.waiting = append(back, lane.waiting...), nil
+	}
+	return back
+}
+
+// held lists the rows in hand.
+func (l *lanes) held() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.inHand))
+}
+
+// attempting is how many attempts are under way.
+func (l *lanes) attempting() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, of := range l.underWay {
+		n += of
+	}
+	return n
 }

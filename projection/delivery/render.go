@@ -87,20 +87,25 @@ func render(ctx context.Context, store eventstore.Store, r row) ([]byte, error) 
 		if int64(recorded.Revision) < r.revision {
 			continue
 		}
-		out := envelope{
-			Type: r.kind, Timestamp: written(fact.At), ID: fact.ID.String(), Sequence: r.position,
-		}
-		switch data := fact.Data.(type) {
-		case event.LeadCreated, event.LeadUpdated:
-			return encodeLead(out, leadState, "")
-		case event.LeadMerged:
-			return encodeLead(out, leadState, data.Source)
-		default:
-			out.Data = tokenData{event.TokenID(r.stream), tokenState.Name, tokenState.Prefix, written(tokenState.ExpiresAt)}
-			return json.Marshal(out, json.Deterministic(true))
-		}
+		return r.encode(fact, leadState, tokenState)
 	}
 	return nil, fmt.Errorf("%w: stream %s, revision %d", errNotOnLog, r.stream, r.revision)
+}
+
+// encode makes the body out of the event and the state that it led to.
+func (r row) encode(fact event.Fact, leadState lead.State, tokenState token.State) ([]byte, error) {
+	out := envelope{
+		Type: r.kind, Timestamp: written(fact.At), ID: fact.ID.String(), Sequence: r.position,
+	}
+	switch data := fact.Data.(type) {
+	case event.LeadCreated, event.LeadUpdated:
+		return encodeLead(out, leadState, "")
+	case event.LeadMerged:
+		return encodeLead(out, leadState, data.Source)
+	default:
+		out.Data = tokenData{event.TokenID(r.stream), tokenState.Name, tokenState.Prefix, written(tokenState.ExpiresAt)}
+		return json.Marshal(out, json.Deterministic(true))
+	}
 }
 
 func encodeLead(out envelope, s lead.State, merged string) ([]byte, error) {

@@ -51,7 +51,7 @@ func newClient(privateTargets bool, timeout time.Duration) *http.Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			DialContext: dialer.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout,
-			MaxIdleConns: mostInFlight, MaxIdleConnsPerHost: mostSlots, IdleConnTimeout: 30 * time.Second,
+			MaxIdleConns: mostUnderWay, MaxIdleConnsPerHost: mostSlots, IdleConnTimeout: 30 * time.Second,
 			MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
 		},
 	}

@@ -1,0 +1,69 @@
+package delivery
+
+import (
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/projection"
+)
+
+const (
+	mostBodies  = 8192
+	largestBody = 4 << 10          // bytes: together at most 32 MiB
+	bodyAge     = 10 * time.Second // a person may be forgotten meanwhile, and with them what is said of them
+)
+
+// Bodies remembers for a moment what deliveries say whose event was the first of its stream, so that a courier in the
+// process of the fan-out need not read the stream that the fan-out has just had in hand.
+type Bodies struct {
+	recent *lru.Cache[place, rendered]
+}
+
+// place is where on the log an event is.
+type place struct {
+	stream   string
+	revision int64
+}
+
+type rendered struct {
+	body []byte
+	at   time.Time
+}
+
+// NewBodies returns an empty memory.
+func NewBodies() *Bodies {
+	recent, err := lru.New[place, rendered](mostBodies)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	return &Bodies{recent}
+}
+
+// add makes the body of an event that begins its stream. Of others it remembers nothing.
+func (b *Bodies) add(name string, e projection.Event) {
+	if b == nil || e.Revision != 0 {
+		return
+	}
+	r := row{kind: name, stream: e.Stream, position: int64(e.Position)}
+	fact := e.Fact()
+	body, err := r.encode(fact, lead.Evolve(lead.State{}, fact), token.Evolve(token.State{}, fact))
+	if err == nil && len(body) <= largestBody { // an error comes again when it is sent
+		b.recent.Add(place{e.Stream, 0}, rendered{body, time.Now()})
+	}
+}
+
+func (b *Bodies) get(r row) ([]byte, bool) {
+	if b == nil {
+		return nil, false
+	}
+	at := place{r.stream, r.revision}
+	known, ok := b.recent.Get(at)
+	if ok && time.Since(known.at) > bodyAge {
+		b.recent.Remove(at)
+		return nil, false
+	}
+	return known.body, ok
+}
