@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,4 +66,22 @@ func TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned(t *testing.T) {
 	require.Len(t, mustCall(t, "GET", path+"/deliveries", jwt, "").body["data"], 1)
 	require.NotNil(t, mustCall(t, "GET", path, jwt, "").data()["lastSuccessAt"])
 	require.Equal(t, 404, mustCall(t, "GET", path+"/deliveries/nothing", jwt, "").status)
+
+	for _, told := range []string{
+		`leadlog_deliveries_total{state="delivered"} 1`, `leadlog_deliveries_total{state="failed"} 0`,
+		`leadlog_delivery_attempt_seconds_count{outcome="success"} 1`, `leadlog_deliveries_in_flight 0`,
+		`leadlog_deliveries_queued `, `leadlog_delivery_oldest_due_seconds `,
+	} {
+		require.Eventually(t, func() bool { return strings.Contains(scrape(t, base), "\n"+told) }, time.Minute, 20*time.Millisecond, told)
+	}
+}
+
+func scrape(t *testing.T, base string) string {
+	t.Helper()
+	response, err := http.Get(base + "/metrics")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return string(body)
 }

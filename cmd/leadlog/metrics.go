@@ -8,6 +8,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
 )
 
 // viewMetrics reports at each scrape how far the views are and how they do.
@@ -72,4 +73,78 @@ func (m useMetrics) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(usesSampled, prometheus.CounterValue, float64(recorded), eventType, "recorded")
 		metrics <- prometheus.MustNewConstMetric(usesSampled, prometheus.CounterValue, float64(dropped), eventType, "dropped")
 	})
+}
+
+// deliveryMetrics report what is sent to webhook endpoints, all endpoints together: a label for each would grow with the
+// customers.
+type deliveryMetrics struct {
+	courier  *delivery.Courier
+	attempts *prometheus.HistogramVec
+	finished *prometheus.CounterVec
+}
+
+func newDeliveryMetrics() *deliveryMetrics {
+	return &deliveryMetrics{
+		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "leadlog_delivery_attempt_seconds",
+			Help: "How long attempts of this process took, by their outcome: success or failure.",
+			// To the timeout of 15 s, and beyond for who raised it.
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60},
+		}, []string{"outcome"}),
+		finished: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "leadlog_deliveries_total",
+			Help: "Deliveries that this process finished, by what became of them: delivered, failed or cancelled.",
+		}, []string{"state"}),
+	}
+}
+
+var (
+	deliveriesQueued = prometheus.NewDesc("leadlog_deliveries_queued",
+		"Deliveries that wait for an attempt, due or not, of all processes, as of at most 10 seconds ago.", nil, nil)
+	deliveriesInFlight = prometheus.NewDesc("leadlog_deliveries_in_flight",
+		"Attempts that this process has under way.", nil, nil)
+	deliveryOldestDue = prometheus.NewDesc("leadlog_delivery_oldest_due_seconds",
+		"How long the delivery has been due that waits longest, of all processes, as of at most 10 seconds ago.", nil, nil)
+)
+
+// watcher counts for a courier.
+func (d *deliveryMetrics) watcher() delivery.Watcher {
+	for _, state := range []string{"delivered", "failed", "cancelled"} {
+		d.finished.WithLabelValues(state) // there from the start, at 0
+	}
+	success, failure := d.attempts.WithLabelValues("success"), d.attempts.WithLabelValues("failure")
+	return delivery.Watcher{
+		Attempted: func(took time.Duration, good bool) {
+			if good {
+				success.Observe(took.Seconds())
+			} else {
+				failure.Observe(took.Seconds())
+			}
+		},
+		Finished: func(state string) { d.finished.WithLabelValues(state).Inc() },
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (d *deliveryMetrics) Describe(descs chan<- *prometheus.Desc) {
+	d.attempts.Describe(descs)
+	d.finished.Describe(descs)
+	descs <- deliveriesQueued
+	descs <- deliveriesInFlight
+	descs <- deliveryOldestDue
+}
+
+// Collect implements prometheus.Collector. What only the database knows is left out when it does not answer.
+func (d *deliveryMetrics) Collect(metrics chan<- prometheus.Metric) {
+	d.attempts.Collect(metrics)
+	d.finished.Collect(metrics)
+	metrics <- prometheus.MustNewConstMetric(deliveriesInFlight, prometheus.GaugeValue, float64(d.courier.InFlight()))
+	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
+	defer cancel()
+	backlog, err := d.courier.Backlog(ctx)
+	if err != nil {
+		return
+	}
+	metrics <- prometheus.MustNewConstMetric(deliveriesQueued, prometheus.GaugeValue, float64(backlog.Queued))
+	metrics <- prometheus.MustNewConstMetric(deliveryOldestDue, prometheus.GaugeValue, backlog.OldestDue.Seconds())
 }

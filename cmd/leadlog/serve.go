@@ -66,6 +66,7 @@ type app struct {
 	runner    *projection.Runner // of the views
 	fanOut    *projection.Runner // of the deliveries
 	courier   *delivery.Courier
+	delivered *deliveryMetrics
 	directory *command.Directory
 	uses      *command.Uses
 	handlers  *command.Handlers
@@ -129,7 +130,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses})
+		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered)
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.handlers, Directory: a.directory, Query: query.New(a.pool, a.store), Uses: a.uses, Tree: signer, JWT: verifier, Log: log,
 		RateLimit: c.rateLimit, RateBurst: c.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
@@ -161,10 +162,13 @@ func (a *app) wireDeliveries(ctx context.Context, views string, secrets *deliver
 	if err != nil {
 		return err
 	}
+	a.delivered = newDeliveryMetrics()
 	a.courier = delivery.NewCourier(delivery.CourierOptions{
-		Pool: a.pool, Store: a.store, Secrets: secrets, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
+		Watcher: a.delivered.watcher(),
+		Pool:    a.pool, Store: a.store, Secrets: secrets, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 	})
+	a.delivered.courier = a.courier
 	return nil
 }
 

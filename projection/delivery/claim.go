@@ -68,6 +68,7 @@ func (s *session) reclaim(ctx context.Context) error {
 
 // claim takes rows that are due: of each endpoint as many as its lane has room for, in the order of the log. It steps
 // from endpoint to endpoint over the index, so that a long backlog of one costs the others nothing.
+// It goes back to the rows by their places, where no plan can think of reading the whole queue instead.
 func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 	total, known, room, other := l.quota()
 	if total == 0 {
@@ -80,19 +81,19 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 		    SELECT (SELECT q.webhook_id FROM delivery.queue q WHERE q.webhook_id > w.id ORDER BY q.webhook_id LIMIT 1)
 		      FROM waiting w WHERE w.id IS NOT NULL
 		), due AS (
-		    SELECT d.delivery_id
+		    SELECT d.at
 		      FROM waiting w
 		      LEFT JOIN unnest($3::text[], $4::int[]) AS b (id, room) ON b.id = w.id
 		     CROSS JOIN LATERAL (
-		           SELECT delivery_id FROM delivery.queue
+		           SELECT ctid AS at FROM delivery.queue
 		            WHERE webhook_id = w.id AND due_at <= now() AND lease IS NULL
 		            ORDER BY due_at, position LIMIT coalesce(b.room, $5) FOR UPDATE SKIP LOCKED) d
 		     WHERE w.id IS NOT NULL
 		     LIMIT $2
 		)
 		UPDATE delivery.queue q SET lease = $1
-		  FROM due, delivery.endpoint e
-		 WHERE q.delivery_id = due.delivery_id AND e.webhook_id = q.webhook_id
+		  FROM delivery.endpoint e
+		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
 		RETURNING q.delivery_id, q.webhook_id, q.type, q.stream, q.revision, q.position, q.attempts, e.url, e.deleted`,
 		s.id, total, known, room, other)
 	if err != nil {

@@ -30,6 +30,7 @@ type CourierOptions struct {
 	Secrets *Secrets
 	Log     *slog.Logger
 	Bodies  *Bodies // that a fan-out in this process has made; nil: none
+	Watcher Watcher
 	// AllowPrivateTargets lets it connect to any address and port.
 	AllowPrivateTargets bool
 	Schedule            []time.Duration // empty: DefaultSchedule
@@ -48,9 +49,14 @@ type Courier struct {
 	client   *http.Client
 	schedule []time.Duration
 	grace    time.Duration
+	watcher  Watcher
 	lanes    *lanes
 	results  chan result
 	wake     chan struct{}
+
+	counting sync.Mutex // guards what follows
+	backlog  Backlog
+	counted  time.Time
 }
 
 // NewCourier prepares a courier. It connects in Run.
@@ -70,7 +76,7 @@ func NewCourier(o CourierOptions) *Courier {
 	config.RuntimeParams["synchronous_commit"] = "off"
 	return &Courier{
 		pool: o.Pool, config: config, store: o.Store, secrets: newKeyring(o.Secrets), bodies: o.Bodies, log: o.Log,
-		client: newClient(o.AllowPrivateTargets, o.Timeout), schedule: o.Schedule, grace: o.Grace,
+		client: newClient(o.AllowPrivateTargets, o.Timeout), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
 		lanes: newLanes(), results: make(chan result, mostInHand), wake: make(chan struct{}, 1),
 	}
 }
@@ -236,6 +242,7 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 		return done
 	}
 	done.attempted = true
+	c.watcher.attempted(done.outcome)
 	if done.outcome.success() {
 		done.state = delivered
 		return done
@@ -266,6 +273,7 @@ func (c *Courier) settleAll(ctx context.Context) {
 		for ctx.Err() == nil {
 			err := c.settle(ctx, batch)
 			if err == nil {
+				c.watcher.finished(batch)
 				break
 			}
 			c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))

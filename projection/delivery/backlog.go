@@ -1,0 +1,70 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Backlog is what waits to be sent, by this and all other processes.
+type Backlog struct {
+	Queued    int64         // deliveries, due or not
+	OldestDue time.Duration // since the one was due that waits longest for an attempt; 0: none is due
+}
+
+// backlogAge is how old a Backlog may be: to count a long queue takes a while, and everybody who watches asks.
+const backlogAge = 10 * time.Second
+
+// Backlog tells it as of at most ten seconds ago.
+func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
+	c.counting.Lock()
+	defer c.counting.Unlock()
+	if time.Since(c.counted) < backlogAge {
+		return c.backlog, nil
+	}
+	var b Backlog
+	var seconds float64
+	err := c.pool.QueryRow(ctx, `
+		WITH RECURSIVE waiting (id) AS (
+		    (SELECT webhook_id FROM delivery.queue ORDER BY webhook_id LIMIT 1)
+		    UNION ALL
+		    SELECT (SELECT q.webhook_id FROM delivery.queue q WHERE q.webhook_id > w.id ORDER BY q.webhook_id LIMIT 1)
+		      FROM waiting w WHERE w.id IS NOT NULL
+		)
+		SELECT (SELECT count(*) FROM delivery.queue), coalesce(extract(epoch FROM now() - min(first.due_at)), 0)::float8
+		  FROM waiting w
+		 CROSS JOIN LATERAL (
+		       SELECT due_at FROM delivery.queue
+		        WHERE webhook_id = w.id AND due_at <= now() AND lease IS NULL ORDER BY due_at LIMIT 1) first`).
+		Scan(&b.Queued, &seconds)
+	if err != nil {
+		return b, schema.Unavailable(err)
+	}
+	b.OldestDue = time.Duration(seconds * float64(time.Second))
+	c.backlog, c.counted = b, time.Now()
+	return b, nil
+}
+
+// InFlight is how many attempts this process has under way.
+func (c *Courier) InFlight() int { return c.lanes.attempting() }
+
+// Watcher is told what a courier does. Its functions return at once.
+type Watcher struct {
+	Attempted func(took time.Duration, success bool)
+	Finished  func(state string) // delivered, failed or cancelled, once it is written down
+}
+
+func (w Watcher) attempted(o outcome) {
+	if w.Attempted != nil {
+		w.Attempted(o.took, o.success())
+	}
+}
+
+func (w Watcher) finished(results []result) {
+	for _, r := range results {
+		if w.Finished != nil && r.state != queued {
+			w.Finished(r.state)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package delivery_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
+)
+
+func TestTheBacklogCountsWhatWaitsAndSaysSinceWhenSomethingIsDue(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	first, second := target(t, w, "https://a.example"), target(t, w, "https://b.example")
+	for range 3 {
+		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	}
+	spread(t, w)
+	due := func(change string) delivery.Backlog {
+		_, err := w.Pool.Exec(t.Context(), change)
+		require.NoError(t, err)
+		courier := delivery.NewCourier(delivery.CourierOptions{Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler)})
+		b, err := courier.Backlog(t.Context())
+		require.NoError(t, err)
+		return b
+	}
+	require.Equal(t, delivery.Backlog{Queued: 6}, due(`UPDATE delivery.queue SET due_at = now() + interval '1 hour'`))
+	b := due(`UPDATE delivery.queue SET due_at = now() - interval '1 day' * position WHERE webhook_id = '` + second + `'`)
+	require.EqualValues(t, 6, b.Queued)
+	require.Greater(t, b.OldestDue, 4*24*time.Hour)
+	require.Equal(t, delivery.Backlog{Queued: 3}, due(`
+		UPDATE delivery.queue SET lease = 1;
+		DELETE FROM delivery.queue WHERE webhook_id = '`+first+`'`), "one that is in hand waits no more")
+}
