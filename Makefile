@@ -4,7 +4,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test lint postgres cc
+.PHONY: help run test lint postgres cc node
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,7 +13,7 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 	go build -o bin/leadlog ./cmd/leadlog
 	@bin/leadlog dev
 
-test: postgres cc ## the whole test suite with the race detector, on a throwaway PostgreSQL
+test: postgres cc node ## the whole test suite with the race detector, on a throwaway PostgreSQL
 	$(WITHPG) -- go test -race ./...
 
 lint: ## formatting, vet, staticcheck, go.mod, known vulnerabilities
@@ -31,3 +31,7 @@ postgres: ## installs PostgreSQL's programs, unless they are there
 cc:
 	@case "$$(go env GOOS)" in darwin | windows) ;; \
 	*) command -v "$$(go env CC | cut -d ' ' -f 1)" >/dev/null || deploy/pgdev/install/cc ;; esac
+
+# One test verifies signatures with the standard's JavaScript library.
+node:
+	@command -v node >/dev/null && command -v npm >/dev/null || deploy/pgdev/install/node

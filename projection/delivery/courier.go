@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -33,6 +34,7 @@ type CourierOptions struct {
 	Watcher Watcher
 	// AllowPrivateTargets lets it connect to any address and port.
 	AllowPrivateTargets bool
+	Resolver            *net.Resolver   // of the names in URLs; nil: the system's
 	Schedule            []time.Duration // empty: DefaultSchedule
 	Timeout             time.Duration   // of an attempt; 0: 15 s
 	Grace               time.Duration   // for attempts under way when the courier is told to end; 0: 15 s
@@ -76,7 +78,7 @@ func NewCourier(o CourierOptions) *Courier {
 	config.RuntimeParams["synchronous_commit"] = "off"
 	return &Courier{
 		pool: o.Pool, config: config, store: o.Store, secrets: newKeyring(o.Secrets), bodies: o.Bodies, log: o.Log,
-		client: newClient(o.AllowPrivateTargets, o.Timeout), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
+		client: newClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
 		lanes: newLanes(), results: make(chan result, mostInHand), wake: make(chan struct{}, 1),
 	}
 }

@@ -1,0 +1,49 @@
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"code.dny.dev/ssrf"
+)
+
+var (
+	errNotPublic = errors.New("the host is not at a public address")
+	errPort      = errors.New("the port is neither 443 nor 8443")
+)
+
+// azureWire serves every machine on Azure with its own configuration, although it looks public.
+var azureWire = netip.MustParsePrefix("168.63.129.16/32")
+
+var publicHosts = ssrf.New(ssrf.WithPorts(443, 8443), ssrf.WithDeniedV4Prefixes(azureWire))
+
+// guard is a dialer's Control: it lets connections go to public hosts alone. It is asked after the name was resolved,
+// with the address that is about to be connected to, at every dial: what the name meant before is nothing to it.
+func guard(network, address string, c syscall.RawConn) error {
+	err := publicHosts.Safe(network, address, c)
+	switch {
+	case errors.Is(err, ssrf.ErrProhibitedPort):
+		return errPort
+	case err != nil:
+		return errNotPublic
+	}
+	return nil
+}
+
+// tellable leaves out of an error what an endpoint's owner has no business to know: to what address our name server
+// takes a name, which would let them explore a network from within, and where that name server is.
+func tellable(err error) error {
+	var name *net.DNSError
+	switch {
+	case errors.Is(err, errNotPublic):
+		return errNotPublic
+	case errors.Is(err, errPort):
+		return errPort
+	case errors.As(err, &name):
+		return fmt.Errorf("the host name %s does not resolve: %s", name.Name, name.Err)
+	}
+	return err
+}
