@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
@@ -56,10 +57,11 @@ func (r *receiver) ids() map[string]int {
 	return ids
 }
 
-// send runs the fan-out and a courier for as long as the test does.
-func send(t *testing.T, w *projectiontest.World, change ...func(*delivery.CourierOptions)) {
+// send runs the fan-out, which it returns, and a courier for as long as the test does.
+func send(t *testing.T, w *projectiontest.World, change ...func(*delivery.CourierOptions)) *projection.Runner {
 	t.Helper()
-	projectiontest.Run(t, fanOut(t, w))
+	spreading := fanOut(t, w)
+	projectiontest.Run(t, spreading)
 	o := delivery.CourierOptions{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
 		AllowPrivateTargets: true, Schedule: []time.Duration{time.Millisecond, time.Millisecond}, Timeout: 10 * time.Second,
@@ -72,6 +74,7 @@ func send(t *testing.T, w *projectiontest.World, change ...func(*delivery.Courie
 	var running sync.WaitGroup
 	running.Go(func() { courier.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
+	return spreading
 }
 
 func target(t *testing.T, w *projectiontest.World, url string) (id string) {

@@ -1,0 +1,116 @@
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// rowsOf makes rows of one endpoint.
+func rowsOf(webhookID string, n int) []row {
+	rows := make([]row, n)
+	for i := range rows {
+		rows[i] = row{id: fmt.Sprintf("%s-%d", webhookID, i), webhookID: webhookID}
+	}
+	return rows
+}
+
+func succeeded(r row) result {
+	return result{row: r, state: delivered, attempted: true, outcome: outcome{status: 200}}
+}
+
+func hasFailed(r row) result {
+	return result{row: r, state: queued, attempted: true, outcome: outcome{err: errors.New("no answer")}}
+}
+
+// roomOf is how many rows of an endpoint may be claimed.
+func roomOf(l *lanes, webhookID string) int {
+	_, ids, each, other := l.quota()
+	for i, id := range ids {
+		if id == webhookID {
+			return int(each[i])
+		}
+	}
+	return int(other)
+}
+
+func TestAnEndpointThatAnswersWellGetsMoreSlotsAndRowsAhead(t *testing.T) {
+	t.Parallel()
+	l := newLanes()
+	require.Equal(t, firstSlots, roomOf(l, "w"))
+	under := l.take(rowsOf("w", 100))
+	require.Len(t, under, firstSlots)
+	require.Equal(t, firstSlots, l.attempting())
+	for attempts := 0; len(under) > 0; attempts++ {
+		require.Less(t, attempts, 200)
+		start, back, _ := l.done(succeeded(under[0]))
+		require.Empty(t, back)
+		under = append(under[1:], start...)
+		require.LessOrEqual(t, len(under), mostSlots)
+		require.Equal(t, len(under), l.attempting())
+		if attempts == 20 {
+			require.Len(t, under, mostSlots)
+			require.Zero(t, roomOf(l, "w"), "enough is in hand")
+		}
+	}
+	require.Empty(t, l.byID, "an idle lane takes no memory")
+	require.Len(t, l.held(), 100, "until it is written down")
+}
+
+func TestAnEndpointThatFailsGoesDownToOneSlotAndGivesBackTheRest(t *testing.T) {
+	t.Parallel()
+	l := newLanes()
+	under := l.take(rowsOf("w", 10))
+	given := 0
+	for len(under) > 0 {
+		start, back, _ := l.done(hasFailed(under[0]))
+		under = append(under[1:], start...)
+		given += len(back)
+	}
+	require.Equal(t, 10-firstSlots, given)
+	require.Equal(t, 1, roomOf(l, "w"))
+	under = l.take([]row{{id: "again", webhookID: "w"}})
+	require.Len(t, under, 1)
+	require.Zero(t, roomOf(l, "w"))
+	l.done(succeeded(under[0]))
+	require.Equal(t, firstSlots, roomOf(l, "w"), "well again, and like one that nothing is known of")
+}
+
+func TestEndpointsThatHangLeaveSlotsForThoseThatAnswer(t *testing.T) {
+	t.Parallel()
+	l := newLanes()
+	well := l.take(rowsOf("well", 1))
+	l.take([]row{{id: "keeps", webhookID: "well"}}) // so that the lane is remembered
+	l.done(succeeded(well[0]))
+	hanging := 0
+	for n := range 1000 {
+		id := fmt.Sprint("hangs-", n)
+		room := roomOf(l, id)
+		hanging += len(l.take(rowsOf(id, room)))
+	}
+	require.Equal(t, mostUnproven, hanging)
+	require.Positive(t, roomOf(l, "well"))
+	require.Len(t, l.take([]row{{id: "next", webhookID: "well"}}), 1)
+}
+
+func TestASlotThatOthersWaitForGoesToThem(t *testing.T) {
+	t.Parallel()
+	l := newLanes()
+	var under []row
+	for n := range mostUnproven/firstSlots + 1 {
+		under = append(under, l.take(rowsOf(fmt.Sprint(n), firstSlots))...)
+	}
+	require.Len(t, under, mostUnproven, "the last endpoint's wait")
+	start, _, _ := l.done(hasFailed(under[0]))
+	require.Len(t, start, 1)
+	require.Equal(t, fmt.Sprint(mostUnproven/firstSlots), start[0].webhookID)
+}
+
+func TestARowInHandIsNotTakenTwice(t *testing.T) {
+	t.Parallel()
+	l := newLanes()
+	require.Len(t, l.take(rowsOf("w", 1)), 1)
+	require.Empty(t, l.take(rowsOf("w", 1)), "its lease was lost, and claimed again")
+}

@@ -1,0 +1,84 @@
+package delivery_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
+)
+
+func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	release := make(chan struct{})
+	attempted := make(chan struct{}, 1000)
+	hung := receive(t, func(int, http.ResponseWriter) {
+		attempted <- struct{}{}
+		<-release
+	})
+	id := target(t, w, hung.URL)
+	for range 30 { // more than a lane has slots
+		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	}
+	spread(t, w)
+
+	courier := delivery.NewCourier(delivery.CourierOptions{
+		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
+		AllowPrivateTargets: true, Timeout: time.Hour, Grace: 10 * time.Millisecond,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		courier.Run(ctx)
+	}()
+	<-attempted
+	cancel()
+	<-ended // although the receiver still hangs, and the attempt might take an hour
+
+	var untouched, attempts int
+	require.NoError(t, w.Pool.QueryRow(t.Context(),
+		`SELECT count(*) FROM delivery.queue WHERE lease IS NULL AND attempts = 0 AND due_at <= now()`).Scan(&untouched))
+	require.Equal(t, 30, untouched, "all of it can be taken up again, now")
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt`).Scan(&attempts))
+	require.Zero(t, attempts, "what was broken off is no failure of the endpoint")
+
+	close(release)
+	send(t, w)
+	require.Equal(t, map[string]int{"delivered": 30}, states(t, w, id, 30))
+}
+
+func TestWhatIsUnderWayWhenACourierEndsMayFinish(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	release, attempted := make(chan struct{}), make(chan struct{}, 10)
+	slow := receive(t, func(int, http.ResponseWriter) {
+		attempted <- struct{}{}
+		<-release
+	})
+	id := target(t, w, slow.URL)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	spread(t, w)
+	courier := delivery.NewCourier(delivery.CourierOptions{
+		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
+		AllowPrivateTargets: true, Timeout: time.Hour, Grace: time.Hour,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		courier.Run(ctx)
+	}()
+	<-attempted
+	cancel()
+	close(release)
+	<-ended
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
+	require.Len(t, slow.ids(), 1)
+}
