@@ -25,7 +25,8 @@ type result struct {
 	wait      time.Duration // until the next attempt, when queued
 }
 
-// settle writes down results, together, in one round trip, which is one transaction. A delivery that succeeded counts
+// settle writes down results, together, in one round trip, which is one transaction, and may be done again when it is
+// not known whether it was. A delivery that succeeded counts
 // whoever has the row by now; one that did not leaves a delivery alone that is finished already.
 func (c *Courier) settle(ctx context.Context, results []result) error {
 	batch := &pgx.Batch{}
@@ -105,7 +106,8 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 	}
 	batch.Queue(`
 		INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
-		SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::integer[], $4::integer[], $5::text[], $6::text[])`,
+		SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::integer[], $4::integer[], $5::text[], $6::text[])
+		    ON CONFLICT DO NOTHING`,
 		ids, at, statuses, durations, responses, errs)
 }
 

@@ -144,6 +144,9 @@ func (c *Courier) serve(ctx context.Context, s *session, attempting context.Cont
 			}
 			reclaimed = time.Now()
 		}
+		for _, r := range c.lanes.resume() {
+			attempts.Go(func() { c.work(attempting, r, attempts) })
+		}
 		rows, err := s.claim(ctx, c.lanes)
 		if err != nil {
 			return err

@@ -11,6 +11,10 @@ const (
 	firstSlots = 4  // at one that has not answered well yet
 	mostAhead  = 64 // rows in hand of one endpoint that answers well, with those under way
 
+	// mostUnsettled is how many attempts at one endpoint may be under way or not written down yet. So many of its
+	// deliveries come twice, at the most, when the process is killed.
+	mostUnsettled = 64
+
 	mostInHand   = 4096
 	mostUnderWay = 1024 // attempts at all endpoints
 	mostUnproven = 512  // at those that have not answered well: the rest is kept for those that have
@@ -34,12 +38,14 @@ type lanes struct {
 	inHand   map[string]struct{} // ids of rows that are not written down yet
 	underWay [failing + 1]int
 	starved  bool // rows were left because too much was in hand
+	blocked  bool // or because too much of a lane was not written down
 	stopped  bool
 }
 
 type lane struct {
 	class           class
 	slots, underWay int
+	unsettled       int   // attempts that are over and not written down
 	waiting         []row // in hand, for a slot
 }
 
@@ -105,6 +111,10 @@ func (l *lanes) take(rows []row) (start []row) {
 // start takes rows of a lane out of waiting for as many slots as are free.
 func (l *lanes) start(lane *lane) (rows []row) {
 	for len(lane.waiting) > 0 && lane.underWay < lane.slots && l.allowed(lane.class) && !l.stopped {
+		if lane.underWay+lane.unsettled >= mostUnsettled {
+			l.blocked = true
+			break
+		}
 		rows, lane.waiting = append(rows, lane.waiting[0]), lane.waiting[1:]
 		lane.underWay++
 		l.underWay[lane.class]++
@@ -121,6 +131,9 @@ func (l *lanes) done(d result) (start, back []row, wanted bool) {
 	full := !l.allowed(failing)
 	lane.underWay--
 	l.underWay[lane.class]--
+	if d.attempted {
+		lane.unsettled++
+	}
 	switch {
 	case !d.attempted:
 	case d.outcome.success():
@@ -138,10 +151,15 @@ func (l *lanes) done(d result) (start, back []row, wanted bool) {
 		}
 	}
 	wanted = l.room(lane) > 0
-	if lane.underWay == 0 && len(lane.waiting) == 0 && (lane.class != failing || d.state == cancelled) {
+	l.forget(d, lane)
+	return start, back, wanted
+}
+
+// forget a lane that is idle, unless it remembers that its endpoint fails.
+func (l *lanes) forget(d result, lane *lane) {
+	if lane.underWay+lane.unsettled+len(lane.waiting) == 0 && (lane.class != failing || d.state == cancelled) {
 		delete(l.byID, d.webhookID)
 	}
-	return start, back, wanted
 }
 
 func (l *lanes) become(lane *lane, c class) {
@@ -150,14 +168,31 @@ func (l *lanes) become(lane *lane, c class) {
 	lane.class = c
 }
 
-// left notes that rows are written down. It tells whether rows were left for want of room.
-func (l *lanes) left(results []result) (starved bool) {
+// left notes that rows are written down. It tells whether others waited for that.
+func (l *lanes) left(results []result) (wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range results {
 		delete(l.inHand, r.id)
+		if lane := l.byID[r.webhookID]; lane != nil && r.attempted {
+			lane.unsettled--
+			l.forget(r, lane)
+		}
 	}
-	return l.starved
+	return l.starved || l.blocked
+}
+
+// resume returns the rows whose attempts begin now that others are written down.
+func (l *lanes) resume() (start []row) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.blocked {
+		l.blocked = false
+		for _, lane := range l.byID {
+			start = append(start, l.start(lane)...)
+		}
+	}
+	return start
 }
 
 // stop has no attempt begin any more, and returns the rows that waited for a slot.

@@ -45,9 +45,11 @@ func TestAnEndpointThatAnswersWellGetsMoreSlotsAndRowsAhead(t *testing.T) {
 	require.Equal(t, firstSlots, l.attempting())
 	for attempts := 0; len(under) > 0; attempts++ {
 		require.Less(t, attempts, 200)
-		start, back, _ := l.done(succeeded(under[0]))
+		good := succeeded(under[0])
+		start, back, _ := l.done(good)
 		require.Empty(t, back)
 		under = append(under[1:], start...)
+		l.left([]result{good})
 		require.LessOrEqual(t, len(under), mostSlots)
 		require.Equal(t, len(under), l.attempting())
 		if attempts == 20 {
@@ -56,7 +58,25 @@ func TestAnEndpointThatAnswersWellGetsMoreSlotsAndRowsAhead(t *testing.T) {
 		}
 	}
 	require.Empty(t, l.byID, "an idle lane takes no memory")
-	require.Len(t, l.held(), 100, "until it is written down")
+	require.Empty(t, l.held())
+}
+
+func TestOnlySoManyAttemptsAreAheadOfWhatIsWrittenDown(t *testing.T) {
+	t.Parallel()
+	l := newLanes()
+	under := l.take(rowsOf("w", 100))
+	var unwritten []result
+	for len(under) > 0 {
+		unwritten = append(unwritten, succeeded(under[0]))
+		start, _, _ := l.done(unwritten[len(unwritten)-1])
+		under = append(under[1:], start...)
+	}
+	require.Len(t, unwritten, mostUnsettled)
+	require.Len(t, l.held(), 100)
+	require.Empty(t, l.resume())
+	require.True(t, l.left(unwritten[:5]))
+	require.Len(t, l.resume(), 5)
+	require.Empty(t, l.resume())
 }
 
 func TestAnEndpointThatFailsGoesDownToOneSlotAndGivesBackTheRest(t *testing.T) {
@@ -65,7 +85,9 @@ func TestAnEndpointThatFailsGoesDownToOneSlotAndGivesBackTheRest(t *testing.T) {
 	under := l.take(rowsOf("w", 10))
 	given := 0
 	for len(under) > 0 {
-		start, back, _ := l.done(hasFailed(under[0]))
+		bad := hasFailed(under[0])
+		start, back, _ := l.done(bad)
+		l.left([]result{bad})
 		under = append(under[1:], start...)
 		given += len(back)
 	}
@@ -74,8 +96,11 @@ func TestAnEndpointThatFailsGoesDownToOneSlotAndGivesBackTheRest(t *testing.T) {
 	under = l.take([]row{{id: "again", webhookID: "w"}})
 	require.Len(t, under, 1)
 	require.Zero(t, roomOf(l, "w"))
-	l.done(succeeded(under[0]))
-	require.Equal(t, firstSlots, roomOf(l, "w"), "well again, and like one that nothing is known of")
+	good := succeeded(under[0])
+	l.done(good)
+	require.Equal(t, mostAhead, roomOf(l, "w"), "well again")
+	l.left([]result{good})
+	require.Equal(t, firstSlots, roomOf(l, "w"), "and idle, so that nothing is known of it")
 }
 
 func TestEndpointsThatHangLeaveSlotsForThoseThatAnswer(t *testing.T) {

@@ -6,9 +6,9 @@ CREATE TABLE delivery.attempt (
     status integer NOT NULL,
     duration_ms integer NOT NULL,
     response text NOT NULL,
-    error text NOT NULL
+    error text NOT NULL,
+    CONSTRAINT attempt_at PRIMARY KEY (delivery_id, at)
 ) PARTITION BY RANGE (delivery_id);
-CREATE INDEX attempt_delivery ON ONLY delivery.attempt USING btree (delivery_id, at);
 COMMENT ON COLUMN delivery.attempt.status IS '0: there was no answer.';
 COMMENT ON COLUMN delivery.attempt.response IS 'The first 1 KiB.';
 

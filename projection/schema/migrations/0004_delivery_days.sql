@@ -71,10 +71,9 @@ BEGIN
         status      integer     NOT NULL,
         duration_ms integer     NOT NULL,
         response    text        NOT NULL,
-        error       text        NOT NULL
+        error       text        NOT NULL,
+        CONSTRAINT attempt_at PRIMARY KEY (delivery_id, at)
     ) PARTITION BY RANGE (delivery_id);
-
-    CREATE INDEX attempt_delivery ON delivery.attempt (delivery_id, at);
 
     -- A lease is changed in place: no index has it, and the pages have room.
     CREATE TABLE delivery.queue (
