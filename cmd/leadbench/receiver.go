@@ -97,6 +97,13 @@ func (r *receiver) await(ctx context.Context, n int) (time.Time, error) {
 	return r.newest, nil
 }
 
+// count is how many different deliveries have come, and how many came again.
+func (r *receiver) count() (different, again int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ids), r.twice
+}
+
 // came returns when the deliveries about a lead of this name came.
 func (r *receiver) came(name string) []time.Time {
 	r.mu.Lock()
