@@ -58,7 +58,7 @@ func finish(batch *pgx.Batch, results []result) {
 		ids, states, slices.Min(ids), slices.Max(ids))
 }
 
-// putBack leaves in the queue what is to be sent later.
+// putBack leaves in the queue what is to be sent later, in its place when it need not wait.
 func putBack(batch *pgx.Batch, results []result) {
 	var ids []string
 	var attempts []int32
@@ -73,7 +73,8 @@ func putBack(batch *pgx.Batch, results []result) {
 	}
 	batch.Queue(`
 		UPDATE delivery.queue q
-		   SET attempts = q.attempts + u.attempts, lease = NULL, due_at = now() + u.wait * interval '1 microsecond'
+		   SET attempts = q.attempts + u.attempts, lease = NULL,
+		       due_at = CASE WHEN u.wait = 0 THEN q.due_at ELSE now() + u.wait * interval '1 microsecond' END
 		  FROM unnest($1::text[], $2::integer[], $3::bigint[]) AS u (id, attempts, wait)
 		 WHERE q.delivery_id = u.id`, ids, attempts, waits)
 }

@@ -27,6 +27,7 @@ func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
 		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	}
 	spread(t, w)
+	order := queued(t, w, id)
 
 	courier := delivery.NewCourier(delivery.CourierOptions{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
@@ -42,6 +43,7 @@ func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
 	cancel()
 	<-ended // although the receiver still hangs, and the attempt might take an hour
 
+	require.Equal(t, order, queued(t, w, id), "in its order")
 	var untouched, attempts int
 	require.NoError(t, w.Pool.QueryRow(t.Context(),
 		`SELECT count(*) FROM delivery.queue WHERE lease IS NULL AND attempts = 0 AND due_at <= now()`).Scan(&untouched))
