@@ -275,17 +275,25 @@ func (c *Courier) settleAll(ctx context.Context) {
 		for len(batch) < settleMost && len(c.results) > 0 {
 			batch = append(batch, <-c.results)
 		}
-		for ctx.Err() == nil {
-			err := c.settle(ctx, batch)
-			if err == nil {
-				c.watcher.finished(batch)
-				break
+		for len(batch) > 0 {
+			c.settleSurely(ctx, batch)
+			again, wanted := c.lanes.left(batch)
+			if wanted {
+				c.poke()
 			}
-			c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))
-			sleep(ctx, pause)
+			batch = again
 		}
-		if c.lanes.left(batch) {
-			c.poke()
+	}
+}
+
+func (c *Courier) settleSurely(ctx context.Context, batch []result) {
+	for ctx.Err() == nil {
+		err := c.settle(ctx, batch)
+		if err == nil {
+			c.watcher.finished(batch)
+			return
 		}
+		c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))
+		sleep(ctx, pause)
 	}
 }

@@ -36,6 +36,7 @@ type lanes struct {
 	mu       sync.Mutex
 	byID     map[string]*lane
 	inHand   map[string]struct{} // ids of rows that are not written down yet
+	again    map[string]row      // of those, rows that were claimed once more
 	underWay [failing + 1]int
 	starved  bool // rows were left because too much was in hand
 	blocked  bool // or because too much of a lane was not written down
@@ -50,7 +51,7 @@ type lane struct {
 }
 
 func newLanes() *lanes {
-	return &lanes{byID: map[string]*lane{}, inHand: map[string]struct{}{}}
+	return &lanes{byID: map[string]*lane{}, inHand: map[string]struct{}{}, again: map[string]row{}}
 }
 
 // room is how many rows a lane can take in hand.
@@ -95,7 +96,8 @@ func (l *lanes) take(rows []row) (start []row) {
 	defer l.mu.Unlock()
 	for _, r := range rows {
 		if _, already := l.inHand[r.id]; already {
-			continue // its lease had been lost, and is ours again
+			l.again[r.id] = r // its lease had been lost, or it was put back a moment ago
+			continue
 		}
 		l.inHand[r.id] = struct{}{}
 		if l.byID[r.webhookID] == nil {
@@ -168,18 +170,25 @@ func (l *lanes) become(lane *lane, c class) {
 	lane.class = c
 }
 
-// left notes that rows are written down. It tells whether others waited for that.
-func (l *lanes) left(results []result) (wanted bool) {
+// left notes that rows are written down. It returns those that are leased still, because they were claimed once more
+// before this was noted, to be put back; and whether others waited for that.
+func (l *lanes) left(results []result) (again []result, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range results {
-		delete(l.inHand, r.id)
 		if lane := l.byID[r.webhookID]; lane != nil && r.attempted {
 			lane.unsettled--
 			l.forget(r, lane)
 		}
+		claimed, twice := l.again[r.id]
+		delete(l.again, r.id)
+		if twice && r.state == queued {
+			again = append(again, result{row: claimed, state: queued, wait: r.wait})
+			continue
+		}
+		delete(l.inHand, r.id)
 	}
-	return l.starved || l.blocked
+	return again, l.starved || l.blocked
 }
 
 // resume returns the rows whose attempts begin now that others are written down.

@@ -74,7 +74,8 @@ func TestOnlySoManyAttemptsAreAheadOfWhatIsWrittenDown(t *testing.T) {
 	require.Len(t, unwritten, mostUnsettled)
 	require.Len(t, l.held(), 100)
 	require.Empty(t, l.resume())
-	require.True(t, l.left(unwritten[:5]))
+	_, starved := l.left(unwritten[:5])
+	require.True(t, starved)
 	require.Len(t, l.resume(), 5)
 	require.Empty(t, l.resume())
 }
@@ -138,4 +139,23 @@ func TestARowInHandIsNotTakenTwice(t *testing.T) {
 	l := newLanes()
 	require.Len(t, l.take(rowsOf("w", 1)), 1)
 	require.Empty(t, l.take(rowsOf("w", 1)), "its lease was lost, and claimed again")
+}
+
+// A row that is put back can be claimed before that is noted. Its lease would stay with nobody at work on it.
+func TestARowThatIsClaimedWhileItIsPutBackIsPutBackAgain(t *testing.T) {
+	t.Parallel()
+	l := newLanes()
+	r := rowsOf("w", 1)[0]
+	require.Len(t, l.take([]row{r}), 1)
+	bad := hasFailed(r)
+	l.done(bad)
+	require.Empty(t, l.take([]row{r}), "it is in hand")
+	again, _ := l.left([]result{bad})
+	require.Len(t, again, 1)
+	require.Equal(t, queued, again[0].state)
+	require.False(t, again[0].attempted)
+	again, _ = l.left(again)
+	require.Empty(t, again)
+	require.Empty(t, l.inHand)
+	require.Len(t, l.take([]row{r}), 1)
 }
