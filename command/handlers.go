@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -54,6 +55,7 @@ type Handlers struct {
 	secrets   Secrets
 	// privateTargets lets endpoints be http, loopback or private addresses.
 	privateTargets bool
+	resolver       Resolver
 	log            *slog.Logger
 	now            func() time.Time
 	random         io.Reader
@@ -71,6 +73,8 @@ type Options struct {
 	Random    io.Reader
 	// AllowPrivateTargets lets webhook endpoints be http, loopback or private addresses: for development.
 	AllowPrivateTargets bool
+	// Resolver looks up the hosts of endpoints' URLs, for a first judgement; nil is the system's.
+	Resolver Resolver
 }
 
 // NewHandlers wires the commands.
@@ -81,9 +85,12 @@ func NewHandlers(o Options) *Handlers {
 	if o.Random == nil {
 		o.Random = rand.Reader
 	}
+	if o.Resolver == nil {
+		o.Resolver = net.DefaultResolver
+	}
 	return &Handlers{
 		store: o.Store, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
-		privateTargets: o.AllowPrivateTargets, now: o.Now, random: o.Random,
+		privateTargets: o.AllowPrivateTargets, resolver: o.Resolver, now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"io"
+	"time"
 
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/webhook"
@@ -15,7 +16,9 @@ import (
 type Secrets interface {
 	// Put keeps an endpoint's secret.
 	Put(ctx context.Context, webhookID, secret string) error
-	// Destroy forgets it for good; that there is none is no error.
+	// Rotate keeps a secret in place of another, which goes on signing until a time. Not kept: there is none to replace.
+	Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error)
+	// Destroy forgets all of them for good; that there is none is no error.
 	Destroy(ctx context.Context, webhookID string) error
 }
 
@@ -42,6 +45,9 @@ const secretBytes = 32
 func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebhookEndpoint) (WebhookRegistered, error) {
 	registered, err := cmd.Registration.Register(h.privateTargets)
 	if err != nil {
+		return WebhookRegistered{}, err
+	}
+	if err := h.judgeHost(ctx, registered.URL); err != nil {
 		return WebhookRegistered{}, err
 	}
 	var answer WebhookRegistered

@@ -3,7 +3,9 @@ package command_test
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -44,7 +46,7 @@ func start(t *testing.T, url string) process {
 	return process{
 		Handlers: command.NewHandlers(command.Options{
 			Store: store, Claims: claim.NewNames(claimKey()), Directory: directory,
-			Secrets: &secrets{}, Log: quiet(),
+			Secrets: &secrets{}, Log: quiet(), Resolver: noNames{},
 		}),
 		store: store, directory: directory,
 	}
@@ -61,6 +63,20 @@ type secrets struct{ kept sync.Map }
 func (s *secrets) Put(_ context.Context, id, secret string) error {
 	s.kept.Store(id, secret)
 	return nil
+}
+
+func (s *secrets) Rotate(_ context.Context, id, secret string, _ time.Time) (kept bool, err error) {
+	if _, kept = s.kept.Load(id); kept {
+		s.kept.Store(id, secret)
+	}
+	return kept, nil
+}
+
+// noNames is a resolver that knows none.
+type noNames struct{}
+
+func (noNames) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+	return nil, errors.New("no such host")
 }
 
 func (s *secrets) Destroy(_ context.Context, id string) error {

@@ -3,10 +3,12 @@ package httpapi_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -84,6 +86,7 @@ func serve(t *testing.T, url string, change ...func(*httpapi.Options)) *service 
 	s.commands = command.NewHandlers(command.Options{
 		Store: s.store, Claims: claim.NewNames([]byte(jwtSecret)), Directory: directory,
 		Secrets: forgetful{}, Log: log,
+		Resolver: names{"example.com": "93.184.215.14", "inside.example.com": "10.1.2.3"},
 	})
 	project(t, url, s.store, log)
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
@@ -243,6 +246,19 @@ type forgetful struct{}
 
 func (forgetful) Put(context.Context, string, string) error { return nil }
 func (forgetful) Destroy(context.Context, string) error     { return nil }
+func (forgetful) Rotate(context.Context, string, string, time.Time) (bool, error) {
+	return true, nil
+}
+
+// names is a resolver that knows these names.
+type names map[string]string
+
+func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	if address, known := n[host]; known {
+		return []netip.Addr{netip.MustParseAddr(address)}, nil
+	}
+	return nil, errors.New("no such host")
+}
 
 // syncBuffer is a log that a test may read while it is written.
 type syncBuffer struct {

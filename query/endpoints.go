@@ -2,22 +2,30 @@ package query
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/command/webhook"
 )
 
-const endpointColumns = `
-	SELECT webhook_id, url, events, description, created_at, last_success_at, last_failure_at
-	  FROM views.endpoint LEFT JOIN delivery.health USING (webhook_id)`
+// mostQueued bounds what it costs to say how much is queued for an endpoint.
+const mostQueued = 10_000
+
+var endpointColumns = `
+	SELECT e.webhook_id, url, events, description, created_at, disabled_reason, disabled_at, last_success_at, last_failure_at, failing_since,
+	       (SELECT count(*) FROM (SELECT FROM delivery.queue q WHERE q.webhook_id = e.webhook_id LIMIT ` + strconv.Itoa(mostQueued) + `) AS counted)
+	  FROM views.endpoint e LEFT JOIN delivery.health h ON h.webhook_id = e.webhook_id`
 
 // Endpoints lists an account's webhook endpoints, newest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Endpoints(ctx context.Context, account string, p Page) (List[Endpoint], error) {
-	s := selection{from: endpointColumns, order: `created_at DESC, webhook_id DESC`}
+	s := selection{from: endpointColumns, order: `created_at DESC, e.webhook_id DESC`}
 	s.and(`account = ?`, account)
-	if err := s.olderThan(`webhook_id`, endpointCursor, p.Cursor); err != nil {
+	if err := s.olderThan(`e.webhook_id`, endpointCursor, p.Cursor); err != nil {
 		return List[Endpoint]{}, err
 	}
 	return page(ctx, r, s, p.Limit, scanEndpoint, func(e Endpoint) string {
@@ -30,17 +38,54 @@ func (r *Reader) Endpoint(ctx context.Context, account, id string) (Endpoint, er
 	if !validID(id) {
 		return Endpoint{}, ErrNotFound
 	}
-	return one(ctx, r, scanEndpoint, endpointColumns+` WHERE webhook_id = $1 AND account = $2`, id, account)
+	return one(ctx, r, scanEndpoint, endpointColumns+` WHERE e.webhook_id = $1 AND account = $2`, id, account)
 }
 
-func scanEndpoint(row pgx.CollectableRow) (Endpoint, error) {
-	e := Endpoint{State: "enabled"}
+// EndpointAfter is the record of an endpoint that a command has just changed, which the view may not show yet, with its
+// health as it is known.
+func (r *Reader) EndpointAfter(ctx context.Context, id string, s webhook.State) (Endpoint, error) {
+	known, err := r.Endpoint(ctx, s.Account, id)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return Endpoint{}, err
+	}
+	e := NewEndpoint(id, s)
+	e.LastSuccessAt, e.LastFailureAt, e.Queued = known.LastSuccessAt, known.LastFailureAt, known.Queued
+	if time.Time(known.FailingSince).After(s.Since) {
+		e.FailingSince = known.FailingSince
+	}
+	return e, nil
+}
+
+// NewEndpoint shows an endpoint that nothing was sent to.
+func NewEndpoint(id string, s webhook.State) Endpoint {
+	e := Endpoint{
+		WebhookID: id, URL: s.URL, Events: s.Events, Description: s.Description, CreatedAt: Timestamp(s.CreatedAt),
+	}
+	var reason *string
+	if s.DisabledReason != "" {
+		reason = &s.DisabledReason
+	}
+	e.setState(reason, s.DisabledAt)
+	return e
+}
+
+func (e *Endpoint) setState(disabledReason *string, disabledAt time.Time) {
+	e.State, e.DisabledReason, e.DisabledAt = "enabled", disabledReason, Timestamp(disabledAt)
+	if disabledReason != nil {
+		e.State = "disabled"
+	}
+}
+
+func scanEndpoint(row pgx.CollectableRow) (e Endpoint, err error) {
 	var events []byte
-	var success, failure *time.Time
-	if err := row.Scan(&e.WebhookID, &e.URL, &events, &e.Description, stamp(&e.CreatedAt), &success, &failure); err != nil {
+	var reason *string
+	var disabled, success, failure, failing *time.Time
+	err = row.Scan(&e.WebhookID, &e.URL, &events, &e.Description, stamp(&e.CreatedAt), &reason, &disabled, &success, &failure, &failing, &e.Queued)
+	if err != nil {
 		return e, err
 	}
-	e.LastSuccessAt, e.LastFailureAt = orNone(success), orNone(failure)
+	e.setState(reason, time.Time(orNone(disabled)))
+	e.LastSuccessAt, e.LastFailureAt, e.FailingSince = orNone(success), orNone(failure), orNone(failing)
 	if err := json.Unmarshal(events, &e.Events); err != nil {
 		return e, fmt.Errorf("events of an endpoint: %w", err)
 	}

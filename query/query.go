@@ -155,11 +155,14 @@ type Endpoint struct {
 	URL            string    `json:"url"`
 	Events         []string  `json:"events"`
 	Description    string    `json:"description"`
-	State          string    `json:"state"` // enabled or disabled
-	DisabledReason *string   `json:"disabledReason"`
+	State          string    `json:"state"`          // enabled or disabled
+	DisabledReason *string   `json:"disabledReason"` // owner, gone or failing
+	DisabledAt     Timestamp `json:"disabledAt"`
 	CreatedAt      Timestamp `json:"createdAt"`
 	LastSuccessAt  Timestamp `json:"lastSuccessAt"`
 	LastFailureAt  Timestamp `json:"lastFailureAt"`
+	FailingSince   Timestamp `json:"failingSince"` // the first failure after the last success
+	Queued         int       `json:"queued"`       // deliveries still to be made; more than 10,000 are not counted
 }
 
 // Account is an account's plan and settings.

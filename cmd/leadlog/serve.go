@@ -67,6 +67,7 @@ type app struct {
 	fanOut    *projection.Runner // of the deliveries
 	courier   *delivery.Courier
 	delivered *deliveryMetrics
+	secrets   *delivery.Secrets
 	directory *command.Directory
 	uses      *command.Uses
 	handlers  *command.Handlers
@@ -92,8 +93,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if err := schema.Current(ctx, a.pool); err != nil {
 		return nil, err
 	}
-	secrets, err := delivery.NewSecrets(a.pool, c.sealKey)
-	if err != nil {
+	if a.secrets, err = delivery.NewSecrets(a.pool, c.sealKey); err != nil {
 		return nil, err
 	}
 	if a.directory, err = command.NewDirectory(a.store, time.Now); err != nil {
@@ -103,7 +103,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 		return nil, err
 	}
 	a.handlers = command.NewHandlers(command.Options{
-		Store: a.store, Claims: claim.NewNames(c.claimKey), Directory: a.directory, Secrets: secrets, Log: log,
+		Store: a.store, Claims: claim.NewNames(c.claimKey), Directory: a.directory, Secrets: a.secrets, Log: log,
 		AllowPrivateTargets: c.allowPrivateTargets,
 	})
 	if err := a.handlers.FixClaimKey(ctx); err != nil {
@@ -116,7 +116,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if err != nil {
 		return nil, err
 	}
-	if err := a.wireDeliveries(ctx, views, secrets); err != nil {
+	if err := a.wireDeliveries(ctx, views); err != nil {
 		return nil, err
 	}
 	signer, err := audit.NewSigner(c.treeKey)
@@ -146,7 +146,7 @@ const deliveryRest = 5 * time.Millisecond
 
 // wireDeliveries makes what sends events to webhook endpoints. Where deliveries of this log begin is fixed before the
 // first request is answered.
-func (a *app) wireDeliveries(ctx context.Context, views string, secrets *delivery.Secrets) error {
+func (a *app) wireDeliveries(ctx context.Context, views string) error {
 	if err := delivery.Begin(ctx, a.pool, a.store); err != nil {
 		return err
 	}
@@ -164,12 +164,19 @@ func (a *app) wireDeliveries(ctx context.Context, views string, secrets *deliver
 	}
 	a.delivered = newDeliveryMetrics()
 	a.courier = delivery.NewCourier(delivery.CourierOptions{
-		Watcher: a.delivered.watcher(),
-		Pool:    a.pool, Store: a.store, Secrets: secrets, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
+		Watcher: a.delivered.watcher(), Disable: a.disableEndpoint,
+		Pool: a.pool, Store: a.store, Secrets: a.secrets, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 	})
 	a.delivered.courier = a.courier
 	return nil
+}
+
+// disableEndpoint carries out what the couriers decide on, who know no commands.
+func (a *app) disableEndpoint(ctx context.Context, v delivery.Verdict) error {
+	return a.handlers.DisableWebhookEndpoint(ctx, command.DisableWebhookEndpoint{
+		WebhookID: v.WebhookID, Reason: v.Reason, URL: v.URL, SeenFrom: v.SeenFrom,
+	})
 }
 
 func (t tokens) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
@@ -221,6 +228,14 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	})
 	group.Go(func() error {
 		delivery.Days{Pool: a.pool, Log: a.log}.Run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log}.Run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		a.secrets.Run(ctx, a.log)
 		return nil
 	})
 	a.log.Info("listening", "addr", listener.Addr().String())

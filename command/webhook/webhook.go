@@ -13,16 +13,28 @@ const (
 	MaxPerAccount = 50
 	// MaxDescription is the longest description in characters.
 	MaxDescription = 500
+	// Overlap is how long a secret goes on signing after it was replaced.
+	Overlap = 24 * time.Hour
 )
 
 var (
 	// ErrNotFound says that there is no such endpoint, or not any more.
 	ErrNotFound = errors.New("webhook endpoint not found")
+	// ErrDisabled says that nothing can be sent to an endpoint before it is enabled again.
+	ErrDisabled = errors.New("webhook endpoint is disabled")
 	// ErrLimit says that the account's slots are all taken.
 	ErrLimit = errors.New("an account may have at most 50 webhook endpoints")
 )
 
-// EventTypes are the public types that an endpoint may ask for by name. "*" asks for all of them.
+// Why an endpoint is disabled.
+const (
+	ByOwner = "owner"   // its owner said so
+	Gone    = "gone"    // its URL answered 410
+	Failing = "failing" // for days there was nothing but failure
+)
+
+// EventTypes are the public types that an endpoint may ask for by name. "*" asks for all of them. A webhook.test is not
+// among them: it goes to the endpoint that it tests, whatever that asked for.
 func EventTypes() []string {
 	return []string{
 		"lead.created", "lead.merged", "lead.updated", "lead.erased",
@@ -49,7 +61,13 @@ type State struct {
 	Events      []string
 	Description string
 	Slot        int
+	CreatedAt   time.Time
 	UpdatedAt   time.Time // of the latest fact
+
+	DisabledReason string // empty: enabled
+	DisabledAt     time.Time
+	Since          time.Time // it is enabled under its URL since then: what was seen before counts no more
+	Replays        int       // asked for so far
 }
 
 // Evolve folds one fact into the state.
@@ -57,8 +75,19 @@ func Evolve(s State, fact event.Fact) State {
 	s.UpdatedAt = fact.At
 	switch data := fact.Data.(type) {
 	case event.WebhookRegistered:
-		s.Phase, s.Account = Live, fact.Metadata.Account
+		s.Phase, s.Account, s.CreatedAt, s.Since = Live, fact.Metadata.Account, fact.At, fact.At
 		s.URL, s.Events, s.Description, s.Slot = data.URL, data.Events, data.Description, data.Slot
+	case event.WebhookUpdated:
+		if data.URL != s.URL {
+			s.Since = fact.At
+		}
+		s.URL, s.Events, s.Description = data.URL, data.Events, data.Description
+	case event.WebhookDisabled:
+		s.DisabledReason, s.DisabledAt = data.Reason, fact.At
+	case event.WebhookEnabled:
+		s.DisabledReason, s.DisabledAt, s.Since = "", time.Time{}, fact.At
+	case event.WebhookReplayed:
+		s.Replays = data.Generation
 	case event.WebhookDeleted:
 		s.Phase = Deleted
 	case event.WebhookAbandoned:
@@ -72,8 +101,17 @@ func (s State) HoldsSlot() bool { return s.Phase == Live }
 
 // Delete decides on the end of an endpoint of the account.
 func (s State) Delete(account string) (event.WebhookDeleted, error) {
+	return event.WebhookDeleted{}, s.ownedBy(account)
+}
+
+// Rotate decides on a new signing secret for an endpoint of the account.
+func (s State) Rotate(account string, now time.Time) (event.WebhookRotated, error) {
+	return event.WebhookRotated{PreviousUntil: now.Add(Overlap)}, s.ownedBy(account)
+}
+
+func (s State) ownedBy(account string) error {
 	if s.Phase != Live || s.Account != account {
-		return event.WebhookDeleted{}, ErrNotFound
+		return ErrNotFound
 	}
-	return event.WebhookDeleted{}, nil
+	return nil
 }

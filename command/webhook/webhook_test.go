@@ -27,7 +27,8 @@ func live() State {
 func TestARegisteredEndpointIsWhatWasSaid(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, State{
-		Phase: Live, Account: "acme", URL: "https://example.com/", Events: []string{"*"}, Description: "CRM", Slot: 7, UpdatedAt: born,
+		Phase: Live, Account: "acme", URL: "https://example.com/", Events: []string{"*"}, Description: "CRM", Slot: 7,
+		CreatedAt: born, UpdatedAt: born, Since: born,
 	}, live())
 }
 

@@ -76,6 +76,15 @@ func samples() []Data {
 			URL: "https://example.com/hook?a=1&b=2", Events: []string{"lead.created", "lead.merged"},
 			Description: "CRM sync", Slot: 1,
 		},
+		WebhookUpdated{
+			URL: "https://example.com/other", Events: []string{"*"}, Description: "ERP sync", Changed: []string{"url", "events"},
+		},
+		WebhookDisabled{Reason: "failing"},
+		WebhookEnabled{},
+		WebhookRotated{PreviousUntil: at},
+		WebhookTested{},
+		WebhookRetried{DeliveryID: "01JQKXZ8V4W9H6M3T2R5N7P0AF"},
+		WebhookReplayed{Since: at, Until: at.Add(time.Hour), Generation: 3},
 		WebhookDeleted{},
 		WebhookAbandoned{},
 		AccountConfigured{

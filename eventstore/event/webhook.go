@@ -1,11 +1,49 @@
 package event
 
+import "time"
+
 // WebhookRegistered says that an account wants events sent to a URL. The signing secret is kept elsewhere, sealed.
 type WebhookRegistered struct {
 	URL         string   `json:"url"`
 	Events      []string `json:"events"` // public type names, or "*" alone
 	Description string   `json:"description,omitzero"`
 	Slot        int      `json:"slot"` // which of the account's slots it holds, from 1
+}
+
+// WebhookUpdated says what an endpoint's owner made of it: all of it as it is from then on.
+type WebhookUpdated struct {
+	URL         string   `json:"url"`
+	Events      []string `json:"events"`
+	Description string   `json:"description,omitzero"`
+	Changed     []string `json:"changed"` // names of the fields that have another value than before
+}
+
+// WebhookDisabled says that nothing is sent to an endpoint any more until it is enabled again.
+type WebhookDisabled struct {
+	Reason string `json:"reason"` // owner, gone or failing
+}
+
+// WebhookEnabled says that a disabled endpoint gets again what happens from then on.
+type WebhookEnabled struct{}
+
+// WebhookRotated says that an endpoint has a new signing secret. The one before goes on signing beside it for a while.
+type WebhookRotated struct {
+	PreviousUntil time.Time `json:"previousUntil"`
+}
+
+// WebhookTested says that a test was asked for, which goes to this endpoint alone.
+type WebhookTested struct{}
+
+// WebhookRetried says that a delivery was asked to be made again.
+type WebhookRetried struct {
+	DeliveryID string `json:"deliveryId"`
+}
+
+// WebhookReplayed says that what happened in a span of time was asked to be sent again.
+type WebhookReplayed struct {
+	Since      time.Time `json:"since"`
+	Until      time.Time `json:"until"`      // not included
+	Generation int       `json:"generation"` // the endpoint's first replay is 1
 }
 
 // WebhookDeleted says that an endpoint is gone for good.
@@ -17,6 +55,27 @@ type WebhookAbandoned struct{}
 
 // EventType names the fact.
 func (WebhookRegistered) EventType() string { return "webhook.registered.v1" }
+
+// EventType names the fact.
+func (WebhookUpdated) EventType() string { return "webhook.updated.v1" }
+
+// EventType names the fact.
+func (WebhookDisabled) EventType() string { return "webhook.disabled.v1" }
+
+// EventType names the fact.
+func (WebhookEnabled) EventType() string { return "webhook.enabled.v1" }
+
+// EventType names the fact.
+func (WebhookRotated) EventType() string { return "webhook.rotated.v1" }
+
+// EventType names the fact.
+func (WebhookTested) EventType() string { return "webhook.tested.v1" }
+
+// EventType names the fact.
+func (WebhookRetried) EventType() string { return "webhook.retried.v1" }
+
+// EventType names the fact.
+func (WebhookReplayed) EventType() string { return "webhook.replayed.v1" }
 
 // EventType names the fact.
 func (WebhookDeleted) EventType() string { return "webhook.deleted.v1" }

@@ -94,7 +94,7 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 		UPDATE delivery.queue q SET lease = $1
 		  FROM delivery.endpoint e
 		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
-		RETURNING q.delivery_id, q.webhook_id, q.type, q.stream, q.revision, q.position, q.attempts, e.url, e.deleted`,
+		RETURNING q.delivery_id, q.webhook_id, q.type, q.stream, q.revision, q.position, q.attempts, e.url, e.deleted OR e.disabled`,
 		s.id, total, known, room, other)
 	if err != nil {
 		return nil, err

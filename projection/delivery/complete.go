@@ -26,15 +26,15 @@ type result struct {
 }
 
 // settle writes down results, together, in one round trip, which is one transaction, and may be done again when it is
-// not known whether it was. A delivery that succeeded counts
-// whoever has the row by now; one that did not leaves a delivery alone that is finished already.
-func (c *Courier) settle(ctx context.Context, results []result) error {
+// not known whether it was. A delivery that succeeded counts whoever has the row by now; one that did not leaves a
+// delivery alone that is finished already. It returns which endpoints have failed for too long.
+func (c *Courier) settle(ctx context.Context, results []result) (failing []Verdict, err error) {
 	batch := &pgx.Batch{}
 	finish(batch, results)
 	putBack(batch, results)
 	saveAttempts(batch, results)
-	saveHealth(batch, results)
-	return c.pool.SendBatch(ctx, batch).Close()
+	saveHealth(batch, results, func(v Verdict) { failing = append(failing, v) })
+	return failing, c.pool.SendBatch(ctx, batch).Close()
 }
 
 // finish takes deliveries that are finished off the queue. The bounds of their ids keep the other days out of it.
@@ -110,32 +110,4 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 		SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::integer[], $4::integer[], $5::text[], $6::text[])
 		    ON CONFLICT DO NOTHING`,
 		ids, at, statuses, durations, responses, errs)
-}
-
-// saveHealth notes when each endpoint last answered well, and when not. In the order of ids, so that couriers do not
-// wait for each other in a circle.
-func saveHealth(batch *pgx.Batch, results []result) {
-	var ids []string
-	var good, bad []*time.Time
-	for _, r := range results {
-		if !r.attempted {
-			continue
-		}
-		ids = append(ids, r.webhookID)
-		if r.outcome.success() {
-			good, bad = append(good, &r.outcome.at), append(bad, nil)
-			continue
-		}
-		good, bad = append(good, nil), append(bad, &r.outcome.at)
-	}
-	if len(ids) == 0 {
-		return
-	}
-	batch.Queue(`
-		INSERT INTO delivery.health AS h (webhook_id, last_success_at, last_failure_at)
-		SELECT id, max(good), max(bad) FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[]) AS u (id, good, bad)
-		 GROUP BY id ORDER BY id
-		    ON CONFLICT (webhook_id) DO UPDATE
-		   SET last_success_at = greatest(h.last_success_at, excluded.last_success_at),
-		       last_failure_at = greatest(h.last_failure_at, excluded.last_failure_at)`, ids, good, bad)
 }

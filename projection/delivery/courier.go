@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 )
 
@@ -21,7 +23,7 @@ type row struct {
 	revision, position          int64
 	attempts                    int // made before
 	url                         string
-	dead                        bool // its endpoint is deleted
+	dead                        bool // its endpoint is deleted or disabled
 }
 
 // CourierOptions are what a Courier is made of. Pool, Store, Secrets and Log are required.
@@ -32,6 +34,8 @@ type CourierOptions struct {
 	Log     *slog.Logger
 	Bodies  *Bodies // that a fan-out in this process has made; nil: none
 	Watcher Watcher
+	// Disable switches an endpoint off; nil leaves it on.
+	Disable func(context.Context, Verdict) error
 	// AllowPrivateTargets lets it connect to any address and port.
 	AllowPrivateTargets bool
 	Resolver            *net.Resolver   // of the names in URLs; nil: the system's
@@ -47,6 +51,7 @@ type Courier struct {
 	store    eventstore.Store
 	secrets  *keyring
 	bodies   *Bodies
+	disable  func(context.Context, Verdict) error
 	log      *slog.Logger
 	client   *http.Client
 	schedule []time.Duration
@@ -77,7 +82,7 @@ func NewCourier(o CourierOptions) *Courier {
 	// Its session writes leases alone, which mean nothing once the server has gone down.
 	config.RuntimeParams["synchronous_commit"] = "off"
 	return &Courier{
-		pool: o.Pool, config: config, store: o.Store, secrets: newKeyring(o.Secrets), bodies: o.Bodies, log: o.Log,
+		pool: o.Pool, config: config, store: o.Store, secrets: newKeyring(o.Secrets), bodies: o.Bodies, disable: o.Disable, log: o.Log,
 		client: newClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
 		lanes: newLanes(), results: make(chan result, mostInHand), wake: make(chan struct{}, 1),
 	}
@@ -224,10 +229,10 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 		return done
 	}
 	body, err := c.body(ctx, r)
-	var secret string
+	var signing []string
 	if err == nil {
 		// The latest moment: a secret is destroyed when its endpoint is deleted, and then nothing more is sent.
-		secret, err = c.secrets.get(ctx, r.webhookID)
+		signing, err = c.secrets.get(ctx, r.webhookID)
 	}
 	if errors.Is(err, ErrNoSecret) {
 		return done
@@ -241,7 +246,7 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 		done.state, done.wait = queued, c.schedule[0]
 		return done
 	}
-	done.outcome = send(ctx, c.client, r, body, []string{secret}, time.Now)
+	done.outcome = send(ctx, c.client, r, body, signing, time.Now)
 	if ctx.Err() != nil && !done.outcome.success() { // broken off: nobody knows what would have come of it
 		done.state = queued
 		return done
@@ -252,7 +257,11 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 		done.state = delivered
 		return done
 	}
-	wait, again := next(c.schedule, r.attempts+1, done.outcome, time.Now())
+	if done.outcome.status == http.StatusGone && !c.switchOff(ctx, Verdict{r.webhookID, r.url, webhook.Gone, done.outcome.at}) {
+		done.state, done.wait = queued, c.schedule[0] // it will say so again
+		return done
+	}
+	wait, again := next(c.schedule, r.attempts+1, done.outcome, time.Now(), rand.Float64())
 	if done.state, done.wait = failed, wait; again {
 		done.state = queued
 	}
@@ -270,13 +279,15 @@ func (c *Courier) body(ctx context.Context, r row) ([]byte, error) {
 // settleAll writes down results as they come, those together that are there, and does not rest before they are, or the
 // context ends: a row whose result is lost is sent again.
 func (c *Courier) settleAll(ctx context.Context) {
+	var disabling sync.WaitGroup
+	defer disabling.Wait()
 	for first := range c.results {
 		batch := []result{first}
 		for len(batch) < settleMost && len(c.results) > 0 {
 			batch = append(batch, <-c.results)
 		}
 		for len(batch) > 0 {
-			c.settleSurely(ctx, batch)
+			c.settleSurely(ctx, batch, &disabling)
 			again, wanted := c.lanes.left(batch)
 			if wanted {
 				c.poke()
@@ -286,11 +297,12 @@ func (c *Courier) settleAll(ctx context.Context) {
 	}
 }
 
-func (c *Courier) settleSurely(ctx context.Context, batch []result) {
+func (c *Courier) settleSurely(ctx context.Context, batch []result, disabling *sync.WaitGroup) {
 	for ctx.Err() == nil {
-		err := c.settle(ctx, batch)
+		failing, err := c.settle(ctx, batch)
 		if err == nil {
 			c.watcher.finished(batch)
+			c.switchOffAll(ctx, disabling, failing)
 			return
 		}
 		c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))

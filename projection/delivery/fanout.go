@@ -2,17 +2,18 @@ package delivery
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -77,10 +78,16 @@ type endpoint struct {
 	account, url string
 	events       []string
 	deleted      bool
+	disabled     bool
 }
 
 func (e endpoint) wants(account, name string) bool {
-	return !e.deleted && e.account == account && (slices.Contains(e.events, "*") || slices.Contains(e.events, name))
+	return !e.deleted && !e.disabled && e.account == account && wanted(e.events, name)
+}
+
+// wanted tells whether a type is among those asked for.
+func wanted(events []string, name string) bool {
+	return slices.Contains(events, "*") || slices.Contains(events, name)
 }
 
 // Apply implements projection.Projector.
@@ -99,17 +106,15 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	}
 	changed := map[string]endpoint{}
 	var rows queue
+	var asked requests
 	for _, e := range batch {
-		id := event.WebhookID(e.Stream)
-		switch data := e.Data.(type) {
-		case event.WebhookRegistered:
-			endpoints[id] = endpoint{account: e.Metadata.Account, url: data.URL, events: data.Events}
-			changed[id] = endpoints[id]
-			continue
-		case event.WebhookDeleted:
-			gone := endpoints[id]
-			gone.deleted = true
-			endpoints[id], changed[id] = gone, gone
+		if id, ok := strings.CutPrefix(e.Stream, event.WebhookPrefix); ok {
+			if now, ok := endpoints[id].evolve(e); ok {
+				endpoints[id], changed[id] = now, now
+			}
+			if e.Position > origin {
+				asked.add(id, endpoints[id], e, &rows)
+			}
 			continue
 		}
 		name, sent := public(e.Data)
@@ -119,7 +124,7 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 		wanted := len(rows.deliveries)
 		for _, id := range slices.Sorted(maps.Keys(endpoints)) {
 			if endpoints[id].wants(e.Metadata.Account, name) {
-				rows.add(id, name, e)
+				rows.add(e.ID, id, name, 0, e)
 			}
 		}
 		if len(rows.deliveries) > wanted {
@@ -129,7 +134,29 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	if err := saveEndpoints(ctx, tx, changed); err != nil {
 		return err
 	}
-	return rows.save(ctx, tx)
+	if err := rows.save(ctx, tx); err != nil {
+		return err
+	}
+	return asked.save(ctx, tx)
+}
+
+// evolve folds an event of the endpoint's stream. Not ok: it changes nothing about who gets what.
+func (e endpoint) evolve(recorded projection.Event) (_ endpoint, ok bool) {
+	switch data := recorded.Data.(type) {
+	case event.WebhookRegistered:
+		return endpoint{account: recorded.Metadata.Account, url: data.URL, events: data.Events}, true
+	case event.WebhookUpdated:
+		e.url, e.events = data.URL, data.Events
+	case event.WebhookDisabled:
+		e.disabled = true
+	case event.WebhookEnabled:
+		e.disabled = false
+	case event.WebhookDeleted:
+		e.deleted = true
+	default:
+		return e, false
+	}
+	return e, true
 }
 
 func (f FanOut) origin(ctx context.Context, tx pgx.Tx) (eventstore.Position, error) {
@@ -147,7 +174,7 @@ func concerned(ctx context.Context, tx pgx.Tx, batch []projection.Event) (map[st
 	for _, e := range batch {
 		accounts[e.Metadata.Account] = struct{}{}
 	}
-	rows, err := tx.Query(ctx, `SELECT webhook_id, account, url, events FROM endpoint WHERE account = ANY ($1) AND NOT deleted`,
+	rows, err := tx.Query(ctx, `SELECT webhook_id, account, url, events, disabled FROM endpoint WHERE account = ANY ($1) AND NOT deleted`,
 		slices.Sorted(maps.Keys(accounts)))
 	if err != nil {
 		return nil, err
@@ -155,7 +182,7 @@ func concerned(ctx context.Context, tx pgx.Tx, batch []projection.Event) (map[st
 	found := map[string]endpoint{}
 	var id string
 	var e endpoint
-	_, err = pgx.ForEachRow(rows, []any{&id, &e.account, &e.url, &e.events}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &e.account, &e.url, &e.events, &e.disabled}, func() error {
 		found[id] = e
 		e.events = nil
 		return nil
@@ -168,9 +195,10 @@ func saveEndpoints(ctx context.Context, tx pgx.Tx, changed map[string]endpoint) 
 	for _, id := range slices.Sorted(maps.Keys(changed)) {
 		e := changed[id]
 		batch.Queue(`
-			INSERT INTO endpoint (webhook_id, account, url, events, deleted) VALUES ($1, $2, $3, $4, $5)
-			    ON CONFLICT (webhook_id) DO UPDATE SET url = excluded.url, events = excluded.events, deleted = excluded.deleted`,
-			id, e.account, e.url, append([]string{}, e.events...), e.deleted)
+			INSERT INTO endpoint (webhook_id, account, url, events, deleted, disabled) VALUES ($1, $2, $3, $4, $5, $6)
+			    ON CONFLICT (webhook_id) DO UPDATE
+			   SET url = excluded.url, events = excluded.events, deleted = excluded.deleted, disabled = excluded.disabled`,
+			id, e.account, e.url, append([]string{}, e.events...), e.deleted, e.disabled)
 	}
 	if batch.Len() == 0 {
 		return nil
@@ -182,17 +210,20 @@ func saveEndpoints(ctx context.Context, tx pgx.Tx, changed map[string]endpoint) 
 type queue struct {
 	deliveries, webhooks, events, types, streams []string
 	revisions, positions                         []int64
+	generations                                  []int32
 	days                                         map[time.Time]struct{} // of the rows' ids
 }
 
-func (q *queue) add(webhookID, name string, e projection.Event) {
+// add makes a row for an event. It is of the day of what set it off: the event itself, or the request to replay it.
+func (q *queue) add(setOffBy ulid.ULID, webhookID, name string, generation int, e projection.Event) {
 	if q.days == nil {
 		q.days = map[time.Time]struct{}{}
 	}
-	q.days[e.ID.Timestamp().UTC().Truncate(24*time.Hour)] = struct{}{}
-	q.deliveries = append(q.deliveries, deliveryID(e.ID, webhookID, 0))
+	q.days[setOffBy.Timestamp().UTC().Truncate(24*time.Hour)] = struct{}{}
+	q.deliveries = append(q.deliveries, webhook.DeliveryID(setOffBy, e.ID, webhookID, generation))
 	q.webhooks, q.events = append(q.webhooks, webhookID), append(q.events, e.ID.String())
 	q.types, q.streams = append(q.types, name), append(q.streams, e.Stream)
+	q.generations = append(q.generations, int32(generation))
 	q.revisions, q.positions = append(q.revisions, int64(e.Revision)), append(q.positions, int64(e.Position))
 }
 
@@ -205,22 +236,15 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 	batch.Queue(`
 		WITH made AS (
 		    INSERT INTO delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
-		    SELECT d, w, e, 0, t, s, r, p, $8
-		      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[]) AS u (d, w, e, t, s, r, p)
+		    SELECT d, w, e, g, t, s, r, p, $9
+		      FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
+		           AS u (d, w, e, g, t, s, r, p)
 		        ON CONFLICT (delivery_id) DO NOTHING
 		    RETURNING *
 		)
 		INSERT INTO queue (delivery_id, webhook_id, type, stream, revision, position, renderer)
 		SELECT delivery_id, webhook_id, type, stream, revision, position, renderer FROM made`,
-		q.deliveries, q.webhooks, q.events, q.types, q.streams, q.revisions, q.positions, rendererVersion)
+		q.deliveries, q.webhooks, q.events, q.generations, q.types, q.streams, q.revisions, q.positions, rendererVersion)
 	batch.Queue(`SELECT pg_notify($1, '')`, channel)
 	return tx.SendBatch(ctx, batch).Close()
-}
-
-// deliveryID is the id of a delivery: the time of its event, and the same whenever it is made.
-func deliveryID(event ulid.ULID, webhookID string, generation int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", event, webhookID, generation))
-	id := event
-	copy(id[6:], sum[:10])
-	return id.String()
 }

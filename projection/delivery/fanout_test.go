@@ -22,7 +22,7 @@ func begun(t *testing.T) *projectiontest.World {
 	return w
 }
 
-func fanOut(t *testing.T, w *projectiontest.World) *projection.Runner {
+func fanOut(t testing.TB, w *projectiontest.World) *projection.Runner {
 	t.Helper()
 	epoch, err := w.Store.Epoch(t.Context())
 	require.NoError(t, err)

@@ -21,8 +21,8 @@ type keyring struct {
 }
 
 type knownSecret struct {
-	secret string
-	at     time.Time
+	secrets []string
+	at      time.Time
 }
 
 func newKeyring(secrets *Secrets) *keyring {
@@ -30,20 +30,20 @@ func newKeyring(secrets *Secrets) *keyring {
 }
 
 // get has the errors of Secrets.Get.
-func (k *keyring) get(ctx context.Context, webhookID string) (string, error) {
+func (k *keyring) get(ctx context.Context, webhookID string) ([]string, error) {
 	asked := time.Now() // before the look: what is found may be that old
 	k.mu.Lock()
 	known, ok := k.known[webhookID]
 	k.mu.Unlock()
 	if ok && asked.Sub(known.at) < secretAge {
-		return known.secret, nil
+		return known.secrets, nil
 	}
-	secret, err := k.secrets.Get(ctx, webhookID)
+	secrets, err := k.secrets.Get(ctx, webhookID)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
 		delete(k.known, webhookID)
-		return "", err
+		return nil, err
 	}
 	if len(k.known) >= mostSecrets {
 		for id, known := range k.known {
@@ -52,6 +52,6 @@ func (k *keyring) get(ctx context.Context, webhookID string) (string, error) {
 			}
 		}
 	}
-	k.known[webhookID] = knownSecret{secret, asked}
-	return secret, nil
+	k.known[webhookID] = knownSecret{secrets, asked}
+	return secrets, nil
 }

@@ -69,6 +69,10 @@ type tokenData struct {
 	ExpiresAt string `json:"expiresAt"`
 }
 
+type testData struct {
+	WebhookID string `json:"webhookId"`
+}
+
 // render makes the body of a delivery out of the event's stream up to the event: the same bytes at every attempt.
 func render(ctx context.Context, store eventstore.Store, r row) ([]byte, error) {
 	var (
@@ -102,6 +106,9 @@ func (r row) encode(fact event.Fact, leadState lead.State, tokenState token.Stat
 		return encodeLead(out, leadState, "")
 	case event.LeadMerged:
 		return encodeLead(out, leadState, data.Source)
+	case event.WebhookTested:
+		out.Data = testData{event.WebhookID(r.stream)}
+		return json.Marshal(out, json.Deterministic(true))
 	default:
 		out.Data = tokenData{event.TokenID(r.stream), tokenState.Name, tokenState.Prefix, written(tokenState.ExpiresAt)}
 		return json.Marshal(out, json.Deterministic(true))

@@ -1,9 +1,9 @@
 package delivery
 
 import (
-	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -21,13 +21,14 @@ const (
 	jitter            = 0.2
 )
 
-// next says how long to wait after an attempt that failed, the number of which counts from 1. Not ok: it was the last.
-func next(schedule []time.Duration, number int, o outcome, now time.Time) (wait time.Duration, ok bool) {
+// next says how long to wait after an attempt that failed, the number of which counts from 1. The random number is from
+// 0 to 1. Not ok: it was the last.
+func next(schedule []time.Duration, number int, o outcome, now time.Time, random float64) (wait time.Duration, ok bool) {
 	if number > len(schedule) || o.status == http.StatusGone {
 		return 0, false
 	}
 	wait = schedule[number-1]
-	wait += time.Duration(float64(wait) * jitter * (2*rand.Float64() - 1))
+	wait += time.Duration(float64(wait) * jitter * (2*random - 1))
 	switch {
 	case o.timedOut, o.status == http.StatusTooManyRequests, o.status == http.StatusBadGateway, o.status == http.StatusGatewayTimeout:
 		wait = max(wait, overloadFloor)
@@ -37,7 +38,12 @@ func next(schedule []time.Duration, number int, o outcome, now time.Time) (wait 
 
 // retryAfter reads the header: seconds, or a date. 0 when it is neither.
 func retryAfter(header string, now time.Time) time.Duration {
-	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {
+	header = strings.TrimSpace(header)
+	if header != "" && strings.Trim(header, "0123456789") == "" {
+		seconds, err := strconv.ParseInt(header, 10, 32)
+		if err != nil { // more than anybody waits
+			return longestRetryAfter
+		}
 		return time.Duration(seconds) * time.Second
 	}
 	if at, err := http.ParseTime(header); err == nil {

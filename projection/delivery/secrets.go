@@ -13,6 +13,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -82,17 +84,68 @@ func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
 	return nil
 }
 
-// Get opens an endpoint's secret. The errors are ErrNoSecret, ErrUnknownKey, ErrDamaged and those of the database.
-func (s *Secrets) Get(ctx context.Context, webhookID string) (string, error) {
+// mostEarlier is how many replaced secrets of an endpoint go on signing; of more, the oldest end at once. Each adds to a
+// header of every delivery.
+const mostEarlier = 4
+
+// Rotate keeps a secret in place of the current one, which goes on signing until a time. Not kept: there is none to
+// replace, as after Destroy.
+func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error) {
+	sealed := s.keys[s.current].Seal(nil, nil, []byte(secret), []byte(webhookID))
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		// The row's lock puts rotations and the destruction one after the other.
+		moved, err := tx.Exec(ctx, `
+			INSERT INTO secret.earlier (webhook_id, key_id, sealed, until)
+			SELECT webhook_id, key_id, sealed, $2 FROM secret.webhook WHERE webhook_id = $1 FOR UPDATE`, webhookID, previousUntil)
+		if err != nil || moved.RowsAffected() == 0 {
+			return err
+		}
+		kept = true
+		batch := &pgx.Batch{}
+		batch.Queue(`
+			DELETE FROM secret.earlier WHERE webhook_id = $1 AND ctid NOT IN (
+			       SELECT ctid FROM secret.earlier WHERE webhook_id = $1 ORDER BY until DESC LIMIT $2)`, webhookID, mostEarlier)
+		batch.Queue(`UPDATE secret.webhook SET key_id = $2, sealed = $3, created_at = now() WHERE webhook_id = $1`, webhookID, s.current, sealed)
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return false, fmt.Errorf("rotate a signing secret: %w", schema.Unavailable(err))
+	}
+	return kept, nil
+}
+
+// Get opens the secrets that sign for an endpoint: the current one, then those replaced whose time is not up, the latest
+// first. The errors are ErrNoSecret, ErrUnknownKey, ErrDamaged and those of the database.
+func (s *Secrets) Get(ctx context.Context, webhookID string) ([]string, error) {
+	rows, err := s.pool.Query(ctx, `
+		SELECT key_id, sealed, NULL AS until FROM secret.webhook WHERE webhook_id = $1
+		 UNION ALL
+		SELECT key_id, sealed, until FROM secret.earlier
+		 WHERE webhook_id = $1 AND until > now() AND EXISTS (SELECT FROM secret.webhook WHERE webhook_id = $1)
+		 ORDER BY until DESC NULLS FIRST`, webhookID)
+	if err != nil {
+		return nil, fmt.Errorf("read a signing secret: %w", schema.Unavailable(err))
+	}
+	var secrets []string
 	var key string
 	var sealed []byte
-	err := s.pool.QueryRow(ctx, `SELECT key_id, sealed FROM secret.webhook WHERE webhook_id = $1`, webhookID).Scan(&key, &sealed)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return "", ErrNoSecret
+	_, err = pgx.ForEachRow(rows, []any{&key, &sealed, nil}, func() error {
+		secret, err := s.unseal(webhookID, key, sealed)
+		secrets = append(secrets, secret)
+		return err
+	})
+	switch {
+	case errors.Is(err, ErrUnknownKey), errors.Is(err, ErrDamaged):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("read a signing secret: %w", schema.Unavailable(err))
+	case len(secrets) == 0:
+		return nil, ErrNoSecret
 	}
-	if err != nil {
-		return "", fmt.Errorf("read a signing secret: %w", schema.Unavailable(err))
-	}
+	return secrets, nil
+}
+
+func (s *Secrets) unseal(webhookID, key string, sealed []byte) (string, error) {
 	sealer, known := s.keys[key]
 	if !known {
 		return "", fmt.Errorf("%w (it is key %s)", ErrUnknownKey, key)
@@ -104,9 +157,36 @@ func (s *Secrets) Get(ctx context.Context, webhookID string) (string, error) {
 	return string(secret), nil
 }
 
-// Destroy forgets an endpoint's secret for good. That there is none is no error.
+// Run destroys replaced secrets when their time is up, until the context ends.
+func (s *Secrets) Run(ctx context.Context, log *slog.Logger) {
+	for ctx.Err() == nil {
+		if err := s.DestroyExpired(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("replaced signing secrets not destroyed", slog.Any("error", err))
+		}
+		sleep(ctx, time.Minute)
+	}
+}
+
+// DestroyExpired forgets for good the replaced secrets whose time is up.
+func (s *Secrets) DestroyExpired(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, `DELETE FROM secret.earlier WHERE until <= now()`); err != nil {
+		return fmt.Errorf("destroy replaced signing secrets: %w", schema.Unavailable(err))
+	}
+	return nil
+}
+
+// Destroy forgets an endpoint's secrets for good. That there is none is no error.
 func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
-	if _, err := s.pool.Exec(ctx, `DELETE FROM secret.webhook WHERE webhook_id = $1`, webhookID); err != nil {
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		// The current one first, whose row a rotation locks: what that replaced is seen after it.
+		for _, table := range []string{"webhook", "earlier"} {
+			if _, err := tx.Exec(ctx, `DELETE FROM secret.`+table+` WHERE webhook_id = $1`, webhookID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("destroy a signing secret: %w", schema.Unavailable(err))
 	}
 	return nil

@@ -2,10 +2,13 @@ package delivery_test
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
@@ -49,7 +52,7 @@ func TestASecretComesBackAndStandsNowhereInTheTable(t *testing.T) {
 
 	got, err := s.Get(t.Context(), webhookID)
 	require.NoError(t, err)
-	require.Equal(t, secret, got)
+	require.Equal(t, []string{secret}, got)
 
 	var stored []byte
 	require.NoError(t, pool.QueryRow(t.Context(),
@@ -109,12 +112,89 @@ func TestKeysRotate(t *testing.T) {
 	rotated := secrets(t, pool, key(2), key(1))
 	got, err := rotated.Get(t.Context(), webhookID)
 	require.NoError(t, err)
-	require.Equal(t, secret, got)
+	require.Equal(t, []string{secret}, got)
 
 	require.NoError(t, rotated.Put(t.Context(), webhookID, secret), "sealed anew with the current key")
 	got, err = secrets(t, pool, key(2)).Get(t.Context(), webhookID)
 	require.NoError(t, err)
-	require.Equal(t, secret, got)
+	require.Equal(t, []string{secret}, got)
+}
+
+const (
+	second = "whsec_c2Vjb25kc2Vjb25kc2Vjb25kc2Vjb25k"
+	third  = "whsec_dGhpcmR0aGlyZHRoaXJkdGhpcmR0aGly"
+)
+
+func rotate(t *testing.T, s *delivery.Secrets, to string, previousUntil time.Time) {
+	t.Helper()
+	kept, err := s.Rotate(t.Context(), webhookID, to, previousUntil)
+	require.NoError(t, err)
+	require.True(t, kept)
+}
+
+func TestAReplacedSecretSignsUntilItsTimeIsUpAndIsDestroyedThen(t *testing.T) {
+	t.Parallel()
+	pool := pool(t)
+	s := secrets(t, pool, key(1))
+	require.NoError(t, s.Put(t.Context(), webhookID, secret))
+	rotate(t, s, second, time.Now().Add(time.Hour))
+	rotate(t, secrets(t, pool, key(2), key(1)), third, time.Now().Add(2*time.Hour))
+
+	got, err := secrets(t, pool, key(2), key(1)).Get(t.Context(), webhookID)
+	require.NoError(t, err)
+	require.Equal(t, []string{third, second, secret}, got, "the current one first")
+
+	_, err = pool.Exec(t.Context(), `UPDATE secret.earlier SET until = now() - interval '1 second' WHERE until < now() + interval '90 minutes'`)
+	require.NoError(t, err)
+	both := secrets(t, pool, key(2), key(1))
+	got, err = both.Get(t.Context(), webhookID)
+	require.NoError(t, err)
+	require.Equal(t, []string{third, second}, got, "it signs no more although it is there")
+	require.NoError(t, both.DestroyExpired(t.Context()))
+	require.Equal(t, 1, earlier(t, pool))
+}
+
+func earlier(t *testing.T, pool *pgxpool.Pool) (n int) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM secret.earlier`).Scan(&n))
+	return n
+}
+
+func TestOfManyReplacedSecretsTheLatestFourSign(t *testing.T) {
+	t.Parallel()
+	pool := pool(t)
+	s := secrets(t, pool, key(1))
+	require.NoError(t, s.Put(t.Context(), webhookID, "0"))
+	for n := 1; n <= 6; n++ {
+		rotate(t, s, fmt.Sprint(n), time.Now().Add(time.Duration(n)*time.Hour))
+	}
+	got, err := s.Get(t.Context(), webhookID)
+	require.NoError(t, err)
+	require.Equal(t, []string{"6", "5", "4", "3", "2"}, got)
+}
+
+func TestNoSecretIsLeftWhenRotationAndDestructionRace(t *testing.T) {
+	t.Parallel()
+	pool := pool(t)
+	s := secrets(t, pool, key(1))
+	for range 20 {
+		require.NoError(t, s.Put(t.Context(), webhookID, secret))
+		var group errgroup.Group
+		for range 3 {
+			group.Go(func() error {
+				_, err := s.Rotate(t.Context(), webhookID, second, time.Now().Add(time.Hour))
+				return err
+			})
+		}
+		group.Go(func() error { return s.Destroy(t.Context(), webhookID) })
+		require.NoError(t, group.Wait())
+		_, err := s.Get(t.Context(), webhookID)
+		require.ErrorIs(t, err, delivery.ErrNoSecret)
+		require.Zero(t, earlier(t, pool))
+	}
+	kept, err := s.Rotate(t.Context(), webhookID, second, time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	require.False(t, kept, "there is none to replace")
 }
 
 func TestADestroyedSecretIsGone(t *testing.T) {

@@ -57,10 +57,10 @@ func New(t testing.TB) *World {
 }
 
 // NewID makes an id that sorts after those made before.
-func (w *World) NewID() string { return w.next().ID.String() }
+func (w *World) NewID() string { return w.NewEvent().ID.String() }
 
-// next is the frame of the next event.
-func (w *World) next() eventstore.Event {
+// NewEvent is the frame of the next event: all but its account, type and data.
+func (w *World) NewEvent() eventstore.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events++
@@ -81,7 +81,7 @@ func (w *World) Append(t testing.TB, account, stream string, facts ...event.Data
 	t.Helper()
 	var events []eventstore.Event
 	for _, fact := range facts {
-		e := w.next()
+		e := w.NewEvent()
 		var err error
 		e.Type, e.Data, err = event.Encode(fact)
 		require.NoError(t, err)

@@ -35,16 +35,18 @@ CREATE TABLE delivery.delivery (
     state text COLLATE "C" NOT NULL DEFAULT 'queued'::text,
     created_at timestamp with time zone NOT NULL DEFAULT now(),
     finished_at timestamp with time zone,
+    retried bigint NOT NULL DEFAULT 0,
     CONSTRAINT delivery_id PRIMARY KEY (delivery_id),
     CONSTRAINT delivery_state CHECK ((state = ANY (ARRAY['queued'::text, 'delivered'::text, 'failed'::text, 'cancelled'::text])))
 ) PARTITION BY RANGE (delivery_id);
 CREATE INDEX delivery_newest ON ONLY delivery.delivery USING btree (webhook_id, delivery_id DESC);
 COMMENT ON TABLE delivery.delivery IS 'One row for each event that an endpoint is to get, or got.';
-COMMENT ON COLUMN delivery.delivery.delivery_id IS 'A function of endpoint, event and generation, so that these three are unique with it. Its time is that of the event.';
+COMMENT ON COLUMN delivery.delivery.delivery_id IS 'A function of endpoint, event and generation, so that these three are unique with it. Its time is that of the event, or of the request to replay it.';
 COMMENT ON COLUMN delivery.delivery.generation IS '0: live; each replay is the next.';
 COMMENT ON COLUMN delivery.delivery.type IS 'Public name, without version.';
 COMMENT ON COLUMN delivery.delivery.renderer IS 'Version of the code that makes the body out of the stream up to the revision.';
 COMMENT ON COLUMN delivery.delivery.state IS 'queued: there is a row in the queue.';
+COMMENT ON COLUMN delivery.delivery.retried IS 'Position of the last request to retry that was carried out.';
 
 CREATE TABLE delivery.endpoint (
     webhook_id text COLLATE "C" NOT NULL,
@@ -52,18 +54,22 @@ CREATE TABLE delivery.endpoint (
     url text NOT NULL,
     events text[] NOT NULL,
     deleted boolean NOT NULL DEFAULT false,
+    disabled boolean NOT NULL DEFAULT false,
     CONSTRAINT endpoint_id PRIMARY KEY (webhook_id)
 );
 CREATE INDEX endpoint_account ON delivery.endpoint USING btree (account) WHERE (NOT deleted);
 COMMENT ON TABLE delivery.endpoint IS 'Endpoints as of the checkpoint, for who gets what. Deleted ones stay while rows may wait for them.';
+COMMENT ON COLUMN delivery.endpoint.disabled IS 'Nothing is queued for it, and what is queued is cancelled when its turn comes.';
 
 CREATE TABLE delivery.health (
     webhook_id text COLLATE "C" NOT NULL,
     last_success_at timestamp with time zone,
     last_failure_at timestamp with time zone,
+    failing_since timestamp with time zone,
     CONSTRAINT health_id PRIMARY KEY (webhook_id)
 );
-COMMENT ON TABLE delivery.health IS 'How attempts at an endpoint went. Written by couriers, never by the fan-out.';
+COMMENT ON TABLE delivery.health IS 'How attempts at an endpoint went. Written by couriers.';
+COMMENT ON COLUMN delivery.health.failing_since IS 'The first failure after the last success. The fan-out clears it when the endpoint is enabled or gets another URL.';
 
 CREATE TABLE delivery.origin (
     epoch text COLLATE "C" NOT NULL,
@@ -90,11 +96,41 @@ COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when it
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
 COMMENT ON COLUMN delivery.queue.lease IS 'The session of the courier that has the row in hand.';
 
+CREATE TABLE delivery.replay (
+    webhook_id text COLLATE "C" NOT NULL,
+    generation integer NOT NULL,
+    request_id text COLLATE "C" NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    events text[] NOT NULL,
+    since timestamp with time zone NOT NULL,
+    until timestamp with time zone NOT NULL,
+    requested bigint NOT NULL,
+    reached bigint,
+    queued bigint NOT NULL DEFAULT 0,
+    finished_at timestamp with time zone,
+    CONSTRAINT replay_generation PRIMARY KEY (webhook_id, generation)
+);
+CREATE INDEX replay_open ON delivery.replay USING btree (requested) WHERE (finished_at IS NULL);
+COMMENT ON TABLE delivery.replay IS 'Requests to send again what happened in a span of time, and how far each has come.';
+COMMENT ON COLUMN delivery.replay.request_id IS 'The event that asked for it.';
+COMMENT ON COLUMN delivery.replay.events IS 'What the endpoint asked for when the replay was requested.';
+COMMENT ON COLUMN delivery.replay.requested IS 'Position of the request: what is behind it goes live.';
+COMMENT ON COLUMN delivery.replay.reached IS 'Everything on the log up to this position is queued. Null: not begun.';
+
 CREATE TABLE delivery.session (
     id integer NOT NULL,
     CONSTRAINT session_id PRIMARY KEY (id)
 );
 COMMENT ON TABLE delivery.session IS 'Sessions that may hold leases. One that has gone holds no advisory lock on its id.';
+
+CREATE TABLE secret.earlier (
+    webhook_id text COLLATE "C" NOT NULL,
+    key_id text COLLATE "C" NOT NULL,
+    sealed bytea NOT NULL,
+    until timestamp with time zone NOT NULL
+);
+CREATE INDEX earlier_webhook ON secret.earlier USING btree (webhook_id, until DESC);
+COMMENT ON TABLE secret.earlier IS 'Secrets that were replaced and still sign, beside the one in secret.webhook. Destroyed when their time is up.';
 
 CREATE TABLE secret.webhook (
     webhook_id text COLLATE "C" NOT NULL,
@@ -141,10 +177,13 @@ CREATE TABLE views.endpoint (
     events jsonb NOT NULL,
     description text NOT NULL,
     created_at timestamp with time zone NOT NULL,
+    disabled_reason text COLLATE "C",
+    disabled_at timestamp with time zone,
     CONSTRAINT endpoint_id PRIMARY KEY (webhook_id)
 );
 CREATE INDEX endpoint_newest ON views.endpoint USING btree (account, created_at DESC, webhook_id DESC);
 COMMENT ON TABLE views.endpoint IS 'Webhook endpoints that are there. Their secrets are in secret.webhook.';
+COMMENT ON COLUMN views.endpoint.disabled_reason IS 'Null: it is enabled.';
 
 CREATE TABLE views.lead (
     lead_id text COLLATE "C" NOT NULL,

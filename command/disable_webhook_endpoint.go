@@ -1,0 +1,38 @@
+package command
+
+import (
+	"context"
+	"time"
+
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// DisableWebhookEndpoint says what was seen of an endpoint by those who send to it, for which it is to get nothing more.
+type DisableWebhookEndpoint struct {
+	WebhookID string
+	Reason    string    // webhook.Gone or webhook.Failing
+	URL       string    // at which it was seen
+	SeenFrom  time.Time // when that began
+}
+
+// DisableWebhookEndpoint switches an endpoint off, once however many see the same. It does nothing when the endpoint is
+// off or gone already, and when what was seen is of another URL or of a time before it was enabled. The errors are those
+// of the store.
+func (h *Handlers) DisableWebhookEndpoint(ctx context.Context, cmd DisableWebhookEndpoint) error {
+	stream := event.WebhookStream(cmd.WebhookID)
+	return h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
+		state, expect, err := eventstore.Load(ctx, h.store, stream, webhook.Evolve)
+		if err != nil {
+			return err
+		}
+		disabled, ok := state.Disable(cmd.Reason, cmd.URL, cmd.SeenFrom)
+		if !ok {
+			return nil
+		}
+		delivery := Caller{Account: state.Account, Actor: "system:delivery"}
+		_, err = h.appendToEndpoint(ctx, delivery, stream, expect, state, disabled)
+		return err
+	})
+}

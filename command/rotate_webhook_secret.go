@@ -1,0 +1,61 @@
+package command
+
+import (
+	"context"
+
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// RotateWebhookSecret asks for a new signing secret of an endpoint. The one before signs beside it for webhook.Overlap.
+type RotateWebhookSecret struct {
+	Caller    Caller
+	WebhookID string
+}
+
+// WebhookSecretRotated is the answer, the only one that holds the secret.
+type WebhookSecretRotated struct {
+	Endpoint webhook.State
+	Rotated  event.WebhookRotated
+	Secret   string
+	Position eventstore.Position
+}
+
+// RotateWebhookSecret gives an endpoint of the caller's account a new secret. The fact comes first: a caller whose
+// secret was not kept asks again. The errors are webhook.ErrNotFound and those of the store and of Secrets.
+func (h *Handlers) RotateWebhookSecret(ctx context.Context, cmd RotateWebhookSecret) (WebhookSecretRotated, error) {
+	if !validID(cmd.WebhookID) {
+		return WebhookSecretRotated{}, webhook.ErrNotFound
+	}
+	secret, err := newSecret(h.random)
+	if err != nil {
+		return WebhookSecretRotated{}, err
+	}
+	answer := WebhookSecretRotated{Secret: secret}
+	stream := event.WebhookStream(cmd.WebhookID)
+	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
+		state, expect, err := eventstore.Load(ctx, h.store, stream, webhook.Evolve)
+		if err != nil {
+			return err
+		}
+		answer.Rotated, err = state.Rotate(cmd.Caller.Account, h.after(state.UpdatedAt))
+		if err != nil {
+			return err
+		}
+		appended, err := h.appendToEndpoint(ctx, cmd.Caller, stream, expect, state, answer.Rotated)
+		answer.Endpoint, answer.Position = appended.state, appended.position
+		return err
+	})
+	if err != nil {
+		return WebhookSecretRotated{}, err
+	}
+	kept, err := h.secrets.Rotate(ctx, cmd.WebhookID, secret, answer.Rotated.PreviousUntil)
+	if err == nil && !kept { // it was deleted meanwhile
+		err = webhook.ErrNotFound
+	}
+	if err != nil {
+		return WebhookSecretRotated{}, err
+	}
+	return answer, nil
+}

@@ -1,0 +1,83 @@
+package command
+
+import (
+	"context"
+	"time"
+
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// TestWebhookEndpoint asks that a webhook.test be sent to an endpoint.
+type TestWebhookEndpoint struct {
+	Caller    Caller
+	WebhookID string
+}
+
+// RetryDelivery asks that a delivery, which the caller has seen to be the endpoint's, be made again.
+type RetryDelivery struct {
+	Caller     Caller
+	WebhookID  string
+	DeliveryID string
+}
+
+// ReplayWebhookEndpoint asks that what happened in a span of time be sent to an endpoint again.
+type ReplayWebhookEndpoint struct {
+	Caller       Caller
+	WebhookID    string
+	Since, Until time.Time // Until the zero time is up to now
+}
+
+// SendingAccepted says that something is to be sent and stands on the log, so that it will be, whatever is killed.
+type SendingAccepted struct {
+	Fact       event.Data
+	DeliveryID string // of a test
+	Position   eventstore.Position
+}
+
+// TestWebhookEndpoint accepts a test. The errors are webhook.ErrNotFound, webhook.ErrDisabled and those of the store.
+func (h *Handlers) TestWebhookEndpoint(ctx context.Context, cmd TestWebhookEndpoint) (SendingAccepted, error) {
+	return h.accept(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, _ time.Time) (event.Data, error) {
+		return state.Test(cmd.Caller.Account)
+	})
+}
+
+// RetryDelivery accepts a retry. The errors are those of a test.
+func (h *Handlers) RetryDelivery(ctx context.Context, cmd RetryDelivery) (SendingAccepted, error) {
+	return h.accept(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, _ time.Time) (event.Data, error) {
+		return state.Retry(cmd.Caller.Account, cmd.DeliveryID)
+	})
+}
+
+// ReplayWebhookEndpoint accepts a replay. The errors are those of a test, and field.Errors.
+func (h *Handlers) ReplayWebhookEndpoint(ctx context.Context, cmd ReplayWebhookEndpoint) (SendingAccepted, error) {
+	return h.accept(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, now time.Time) (event.Data, error) {
+		return state.Replay(cmd.Caller.Account, cmd.Since, cmd.Until, now)
+	})
+}
+
+func (h *Handlers) accept(ctx context.Context, caller Caller, id string,
+	decide func(webhook.State, time.Time) (event.Data, error)) (accepted SendingAccepted, err error) {
+	if !validID(id) {
+		return SendingAccepted{}, webhook.ErrNotFound
+	}
+	stream := event.WebhookStream(id)
+	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
+		state, expect, err := eventstore.Load(ctx, h.store, stream, webhook.Evolve)
+		if err != nil {
+			return err
+		}
+		fact, err := decide(state, h.after(state.UpdatedAt))
+		if err != nil {
+			return err
+		}
+		appended, err := h.appendToEndpoint(ctx, caller, stream, expect, state, fact)
+		accepted = SendingAccepted{
+			Fact: fact, Position: appended.position,
+			DeliveryID: webhook.DeliveryID(appended.last.ID, appended.last.ID, id, 0),
+		}
+		return err
+	})
+	return accepted, err
+}

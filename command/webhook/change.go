@@ -1,0 +1,88 @@
+package webhook
+
+import (
+	"slices"
+	"time"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Change is what its owner makes of an endpoint. What is nil stays as it is.
+type Change struct {
+	URL         *string
+	Events      []string // not nil and empty is all, as in a Registration
+	Description *string
+	Enabled     *bool
+}
+
+// Update decides on a change of an endpoint of the account: on nothing, when all of it is so already. The error is
+// ErrNotFound or field.Errors.
+func (s State) Update(account string, c Change, privateTargets bool) ([]event.Data, error) {
+	if err := s.ownedBy(account); err != nil {
+		return nil, err
+	}
+	updated, err := s.apply(c, privateTargets)
+	if err != nil {
+		return nil, err
+	}
+	var decided []event.Data
+	if len(updated.Changed) > 0 {
+		decided = append(decided, updated)
+	}
+	switch {
+	case c.Enabled == nil:
+	case *c.Enabled && s.DisabledReason != "":
+		decided = append(decided, event.WebhookEnabled{})
+	case !*c.Enabled && s.DisabledReason == "":
+		decided = append(decided, event.WebhookDisabled{Reason: ByOwner})
+	}
+	return decided, nil
+}
+
+func (s State) apply(c Change, privateTargets bool) (event.WebhookUpdated, error) {
+	var wrong field.Errors
+	updated := event.WebhookUpdated{URL: s.URL, Events: s.Events, Description: s.Description}
+	if c.URL == nil && c.Events == nil && c.Description == nil && c.Enabled == nil {
+		wrong.Add("body", "must give url, events, description or enabled")
+	}
+	if c.URL != nil {
+		if message := badURL(*c.URL, privateTargets); message != "" {
+			wrong.Add("url", message)
+		}
+		updated.URL = *c.URL
+	}
+	var message string
+	if c.Events != nil {
+		if updated.Events, message = chosen(c.Events); message != "" {
+			wrong.Add("events", message)
+		}
+	}
+	if c.Description != nil {
+		if updated.Description, message = described(*c.Description); message != "" {
+			wrong.Add("description", message)
+		}
+	}
+	updated.Changed = s.differences(updated)
+	return updated, wrong.Err()
+}
+
+func (s State) differences(u event.WebhookUpdated) (names []string) {
+	if u.URL != s.URL {
+		names = append(names, "url")
+	}
+	if !slices.Equal(u.Events, s.Events) {
+		names = append(names, "events")
+	}
+	if u.Description != s.Description {
+		names = append(names, "description")
+	}
+	return names
+}
+
+// Disable decides on switching an endpoint off for what was seen at a URL from a time on. Not ok: it is off already, or
+// gone, or what was seen is of an earlier URL or of the time before it was enabled again.
+func (s State) Disable(reason, url string, seenFrom time.Time) (_ event.WebhookDisabled, ok bool) {
+	ok = s.Phase == Live && s.DisabledReason == "" && s.URL == url && !seenFrom.Before(s.Since)
+	return event.WebhookDisabled{Reason: reason}, ok
+}

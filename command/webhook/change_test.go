@@ -1,0 +1,173 @@
+package webhook
+
+import (
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+func happened(s State, after time.Duration, facts ...event.Data) State {
+	for _, data := range facts {
+		s = Evolve(s, fact(born.Add(after), data))
+	}
+	return s
+}
+
+func TestAChangeSaysOnlyWhatIsOtherThanBefore(t *testing.T) {
+	t.Parallel()
+	moved := "https://example.com/moved"
+	disabled := happened(live(), time.Hour, event.WebhookDisabled{Reason: Gone})
+	for name, c := range map[string]struct {
+		state  State
+		change Change
+		want   []event.Data
+	}{
+		"url":                     {live(), Change{URL: &moved}, []event.Data{event.WebhookUpdated{URL: moved, Events: []string{"*"}, Description: "CRM", Changed: []string{"url"}}}},
+		"events, in order":        {live(), Change{Events: []string{"token.deleted", "lead.merged"}}, []event.Data{event.WebhookUpdated{URL: "https://example.com/", Events: []string{"lead.merged", "token.deleted"}, Description: "CRM", Changed: []string{"events"}}}},
+		"no description any more": {live(), Change{Description: new("")}, []event.Data{event.WebhookUpdated{URL: "https://example.com/", Events: []string{"*"}, Changed: []string{"description"}}}},
+		"all events, as before":   {live(), Change{Events: []string{}}, nil},
+		"the same in all":         {live(), Change{URL: new("https://example.com/"), Description: new(" CRM "), Enabled: new(true)}, nil},
+		"off":                     {live(), Change{Enabled: new(false)}, []event.Data{event.WebhookDisabled{Reason: ByOwner}}},
+		"off, as before":          {disabled, Change{Enabled: new(false)}, nil},
+		"on, elsewhere": {disabled, Change{URL: &moved, Enabled: new(true)}, []event.Data{
+			event.WebhookUpdated{URL: moved, Events: []string{"*"}, Description: "CRM", Changed: []string{"url"}}, event.WebhookEnabled{},
+		}},
+	} {
+		decided, err := c.state.Update("acme", c.change, false)
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, decided, name)
+	}
+}
+
+func TestWhatIsWrongWithAChangeIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := live().Update("acme", Change{}, false)
+	require.Equal(t, []string{"body"}, fields(t, err))
+	_, err = live().Update("acme", Change{URL: new("http://10.0.0.1"), Events: []string{"x"}, Description: new(string(make([]byte, 501)))}, false)
+	require.Equal(t, []string{"url", "events", "description"}, fields(t, err))
+	_, err = live().Update("acme", Change{URL: new("")}, false)
+	require.Equal(t, []string{"url"}, fields(t, err), "an endpoint has a URL")
+	_, err = live().Update("globex", Change{URL: new("nonsense")}, false)
+	require.ErrorIs(t, err, ErrNotFound, "before anything is said of the change")
+}
+
+func TestAnEndpointThatIsEnabledAgainStartsAfresh(t *testing.T) {
+	t.Parallel()
+	s := happened(live(), time.Hour, event.WebhookDisabled{Reason: Failing})
+	require.Equal(t, Failing, s.DisabledReason)
+	require.Equal(t, born.Add(time.Hour), s.DisabledAt)
+	require.True(t, s.HoldsSlot(), "it is there still")
+	s = happened(s, 2*time.Hour, event.WebhookEnabled{})
+	require.Empty(t, s.DisabledReason)
+	require.Zero(t, s.DisabledAt)
+	require.Equal(t, born.Add(2*time.Hour), s.Since)
+	require.Equal(t, born, s.CreatedAt)
+}
+
+func TestWhatWasSeenElsewhereOrBeforeDisablesNothing(t *testing.T) {
+	t.Parallel()
+	const url = "https://example.com/"
+	moved := happened(live(), time.Hour, event.WebhookUpdated{URL: "https://example.com/moved", Events: []string{"*"}})
+	enabled := happened(live(), time.Hour, event.WebhookDisabled{Reason: ByOwner}, event.WebhookEnabled{})
+	for name, c := range map[string]struct {
+		state State
+		url   string
+		from  time.Duration
+		want  bool
+	}{
+		"seen":                       {live(), url, time.Minute, true},
+		"at the moment of its birth": {live(), url, 0, true},
+		"at another URL":             {moved, url, 2 * time.Hour, false},
+		"at its URL, since it moved": {moved, "https://example.com/moved", 2 * time.Hour, true},
+		"before it moved":            {moved, "https://example.com/moved", time.Minute, false},
+		"before it was enabled":      {enabled, url, time.Minute, false},
+		"since it was enabled":       {enabled, url, 2 * time.Hour, true},
+		"when it is off already":     {happened(live(), 0, event.WebhookDisabled{Reason: Gone}), url, time.Minute, false},
+		"when it is deleted":         {happened(live(), 0, event.WebhookDeleted{}), url, time.Minute, false},
+		"when it never was":          {State{}, "", time.Minute, false},
+	} {
+		disabled, ok := c.state.Disable(Gone, c.url, born.Add(c.from))
+		require.Equal(t, c.want, ok, name)
+		require.Equal(t, Gone, disabled.Reason, name)
+	}
+}
+
+func TestARotatedSecretOverlapsForADay(t *testing.T) {
+	t.Parallel()
+	rotated, err := live().Rotate("acme", born)
+	require.NoError(t, err)
+	require.Equal(t, born.Add(24*time.Hour), rotated.PreviousUntil)
+	_, err = live().Rotate("globex", born)
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+func TestNothingIsSentAgainToWhomNothingIsSent(t *testing.T) {
+	t.Parallel()
+	since := born.Add(-time.Hour)
+	for name, c := range map[string]struct {
+		state   State
+		account string
+		want    error
+	}{
+		"enabled":   {live(), "acme", nil},
+		"disabled":  {happened(live(), 0, event.WebhookDisabled{Reason: ByOwner}), "acme", ErrDisabled},
+		"another's": {live(), "globex", ErrNotFound},
+		"deleted":   {happened(live(), 0, event.WebhookDeleted{}), "acme", ErrNotFound},
+		"never was": {State{}, "", ErrNotFound},
+	} {
+		_, test := c.state.Test(c.account)
+		_, retry := c.state.Retry(c.account, "01KAJ8Q6ZJ0000000000000001")
+		_, replay := c.state.Replay(c.account, since, time.Time{}, born)
+		for _, err := range []error{test, retry, replay} {
+			require.ErrorIs(t, err, c.want, name)
+		}
+	}
+}
+
+func TestTheSpanOfAReplay(t *testing.T) {
+	t.Parallel()
+	now := born.Add(24 * time.Hour)
+	at := func(hours int) time.Time { return born.Add(time.Duration(hours) * time.Hour) }
+	for name, c := range map[string]struct {
+		since, until time.Time
+		want         time.Time // until
+		wrong        []string
+	}{
+		"a span":              {at(1), at(2), at(2), nil},
+		"up to now":           {at(1), time.Time{}, now.Add(time.Millisecond), nil},
+		"beyond now":          {at(1), at(100), now.Add(time.Millisecond), nil},
+		"before its birth":    {at(-9), at(-8), at(-8), nil},
+		"no since":            {time.Time{}, at(2), time.Time{}, []string{"since"}},
+		"since in the future": {at(25), at(26), time.Time{}, []string{"since"}},
+		"nothing between":     {at(2), at(2), time.Time{}, []string{"until"}},
+		"the wrong way round": {at(2), at(1), time.Time{}, []string{"until"}},
+	} {
+		replayed, err := live().Replay("acme", c.since, c.until, now)
+		if c.wrong != nil {
+			require.Equal(t, c.wrong, fields(t, err), name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, event.WebhookReplayed{Since: c.since, Until: c.want, Generation: 1}, replayed, name)
+	}
+	second, err := happened(live(), 0, event.WebhookReplayed{Generation: 1}).Replay("acme", at(1), at(2), now)
+	require.NoError(t, err)
+	require.Equal(t, 2, second.Generation)
+}
+
+func TestADeliveryIsNamedByWhatItIsOf(t *testing.T) {
+	t.Parallel()
+	one, other := ulid.MustParse("01KAJ8Q6ZJ0000000000000001"), ulid.MustParse("01KAJ8Q6ZK0000000000000002")
+	id := DeliveryID(one, one, "w", 0)
+	require.Equal(t, id, DeliveryID(one, one, "w", 0))
+	require.Equal(t, one.Timestamp(), ulid.MustParse(id).Timestamp())
+	require.NotEqual(t, id, DeliveryID(one, one, "v", 0))
+	require.NotEqual(t, id, DeliveryID(one, other, "w", 0))
+	replayed := DeliveryID(other, one, "w", 1)
+	require.NotEqual(t, id[10:], replayed[10:])
+	require.Equal(t, other.Timestamp(), ulid.MustParse(replayed).Timestamp(), "a replay is of the time it was asked for")
+}

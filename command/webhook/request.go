@@ -1,0 +1,62 @@
+package webhook
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Test decides on sending a test to an endpoint of the account. The errors are ErrNotFound and ErrDisabled.
+func (s State) Test(account string) (event.WebhookTested, error) {
+	return event.WebhookTested{}, s.sendable(account)
+}
+
+// Retry decides on making a delivery again. The errors are ErrNotFound and ErrDisabled.
+func (s State) Retry(account, deliveryID string) (event.WebhookRetried, error) {
+	return event.WebhookRetried{DeliveryID: deliveryID}, s.sendable(account)
+}
+
+// Replay decides on sending again what happened in a span of time. Until the zero time, or one yet to come, is up to now.
+// The errors are ErrNotFound, ErrDisabled and field.Errors.
+func (s State) Replay(account string, since, until, now time.Time) (event.WebhookReplayed, error) {
+	if err := s.sendable(account); err != nil {
+		return event.WebhookReplayed{}, err
+	}
+	var wrong field.Errors
+	switch {
+	case since.IsZero():
+		wrong.Add("since", "is required")
+	case since.After(now):
+		wrong.Add("since", "must not be in the future")
+	case !until.IsZero() && !until.After(since):
+		wrong.Add("until", "must be after since")
+	}
+	if until.IsZero() || until.After(now) {
+		until = now.Add(time.Millisecond) // what happened in this millisecond is in
+	}
+	return event.WebhookReplayed{Since: since.UTC(), Until: until.UTC(), Generation: s.Replays + 1}, wrong.Err()
+}
+
+func (s State) sendable(account string) error {
+	if err := s.ownedBy(account); err != nil {
+		return err
+	}
+	if s.DisabledReason != "" {
+		return ErrDisabled
+	}
+	return nil
+}
+
+// DeliveryID is the id of the delivery of an event to an endpoint: a function of both and of the generation, which is 0
+// live and for each replay the next. It has the time of what set it off, the event itself or the request to replay.
+func DeliveryID(setOffBy, eventID ulid.ULID, webhookID string, generation int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", eventID, webhookID, generation))
+	id := setOffBy
+	copy(id[6:], sum[:10])
+	return id.String()
+}

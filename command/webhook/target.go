@@ -1,0 +1,127 @@
+package webhook
+
+import (
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"code.dny.dev/ssrf"
+	"golang.org/x/net/idna"
+)
+
+// maxURL is the longest URL in characters.
+const maxURL = 2048
+
+// ResolvesToPrivate says what is wrong with a name that resolves to an address which is no public host's.
+const ResolvesToPrivate = "must not have a host that resolves to a private or local address"
+
+// badURL says what is wrong with a target, as far as it can be read off it.
+func badURL(raw string, privateTargets bool) string {
+	if raw == "" {
+		return "is required"
+	}
+	if utf8.RuneCountInString(raw) > maxURL {
+		return "must be at most 2048 characters"
+	}
+	if !utf8.ValidString(raw) || strings.ContainsFunc(raw, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) {
+		return "must be text without spaces or control characters"
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || u.Hostname() == "" || u.Opaque != "" {
+		return "must be an absolute URL"
+	}
+	switch {
+	case u.Scheme != "https" && (u.Scheme != "http" || !privateTargets):
+		return "must begin with https://"
+	case u.User != nil:
+		return "must not contain a user name or password"
+	case strings.Contains(raw, "#"):
+		return "must not contain a fragment"
+	case badPort(u.Port()):
+		return "must have a port from 1 to 65535"
+	}
+	return badHost(u.Hostname(), privateTargets)
+}
+
+// HostToResolve is the name in a URL that was judged good, as it will be looked up; not ok when it has an address.
+func HostToResolve(raw string) (name string, ok bool) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", false
+	}
+	name, ok = asciiHost(u.Hostname())
+	if _, err := netip.ParseAddr(name); err == nil {
+		return "", false
+	}
+	return name, ok
+}
+
+func badPort(port string) bool {
+	if port == "" {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err != nil || n == 0
+}
+
+// guard knows the addresses that are no public host. 168.63.129.16 serves every machine on Azure with its own
+// configuration, although it looks public. Whether a port is wanted is judged when dialling.
+var guard = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")))
+
+func badHost(host string, privateTargets bool) string {
+	name, ok := asciiHost(host)
+	if !ok {
+		return "must have a valid host name"
+	}
+	addr, err := netip.ParseAddr(name)
+	switch {
+	case err == nil && addr.Zone() != "":
+		return "must not have an address with a zone"
+	case err == nil && !privateTargets && !Public(addr):
+		return "must not be a private or local address"
+	case err == nil:
+		return ""
+	case numeric(name):
+		return "must have a host name or a plain IP address"
+	case !privateTargets && (name == "localhost" || strings.HasSuffix(name, ".localhost")):
+		return "must not be a private or local address"
+	}
+	return ""
+}
+
+// asciiHost gives a host the form in which it will be looked up. In other scripts a host can look like no number and
+// no localhost, and be mapped to one: 127。0。0。1, ｌｏｃａｌｈｏｓｔ.
+func asciiHost(host string) (name string, ok bool) {
+	name = host
+	if strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII }) {
+		ascii, err := idna.Lookup.ToASCII(host)
+		if err != nil {
+			return "", false
+		}
+		name = ascii
+	}
+	name = strings.ToLower(strings.TrimRight(name, "."))
+	return name, name != ""
+}
+
+// Public tells whether an address is that of a public host.
+func Public(addr netip.Addr) bool {
+	network := "tcp4"
+	if addr.Is6() {
+		network = "tcp6"
+	}
+	return guard.Safe(network, netip.AddrPortFrom(addr, 443).String(), nil) == nil
+}
+
+// numeric tells a host that some resolvers read as an address although it is none in its plain form, such as
+// 2130706433 or 0x7f.1. Those are names whose last label is a number.
+func numeric(host string) bool {
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	if hex, ok := strings.CutPrefix(last, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return last != "" && strings.Trim(last, "0123456789") == ""
+}

@@ -1,0 +1,140 @@
+package delivery_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// verdicts puts what a courier decides on the log, as the command would.
+type verdicts struct {
+	mu   sync.Mutex
+	all  []delivery.Verdict
+	errs []error // said first
+}
+
+func (v *verdicts) option(t *testing.T, w *projectiontest.World) func(*delivery.CourierOptions) {
+	return func(o *delivery.CourierOptions) {
+		o.Disable = func(_ context.Context, said delivery.Verdict) error {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			if len(v.errs) > 0 {
+				err := v.errs[0]
+				v.errs = v.errs[1:]
+				return err
+			}
+			if v.all = append(v.all, said); len(v.all) == 1 {
+				w.Append(t, "acme", event.WebhookStream(said.WebhookID), event.WebhookDisabled{Reason: said.Reason})
+			}
+			return nil
+		}
+	}
+}
+
+func (v *verdicts) said() []delivery.Verdict {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return append([]delivery.Verdict(nil), v.all...)
+}
+
+func TestWhoeverSaysGoneIsDisabledAndGetsNothingMore(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusGone) })
+	id := target(t, w, r.URL)
+	v := &verdicts{errs: []error{errors.New("the log is out of reach")}}
+	send(t, w, v.option(t, w))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
+	require.Len(t, r.ids(), 1)
+	require.Len(t, r.bodies, 2, "asked again, because it could not be disabled the first time")
+	require.Len(t, v.said(), 1)
+	require.Equal(t, "gone", v.said()[0].Reason)
+	require.Equal(t, r.URL, v.said()[0].URL)
+
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ben"))
+	spread(t, w)
+	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1), "nothing is queued for it")
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookEnabled{})
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Cid"))
+	require.Equal(t, map[string]int{"failed": 2}, states(t, w, id, 2), "until it is enabled again")
+}
+
+func TestWhatIsQueuedForADisabledEndpointIsCancelledWhenItsTurnComes(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	disabled, enabled := target(t, w, r.URL), target(t, w, r.URL)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.WebhookStream(disabled), event.WebhookDisabled{Reason: "owner"})
+	w.Append(t, "acme", event.WebhookStream(enabled), event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{})
+	spread(t, w)
+	send(t, w)
+	require.Equal(t, map[string]int{"cancelled": 1}, states(t, w, disabled, 1))
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, enabled, 1), "off and on again before anything was sent")
+}
+
+// failingSince makes an endpoint have failed for so long.
+func failingSince(t *testing.T, w *projectiontest.World, id, ago string) {
+	t.Helper()
+	_, err := w.Pool.Exec(t.Context(), `
+		INSERT INTO delivery.health (webhook_id, failing_since, last_failure_at) VALUES ($1, now() - $2::interval, now() - interval '1 hour')`, id, ago)
+	require.NoError(t, err)
+}
+
+func TestFiveDaysOfNothingButFailureDisable(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
+	fresh, young, old := target(t, w, r.URL), target(t, w, r.URL), target(t, w, r.URL)
+	failingSince(t, w, young, "4 days 23 hours")
+	failingSince(t, w, old, "5 days 1 second")
+	v := &verdicts{}
+	send(t, w, v.option(t, w))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	require.Equal(t, map[string]int{"failed": 1}, states(t, w, fresh, 1))
+	require.Equal(t, map[string]int{"failed": 1}, states(t, w, young, 1))
+	require.Eventually(t, func() bool { return len(v.said()) > 0 }, projectiontest.Soon, time.Millisecond)
+	for _, said := range v.said() {
+		require.Equal(t, old, said.WebhookID)
+		require.Equal(t, "failing", said.Reason)
+		require.Equal(t, r.URL, said.URL)
+		require.WithinDuration(t, time.Now().Add(-5*24*time.Hour), said.SeenFrom, time.Hour)
+	}
+	require.Len(t, states(t, w, old, 1), 1, "failed, or cancelled before the schedule was over")
+}
+
+func TestASuccessAndEnablingAgainEndAFailure(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	broken := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
+	well := receive(t, good)
+	succeeds, enabled, moved := target(t, w, well.URL), target(t, w, broken.URL), target(t, w, "http://127.0.0.1:1/")
+	for _, id := range []string{succeeds, enabled, moved} {
+		failingSince(t, w, id, "6 days")
+	}
+	w.Append(t, "acme", event.WebhookStream(enabled), event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{})
+	w.Append(t, "acme", event.WebhookStream(moved), event.WebhookUpdated{URL: broken.URL, Events: []string{"*"}, Changed: []string{"url"}})
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	spread(t, w)
+	v := &verdicts{}
+	send(t, w, v.option(t, w))
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, succeeds, 1))
+	require.Equal(t, map[string]int{"failed": 1}, states(t, w, enabled, 1))
+	require.Equal(t, map[string]int{"failed": 1}, states(t, w, moved, 1))
+	var failing int
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `
+		SELECT count(*) FROM delivery.health WHERE CASE webhook_id WHEN $1 THEN failing_since IS NULL ELSE failing_since > now() - interval '1 hour' END`,
+		succeeds).Scan(&failing))
+	require.Equal(t, 3, failing, "the failure began anew, or is over")
+	require.Empty(t, v.said())
+}

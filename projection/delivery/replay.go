@@ -1,0 +1,213 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Replayer queues again, out of the log, what the owners of endpoints asked to replay. How far a replay has come stands
+// beside it and moves in the transaction that queues, so that it goes on where a killed process left it. Any number of
+// them may work on one database: one at a time does.
+type Replayer struct {
+	Pool  *pgxpool.Pool
+	Store eventstore.Store
+	Log   *slog.Logger
+}
+
+const (
+	replayPoll   = 250 * time.Millisecond
+	replayRows   = 2500   // of a transaction, and the rest of the page that they came with
+	replaySpan   = 50_000 // positions that a transaction moves at most, where nothing matches
+	mostReplayed = 150_000
+	// clockSkew is how far the clocks of processes that append may be apart for a replay to miss nothing.
+	clockSkew = time.Hour
+)
+
+// Run works until the context ends.
+func (r Replayer) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		worked, err := r.Turn(ctx)
+		if err != nil && ctx.Err() == nil {
+			r.Log.Warn("replay interrupted", slog.Any("error", err))
+		}
+		if !worked || err != nil {
+			sleep(ctx, replayPoll)
+		}
+	}
+}
+
+// Turn brings every open replay a step on, so that none waits for a long one. It tells whether there was anything to do.
+func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
+	conn, err := r.Pool.Acquire(ctx)
+	if err != nil {
+		return false, schema.Unavailable(err)
+	}
+	defer conn.Release()
+	const key = `hashtextextended('leadlog delivery replays', 0)`
+	var mine bool
+	if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(`+key+`)`).Scan(&mine); err != nil || !mine {
+		return false, schema.Unavailable(err)
+	}
+	defer func() {
+		unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if _, err := conn.Exec(unlocking, `SELECT pg_advisory_unlock(`+key+`)`); err != nil {
+			_ = conn.Conn().Close(unlocking) // the lock goes with the connection
+		}
+	}()
+	open, err := openReplays(ctx, conn.Conn())
+	if err != nil {
+		return false, schema.Unavailable(err)
+	}
+	for _, p := range open {
+		if err := r.step(ctx, conn.Conn(), p); err != nil {
+			return worked, fmt.Errorf("replay %d of webhook %s: %w", p.generation, p.webhookID, schema.Unavailable(err))
+		}
+		worked = true
+	}
+	return worked, nil
+}
+
+// openReplays lists those whose endpoints can be sent to and have room in the queue. Those of endpoints that are gone or
+// disabled end here.
+func openReplays(ctx context.Context, conn *pgx.Conn) ([]replay, error) {
+	_, err := conn.Exec(ctx, `
+		UPDATE delivery.replay p SET finished_at = now() FROM delivery.endpoint e
+		 WHERE p.finished_at IS NULL AND e.webhook_id = p.webhook_id AND (e.deleted OR e.disabled)`)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := conn.Query(ctx, `
+		SELECT webhook_id, generation, request_id, account, p.events, since, until, requested, reached
+		  FROM delivery.replay p JOIN delivery.endpoint e USING (webhook_id, account)
+		 WHERE finished_at IS NULL AND NOT EXISTS (
+		       SELECT FROM delivery.queue q WHERE q.webhook_id = p.webhook_id OFFSET $1)
+		 ORDER BY requested`, mostReplayed)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (p replay, err error) {
+		var id string
+		if err = row.Scan(&p.webhookID, &p.generation, &id, &p.account, &p.events, &p.since, &p.until, &p.requested, &p.reached); err == nil {
+			p.requestID, err = ulid.ParseStrict(id)
+		}
+		return p, err
+	})
+}
+
+// errOvertaken says that a replay is not where it was left, which the lock should have kept it from.
+var errOvertaken = errors.New("somebody else moved it")
+
+// step queues what the next part of the log has for a replay.
+func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) error {
+	after, err := r.begin(ctx, p)
+	if err != nil {
+		return err
+	}
+	rows, reached, err := r.read(ctx, p, after)
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL search_path = `+schema.Deliveries); err != nil {
+			return err
+		}
+		moved, err := tx.Exec(ctx, `
+			UPDATE replay SET reached = $3, queued = queued + $4, finished_at = CASE WHEN $3 >= requested THEN now() END
+			 WHERE webhook_id = $1 AND generation = $2 AND finished_at IS NULL AND reached IS NOT DISTINCT FROM $5`,
+			p.webhookID, p.generation, int64(reached), len(rows.deliveries), p.reached)
+		if err == nil && moved.RowsAffected() == 0 {
+			err = errOvertaken
+		}
+		if err != nil {
+			return err
+		}
+		return rows.save(ctx, tx)
+	})
+}
+
+// read takes what matches from the log, up to a progress mark behind enough of it.
+func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position) (rows queue, reached eventstore.Position, err error) {
+	for item, err := range r.Store.Subscribe(ctx, after, FanOut{}.Filter()) {
+		if err != nil {
+			return rows, after, err
+		}
+		reached = item.Position
+		if reached >= p.requested {
+			return rows, p.requested, nil
+		}
+		if item.Event != nil {
+			if err := p.match(*item.Event, &rows); err != nil {
+				return rows, after, err
+			}
+		}
+		enough := len(rows.deliveries) >= replayRows || reached-after >= replaySpan
+		if enough && (item.Event == nil || len(rows.deliveries) >= 4*replayRows) {
+			break
+		}
+	}
+	return rows, reached, ctx.Err()
+}
+
+// match adds the row of an event that the replay is about.
+func (p replay) match(recorded eventstore.Recorded, rows *queue) error {
+	if recorded.Metadata.Account != p.account || recorded.At.Before(p.since) || !recorded.At.Before(p.until) {
+		return nil
+	}
+	data, err := event.Decode(recorded.Type, recorded.Data)
+	if err != nil {
+		return fmt.Errorf("event at position %d of stream %s: %w", recorded.Position, recorded.Stream, err)
+	}
+	if name, sent := public(data); sent && wanted(p.events, name) {
+		rows.add(p.requestID, p.webhookID, name, p.generation, projection.Event{Recorded: recorded, Data: data})
+	}
+	return nil
+}
+
+// begin is the position behind which a replay goes on. One that has not begun is spared the part of the log that is
+// older: it is looked for by halves, since times grow with positions but for what clocks differ.
+func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, error) {
+	if p.reached != nil {
+		return *p.reached, nil
+	}
+	const near = 5000 // positions: reading them is not worth another look
+	low, high := eventstore.Position(0), p.requested
+	for high-low > near {
+		middle := low + (high-low)/2
+		position, at, err := r.next(ctx, middle)
+		if err != nil {
+			return 0, err
+		}
+		if at.Before(p.since.Add(-clockSkew)) && position < high {
+			low = position
+		} else {
+			high = middle
+		}
+	}
+	return low, nil
+}
+
+// next is where and when the first event behind a position happened.
+func (r Replayer) next(ctx context.Context, after eventstore.Position) (eventstore.Position, time.Time, error) {
+	for item, err := range r.Store.Subscribe(ctx, after, eventstore.Filter{}) {
+		if err != nil {
+			return 0, time.Time{}, err
+		}
+		if item.Event != nil {
+			return item.Position, item.Event.At, nil
+		}
+	}
+	return 0, time.Time{}, ctx.Err()
+}

@@ -1,0 +1,186 @@
+package delivery_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// leads puts new leads on the log, in appends of many.
+func leads(t testing.TB, w *projectiontest.World, account string, n int) {
+	t.Helper()
+	const most = 200
+	for n > 0 {
+		var writes []eventstore.Write
+		for range min(n, most) {
+			at := w.NewEvent()
+			name, data, err := event.Encode(newLead("Ann"))
+			require.NoError(t, err)
+			at.Type, at.Data, at.Metadata.Account = name, data, account
+			writes = append(writes, eventstore.Write{Stream: event.LeadStream(at.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{at}})
+		}
+		_, err := w.Store.Append(t.Context(), writes...)
+		require.NoError(t, err)
+		n -= min(n, most)
+	}
+}
+
+// generations counts an endpoint's deliveries by generation.
+func generations(t *testing.T, w *projectiontest.World, webhookID string) map[int]int {
+	t.Helper()
+	rows, err := w.Pool.Query(t.Context(), `SELECT generation, count(*) FROM delivery.delivery WHERE webhook_id = $1 GROUP BY 1`, webhookID)
+	require.NoError(t, err)
+	counts := map[int]int{}
+	var generation, n int
+	_, err = pgx.ForEachRow(rows, []any{&generation, &n}, func() error {
+		counts[generation] = n
+		return nil
+	})
+	require.NoError(t, err)
+	return counts
+}
+
+func TestAReplayQueuesWhatMatchesInItsSpanOfTime(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	lead, other := event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
+	w.Append(t, "acme", lead, newLead("Before there was an endpoint"))
+	id := register(t, w, "acme", "https://a.example", "lead.merged")
+	all := register(t, w, "acme", "https://b.example", "*")
+	w.Append(t, "acme", lead, event.LeadMerged{Source: "whatsapp"})
+	since := w.NewEvent().At
+	w.Append(t, "acme", lead, event.LeadMerged{Source: "website"}, event.LeadUpdated{Name: "A"})
+	w.Append(t, "globex", other, newLead("Theirs"), event.LeadMerged{Source: "website"})
+	until := w.NewEvent().At
+	w.Append(t, "acme", lead, event.LeadMerged{Source: "chatbot"})
+	span := event.WebhookReplayed{Since: since, Until: until, Generation: 1}
+	w.Append(t, "acme", event.WebhookStream(id), span, event.WebhookUpdated{URL: "https://a.example", Events: []string{"token.created"}, Changed: []string{"events"}})
+	w.Append(t, "acme", event.WebhookStream(all), span)
+	w.Append(t, "acme", lead, event.LeadMerged{Source: "landing"})
+	spread(t, w)
+	replay(t, w)
+	require.Equal(t, map[int]int{0: 3, 1: 1}, generations(t, w, id), "what it asked for when the replay was asked for")
+	require.Equal(t, map[int]int{0: 5, 1: 2}, generations(t, w, all))
+
+	w.Append(t, "acme", event.WebhookStream(all), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 2})
+	spread(t, w)
+	replay(t, w)
+	require.Equal(t, map[int]int{0: 5, 1: 2, 2: 6}, generations(t, w, all), "the next generation, with what was before the endpoint")
+	var finished int
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.replay WHERE finished_at IS NOT NULL AND queued IN (1, 2, 6)`).Scan(&finished))
+	require.Equal(t, 3, finished)
+}
+
+func TestReplayedDeliveriesAreOfTheDayTheyWereAskedFor(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := target(t, w, r.URL)
+	for ago := range 40 {
+		appendAt(t, w, time.Now().Add(-time.Duration(60-ago)*day))
+	}
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: time.Now().Add(-90 * day), Until: time.Now(), Generation: 1})
+	spread(t, w)
+	before := len(dayTables(t, w, "delivery"))
+	replay(t, w)
+	require.Equal(t, map[int]int{0: 40, 1: 40}, generations(t, w, id))
+	require.LessOrEqual(t, len(dayTables(t, w, "delivery")), before+1)
+	send(t, w)
+	require.Equal(t, map[string]int{"delivered": 80}, states(t, w, id, 80))
+}
+
+func TestAReplayOfAnEndpointThatIsSwitchedOffEnds(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	disabled, deleted := register(t, w, "acme", "https://a.example", "*"), register(t, w, "acme", "https://b.example", "*")
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.WebhookStream(disabled), replayAll(1), event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{}, event.WebhookDisabled{Reason: "owner"})
+	w.Append(t, "acme", event.WebhookStream(deleted), replayAll(1), event.WebhookDeleted{})
+	spread(t, w)
+	replay(t, w)
+	require.Equal(t, map[int]int{0: 1}, generations(t, w, disabled))
+	require.Equal(t, map[int]int{0: 1}, generations(t, w, deleted))
+	w.Append(t, "acme", event.WebhookStream(disabled), event.WebhookEnabled{})
+	spread(t, w)
+	replay(t, w)
+	require.Equal(t, map[int]int{0: 1}, generations(t, w, disabled), "it is asked for anew, or not made")
+}
+
+// TestAReplayGoesOnWhereItWasKilled kills the connection of each of five steps that is about to queue, and lets two
+// processes go on.
+func TestAReplayGoesOnWhereItWasKilled(t *testing.T) {
+	t.Parallel()
+	const events = 12_000
+	w := begun(t)
+	leads(t, w, "acme", events)
+	id := register(t, w, "acme", "https://a.example", "*")
+	w.Append(t, "acme", event.WebhookStream(id), replayAll(1))
+	spread(t, w)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for range 2 {
+		running.Go(func() { replayer(w).Run(ctx) })
+	}
+	defer running.Wait()
+	defer stop()
+	conn, err := pgx.Connect(t.Context(), w.URL)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	for range 5 {
+		blocking, err := conn.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = blocking.Exec(t.Context(), `LOCK TABLE delivery.queue IN SHARE MODE`)
+		require.NoError(t, err)
+		var done bool
+		require.Eventually(t, func() bool {
+			var killed int
+			err := blocking.QueryRow(t.Context(), `
+				SELECT count(pg_terminate_backend(pid)), (SELECT finished_at IS NOT NULL FROM delivery.replay)
+				  FROM pg_locks WHERE relation = 'delivery.queue'::regclass AND NOT granted`).Scan(&killed, &done)
+			return err == nil && (killed > 0 || done)
+		}, projectiontest.Soon, time.Millisecond)
+		require.False(t, done, "it was killed before it could queue")
+		require.NoError(t, blocking.Rollback(t.Context()))
+	}
+	require.Eventually(t, func() bool {
+		var done bool
+		err := conn.QueryRow(t.Context(), `SELECT finished_at IS NOT NULL FROM delivery.replay`).Scan(&done)
+		return err == nil && done
+	}, projectiontest.Soon, 5*time.Millisecond)
+	require.Equal(t, map[int]int{1: events}, generations(t, w, id))
+	var queued int
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT queued FROM delivery.replay`).Scan(&queued))
+	require.Equal(t, events, queued)
+}
+
+func BenchmarkReplay(b *testing.B) {
+	const events = 100_000
+	w := projectiontest.New(b)
+	require.NoError(b, delivery.Begin(b.Context(), w.Pool, w.Store))
+	leads(b, w, "acme", events)
+	for b.Loop() {
+		b.StopTimer()
+		id := w.NewID()
+		w.Append(b, "acme", event.WebhookStream(id), event.WebhookRegistered{URL: "https://a.example", Events: []string{"*"}, Slot: 1}, replayAll(1))
+		runner := fanOut(b, w)
+		stop := projectiontest.Run(b, runner)
+		projectiontest.Await(b, runner)
+		stop()
+		b.StartTimer()
+		for worked := true; worked; {
+			var err error
+			worked, err = replayer(w).Turn(b.Context())
+			require.NoError(b, err)
+		}
+		b.ReportMetric(float64(events*b.N)/b.Elapsed().Seconds(), "queued/s")
+	}
+}

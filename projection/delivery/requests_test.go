@@ -1,0 +1,194 @@
+package delivery_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+func TestATestGoesToOneEndpointWhateverItAskedFor(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	target(t, w, r.URL)
+	id := register(t, w, "acme", r.URL, "token.deleted")
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	send(t, w)
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookTested{})
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
+	require.Len(t, r.bodies, 1)
+	var body struct {
+		Type string
+		Data struct{ WebhookID string }
+	}
+	require.NoError(t, json.Unmarshal(r.bodies[0], &body, json.MatchCaseInsensitiveNames(true)))
+	require.Equal(t, "webhook.test", body.Type)
+	require.Equal(t, id, body.Data.WebhookID)
+}
+
+func TestBothSecretsSignWhileTheyOverlap(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := target(t, w, r.URL)
+	kept, err := secrets(t, w.Pool, key(1)).Rotate(t.Context(), id, second, time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	require.True(t, kept)
+	send(t, w)
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookTested{})
+	states(t, w, id, 1)
+	require.Len(t, strings.Fields(r.received[0].Get("webhook-signature")), 2)
+	for _, s := range []string{secret, second} {
+		verifier, err := standardwebhooks.NewWebhook(s)
+		require.NoError(t, err)
+		require.NoError(t, verifier.Verify(r.bodies[0], r.received[0]))
+	}
+}
+
+// only returns the id of the endpoint's one delivery.
+func only(t *testing.T, w *projectiontest.World, webhookID string) (id string) {
+	t.Helper()
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT delivery_id FROM delivery.delivery WHERE webhook_id = $1`, webhookID).Scan(&id))
+	return id
+}
+
+func TestADeliveryIsMadeAgainWhenItsOwnerAsks(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	var well atomic.Bool
+	r := receive(t, func(_ int, w http.ResponseWriter) {
+		if !well.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	id := target(t, w, r.URL)
+	send(t, w)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
+	require.Len(t, r.bodies, 3)
+	well.Store(true)
+	retried := event.WebhookRetried{DeliveryID: only(t, w, id)}
+	w.Append(t, "acme", event.WebhookStream(id), retried)
+	attempts := func(n int) {
+		require.Eventually(t, func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.bodies) == n
+		}, projectiontest.Soon, time.Millisecond)
+	}
+	attempts(4)
+	w.Append(t, "acme", event.WebhookStream(register(t, w, "acme", r.URL, "*")), retried) // of another endpoint
+	w.Append(t, "acme", event.WebhookStream(id), retried)                                 // one that was delivered, too
+	attempts(5)
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
+	require.Len(t, r.ids(), 1, "under the same id")
+}
+
+func TestADeliveryThatWaitsIsDueAtOnceWhenItsOwnerAsks(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, func(n int, w http.ResponseWriter) {
+		if n == 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	id := target(t, w, r.URL)
+	send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Hour} })
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := w.Pool.QueryRow(t.Context(), `SELECT attempts = 1 AND lease IS NULL FROM delivery.queue WHERE webhook_id = $1`, id).Scan(&waits)
+		return err == nil && waits
+	}, projectiontest.Soon, time.Millisecond)
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: only(t, w, id)})
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
+}
+
+func TestARequestIsCarriedOutOnceHoweverOftenTheLogIsRead(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	id := register(t, w, "acme", "https://a.example", "*")
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	spread(t, w)
+	w.Append(t, "acme", event.WebhookStream(id),
+		event.WebhookRetried{DeliveryID: only(t, w, id)}, event.WebhookTested{}, replayAll(1))
+	spread(t, w)
+	replay(t, w)
+	finish := func() (n int64) {
+		tag, err := w.Pool.Exec(t.Context(), `WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered' WHERE state = 'queued'`)
+		require.NoError(t, err)
+		return tag.RowsAffected()
+	}
+	require.EqualValues(t, 3, finish(), "the lead, the test, the lead again")
+	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.checkpoint`)
+	require.NoError(t, err)
+	spread(t, w)
+	replay(t, w)
+	require.Zero(t, finish())
+}
+
+func TestABodyOverSixtyFourKibibytesGoesWithoutItsFields(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := target(t, w, r.URL)
+	send(t, w)
+	text := func(size int) map[string]jsontext.Value {
+		return map[string]jsontext.Value{"notes": jsontext.Value(`"` + strings.Repeat("n", size) + `"`)}
+	}
+	small, large := newLead("Small"), newLead("Large")
+	small.CustomFields, small.Metadata = text(32<<10), text(31<<10)
+	large.CustomFields, large.Metadata = text(32<<10), text(32<<10)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), small)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), large)
+	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
+	for _, raw := range r.bodies {
+		require.LessOrEqual(t, len(raw), 64<<10)
+		var body struct {
+			Truncated bool
+			Data      map[string]any
+		}
+		require.NoError(t, json.Unmarshal(raw, &body, json.MatchCaseInsensitiveNames(true)))
+		cut := body.Data["name"] == "Large"
+		require.Equal(t, cut, body.Truncated)
+		for _, field := range []string{"customFields", "metadata"} {
+			if _, there := body.Data[field]; there == cut {
+				require.Fail(t, fmt.Sprint(field, " of ", body.Data["name"]))
+			}
+		}
+		require.Equal(t, "a@example.com", body.Data["email"])
+	}
+}
+
+func replayAll(generation int) event.WebhookReplayed {
+	return event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: generation}
+}
+
+func replayer(w *projectiontest.World) delivery.Replayer {
+	return delivery.Replayer{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)}
+}
+
+// replay carries out what is asked for.
+func replay(t *testing.T, w *projectiontest.World) {
+	t.Helper()
+	for {
+		worked, err := replayer(w).Turn(t.Context())
+		require.NoError(t, err)
+		if !worked {
+			return
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package delivery
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var judged = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+
+func TestTheWaitBeforeEachAttemptIsOnTheScheduleWithinAFifth(t *testing.T) {
+	t.Parallel()
+	broken := outcome{status: http.StatusInternalServerError}
+	for i, planned := range DefaultSchedule() {
+		for random, want := range map[float64]time.Duration{0: planned * 8 / 10, 0.5: planned, 1: planned * 12 / 10} {
+			wait, ok := next(DefaultSchedule(), i+1, broken, judged, random)
+			require.True(t, ok)
+			require.InDelta(t, want, wait, float64(time.Microsecond), "attempt %d, random %v", i+1, random)
+		}
+	}
+	_, ok := next(DefaultSchedule(), len(DefaultSchedule())+1, broken, judged, 0.5)
+	require.False(t, ok, "after the last there is none")
+}
+
+func TestWhoShowsThatItIsOverloadedIsLeftAloneForAMinute(t *testing.T) {
+	t.Parallel()
+	schedule := []time.Duration{5 * time.Second, time.Hour}
+	for name, c := range map[string]struct {
+		outcome outcome
+		floor   bool
+	}{
+		"429":                       {outcome{status: 429}, true},
+		"502":                       {outcome{status: 502}, true},
+		"504":                       {outcome{status: 504}, true},
+		"timeout":                   {outcome{timedOut: true}, true},
+		"500":                       {outcome{status: 500}, false},
+		"503":                       {outcome{status: 503}, false},
+		"404":                       {outcome{status: 404}, false},
+		"a redirect":                {outcome{status: 302}, false},
+		"no answer, and no timeout": {outcome{}, false},
+	} {
+		wait, ok := next(schedule, 1, c.outcome, judged, 0.5)
+		require.True(t, ok, name)
+		if c.floor {
+			require.Equal(t, time.Minute, wait, name)
+		} else {
+			require.Equal(t, 5*time.Second, wait, name)
+		}
+		wait, _ = next(schedule, 2, c.outcome, judged, 0.5)
+		require.Equal(t, time.Hour, wait, "%s: a floor, not a ceiling", name)
+	}
+}
+
+func TestRetryAfterIsHonouredUpToADay(t *testing.T) {
+	t.Parallel()
+	schedule := []time.Duration{5 * time.Second}
+	for header, want := range map[string]time.Duration{
+		"":                               5 * time.Second,
+		"0":                              5 * time.Second,
+		"3":                              5 * time.Second, // less than the schedule
+		"120":                            2 * time.Minute,
+		" 120 ":                          2 * time.Minute,
+		"86400":                          24 * time.Hour,
+		"86401":                          24 * time.Hour,
+		"99999999999999999999":           24 * time.Hour,
+		"-5":                             5 * time.Second,
+		"1.5":                            5 * time.Second,
+		"soon":                           5 * time.Second,
+		"Sun, 01 Mar 2026 09:10:00 GMT":  10 * time.Minute,
+		"Sunday, 01-Mar-26 09:10:00 GMT": 10 * time.Minute,
+		"Sun Mar  1 09:10:00 2026":       10 * time.Minute,
+		"Sun, 01 Mar 2026 08:00:00 GMT":  5 * time.Second, // gone by
+		"Tue, 03 Mar 2026 09:00:00 GMT":  24 * time.Hour,
+	} {
+		for _, status := range []int{http.StatusServiceUnavailable, http.StatusInternalServerError} {
+			wait, ok := next(schedule, 1, outcome{status: status, retryAfter: header}, judged, 0.5)
+			require.True(t, ok)
+			require.Equal(t, want, wait, "%q", header)
+		}
+	}
+	wait, _ := next(schedule, 1, outcome{status: http.StatusTooManyRequests, retryAfter: "5"}, judged, 0.5)
+	require.Equal(t, time.Minute, wait, "nor is it below the floor")
+}
+
+func TestGoneIsTheEndOfADelivery(t *testing.T) {
+	t.Parallel()
+	_, ok := next(DefaultSchedule(), 1, outcome{status: http.StatusGone, retryAfter: "60"}, judged, 0.5)
+	require.False(t, ok)
+}
