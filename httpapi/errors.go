@@ -75,6 +75,7 @@ var failures = []struct {
 	{token.ErrNotFound, http.StatusNotFound, "Token not found or already deleted", "", 0},
 	{token.ErrLimit, http.StatusConflict, "An account may hold at most 5 active tokens", "TOKEN_LIMIT_REACHED", 0},
 	{webhook.ErrNotFound, http.StatusNotFound, "Webhook endpoint not found", "", 0},
+	{webhook.ErrDisabled, http.StatusConflict, "Webhook endpoint is disabled: enable it first", "WEBHOOK_DISABLED", 0},
 	{webhook.ErrLimit, http.StatusConflict, "An account may have at most 50 webhook endpoints", "WEBHOOK_LIMIT_REACHED", 0},
 	{lead.ErrNotFound, http.StatusNotFound, "Lead not found", "", 0},
 	{errNoDelivery, http.StatusNotFound, "Delivery not found", "", 0},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -34,6 +35,45 @@ func take[T any](f *fields, name, message string, kind jsontext.Kind) (value T, 
 		return none, false
 	}
 	return value, true
+}
+
+// has tells whether a field is given.
+func (f *fields) has(name string) bool {
+	raw, there := f.members[name]
+	return there && raw.Kind() != jsontext.KindNull
+}
+
+func (f *fields) boolean(name string) *bool {
+	if !f.has(name) {
+		return nil
+	}
+	value := f.members[name].Kind() == jsontext.KindTrue
+	if !value && f.members[name].Kind() != jsontext.KindFalse {
+		f.wrong.Add(name, "must be true or false")
+	}
+	return &value
+}
+
+// time reads a moment; the zero time when it is not given.
+func (f *fields) time(name string) time.Time {
+	text := f.textOrNil(name)
+	if text == nil {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, *text)
+	if err != nil || at.Year() < 1 || at.IsZero() {
+		f.wrong.Add(name, "must be a time such as 2006-01-02T15:04:05Z")
+	}
+	return at
+}
+
+// textOrNil tells an empty text from none.
+func (f *fields) textOrNil(name string) *string {
+	value, given := take[string](f, name, "must be a string", jsontext.KindString)
+	if !given {
+		return nil
+	}
+	return &value
 }
 
 func (f *fields) text(name string) string {

@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// registeredEndpoint is what registration answers: the only place where a secret is shown.
+// registeredEndpoint is what registration answers. A secret is shown here and by its rotation alone.
 type registeredEndpoint struct {
 	query.Endpoint
 	Secret string `json:"secret"`
@@ -37,12 +37,55 @@ func (x *exchange) registerEndpoint() (answer, error) {
 	return answer{
 		status: http.StatusCreated, position: registered.Position, secret: true,
 		body: envelope{Success: true, Data: registeredEndpoint{
-			Secret: registered.Secret,
-			Endpoint: query.Endpoint{
-				WebhookID: registered.ID, URL: registered.Endpoint.URL, Events: registered.Endpoint.Events,
-				Description: registered.Endpoint.Description, State: "enabled",
-				CreatedAt: query.Timestamp(registered.Endpoint.UpdatedAt),
-			},
+			Secret:   registered.Secret,
+			Endpoint: query.NewEndpoint(registered.ID, registered.Endpoint),
+		}},
+	}, nil
+}
+
+// updateEndpoint changes what is given; null is as good as not given.
+func (x *exchange) updateEndpoint() (answer, error) {
+	id, err := x.ulidID(webhook.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	change := webhook.Change{URL: body.textOrNil("url"), Description: body.textOrNil("description"), Enabled: body.boolean("enabled")}
+	if body.has("events") {
+		change.Events = body.texts("events")
+	}
+	if body.wrong != nil {
+		return answer{}, body.wrong
+	}
+	updated, err := x.Commands.UpdateWebhookEndpoint(x.ctx, command.UpdateWebhookEndpoint{
+		Caller: x.caller, WebhookID: id, Change: change,
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	endpoint, err := x.Query.EndpointAfter(x.ctx, id, updated.Endpoint)
+	return answer{position: updated.Position, body: envelope{Success: true, Data: endpoint}}, err
+}
+
+// rotatedSecret is what a rotation answers.
+type rotatedSecret struct {
+	WebhookID     string          `json:"webhookId"`
+	Secret        string          `json:"secret"`
+	PreviousUntil query.Timestamp `json:"previousUntil"` // the secret before signs, too, until then
+}
+
+func (x *exchange) rotateEndpointSecret() (answer, error) {
+	rotated, err := x.Commands.RotateWebhookSecret(x.ctx, command.RotateWebhookSecret{Caller: x.caller, WebhookID: x.pathID()})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{
+		position: rotated.Position, secret: true,
+		body: envelope{Success: true, Data: rotatedSecret{
+			WebhookID: x.pathID(), Secret: rotated.Secret, PreviousUntil: query.Timestamp(rotated.Rotated.PreviousUntil),
 		}},
 	}, nil
 }

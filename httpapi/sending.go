@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/query"
+)
+
+// acceptedSending is what a request to send something answers. The deliveries themselves are to be seen in their list.
+type acceptedSending struct {
+	WebhookID  string          `json:"webhookId"`
+	DeliveryID string          `json:"deliveryId,omitzero"` // of a test or a retry
+	Since      query.Timestamp `json:"since,omitzero"`
+	Until      query.Timestamp `json:"until,omitzero"`
+	Generation int             `json:"generation,omitzero"` // of a replay: the endpoint's first is 1
+}
+
+// testEndpoint queues a webhook.test.
+func (x *exchange) testEndpoint() (answer, error) {
+	id := x.pathID()
+	accepted, err := x.Commands.TestWebhookEndpoint(x.ctx, command.TestWebhookEndpoint{Caller: x.caller, WebhookID: id})
+	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: accepted.DeliveryID}, err)
+}
+
+// retryDelivery queues a delivery again.
+func (x *exchange) retryDelivery() (answer, error) {
+	id, err := x.ulidID(webhook.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	if _, err := x.Query.Endpoint(x.ctx, x.caller.Account, id); err != nil {
+		return answer{}, missing(err, webhook.ErrNotFound)
+	}
+	deliveryID := chi.URLParam(x.r, "deliveryId")
+	if _, err := x.Query.Delivery(x.ctx, x.caller.Account, id, deliveryID); err != nil {
+		return answer{}, missing(err, errNoDelivery)
+	}
+	accepted, err := x.Commands.RetryDelivery(x.ctx, command.RetryDelivery{Caller: x.caller, WebhookID: id, DeliveryID: deliveryID})
+	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: deliveryID}, err)
+}
+
+// replayEndpoint queues again, out of the log, what happened in a span of time.
+func (x *exchange) replayEndpoint() (answer, error) {
+	id, err := x.ulidID(webhook.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	since, until := body.time("since"), body.time("until")
+	if body.wrong != nil {
+		return answer{}, body.wrong
+	}
+	accepted, err := x.Commands.ReplayWebhookEndpoint(x.ctx, command.ReplayWebhookEndpoint{
+		Caller: x.caller, WebhookID: id, Since: since, Until: until,
+	})
+	replayed, _ := accepted.Fact.(event.WebhookReplayed) // nil with an error
+	return sendingAnswer(accepted, acceptedSending{
+		WebhookID: id, Since: query.Timestamp(replayed.Since), Until: query.Timestamp(replayed.Until), Generation: replayed.Generation,
+	}, err)
+}
+
+func sendingAnswer(accepted command.SendingAccepted, data acceptedSending, err error) (answer, error) {
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{status: http.StatusAccepted, position: accepted.Position, body: envelope{Success: true, Data: data}}, nil
+}

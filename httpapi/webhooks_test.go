@@ -1,0 +1,160 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// endpoint registers one, which the view shows, and returns its path.
+func (s *service) endpoint() (path string) {
+	s.t.Helper()
+	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","description":"CRM"}`)
+	require.Equal(s.t, http.StatusCreated, created.status, created.raw)
+	path = endpoints + "/" + created.at("data", "webhookId").(string)
+	require.Equal(s.t, http.StatusOK, s.as(http.MethodGet, after(path, created), "").status)
+	return path
+}
+
+func TestAnEndpointIsChanged(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path := s.endpoint()
+	changed := s.as(http.MethodPatch, path, `{"url":"https://example.com/moved","events":["lead.merged","lead.created"],"description":null}`)
+	require.Equal(t, http.StatusOK, changed.status, changed.raw)
+	require.Equal(t, "https://example.com/moved", changed.at("data", "url"))
+	require.Equal(t, []any{"lead.created", "lead.merged"}, changed.at("data", "events"))
+	require.Equal(t, "CRM", changed.at("data", "description"), "null is as good as absent")
+	require.Equal(t, changed.at("data"), s.as(http.MethodGet, after(path, changed), "").at("data"))
+
+	off := s.as(http.MethodPatch, path, `{"enabled":false,"description":""}`)
+	require.Equal(t, "disabled", off.at("data", "state"), off.raw)
+	require.Equal(t, "owner", off.at("data", "disabledReason"))
+	require.NotNil(t, off.at("data", "disabledAt"))
+	require.Equal(t, "", off.at("data", "description"))
+	require.Equal(t, off.at("data"), s.as(http.MethodGet, after(path, off), "").at("data"))
+
+	on := s.as(http.MethodPatch, path, `{"enabled":true}`)
+	require.Equal(t, "enabled", on.at("data", "state"))
+	require.Nil(t, on.at("data", "disabledReason"))
+	require.Nil(t, on.at("data", "disabledAt"))
+	again := s.as(http.MethodPatch, path, `{"enabled":true}`)
+	require.Equal(t, http.StatusOK, again.status)
+	require.Empty(t, again.header.Get("X-Log-Position"), "nothing was written")
+}
+
+func TestWhatIsWrongWithAChangeOfAnEndpointIsNamed(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path := s.endpoint()
+	for body, fields := range map[string][]string{
+		`{}`:                                    {"body"},
+		`{"enabled":null}`:                      {"body"},
+		`{"enabled":"yes"}`:                     {"enabled"},
+		`{"enabled":1}`:                         {"enabled"},
+		`{"url":7}`:                             {"url"},
+		`{"url":""}`:                            {"url"},
+		`{"events":"*"}`:                        {"events"},
+		`{"events":["webhook.test"]}`:           {"events"},
+		`{"url":"https://10.0.0.1/"}`:           {"url"},
+		`{"url":"https://inside.example.com/"}`: {"url"},
+		`{"url":"http://example.com","events":["x"]}`: {"url", "events"},
+	} {
+		r := s.as(http.MethodPatch, path, body)
+		require.Equal(t, http.StatusBadRequest, r.status, body)
+		require.Equal(t, fields, r.fieldsNamed(), body)
+	}
+	created := s.as(http.MethodPost, endpoints, `{"url":"https://inside.example.com/"}`)
+	require.Equal(t, http.StatusBadRequest, created.status, created.raw)
+	require.Equal(t, []string{"url"}, created.fieldsNamed())
+	require.Contains(t, created.raw, "resolves to a private or local address")
+	require.Equal(t, http.StatusCreated, s.as(http.MethodPost, endpoints, `{"url":"https://does.not.resolve.example/"}`).status)
+}
+
+func TestASecretIsRotatedAndShownOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path := s.endpoint()
+	rotated := s.as(http.MethodPost, path+"/secret/rotate", "")
+	require.Equal(t, http.StatusOK, rotated.status, rotated.raw)
+	require.Equal(t, "no-store", rotated.header.Get("Cache-Control"))
+	secret := rotated.at("data", "secret").(string)
+	require.True(t, strings.HasPrefix(secret, "whsec_"))
+	until, err := time.Parse(time.RFC3339, rotated.at("data", "previousUntil").(string))
+	require.NoError(t, err)
+	require.False(t, until.IsZero())
+	require.NotContains(t, s.as(http.MethodGet, after(path, rotated), "").raw, "whsec_")
+	require.NotContains(t, s.log.String(), secret)
+}
+
+func TestATestAndAReplayAreAccepted(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path := s.endpoint()
+	tested := s.as(http.MethodPost, path+"/test", "")
+	require.Equal(t, http.StatusAccepted, tested.status, tested.raw)
+	require.Len(t, tested.at("data", "deliveryId"), 26)
+	require.NotEmpty(t, tested.header.Get("X-Log-Position"))
+
+	replayed := s.as(http.MethodPost, path+"/replay", `{"since":"2026-01-01T00:00:00+05:30","until":"2026-02-01T00:00:00Z"}`)
+	require.Equal(t, http.StatusAccepted, replayed.status, replayed.raw)
+	require.Equal(t, map[string]any{
+		"webhookId": strings.TrimPrefix(path, endpoints+"/"), "generation": 1.0,
+		"since": "2025-12-31T18:30:00.000Z", "until": "2026-02-01T00:00:00.000Z",
+	}, replayed.at("data"))
+	require.Equal(t, 2.0, s.as(http.MethodPost, path+"/replay", `{"since":"2026-01-01T00:00:00Z"}`).at("data", "generation"))
+
+	for body, fields := range map[string][]string{
+		`{}`:                               {"since"},
+		`{"since":"yesterday","until":7}`:  {"since", "until"},
+		`{"since":"2999-01-01T00:00:00Z"}`: {"since"},
+		`{"since":"2026-02-01T00:00:00Z","until":"2026-01-01T00:00:00Z"}`: {"until"},
+	} {
+		r := s.as(http.MethodPost, path+"/replay", body)
+		require.Equal(t, http.StatusBadRequest, r.status, body)
+		require.Equal(t, fields, r.fieldsNamed(), body)
+	}
+
+	s.as(http.MethodPatch, path, `{"enabled":false}`)
+	for _, request := range []call{{path: path + "/test"}, {path: path + "/replay", body: `{"since":"2026-01-01T00:00:00Z"}`}} {
+		r := s.as(http.MethodPost, request.path, request.body)
+		require.Equal(t, http.StatusConflict, r.status, r.raw)
+		require.Equal(t, "WEBHOOK_DISABLED", r.at("code"))
+	}
+}
+
+func TestWhatOnlyAnOwnerMayDoWithAnEndpoint(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path := s.endpoint()
+	deleted := s.endpoint()
+	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, deleted, "").status)
+	other, reader := s.mint("globex", ""), s.mint(ownAccount, "webhooks:read")
+	for _, c := range []call{
+		{method: http.MethodPatch, path: "", body: `{"enabled":false}`},
+		{method: http.MethodPost, path: "/secret/rotate"},
+		{method: http.MethodPost, path: "/test"},
+		{method: http.MethodPost, path: "/replay", body: `{"since":"2026-01-01T00:00:00Z"}`},
+		{method: http.MethodPost, path: "/deliveries/01KAJ8Q6ZJ0000000000000001/retry"},
+	} {
+		at := func(endpoint, credential string) call {
+			return call{c.method, endpoint + c.path, credential, c.body, nil}
+		}
+		require.Equal(t, http.StatusForbidden, s.send(at(path, reader)).status, c.path)
+		require.Equal(t, http.StatusUnauthorized, s.send(at(path, "")).status, c.path)
+		for name, missing := range map[string]call{
+			"another's": at(path, other), "deleted": at(deleted, s.jwt), "malformed": at(endpoints+"/x", s.jwt),
+			"unknown": at(endpoints+"/01KAJ8Q6ZJ0000000000000001", s.jwt),
+		} {
+			r := s.send(missing)
+			require.Equal(t, http.StatusNotFound, r.status, "%s %s", name, c.path)
+			require.Equal(t, "Webhook endpoint not found", r.at("message"), "%s %s", name, c.path)
+		}
+	}
+	retried := s.as(http.MethodPost, path+"/deliveries/01KAJ8Q6ZJ0000000000000001/retry", "")
+	require.Equal(t, http.StatusNotFound, retried.status)
+	require.Equal(t, "Delivery not found", retried.at("message"))
+}
