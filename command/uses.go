@@ -51,6 +51,8 @@ type Uses struct {
 	sample *lru.Cache[sample, struct{}]        // taken by this process
 	ends   *lru.Cache[string, streamEnd]       // of the streams of uses
 	counts map[string]*[outcomes]atomic.Uint64 // by type; the keys never change
+
+	patience time.Duration // for one sample, and for all that are left at the end
 }
 
 // use is one that is to be recorded.
@@ -99,7 +101,7 @@ func NewUses(store eventstore.Store, now func() time.Time, log *slog.Logger) (*U
 		return nil, err
 	}
 	return &Uses{
-		store: store, now: now, log: log, queue: make(chan use, usesQueued), sample: samples, ends: ends,
+		store: store, now: now, log: log, queue: make(chan use, usesQueued), sample: samples, ends: ends, patience: recordTime,
 		counts: map[string]*[outcomes]atomic.Uint64{
 			event.TokenUsed{}.EventType(): {}, event.TokenRefused{}.EventType(): {},
 		},
@@ -162,7 +164,7 @@ func (u *Uses) recorder(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	working, cancel := context.WithTimeout(working, recordTime)
+	working, cancel := context.WithTimeout(working, u.patience)
 	defer cancel()
 	for {
 		select {
@@ -175,7 +177,7 @@ func (u *Uses) recorder(ctx context.Context) {
 }
 
 func (u *Uses) keep(ctx context.Context, next use) {
-	ctx, cancel := context.WithTimeout(ctx, recordTime)
+	ctx, cancel := context.WithTimeout(ctx, u.patience)
 	defer cancel()
 	if err := u.record(ctx, next); err != nil {
 		u.drop(next.sample)

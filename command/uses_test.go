@@ -31,6 +31,7 @@ func newSampler(t *testing.T, store eventstore.Store) *sampler {
 	var err error
 	s.Uses, err = command.NewUses(store, func() time.Time { return s.now }, quiet())
 	require.NoError(t, err)
+	s.Patience(time.Minute) // a limit, never a measure
 	return s
 }
 
