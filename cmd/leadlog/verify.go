@@ -12,7 +12,10 @@ import (
 type verifyCommand struct {
 	database `embed:""`
 
-	Most int `default:"10" placeholder:"N" help:"Differences of each kind to tell."`
+	Most     int    `default:"10" placeholder:"N" help:"Differences of each kind to tell, and notes."`
+	Heal     bool   `help:"Finish what killed processes left: close holders that do not have what was claimed for them, and release the claims. May run beside the service."`
+	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"With --heal: the HMAC key of claim names."`
+	SealKey  string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64" help:"With --heal: the key that seals secrets."`
 
 	Tree      []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head that the account's audit tree must begin with. May be given more than once."`
 	PublicKey string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Key that tree heads must be signed by, as leadlog tree-key prints it. Default: the one that the head names."`
@@ -23,6 +26,10 @@ type verifyCommand struct {
 func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	if v.Most < 1 {
 		return &usageError{fmt.Errorf("--most=%d: must be 1 or more", v.Most)}
+	}
+	keys, err := v.keys()
+	if err != nil {
+		return err
 	}
 	if v.Export != "" && len(v.Tree) == 0 {
 		return &usageError{errors.New("an export is checked with a tree head: verify --tree head.txt export.ndjson")}
@@ -40,6 +47,7 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer h.close()
+	var left []verify.Leftover
 	var shown *progress
 	findings, err := verify.Verification{
 		URL: h.url, Pool: h.pool, Store: h.store, Heads: heads, Most: v.Most,
@@ -49,12 +57,19 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 			}
 			shown.show(uint64(done), uint64(end), "positions")
 		},
+		Left: func(l verify.Leftover) { left = append(left, l) },
 	}.Run(ctx)
 	for _, finding := range findings {
 		fmt.Fprintln(c.out, finding)
 	}
 	if err != nil {
 		return err
+	}
+	v.note(c, left)
+	if v.Heal {
+		if err := heal(ctx, c, h, keys, left); err != nil {
+			return err
+		}
 	}
 	if len(findings) > 0 {
 		return errDiffers

@@ -5,25 +5,38 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// reading goes over the log once. Of accounts alone it keeps something in memory: how many tokens each has, and how many leaves its tree.
+// reading goes over the log once. It keeps in memory how many tokens and endpoints each account has, how many leaves its
+// tree, and what is owed to idempotency keys.
 type reading struct {
 	tx       pgx.Tx
 	most     int
 	findings []string
 	told     map[string]int // findings, by kind
 
-	last    eventstore.Position
-	tokens  map[string]int
-	leaves  map[string]int64 // by account
-	seen    [][]any
-	leaf    [][]any
-	claimed [][]any
+	last      eventstore.Position
+	tokens    map[string]int
+	endpoints map[string]int
+	leaves    map[string]int64     // by account
+	owed      map[string]owed      // by the claim on an idempotency key
+	owing     map[ulid.ULID]string // the claim that an outcome is owed to
+	seen      [][]any
+	leaf      [][]any
+	claimed   [][]any
+	lived     [][]any
+}
+
+// owed is the outcome that a key was bound to, as long as it has not come. Mostly it comes with the next events.
+type owed struct {
+	stream string
+	id     ulid.ULID
 }
 
 // rowsAtOnce is how many rows go to the database together.
@@ -79,32 +92,76 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 	if err := r.noteLeaf(e, data); err != nil {
 		return err
 	}
-	switch d := data.(type) {
-	case event.ClaimTaken:
-		r.claimed = append(r.claimed, []any{int64(e.Position), e.Stream, d.Kind, d.Holder})
-	case event.ClaimReleased:
-		r.claimed = append(r.claimed, []any{int64(e.Position), e.Stream, d.Kind, ""})
-	case event.TokenCreated:
-		if r.tokens[e.Metadata.Account]++; r.tokens[e.Metadata.Account] > token.MaxPerAccount {
-			r.find("token", "account %s has %d tokens from position %d on", e.Metadata.Account, r.tokens[e.Metadata.Account], e.Position)
-		}
-	case event.TokenDeleted:
-		r.tokens[e.Metadata.Account]--
-	}
+	r.count(e, data)
+	r.claims(e, data)
 	if len(r.seen) >= rowsAtOnce {
 		return r.flush(ctx)
 	}
 	return nil
 }
 
-func (r *reading) flush(ctx context.Context) error {
-	if _, err := r.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "seen"}, []string{"position", "stream", "revision"}, pgx.CopyFromRows(r.seen)); err != nil {
-		return err
+// count holds accounts to their limits.
+func (r *reading) count(e eventstore.Recorded, data event.Data) {
+	account := e.Metadata.Account
+	switch data.(type) {
+	case event.TokenCreated:
+		if r.tokens[account]++; r.tokens[account] > token.MaxPerAccount {
+			r.find("token", "account %s has %d tokens from position %d on", account, r.tokens[account], e.Position)
+		}
+	case event.TokenDeleted:
+		r.tokens[account]--
+	case event.WebhookRegistered:
+		if r.endpoints[account]++; r.endpoints[account] > webhook.MaxPerAccount {
+			r.find("endpoint", "account %s has %d endpoints from position %d on", account, r.endpoints[account], e.Position)
+		}
+	case event.WebhookDeleted:
+		r.endpoints[account]--
 	}
-	_, err := r.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "claimed"}, []string{"position", "stream", "kind", "holder"}, pgx.CopyFromRows(r.claimed))
-	r.seen, r.claimed = r.seen[:0], r.claimed[:0]
-	if err != nil {
-		return err
+}
+
+// claims notes who claims what, and who is there to have it.
+func (r *reading) claims(e eventstore.Recorded, data event.Data) {
+	if claim, came := r.owing[e.ID]; came && r.owed[claim].stream == e.Stream {
+		r.settle(claim)
+	}
+	switch d := data.(type) {
+	case event.ClaimTaken:
+		r.claimed = append(r.claimed, []any{int64(e.Position), e.Stream, d.Kind, d.Holder})
+	case event.ClaimReleased:
+		r.claimed = append(r.claimed, []any{int64(e.Position), e.Stream, d.Kind, ""})
+		r.settle(e.Stream)
+	case event.ClaimBound:
+		r.settle(e.Stream)
+		if id, err := ulid.ParseStrict(d.EventID); err == nil {
+			r.owed[e.Stream], r.owing[id] = owed{d.Stream, id}, e.Stream
+		}
+	case event.LeadCreated, event.TokenCreated, event.WebhookRegistered:
+		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, true})
+	case event.TokenDeleted, event.WebhookDeleted:
+		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
+	}
+}
+
+func (r *reading) settle(claim string) {
+	delete(r.owing, r.owed[claim].id)
+	delete(r.owed, claim)
+}
+
+func (r *reading) flush(ctx context.Context) error {
+	for _, table := range []struct {
+		name    string
+		columns []string
+		rows    *[][]any
+	}{
+		{"seen", []string{"position", "stream", "revision"}, &r.seen},
+		{"claimed", []string{"position", "stream", "kind", "holder"}, &r.claimed},
+		{"lived", []string{"position", "stream", "lives"}, &r.lived},
+	} {
+		_, err := r.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", table.name}, table.columns, pgx.CopyFromRows(*table.rows))
+		if err != nil {
+			return err
+		}
+		*table.rows = (*table.rows)[:0]
 	}
 	return r.flushLeaves(ctx)
 }

@@ -1,5 +1,5 @@
 // Package verify reads the whole log and every view and says whether they agree: positions and streams without gaps, one
-// lead to a phone or email, tokens within their limit, and views that are what a fresh fold gives.
+// lead to a phone or email, tokens and endpoints within their limits, and views that are what a fresh fold gives.
 //
 // What it must remember of a log of any size is in temporary tables of the database, not in the memory of the process.
 package verify
@@ -7,9 +7,12 @@ package verify
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
@@ -25,6 +28,15 @@ type Verification struct {
 	Heads    []audit.Head // signed before: the audit trees must begin with what they say
 	Most     int          // findings of each kind that are told
 	Progress func(what string, done, end eventstore.Position)
+	// Left, if it is there, is told of every leftover. They are no findings: a process that was killed leaves some on a store without
+	// transactions, one that is in the middle of a command looks the same, and neither is in anybody's way.
+	Left func(Leftover)
+}
+
+// Leftover is a claim whose holder does not have what was claimed for it, or one of several claims.
+type Leftover struct {
+	Claims []string // their streams
+	Says   string   // without anything personal
 }
 
 // Run returns what does not agree, as sentences without anything personal. The error says that it could not look.
@@ -62,8 +74,12 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		if _, err := tx.Exec(ctx, temporary); err != nil {
 			return err
 		}
-		r := reading{tx: tx, most: v.Most, tokens: map[string]int{}, leaves: map[string]int64{}}
+		r := reading{tx: tx, most: v.Most, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
+			owed: map[string]owed{}, owing: map[ulid.ULID]string{}}
 		if err := r.all(ctx, v.Store, v.Progress); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived`); err != nil {
 			return err
 		}
 		findings = r.findings
@@ -80,7 +96,10 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		}
 		more, err = compareHeads(ctx, tx, v.Heads)
 		findings = append(findings, more...)
-		return err
+		if err != nil {
+			return err
+		}
+		return v.left(ctx, tx, position, r.owed)
 	})
 	return findings, err
 }
@@ -91,4 +110,27 @@ func ask(ctx context.Context, tx pgx.Tx, question string, position int64, most i
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+func (v Verification) left(ctx context.Context, tx pgx.Tx, position int64, owed map[string]owed) error {
+	if v.Left == nil {
+		return nil
+	}
+	for _, question := range leftovers {
+		rows, err := tx.Query(ctx, question, position)
+		if err != nil {
+			return err
+		}
+		var l Leftover
+		if _, err := pgx.ForEachRow(rows, []any{&l.Claims, &l.Says}, func() error {
+			v.Left(Leftover{slices.Clone(l.Claims), l.Says})
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	for _, claim := range slices.Sorted(maps.Keys(owed)) {
+		v.Left(Leftover{[]string{claim}, fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, owed[claim].stream)})
+	}
+	return nil
 }

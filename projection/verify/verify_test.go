@@ -19,11 +19,18 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func run(t *testing.T, w *projectiontest.World, heads ...audit.Head) []string {
 	t.Helper()
+	findings, _ := runAndSeeWhatIsLeft(t, w, heads...)
+	return findings
+}
+
+func runAndSeeWhatIsLeft(t *testing.T, w *projectiontest.World, heads ...audit.Head) (findings []string, left []verify.Leftover) {
+	t.Helper()
 	findings, err := verify.Verification{
 		URL: w.URL, Pool: w.Pool, Store: w.Store, Heads: heads, Most: 3, Progress: func(string, eventstore.Position, eventstore.Position) {},
+		Left: func(l verify.Leftover) { left = append(left, l) },
 	}.Run(t.Context())
 	require.NoError(t, err)
-	return findings
+	return findings, left
 }
 
 // sound is a log with two leads that hold their claims, and views of it.
@@ -47,7 +54,9 @@ func sound(t *testing.T) (w *projectiontest.World, first, second string) {
 func TestASoundLogAndItsViewsAgree(t *testing.T) {
 	t.Parallel()
 	w, _, _ := sound(t)
-	require.Empty(t, run(t, w))
+	findings, notes := runAndSeeWhatIsLeft(t, w)
+	require.Empty(t, findings)
+	require.Empty(t, notes)
 	var left int
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'verify%'`).Scan(&left))
 	require.Zero(t, left, "nothing is left behind")
@@ -107,6 +116,44 @@ func TestAPhoneOfTwoLeadsAndASixthTokenAreFound(t *testing.T) {
 		"leads " + first + ", " + second + " of account acme have the same phone",
 		"lead " + second + " has 2 values of kind phone, and claims on 1",
 	}, run(t, w))
+}
+
+func TestWhatAKilledProcessLeavesIsNotedAndIsNoFinding(t *testing.T) {
+	t.Parallel()
+	w, first, _ := sound(t)
+	claim := func(fact event.Data) string {
+		stream := event.ClaimPrefix + w.NewID()
+		w.Append(t, "acme", stream, fact)
+		return stream
+	}
+	deletedToken, liveToken := w.NewID(), w.NewID()
+	created := event.TokenCreated{Name: "CI", Prefix: "p", Hash: []byte("h"), Days: 1, ExpiresAt: projectiontest.Start, Slot: 1}
+	claim(event.ClaimTaken{Kind: "token-slot", Holder: liveToken})
+	w.Append(t, "acme", event.TokenStream(liveToken), created)
+	want := map[string][]string{}
+	unborn := w.NewID()
+	want["the email is claimed for lead-"+unborn+", which is not there"] = []string{claim(event.ClaimTaken{Kind: "email", Holder: unborn})}
+	want["lead-"+first+" has 0 values of kind email, and claims on 1"] = []string{claim(event.ClaimTaken{Kind: "email", Holder: first})}
+	want["the token-slot is claimed for token-"+deletedToken+", which is not there"] = []string{claim(event.ClaimTaken{Kind: "token-slot", Holder: deletedToken})}
+	w.Append(t, "acme", event.TokenStream(deletedToken), created)
+	w.Append(t, "acme", event.TokenStream(deletedToken), event.TokenDeleted{})
+	want["the webhook-slot is claimed for webhook-"+unborn+", which is not there"] = []string{claim(event.ClaimTaken{Kind: "webhook-slot", Holder: unborn})}
+	want["the idempotency key is bound to lead-"+first+", which does not hold the outcome"] = []string{
+		claim(event.ClaimBound{Kind: "idempotency", Digest: []byte("d"), Stream: event.LeadStream(first), EventID: w.NewID()}),
+	}
+	released := claim(event.ClaimTaken{Kind: "email", Holder: unborn})
+	w.Append(t, "acme", released, event.ClaimReleased{Kind: "email", Holder: unborn})
+	w.Append(t, "acme", event.LeadStream(first), event.LeadWaived{Claims: []string{released}})
+	w.Project(t)
+
+	findings, left := runAndSeeWhatIsLeft(t, w)
+	require.Empty(t, findings)
+	require.Len(t, left, len(want))
+	for says, claims := range want {
+		i := slices.IndexFunc(left, func(l verify.Leftover) bool { return strings.Contains(l.Says, says) })
+		require.NotEqual(t, -1, i, "%s in %v", says, left)
+		require.Equal(t, claims, left[i].Claims)
+	}
 }
 
 func replaced(says, lead string) string { return strings.ReplaceAll(says, "LEAD", lead) }

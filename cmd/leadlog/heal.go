@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/verify"
+)
+
+// healingKeys are what --heal needs to know whose a claim is, and to throw away the secret of an endpoint that is not.
+type healingKeys struct{ claim, seal []byte }
+
+// keys checks the keys when they are needed. Those of the private PostgreSQL are in its data directory.
+func (v *verifyCommand) keys() (healingKeys, error) {
+	if !v.Heal {
+		return healingKeys{}, nil
+	}
+	for file, value := range map[string]*string{claimKeyFile: &v.ClaimKey, sealKeyFile: &v.SealKey} {
+		if v.DatabaseURL != "" || *value != "" {
+			continue
+		}
+		secret, err := v.keyring().get(file)
+		if err != nil {
+			return healingKeys{}, fmt.Errorf("key in the data directory: %w", err)
+		}
+		*value = secret
+	}
+	var check checker
+	keys := healingKeys{check.key("LEADLOG_CLAIM_KEY", v.ClaimKey), check.key("LEADLOG_SEAL_KEY", v.SealKey)}
+	return keys, check.err()
+}
+
+// note tells what killed processes left, which is nothing wrong.
+func (v *verifyCommand) note(c console, left []verify.Leftover) {
+	for _, l := range left[:min(v.Most, len(left))] {
+		fmt.Fprintln(c.out, "note:", l.Says)
+	}
+	if more := len(left) - v.Most; more > 0 {
+		fmt.Fprintf(c.out, "note: %d more like these\n", more)
+	}
+	if len(left) > 0 && !v.Heal {
+		fmt.Fprintln(c.out, "note: these are in nobody's way; leadlog verify --heal finishes them")
+	}
+}
+
+// heal finishes what was left, claim by claim, and tells each. With another claim key than the log's no claim would
+// seem to be anybody's, so that is refused.
+func heal(ctx context.Context, c console, h *holdings, keys healingKeys, left []verify.Leftover) error {
+	if len(left) == 0 {
+		return nil
+	}
+	secrets, err := delivery.NewSecrets(h.pool, keys.seal)
+	if err != nil {
+		return err
+	}
+	handlers := command.NewHandlers(command.Options{
+		Store: h.store, Claims: claim.NewNames(keys.claim), Secrets: secrets, Log: h.log,
+	})
+	if err := handlers.FixClaimKey(ctx); err != nil {
+		return err
+	}
+	healed := 0
+	for _, l := range left {
+		for _, stream := range l.Claims {
+			did, err := handlers.Heal(ctx, stream)
+			if err != nil {
+				return fmt.Errorf("heal %s: %w", stream, err)
+			}
+			if did != "" {
+				fmt.Fprintln(c.out, "healed:", did)
+				healed++
+			}
+		}
+	}
+	fmt.Fprintf(c.out, "healed %d claims\n", healed)
+	return nil
+}
