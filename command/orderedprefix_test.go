@@ -107,3 +107,23 @@ func TestAnyArrivalMayFollowOneThatWasKilled(t *testing.T) {
 		}
 	}
 }
+
+// What makes claims safe where writes come one by one costs a new lead nothing: its process reads only what it checks.
+func TestACaptureOfANewLeadOnlyChecksAndWrites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var steps []storetest.Step
+	p := w.process(func(step storetest.Step) error {
+		steps = append(steps, step)
+		return nil
+	})
+	require.NoError(t, w.capture(p, `{"phone":"+919876500005"}`, "").err)
+	steps = nil
+	require.NoError(t, w.capture(p, `{"phone":"+919876500006","email":"six@example.com"}`, "").err)
+	written := slices.DeleteFunc(slices.Clone(steps), func(s storetest.Step) bool { return !s.Writes })
+	require.Len(t, steps, 4)
+	require.Len(t, written, 3, "two claims and the lead, after a check of the account")
+	steps = nil
+	require.NoError(t, w.capture(p, `{"phone":"+919876500007","email":"seven@example.com"}`, "key").err)
+	require.Len(t, steps, 5, "and a key one more")
+}
