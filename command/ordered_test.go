@@ -57,6 +57,7 @@ func (w *world) process(before func(storetest.Step) error) process {
 	return process{
 		Handlers: command.NewHandlers(command.Options{
 			Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(),
+			Resolver: noNames{},
 		}),
 		store: store, directory: directory,
 	}
