@@ -9,7 +9,6 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
-	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
 type accountCommand struct {
@@ -40,14 +39,11 @@ func (a *accountSetCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer leave(private, log)
-	store, err := postgres.Open(ctx, postgres.Options{URL: events, Log: log})
+	store, err := openLog(ctx, events, log)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	if err := store.Current(ctx); err != nil {
-		return err
-	}
 	handlers := command.NewHandlers(command.Options{Store: store, Log: log})
 	state, position, err := handlers.ConfigureAccount(ctx, command.ConfigureAccount{
 		Caller:    command.Caller{Actor: "system:cli"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/deploy/pgdev"
+	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -43,10 +44,12 @@ func leave(private *pgdev.Server, log *slog.Logger) {
 	}
 }
 
-// migrate brings both schemas up to date.
+// migrate brings both schemas up to date. A log in EventStoreDB has none.
 func migrate(ctx context.Context, views, events string) error {
-	if err := postgres.Migrate(ctx, events); err != nil {
-		return fmt.Errorf("schema of the log: %w", err)
+	if !esdb.Understands(events) {
+		if err := postgres.Migrate(ctx, events); err != nil {
+			return fmt.Errorf("schema of the log: %w", err)
+		}
 	}
 	if err := schema.Migrate(ctx, views); err != nil {
 		return fmt.Errorf("schema of the read models: %w", err)

@@ -20,7 +20,7 @@ func development(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755)) // the user that PostgreSQL runs as must get there
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	return map[string]string{"LEADLOG_DATA_DIR": dir + "/data", "LEADLOG_ADDR": "127.0.0.1:0"}
+	return onStore(t, map[string]string{"LEADLOG_DATA_DIR": dir + "/data", "LEADLOG_ADDR": "127.0.0.1:0"})
 }
 
 // running is a leadlog dev that has said it is ready.

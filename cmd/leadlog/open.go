@@ -9,17 +9,18 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // holdings are the log and the read models, open for a command that people run by hand.
 type holdings struct {
-	url   string // of the read models' database
-	store *postgres.Store
-	pool  *pgxpool.Pool
-	log   *slog.Logger
-	close func()
+	url    string // of the read models' database
+	store  eventLog
+	sparse bool // positions of the log need not follow each other
+	pool   *pgxpool.Pool
+	log    *slog.Logger
+	close  func()
 }
 
 // readAtLength is for commands that read the whole log and make garbage all the while. Collecting it less often saves
@@ -42,7 +43,7 @@ func (d database) hold(ctx context.Context, c console) (_ *holdings, err error) 
 	if err != nil {
 		return nil, err
 	}
-	h := &holdings{url: views, log: log}
+	h := &holdings{url: views, sparse: esdb.Understands(events), log: log}
 	h.close = func() {
 		if h.pool != nil {
 			h.pool.Close()
@@ -57,10 +58,7 @@ func (d database) hold(ctx context.Context, c console) (_ *holdings, err error) 
 			h.close()
 		}
 	}()
-	if h.store, err = postgres.Open(ctx, postgres.Options{URL: events, Log: log}); err != nil {
-		return nil, err
-	}
-	if err := h.store.Current(ctx); err != nil {
+	if h.store, err = openLog(ctx, events, log); err != nil {
 		return nil, err
 	}
 	if h.pool, err = pgxpool.New(ctx, views); err != nil {

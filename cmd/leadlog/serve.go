@@ -17,7 +17,6 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore/audit"
-	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
@@ -60,7 +59,7 @@ func (s *serveCommand) Run(ctx context.Context, c console) error {
 type app struct {
 	config    config
 	log       *slog.Logger
-	store     *postgres.Store
+	store     eventLog
 	pool      *pgxpool.Pool
 	tail      *projection.Tail
 	runner    *projection.Runner // of the views
@@ -81,10 +80,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 			a.close()
 		}
 	}()
-	if a.store, err = postgres.Open(ctx, postgres.Options{URL: events, Log: log}); err != nil {
-		return nil, err
-	}
-	if err := a.store.Current(ctx); err != nil {
+	if a.store, err = openLog(ctx, events, log); err != nil {
 		return nil, err
 	}
 	if a.pool, err = pgxpool.New(ctx, views); err != nil {

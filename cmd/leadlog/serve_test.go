@@ -18,11 +18,11 @@ import (
 func production(t *testing.T) map[string]string {
 	t.Helper()
 	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
-	return map[string]string{
+	return onStore(t, map[string]string{
 		"LEADLOG_ADDR": "127.0.0.1:0", "LEADLOG_DATABASE_URL": pgtest.Database(t), "LEADLOG_LOG_FORMAT": "json",
 		"LEADLOG_JWT_SECRET": "a secret of thirty-two bytes or more", "LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
 		"LEADLOG_RATE_LIMIT": "0",
-	}
+	})
 }
 
 func serve(t *testing.T, settings map[string]string) (p *program, base string) {
@@ -83,7 +83,9 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 		{"LEADLOG_SEAL_KEY", "", `LEADLOG_SEAL_KEY=(not set)`},
 		{"LEADLOG_TREE_KEY", "c2hvcnQ=", `LEADLOG_TREE_KEY=(8 characters, not shown)`},
 		{"LEADLOG_DATABASE_URL", "mysql://u:hunter2@h/d", `LEADLOG_DATABASE_URL=(21 characters, not shown)`},
-		{"LEADLOG_EVENTSTORE_URL", "esdb://u:hunter2@h", `LEADLOG_EVENTSTORE_URL=(18 characters, not shown)`},
+		{"LEADLOG_EVENTSTORE_URL", "mysql://u:hunter2@h/d", `LEADLOG_EVENTSTORE_URL=(21 characters, not shown): must be a good URL that begins with postgres://, esdb://`},
+		{"LEADLOG_EVENTSTORE_URL", "esdb://u:hunter2@h/path", `LEADLOG_EVENTSTORE_URL=(23 characters, not shown): must be a good connection string`},
+		{"LEADLOG_EVENTSTORE_URL", "kurrentdb+discover://u:hunter2@h?tlsCaFile=/none", `LEADLOG_EVENTSTORE_URL=(48 characters, not shown)`},
 		{"LEADLOG_JWT_JWKS_URL", "https://issuer/keys", `LEADLOG_JWT_JWKS_URL="https://issuer/keys"`},
 	} {
 		t.Run(bad.name+"="+bad.value, func(t *testing.T) {

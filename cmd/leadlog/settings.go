@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/eventstore/esdb"
 )
 
 // database says where a command finds its data.
 type database struct {
 	DatabaseURL   string `env:"LEADLOG_DATABASE_URL" placeholder:"URL" help:"PostgreSQL of the read models, and of the log unless the next is set. None: the private PostgreSQL of the data directory."`
-	EventstoreURL string `env:"LEADLOG_EVENTSTORE_URL" placeholder:"URL" help:"PostgreSQL of the log, when it is another."`
+	EventstoreURL string `env:"LEADLOG_EVENTSTORE_URL" placeholder:"URL" help:"The log, when it is elsewhere: postgres://…, or esdb://… or kurrentdb://… for EventStoreDB."`
 	DataDir       string `env:"LEADLOG_DATA_DIR" default:".leadlog" help:"Directory of the private PostgreSQL and its keys."`
 }
 
@@ -137,16 +139,28 @@ func (t tokens) check(c *checker) {
 }
 
 func (d database) check(c *checker) {
-	for name, value := range map[string]string{
-		"LEADLOG_DATABASE_URL": d.DatabaseURL, "LEADLOG_EVENTSTORE_URL": d.EventstoreURL,
-	} {
-		if value == "" {
-			continue
+	if d.DatabaseURL != "" && !goodPostgres(d.DatabaseURL) {
+		c.refuseSecret("LEADLOG_DATABASE_URL", d.DatabaseURL, "a good URL that begins with postgres://") // it may hold a password
+	}
+	if d.EventstoreURL != "" {
+		c.logURL("LEADLOG_EVENTSTORE_URL", d.EventstoreURL)
+	}
+}
+
+func goodPostgres(address string) bool {
+	_, err := pgxpool.ParseConfig(address)
+	return err == nil && (strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://"))
+}
+
+// logURL refuses what is not the address of a log. Such an address may hold a password.
+func (c *checker) logURL(name, address string) {
+	switch {
+	case esdb.Understands(address):
+		if err := esdb.Check(address); err != nil {
+			c.refuseSecret(name, address, "a good connection string: "+err.Error())
 		}
-		_, err := pgxpool.ParseConfig(value)
-		if err != nil || !strings.HasPrefix(value, "postgres://") && !strings.HasPrefix(value, "postgresql://") {
-			c.refuseSecret(name, value, "a good URL that begins with postgres://") // it may hold a password
-		}
+	case !goodPostgres(address):
+		c.refuseSecret(name, address, "a good URL that begins with postgres://, esdb:// or kurrentdb://")
 	}
 }
 

@@ -50,7 +50,7 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	var left []verify.Leftover
 	var shown *progress
 	findings, err := verify.Verification{
-		URL: h.url, Pool: h.pool, Store: h.store, Heads: heads, Most: v.Most,
+		URL: h.url, Pool: h.pool, Store: h.store, Sparse: h.sparse, Heads: heads, Most: v.Most,
 		Progress: func(what string, done, end eventstore.Position) {
 			if shown == nil || shown.what != "verify "+what {
 				shown = newProgress(c.err, "verify "+what)

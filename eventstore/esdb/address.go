@@ -30,11 +30,31 @@ var settings = map[string]bool{
 // shortestKeepAlive is the least that servers accept between pings.
 const shortestKeepAlive = 10 * time.Second
 
+// Understands tells whether an address has a scheme of EventStoreDB's or KurrentDB's.
+func Understands(address string) bool {
+	scheme, _ := cutScheme(address)
+	return scheme != ""
+}
+
+// Check says what is wrong with a connection string. It connects to nobody, and does not tell the password.
+func Check(address string) error {
+	_, err := configuration(address, slog.New(slog.DiscardHandler))
+	return err
+}
+
+// cutScheme returns the scheme as the client knows it, and what follows; no scheme when it knows none like that.
+func cutScheme(address string) (scheme, rest string) {
+	scheme, rest, found := strings.Cut(strings.TrimSpace(address), "://")
+	if !found {
+		return "", ""
+	}
+	return schemes[strings.ToLower(scheme)], rest
+}
+
 // configuration reads a connection string. No error tells the password.
 func configuration(address string, log *slog.Logger) (*client.Configuration, error) {
-	scheme, rest, found := strings.Cut(strings.TrimSpace(address), "://")
-	known := schemes[strings.ToLower(scheme)]
-	if !found || known == "" {
+	known, rest := cutScheme(address)
+	if known == "" {
 		return nil, errors.New("event store address: expected esdb:// or kurrentdb://, or either with +discover")
 	}
 	rest, parameters, _ := strings.Cut(rest, "?")

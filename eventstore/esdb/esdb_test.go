@@ -21,7 +21,7 @@ import (
 const serverVariable = "LEADLOG_TEST_ESDB_URL"
 
 // patience bounds what tests wait for. It is only ever spent in full on a store that is broken.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 func open(t testing.TB, options esdb.Options) *esdb.Store {
 	t.Helper()

@@ -28,6 +28,7 @@ const (
 // the end was reached for now, or the error that ends the flow, io.EOF among them.
 type message struct {
 	event      *eventstore.Recorded
+	own        bool                // the event is of this log, wanted or not
 	position   eventstore.Position // of the event, wanted or not, or of the checkpoint
 	checkpoint bool
 	caughtUp   bool
@@ -137,7 +138,7 @@ func (s *Store) received(resolved *client.ResolvedEvent, wanted func(*client.Rec
 	if r == nil {
 		return message{err: errors.New("an answer without an event")}
 	}
-	m := message{position: eventstore.Position(r.Position.Commit)}
+	m := message{position: eventstore.Position(r.Position.Commit), own: s.own(r)}
 	if wanted(r) {
 		m.event, m.err = s.decode(r)
 	}

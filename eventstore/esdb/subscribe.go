@@ -51,6 +51,8 @@ type subscription struct {
 
 	read eventstore.Position // everything up to here is yielded or not wanted
 	told eventstore.Position // the newest item's
+	head eventstore.Position // some event of this log is known to stand here
+	seen eventstore.Position // read was here when the head was last asked for
 	held eventstore.Position // a checkpoint that is not proven yet; 0 for none
 	join bool                // the server has gone over from reading to following, and no event has come since
 }
@@ -94,7 +96,7 @@ func (s *subscription) follow(ctx context.Context) error {
 			continue
 		default:
 		}
-		if err := s.tell(); err != nil {
+		if err := s.tell(ctx); err != nil {
 			return err
 		}
 		quiet.Reset(s.store.poll)
@@ -181,18 +183,21 @@ func (s *subscription) take(ctx context.Context, m message) error {
 			return err
 		}
 	}
-	return s.event(m)
+	return s.event(ctx, m)
 }
 
 // event yields an event, or counts one that is not wanted as read. What was read before is left out.
-func (s *subscription) event(m message) error {
+func (s *subscription) event(ctx context.Context, m message) error {
 	if m.position <= s.read {
 		return nil
 	}
 	s.read = m.position
+	if m.own {
+		s.head = m.position
+	}
 	if m.event == nil {
 		if s.read-s.told > tellAfter {
-			return s.tell()
+			return s.tell(ctx)
 		}
 		return nil
 	}
@@ -206,13 +211,22 @@ func (s *subscription) event(m message) error {
 // tellAfter is how far, in bytes of log, a subscription reads past unwanted events before it says so.
 const tellAfter = 1 << 20
 
-// tell yields a progress mark if there was progress.
-func (s *subscription) tell() error {
-	if s.read <= s.told {
+// tell yields a progress mark if there was progress. What the server writes for itself behind the log's head is none:
+// a mark beyond the head would be taken for one of another log.
+func (s *subscription) tell(ctx context.Context) error {
+	if s.read > max(s.head, s.seen) {
+		head, err := s.store.Head(ctx)
+		if err != nil {
+			return err
+		}
+		s.head, s.seen = head, s.read
+	}
+	progress := min(s.read, s.head)
+	if progress <= s.told {
 		return nil
 	}
-	s.told = s.read
-	if !s.yield(eventstore.Item{Position: s.read}, nil) {
+	s.told = progress
+	if !s.yield(eventstore.Item{Position: progress}, nil) {
 		return errStopped
 	}
 	return nil
@@ -226,7 +240,7 @@ func (s *subscription) look(ctx context.Context, until eventstore.Position) erro
 			return err
 		}
 		if n < lookPage || s.read >= until {
-			return s.tell()
+			return s.tell(ctx)
 		}
 	}
 }
@@ -252,7 +266,7 @@ func (s *subscription) lookOnce(ctx context.Context) (n int, err error) {
 			return n, m.err
 		}
 		n++
-		if err := s.event(m); err != nil {
+		if err := s.event(ctx, m); err != nil {
 			return n, err
 		}
 	}

@@ -13,12 +13,14 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
 	server_features "github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
 )
 
 // Server is a node. Its log is in memory.
@@ -91,7 +93,9 @@ func (s *Server) serve(t testing.TB, secure *tls.Config) {
 		t.Fatalf("listen: %v", err)
 	}
 	s.listener = &listener{Listener: inner, open: make(map[net.Conn]struct{})}
-	options := []grpc.ServerOption{grpc.StreamInterceptor(s.stream)}
+	// Clients ping every ten seconds, which servers of EventStoreDB put up with and gRPC's own do not.
+	pings := keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}
+	options := []grpc.ServerOption{grpc.StreamInterceptor(s.stream), grpc.KeepaliveEnforcementPolicy(pings)}
 	if secure != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
 	}

@@ -32,6 +32,7 @@ const (
 	doubled         fault = "delivers an event in a hundred twice"
 	shuffled        fault = "delivers two events in the wrong order"
 	noMarks         fault = "never marks progress"
+	farMarks        fault = "marks progress beyond the head"
 	eagerMarks      fault = "marks progress before the events"
 	patternPrefixes fault = "takes an underscore in a prefix for any character"
 	ignoredTypes    fault = "ignores the types of a filter"
@@ -148,6 +149,8 @@ func (f fault) items(page []eventstore.Recorded, head eventstore.Position, filte
 	switch {
 	case f == noMarks || len(page) == 0:
 		return items
+	case f == farMarks:
+		mark.Position++
 	case f == eagerMarks:
 		return append([]eventstore.Item{mark}, items...)
 	}

@@ -26,7 +26,7 @@ type Capabilities struct {
 }
 
 // patience is how long a law waits for what must come. It is only ever spent in full on a store that is broken.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // Run tests a store. Every call of open gives an empty store of its own, and cleans up by t.
 func Run(t *testing.T, open func(t testing.TB) eventstore.Store, can Capabilities) {

@@ -79,6 +79,7 @@ func TestTheSuiteCatches(t *testing.T) {
 		{doubled, "many writers/ten thousand"},
 		{shuffled, "subscriptions/from the start"},
 		{noMarks, "subscriptions/reports progress past"},
+		{farMarks, "subscriptions/reports progress past"},
 		{eagerMarks, "subscriptions/from the start"},
 		{patternPrefixes, "stream names/a prefix is text"},
 		{ignoredTypes, "filters/a type alone"},

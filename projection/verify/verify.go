@@ -25,6 +25,7 @@ type Verification struct {
 	URL      string // of the read models' database
 	Pool     *pgxpool.Pool
 	Store    eventstore.Store
+	Sparse   bool         // positions of the log need not follow each other, as they need not in EventStoreDB
 	Heads    []audit.Head // signed before: the audit trees must begin with what they say
 	Most     int          // findings of each kind that are told
 	Progress func(what string, done, end eventstore.Position)
@@ -74,7 +75,7 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		if _, err := tx.Exec(ctx, temporary); err != nil {
 			return err
 		}
-		r := reading{tx: tx, most: v.Most, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
+		r := reading{tx: tx, most: v.Most, sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 			owed: map[string]owed{}, owing: map[ulid.ULID]string{}}
 		if err := r.all(ctx, v.Store, v.Progress); err != nil {
 			return err
