@@ -34,7 +34,7 @@ func requireReplayed(t *testing.T, first, again reply) {
 func TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	other := serve(t, s.url) // another process, which knows nothing but the log
+	other := serveOn(t, s.url, s.events) // another process, which knows nothing but the log
 
 	const body = `{"name":"Asha","phone":"9876543210","metadata":{"source":"website","n":1.50}}`
 	created := s.keyed("k-1", body)
@@ -113,7 +113,7 @@ func TestARepeatIsNotJudgedBySettingsThatCameAfter(t *testing.T) {
 func TestWhoIsNotLetInAnyMoreGetsNoAnswerAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	other := serve(t, s.url)
+	other := serveOn(t, s.url, s.events)
 	with := func(stages ...string) account.Settings {
 		return account.Settings{Features: []string{account.FeatureAPI}, Stages: stages}
 	}
@@ -135,7 +135,7 @@ func TestWhoIsNotLetInAnyMoreGetsNoAnswerAgain(t *testing.T) {
 func TestCallsAtOnceWithOneKeyHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	processes := []*service{s, serve(t, s.url)}
+	processes := []*service{s, serveOn(t, s.url, s.events)}
 	// Each would merge, and count, when it were a call of its own.
 	const body = `{"phone":"9876543210","metadata":{"source":"whatsapp"}}`
 	const calls = 32

@@ -71,7 +71,7 @@ func TestWhatAChangeByHandRefuses(t *testing.T) {
 func TestChangesAndCapturesAtOnceAllCount(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	processes := []*service{s, serve(t, s.url)}
+	processes := []*service{s, serveOn(t, s.url, s.events)}
 	created := s.capture(`{"phone":"9876543210"}`)
 	path := leads + "/" + created.at("data", "leadId").(string)
 	const each = 8

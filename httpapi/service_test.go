@@ -23,6 +23,7 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/httpapi"
@@ -43,8 +44,9 @@ const (
 type service struct {
 	t        *testing.T
 	url      string // of the database
+	events   string // address of the log
 	server   *httptest.Server
-	store    *postgres.Store
+	store    openStore
 	commands *command.Handlers
 	log      *syncBuffer
 	jwt      string // of ownAccount, everything but admin
@@ -53,31 +55,50 @@ type service struct {
 // start serves an account with the feature crm_api. The options may be changed before.
 func start(t *testing.T, change ...func(*httpapi.Options)) *service {
 	t.Helper()
-	url := pgtest.DatabaseFrom(t, "httpapi", func(ctx context.Context, url string) error {
+	url := migrated(t)
+	return provisioned(serveOn(t, url, logOf(t, url), change...))
+}
+
+// startOn is start with the log at an address.
+func startOn(t *testing.T, events string) *service {
+	t.Helper()
+	return provisioned(serveOn(t, migrated(t), events))
+}
+
+func provisioned(s *service) *service {
+	s.t.Helper()
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}})
+	return s
+}
+
+// migrated is a database of the test's own with views, and the place of a log.
+func migrated(t *testing.T) string {
+	t.Helper()
+	return pgtest.DatabaseFrom(t, "httpapi", func(ctx context.Context, url string) error {
 		if err := postgres.Migrate(ctx, url); err != nil {
 			return err
 		}
 		return schema.Migrate(ctx, url)
 	})
-	s := serve(t, url, change...)
-	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}})
-	return s
 }
 
-// serve is one process of the service on a database.
+// serve is one process of the service on a database that has the log too.
 func serve(t *testing.T, url string, change ...func(*httpapi.Options)) *service {
 	t.Helper()
-	s := &service{t: t, url: url, log: &syncBuffer{}}
+	return serveOn(t, url, url, change...)
+}
+
+// serveOn is one process of the service on a database, with the log at an address.
+func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options)) *service {
+	t.Helper()
+	s := &service{t: t, url: url, events: events, log: &syncBuffer{}}
 	log := slog.New(slog.NewJSONHandler(s.log, nil))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(s.log.String())
 		}
 	})
-	var err error
-	s.store, err = postgres.Open(t.Context(), postgres.Options{URL: url, Log: log})
-	require.NoError(t, err)
-	t.Cleanup(s.store.Close)
+	s.store = openLog(t, events, log)
 	pool, err := pgxpool.New(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -110,7 +131,7 @@ func serve(t *testing.T, url string, change ...func(*httpapi.Options)) *service 
 }
 
 // project keeps the views up to date for as long as the test runs.
-func project(t *testing.T, url string, store *postgres.Store, log *slog.Logger) {
+func project(t *testing.T, url string, store eventstore.Store, log *slog.Logger) {
 	t.Helper()
 	runner, err := projection.New(projection.Options{URL: url, Store: store, Projectors: projection.All(), Log: log})
 	require.NoError(t, err)
@@ -121,7 +142,7 @@ func project(t *testing.T, url string, store *postgres.Store, log *slog.Logger) 
 }
 
 // sampling records how tokens are used for as long as the test runs.
-func sampling(t *testing.T, store *postgres.Store, log *slog.Logger) *command.Uses {
+func sampling(t *testing.T, store eventstore.Store, log *slog.Logger) *command.Uses {
 	t.Helper()
 	uses, err := command.NewUses(store, time.Now, log)
 	require.NoError(t, err)

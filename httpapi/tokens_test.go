@@ -118,7 +118,7 @@ func TestEightSimultaneousRotationsLeaveOneValueAlive(t *testing.T) {
 func TestAnotherProcessRefusesATokenAtOnce(t *testing.T) {
 	t.Parallel()
 	here := start(t)
-	there := serve(t, here.url)
+	there := serveOn(t, here.url, here.events)
 	for _, end := range []func(id string) reply{
 		func(id string) reply { return here.as(http.MethodPost, tokens+"/"+id+"/rotate", "") },
 		func(id string) reply { return here.as(http.MethodDelete, tokens+"/"+id, "") },

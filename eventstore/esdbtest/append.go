@@ -19,6 +19,7 @@ const maxAppend = 1 << 20
 
 // Append implements the protocol: options first, then the events.
 func (s *Server) Append(stream streams.Streams_AppendServer) error {
+	s.faults.appends.Add(1)
 	request, err := stream.Recv()
 	if err != nil {
 		return err

@@ -25,6 +25,8 @@ type faults struct {
 	frozen         atomic.Int64 // how many events a node shows, and 1 more; 0 for all
 	noisy          atomic.Bool
 	calls          atomic.Int64
+	appends        atomic.Int64
+	streamReads    atomic.Int64
 
 	mu   sync.Mutex
 	held chan struct{} // closed when calls may go on
@@ -114,6 +116,12 @@ func (s *Server) NoiseBeside() { s.faults.noisy.Store(true) }
 
 // Calls is how many calls to streams the node was asked to answer.
 func (s *Server) Calls() int { return int(s.faults.calls.Load()) }
+
+// Appends is how many of the calls were appends.
+func (s *Server) Appends() int { return int(s.faults.appends.Load()) }
+
+// StreamReads is how many of them were reads of one stream.
+func (s *Server) StreamReads() int { return int(s.faults.streamReads.Load()) }
 
 // view is what this node shows.
 func (s *Server) view() view { return s.log.look(int(s.faults.frozen.Load()) - 1) }

@@ -39,6 +39,7 @@ func backwards(o *streams.ReadReq_Options) bool {
 }
 
 func (s *Server) readStream(o *streams.ReadReq_Options, out streams.Streams_ReadServer) error {
+	s.faults.streamReads.Add(1)
 	name := o.GetStream().GetStreamIdentifier().GetStreamName()
 	there := s.log.stream(string(name), s.view())
 	if len(there) == 0 {

@@ -1,0 +1,100 @@
+package httpapi_test
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+)
+
+// TestOnEventStoreDB asks again, with the log in EventStoreDB, what the other tests ask with the log in PostgreSQL.
+func TestOnEventStoreDB(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(*testing.T){
+		"new and known people":                TestANewPersonIsCreatedAndAKnownOneMerged,
+		"a repeat from a curated source":      TestARepeatFromACuratedSourceIsAConflictThatNamesTheLead,
+		"32 first arrivals":                   Test32FirstArrivalsOfOnePhoneAreOneLead,
+		"who may capture":                     TestOnlyWhoMayCapturesALead,
+		"an account's own rate":               TestAnAccountsOwnRateCountsOnceItIsSet,
+		"a repeat under its key":              TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter,
+		"a key and its body":                  TestAKeyIsBoundToOneBodyOfOneAccount,
+		"a key that is free":                  TestAKeyStaysFreeAfterAnAnswerThatDecidedNothing,
+		"a repeat by who is not let in":       TestWhoIsNotLetInAnyMoreGetsNoAnswerAgain,
+		"calls at once with one key":          TestCallsAtOnceWithOneKeyHaveOneEffect,
+		"a lead changed by hand":              TestALeadIsChangedByHandAndTheHistorySaysSo,
+		"changes and captures at once":        TestChangesAndCapturesAtOnceAllCount,
+		"an endpoint's life":                  TestAWebhookEndpointsLife,
+		"accounts":                            TestAnAdministratorProvisionsAccounts,
+		"a log that is out of reach":          TestALogThatIsOutOfReachIsUnavailable,
+		"the source history":                  TestTheSourceHistoryGoesOutAsJSONCSVAndLines,
+		"the report":                          TestTheReportSaysWhatBecameOfEachSourcesArrivals,
+		"a lead at any time":                  TestALeadIsShownAsItWasAtAnyTime,
+		"a token's life":                      TestATokensLife,
+		"24 simultaneous creations":           Test24SimultaneousCreationsGiveFiveTokens,
+		"8 simultaneous rotations":            TestEightSimultaneousRotationsLeaveOneValueAlive,
+		"another process refuses a token":     TestAnotherProcessRefusesATokenAtOnce,
+		"the audit trail":                     TestTheAuditTrailGoesOutAsJSONCSVAndLines,
+		"a position that is not reached yet":  TestAViewThatIsBehindIsAskedForAgain,
+		"an id may be anything":               TestAnIDMayBeAnything,
+		"the claim of a key and the person":   TestTheClaimOfAKeyHoldsNothingOfThePerson,
+		"settings that came after the answer": TestARepeatIsNotJudgedBySettingsThatCameAfter,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// logOf is the address of a new log: in the database of the views, or, for a test that TestOnEventStoreDB runs, in a
+// server of the test's own.
+func logOf(t *testing.T, views string) string {
+	t.Helper()
+	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") {
+		return esdbtest.Start(t).URL()
+	}
+	return views
+}
+
+// openStore is a log that the test closes.
+type openStore interface {
+	eventstore.Store
+	Close()
+}
+
+func openLog(t *testing.T, address string, log *slog.Logger) openStore {
+	t.Helper()
+	var store openStore
+	var err error
+	if esdb.Understands(address) {
+		store, err = esdb.Open(t.Context(), esdb.Options{URL: address, Log: log})
+	} else {
+		store, err = postgres.Open(t.Context(), postgres.Options{URL: address, Log: log})
+	}
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	return store
+}
+
+// A capture of a new lead costs its appends and one round trip more: what it believes of its token and its account is
+// checked at the same time.
+func TestACaptureOnEventStoreDBReadsNothingButItsTokenAndAccount(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	s := startOn(t, server.URL())
+	_, token := s.token()
+	capture := func(body string) {
+		t.Helper()
+		r := s.send(call{method: http.MethodPost, path: leads, credential: token, body: body})
+		require.Equal(t, http.StatusCreated, r.status, r.raw)
+	}
+	capture(`{"phone":"9876543210","email":"a@example.com"}`) // from here on the process knows both
+	appends, reads := server.Appends(), server.StreamReads()
+	capture(`{"phone":"9876543211","email":"b@example.com"}`)
+	require.Equal(t, appends+3, server.Appends(), "the phone, the email and the lead")
+	require.Equal(t, reads+2, server.StreamReads(), "the token and the account")
+}
