@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 var (
@@ -82,6 +83,20 @@ func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store even
 		err = fmt.Errorf("%w (it is of version %d, the program's is %d)", ErrReplayDue, c.version, p.Version())
 	}
 	return c, head, err
+}
+
+// Belong says, as ErrForeignLog, that there are views and that none of them is of this log.
+func Belong(ctx context.Context, db querier, store eventstore.Store) error {
+	epoch, err := store.Epoch(ctx)
+	if err != nil {
+		return err
+	}
+	var foreign bool
+	err = db.QueryRow(ctx, `SELECT count(*) > 0 AND count(*) FILTER (WHERE epoch = $1) = 0 FROM views.checkpoint`, epoch).Scan(&foreign)
+	if err == nil && foreign {
+		err = ErrForeignLog
+	}
+	return schema.Unavailable(err)
 }
 
 // startAnew begins a view. Without a checkpoint nothing says how far the rows had come, so none may be there.

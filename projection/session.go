@@ -46,8 +46,7 @@ func closeConn(ctx context.Context, conn *pgx.Conn) {
 func (s *session) lock(ctx context.Context) error {
 	for {
 		var mine bool
-		err := s.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`,
-			"leadlog projector "+s.schema+"."+s.projector.Name()).Scan(&mine)
+		err := s.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`, lockName(s.schema, s.projector.Name())).Scan(&mine)
 		if err != nil || mine {
 			return err
 		}
@@ -62,6 +61,16 @@ func (s *session) lock(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+func lockName(schema, projector string) string {
+	return "leadlog projector " + schema + "." + projector
+}
+
+// TryLock keeps a projector of a schema from running until the transaction ends, unless it runs somewhere.
+func TryLock(ctx context.Context, tx pgx.Tx, schema, projector string) (mine bool, err error) {
+	err = tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))`, lockName(schema, projector)).Scan(&mine)
+	return mine, err
 }
 
 // follow applies what the log has, and then what comes.

@@ -10,8 +10,10 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/deploy/pgdev"
 	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/logcopy"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/move"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -88,6 +90,16 @@ func hint(err error) string {
 		return "leadlog migrate"
 	case errors.Is(err, postgres.ErrSchemaNew), errors.Is(err, schema.ErrSchemaNew):
 		return "a newer leadlog: this one is older than the database's schema"
+	case errors.Is(err, projection.ErrForeignLog):
+		return "LEADLOG_EVENTSTORE_URL with the address of the log that the views were moved to; or, if the log was replaced on purpose, leadlog replay all"
+	case errors.Is(err, move.ErrServiceRuns):
+		return "again, when every leadlog serve and dev has stopped: what was copied stays, and what remains is little"
+	case errors.Is(err, move.ErrGrown):
+		return "again, when nobody writes to the source"
+	case errors.Is(err, move.ErrThird):
+		return "LEADLOG_DATABASE_URL of the views of this log, or leadlog replay all where they are stale"
+	case errors.Is(err, logcopy.ErrOther):
+		return "an empty database or server as --to, or the log that this one was moved from"
 	case errors.Is(err, projection.ErrReplayRuns):
 		return "again, when the other has ended"
 	case errors.Is(err, command.ErrOtherClaimKey):

@@ -89,6 +89,10 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if err := schema.Current(ctx, a.pool); err != nil {
 		return nil, err
 	}
+	// After a move, what came to the log that was left would never be seen again.
+	if err := projection.Belong(ctx, a.pool, a.store); err != nil {
+		return nil, err
+	}
 	if a.secrets, err = delivery.NewSecrets(a.pool, c.sealKey); err != nil {
 		return nil, err
 	}

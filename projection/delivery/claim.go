@@ -43,6 +43,15 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
+// Couriers is how many couriers have a session in this database.
+func Couriers(ctx context.Context, tx pgx.Tx) (n int, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT count(*) FROM pg_locks
+		 WHERE locktype = 'advisory' AND classid = $1 AND objsubid = 2 AND granted
+		   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, uint32(lockClass)).Scan(&n)
+	return n, err
+}
+
 func (s *session) close(ctx context.Context) {
 	if s == nil {
 		return

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/logcopy"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/projection/move"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+type copyLogCommand struct {
+	database `embed:""`
+
+	From string `placeholder:"URL" help:"The log as it is now: postgres://…, or esdb://… or kurrentdb://…. Default: the one of the settings."`
+	To   string `placeholder:"URL" help:"Where it goes: empty, or what an earlier copy-log left there. Default: the database of the views."`
+}
+
+// Run is leadlog copy-log.
+func (m *copyLogCommand) Run(ctx context.Context, c console) error {
+	var check checker
+	m.database.check(&check)
+	for name, address := range map[string]string{"--from": m.From, "--to": m.To} {
+		if address != "" {
+			check.logURL(name, address)
+		}
+	}
+	if check.err() != nil {
+		return check.err()
+	}
+	if m.DatabaseURL == "" { // the views stand beside the log, unless somebody says otherwise
+		m.DatabaseURL = firstPostgres(m.From, m.To)
+	}
+	log := plainLogger(c)
+	views, events, private, err := m.database.open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer leave(private, log)
+	if err := currentViews(ctx, views); err != nil {
+		return err
+	}
+	m.From, m.To = cmp.Or(m.From, events), cmp.Or(m.To, views)
+	return m.move(ctx, c, views, log)
+}
+
+func (m *copyLogCommand) move(ctx context.Context, c console, views string, log *slog.Logger) error {
+	from, err := openLog(ctx, m.From, log)
+	if err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	defer from.Close()
+	if !esdb.Understands(m.To) {
+		if err := postgres.Migrate(ctx, m.To); err != nil {
+			return fmt.Errorf("--to: %w", err)
+		}
+	}
+	to, err := openLog(ctx, m.To, log)
+	if err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	defer to.Close()
+	var same logcopy.Digest
+	moved, err := move.Move{
+		URL: views, From: from, To: to,
+		Copy: logcopy.Copy{From: from, To: to, Progress: shownAs(c, "copy")}.Run,
+		Compare: func(ctx context.Context, each func(from, to eventstore.Position) error) (err error) {
+			same, err = logcopy.Compare(ctx, from, to, shownAs(c, "compare"), each)
+			return err
+		},
+	}.Run(ctx)
+	if errors.Is(err, context.Canceled) {
+		return errors.New("interrupted; run it again to go on from here")
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "both logs: %s\n", same)
+	if moved == 0 {
+		fmt.Fprintln(c.out, "no view had to be moved")
+		return nil
+	}
+	fmt.Fprintf(c.out, "moved the checkpoints of %d views; serve from the target now\n", moved)
+	return nil
+}
+
+// shownAs tells on stderr how far something has come.
+func shownAs(c console, what string) func(done, end eventstore.Position) {
+	shown := newProgress(c.err, what)
+	return func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") }
+}
+
+func firstPostgres(addresses ...string) string {
+	for _, address := range addresses {
+		if address != "" && !esdb.Understands(address) {
+			return address
+		}
+	}
+	return ""
+}
+
+// currentViews says whether the views' database is of this program's version.
+func currentViews(ctx context.Context, url string) error {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
+	}
+	defer pool.Close()
+	return schema.Current(ctx, pool)
+}

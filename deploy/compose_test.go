@@ -1,0 +1,101 @@
+// Package deploy tests what is in this directory as far as that goes without a container engine.
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+type composition struct {
+	Services map[string]service
+	Networks map[string]any
+	Volumes  map[string]any
+}
+
+type service struct {
+	Image       string
+	Profiles    []string
+	Environment map[string]string
+	Volumes     []string
+	Networks    any
+	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+}
+
+func compose(t *testing.T) composition {
+	t.Helper()
+	raw, err := os.ReadFile("compose.yaml")
+	require.NoError(t, err)
+	var c composition
+	require.NoError(t, yaml.Unmarshal(raw, &c))
+	return c
+}
+
+func TestTheServicesOfEveryProfileHaveWhatTheyNeed(t *testing.T) {
+	t.Parallel()
+	c := compose(t)
+	for profile, want := range map[string][]string{
+		"":        {"leadlog", "migrate", "postgres"},
+		"node":    {"certificates", "leadlog", "migrate", "node0", "postgres"},
+		"cluster": {"certificates", "leadlog", "migrate", "node1", "node2", "node3", "postgres"},
+	} {
+		started := func(name string) bool {
+			s := c.Services[name]
+			return len(s.Profiles) == 0 || slices.Contains(s.Profiles, profile)
+		}
+		var got []string
+		for name, s := range c.Services {
+			if !started(name) {
+				continue
+			}
+			got = append(got, name)
+			require.NotEmpty(t, s.Image, name)
+			for other := range s.DependsOn {
+				require.True(t, started(other), "profile %q: %s needs %s", profile, name, other)
+			}
+			for _, mount := range s.Volumes {
+				volume, _, _ := strings.Cut(mount, ":")
+				require.Contains(t, c.Volumes, volume, name)
+			}
+		}
+		slices.Sort(got)
+		require.Equal(t, want, got, "profile %q", profile)
+	}
+}
+
+func TestEveryNodeOfTheClusterKnowsTheOthers(t *testing.T) {
+	t.Parallel()
+	c := compose(t)
+	at := map[string]string{"node1": "172.30.240.11", "node2": "172.30.240.12", "node3": "172.30.240.13"}
+	for name, address := range at {
+		environment := c.Services[name].Environment
+		require.Equal(t, "3", environment["KURRENTDB_CLUSTER_SIZE"])
+		require.Equal(t, name, environment["KURRENTDB_ADVERTISE_HOST_TO_CLIENT_AS"])
+		require.Equal(t, address, environment["KURRENTDB_REPLICATION_IP"])
+		require.Equal(t, "/certs/"+name+"/node.crt", environment["KURRENTDB_CERTIFICATE_FILE"])
+		require.Equal(t, "/certs/ca", environment["KURRENTDB_TRUSTED_ROOT_CERTIFICATES_PATH"])
+		for other, seed := range at {
+			require.Equal(t, other != name, strings.Contains(environment["KURRENTDB_GOSSIP_SEED"], seed+":2113"), "%s of %s", other, name)
+		}
+	}
+}
+
+// Where docker compose is, it has the last word.
+func TestDockerComposeUnderstandsTheFile(t *testing.T) {
+	t.Parallel()
+	if exec.Command("docker", "compose", "version").Run() != nil {
+		t.Log("no docker compose on this machine: the file was only parsed")
+		return
+	}
+	for _, profile := range []string{"node", "cluster"} {
+		config := exec.CommandContext(t.Context(), "docker", "compose", "-f", "compose.yaml", "--profile", profile, "config", "--quiet")
+		config.Env = append(os.Environ(), "POSTGRES_PASSWORD=p", "LEADLOG_JWT_SECRET=j", "LEADLOG_CLAIM_KEY=c", "LEADLOG_SEAL_KEY=s")
+		output, err := config.CombinedOutput()
+		require.NoError(t, err, "%s", output)
+	}
+}

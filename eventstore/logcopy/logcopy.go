@@ -1,0 +1,146 @@
+// Package logcopy brings a log into another store: every event, in the order of the log, with its id, its stream and its
+// revision. Only positions are the new store's own.
+//
+// What the target holds must be the beginning of the source, event by event, and nothing else. So a copy that was
+// stopped anywhere goes on where it was, a log that grew is copied on, and what was moved away can be moved back to
+// where it came from.
+package logcopy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// ErrOther says that the target holds something that is not the beginning of the source.
+var ErrOther = errors.New("the target is not a copy of the source")
+
+// Copy brings what From holds to To. Nobody else may write to To meanwhile; From may grow.
+type Copy struct {
+	From, To eventstore.Store
+	Progress func(done, end eventstore.Position) // of From
+}
+
+// Run copies up to where From ends at the time of asking.
+func (c Copy) Run(ctx context.Context) error {
+	end, err := c.From.Head(ctx)
+	if err != nil {
+		return err
+	}
+	have, err := c.To.Head(ctx)
+	if err != nil {
+		return err
+	}
+	next, stop := iter.Pull2(upTo(ctx, c.To, have))
+	defer stop()
+	b := batch{store: c.To}
+	for e, err := range upTo(ctx, c.From, end) {
+		if err != nil {
+			return err
+		}
+		there, err, more := next()
+		switch {
+		case err != nil:
+			return err
+		case more && !same(e, there):
+			return fmt.Errorf("%w: at its position %d is revision %d of stream %s, not revision %d of stream %s as at position %d of the source",
+				ErrOther, there.Position, there.Revision, there.Stream, e.Revision, e.Stream, e.Position)
+		case !more:
+			if err := b.add(ctx, e); err != nil {
+				return err
+			}
+		}
+		c.Progress(e.Position, end)
+	}
+	if there, err, more := next(); err != nil {
+		return err
+	} else if more {
+		return fmt.Errorf("%w: it goes on at its position %d, where the source has ended", ErrOther, there.Position)
+	}
+	return b.flush(ctx)
+}
+
+// upTo yields the events of a log up to a position that it has.
+func upTo(ctx context.Context, store eventstore.Store, end eventstore.Position) iter.Seq2[eventstore.Recorded, error] {
+	return func(yield func(eventstore.Recorded, error) bool) {
+		if end == 0 {
+			return
+		}
+		for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+			switch {
+			case err != nil:
+				yield(eventstore.Recorded{}, err)
+				return
+			case item.Position > end:
+				return
+			case item.Event != nil && !yield(*item.Event, nil):
+				return
+			case item.Position == end:
+				return
+			}
+		}
+	}
+}
+
+// same compares everything but the position.
+func same(a, b eventstore.Recorded) bool {
+	return a.ID == b.ID && a.Stream == b.Stream && a.Revision == b.Revision && a.Type == b.Type && a.At.Equal(b.At) &&
+		a.Metadata == b.Metadata && bytes.Equal(a.Data, b.Data)
+}
+
+// batch gathers events for one append. Its writes are in the order of the log, which every store keeps.
+type batch struct {
+	store  eventstore.Store
+	writes []eventstore.Write
+	within map[string]bool
+	events int
+	bytes  int
+}
+
+const (
+	mostEvents = 256
+	mostBytes  = 512 << 10 // well below what EventStoreDB takes in one append; a single event may be larger
+)
+
+func (b *batch) add(ctx context.Context, e eventstore.Recorded) error {
+	last := len(b.writes) - 1
+	goesOn := last >= 0 && b.writes[last].Stream == e.Stream
+	if b.events >= mostEvents || b.events > 0 && b.bytes+len(e.Data) > mostBytes || b.within[e.Stream] && !goesOn {
+		if err := b.flush(ctx); err != nil {
+			return err
+		}
+		goesOn = false
+	}
+	b.events++
+	b.bytes += len(e.Data)
+	if goesOn {
+		b.writes[last].Events = append(b.writes[last].Events, e.Event)
+		return nil
+	}
+	if b.within == nil {
+		b.within = make(map[string]bool)
+	}
+	b.within[e.Stream] = true
+	b.writes = append(b.writes, eventstore.Write{
+		Stream: e.Stream, Expect: eventstore.At(e.Revision - 1), Events: []eventstore.Event{e.Event}, // NoStream is at -1
+	})
+	return nil
+}
+
+// flush appends what is gathered. On a store without transactions a part of it may be there after an error, which is
+// the beginning of it.
+func (b *batch) flush(ctx context.Context) error {
+	if b.events == 0 {
+		return nil
+	}
+	_, err := b.store.Append(ctx, b.writes...)
+	if conflict := eventstore.Conflict(err); conflict != nil {
+		err = fmt.Errorf("%w: somebody else writes to it: %w", ErrOther, err)
+	}
+	*b = batch{store: b.store}
+	return err
+}

@@ -1,0 +1,177 @@
+// Package move carries the views and the deliveries over to a copy of their log in another store, so that none of them is
+// built anew and nothing is delivered again.
+//
+// A copy has other positions and an epoch of its own. So every position that the views' database holds is translated,
+// by the event that stands there, and every checkpoint is given the copy's epoch: in one transaction, after both logs
+// were compared from beginning to end. Before it the views belong to the source and after it to the copy, and a service
+// that is started on the other one is refused.
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+var (
+	// ErrServiceRuns says that the views cannot be moved under a service that writes them.
+	ErrServiceRuns = errors.New("a service runs on these views")
+
+	// ErrGrown says that somebody wrote to the source while it was compared.
+	ErrGrown = errors.New("the source has grown meanwhile")
+
+	// ErrThird says that views are neither of the source nor of the copy.
+	ErrThird = errors.New("there are views of a third log")
+
+	// ErrSameLog says that source and target are one.
+	ErrSameLog = errors.New("source and target are the same log")
+)
+
+// Move is what to move.
+type Move struct {
+	URL      string // of the views' database
+	From, To eventstore.Store
+	// Copy brings what From holds to To, as far as it is not there.
+	Copy func(context.Context) error
+	// Compare reads both from beginning to end, tells each where every event stands in the one and in the other, and
+	// fails when they are not the same.
+	Compare func(ctx context.Context, each func(from, to eventstore.Position) error) error
+}
+
+// Run copies the log and moves the views, and returns how many checkpoints: none when they were moved before. It may be
+// stopped anywhere and run again. While a service runs it copies what there is, and ends with ErrServiceRuns: what
+// remains is little, then.
+func (m Move) Run(ctx context.Context) (moved int, err error) {
+	epochs, err := m.epochs(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := m.Copy(ctx); err != nil {
+		return 0, err
+	}
+	conn, err := connect(ctx, m.URL)
+	if err != nil {
+		return 0, schema.Unavailable(err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		moved, err = m.settle(ctx, tx, epochs)
+		return err
+	})
+	return moved, schema.Unavailable(err)
+}
+
+// epochs are those of the source and of the target.
+type epochs struct{ from, to string }
+
+func (m Move) epochs(ctx context.Context) (e epochs, err error) {
+	if e.from, err = m.From.Epoch(ctx); err != nil {
+		return e, err
+	}
+	if e.to, err = m.To.Epoch(ctx); err != nil {
+		return e, err
+	}
+	if e.from == e.to {
+		return e, ErrSameLog
+	}
+	return e, nil
+}
+
+func connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	pool, err := pgxpool.ParseConfig(url) // knows the pool_ parameters, which the server does not
+	if err != nil {
+		return nil, fmt.Errorf("database address: %w", err)
+	}
+	config := pool.ConnConfig
+	config.RuntimeParams["application_name"] = "leadlog copy-log"
+	// The transaction waits while logs of any length are compared.
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
+	config.RuntimeParams["statement_timeout"] = "0"
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// settle keeps services away, copies what came last, compares, and moves what holds positions.
+func (m Move) settle(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err error) {
+	if err := alone(ctx, tx); err != nil {
+		return 0, err
+	}
+	state, err := stateOf(ctx, tx, e)
+	if err != nil {
+		return 0, err
+	}
+	if err := m.Copy(ctx); err != nil {
+		return 0, err
+	}
+	pairs, err := newPairs(ctx, tx)
+	if err != nil {
+		return 0, err
+	}
+	err = m.Compare(ctx, func(from, to eventstore.Position) error { return pairs.add(ctx, from, to) })
+	if err != nil {
+		return 0, err
+	}
+	if err := pairs.end(ctx); err != nil {
+		return 0, err
+	}
+	head, err := m.From.Head(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case head != pairs.last:
+		return 0, ErrGrown
+	case state.moved:
+		return 0, nil
+	}
+	return state.checkpoints, translate(ctx, tx, e)
+}
+
+// alone takes the lock of every projector, for as long as the transaction lasts.
+func alone(ctx context.Context, tx pgx.Tx) error {
+	names := map[string][]string{schema.Deliveries: {delivery.FanOut{}.Name()}}
+	for _, p := range projection.All() {
+		names[schema.Views] = append(names[schema.Views], p.Name())
+	}
+	for in, projectors := range names {
+		for _, name := range projectors {
+			mine, err := projection.TryLock(ctx, tx, in, name)
+			if err != nil {
+				return err
+			}
+			if !mine {
+				return fmt.Errorf("%w (%s)", ErrServiceRuns, name)
+			}
+		}
+	}
+	couriers, err := delivery.Couriers(ctx, tx)
+	if err == nil && couriers > 0 {
+		err = fmt.Errorf("%w (%d couriers)", ErrServiceRuns, couriers)
+	}
+	return err
+}
+
+// state is which log the views are of.
+type state struct {
+	moved       bool // of the copy, all of them
+	checkpoints int
+}
+
+func stateOf(ctx context.Context, tx pgx.Tx, e epochs) (s state, err error) {
+	var source, target int
+	err = tx.QueryRow(ctx, `
+		SELECT count(*), count(*) FILTER (WHERE epoch = $1), count(*) FILTER (WHERE epoch = $2)
+		  FROM (SELECT epoch FROM views.checkpoint UNION ALL SELECT epoch FROM delivery.checkpoint) c`, e.from, e.to).
+		Scan(&s.checkpoints, &source, &target)
+	if err == nil && s.checkpoints != source && s.checkpoints != target {
+		err = fmt.Errorf("%w: of %d, %d are of the source and %d of the target", ErrThird, s.checkpoints, source, target)
+	}
+	s.moved = s.checkpoints > 0 && s.checkpoints == target
+	return s, err
+}

@@ -1,0 +1,168 @@
+package move_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/logcopy"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/move"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// world is a log with views, and an empty log to move to.
+func world(t *testing.T) (*projectiontest.World, move.Move) {
+	t.Helper()
+	w := projectiontest.New(t)
+	w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
+	for range 3 {
+		id := w.NewID()
+		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Phone: "+91" + id, Status: "new", Source: "api"})
+	}
+	w.Project(t)
+	to, err := esdb.Open(t.Context(), esdb.Options{URL: esdbtest.Start(t).URL(), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(to.Close)
+	silent := func(_, _ eventstore.Position) {}
+	return w, move.Move{
+		URL: w.URL, From: w.Store, To: to, Copy: logcopy.Copy{From: w.Store, To: to, Progress: silent}.Run,
+		Compare: func(ctx context.Context, each func(from, to eventstore.Position) error) error {
+			_, err := logcopy.Compare(ctx, w.Store, to, silent, each)
+			return err
+		},
+	}
+}
+
+// table is what a table says, row by row, but for when.
+func table(t *testing.T, w *projectiontest.World, name string) []map[string]any {
+	t.Helper()
+	rows, err := w.Pool.Query(t.Context(), "SELECT * FROM "+name+" ORDER BY 1")
+	require.NoError(t, err)
+	all, err := pgx.CollectRows(rows, pgx.RowToMap)
+	require.NoError(t, err)
+	for _, row := range all {
+		delete(row, "updated_at")
+	}
+	return all
+}
+
+func TestViewsAreMovedWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil string
+		want  error
+	}{
+		"a view of a third log":            {`UPDATE views.checkpoint SET epoch = 'third' WHERE projector = 'lead'`, move.ErrThird},
+		"a row that cannot be written":     {`ALTER TABLE views.source_history ADD CHECK (position < 5 OR position > 4000000000000000000)`, nil},
+		"a checkpoint that cannot be":      {`ALTER TABLE views.checkpoint ADD CHECK (position < 10)`, nil},
+		"a beginning that cannot be noted": {`INSERT INTO delivery.origin VALUES ((SELECT id::text FROM log.epoch), 1); ALTER TABLE delivery.origin ADD CHECK (position < 2)`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, m := world(t)
+			_, err := w.Pool.Exec(t.Context(), c.spoil)
+			require.NoError(t, err)
+			checkpoints, history := table(t, w, "views.checkpoint"), table(t, w, "views.source_history")
+			_, err = m.Run(t.Context())
+			require.Error(t, err)
+			if c.want != nil {
+				require.ErrorIs(t, err, c.want)
+			}
+			require.Equal(t, checkpoints, table(t, w, "views.checkpoint"))
+			require.Equal(t, history, table(t, w, "views.source_history"))
+			require.NoError(t, projection.Belong(t.Context(), w.Pool, w.Store))
+		})
+	}
+}
+
+func TestViewsThatWereMovedBelongToTheCopyAlone(t *testing.T) {
+	t.Parallel()
+	w, m := world(t)
+	moved, err := m.Run(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, moved)
+	require.ErrorIs(t, projection.Belong(t.Context(), w.Pool, m.From), projection.ErrForeignLog)
+	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.To))
+	again, err := m.Run(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, again)
+}
+
+func TestViewsAreNotMovedUnderWhoWritesThem(t *testing.T) {
+	t.Parallel()
+	w, m := world(t)
+	runner := w.Runner(t)
+	stop := projectiontest.Run(t, runner)
+	projectiontest.Await(t, runner)
+	_, err := m.Run(t.Context())
+	require.ErrorIs(t, err, move.ErrServiceRuns)
+	stop()
+	_, err = m.Run(t.Context())
+	require.NoError(t, err, "what was copied before is no obstacle")
+}
+
+func TestALogIsNotMovedIntoItself(t *testing.T) {
+	t.Parallel()
+	_, m := world(t)
+	m.To = m.From
+	_, err := m.Run(t.Context())
+	require.ErrorIs(t, err, move.ErrSameLog)
+}
+
+func TestAReplayOfDeliveriesGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	w, m := world(t)
+	_, err := w.Pool.Exec(t.Context(), `
+		INSERT INTO delivery.replay (webhook_id, generation, request_id, account, events, since, until, requested, reached)
+		VALUES ('w', 1, 'r', 'acme', '{*}', now(), now(), 3, 2), ('w', 2, 'r', 'acme', '{*}', now(), now(), 4, NULL)`)
+	require.NoError(t, err)
+	at := moved(t, m)
+	replays := table(t, w, "delivery.replay")
+	require.Equal(t, at[3], replays[0]["requested"])
+	require.Equal(t, at[2], replays[0]["reached"])
+	require.Equal(t, at[4], replays[1]["requested"])
+	require.Nil(t, replays[1]["reached"], "it has not begun")
+}
+
+// moved moves, and returns where each event stands now.
+func moved(t *testing.T, m move.Move) map[eventstore.Position]int64 {
+	t.Helper()
+	at, compare := map[eventstore.Position]int64{}, m.Compare
+	m.Compare = func(ctx context.Context, each func(from, to eventstore.Position) error) error {
+		return compare(ctx, func(from, to eventstore.Position) error {
+			at[from] = int64(to)
+			return each(from, to)
+		})
+	}
+	_, err := m.Run(t.Context())
+	require.NoError(t, err)
+	return at
+}
+
+// A number in the schema delivery may be a place on the log, which the move must know of, or stay what it is. Whoever
+// adds one decides here.
+func TestEveryNumberOfDeliveriesWasThoughtOf(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	rows, err := w.Pool.Query(t.Context(), `
+		SELECT table_name || '.' || column_name FROM information_schema.columns
+		 WHERE table_schema = 'delivery' AND data_type = 'bigint' AND table_name !~ '_[0-9]{8}$' ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
+	require.NoError(t, err)
+	columns, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"checkpoint.position", "delivery.position", "delivery.revision", "origin.position", "queue.position", "queue.revision",
+		"replay.queued", "replay.reached", "replay.requested",
+	}, columns)
+}
