@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +36,36 @@ func onStore(t *testing.T, settings map[string]string) map[string]string {
 		settings["LEADLOG_EVENTSTORE_URL"] = esdbtest.Start(t).URL()
 	}
 	return settings
+}
+
+// A server writes for itself all the while. What stands behind the newest event of the log is no progress of a view: taken
+// for it, the view would be ahead of the log at the next start.
+func TestAServiceStartsAgainOnAServerThatWritesForItself(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	server := esdbtest.Start(t)
+	server.NoiseBeside()
+	settings["LEADLOG_EVENTSTORE_URL"] = server.URL()
+	jwt := provisioned(t, settings)
+	for i := range 3 {
+		p, base := serve(t, settings)
+		got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"987654321%d"}`, i))
+		require.Equal(t, 201, got.status, got.body)
+		for _, path := range []string{"/api/v1/crm/leads", "/api/v1/crm/audit/tokens", "/api/v1/crm/sources/report?interval=day"} {
+			join := "?"
+			if strings.Contains(path, "?") {
+				join = "&"
+			}
+			shown := mustCall(t, "GET", base+path+join+"minPosition="+got.header.Get("X-Log-Position"), jwt, "")
+			require.Equal(t, 200, shown.status, shown.body)
+		}
+		server.Noise(100)
+		require.Equal(t, 200, mustCall(t, "GET", base+"/readyz", "", "").status)
+		p.signal(t, syscall.SIGTERM)
+		require.Zero(t, p.finish(t), p.err)
+	}
+	agree := launch(t, settings, "verify")
+	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
 }
 
 func TestAnEventStoreDBThatIsDownAnswers503WithRetryAfter(t *testing.T) {

@@ -2,6 +2,7 @@ package esdb_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,7 +34,17 @@ func TestTheStoreFollowsTheLeaderWhoeverItIs(t *testing.T) {
 	t.Parallel()
 	first := esdbtest.Start(t)
 	second := first.Follower(t)
-	store := open(t, esdb.Options{URL: first.ClusterURL(second) + impatient})
+	for name, url := range map[string]string{
+		"of several seeds": first.ClusterURL(second),
+		"found by DNS":     strings.Replace(first.DiscoverURL(), "esdb", "kurrentdb", 1),
+	} {
+		t.Run(name, func(t *testing.T) { followLeaders(t, open(t, esdb.Options{URL: url + impatient}), first, second) })
+		second.Reopen()
+	}
+}
+
+func followLeaders(t *testing.T, store *esdb.Store, first, second *esdbtest.Server) {
+	t.Helper()
 	ctx := within(t)
 	const changes = 20
 	n := 0
@@ -43,16 +54,18 @@ func TestTheStoreFollowsTheLeaderWhoeverItIs(t *testing.T) {
 			second.Shut() // where the connection is, and it never leads again
 			first.Elect()
 		}
-		mustAppend(t, store, start(fmt.Sprintf("s-%d", n), fact(`{}`)))
+		mustAppend(t, store, start(fmt.Sprintf("%s-%d", t.Name(), n), fact(`{}`)))
 		n++
 	}
+	begin, err := store.Head(ctx)
+	require.NoError(t, err)
 	next()
-	for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+	for item, err := range store.Subscribe(ctx, begin, eventstore.Filter{}) {
 		require.NoError(t, err)
 		if item.Event == nil {
 			continue
 		}
-		require.Equal(t, fmt.Sprintf("s-%d", n-1), item.Event.Stream)
+		require.Equal(t, fmt.Sprintf("%s-%d", t.Name(), n-1), item.Event.Stream)
 		if n > changes {
 			break
 		}

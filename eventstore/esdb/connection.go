@@ -23,8 +23,9 @@ import (
 //   - a client that lost its node gets no more calls, and another takes its place, after pauses that grow;
 //   - it is closed when the last call has left it, or after a while, and the panic is caught.
 type connection struct {
-	config *client.Configuration
-	log    *slog.Logger
+	config    *client.Configuration
+	log       *slog.Logger
+	lingering time.Duration // how long a client that is given up may keep its last calls
 
 	mu       sync.Mutex
 	current  *link
@@ -46,9 +47,6 @@ type link struct {
 
 // errLost says that the client was closed or broke while a call ran in it.
 var errLost = errors.New("the connection was lost")
-
-// lingering is how long a client that is given up may keep its last calls.
-const lingering = time.Minute
 
 // visit is one call's use of a link.
 type visit struct {
@@ -170,7 +168,7 @@ func (c *connection) giveUp(l *link, err error) {
 	}
 	c.current, c.earliest = nil, time.Now().Add(pause)
 	close(l.gone)
-	time.AfterFunc(lingering, func() { _ = l.Close() }) // always nil
+	time.AfterFunc(c.lingering, func() { _ = l.Close() }) // always nil
 	c.log.Warn("event store: connection lost, dialling again", "in", pause, "error", err)
 }
 
@@ -188,7 +186,7 @@ func (c *connection) close() {
 		_ = l.Close() // always nil
 		return
 	}
-	time.AfterFunc(lingering, func() { _ = l.Close() }) // always nil
+	time.AfterFunc(c.lingering, func() { _ = l.Close() }) // always nil
 }
 
 // hold runs one call of the client, for no longer than its context lasts, that opens something. Whoever gets it ends

@@ -2,12 +2,16 @@ package esdb
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
@@ -25,4 +29,48 @@ func TestAPanicOfTheClientIsALostConnection(t *testing.T) {
 	head, err := store.Head(t.Context()) // another client takes its place
 	require.NoError(t, err)
 	require.Zero(t, head)
+}
+
+// A subscription stays in its client when another call finds the client lost. When the client is closed at last, the
+// library panics in it, or never answers again.
+func TestWhoStaysInAClientThatWasGivenUpGoesOnInAnother(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store, err := Open(t.Context(), Options{
+		URL: server.URL(), Patience: time.Minute, Poll: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	store.conn.lingering = 50 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	const rounds = 10
+	append := func(n int) {
+		e := eventstore.Event{ID: ulid.Make(), Type: "test.v1", At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(`{}`)}
+		_, err := store.Append(ctx, eventstore.Write{Stream: fmt.Sprintf("s-%d", n), Expect: eventstore.NoStream, Events: []eventstore.Event{e}})
+		require.NoError(t, err)
+	}
+	append(0)
+	seen := 0
+	for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+		require.NoError(t, err)
+		if item.Event == nil {
+			continue
+		}
+		require.Equal(t, fmt.Sprintf("s-%d", seen), item.Event.Stream)
+		if seen++; seen == rounds {
+			break
+		}
+		store.conn.mu.Lock()
+		given := store.conn.current
+		store.conn.giveUp(given, errLost)
+		store.conn.mu.Unlock()
+		require.Eventually(t, func() bool {
+			store.conn.mu.Lock()
+			defer store.conn.mu.Unlock()
+			return given.users == 0
+		}, time.Minute, time.Millisecond, "closing it drives the subscription out")
+		append(seen)
+	}
+	require.Equal(t, rounds, seen)
 }

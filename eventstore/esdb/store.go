@@ -79,7 +79,7 @@ func Open(_ context.Context, options Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		conn:      &connection{config: config, log: log},
+		conn:      &connection{config: config, log: log, lingering: time.Minute},
 		namespace: options.Namespace,
 		leader:    config.NodePreference == client.NodePreferenceLeader,
 		patience:  cmp.Or(options.Patience, 5*time.Second),

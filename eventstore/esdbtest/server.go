@@ -76,6 +76,12 @@ func (s *Server) ClusterURL(others ...*Server) string {
 	return "esdb://" + s.credentials() + seeds + "?" + s.scheme
 }
 
+// DiscoverURL is a connection string that finds the node by the name of this machine, and from there the cluster.
+func (s *Server) DiscoverURL() string {
+	_, port, _ := net.SplitHostPort(s.Address()) // it listens there
+	return "esdb+discover://" + s.credentials() + "localhost:" + port + "?" + s.scheme
+}
+
 func (s *Server) credentials() string {
 	if s.user == "" {
 		return ""
