@@ -120,14 +120,24 @@ func TestALogIsNotMovedIntoItself(t *testing.T) {
 	require.ErrorIs(t, err, move.ErrSameLog)
 }
 
-func TestAReplayOfDeliveriesGoesOnWhereItWas(t *testing.T) {
+func TestReplaysAndRetriesOfDeliveriesGoOnWhereTheyWere(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
 	_, err := w.Pool.Exec(t.Context(), `
 		INSERT INTO delivery.replay (webhook_id, generation, request_id, account, events, since, until, requested, reached)
 		VALUES ('w', 1, 'r', 'acme', '{*}', now(), now(), 3, 2), ('w', 2, 'r', 'acme', '{*}', now(), now(), 4, NULL)`)
 	require.NoError(t, err)
+	id := w.NewID()
+	_, err = w.Pool.Exec(t.Context(), `SELECT delivery.open_day($1)`, projectiontest.Start)
+	require.NoError(t, err)
+	_, err = w.Pool.Exec(t.Context(), `
+		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer, retried)
+		VALUES ($1, 'w', 'e', 0, 'lead.created', 'lead-1', 0, 2, 1, 3)`, id)
+	require.NoError(t, err)
 	at := moved(t, m)
+	deliveries := table(t, w, "delivery.delivery")
+	require.EqualValues(t, 2, deliveries[0]["position"], "it is in the body")
+	require.Equal(t, at[3], deliveries[0]["retried"])
 	replays := table(t, w, "delivery.replay")
 	require.Equal(t, at[3], replays[0]["requested"])
 	require.Equal(t, at[2], replays[0]["reached"])
@@ -162,7 +172,7 @@ func TestEveryNumberOfDeliveriesWasThoughtOf(t *testing.T) {
 	columns, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"checkpoint.position", "delivery.position", "delivery.revision", "origin.position", "queue.position", "queue.revision",
+		"checkpoint.position", "delivery.position", "delivery.retried", "delivery.revision", "origin.position", "queue.position", "queue.revision",
 		"replay.queued", "replay.reached", "replay.requested",
 	}, columns)
 }

@@ -84,10 +84,13 @@ func translate(ctx context.Context, tx pgx.Tx, e epochs) error {
 			return err
 		}
 	}
-	_, err = tx.Exec(ctx, `
-		UPDATE delivery.replay SET requested = `+of(`requested`)+`, reached = CASE WHEN reached IS NOT NULL THEN `+of(`reached`)+` END`)
-	if err != nil {
-		return err
+	for _, statement := range []string{
+		`UPDATE delivery.replay SET requested = ` + of(`requested`) + `, reached = CASE WHEN reached IS NOT NULL THEN ` + of(`reached`) + ` END`,
+		`UPDATE delivery.delivery SET retried = ` + of(`retried`) + ` WHERE retried > 0`,
+	} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return err
+		}
 	}
 	_, err = tx.Exec(ctx, `
 		INSERT INTO delivery.origin (epoch, position) SELECT $2, `+of(`position`)+` FROM delivery.origin WHERE epoch = $1
