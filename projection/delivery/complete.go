@@ -30,6 +30,8 @@ type result struct {
 // delivery alone that is finished already. It returns which endpoints have failed for too long.
 func (c *Courier) settle(ctx context.Context, results []result) (failing []Verdict, err error) {
 	batch := &pgx.Batch{}
+	// Plans are kept, and are mostly made while the queue is empty, when reading the whole of it looks cheap.
+	batch.Queue(`SELECT set_config('enable_seqscan', 'off', true)`)
 	finish(batch, results)
 	putBack(batch, results)
 	saveAttempts(batch, results)

@@ -81,6 +81,9 @@ func NewCourier(o CourierOptions) *Courier {
 	config.RuntimeParams["application_name"] = "leadlog courier"
 	// Its session writes leases alone, which mean nothing once the server has gone down.
 	config.RuntimeParams["synchronous_commit"] = "off"
+	// The plan of a claim is made once, mostly while the queue is empty, and then reading the whole of it looks cheap.
+	config.RuntimeParams["enable_seqscan"] = "off"
+	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &Courier{
 		pool: o.Pool, config: config, store: o.Store, secrets: newKeyring(o.Secrets), bodies: o.Bodies, disable: o.Disable, log: o.Log,
 		client: newClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
