@@ -102,6 +102,9 @@ func (c *capture) claim(decision lead.Decision, phone, email owner) ([]eventstor
 // waive makes leads that the claims name, and that have not got the values, close their streams to whoever may still be
 // about to give them the values.
 func (c *capture) waive(decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
+	if phone.named == nil && email.named == nil { // as for most who arrive
+		return nil, nil
+	}
 	var by []*holder
 	claims := map[string][]string{}
 	for _, taken := range c.takes(decision, phone, email) {
