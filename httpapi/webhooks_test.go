@@ -131,7 +131,9 @@ func TestWhatOnlyAnOwnerMayDoWithAnEndpoint(t *testing.T) {
 	s := start(t)
 	path := s.endpoint()
 	deleted := s.endpoint()
-	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, deleted, "").status)
+	deletion := s.as(http.MethodDelete, deleted, "")
+	require.Equal(t, http.StatusOK, deletion.status)
+	require.Equal(t, http.StatusNotFound, s.as(http.MethodGet, after(deleted, deletion), "").status)
 	other, reader := s.mint("globex", ""), s.mint(ownAccount, "webhooks:read")
 	for _, c := range []call{
 		{method: http.MethodPatch, path: "", body: `{"enabled":false}`},

@@ -178,10 +178,7 @@ func TestAccountsAndEndpointsAreAnsweredAsTheirStreamsFold(t *testing.T) {
 			state := fold(t, w, event.WebhookStream(webhookID), webhook.Evolve)
 			got, err := reader.Endpoint(t.Context(), id, webhookID)
 			require.NoError(t, err)
-			require.Equal(t, text(t, query.Endpoint{
-				WebhookID: webhookID, URL: state.URL, Events: state.Events, Description: state.Description, State: "enabled",
-				CreatedAt: query.Timestamp(state.UpdatedAt),
-			}), text(t, got))
+			require.Equal(t, text(t, query.NewEndpoint(webhookID, state)), text(t, got))
 		}
 		for _, gone := range history.Gone[id] {
 			_, err := reader.Endpoint(t.Context(), id, gone)

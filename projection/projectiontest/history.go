@@ -138,18 +138,17 @@ func (h *History) endpoint(t testing.TB, account string) {
 		h.Endpoints[account], h.Gone[account] = there[1:], append(h.Gone[account], there[0])
 		return
 	}
-	if there := h.Endpoints[account]; len(there) > 0 && h.random.IntN(2) == 0 {
-		h.world.Append(t, account, event.WebhookStream(pick(h, there...)), pick[event.Data](h,
-			event.WebhookUpdated{URL: "https://example.com/moved", Events: []string{"lead.merged"}, Description: pick(h, "", "Moved"), Changed: []string{"url"}},
-			event.WebhookDisabled{Reason: "failing"}, event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{},
-			event.WebhookRotated{PreviousUntil: Start}, event.WebhookTested{}, event.WebhookReplayed{Since: Start, Until: Start.Add(time.Hour), Generation: 1},
-		))
-		return
-	}
 	id := h.world.NewID()
 	h.world.Append(t, account, event.WebhookStream(id), event.WebhookRegistered{
 		URL: "https://example.com/" + id, Events: pick(h, []string{"*"}, []string{"lead.created", "lead.merged"}),
 		Description: pick(h, "", "Ours"), Slot: 1,
 	})
 	h.Endpoints[account] = append(h.Endpoints[account], id)
+	if h.random.IntN(2) == 0 {
+		h.world.Append(t, account, event.WebhookStream(pick(h, h.Endpoints[account]...)), pick[event.Data](h,
+			event.WebhookUpdated{URL: "https://example.com/moved", Events: []string{"lead.merged"}, Description: pick(h, "", "Moved"), Changed: []string{"url"}},
+			event.WebhookDisabled{Reason: "failing"}, event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{},
+			event.WebhookRotated{PreviousUntil: Start}, event.WebhookTested{}, event.WebhookReplayed{Since: Start, Until: Start.Add(time.Hour), Generation: 1},
+		))
+	}
 }

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+)
+
+// inbox is an endpoint's server: what it answers can be changed, and what it got be counted by event.
+type inbox struct {
+	*httptest.Server
+	status atomic.Int64
+	mu     sync.Mutex
+	events map[string]int
+	last   http.Header
+	body   []byte
+}
+
+func newInbox(t *testing.T) *inbox {
+	t.Helper()
+	in := &inbox{events: map[string]int{}}
+	in.status.Store(http.StatusOK)
+	in.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ ID, Type string }
+		raw, err := io.ReadAll(r.Body)
+		if err == nil && json.Unmarshal(raw, &body, json.MatchCaseInsensitiveNames(true)) == nil && in.status.Load() == http.StatusOK {
+			in.mu.Lock()
+			in.events[body.Type+" "+body.ID]++
+			in.last, in.body = r.Header.Clone(), raw
+			in.mu.Unlock()
+		}
+		w.WriteHeader(int(in.status.Load()))
+	}))
+	t.Cleanup(in.Close)
+	return in
+}
+
+// got waits until there is something of n events that fit.
+func (in *inbox) got(t *testing.T, n int, times int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		enough := 0
+		for _, count := range in.events {
+			if count >= times {
+				enough++
+			}
+		}
+		return enough >= n
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed has two processes send to it, and kills one and
+// then the other with -9 while they replay.
+func TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
+	jwt := provisioned(t, settings)
+	first, one := serve(t, settings)
+	second, _ := serve(t, settings)
+	in := newInbox(t)
+	in.status.Store(http.StatusGone)
+	endpoint := mustCall(t, "POST", one+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`)
+	require.Equal(t, 201, endpoint.status, endpoint.body)
+	path := "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
+	since := endpoint.data()["createdAt"].(string)
+	const leads = 300
+	for i := range leads {
+		require.Equal(t, 201, mustCall(t, "POST", one+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"email":"p%d@example.com"}`, i)).status)
+	}
+	require.Eventually(t, func() bool {
+		return mustCall(t, "GET", one+path, jwt, "").data()["disabledReason"] == "gone"
+	}, time.Minute, 20*time.Millisecond)
+	refused := mustCall(t, "POST", one+path+"/test", jwt, "")
+	require.Equal(t, 409, refused.status)
+	require.Equal(t, "WEBHOOK_DISABLED", refused.body["code"])
+
+	tail := launch(t, settings, "tail", "--type", "webhook.*", "--json", "--from", "0")
+	tail.sees(t, tail.out, `(webhook\.disabled)`)
+	require.NotContains(t, tail.out.String(), endpoint.data()["secret"])
+
+	in.status.Store(http.StatusOK)
+	require.Equal(t, "enabled", mustCall(t, "PATCH", one+path, jwt, `{"enabled":true}`).data()["state"])
+	rotated := mustCall(t, "POST", one+path+"/secret/rotate", jwt, "")
+	require.Equal(t, 200, rotated.status)
+	replayed := mustCall(t, "POST", one+path+"/replay", jwt, `{"since":"`+since+`"}`)
+	require.Equal(t, 202, replayed.status, replayed.body)
+	first.signal(t, syscall.SIGKILL)
+	second.signal(t, syscall.SIGKILL)
+	_, again := serve(t, settings)
+	in.got(t, leads, 1)
+
+	tested := mustCall(t, "POST", again+path+"/test", jwt, "")
+	require.Equal(t, 202, tested.status, tested.body)
+	in.got(t, leads+1, 1)
+	shown := mustCall(t, "GET", again+path+"/deliveries/"+tested.data()["deliveryId"].(string), jwt, "")
+	require.Equal(t, "webhook.test", shown.data()["type"])
+	in.mu.Lock()
+	for _, secret := range []any{endpoint.data()["secret"], rotated.data()["secret"]} {
+		verifier, err := standardwebhooks.NewWebhook(secret.(string))
+		require.NoError(t, err)
+		require.NoError(t, verifier.Verify(in.body, in.last), "the old and the new secret")
+	}
+	in.mu.Unlock()
+
+	delivered := mustCall(t, "GET", again+path+"/deliveries?limit=2", jwt, "").body["data"].([]any)[1].(map[string]any)
+	retried := mustCall(t, "POST", again+path+"/deliveries/"+delivered["deliveryId"].(string)+"/retry", jwt, "")
+	require.Equal(t, 202, retried.status, retried.body)
+	in.got(t, 1, 2)
+	tail.sees(t, tail.out, `(webhook\.retried)`)
+	require.Equal(t, 1, strings.Count(tail.out.String(), "webhook.disabled"), "by whichever saw it first")
+	require.Regexp(t, `"actor":"system:delivery"`, tail.out.String())
+}
