@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// inbox is an endpoint's server: what it answers can be changed, and what it got be counted by event.
-type inbox struct {
+// mailbox is an endpoint's server: what it answers can be changed, and what it got be counted by event.
+type mailbox struct {
 	*httptest.Server
 	status atomic.Int64
 	mu     sync.Mutex
@@ -27,9 +27,9 @@ type inbox struct {
 	body   []byte
 }
 
-func newInbox(t *testing.T) *inbox {
+func newMailbox(t *testing.T) *mailbox {
 	t.Helper()
-	in := &inbox{events: map[string]int{}}
+	in := &mailbox{events: map[string]int{}}
 	in.status.Store(http.StatusOK)
 	in.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct{ ID, Type string }
@@ -47,7 +47,7 @@ func newInbox(t *testing.T) *inbox {
 }
 
 // got waits until there is something of n events that fit.
-func (in *inbox) got(t *testing.T, n int, times int) {
+func (in *mailbox) got(t *testing.T, n int, times int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		in.mu.Lock()
@@ -71,7 +71,7 @@ func TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed(t *testi
 	jwt := provisioned(t, settings)
 	first, one := serve(t, settings)
 	second, _ := serve(t, settings)
-	in := newInbox(t)
+	in := newMailbox(t)
 	in.status.Store(http.StatusGone)
 	endpoint := mustCall(t, "POST", one+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`)
 	require.Equal(t, 201, endpoint.status, endpoint.body)
