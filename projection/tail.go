@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/leadlog/leadlog/eventstore"
 )
@@ -33,6 +34,9 @@ type bounds struct {
 	items int
 	bytes int // of payload
 }
+
+// tailRest is the least time between two looks at the log, so that appends which come one by one are read together.
+const tailRest = 4 * time.Millisecond
 
 // NewTail prepares a tail for these projectors. It reads while one of them follows.
 func NewTail(store eventstore.Store, projectors ...Projector) *Tail {
@@ -161,6 +165,7 @@ func (t *Tail) end() eventstore.Position {
 // read fills the tail until the context ends or the log cannot be read.
 func (t *Tail) read(ctx context.Context, after eventstore.Position) {
 	err := fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
+	began := time.Now()
 	for item, failed := range t.store.Subscribe(ctx, after, t.filter) {
 		if failed != nil {
 			err = failed
@@ -168,6 +173,12 @@ func (t *Tail) read(ctx context.Context, after eventstore.Position) {
 		}
 		if !t.add(ctx, decoded(item)) {
 			return
+		}
+		if item.Event == nil { // there is no more for now
+			if rest(ctx, began.Add(tailRest)) != nil {
+				return
+			}
+			began = time.Now()
 		}
 	}
 	t.mu.Lock()
