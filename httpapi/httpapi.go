@@ -63,6 +63,7 @@ type api struct {
 	failures      *quota.Local  // by address
 	metrics       *metrics
 	ids           *requestIDs
+	documents     documents
 }
 
 // New makes the handler of the whole API.
@@ -77,7 +78,7 @@ func New(o Options) http.Handler {
 		Options: o, router: chi.NewRouter(), ids: newRequestIDs(o.Now),
 		quotas:        quota.NewShared(o.Quotas, 2*accountsKept, o.Now),
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
-		metrics: newMetrics(o.Metrics),
+		metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
 	}
 	for _, route := range a.routes() {
 		a.router.Method(route.method, o.BasePath+route.pattern, a.serve(route))

@@ -75,6 +75,8 @@ func (a *api) routes() []route {
 
 		{get, "/healthz", anyone, (*exchange).health},
 		{get, "/readyz", anyone, (*exchange).readiness},
+		{get, "/openapi.json", anyone, (*exchange).showDocument},
+		{get, "/docs", anyone, (*exchange).showPage},
 	}
 	if a.Metrics != nil {
 		exposition := promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{})

@@ -123,11 +123,19 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 		c(&options)
 	}
 	s.server = httptest.NewUnstartedServer(nil)
-	s.server.Config = httpapi.NewServer("", httpapi.New(options))
+	s.server.Config = httpapi.NewServer("", asDescribed(t, basePath(options), httpapi.New(options)))
 	s.server.Start()
 	t.Cleanup(s.server.Close)
 	s.jwt = s.mint(ownAccount, "")
 	return s
+}
+
+// basePath is how paths begin.
+func basePath(o httpapi.Options) string {
+	if trimmed := strings.Trim(o.BasePath, "/"); trimmed != "" {
+		return "/" + trimmed
+	}
+	return ""
 }
 
 // project keeps the views up to date for as long as the test runs.
@@ -186,7 +194,19 @@ type reply struct {
 	body   map[string]any
 }
 
+// send makes a request whose answer, when it is JSON, is in the envelope.
 func (s *service) send(c call) reply {
+	s.t.Helper()
+	r := s.request(c)
+	if strings.HasPrefix(r.header.Get("Content-Type"), "application/json") && len(r.raw) > 0 {
+		require.NotNil(s.t, r.body, r.raw)
+		require.Contains(s.t, r.body, "success")
+		require.True(s.t, strings.HasPrefix(r.raw, `{"success":`), "success comes first: %s", r.raw)
+	}
+	return r
+}
+
+func (s *service) request(c call) reply {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), c.method, s.server.URL+c.path, strings.NewReader(c.body))
 	require.NoError(s.t, err)
@@ -207,8 +227,6 @@ func (s *service) send(c call) reply {
 	r := reply{status: response.StatusCode, header: response.Header, raw: string(raw)}
 	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") && len(raw) > 0 {
 		require.NoError(s.t, json.Unmarshal(raw, &r.body), r.raw)
-		require.Contains(s.t, r.body, "success")
-		require.True(s.t, strings.HasPrefix(r.raw, `{"success":`), "success comes first: %s", r.raw)
 	}
 	return r
 }

@@ -1,0 +1,66 @@
+package httpapi
+
+import (
+	"bytes"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/httpapi/openapi"
+)
+
+func TestTheDocumentHasEveryRouteAndNoOther(t *testing.T) {
+	t.Parallel()
+	var document struct {
+		Paths map[string]map[string]jsontext.Value `json:"paths"`
+	}
+	require.NoError(t, json.Unmarshal(openapi.Document(""), &document))
+	var described, served []string
+	name := regexp.MustCompile(`\{[^}]*\}`)
+	for path, item := range document.Paths {
+		for method := range item {
+			if method != "parameters" {
+				described = append(described, strings.ToUpper(method)+" "+name.ReplaceAllString(path, "{}"))
+			}
+		}
+	}
+	a := &api{Options: Options{Metrics: prometheus.NewRegistry()}}
+	for _, route := range a.routes() {
+		served = append(served, route.method+" "+name.ReplaceAllString(route.pattern, "{}"))
+	}
+	require.ElementsMatch(t, served, described, "openapi/openapi.yaml describes what routes.go serves")
+}
+
+func TestTheDocumentHasEveryFailure(t *testing.T) {
+	t.Parallel()
+	type failure struct {
+		Message string `json:"message"`
+		Code    string `json:"code"`
+	}
+	described := make(map[failure]bool)
+	decoder := jsontext.NewDecoder(bytes.NewReader(openapi.Document("")))
+	for {
+		token, err := decoder.ReadToken()
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		if token.Kind() != '"' || token.String() != "value" || decoder.PeekKind() != '{' {
+			continue
+		}
+		value, err := decoder.ReadValue()
+		require.NoError(t, err)
+		var f failure
+		require.NoError(t, json.Unmarshal(value, &f))
+		described[f] = true
+	}
+	for _, row := range failures {
+		require.True(t, described[failure{row.message, row.code}], "no example of the document says %q, code %q", row.message, row.code)
+	}
+}

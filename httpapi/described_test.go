@@ -1,0 +1,267 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/leadlog/leadlog/httpapi/openapi"
+)
+
+// description is the API's document, to hold exchanges against.
+type description struct {
+	open   *openapi3.T                   // as it is: a caller may send more than it names
+	closed *openapi3.T                   // with objects that have nothing but what is named: the service may not answer more
+	mux    *chi.Mux                      // finds the path of a request as the service does
+	lines  map[string]*jsonschema.Schema // of closed, by what a line is; kin-openapi would compile it for each line
+}
+
+var described = sync.OnceValue(func() *description {
+	var raw map[string]any
+	check(json.Unmarshal(openapi.Document(""), &raw))
+	d := &description{open: loaded(raw), mux: chi.NewMux(), lines: make(map[string]*jsonschema.Schema)}
+	closeObjects(raw)
+	d.closed = loaded(raw)
+	compiler := jsonschema.NewCompiler()
+	check(compiler.AddResource("openapi.json", raw))
+	for _, name := range []string{"BatchLine", "SourceEntry", "TokenEvent"} {
+		schema, err := compiler.Compile("openapi.json#/components/schemas/" + name)
+		check(err)
+		d.lines[name] = schema
+	}
+	for path, item := range d.open.Paths.Map() {
+		for method := range item.Operations() {
+			d.mux.MethodFunc(method, path, func(http.ResponseWriter, *http.Request) {})
+		}
+	}
+	openapi3filter.RegisterBodyDecoder("application/x-ndjson", openapi3filter.PlainBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("text/csv", openapi3filter.PlainBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.PlainBodyDecoder)
+	return d
+})
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func loaded(raw any) *openapi3.T {
+	text, err := json.Marshal(raw)
+	check(err)
+	document, err := openapi3.NewLoader().LoadFromData(text)
+	check(err)
+	return document
+}
+
+func closeObjects(value any) {
+	switch value := value.(type) {
+	case []any:
+		for _, one := range value {
+			closeObjects(one)
+		}
+	case map[string]any:
+		_, isObject := value["properties"].(map[string]any)
+		if _, open := value["additionalProperties"]; isObject && !open && value["type"] != nil {
+			value["additionalProperties"] = false
+		}
+		for one := range maps.Values(value) {
+			closeObjects(one)
+		}
+	}
+}
+
+// asDescribed fails the test when the service answers what the document does not have: a path, a status, a header, a
+// member of a body. A request that was answered with 2xx must be one that the document allows.
+func asDescribed(t *testing.T, base string, next http.Handler) http.Handler {
+	d := described()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var sent bytes.Buffer
+		passed := r.WithContext(r.Context()) // a copy: the server looks at what is left of the body of its own
+		passed.Body = readCloser{io.TeeReader(r.Body, &sent), r.Body}
+		seen := &witness{ResponseWriter: w}
+		next.ServeHTTP(seen, passed)
+		request := r.Clone(r.Context())
+		request.Body = io.NopCloser(bytes.NewReader(bytes.TrimPrefix(sent.Bytes(), []byte("\xef\xbb\xbf"))))
+		if err := d.judge(request, base, seen); err != nil {
+			t.Errorf("%s %s was answered %d, and not as described: %v", r.Method, r.URL.Path, seen.status, err)
+		}
+	})
+}
+
+func (d *description) judge(r *http.Request, base string, seen *witness) error {
+	input := &openapi3filter.RequestValidationInput{Request: r, Options: &openapi3filter.Options{
+		IncludeResponseStatus: true, MultiError: true, SkipSettingDefaults: true,
+		AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+	}}
+	answer := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: input, Status: seen.status, Header: seen.Header(), Options: input.Options,
+		Body: io.NopCloser(bytes.NewReader(seen.body.Bytes())),
+	}
+	route, found := d.find(r, base, input)
+	if !found {
+		return d.judgeStray(r, seen)
+	}
+	if r.Method == http.MethodHead {
+		r.Method, input.Options.ExcludeResponseBody = http.MethodGet, true
+	}
+	if seen.status/100 == 2 {
+		input.Route = &routers.Route{Spec: d.open, Path: route, Method: r.Method, PathItem: d.open.Paths.Value(route)}
+		input.Route.Operation = input.Route.PathItem.GetOperation(r.Method)
+		normalize(r, input.Route.Operation)
+		if err := openapi3filter.ValidateRequest(r.Context(), input); err != nil {
+			return fmt.Errorf("the request: %w", err)
+		}
+	}
+	input.Route = &routers.Route{Spec: d.closed, Path: route, Method: r.Method, PathItem: d.closed.Paths.Value(route)}
+	input.Route.Operation = input.Route.PathItem.GetOperation(r.Method)
+	if err := openapi3filter.ValidateResponse(r.Context(), answer); err != nil {
+		return err
+	}
+	response := input.Route.Operation.Responses.Status(seen.status).Value
+	if err := d.judgeLines(response.Content.Get(seen.Header().Get("Content-Type")), seen.body.Bytes()); err != nil {
+		return err
+	}
+	return undescribed(seen.Header(), response.Headers)
+}
+
+// judgeLines wants each of several JSON lines to be what the document says of one.
+func (d *description) judgeLines(media *openapi3.MediaType, body []byte) error {
+	if media == nil || media.Extensions["x-line"] == nil {
+		return nil
+	}
+	schema := d.lines[media.Extensions["x-line"].(string)]
+	for line := range bytes.Lines(body) {
+		var one any
+		if err := json.Unmarshal(line, &one); err != nil {
+			return err
+		}
+		if err := schema.Validate(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// find looks the path up as the service does.
+func (d *description) find(r *http.Request, base string, input *openapi3filter.RequestValidationInput) (string, bool) {
+	path := r.URL.Path
+	if r.URL.RawPath != "" {
+		path = r.URL.RawPath
+	}
+	path, ours := strings.CutPrefix(path, base)
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	context := chi.NewRouteContext()
+	route := d.mux.Find(context, method, path)
+	if !ours || route == "" {
+		return "", false
+	}
+	input.PathParams = make(map[string]string)
+	for i, name := range context.URLParams.Keys {
+		input.PathParams[name] = context.URLParams.Values[i]
+	}
+	return route, true
+}
+
+// judgeStray wants of a request that is not described that it was not let in.
+func (d *description) judgeStray(r *http.Request, seen *witness) error {
+	if r.Method == http.MethodOptions && seen.status == http.StatusNoContent {
+		return nil // what browsers ask before they send
+	}
+	if seen.status != http.StatusNotFound && seen.status != http.StatusMethodNotAllowed {
+		return fmt.Errorf("there is no such route in the document")
+	}
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	var body any
+	if err := json.Unmarshal(seen.body.Bytes(), &body); err != nil {
+		return err
+	}
+	name := map[int]string{http.StatusNotFound: "UnknownRoute", http.StatusMethodNotAllowed: "WrongMethod"}[seen.status]
+	response := d.closed.Components.Responses[name].Value
+	if err := response.Content.Get("application/json").Schema.Value.VisitJSON(body, openapi3.EnableJSONSchema2020()); err != nil {
+		return err
+	}
+	return undescribed(seen.Header(), response.Headers)
+}
+
+// normalize gives a request the one form that the document has of several that count.
+func normalize(r *http.Request, o *openapi3.Operation) {
+	if o.RequestBody != nil && o.RequestBody.Value.Content.Get(r.Header.Get("Content-Type")) == nil {
+		for media := range o.RequestBody.Value.Content {
+			r.Header.Set("Content-Type", media)
+		}
+	}
+	query := r.URL.Query()
+	for _, name := range []string{"since", "until", "asOf", "createdSince", "createdUntil"} {
+		if query.Has(name) { // a plus sign that nobody escaped
+			query.Set(name, strings.Replace(query.Get(name), " ", "+", 1))
+		}
+	}
+	r.URL.RawQuery = query.Encode()
+}
+
+// common are headers that any answer may have.
+var common = map[string]bool{
+	"Content-Type": true, "Content-Length": true, "Connection": true, "Vary": true, "Date": true,
+	"X-Content-Type-Options": true, "Referrer-Policy": true, "Content-Security-Policy": true,
+	"Access-Control-Allow-Origin": true, "Access-Control-Expose-Headers": true,
+}
+
+func undescribed(header http.Header, described openapi3.Headers) error {
+	names := make(map[string]bool)
+	for name := range described {
+		names[http.CanonicalHeaderKey(name)] = true
+	}
+	for name := range header {
+		if !common[name] && !names[name] {
+			return fmt.Errorf("the header %s is not described", name)
+		}
+	}
+	return nil
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// witness remembers what was answered.
+type witness struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+}
+
+func (w *witness) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *witness) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	w.body.Write(b)
+	return w.ResponseWriter.Write(b)
+}
+
+func (w *witness) Unwrap() http.ResponseWriter { return w.ResponseWriter }

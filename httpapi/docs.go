@@ -1,0 +1,62 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/leadlog/leadlog/httpapi/openapi"
+)
+
+// published is something to read that is the same for everybody.
+type published struct {
+	media, policy string // policy is the Content-Security-Policy, when it is not everybody's
+	text          []byte
+	tag           string
+}
+
+func publish(media, policy string, text []byte) published {
+	sum := sha256.Sum256(text)
+	return published{media, policy, text, `"` + hex.EncodeToString(sum[:8]) + `"`}
+}
+
+// documents are what the service tells about itself, made when they are first asked for.
+type documents struct{ document, page func() published }
+
+func newDocuments(base string) documents {
+	return documents{
+		document: sync.OnceValue(func() published {
+			return publish("application/json; charset=utf-8", "", openapi.Document(base))
+		}),
+		page: sync.OnceValue(func() published {
+			page, policy := openapi.Page(base)
+			return publish("text/html; charset=utf-8", policy, page)
+		}),
+	}
+}
+
+func (x *exchange) showDocument() (answer, error) { return x.show(x.documents.document()) }
+
+func (x *exchange) showPage() (answer, error) { return x.show(x.documents.page()) }
+
+// show answers with something published, or that the caller has it already.
+func (x *exchange) show(p published) (answer, error) {
+	header := x.w.Header()
+	header.Set("ETag", p.tag)
+	header.Set("Cache-Control", "no-cache")
+	if p.policy != "" {
+		header.Set("Content-Security-Policy", p.policy)
+	}
+	return answer{stream: func() error {
+		if x.r.Header.Get("If-None-Match") == p.tag {
+			x.w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+		header.Set("Content-Type", p.media)
+		header.Set("Content-Length", strconv.Itoa(len(p.text)))
+		_, _ = x.w.Write(p.text) // a client that has gone is seen by the server
+		return nil
+	}}, nil
+}
