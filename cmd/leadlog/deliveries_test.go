@@ -44,6 +44,7 @@ func TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned(t *testing.T) {
 	verifier, err := standardwebhooks.NewWebhook(endpoint.data()["secret"].(string))
 	require.NoError(t, err)
 	require.NoError(t, verifier.Verify(got.body, got.header))
+	requireDescribed(t, got.body)
 	var body struct {
 		Type string         `json:"type"`
 		Data map[string]any `json:"data"`
