@@ -56,5 +56,11 @@ func TestThePageShowsEverythingAndAsksNobody(t *testing.T) {
 	}
 	require.Contains(t, policy, "default-src 'none'; style-src 'sha256-")
 	require.NotContains(t, policy, "unsafe")
+	for _, call := range []string{
+		"--data-binary '{\"name\":\"Asha Rao\"", `curl -sS "$URL/api/v1/crm/audit/proof?position=5"`,
+		`curl -sS -X DELETE "$URL/webhooks/endpoints/01M7YH5C3ZB8F0Y2K7D9WQ4R6S"`,
+	} {
+		require.Contains(t, html.UnescapeString(text), call)
+	}
 	require.NotContains(t, text, "ZgotmplZ", "nothing was taken out by the template")
 }

@@ -89,10 +89,18 @@ func (s *spec) curls(method, path string, parameters []parameter, o *operation) 
 	if method == "POST" && len(o.RequestBody.Content) == 0 {
 		line += " -X POST"
 	}
+	query := make(url.Values)
 	for _, p := range parameters {
-		if p.In == "path" {
-			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(strings.Trim(string(p.Example), `"`)))
+		example := strings.Trim(string(p.Example), `"`)
+		switch {
+		case p.In == "path":
+			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(example))
+		case p.Required:
+			query.Set(p.Name, example)
 		}
+	}
+	if len(query) > 0 {
+		path += "?" + query.Encode()
 	}
 	line += ` "$URL` + path + `"`
 	if accepted := credentials(o); len(accepted) > 0 {
@@ -106,8 +114,12 @@ func (s *spec) curls(method, path string, parameters []parameter, o *operation) 
 	for _, body := range o.RequestBody.Content {
 		for _, e := range body.Value.Examples {
 			resolved := s.Components.Examples.at(e.Value.Ref, e.Value)
-			quoted := strings.ReplaceAll(indented(resolved.Value), "'", `'\''`)
-			all = append(all, sample{resolved.Summary, line + " \\\n  -H 'Content-Type: " + body.Name + "' \\\n  -d '" + quoted + "'"})
+			flag, text := "-d", indented(resolved.Value)
+			if resolved.Value.Kind() == jsontext.KindString { // lines, whose ends curl would take away
+				flag = "--data-binary"
+			}
+			all = append(all, sample{resolved.Summary, line + " \\\n  -H 'Content-Type: " + body.Name + "' \\\n  " +
+				flag + " '" + strings.ReplaceAll(text, "'", `'\''`) + "'"})
 		}
 	}
 	if len(all) == 0 {
@@ -116,10 +128,14 @@ func (s *spec) curls(method, path string, parameters []parameter, o *operation) 
 	return all
 }
 
+// indented is JSON for people. A string is as it is: lines of JSON.
 func indented(value jsontext.Value) string {
+	if lines, err := jsontext.AppendUnquote(nil, value); err == nil {
+		return string(lines)
+	}
 	copied := value.Clone()
 	if err := copied.Indent(jsontext.WithIndent("  ")); err != nil {
-		return string(value) // a string of lines, as JSON lines are
+		panic("openapi.json: " + err.Error()) // tests have read it
 	}
 	return string(copied)
 }
