@@ -125,7 +125,7 @@ func (t *Tail) join(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stop == nil {
-		if len(t.items) == 0 {
+		if t.followers == 0 { // else somebody has come as far as the tail has, and goes on from there
 			head, err := t.store.Head(ctx)
 			if err != nil {
 				return err

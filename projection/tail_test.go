@@ -252,3 +252,29 @@ func TestAnEventThatCannotBeReadStopsThoseItIsFor(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, b.position)
 }
+
+// One follower has not yet heard that the reader failed when another one has it read again. What was appended in between
+// is for the first one too.
+func TestAReaderThatBeginsAgainSkipsNothing(t *testing.T) {
+	t.Parallel()
+	log := newMemory(10)
+	tail := NewTail(log, selective{filter: streams("a-")})
+	require.NoError(t, tail.join(t.Context()))
+	defer tail.leave()
+	cursor, _ := tail.seek(0)
+	log.change(func() { log.fault = eventstore.ErrUnavailable })
+	require.Eventually(t, func() bool {
+		tail.mu.Lock()
+		defer tail.mu.Unlock()
+		return tail.stop == nil
+	}, time.Minute, time.Millisecond)
+	log.change(func() { log.fault = nil })
+	log.append("a-1", `{}`)
+	require.NoError(t, tail.join(t.Context()))
+	defer tail.leave()
+	log.append("a-1", `{}`)
+	items, on, err := tail.next(t.Context(), cursor)
+	require.NoError(t, err)
+	require.True(t, on)
+	require.EqualValues(t, 1, items[0].position)
+}
