@@ -15,7 +15,6 @@ import (
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
-	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
 type importCommand struct {
@@ -91,16 +90,13 @@ func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers,
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	store, err := postgres.Open(ctx, postgres.Options{URL: events, Log: log})
+	store, err := openLog(ctx, events, log)
 	if err != nil {
 		leave(private, log)
 		return nil, nil, nil, err
 	}
 	release := func() { store.Close(); leave(private, log) }
 	directory, err := command.NewDirectory(store, time.Now)
-	if err == nil {
-		err = store.Current(ctx)
-	}
 	if err != nil {
 		release()
 		return nil, nil, nil, err

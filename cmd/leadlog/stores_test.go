@@ -17,6 +17,7 @@ func TestOnEventStoreDB(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
 		"an endpoint gets what is captured after it, signed": TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned,
+		"import":                                  TestImportOfJSONLines,
 		"export and tail":                         TestExportAndTailOfARunningService,
 		"replay and verify":                       TestReplayWhileTheServiceGoesOn,
 		"revocation over two processes":           TestRevocationIsExactAcrossProcesses,
