@@ -67,7 +67,7 @@ func putBack(batch *pgx.Batch, results []result) {
 	var waits []int64
 	for _, r := range results {
 		if r.state == queued {
-			ids, attempts, waits = append(ids, r.id), append(attempts, count(r.attempted)), append(waits, r.wait.Microseconds())
+			ids, attempts, waits = append(ids, r.id), append(attempts, made(r)), append(waits, r.wait.Microseconds())
 		}
 	}
 	if len(ids) == 0 {
@@ -75,17 +75,18 @@ func putBack(batch *pgx.Batch, results []result) {
 	}
 	batch.Queue(`
 		UPDATE delivery.queue q
-		   SET attempts = q.attempts + u.attempts, lease = NULL,
+		   SET attempts = greatest(q.attempts, u.attempts), lease = NULL,
 		       due_at = CASE WHEN u.wait = 0 THEN q.due_at ELSE now() + u.wait * interval '1 microsecond' END
 		  FROM unnest($1::text[], $2::integer[], $3::bigint[]) AS u (id, attempts, wait)
 		 WHERE q.delivery_id = u.id`, ids, attempts, waits)
 }
 
-func count(attempted bool) int32 {
-	if attempted {
-		return 1
+// made is how many attempts were made with this one. A sum in the database would count it again with each writing down.
+func made(r result) int32 {
+	if r.attempted {
+		return int32(r.attempts) + 1
 	}
-	return 0
+	return int32(r.attempts)
 }
 
 func saveAttempts(batch *pgx.Batch, results []result) {
