@@ -62,12 +62,15 @@ func saveHealth(batch *pgx.Batch, results []result, judge func(Verdict)) {
 	if len(ids) == 0 {
 		return
 	}
-	// Among results that are written down together, failures that are later than the last success count.
+	// Among results that are written down together, failures that are later than the last success count, and of those the
+	// ones at the endpoint's present URL: an attempt at another may have been under way when that was changed.
 	batch.Queue(`
 		WITH seen AS (
-		    SELECT id, max(url) AS url, max(good) AS good, max(bad) AS bad, min(bad) FILTER (WHERE bad > last OR last IS NULL) AS first_bad
-		      FROM (SELECT *, max(good) OVER (PARTITION BY id) AS last
-		              FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS u (id, url, good, bad)) AS u
+		    SELECT id, max(url) AS url, max(good) AS good, max(bad) AS bad,
+		           min(bad) FILTER (WHERE there AND (bad > last OR last IS NULL)) AS first_bad
+		      FROM (SELECT u.*, e.url IS NOT NULL AS there, max(good) OVER (PARTITION BY id) AS last
+		              FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS u (id, url, good, bad)
+		              LEFT JOIN delivery.endpoint e ON e.webhook_id = u.id AND e.url = u.url) AS u
 		     GROUP BY id
 		), saved AS (
 		    INSERT INTO delivery.health AS h (webhook_id, last_success_at, last_failure_at, failing_since)

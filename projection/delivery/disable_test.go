@@ -138,3 +138,31 @@ func TestASuccessAndEnablingAgainEndAFailure(t *testing.T) {
 	require.Equal(t, 3, failing, "the failure began anew, or is over")
 	require.Empty(t, v.said())
 }
+
+// The failure would be older than the URL, and no verdict that rests on it be carried out, however long the new URL fails.
+func TestAnAttemptUnderWayAtAnEarlierURLSaysNothingOfTheNewOne(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	begun, answer := make(chan struct{}), make(chan struct{})
+	r := receive(t, func(_ int, w http.ResponseWriter) {
+		close(begun)
+		<-answer
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	id := target(t, w, r.URL)
+	spreading := send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Hour} })
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	<-begun
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{URL: "http://127.0.0.1:1/", Events: []string{"*"}, Changed: []string{"url"}})
+	projectiontest.Await(t, spreading)
+	close(answer)
+	require.Eventually(t, func() bool {
+		var attempts int
+		err := w.Pool.QueryRow(t.Context(), `SELECT attempts FROM delivery.queue WHERE webhook_id = $1`, id).Scan(&attempts)
+		return err == nil && attempts == 1
+	}, projectiontest.Soon, time.Millisecond)
+	var failing int
+	require.NoError(t, w.Pool.QueryRow(t.Context(),
+		`SELECT count(*) FROM delivery.health WHERE webhook_id = $1 AND failing_since IS NOT NULL`, id).Scan(&failing))
+	require.Zero(t, failing)
+}
