@@ -16,6 +16,8 @@ const (
 	mostUnsettled = 64
 
 	mostInHand   = 4096
+	mostClaimed  = 1024 // rows at once
+	mostAside    = 1024 // in hand of endpoints that do not answer well, before no more of them are claimed
 	mostUnderWay = 1024 // attempts at all endpoints
 	mostUnproven = 512  // at those that have not answered well: the rest is kept for those that have
 	mostFailing  = 128  // at those that have failed
@@ -79,13 +81,23 @@ func (l *lanes) allowed(c class) bool {
 func (l *lanes) quota() (total int, ids []string, each []int32, other int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, lane := range l.byID {
-		ids, each = append(ids, id), append(each, int32(l.room(lane)))
+	aside := 0
+	for _, lane := range l.byID {
+		if lane.class != proven {
+			aside += lane.underWay + len(lane.waiting)
+		}
 	}
-	if l.allowed(unproven) {
+	for id, lane := range l.byID {
+		room := l.room(lane)
+		if lane.class != proven && aside >= mostAside {
+			room = 0
+		}
+		ids, each = append(ids, id), append(each, int32(room))
+	}
+	if l.allowed(unproven) && aside < mostAside {
 		other = firstSlots
 	}
-	total = max(0, mostInHand-len(l.inHand))
+	total = min(mostClaimed, mostInHand-len(l.inHand))
 	l.starved = total == 0
 	return total, ids, each, other
 }

@@ -159,3 +159,57 @@ func TestARowThatIsClaimedWhileItIsPutBackIsPutBackAgain(t *testing.T) {
 	require.Empty(t, l.inHand)
 	require.Len(t, l.take([]row{r}), 1)
 }
+
+// claim claims as the database does when of each endpoint any number of rows is due: in the order of the endpoints.
+func claim(l *lanes, webhookIDs []string) {
+	total, ids, each, other := l.quota()
+	room := map[string]int32{}
+	for i, id := range ids {
+		room[id] = each[i]
+	}
+	var claimed []row
+	for _, id := range webhookIDs {
+		rows, known := room[id]
+		if !known {
+			rows = int32(other)
+		}
+		for range rows {
+			if len(claimed) < total {
+				claimed = append(claimed, row{id: fmt.Sprint(id, "-", len(l.inHand), "-", len(claimed)), webhookID: id})
+			}
+		}
+	}
+	l.take(claimed)
+}
+
+// However many endpoints hang or fail, they never fill what may be in hand: the rest is for those that answer.
+func TestEndpointsThatHangLeaveRoomInHandForThoseThatAnswer(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]bool{"hang": false, "fail": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLanes()
+			well := l.take(rowsOf("well", 1))
+			l.take([]row{{id: "keeps", webhookID: "well"}}) // so that the lane is remembered
+			l.done(succeeded(well[0]))
+			var ids []string
+			for n := range 2 * mostInHand {
+				ids = append(ids, fmt.Sprintf("hangs-%05d", n))
+			}
+			if fail {
+				for _, id := range ids {
+					bad := hasFailed(row{id: "first", webhookID: id})
+					require.Len(t, l.take([]row{bad.row}), 1)
+					l.done(bad)
+					l.left([]result{bad})
+				}
+			}
+			for range 20 {
+				claim(l, ids)
+			}
+			total, _, _, _ := l.quota()
+			require.Positive(t, total)
+			require.Positive(t, roomOf(l, "well"))
+		})
+	}
+}
