@@ -34,7 +34,8 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 		_, err = conn.Exec(ctx, `INSERT INTO delivery.session (id) VALUES ($1) ON CONFLICT DO NOTHING`, s.id)
 	}
 	if err == nil {
-		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2)`, s.id, c.lanes.held())
+		// A row without a lease may have been put back a moment ago, and nobody be at work on it any more.
+		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2) AND lease IS NOT NULL`, s.id, c.lanes.held())
 	}
 	if err != nil {
 		s.close(ctx)

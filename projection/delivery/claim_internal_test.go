@@ -1,0 +1,48 @@
+package delivery
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// A session that is lost is opened again while results are written down. What is back in the queue by then, and not noted
+// so yet, is nobody's: under the new session's lease it would wait for as long as the process lives.
+func TestASessionThatIsOpenedAgainLeavesAloneWhatIsBackInTheQueue(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	for _, id := range []string{"back", "in hand"} {
+		_, err := w.Pool.Exec(t.Context(), `
+			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, lease)
+			VALUES ($1, 'w', 'lead.created', 'lead-1', 0, 1, 1, -1)`, id)
+		require.NoError(t, err)
+	}
+	back := row{id: "back", webhookID: "w"}
+	require.Len(t, courier.lanes.take([]row{back, {id: "in hand", webhookID: "w"}}), 2)
+	given := result{row: back, state: queued, wait: time.Hour}
+	courier.lanes.done(given)
+	_, err := courier.settle(t.Context(), []result{given})
+	require.NoError(t, err)
+	s, err := courier.open(t.Context())
+	require.NoError(t, err)
+	defer s.close(t.Context())
+	again, _ := courier.lanes.left([]result{given})
+	require.Empty(t, again)
+	leases := map[string]*int32{}
+	var id string
+	var lease *int32
+	rows, err := w.Pool.Query(t.Context(), `SELECT delivery_id, lease FROM delivery.queue`)
+	require.NoError(t, err)
+	_, err = pgx.ForEachRow(rows, []any{&id, &lease}, func() error {
+		leases[id] = lease
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, map[string]*int32{"back": nil, "in hand": &s.id}, leases)
+}
