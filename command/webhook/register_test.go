@@ -28,7 +28,7 @@ func TestWhichURLsMayBeRegistered(t *testing.T) {
 		{"scheme in capitals", "HTTPS://EXAMPLE.COM/", always},
 		{"no path", "https://example.com", always},
 		{"port", "https://example.com:8443/", always},
-		{"highest port", "https://example.com:65535/", always},
+		{"usual port", "https://example.com:443/", always},
 		{"empty port", "https://example.com:/", always},
 		{"public IPv4 address", "https://93.184.215.14/", always},
 		{"public IPv6 address", "https://[2606:2800:21f:cb07:6820:80da:af6b:8b2c]/", always},
@@ -44,6 +44,9 @@ func TestWhichURLsMayBeRegistered(t *testing.T) {
 		{"longest", path2048, always},
 		{"longest, in characters and not bytes", "https://example.com/" + strings.Repeat("é", 2028), always},
 
+		{"highest port", "https://example.com:65535/", private},
+		{"port of another service", "https://example.com:22/", private},
+		{"port of http", "https://example.com:80/", private},
 		{"http", "http://example.com/", private},
 		{"http in capitals", "HTTP://example.com/", private},
 		{"localhost", "https://localhost/", private},

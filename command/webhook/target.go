@@ -3,6 +3,7 @@ package webhook
 import (
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -14,6 +15,9 @@ import (
 
 // maxURL is the longest URL in characters.
 const maxURL = 2048
+
+// PublicPorts are those of public hosts that deliveries go to.
+var PublicPorts = []uint16{443, 8443}
 
 // ResolvesToPrivate says what is wrong with a name that resolves to an address which is no public host's.
 const ResolvesToPrivate = "must not have a host that resolves to a private or local address"
@@ -40,8 +44,9 @@ func badURL(raw string, privateTargets bool) string {
 		return "must not contain a user name or password"
 	case strings.Contains(raw, "#"):
 		return "must not contain a fragment"
-	case badPort(u.Port()):
-		return "must have a port from 1 to 65535"
+	}
+	if message := badPort(u.Port(), privateTargets); message != "" {
+		return message
 	}
 	return badHost(u.Hostname(), privateTargets)
 }
@@ -59,16 +64,22 @@ func HostToResolve(raw string) (name string, ok bool) {
 	return name, ok
 }
 
-func badPort(port string) bool {
+func badPort(port string, privateTargets bool) string {
 	if port == "" {
-		return false
+		return ""
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	return err != nil || n == 0
+	switch {
+	case err != nil || n == 0:
+		return "must have a port from 1 to 65535"
+	case !privateTargets && !slices.Contains(PublicPorts, uint16(n)):
+		return "must have port 443 or 8443, or none"
+	}
+	return ""
 }
 
 // guard knows the addresses that are no public host. 168.63.129.16 serves every machine on Azure with its own
-// configuration, although it looks public. Whether a port is wanted is judged when dialling.
+// configuration, although it looks public. The port was judged before.
 var guard = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")))
 
 func badHost(host string, privateTargets bool) string {

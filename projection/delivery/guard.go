@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"code.dny.dev/ssrf"
+
+	"github.com/leadlog/leadlog/command/webhook"
 )
 
 var (
@@ -18,7 +20,7 @@ var (
 // azureWire serves every machine on Azure with its own configuration, although it looks public.
 var azureWire = netip.MustParsePrefix("168.63.129.16/32")
 
-var publicHosts = ssrf.New(ssrf.WithPorts(443, 8443), ssrf.WithDeniedV4Prefixes(azureWire))
+var publicHosts = ssrf.New(ssrf.WithPorts(webhook.PublicPorts...), ssrf.WithDeniedV4Prefixes(azureWire))
 
 // guard is a dialer's Control: it lets connections go to public hosts alone. It is asked after the name was resolved,
 // with the address that is about to be connected to, at every dial: what the name meant before is nothing to it.
