@@ -78,6 +78,7 @@ func (s *session) reclaim(ctx context.Context) error {
 
 // claim takes rows that are due: of each endpoint as many as its lane has room for, in the order of the log. It steps
 // from endpoint to endpoint over the index, so that a long backlog of one costs the others nothing.
+// The version of an endpoint's secrets is the transaction that wrote the current one: Rotate writes it anew.
 // It goes back to the rows by their places, where no plan can think of reading the whole queue instead.
 func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 	total, known, room, other := l.quota()
@@ -104,13 +105,14 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 		UPDATE delivery.queue q SET lease = $1
 		  FROM delivery.endpoint e
 		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
-		RETURNING q.delivery_id, q.webhook_id, q.type, q.stream, q.revision, q.position, q.attempts, e.url, e.deleted OR e.disabled`,
+		RETURNING q.delivery_id, q.webhook_id, q.type, q.stream, q.revision, q.position, q.attempts, e.url, e.deleted OR e.disabled,
+		          coalesce((SELECT s.xmin::text FROM secret.webhook s WHERE s.webhook_id = q.webhook_id), '')`,
 		s.id, total, known, room, other)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
-		err = r.Scan(&c.id, &c.webhookID, &c.kind, &c.stream, &c.revision, &c.position, &c.attempts, &c.url, &c.dead)
+		err = r.Scan(&c.id, &c.webhookID, &c.kind, &c.stream, &c.revision, &c.position, &c.attempts, &c.url, &c.dead, &c.secret)
 		return c, err
 	})
 }

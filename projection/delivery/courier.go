@@ -23,7 +23,8 @@ type row struct {
 	revision, position          int64
 	attempts                    int // made before
 	url                         string
-	dead                        bool // its endpoint is deleted or disabled
+	secret                      string // version of the endpoint's secrets; none: it has none
+	dead                        bool   // its endpoint is deleted or disabled
 }
 
 // CourierOptions are what a Courier is made of. Pool, Store, Secrets and Log are required.
@@ -235,7 +236,7 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	var signing []string
 	if err == nil {
 		// The latest moment: a secret is destroyed when its endpoint is deleted, and then nothing more is sent.
-		signing, err = c.secrets.get(ctx, r.webhookID)
+		signing, err = c.secrets.get(ctx, secretVersion{r.webhookID, r.secret})
 	}
 	if errors.Is(err, ErrNoSecret) {
 		return done

@@ -139,6 +139,29 @@ func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 		"each as of its own event")
 }
 
+func TestWhatComesAfterARotationIsSignedByTheNewSecretToo(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := target(t, w, r.URL)
+	send(t, w)
+	previous := secret
+	for n := range 4 { // each within the moment for which the secrets of the one before are remembered
+		next := fmt.Sprintf("whsec_%032d", n)
+		kept, err := secrets(t, w.Pool, key(1)).Rotate(t.Context(), id, next, time.Now().Add(time.Hour))
+		require.NoError(t, err)
+		require.True(t, kept)
+		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+		require.Equal(t, map[string]int{"delivered": n + 1}, states(t, w, id, n+1))
+		for _, signing := range []string{previous, next} {
+			verifier, err := standardwebhooks.NewWebhook(signing)
+			require.NoError(t, err)
+			require.NoError(t, verifier.Verify(r.bodies[n], r.received[n]), "rotation %d", n)
+		}
+		previous = next
+	}
+}
+
 func TestAFailureIsTriedAgainWithTheSameIdAndTheSameBytes(t *testing.T) {
 	t.Parallel()
 	w := begun(t)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// secretAge is how long a secret is believed without another look. So long after an endpoint was deleted an attempt at
-// it may still begin.
+// secretAge is how long secrets are believed without another look, by an attempt whose row was claimed before they were
+// replaced or destroyed. It is also how long a replaced one may sign after its time.
 const secretAge = 500 * time.Millisecond
 
 // mostSecrets is how many are remembered before those are forgotten that are believed no more.
@@ -17,8 +17,12 @@ const mostSecrets = 1024
 type keyring struct {
 	secrets *Secrets
 	mu      sync.Mutex
-	known   map[string]knownSecret // by endpoint
+	known   map[secretVersion]knownSecret
 }
+
+// secretVersion is another one after each rotation. A claim reads it with its rows, so that what is claimed after a
+// rotation was answered is signed by what it brought.
+type secretVersion struct{ webhookID, version string }
 
 type knownSecret struct {
 	secrets []string
@@ -26,32 +30,32 @@ type knownSecret struct {
 }
 
 func newKeyring(secrets *Secrets) *keyring {
-	return &keyring{secrets: secrets, known: map[string]knownSecret{}}
+	return &keyring{secrets: secrets, known: map[secretVersion]knownSecret{}}
 }
 
-// get has the errors of Secrets.Get.
-func (k *keyring) get(ctx context.Context, webhookID string) ([]string, error) {
+// get finds secrets at least as new as a version of them. It has the errors of Secrets.Get.
+func (k *keyring) get(ctx context.Context, of secretVersion) ([]string, error) {
 	asked := time.Now() // before the look: what is found may be that old
 	k.mu.Lock()
-	known, ok := k.known[webhookID]
+	known, ok := k.known[of]
 	k.mu.Unlock()
 	if ok && asked.Sub(known.at) < secretAge {
 		return known.secrets, nil
 	}
-	secrets, err := k.secrets.Get(ctx, webhookID)
+	secrets, err := k.secrets.Get(ctx, of.webhookID)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil {
-		delete(k.known, webhookID)
+		delete(k.known, of)
 		return nil, err
 	}
 	if len(k.known) >= mostSecrets {
-		for id, known := range k.known {
+		for of, known := range k.known {
 			if asked.Sub(known.at) >= secretAge {
-				delete(k.known, id)
+				delete(k.known, of)
 			}
 		}
 	}
-	k.known[webhookID] = knownSecret{secrets, asked}
+	k.known[of] = knownSecret{secrets, asked}
 	return secrets, nil
 }
