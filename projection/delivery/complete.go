@@ -99,7 +99,7 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 		}
 		message := ""
 		if r.outcome.err != nil {
-			message = r.outcome.err.Error()
+			message = storable(r.outcome.err.Error())
 		}
 		ids, at = append(ids, r.id), append(at, r.outcome.at)
 		statuses, durations = append(statuses, int32(r.outcome.status)), append(durations, int32(r.outcome.took.Milliseconds()))

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	keptResponse    = 1 << 10  // bytes of an answer that are kept
+	keptResponse    = 1 << 10  // bytes of an answer, or of an error, that are kept
 	drainedResponse = 64 << 10 // bytes that are read so that the connection can serve again
 )
 
@@ -82,9 +82,15 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, secrets 
 	o.status, o.retryAfter = response.StatusCode, response.Header.Get("Retry-After")
 	kept, _ := io.ReadAll(io.LimitReader(response.Body, keptResponse))
 	_, _ = io.CopyN(io.Discard, response.Body, drainedResponse)
-	// PostgreSQL holds neither NUL nor broken UTF-8.
-	o.response = strings.ReplaceAll(strings.ToValidUTF8(string(kept), "\uFFFD"), "\x00", "\uFFFD")
+	o.response = storable(string(kept))
 	return o
+}
+
+// storable is as much of a text as is kept, without what PostgreSQL holds in none: NUL and broken UTF-8. Errors are such
+// texts too, for they quote what the endpoint says.
+func storable(text string) string {
+	text = text[:min(len(text), keptResponse)]
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 var errSecretForm = errors.New("a signing secret is not of the form whsec_ and base64")
