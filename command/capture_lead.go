@@ -23,6 +23,9 @@ type CaptureLead struct {
 	IdempotencyKey string
 	// Source overrules what the body says, for ways in that are a source themselves. Empty overrules nothing.
 	Source string
+	// DryRun asks what would become of the arrival, and that nothing does. Ids that would be born are empty then, and so
+	// is the position.
+	DryRun bool
 }
 
 // LeadCaptured is the answer: the lead as it is after the arrival.
@@ -62,6 +65,9 @@ func (h *Handlers) newCapture(cmd CaptureLead) *capture {
 
 // answer is CaptureLead.
 func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
+	if c.DryRun {
+		return c.foresee(ctx)
+	}
 	answer, err := c.decide(ctx)
 	var wrong field.Errors
 	if !errors.As(err, &wrong) {
@@ -182,14 +188,10 @@ func (c *capture) attempt(ctx context.Context, owners func(context.Context) (pho
 // append writes a decision: checks first, then the idempotency key, then what others waive, then the claims, then the
 // lead, so that on a store without transactions any prefix is one that the next arrival can complete.
 func (c *capture) append(ctx context.Context, decision lead.Decision, phone, email owner) (LeadCaptured, error) {
-	var before lead.State
+	before := target(decision, phone, email)
 	stream, expect := event.LeadStream(decision.LeadID), eventstore.NoStream
 	if decision.Merged {
-		target := phone.lead
-		if target == nil {
-			target = email.lead
-		}
-		before, expect = *target, eventstore.At(eventstore.Revision(target.Revision))
+		expect = eventstore.At(eventstore.Revision(before.Revision))
 	}
 	at := c.after(before.UpdatedAt)
 	writes := c.Admission.checks()
@@ -217,6 +219,17 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 		ID: fact.Events[0].ID, Stream: stream, At: at, Metadata: fact.Events[0].Metadata, Data: decision.Fact,
 	})
 	return LeadCaptured{Lead: after, Merged: decision.Merged, Position: position}, nil
+}
+
+// target is the lead that a decision is about, as it is before; none when the decision opens one.
+func target(decision lead.Decision, phone, email owner) lead.State {
+	switch {
+	case !decision.Merged:
+		return lead.State{}
+	case phone.lead != nil:
+		return *phone.lead
+	}
+	return *email.lead
 }
 
 // refuse keeps the refused arrival as a fact of its own.

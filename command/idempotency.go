@@ -70,7 +70,7 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 		return LeadCaptured{}, false, nil // it is free, or was taken for what has just met a conflict
 	}
 	outcome, err := c.outcomeOf(ctx, held.Bound)
-	if err == nil && !outcome.there {
+	if err == nil && !outcome.there && !c.DryRun {
 		err = c.close(ctx, c.Admission.Caller.Account, outcome.holder, c.binding.stream)
 	}
 	if !outcome.there {

@@ -42,6 +42,8 @@ func (c *capture) ownerOf(ctx context.Context, kind claim.Kind, value string) (o
 		return owner{}, err
 	}
 	switch {
+	case holder.expect == eventstore.NoStream && c.DryRun:
+		return free, nil
 	case holder.expect == eventstore.NoStream:
 		return free, c.close(ctx, c.Admission.Caller.Account, holder, stream)
 	case holder.lead.Phase != lead.Live:

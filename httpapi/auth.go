@@ -128,7 +128,8 @@ func (x *exchange) byJWT(credential, scope string) error {
 	return nil
 }
 
-// sample notes that an API token was used, or that a value which once was one was refused. Nothing waits for it.
+// sample notes that an API token was used, or that a value which once was one was refused. Nothing waits for it. A dry
+// run leaves nothing on the log, so it is no use of the token.
 func (x *exchange) sample(err error) {
 	if x.Uses == nil {
 		return
@@ -138,7 +139,7 @@ func (x *exchange) sample(err error) {
 		x.Uses.Refused(x.caller, refused)
 		return
 	}
-	if id, ok := strings.CutPrefix(x.caller.Credential, "token:"); ok {
+	if id, ok := strings.CutPrefix(x.caller.Credential, "token:"); ok && !x.dryRun {
 		x.Uses.Used(x.caller.Account, id)
 	}
 }

@@ -44,6 +44,9 @@ func (x *exchange) captureBatch() (answer, error) {
 	if err != nil {
 		return answer{}, x.orRevoked(err)
 	}
+	if x.params().values.Has("dryRun") { // whoever asks for one must not get a batch
+		return answer{}, x.orRevoked(bad("dryRun", "is for single captures"))
+	}
 	tellLimit(x.w.Header(), x.policy, x.limit())
 	return answer{stream: func() error { return x.answerLines(key) }}, nil
 }

@@ -25,6 +25,7 @@ type answer struct {
 type envelope struct {
 	Success bool         `json:"success"`
 	Merged  *bool        `json:"merged,omitzero"`
+	DryRun  bool         `json:"dryRun,omitzero"`
 	Message string       `json:"message,omitzero"`
 	Code    string       `json:"code,omitzero"`
 	Errors  field.Errors `json:"errors,omitempty"`

@@ -142,6 +142,7 @@ func describe(err error) failure {
 func (x *exchange) fail(err error) {
 	x.record.err = err
 	f := describe(err)
+	f.envelope.DryRun = x.dryRun
 	header := x.w.Header()
 	switch f.status {
 	case http.StatusUnauthorized:

@@ -28,6 +28,7 @@ type exchange struct {
 	caller    command.Caller
 	admission command.Admission // of a caller who captures
 	policy    string            // by which the caller's account is limited
+	dryRun    bool              // the caller asks what would happen, and that nothing does
 }
 
 // serve is the way of every request: who asks, what is answered, and how that is written.

@@ -12,7 +12,12 @@ import (
 )
 
 func (x *exchange) captureLead() (answer, error) {
+	dryRun, unclear := x.params().flag("dryRun")
+	x.dryRun = dryRun
 	body, err := x.members()
+	if err == nil {
+		err = unclear
+	}
 	if err != nil {
 		return answer{}, x.orRevoked(err)
 	}
@@ -21,7 +26,7 @@ func (x *exchange) captureLead() (answer, error) {
 		return answer{}, x.orRevoked(err)
 	}
 	outcome, err := x.Commands.CaptureLead(x.ctx, command.CaptureLead{
-		Admission: x.admission, Body: body, IdempotencyKey: key,
+		Admission: x.admission, Body: body, IdempotencyKey: key, DryRun: dryRun,
 	})
 	if replayed(outcome, err) {
 		x.w.Header().Set(replayedHeader, "true")
@@ -30,6 +35,7 @@ func (x *exchange) captureLead() (answer, error) {
 		return answer{}, err
 	}
 	status, said := captured(outcome)
+	said.DryRun = dryRun
 	return answer{status: status, position: outcome.Position, body: said}, nil
 }
 

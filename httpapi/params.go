@@ -35,6 +35,18 @@ func (p *params) text(name string) string {
 	return value
 }
 
+// flag reads true or false; false when it is not given. What is anything else may not be taken for either.
+func (p *params) flag(name string) (bool, error) {
+	values := p.values[name]
+	switch {
+	case len(values) == 0 || len(values) == 1 && values[0] == "false":
+		return false, nil
+	case len(values) == 1 && values[0] == "true":
+		return true, nil
+	}
+	return false, bad(name, "must be true or false")
+}
+
 // phone reads a number. Its plus sign, when nobody escaped it, arrives as a space.
 func (p *params) phone(name string) string {
 	value := p.text(name)

@@ -76,7 +76,7 @@ func NewLead(s lead.State) Lead {
 		Source: s.Source, CustomFields: s.CustomFields,
 		CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt),
 	}
-	if s.OpportunityID != "" {
+	if s.OpportunityValue != "" { // an opportunity has one, but of a lead that was never born no id
 		l.OpportunityID = &s.OpportunityID
 		l.OpportunityValue = jsontext.Value(s.OpportunityValue)
 	}

@@ -1,0 +1,43 @@
+package command
+
+import (
+	"context"
+	"errors"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// foresee says what decide would, and appends nothing, so it also leaves unfinished holders to whoever comes in earnest.
+// Another arrival may come before that and change the outcome.
+//
+// No append confirms the admission, so it is read anew first: the rules are those of this moment.
+func (c *capture) foresee(ctx context.Context) (LeadCaptured, error) {
+	if _, err := c.Admission.confirm(ctx, c.directory); err != nil {
+		return LeadCaptured{}, err
+	}
+	wrong := c.parse()
+	if answer, answered, err := c.recall(ctx); answered || err != nil {
+		return answer, err
+	}
+	if wrong != nil {
+		return LeadCaptured{}, wrong
+	}
+	phone, email, err := c.owners(ctx)
+	if err != nil {
+		return LeadCaptured{}, err
+	}
+	decision, err := lead.Decide(c.arrival, c.rules(), phone.lead, email.lead, lead.NewIDs{})
+	var refusal *lead.Refusal
+	if errors.As(err, &refusal) {
+		return LeadCaptured{}, &LeadRefused{Refusal: refusal}
+	}
+	if err != nil {
+		return LeadCaptured{}, err
+	}
+	before := target(decision, phone, email)
+	after := lead.Evolve(before, event.Fact{
+		Stream: event.LeadStream(decision.LeadID), At: c.after(before.UpdatedAt), Metadata: c.Admission.Caller.metadata(), Data: decision.Fact,
+	})
+	return LeadCaptured{Lead: after, Merged: decision.Merged}, nil
+}
