@@ -34,7 +34,7 @@ func (h *Handlers) DeleteToken(ctx context.Context, cmd DeleteToken) (position e
 		if err != nil {
 			return err
 		}
-		position, err = h.vacate(ctx, cmd.Caller, h.tokenSlots(), state.Slot, cmd.TokenID, end)
+		position, err = h.vacate(ctx, cmd.Caller, h.leavingSlot(cmd.Caller.Account, h.tokenSlots(), state.Slot, cmd.TokenID), end)
 		return err
 	})
 	return position, err

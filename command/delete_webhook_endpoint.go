@@ -39,7 +39,7 @@ func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookE
 		if err != nil {
 			return err
 		}
-		position, err = h.vacate(ctx, cmd.Caller, h.webhookSlots(), state.Slot, cmd.WebhookID, end)
+		position, err = h.vacate(ctx, cmd.Caller, h.leavingSlot(cmd.Caller.Account, h.webhookSlots(), state.Slot, cmd.WebhookID), end)
 		return err
 	})
 	if err != nil {

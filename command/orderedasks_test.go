@@ -1,9 +1,16 @@
 package command_test
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // asked is one command that a test stops, or lets others come into.
@@ -48,8 +55,33 @@ var healing = asked{"heal", func(w *world) func(process) error {
 	return func(p process) error { _, err := w.heal(p); return err }
 }}
 
+// releases are of contacts that arrivals may come with meanwhile.
+var releases = []asked{release("phone", 1, "+919876500001"), release("email", 1, "one@example.com"), release("phone", 2, "+919876500002")}
+
+// release is of a value of the nth lead, which has an email address more by then. Of a value that is gone already it is
+// refused, which is as good as done, unless it was this very request that released it.
+func release(kind string, nth int, value string) asked {
+	return asked{fmt.Sprintf("release %s %s", kind, value), func(w *world) func(process) error {
+		lead := w.arrived[nth-1].answer.Lead
+		w.capture(w.process(nil), fmt.Sprintf(`{"phone":%q,"email":"more%d@example.com","metadata":{"source":"chatbot"}}`, lead.Phone, nth), "")
+		return func(p process) error {
+			caller := w.asker()
+			_, err := p.ReleaseContact(w.t.Context(), command.ReleaseContact{
+				Caller: caller, LeadID: lead.ID, Body: members(fmt.Sprintf(`{%q:%q}`, kind, value)),
+			})
+			own := func(r eventstore.Recorded) bool {
+				return r.Metadata.RequestID == caller.RequestID && r.Type == event.LeadReleased{}.EventType()
+			}
+			if errors.As(err, &field.Errors{}) && !slices.ContainsFunc(w.events(), own) {
+				return nil
+			}
+			return err
+		}
+	}}
+}
+
 // others are the commands that are no captures.
-var others = []asked{
+var others = append([]asked{
 	healing, createFirst,
 	{"create a token", func(w *world) func(process) error {
 		w.tokens(4)
@@ -94,4 +126,4 @@ var others = []asked{
 			return err
 		}
 	}},
-}
+}, releases...)

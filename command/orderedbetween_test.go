@@ -67,6 +67,19 @@ func TestAnArrivalMayComeBetweenAnyTwoWritesOfAnother(t *testing.T) {
 	}
 }
 
+func TestAReleaseAndAnArrivalMayComeBetweenAnyTwoWritesOfEachOther(t *testing.T) {
+	t.Parallel()
+	for _, released := range releases {
+		for _, shape := range captures("") {
+			t.Run(released.name+", "+shape.name, func(t *testing.T) {
+				t.Parallel()
+				betweenAnyTwo(t, released, func(w *world) error { return shape.with(w)(w.process(nil)) })
+				betweenAnyTwo(t, shape, func(w *world) error { return released.with(w)(w.process(nil)) })
+			})
+		}
+	}
+}
+
 func TestACommandMayComeBetweenAnyTwoWritesOfAnother(t *testing.T) {
 	t.Parallel()
 	for name, second := range map[string]func(w *world) error{
@@ -203,7 +216,8 @@ func TestNoOrderOfThingsBreaksALaw(t *testing.T) {
 				errs := make([]error, 5)
 				for i := range errs {
 					asks := captures([]string{"", "key", "other"}[s.random.IntN(3)])
-					ask := append(asks, createFirst, healing)[s.random.IntN(len(asks)+2)].with(w)
+					asks = append(asks, createFirst, healing, releases[s.random.IntN(len(releases))])
+					ask := asks[s.random.IntN(len(asks))].with(w)
 					p := w.process(s.before)
 					s.start(func() { errs[i] = ask(p) })
 				}

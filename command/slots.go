@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/leadlog/leadlog/command/claim"
@@ -77,24 +78,34 @@ func (h *Handlers) take(caller Caller, s slots, free slot, holder string) (event
 	return h.write(caller, free.stream, free.expect, h.after(free.since), event.ClaimTaken{Kind: string(s.kind), Holder: holder})
 }
 
-// vacate appends the end of a holder and, with it, the release of its place. A place that has gone to somebody else
-// meanwhile, as it may once the end is on the log, is not released again.
-func (h *Handlers) vacate(ctx context.Context, caller Caller, s slots, number int, holder string, end eventstore.Write) (eventstore.Position, error) {
-	stream := h.claims.Slot(caller.Account, s.kind, number)
-	held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
+// leaving is a claim that its holder gives up.
+type leaving struct {
+	kind           claim.Kind
+	stream, holder string
+}
+
+func (h *Handlers) leavingSlot(account string, s slots, number int, holder string) leaving {
+	return leaving{s.kind, h.claims.Slot(account, s.kind, number), holder}
+}
+
+// vacate appends the fact that a holder does not have what it claimed any more, behind the checks, and then the release of
+// the claim. One that has gone to somebody else meanwhile, as it may once the fact is on the log, is not released again.
+func (h *Handlers) vacate(ctx context.Context, caller Caller, left leaving, fact eventstore.Write, checks ...eventstore.Write) (eventstore.Position, error) {
+	writes := append(slices.Clone(checks), fact)
+	held, expect, err := eventstore.Load(ctx, h.store, left.stream, claim.Evolve)
 	if err != nil {
 		return 0, err
 	}
-	if held.Holder != holder {
-		return h.store.Append(ctx, end)
+	if held.Holder != left.holder {
+		return h.store.Append(ctx, writes...)
 	}
-	release, err := h.write(caller, stream, expect, h.after(held.UpdatedAt), event.ClaimReleased{Kind: string(s.kind), Holder: holder})
+	release, err := h.write(caller, left.stream, expect, h.after(held.UpdatedAt), event.ClaimReleased{Kind: string(left.kind), Holder: left.holder})
 	if err != nil {
 		return 0, err
 	}
-	position, err := h.store.Append(ctx, end, release)
-	if conflict := eventstore.Conflict(err); conflict != nil && conflict.Stream == stream {
-		return h.store.Append(ctx, end)
+	position, err := h.store.Append(ctx, append(writes, release)...)
+	if conflict := eventstore.Conflict(err); conflict != nil && conflict.Stream == left.stream {
+		return h.store.Append(ctx, fact) // the checks have let it through
 	}
 	return position, err
 }

@@ -64,7 +64,5 @@ func (h *Handlers) updateLead(ctx context.Context, cmd UpdateLead, stream string
 	if err != nil {
 		return LeadUpdated{}, err
 	}
-	fact := write.Events[0]
-	after := lead.Evolve(state, event.Fact{ID: fact.ID, Stream: stream, At: fact.At, Metadata: fact.Metadata, Data: decided})
-	return LeadUpdated{Lead: after, Position: position}, nil
+	return LeadUpdated{Lead: evolved(state, stream, write, decided), Position: position}, nil
 }

@@ -77,6 +77,7 @@ var failures = []struct {
 	{webhook.ErrNotFound, http.StatusNotFound, "Webhook endpoint not found", "", 0},
 	{webhook.ErrDisabled, http.StatusConflict, "Webhook endpoint is disabled: enable it first", "WEBHOOK_DISABLED", 0},
 	{webhook.ErrLimit, http.StatusConflict, "An account may have at most 50 webhook endpoints", "WEBHOOK_LIMIT_REACHED", 0},
+	{lead.ErrLastContact, http.StatusConflict, "This is the only phone or email that the lead has", "LAST_CONTACT", 0},
 	{lead.ErrNotFound, http.StatusNotFound, "Lead not found", "", 0},
 	{errNoDelivery, http.StatusNotFound, "Delivery not found", "", 0},
 	{errNoLead, http.StatusNotFound, "Lead not found", "", 0},

@@ -1,12 +1,28 @@
 package httpapi
 
 import (
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/query"
 )
 
 // updateLead changes a lead by hand.
 func (x *exchange) updateLead() (answer, error) {
+	return changed(x, func(id string, body map[string]jsontext.Value) (command.LeadUpdated, error) {
+		return x.Commands.UpdateLead(x.ctx, command.UpdateLead{Caller: x.caller, LeadID: id, Body: body})
+	})
+}
+
+// releaseContact frees a phone or email of a lead.
+func (x *exchange) releaseContact() (answer, error) {
+	return changed(x, func(id string, body map[string]jsontext.Value) (command.LeadUpdated, error) {
+		return x.Commands.ReleaseContact(x.ctx, command.ReleaseContact{Caller: x.caller, LeadID: id, Body: body})
+	})
+}
+
+// changed answers with the lead in the path as a command leaves it.
+func changed(x *exchange, change func(id string, body map[string]jsontext.Value) (command.LeadUpdated, error)) (answer, error) {
 	id, err := x.ulidID(errNoLead)
 	if err != nil {
 		return answer{}, err
@@ -15,11 +31,9 @@ func (x *exchange) updateLead() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	updated, err := x.Commands.UpdateLead(x.ctx, command.UpdateLead{Caller: x.caller, LeadID: id, Body: body})
+	updated, err := change(id, body)
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{
-		position: updated.Position, body: envelope{Success: true, Data: query.NewLead(updated.Lead)},
-	}, nil
+	return answer{position: updated.Position, body: envelope{Success: true, Data: query.NewLead(updated.Lead)}}, nil
 }

@@ -339,7 +339,7 @@ func TestEveryRouteWantsItsScope(t *testing.T) {
 	for _, c := range []struct{ method, path, scope string }{
 		{"POST", leads, "leads:write"}, {"GET", leads, "leads:read"}, {"GET", leads + "/x", "leads:read"},
 		{"GET", leads + "/x/sources", "leads:read"}, {"GET", leads + "/x/events", "leads:read"},
-		{"GET", leads + "/x/activity", "leads:read"}, {"GET", leads + "/refused", "leads:read"},
+		{"POST", leads + "/x/contacts/release", "leads:write"}, {"GET", leads + "/x/activity", "leads:read"}, {"GET", leads + "/refused", "leads:read"},
 		{"POST", visitors + "x/activity", "leads:write"},
 		{"POST", tokens, "tokens:write"}, {"GET", tokens, "tokens:read"}, {"GET", tokens + "/x", "tokens:read"},
 		{"POST", tokens + "/x/rotate", "tokens:write"}, {"DELETE", tokens + "/x", "tokens:write"},

@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// history is what rapid makes up of a life: arrivals as they were decided, in order.
+// history is what rapid makes up of a life: arrivals, and releases of contacts, as they were decided, in order.
 func history(t *rapid.T) []event.Fact {
 	text := func(of ...string) *rapid.Generator[string] { return rapid.SampledFrom(append(of, "")) }
 	members := rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "ip", "source"}),
@@ -45,6 +45,12 @@ func history(t *rapid.T) []event.Fact {
 		}
 		fact := leadFact(idNew, at, decision.Fact)
 		facts, s = append(facts, fact), Evolve(s, fact)
+		contact := rapid.SampledFrom([][2]string{{}, {}, {"phone", phoneA}, {"phone", phoneNew}, {"email", emailA}}).Draw(t, "released")
+		released, err := s.Release(s.Account, raw(contact[0], `"`+contact[1]+`"`), someRules)
+		if err == nil {
+			fact := leadFact(idNew, at, released)
+			facts, s = append(facts, fact), Evolve(s, fact)
+		}
 	}
 	return facts
 }
@@ -141,13 +147,21 @@ func TestWhatIsTrueOfALeadAllItsLife(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var s State
+		released := 0
 		for i, fact := range history(t) {
 			before := s
 			s = Evolve(s, fact)
+			gone, releases := fact.Data.(event.LeadReleased)
+			if releases {
+				released++
+				require.NotContains(t, append(slices.Clone(s.Phones), s.Emails...), gone.Phone+gone.Email)
+				before.Phones, before.Emails = except(before.Phones, gone.Phone), except(before.Emails, gone.Email)
+				require.NotEmpty(t, append(slices.Clone(s.Phones), s.Emails...), "somebody can be found still")
+			}
 			require.Equal(t, int64(i), s.Revision, "one revision a fact")
 			require.False(t, s.UpdatedAt.Before(s.CreatedAt))
 			require.Equal(t, fact.At, s.UpdatedAt)
-			require.True(t, slices.Equal(before.Phones, s.Phones[:len(before.Phones)]), "numbers that find the lead only grow")
+			require.True(t, slices.Equal(before.Phones, s.Phones[:len(before.Phones)]), "numbers that find the lead only grow, but for those released")
 			require.True(t, slices.Equal(before.Emails, s.Emails[:len(before.Emails)]), "addresses too")
 			require.Equal(t, s.Phone != "", slices.Contains(s.Phones, s.Phone))
 			require.Equal(t, s.Email != "", slices.Contains(s.Emails, s.Email))
@@ -161,7 +175,7 @@ func TestWhatIsTrueOfALeadAllItsLife(t *testing.T) {
 				arrivals += entry.Arrivals
 				require.False(t, entry.LastSeenAt.Before(entry.FirstSeenAt))
 			}
-			require.Equal(t, i+1, arrivals, "every arrival counts once")
+			require.Equal(t, i+1-released, arrivals, "every arrival counts once")
 			require.Equal(t, s.Sources[0].Source, s.Source, "the first touch")
 			if i > 0 {
 				require.Equal(t, before.CreatedAt, s.CreatedAt)

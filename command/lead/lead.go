@@ -35,7 +35,7 @@ type State struct {
 	NameDerived      bool // made of the email or phone, because no name is known
 	Phone            string
 	Email            string
-	Phones           []string // every number the lead ever had: each finds it
+	Phones           []string // every number the lead ever had and that was not released: each finds it
 	Emails           []string // likewise
 	Status           string
 	Temperature      string
@@ -83,6 +83,8 @@ func evolve(s State, fact event.Fact) State {
 		return s.merged(fact, data)
 	case event.LeadUpdated:
 		return s.updated(fact, data)
+	case event.LeadReleased:
+		return s.released(fact, data)
 	case event.LeadAbandoned:
 		s.Phase = Abandoned
 	}

@@ -37,7 +37,7 @@ const (
 // among them: it goes to the endpoint that it tests, whatever that asked for.
 func EventTypes() []string {
 	return []string{
-		"lead.created", "lead.merged", "lead.updated", "lead.erased",
+		"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased",
 		"token.created", "token.rotated", "token.deleted",
 	}
 }

@@ -76,6 +76,7 @@ var decoders = map[string]func([]byte) (Data, error){
 	LeadCreated{}.EventType():       decode[LeadCreated],
 	LeadMerged{}.EventType():        decode[LeadMerged],
 	LeadUpdated{}.EventType():       decode[LeadUpdated],
+	LeadReleased{}.EventType():      decode[LeadReleased],
 	LeadRefused{}.EventType():       decode[LeadRefused],
 	LeadAbandoned{}.EventType():     decode[LeadAbandoned],
 	LeadWaived{}.EventType():        decode[LeadWaived],

@@ -53,6 +53,9 @@ func samples() []Data {
 			OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "12.50",
 			CustomFields: fields, RemovedFields: []string{"city"}, Changed: []string{"name"},
 		},
+		LeadReleased{
+			Phone: "+491701234567", Email: "zoe@example.com", Current: "+491701234568", Name: "zoe", Changed: []string{"name", "phone"},
+		},
 		LeadRefused{
 			Source: "google", Code: "DUPLICATE_LEAD_EMAIL",
 			LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC",

@@ -56,6 +56,16 @@ type LeadUpdated struct {
 	Changed          []string                  `json:"changed,omitzero"`       // names of the lead's fields whose value this changed
 }
 
+// LeadReleased says that a phone or email is not this lead's any more, so that it finds somebody else, or nobody. One of
+// the two is there.
+type LeadReleased struct {
+	Phone   string   `json:"phone,omitzero"`
+	Email   string   `json:"email,omitzero"`
+	Current string   `json:"current,omitzero"` // the lead's phone, or email, from here on; absent when it has none
+	Name    string   `json:"name,omitzero"`    // derived anew, when it was made of what went
+	Changed []string `json:"changed,omitzero"` // names of the lead's fields whose value this changed
+}
+
 // LeadRefused says that an arrival was answered with a conflict. It stands on a stream of its own, changes no lead
 // and holds nothing of the person.
 type LeadRefused struct {
@@ -85,6 +95,9 @@ func (LeadMerged) EventType() string { return "lead.merged.v1" }
 
 // EventType names the fact.
 func (LeadUpdated) EventType() string { return "lead.updated.v1" }
+
+// EventType names the fact.
+func (LeadReleased) EventType() string { return "lead.released.v1" }
 
 // EventType names the fact.
 func (LeadRefused) EventType() string { return "lead.refused.v1" }

@@ -111,8 +111,8 @@ func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 	send(t, w)
 	lead := w.NewID()
 	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), event.LeadMerged{Source: "whatsapp", NewSource: true, Name: "Ann Lee"},
-		event.LeadUpdated{Name: "Anna Lee"})
-	require.Equal(t, map[string]int{"delivered": 3}, states(t, w, id, 3))
+		event.LeadUpdated{Name: "Anna Lee"}, event.LeadReleased{Phone: "+919876500001", Name: "Somebody"})
+	require.Equal(t, map[string]int{"delivered": 4}, states(t, w, id, 4))
 
 	verifier, err := standardwebhooks.NewWebhook(secret)
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 		require.NotZero(t, body.Sequence)
 		names[body.Type] = body.Data.Name + " " + body.Data.SourceEntry.Source
 	}
-	require.Equal(t, map[string]string{"lead.created": "Ann ", "lead.merged": "Ann Lee whatsapp", "lead.updated": "Anna Lee "}, names,
+	require.Equal(t, map[string]string{"lead.created": "Ann ", "lead.merged": "Ann Lee whatsapp", "lead.updated": "Anna Lee ", "lead.released": "Somebody "}, names,
 		"each as of its own event")
 }
 

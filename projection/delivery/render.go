@@ -102,7 +102,7 @@ func (r row) encode(fact event.Fact, leadState lead.State, tokenState token.Stat
 		Type: r.kind, Timestamp: written(fact.At), ID: fact.ID.String(), Sequence: r.position,
 	}
 	switch data := fact.Data.(type) {
-	case event.LeadCreated, event.LeadUpdated:
+	case event.LeadCreated, event.LeadUpdated, event.LeadReleased:
 		return encodeLead(out, leadState, "")
 	case event.LeadMerged:
 		return encodeLead(out, leadState, data.Source)

@@ -97,7 +97,11 @@ func (h *History) mergeLead(t testing.TB, account string) {
 		Status: pick(h, "", "lost"), CustomFields: h.odd(), Metadata: h.odd(), VisitorID: pick(h, "", "another"),
 		Changed: pick(h, nil, []string{"status"}),
 	}
-	h.world.Append(t, account, event.LeadStream(pick(h, h.Leads[account]...)), merged)
+	facts := []event.Data{merged}
+	if merged.Name != "" && merged.Status != "" { // of a lead that has had the address, or not
+		facts = append(facts, event.LeadReleased{Email: "renamed@example.com", Current: "old@example.com", Name: "old"})
+	}
+	h.world.Append(t, account, event.LeadStream(pick(h, h.Leads[account]...)), facts...)
 }
 
 func (h *History) token(t testing.TB, account string, n int) {

@@ -1,0 +1,110 @@
+package lead
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// ErrLastContact says that a lead would be left without any phone or email.
+var ErrLastContact = errors.New("the lead's last contact")
+
+// Release decides that a phone or email which the lead has, or ever had, is not this person's any more: a body names one
+// of either. When it is the current one, the latest that is left of its kind takes its place.
+//
+// The error is ErrNotFound, field.Errors or ErrLastContact.
+func (s State) Release(account string, body map[string]jsontext.Value, rules Rules) (event.LeadReleased, error) {
+	if s.Phase != Live || s.Account != account {
+		return event.LeadReleased{}, ErrNotFound
+	}
+	r := reader{body: body}
+	released := r.contact(rules)
+	if r.wrong == nil && released.Phone != "" && !slices.Contains(s.Phones, released.Phone) {
+		r.wrong.Add("phone", notOfThisLead)
+	}
+	if r.wrong == nil && released.Email != "" && !slices.Contains(s.Emails, released.Email) {
+		r.wrong.Add("email", notOfThisLead)
+	}
+	if r.wrong != nil {
+		return event.LeadReleased{}, r.wrong
+	}
+	if len(s.Phones)+len(s.Emails) == 1 {
+		return event.LeadReleased{}, ErrLastContact
+	}
+	s.settle(&released)
+	return released, nil
+}
+
+const notOfThisLead = "is not one that this lead has or ever had"
+
+// contact reads the one phone or email that a body names.
+func (r *reader) contact(rules Rules) (named event.LeadReleased) {
+	if r.present("phone") == r.present("email") {
+		r.wrong.Add("body", "must give phone or email, one of them")
+		return named
+	}
+	if r.present("phone") {
+		named.Phone = r.phone(rules.Region)
+	} else {
+		named.Email = r.email()
+	}
+	return named
+}
+
+// settle says what the lead has instead of what it loses: the current phone or email, and the name when it was made of it.
+func (s State) settle(released *event.LeadReleased) {
+	left := Arrival{Phone: s.Phone, Email: s.Email}
+	switch {
+	case released.Phone != "":
+		left.Phone = remaining(s.Phones, s.Phone, released.Phone)
+		released.Current = left.Phone
+	default:
+		left.Email = remaining(s.Emails, s.Email, released.Email)
+		released.Current = left.Email
+	}
+	if left.Phone != s.Phone {
+		released.Changed = append(released.Changed, "phone")
+	}
+	if left.Email != s.Email {
+		released.Changed = append(released.Changed, "email")
+	}
+	if s.NameDerived && s.Name == derivedName(Arrival{Phone: released.Phone, Email: released.Email}) {
+		released.Name = derivedName(left)
+		released.Changed = append([]string{"name"}, released.Changed...)
+	}
+}
+
+// remaining is what is current when a value goes.
+func remaining(all []string, current, gone string) string {
+	if current != gone {
+		return current
+	}
+	if left := except(all, gone); len(left) > 0 {
+		return left[len(left)-1]
+	}
+	return ""
+}
+
+func (s State) released(fact event.Fact, data event.LeadReleased) State {
+	if data.Phone != "" {
+		s.Phones, s.Phone = except(s.Phones, data.Phone), data.Current
+	} else {
+		s.Emails, s.Email = except(s.Emails, data.Email), data.Current
+	}
+	replace(&s.Name, data.Name)
+	s.UpdatedAt = fact.At
+	return s
+}
+
+// except copies a list without a value; of nothing that is left it makes nil, as a list that never had anything.
+func except(list []string, gone string) (left []string) {
+	for _, value := range list {
+		if value != gone {
+			left = append(left, value)
+		}
+	}
+	return left
+}

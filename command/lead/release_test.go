@@ -1,0 +1,100 @@
+package lead
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// withContacts is a lead that had phoneA and emailA first and has phoneNew now.
+func withContacts(name string, derived bool) State {
+	s := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{Name: name, NameDerived: derived, Phone: phoneA, Email: emailA, Source: "api"}))
+	return Evolve(s, leadFact(idA, someDay.Add(time.Hour), event.LeadMerged{Source: "website", Phone: phoneNew}))
+}
+
+func TestWhatALeadHasInsteadOfWhatItReleases(t *testing.T) {
+	t.Parallel()
+	local := derivedName(Arrival{Email: emailA})
+	for name, c := range map[string]struct {
+		lead         State
+		phone, email string
+		want         event.LeadReleased
+		now          [3]string // name, phone, email
+	}{
+		"an old phone": {
+			withContacts("Asha", false), phoneA, "",
+			event.LeadReleased{Phone: phoneA, Current: phoneNew}, [3]string{"Asha", phoneNew, emailA},
+		},
+		"the current phone": {
+			withContacts("Asha", false), phoneNew, "",
+			event.LeadReleased{Phone: phoneNew, Current: phoneA, Changed: []string{"phone"}}, [3]string{"Asha", phoneA, emailA},
+		},
+		"the only email, of which the name was made": {
+			withContacts(local, true), "", emailA,
+			event.LeadReleased{Email: emailA, Name: phoneNew, Changed: []string{"name", "email"}}, [3]string{phoneNew, phoneNew, ""},
+		},
+		"an old phone, of which the name was made": {
+			withContacts(phoneA, true), phoneA, "",
+			event.LeadReleased{Phone: phoneA, Current: phoneNew, Name: local, Changed: []string{"name"}}, [3]string{local, phoneNew, emailA},
+		},
+		"the only email, and a real name that reads like it": {
+			withContacts(local, false), "", emailA,
+			event.LeadReleased{Email: emailA, Changed: []string{"email"}}, [3]string{local, phoneNew, ""},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body := raw("phone", `"`+c.phone+`"`, "email", `"`+c.email+`"`)
+			released, err := c.lead.Release(c.lead.Account, body, someRules)
+			require.NoError(t, err)
+			require.Equal(t, c.want, released)
+			after := Evolve(c.lead, leadFact(idA, someDay.Add(2*time.Hour), released))
+			require.Equal(t, c.now, [3]string{after.Name, after.Phone, after.Email})
+			require.NotContains(t, append(after.Phones, after.Emails...), c.phone+c.email)
+			require.Len(t, append(after.Phones, after.Emails...), 2)
+			require.Equal(t, c.lead.NameDerived, after.NameDerived)
+			require.Equal(t, someDay.Add(2*time.Hour), after.UpdatedAt)
+		})
+	}
+}
+
+func TestWhatCannotBeReleased(t *testing.T) {
+	t.Parallel()
+	s := withContacts("Asha", false)
+	for body, named := range map[[2]string]string{
+		{``, ``}:                                 "body",
+		{`null`, `" "`}:                          "body",
+		{`"` + phoneA + `"`, `"` + emailA + `"`}: "body",
+		{`"12"`, ``}:                             "phone",
+		{`true`, ``}:                             "phone",
+		{``, `"nope"`}:                           "email",
+		{`"` + phoneB + `"`, ``}:                 "phone",
+		{``, `"` + emailB + `"`}:                 "email",
+	} {
+		members := raw()
+		for i, key := range []string{"phone", "email"} {
+			if body[i] != "" {
+				members = union(members, raw(key, body[i]))
+			}
+		}
+		_, err := s.Release(s.Account, members, someRules)
+		var wrong field.Errors
+		require.ErrorAs(t, err, &wrong, "%v", body)
+		require.Len(t, wrong, 1)
+		require.Equal(t, named, wrong[0].Field, "%v", body)
+	}
+	_, err := s.Release("other", raw("phone", `"`+phoneA+`"`), someRules)
+	require.ErrorIs(t, err, ErrNotFound)
+	_, err = State{Account: s.Account}.Release(s.Account, raw("phone", `"`+phoneA+`"`), someRules)
+	require.ErrorIs(t, err, ErrNotFound)
+
+	last := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{Name: "Asha", Phone: phoneA, Source: "api"}))
+	_, err = last.Release(last.Account, raw("phone", `"`+phoneA+`"`), someRules)
+	require.ErrorIs(t, err, ErrLastContact)
+	_, err = last.Release(last.Account, raw("phone", `"`+phoneB+`"`), someRules)
+	require.ErrorAs(t, err, &field.Errors{}, "what is wrong with the request comes first")
+}
