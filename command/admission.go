@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"time"
 
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/token"
@@ -13,7 +14,8 @@ import (
 type Admission struct {
 	Caller  Caller
 	Account Believed[account.State]
-	bearer  *bearer // nil for a JWT, which no stream revokes
+	bearer  *bearer    // of an API token
+	issued  *time.Time // of a JWT that the account may have revoked
 }
 
 type bearer struct {
@@ -43,6 +45,35 @@ func (a Admission) ByToken(value token.Value, believed Believed[token.State]) Ad
 	return a
 }
 
+// ByJWT adds when the JWT was issued that the caller bears, so that a revocation by the account refuses what the admission
+// is used for. The zero time is that of a JWT that does not say so.
+func (a Admission) ByJWT(issued time.Time) Admission {
+	a.issued = &issued
+	return a
+}
+
+// judge says whether the account, as it is believed to be, lets the caller in. The error is ErrUnauthorized or
+// ErrFeatureDisabled.
+func (a Admission) judge() error {
+	if a.issued != nil && !a.Account.State.AdmitsJWT(*a.issued) {
+		return ErrUnauthorized
+	}
+	if !a.Account.State.Has(account.FeatureAPI) {
+		return ErrFeatureDisabled
+	}
+	return nil
+}
+
+// stands is judge for an admission whose account others may have read anew since the caller was let in. A refusal is
+// confirmed.
+func (a *Admission) stands(ctx context.Context, d *Directory) error {
+	if a.judge() == nil {
+		return nil
+	}
+	_, err := a.confirm(ctx, d)
+	return err
+}
+
 // Checks go into the append that relies on the admission.
 func (a Admission) checks() []eventstore.Write {
 	checks := []eventstore.Write{a.Account.Check()}
@@ -57,8 +88,8 @@ func (a Admission) checks() []eventstore.Write {
 func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore.ConflictError) (_ Admission, renewed bool, err error) {
 	switch {
 	case conflict.Stream == a.Account.stream:
-		if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil && !a.Account.State.Has(account.FeatureAPI) {
-			err = ErrFeatureDisabled
+		if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil {
+			err = a.judge()
 		}
 		return a, true, err
 	case a.bearer != nil && conflict.Stream == a.bearer.believed.stream:
@@ -77,8 +108,8 @@ func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, er
 		}
 	}
 	before := a.Account.expect
-	if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil && !a.Account.State.Has(account.FeatureAPI) {
-		err = ErrFeatureDisabled
+	if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil {
+		err = a.judge()
 	}
 	return a.Account.expect != before, err
 }

@@ -65,6 +65,9 @@ func (h *Handlers) newCapture(cmd CaptureLead) *capture {
 
 // answer is CaptureLead.
 func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
+	if err := c.Admission.stands(ctx, c.directory); err != nil {
+		return LeadCaptured{}, err
+	}
 	if c.DryRun {
 		return c.foresee(ctx)
 	}

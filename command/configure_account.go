@@ -2,6 +2,8 @@ package command
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
@@ -15,6 +17,8 @@ type ConfigureAccount struct {
 	Caller    Caller // the administrator; its account may be another
 	AccountID string
 	Settings  account.Settings
+	// JWTNotBefore revokes the account's JWTs that were issued before. Zero leaves it as it is, whatever the settings.
+	JWTNotBefore time.Time
 }
 
 // ConfigureAccount replaces an account's settings and returns them as they are then. Saying the same again changes
@@ -31,21 +35,25 @@ func (h *Handlers) ConfigureAccount(ctx context.Context, cmd ConfigureAccount) (
 		if err != nil {
 			return err
 		}
-		configured, err := before.Configure(cmd.Settings, lead.KnownRegion)
+		facts, err := cmd.decide(before, h.now())
 		if err != nil {
 			return err
 		}
-		if configured == nil {
-			state = before
+		state = before
+		if len(facts) == 0 {
 			position, err = h.store.Head(ctx)
 			return err
 		}
 		at := h.after(before.UpdatedAt)
-		write, err := h.write(caller, stream, expect, at, *configured)
-		if err != nil {
-			return err
+		write := eventstore.Write{Stream: stream, Expect: expect}
+		for _, fact := range facts {
+			stamped, err := h.stamp(caller, at, fact)
+			if err != nil {
+				return err
+			}
+			write.Events = append(write.Events, stamped)
+			state = account.Evolve(state, event.Fact{At: at, Data: fact})
 		}
-		state = account.Evolve(before, event.Fact{At: at, Data: *configured})
 		position, err = h.store.Append(ctx, write)
 		return err
 	})
@@ -53,4 +61,24 @@ func (h *Handlers) ConfigureAccount(ctx context.Context, cmd ConfigureAccount) (
 		h.directory.forgetAccount(cmd.AccountID)
 	}
 	return state, position, err
+}
+
+// decide says what changes: the settings, the revocation of JWTs, both or nothing.
+func (cmd ConfigureAccount) decide(before account.State, now time.Time) (facts []event.Data, err error) {
+	configured, err := before.Configure(cmd.Settings, lead.KnownRegion)
+	var wrong, late field.Errors
+	if err != nil && !errors.As(err, &wrong) {
+		return nil, err
+	}
+	revoked, err := before.RevokeJWTs(cmd.JWTNotBefore, now)
+	if err != nil && !errors.As(err, &late) {
+		return nil, err
+	}
+	if configured != nil {
+		facts = append(facts, *configured)
+	}
+	if revoked != nil {
+		facts = append(facts, *revoked)
+	}
+	return facts, append(wrong, late...).Err()
 }

@@ -2,6 +2,8 @@ package command
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -23,6 +25,7 @@ type Believed[S any] struct {
 	State  S
 	stream string
 	expect eventstore.Expected
+	seen   time.Time // the log was as it is believed to be then, or later
 }
 
 // Check is the write that lets an append through only while the belief holds.
@@ -59,11 +62,36 @@ func (d *Directory) Account(ctx context.Context, id string) (Believed[account.St
 
 // ConfirmAccount reads an account anew. A refusal that rests on a belief confirms it first.
 func (d *Directory) ConfirmAccount(ctx context.Context, id string) (Believed[account.State], error) {
+	now := d.now()
 	believed, err := load(ctx, d.store, event.AccountStream(id), account.Evolve)
+	believed.seen = now
 	if err == nil && believed.State.Provisioned { // an unknown account is not worth a place
 		d.accounts.Add(id, believed)
 	}
 	return believed, err
+}
+
+// How old what is believed of an account may be when a JWT is judged by it.
+const (
+	ReadAnew time.Duration = 0             // a request that starts after a revocation was answered is refused
+	Brief    time.Duration = time.Second   // of reads, so that they cost the log nothing
+	AnyAge   time.Duration = math.MaxInt64 // the append that follows confirms it
+)
+
+// AdmitJWT lets a JWT of an account in that was issued at a time, the zero time when it does not say so. The error is
+// ErrUnauthorized when it was revoked, found so on the log and not just believed.
+func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, age time.Duration) error {
+	believed, known := d.accounts.Get(id)
+	if !known || d.now().Sub(believed.seen) >= age || !believed.State.AdmitsJWT(issued) {
+		var err error
+		if believed, err = d.ConfirmAccount(ctx, id); err != nil {
+			return err
+		}
+	}
+	if !believed.State.AdmitsJWT(issued) {
+		return fmt.Errorf("%w: a JWT of before the account's not-before", ErrUnauthorized)
+	}
+	return nil
 }
 
 // forgetAccount drops what is believed of an account that this process has changed.

@@ -38,6 +38,9 @@ func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (reco
 		}
 		return ActivityRecorded{}, err
 	}
+	if err := cmd.Admission.stands(ctx, h.directory); err != nil {
+		return ActivityRecorded{}, err
+	}
 	stream := h.claims.Visitor(cmd.Admission.Caller.Account, cmd.VisitorID)
 	// Nothing is decided on what the visitor did before, so nothing is expected of the stream, and page views that come
 	// together never conflict: only the admission can. They still come one at a time to a stream, which the store would

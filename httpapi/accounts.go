@@ -17,20 +17,21 @@ func (x *exchange) configureAccount() (answer, error) {
 		Name: body.text("name"), Features: body.texts("features"), Stages: body.texts("stages"),
 		Region: body.text("region"), RateLimit: body.number("rateLimit"), RateBurst: body.integer("rateBurst"),
 	}
+	notBefore := body.time("jwtNotBefore")
 	if body.wrong != nil { // the command would take an empty field for a good one: only its judgement is asked for
 		_, err := account.State{}.Configure(settings, lead.KnownRegion)
 		return answer{}, body.with(err)
 	}
 	id := x.pathID()
 	state, position, err := x.Commands.ConfigureAccount(x.ctx, command.ConfigureAccount{
-		Caller: x.caller, AccountID: id, Settings: settings,
+		Caller: x.caller, AccountID: id, Settings: settings, JWTNotBefore: notBefore,
 	})
 	if err != nil {
 		return answer{}, err
 	}
 	return answer{position: position, body: envelope{Success: true, Data: query.Account{
 		AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region,
-		RateLimit: state.RateLimit, RateBurst: state.RateBurst,
+		RateLimit: state.RateLimit, RateBurst: state.RateBurst, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
 		CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
 	}}}, nil
 }

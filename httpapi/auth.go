@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -26,7 +27,12 @@ func scoped(scope string) access {
 		if token.LooksLikeValue(credential) {
 			return fmt.Errorf("%w: an API token where a JWT is wanted", command.ErrUnauthorized)
 		}
-		return x.byJWT(credential, scope)
+		age := command.ReadAnew
+		if x.r.Method == http.MethodGet || x.r.Method == http.MethodHead {
+			age = command.Brief
+		}
+		_, err = x.byJWT(credential, scope, age)
+		return err
 	}
 }
 
@@ -48,10 +54,22 @@ func capturingMany(x *exchange) error {
 	if token.LooksLikeValue(credential) {
 		err = x.byToken(credential)
 	} else {
-		err = x.byJWT(credential, "leads:write")
-		if err == nil {
-			x.admission, err = x.Directory.Admit(x.ctx, x.caller)
+		var identity Identity
+		if identity, err = x.byJWT(credential, "leads:write", command.AnyAge); err == nil {
+			err = x.admit(func(a command.Admission) command.Admission { return a.ByJWT(identity.Issued) })
 		}
+	}
+	return err
+}
+
+// admit admits the caller's account to capturing, on the strength of a credential. Who does not bear one any more learns
+// nothing of the account.
+func (x *exchange) admit(by func(command.Admission) command.Admission) (err error) {
+	x.admission, err = x.Directory.Admit(x.ctx, x.caller)
+	x.admission.Caller = x.caller
+	x.admission = by(x.admission)
+	if errors.Is(err, command.ErrFeatureDisabled) {
+		return x.orRevoked(err)
 	}
 	return err
 }
@@ -97,35 +115,33 @@ func (x *exchange) byToken(credential string) error {
 		}
 	}
 	x.identify(believed.State.Account, "token:"+value.TokenID(), "token:"+value.TokenID())
-	x.admission, err = x.Directory.Admit(x.ctx, x.caller)
-	x.admission.Caller = x.caller
-	x.admission = x.admission.ByToken(value, believed)
-	if errors.Is(err, command.ErrFeatureDisabled) {
-		return x.orRevoked(err)
-	}
-	return err
+	return x.admit(func(a command.Admission) command.Admission { return a.ByToken(value, believed) })
 }
 
-// byJWT authenticates a JWT that has a scope. Only one that was not signed by the issuer counts as a guess.
-func (x *exchange) byJWT(credential, scope string) error {
+// byJWT authenticates a JWT that has a scope. Only one that was not signed by the issuer counts as a guess. Whether its
+// account has revoked it may be as believed for some time.
+func (x *exchange) byJWT(credential, scope string, age time.Duration) (Identity, error) {
 	x.record.credential = "jwt"
 	if x.JWT == nil {
-		return fmt.Errorf("%w: no JWTs are accepted here", command.ErrUnauthorized)
+		return Identity{}, fmt.Errorf("%w: no JWTs are accepted here", command.ErrUnauthorized)
 	}
 	identity, err := x.JWT.Verify(x.ctx, credential, x.Now())
 	if err != nil {
 		if errors.Is(err, errForged) {
 			if err := x.spend(); err != nil {
-				return err
+				return Identity{}, err
 			}
 		}
-		return fmt.Errorf("%w: %w", command.ErrUnauthorized, err)
+		return Identity{}, fmt.Errorf("%w: %w", command.ErrUnauthorized, err)
 	}
 	x.identify(identity.Account, "user:"+identity.Subject, "jwt:"+identity.Subject)
-	if !identity.May(scope) {
-		return scopeError(scope)
+	if err := x.Directory.AdmitJWT(x.ctx, identity.Account, identity.Issued, age); err != nil {
+		return Identity{}, err
 	}
-	return nil
+	if !identity.May(scope) {
+		return Identity{}, scopeError(scope)
+	}
+	return identity, nil
 }
 
 // sample notes that an API token was used, or that a value which once was one was refused. Nothing waits for it. A dry

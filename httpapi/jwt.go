@@ -74,6 +74,7 @@ func checkSecret(secret []byte) error {
 type Identity struct {
 	Account string
 	Subject string
+	Issued  time.Time // zero when it does not say so
 	scopes  []string
 	all     bool // names no scopes
 }
@@ -134,6 +135,9 @@ func (v *Verifier) identity(claims jwt.MapClaims) (Identity, error) {
 		return Identity{}, errors.New("claim sub does not name anybody")
 	}
 	identity := Identity{Account: id, Subject: subject}
+	if issued, err := claims.GetIssuedAt(); err == nil && issued != nil {
+		identity.Issued = issued.Time
+	}
 	scope, given := claims["scope"]
 	if !given {
 		identity.all = true

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,7 @@ func (r *Reader) Account(ctx context.Context, id string) (Account, error) {
 		return Account{}, ErrNotFound
 	}
 	return one(ctx, r, scanAccount, `
-		SELECT account_id, name, features, stages, region, rate_limit, rate_burst, created_at, updated_at
+		SELECT account_id, name, features, stages, region, rate_limit, rate_burst, jwt_not_before, created_at, updated_at
 		  FROM views.account
 		 WHERE account_id = $1`, id)
 }
@@ -24,11 +25,13 @@ func (r *Reader) Account(ctx context.Context, id string) (Account, error) {
 func scanAccount(row pgx.CollectableRow) (Account, error) {
 	var a Account
 	var features, stages []byte
-	err := row.Scan(&a.AccountID, &a.Name, &features, &stages, &a.Region, &a.RateLimit, &a.RateBurst,
+	var notBefore *time.Time
+	err := row.Scan(&a.AccountID, &a.Name, &features, &stages, &a.Region, &a.RateLimit, &a.RateBurst, &notBefore,
 		stamp(&a.CreatedAt), stamp(&a.UpdatedAt))
 	if err != nil {
 		return a, err
 	}
+	a.JWTNotBefore = orNone(notBefore)
 	if err := json.Unmarshal(features, &a.Features); err != nil {
 		return a, fmt.Errorf("features of an account: %w", err)
 	}

@@ -167,15 +167,17 @@ type Endpoint struct {
 
 // Account is an account's plan and settings.
 type Account struct {
-	AccountID string    `json:"accountId"`
-	Name      string    `json:"name"`
-	Features  []string  `json:"features"`
-	Stages    []string  `json:"stages"`
-	Region    string    `json:"region"`
-	RateLimit *float64  `json:"rateLimit"` // null: the service's default
-	RateBurst *int      `json:"rateBurst"`
-	CreatedAt Timestamp `json:"createdAt"`
-	UpdatedAt Timestamp `json:"updatedAt"`
+	AccountID string   `json:"accountId"`
+	Name      string   `json:"name"`
+	Features  []string `json:"features"`
+	Stages    []string `json:"stages"`
+	Region    string   `json:"region"`
+	RateLimit *float64 `json:"rateLimit"` // null: the service's default
+	RateBurst *int     `json:"rateBurst"`
+	// JWTNotBefore is when the first JWT was issued that is worth something; null: any may be.
+	JWTNotBefore Timestamp `json:"jwtNotBefore"`
+	CreatedAt    Timestamp `json:"createdAt"`
+	UpdatedAt    Timestamp `json:"updatedAt"`
 }
 
 // LeadFilter selects leads. Empty fields select all.

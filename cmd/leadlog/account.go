@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
@@ -25,6 +26,8 @@ type accountSetCommand struct {
 	Region    string   `placeholder:"CODE" help:"Country by which national phone numbers are read. Default: IN."`
 	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 is off. Default: the service's."`
 	RateBurst *int     `placeholder:"N" help:"Burst. Default: the service's."`
+
+	JWTNotBefore time.Time `name:"jwt-not-before" placeholder:"TIME" help:"JWTs issued before, such as 2006-01-02T15:04:05Z, are refused. Default: as it is."`
 }
 
 // Run is leadlog account set.
@@ -52,6 +55,7 @@ func (a *accountSetCommand) Run(ctx context.Context, c console) error {
 			Name: a.Name, Features: a.Feature, Stages: a.Stage, Region: a.Region,
 			RateLimit: a.RateLimit, RateBurst: a.RateBurst,
 		},
+		JWTNotBefore: a.JWTNotBefore,
 	})
 	if errors.As(err, &field.Errors{}) {
 		return &usageError{err}
@@ -59,9 +63,17 @@ func (a *accountSetCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "account %s: features %s; stages %s; region %s (position %d)\n", a.ID,
-		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, position)
+	fmt.Fprintf(c.out, "account %s: features %s; stages %s; region %s %s (position %d)\n", a.ID,
+		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, revoked(state), position)
 	return nil
+}
+
+// revoked tells from when on JWTs are worth something, if the account has said so.
+func revoked(state account.State) string {
+	if state.JWTNotBefore.IsZero() {
+		return ""
+	}
+	return "; JWTs from " + state.JWTNotBefore.Format(time.RFC3339Nano)
 }
 
 func orNone(names []string) string {

@@ -32,21 +32,26 @@ type State struct {
 	Region      string
 	RateLimit   *float64 // captures a second; nil is the service's default, 0 no limit
 	RateBurst   *int
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
+	// JWTNotBefore is when the first JWT was issued that is worth something. Zero: any may be.
+	JWTNotBefore time.Time
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
 }
 
 // Evolve folds one fact into the state.
 func Evolve(s State, fact event.Fact) State {
-	if data, ok := fact.Data.(event.AccountConfigured); ok {
+	switch data := fact.Data.(type) {
+	case event.AccountConfigured:
 		created := s.CreatedAt
 		if !s.Provisioned {
 			created = fact.At
 		}
 		s = State{
 			Provisioned: true, CreatedAt: created, UpdatedAt: fact.At, Name: data.Name, Features: data.Features, Stages: data.Stages,
-			Region: data.Region, RateLimit: data.RateLimit, RateBurst: data.RateBurst,
+			Region: data.Region, RateLimit: data.RateLimit, RateBurst: data.RateBurst, JWTNotBefore: s.JWTNotBefore,
 		}
+	case event.JWTsRevoked:
+		s.JWTNotBefore, s.UpdatedAt = data.NotBefore, fact.At
 	}
 	return s
 }

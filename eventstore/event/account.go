@@ -1,5 +1,7 @@
 package event
 
+import "time"
+
 // AccountConfigured says what an account's plan and settings are from here on. Each replaces the one before.
 type AccountConfigured struct {
 	Name      string   `json:"name,omitzero"`
@@ -9,6 +11,15 @@ type AccountConfigured struct {
 	RateLimit *float64 `json:"rateLimit,omitzero"` // captures a second; 0 is no limit, absent the service's default
 	RateBurst *int     `json:"rateBurst,omitzero"` // absent: the service's default
 }
+
+// JWTsRevoked says that JWTs of the account which were issued before a time are worth nothing. It is no setting, so that
+// no configuration lifts it.
+type JWTsRevoked struct {
+	NotBefore time.Time `json:"notBefore"` // whole milliseconds, UTC
+}
+
+// EventType names the fact.
+func (JWTsRevoked) EventType() string { return "account.jwtsrevoked.v1" }
 
 // EventType names the fact.
 func (AccountConfigured) EventType() string { return "account.configured.v1" }

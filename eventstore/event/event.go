@@ -101,6 +101,7 @@ var decoders = map[string]func([]byte) (Data, error){
 	WebhookDeleted{}.EventType():    decode[WebhookDeleted],
 	WebhookAbandoned{}.EventType():  decode[WebhookAbandoned],
 	AccountConfigured{}.EventType(): decode[AccountConfigured],
+	JWTsRevoked{}.EventType():       decode[JWTsRevoked],
 	VisitorActed{}.EventType():      decode[VisitorActed],
 }
 

@@ -94,6 +94,7 @@ func samples() []Data {
 			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE",
 			RateLimit: &rate, RateBurst: &burst,
 		},
+		JWTsRevoked{NotBefore: at},
 		VisitorActed{
 			VisitorID: "v-1", Kind: "click", URL: "https://example.com/größe?a=1&b=2", Title: "Größe", Referrer: "android-app://com.example",
 			At: at, Properties: fields,

@@ -56,11 +56,15 @@ func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 func pick[T any](h *History, from ...T) T { return from[h.random.IntN(len(from))] }
 
 func (h *History) configure(t testing.TB, account string) {
-	h.world.Append(t, account, event.AccountStream(account), event.AccountConfigured{
+	facts := []event.Data{event.AccountConfigured{
 		Name: pick(h, "", "A name"), Features: pick(h, nil, []string{"crm_api"}, []string{"crm_api", "x"}),
 		Stages: pick(h, []string{"new", "won"}, []string{"Neu, \"frisch\"", "{won}"}), Region: pick(h, "IN", "DE"),
 		RateLimit: pick(h, nil, new(0.0), new(2.5)), RateBurst: pick(h, nil, new(7)),
-	})
+	}}
+	if leads := len(h.Leads[account]); leads%2 == 1 {
+		facts = append(facts, event.JWTsRevoked{NotBefore: Start.Add(time.Duration(leads) * time.Second)})
+	}
+	h.world.Append(t, account, event.AccountStream(account), facts...)
 }
 
 var sources = []string{"api", "website", "whatsapp", "facebook_ad", "webhook"}

@@ -153,9 +153,11 @@ CREATE TABLE views.account (
     rate_burst bigint,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
+    jwt_not_before timestamp with time zone,
     CONSTRAINT account_id PRIMARY KEY (account_id)
 );
 COMMENT ON TABLE views.account IS 'Plans and settings of accounts.';
+COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
 CREATE TABLE views.checkpoint (
     projector text COLLATE "C" NOT NULL,

@@ -1,0 +1,127 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+const accounts = "/api/v1/admin/accounts/"
+
+// issued makes a JWT of the test's account that was issued some time ago.
+func (s *service) issued(ago time.Duration) string {
+	s.t.Helper()
+	text, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{Account: ownAccount, Subject: "ann", TTL: 2 * time.Hour}, time.Now().Add(-ago))
+	require.NoError(s.t, err)
+	return text
+}
+
+// revoke makes JWTs of the test's account that were issued before a time worth nothing.
+func (s *service) revoke(before time.Time) {
+	s.t.Helper()
+	r := s.send(call{
+		method: http.MethodPut, path: accounts + ownAccount, credential: s.mint("operators", "admin"),
+		body: fmt.Sprintf(`{"features":["crm_api"],"jwtNotBefore":%q}`, before.Format(time.RFC3339)),
+	})
+	require.Equal(s.t, http.StatusOK, r.status, r.raw)
+	require.Equal(s.t, before.UTC().Format("2006-01-02T15:04:05.000Z"), r.at("data", "jwtNotBefore"))
+}
+
+func TestAJWTOfBeforeARevocationIsRefusedByEveryProcess(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := serve(t, s.url) // it believes the account as it was
+	old, fresh := s.issued(time.Hour), s.issued(0)
+	timeless, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+		"sub": "ann", "account_id": ownAccount, "exp": time.Now().Add(time.Hour).Unix(),
+	}).SignedString([]byte(jwtSecret))
+	require.NoError(t, err)
+	id, value := s.token()
+	never, now := time.Unix(1, 0), time.Now().Add(-time.Minute).Truncate(time.Second)
+	require.Equal(t, http.StatusOK, other.send(call{method: http.MethodGet, path: leads, credential: timeless}).status)
+	for _, c := range []call{
+		{method: http.MethodPost, path: leads, body: `{"phone":"9876543219"}`},
+		{method: http.MethodPost, path: leads, body: `{"phone":"1"}`},
+		{method: http.MethodPost, path: leads, body: `no json`},
+		{method: http.MethodPost, path: leads + "?dryRun=true", body: `{"phone":"9876543219"}`},
+		{method: http.MethodPost, path: visitors + "v/activity", body: `{"type":"click"}`},
+		{method: http.MethodPost, path: visitors + "v/activity", body: `{"type":"?"}`},
+		{method: http.MethodPost, path: tokens, body: `{"name":"x","expiresInDays":1}`},
+		{method: http.MethodDelete, path: tokens + "/" + id},
+		{method: http.MethodPatch, path: leads + "/" + id, body: `{"name":"x"}`},
+		{method: http.MethodPost, path: endpoints, body: `{"url":"https://example.com/"}`},
+		{method: http.MethodPut, path: accounts + "x", body: `{}`},
+	} {
+		c.credential = old
+		s.revoke(never)
+		admitted := other.send(call{method: http.MethodGet, path: leads, credential: old})
+		require.Equal(t, http.StatusOK, admitted.status, admitted.raw)
+		s.revoke(now) // the other process has not heard of it
+		r := other.send(c)
+		require.Equal(t, http.StatusUnauthorized, r.status, "%s %s: %s", c.method, c.path, r.raw)
+		require.Equal(t, "Bearer", r.header.Get("WWW-Authenticate"))
+	}
+	require.Eventually(t, func() bool {
+		return other.send(call{method: http.MethodGet, path: leads, credential: old}).status == http.StatusUnauthorized
+	}, 30*time.Second, 10*time.Millisecond, "reads go by what was believed a moment ago")
+	require.Equal(t, http.StatusUnauthorized, other.send(call{method: http.MethodGet, path: leads, credential: timeless}).status, "it does not say when it was issued")
+	require.Equal(t, http.StatusOK, other.send(call{method: http.MethodGet, path: leads, credential: fresh}).status)
+	require.Equal(t, http.StatusCreated, other.send(call{method: http.MethodPost, path: leads, credential: fresh, body: `{"phone":"9876543210"}`}).status)
+	require.Equal(t, http.StatusCreated, other.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543218"}`}).status,
+		"API tokens are revoked by themselves")
+}
+
+func TestARevocationIsNoSettingAndNotOfTheFuture(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	admin := s.mint("operators", "admin")
+	put := func(body string) reply {
+		return s.send(call{method: http.MethodPut, path: accounts + ownAccount, credential: admin, body: body})
+	}
+	before := time.Now().Add(-time.Hour).Truncate(time.Second)
+	s.revoke(before)
+	kept := put(`{"features":["crm_api"],"stages":["a","b"],"jwtNotBefore":null}`)
+	require.Equal(t, http.StatusOK, kept.status, kept.raw)
+	require.Equal(t, []any{"a", "b"}, kept.at("data", "stages"))
+	require.Equal(t, before.UTC().Format("2006-01-02T15:04:05.000Z"), kept.at("data", "jwtNotBefore"), "whoever changes a stage lifts no revocation")
+	shown := s.send(call{method: http.MethodGet, path: after(accounts+ownAccount, kept), credential: admin})
+	require.Equal(t, kept.at("data"), shown.at("data"))
+
+	for _, body := range []string{
+		fmt.Sprintf(`{"jwtNotBefore":%q}`, time.Now().Add(time.Hour).Format(time.RFC3339)), `{"jwtNotBefore":"yesterday"}`, `{"jwtNotBefore":7}`,
+	} {
+		r := put(body)
+		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", body, r.raw)
+		require.Equal(t, []string{"jwtNotBefore"}, r.fieldsNamed())
+	}
+	none := s.send(call{method: http.MethodGet, path: accounts + "nobody", credential: admin})
+	require.Equal(t, http.StatusNotFound, none.status)
+}
+
+func TestARevocationEndsABatchThatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := serve(t, s.url)
+	w := s.wire(s.issued(time.Hour))
+	w.send(`{"email":"p0@example.com"}` + "\n")
+	answers := w.answers()
+	answered := func() string {
+		t.Helper()
+		answer, err := answers.ReadString('\n')
+		require.NoError(t, err)
+		return answer
+	}
+	require.Contains(t, answered(), `"status":201,`)
+	other.revoke(time.Now().Add(-time.Minute).Truncate(time.Second))
+	for i := range 3 { // the first finds out by its append, and later ones from what it found
+		w.send(fmt.Sprintf(`{"email":"q%d@example.com"}`+"\n", i))
+		require.Contains(t, answered(), `"status":401,`)
+	}
+	w.end()
+}
