@@ -37,7 +37,7 @@ type tokenRow struct {
 	ExpiresAt, CreatedAt      time.Time
 	CreatedBy                 string
 	RotatedAt, DeletedAt      *time.Time
-	LastUsedAt                *time.Time
+	LastUsedAt, AnnouncedAt   *time.Time
 }
 
 // evolve folds an event into the row, which is nil before the token's creation.
@@ -62,7 +62,9 @@ func (t *tokenRow) evolve(e Event) (*tokenRow, error) {
 	}
 	switch data := e.Data.(type) {
 	case event.TokenRotated:
-		t.Prefix, t.ExpiresAt, t.RotatedAt = data.Prefix, data.ExpiresAt, &e.At
+		t.Prefix, t.ExpiresAt, t.RotatedAt, t.AnnouncedAt = data.Prefix, data.ExpiresAt, &e.At, nil
+	case event.TokenExpiring:
+		t.AnnouncedAt = &e.At
 	case event.TokenDeleted:
 		t.DeletedAt = &e.At
 	}
@@ -99,7 +101,7 @@ func (TokenView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 
 func findTokens(ctx context.Context, tx pgx.Tx, ids []string) (map[string]*tokenRow, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at
+		SELECT token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at, announced_at
 		  FROM token WHERE token_id = ANY ($1)`, ids)
 	if err != nil {
 		return nil, err
@@ -118,7 +120,7 @@ func findTokens(ctx context.Context, tx pgx.Tx, ids []string) (map[string]*token
 func saveTokens(ctx context.Context, tx pgx.Tx, tokens map[string]*tokenRow) error {
 	var ids, accounts, names, prefixes, creators []string
 	var expires, created []time.Time
-	var rotated, deleted, used []*time.Time
+	var rotated, deleted, used, announced []*time.Time
 	for _, id := range slices.Sorted(maps.Keys(tokens)) {
 		t := tokens[id]
 		if t == nil {
@@ -127,18 +129,19 @@ func saveTokens(ctx context.Context, tx pgx.Tx, tokens map[string]*tokenRow) err
 		ids, accounts, names, prefixes = append(ids, id), append(accounts, t.Account), append(names, t.Name), append(prefixes, t.Prefix)
 		expires, created, creators = append(expires, t.ExpiresAt), append(created, t.CreatedAt), append(creators, t.CreatedBy)
 		rotated, deleted = append(rotated, t.RotatedAt), append(deleted, t.DeletedAt)
-		used = append(used, t.LastUsedAt)
+		used, announced = append(used, t.LastUsedAt), append(announced, t.AnnouncedAt)
 	}
 	if len(ids) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO token (token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at)
+		INSERT INTO token (token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at, announced_at)
 		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[],
-		                     $7::text[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[])
+		                     $7::text[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[])
 		    ON CONFLICT (token_id) DO UPDATE
 		   SET prefix = excluded.prefix, expires_at = excluded.expires_at, rotated_at = excluded.rotated_at,
-		       deleted_at = excluded.deleted_at, last_used_at = excluded.last_used_at`,
-		ids, accounts, names, prefixes, expires, created, creators, rotated, deleted, used)
+		       deleted_at = excluded.deleted_at, last_used_at = excluded.last_used_at,
+		       announced_at = excluded.announced_at`,
+		ids, accounts, names, prefixes, expires, created, creators, rotated, deleted, used, announced)
 	return err
 }

@@ -33,6 +33,20 @@ func (r *Reader) Token(ctx context.Context, account, id string) (Token, error) {
 	return one(ctx, r, r.scanToken, tokenColumns+` WHERE token_id = $1 AND account = $2`, id, account)
 }
 
+// TokensToAnnounce returns ids of tokens, of all accounts, that end within a time and of which nobody has said so, those
+// that end first and at most limit. A token that was never to live longer is not among them.
+func (r *Reader) TokensToAnnounce(ctx context.Context, within time.Duration, limit int) ([]string, error) {
+	rows, err := r.pool.Query(ctx, `
+		SELECT token_id FROM views.token
+		 WHERE deleted_at IS NULL AND announced_at IS NULL AND expires_at > $1 AND expires_at <= $1 + $2::interval
+		   AND expires_at > coalesce(rotated_at, created_at) + $2::interval
+		 ORDER BY expires_at LIMIT $3`, r.now(), within, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
 func (r *Reader) scanToken(row pgx.CollectableRow) (Token, error) {
 	var t Token
 	var rotated, deleted, used *time.Time

@@ -70,6 +70,7 @@ type app struct {
 	directory *command.Directory
 	uses      *command.Uses
 	handlers  *command.Handlers
+	reader    *query.Reader
 	handler   http.Handler
 }
 
@@ -131,8 +132,9 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered)
+	a.reader = query.New(a.pool, a.store)
 	a.handler = httpapi.New(httpapi.Options{
-		Commands: a.handlers, Directory: a.directory, Query: query.New(a.pool, a.store), Uses: a.uses, Tree: signer, JWT: verifier, Log: log,
+		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: log,
 		RateLimit: c.rateLimit, RateBurst: c.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: c.trustedProxies, CORSOrigins: c.corsOrigins, BasePath: c.basePath,
 		Ready: a.ready, Metrics: registry,
@@ -232,6 +234,10 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	})
 	group.Go(func() error {
 		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log}.Run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		expiry{query: a.reader, handlers: a.handlers, log: a.log}.run(ctx)
 		return nil
 	})
 	group.Go(func() error {

@@ -47,6 +47,7 @@ type State struct {
 	Days      int
 	Slot      int
 	ExpiresAt time.Time
+	Announced time.Time // the end that was announced, which a rotation may have put off since
 	UpdatedAt time.Time // of the latest fact
 }
 
@@ -61,6 +62,8 @@ func Evolve(s State, fact event.Fact) State {
 		s.Days, s.Slot, s.ExpiresAt = data.Days, data.Slot, data.ExpiresAt
 	case event.TokenRotated:
 		s.Prefix, s.Hash, s.ExpiresAt = data.Prefix, data.Hash, data.ExpiresAt
+	case event.TokenExpiring:
+		s.Announced = data.ExpiresAt
 	case event.TokenDeleted:
 		s.Phase, s.Hash = Deleted, nil
 	case event.TokenAbandoned:

@@ -188,8 +188,8 @@ func TestWhichEventsAnEndpointGets(t *testing.T) {
 		{"twice, and in any order", []string{"token.deleted", "lead.merged", "token.deleted"}, []string{"lead.merged", "token.deleted"}},
 		{
 			"each by name",
-			[]string{"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased", "token.created", "token.rotated", "token.deleted"},
-			[]string{"lead.created", "lead.erased", "lead.merged", "lead.released", "lead.updated", "token.created", "token.deleted", "token.rotated"},
+			[]string{"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased", "token.created", "token.rotated", "token.expiring", "token.deleted"},
+			[]string{"lead.created", "lead.erased", "lead.merged", "lead.released", "lead.updated", "token.created", "token.deleted", "token.expiring", "token.rotated"},
 		},
 	} {
 		registered, err := Registration{URL: "https://example.com/", Events: c.asked}.Register(false)

@@ -38,7 +38,7 @@ const (
 func EventTypes() []string {
 	return []string{
 		"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased",
-		"token.created", "token.rotated", "token.deleted",
+		"token.created", "token.rotated", "token.expiring", "token.deleted",
 	}
 }
 

@@ -61,6 +61,9 @@ type (
 		ExpiresAt         string `json:"expiresAt"`
 		PreviousExpiresAt string `json:"previousExpiresAt"`
 	}
+	expiring struct {
+		ExpiresAt string `json:"expiresAt"`
+	}
 	deleted struct{}
 	refused struct {
 		Reason string `json:"reason"`
@@ -75,6 +78,8 @@ func shown(data event.Data) any {
 		return created{d.Name, d.Prefix, d.Days, Moment(d.ExpiresAt)}
 	case event.TokenRotated:
 		return rotated{d.Prefix, Moment(d.ExpiresAt), Moment(d.PreviousExpiresAt)}
+	case event.TokenExpiring:
+		return expiring{Moment(d.ExpiresAt)}
 	case event.TokenDeleted:
 		return deleted{}
 	case event.TokenRefused:
@@ -86,7 +91,7 @@ func shown(data event.Data) any {
 // Moment writes a time as all answers do.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-var leafTypes = event.Types(event.TokenCreated{}, event.TokenRotated{}, event.TokenDeleted{}, event.TokenRefused{})
+var leafTypes = event.Types(event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{}, event.TokenDeleted{}, event.TokenRefused{})
 
 // IsLeaf tells whether an event is a leaf of its account's tree, by its stored type.
 func IsLeaf(eventType string) bool { return slices.Contains(leafTypes, eventType) }

@@ -86,6 +86,7 @@ var decoders = map[string]func([]byte) (Data, error){
 	ClaimKeyFixed{}.EventType():     decode[ClaimKeyFixed],
 	TokenCreated{}.EventType():      decode[TokenCreated],
 	TokenRotated{}.EventType():      decode[TokenRotated],
+	TokenExpiring{}.EventType():     decode[TokenExpiring],
 	TokenDeleted{}.EventType():      decode[TokenDeleted],
 	TokenAbandoned{}.EventType():    decode[TokenAbandoned],
 	TokenUsed{}.EventType():         decode[TokenUsed],

@@ -71,6 +71,7 @@ func samples() []Data {
 		ClaimKeyFixed{Fingerprint: []byte("0123456789abcdef")},
 		TokenCreated{Name: "CRM", Prefix: "ll_live_4f", Hash: hash, Days: 90, ExpiresAt: at, Slot: 5},
 		TokenRotated{Prefix: "ll_live_9c", Hash: hash, ExpiresAt: at.Add(time.Hour), PreviousExpiresAt: at},
+		TokenExpiring{ExpiresAt: at},
 		TokenDeleted{},
 		TokenAbandoned{},
 		TokenUsed{},

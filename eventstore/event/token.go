@@ -20,6 +20,11 @@ type TokenRotated struct {
 	PreviousExpiresAt time.Time `json:"previousExpiresAt"`
 }
 
+// TokenExpiring says that a token ends soon, if nobody rotates it.
+type TokenExpiring struct {
+	ExpiresAt time.Time `json:"expiresAt"`
+}
+
 // TokenDeleted says that a token is gone for good. Its slot is free.
 type TokenDeleted struct{}
 
@@ -48,6 +53,9 @@ func (TokenCreated) EventType() string { return "token.created.v1" }
 
 // EventType names the fact.
 func (TokenRotated) EventType() string { return "token.rotated.v1" }
+
+// EventType names the fact.
+func (TokenExpiring) EventType() string { return "token.expiring.v1" }
 
 // EventType names the fact.
 func (TokenDeleted) EventType() string { return "token.deleted.v1" }

@@ -67,7 +67,7 @@ func (FanOut) Filter() eventstore.Filter {
 // public is the type under which endpoints get an event; not sent when it is false.
 func public(data event.Data) (string, bool) {
 	switch data.(type) {
-	case event.LeadCreated, event.LeadMerged, event.LeadUpdated, event.LeadReleased, event.TokenCreated, event.TokenRotated, event.TokenDeleted:
+	case event.LeadCreated, event.LeadMerged, event.LeadUpdated, event.LeadReleased, event.TokenCreated, event.TokenRotated, event.TokenExpiring, event.TokenDeleted:
 		return event.PublicName(data.EventType()), true
 	}
 	return "", false

@@ -126,6 +126,8 @@ func (h *History) token(t testing.TB, account string, n int) {
 		h.world.Append(t, account, event.TokenStream(pick(h, tokens...)), event.TokenRotated{
 			Prefix: "leadlog_new", Hash: []byte("hash-rotated"), ExpiresAt: expires, PreviousExpiresAt: Start,
 		})
+	case n == 87:
+		h.world.Append(t, account, event.TokenStream(pick(h, tokens...)), event.TokenExpiring{ExpiresAt: expires})
 	default:
 		h.world.Append(t, account, event.TokenStream(pick(h, tokens...)), event.TokenDeleted{})
 	}

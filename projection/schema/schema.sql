@@ -275,11 +275,14 @@ CREATE TABLE views.token (
     rotated_at timestamp with time zone,
     deleted_at timestamp with time zone,
     last_used_at timestamp with time zone,
+    announced_at timestamp with time zone,
     CONSTRAINT token_id PRIMARY KEY (token_id)
 );
 CREATE INDEX token_newest ON views.token USING btree (account, created_at DESC, token_id DESC);
+CREATE INDEX token_unannounced ON views.token USING btree (expires_at) WHERE ((deleted_at IS NULL) AND (announced_at IS NULL));
 COMMENT ON TABLE views.token IS 'API tokens, deleted ones too. Neither values nor their hashes.';
 COMMENT ON COLUMN views.token.last_used_at IS 'Of the latest sample, which is the first use of its minute.';
+COMMENT ON COLUMN views.token.announced_at IS 'When it was said that the token ends; NULL: not of this end.';
 
 CREATE TABLE views.token_event (
     "position" bigint NOT NULL,
