@@ -122,7 +122,7 @@ func (s *service) settle() *strings.Replacer {
 	endpoint := s.as(http.MethodPost, endpoints, `{"url":"https://hooks.example.com/all"}`)
 	require.Equal(s.t, http.StatusCreated, endpoint.status, endpoint.raw)
 	webhookID := endpoint.at("data", "webhookId").(string)
-	lead := s.capture(`{"phone":"9123456780","visitorId":"v-81f3"}`)
+	lead := s.capture(`{"phone":"9123456780","email":"released@example.com","visitorId":"v-81f3"}`)
 	require.Equal(s.t, http.StatusCreated, lead.status, lead.raw)
 	s.provision("another", account.Settings{})
 	var deliveryID string
