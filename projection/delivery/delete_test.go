@@ -21,7 +21,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// owners registers endpoints as their owners do, in accounts of at most fifty.
+// owners registers endpoints as their owners do, in accounts of a few each: each registration looks through the account's places.
 func owners(t *testing.T, w *projectiontest.World, url string, accounts, each int) (handlers *command.Handlers, endpoints map[string]command.Caller) {
 	t.Helper()
 	directory, err := command.NewDirectory(w.Store, time.Now)
@@ -63,7 +63,7 @@ func owners(t *testing.T, w *projectiontest.World, url string, accounts, each in
 // always fail, so that without the deletion each would be attempted again and again.
 func TestADeletedEndpointGetsAtMostOneMoreAttemptOfADelivery(t *testing.T) {
 	t.Parallel()
-	const accounts, each, leads = 20, 50, 2
+	const accounts, each, leads = 200, 5, 2
 	const timeout = 15 * time.Second
 	w := begun(t)
 	failing := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })

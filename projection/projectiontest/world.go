@@ -23,7 +23,7 @@ import (
 )
 
 // Soon is how long tests wait for what happens in the background. It is a limit, never a measure.
-const Soon = 30 * time.Second
+const Soon = 2 * time.Minute
 
 // Start is when the first event of a World happens. Each later one is a millisecond later.
 var Start = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
