@@ -213,11 +213,13 @@ func TestNoOrderOfThingsBreaksALaw(t *testing.T) {
 				s := &turns{random: rand.New(rand.NewPCG(seed, 0))}
 				w := newWorld(t)
 				w.tokens(3)
-				errs := make([]error, 5)
-				for i := range errs {
-					asks := captures([]string{"", "key", "other"}[s.random.IntN(3)])
-					asks = append(asks, createFirst, healing, releases[s.random.IntN(len(releases))])
-					ask := asks[s.random.IntN(len(asks))].with(w)
+				asks, errs := make([]func(process) error, 5), make([]error, 5)
+				for i := range asks { // what some of them need is there before any of them begins
+					all := captures([]string{"", "key", "other"}[s.random.IntN(3)])
+					all = append(all, createFirst, healing, releases[s.random.IntN(len(releases))])
+					asks[i] = all[s.random.IntN(len(all))].with(w)
+				}
+				for i, ask := range asks {
 					p := w.process(s.before)
 					s.start(func() { errs[i] = ask(p) })
 				}
