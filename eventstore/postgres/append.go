@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -96,6 +97,7 @@ func (r *request) abandoned() bool { return r.stage.Load() == left }
 type writer struct {
 	config   *pgx.ConnConfig
 	conn     *pgx.Conn // nil while disconnected
+	prepared *pgconn.StatementDescription
 	columns  columns
 	queue    chan *request
 	patience time.Duration

@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
-// lock holds the lock that log.append takes, so that appends come together behind it.
+// lock holds the lock that log.append_batch takes, so that appends come together behind it.
 func lock(t *testing.T, url string) (release func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
