@@ -41,7 +41,7 @@ func (b *batchBenchmark) Run(ctx context.Context) error {
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
 		if err := one.measure(ctx, r, leadlog, 1, func() (load, error) {
-			return single.post(ctx, leadlog.base, "/api/v1/crm/leads", leadlog.token, newcomers(0))
+			return single.post(ctx, leadlog.base, "/api/v1/crm/leads", leadlog.token, 0, newcomers())
 		}); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (b *batchBenchmark) post(ctx context.Context, s *service) (load, error) {
 // batchBody is newcomers, one a line, each with as many bytes more as padding says.
 func batchBody(n, padding int) []byte {
 	var body bytes.Buffer
-	next, p := newcomers(0), &person{}
+	next, p := newcomers(), &person{}
 	for range n {
 		line, _ := next(p)
 		body.Write(line[:len(line)-1])

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,9 +27,10 @@ type captureRun struct {
 	crud    string // address of the database of plain rows
 	minimal string // base address of the minimal handler
 	leadlog *service
+	known   people // who were captured in this round
 
 	plain, oneStatement, handler, captures, tenthMerges, merges []float64 // a second
-	p50, p99, behind, inService, inDatabase                     []time.Duration
+	p50, p99, p99AtHalf, behind, inService, inDatabase, inLoad  []time.Duration
 }
 
 // Run is leadbench captures.
@@ -68,7 +69,7 @@ func (b *capturesBenchmark) Run(ctx context.Context) error {
 
 // round measures everything once, each with nothing else going on.
 func (c *captureRun) round(ctx context.Context) error {
-	steps := []func(context.Context) error{c.newLeads, c.aTenthMerges, c.allMerge}
+	steps := []func(context.Context) error{c.newLeads, c.halfTheRate, c.aTenthMerges, c.allMerge}
 	if !c.Alone {
 		steps = slices.Insert(steps, 0, c.transactions, c.oneStatements, c.minimalHandler)
 	}
@@ -99,7 +100,7 @@ func (c *captureRun) oneStatements(ctx context.Context) error {
 }
 
 func (c *captureRun) minimalHandler(ctx context.Context) error {
-	l, err := c.post(ctx, c.minimal, "/leads", "", newcomers(0))
+	l, err := c.post(ctx, c.minimal, "/leads", "", 0, newcomers())
 	c.handler = append(c.handler, l.rate())
 	return err
 }
@@ -107,8 +108,14 @@ func (c *captureRun) minimalHandler(ctx context.Context) error {
 func (c *captureRun) newLeads(ctx context.Context) error {
 	var l load
 	var behind time.Duration
+	before := ownProcessor()
 	service, database, err := c.rig.spent(c.leadlog, func() (err error) {
-		if l, err = c.capture(ctx, 0); err == nil {
+		c.known, err = meet(func() (err error) {
+			l, err = c.capture(ctx, 0, newcomers())
+			return err
+		})
+		c.inLoad = append(c.inLoad, (ownProcessor()-before)/time.Duration(max(1, len(l.latencies))))
+		if err == nil {
 			behind, err = c.leadlog.catchUp(ctx)
 		}
 		return err
@@ -123,21 +130,35 @@ func (c *captureRun) newLeads(ctx context.Context) error {
 	return nil
 }
 
+// halfTheRate is how long captures take while the machine has room.
+func (c *captureRun) halfTheRate(ctx context.Context) error {
+	half := c.captures[len(c.captures)-1] / 2
+	l, err := c.capture(ctx, time.Duration(float64(c.Connections)/half*float64(time.Second)), newcomers())
+	c.p99AtHalf = append(c.p99AtHalf, l.quantile(0.99))
+	return err
+}
+
 func (c *captureRun) aTenthMerges(ctx context.Context) error {
-	l, err := c.capture(ctx, 0.1)
+	l, err := c.capture(ctx, 0, returning(c.known, 0.1))
 	c.tenthMerges = append(c.tenthMerges, l.rate())
 	return err
 }
 
 func (c *captureRun) allMerge(ctx context.Context) error {
-	l, err := c.capture(ctx, 1)
+	l, err := c.capture(ctx, 0, returning(c.known, 1))
 	c.merges = append(c.merges, l.rate())
 	return err
 }
 
-// capture has people in, of whom a share have been there before.
-func (c *captureRun) capture(ctx context.Context, again float64) (load, error) {
-	return c.post(ctx, c.leadlog.base, "/api/v1/crm/leads", c.leadlog.token, newcomers(again))
+func (c *captureRun) capture(ctx context.Context, interval time.Duration, next func(*person) ([]byte, int)) (load, error) {
+	return c.post(ctx, c.leadlog.base, "/api/v1/crm/leads", c.leadlog.token, interval, next)
+}
+
+// ownProcessor is the processor time that this process, which makes the load, has used.
+func ownProcessor() time.Duration {
+	var used syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // cannot fail
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func (c *captureRun) report(ctx context.Context) error {
@@ -162,7 +183,9 @@ func (c *captureRun) report(ctx context.Context) error {
 	t.row("a tenth of the arrivals merge: share of the rate", times(median(c.tenthMerges)/captured), atLeast(0.9))
 	t.row("every arrival merges: share of the rate", times(median(c.merges)/captured), atLeast(0.6))
 	t.row("p50, p99 of a capture, saturated", millis(median(c.p50))+", "+millis(median(c.p99)), "")
-	t.row("processor time of a capture: service, database", millis(median(c.inService))+", "+millis(median(c.inDatabase)), "")
+	t.row("p99 of a capture at half that rate", millis(median(c.p99AtHalf)), atMost("10 ms"))
+	t.row("processor time of a capture, with its views: service, database", millis(median(c.inService))+", "+millis(median(c.inDatabase)), "")
+	t.row("processor time of making the load", millis(median(c.inLoad)), "")
 	t.row("one caller: p50 of a capture", millis(alone), "")
 	t.row("one caller: p50 of the plain transaction", millis(transactionAlone), "")
 	t.row("one caller: capture to transaction", times(float64(alone)/float64(transactionAlone)), atMost("1.3"))
@@ -172,8 +195,10 @@ func (c *captureRun) report(ctx context.Context) error {
 	return nil
 }
 
-// post drives connections that each have a lead taken in, one after another.
-func (b *capturesBenchmark) post(ctx context.Context, base, path, bearer string, next func(*person) (body []byte, status int)) (load, error) {
+// post drives connections that each have a lead taken in, one after another, or every interval.
+func (b *capturesBenchmark) post(
+	ctx context.Context, base, path, bearer string, interval time.Duration, next func(*person) (body []byte, status int),
+) (load, error) {
 	wires, err := dialAll(b.Connections, base, path, bearer)
 	if err != nil {
 		return load{}, err
@@ -187,7 +212,7 @@ func (b *capturesBenchmark) post(ctx context.Context, base, path, bearer string,
 			return w.post(body, status)
 		}
 	}
-	return drive(ctx, b.Duration, 0, workers)
+	return drive(ctx, b.Duration, interval, workers)
 }
 
 // alone is the p50 of one caller at a time: a capture, and a plain transaction on a connection of its own.
@@ -216,7 +241,7 @@ func (b *capturesBenchmark) alone(ctx context.Context, s *service, crud string) 
 	}
 	p := &person{}
 	captured := func(context.Context) error {
-		body, status := newcomers(0)(p)
+		body, status := newcomers()(p)
 		return w.post(body, status)
 	}
 	var captures, transactions []time.Duration
@@ -245,34 +270,5 @@ func (s *service) catchUp(ctx context.Context) (time.Duration, error) {
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
-	}
-}
-
-// person is who a connection sends in.
-type person struct {
-	number uint64 // of the phone; 0 before the first
-	body   []byte
-}
-
-var phones atomic.Uint64
-
-// unheardOf is a phone number that nobody had before, without any order.
-func unheardOf() uint64 { return 6_000_000_000 + phones.Add(1)*2_654_435_761%3_999_999_979 }
-
-// newcomers gives arrivals of which a share are of the person who came before.
-func newcomers(again float64) func(*person) (body []byte, status int) {
-	return func(p *person) ([]byte, int) {
-		status := 201
-		if p.number == 0 || rand.Float64() >= again {
-			p.number = unheardOf()
-		} else {
-			status = 200
-		}
-		p.body = append(p.body[:0], `{"name":"Asha Rao","phone":"+91`...)
-		p.body = strconv.AppendUint(p.body, p.number, 10)
-		p.body = append(p.body, `","email":"a`...)
-		p.body = strconv.AppendUint(p.body, p.number, 10)
-		p.body = append(p.body, `@example.com","metadata":{"source":"website","utm_campaign":"diwali"},"customFields":{"city":"Pune"}}`...)
-		return p.body, status
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -44,9 +45,12 @@ func drive(ctx context.Context, duration, interval time.Duration, workers []func
 			for time.Since(began) < duration && ctx.Err() == nil {
 				if interval > 0 {
 					time.Sleep(time.Until(next))
-					next = next.Add(interval)
 				}
 				start := time.Now()
+				if interval > 0 {
+					start = next // who is late has waited too
+					next = next.Add(interval)
+				}
 				if err := work(ctx); err != nil {
 					cancel(err)
 					return
@@ -139,6 +143,16 @@ func (w *wire) post(body []byte, want int) error {
 		_, _ = io.ReadFull(w.reader, said)
 		return fmt.Errorf("status %s instead of %d: %s", status, want, said)
 	}
+	said, err := w.reader.Peek(length)
+	if err != nil {
+		return err
+	}
+	if !bytes.Contains(said, success) {
+		return fmt.Errorf("an answer of status %s that says %s", status, said)
+	}
 	_, err = w.reader.Discard(length)
 	return err
 }
+
+// success is in every good answer.
+var success = []byte(`"success":true`)

@@ -47,7 +47,11 @@ func newRig(ctx context.Context, s settings) (_ *rig, err error) {
 	if dir == "" {
 		dir = filepath.Join(r.scratch, "postgres")
 	}
-	r.server, err = pgdev.Start(ctx, pgdev.Options{Dir: dir, Settings: map[string]string{"max_connections": "400"}})
+	r.server, err = pgdev.Start(ctx, pgdev.Options{Dir: dir, Settings: map[string]string{
+		"max_connections": "400",
+		// Files of the write-ahead log are used again, as on a server that has been running, and not made anew.
+		"min_wal_size": "1GB",
+	}})
 	return r, err
 }
 

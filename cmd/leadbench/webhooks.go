@@ -225,7 +225,7 @@ func (r *webhookRun) capturedBurst(ctx context.Context) (float64, error) {
 		go func() {
 			p, err := &person{}, error(nil)
 			for n := i; n < r.Burst && err == nil; n += connections {
-				body, status := newcomers(0)(p)
+				body, status := newcomers()(p)
 				err = w.post(body, status)
 			}
 			errs <- err
