@@ -156,7 +156,8 @@ func (h home) prepareSocketDir() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if uid != h.account.uid || info.Mode() != fs.ModeDir|0o700 {
+		// Ours it is when we were killed before we gave it away.
+		if ours := uint32(os.Geteuid()); uid != h.account.uid && uid != ours || info.Mode() != fs.ModeDir|0o700 {
 			return "", fmt.Errorf("%s is not a private directory of PostgreSQL's user: remove it", dir)
 		}
 		if err := os.RemoveAll(dir); err != nil {

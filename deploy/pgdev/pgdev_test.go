@@ -269,6 +269,15 @@ func TestAnInterruptedInitdbIsForgotten(t *testing.T) {
 	require.NoDirExists(t, filepath.Dir(half))
 }
 
+func TestASocketDirectoryThatAKilledStartLeftHalfMadeIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	h, err := homeIn(dir, fallbackRoot, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(h.socketDir(), 0o700)) // it was to be given to PostgreSQL's user next
+	stopped(t, started(t, dir))
+}
+
 func TestADirectoryThatCannotBeReachedHasItsClusterElsewhere(t *testing.T) {
 	t.Parallel()
 	parent := newDir(t)
