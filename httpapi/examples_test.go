@@ -96,6 +96,7 @@ func (o operation) required(ids *strings.Replacer) string {
 func TestTheExamplesOfTheDocumentAreAnswered(t *testing.T) {
 	t.Parallel()
 	s := start(t)
+	s.fanOut()
 	ids := s.settle()
 	for _, o := range operations() {
 		for _, c := range o.bodies(t) {
@@ -112,10 +113,10 @@ func TestTheExamplesOfTheDocumentAreAnswered(t *testing.T) {
 	}
 }
 
-// settle makes one of everything that the paths of the document name, and tells what it is called.
+// settle makes one of everything that the paths of the document name, and tells what it is called. It waits for a
+// delivery.
 func (s *service) settle() *strings.Replacer {
 	s.t.Helper()
-	s.fanOut()
 	tokenID, _ := s.token()
 	audited := s.eventually(tokens+"/"+tokenID+"/events", func(r reply) bool { return r.status == http.StatusOK && len(r.at("data").([]any)) > 0 })
 	created := audited.at("data").([]any)[0].(map[string]any)

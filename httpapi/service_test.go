@@ -46,6 +46,7 @@ type service struct {
 	url      string // of the database
 	events   string // address of the log
 	server   *httptest.Server
+	pool     *pgxpool.Pool
 	store    openStore
 	commands *command.Handlers
 	log      *syncBuffer
@@ -102,6 +103,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	pool, err := pgxpool.New(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
+	s.pool = pool
 	directory, err := command.NewDirectory(s.store, time.Now)
 	require.NoError(t, err)
 	s.commands = command.NewHandlers(command.Options{

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"math"
 	"strconv"
@@ -9,7 +10,8 @@ import (
 )
 
 // A cursor says after which item a list goes on. It is made of what the list is ordered by, so items that come or go
-// meanwhile neither repeat nor hide others. Its first part names the list and the version of its order.
+// meanwhile neither repeat nor hide others. Its first part is its kind: it names the list with the version of its order,
+// and the account.
 const (
 	leadCursor       = "l1"
 	sourceCursor     = "s1"
@@ -23,6 +25,13 @@ const (
 	activityCursor   = "v1"
 	refusedCursor    = "f1"
 )
+
+// cursorOf is the kind of a list's cursors for one account. Nobody is kept from making one up, which shows no more than
+// the list does anyway; but one that another account was given is none here.
+func cursorOf(list, account string) string {
+	sum := sha256.Sum256([]byte(account))
+	return list + "-" + base64.RawURLEncoding.EncodeToString(sum[:6])
+}
 
 // maxCursor is longer than any cursor of ours, in bytes.
 const maxCursor = 128

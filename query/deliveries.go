@@ -44,13 +44,15 @@ func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, p Pa
 	s := selection{from: deliveryColumns, order: `d.delivery_id DESC`}
 	s.and(`d.webhook_id = ?`, webhookID)
 	if p.Cursor != "" {
-		last, err := decodeCursor(deliveryCursor, p.Cursor, 1)
+		last, err := decodeCursor(cursorOf(deliveryCursor, account), p.Cursor, 1)
 		if err != nil {
 			return List[Delivery]{}, err
 		}
 		s.and(`d.delivery_id < ?`, last[0])
 	}
-	list, err := page(ctx, r, s, p.Limit, scanDelivery, func(d Delivery) string { return encodeCursor(deliveryCursor, d.DeliveryID) })
+	list, err := page(ctx, r, s, p.Limit, scanDelivery, func(d Delivery) string {
+		return encodeCursor(cursorOf(deliveryCursor, account), d.DeliveryID)
+	})
 	if err != nil {
 		return list, err
 	}

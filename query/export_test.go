@@ -10,6 +10,8 @@ var (
 	DecodeNewest  = decodeNewest
 	DecodeOrdinal = decodeOrdinal
 	EncodeOrdinal = encodeOrdinal
+	EncodeCursor  = encodeCursor
+	CursorOf      = cursorOf
 )
 
 // Encode makes the cursor again.

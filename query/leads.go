@@ -19,11 +19,11 @@ import (
 // Leads lists an account's leads, newest first, without metadata. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p Page) (List[Lead], error) {
 	s := filter.selection(account, `SELECT state FROM views.lead`, `created_at DESC, lead_id DESC`)
-	if err := s.olderThan(`lead_id`, leadCursor, p.Cursor); err != nil {
+	if err := s.olderThan(`lead_id`, cursorOf(leadCursor, account), p.Cursor); err != nil {
 		return List[Lead]{}, err
 	}
 	return page(ctx, r, s, p.Limit, scanListedLead, func(l Lead) string {
-		return newestCursor{time.Time(l.CreatedAt), l.LeadID}.encode(leadCursor)
+		return newestCursor{time.Time(l.CreatedAt), l.LeadID}.encode(cursorOf(leadCursor, account))
 	})
 }
 
@@ -137,10 +137,10 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 	s := selection{order: `position`, from: sourceColumns}
 	s.and(`lead_id = ?`, id)
 	s.and(`account = ?`, account)
-	if err := s.after(sourceCursor, p.Cursor); err != nil {
+	if err := s.after(cursorOf(sourceCursor, account), p.Cursor); err != nil {
 		return List[SourceEntry]{}, err
 	}
-	list, err := pageByPosition(ctx, r, s, sourceCursor, p.Limit, scanSourceEntry)
+	list, err := pageByPosition(ctx, r, s, cursorOf(sourceCursor, account), p.Limit, scanSourceEntry)
 	if err == nil && len(list.Items) == 0 {
 		_, err = r.Lead(ctx, account, id)
 	}
@@ -180,7 +180,7 @@ func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (Li
 	}
 	var from eventstore.Revision
 	if p.Cursor != "" {
-		last, err := decodeOrdinal(eventCursor, p.Cursor)
+		last, err := decodeOrdinal(cursorOf(eventCursor, account), p.Cursor)
 		if err != nil {
 			return List[Event]{}, err
 		}
@@ -198,7 +198,7 @@ func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (Li
 		}
 		return List[Event]{}, err
 	}
-	return cut(events, p.Limit, func(e Event) string { return encodeOrdinal(eventCursor, int64(e.Revision)) }), nil
+	return cut(events, p.Limit, func(e Event) string { return encodeOrdinal(cursorOf(eventCursor, account), int64(e.Revision)) }), nil
 }
 
 // read takes events of a stream of the account's. The error is ErrNotFound when it is another account's.

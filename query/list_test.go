@@ -140,19 +140,19 @@ func TestACursorOfAnotherListIsRefusedByEveryList(t *testing.T) {
 		},
 		"sources": func(p query.Page) (string, error) {
 			l, err := reader.LeadSources(ctx, "acme", leadID, p)
-			return query.EncodeOrdinal("s1", 1), errOf(l, err)
+			return query.EncodeOrdinal(query.CursorOf("s1", "acme"), 1), errOf(l, err)
 		},
 		"activity": func(p query.Page) (string, error) {
 			l, err := reader.LeadActivity(ctx, "acme", leadID, p)
-			return activityCursor, errOf(l, err)
+			return query.EncodeCursor(query.CursorOf("v1", "acme"), "0", "1"), errOf(l, err)
 		},
 		"refused": func(p query.Page) (string, error) {
 			l, err := reader.Refused(ctx, "acme", query.RefusedFilter{}, p)
-			return query.EncodeOrdinal("f1", 1), errOf(l, err)
+			return query.EncodeOrdinal(query.CursorOf("f1", "acme"), 1), errOf(l, err)
 		},
 		"events": func(p query.Page) (string, error) {
 			l, err := reader.LeadEvents(ctx, "acme", leadID, p)
-			return query.EncodeOrdinal("e1", 0), errOf(l, err)
+			return query.EncodeOrdinal(query.CursorOf("e1", "acme"), 0), errOf(l, err)
 		},
 	}
 	for from, give := range lists {
@@ -168,9 +168,6 @@ func TestACursorOfAnotherListIsRefusedByEveryList(t *testing.T) {
 		}
 	}
 }
-
-// activityCursor is one of the first millisecond of 1970.
-const activityCursor = "djEuMC4x" // v1.0.1
 
 func errOf[T any](_ query.List[T], err error) error { return err }
 

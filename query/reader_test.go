@@ -214,7 +214,7 @@ func TestAnAccountSeesNothingOfAnothers(t *testing.T) {
 		for _, id := range []string{history.Leads["acme"][0], abandoned, w.NewID()} {
 			_, err := reader.Lead(ctx, stranger, id)
 			require.ErrorIs(t, err, query.ErrNotFound)
-			for _, p := range []query.Page{whole, {Limit: 1, Cursor: query.EncodeOrdinal("e1", 1000)}} {
+			for _, p := range []query.Page{whole, {Limit: 1, Cursor: query.EncodeOrdinal(query.CursorOf("e1", stranger), 1000)}} {
 				_, err = reader.LeadEvents(ctx, stranger, id, p)
 				require.ErrorIs(t, err, query.ErrNotFound)
 			}

@@ -41,10 +41,10 @@ func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilt
 	if !filter.Until.IsZero() {
 		s.and(`at < ?`, filter.Until)
 	}
-	if err := s.after(refusedCursor, p.Cursor); err != nil {
+	if err := s.after(cursorOf(refusedCursor, account), p.Cursor); err != nil {
 		return List[RefusedArrival]{}, err
 	}
-	return pageByPosition(ctx, r, s, refusedCursor, p.Limit, scanRefused)
+	return pageByPosition(ctx, r, s, cursorOf(refusedCursor, account), p.Limit, scanRefused)
 }
 
 func scanRefused(row pgx.CollectableRow) (placed[RefusedArrival], error) {

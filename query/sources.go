@@ -29,10 +29,10 @@ func (r *Reader) Sources(ctx context.Context, account string, filter SourceFilte
 	if !filter.Until.IsZero() {
 		s.and(`first_seen_at < ?`, filter.Until)
 	}
-	if err := s.after(historyCursor, p.Cursor); err != nil {
+	if err := s.after(cursorOf(historyCursor, account), p.Cursor); err != nil {
 		return List[SourceEntry]{}, err
 	}
-	return pageByPosition(ctx, r, s, historyCursor, p.Limit, scanSourceEntry)
+	return pageByPosition(ctx, r, s, cursorOf(historyCursor, account), p.Limit, scanSourceEntry)
 }
 
 // SourcesAll yields all that Sources lists, in constant memory. It ends after yielding an error.
@@ -72,7 +72,7 @@ const sourceReport = `
 // SourceReport counts what became of arrivals, per interval and source, in that order. The error is ErrCursor for a
 // cursor of another list.
 func (r *Reader) SourceReport(ctx context.Context, account string, filter ReportFilter, p Page) (List[SourceCount], error) {
-	start, source, err := decodeReport(p.Cursor)
+	start, source, err := decodeReport(cursorOf(reportCursor, account), p.Cursor)
 	if err != nil {
 		return List[SourceCount]{}, err
 	}
@@ -89,7 +89,7 @@ func (r *Reader) SourceReport(ctx context.Context, account string, filter Report
 		return List[SourceCount]{}, schema.Unavailable(err)
 	}
 	return cut(counts, p.Limit, func(c SourceCount) string {
-		return encodeCursor(reportCursor, strconv.FormatInt(day(c.From), 10), c.Source)
+		return encodeCursor(cursorOf(reportCursor, account), strconv.FormatInt(day(c.From), 10), c.Source)
 	}), nil
 }
 
@@ -117,11 +117,11 @@ func scanSourceCount(row pgx.CollectableRow) (SourceCount, error) {
 func day(t Timestamp) int64 { return (time.Time(t).Unix() - firstDay.Unix()) / (24 * 60 * 60) }
 
 // decodeReport returns the interval and source after which a report goes on: its beginning, for no cursor.
-func decodeReport(cursor string) (start time.Time, source string, err error) {
+func decodeReport(kind, cursor string) (start time.Time, source string, err error) {
 	if cursor == "" {
 		return firstDay.AddDate(-1, 0, 0), "", nil
 	}
-	parts, err := decodeCursor(reportCursor, cursor, 2)
+	parts, err := decodeCursor(kind, cursor, 2)
 	if err != nil {
 		return start, "", err
 	}

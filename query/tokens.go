@@ -17,11 +17,11 @@ const tokenColumns = `SELECT token_id, name, prefix, expires_at, created_at, cre
 func (r *Reader) Tokens(ctx context.Context, account string, p Page) (List[Token], error) {
 	s := selection{from: tokenColumns, order: `created_at DESC, token_id DESC`}
 	s.and(`account = ?`, account)
-	if err := s.olderThan(`token_id`, tokenCursor, p.Cursor); err != nil {
+	if err := s.olderThan(`token_id`, cursorOf(tokenCursor, account), p.Cursor); err != nil {
 		return List[Token]{}, err
 	}
 	return page(ctx, r, s, p.Limit, r.scanToken, func(t Token) string {
-		return newestCursor{time.Time(t.CreatedAt), t.TokenID}.encode(tokenCursor)
+		return newestCursor{time.Time(t.CreatedAt), t.TokenID}.encode(cursorOf(tokenCursor, account))
 	})
 }
 
@@ -84,10 +84,10 @@ func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (L
 // another list.
 func (r *Reader) AuditTokens(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
 	s := filter.selection(account)
-	if err := s.after(tokenEventCursor, p.Cursor); err != nil {
+	if err := s.after(cursorOf(tokenEventCursor, account), p.Cursor); err != nil {
 		return List[TokenEvent]{}, err
 	}
-	return pageByPosition(ctx, r, s, tokenEventCursor, p.Limit, scanTokenEvent)
+	return pageByPosition(ctx, r, s, cursorOf(tokenEventCursor, account), p.Limit, scanTokenEvent)
 }
 
 // AuditTokensAll yields all that AuditTokens lists, in constant memory. It ends after yielding an error.

@@ -58,7 +58,7 @@ func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (
 	if !validID(id) {
 		return List[Activity]{}, ErrNotFound
 	}
-	after, err := decodeActivity(p.Cursor)
+	after, err := decodeActivity(cursorOf(activityCursor, account), p.Cursor)
 	if err != nil {
 		return List[Activity]{}, err
 	}
@@ -75,7 +75,7 @@ func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (
 		return List[Activity]{}, schema.Unavailable(err)
 	}
 	return unplaced(cut(found, p.Limit, func(a placed[Activity]) string {
-		return activityPlace{time.Time(a.item.At), a.position}.encode()
+		return activityPlace{time.Time(a.item.At), a.position}.encode(cursorOf(activityCursor, account))
 	})), nil
 }
 
@@ -99,16 +99,16 @@ type activityPlace struct {
 	position int64
 }
 
-func (p activityPlace) encode() string {
-	return encodeCursor(activityCursor, strconv.FormatInt(p.at.UnixMilli(), 10), strconv.FormatInt(p.position, 10))
+func (p activityPlace) encode(kind string) string {
+	return encodeCursor(kind, strconv.FormatInt(p.at.UnixMilli(), 10), strconv.FormatInt(p.position, 10))
 }
 
 // decodeActivity returns the place after which a list goes on: before everything, for no cursor.
-func decodeActivity(cursor string) (activityPlace, error) {
+func decodeActivity(kind, cursor string) (activityPlace, error) {
 	if cursor == "" {
 		return activityPlace{}, nil
 	}
-	parts, err := decodeCursor(activityCursor, cursor, 2)
+	parts, err := decodeCursor(kind, cursor, 2)
 	if err != nil {
 		return activityPlace{}, err
 	}

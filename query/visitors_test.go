@@ -99,7 +99,7 @@ func TestActivityGoesOnWhereAPageEndedWhateverItsTimes(t *testing.T) {
 	walksAlike(t, func(a query.Activity) string { return a.Title }, func(p query.Page) (query.List[query.Activity], error) {
 		return reader.LeadActivity(t.Context(), "acme", id, p)
 	})
-	for _, cursor := range []string{"x", query.EncodeOrdinal("v1", 1), query.EncodeOrdinal("l1", 1), strings.Repeat("x", 200)} {
+	for _, cursor := range []string{"x", query.EncodeOrdinal(query.CursorOf("v1", "acme"), 1), query.EncodeCursor("v1", "0", "1"), query.EncodeCursor(query.CursorOf("v1", "globex"), "0", "1"), strings.Repeat("x", 200)} {
 		_, err := reader.LeadActivity(t.Context(), "acme", id, query.Page{Limit: 1, Cursor: cursor})
 		require.ErrorIs(t, err, query.ErrCursor, cursor)
 	}

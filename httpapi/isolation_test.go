@@ -1,0 +1,347 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+// stranger is the other account, and part of every text that it writes; no text of ours has it.
+const stranger = "zq7stranger"
+
+// tenants are two accounts on one service.
+type tenants struct {
+	ours, theirs service
+	names        map[string]*strings.Replacer // of what the paths name: ours, theirs and nobodys
+	secrets      []string                     // what no answer to ours may hold
+}
+
+// tenancy gives each of two accounts one of everything, and theirs two or more.
+func tenancy(t *testing.T) *tenants {
+	t.Helper()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	s.fanOut()
+	s.provision(stranger, account.Settings{Features: []string{account.FeatureAPI}})
+	w := &tenants{ours: *s, theirs: *s}
+	w.theirs.jwt = s.mint(stranger, "")
+	theirs := w.theirs.settle()
+	w.names = map[string]*strings.Replacer{
+		"ours": w.ours.settle(), "theirs": theirs, "nobodys": strings.NewReplacer(
+			"{leadId}", missingID, "{tokenId}", missingID, "{webhookId}", missingID, "{deliveryId}", missingID,
+			"{accountId}", "zq8nobody", "{visitorId}", "v-nobodys", "{position}", "999999999", "{from}", "1"),
+	}
+	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}"} {
+		w.secrets = append(w.secrets, theirs.Replace(name))
+	}
+	w.secrets = append(w.secrets, stranger, "9988776655")
+	w.furnish(theirs)
+	s.caughtUp()
+	return w
+}
+
+// furnish makes sure that every list of theirs has several parts.
+func (w *tenants) furnish(ids *strings.Replacer) {
+	w.theirs.t.Helper()
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"POST", tokens, `{"name":"` + stranger + `","expiresInDays":30}`, 201},
+		{"POST", tokens + "/{tokenId}/rotate", ``, 200},
+		{"POST", endpoints, `{"url":"https://example.com/` + stranger + `","description":"` + stranger + `"}`, 201},
+		{"PATCH", leads + "/{leadId}", `{"name":"` + stranger + `"}`, 200},
+		{"POST", leads, `{"phone":"9123456780","metadata":{"source":"website","note":"` + stranger + `"}}`, 200},
+		{"POST", leads, `{"phone":"9988776655","email":"` + stranger + `@example.com","name":"` + stranger + `"}`, 201},
+		{"POST", leads, `{"phone":"9988776655"}`, 409},
+		{"POST", leads, `{"phone":"9988776655"}`, 409},
+		{"POST", visitors + "{visitorId}/activity", `{"type":"click","title":"` + stranger + `"}`, 202},
+		{"POST", visitors + "{visitorId}/activity", `{"type":"custom","title":"` + stranger + `"}`, 202},
+	} {
+		r := w.theirs.as(c.method, ids.Replace(c.path), c.body)
+		require.Equal(w.theirs.t, c.status, r.status, "%s %s: %s", c.method, c.path, r.raw)
+	}
+}
+
+const missingID = "01ARZ3NDEKTSV4RRFFQ69G5FAV" // a good id, and nobody's
+
+// caughtUp waits until all views and deliveries have everything that is on the log.
+func (s *service) caughtUp() {
+	s.t.Helper()
+	head, err := s.store.Head(s.t.Context())
+	require.NoError(s.t, err)
+	require.Eventually(s.t, func() bool {
+		var behind int
+		err := s.pool.QueryRow(s.t.Context(), `
+			SELECT count(*) FROM (SELECT position FROM views.checkpoint UNION ALL SELECT position FROM delivery.checkpoint) AS c
+			 WHERE position < $1`, int64(head)).Scan(&behind)
+		return err == nil && behind == 0
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// TestWhatIsAnothersIsAsIfItDidNotExist asks on our behalf, by every operation of the document, for what is theirs and
+// for what is nobody's. The answers must be the same, nothing of theirs may be in any, and nothing of theirs may change.
+func TestWhatIsAnothersIsAsIfItDidNotExist(t *testing.T) {
+	t.Parallel()
+	w := tenancy(t)
+	before := w.everythingOfTheirs()
+	for _, o := range operations() {
+		if scopes, _ := o.scopes(); len(scopes) == 0 {
+			w.holdNothing(t, w.ours.request(call{method: o.method, path: o.path}))
+		}
+		for _, c := range w.ways(t, o) {
+			w.alike(t, o, c, w.paths(o))
+			w.alike(t, o, c, w.queries(t, o))
+		}
+	}
+	w.ours.caughtUp()
+	require.Equal(t, before, w.everythingOfTheirs())
+}
+
+// pair is one request in two forms.
+type pair struct{ theirs, nobodys string }
+
+// ways are the forms in which an operation can be asked for: with each example of a body, one that is empty and one that
+// is wrong, and for each media type of the answer.
+func (w *tenants) ways(t *testing.T, o operation) []call {
+	all := o.bodies(t)
+	if o.RequestBody != nil {
+		all = append(all, call{method: o.method, body: "{}"}, call{method: o.method, body: "no json"})
+	}
+	if ok := o.Responses.Status(http.StatusOK); ok != nil {
+		for media := range ok.Value.Content {
+			all = append(all, call{method: o.method, header: map[string]string{"Accept": media}})
+		}
+	}
+	return all
+}
+
+var pathNames = regexp.MustCompile(`\{[^}]*\}`)
+
+// paths name theirs and nobody's: by each id of a path alone, and by all together.
+func (w *tenants) paths(o operation) []pair {
+	required := o.required(w.names["ours"])
+	var all []pair
+	names := pathNames.FindAllString(o.path, -1)
+	for _, one := range names {
+		with := func(whose string) string {
+			return pathNames.ReplaceAllStringFunc(o.path, func(name string) string {
+				if name == one {
+					return w.named(whose, name)
+				}
+				return w.named("ours", name)
+			}) + required
+		}
+		all = append(all, pair{with("theirs"), with("nobodys")})
+	}
+	whole := func(whose, query string) string {
+		return pathNames.ReplaceAllStringFunc(o.path, func(name string) string { return w.named(whose, name) }) + query
+	}
+	if len(names) > 1 {
+		all = append(all, pair{whole("theirs", required), whole("nobodys", required)})
+	}
+	for _, p := range o.Parameters {
+		if p.Value.Name == "asOf" { // answered out of the log, and not out of a view
+			now := "?asOf=" + time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+			all = append(all, pair{whole("theirs", now), whole("nobodys", now)})
+		}
+	}
+	return all
+}
+
+func (w *tenants) named(whose, name string) string {
+	if name == "{accountId}" && whose == "theirs" {
+		return stranger
+	}
+	return w.names[whose].Replace(name)
+}
+
+// harmless are the query parameters that cannot name a thing of another account's.
+var harmless = []string{
+	"limit", "minPosition", "since", "until", "createdSince", "createdUntil", "asOf", "interval", "dryRun",
+	"status", "source", "leadTemperature", "type", "code", "size", "from", "to",
+}
+
+// queries name theirs and nobody's by a parameter of the query.
+func (w *tenants) queries(t *testing.T, o operation) []pair {
+	path := w.names["ours"].Replace(o.path)
+	var all []pair
+	for _, p := range o.Parameters {
+		if p.Value.In != "query" || slices.Contains(harmless, p.Value.Name) {
+			continue
+		}
+		var value pair
+		switch p.Value.Name {
+		case "cursor":
+			first := w.theirs.as(o.method, w.names["theirs"].Replace(o.path)+"?limit=1", "")
+			cursor, _ := first.at("nextCursor").(string)
+			require.NotEmpty(t, cursor, "%s of theirs has one part only: %s", o.path, first.raw)
+			value = pair{cursor, "eDEuMQ"}
+		case "tokenId", "position":
+			value = pair{w.names["theirs"].Replace("{" + p.Value.Name + "}"), w.names["nobodys"].Replace("{" + p.Value.Name + "}")}
+		case "phone":
+			value = pair{"9988776655", "9988776644"}
+		case "email":
+			value = pair{stranger + "@example.com", "nobody@example.com"}
+		case "q":
+			value = pair{stranger, "zq8nobody"}
+		default:
+			t.Errorf("%s %s has a new parameter %s: say here what of another account's it can name, or that it is harmless",
+				o.method, o.path, p.Value.Name)
+			continue
+		}
+		all = append(all, pair{path + "?" + p.Value.Name + "=" + value.theirs, path + "?" + p.Value.Name + "=" + value.nobodys})
+	}
+	return all
+}
+
+// alike asks for both of each pair.
+func (w *tenants) alike(t *testing.T, o operation, c call, pairs []pair) {
+	t.Helper()
+	for _, p := range pairs {
+		c.credential = w.ours.jwt
+		c.path = p.nobodys
+		want := w.ours.request(c)
+		c.path = p.theirs
+		got := w.ours.request(c)
+		require.Equal(t, plain(want), plain(got), "%s %s (%s)", o.method, o.path, p.theirs)
+		w.holdNothing(t, got)
+	}
+}
+
+func (w *tenants) holdNothing(t *testing.T, r reply) {
+	t.Helper()
+	for _, secret := range w.secrets {
+		require.NotContains(t, r.raw, secret)
+		for _, values := range r.header {
+			require.NotContains(t, strings.Join(values, " "), secret)
+		}
+	}
+}
+
+var (
+	ulids     = regexp.MustCompile(`\b[0-9A-HJKMNP-TV-Z]{26}\b`)
+	timesISO  = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`)
+	visitorID = regexp.MustCompile(`"visitorId":"[^"]*"`)
+)
+
+// plain is an answer without what is new in each.
+func plain(r reply) map[string]any {
+	raw := timesISO.ReplaceAllString(ulids.ReplaceAllString(r.raw, "ID"), "TIME")
+	header := r.header.Clone()
+	for _, name := range []string{"X-Request-Id", "Date", "X-Log-Position", "Content-Length"} {
+		header.Del(name)
+	}
+	return map[string]any{"status": r.status, "header": header, "body": visitorID.ReplaceAllString(raw, `"visitorId":""`)}
+}
+
+// everythingOfTheirs is what they are told of all they have.
+func (w *tenants) everythingOfTheirs() map[string]string {
+	all := make(map[string]string)
+	for _, o := range operations() {
+		if scopes, _ := o.scopes(); o.method != http.MethodGet || len(scopes) == 0 || slices.Contains(scopes, "admin") {
+			continue
+		}
+		r := w.theirs.as(o.method, w.names["theirs"].Replace(o.path)+o.required(w.names["theirs"]), "")
+		require.Equal(w.theirs.t, http.StatusOK, r.status, "%s: %s", o.path, r.raw)
+		all[o.path] = r.raw
+	}
+	return all
+}
+
+// TestTwoAccountsLiveTheSameLife has two accounts do the same things, with the same people, visitors and idempotency
+// keys, by every operation of the document. Neither may be told anything else than the other.
+func TestTwoAccountsLiveTheSameLife(t *testing.T) {
+	t.Parallel()
+	w := tenancy(t)
+	w.furnishOurs()
+	for _, o := range operations() {
+		if scopes, _ := o.scopes(); len(scopes) == 0 {
+			continue // the same for everybody
+		}
+		w.ours.caughtUp()
+		for i, c := range o.bodies(t) {
+			c = w.keyed(t, o, c, i)
+			c.path, c.credential = w.names["theirs"].Replace(o.path)+o.required(w.names["theirs"]), w.theirs.jwt
+			want := w.theirs.request(c)
+			c.path, c.credential = w.names["ours"].Replace(o.path)+o.required(w.names["ours"]), w.ours.jwt
+			got := w.ours.request(c)
+			require.Equal(t, want.status, got.status, "%s %s: %s", o.method, o.path, got.raw)
+			require.Equal(t, shape(t, want), shape(t, got), "%s %s", o.method, o.path)
+			require.Equal(t, want.header.Get("Idempotent-Replayed"), got.header.Get("Idempotent-Replayed"), o.path)
+			w.holdNothing(t, got)
+		}
+	}
+}
+
+// furnishOurs gives us what they have, under other names.
+func (w *tenants) furnishOurs() {
+	twin := &tenants{theirs: w.ours}
+	twin.furnish(w.names["ours"])
+	w.secrets = slices.DeleteFunc(w.secrets, func(s string) bool { return s == stranger || s == "9988776655" })
+	w.ours.caughtUp()
+}
+
+// keyed adds the headers that an operation may have.
+func (w *tenants) keyed(t *testing.T, o operation, c call, n int) call {
+	for _, p := range o.Parameters {
+		if p.Value.In != "header" {
+			continue
+		}
+		require.Equal(t, "Idempotency-Key", p.Value.Name, "%s %s has a new header: say here what it may be", o.method, o.path)
+		header := map[string]string{p.Value.Name: "key-" + string(rune('a'+n))}
+		for name, value := range c.header {
+			header[name] = value
+		}
+		c.header = header
+	}
+	return c
+}
+
+// shape is what an answer says without what it says it of: its members, how many items lists have, truths, codes and
+// messages.
+func shape(t *testing.T, r reply) any {
+	t.Helper()
+	if !strings.Contains(r.header.Get("Content-Type"), "json") {
+		return strings.Count(r.raw, "\n")
+	}
+	var lines []any
+	for line := range strings.Lines(r.raw) {
+		var value any
+		require.NoError(t, json.Unmarshal([]byte(line), &value), r.raw)
+		lines = append(lines, outline("", value))
+	}
+	return lines
+}
+
+func outline(name string, value any) any {
+	switch value := value.(type) {
+	case string:
+		if name == "code" || name == "message" {
+			return ulids.ReplaceAllString(value, "ID")
+		}
+		return ""
+	case float64:
+		if name == "status" {
+			return value
+		}
+		return 0.0
+	case []any:
+		for i, one := range value {
+			value[i] = outline("", one)
+		}
+	case map[string]any:
+		for key, one := range value {
+			value[key] = outline(key, one)
+		}
+	}
+	return value
+}
