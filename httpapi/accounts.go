@@ -13,6 +13,9 @@ func (x *exchange) configureAccount() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	// What is left out gets its default, so a slip in a name would switch something off. An account as it was answered
+	// may be sent back.
+	body.only("name", "features", "stages", "region", "rateLimit", "rateBurst", "jwtNotBefore", "accountId", "createdAt", "updatedAt")
 	settings := account.Settings{
 		Name: body.text("name"), Features: body.texts("features"), Stages: body.texts("stages"),
 		Region: body.text("region"), RateLimit: body.number("rateLimit"), RateBurst: body.integer("rateBurst"),
