@@ -4,7 +4,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test kill-test lint postgres cc node
+.PHONY: help run test kill-test lint postgres cc node promtool
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,7 +13,7 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 	go build -o bin/leadlog ./cmd/leadlog
 	@bin/leadlog dev
 
-test: postgres cc node ## the whole test suite with the race detector, on a throwaway PostgreSQL
+test: postgres cc node promtool ## the whole test suite with the race detector, on a throwaway PostgreSQL
 	$(WITHPG) -- go test -race ./...
 
 kill-test: postgres ## kills the service and PostgreSQL twenty times while webhooks are sent; minutes
@@ -38,3 +38,7 @@ cc:
 # One test verifies signatures with the standard's JavaScript library.
 node:
 	@command -v node >/dev/null && command -v npm >/dev/null || deploy/pgdev/install/node
+
+# The alert rules are tested by Prometheus's own tool.
+promtool:
+	@command -v promtool >/dev/null || [ -x bin/promtool ] || deploy/pgdev/install/promtool bin

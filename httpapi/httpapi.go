@@ -80,6 +80,7 @@ func New(o Options) http.Handler {
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
 		metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
 	}
+	watchLender(o.Metrics, a.quotas)
 	for _, route := range a.routes() {
 		a.router.Method(route.method, o.BasePath+route.pattern, a.serve(route))
 		if route.method == http.MethodGet {

@@ -17,6 +17,9 @@ const (
 	activityPolicy = "activity"
 )
 
+// credentialLimit names, in metrics, the limit of addresses that send bad credentials.
+const credentialLimit = "credentials"
+
 // tellQuota says what is left in the structured fields of draft-ietf-httpapi-ratelimit-headers.
 func tellQuota(header http.Header, policy string, use quota.Use) {
 	tellLimit(header, policy, use.Limit)
@@ -42,7 +45,12 @@ func (x *exchange) throttle() error {
 //
 // The account's limits are as this process believes them. A refusal rests on that belief, so it is confirmed first,
 // but once a second at most: a caller who asks too often must not make work.
-func (x *exchange) take() (quota.Use, error) {
+func (x *exchange) take() (_ quota.Use, err error) {
+	defer func() {
+		if err != nil {
+			x.metrics.limited.WithLabelValues(x.policy).Inc()
+		}
+	}()
 	use, err := x.takeBelieved()
 	if err == nil || !x.confirmations.Take(x.caller.Account, quota.Limit{Rate: 1, Burst: 1}).Allowed {
 		return use, err
@@ -90,6 +98,7 @@ func (x *exchange) takeBelieved() (quota.Use, error) {
 // The error is a limitError.
 func (x *exchange) spend() error {
 	if used := x.failures.Take(neighbourhood(x.client), failureLimit); !used.Allowed {
+		x.metrics.limited.WithLabelValues(credentialLimit).Inc()
 		return limitError{used.RetryAfter}
 	}
 	return nil

@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
 // metrics counts requests and measures how long they take, by route pattern.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	limited  *prometheus.CounterVec // by the limit: capture, activity or credentials
 }
 
 // newMetrics registers the metrics, or takes over those that another handler registered.
@@ -25,12 +28,30 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 			Name: "leadlog_http_request_duration_seconds", Help: "How long requests took.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"method", "route", "status"}),
+		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "leadlog_rate_limited_total",
+			Help: "What a rate limit refused: captures (batch lines too) and activities of an account, or look-ups of credentials of an address.",
+		}, []string{"limit"}),
+	}
+	for _, limit := range []string{capturePolicy, activityPolicy, credentialLimit} {
+		m.limited.WithLabelValues(limit) // there from the start, at 0
 	}
 	if registry != nil {
 		m.requests = registered(registry, m.requests)
 		m.duration = registered(registry, m.duration)
+		m.limited = registered(registry, m.limited)
 	}
 	return m
+}
+
+// watchLender reports how often the limiter had to go by buckets of this process alone.
+func watchLender(registry *prometheus.Registry, quotas *quota.Shared) {
+	if registry != nil {
+		registered[prometheus.Collector](registry, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "leadlog_rate_limit_lending_failures_total",
+			Help: "How often the database did not lend a part of an account's quota, so that this process limited by itself for a second.",
+		}, func() float64 { return float64(quotas.Failures()) }))
+	}
 }
 
 func registered[C prometheus.Collector](registry *prometheus.Registry, collector C) C {

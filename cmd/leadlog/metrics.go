@@ -19,6 +19,8 @@ var (
 		"Position of the log that a view has reached, as last seen by this process.", []string{"projector"}, nil)
 	viewLag = prometheus.NewDesc("leadlog_projection_lag_positions",
 		"Positions between a view and the head of the log.", []string{"projector"}, nil)
+	viewDelay = prometheus.NewDesc("leadlog_projection_lag_seconds",
+		"How long the oldest event is on the log that a view has not seen; 0 when it has seen all that concern it.", []string{"projector"}, nil)
 	viewFailures = prometheus.NewDesc("leadlog_projection_failures_total",
 		"Failed attempts to bring a view forward.", []string{"projector"}, nil)
 	viewState = prometheus.NewDesc("leadlog_projection_state",
@@ -29,6 +31,7 @@ var (
 func (v viewMetrics) Describe(descs chan<- *prometheus.Desc) {
 	descs <- viewPosition
 	descs <- viewLag
+	descs <- viewDelay
 	descs <- viewFailures
 	descs <- viewState
 }
@@ -53,6 +56,9 @@ func report(ctx context.Context, runner *projection.Runner, metrics chan<- prome
 		metrics <- prometheus.MustNewConstMetric(viewState, prometheus.GaugeValue, 1, view.Name, string(view.State))
 		if err == nil {
 			metrics <- prometheus.MustNewConstMetric(viewLag, prometheus.GaugeValue, float64(view.Lag), view.Name)
+		}
+		if delay, failed := runner.Delay(ctx, view); err == nil && failed == nil {
+			metrics <- prometheus.MustNewConstMetric(viewDelay, prometheus.GaugeValue, delay.Seconds(), view.Name)
 		}
 	}
 }

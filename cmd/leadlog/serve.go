@@ -66,6 +66,7 @@ type app struct {
 	fanOut    *projection.Runner // of the deliveries
 	courier   *delivery.Courier
 	delivered *deliveryMetrics
+	appends   *logMetrics
 	secrets   *delivery.Secrets
 	directory *command.Directory
 	uses      *command.Uses
@@ -81,7 +82,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 			a.close()
 		}
 	}()
-	if a.store, err = openLog(ctx, events, log); err != nil {
+	if a.store, a.appends, err = openMeasuredLog(ctx, events, log); err != nil {
 		return nil, err
 	}
 	if a.pool, err = pgxpool.New(ctx, views); err != nil {
@@ -131,7 +132,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered)
+		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
 	a.reader = query.New(a.pool, a.store)
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: log,

@@ -103,6 +103,7 @@ type writer struct {
 	patience time.Duration
 	failure  atomic.Pointer[error] // of the last attempt, nil when it succeeded
 	ended    chan struct{}
+	watch    func(Batch) // nil: nobody does
 	log      *slog.Logger
 }
 

@@ -14,10 +14,14 @@ import (
 // what was written and not heard of is recognised then.
 func (w *writer) commit(batch []*request) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
+		began := time.Now()
 		outcomes, err := w.send(batch)
 		switch cause := causeOf(err); {
 		case err == nil:
 			w.succeeded()
+			if w.watch != nil {
+				w.watch(Batch{Appends: len(batch), Events: len(w.columns.eventID), Took: time.Since(began)})
+			}
 			for i, r := range batch {
 				r.done <- outcomes[i]
 			}

@@ -45,8 +45,18 @@ type Options struct {
 	// Poll is how often subscribers look for events although nothing woke them; 0 means 250 ms.
 	Poll time.Duration
 
+	// Watch is told of every batch that was written. It returns at once; nil watches nothing.
+	Watch func(Batch)
+
 	// Log is told of lost and regained connections; nil means slog.Default().
 	Log *slog.Logger
+}
+
+// Batch is what went to the database in one round trip.
+type Batch struct {
+	Appends int
+	Events  int // of all its appends, refused ones too
+	Took    time.Duration
 }
 
 // Store is a log in PostgreSQL. It implements eventstore.Store.
@@ -85,6 +95,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	s := &Store{pool: pool, poll: cmp.Or(options.Poll, 250*time.Millisecond)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), cmp.Or(options.Patience, 5*time.Second), log)
+	s.writer.watch = options.Watch
 	s.listener = newListener(config.ConnConfig, log)
 	s.running.Go(func() { s.writer.run(s.closing) })
 	return s, nil
@@ -98,6 +109,12 @@ func (s *Store) Close() {
 	s.running.Wait()
 	s.pool.Close()
 }
+
+// Waiting is how many appends wait for their turn in this process.
+func (s *Store) Waiting() int { return len(s.writer.queue) }
+
+// Readers tells how the connections do that read.
+func (s *Store) Readers() *pgxpool.Stat { return s.pool.Stat() }
 
 func poolConfig(options Options) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(options.URL)

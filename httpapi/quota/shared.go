@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -29,6 +30,7 @@ type Shared struct {
 	lender Lender
 	alone  *Local
 	now    func() time.Time
+	failed atomic.Uint64
 	mu     sync.Mutex
 	shares *lru.Cache[string, *share]
 }
@@ -62,6 +64,7 @@ func (s *Shared) Take(ctx context.Context, key string, limit Limit) Use {
 	if share.held == 0 && !now.Before(share.empty) {
 		if err := share.borrow(ctx, s.lender, key, now); err != nil {
 			share.failed = now.Add(lendingPause)
+			s.failed.Add(1)
 			return s.alone.Take(key, limit)
 		}
 	}
@@ -72,6 +75,9 @@ func (s *Shared) Take(ctx context.Context, key string, limit Limit) Use {
 	grown := share.left + now.Sub(share.lent).Seconds()*limit.Rate
 	return limit.used(allowed, float64(share.held)+grown)
 }
+
+// Failures is how often the lender did not answer.
+func (s *Shared) Failures() uint64 { return s.failed.Load() }
 
 func (s *Shared) share(key string) *share {
 	s.mu.Lock()

@@ -1,0 +1,39 @@
+package projection
+
+import (
+	"context"
+	"time"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// Delay is how long the oldest event has been on the log that concerns a projector and that it has not applied, as of a
+// Status of it. It asks the log when the status lags behind, so it is for who looks now and then.
+func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
+	for _, w := range r.workers {
+		if s.Lag == 0 || w.projector.Name() != s.Name {
+			continue
+		}
+		next, err := firstBetween(ctx, r.store, s.Position, s.Position+eventstore.Position(s.Lag), w.projector.Filter())
+		if err != nil || next == nil {
+			return 0, err
+		}
+		return max(0, time.Since(next.At)), nil
+	}
+	return 0, nil
+}
+
+// firstBetween is the first event behind a position, up to another, that a filter selects; nil when there is none.
+func firstBetween(ctx context.Context, store eventstore.Store, after, until eventstore.Position, filter eventstore.Filter) (*eventstore.Recorded, error) {
+	for item, err := range store.Subscribe(ctx, after, filter) {
+		switch {
+		case err != nil:
+			return nil, err
+		case item.Position > until:
+			return nil, nil
+		case item.Event != nil, item.Position == until:
+			return item.Event, nil
+		}
+	}
+	return nil, ctx.Err()
+}

@@ -1,0 +1,36 @@
+package projection
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// TestAViewIsBehindBySinceWhenTheOldestEventWaitsThatConcernsIt has a log of events of 1970, and a view of accounts.
+func TestAViewIsBehindBySinceWhenTheOldestEventWaitsThatConcernsIt(t *testing.T) {
+	t.Parallel()
+	log := newMemory(2)
+	log.append("lead-1", "{}")
+	log.append("account-1", "{}")
+	log.append("lead-1", "{}")
+	log.append("lead-2", "{}")
+	log.append("lead-3", "{}")
+	view := AccountView{}
+	r := &Runner{store: log, workers: []*worker{{projector: view}}}
+	since1970 := time.Since(time.Unix(0, 0))
+	for _, c := range []struct {
+		position eventstore.Position
+		waits    bool
+	}{{0, true}, {1, true}, {2, false}, {5, false}} {
+		delay, err := r.Delay(t.Context(), Status{Name: view.Name(), Position: c.position, Lag: uint64(5 - c.position)})
+		require.NoError(t, err)
+		if c.waits {
+			require.GreaterOrEqual(t, delay, since1970, "at %d", c.position)
+		} else {
+			require.Zero(t, delay, "at %d", c.position)
+		}
+	}
+}
