@@ -20,7 +20,7 @@ func (w *writer) commit(batch []*request) {
 		case err == nil:
 			w.succeeded()
 			if w.watch != nil {
-				w.watch(Batch{Appends: len(batch), Events: len(w.columns.eventID), Took: time.Since(began)})
+				w.watch(Batch{Appends: len(batch), Events: w.columns.arrays[eventID].n, Took: time.Since(began)})
 			}
 			for i, r := range batch {
 				r.done <- outcomes[i]
