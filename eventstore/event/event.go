@@ -24,19 +24,6 @@ type Data interface {
 	EventType() string
 }
 
-// Metadata tells who caused an event, by which request and from where. It is the same for every type.
-type Metadata struct {
-	Account     string `json:"account,omitzero"`     // the account that owns the stream
-	Actor       string `json:"actor,omitzero"`       // user:{sub}, token:{tokenId} or system:{what}
-	Credential  string `json:"credential,omitzero"`  // jwt:{sub} or token:{tokenId}; never a value
-	RequestID   string `json:"requestId,omitzero"`   // as in the answer's X-Request-Id
-	Causation   string `json:"causation,omitzero"`   // id of the event that led to this one
-	Correlation string `json:"correlation,omitzero"` // shared by everything that one request set off
-	TraceParent string `json:"traceParent,omitzero"` // W3C trace context
-	IP          string `json:"ip,omitzero"`          // address of the client that called
-	UserAgent   string `json:"userAgent,omitzero"`
-}
-
 // Fact is an event as a fold sees it.
 type Fact struct {
 	ID       ulid.ULID

@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 	"github.com/oklog/ulid/v2"
 
@@ -19,7 +18,8 @@ import (
 )
 
 const (
-	streamPage = 500 // events of one stream that are read at a time
+	streamPage    = 500  // events of one stream that are read first,
+	streamPageMax = 4000 // and at most at a time, when there are more
 
 	// maxPageBytes is how much payload a page gathers before it is cut short.
 	maxPageBytes = 8 << 20
@@ -52,7 +52,7 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 			if len(page.events) < limit && !page.cut {
 				return
 			}
-			limit = page.next(limit, len(page.events), streamPage)
+			limit = page.next(limit, len(page.events), streamPageMax)
 		}
 	}
 }
@@ -149,12 +149,12 @@ func (d *decoder) decode(row [][]byte) (eventstore.Recorded, error) {
 	r.ID = ulid.ULID(row[3])
 	r.Type = d.typeName(row[5])
 	r.Data = bytes.Clone(row[6])
-	if d.encoded == nil || !bytes.Equal(d.encoded, row[7]) {
-		d.encoded = append(d.encoded[:0], row[7]...)
-		d.metadata = event.Metadata{}
-		if err := json.Unmarshal(d.encoded, &d.metadata); err != nil {
+	if !bytes.Equal(d.encoded, row[7]) {
+		metadata, err := event.DecodeMetadata(row[7], &d.metadata)
+		if err != nil {
 			return r, fmt.Errorf("metadata at position %d of stream %s: %w", r.Position, r.Stream, err)
 		}
+		d.encoded, d.metadata = append(d.encoded[:0], row[7]...), metadata
 	}
 	r.Metadata = d.metadata
 	return r, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -117,11 +118,31 @@ func (s *subscription) query(end eventstore.Position) (string, []any) {
 		arguments = append(arguments, s.filter.Types)
 		query += fmt.Sprintf(` AND type = ANY ($%d)`, len(arguments))
 	}
-	if len(s.filter.StreamPrefixes) > 0 {
-		arguments = append(arguments, s.filter.StreamPrefixes)
-		query += fmt.Sprintf(` AND stream ^@ ANY ($%d)`, len(arguments))
+	var begins []string
+	for _, prefix := range s.filter.StreamPrefixes {
+		if past, ok := behind(prefix); ok {
+			arguments = append(arguments, prefix, past)
+			begins = append(begins, fmt.Sprintf(`stream >= $%d AND stream < $%d`, len(arguments)-1, len(arguments)))
+		} else {
+			arguments = append(arguments, prefix)
+			begins = append(begins, fmt.Sprintf(`stream ^@ $%d`, len(arguments)))
+		}
+	}
+	if len(begins) > 0 {
+		query += ` AND (` + strings.Join(begins, ` OR `) + `) IS TRUE`
 	}
 	return query + ` ORDER BY position`, arguments
+}
+
+// behind is the text that ends the range of those which begin with a prefix, byte by byte as collation "C" compares.
+// Between two bounds PostgreSQL finds out in a quarter of the time that ^@ takes it, which counts characters. (IS TRUE
+// keeps the planner from the index on streams: a range of positions is what is to be read.)
+func behind(prefix string) (past string, ok bool) {
+	last := len(prefix) - 1
+	if last < 0 || prefix[last] >= 0x7f { // a byte more would be no text
+		return "", false
+	}
+	return prefix[:last] + string(rune(prefix[last]+1)), true
 }
 
 // wait returns when there may be something new.
