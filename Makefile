@@ -4,7 +4,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test kill-test lint postgres cc node promtool
+.PHONY: help run test lint postgres cc node promtool chaos
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,8 +16,9 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 test: postgres cc node promtool ## the whole test suite with the race detector, on a throwaway PostgreSQL
 	$(WITHPG) -- go test -race ./...
 
-kill-test: postgres ## kills the service and PostgreSQL twenty times while webhooks are sent; minutes
-	LEADLOG_TEST_KILL_ROUNDS=20 $(WITHPG) -- go test ./cmd/leadlog -run ThroughKills -count=1 -v -timeout 30m
+chaos: postgres ## kills the service and PostgreSQL under load, ROUNDS times (100): is anything lost, or out of order? minutes
+	LEADLOG_TEST_CHAOS_ROUNDS=$(or $(ROUNDS),100) $(WITHPG) -- \
+		go test ./cmd/leadlog -run 'ThroughKills|Linearizable|TestOnEventStoreDB/.*linearizable' -count=1 -v -timeout 60m
 
 lint: ## formatting, vet, staticcheck, go.mod, known vulnerabilities
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -115,6 +116,11 @@ func (a answer) data() map[string]any {
 }
 
 func call(ctx context.Context, method, url, bearer, body string) (answer, error) {
+	return callWith(ctx, method, url, bearer, body, nil)
+}
+
+// callWith is call with these headers, but for those that are empty.
+func callWith(ctx context.Context, method, url, bearer, body string, headers map[string]string) (answer, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return answer{}, err
@@ -124,6 +130,11 @@ func call(ctx context.Context, method, url, bearer, body string) (answer, error)
 	}
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	for name, value := range headers {
+		if value != "" {
+			request.Header.Set(name, value)
+		}
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -146,6 +157,18 @@ func mustCall(t *testing.T, method, url, bearer, body string) answer {
 	got, err := call(t.Context(), method, url, bearer, body)
 	require.NoError(t, err)
 	return got
+}
+
+// request is what a caller asks.
+type request struct {
+	method, path, body string
+	bearer             string // instead of a JWT
+	key                string // of idempotency
+	from               string // client address, told to a service that trusts its proxy
+}
+
+func (r request) send(ctx context.Context, base, jwt string) (answer, error) {
+	return callWith(ctx, r.method, base+r.path, cmp.Or(r.bearer, jwt), r.body, map[string]string{"Idempotency-Key": r.key, "X-Forwarded-For": r.from})
 }
 
 // buffer collects output that is read while it grows.
