@@ -22,6 +22,8 @@ func TestOnEventStoreDB(t *testing.T) {
 		"replay and verify":                       TestReplayWhileTheServiceGoesOn,
 		"revocation over two processes":           TestRevocationIsExactAcrossProcesses,
 		"simultaneous callers over two processes": TestSimultaneousCallersGetWhatOneAfterTheOtherWould,
+		"captures are linearizable":               TestCapturesAreLinearizable,
+		"tokens are linearizable":                 TestTokensAreLinearizable,
 		"dev started again":                       TestDevStartedAgainHasEverythingItHad,
 		"another claim key":                       TestALogIsNotServedUnderAnotherClaimKey,
 	} {
