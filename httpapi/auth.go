@@ -118,9 +118,21 @@ func (x *exchange) byToken(credential string) error {
 	return x.admit(func(a command.Admission) command.Admission { return a.ByToken(value, believed) })
 }
 
-// byJWT authenticates a JWT that has a scope. Only one that was not signed by the issuer counts as a guess. Whether its
-// account has revoked it may be as believed for some time.
+// byJWT authenticates a JWT that has a scope.
 func (x *exchange) byJWT(credential, scope string, age time.Duration) (Identity, error) {
+	identity, err := x.verify(credential, age)
+	if err != nil {
+		return Identity{}, err
+	}
+	if !identity.May(scope) {
+		return Identity{}, scopeError(scope)
+	}
+	return identity, nil
+}
+
+// verify authenticates a JWT. Only one that was not signed by the issuer counts as a guess. Whether its account has
+// revoked it may be as believed for some time.
+func (x *exchange) verify(credential string, age time.Duration) (Identity, error) {
 	x.record.credential = "jwt"
 	if x.JWT == nil {
 		return Identity{}, fmt.Errorf("%w: no JWTs are accepted here", command.ErrUnauthorized)
@@ -135,13 +147,7 @@ func (x *exchange) byJWT(credential, scope string, age time.Duration) (Identity,
 		return Identity{}, fmt.Errorf("%w: %w", command.ErrUnauthorized, err)
 	}
 	x.identify(identity.Account, "user:"+identity.Subject, "jwt:"+identity.Subject)
-	if err := x.Directory.AdmitJWT(x.ctx, identity.Account, identity.Issued, age); err != nil {
-		return Identity{}, err
-	}
-	if !identity.May(scope) {
-		return Identity{}, scopeError(scope)
-	}
-	return identity, nil
+	return identity, x.Directory.AdmitJWT(x.ctx, identity.Account, identity.Issued, age)
 }
 
 // sample notes that an API token was used, or that a value which once was one was refused. Nothing waits for it. A dry

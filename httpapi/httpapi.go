@@ -19,6 +19,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/httpapi/console"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/query"
 )
@@ -47,6 +48,13 @@ type Options struct {
 	CORSOrigins []string
 	// BasePath is put before every route.
 	BasePath string
+
+	// ConsoleKey is what the console's sessions are sealed by, 32 bytes; nil serves no console.
+	ConsoleKey []byte
+	// ConsoleCodes are the one-time codes that sign in to the console; nil: there are none.
+	ConsoleCodes *console.Codes
+	// Stopping ends what is streamed to the console; nil never does.
+	Stopping <-chan struct{}
 
 	// Ready tells of the parts that the service needs, for /readyz; nil is always ready.
 	Ready func(context.Context) []Component
@@ -87,6 +95,7 @@ func New(o Options) http.Handler {
 			a.router.Method(http.MethodHead, o.BasePath+route.pattern, a.serve(route))
 		}
 	}
+	a.mountConsole()
 	a.router.NotFound(a.serve(route{access: anyone, handle: (*exchange).unknownRoute}))
 	a.router.MethodNotAllowed(a.serve(route{access: anyone, handle: (*exchange).wrongMethod}))
 	return a.observe(a.cors(a.router))

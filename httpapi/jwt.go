@@ -75,6 +75,7 @@ type Identity struct {
 	Account string
 	Subject string
 	Issued  time.Time // zero when it does not say so
+	Expires time.Time
 	scopes  []string
 	all     bool // names no scopes
 }
@@ -85,6 +86,11 @@ func (i Identity) May(scope string) bool {
 		return scope != adminScope
 	}
 	return slices.Contains(i.scopes, scope)
+}
+
+// Scopes are those of leadlog's that the bearer has.
+func (i Identity) Scopes() []string {
+	return slices.DeleteFunc(Scopes(), func(scope string) bool { return !i.May(scope) })
 }
 
 // Verify checks a JWT. The error is errForged when its signature is not the issuer's, as far as can be told.
@@ -137,6 +143,9 @@ func (v *Verifier) identity(claims jwt.MapClaims) (Identity, error) {
 	identity := Identity{Account: id, Subject: subject}
 	if issued, err := claims.GetIssuedAt(); err == nil && issued != nil {
 		identity.Issued = issued.Time
+	}
+	if expires, err := claims.GetExpirationTime(); err == nil && expires != nil {
+		identity.Expires = expires.Time
 	}
 	scope, given := claims["scope"]
 	if !given {

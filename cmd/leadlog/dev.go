@@ -87,7 +87,9 @@ func (d *devCommand) demo(ctx context.Context, app *app) (welcome, error) {
 		return w, err
 	}
 	if d.JWTJWKSURL == "" {
-		w.jwt, err = d.mint(demoAccount, "demo", "", 24*time.Hour)
+		if w.jwt, err = d.mint(demoAccount, "demo", "", 24*time.Hour); err == nil {
+			w.code = app.codes.Issue(w.jwt)
+		}
 	}
 	return w, err
 }
@@ -120,7 +122,7 @@ func (d *devCommand) demoToken(ctx context.Context, app *app, caller command.Cal
 }
 
 // welcome is what dev prints once it is ready.
-type welcome struct{ data, apiToken, jwt string }
+type welcome struct{ data, apiToken, jwt, code string }
 
 func (w welcome) print(c console, base string) {
 	fmt.Fprintf(c.out, "\nleadlog is ready at %s for account %s. Ctrl-C stops it; what it knows stays in %s.\n\n", base, demoAccount, w.data)
@@ -133,6 +135,7 @@ func (w welcome) print(c console, base string) {
 	}
 	if w.jwt != "" {
 		fmt.Fprintf(c.out, "JWT        %s\n           (good for 24 hours; another: leadlog jwt --account %s)\n", w.jwt, demoAccount)
+		fmt.Fprintf(c.out, "Console    %s/console/sign-in?code=%s\n           (signs in once, within 10 minutes; afterwards with the JWT)\n", base, w.code)
 	}
 	fmt.Fprintf(c.out, "\nCapture a lead:\n\n"+
 		"curl -sS %s/api/v1/crm/leads -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d '%s'\n\n",

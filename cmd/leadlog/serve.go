@@ -18,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/httpapi"
+	webconsole "github.com/leadlog/leadlog/httpapi/console" // console is where a command writes
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -72,6 +73,7 @@ type app struct {
 	uses      *command.Uses
 	handlers  *command.Handlers
 	reader    *query.Reader
+	codes     *webconsole.Codes // of links that sign in to the console
 	handler   http.Handler
 }
 
@@ -133,12 +135,12 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
-	a.reader = query.New(a.pool, a.store)
+	a.reader, a.codes = query.New(a.pool, a.store), webconsole.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: log,
 		RateLimit: c.rateLimit, RateBurst: c.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: c.trustedProxies, CORSOrigins: c.corsOrigins, BasePath: c.basePath,
-		Ready: a.ready, Metrics: registry,
+		Ready: a.ready, Metrics: registry, ConsoleKey: c.sealKey, ConsoleCodes: a.codes, Stopping: ctx.Done(),
 	})
 	return a, nil
 }

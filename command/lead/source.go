@@ -26,3 +26,6 @@ func isCurated(source string) bool     { return slices.Contains(curated, source)
 func isSelfService(source string) bool { return slices.Contains(selfService, source) }
 
 func canonical(source string) bool { return slices.Contains(canonicalSources, source) }
+
+// Sources are all that a lead can have come from.
+func Sources() []string { return slices.Concat(canonicalSources, []string{"manual", "csv_import"}) }

@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/httpapi/console"
+)
+
+const consolePath = "/console"
+
+// mountConsole puts the console beside the API. It judges who asks, and explains errors, as the API does.
+func (a *api) mountConsole() {
+	if a.ConsoleKey == nil {
+		return
+	}
+	a.router.Mount(a.BasePath+consolePath, console.New(console.Options{
+		Commands: a.Commands, Directory: a.Directory, Query: a.Query, Tree: a.Tree, Gate: gate{a}, Log: a.Log, Now: a.Now,
+		Base: a.BasePath + consolePath, Key: a.ConsoleKey, Codes: a.ConsoleCodes, Stopping: a.Stopping,
+	}))
+}
+
+// gate is what the console asks of the API.
+type gate struct{ api *api }
+
+func (g gate) exchange(r *http.Request) *exchange {
+	x := &exchange{api: g.api, r: r, ctx: r.Context(), record: recordOf(r), client: clientAddress(r, g.api.TrustedProxies)}
+	x.caller = command.Caller{RequestID: x.record.requestID, TraceParent: traceParent(r.Header.Get("Traceparent")), UserAgent: userAgent(r.UserAgent())}
+	if x.client.IsValid() {
+		x.caller.IP = x.client.String()
+	}
+	return x
+}
+
+// SignIn implements console.Gate.
+func (g gate) SignIn(r *http.Request, jwt string) (console.Identity, error) {
+	identity, err := g.exchange(r).verify(jwt, command.ReadAnew)
+	if err != nil {
+		return console.Identity{}, err
+	}
+	return console.Identity{
+		Account: identity.Account, Subject: identity.Subject, Scopes: identity.Scopes(), Issued: identity.Issued, Expires: identity.Expires,
+	}, nil
+}
+
+// Guess implements console.Gate.
+func (g gate) Guess(r *http.Request) error { return g.exchange(r).spend() }
+
+// Caller implements console.Gate.
+func (g gate) Caller(r *http.Request) command.Caller { return g.exchange(r).caller }
+
+// Secure implements console.Gate. What a proxy says of the browser counts when it is one of ours.
+func (g gate) Secure(r *http.Request) bool {
+	return r.TLS != nil || within(address(r.RemoteAddr), g.api.TrustedProxies) && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
+}
+
+// Explain implements console.Gate.
+func (g gate) Explain(err error) console.Failure {
+	f := describe(err)
+	return console.Failure{Status: f.status, Message: f.envelope.Message, Fields: f.envelope.Errors, RetryAfter: f.retryAfter}
+}
+
+// Note implements console.Gate.
+func (g gate) Note(r *http.Request, route, account string, err error) {
+	record := recordOf(r)
+	record.route, record.account, record.err = route, account, err
+	if account != "" {
+		record.credential = "session"
+	}
+}

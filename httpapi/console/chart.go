@@ -1,0 +1,137 @@
+package console
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/query"
+)
+
+// chart is columns of parts, a column for each day: what of it came from each source. It is drawn by the template; here is
+// where everything goes.
+type chart struct {
+	Width, Height float64
+	Columns       []column
+	Lines         []line // across, with a number each
+	Legend        []legend
+	Total         int
+	Title         string
+}
+
+type column struct {
+	X, Width, Middle float64
+	Label            string // of the day, when there is room for it
+	Day              time.Time
+	Parts            []part
+	Total            int
+}
+
+type part struct {
+	Source    string
+	Class     string
+	Y, Height float64
+	Count     int
+}
+
+type line struct {
+	Y      float64
+	Number int
+}
+
+type legend struct {
+	Source, Class string
+	Count         int
+}
+
+// Measures of a chart, in units of its own.
+const (
+	chartWidth, chartHeight = 960.0, 220.0
+	chartLeft, chartTop     = 46.0, 8.0
+	chartBottom             = 24.0
+)
+
+// newChart draws what count says of each day from first to last.
+func newChart(title string, days []query.DayCount, first, last time.Time, count func(query.DayCount) int) chart {
+	totals, bySource := map[time.Time]int{}, map[string]int{}
+	parts := map[time.Time][]query.DayCount{}
+	for _, d := range days {
+		if n := count(d); n > 0 {
+			totals[d.Day] += n
+			bySource[d.Source] += n
+			parts[d.Day] = append(parts[d.Day], d)
+		}
+	}
+	c := chart{Width: chartWidth, Height: chartHeight, Title: title}
+	for source, n := range bySource {
+		c.Total += n
+		c.Legend = append(c.Legend, legend{source, class(source), n})
+	}
+	slices.SortFunc(c.Legend, func(a, b legend) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Source, b.Source)) })
+	top := c.scale(slices.Max(append(slices.Collect(maps.Values(totals)), 1)))
+	length := int(last.Sub(first)/(24*time.Hour)) + 1
+	pitch := (chartWidth - chartLeft) / float64(length)
+	for i := range length {
+		day := first.AddDate(0, 0, i)
+		one := column{X: chartLeft + float64(i)*pitch + pitch*.12, Width: pitch * .76, Day: day, Total: totals[day]}
+		one.Middle = one.X + one.Width/2
+		if i%max(1, length/10) == 0 {
+			one.Label = day.Format("2 Jan")
+		}
+		one.stack(parts[day], c.Legend, top, count)
+		c.Columns = append(c.Columns, one)
+	}
+	return c
+}
+
+// floor is where columns stand.
+const floor = chartHeight - chartBottom
+
+// stack puts a day's parts on each other, the largest source of all lowest.
+func (c *column) stack(parts []query.DayCount, order []legend, top int, count func(query.DayCount) int) {
+	y := floor
+	for _, l := range order {
+		for _, p := range parts {
+			if p.Source == l.Source {
+				height := (floor - chartTop) * float64(count(p)) / float64(top)
+				y -= height
+				c.Parts = append(c.Parts, part{p.Source, l.Class, y, height, count(p)})
+			}
+		}
+	}
+}
+
+// scale draws lines at round numbers, and returns the one at the top.
+func (c *chart) scale(most int) int {
+	step := 1 // 1, 2 or 5 times a power of ten
+	for power := 1; step*4 < most; power *= 10 {
+		for _, factor := range []int{2, 5, 10} {
+			if step*4 < most {
+				step = factor * power
+			}
+		}
+	}
+	top := (most + step - 1) / step * step
+	for n := 0; n <= top; n += step {
+		c.Lines = append(c.Lines, line{floor - (floor-chartTop)*float64(n)/float64(top), n})
+	}
+	return top
+}
+
+// class is the colour of a source, the same on every page.
+func class(source string) string {
+	return "s" + strconv.Itoa(slices.Index(lead.Sources(), source)+1)
+}
+
+// Of is how much of a column came from a source.
+func (c column) Of(source string) int {
+	for _, p := range c.Parts {
+		if p.Source == source {
+			return p.Count
+		}
+	}
+	return 0
+}

@@ -1,0 +1,107 @@
+// Package console is what people see of leadlog: pages that are written on the server, one stylesheet, and as little
+// script as it takes to show what happens while it happens. It needs no network but the service's own.
+//
+// A page asks the queries that the API asks, and a form gives the commands that the API gives. Who may see or do what is
+// said by the JWT that somebody signed in with, and judged anew at every request.
+package console
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/query"
+)
+
+// Options are what the console is made of. All but Codes and Stopping are required.
+type Options struct {
+	Commands  *command.Handlers
+	Directory *command.Directory
+	Query     *query.Reader
+	Tree      *audit.Signer // of the heads of audit trees
+	Gate      Gate
+	Log       *slog.Logger
+	Now       func() time.Time
+	Base      string // path that the console is at, such as /console
+	Key       []byte // 32 bytes; what sessions are sealed with is made of it
+	Codes     *Codes // sign-in links that were given out; nil: none
+	// Stopping ends what is streamed for as long as somebody looks. Nil never does.
+	Stopping <-chan struct{}
+}
+
+// Gate is what the API knows of requests and of errors, so that the console judges both as the API does.
+type Gate interface {
+	// SignIn says who a JWT is of. It limits how often an address may try.
+	SignIn(r *http.Request, jwt string) (Identity, error)
+	// Guess counts an attempt that was no good against the limit of the address. The error is that it was one too many.
+	Guess(r *http.Request) error
+	// Caller is who asks, but for the account and the actor.
+	Caller(r *http.Request) command.Caller
+	// Secure tells whether the browser came by HTTPS.
+	Secure(r *http.Request) bool
+	// Explain finds the answer to an error.
+	Explain(error) Failure
+	// Note tells the access log what a request was for, and why it failed.
+	Note(r *http.Request, route, account string, err error)
+}
+
+// Failure is an error as people are told of it.
+type Failure struct {
+	Status     int
+	Message    string
+	Fields     field.Errors
+	RetryAfter time.Duration // 0: no matter
+}
+
+// Console serves the pages.
+type Console struct {
+	Options
+	seals   *seals
+	pages   *templates
+	assets  assets
+	streams chan struct{} // a place for each page that is kept up to date
+}
+
+// mostStreams bounds how many pages a process keeps up to date.
+const mostStreams = 256
+
+// New makes the handler of everything under Base.
+func New(o Options) http.Handler {
+	c := &Console{Options: o, seals: newSeals(o.Key), assets: newAssets(o.Base), streams: make(chan struct{}, mostStreams)}
+	c.pages = newTemplates(o.Base, c.assets)
+	router := chi.NewRouter()
+	for _, page := range pages() {
+		router.Method(page.method, page.pattern, c.serve(page))
+		if page.method == http.MethodGet {
+			router.Method(http.MethodHead, page.pattern, c.serve(page))
+		}
+	}
+	router.Get("/assets/{name}", c.serveAsset)
+	router.NotFound(c.serve(page{pattern: "/*", open: true, show: (*visit).noSuchPage}))
+	router.MethodNotAllowed(c.serve(page{pattern: "/*", open: true, show: (*visit).noSuchPage}))
+	guarded := http.NewCrossOriginProtection()
+	guarded.SetDenyHandler(c.serve(page{pattern: "/*", open: true, show: (*visit).fromElsewhere}))
+	return secured(guarded.Handler(router))
+}
+
+// policy lets a page load what the console serves, and nothing else from nowhere.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// secured sets what every answer says to browsers. Pages hold people's data, so that nobody on the way keeps one.
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		header.Set("X-Frame-Options", "DENY")
+		header.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}

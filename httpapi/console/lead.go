@@ -1,0 +1,139 @@
+package console
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/query"
+)
+
+// leadPage is one lead: what it is, or was, beside what happened to it.
+type leadPage struct {
+	Lead     leadShown
+	Revision eventstore.Revision // that the lead is shown as of
+	Latest   eventstore.Revision
+	Steps    []stepShown
+	Newer    string // query strings of other parts of the timeline, if there are
+	Older    string
+	Sources  []query.SourceEntry
+	Activity []activityShown
+	Later    string // query string of the activity that follows
+	Query    string // of this page
+	Revealed bool
+	May      bool // reveal
+}
+
+// Past tells that the lead is not shown as it is now.
+func (l leadPage) Past() bool { return l.Revision != l.Latest }
+
+// stepShown is an event of the timeline through a lens.
+type stepShown struct {
+	query.Step
+	Changes []changeShown
+	AsOf    string // query string of the lead as of it
+	Here    bool
+	Open    string // query string that shows the event as it stands on the log
+	Raw     string
+}
+
+type changeShown struct{ Field, Old, New string }
+
+type activityShown struct {
+	query.Activity
+	URL, Title, Referrer string
+}
+
+// steps is how many events of a timeline are on a page.
+const steps = 50
+
+func (v *visit) lead() (screen, error) { return v.showLead(lens{}) }
+
+func (v *visit) showLead(through lens) (screen, error) {
+	p, id := v.params(), v.id("id")
+	moment := query.Moment{Limit: steps, AsOf: p.revision("revision")}
+	if before := p.revision("before"); before != nil {
+		moment.Before = *before
+	}
+	timeline, err := v.Query.LeadTimeline(v.ctx, v.identity.Account, id, moment)
+	if err != nil {
+		return screen{}, missing(err, lead.ErrNotFound)
+	}
+	shown := leadPage{
+		Lead: through.lead(timeline.Lead), Revision: timeline.Revision, Latest: timeline.Latest, Revealed: through.revealed,
+		Query: p.with("", ""), May: true,
+	}
+	for _, step := range timeline.Steps {
+		shown.Steps = append(shown.Steps, through.step(step, p, timeline.Revision))
+	}
+	if n := len(timeline.Steps); n > 0 && timeline.Steps[n-1].Revision > 0 {
+		shown.Older = p.with("before", formatInt(int64(timeline.Steps[n-1].Revision)))
+	}
+	if moment.Before != 0 {
+		shown.Newer = "?" + p.without("before")
+	}
+	if err := v.addOrigins(&shown, through, p, id); err != nil {
+		return screen{}, err
+	}
+	return screen{name: "lead", title: "Lead " + id, data: shown, live: !through.revealed && !shown.Past()}, nil
+}
+
+// addOrigins adds where the lead came from, and what it did before and since as a visitor.
+func (v *visit) addOrigins(shown *leadPage, through lens, p *params, id string) error {
+	sources, err := v.Query.LeadSources(v.ctx, v.identity.Account, id, query.Page{Limit: rows})
+	if errors.Is(err, query.ErrNotFound) { // the view has not seen the lead yet
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	shown.Sources = sources.Items
+	activity, err := v.Query.LeadActivity(v.ctx, v.identity.Account, id, query.Page{Limit: rows, Cursor: p.text("activity")})
+	if err != nil {
+		return err
+	}
+	for _, a := range activity.Items {
+		one := activityShown{a, through.address(a.URL), a.Title, through.address(a.Referrer)}
+		shown.Activity = append(shown.Activity, one)
+	}
+	if activity.NextCursor != "" {
+		shown.Later = p.with("activity", activity.NextCursor)
+	}
+	return nil
+}
+
+func (l lens) step(step query.Step, p *params, at eventstore.Revision) stepShown {
+	revision := formatInt(int64(step.Revision))
+	shown := stepShown{
+		Step: step, Here: step.Revision == at, AsOf: p.with("revision", revision), Open: p.with("raw", revision),
+	}
+	for _, c := range step.Changes {
+		name := c.Field
+		if c.Key != "" {
+			name = c.Key
+		}
+		shown.Changes = append(shown.Changes, changeShown{name, l.value(c.Field, c.Old), l.value(c.Field, c.New)})
+	}
+	if p.text("raw") == revision {
+		shown.Raw, shown.Open = l.raw(step.Data), p.with("raw", "")
+	}
+	return shown
+}
+
+// revision reads a place in a stream; nil when none is given, or what is given is none.
+func (p *params) revision(name string) *eventstore.Revision {
+	n, err := strconv.ParseInt(p.text(name), 10, 64)
+	if err != nil || n < 0 {
+		return nil
+	}
+	return new(eventstore.Revision(n))
+}
+
+// missing gives what is not found the name of what was looked for.
+func missing(err, as error) error {
+	if errors.Is(err, query.ErrNotFound) {
+		return as
+	}
+	return err
+}

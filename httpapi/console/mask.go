@@ -1,0 +1,144 @@
+package console
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/query"
+)
+
+// lens shows what is said of people: as it is, once that was asked for and noted, and otherwise masked. What is shown of a
+// masked value is enough to tell two people in a list apart, and not enough to call one.
+type lens struct{ revealed bool }
+
+const dots = "•••"
+
+func (l lens) name(name string) string {
+	if l.revealed {
+		return name
+	}
+	words := strings.Fields(name)
+	for i, word := range words {
+		first, _ := utf8.DecodeRuneInString(word)
+		words[i] = string(first) + dots
+	}
+	return strings.Join(words, " ")
+}
+
+func (l lens) phone(phone string) string {
+	if l.revealed || phone == "" {
+		return phone
+	}
+	return phone[:min(3, len(phone))] + dots + phone[max(0, len(phone)-2):]
+}
+
+func (l lens) email(email string) string {
+	if l.revealed || email == "" {
+		return email
+	}
+	first, _ := utf8.DecodeRuneInString(email)
+	ending := email[strings.LastIndexByte(email, '.')+1:]
+	return string(first) + dots + "@" + dots + "." + ending
+}
+
+// value is that of a field of a lead, or of a member of one.
+func (l lens) value(field, value string) string {
+	if value == "" {
+		return ""
+	}
+	switch field {
+	case "name":
+		return l.name(value)
+	case "phone":
+		return l.phone(value)
+	case "email":
+		return l.email(value)
+	case "customFields", "metadata":
+		if !l.revealed {
+			return dots
+		}
+		return plain(jsontext.Value(value))
+	}
+	return value
+}
+
+// plain is a JSON string as text, and any other value as JSON.
+func plain(value jsontext.Value) string {
+	var text string
+	if value.Kind() == '"' && json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	return string(value)
+}
+
+// impersonal are the members of events that say nothing of a person. What an event has beside them is masked, so that a
+// new member is masked until somebody says here that it need not be.
+var impersonal = []string{
+	"contactUID", "nameDerived", "status", "leadTemperature", "opportunityId", "opportunityValue", "source", "newSource",
+	"changed", "emailHeldBy", "removedFields", "claims", "code", "leadId", "other", "from", "into",
+}
+
+// raw is the data of an event as it stands on the log, indented.
+func (l lens) raw(data jsontext.Value) string {
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(data, &members); err != nil {
+		return dots
+	}
+	for name := range members {
+		if !l.revealed && !slices.Contains(impersonal, name) {
+			members[name] = jsontext.Value(`"` + dots + `"`)
+		}
+	}
+	text, err := json.Marshal(members, json.Deterministic(true), jsontext.WithIndent("  "), jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return dots
+	}
+	return string(text)
+}
+
+// path is what is left of an address when what may name a person is cut off.
+func (l lens) address(url string) string {
+	if l.revealed {
+		return url
+	}
+	cut, _, more := strings.Cut(url, "?")
+	if cut, _, _ = strings.Cut(cut, "#"); more {
+		return cut + "?" + dots
+	}
+	return cut
+}
+
+// leadShown is a lead through a lens.
+type leadShown struct {
+	query.Lead
+	Fields   []member // custom ones
+	Metadata []member
+}
+
+type member struct{ Name, Value string }
+
+func (l lens) lead(lead query.Lead) leadShown {
+	shown := leadShown{Lead: lead, Fields: l.members(lead.CustomFields), Metadata: l.members(lead.Metadata)}
+	shown.Name, shown.Phone, shown.Email = l.name(lead.Name), l.phone(lead.Phone), l.email(lead.Email)
+	return shown
+}
+
+func (l lens) members(of map[string]jsontext.Value) (list []member) {
+	for name, value := range of {
+		list = append(list, member{name, l.value("metadata", string(value))})
+	}
+	slices.SortFunc(list, func(a, b member) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Value is what the lead's opportunity is worth, or empty.
+func (l leadShown) Value() string {
+	if l.OpportunityID == nil {
+		return ""
+	}
+	return string(l.OpportunityValue)
+}

@@ -1,0 +1,34 @@
+package console
+
+import "net/http"
+
+// pages are all of them, below the console's path. A GET page answers HEAD too.
+func pages() []page {
+	const (
+		get, post = http.MethodGet, http.MethodPost
+
+		leads, leadsWrite       = "leads:read", "leads:write"
+		tokens, tokensWrite     = "tokens:read", "tokens:write"
+		webhooks, webhooksWrite = "webhooks:read", "webhooks:write"
+		audit                   = "audit:read"
+	)
+	return []page{
+		{get, "/sign-in", "", true, (*visit).signInForm},
+		{post, "/sign-in", "", true, (*visit).signIn},
+		{post, "/sign-out", "", true, (*visit).signOut},
+
+		{get, "/", "", false, (*visit).overview},
+
+		{get, "/leads", leads, false, (*visit).leads},
+		{get, "/leads/{id}", leads, false, (*visit).lead},
+
+		{get, "/tokens", tokens, false, (*visit).tokens},
+		{post, "/tokens", tokensWrite, false, (*visit).createToken},
+		{get, "/tokens/{id}/rotate", tokensWrite, false, (*visit).confirmRotation},
+		{post, "/tokens/{id}/rotate", tokensWrite, false, (*visit).rotateToken},
+		{get, "/tokens/{id}/delete", tokensWrite, false, (*visit).confirmDeletion},
+		{post, "/tokens/{id}/delete", tokensWrite, false, (*visit).deleteToken},
+
+		{get, "/projections", "", false, (*visit).projections},
+	}
+}

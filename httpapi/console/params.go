@@ -1,0 +1,88 @@
+package console
+
+import (
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/query"
+)
+
+// params are the parameters of a page's address, taken one by one. Those that are wrong are noted.
+type params struct {
+	values url.Values
+	wrong  field.Errors
+}
+
+func (v *visit) params() *params { return &params{values: v.r.URL.Query()} }
+
+const maxParam = 1000 // characters
+
+func (p *params) text(name string) string {
+	value := strings.TrimSpace(p.values.Get(name))
+	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) || utf8.RuneCountInString(value) > maxParam {
+		p.wrong.Add(name, "must be text of at most 1000 characters")
+		return ""
+	}
+	return value
+}
+
+// day reads the first moment of a day, UTC; a time is good too. The zero time when none is given.
+func (p *params) day(name string) time.Time {
+	value := p.text(name)
+	if value == "" {
+		return time.Time{}
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(layout, value); err == nil && at.Year() >= 1 && !at.IsZero() {
+			return at.UTC()
+		}
+	}
+	p.wrong.Add(name, "must be a day such as 2006-01-02")
+	return time.Time{}
+}
+
+// until reads the last day that counts, and returns the first moment that does not.
+func (p *params) until(name string) time.Time {
+	at := p.day(name)
+	if at.IsZero() || len(p.text(name)) != len(time.DateOnly) {
+		return at
+	}
+	return at.AddDate(0, 0, 1)
+}
+
+// rows is how many rows a page shows.
+const rows = 50
+
+func (p *params) page() query.Page { return query.Page{Limit: rows, Cursor: p.text("cursor")} }
+
+// with is the query string of this page with another value, or without one.
+func (p *params) with(name, value string) string {
+	values := url.Values{}
+	for key, all := range p.values {
+		if key != name && len(all) > 0 && all[0] != "" {
+			values.Set(key, all[0])
+		}
+	}
+	if value != "" {
+		values.Set(name, value)
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return "?" + values.Encode()
+}
+
+// without is the query string of this page but for some names.
+func (p *params) without(names ...string) string {
+	rest := &params{values: url.Values{}}
+	for key, all := range p.values {
+		rest.values[key] = all
+	}
+	for _, name := range names {
+		rest.values.Del(name)
+	}
+	return rest.with("", "")
+}

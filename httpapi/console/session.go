@@ -1,0 +1,107 @@
+package console
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+)
+
+// Identity is who signed in: what the JWT said, and no more. A session ends when the JWT would have.
+type Identity struct {
+	Account string    `json:"account"`
+	Subject string    `json:"subject"`
+	Scopes  []string  `json:"scopes"`
+	Issued  time.Time `json:"issued,omitzero"` // by which an account revokes JWTs
+	Expires time.Time `json:"expires"`
+}
+
+// May tells whether somebody has a scope. Everybody has the one without a name.
+func (i Identity) May(scope string) bool { return scope == "" || slices.Contains(i.Scopes, scope) }
+
+// seals keeps what a browser holds for us from being read or changed.
+type seals struct{ aead cipher.AEAD }
+
+func newSeals(key []byte) *seals {
+	derived, err := hkdf.Key(sha256.New, key, nil, "leadlog console session", 32)
+	if err != nil {
+		panic(err) // 32 bytes can be derived of any key
+	}
+	block, err := aes.NewCipher(derived)
+	if err != nil {
+		panic(err) // 32 bytes are a key
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // AES is what it is for
+	}
+	return &seals{aead}
+}
+
+func (s *seals) seal(i Identity) (string, error) {
+	plain, err := json.Marshal(i)
+	if err != nil {
+		return "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain, nil)), nil
+}
+
+func (s *seals) open(sealed string) (i Identity, ok bool) {
+	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil {
+		return i, false
+	}
+	plain, err := s.aead.Open(nil, nil, raw, nil)
+	if err != nil {
+		return i, false
+	}
+	return i, json.Unmarshal(plain, &i) == nil
+}
+
+const cookieName = "leadlog_console"
+
+// cookie is one that only the console gets back, and only from its own pages.
+func (c *Console) cookie(r *http.Request, value string) *http.Cookie {
+	return &http.Cookie{
+		Name: cookieName, Value: value, Path: c.Base, HttpOnly: true, Secure: c.Gate.Secure(r), SameSite: http.SameSiteStrictMode,
+	}
+}
+
+// begin gives the browser a session.
+func (c *Console) begin(w http.ResponseWriter, r *http.Request, i Identity) error {
+	sealed, err := c.seals.seal(i)
+	if err != nil {
+		return err
+	}
+	cookie := c.cookie(r, sealed)
+	cookie.Expires = i.Expires
+	http.SetCookie(w, cookie)
+	return nil
+}
+
+// end takes the session away.
+func (c *Console) end(w http.ResponseWriter, r *http.Request) {
+	cookie := c.cookie(r, "")
+	cookie.MaxAge = -1
+	http.SetCookie(w, cookie)
+}
+
+// identity is who the browser is signed in as, if it is.
+func (c *Console) identity(r *http.Request) (Identity, bool) {
+	cookie, err := r.Cookie(cookieName)
+	if err != nil {
+		return Identity{}, false
+	}
+	i, ok := c.seals.open(cookie.Value)
+	return i, ok && c.Now().Before(i.Expires)
+}
+
+// newCode is a secret of 128 bits that people can paste.
+func newCode() string { return rand.Text() }

@@ -1,0 +1,91 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/leadlog/leadlog/command"
+)
+
+// signIn is the form to sign in by.
+type signIn struct {
+	Next    string // where to go then
+	Code    string // of a link
+	Message string // why it did not work
+}
+
+func (v *visit) signInForm() (screen, error) {
+	given := v.r.URL.Query()
+	form := signIn{Next: v.destination(given.Get("next")), Code: given.Get("code")}
+	return screen{name: "signin", title: "Sign in", data: form}, nil
+}
+
+// maxForm is larger than any form of ours, in bytes. A JWT has at most 8 KiB.
+const maxForm = 64 << 10
+
+// form is what was filled in.
+func (v *visit) form() (url.Values, error) {
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
+	if err := v.r.ParseForm(); err != nil {
+		return nil, errBadForm
+	}
+	return v.r.PostForm, nil
+}
+
+var errBadForm = errors.New("a form that cannot be read")
+
+// signIn begins a session for who has a JWT, or the code of a link. The code is used up by the form and not by the link,
+// which programs that look at links in advance would otherwise use up.
+func (v *visit) signIn() (screen, error) {
+	form, err := v.form()
+	if err != nil {
+		return screen{}, err
+	}
+	next := v.destination(form.Get("next"))
+	jwt := strings.TrimSpace(form.Get("jwt"))
+	if code := form.Get("code"); code != "" {
+		ok := false
+		if jwt, ok = v.Codes.redeem(code); !ok {
+			if err := v.Gate.Guess(v.r); err != nil {
+				return screen{}, err
+			}
+			return v.refusedSignIn(next, "This link was used already, or is too old."), nil
+		}
+	}
+	identity, err := v.Gate.SignIn(v.r, jwt)
+	if errors.Is(err, command.ErrUnauthorized) {
+		return v.refusedSignIn(next, "This JWT is not valid here, or not any more."), nil
+	}
+	if err != nil {
+		return screen{}, err
+	}
+	v.identity = identity // for the access log
+	return screen{goTo: next}, v.begin(v.w, v.r, identity)
+}
+
+func (v *visit) refusedSignIn(next, message string) screen {
+	return screen{
+		name: "signin", title: "Sign in", status: http.StatusUnauthorized, data: signIn{Next: next, Message: message},
+	}
+}
+
+func (v *visit) signOut() (screen, error) {
+	v.end(v.w, v.r)
+	return screen{goTo: v.path("/sign-in")}, nil
+}
+
+// destination is a page of the console, whatever was asked for.
+func (v *visit) destination(next string) string {
+	parsed, err := url.Parse(next)
+	home := v.path("/")
+	if err != nil || parsed.Scheme != "" || parsed.Host != "" || parsed.User != nil || strings.ContainsAny(next, "\\\r\n\t") {
+		return home
+	}
+	clean := parsed.EscapedPath()
+	if !strings.HasPrefix(clean, v.Base+"/") || strings.HasPrefix(clean, v.path("/sign-")) || strings.Contains(clean, "..") {
+		return home
+	}
+	return parsed.RequestURI()
+}

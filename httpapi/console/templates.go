@@ -1,0 +1,180 @@
+package console
+
+import (
+	"bytes"
+	"embed"
+	"html/template"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/query"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+// templates are the pages, each with the layout around it.
+type templates struct{ byName map[string]*template.Template }
+
+func newTemplates(base string, a assets) *templates {
+	common := template.Must(template.New("").Funcs(functions(base, a)).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
+	t := &templates{byName: make(map[string]*template.Template)}
+	entries, err := templateFiles.ReadDir("templates")
+	if err != nil {
+		panic(err) // they are part of the program
+	}
+	for _, entry := range entries {
+		name := strings.TrimSuffix(entry.Name(), ".html")
+		if name != "layout" && name != "parts" {
+			t.byName[name] = template.Must(template.Must(common.Clone()).ParseFS(templateFiles, "templates/"+entry.Name()))
+		}
+	}
+	return t
+}
+
+// frame is what the layout shows around a page.
+type frame struct {
+	Title    string
+	Identity Identity
+	SignedIn bool
+	Tabs     []tab
+	Live     bool
+	Data     any
+}
+
+type tab struct {
+	Name, Path string
+	Here       bool
+}
+
+// tabs are the pages that somebody may see.
+func (v *visit) tabs() []tab {
+	if !v.signedIn {
+		return nil
+	}
+	var shown []tab
+	for _, t := range []struct{ name, path, scope string }{
+		{"Overview", "/", ""}, {"Leads", "/leads", "leads:read"},
+		{"API Tokens", "/tokens", "tokens:read"}, {"Projections", "/projections", ""},
+	} {
+		if v.identity.May(t.scope) {
+			pattern := v.page.pattern
+			here := pattern == t.path || t.path != "/" && strings.HasPrefix(pattern, t.path+"/")
+			shown = append(shown, tab{t.name, v.path(t.path), here})
+		}
+	}
+	return shown
+}
+
+// write sends a whole page.
+func (v *visit) write(s screen) {
+	var text bytes.Buffer
+	err := v.pages.byName[s.name].ExecuteTemplate(&text, "layout", frame{
+		Title: s.title, Identity: v.identity, SignedIn: v.signedIn, Tabs: v.tabs(), Live: s.live, Data: s.data,
+	})
+	if err != nil {
+		v.Gate.Note(v.r, v.Base+v.page.pattern, v.identity.Account, err)
+		http.Error(v.w, "This page cannot be shown.", http.StatusInternalServerError)
+		return
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.Header().Set("Content-Length", strconv.Itoa(text.Len()))
+	if s.status != 0 {
+		v.w.WriteHeader(s.status)
+	}
+	_, _ = v.w.Write(text.Bytes()) // a browser that has gone is seen by the server
+}
+
+// functions are what templates can call.
+func functions(base string, a assets) template.FuncMap {
+	return template.FuncMap{
+		"path":    func(to string) string { return pathAt(base, to) },
+		"asset":   a.path,
+		"moment":  moment,
+		"iso":     iso,
+		"number":  number,
+		"plural":  plural,
+		"words":   func(s string) string { return strings.ReplaceAll(s, "_", " ") },
+		"list":    func(items ...any) []any { return items },
+		"add":     func(a, b int) int { return a + b },
+		"lower":   strings.ToLower,
+		"percent": func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
+		"joined":  func(parts []string) string { return strings.Join(parts, ", ") },
+		"fault":   fault,
+	}
+}
+
+// moment is a time as people read it: UTC, to the millisecond.
+func moment(t any) string {
+	at, ok := asTime(t)
+	if !ok {
+		return "–"
+	}
+	return at.UTC().Format("2006-01-02 15:04:05.000")
+}
+
+// iso is a time as programs read it.
+func iso(t any) string {
+	at, ok := asTime(t)
+	if !ok {
+		return ""
+	}
+	return at.UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+func asTime(t any) (time.Time, bool) {
+	switch t := t.(type) {
+	case query.Timestamp:
+		return time.Time(t), !time.Time(t).IsZero()
+	case time.Time:
+		return t, !t.IsZero()
+	case string: // as an audit entry has it
+		at, err := time.Parse(time.RFC3339, t)
+		return at, err == nil
+	}
+	return time.Time{}, false
+}
+
+// number groups the digits of a whole number, or of a decimal before its point: 1,234,567.5.
+func number(n any) string {
+	var text string
+	switch n := n.(type) {
+	case int:
+		text = strconv.Itoa(n)
+	case int64:
+		text = formatInt(n)
+	case uint64:
+		text = strconv.FormatUint(n, 10)
+	case eventstore.Position:
+		text = strconv.FormatUint(uint64(n), 10)
+	case string:
+		text = n
+	default:
+		return ""
+	}
+	whole, fraction, point := strings.Cut(text, ".")
+	sign := ""
+	if strings.HasPrefix(whole, "-") {
+		sign, whole = "-", whole[1:]
+	}
+	for at := len(whole) - 3; at > 0; at -= 3 {
+		whole = whole[:at] + "," + whole[at:]
+	}
+	if point {
+		fraction = "." + fraction
+	}
+	return sign + whole + fraction
+}
+
+func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
+
+// plural counts things: 1 lead, 2 leads.
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return number(n) + " " + one + "s"
+}

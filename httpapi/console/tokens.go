@@ -1,0 +1,153 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/query"
+)
+
+// tokenList is the page of API tokens.
+type tokenList struct {
+	Tokens   []query.Token // that hold a slot
+	Deleted  []query.Token
+	Slots    int // of an account
+	MayWrite bool
+	Form     tokenForm
+	Issued   *issuedToken
+	Next     string
+}
+
+// tokenForm is what was asked for of a new token, and what was wrong with it.
+type tokenForm struct {
+	Name, Days string
+	Wrong      field.Errors
+}
+
+// issuedToken is a value, on the one page that shows it.
+type issuedToken struct {
+	command.TokenIssued
+	Rotated bool
+}
+
+// Plain is the value.
+func (i issuedToken) Plain() string { return i.Value.Reveal() }
+
+func (v *visit) tokens() (screen, error) {
+	return v.tokenScreen(tokenForm{Days: strconv.Itoa(defaultDays)}, nil)
+}
+
+const defaultDays = 90 // that a token is offered to live
+
+func (v *visit) tokenScreen(form tokenForm, issued *issuedToken) (screen, error) {
+	p := v.params()
+	list, err := v.Query.Tokens(v.ctx, v.identity.Account, query.Page{Limit: 200, Cursor: p.text("cursor")})
+	if err != nil {
+		return screen{}, err
+	}
+	shown := tokenList{Slots: token.MaxPerAccount, MayWrite: v.identity.May("tokens:write"), Form: form, Issued: issued}
+	for _, t := range list.Items {
+		if t.Status == "deleted" {
+			shown.Deleted = append(shown.Deleted, t)
+		} else {
+			shown.Tokens = append(shown.Tokens, t)
+		}
+	}
+	if list.NextCursor != "" {
+		shown.Next = p.with("cursor", list.NextCursor)
+	}
+	return screen{name: "tokens", title: "API Tokens", data: shown, live: v.reads()}, nil
+}
+
+// Free is how many tokens may still be made.
+func (l tokenList) Free() int { return max(0, l.Slots-len(l.Tokens)) }
+
+// Places are the slots, each taken or not.
+func (l tokenList) Places() []bool {
+	places := make([]bool, l.Slots)
+	for i := range min(len(l.Tokens), l.Slots) {
+		places[i] = true
+	}
+	return places
+}
+
+func (v *visit) createToken() (screen, error) {
+	form, err := v.form()
+	if err != nil {
+		return screen{}, err
+	}
+	asked := tokenForm{Name: form.Get("name"), Days: form.Get("expiresInDays")}
+	days, err := strconv.Atoi(asked.Days)
+	if err != nil {
+		days = 0 // which the command refuses
+	}
+	created, err := v.Commands.CreateToken(v.ctx, command.CreateToken{Caller: v.caller, Name: asked.Name, ExpiresInDays: days})
+	if faults, ok := wrong(err); ok {
+		asked.Wrong = faults
+		shown, err := v.tokenScreen(asked, nil)
+		shown.status = http.StatusBadRequest
+		return shown, err
+	}
+	if err != nil {
+		return screen{}, err
+	}
+	return v.issued(created, false)
+}
+
+// issued shows a value, once.
+func (v *visit) issued(t command.TokenIssued, rotated bool) (screen, error) {
+	v.settle(t.Position, query.TokenView)
+	return v.tokenScreen(tokenForm{Days: strconv.Itoa(defaultDays)}, &issuedToken{t, rotated})
+}
+
+// confirmation asks before something that cannot be taken back.
+type confirmation struct {
+	Title, Question, Consequence string
+	Verb                         string
+	Action, Back                 string
+	Grave                        bool
+}
+
+func (v *visit) confirmRotation() (screen, error) {
+	return v.confirmToken("rotate", "Rotate", "The value that is in use stops working at once. Whoever uses it needs the new one, which is shown to you once.")
+}
+
+func (v *visit) confirmDeletion() (screen, error) {
+	return v.confirmToken("delete", "Delete", "It stops working at once, for good. Its record stays for the audit, and its slot is free again.")
+}
+
+func (v *visit) confirmToken(action, verb, consequence string) (screen, error) {
+	t, err := v.Query.Token(v.ctx, v.identity.Account, v.id("id"))
+	if errors.Is(err, query.ErrNotFound) || err == nil && t.Status == "deleted" {
+		return screen{}, token.ErrNotFound
+	}
+	if err != nil {
+		return screen{}, err
+	}
+	title := verb + " token " + t.Name
+	return screen{name: "confirm", title: title, data: confirmation{
+		Title: title, Question: verb + " the token “" + t.Name + "” (" + t.Prefix + "…)?", Consequence: consequence, Verb: verb,
+		Action: v.path("/tokens/" + t.TokenID + "/" + action), Back: v.path("/tokens"), Grave: action == "delete",
+	}}, nil
+}
+
+func (v *visit) rotateToken() (screen, error) {
+	rotated, err := v.Commands.RotateToken(v.ctx, command.RotateToken{Caller: v.caller, TokenID: v.id("id")})
+	if err != nil {
+		return screen{}, err
+	}
+	return v.issued(rotated, true)
+}
+
+func (v *visit) deleteToken() (screen, error) {
+	position, err := v.Commands.DeleteToken(v.ctx, command.DeleteToken{Caller: v.caller, TokenID: v.id("id")})
+	if err != nil {
+		return screen{}, err
+	}
+	v.settle(position, query.TokenView)
+	return screen{goTo: v.path("/tokens")}, nil
+}

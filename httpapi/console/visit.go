@@ -1,0 +1,202 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// page is one page, or one thing that a form does.
+type page struct {
+	method  string
+	pattern string
+	scope   string // that it takes; empty: any session will do
+	open    bool   // to who is not signed in
+	show    func(*visit) (screen, error)
+}
+
+// screen is what a visit shows.
+type screen struct {
+	name   string // of the template
+	title  string
+	status int // 0 is 200
+	data   any
+	live   bool   // kept up to date while somebody looks
+	goTo   string // another page, instead
+	sent   bool   // the answer is written already
+}
+
+// patience is how long a page may take in all, but for what is streamed.
+const patience = 8 * time.Second
+
+// visit is one request on its way to its answer.
+type visit struct {
+	*Console
+	w        http.ResponseWriter
+	r        *http.Request
+	ctx      context.Context
+	page     page
+	identity Identity
+	signedIn bool
+	caller   command.Caller
+}
+
+var (
+	errNoPage    = errors.New("no such page of the console")
+	errElsewhere = errors.New("a form of another site")
+)
+
+// scopeError says that a session does not have the scope that a page wants.
+type scopeError string
+
+func (e scopeError) Error() string { return "Scope " + string(e) + " required" }
+
+// serve is the way of every request: who asks, whether they may, and what they are shown.
+func (c *Console) serve(p page) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
+		defer cancel()
+		v := &visit{Console: c, w: w, r: r, ctx: ctx, page: p}
+		shown, err := v.answer()
+		c.Gate.Note(r, c.Base+strings.TrimSuffix(p.pattern, "/"), v.identity.Account, err)
+		switch {
+		case err != nil:
+			v.fail(err)
+		case shown.sent:
+		case shown.goTo != "":
+			http.Redirect(w, r, shown.goTo, http.StatusSeeOther)
+		case shown.live && wantsStream(r):
+			v.stream()
+		default:
+			v.write(shown)
+		}
+	}
+}
+
+func (v *visit) answer() (screen, error) {
+	v.caller = v.Gate.Caller(v.r)
+	v.identity, v.signedIn = v.Console.identity(v.r)
+	if v.signedIn {
+		v.caller.Account = v.identity.Account
+		v.caller.Actor, v.caller.Credential = "user:"+v.identity.Subject, "jwt:"+v.identity.Subject
+	}
+	if v.page.open {
+		return v.page.show(v)
+	}
+	if !v.signedIn {
+		if v.reads() && !wantsStream(v.r) {
+			return screen{goTo: v.path("/sign-in") + "?next=" + url.QueryEscape(v.r.URL.RequestURI())}, nil
+		}
+		return screen{}, command.ErrUnauthorized
+	}
+	if err := v.admit(); err != nil {
+		return screen{}, err
+	}
+	return v.page.show(v)
+}
+
+func (v *visit) reads() bool { return v.r.Method == http.MethodGet || v.r.Method == http.MethodHead }
+
+// admit judges the session anew: it may have ended, its JWT may have been revoked, and it may not have what the page wants.
+func (v *visit) admit() error {
+	if !v.Now().Before(v.identity.Expires) {
+		return command.ErrUnauthorized
+	}
+	age := command.ReadAnew
+	if v.reads() {
+		age = command.Brief
+	}
+	if err := v.Directory.AdmitJWT(v.ctx, v.identity.Account, v.identity.Issued, age); err != nil {
+		return err
+	}
+	if !v.identity.May(v.page.scope) {
+		return scopeError(v.page.scope)
+	}
+	return nil
+}
+
+// path is where a page of the console is.
+func (c *Console) path(to string) string { return pathAt(c.Base, to) }
+
+func pathAt(base, to string) string { return base + strings.TrimSuffix(to, "/") }
+
+// id is the part of the path that has this name.
+func (v *visit) id(name string) string {
+	raw := chi.URLParam(v.r, name)
+	if v.r.URL.RawPath == "" { // the router took the decoded path
+		return raw
+	}
+	id, err := url.PathUnescape(raw)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+func (v *visit) noSuchPage() (screen, error) { return screen{}, errNoPage }
+
+func (v *visit) fromElsewhere() (screen, error) { return screen{}, errElsewhere }
+
+// fail says what went wrong. What an error says inside goes to the log alone.
+func (v *visit) fail(err error) {
+	f := v.explain(err)
+	if f.RetryAfter > 0 {
+		v.w.Header().Set("Retry-After", formatInt(int64((f.RetryAfter+time.Second-1)/time.Second)))
+	}
+	if f.Status == http.StatusUnauthorized {
+		v.end(v.w, v.r)
+		v.signedIn = false
+		v.write(screen{name: "signin", title: "Sign in", status: f.Status, data: signIn{Next: v.path("/"), Message: "You are not signed in any more."}})
+		return
+	}
+	v.write(screen{name: "failure", title: f.Message, status: f.Status, data: f})
+}
+
+func (v *visit) explain(err error) Failure {
+	var scope scopeError
+	switch {
+	case errors.As(err, &scope):
+		return Failure{Status: http.StatusForbidden, Message: scope.Error()}
+	case errors.Is(err, errNoPage):
+		return Failure{Status: http.StatusNotFound, Message: "There is no such page"}
+	case errors.Is(err, errElsewhere):
+		return Failure{Status: http.StatusForbidden, Message: "This form came from another site, so nothing was done"}
+	}
+	return v.Gate.Explain(err)
+}
+
+// wrong are the faults of a form, when that is what an error is: the form is shown again then.
+func wrong(err error) (field.Errors, bool) {
+	var faults field.Errors
+	return faults, errors.As(err, &faults)
+}
+
+// within gives a part of a long visit time of its own.
+func (v *visit) within(do func(*visit) ([]byte, error)) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), patience)
+	defer cancel()
+	part := *v
+	part.ctx = ctx
+	return do(&part)
+}
+
+// settleTime is how long somebody waits for a view to show what they have just done. It is done all the same.
+const settleTime = 2 * time.Second
+
+// settle waits, but not for long, until views show what a command did.
+func (v *visit) settle(position eventstore.Position, views ...string) {
+	ctx, cancel := context.WithTimeout(v.ctx, settleTime)
+	defer cancel()
+	for _, view := range views {
+		_ = v.Query.WaitFor(ctx, view, position) // a view that is behind is seen to be
+	}
+}

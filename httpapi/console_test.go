@@ -1,0 +1,351 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/httpapi/console"
+)
+
+// browser is somebody who looks at the console.
+type browser struct {
+	*service
+	client *http.Client
+}
+
+// browse serves the console too.
+func browse(t *testing.T, change ...func(*httpapi.Options)) *browser {
+	t.Helper()
+	s := start(t, append(change, func(o *httpapi.Options) { o.ConsoleKey = []byte(jwtSecret) })...)
+	return s.browser()
+}
+
+func (s *service) browser() *browser {
+	s.t.Helper()
+	jar, err := cookiejar.New(nil)
+	require.NoError(s.t, err)
+	return &browser{s, &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+// seen is an answer; goTo is where it leads to.
+type seen struct {
+	status int
+	header http.Header
+	body   string
+	goTo   string
+}
+
+func (b *browser) do(method, path string, form url.Values, header ...string) seen {
+	b.t.Helper()
+	request, err := http.NewRequestWithContext(b.t.Context(), method, b.server.URL+path, strings.NewReader(form.Encode()))
+	require.NoError(b.t, err)
+	if form != nil {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		request.Header.Set("Origin", b.server.URL)
+	}
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := b.client.Do(request)
+	require.NoError(b.t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(b.t, err)
+	return seen{response.StatusCode, response.Header, string(body), response.Header.Get("Location")}
+}
+
+func (b *browser) get(path string) seen {
+	b.t.Helper()
+	return b.do(http.MethodGet, path, nil)
+}
+
+func (b *browser) post(path string, form ...string) seen {
+	b.t.Helper()
+	values := url.Values{}
+	for i := 0; i < len(form); i += 2 {
+		values.Add(form[i], form[i+1])
+	}
+	return b.do(http.MethodPost, path, values)
+}
+
+// signIn begins a session.
+func (b *browser) signIn(jwt string) *browser {
+	b.t.Helper()
+	r := b.post("/console/sign-in", "jwt", jwt, "next", "/console/leads?status=new")
+	require.Equal(b.t, http.StatusSeeOther, r.status, r.body)
+	require.Equal(b.t, "/console/leads?status=new", r.goTo)
+	return b
+}
+
+func TestTheConsoleIsNotThereWithoutAKey(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	require.Equal(t, http.StatusNotFound, s.send(call{method: http.MethodGet, path: "/console"}).status)
+}
+
+func TestASessionIsWhatTheJWTAllows(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	r := b.get("/console/leads?status=new")
+	require.Equal(t, http.StatusSeeOther, r.status)
+	require.Equal(t, "/console/sign-in?next="+url.QueryEscape("/console/leads?status=new"), r.goTo)
+	r = b.post("/console/sign-in", "jwt", "nonsense")
+	require.Equal(t, http.StatusUnauthorized, r.status)
+	require.Empty(t, r.header.Values("Set-Cookie"))
+
+	b.signIn(b.mint(ownAccount, "tokens:read"))
+	r = b.get("/console/tokens")
+	require.Equal(t, http.StatusOK, r.status)
+	require.Contains(t, r.body, "API Tokens")
+	require.NotContains(t, r.body, "Create a token")
+	require.NotContains(t, r.body, `href="/console/leads"`)
+	for path, scope := range map[string]string{"/console/leads": "leads:read", "/console/leads/x": "leads:read"} {
+		r = b.get(path)
+		require.Equal(t, http.StatusForbidden, r.status, path)
+		require.Contains(t, r.body, "Scope "+scope+" required")
+	}
+	r = b.post("/console/tokens", "name", "form", "expiresInDays", "30")
+	require.Equal(t, http.StatusForbidden, r.status)
+	require.Contains(t, r.body, "Scope tokens:write required")
+
+	r = b.post("/console/sign-out")
+	require.Equal(t, "/console/sign-in", r.goTo)
+	require.Equal(t, http.StatusSeeOther, b.get("/console/tokens").status)
+}
+
+func TestASessionEndsWithItsJWTAndWithItsRevocation(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	b := browse(t, func(o *httpapi.Options) { o.Now = func() time.Time { return now } })
+	b.signIn(b.jwt)
+	require.Equal(t, http.StatusOK, b.get("/console/leads").status)
+	now = now.Add(time.Hour + time.Second)
+	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
+	require.Equal(t, http.StatusUnauthorized, b.post("/console/tokens", "name", "x", "expiresInDays", "1").status)
+
+	now = time.Now()
+	b.signIn(b.issued(time.Hour))
+	require.Equal(t, http.StatusOK, b.get("/console/leads").status)
+	b.revoke(now.Add(-time.Minute).Truncate(time.Second))
+	r := b.post("/console/tokens", "name", "x", "expiresInDays", "1")
+	require.Equal(t, http.StatusUnauthorized, r.status)
+	require.Contains(t, r.header.Get("Set-Cookie"), "Max-Age=0")
+}
+
+func TestACookieIsForTheConsoleAlone(t *testing.T) {
+	t.Parallel()
+	b := browse(t, func(o *httpapi.Options) { o.BasePath = "/crm" })
+	r := b.post("/crm/console/sign-in", "jwt", b.jwt, "next", "https://evil.example/")
+	require.Equal(t, "/crm/console", r.goTo, "nobody is sent elsewhere")
+	cookie := r.header.Get("Set-Cookie")
+	for _, part := range []string{"; Path=/crm/console;", "; HttpOnly", "; SameSite=Strict", "; Expires="} {
+		require.Contains(t, cookie, part)
+	}
+	require.NotContains(t, cookie, "Secure")
+	require.NotContains(t, cookie, b.jwt[:20])
+	// It is no credential of the API, and one that was changed is worth nothing.
+	value := regexp.MustCompile(`leadlog_console=([^;]+)`).FindStringSubmatch(cookie)[1]
+	require.Equal(t, http.StatusUnauthorized, b.send(call{method: http.MethodGet, path: "/crm/api/v1/crm/leads", credential: value}).status)
+	for _, changed := range []string{value[1:], "A" + value[1:], value[:len(value)-2], ""} {
+		r := b.service.browser().do(http.MethodGet, "/crm/console/leads", nil, "Cookie", "leadlog_console="+changed)
+		require.Equal(t, http.StatusSeeOther, r.status, changed)
+	}
+}
+
+func TestACookieIsSecureOverHTTPS(t *testing.T) {
+	t.Parallel()
+	b := browse(t, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} })
+	r := b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "https")
+	require.Contains(t, r.header.Get("Set-Cookie"), "; Secure")
+	b = browse(t)
+	r = b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "https")
+	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "whoever wants to be a proxy")
+}
+
+func TestFormsOfOtherSitesDoNothing(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	for _, header := range [][]string{{"Origin", "https://evil.example"}, {"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}} {
+		for _, path := range []string{"/console/tokens", "/console/sign-in", "/console/sign-out"} {
+			r := b.do(http.MethodPost, path, url.Values{"name": {"theirs"}, "expiresInDays": {"1"}, "jwt": {b.jwt}}, header...)
+			require.Equal(t, http.StatusForbidden, r.status, path)
+			require.Empty(t, r.header.Values("Set-Cookie"))
+		}
+	}
+	require.NotContains(t, b.get("/console/tokens").body, "theirs")
+}
+
+func TestALinkSignsInOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	codes := console.NewCodes(func() time.Time { return now })
+	b := browse(t, func(o *httpapi.Options) { o.ConsoleCodes = codes })
+	code := codes.Issue(b.jwt)
+	require.Contains(t, b.get("/console/sign-in?code="+code).body, code, "to look at it does not use it up")
+	require.Equal(t, "/console", b.post("/console/sign-in", "code", code).goTo)
+	require.Equal(t, http.StatusOK, b.get("/console").status)
+	require.Equal(t, http.StatusUnauthorized, b.post("/console/sign-in", "code", code).status)
+	code = codes.Issue(b.jwt)
+	now = now.Add(10 * time.Minute)
+	require.Equal(t, http.StatusUnauthorized, b.post("/console/sign-in", "code", code).status)
+	require.Equal(t, http.StatusUnauthorized, b.post("/console/sign-in", "code", "guessed").status)
+}
+
+func TestGuessesAtTheConsoleAreLimited(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	limited := func(form ...string) bool {
+		for range 200 {
+			if r := b.post("/console/sign-in", form...); r.status == http.StatusTooManyRequests {
+				return r.header.Get("Retry-After") != ""
+			}
+		}
+		return false
+	}
+	require.True(t, limited("code", "guess"))
+	require.True(t, limited("jwt", "a.b.c"))
+}
+
+func TestPagesAreKeptByNobodyAndLoadNothingElse(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	r := b.get("/console/leads")
+	require.Equal(t, "no-store", r.header.Get("Cache-Control"))
+	policy := r.header.Get("Content-Security-Policy")
+	require.Contains(t, policy, "default-src 'none'")
+	require.NotContains(t, policy, "unsafe")
+	asset := regexp.MustCompile(`href="(/console/assets/console-[0-9a-f]+\.css)"`).FindStringSubmatch(r.body)[1]
+	r = b.service.browser().get(asset)
+	require.Equal(t, http.StatusOK, r.status)
+	require.Contains(t, r.header.Get("Cache-Control"), "immutable")
+	require.Equal(t, http.StatusNotFound, b.get("/console/assets/console.css").status)
+	r = b.get("/console/nothing")
+	require.Equal(t, http.StatusNotFound, r.status)
+	require.Contains(t, r.body, "There is no such page")
+}
+
+func TestPeopleAreMaskedInThePages(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	made := b.capture(`{"name":"Asha Rao","phone":"9876543210","email":"asha@rao.example","city":"Pune","metadata":{"source":"website","ip":"198.51.100.7","utm":"diwali"}}`)
+	id := made.at("data", "leadId").(string)
+	b.as(http.MethodGet, after("/api/v1/crm/leads", made), "")
+	for _, path := range []string{"/console/leads", "/console/leads/" + id, "/console/leads/" + id + "?raw=0&revision=0"} {
+		r := b.get(path)
+		require.Equal(t, http.StatusOK, r.status, path)
+		require.Contains(t, r.body, "A••• R•••")
+		for _, personal := range []string{"Asha", "Rao", "9876543210", "asha@", "rao.example", "Pune", "198.51.100.7", "diwali"} {
+			require.NotContains(t, r.body, personal, path)
+		}
+	}
+	require.Contains(t, b.get("/console/leads/"+id+"?raw=0").body, "contactUID")
+}
+
+func TestALeadOfAnotherAccountIsNotThere(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	id := b.capture(`{"phone":"9876543210"}`).at("data", "leadId").(string)
+	b.signIn(b.mint("other", ""))
+	theirs, none := b.get("/console/leads/"+id), b.get("/console/leads/01JQKXZ8V4W9H6M3T2R5N7P0AB")
+	require.Equal(t, http.StatusNotFound, theirs.status)
+	require.Equal(t, none.body, theirs.body)
+}
+
+func TestALeadCanBeSeenAsOfEachEvent(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	id := b.capture(`{"phone":"9876543210","metadata":{"source":"website"}}`).at("data", "leadId").(string)
+	for _, status := range []string{"contacted", "won"} {
+		b.as(http.MethodPatch, "/api/v1/crm/leads/"+id, fmt.Sprintf(`{"status":%q}`, status))
+	}
+	for revision, status := range []string{"new", "contacted", "won"} {
+		r := b.get(fmt.Sprintf("/console/leads/%s?revision=%d", id, revision))
+		now, _, _ := strings.Cut(r.body, "What happened")
+		require.Contains(t, now, `<span class="state `+status+`">`)
+		require.Contains(t, r.body, `<td class="old">contacted</td><td class="new">won</td>`)
+	}
+	require.Equal(t, http.StatusNotFound, b.get("/console/leads/"+id+"?revision=3").status)
+}
+
+func TestATokenIsMadeRotatedAndDeletedInTheConsole(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	r := b.post("/console/tokens", "name", "", "expiresInDays", "400")
+	require.Equal(t, http.StatusBadRequest, r.status)
+	require.Equal(t, 2, strings.Count(r.body, `class="fault"`))
+
+	value := regexp.MustCompile(`<code id="value" class="value">(leadlog_[0-9A-Za-z]+)</code>`)
+	id := regexp.MustCompile(`/console/tokens/([0-9A-Z]{26})/rotate`)
+	r = b.post("/console/tokens", "name", "The <form>", "expiresInDays", "30")
+	require.Equal(t, http.StatusOK, r.status)
+	require.Contains(t, r.body, "1 of 5 slots used")
+	require.Contains(t, r.body, "The &lt;form&gt;")
+	first, token := value.FindStringSubmatch(r.body)[1], id.FindStringSubmatch(r.body)[1]
+	works := func(credential string) int {
+		return b.send(call{method: http.MethodPost, path: "/api/v1/crm/leads", credential: credential, body: `{"phone":"9876543210","metadata":{"source":"website"}}`}).status
+	}
+	require.Equal(t, http.StatusCreated, works(first))
+	require.NotContains(t, b.get("/console/tokens").body, first, "it is shown once")
+
+	require.Contains(t, b.get("/console/tokens/"+token+"/rotate").body, "stops working at once")
+	second := value.FindStringSubmatch(b.post("/console/tokens/" + token + "/rotate").body)[1]
+	require.Equal(t, []int{http.StatusUnauthorized, http.StatusOK}, []int{works(first), works(second)})
+
+	require.Contains(t, b.get("/console/tokens/"+token+"/delete").body, "for good")
+	require.Equal(t, "/console/tokens", b.post("/console/tokens/"+token+"/delete").goTo)
+	require.Equal(t, http.StatusUnauthorized, works(second))
+	r = b.get("/console/tokens")
+	require.Contains(t, r.body, "0 of 5 slots used")
+	require.Contains(t, r.body, "1 deleted token")
+	r = b.post("/console/tokens/" + token + "/delete")
+	require.Equal(t, http.StatusNotFound, r.status)
+	require.Contains(t, r.body, "Token not found or already deleted")
+}
+
+func TestAPageIsStreamedUntilTheServiceStops(t *testing.T) {
+	t.Parallel()
+	stopping := make(chan struct{})
+	b := browse(t, func(o *httpapi.Options) { o.Stopping = stopping })
+	b.signIn(b.jwt)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.server.URL+"/console/leads", nil)
+	require.NoError(t, err)
+	request.Header.Set("Accept", "text/event-stream")
+	response, err := b.client.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
+	read := make([]byte, 64<<10)
+	var said strings.Builder
+	sees := func(text string) {
+		for !strings.Contains(said.String(), text) {
+			n, err := response.Body.Read(read)
+			said.Write(read[:n])
+			require.NoError(t, err)
+		}
+	}
+	sees("No lead has arrived yet")
+	b.capture(`{"name":"Asha Rao","phone":"9876543210"}`)
+	sees("A••• R•••")
+	close(stopping)
+	_, err = io.Copy(io.Discard, response.Body)
+	require.NoError(t, err)
+}

@@ -1,0 +1,124 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Projection is how far a read model has come, whatever process keeps it.
+type Projection struct {
+	Name      string              `json:"name"`
+	Version   int                 `json:"version"`
+	Position  eventstore.Position `json:"position"`
+	Lag       uint64              `json:"lag"` // positions between it and the end of the log
+	UpdatedAt Timestamp           `json:"updatedAt"`
+	Running   bool                `json:"running"` // some process keeps it at this moment
+	Replays   []Replay            `json:"replays"` // of it, beside the one that is served
+}
+
+// Replay is a read model that is being built anew.
+type Replay struct {
+	Schema    string              `json:"schema"` // where it is built
+	Version   int                 `json:"version"`
+	Position  eventstore.Position `json:"position"` // as of its last checkpoint
+	End       eventstore.Position `json:"end"`      // of the log
+	UpdatedAt Timestamp           `json:"updatedAt"`
+	Running   bool                `json:"running"` // false: it was interrupted, and goes on when it is run again
+}
+
+// Part is how much of the log is in it, from 0 to 1.
+func (r Replay) Part() float64 {
+	if r.End == 0 {
+		return 1
+	}
+	return min(1, float64(r.Position)/float64(r.End))
+}
+
+// checkpoints reads those of a schema. Who is at work holds an advisory lock under a name that package projection gives it.
+func checkpoints(schemaName, task string) string {
+	return `
+	SELECT projector, version, position, updated_at, EXISTS (
+	         SELECT FROM pg_locks, hashtextextended('leadlog ` + task + ` ` + schemaName + `.' || projector, 0) AS key
+	          WHERE locktype = 'advisory' AND granted AND objsubid = 1
+	            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+	            AND (classid::bigint << 32 | objid::bigint) = key)
+	  FROM ` + pgx.Identifier{schemaName, "checkpoint"}.Sanitize()
+}
+
+// Projections tells how each read model does, deliveries among them, by name.
+func (r *Reader) Projections(ctx context.Context) ([]Projection, error) {
+	rows, err := r.pool.Query(ctx, checkpoints(schema.Views, "projector")+` UNION ALL `+
+		checkpoints(schema.Deliveries, "projector")+` ORDER BY 1`)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Projection, err error) {
+		p.Replays = []Replay{}
+		err = row.Scan(&p.Name, &p.Version, &p.Position, stamp(&p.UpdatedAt), &p.Running)
+		return p, err
+	})
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	head, err := r.store.Head(ctx) // after the checkpoints: the log only grows
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		found[i].Lag = uint64(head - min(head, found[i].Position))
+	}
+	return found, schema.Unavailable(r.addReplays(ctx, found, head))
+}
+
+// replaySchemas are those that hold a copy of a view. Their names are what replay allows, so that none has a quote.
+const replaySchemas = `
+	SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+	 WHERE relname = 'checkpoint' AND relkind = 'r' AND nspname ~ '^[a-z_][a-z0-9_]*$' AND nspname <> ALL ($1)
+	   AND has_table_privilege(c.oid, 'SELECT')
+	 ORDER BY nspname`
+
+// addReplays adds those that run, and those that were interrupted on their way to take a live view's place.
+func (r *Reader) addReplays(ctx context.Context, to []Projection, head eventstore.Position) error {
+	rows, err := r.pool.Query(ctx, replaySchemas, []string{schema.Views, schema.Deliveries})
+	if err != nil {
+		return err
+	}
+	places, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, place := range places {
+		rows, err := r.pool.Query(ctx, checkpoints(place, "replay"))
+		if err != nil {
+			return err
+		}
+		var name string
+		replay := Replay{Schema: place, End: head}
+		_, err = pgx.ForEachRow(rows, []any{&name, &replay.Version, &replay.Position, stamp(&replay.UpdatedAt), &replay.Running}, func() error {
+			for i := range to {
+				if to[i].Name == name && (replay.Running || strings.HasPrefix(place, "replay_")) {
+					to[i].Replays = append(to[i].Replays, replay)
+				}
+			}
+			return nil
+		})
+		if err != nil && !dropped(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropped tells that a replay has ended since it was seen.
+func dropped(err error) bool {
+	const undefinedTable, undefinedSchema = "42P01", "3F000"
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && (refused.Code == undefinedTable || refused.Code == undefinedSchema)
+}
