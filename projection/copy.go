@@ -22,6 +22,10 @@ const (
 		 UNION ALL
 		SELECT format('CREATE TABLE %I.%I (LIKE %I.%I INCLUDING ALL EXCLUDING INDEXES)', $2::text, $3::text, $1::text, $3::text)
 		 UNION ALL
+		SELECT format('ALTER TABLE %I.%I SET (%s)', $2::text, $3::text, array_to_string(c.reloptions, ', '))
+		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		 WHERE n.nspname = $1 AND c.relname = $3 AND c.reloptions IS NOT NULL
+		 UNION ALL
 		SELECT format('COMMENT ON TABLE %I.%I IS %L', $2::text, $3::text, obj_description(c.oid, 'pg_class'))
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		 WHERE n.nspname = $1 AND c.relname = $3 AND obj_description(c.oid, 'pg_class') IS NOT NULL

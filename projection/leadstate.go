@@ -1,7 +1,6 @@
 package projection
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -11,55 +10,69 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 )
 
-// appendState writes a state as JSON so that reading it gives the very same one. It writes what json.Marshal would, by
-// hand: most of the time of a replay went there.
+// appendState writes a state as JSON so that reading it gives the very same one, but for the sources, which are a view of
+// their own. It writes what json.Marshal would without fields that are zero, by hand: most of the time of a replay went
+// there.
 func appendState(buffer []byte, s lead.State) []byte {
+	start := len(buffer)
 	e := encoder{buffer}
-	e.buffer = strconv.AppendInt(append(e.buffer, `{"Phase":`...), int64(s.Phase), 10)
-	e.text(`,"ID":`, s.ID)
-	e.buffer = strconv.AppendInt(append(e.buffer, `,"Revision":`...), s.Revision, 10)
-	e.text(`,"Account":`, s.Account)
-	e.text(`,"ContactUID":`, s.ContactUID)
-	e.text(`,"Name":`, s.Name)
-	e.buffer = strconv.AppendBool(append(e.buffer, `,"NameDerived":`...), s.NameDerived)
-	e.text(`,"Phone":`, s.Phone)
-	e.text(`,"Email":`, s.Email)
+	e.number(`,"Phase":`, int64(s.Phase))
+	e.member(`,"ID":`, s.ID)
+	e.number(`,"Revision":`, s.Revision)
+	e.member(`,"Account":`, s.Account)
+	e.member(`,"ContactUID":`, s.ContactUID)
+	e.member(`,"Name":`, s.Name)
+	if s.NameDerived {
+		e.buffer = append(e.buffer, `,"NameDerived":true`...)
+	}
+	e.member(`,"Phone":`, s.Phone)
+	e.member(`,"Email":`, s.Email)
 	e.list(`,"Phones":`, s.Phones)
 	e.list(`,"Emails":`, s.Emails)
-	e.text(`,"Status":`, s.Status)
-	e.text(`,"Temperature":`, s.Temperature)
-	e.text(`,"OpportunityID":`, s.OpportunityID)
-	e.text(`,"OpportunityValue":`, s.OpportunityValue)
-	e.text(`,"Source":`, s.Source)
-	e.sources(`,"Sources":`, s.Sources)
+	e.member(`,"Status":`, s.Status)
+	e.member(`,"Temperature":`, s.Temperature)
+	e.member(`,"OpportunityID":`, s.OpportunityID)
+	e.member(`,"OpportunityValue":`, s.OpportunityValue)
+	e.member(`,"Source":`, s.Source)
 	e.members(`,"CustomFields":`, s.CustomFields)
 	e.members(`,"Metadata":`, s.Metadata)
 	e.list(`,"VisitorIDs":`, s.VisitorIDs)
 	e.moment(`,"CreatedAt":`, s.CreatedAt)
 	e.moment(`,"UpdatedAt":`, s.UpdatedAt)
+	if len(e.buffer) == start {
+		return append(e.buffer, "{}"...)
+	}
+	e.buffer[start] = '{' // where the first comma was
 	return append(e.buffer, '}')
 }
 
-// encoder appends JSON. What is nil is written as null.
+// encoder appends JSON. Members that are zero or nil it leaves out.
 type encoder struct{ buffer []byte }
 
-func (e *encoder) text(name, value string) {
-	// A string that is not UTF-8 is written with replacements, and none is on the log.
-	e.buffer, _ = jsontext.AppendQuote(append(e.buffer, name...), value)
+func (e *encoder) member(name, value string) {
+	if value != "" {
+		e.text(name, value)
+	}
+}
+
+func (e *encoder) number(name string, value int64) {
+	if value != 0 {
+		e.buffer = strconv.AppendInt(append(e.buffer, name...), value, 10)
+	}
 }
 
 func (e *encoder) moment(name string, at time.Time) {
-	e.buffer = append(append(e.buffer, name...), '"')
-	e.buffer = append(at.AppendFormat(e.buffer, time.RFC3339Nano), '"')
+	if !at.IsZero() {
+		e.buffer = append(append(e.buffer, name...), '"')
+		e.buffer = append(at.AppendFormat(e.buffer, time.RFC3339Nano), '"')
+	}
 }
 
 func (e *encoder) list(name string, values []string) {
-	e.buffer = append(e.buffer, name...)
 	if values == nil {
-		e.buffer = append(e.buffer, "null"...)
 		return
 	}
-	e.buffer = append(e.buffer, '[')
+	e.buffer = append(append(e.buffer, name...), '[')
 	for i, value := range values {
 		e.text(separator(i), value)
 	}
@@ -67,14 +80,15 @@ func (e *encoder) list(name string, values []string) {
 }
 
 func (e *encoder) members(name string, of map[string]jsontext.Value) {
-	e.buffer = append(e.buffer, name...)
 	if of == nil {
-		e.buffer = append(e.buffer, "null"...)
 		return
 	}
-	e.buffer = append(e.buffer, '{')
+	e.buffer = append(append(e.buffer, name...), '{')
 	var room [16]string // most objects have fewer members
-	keys := slices.AppendSeq(room[:0], maps.Keys(of))
+	keys := room[:0]
+	for key := range of {
+		keys = append(keys, key)
+	}
 	slices.Sort(keys)
 	for i, key := range keys {
 		e.text(separator(i), key)
@@ -83,27 +97,17 @@ func (e *encoder) members(name string, of map[string]jsontext.Value) {
 	e.buffer = append(e.buffer, '}')
 }
 
-func (e *encoder) sources(name string, entries []lead.SourceEntry) {
-	e.buffer = append(e.buffer, name...)
-	if entries == nil {
-		e.buffer = append(e.buffer, "null"...)
-		return
+// text appends a name, or whatever comes before, and a text. Most texts are as they are between quotes.
+func (e *encoder) text(before, value string) {
+	e.buffer = append(e.buffer, before...)
+	for i := range len(value) {
+		if c := value[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			// One that is not UTF-8 is written with replacements, and none is on the log.
+			e.buffer, _ = jsontext.AppendQuote(e.buffer, value)
+			return
+		}
 	}
-	e.buffer = append(e.buffer, '[')
-	for i, s := range entries {
-		e.text(separator(i)+`{"source":`, s.Source)
-		e.moment(`,"firstSeenAt":`, s.FirstSeenAt)
-		e.moment(`,"lastSeenAt":`, s.LastSeenAt)
-		e.buffer = strconv.AppendInt(append(e.buffer, `,"arrivals":`...), int64(s.Arrivals), 10)
-		e.text(`,"credential":`, s.Credential)
-		e.members(`,"metadata":`, s.Metadata)
-		e.text(`,"ip":`, s.IP)
-		e.text(`,"userAgent":`, s.UserAgent)
-		e.text(`,"requestId":`, s.RequestID)
-		e.list(`,"changed":`, s.Changed)
-		e.buffer = append(e.buffer, '}')
-	}
-	e.buffer = append(e.buffer, ']')
+	e.buffer = append(append(append(e.buffer, '"'), value...), '"')
 }
 
 func separator(i int) string {

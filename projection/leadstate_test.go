@@ -24,21 +24,13 @@ func anyLead(t *rapid.T) lead.State {
 	moments := rapid.Custom(func(t *rapid.T) time.Time {
 		return time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "ms")).UTC()
 	})
-	entries := rapid.Custom(func(t *rapid.T) lead.SourceEntry {
-		return lead.SourceEntry{
-			Source: rapid.String().Draw(t, "source"), FirstSeenAt: moments.Draw(t, "first"), LastSeenAt: moments.Draw(t, "last"),
-			Arrivals: rapid.Int().Draw(t, "arrivals"), Credential: rapid.String().Draw(t, "credential"),
-			Metadata: objects.Draw(t, "metadata"), IP: rapid.String().Draw(t, "ip"), UserAgent: rapid.String().Draw(t, "agent"),
-			RequestID: rapid.String().Draw(t, "request"), Changed: texts.Draw(t, "changed"),
-		}
-	})
 	text := func(name string) string { return rapid.String().Draw(t, name) }
 	return lead.State{
 		Phase: lead.Phase(rapid.IntRange(0, 3).Draw(t, "phase")), ID: text("id"), Revision: rapid.Int64().Draw(t, "revision"),
 		Account: text("account"), ContactUID: text("contact"), Name: text("name"), NameDerived: rapid.Bool().Draw(t, "derived"),
 		Phone: text("phone"), Email: text("email"), Phones: texts.Draw(t, "phones"), Emails: texts.Draw(t, "emails"),
 		Status: text("status"), Temperature: text("temperature"), OpportunityID: text("opportunity"), OpportunityValue: text("value"),
-		Source: text("source"), Sources: rapid.OneOf(rapid.Just[[]lead.SourceEntry](nil), rapid.SliceOfN(entries, 0, 3)).Draw(t, "sources"),
+		Source: text("source"), Sources: []lead.SourceEntry{{Source: text("of a view of its own")}},
 		CustomFields: objects.Draw(t, "custom"), Metadata: objects.Draw(t, "meta"), VisitorIDs: texts.Draw(t, "visitors"),
 		CreatedAt: moments.Draw(t, "created"), UpdatedAt: moments.Draw(t, "updated"),
 	}
@@ -48,13 +40,15 @@ func TestALeadsStateIsWrittenAsTheLibraryWouldAndReadBackTheSame(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		state := anyLead(t)
-		want, err := json.Marshal(state, json.Deterministic(true), json.FormatNilMapAsNull(true), json.FormatNilSliceAsNull(true),
+		encoded := projection.AppendState([]byte("before"), state)
+		state.Sources = nil
+		want, err := json.Marshal(state, json.Deterministic(true), json.OmitZeroStructFields(true), json.FormatNilSliceAsNull(true),
 			jsontext.PreserveRawStrings(true))
 		require.NoError(t, err)
-		encoded := projection.AppendState(nil, state)
-		require.Equal(t, string(want), string(encoded))
+		require.Equal(t, "before"+string(want), string(encoded))
 		var back lead.State
-		require.NoError(t, json.Unmarshal(encoded, &back))
+		require.NoError(t, json.Unmarshal(want, &back))
 		require.Equal(t, state, back)
 	})
+	require.Equal(t, "{}", string(projection.AppendState(nil, lead.State{})))
 }

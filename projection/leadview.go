@@ -24,7 +24,7 @@ type LeadView struct{}
 func (LeadView) Name() string { return schema.Lead }
 
 // Version implements Projector. The rows hold lead.State as JSON: when its fields change, so does this.
-func (LeadView) Version() int { return 1 }
+func (LeadView) Version() int { return 2 }
 
 // Tables implements Projector.
 func (LeadView) Tables() []string { return []string{"lead"} }
@@ -58,6 +58,7 @@ func (LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 		if after.Revision != int64(e.Revision) {
 			return fmt.Errorf("lead %s at revision %d: %w", id, e.Revision, errGap)
 		}
+		after.Sources = nil // they grow with every arrival, and have a view of their own
 		leads[id] = after
 	}
 	if err := insertLeads(ctx, tx, leads, slices.Sorted(maps.Keys(born))); err != nil {
@@ -93,7 +94,7 @@ func searched(state lead.State) string {
 }
 
 func insertLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, ids []string) error {
-	r := makeRows(len(ids), 1500)
+	r := makeRows(len(ids), 800)
 	for _, id := range ids {
 		state := leads[id]
 		if state.Phase != lead.Live {

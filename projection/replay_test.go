@@ -18,13 +18,15 @@ func replay(w *projectiontest.World, projectors ...projection.Projector) project
 	return projection.Replay{URL: w.URL, Store: w.Store, Projectors: projectors}
 }
 
-// indexes are the names of all indexes and constraints of the live views.
+// indexes are the names of all indexes and constraints of the live views, and what else their tables are to be like.
 func indexes(t *testing.T, w *projectiontest.World) []string {
 	t.Helper()
 	rows, err := w.Pool.Query(t.Context(), `
 		SELECT indexdef FROM pg_indexes WHERE schemaname = 'views'
 		 UNION ALL
 		SELECT conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 'views'::regnamespace AND contype <> 'n'
+		 UNION ALL
+		SELECT relname || ' ' || array_to_string(reloptions, ',') FROM pg_class WHERE relnamespace = 'views'::regnamespace
 		 UNION ALL
 		SELECT relname || ' ' || obj_description(oid, 'pg_class') FROM pg_class WHERE relnamespace = 'views'::regnamespace
 		 ORDER BY 1`)

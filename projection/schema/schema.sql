@@ -90,7 +90,7 @@ CREATE TABLE delivery.queue (
     due_at timestamp with time zone NOT NULL DEFAULT now(),
     lease integer,
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)
-);
+) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.05);
 CREATE INDEX queue_due ON delivery.queue USING btree (webhook_id, due_at, "position");
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
@@ -199,17 +199,17 @@ CREATE TABLE views.lead (
     search text COLLATE "C" NOT NULL,
     state json NOT NULL,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
-);
-CREATE INDEX lead_email ON views.lead USING btree (account, email) WHERE (email <> ''::text);
-CREATE INDEX lead_newest ON views.lead USING btree (account, created_at DESC, lead_id DESC);
-CREATE INDEX lead_phone ON views.lead USING btree (account, phone) WHERE (phone <> ''::text);
-CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at DESC, lead_id DESC);
-CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at DESC, lead_id DESC);
+) WITH (fillfactor=85);
+CREATE INDEX lead_email ON views.lead USING btree (email, account) WHERE (email <> ''::text);
+CREATE INDEX lead_newest ON views.lead USING btree (account, created_at);
+CREATE INDEX lead_phone ON views.lead USING btree (phone, account) WHERE (phone <> ''::text);
+CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at);
+CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at);
 COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what lists select by.';
 COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
 COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
 COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
-COMMENT ON COLUMN views.lead.state IS 'The whole lead. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
+COMMENT ON COLUMN views.lead.state IS 'The whole lead but for its sources, without what is empty. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 
 CREATE TABLE views.refused (
     "position" bigint NOT NULL,
@@ -258,7 +258,7 @@ CREATE TABLE views.source_history (
     changed jsonb NOT NULL,
     CONSTRAINT source_history_arrivals_check CHECK ((arrivals > 0)),
     CONSTRAINT source_history_lead_source PRIMARY KEY (lead_id, source)
-);
+) WITH (fillfactor=90);
 CREATE INDEX source_history_account ON views.source_history USING btree (account, "position");
 COMMENT ON TABLE views.source_history IS 'One row for each source that a lead ever came from.';
 COMMENT ON COLUMN views.source_history."position" IS 'Of the first arrival from this source: the order of the history.';

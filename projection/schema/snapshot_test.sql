@@ -1,5 +1,5 @@
--- Every table with its columns, constraints, indexes and comments, one text each.
-SELECT format(E'CREATE TABLE %I.%I (\n%s\n)%s;', n.nspname, c.relname, concat_ws(E',\n',
+-- Every table with its columns, constraints, parameters, indexes and comments, one text each.
+SELECT format(E'CREATE TABLE %I.%I (\n%s\n)%s%s;', n.nspname, c.relname, concat_ws(E',\n',
          (SELECT string_agg(format('    %I %s%s%s%s', a.attname, format_type(a.atttypid, a.atttypmod),
                      CASE WHEN a.attcollation <> t.typcollation THEN format(' COLLATE %I', l.collname) END,
                      CASE WHEN a.attnotnull THEN ' NOT NULL' END,
@@ -12,7 +12,7 @@ SELECT format(E'CREATE TABLE %I.%I (\n%s\n)%s;', n.nspname, c.relname, concat_ws
          (SELECT string_agg(format('    CONSTRAINT %I %s', k.conname, pg_get_constraintdef(k.oid)), E',\n' ORDER BY k.conname)
             FROM pg_constraint k
            WHERE k.conrelid = c.oid AND k.contype <> 'n')), -- PostgreSQL 18 counts NOT NULL among the constraints
-         ' PARTITION BY ' || pg_get_partkeydef(c.oid))
+         ' PARTITION BY ' || pg_get_partkeydef(c.oid), ' WITH (' || array_to_string(c.reloptions, ', ') || ')')
        || coalesce((SELECT string_agg(E'\n' || pg_get_indexdef(x.indexrelid) || ';', '' ORDER BY x.indexrelid::regclass::text)
             FROM pg_index x
            WHERE x.indrelid = c.oid AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = x.indexrelid)), '')
