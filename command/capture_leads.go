@@ -15,7 +15,7 @@ import (
 // Bounds of many arrivals at once.
 const (
 	window      = 256     // of one source are under way at a time, so that one append of the store serves many
-	windowBytes = 8 << 20 // that they may hold, but for one that is larger by itself
+	windowBytes = 2 << 20 // that they may hold, but for one that is larger by itself
 )
 
 // Arriving is one of many arrivals that come from one source, in its order.

@@ -58,7 +58,10 @@ func (x *exchange) answerLines(key string) error {
 	}
 	x.ctx = staying(x.r) // as long as lines come; each has its own bounds
 	out := lineWriter{control: control, buffer: bufio.NewWriterSize(&patient{w: x.w, control: control}, 32<<10)}
-	lines := readAhead(control, x.r.Body)
+	lines, err := readAhead(control, x.r.Body, &x.load.batches)
+	if err != nil {
+		return err
+	}
 	defer lines.stop()
 
 	x.w.Header().Set("Content-Type", mediaNDJSON+"; charset=utf-8")

@@ -29,7 +29,7 @@ func (x *exchange) members() (map[string]jsontext.Value, error) {
 	if !acceptable(x.r.Header, mediaJSON) {
 		return nil, errMediaType
 	}
-	raw, err := readBody(x.w, x.r)
+	raw, err := x.readBody()
 	if err != nil {
 		return nil, err
 	}
@@ -58,15 +58,18 @@ func acceptable(header http.Header, medias ...string) bool {
 	return !given || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8")
 }
 
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if r.ContentLength > maxBody {
+// promised is how much room a body gets for saying that it will come.
+const promised = 64 << 10 // bytes
+
+func (x *exchange) readBody() ([]byte, error) {
+	if x.r.ContentLength > maxBody {
 		return nil, errTooLarge
 	}
 	var raw bytes.Buffer
-	if r.ContentLength > 0 {
-		raw.Grow(int(r.ContentLength) + bytes.MinRead) // so that reading never moves what was read
+	if x.r.ContentLength > 0 {
+		raw.Grow(int(min(x.r.ContentLength, promised)) + bytes.MinRead) // so that reading never moves most of what was read
 	}
-	if _, err := raw.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
+	if _, err := raw.ReadFrom(weighed{x, http.MaxBytesReader(x.w, x.r.Body, maxBody)}); err != nil {
 		return nil, bodyError(err)
 	}
 	return raw.Bytes(), nil
@@ -80,6 +83,8 @@ func bodyError(err error) error {
 		return errTooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return errSlowBody
+	case errors.Is(err, errOverloaded):
+		return errOverloaded
 	}
 	return bad("body", "is cut short") // a broken chunk, or a client that has gone
 }

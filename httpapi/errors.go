@@ -86,6 +86,7 @@ var failures = []struct {
 	{errNoAccount, http.StatusNotFound, "Account not found", "", 0},
 	{query.ErrNotFound, http.StatusNotFound, "Not found", "", 0},
 
+	{errOverloaded, http.StatusServiceUnavailable, unavailable, "", retryBehind},
 	{query.ErrBehind, http.StatusServiceUnavailable, unavailable, "", retryBehind},
 	{eventstore.ErrContended, http.StatusServiceUnavailable, unavailable, "", retryBehind},
 	{eventstore.ErrUnavailable, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
@@ -150,6 +151,9 @@ func (x *exchange) fail(err error) {
 		header.Set("WWW-Authenticate", "Bearer")
 	case http.StatusRequestEntityTooLarge, http.StatusRequestTimeout:
 		header.Set("Connection", "close") // the rest of the body is not worth reading
+	}
+	if errors.Is(err, errOverloaded) {
+		header.Set("Connection", "close") // so that nothing more is read, and another process may be tried
 	}
 	if f.position != 0 {
 		header.Set(positionHeader, strconv.FormatUint(uint64(f.position), 10))

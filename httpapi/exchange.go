@@ -29,6 +29,7 @@ type exchange struct {
 	admission command.Admission // of a caller who captures
 	policy    string            // by which the caller's account is limited
 	dryRun    bool              // the caller asks what would happen, and that nothing does
+	held      int64             // bytes of the body that count as held
 }
 
 // serve is the way of every request: who asks, what is answered, and how that is written.
@@ -48,6 +49,17 @@ func (a *api) serve(route route) http.HandlerFunc {
 		if x.client.IsValid() {
 			x.caller.IP = x.client.String()
 		}
+		if len(r.TransferEncoding) > 0 {
+			// A request may have had a Content-Length beside it, which net/http drops: what a proxy that goes by the
+			// length takes for the next request must not be read as one.
+			w.Header().Set("Connection", "close")
+		}
+		done, err := x.takeOn(route)
+		if err != nil {
+			x.fail(err)
+			return
+		}
+		defer done()
 		answer, err := x.ask(route)
 		x.sample(err)
 		if err != nil {

@@ -38,16 +38,11 @@ func take[T any](f *fields, name, message string, kind jsontext.Kind) (value T, 
 	return value, true
 }
 
-// maxUnknown is how many fields are refused by name: a body has room for very many.
-const maxUnknown = 20
-
 // only refuses fields that are none of these.
 func (f *fields) only(names ...string) {
-	unknown := 0
 	for _, name := range slices.Sorted(maps.Keys(f.members)) {
-		if unknown < maxUnknown && !slices.Contains(names, name) {
+		if !slices.Contains(names, name) {
 			f.wrong.Add(shown(name), "is not known here")
-			unknown++
 		}
 	}
 }

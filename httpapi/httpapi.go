@@ -42,6 +42,11 @@ type Options struct {
 	// Quotas keeps the accounts' token buckets for all processes; nil limits each process by itself.
 	Quotas quota.Lender
 
+	// MaxRequests are how many requests may be under way at a time, BodyBytes how much they may hold of their bodies in
+	// all, and BatchBytes how much batches may. More is answered with 503. 0 is a default.
+	MaxRequests           int
+	BodyBytes, BatchBytes int64
+
 	// TrustedProxies are the networks whose X-Forwarded-For counts.
 	TrustedProxies []netip.Prefix
 	// CORSOrigins are the origins whose pages may capture leads, exactly as browsers write them.
@@ -69,6 +74,7 @@ type api struct {
 	quotas        *quota.Shared // by policy and account
 	confirmations *quota.Local  // by account
 	failures      *quota.Local  // by address
+	load          *load
 	metrics       *metrics
 	ids           *requestIDs
 	documents     documents
@@ -86,9 +92,10 @@ func New(o Options) http.Handler {
 		Options: o, router: chi.NewRouter(), ids: newRequestIDs(o.Now),
 		quotas:        quota.NewShared(o.Quotas, 2*accountsKept, o.Now),
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
-		metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
+		load: newLoad(o), metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
 	}
 	watchLender(o.Metrics, a.quotas)
+	tellLoad(o.Metrics, a.load)
 	for _, route := range a.routes() {
 		a.router.Method(route.method, o.BasePath+route.pattern, a.serve(route))
 		if route.method == http.MethodGet {

@@ -18,6 +18,24 @@ type metrics struct {
 	limited  *prometheus.CounterVec // by the limit: capture, activity or credentials
 }
 
+// tellLoad shows what the process has taken on.
+func tellLoad(registry *prometheus.Registry, l *load) {
+	if registry == nil {
+		return
+	}
+	for name, one := range map[string]struct {
+		help string
+		of   *budget
+	}{
+		"leadlog_http_requests_in_flight": {"Requests under way, as far as they are limited.", &l.requests},
+		"leadlog_http_body_bytes":         {"What requests under way hold of their bodies.", &l.bodies},
+		"leadlog_http_batch_bytes":        {"What batches under way may hold of their bodies.", &l.batches},
+	} {
+		registered(registry, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: one.help},
+			func() float64 { return float64(one.of.used.Load()) }))
+	}
+}
+
 // newMetrics registers the metrics, or takes over those that another handler registered.
 func newMetrics(registry *prometheus.Registry) *metrics {
 	m := &metrics{

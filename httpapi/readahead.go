@@ -21,38 +21,50 @@ type bodyLine struct {
 // lineReader reads a body's lines ahead of those who work on them.
 //
 // Many clients send all they have before they read an answer. Would reading wait until answers are read, neither side
-// went on; so it never quite waits. Once a megabyte is ahead it slows down, which is as good as waiting for a client
-// that does read, and with the bound on the body as a whole there is a bound on what is held.
+// went on; so it does not quite wait. Once a megabyte is ahead it slows down, which is as good as waiting for a client
+// that does read, and the bound on the body as a whole is a bound on what is held. All batches together have a budget
+// for that. When it is spent, reading does wait, and a client that does not read its answers then is cut off.
 type lineReader struct {
 	control *http.ResponseController
 	body    io.Reader     // all of it
 	bounded io.Reader     // as much of it as may be
 	lines   chan bodyLine // has room for all lines of a batch
 	ahead   atomic.Int64  // bytes
+	budget  *budget
+	held    int64         // of the budget
 	taken   chan struct{} // holds one value when something was taken
+	stopped chan struct{} // closed when nobody will take any more
 	ended   chan struct{}
 }
 
 const (
+	// batchBytes is what a batch holds at least: its line of the longest kind, the captures under way, and what is ahead.
+	batchBytes  = 4 << 20
 	comfortable = 1 << 20               // bytes ahead
-	hesitation  = 20 * time.Millisecond // before each read beyond that, of 64 KiB at most
+	portion     = 64 << 10              // bytes that are read at a time, at most
+	hesitation  = 20 * time.Millisecond // before each read beyond that
 	lineTime    = 30 * time.Second      // for the next part of a batch to come
 )
 
-// readAhead begins to read. The reader is to be stopped.
-func readAhead(control *http.ResponseController, body io.ReadCloser) *lineReader {
+// readAhead begins to read, when the budget has room for a batch. The reader is to be stopped. The error is errOverloaded.
+func readAhead(control *http.ResponseController, body io.ReadCloser, all *budget) (*lineReader, error) {
+	if !all.take(batchBytes) {
+		return nil, errOverloaded
+	}
 	r := &lineReader{
+		budget: all, held: batchBytes,
 		control: control, body: body, bounded: http.MaxBytesReader(nil, body, maxBatchBody),
 		lines: make(chan bodyLine, maxBatchLines+1),
-		taken: make(chan struct{}, 1), ended: make(chan struct{}),
+		taken: make(chan struct{}, 1), stopped: make(chan struct{}), ended: make(chan struct{}),
 	}
 	go r.run()
-	return r
+	return r, nil
 }
 
 func (r *lineReader) run() {
 	defer close(r.ended)
 	defer close(r.lines)
+	defer func() { r.budget.giveBack(r.held) }()
 	for line, err := range leadfile.Lines(r, maxBody) {
 		switch {
 		case err != nil:
@@ -79,25 +91,48 @@ func batchError(err error) error {
 
 // Read reads from the body.
 func (r *lineReader) Read(p []byte) (int, error) {
-	r.hesitate()
+	if err := r.hesitate(); err != nil {
+		return 0, err
+	}
 	// A connection without deadlines, as in some tests, is read from without one.
 	_ = r.control.SetReadDeadline(time.Now().Add(lineTime))
-	return r.bounded.Read(p)
+	return r.bounded.Read(p[:min(len(p), portion)])
 }
 
-func (r *lineReader) hesitate() {
-	if r.ahead.Load() <= comfortable {
-		return
-	}
-	enough := time.NewTimer(hesitation)
+// hesitate waits until little is ahead or, when the budget has room for more, only a moment. The error is
+// errOverloaded after a long time without either.
+func (r *lineReader) hesitate() error {
+	enough, tooLong := time.NewTicker(hesitation), time.Now().Add(lineTime)
 	defer enough.Stop()
 	for r.ahead.Load() > comfortable {
 		select {
+		case <-r.stopped:
+			return errOverloaded
 		case <-r.taken:
 		case <-enough.C:
-			return
+			if r.hold() {
+				return nil
+			}
+			if time.Now().After(tooLong) {
+				return errOverloaded
+			}
 		}
 	}
+	r.hold()
+	return nil
+}
+
+// hold takes from the budget what is needed for what is ahead, or gives back what is not needed.
+func (r *lineReader) hold() bool {
+	more := batchBytes + max(0, r.ahead.Load()-comfortable) - r.held
+	if more > 0 && !r.budget.take(more) {
+		return false
+	}
+	if more < 0 {
+		r.budget.giveBack(-more)
+	}
+	r.held += more
+	return true
 }
 
 // all yields the lines until there are no more, or the context ends.
@@ -126,6 +161,7 @@ func (r *lineReader) all(ctx context.Context) iter.Seq[bodyLine] {
 
 // stop ends the reading, which has to be over when the request is.
 func (r *lineReader) stop() {
+	close(r.stopped)
 	select {
 	case <-r.ended:
 		return

@@ -136,11 +136,13 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
 	a.reader, a.codes = query.New(a.pool, a.store), webconsole.NewCodes(time.Now)
+	memoryLimit := limitMemory(log)
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: log,
 		RateLimit: c.rateLimit, RateBurst: c.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: c.trustedProxies, CORSOrigins: c.corsOrigins, BasePath: c.basePath,
 		Ready: a.ready, Metrics: registry, ConsoleKey: c.sealKey, ConsoleCodes: a.codes, Stopping: ctx.Done(),
+		BodyBytes: bodies(memoryLimit), BatchBytes: bodies(memoryLimit),
 	})
 	return a, nil
 }

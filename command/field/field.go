@@ -20,8 +20,15 @@ func (e Errors) Error() string {
 	return "validation failed: " + strings.Join(parts, "; ")
 }
 
-// Add notes one more.
-func (e *Errors) Add(field, message string) { *e = append(*e, Error{field, message}) }
+// most is how many are told of: a body has room for very many wrong fields.
+const most = 100
+
+// Add notes one more, unless there are very many already.
+func (e *Errors) Add(field, message string) {
+	if len(*e) < most {
+		*e = append(*e, Error{field, message})
+	}
+}
 
 // Err is nil when nothing is wrong.
 func (e Errors) Err() error {

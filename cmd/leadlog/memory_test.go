@@ -1,0 +1,103 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheLimitIsTheLeastThatLinuxTells(t *testing.T) {
+	t.Parallel()
+	const meminfo = "MemTotal:       16384 kB\nMemFree:        1 kB\n"
+	for _, c := range []struct {
+		want  int64
+		files map[string]string
+	}{
+		{16 << 20, map[string]string{groupMemory: "max\n", machineMemory: meminfo}},
+		{1 << 20, map[string]string{groupMemory: "1048576\n", machineMemory: meminfo}},
+		{2 << 20, map[string]string{oldGroupMemory: "2097152\n", machineMemory: meminfo}},
+		{16 << 20, map[string]string{oldGroupMemory: "9223372036854771712\n", machineMemory: meminfo}},
+		{math.MaxInt64, map[string]string{groupMemory: "", machineMemory: "MemTotal: many kB\n"}},
+	} {
+		require.Equal(t, c.want, memory(func(name string) ([]byte, error) {
+			if text, there := c.files[name]; there {
+				return []byte(text), nil
+			}
+			return nil, errors.New("no such file")
+		}), "%v", c.files)
+	}
+	require.EqualValues(t, leastBodies, bodies(0))
+	require.EqualValues(t, mostBodies, bodies(math.MaxInt64))
+	require.EqualValues(t, 32<<20, bodies(512<<20))
+}
+
+// TestMemoryStaysBoundedWhateverIsSent has clients send more than twice as much as the service may use, and none of them
+// reads its answers. The service stays within its limit, with some room for what the collector does not count, turns
+// some away and goes on with its work.
+func TestMemoryStaysBoundedWhateverIsSent(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	settings["GOMEMLIMIT"] = "256MiB"
+	jwt := provisioned(t, settings)
+	p, base := serve(t, settings)
+	address := strings.TrimPrefix(base, "http://")
+	line := fmt.Sprintf(`{"email":"a@example.com","note":%q}`, rand.Text()) + strings.Repeat(" ", 20<<10) + "\n"
+	block := []byte(strings.Repeat(line, 25)) // half a megabyte
+	var sending sync.WaitGroup
+	for i := range 40 {
+		sending.Go(func() {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			path, length := "/api/v1/crm/leads/batch", 30<<20
+			if i%4 == 0 {
+				path, length = "/api/v1/crm/leads", 2<<20
+			}
+			_ = conn.SetDeadline(time.Now().Add(8 * time.Second))
+			_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", path, jwt, length)
+			for sent := 0; err == nil && sent < length; sent += len(block) {
+				_, err = conn.Write(block[:min(len(block), length-sent)])
+			}
+			_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1)) // it waits until its time is over
+		})
+	}
+	sending.Wait()
+	got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`)
+	require.Equal(t, 201, got.status)
+	peak := mapped(t, base)
+	t.Logf("at most %d MiB", peak>>20)
+	require.Less(t, peak, int64(256<<20))
+	p.signal(t, syscall.SIGTERM)
+	require.Zero(t, p.finish(t), p.err)
+}
+
+// mapped is the most memory that the program ever had from the system, in bytes, as its runtime counts it: what the
+// race detector needs is not in it.
+func mapped(t *testing.T, base string) int64 {
+	t.Helper()
+	response, err := http.Get(base + "/metrics")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	_, after, found := strings.Cut(string(text), "\ngo_memstats_sys_bytes ")
+	require.True(t, found)
+	value, _, _ := strings.Cut(after, "\n")
+	bytes, err := strconv.ParseFloat(value, 64)
+	require.NoError(t, err)
+	return int64(bytes)
+}

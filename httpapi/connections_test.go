@@ -1,0 +1,74 @@
+package httpapi
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWhoWaitsLongestMakesPlace(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/held" {
+			<-hold
+		}
+		_, _ = io.WriteString(w, "ok")
+	}))
+	server.Config.ConnState = newConnections(4).changed
+	server.Start()
+	defer server.Close()
+	dial := func(say string) net.Conn {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		_, err = io.WriteString(conn, say)
+		require.NoError(t, err)
+		return conn
+	}
+	get := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n" }
+	answered := func(conn net.Conn) {
+		t.Helper()
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, response.Body)
+		require.NoError(t, err)
+		response.Body.Close()
+	}
+	ended := func(conn net.Conn) {
+		t.Helper()
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+		_, err := conn.Read(make([]byte, 1))
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "timeout")
+	}
+	working := dial(get("/held"))
+	idle := dial(get("/"))
+	answered(idle)
+	half := dial("GET / HTTP/1.1\r\nHost")
+	silent := dial("")
+	another := dial(get("/"))
+	answered(another)
+	ended(idle)
+	yetAnother := dial(get("/"))
+	answered(yetAnother)
+	ended(half)
+	for range 20 {
+		answered(dial(get("/")))
+	}
+	ended(silent)
+	close(hold)
+	answered(working)
+}
+
+func TestThereIsRoomForOtherFiles(t *testing.T) {
+	t.Parallel()
+	require.LessOrEqual(t, maxConnections(), mostConnections)
+	require.Positive(t, maxConnections())
+}

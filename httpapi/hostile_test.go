@@ -1,0 +1,359 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+// dial is a connection to the service that ends with the test.
+func (s *service) dial() net.Conn {
+	s.t.Helper()
+	return dialed(s.t, s.server.Listener.Addr().String())
+}
+
+func dialed(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// say writes text as it is, and tolerates that the other side has had enough.
+func say(conn net.Conn, text string) { _, _ = io.WriteString(conn, text) }
+
+// answersOf reads what comes on a connection until its end: the statuses of whole answers.
+func answersOf(t *testing.T, conn net.Conn) (statuses []int) {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+	in := bufio.NewReader(conn)
+	for {
+		response, err := http.ReadResponse(in, nil)
+		if err != nil {
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the connection is not closed")
+			return statuses
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		require.NoError(t, err)
+		response.Body.Close()
+		statuses = append(statuses, response.StatusCode)
+	}
+}
+
+// TestARequestIsNeverTakenForTwo sends what proxies and servers have disagreed on where a request ends. Behind each
+// stands a request that a proxy would have taken for a part of the body, or that is another's next: it is not answered.
+func TestARequestIsNeverTakenForTwo(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const hidden = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+	for name, c := range map[string]struct {
+		headers, body string
+		want          []int
+	}{
+		"a length and chunks":                 {"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
+		"chunks and a length":                 {"Transfer-Encoding: chunked\r\nContent-Length: 100\r\n", "0\r\n\r\n" + hidden, []int{400}},
+		"chunks alone":                        {"Transfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
+		"two lengths":                         {"Content-Length: 2\r\nContent-Length: 3\r\n", "{}" + hidden, []int{400}},
+		"two lengths in one":                  {"Content-Length: 2, 3\r\n", "{}" + hidden, []int{400}},
+		"a length with a sign":                {"Content-Length: +2\r\n", "{}" + hidden, []int{400}},
+		"a length below nothing":              {"Content-Length: -2\r\n", "{}" + hidden, []int{400}},
+		"a length in hex":                     {"Content-Length: 0x2\r\n", "{}" + hidden, []int{400}},
+		"a length over all":                   {"Content-Length: 99999999999999999999\r\n", "{}" + hidden, []int{400}},
+		"chunks, and something else":          {"Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
+		"chunks twice":                        {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
+		"chunks, then identity":               {"Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n" + hidden, []int{501}},
+		"an odd coding":                       {"Transfer-Encoding: xchunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
+		"a space before the colon":            {"Transfer-Encoding : chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
+		"a control character in a header":     {"X: a\x01b\r\nContent-Length: 2\r\n", "{}" + hidden, []int{400}},
+		"NUL in a header":                     {"X: a\x00b\r\nContent-Length: 2\r\n", "{}" + hidden, []int{400}},
+		"a chunk whose length overflows":      {"Transfer-Encoding: chunked\r\n", "ffffffffffffffff1\r\n{}\r\n0\r\n\r\n" + hidden, []int{400}},
+		"a chunk that is longer than it says": {"Transfer-Encoding: chunked\r\n", "2\r\n{}{}\r\n0\r\n\r\n" + hidden, []int{400}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := s.dial()
+			say(conn, "POST "+leads+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.jwt+"\r\nContent-Type: application/json\r\n"+c.headers+"\r\n"+c.body)
+			require.Equal(t, c.want, answersOf(t, conn))
+		})
+	}
+	require.Empty(t, s.as(http.MethodGet, leads, "").at("data"))
+}
+
+// TestHeadersThatAreSlowOrWithoutEnd holds connections open with headers that never come to their end.
+func TestHeadersThatAreSlowOrWithoutEnd(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	hasty := s.beside(func(server *http.Server) { server.ReadHeaderTimeout = 300 * time.Millisecond })
+	slow := make([]net.Conn, 50)
+	for i := range slow {
+		slow[i] = dialed(t, hasty)
+		say(slow[i], "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ")
+	}
+	for _, conn := range slow {
+		require.Empty(t, answersOf(t, conn))
+	}
+
+	endless := s.dial()
+	say(endless, "GET /healthz HTTP/1.1\r\nHost: x\r\n")
+	for range 200 { // 200 KiB, of which the server reads no more than its bound
+		say(endless, "X-A: "+strings.Repeat("a", 1017)+"\r\n")
+	}
+	require.LessOrEqual(t, len(answersOf(t, endless)), 1) // 431, if it is not lost with the connection
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status)
+}
+
+// beside serves the same on another port, by a server that is changed.
+func (s *service) beside(change func(*http.Server)) (address string) {
+	s.t.Helper()
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = httpapi.NewServer("", s.server.Config.Handler)
+	change(server.Config)
+	server.Start()
+	s.t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+// TestACodingMayNotHideABody: what is small here and large when it is unpacked is not unpacked at all.
+func TestACodingMayNotHideABody(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, path := range []string{leads, batch, tokens, endpoints} {
+		for _, coding := range []string{"gzip", "deflate", "br", "zstd", "x-gzip", "compress", "GZIP", "identity, gzip", "gzip, identity", "nonsense"} {
+			r := s.request(call{method: http.MethodPost, path: path, credential: s.jwt, body: `{}`, header: map[string]string{"Content-Encoding": coding}})
+			require.Equal(t, http.StatusUnsupportedMediaType, r.status, "%s %s: %s", path, coding, r.raw)
+		}
+	}
+}
+
+// TestWhatIsSmallToSendIsSmallToAnswer sends bodies that cost little to make and would cost much to answer in full.
+func TestWhatIsSmallToSendIsSmallToAnswer(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	admin := s.mint("admins", "admin")
+	bodies := map[string]string{
+		"nesting":          `{"a":` + strings.Repeat("[", 200_000),
+		"objects in depth": strings.Repeat(`{"a":`, 60_000),
+		"keys twice":       `{"phone":"9876543210"` + strings.Repeat(`,"a":1`, 60_000) + `}`,
+		"bad keys":         `{"phone":"9876543210"` + numbered(`,"`+"\x7f"+`%d":1`, 20_000) + `}`,
+		"wrong values":     `{"phone":"9876543210","customFields":{"x":1` + numbered(`,"`+"\x7f"+`%d":1`, 20_000) + `}}`,
+		"a long number":    `{"phone":"9876543210","opportunityValue":` + strings.Repeat("9", 200_000) + `}`,
+		"a large exponent": `{"phone":"9876543210","opportunityValue":"1e` + strings.Repeat("9", 200_000) + `"}`,
+		"a long phone":     `{"phone":"` + strings.Repeat("9", 200_000) + `"}`,
+		"a long email":     `{"email":"` + strings.Repeat("a.", 60_000) + `@example.com"}`,
+		"a long URL":       `{"url":"https://` + strings.Repeat("a.", 60_000) + `example.com"}`,
+		"a long list":      `{"url":"https://example.com","events":["x"` + strings.Repeat(`,"x"`, 60_000) + `],"stages":["x"` + strings.Repeat(`,"x"`, 100) + `]}`,
+	}
+	for name, body := range bodies {
+		for _, c := range []call{
+			{method: http.MethodPost, path: leads}, {method: http.MethodPost, path: endpoints}, {method: http.MethodPost, path: tokens},
+			{method: http.MethodPatch, path: leads + "/" + missingID}, {method: http.MethodPost, path: visitors + "v/activity"},
+			{method: http.MethodPut, path: accounts + "any", credential: admin},
+		} {
+			if c.body = body; c.credential == "" {
+				c.credential = s.jwt
+			}
+			r := s.send(c)
+			require.Contains(t, []int{400, 404}, r.status, "%s %s %s: %.200s", name, c.method, c.path, r.raw)
+			require.Less(t, len(r.raw), 32<<10, "%s %s %s", name, c.method, c.path)
+		}
+	}
+}
+
+func numbered(format string, n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, format, i)
+	}
+	return text.String()
+}
+
+// TestAnIDOfAnyKindIsSomebodysOrNobodys puts into every place for an id what no id is.
+func TestAnIDOfAnyKindIsSomebodysOrNobodys(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
+	odd := []string{
+		"%00", "a%00b", "%FF%FE", "%2e%2e%2fx", "%2F", "a%2Fb", strings.Repeat("a", 64<<10), strings.Repeat("%00", 20<<10),
+		"%F0%9F%92%A9", "%25", "'%3B--", "%E2%80%AE", "a%0d%0aX-Evil:%201",
+	}
+	for _, o := range operations() {
+		if !strings.Contains(o.path, "{") {
+			continue
+		}
+		places := pathNames.FindAllString(o.path, -1)
+		for i := range len(odd) * len(places) {
+			id, place := odd[i/len(places)], places[i%len(places)]
+			path := pathNames.ReplaceAllString(strings.Replace(o.path, place, id, 1), missingID)
+			r := s.send(call{method: o.method, path: path, credential: s.jwt, body: bodyFor(o)})
+			require.Contains(t, []int{202, 400, 403, 404}, r.status, "%s %.100s: %.200s", o.method, path, r.raw)
+			if r.status == http.StatusAccepted {
+				require.Contains(t, o.path, "{visitorId}", "a visitor's id is whatever text the pages have for it")
+			}
+			require.Less(t, len(r.raw), 4<<10)
+			require.Empty(t, r.header.Get("X-Evil"))
+		}
+	}
+}
+
+func bodyFor(o operation) string {
+	if o.RequestBody == nil {
+		return ""
+	}
+	return `{"type":"click"}`
+}
+
+// TestMoreRequestsThanTheServiceTakesOnAreShed fills the service with requests that wait, and lets them go.
+func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
+	t.Parallel()
+	const most = 8
+	s := start(t, func(o *httpapi.Options) { o.MaxRequests = most })
+	waiting := make([]*wire, most)
+	answered := make([]*bufio.Reader, most)
+	for i := range waiting { // a batch lasts as long as its client likes
+		waiting[i] = s.wire(s.jwt)
+		waiting[i].send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", i))
+		answered[i] = waiting[i].answers()
+	}
+	for _, c := range []call{
+		{method: http.MethodPost, path: leads, credential: s.jwt, body: `{"phone":"9876543210"}`},
+		{method: http.MethodGet, path: leads, credential: s.jwt},
+		{method: http.MethodPost, path: leads, credential: "a guess", body: `{}`},
+	} {
+		r := s.send(c)
+		require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
+		require.Equal(t, `{"success":false,"message":"Service unavailable"}`, r.raw)
+		require.Equal(t, "1", r.header.Get("Retry-After"))
+	}
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status, "it is alive, and says so")
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/readyz"}).status)
+	require.Contains(t, s.send(call{method: http.MethodGet, path: "/metrics"}).raw, `status="503"} 2`)
+
+	waiting[0].end()
+	_, err := io.ReadAll(answered[0])
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.capture(`{"phone":"9876543210"}`).status == http.StatusCreated }, time.Minute, 5*time.Millisecond,
+		"one that is done makes room")
+	for i := 1; i < most; i++ {
+		waiting[i].end()
+	}
+}
+
+// TestBodiesHaveABudgetTogether has clients send the halves of large bodies, until the budget is full.
+func TestBodiesHaveABudgetTogether(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BodyBytes = 0, 2<<20 })
+	held := func() int {
+		n, err := strconv.ParseFloat(s.metric("leadlog_http_body_bytes"), 64)
+		require.NoError(t, err)
+		return int(n)
+	}
+	const half = 900 << 10
+	conns := make([]net.Conn, 2)
+	for i := range conns {
+		conns[i] = s.dial()
+		say(conns[i], fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+			leads, s.jwt, 2*half, strings.Repeat("x", half)))
+	}
+	require.Eventually(t, func() bool { return held() == len(conns)*half }, time.Minute, 5*time.Millisecond)
+	large := `{"note":"` + strings.Repeat("x", 500<<10) + `"}`
+	r := s.capture(large)
+	require.Equal(t, http.StatusServiceUnavailable, r.status, "a third finds no room: %s", r.raw)
+	require.Equal(t, "1", r.header.Get("Retry-After"))
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status, "a small one does")
+	for _, conn := range conns {
+		conn.Close()
+	}
+	require.Eventually(t, func() bool { return held() == 0 }, time.Minute, 5*time.Millisecond)
+	require.Equal(t, http.StatusBadRequest, s.capture(large).status, "and is read when the others are gone")
+}
+
+// metric is what /metrics says of one without labels.
+func (s *service) metric(name string) string {
+	s.t.Helper()
+	_, after, found := strings.Cut(s.send(call{method: http.MethodGet, path: "/metrics"}).raw, "\n"+name+" ")
+	require.True(s.t, found, name)
+	value, _, _ := strings.Cut(after, "\n")
+	return value
+}
+
+// TestBatchesHaveABudgetTogether has a client fill the budget of batches and go on.
+func TestBatchesHaveABudgetTogether(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BatchBytes = 0, 8<<20 })
+	one, two := s.wire(s.jwt), s.wire(s.jwt)
+	for i, w := range []*wire{one, two} {
+		w.send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", i))
+	}
+	first, second := one.answers(), two.answers()
+	r := s.send(call{method: http.MethodPost, path: batch, credential: s.jwt, body: `{"email":"q@example.com"}`})
+	require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
+	require.Equal(t, "1", r.header.Get("Retry-After"))
+
+	// Without a budget left it is read no faster than it is answered, and all of it is.
+	line := `{"email":"p0@example.com","metadata":{"source":"website"}}` + strings.Repeat(" ", 100<<10) + "\n"
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for range 40 {
+			one.send(line)
+		}
+		one.end()
+	})
+	answers, err := io.ReadAll(first)
+	require.NoError(t, err)
+	sending.Wait()
+	require.Equal(t, 41, strings.Count(string(answers), `"success":true,`))
+	two.end()
+	_, err = io.ReadAll(second)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return s.send(call{method: http.MethodPost, path: batch, credential: s.jwt, body: `{"email":"q@example.com"}`}).status == http.StatusOK
+	}, time.Minute, 5*time.Millisecond)
+}
+
+// TestIdleConnectionsKeepNobodyOut opens as many connections as the files of the test allow, up to 10,000, and sends
+// nothing on them, or half a header.
+func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
+	s := start(t)
+	n := min(10_000, (openFiles(t)-2000)/2) // both ends are here
+	require.Greater(t, n, 100, "ulimit -n is too low for this test")
+	before := heap()
+	for i := range n {
+		conn := s.dial()
+		if i%2 == 1 {
+			say(conn, "GET /healthz HTTP/1.1\r\nHo")
+		}
+	}
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status)
+	held := int64(heap()-before) / int64(n)
+	require.Less(t, held, int64(64<<10), "bytes for each connection, both ends")
+	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status)
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	var files syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
+	return int(min(files.Cur, 200_000))
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}
