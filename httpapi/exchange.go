@@ -43,8 +43,11 @@ func (a *api) serve(route route) http.HandlerFunc {
 		}
 		x.record.route = route.pattern
 		x.caller = command.Caller{
-			RequestID: x.record.requestID, TraceParent: traceParent(r.Header.Get("Traceparent")),
+			RequestID: x.record.requestID, TraceParent: x.record.trace,
 			UserAgent: userAgent(r.UserAgent()),
+		}
+		if x.caller.TraceParent == "" {
+			x.caller.TraceParent = traceParent(r.Header.Get("Traceparent"))
 		}
 		if x.client.IsValid() {
 			x.caller.IP = x.client.String()

@@ -63,6 +63,8 @@ type Options struct {
 
 	// Ready tells of the parts that the service needs, for /readyz; nil is always ready.
 	Ready func(context.Context) []Component
+	// Trace follows requests, and with them what they set off; nil follows none.
+	Trace Trace
 	// Metrics gets the request metrics and is served at /metrics; nil is neither.
 	Metrics *prometheus.Registry
 }

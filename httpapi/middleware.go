@@ -20,6 +20,7 @@ type record struct {
 	route      string // a pattern: paths and queries may hold what no log should
 	account    string
 	credential string // token or jwt
+	trace      string // traceparent of the request's own span; none: it is not followed
 	status     int    // 0 until the header is written
 	bytes      int64
 	err        error
@@ -65,6 +66,7 @@ func (a *api) observe(next http.Handler) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		r, traced := a.follow(r, note)
 		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, note))
 		defer func() {
 			thrown, begun := recover(), note.status != 0
@@ -72,6 +74,7 @@ func (a *api) observe(next http.Handler) http.Handler {
 				a.caught(note, r, thrown)
 			}
 			took := time.Since(start)
+			traced()
 			a.metrics.observe(r.Method, note.route, note.status, took)
 			a.logAccess(r, note, took)
 			if thrown != nil && begun {
@@ -107,6 +110,9 @@ func (a *api) logAccess(r *http.Request, note *record, took time.Duration) {
 		slog.String("method", methodLabel(r.Method)), slog.String("route", note.route),
 		slog.Int("status", note.status), slog.Float64("ms", float64(took.Microseconds())/1000),
 		slog.Int64("bytes", note.bytes), slog.String("requestId", note.requestID),
+	}
+	if note.trace != "" {
+		attributes = append(attributes, slog.String("traceId", traceID(note.trace)))
 	}
 	if note.account != "" {
 		attributes = append(attributes, slog.String("account", note.account))

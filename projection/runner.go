@@ -28,6 +28,8 @@ type Options struct {
 	// Rest is the least time between two transactions of a projector that keeps up, so that events which come one by
 	// one share a transaction; 0 means 20 ms. A view is behind by as much.
 	Rest time.Duration
+	// Watch is told of every batch of events that was applied. It returns at once; nil watches nothing.
+	Watch func(Applied)
 	// Log is told of failures and takeovers; nil means slog.Default().
 	Log *slog.Logger
 }
@@ -72,7 +74,7 @@ func New(o Options) (*Runner, error) {
 		named.RuntimeParams["application_name"] = "leadlog projector " + p.Name()
 		r.workers = append(r.workers, &worker{
 			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, config: named,
-			log:    o.Log.With(slog.String("projector", p.Name())),
+			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch,
 			pace:   pace{batch: 1000, rest: o.Rest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second},
 			status: Status{Name: p.Name(), State: Standby},
 		})

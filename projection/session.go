@@ -93,6 +93,9 @@ func (s *session) follow(ctx context.Context) error {
 			return err
 		}
 		written = time.Now()
+		if s.watch != nil && len(batch.events) > 0 {
+			s.watch(Applied{s.projector.Name(), batch.events, began, written})
+		}
 		s.applied(batch.position)
 		if len(batch.events) < s.limit {
 			if err := rest(ctx, began.Add(s.pace.rest)); err != nil {

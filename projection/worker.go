@@ -37,6 +37,13 @@ type Status struct {
 	Failures uint64              // since the process began
 }
 
+// Applied is a batch of events whose effects and checkpoint are written.
+type Applied struct {
+	Projector    string
+	Events       []Event
+	Began, Ended time.Time
+}
+
 // worker keeps one projector at work.
 type worker struct {
 	projector Projector
@@ -45,6 +52,7 @@ type worker struct {
 	schema    string
 	config    *pgx.ConnConfig
 	log       *slog.Logger
+	watch     func(Applied) // nil: nobody does
 	pace      pace
 
 	// limit is how many events go into the next transaction. It falls to one on a failure and doubles with every

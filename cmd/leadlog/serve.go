@@ -68,6 +68,7 @@ type app struct {
 	courier   *delivery.Courier
 	delivered *deliveryMetrics
 	appends   *logMetrics
+	tracing   *tracing // nil: off
 	secrets   *delivery.Secrets
 	directory *command.Directory
 	uses      *command.Uses
@@ -87,6 +88,10 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if a.store, a.appends, err = openMeasuredLog(ctx, events, log); err != nil {
 		return nil, err
 	}
+	if a.tracing, err = openTracing(ctx, log); err != nil {
+		return nil, err
+	}
+	a.store = a.tracing.log(a.store)
 	if a.pool, err = pgxpool.New(ctx, views); err != nil {
 		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
 	}
@@ -115,7 +120,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	}
 	a.tail = projection.NewTail(a.store, append(projection.All(), delivery.FanOut{})...)
 	a.runner, err = projection.New(projection.Options{
-		URL: views, Store: a.store, Tail: a.tail, Projectors: projection.All(), Log: log,
+		URL: views, Store: a.store, Tail: a.tail, Projectors: projection.All(), Log: log, Watch: a.tracing.batches(),
 	})
 	if err != nil {
 		return nil, err
@@ -141,7 +146,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: log,
 		RateLimit: c.rateLimit, RateBurst: c.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: c.trustedProxies, CORSOrigins: c.corsOrigins, BasePath: c.basePath,
-		Ready: a.ready, Metrics: registry, ConsoleKey: c.sealKey, ConsoleCodes: a.codes, Stopping: ctx.Done(),
+		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: c.sealKey, ConsoleCodes: a.codes, Stopping: ctx.Done(),
 		BodyBytes: bodies(memoryLimit), BatchBytes: bodies(memoryLimit),
 	})
 	return a, nil
@@ -164,14 +169,16 @@ func (a *app) wireDeliveries(ctx context.Context, views string) error {
 	bodies := delivery.NewBodies()
 	a.fanOut, err = projection.New(projection.Options{
 		URL: views, Store: a.store, Tail: a.tail, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Bodies: bodies}},
-		Schema: schema.Deliveries, Rest: deliveryRest, Log: a.log,
+		Schema: schema.Deliveries, Rest: deliveryRest, Log: a.log, Watch: a.tracing.batches(),
 	})
 	if err != nil {
 		return err
 	}
 	a.delivered = newDeliveryMetrics()
+	watcher := a.delivered.watcher()
+	watcher.Begin = a.tracing.attempts()
 	a.courier = delivery.NewCourier(delivery.CourierOptions{
-		Watcher: a.delivered.watcher(), Disable: a.disableEndpoint,
+		Watcher: watcher, Disable: a.disableEndpoint,
 		Pool: a.pool, Store: a.store, Secrets: a.secrets, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 	})
@@ -259,6 +266,7 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 }
 
 func (a *app) close() {
+	a.tracing.close()
 	if a.pool != nil {
 		a.pool.Close()
 	}

@@ -53,6 +53,23 @@ func (c *Courier) InFlight() int { return c.lanes.attempting() }
 type Watcher struct {
 	Attempted func(took time.Duration, success bool)
 	Finished  func(state string) // delivered, failed or cancelled, once it is written down
+	// Begin follows an attempt: it returns a context for it, the traceparent that is sent along, if any, and what to
+	// call when it has ended.
+	Begin func(context.Context, Attempt) (_ context.Context, traceParent string, end func(status int, err error))
+}
+
+// Attempt is what a trace may hold of one.
+type Attempt struct {
+	Type, WebhookID, DeliveryID string
+	Number                      int    // from 1
+	TraceParent                 string // of what the event came from; may be none
+}
+
+func (w Watcher) begin(ctx context.Context, r row, trace string) (_ context.Context, traceParent string, end func(status int, err error)) {
+	if w.Begin == nil {
+		return ctx, "", func(int, error) {}
+	}
+	return w.Begin(ctx, Attempt{r.kind, r.webhookID, r.id, r.attempts + 1, trace})
 }
 
 func (w Watcher) attempted(o outcome) {

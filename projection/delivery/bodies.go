@@ -29,8 +29,9 @@ type place struct {
 }
 
 type rendered struct {
-	body []byte
-	at   time.Time
+	body  []byte
+	trace string // traceparent of what the event came from
+	at    time.Time
 }
 
 // NewBodies returns an empty memory.
@@ -51,19 +52,19 @@ func (b *Bodies) add(name string, e projection.Event) {
 	fact := e.Fact()
 	body, err := r.encode(fact, lead.Evolve(lead.State{}, fact), token.Evolve(token.State{}, fact))
 	if err == nil && len(body) <= largestBody { // an error comes again when it is sent
-		b.recent.Add(place{e.Stream, 0}, rendered{body, time.Now()})
+		b.recent.Add(place{e.Stream, 0}, rendered{body, e.Metadata.TraceParent, time.Now()})
 	}
 }
 
-func (b *Bodies) get(r row) ([]byte, bool) {
+func (b *Bodies) get(r row) (rendered, bool) {
 	if b == nil {
-		return nil, false
+		return rendered{}, false
 	}
 	at := place{r.stream, r.revision}
 	known, ok := b.recent.Get(at)
 	if ok && time.Since(known.at) > bodyAge {
 		b.recent.Remove(at)
-		return nil, false
+		return rendered{}, false
 	}
-	return known.body, ok
+	return known, ok
 }

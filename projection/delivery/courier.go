@@ -232,7 +232,7 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	if r.dead {
 		return done
 	}
-	body, err := c.body(ctx, r)
+	said, err := c.body(ctx, r)
 	var signing []string
 	if err == nil {
 		// The latest moment: a secret is destroyed when its endpoint is deleted, and then nothing more is sent.
@@ -250,7 +250,9 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 		done.state, done.wait = queued, c.schedule[0]
 		return done
 	}
-	done.outcome = send(ctx, c.client, r, body, signing, time.Now)
+	sending, traceParent, traced := c.watcher.begin(ctx, r, said.trace)
+	done.outcome = send(sending, c.client, r, said.body, signing, traceParent, time.Now)
+	traced(done.outcome.status, done.outcome.err)
 	if ctx.Err() != nil && !done.outcome.success() { // broken off: nobody knows what would have come of it
 		done.state = queued
 		return done
@@ -273,9 +275,9 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 }
 
 // body is what a delivery says.
-func (c *Courier) body(ctx context.Context, r row) ([]byte, error) {
-	if body, ok := c.bodies.get(r); ok {
-		return body, nil
+func (c *Courier) body(ctx context.Context, r row) (rendered, error) {
+	if known, ok := c.bodies.get(r); ok {
+		return known, nil
 	}
 	return render(ctx, c.store, r)
 }

@@ -74,26 +74,27 @@ type testData struct {
 }
 
 // render makes the body of a delivery out of the event's stream up to the event: the same bytes at every attempt.
-func render(ctx context.Context, store eventstore.Store, r row) ([]byte, error) {
+func render(ctx context.Context, store eventstore.Store, r row) (rendered, error) {
 	var (
 		leadState  lead.State
 		tokenState token.State
 	)
 	for recorded, err := range store.Read(ctx, r.stream, 0) {
 		if err != nil {
-			return nil, err
+			return rendered{}, err
 		}
 		fact, err := recorded.Fact()
 		if err != nil {
-			return nil, fmt.Errorf("stream %s at revision %d: %w", r.stream, recorded.Revision, err)
+			return rendered{}, fmt.Errorf("stream %s at revision %d: %w", r.stream, recorded.Revision, err)
 		}
 		leadState, tokenState = lead.Evolve(leadState, fact), token.Evolve(tokenState, fact)
 		if int64(recorded.Revision) < r.revision {
 			continue
 		}
-		return r.encode(fact, leadState, tokenState)
+		body, err := r.encode(fact, leadState, tokenState)
+		return rendered{body: body, trace: recorded.Metadata.TraceParent}, err
 	}
-	return nil, fmt.Errorf("%w: stream %s, revision %d", errNotOnLog, r.stream, r.revision)
+	return rendered{}, fmt.Errorf("%w: stream %s, revision %d", errNotOnLog, r.stream, r.revision)
 }
 
 // encode makes the body out of the event and the state that it led to.

@@ -52,7 +52,7 @@ func newClient(privateTargets bool, timeout time.Duration, resolver *net.Resolve
 }
 
 // send makes one attempt.
-func send(ctx context.Context, client *http.Client, r row, body []byte, secrets []string, now func() time.Time) (o outcome) {
+func send(ctx context.Context, client *http.Client, r row, body []byte, secrets []string, traceParent string, now func() time.Time) (o outcome) {
 	begin := time.Now()
 	o.at = now()
 	defer func() { o.took = time.Since(begin) }()
@@ -72,6 +72,9 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, secrets 
 	request.Header.Set("webhook-id", r.id)
 	request.Header.Set("webhook-timestamp", timestamp)
 	request.Header.Set("webhook-signature", signature)
+	if traceParent != "" {
+		request.Header.Set("traceparent", traceParent)
+	}
 	response, err := client.Do(request)
 	if err != nil {
 		var slow net.Error

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// openTracing sends spans where OpenTelemetry's own variables say. It returns nil, and nothing is traced, unless they name
+// an endpoint or the exporter otlp; everything else about it, the sampler too, is as OpenTelemetry has it.
+func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
+	on, err := tracingWanted(os.Getenv)
+	if err != nil || !on {
+		return nil, err
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, &usageError{errors.New("OTEL_EXPORTER_OTLP_*: the exporter does not start; look at the endpoint and the certificates")}
+	}
+	version, commit := build()
+	about, err := resource.New(ctx, resource.WithAttributes(
+		attribute.String("service.name", "leadlog"), attribute.String("service.version", version+" "+commit),
+	), resource.WithTelemetrySDK(), resource.WithFromEnv()) // the last one wins
+	if err != nil {
+		return nil, &usageError{errors.New("OTEL_RESOURCE_ATTRIBUTES: must be NAME=VALUE,…")}
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		log.Warn("traces were not sent", slog.Any("error", err))
+	}))
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about))
+	log.Info("requests are traced")
+	return &tracing{provider, provider.Tracer("leadlog")}, nil
+}
+
+// tracingWanted reads the variables that say whether there are traces, and refuses those that ask for what is not here.
+func tracingWanted(env func(string) string) (bool, error) {
+	var c checker
+	endpoint := env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") + env("OTEL_EXPORTER_OTLP_ENDPOINT")
+	exporter := env("OTEL_TRACES_EXPORTER")
+	if exporter != "" && exporter != "otlp" && exporter != "none" {
+		c.refuse("OTEL_TRACES_EXPORTER", exporter, "otlp or none")
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		if protocol := env(name); protocol != "" && protocol != "http/protobuf" {
+			c.refuse(name, protocol, "http/protobuf")
+		}
+	}
+	on := exporter == "otlp" || exporter == "" && endpoint != ""
+	return on && !strings.EqualFold(env("OTEL_SDK_DISABLED"), "true"), c.err()
+}
+
+// tracingGrace is how long the last spans may take to be sent when the service ends.
+const tracingGrace = 5 * time.Second
+
+// close sends what is left.
+func (t *tracing) close() {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tracingGrace)
+	defer cancel()
+	_ = t.provider.Shutdown(ctx) // what could not be sent is said by the error handler
+}
