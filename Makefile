@@ -4,7 +4,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test lint postgres cc node promtool chaos
+.PHONY: help run test lint postgres cc node promtool chaos restart-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ test: postgres cc node promtool ## the whole test suite with the race detector, 
 chaos: postgres ## kills the service and PostgreSQL under load, ROUNDS times (100): is anything lost, or out of order? minutes
 	LEADLOG_TEST_CHAOS_ROUNDS=$(or $(ROUNDS),100) $(WITHPG) -- \
 		go test ./cmd/leadlog -run 'ThroughKills|Linearizable|TestOnEventStoreDB/.*linearizable' -count=1 -v -timeout 60m
+
+restart-test: postgres ## restarts two processes behind a balancer in turn, under load, ROUNDS times (12): does a request fail?
+	LEADLOG_TEST_RESTARTS=$(or $(ROUNDS),12) $(WITHPG) -- go test ./cmd/leadlog -run RestartsOneAfterTheOther -count=1 -v -timeout 30m
 
 lint: ## formatting, vet, staticcheck, go.mod, known vulnerabilities
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi

@@ -29,6 +29,9 @@ func (a *app) ready(ctx context.Context) []httpapi.Component {
 	fanOut, _ := a.fanOut.Status(ctx) // it fails as the one before does
 	views = append(views, fanOut...)
 	components := []httpapi.Component{database, log}
+	if a.draining.Load() {
+		components = append(components, httpapi.Component{Name: "service", Detail: "is about to stop"})
+	}
 	for _, view := range views {
 		component := httpapi.Component{Name: "projection " + view.Name, Ready: true, Detail: string(view.State)}
 		if view.State == projection.Failed || view.State == projection.Stale {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -76,6 +77,7 @@ type app struct {
 	reader    *query.Reader
 	codes     *webconsole.Codes // of links that sign in to the console
 	handler   http.Handler
+	draining  atomic.Bool // the end has begun: whoever balances should send no more
 }
 
 func (s service) wire(ctx context.Context, c config, views, events string, log *slog.Logger) (_ *app, err error) {
@@ -201,14 +203,14 @@ func (t tokens) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifi
 	return httpapi.NewHS256([]byte(t.JWTSecret), options)
 }
 
-// serve answers requests, keeps the views and sends to webhooks until the context ends. Then it stops accepting, finishes what runs and
-// leaves its leases. It calls listening once it accepts.
+// serve answers requests, keeps the views and sends to webhooks until the context ends. Then it drains, stops accepting,
+// finishes what runs and leaves its leases. It calls listening once it accepts.
 func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	listener, err := net.Listen("tcp", a.config.addr)
 	if err != nil {
 		return fmt.Errorf("%w (LEADLOG_ADDR is the address to listen on)", err)
 	}
-	server := httpapi.NewServer(a.config.addr, a.handler)
+	server := httpapi.NewServer(a.config.addr, a.parting(a.handler))
 	server.ErrorLog = slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -219,6 +221,7 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	})
 	group.Go(func() error {
 		<-ctx.Done()
+		a.drain()
 		a.log.Info("stopping")
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()

@@ -76,6 +76,7 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 		{"LEADLOG_LOG_LEVEL", "loud", `LEADLOG_LOG_LEVEL="loud"`},
 		{"LEADLOG_LOG_FORMAT", "xml", `LEADLOG_LOG_FORMAT="xml"`},
 		{"LEADLOG_WEBHOOK_ALLOW_PRIVATE", "perhaps", `LEADLOG_WEBHOOK_ALLOW_PRIVATE="perhaps"`},
+		{"LEADLOG_DRAIN", "-1s", `LEADLOG_DRAIN="-1s"`},
 		{"LEADLOG_WEBHOOK_TIMEOUT", "0s", `LEADLOG_WEBHOOK_TIMEOUT="0s"`},
 		{"LEADLOG_WEBHOOK_RETRY_SCHEDULE", "5s,soon", `LEADLOG_WEBHOOK_RETRY_SCHEDULE="soon"`},
 		{"LEADLOG_JWT_SECRET", "hunter2", `LEADLOG_JWT_SECRET=(7 characters, not shown)`},

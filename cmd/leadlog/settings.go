@@ -50,6 +50,7 @@ type service struct {
 	ClaimKey            string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names. Never rotates."`
 	SealKey             string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64" help:"32 bytes: the key that seals secrets."`
 	TreeKey             string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads of the audit trail."`
+	Drain               string `env:"LEADLOG_DRAIN" default:"0s" help:"How long requests are still taken at the end, while /readyz says that none should come."`
 	LogLevel            string `env:"LEADLOG_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
 	LogFormat           string `env:"LEADLOG_LOG_FORMAT" placeholder:"FORMAT" help:"json or text. Default: json, on a terminal text."`
 }
@@ -65,6 +66,7 @@ type config struct {
 	allowPrivateTargets bool
 	retrySchedule       []time.Duration // empty: the default
 	webhookTimeout      time.Duration
+	drain               time.Duration
 	claimKey, sealKey   []byte
 	treeKey             []byte
 }
@@ -110,6 +112,7 @@ func (s service) check(privateTargets bool) (config, error) {
 		allowPrivateTargets: c.boolean("LEADLOG_WEBHOOK_ALLOW_PRIVATE", s.WebhookAllowPrivate, privateTargets),
 		retrySchedule:       c.schedule("LEADLOG_WEBHOOK_RETRY_SCHEDULE", s.WebhookSchedule),
 		webhookTimeout:      c.duration("LEADLOG_WEBHOOK_TIMEOUT", s.WebhookTimeout, maxTimeout),
+		drain:               c.drain("LEADLOG_DRAIN", s.Drain),
 		claimKey:            c.key("LEADLOG_CLAIM_KEY", s.ClaimKey),
 		sealKey:             c.key("LEADLOG_SEAL_KEY", s.SealKey),
 		treeKey:             c.key("LEADLOG_TREE_KEY", s.TreeKey),
@@ -199,10 +202,11 @@ func (c *checker) boolean(name, value string, unset bool) bool {
 	return b
 }
 
-// Bounds of webhook settings. The end of the service waits for attempts under way, so for as long as one may take.
+// Bounds of times. The end of the service waits for attempts under way, so for as long as one may take.
 const (
 	maxTimeout = time.Minute
 	maxDelay   = 7 * 24 * time.Hour
+	maxDrain   = 5 * time.Minute
 )
 
 func (c *checker) schedule(name, value string) (delays []time.Duration) {
@@ -216,6 +220,14 @@ func (c *checker) duration(name, value string, most time.Duration) time.Duration
 	d, err := time.ParseDuration(value)
 	if err != nil || d <= 0 || d > most {
 		c.refuse(name, value, "a time such as 15s or 5m, at most "+most.String())
+	}
+	return d
+}
+
+func (c *checker) drain(name, value string) time.Duration {
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 || d > maxDrain {
+		c.refuse(name, value, "a time such as 5s, at most "+maxDrain.String()+"; 0s stops at once")
 	}
 	return d
 }
