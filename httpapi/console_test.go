@@ -349,3 +349,49 @@ func TestAPageIsStreamedUntilTheServiceStops(t *testing.T) {
 	_, err = io.Copy(io.Discard, response.Body)
 	require.NoError(t, err)
 }
+
+func TestAnEndpointIsLookedAfterInTheConsole(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	r := b.post("/console/webhooks", "url", "http://example.com", "description", "CRM <sync>")
+	require.Equal(t, http.StatusBadRequest, r.status)
+	require.Equal(t, 2, strings.Count(r.body, `class="fault"`), "the URL, and that no event was chosen")
+	require.Contains(t, r.body, "CRM &lt;sync&gt;")
+
+	r = b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created", "events", "lead.merged")
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	secret := regexp.MustCompile(`>(whsec_[^<]+)<`)
+	first := secret.FindStringSubmatch(r.body)[1]
+	at := regexp.MustCompile(`data-address="(/console/webhooks/[0-9A-Z]{26})"`).FindStringSubmatch(r.body)[1]
+	require.Contains(t, r.body, "lead.created, lead.merged")
+	require.NotContains(t, b.get(at).body, first, "it is shown once")
+
+	require.Contains(t, b.get(at+"/secret").body, "24 hours")
+	r = b.post(at + "/secret")
+	require.NotEqual(t, first, secret.FindStringSubmatch(r.body)[1])
+	require.Contains(t, r.body, "The secret before signs too until")
+
+	require.Equal(t, at, b.post(at+"/test").goTo)
+	require.Equal(t, at, b.post(at+"/replay", "since", "2026-01-02T03:04").goTo)
+	r = b.post(at+"/replay", "since", "2026-01-02T03:04", "until", "2025-01-02T03:04")
+	require.Equal(t, http.StatusBadRequest, r.status)
+	require.Contains(t, r.body, "must be after since")
+
+	require.Equal(t, at, b.post(at+"/switch", "enabled", "false").goTo)
+	require.Contains(t, b.get(at).body, `<span class="state disabled">`)
+	r = b.post(at + "/test")
+	require.Equal(t, http.StatusConflict, r.status)
+	require.Contains(t, r.body, "enable it first")
+	b.post(at+"/switch", "enabled", "true")
+	require.Contains(t, b.get(at).body, `<span class="state enabled">`)
+
+	stranger := b.service.browser().signIn(b.mint("other", ""))
+	for _, path := range []string{at, at + "/secret", at + "/delete"} {
+		require.Equal(t, http.StatusNotFound, stranger.get(path).status, path)
+	}
+	require.Equal(t, http.StatusNotFound, stranger.post(at+"/delete").status)
+	require.Contains(t, b.get(at+"/delete").body, "cannot be taken back")
+	require.Equal(t, "/console/webhooks", b.post(at+"/delete").goTo)
+	require.Equal(t, http.StatusNotFound, b.get(at).status)
+}

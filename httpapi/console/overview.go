@@ -8,12 +8,14 @@ import (
 
 // overview is the first page: how things are.
 type overview struct {
-	Chart   *chart
-	Periods []period
-	Views   []query.Projection
-	Lag     uint64 // of the view that is furthest behind
-	Stopped int    // views that nobody keeps
-	Since   string
+	Chart     *chart
+	Periods   []period
+	Views     []query.Projection
+	Lag       uint64 // of the view that is furthest behind
+	Stopped   int    // views that nobody keeps
+	Endpoints []query.Endpoint
+	Hooks     bool // endpoints may be seen
+	Since     string
 }
 
 // period counts arrivals of some days.
@@ -41,6 +43,13 @@ func (v *visit) overview() (screen, error) {
 		if err := v.addArrivals(&shown); err != nil {
 			return screen{}, err
 		}
+	}
+	if shown.Hooks = v.identity.May("webhooks:read"); shown.Hooks {
+		list, err := v.Query.Endpoints(v.ctx, v.identity.Account, query.Page{Limit: rows})
+		if err != nil {
+			return screen{}, err
+		}
+		shown.Endpoints = list.Items
 	}
 	return screen{name: "overview", title: "Overview", data: shown, live: true}, nil
 }

@@ -29,6 +29,19 @@ func pages() []page {
 		{get, "/tokens/{id}/delete", tokensWrite, false, (*visit).confirmDeletion},
 		{post, "/tokens/{id}/delete", tokensWrite, false, (*visit).deleteToken},
 
+		{get, "/webhooks", webhooks, false, (*visit).webhooks},
+		{post, "/webhooks", webhooksWrite, false, (*visit).registerEndpoint},
+		{get, "/webhooks/{id}", webhooks, false, (*visit).webhook},
+		{post, "/webhooks/{id}/test", webhooksWrite, false, (*visit).testEndpoint},
+		{post, "/webhooks/{id}/switch", webhooksWrite, false, (*visit).switchEndpoint},
+		{post, "/webhooks/{id}/replay", webhooksWrite, false, (*visit).replayEndpoint},
+		{get, "/webhooks/{id}/secret", webhooksWrite, false, (*visit).confirmSecret},
+		{post, "/webhooks/{id}/secret", webhooksWrite, false, (*visit).rotateSecret},
+		{get, "/webhooks/{id}/delete", webhooksWrite, false, (*visit).confirmEndpointDeletion},
+		{post, "/webhooks/{id}/delete", webhooksWrite, false, (*visit).deleteEndpoint},
+		{get, "/webhooks/{id}/deliveries/{delivery}", webhooks, false, (*visit).delivery},
+		{post, "/webhooks/{id}/deliveries/{delivery}/retry", webhooksWrite, false, (*visit).retryDelivery},
+
 		{get, "/projections", "", false, (*visit).projections},
 	}
 }

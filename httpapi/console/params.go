@@ -31,16 +31,25 @@ func (p *params) text(name string) string {
 
 // day reads the first moment of a day, UTC; a time is good too. The zero time when none is given.
 func (p *params) day(name string) time.Time {
+	return p.read(name, "must be a day such as 2006-01-02", time.DateOnly, time.RFC3339)
+}
+
+// moment reads a time, UTC unless it says otherwise. The zero time when none is given.
+func (p *params) moment(name string) time.Time {
+	return p.read(name, "must be a time such as 2006-01-02T15:04", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339, time.DateOnly)
+}
+
+func (p *params) read(name, message string, layouts ...string) time.Time {
 	value := p.text(name)
 	if value == "" {
 		return time.Time{}
 	}
-	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+	for _, layout := range layouts {
 		if at, err := time.Parse(layout, value); err == nil && at.Year() >= 1 && !at.IsZero() {
 			return at.UTC()
 		}
 	}
-	p.wrong.Add(name, "must be a day such as 2006-01-02")
+	p.wrong.Add(name, message)
 	return time.Time{}
 }
 

@@ -58,7 +58,7 @@ func (v *visit) tabs() []tab {
 	var shown []tab
 	for _, t := range []struct{ name, path, scope string }{
 		{"Overview", "/", ""}, {"Leads", "/leads", "leads:read"},
-		{"API Tokens", "/tokens", "tokens:read"}, {"Projections", "/projections", ""},
+		{"API Tokens", "/tokens", "tokens:read"}, {"Webhooks", "/webhooks", "webhooks:read"}, {"Projections", "/projections", ""},
 	} {
 		if v.identity.May(t.scope) {
 			pattern := v.page.pattern
@@ -100,11 +100,21 @@ func functions(base string, a assets) template.FuncMap {
 		"words":   func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 		"list":    func(items ...any) []any { return items },
 		"add":     func(a, b int) int { return a + b },
+		"isZero":  func(t query.Timestamp) bool { return time.Time(t).IsZero() },
+		"latest":  latest,
 		"lower":   strings.ToLower,
 		"percent": func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
 		"joined":  func(parts []string) string { return strings.Join(parts, ", ") },
 		"fault":   fault,
 	}
+}
+
+// latest is the last of a delivery's attempts, if there is one.
+func latest(attempts []query.Attempt) *query.Attempt {
+	if len(attempts) == 0 {
+		return nil
+	}
+	return &attempts[len(attempts)-1]
 }
 
 // moment is a time as people read it: UTC, to the millisecond.

@@ -168,6 +168,10 @@ func (v *visit) explain(err error) Failure {
 		return Failure{Status: http.StatusForbidden, Message: scope.Error()}
 	case errors.Is(err, errNoPage):
 		return Failure{Status: http.StatusNotFound, Message: "There is no such page"}
+	case errors.Is(err, errNoDelivery):
+		return Failure{Status: http.StatusNotFound, Message: "Delivery not found"}
+	case errors.Is(err, errBadForm):
+		return Failure{Status: http.StatusBadRequest, Message: "This form cannot be read"}
 	case errors.Is(err, errElsewhere):
 		return Failure{Status: http.StatusForbidden, Message: "This form came from another site, so nothing was done"}
 	}
