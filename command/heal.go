@@ -12,8 +12,9 @@ import (
 )
 
 // Heal finishes what a process that was killed left of one claim, if it did: it closes the holder, unless that has what
-// was claimed for it, and releases the claim, so that nobody has to do so who meets it. It says what it did, or nothing
-// when there was nothing to do, and names no value of anybody.
+// was claimed for it, and releases the claim, so that nobody has to do so who meets it. What was claimed for a lead that is
+// part of another now goes to that one. It says what it did, or nothing when there was nothing to do, and names no value
+// of anybody.
 //
 // It may run beside a live service. A command that was under way and not killed meets a conflict and decides again.
 func (h *Handlers) Heal(ctx context.Context, claimStream string) (did string, err error) {
@@ -33,16 +34,22 @@ func (h *Handlers) heal(ctx context.Context, stream string) (did string, err err
 	if err != nil || found.why == "" {
 		return "", err
 	}
-	release, err := h.write(claimKeeper(held.Account), stream, expect, h.after(held.UpdatedAt),
-		event.ClaimReleased{Kind: string(held.Kind), Holder: held.Holder})
+	var finished event.Data = event.ClaimReleased{Kind: string(held.Kind), Holder: held.Holder}
+	if found.heir != "" {
+		finished = event.ClaimTaken{Kind: string(held.Kind), Holder: found.heir}
+	}
+	last, err := h.write(claimKeeper(held.Account), stream, expect, h.after(held.UpdatedAt), finished)
 	if err != nil {
 		return "", err
 	}
-	if _, err := h.store.Append(ctx, append(found.closed, release)...); err != nil {
+	if _, err := h.store.Append(ctx, append(found.closed, last)...); err != nil {
 		return "", err
 	}
 	if held.Kind == claim.WebhookSlot {
 		h.destroySecret(ctx, held.Holder)
+	}
+	if found.heir != "" {
+		return fmt.Sprintf("%s: moved the %s claimed for %s to %s, which it was joined into", stream, held.Kind, found.holder, event.LeadStream(found.heir)), nil
 	}
 	return fmt.Sprintf("%s: released the %s claimed for %s, which %s", stream, held.Kind, found.holder, found.why), nil
 }
@@ -52,6 +59,7 @@ type leftover struct {
 	holder string             // its stream
 	why    string             // empty when it has
 	closed []eventstore.Write // what keeps it from getting it later
+	heir   string             // the lead that has it instead
 }
 
 func (h *Handlers) leftover(ctx context.Context, stream string, held claim.State) (leftover, error) {
@@ -59,6 +67,9 @@ func (h *Handlers) leftover(ctx context.Context, stream string, held claim.State
 	case claim.Phone, claim.Email:
 		holder, err := h.holderOf(ctx, event.LeadStream(held.Holder))
 		named := func(value string) bool { return h.claims.Stream(held.Account, held.Kind, value) == stream }
+		if err == nil && holder.lead.Phase == lead.Departed {
+			return h.leftByDeparted(ctx, holder, held, named)
+		}
 		if err != nil || holder.lead.Phase == lead.Live && slices.ContainsFunc(values(holder.lead, held.Kind), named) {
 			return leftover{}, err
 		}
@@ -87,6 +98,16 @@ func (h *Handlers) leftBy(found holder, stream string, held claim.State, lacks s
 	}
 	var err error
 	left.closed, err = h.closing(held.Account, found, stream)
+	return left, err
+}
+
+// leftByDeparted is a claim that goes to the heir of its holder, after what the heir has not got yet.
+func (h *Handlers) leftByDeparted(ctx context.Context, departed holder, held claim.State, named func(value string) bool) (leftover, error) {
+	last, err := h.heirOf(ctx, held.Account, departed)
+	left := leftover{holder: departed.stream, why: "departed without it", closed: last.complete()}
+	if err == nil && last.lead.Phase == lead.Live && slices.ContainsFunc(values(last.lead, held.Kind), named) {
+		left.heir = last.lead.ID
+	}
 	return left, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -58,21 +59,46 @@ var healing = asked{"heal", func(w *world) func(process) error {
 // releases are of contacts that arrivals may come with meanwhile.
 var releases = []asked{release("phone", 1, "+919876500001"), release("email", 1, "one@example.com"), release("phone", 2, "+919876500002")}
 
-// release is of a value of the nth lead, which has an email address more by then. Of a value that is gone already it is
-// refused, which is as good as done, unless it was this very request that released it.
+// release is of a value of the nth lead, which has an email address more by then. Of a value, or a lead, that is gone already it
+// is refused, which is as good as done, unless it was this very request that released it.
 func release(kind string, nth int, value string) asked {
 	return asked{fmt.Sprintf("release %s %s", kind, value), func(w *world) func(process) error {
-		lead := w.arrived[nth-1].answer.Lead
-		w.capture(w.process(nil), fmt.Sprintf(`{"phone":%q,"email":"more%d@example.com","metadata":{"source":"chatbot"}}`, lead.Phone, nth), "")
+		of := w.arrived[nth-1].answer.Lead
+		w.capture(w.process(nil), fmt.Sprintf(`{"phone":%q,"email":"more%d@example.com","metadata":{"source":"chatbot"}}`, of.Phone, nth), "")
 		return func(p process) error {
 			caller := w.asker()
 			_, err := p.ReleaseContact(w.t.Context(), command.ReleaseContact{
-				Caller: caller, LeadID: lead.ID, Body: members(fmt.Sprintf(`{%q:%q}`, kind, value)),
+				Caller: caller, LeadID: of.ID, Body: members(fmt.Sprintf(`{%q:%q}`, kind, value)),
 			})
 			own := func(r eventstore.Recorded) bool {
 				return r.Metadata.RequestID == caller.RequestID && r.Type == event.LeadReleased{}.EventType()
 			}
-			if errors.As(err, &field.Errors{}) && !slices.ContainsFunc(w.events(), own) {
+			_, gone := errors.AsType[*lead.DepartedError](err)
+			if (gone || errors.As(err, &field.Errors{})) && !slices.ContainsFunc(w.events(), own) {
+				return nil
+			}
+			return err
+		}
+	}}
+}
+
+// joins are of leads that arrivals may come for meanwhile, in both directions and in a circle.
+var joins = []asked{join(2, 1), join(1, 2), join(3, 1), join(2, 3)}
+
+// join is of the nth lead into another. What somebody else joined elsewhere meanwhile is refused, which is as good as done,
+// unless it was this very request that let it depart.
+func join(from, into int) asked {
+	return asked{fmt.Sprintf("join %d into %d", from, into), func(w *world) func(process) error {
+		leaves, stays := w.arrived[from-1].answer.Lead.ID, w.arrived[into-1].answer.Lead.ID
+		return func(p process) error {
+			caller := w.asker()
+			_, err := p.JoinLeads(w.t.Context(), command.JoinLeads{
+				Caller: caller, LeadID: stays, Body: members(fmt.Sprintf(`{"from":%q}`, leaves)),
+			})
+			own := func(r eventstore.Recorded) bool {
+				return r.Metadata.RequestID == caller.RequestID && r.Type == event.LeadDeparted{}.EventType()
+			}
+			if _, gone := errors.AsType[*lead.DepartedError](err); gone && !slices.ContainsFunc(w.events(), own) {
 				return nil
 			}
 			return err
@@ -126,4 +152,4 @@ var others = append([]asked{
 			return err
 		}
 	}},
-}, releases...)
+}, slices.Concat(releases, joins)...)

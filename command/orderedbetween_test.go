@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -75,6 +76,19 @@ func TestAReleaseAndAnArrivalMayComeBetweenAnyTwoWritesOfEachOther(t *testing.T)
 				t.Parallel()
 				betweenAnyTwo(t, released, func(w *world) error { return shape.with(w)(w.process(nil)) })
 				betweenAnyTwo(t, shape, func(w *world) error { return released.with(w)(w.process(nil)) })
+			})
+		}
+	}
+}
+
+func TestAJoinAndAnythingElseMayComeBetweenAnyTwoWritesOfEachOther(t *testing.T) {
+	t.Parallel()
+	for _, joined := range joins {
+		for _, other := range slices.Concat(captures(""), captures("key"), releases, joins) {
+			t.Run(joined.name+", "+other.name, func(t *testing.T) {
+				t.Parallel()
+				betweenAnyTwo(t, joined, func(w *world) error { return other.with(w)(w.process(nil)) })
+				betweenAnyTwo(t, other, func(w *world) error { return joined.with(w)(w.process(nil)) })
 			})
 		}
 	}
@@ -206,7 +220,7 @@ func (s *turns) next() (more bool) {
 // Five processes do whatever they do in whatever order, and some are killed.
 func TestNoOrderOfThingsBreaksALaw(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -217,6 +231,9 @@ func TestNoOrderOfThingsBreaksALaw(t *testing.T) {
 				for i := range asks { // what some of them need is there before any of them begins
 					all := captures([]string{"", "key", "other"}[s.random.IntN(3)])
 					all = append(all, createFirst, healing, releases[s.random.IntN(len(releases))])
+					if seed%2 == 0 && s.random.IntN(2) == 0 {
+						all = joins
+					}
 					asks[i] = all[s.random.IntN(len(all))].with(w)
 				}
 				for i, ask := range asks {

@@ -48,7 +48,7 @@ func (w *world) obey() *known {
 	for value, stream := range k.owners {
 		kind, plain, _ := strings.Cut(value, " ")
 		held := k.claims[claim.NewNames(claimKey()).Stream("acme", claim.Kind(kind), plain)]
-		require.Equal(w.t, stream, event.LeadStream(held.Holder), "the claim on %s", value)
+		require.Equal(w.t, k.heir(event.LeadID(stream)), k.heir(held.Holder), "the claim on %s", value)
 	}
 	for _, a := range w.arrived {
 		k.answered(a)
@@ -73,6 +73,8 @@ func (k *known) note(r eventstore.Recorded) {
 			delete(k.owners, name)
 			k.released[name] = append(k.released[name], event.LeadID(r.Stream))
 		}
+	case event.LeadJoined:
+		k.inherited(data)
 	case event.TokenCreated:
 		k.tokens[r.Stream] = true
 		require.LessOrEqual(t, len(k.tokens), token.MaxPerAccount)
@@ -94,7 +96,7 @@ func (k *known) note(r eventstore.Recorded) {
 	before := k.leads[r.Stream]
 	after := lead.Evolve(before, fact)
 	require.EqualValues(t, r.Revision, after.Revision)
-	require.Equal(t, before.Phase == lead.Abandoned, false, "nothing follows an abandonment")
+	require.NotContains(t, []lead.Phase{lead.Abandoned, lead.Departed}, before.Phase, "nothing follows the end of a lead")
 	k.leads[r.Stream], k.leadAt[r.Position] = after, after
 	for kind, values := range map[claim.Kind][]string{claim.Phone: after.Phones, claim.Email: after.Emails} {
 		for _, value := range values {
@@ -103,6 +105,31 @@ func (k *known) note(r eventstore.Recorded) {
 			k.owners[name] = r.Stream
 		}
 	}
+}
+
+// inherited requires that a lead that is joined into another has departed, and lets nobody have what it had, so that the
+// other may.
+func (k *known) inherited(joined event.LeadJoined) {
+	from := event.LeadStream(joined.From)
+	require.Equal(k.w.t, lead.Departed, k.leads[from].Phase, "a lead is joined that did not depart")
+	for name, stream := range k.owners {
+		if stream == from {
+			delete(k.owners, name)
+		}
+	}
+}
+
+// heir is the id of the live lead that a lead is part of. It may be the lead itself.
+func (k *known) heir(id string) string {
+	for range len(k.leads) {
+		state := k.leads[event.LeadStream(id)]
+		if state.Phase != lead.Departed {
+			return id
+		}
+		id = state.JoinedInto
+	}
+	require.Fail(k.w.t, "a lead is part of itself")
+	return ""
 }
 
 // decided requires that an arrival became what it means, given the log before it.
@@ -118,7 +145,9 @@ func (k *known) decided(r eventstore.Recorded, fact event.Fact) {
 		// It is of the moment when it was decided, which may have been earlier, but what is refused stays refused, unless
 		// the lead has released it since.
 		has := func(owner *lead.State, name string) bool {
-			return owner != nil && owner.ID == refused.LeadID || slices.Contains(k.released[name], refused.LeadID)
+			there := k.heir(refused.LeadID)
+			return owner != nil && k.heir(owner.ID) == there ||
+				slices.ContainsFunc(k.released[name], func(id string) bool { return k.heir(id) == there })
 		}
 		require.True(t, has(byPhone, string(claim.Phone)+" "+parsed.Phone) || has(byEmail, string(claim.Email)+" "+parsed.Email), "%s", k.w.arrived[i].body)
 		return
@@ -206,7 +235,7 @@ func (w *world) obeyAndServe() {
 		require.NoError(w.t, a.err)
 		require.Equal(w.t, owner != nil, a.answer.Merged, "%s", c.value)
 		if owner != nil {
-			require.Equal(w.t, owner.ID, a.answer.Lead.ID)
+			require.Equal(w.t, k.heir(owner.ID), a.answer.Lead.ID)
 		}
 	}
 	if w.places[claim.TokenSlot] {
@@ -234,10 +263,16 @@ func (w *world) healed() {
 	_, err := w.heal(w.process(nil))
 	require.NoError(w.t, err)
 	k := w.obey()
+	for stream, state := range k.leads {
+		if state.Phase == lead.Departed {
+			require.Contains(w.t, k.leads[event.LeadStream(k.heir(state.ID))].Joined, state.ID, "%s has departed and is nowhere", stream)
+		}
+	}
 	for stream, held := range k.claims {
 		switch held.Kind {
 		case claim.Phone, claim.Email:
-			owner := slices.ContainsFunc(append(k.leads[event.LeadStream(held.Holder)].Phones, k.leads[event.LeadStream(held.Holder)].Emails...), func(value string) bool {
+			holder := k.leads[event.LeadStream(held.Holder)]
+			owner := holder.Phase == lead.Live && slices.ContainsFunc(slices.Concat(holder.Phones, holder.Emails), func(value string) bool {
 				return claim.NewNames(claimKey()).Stream("acme", held.Kind, value) == stream
 			})
 			require.True(w.t, held.Holder == "" || owner, "%s of kind %s", stream, held.Kind)

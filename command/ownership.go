@@ -24,6 +24,9 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 	if phone, err = c.ownerOf(ctx, claim.Phone, c.arrival.Phone); err == nil {
 		email, err = c.ownerOf(ctx, claim.Email, c.arrival.Email)
 	}
+	if err == nil && phone.lead != nil && email.lead != nil && phone.lead.ID == email.lead.ID {
+		phone.lead = email.lead // which was read later
+	}
 	return phone, email, err
 }
 
@@ -41,6 +44,9 @@ func (c *capture) ownerOf(ctx context.Context, kind claim.Kind, value string) (o
 	if err != nil {
 		return owner{}, err
 	}
+	if holder.lead.Phase == lead.Departed {
+		return c.inherited(ctx, holder, kind, value, free)
+	}
 	switch {
 	case holder.expect == eventstore.NoStream && c.DryRun:
 		return free, nil
@@ -53,6 +59,24 @@ func (c *capture) ownerOf(ctx context.Context, kind claim.Kind, value string) (o
 		return free, nil
 	}
 	return owner{lead: &holder.lead, expect: expect}, nil
+}
+
+// inherited is the owner of a value whose claim names a lead that has departed: the heir, if it has the value. If not it
+// has released it, or the departed lead never got it; and nobody can be about to give it to either by this claim.
+func (c *capture) inherited(ctx context.Context, departed holder, kind claim.Kind, value string, free owner) (owner, error) {
+	last, err := c.heirOf(ctx, c.Admission.Caller.Account, departed)
+	if err != nil {
+		return owner{}, err
+	}
+	if writes := last.complete(); writes != nil && !c.DryRun {
+		if _, err := c.store.Append(ctx, writes...); err != nil {
+			return owner{}, err
+		}
+	}
+	if last.lead.Phase != lead.Live || !has(last.lead, kind, value) {
+		return free, nil
+	}
+	return owner{lead: &last.lead, expect: free.expect}, nil
 }
 
 // has tells whether a lead has, or ever had, a phone or email.

@@ -22,7 +22,7 @@ type ReleaseContact struct {
 // ReleaseContact takes a phone or email from a lead of the caller's account and then releases its claim. A process that is
 // killed between the two leaves a claim whose holder does not have the value, which counts as free.
 //
-// The errors are lead.ErrNotFound, lead.ErrLastContact, field.Errors and those of the store.
+// The errors are lead.ErrNotFound, *lead.DepartedError, lead.ErrLastContact, field.Errors and those of the store.
 func (h *Handlers) ReleaseContact(ctx context.Context, cmd ReleaseContact) (updated LeadUpdated, err error) {
 	if !validID(cmd.LeadID) {
 		return LeadUpdated{}, lead.ErrNotFound
@@ -46,7 +46,7 @@ func (h *Handlers) releaseContact(ctx context.Context, cmd ReleaseContact, strea
 	}
 	released, err := state.Release(cmd.Caller.Account, cmd.Body, lead.Rules{Region: account.State.Region})
 	if err != nil {
-		return LeadUpdated{}, err
+		return LeadUpdated{}, h.toHeir(ctx, err)
 	}
 	write, err := h.write(cmd.Caller, stream, expect, h.after(state.UpdatedAt), released)
 	if err != nil {

@@ -25,7 +25,7 @@ type LeadUpdated struct {
 
 // UpdateLead decides on a change of a lead of the caller's account and appends it.
 //
-// The errors are lead.ErrNotFound, field.Errors and those of the store.
+// The errors are lead.ErrNotFound, *lead.DepartedError, field.Errors and those of the store.
 func (h *Handlers) UpdateLead(ctx context.Context, cmd UpdateLead) (updated LeadUpdated, err error) {
 	if !validID(cmd.LeadID) {
 		return LeadUpdated{}, lead.ErrNotFound
@@ -54,7 +54,7 @@ func (h *Handlers) updateLead(ctx context.Context, cmd UpdateLead, stream string
 	rules := lead.Rules{Region: account.State.Region, Stages: account.State.Stages}
 	decided, err := state.Update(cmd.Caller.Account, cmd.Body, rules, opportunity.String())
 	if err != nil {
-		return LeadUpdated{}, err
+		return LeadUpdated{}, h.toHeir(ctx, err)
 	}
 	write, err := h.write(cmd.Caller, stream, expect, h.after(state.UpdatedAt), decided)
 	if err != nil {

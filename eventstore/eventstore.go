@@ -135,3 +135,10 @@ type Store interface {
 	// Epoch identifies this log. A checkpoint taken from another log, say before a restore, carries another epoch.
 	Epoch(ctx context.Context) (string, error)
 }
+
+// Atomic tells whether a store applies all writes of an append or none, and says so by a method of this name. What a
+// store does not say is not relied on: a caller whose writes need more than an order must then do without.
+func Atomic(store Store) bool {
+	said, ok := store.(interface{ Atomic() bool })
+	return ok && said.Atomic()
+}

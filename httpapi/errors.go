@@ -108,6 +108,7 @@ func describe(err error) failure {
 	var (
 		wrong   field.Errors
 		refused *command.LeadRefused
+		gone    *lead.DepartedError
 		scope   scopeError
 		limit   limitError
 		size    *query.TreeSizeError
@@ -124,6 +125,8 @@ func describe(err error) failure {
 			status: http.StatusConflict, position: refused.Position,
 			envelope: envelope{Message: refused.Error(), Code: refused.Fact.Code},
 		}
+	case errors.As(err, &gone):
+		return failure{status: http.StatusConflict, envelope: envelope{Message: gone.Error(), Code: "LEAD_JOINED"}}
 	case errors.As(err, &scope):
 		return failure{status: http.StatusForbidden, envelope: envelope{Message: scope.Error()}}
 	case errors.As(err, &limit):

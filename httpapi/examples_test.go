@@ -102,6 +102,7 @@ func TestTheExamplesOfTheDocumentAreAnswered(t *testing.T) {
 		for _, c := range o.bodies(t) {
 			c.path = ids.Replace(c.path)
 			c.path += o.required(ids)
+			c.body = ids.Replace(c.body)
 			c.credential = s.jwt
 			if scopes, _ := o.scopes(); slices.Contains(scopes, "admin") {
 				c.credential = s.mint("admins", "admin")
@@ -125,6 +126,8 @@ func (s *service) settle() *strings.Replacer {
 	webhookID := endpoint.at("data", "webhookId").(string)
 	lead := s.capture(`{"phone":"9123456780","email":"released@example.com","visitorId":"v-81f3"}`)
 	require.Equal(s.t, http.StatusCreated, lead.status, lead.raw)
+	twin := s.capture(`{"email":"twin@example.com"}`)
+	require.Equal(s.t, http.StatusCreated, twin.status, twin.raw)
 	s.provision("another", account.Settings{})
 	var deliveryID string
 	require.Eventually(s.t, func() bool {
@@ -137,6 +140,7 @@ func (s *service) settle() *strings.Replacer {
 	return strings.NewReplacer(
 		"{leadId}", lead.at("data", "leadId").(string), "{tokenId}", tokenID, "{webhookId}", webhookID,
 		"{deliveryId}", deliveryID, "{accountId}", "another", "{visitorId}", "v-81f3",
+		"01M7YGZVZWE6S8RYN49QGMF6BJ", twin.at("data", "leadId").(string), // who is joined
 		"{position}", strconv.FormatFloat(created["position"].(float64), 'f', 0, 64), "{from}", "1",
 	)
 }

@@ -21,6 +21,13 @@ func (x *exchange) releaseContact() (answer, error) {
 	})
 }
 
+// joinLeads makes another lead part of one.
+func (x *exchange) joinLeads() (answer, error) {
+	return changed(x, func(id string, body map[string]jsontext.Value) (command.LeadUpdated, error) {
+		return x.Commands.JoinLeads(x.ctx, command.JoinLeads{Caller: x.caller, LeadID: id, Body: body})
+	})
+}
+
 // changed answers with the lead in the path as a command leaves it.
 func changed(x *exchange, change func(id string, body map[string]jsontext.Value) (command.LeadUpdated, error)) (answer, error) {
 	id, err := x.ulidID(errNoLead)

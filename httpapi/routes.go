@@ -39,6 +39,7 @@ func (a *api) routes() []route {
 		{get, leads + "/{id}", scoped("leads:read"), (*exchange).showLead},
 		{patch, leads + "/{id}", scoped("leads:write"), (*exchange).updateLead},
 		{post, leads + "/{id}/contacts/release", scoped("leads:write"), (*exchange).releaseContact},
+		{post, leads + "/{id}/join", scoped("leads:write"), (*exchange).joinLeads},
 		{get, leads + "/{id}/sources", scoped("leads:read"), (*exchange).listLeadSources},
 		{get, leads + "/{id}/events", scoped("leads:read"), (*exchange).listLeadEvents},
 		{get, leads + "/{id}/activity", scoped("leads:read"), (*exchange).listLeadActivity},

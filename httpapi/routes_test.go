@@ -370,6 +370,7 @@ func TestEveryRouteWantsItsScope(t *testing.T) {
 		{"POST", leads, "leads:write"}, {"GET", leads, "leads:read"}, {"GET", leads + "/x", "leads:read"},
 		{"GET", leads + "/x/sources", "leads:read"}, {"GET", leads + "/x/events", "leads:read"},
 		{"POST", leads + "/x/contacts/release", "leads:write"}, {"GET", leads + "/x/activity", "leads:read"}, {"GET", leads + "/refused", "leads:read"},
+		{"POST", leads + "/x/join", "leads:write"},
 		{"POST", visitors + "x/activity", "leads:write"},
 		{"POST", tokens, "tokens:write"}, {"GET", tokens, "tokens:read"}, {"GET", tokens + "/x", "tokens:read"},
 		{"POST", tokens + "/x/rotate", "tokens:write"}, {"DELETE", tokens + "/x", "tokens:write"},

@@ -32,6 +32,7 @@ func anyLead(t *rapid.T) lead.State {
 		Status: text("status"), Temperature: text("temperature"), OpportunityID: text("opportunity"), OpportunityValue: text("value"),
 		Source: text("source"), Sources: []lead.SourceEntry{{Source: text("of a view of its own")}},
 		CustomFields: objects.Draw(t, "custom"), Metadata: objects.Draw(t, "meta"), VisitorIDs: texts.Draw(t, "visitors"),
+		Joined: texts.Draw(t, "joined"), JoinedInto: text("into"),
 		CreatedAt: moments.Draw(t, "created"), UpdatedAt: moments.Draw(t, "updated"),
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// LeadView keeps leads as they are now.
+// LeadView keeps leads as they are now. One that has departed into another is not among them: the log knows it.
 type LeadView struct{}
 
 // Name implements Projector.
@@ -64,7 +64,19 @@ func (LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	if err := insertLeads(ctx, tx, leads, slices.Sorted(maps.Keys(born))); err != nil {
 		return err
 	}
-	return updateLeads(ctx, tx, leads, slices.Sorted(maps.Keys(known)))
+	if err := updateLeads(ctx, tx, leads, slices.Sorted(maps.Keys(known))); err != nil {
+		return err
+	}
+	return deleteDeparted(ctx, tx, leads, slices.Sorted(maps.Keys(known)))
+}
+
+func deleteDeparted(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, ids []string) error {
+	departed := slices.DeleteFunc(ids, func(id string) bool { return leads[id].Phase != lead.Departed })
+	if len(departed) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `DELETE FROM lead WHERE lead_id = ANY ($1)`, departed)
+	return err
 }
 
 func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (map[string]lead.State, error) {

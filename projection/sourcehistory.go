@@ -15,7 +15,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// SourceHistory keeps where each lead came from: a row for each source that it ever arrived from.
+// SourceHistory keeps where each lead came from: a row for each source that it ever arrived from. The rows of a lead that
+// is joined into another become that one's.
 type SourceHistory struct{}
 
 // Name implements Projector.
@@ -43,8 +44,52 @@ type sighting struct {
 	position eventstore.Position
 }
 
-// Apply implements Projector.
+// Apply implements Projector. A join is about rows that were made before it, so a batch is cut there.
 func (SourceHistory) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+	begin := 0
+	for i, e := range batch {
+		joined, ok := e.Data.(event.LeadJoined)
+		if !ok {
+			continue
+		}
+		if err := applySightings(ctx, tx, batch[begin:i]); err != nil {
+			return err
+		}
+		if err := joinHistories(ctx, tx, event.LeadID(e.Stream), joined.From); err != nil {
+			return err
+		}
+		begin = i + 1
+	}
+	return applySightings(ctx, tx, batch[begin:])
+}
+
+// joinHistories gives one lead the rows of another. Of a source that both have, the row that was first tells how, and it
+// tells of the arrivals of both: as lead.Evolve does it.
+func joinHistories(ctx context.Context, tx pgx.Tx, into, from string) error {
+	_, err := tx.Exec(ctx, `
+		WITH departed AS (DELETE FROM source_history WHERE lead_id = $2 RETURNING *)
+		INSERT INTO source_history AS old (lead_id, source, account, position, first_seen_at, last_seen_at, arrivals,
+		                                   credential, metadata, ip, user_agent, request_id, changed)
+		SELECT $1, source, account, position, first_seen_at, last_seen_at, arrivals, credential, metadata, ip, user_agent,
+		       request_id, changed
+		  FROM departed
+		    ON CONFLICT (lead_id, source) DO UPDATE
+		   SET last_seen_at = greatest(old.last_seen_at, excluded.last_seen_at), arrivals = old.arrivals + excluded.arrivals,
+		       (position, first_seen_at, credential, metadata, ip, user_agent, request_id, changed) = (
+		           SELECT r.position, r.first_seen_at, r.credential, r.metadata, r.ip, r.user_agent, r.request_id, r.changed
+		             FROM (VALUES (old.position, old.first_seen_at, old.credential, old.metadata, old.ip, old.user_agent, old.request_id, old.changed, 0),
+		                          (excluded.position, excluded.first_seen_at, excluded.credential, excluded.metadata, excluded.ip, excluded.user_agent,
+		                           excluded.request_id, excluded.changed, 1))
+		                  AS r (position, first_seen_at, credential, metadata, ip, user_agent, request_id, changed, place)
+		            ORDER BY r.first_seen_at, r.place LIMIT 1)`,
+		into, from)
+	return err
+}
+
+func applySightings(ctx context.Context, tx pgx.Tx, batch []Event) error {
+	if len(batch) == 0 {
+		return nil
+	}
 	seen := map[sourceKey]*sighting{}
 	born := map[string]struct{}{}
 	for _, e := range batch {

@@ -102,6 +102,39 @@ func TestALeadsRowIsTheFoldOfItsStream(t *testing.T) {
 	require.NotZero(t, checked)
 }
 
+// Two projectors fold where a lead came from, each in its own way, and two leads that are joined are one in both.
+func TestTheSourcesOfALeadAreThoseOfItsFold(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	history := w.WriteHistory(t, 4, 600)
+	w.Project(t)
+	rows, joined := 0, 0
+	for _, ids := range history.Leads {
+		for _, id := range ids {
+			state, _, err := eventstore.Load(t.Context(), w.Store, event.LeadStream(id), lead.Evolve)
+			require.NoError(t, err)
+			joined += len(state.Joined)
+			rows += len(state.Sources)
+			for _, entry := range state.Sources {
+				var same bool
+				err := w.Pool.QueryRow(t.Context(), `
+					SELECT (first_seen_at, last_seen_at, arrivals, credential, ip, request_id) = ($3::timestamptz, $4::timestamptz, $5::integer, $6, $7, $8)
+					  FROM views.source_history WHERE lead_id = $1 AND source = $2`,
+					id, entry.Source, entry.FirstSeenAt, entry.LastSeenAt, entry.Arrivals, entry.Credential, entry.IP, entry.RequestID).Scan(&same)
+				require.NoError(t, err)
+				require.True(t, same, "lead %s, source %s", id, entry.Source)
+			}
+		}
+	}
+	require.NotZero(t, joined)
+	var all int
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM views.source_history`).Scan(&all))
+	require.Equal(t, rows, all, "of leads that have departed there are none")
+	var leads int
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM views.lead WHERE (state ->> 'Phase')::int <> $1`, int(lead.Live)).Scan(&leads))
+	require.Zero(t, leads)
+}
+
 // The view keeps lead.State as JSON under its Go names, but for the sources. Rows that were written before a field came,
 // went or changed its name would not be folds any more.
 func TestALeadsStateLooksAsThisVersionOfTheViewWritesIt(t *testing.T) {

@@ -65,31 +65,22 @@ func (s *selection) olderThan(id, kind, cursor string) error {
 	return nil
 }
 
-// Lead returns one lead with its metadata. The error is ErrNotFound when the account has no such lead.
+// Lead returns one lead with its metadata, also one that was joined into another. The error is ErrNotFound when the
+// account has no such lead.
 func (r *Reader) Lead(ctx context.Context, account, id string) (Lead, error) {
 	if !validID(id) {
 		return Lead{}, ErrNotFound
 	}
-	return one(ctx, r, scanLead, `SELECT state FROM views.lead WHERE lead_id = $1 AND account = $2`, id, account)
+	state, err := r.leadState(ctx, account, id)
+	if err != nil {
+		return Lead{}, err
+	}
+	return r.wholeLead(ctx, state, time.Time{})
 }
 
 func scanListedLead(row pgx.CollectableRow) (Lead, error) {
 	state, err := scanState(row)
 	return NewLead(state), err
-}
-
-func scanLead(row pgx.CollectableRow) (Lead, error) {
-	state, err := scanState(row)
-	return newWholeLead(state), err
-}
-
-// newWholeLead shows a lead with its metadata.
-func newWholeLead(s lead.State) Lead {
-	l := NewLead(s)
-	if l.Metadata = s.Metadata; l.Metadata == nil {
-		l.Metadata = map[string]jsontext.Value{}
-	}
-	return l
 }
 
 // LeadAsOf returns a lead as it was at a moment, what happened in that very millisecond included: the fold of its
@@ -98,24 +89,14 @@ func (r *Reader) LeadAsOf(ctx context.Context, account, id string, at time.Time)
 	if !validID(id) {
 		return Lead{}, ErrNotFound
 	}
-	var state lead.State
-	for recorded, err := range r.store.Read(ctx, event.LeadStream(id), 0) {
-		if err != nil {
-			return Lead{}, err
-		}
-		if recorded.At.After(at) { // times never go back within a stream
-			break
-		}
-		fact, err := recorded.Fact()
-		if err != nil {
-			return Lead{}, fmt.Errorf("event at position %d: %w", recorded.Position, err)
-		}
-		state = lead.Evolve(state, fact)
+	state, err := r.foldLead(ctx, id, at)
+	if err != nil {
+		return Lead{}, err
 	}
-	if state.Phase != lead.Live || state.Account != account {
+	if state.Account != account || state.Phase != lead.Live && state.Phase != lead.Departed {
 		return Lead{}, ErrNotFound
 	}
-	return newWholeLead(state), nil
+	return r.wholeLead(ctx, state, at)
 }
 
 func scanState(row pgx.CollectableRow) (state lead.State, err error) {
@@ -141,10 +122,14 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 		return List[SourceEntry]{}, err
 	}
 	list, err := pageByPosition(ctx, r, s, cursorOf(sourceCursor, account), p.Limit, scanSourceEntry)
-	if err == nil && len(list.Items) == 0 {
-		_, err = r.Lead(ctx, account, id)
+	if err != nil || len(list.Items) > 0 {
+		return list, err
 	}
-	return list, err
+	state, err := r.leadState(ctx, account, id)
+	if err != nil || state.Phase != lead.Departed {
+		return list, err
+	}
+	return departedSources(state, p)
 }
 
 func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {

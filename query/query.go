@@ -64,6 +64,8 @@ type Lead struct {
 	Source           string                    `json:"source"`
 	CustomFields     map[string]jsontext.Value `json:"customFields"`
 	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
+	Joined           []string                  `json:"joined,omitzero"`     // leads that are part of this one, in answers of GET
+	JoinedInto       string                    `json:"joinedInto,omitzero"` // the lead that this one is part of, likewise
 	CreatedAt        Timestamp                 `json:"createdAt"`
 	UpdatedAt        Timestamp                 `json:"updatedAt"`
 }

@@ -70,7 +70,7 @@ func (r *Reader) LeadTimeline(ctx context.Context, account, id string, m Moment)
 			t.Steps = t.Steps[1:]
 		}
 	}
-	if state.Phase != lead.Live || state.Account != account || t.Lead.LeadID == "" {
+	if state.Phase != lead.Live && state.Phase != lead.Departed || state.Account != account || t.Lead.LeadID == "" {
 		return Timeline{}, ErrNotFound
 	}
 	slices.Reverse(t.Steps)

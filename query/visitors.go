@@ -62,7 +62,7 @@ func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (
 	if err != nil {
 		return List[Activity]{}, err
 	}
-	state, err := one(ctx, r, scanState, `SELECT state FROM views.lead WHERE lead_id = $1 AND account = $2`, id, account)
+	state, err := r.leadState(ctx, account, id)
 	if err != nil || len(state.VisitorIDs) == 0 {
 		return List[Activity]{}, err
 	}

@@ -70,13 +70,22 @@ func TestVerifyNotesWhatKilledProcessesLeftAndHealsIt(t *testing.T) {
 		_, err := h.CreateToken(t.Context(), command.CreateToken{Caller: caller, Name: "CI", ExpiresInDays: 3})
 		return err
 	})
+	twin := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543219"}`)
+	for n, stream := range []string{"lead-", "claim-"} { // is not there yet where it departed into; then it is, and its claim not moved
+		killed(t, settings, stream, []int{2, 0}[n], func(h *command.Handlers, _ *command.Directory) error {
+			members, err := lead.Members(jsontext.Value(`{"from":"` + twin.data()["leadId"].(string) + `"}`))
+			require.NoError(t, err)
+			_, err = h.JoinLeads(t.Context(), command.JoinLeads{Caller: caller, LeadID: asha.data()["leadId"].(string), Body: members})
+			return err
+		})
+	}
 	latest := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"ravi@example.com"}`)
 	mustCall(t, "GET", base+"/api/v1/crm/leads?minPosition="+latest.header.Get("X-Log-Position"), jwt, "")
 
 	noted := launch(t, settings, "verify")
 	require.Zero(t, noted.finish(t), "%s %s", noted.out, noted.err)
 	require.Regexp(t, `note: claim-\w+: the phone is claimed for lead-\w+, which is not there`, noted.out.String())
-	require.Regexp(t, `note: lead-\w+ has 0 values of kind phone, and claims on 1: claim-`, noted.out.String())
+	require.Regexp(t, `note: lead-\w+ has 1 values of kind phone, and claims on 2: claim-`, noted.out.String())
 	require.Regexp(t, `note: claim-\w+: the token-slot is claimed for token-`, noted.out.String())
 	require.Regexp(t, `note: claim-\w+: the idempotency key is bound to lead-`, noted.out.String())
 	require.Contains(t, noted.out.String(), "leadlog verify --heal finishes them")
@@ -96,6 +105,7 @@ func TestVerifyNotesWhatKilledProcessesLeftAndHealsIt(t *testing.T) {
 	require.Regexp(t, `healed: claim-\w+: released the phone claimed for lead-\w+, which (was never born|was abandoned)`, healed.out.String())
 	require.Regexp(t, `healed: claim-\w+: released the phone claimed for lead-\w+, which does not have it`, healed.out.String())
 	require.Regexp(t, `healed: claim-\w+: released the token-slot claimed for token-\w+, which was never born`, healed.out.String())
+	require.Regexp(t, `healed: claim-\w+: moved the phone claimed for lead-\w+ to lead-\w+, which it was joined into`, healed.out.String())
 	require.NotContains(t, healed.out.String(), "9876543")
 
 	latest = mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543211"}`)

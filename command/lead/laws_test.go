@@ -14,7 +14,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// history is what rapid makes up of a life: arrivals, and releases of contacts, as they were decided, in order.
+// history is what rapid makes up of a life: arrivals, releases of contacts, another lead that is joined in, and perhaps the
+// departure into one, as they were decided, in order.
 func history(t *rapid.T) []event.Fact {
 	text := func(of ...string) *rapid.Generator[string] { return rapid.SampledFrom(append(of, "")) }
 	members := rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "ip", "source"}),
@@ -51,8 +52,36 @@ func history(t *rapid.T) []event.Fact {
 			fact := leadFact(idNew, at, released)
 			facts, s = append(facts, fact), Evolve(s, fact)
 		}
+		if len(s.Joined) == 0 && rapid.IntRange(0, 3).Draw(t, "joins") == 0 {
+			_, joined, err := s.Join(s.Account, other(t, at))
+			require.NoError(t, err)
+			fact := leadFact(idNew, at, joined)
+			facts, s = append(facts, fact), Evolve(s, fact)
+		}
+	}
+	if rapid.Bool().Draw(t, "departs") {
+		facts = append(facts, leadFact(idNew, at, event.LeadDeparted{Into: idA}))
 	}
 	return facts
+}
+
+// other is a lead that arrived once or twice, and that nothing of the lead's own finds.
+func other(t *rapid.T, at time.Time) State {
+	s := Evolve(State{}, leadFact(idB, at.Add(-time.Duration(rapid.IntRange(0, 2000).Draw(t, "earlier"))*time.Millisecond), event.LeadCreated{
+		ContactUID: "contact-b", Name: "Bala", NameDerived: rapid.Bool().Draw(t, "derived"), Phone: oldPhoneA,
+		Status: "new", Temperature: "warm", OpportunityID: rapid.SampledFrom([]string{"", idContact}).Draw(t, "opportunity"),
+		Source: "website", VisitorID: "x", CustomFields: raw("a", "2", "c", "3"), Metadata: raw("b", `""`, "d", "4"),
+	}))
+	if s.OpportunityID != "" {
+		s.OpportunityValue = "7"
+	}
+	if rapid.Bool().Draw(t, "again") {
+		s = Evolve(s, leadFact(idB, at, event.LeadMerged{Source: "whatsapp", NewSource: true, Email: oldEmailA}))
+	}
+	if rapid.Bool().Draw(t, "was joined") {
+		s.Joined = []string{idA}
+	}
+	return s
 }
 
 func foldFacts(s State, facts []event.Fact) State {
@@ -147,13 +176,24 @@ func TestWhatIsTrueOfALeadAllItsLife(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var s State
-		released := 0
+		arrived := 0
 		for i, fact := range history(t) {
 			before := s
 			s = Evolve(s, fact)
+			switch data := fact.Data.(type) {
+			case event.LeadCreated, event.LeadMerged:
+				arrived++
+			case event.LeadJoined:
+				for _, entry := range data.Was.Sources {
+					arrived += entry.Arrivals
+				}
+			case event.LeadDeparted:
+				before.Phase, before.JoinedInto, before.UpdatedAt, before.Revision = Departed, data.Into, fact.At, before.Revision+1
+				require.Equal(t, before, s, "what it was, it stays")
+				continue
+			}
 			gone, releases := fact.Data.(event.LeadReleased)
 			if releases {
-				released++
 				require.NotContains(t, append(slices.Clone(s.Phones), s.Emails...), gone.Phone+gone.Email)
 				before.Phones, before.Emails = except(before.Phones, gone.Phone), except(before.Emails, gone.Email)
 				require.NotEmpty(t, append(slices.Clone(s.Phones), s.Emails...), "somebody can be found still")
@@ -175,8 +215,10 @@ func TestWhatIsTrueOfALeadAllItsLife(t *testing.T) {
 				arrivals += entry.Arrivals
 				require.False(t, entry.LastSeenAt.Before(entry.FirstSeenAt))
 			}
-			require.Equal(t, i+1-released, arrivals, "every arrival counts once")
-			require.Equal(t, s.Sources[0].Source, s.Source, "the first touch")
+			require.Equal(t, arrived, arrivals, "every arrival counts once")
+			require.True(t, slices.IsSortedFunc(s.Sources, func(a, b SourceEntry) int { return a.FirstSeenAt.Compare(b.FirstSeenAt) }))
+			require.True(t, s.HasSource(s.Source))
+			require.True(t, s.Joined != nil || s.Sources[0].Source == s.Source, "the first touch")
 			if i > 0 {
 				require.Equal(t, before.CreatedAt, s.CreatedAt)
 				require.Equal(t, before.ContactUID, s.ContactUID)

@@ -22,6 +22,7 @@ const (
 	Unborn Phase = iota
 	Live
 	Abandoned
+	Departed // into another lead, that it is part of
 )
 
 // State is a fold of a lead's stream.
@@ -46,6 +47,8 @@ type State struct {
 	CustomFields     map[string]jsontext.Value
 	Metadata         map[string]jsontext.Value
 	VisitorIDs       []string
+	Joined           []string `json:",omitzero"` // ids of leads that are part of this one
+	JoinedInto       string   `json:",omitzero"` // id of the lead that this one departed into
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
 }
@@ -85,6 +88,10 @@ func evolve(s State, fact event.Fact) State {
 		return s.updated(fact, data)
 	case event.LeadReleased:
 		return s.released(fact, data)
+	case event.LeadDeparted:
+		return s.departed(fact, data)
+	case event.LeadJoined:
+		return s.joined(fact, data)
 	case event.LeadAbandoned:
 		s.Phase = Abandoned
 	}

@@ -15,10 +15,10 @@ var ErrLastContact = errors.New("the lead's last contact")
 // Release decides that a phone or email which the lead has, or ever had, is not this person's any more: a body names one
 // of either. When it is the current one, the latest that is left of its kind takes its place.
 //
-// The error is ErrNotFound, field.Errors or ErrLastContact.
+// The error is ErrNotFound, a *DepartedError, field.Errors or ErrLastContact.
 func (s State) Release(account string, body map[string]jsontext.Value, rules Rules) (event.LeadReleased, error) {
-	if s.Phase != Live || s.Account != account {
-		return event.LeadReleased{}, ErrNotFound
+	if err := s.Present(account); err != nil {
+		return event.LeadReleased{}, err
 	}
 	r := reader{body: body}
 	released := r.contact(rules)

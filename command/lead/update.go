@@ -17,10 +17,10 @@ var ErrNotFound = errors.New("no such lead")
 // Update decides on a change by hand: the members of a body laid over the lead. A field that is missing or empty
 // changes nothing; a custom field of null goes. The opportunity is the id of one that the change opens.
 //
-// The error is ErrNotFound or field.Errors.
+// The error is ErrNotFound, a *DepartedError or field.Errors.
 func (s State) Update(account string, body map[string]jsontext.Value, rules Rules, opportunity string) (event.LeadUpdated, error) {
-	if s.Phase != Live || s.Account != account {
-		return event.LeadUpdated{}, ErrNotFound
+	if err := s.Present(account); err != nil {
+		return event.LeadUpdated{}, err
 	}
 	r := reader{body: body}
 	updated := event.LeadUpdated{

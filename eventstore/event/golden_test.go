@@ -56,6 +56,22 @@ func samples() []Data {
 		LeadReleased{
 			Phone: "+491701234567", Email: "zoe@example.com", Current: "+491701234568", Name: "zoe", Changed: []string{"name", "phone"},
 		},
+		LeadJoining{From: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
+		LeadDeparted{Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
+		LeadJoined{
+			From: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Joined: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AC"},
+			Was: LeadSnapshot{
+				ContactUID: "c_8xk2", Name: "Zoë", NameDerived: true, Phone: "+491701234567", Email: "zoe@example.com",
+				Phones: []string{"+491701234567", "+491701234568"}, Emails: []string{"zoe@example.com"},
+				Status: "new", Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "0",
+				Source: "api", CustomFields: fields, Metadata: meta, VisitorIDs: []string{"v-1"}, CreatedAt: at,
+				Sources: []SourceSnapshot{{
+					Source: "api", FirstSeenAt: at, LastSeenAt: at.Add(time.Hour), Arrivals: 2, Credential: "token:01JQKXZ8V4W9H6M3T2R5N7P0AE",
+					Metadata: meta, IP: "203.0.113.7", UserAgent: "Mozilla/5.0", RequestID: "r-1", Changed: []string{"name"},
+				}},
+			},
+			Changed: []string{"phone"},
+		},
 		LeadRefused{
 			Source: "google", Code: "DUPLICATE_LEAD_EMAIL",
 			LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC",

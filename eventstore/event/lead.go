@@ -1,6 +1,10 @@
 package event
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // LeadCreated says that a person nobody knew arrived. All values are as decided at the time: the stage, the
 // temperature and the source are resolved, so that a later change of an account does not rewrite history.
@@ -66,6 +70,64 @@ type LeadReleased struct {
 	Changed []string `json:"changed,omitzero"` // names of the lead's fields whose value this changed
 }
 
+// LeadJoining says that another lead is about to become part of this one. Whoever was about to append to this one, at the
+// revision that this has now, meets a conflict and decides again: so no two leads become part of each other. It changes
+// nothing of the lead, so it has the time of the fact before it. Only a store without transactions needs it.
+type LeadJoining struct {
+	From string `json:"from"` // id of the other lead
+}
+
+// LeadDeparted closes the stream of a lead that became part of another: the same person. Nothing follows it. Until the
+// other lead's stream says that it has what this one had, whoever meets either completes the join.
+type LeadDeparted struct {
+	Into string `json:"into"` // id of the other lead
+}
+
+// LeadJoined says that another lead, which has departed, is part of this one from here on. What this lead has stays;
+// where it has nothing, folding takes what the other had.
+type LeadJoined struct {
+	From    string       `json:"from"`             // id of the other lead
+	Joined  []string     `json:"joined,omitzero"`  // ids of those that were part of the other one before
+	Was     LeadSnapshot `json:"was"`              // the other lead, as it departed
+	Changed []string     `json:"changed,omitzero"` // names of this lead's fields whose value this changed
+}
+
+// LeadSnapshot is all that is personal in LeadJoined: a lead as it was, but for custom fields and metadata that the one
+// it became part of had no room for.
+type LeadSnapshot struct {
+	ContactUID       string                    `json:"contactUID"`
+	Name             string                    `json:"name"`
+	NameDerived      bool                      `json:"nameDerived,omitzero"`
+	Phone            string                    `json:"phone,omitzero"`
+	Email            string                    `json:"email,omitzero"`
+	Phones           []string                  `json:"phones,omitzero"` // each that found it
+	Emails           []string                  `json:"emails,omitzero"` // likewise
+	Status           string                    `json:"status"`
+	Temperature      string                    `json:"leadTemperature"`
+	OpportunityID    string                    `json:"opportunityId,omitzero"`
+	OpportunityValue string                    `json:"opportunityValue,omitzero"`
+	Source           string                    `json:"source"`
+	Sources          []SourceSnapshot          `json:"sources"`
+	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
+	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
+	VisitorIDs       []string                  `json:"visitorIds,omitzero"`
+	CreatedAt        time.Time                 `json:"createdAt"`
+}
+
+// SourceSnapshot is an entry of a source history as it was.
+type SourceSnapshot struct {
+	Source      string                    `json:"source"`
+	FirstSeenAt time.Time                 `json:"firstSeenAt"`
+	LastSeenAt  time.Time                 `json:"lastSeenAt"`
+	Arrivals    int                       `json:"arrivals"`
+	Credential  string                    `json:"credential"`
+	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"`
+	IP          string                    `json:"ip,omitzero"`
+	UserAgent   string                    `json:"userAgent,omitzero"`
+	RequestID   string                    `json:"requestId"`
+	Changed     []string                  `json:"changed,omitzero"`
+}
+
 // LeadRefused says that an arrival was answered with a conflict. It stands on a stream of its own, changes no lead
 // and holds nothing of the person.
 type LeadRefused struct {
@@ -98,6 +160,15 @@ func (LeadUpdated) EventType() string { return "lead.updated.v1" }
 
 // EventType names the fact.
 func (LeadReleased) EventType() string { return "lead.released.v1" }
+
+// EventType names the fact.
+func (LeadJoining) EventType() string { return "lead.joining.v1" }
+
+// EventType names the fact.
+func (LeadDeparted) EventType() string { return "lead.departed.v1" }
+
+// EventType names the fact.
+func (LeadJoined) EventType() string { return "lead.joined.v1" }
 
 // EventType names the fact.
 func (LeadRefused) EventType() string { return "lead.refused.v1" }

@@ -54,6 +54,9 @@ func (faithful) items(page []eventstore.Recorded, head eventstore.Position, filt
 	return items
 }
 
+// Atomic implements what eventstore.Atomic asks.
+func (m *memory) Atomic() bool { return m.model.can.Transactional }
+
 func newMemory(can Capabilities, manner manner) *memory {
 	return &memory{model: model{can: can}, grown: make(chan struct{}), epoch: ulid.Make().String(), manner: manner}
 }

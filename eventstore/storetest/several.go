@@ -56,6 +56,9 @@ func severalStreamsLaws() []law {
 				l.holds(t, first, events[0])
 			}
 		}},
+		{"a store says of itself whether an append is all or nothing", func(t *testing.T, l log) {
+			require.Equal(t, l.can.Transactional, eventstore.Atomic(l.Store))
+		}},
 		{"of several conflicts the first in the order given is reported", func(t *testing.T, l log) {
 			one, _ := l.grow(t, 1)
 			two, _ := l.grow(t, 2)

@@ -79,7 +79,7 @@ func plain(value jsontext.Value) string {
 // new member is masked until somebody says here that it need not be.
 var impersonal = []string{
 	"contactUID", "nameDerived", "status", "leadTemperature", "opportunityId", "opportunityValue", "source", "newSource",
-	"changed", "emailHeldBy", "removedFields", "claims", "code", "leadId", "other", "from", "into",
+	"changed", "emailHeldBy", "removedFields", "claims", "code", "leadId", "other", "from", "into", "joined",
 }
 
 // raw is the data of an event as it stands on the log, indented.

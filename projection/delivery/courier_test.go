@@ -139,6 +139,33 @@ func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 		"each as of its own event")
 }
 
+func TestAJoinIsSentAsAnUpdateOfTheLeadThatStays(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := register(t, w, "acme", r.URL, "lead.updated")
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	send(t, w)
+	into, from := w.NewID(), w.NewID()
+	w.Append(t, "acme", event.LeadStream(into), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(from), newLead("Anna"), event.LeadDeparted{Into: into})
+	w.Append(t, "acme", event.LeadStream(into), event.LeadJoined{From: from, Was: event.LeadSnapshot{OpportunityID: "o", OpportunityValue: "7"}})
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
+	var body struct {
+		Type string `json:"type"`
+		Data struct {
+			LeadID           string  `json:"leadId"`
+			OpportunityValue float64 `json:"opportunityValue"`
+			JoinedFrom       string  `json:"joinedFrom"`
+		} `json:"data"`
+	}
+	require.NoError(t, json.Unmarshal(r.bodies[0], &body))
+	require.Equal(t, "lead.updated", body.Type)
+	require.Equal(t, into, body.Data.LeadID)
+	require.Equal(t, from, body.Data.JoinedFrom)
+	require.Equal(t, 7.0, body.Data.OpportunityValue)
+}
+
 func TestWhatComesAfterARotationIsSignedByTheNewSecretToo(t *testing.T) {
 	t.Parallel()
 	w := begun(t)

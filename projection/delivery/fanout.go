@@ -67,6 +67,8 @@ func (FanOut) Filter() eventstore.Filter {
 // public is the type under which endpoints get an event; not sent when it is false.
 func public(data event.Data) (string, bool) {
 	switch data.(type) {
+	case event.LeadJoined: // of the lead that stays; of the one that departed nothing more is told
+		return event.PublicName(event.LeadUpdated{}.EventType()), true
 	case event.LeadCreated, event.LeadMerged, event.LeadUpdated, event.LeadReleased, event.TokenCreated, event.TokenRotated, event.TokenExpiring, event.TokenDeleted:
 		return event.PublicName(data.EventType()), true
 	}

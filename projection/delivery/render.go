@@ -53,6 +53,7 @@ type leadData struct {
 	CreatedAt        string                    `json:"createdAt"`
 	UpdatedAt        string                    `json:"updatedAt"`
 	SourceEntry      *sourceData               `json:"sourceEntry,omitzero"` // of a merge: the history entry of its source
+	JoinedFrom       string                    `json:"joinedFrom,omitzero"`  // of a join: the lead that is part of this one now
 }
 
 type sourceData struct {
@@ -104,9 +105,15 @@ func (r row) encode(fact event.Fact, leadState lead.State, tokenState token.Stat
 	}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated, event.LeadUpdated, event.LeadReleased:
-		return encodeLead(out, leadState, "")
+		return encodeLead(out, newLeadData(leadState))
 	case event.LeadMerged:
-		return encodeLead(out, leadState, data.Source)
+		of := newLeadData(leadState)
+		of.SourceEntry = newSourceData(leadState, data.Source)
+		return encodeLead(out, of)
+	case event.LeadJoined:
+		of := newLeadData(leadState)
+		of.JoinedFrom = data.From
+		return encodeLead(out, of)
 	case event.WebhookTested:
 		out.Data = testData{event.WebhookID(r.stream)}
 		return json.Marshal(out, json.Deterministic(true))
@@ -116,7 +123,7 @@ func (r row) encode(fact event.Fact, leadState lead.State, tokenState token.Stat
 	}
 }
 
-func encodeLead(out envelope, s lead.State, merged string) ([]byte, error) {
+func newLeadData(s lead.State) leadData {
 	data := leadData{
 		LeadID: s.ID, ContactUID: s.ContactUID, Name: s.Name, Phone: s.Phone, Email: s.Email, Status: s.Status,
 		LeadTemperature: s.Temperature, OpportunityValue: jsontext.Value("null"), Source: s.Source,
@@ -128,11 +135,19 @@ func encodeLead(out envelope, s lead.State, merged string) ([]byte, error) {
 	if s.OpportunityID != "" {
 		data.OpportunityID, data.OpportunityValue = &s.OpportunityID, jsontext.Value(s.OpportunityValue)
 	}
+	return data
+}
+
+func newSourceData(s lead.State, source string) *sourceData {
 	for _, entry := range s.Sources {
-		if merged != "" && entry.Source == merged {
-			data.SourceEntry = &sourceData{entry.Source, written(entry.FirstSeenAt), written(entry.LastSeenAt), entry.Arrivals}
+		if entry.Source == source {
+			return &sourceData{entry.Source, written(entry.FirstSeenAt), written(entry.LastSeenAt), entry.Arrivals}
 		}
 	}
+	return nil
+}
+
+func encodeLead(out envelope, data leadData) ([]byte, error) {
 	out.Data = data
 	body, err := json.Marshal(out, json.Deterministic(true))
 	if err != nil || len(body) <= maxBody {

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -34,6 +37,8 @@ func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 			h.configure(t, account)
 		case n < 40 || len(h.Leads[account]) == 0:
 			h.createLead(t, account)
+		case n < 42 && len(h.Leads[account]) > 1:
+			h.joinLeads(t, account)
 		case n < 70:
 			h.mergeLead(t, account)
 		case n < 90:
@@ -106,6 +111,23 @@ func (h *History) mergeLead(t testing.TB, account string) {
 		facts = append(facts, event.LeadReleased{Email: "renamed@example.com", Current: "old@example.com", Name: "old"})
 	}
 	h.world.Append(t, account, event.LeadStream(pick(h, h.Leads[account]...)), facts...)
+}
+
+// joinLeads makes one lead of two: the sources, visitors and fields that they have in common, and those that they do not.
+func (h *History) joinLeads(t testing.TB, account string) {
+	leads := h.Leads[account]
+	i := h.random.IntN(len(leads))
+	from := h.fold(t, leads[i])
+	h.Leads[account] = append(leads[:i:i], leads[i+1:]...)
+	into := pick(h, h.Leads[account]...)
+	h.world.Append(t, account, event.LeadStream(from.ID), event.LeadDeparted{Into: into})
+	h.world.Append(t, account, event.LeadStream(into), h.fold(t, into).Absorb(from))
+}
+
+func (h *History) fold(t testing.TB, id string) lead.State {
+	state, _, err := eventstore.Load(t.Context(), h.world.Store, event.LeadStream(id), lead.Evolve)
+	require.NoError(t, err)
+	return state
 }
 
 func (h *History) token(t testing.TB, account string, n int) {

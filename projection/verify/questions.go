@@ -7,6 +7,8 @@ const temporary = `
 	                           holder text COLLATE "C" NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE leaf (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, account text COLLATE "C" NOT NULL,
 	                        ordinal bigint NOT NULL, hash bytea NOT NULL) ON COMMIT DROP;
+	CREATE TEMP TABLE departed (position bigint NOT NULL, lead_id text COLLATE "C" NOT NULL, into_id text COLLATE "C" NOT NULL) ON COMMIT DROP;
+	CREATE TEMP TABLE joined (position bigint NOT NULL, lead_id text COLLATE "C" NOT NULL, from_id text COLLATE "C" NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE lived (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, lives boolean NOT NULL) ON COMMIT DROP`
 
 // questions each yield sentences about what is wrong. $1 is the position that the leads are of, $2 the most answers.
@@ -36,13 +38,26 @@ var questions = []string{
 	  WHERE vals > coalesce(cardinality(claims), 0)
 	    AND lead_id NOT IN (SELECT substr(stream, 6) FROM seen WHERE position > $1 AND stream ^@ 'lead-')
 	  ORDER BY 1 LIMIT $2`,
+
+	`SELECT format('lead %s was joined into lead %s, and did not depart before', j.from_id, j.lead_id)
+	   FROM joined j LEFT JOIN departed d ON d.lead_id = j.from_id AND d.position < j.position
+	  WHERE d.lead_id IS NULL AND $1::bigint >= 0
+	  ORDER BY j.position LIMIT $2`,
 }
 
-// held is how many values each lead has, as of the position, and which claims. The two are joined by FULL JOIN, which is
-// never done row by row, whatever the planner believes of tables that it has not seen before.
-const held = `WITH held AS (
-	     SELECT holder AS lead_id, kind, array_agg(stream ORDER BY stream) AS claims
+// held is how many values each lead has, as of the position, and which claims: those too that name a lead which is part of
+// it by now. The two are joined by FULL JOIN, which is never done row by row, whatever the planner believes of tables that
+// it has not seen before.
+const held = `WITH RECURSIVE heir AS (
+	     SELECT lead_id, into_id, 1 AS steps FROM departed WHERE position <= $1
+	      UNION ALL
+	     SELECT h.lead_id, d.into_id, steps + 1 FROM heir h JOIN departed d ON d.lead_id = h.into_id WHERE d.position <= $1 AND steps < 1000
+	 ), last AS (
+	     SELECT DISTINCT ON (lead_id) lead_id, into_id FROM heir ORDER BY lead_id, steps DESC
+	 ), held AS (
+	     SELECT coalesce(into_id, holder) AS lead_id, kind, array_agg(stream ORDER BY stream) AS claims
 	       FROM (SELECT DISTINCT ON (stream) stream, kind, holder FROM claimed WHERE position <= $1 ORDER BY stream, position DESC) c
+	       LEFT JOIN last ON last.lead_id = holder
 	      WHERE holder <> '' AND kind IN ('phone', 'email')
 	      GROUP BY 1, 2
 	 ), known AS (

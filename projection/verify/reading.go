@@ -32,6 +32,8 @@ type reading struct {
 	leaf      [][]any
 	claimed   [][]any
 	lived     [][]any
+	departed  [][]any
+	joined    [][]any
 }
 
 // owed is the outcome that a key was bound to, as long as it has not come. Mostly it comes with the next events.
@@ -138,6 +140,11 @@ func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 		}
 	case event.LeadCreated, event.TokenCreated, event.WebhookRegistered:
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, true})
+	case event.LeadDeparted:
+		r.departed = append(r.departed, []any{int64(e.Position), event.LeadID(e.Stream), d.Into})
+		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
+	case event.LeadJoined:
+		r.joined = append(r.joined, []any{int64(e.Position), event.LeadID(e.Stream), d.From})
 	case event.TokenDeleted, event.WebhookDeleted:
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 	}
@@ -157,6 +164,8 @@ func (r *reading) flush(ctx context.Context) error {
 		{"seen", []string{"position", "stream", "revision"}, &r.seen},
 		{"claimed", []string{"position", "stream", "kind", "holder"}, &r.claimed},
 		{"lived", []string{"position", "stream", "lives"}, &r.lived},
+		{"departed", []string{"position", "lead_id", "into_id"}, &r.departed},
+		{"joined", []string{"position", "lead_id", "from_id"}, &r.joined},
 	} {
 		_, err := r.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", table.name}, table.columns, pgx.CopyFromRows(*table.rows))
 		if err != nil {

@@ -80,7 +80,7 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		if err := r.all(ctx, v.Store, v.Progress); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived`); err != nil {
+		if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, departed, joined`); err != nil {
 			return err
 		}
 		findings = r.findings

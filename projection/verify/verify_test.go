@@ -118,6 +118,40 @@ func TestAPhoneOfTwoLeadsAndASixthTokenAreFound(t *testing.T) {
 	}, run(t, w))
 }
 
+func TestLeadsThatWereJoinedAreSoundWithOrWithoutTheirClaimsMoved(t *testing.T) {
+	t.Parallel()
+	w, first, second := sound(t)
+	was := event.LeadSnapshot{Phones: []string{"+912"}, Sources: []event.SourceSnapshot{{Source: "api", Arrivals: 1}}}
+	w.Append(t, "acme", event.LeadStream(second), event.LeadDeparted{Into: first})
+	w.Project(t)
+	findings, left := runAndSeeWhatIsLeft(t, w)
+	require.Empty(t, findings, "one that departed and is nowhere yet is in nobody's way")
+	require.Len(t, left, 2)
+
+	joined := event.LeadJoined{From: second, Was: was}
+	w.Append(t, "acme", event.LeadStream(first), joined)
+	w.Project(t)
+	findings, left = runAndSeeWhatIsLeft(t, w)
+	require.Empty(t, findings, "the claim of the one that departed counts for the other")
+	require.Len(t, left, 1)
+	require.Contains(t, left[0].Says, "the phone is claimed for lead-"+second+", which is not there")
+
+	third, fourth := w.NewID(), w.NewID()
+	claim := event.ClaimPrefix + w.NewID()
+	w.Append(t, "acme", claim, event.ClaimTaken{Kind: "phone", Holder: third})
+	w.Append(t, "acme", event.LeadStream(third), event.LeadCreated{Name: "N", Phone: "+913", Status: "new", Source: "api"})
+	w.Append(t, "acme", event.LeadStream(first), event.LeadDeparted{Into: third})
+	was.Phones = []string{"+911", "+912"}
+	w.Append(t, "acme", event.LeadStream(third), event.LeadJoined{From: first, Joined: []string{second}, Was: was})
+	w.Project(t)
+	findings, _ = runAndSeeWhatIsLeft(t, w)
+	require.Empty(t, findings, "however many joins it is away")
+
+	w.Append(t, "acme", event.LeadStream(third), event.LeadJoined{From: fourth})
+	w.Project(t)
+	require.Equal(t, []string{"lead " + fourth + " was joined into lead " + third + ", and did not depart before"}, run(t, w))
+}
+
 func TestWhatAKilledProcessLeavesIsNotedAndIsNoFinding(t *testing.T) {
 	t.Parallel()
 	w, first, _ := sound(t)

@@ -1,0 +1,74 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// A lead that is joined into another departs on its own stream first. On a store without transactions the process may be
+// killed there, and then the other lead, the heir, does not have yet what the departed one had; or it is killed before
+// every claim has moved, and then claims name a lead that has departed.
+//
+// So a claim is followed from whoever it names to the heir, and whoever finds something missing there completes it.
+
+// heir is the lead that a departed one is part of, in the end, as it is when nothing is missing.
+type heir struct {
+	holder
+	missing []eventstore.Event // facts that complete it, in order, from its revision on
+}
+
+// heirOf follows a lead that has departed. Who did not depart is its own heir.
+func (h *Handlers) heirOf(ctx context.Context, account string, first holder) (heir, error) {
+	var departed []lead.State
+	at := first
+	for at.lead.Phase == lead.Departed {
+		if slices.ContainsFunc(departed, func(s lead.State) bool { return s.ID == at.lead.ID }) {
+			return heir{}, fmt.Errorf("stream %s: the lead is part of itself", at.stream)
+		}
+		departed = append(departed, at.lead)
+		var err error
+		if at, err = h.holderOf(ctx, event.LeadStream(at.lead.JoinedInto)); err != nil {
+			return heir{}, err
+		}
+	}
+	last := heir{holder: at}
+	if at.lead.Phase != lead.Live {
+		return last, nil
+	}
+	// What departed last brings along what was complete in it.
+	for _, from := range slices.Backward(departed) {
+		if slices.Contains(last.lead.Joined, from.ID) {
+			continue
+		}
+		data := last.lead.Absorb(from)
+		completed, err := h.write(claimKeeper(account), at.stream, at.expect, h.after(later(last.lead, from)), data)
+		if err != nil {
+			return heir{}, err
+		}
+		last.lead = evolved(last.lead, at.stream, completed, data)
+		last.missing = append(last.missing, completed.Events...)
+	}
+	return last, nil
+}
+
+// complete is the write that gives an heir what is missing. One that has everything needs none.
+func (last heir) complete() []eventstore.Write {
+	if len(last.missing) == 0 {
+		return nil
+	}
+	return []eventstore.Write{{Stream: last.stream, Expect: last.expect, Events: last.missing}}
+}
+
+// later is when something happened to either of two leads last.
+func later(a, b lead.State) time.Time {
+	if a.UpdatedAt.After(b.UpdatedAt) {
+		return a.UpdatedAt
+	}
+	return b.UpdatedAt
+}

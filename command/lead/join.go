@@ -1,0 +1,212 @@
+package lead
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// maxJoined bounds the fact of a join, in bytes: EventStoreDB takes an append of at most 1 MiB.
+const maxJoined = 900 << 10
+
+// DepartedError says that a lead is part of another one: that is the one to ask for.
+type DepartedError struct{ LeadID, Into string }
+
+func (e *DepartedError) Error() string {
+	return fmt.Sprintf("Lead %s was joined into lead %s", e.LeadID, e.Into)
+}
+
+// Present refuses what is not a live lead of the account. The error is ErrNotFound or a *DepartedError.
+func (s State) Present(account string) error {
+	switch {
+	case s.Account != account || s.Phase != Live && s.Phase != Departed:
+		return ErrNotFound
+	case s.Phase == Departed:
+		return &DepartedError{s.ID, s.JoinedInto}
+	}
+	return nil
+}
+
+// JoinFrom reads from a body which lead is to become part of another.
+func JoinFrom(body map[string]jsontext.Value) (string, error) {
+	r := reader{body: body}
+	from, ok := r.text("from")
+	if !ok && r.wrong == nil {
+		r.wrong.Add("from", "must be the leadId of the lead that becomes part of this one")
+	}
+	return from, r.wrong.Err()
+}
+
+// Join decides that another lead is the same person and becomes part of this one.
+//
+// The error is ErrNotFound or a *DepartedError of either, or field.Errors: a lead is not joined to itself, and what both
+// have must fit into one.
+func (s State) Join(account string, from State) (event.LeadDeparted, event.LeadJoined, error) {
+	for _, of := range []State{s, from} {
+		if err := of.Present(account); err != nil {
+			return event.LeadDeparted{}, event.LeadJoined{}, err
+		}
+	}
+	var wrong field.Errors
+	if s.ID == from.ID {
+		wrong.Add("from", "must be another lead than the one it becomes part of")
+	}
+	whole := s.whole(from)
+	if len(fill(s.CustomFields, from.CustomFields)) > MaxCustomFields {
+		wrong.Add("customFields", "must be at most 50 in all, of both leads")
+	} else if size(whole) > maxJoined {
+		wrong.Add("customFields", "must be at most 900 KiB with all else that the other lead has")
+	}
+	if !fits(fill(s.Metadata, from.Metadata)) {
+		wrong.Add("metadata", "must come to at most 64 keys and 32 KiB, of both leads")
+	}
+	return event.LeadDeparted{Into: s.ID}, whole, wrong.Err()
+}
+
+// Absorb completes a join that was decided: the other lead has departed. What there is no room for any more, because
+// this lead has grown since, stays in the history of the other.
+func (s State) Absorb(from State) event.LeadJoined {
+	from.CustomFields = room(s.CustomFields, from.CustomFields, func(all map[string]jsontext.Value) bool { return len(all) <= MaxCustomFields })
+	from.Metadata = room(s.Metadata, from.Metadata, fits)
+	joined := s.whole(from)
+	for _, key := range slices.Backward(slices.Sorted(maps.Keys(from.CustomFields))) {
+		if size(joined) <= maxJoined {
+			break
+		}
+		from.CustomFields = without(from.CustomFields, []string{key})
+		joined = s.whole(from)
+	}
+	return joined
+}
+
+// whole is the fact that a lead with all it has becomes part of this one.
+func (s State) whole(from State) event.LeadJoined {
+	joined := event.LeadJoined{From: from.ID, Joined: from.Joined, Was: from.snapshot()}
+	after := s.joined(event.Fact{Data: joined}, joined)
+	joined.Changed = changes(s, event.LeadMerged{
+		Phone: after.Phone, Email: after.Email, OpportunityValue: after.OpportunityValue, CustomFields: after.CustomFields,
+	})
+	if s.Name != after.Name {
+		joined.Changed = append([]string{"name"}, joined.Changed...)
+	}
+	if !sameValues(s.Metadata, after.Metadata) {
+		joined.Changed = append(joined.Changed, "metadata")
+	}
+	if len(s.VisitorIDs) != len(after.VisitorIDs) {
+		joined.Changed = append(joined.Changed, "visitorId")
+	}
+	return joined
+}
+
+func size(joined event.LeadJoined) int {
+	_, encoded, err := event.Encode(joined)
+	if err != nil { // what was on the log can go there again
+		return 0
+	}
+	return len(encoded)
+}
+
+func (s State) snapshot() event.LeadSnapshot {
+	sources := make([]event.SourceSnapshot, len(s.Sources))
+	for i, entry := range s.Sources {
+		sources[i] = event.SourceSnapshot(entry)
+	}
+	return event.LeadSnapshot{
+		ContactUID: s.ContactUID, Name: s.Name, NameDerived: s.NameDerived, Phone: s.Phone, Email: s.Email,
+		Phones: s.Phones, Emails: s.Emails, Status: s.Status, Temperature: s.Temperature,
+		OpportunityID: s.OpportunityID, OpportunityValue: s.OpportunityValue, Source: s.Source, Sources: sources,
+		CustomFields: s.CustomFields, Metadata: s.Metadata, VisitorIDs: s.VisitorIDs, CreatedAt: s.CreatedAt,
+	}
+}
+
+// joined takes another lead in: what this one has stays, and where it has nothing, it takes what the other had.
+func (s State) joined(fact event.Fact, data event.LeadJoined) State {
+	was := data.Was
+	if s.NameDerived && !was.NameDerived {
+		s.Name, s.NameDerived = was.Name, false
+	}
+	if s.OpportunityID == "" {
+		s.OpportunityID, s.OpportunityValue = was.OpportunityID, was.OpportunityValue
+	}
+	if s.Phone == "" {
+		s.Phone = was.Phone
+	}
+	if s.Email == "" {
+		s.Email = was.Email
+	}
+	s.Phones, s.Emails, s.VisitorIDs = withAll(s.Phones, was.Phones), withAll(s.Emails, was.Emails), withAll(s.VisitorIDs, was.VisitorIDs)
+	s.CustomFields, s.Metadata = fill(s.CustomFields, was.CustomFields), fill(s.Metadata, was.Metadata)
+	s.Sources = joinSources(s.Sources, was.Sources)
+	s.Joined = withAll(with(s.Joined, data.From), data.Joined)
+	s.UpdatedAt = fact.At
+	return s
+}
+
+func (s State) departed(fact event.Fact, data event.LeadDeparted) State {
+	s.Phase, s.JoinedInto, s.UpdatedAt = Departed, data.Into, fact.At
+	return s
+}
+
+// joinSources makes one history of two, in the order in which each source was first seen. Of a source that both have,
+// the entry that was first tells how, and it tells of the arrivals of both.
+func joinSources(ours []SourceEntry, theirs []event.SourceSnapshot) []SourceEntry {
+	all := slices.Clone(ours)
+	for _, snapshot := range theirs {
+		entry := SourceEntry(snapshot)
+		i := slices.IndexFunc(all, func(e SourceEntry) bool { return e.Source == entry.Source })
+		if i < 0 {
+			all = append(all, entry)
+			continue
+		}
+		first, other := all[i], entry
+		if entry.FirstSeenAt.Before(first.FirstSeenAt) {
+			first, other = entry, all[i]
+		}
+		if other.LastSeenAt.After(first.LastSeenAt) {
+			first.LastSeenAt = other.LastSeenAt
+		}
+		first.Arrivals += other.Arrivals
+		all[i] = first
+	}
+	slices.SortStableFunc(all, func(a, b SourceEntry) int { return a.FirstSeenAt.Compare(b.FirstSeenAt) })
+	return all
+}
+
+func withAll(list, more []string) []string {
+	for _, value := range more {
+		list = with(list, value)
+	}
+	return list
+}
+
+// fill takes from others what is missing or empty.
+func fill(ours, theirs map[string]jsontext.Value) map[string]jsontext.Value {
+	missing := make(map[string]jsontext.Value)
+	for key, value := range theirs {
+		if empty(ours[key]) && !empty(value) {
+			missing[key] = value
+		}
+	}
+	return union(ours, missing)
+}
+
+// room leaves out, of what is to be filled in, the keys that a lead has no room for, in the order of their names.
+func room(ours, theirs map[string]jsontext.Value, may func(all map[string]jsontext.Value) bool) map[string]jsontext.Value {
+	if may(fill(ours, theirs)) {
+		return theirs
+	}
+	taken := make(map[string]jsontext.Value, len(theirs))
+	for _, key := range slices.Sorted(maps.Keys(theirs)) {
+		more := maps.Clone(taken)
+		more[key] = theirs[key]
+		if may(fill(ours, more)) {
+			taken = more
+		}
+	}
+	return taken
+}

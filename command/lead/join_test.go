@@ -1,0 +1,148 @@
+package lead
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// join lets one lead depart into another, and folds both.
+func join(t *testing.T, into, from State) (State, State) {
+	t.Helper()
+	departed, joined, err := into.Join("acme", from)
+	require.NoError(t, err)
+	at := someDay.Add(100 * time.Hour)
+	return Evolve(into, leadFact(into.ID, at, joined)), Evolve(from, leadFact(from.ID, at, departed))
+}
+
+func TestWhatALeadHasStaysAndTheOtherFillsIn(t *testing.T) {
+	t.Parallel()
+	into := Evolve(State{}, leadFact(idA, someDay.Add(time.Hour), event.LeadCreated{
+		ContactUID: "contact-a", Name: "9876543210", NameDerived: true, Phone: phoneA, Status: "new", Temperature: "warm",
+		Source: "website", CustomFields: raw("city", `"Pune"`), Metadata: raw("utm", `"x"`, "gclid", `""`), VisitorID: "v",
+	}))
+	from := Evolve(State{}, leadFact(idB, someDay, event.LeadCreated{
+		ContactUID: "contact-b", Name: "Bala", Phone: phoneB, Email: emailB, Status: "won", Temperature: "hot", OpportunityID: "opp", OpportunityValue: "7",
+		Source: "api", CustomFields: raw("city", `"Goa"`, "size", `"XL"`), Metadata: raw("utm", `"y"`, "gclid", `"g"`), VisitorID: "w", IP: "198.51.100.7",
+	}))
+	from = Evolve(from, leadFact(idB, someDay.Add(2*time.Hour), event.LeadMerged{Source: "website", NewSource: true, Email: emailNew}))
+	after, gone := join(t, into, from)
+
+	require.Equal(t, []string{"Bala", phoneA, emailNew, "new", "warm", "opp", "7", "website", "contact-a"}, []string{
+		after.Name, after.Phone, after.Email, after.Status, after.Temperature, after.OpportunityID, after.OpportunityValue, after.Source, after.ContactUID,
+	})
+	require.False(t, after.NameDerived)
+	require.Equal(t, []string{phoneA, phoneB}, after.Phones)
+	require.Equal(t, []string{emailB, emailNew}, after.Emails)
+	require.Equal(t, raw("city", `"Pune"`, "size", `"XL"`), after.CustomFields)
+	require.Equal(t, raw("utm", `"x"`, "gclid", `"g"`, "ip", `"198.51.100.7"`), after.Metadata)
+	require.Equal(t, []string{"v", "w"}, after.VisitorIDs)
+	require.Equal(t, []string{idB}, after.Joined)
+	require.Len(t, after.Sources, 2)
+	require.Equal(t, "api", after.Sources[0].Source, "in the order in which they were first seen")
+	require.Equal(t, 2, after.Sources[1].Arrivals)
+	require.Equal(t, someDay.Add(time.Hour), after.Sources[1].FirstSeenAt)
+	require.Equal(t, someDay.Add(2*time.Hour), after.Sources[1].LastSeenAt)
+
+	require.Equal(t, Departed, gone.Phase)
+	require.Equal(t, idA, gone.JoinedInto)
+	require.Equal(t, "Bala", gone.Name, "what it was can be told still")
+
+	_, joined, err := into.Join("acme", from)
+	require.NoError(t, err)
+	require.Equal(t, []string{"name", "email", "opportunityValue", "customFields", "metadata", "visitorId"}, joined.Changed)
+}
+
+func TestWhichLeadsAreNotJoined(t *testing.T) {
+	t.Parallel()
+	a, b := *ann("api"), *bala("api")
+	_, gone := join(t, a, b)
+	unborn, foreign := State{}, b
+	foreign.Account = "other"
+	for _, c := range []struct {
+		into, from State
+		is         error
+	}{
+		{a, unborn, ErrNotFound}, {unborn, a, ErrNotFound}, {a, foreign, ErrNotFound}, {foreign, a, ErrNotFound},
+		{a, Evolve(State{}, leadFact(idB, someDay, event.LeadAbandoned{})), ErrNotFound},
+	} {
+		_, _, err := c.into.Join("acme", c.from)
+		require.ErrorIs(t, err, c.is)
+	}
+	for _, pair := range [][2]State{{a, gone}, {gone, a}} {
+		_, _, err := pair[0].Join("acme", pair[1])
+		var departed *DepartedError
+		require.ErrorAs(t, err, &departed)
+		require.Equal(t, DepartedError{LeadID: idB, Into: idA}, *departed)
+	}
+	_, _, err := a.Join("acme", a)
+	var wrong field.Errors
+	require.ErrorAs(t, err, &wrong)
+	require.Equal(t, "from", wrong[0].Field)
+	for _, body := range []map[string]jsontext.Value{raw(), raw("from", "null"), raw("from", "7"), raw("from", `" "`)} {
+		_, err := JoinFrom(body)
+		require.ErrorAs(t, err, &wrong, "%v", body)
+		require.Equal(t, "from", wrong[0].Field)
+	}
+}
+
+// many are custom fields of a lead's own.
+func many(prefix string, n, length int) map[string]jsontext.Value {
+	fields := map[string]jsontext.Value{}
+	for i := range n {
+		fields[fmt.Sprintf("%s%02d", prefix, i)] = quote(strings.Repeat("\U0001f600", length))
+	}
+	return fields
+}
+
+func TestWhatBothHaveMustFitIntoOne(t *testing.T) {
+	t.Parallel()
+	a, b := *ann("api"), *bala("api")
+	for name, c := range map[string]struct {
+		ours, theirs State
+		wrong        string
+		has          int // of fields and metadata, when it is completed nevertheless
+	}{
+		"fifty fields":         {State{CustomFields: many("a", 30, 1)}, State{CustomFields: many("b", 20, 1)}, "", 0},
+		"one more":             {State{CustomFields: many("a", 31, 1)}, State{CustomFields: many("b", 20, 1)}, "customFields", 50},
+		"the same fields":      {State{CustomFields: many("a", 50, 1)}, State{CustomFields: many("a", 50, 1)}, "", 0},
+		"64 keys of metadata":  {State{Metadata: many("a", 60, 1)}, State{Metadata: many("b", 4, 1)}, "", 0},
+		"one key more":         {State{Metadata: many("a", 60, 1)}, State{Metadata: many("b", 5, 1)}, "metadata", 64},
+		"32 KiB":               {State{Metadata: many("a", 1, 5000)}, State{Metadata: many("b", 1, 5000)}, "metadata", 1},
+		"more than a fact may": {State{}, State{CustomFields: many("b", 50, 4700)}, "customFields", 48},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			into, from := a, b
+			into.CustomFields, into.Metadata = c.ours.CustomFields, c.ours.Metadata
+			from.CustomFields, from.Metadata = c.theirs.CustomFields, c.theirs.Metadata
+			_, joined, err := into.Join("acme", from)
+			if c.wrong == "" {
+				require.NoError(t, err)
+				require.Equal(t, into.Absorb(from), joined, "to complete a join that fits is the same join")
+				return
+			}
+			var wrong field.Errors
+			require.ErrorAs(t, err, &wrong)
+			require.Len(t, wrong, 1)
+			require.Equal(t, c.wrong, wrong[0].Field)
+
+			// A join that was begun when there was room must be completed, and leaves out what does not fit.
+			absorbed := into.Absorb(from)
+			require.LessOrEqual(t, size(absorbed), maxJoined)
+			after := Evolve(into, leadFact(idA, someDay, absorbed))
+			require.True(t, fits(after.Metadata))
+			require.Equal(t, c.has, len(after.CustomFields)+len(after.Metadata))
+			for key, value := range into.CustomFields {
+				require.Equal(t, value, after.CustomFields[key])
+			}
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// A lead that was joined into another is in no view, so no list shows it and no report counts it. What it was stays on its
+// stream, and who asks for it by its id is told from there.
+
+// leadState finds a lead in the view, or one that has departed on the log. The error is ErrNotFound when the account never
+// had it.
+func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State, error) {
+	state, err := one(ctx, r, scanState, `SELECT state FROM views.lead WHERE lead_id = $1 AND account = $2`, id, account)
+	if !errors.Is(err, ErrNotFound) {
+		return state, err
+	}
+	state, err = r.foldLead(ctx, id, time.Time{})
+	if err == nil && (state.Phase != lead.Departed || state.Account != account) {
+		err = ErrNotFound
+	}
+	return state, err
+}
+
+// foldLead folds a lead's stream up to a moment, which belongs to it; the zero time is now.
+func (r *Reader) foldLead(ctx context.Context, id string, until time.Time) (state lead.State, err error) {
+	for recorded, err := range r.store.Read(ctx, event.LeadStream(id), 0) {
+		if err != nil {
+			return lead.State{}, err
+		}
+		if !until.IsZero() && recorded.At.After(until) { // times never go back within a stream
+			break
+		}
+		fact, err := recorded.Fact()
+		if err != nil {
+			return lead.State{}, fmt.Errorf("event at position %d: %w", recorded.Position, err)
+		}
+		state = lead.Evolve(state, fact)
+	}
+	return state, nil
+}
+
+// newWholeLead shows a lead with its metadata, and what was joined: into it, or it into which other.
+func newWholeLead(s lead.State) Lead {
+	l := NewLead(s)
+	if l.Metadata = s.Metadata; l.Metadata == nil {
+		l.Metadata = map[string]jsontext.Value{}
+	}
+	l.Joined, l.JoinedInto = s.Joined, s.JoinedInto
+	return l
+}
+
+// wholeLead is newWholeLead of a moment; one that was joined names the lead that it was part of then, after all joins.
+func (r *Reader) wholeLead(ctx context.Context, s lead.State, until time.Time) (Lead, error) {
+	l := newWholeLead(s)
+	for range longestWay {
+		if l.JoinedInto == "" {
+			break
+		}
+		next, err := r.foldLead(ctx, l.JoinedInto, until)
+		if err != nil {
+			return Lead{}, err
+		}
+		if next.JoinedInto == "" {
+			break
+		}
+		l.JoinedInto = next.JoinedInto
+	}
+	return l, nil
+}
+
+// longestWay is how many joins are followed to the lead that is there.
+const longestWay = 100
+
+// departedSources are the entries of a lead that has departed, as they were. The ones that the lead it is part of has
+// now are in the view.
+func departedSources(s lead.State, p Page) (List[SourceEntry], error) {
+	kind, after := cursorOf(sourceCursor, s.Account), int64(0)
+	if p.Cursor != "" {
+		var err error
+		if after, err = decodeOrdinal(kind, p.Cursor); err != nil {
+			return List[SourceEntry]{}, err
+		}
+	}
+	entries := []placed[SourceEntry]{}
+	for i, of := range s.Sources {
+		place := int64(i + 1)
+		if place <= after {
+			continue
+		}
+		entry := SourceEntry{
+			LeadID: s.ID, Source: of.Source, FirstSeenAt: Timestamp(of.FirstSeenAt), LastSeenAt: Timestamp(of.LastSeenAt),
+			Arrivals: of.Arrivals, Credential: newCredential(of.Credential), Metadata: of.Metadata, IP: of.IP,
+			UserAgent: of.UserAgent, RequestID: of.RequestID, Changed: of.Changed,
+		}
+		if entry.Metadata == nil {
+			entry.Metadata = map[string]jsontext.Value{}
+		}
+		if entry.Changed == nil {
+			entry.Changed = []string{}
+		}
+		entries = append(entries, placed[SourceEntry]{place, entry})
+	}
+	return unplaced(cut(entries, p.Limit, func(e placed[SourceEntry]) string { return encodeOrdinal(kind, e.position) })), nil
+}
