@@ -4,7 +4,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test lint postgres cc node promtool chaos restart-test
+.PHONY: help run test fuzz lint postgres cc node promtool chaos restart-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,14 @@ chaos: postgres ## kills the service and PostgreSQL under load, ROUNDS times (10
 
 restart-test: postgres ## restarts two processes behind a balancer in turn, under load, ROUNDS times (12): does a request fail?
 	LEADLOG_TEST_RESTARTS=$(or $(ROUNDS),12) $(WITHPG) -- go test ./cmd/leadlog -run RestartsOneAfterTheOther -count=1 -v -timeout 30m
+
+# For so long, or so many times with an x, each target is given made-up input; what was found stands in testdata/fuzz.
+FUZZTIME := 60s
+
+fuzz: ## every fuzz target in turn, for FUZZTIME each
+	@grep -rEo --include='*_test.go' '^func Fuzz[[:alnum:]]+' . | sed 's|/[^/]*:func | |' | sort | while read -r package target; do \
+		echo "$$package $$target"; \
+		go test "$$package" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x || exit 1; done
 
 lint: ## formatting, vet, staticcheck, go.mod, known vulnerabilities
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi

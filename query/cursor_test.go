@@ -2,6 +2,7 @@ package query_test
 
 import (
 	"encoding/base64"
+	"strconv"
 	"testing"
 	"time"
 
@@ -53,6 +54,8 @@ func TestACursorThatNoListGaveOutIsRefused(t *testing.T) {
 func FuzzCursor(f *testing.F) {
 	f.Add(encoded("l1.1772355600001.01KAJ8Q6ZJ0000000000000001"))
 	f.Add(encoded("l1.5"))
+	f.Add(encoded("l1.738000.website"))
+	f.Add(encoded("l1.1772355600001.17"))
 	f.Add(query.EncodeOrdinal("l1", 0))
 	f.Add("")
 	f.Fuzz(func(t *testing.T, cursor string) {
@@ -63,6 +66,23 @@ func FuzzCursor(f *testing.F) {
 		}
 		if n, err := query.DecodeOrdinal("l1", cursor); err == nil {
 			require.Equal(t, cursor, query.EncodeOrdinal("l1", n))
+		} else {
+			require.ErrorIs(t, err, query.ErrCursor)
+		}
+		if cursor == "" {
+			return // the beginning
+		}
+		if start, source, err := query.DecodeReport("l1", cursor); err == nil {
+			days := int64(start.Sub(time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)) / (24 * time.Hour))
+			if start.Year() < 290 { // what a time.Duration holds
+				require.Equal(t, cursor, query.EncodeCursor("l1", strconv.FormatInt(days, 10), source))
+			}
+			require.LessOrEqual(t, start.Year(), 9999)
+		} else {
+			require.ErrorIs(t, err, query.ErrCursor)
+		}
+		if place, err := query.DecodeActivity("l1", cursor); err == nil {
+			require.Equal(t, cursor, place.Encode("l1"))
 		} else {
 			require.ErrorIs(t, err, query.ErrCursor)
 		}

@@ -12,7 +12,13 @@ var (
 	EncodeOrdinal = encodeOrdinal
 	EncodeCursor  = encodeCursor
 	CursorOf      = cursorOf
+
+	DecodeReport   = decodeReport
+	DecodeActivity = decodeActivity
 )
 
 // Encode makes the cursor again.
 func (c newestCursor) Encode(kind string) string { return c.encode(kind) }
+
+// Encode makes the cursor again.
+func (p activityPlace) Encode(kind string) string { return p.encode(kind) }

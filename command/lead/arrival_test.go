@@ -245,5 +245,6 @@ func FuzzParseArrival(f *testing.F) {
 			require.LessOrEqual(t, Length(key), MaxCustomKey)
 		}
 		require.True(t, a.Status == "" || slices.Contains(someRules.Stages, a.Status))
+		requireSameAgain(t, a)
 	})
 }

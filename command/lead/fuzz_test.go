@@ -1,0 +1,133 @@
+package lead
+
+import (
+	"bytes"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzCustomFields puts members of all four places for custom fields together in the simplest way, and wants the same.
+func FuzzCustomFields(f *testing.F) {
+	f.Add([]byte(`{"k":1,"a":" "}`), []byte(`{"k":2,"b":[]}`), []byte(`{"k":""}`), []byte(`{"k":{"x":1.50}}`))
+	f.Add([]byte(`{"phone":1,"Phone":2,"customFields":3}`), []byte(`{"phone":1}`), []byte(`{"é":1,"é":2}`), []byte(`{"\u0001":1}`))
+	f.Fuzz(func(t *testing.T, top, fields, industry, custom []byte) {
+		body := map[string]jsontext.Value{}
+		places := []map[string]jsontext.Value{{}}
+		all, err := Members(top)
+		if err != nil {
+			return
+		}
+		for key, value := range all {
+			if _, ours := reserved[key]; !ours {
+				body[key], places[0][key] = value, value
+			}
+		}
+		for i, raw := range [][]byte{fields, industry, custom} {
+			members, err := Members(raw)
+			if err != nil {
+				return
+			}
+			value := jsontext.Value(bytes.Clone(raw))
+			require.NoError(t, value.Format())
+			body[[]string{"fields", "industryData", "customFields"}[i]] = value
+			places = append(places, members)
+		}
+		want := map[string]jsontext.Value{}
+		for _, place := range places {
+			for key, value := range place {
+				if !empty(value) {
+					want[key] = value
+				}
+			}
+		}
+		body["phone"] = quote("9876543210")
+		a, err := ParseArrival(body, someRules, someClient)
+		if err != nil {
+			require.LessOrEqual(t, len(err.Error()), 100*(MaxCustomKey*4+100), "an answer has a bound")
+			return
+		}
+		if len(want) == 0 {
+			want = nil
+		}
+		require.Equal(t, want, a.CustomFields)
+
+		kept := map[string]jsontext.Value{"phone": body["phone"]}
+		var object []byte
+		for _, key := range slices.Sorted(maps.Keys(a.CustomFields)) {
+			object = append(append(append(append(object, ','), quote(key)...), ':'), a.CustomFields[key]...)
+		}
+		kept["customFields"] = slices.Concat([]byte("{"), bytes.TrimPrefix(object, []byte(",")), []byte("}"))
+		again, err := ParseArrival(kept, someRules, someClient)
+		require.NoError(t, err)
+		require.Equal(t, a.CustomFields, again.CustomFields, "what was kept is kept again as it is")
+	})
+}
+
+// FuzzAmountFromNumber holds that an amount is the number that was written, to the last digit, and that nothing is
+// refused that fits.
+func FuzzAmountFromNumber(f *testing.F) {
+	for _, literal := range []string{"0", "-0.0e-5", "1.50000", "15e-1", "999999999999999", "99999999999.9999", "1e14", "1e15", "0.00010", "1e-4", "1e10000000"} {
+		f.Add(literal)
+	}
+	f.Fuzz(func(t *testing.T, literal string) {
+		got, err := AmountFromNumber(literal)
+		if !jsontext.Value(literal).IsValid() || jsontext.Value(literal).Kind() != '0' || strings.TrimSpace(literal) != literal {
+			require.Error(t, err, "%q is no number", literal)
+			return
+		}
+		if len(literal) > maxAmountInput || tall(literal) {
+			return
+		}
+		want, ok := new(big.Rat).SetString(literal)
+		require.True(t, ok, "%q", literal)
+		scaled := new(big.Rat).Mul(want, big.NewRat(10_000, 1))
+		decimals := 4
+		for ; decimals > 0 && new(big.Rat).Mul(want, new(big.Rat).SetInt(power(decimals-1))).IsInt(); decimals-- {
+		}
+		fits := want.Sign() >= 0 && scaled.IsInt() && new(big.Rat).Mul(want, new(big.Rat).SetInt(power(decimals))).Cmp(new(big.Rat).SetInt(power(15))) < 0
+		require.Equal(t, fits, err == nil, "%q: %v", literal, err)
+		if err == nil {
+			same, ok := new(big.Rat).SetString(got.String())
+			require.True(t, ok)
+			require.Zero(t, want.Cmp(same), "%q is not %s", literal, got)
+		}
+	})
+}
+
+func power(n int) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil) }
+
+// tall tells a number with an exponent that nobody should compute with.
+func tall(literal string) bool {
+	_, exponent, _ := strings.Cut(strings.ToLower(literal), "e")
+	return len(strings.TrimLeft(strings.TrimLeft(exponent, "+-"), "0")) > 3
+}
+
+// requireSameAgain says that an arrival, sent again as it was read, is read as the same.
+func requireSameAgain(t *testing.T, a Arrival) {
+	t.Helper()
+	body := map[string]jsontext.Value{}
+	for name, value := range map[string]string{
+		"name": a.Name, "phone": a.Phone, "email": a.Email, "status": a.Status, "leadTemperature": a.Temperature, "visitorId": a.VisitorID,
+	} {
+		if value != "" {
+			body[name] = quote(value)
+		}
+	}
+	if a.OpportunityValue != "" {
+		body["opportunityValue"] = jsontext.Value(a.OpportunityValue)
+	}
+	again, err := ParseArrival(body, someRules, someClient)
+	require.NoError(t, err)
+	for _, pair := range [][2]string{
+		{a.Name, again.Name}, {a.Phone, again.Phone}, {a.Email, again.Email}, {a.Status, again.Status},
+		{a.Temperature, again.Temperature}, {a.VisitorID, again.VisitorID}, {a.OpportunityValue, again.OpportunityValue},
+	} {
+		require.Equal(t, pair[0], pair[1])
+	}
+}

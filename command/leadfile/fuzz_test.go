@@ -1,0 +1,77 @@
+package leadfile_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/leadfile"
+)
+
+// FuzzCells writes cells by the standard library, in each dialect, and wants to read the same.
+func FuzzCells(f *testing.F) {
+	f.Add("Rao, Asha", "98;76|5", "line\none", " \"quoted\" ")
+	f.Add("sep=;", "=1+1", "\ufeff", "\\.")
+	f.Fuzz(func(t *testing.T, one, two, three, four string) {
+		// The reader takes a carriage return before a line feed for a part of the line's end, as every reader of CSV does.
+		cells := []string{one, two, three, four}
+		for i, cell := range cells {
+			cells[i] = strings.ReplaceAll(strings.ToValidUTF8(cell, ""), "\r", "")
+		}
+		for _, delimiter := range []rune{',', ';', '\t', '|'} {
+			var file bytes.Buffer
+			w := csv.NewWriter(&file)
+			w.Comma = delimiter
+			require.NoError(t, w.WriteAll([][]string{{"name", "a", "b", "metadata"}, cells}))
+			table, rows := rows(t, file.String(), delimiter)
+			if strings.TrimSpace(strings.Join(cells, "")) == "" {
+				require.Empty(t, rows)
+				continue
+			}
+			require.Len(t, rows, 1, "%q", file.String())
+			require.NoError(t, rows[0].Err)
+			require.Equal(t, cells, rows[0].Cells)
+			requireBody(t, table, rows[0])
+		}
+	})
+}
+
+// requireBody says that a row becomes a body that is strict JSON, or names the cell that is wrong.
+func requireBody(t *testing.T, table *leadfile.Table, row leadfile.Row) {
+	t.Helper()
+	columns, err := leadfile.MapColumns(table.Header, nil)
+	require.NoError(t, err)
+	body, err := columns.Body(row.Cells)
+	var wrong *leadfile.CellError
+	if err != nil {
+		require.ErrorAs(t, err, &wrong)
+		return
+	}
+	var members map[string]jsontext.Value
+	require.NoError(t, json.Unmarshal(body, &members), "no key twice, and good UTF-8: %q", body)
+}
+
+// FuzzEncoding holds that a file of any bytes comes out as UTF-8, and one of good UTF-8 as it is.
+func FuzzEncoding(f *testing.F) {
+	for _, file := range []string{"name,phone\n", "\xff\xfen\x00a\x00", "\xfe\xff\x00n", "caf\xe9", "\xef\xbb\xbfname", "\x00\xd8\x00\xd8", "é"} {
+		f.Add([]byte(file))
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		encoding, err := leadfile.Detect(bytes.NewReader(file))
+		require.NoError(t, err)
+		text, err := io.ReadAll(encoding.Decode(bytes.NewReader(file)))
+		require.NoError(t, err)
+		require.True(t, utf8.Valid(text))
+		require.LessOrEqual(t, len(text), 4*len(file)+4)
+		if encoding.Name == "UTF-8" {
+			require.Equal(t, string(file), string(text))
+		}
+	})
+}

@@ -1,0 +1,99 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	stdjson "encoding/json"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+)
+
+// FuzzSignedJWT signs any header and claims with the right key: what is let in then must say what we ask for, as the
+// standard library reads it.
+func FuzzSignedJWT(f *testing.F) {
+	for _, seed := range [][2]string{
+		{`{"alg":"HS256"}`, `{"sub":"ann","account_id":"acme","exp":4102444800}`},
+		{`{"alg":"HS256","crit":["x"]}`, `{"sub":"ann","account_id":"acme","exp":4102444800}`},
+		{`{"alg":"none"}`, `{"sub":"ann","account_id":"acme","exp":4102444800}`},
+		{`{"alg":"HS384","alg":"HS256"}`, `{"exp":1e10,"exp":"x","scope":"admin leads:read","account_id":"a","sub":"b"}`},
+		{`{"alg":"HS256","typ":"JWT"}`, `{"sub":"ann","account_id":"a b","exp":"4102444800","iat":-1,"nbf":9e99}`},
+		{`{"alg":["HS256"]}`, `{"sub":{"a":1},"account_id":null,"exp":null,"scope":null}`},
+	} {
+		f.Add(seed[0], seed[1])
+	}
+	v, err := NewHS256(hmacSecret, VerifierOptions{})
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, header, claims string) {
+		text := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
+		signature, err := jwt.SigningMethodHS256.Sign(text, hmacSecret)
+		require.NoError(t, err)
+		identity, err := v.Verify(t.Context(), text+"."+base64.RawURLEncoding.EncodeToString(signature), noon)
+		if err != nil {
+			require.Less(t, len(err.Error()), 300, "it tells what is wrong, and not what was sent")
+			return
+		}
+		var head struct {
+			Alg  string             `json:"alg"`
+			Crit stdjson.RawMessage `json:"crit"`
+		}
+		require.NoError(t, stdjson.Unmarshal([]byte(header), &head))
+		require.Equal(t, "HS256", head.Alg)
+		require.Nil(t, head.Crit)
+		var said struct {
+			Exp *float64 `json:"exp"`
+			Nbf *float64 `json:"nbf"`
+		}
+		require.NoError(t, stdjson.Unmarshal([]byte(claims), &said))
+		require.NotNil(t, said.Exp, "one without an end")
+		require.Greater(t, *said.Exp, float64(noon.Add(-leeway).Unix())-1)
+		require.True(t, said.Nbf == nil || *said.Nbf <= float64(noon.Add(leeway).Unix())+1)
+		require.True(t, account.ValidID(identity.Account))
+		require.NotEmpty(t, identity.Subject)
+		require.LessOrEqual(t, utf8.RuneCountInString(identity.Subject), maxSubject)
+		require.False(t, identity.all && identity.May(adminScope))
+		require.True(t, strings.Contains(claims, "scope") || !identity.May(adminScope) || strings.Contains(claims, `\u`))
+	})
+}
+
+// FuzzHeaders reads what callers may put into headers: it is cut to what events and logs can hold, and a stranger's
+// word on the client's address counts for nothing.
+func FuzzHeaders(f *testing.F) {
+	f.Add("192.0.2.9, 10.0.0.1", "curl/8", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "text/csv;q=0.1, */*", "key")
+	f.Add("[2001:db8::1%eth0]:1, ,::ffff:1.2.3.4", "\xff\x00", "00-0-0-0", "a/b;q=NaN", strings.Repeat("k", 256))
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	f.Fuzz(func(t *testing.T, forwarded, agent, trace, accept, key string) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header["X-Forwarded-For"] = []string{forwarded}
+		r.RemoteAddr = "192.0.2.1:5"
+		require.Equal(t, "192.0.2.1", clientAddress(r, trusted).String())
+		r.RemoteAddr = "10.0.0.1:5"
+		client := clientAddress(r, trusted)
+		require.True(t, client.IsValid() && client.Zone() == "" && !client.Is4In6())
+		require.Less(t, len(neighbourhood(client)), 50)
+
+		require.True(t, utf8.ValidString(userAgent(agent)))
+		require.LessOrEqual(t, len(userAgent(agent)), 3*maxUserAgent)
+		if kept := traceParent(trace); kept != "" {
+			require.Equal(t, trace, kept)
+			require.Len(t, kept, 55)
+		}
+		require.Contains(t, []string{mediaJSON, mediaCSV, mediaNDJSON}, preferred([]string{accept}, mediaJSON, mediaCSV, mediaNDJSON))
+		got, err := idempotencyKey(http.Header{idempotencyHeader: {key}})
+		if err == nil {
+			require.True(t, got == key && len(key) <= maxIdempotencyKey && visible(key))
+		}
+		r.Header[requestIDHeader] = []string{key}
+		id := newRequestIDs(func() time.Time { return noon }).of(r)
+		require.True(t, visible(id) && len(id) <= maxRequestID)
+	})
+}
