@@ -116,24 +116,30 @@ func startAnew(ctx context.Context, conn *pgx.Conn, p Projector, epoch string) (
 }
 
 // advance moves the checkpoint from where this session left it, and from nowhere else.
-func (c checkpoint) advance(ctx context.Context, tx pgx.Tx, to eventstore.Position) (checkpoint, error) {
-	tag, err := tx.Exec(ctx, `
+func (c checkpoint) advance(ctx context.Context, db execer, to eventstore.Position) (checkpoint, error) {
+	tag, err := db.Exec(ctx, `
 		UPDATE checkpoint SET position = $5, updated_at = now()
 		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4`,
 		c.projector, c.version, c.epoch, int64(c.position), int64(to))
 	if err == nil && tag.RowsAffected() != 1 {
 		err = errOvertaken
 	}
+	if err != nil {
+		return c, err
+	}
 	c.position = to
-	return c, err
+	return c, nil
 }
 
 // apply writes the checkpoint and a batch, together, and returns the checkpoint as it is then. The checkpoint comes
 // first: its row is what a replay holds while it puts another table in the place of the view's, and nothing may have
-// touched the table then.
+// touched the table then. A batch without events is one statement.
 func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, p Projector, b batch) (next checkpoint, err error) {
+	if len(b.events) == 0 {
+		return c.advance(ctx, conn, b.position)
+	}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if next, err = c.advance(ctx, tx, b.position); err != nil || len(b.events) == 0 {
+		if next, err = c.advance(ctx, tx, b.position); err != nil {
 			return err
 		}
 		if err := p.Apply(ctx, tx, b.events); err != nil {

@@ -94,15 +94,7 @@ func wanted(events []string, name string) bool {
 
 // Apply implements projection.Projector.
 func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
-	// A row may be sent before the disk has it; a crash would then send it again. Wait for the disk.
-	if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
-		return err
-	}
-	origin, err := f.origin(ctx, tx)
-	if err != nil {
-		return err
-	}
-	endpoints, err := concerned(ctx, tx, batch)
+	origin, endpoints, err := f.known(ctx, tx, batch)
 	if err != nil {
 		return err
 	}
@@ -161,36 +153,39 @@ func (e endpoint) evolve(recorded projection.Event) (_ endpoint, ok bool) {
 	return e, true
 }
 
-func (f FanOut) origin(ctx context.Context, tx pgx.Tx) (eventstore.Position, error) {
-	var position int64
-	err := tx.QueryRow(ctx, `SELECT position FROM origin WHERE epoch = $1`, f.Epoch).Scan(&position)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, errors.New("nobody said where deliveries of this log begin")
+// known finds where deliveries begin, and the endpoints of all accounts that a batch is about, and those that it changes.
+func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) (eventstore.Position, map[string]endpoint, error) {
+	accounts := map[string]struct{}{}
+	for i := range batch {
+		accounts[batch[i].Metadata.Account] = struct{}{}
 	}
-	return eventstore.Position(position), err
+	var origin *int64
+	found := map[string]endpoint{}
+	questions := &pgx.Batch{}
+	questions.Queue(`SELECT max(position) FROM origin WHERE epoch = $1`, f.Epoch).QueryRow(func(row pgx.Row) error { return row.Scan(&origin) })
+	questions.Queue(`SELECT webhook_id, account, url, events, disabled FROM endpoint WHERE account = ANY ($1) AND NOT deleted`,
+		slices.Sorted(maps.Keys(accounts))).Query(func(rows pgx.Rows) error {
+		var id string
+		var e endpoint
+		_, err := pgx.ForEachRow(rows, []any{&id, &e.account, &e.url, &e.events, &e.disabled}, func() error {
+			found[id] = e
+			e.events = nil
+			return nil
+		})
+		return err
+	})
+	if err := tx.SendBatch(ctx, questions).Close(); err != nil {
+		return 0, nil, err
+	}
+	if origin == nil {
+		return 0, nil, errors.New("nobody said where deliveries of this log begin")
+	}
+	return eventstore.Position(*origin), found, nil
 }
 
-// concerned finds the endpoints of all accounts that a batch is about, and those that it changes.
-func concerned(ctx context.Context, tx pgx.Tx, batch []projection.Event) (map[string]endpoint, error) {
-	accounts := map[string]struct{}{}
-	for _, e := range batch {
-		accounts[e.Metadata.Account] = struct{}{}
-	}
-	rows, err := tx.Query(ctx, `SELECT webhook_id, account, url, events, disabled FROM endpoint WHERE account = ANY ($1) AND NOT deleted`,
-		slices.Sorted(maps.Keys(accounts)))
-	if err != nil {
-		return nil, err
-	}
-	found := map[string]endpoint{}
-	var id string
-	var e endpoint
-	_, err = pgx.ForEachRow(rows, []any{&id, &e.account, &e.url, &e.events, &e.disabled}, func() error {
-		found[id] = e
-		e.events = nil
-		return nil
-	})
-	return found, err
-}
+// awaitDisk has the transaction wait for the disk. What is queued may be sent before the disk has it, and a crash would
+// then send it again. A batch that queues nothing, which on most logs is nearly every one, leaves the disk alone.
+const awaitDisk = `SET LOCAL synchronous_commit = on`
 
 func saveEndpoints(ctx context.Context, tx pgx.Tx, changed map[string]endpoint) error {
 	batch := &pgx.Batch{}
@@ -234,6 +229,7 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	batch := &pgx.Batch{}
+	batch.Queue(awaitDisk)
 	batch.Queue(`SELECT open_day(day) FROM unnest($1::date[]) AS days (day)`, slices.Collect(maps.Keys(q.days)))
 	batch.Queue(`
 		WITH made AS (

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -115,4 +116,36 @@ func TestReadingTheLogAgainQueuesNothingTwice(t *testing.T) {
 	require.Len(t, queued(t, w, id), 1)
 	w.Project(t)
 	require.Len(t, queued(t, w, id), 1, "nor do the views queue anything")
+}
+
+// waits tells whether a transaction in which the batch was applied waits for the disk at its end.
+func waits(t *testing.T, w *projectiontest.World, data event.Data) bool {
+	t.Helper()
+	epoch, err := w.Store.Epoch(t.Context())
+	require.NoError(t, err)
+	conn, err := w.Pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(t.Context(), `SET LOCAL synchronous_commit = off; SET LOCAL search_path = `+schema.Deliveries)
+	require.NoError(t, err)
+	head, err := w.Store.Head(t.Context())
+	require.NoError(t, err)
+	e := projection.Event{Data: data}
+	e.ID, e.Stream, e.Position, e.Metadata.Account = ulid.Make(), event.LeadStream(w.NewID()), head+1, "acme"
+	require.NoError(t, delivery.FanOut{Epoch: epoch}.Apply(t.Context(), tx, []projection.Event{e}))
+	var setting string
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT current_setting('synchronous_commit')`).Scan(&setting))
+	return setting == "on"
+}
+
+func TestOnlyABatchThatQueuesSomethingWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	register(t, w, "acme", "https://a.example", "lead.merged")
+	spread(t, w)
+	require.False(t, waits(t, w, newLead("Ann")), "nobody asked for it")
+	require.True(t, waits(t, w, event.LeadMerged{Source: "api"}), "it may be sent before a crash")
 }

@@ -79,6 +79,7 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	if batch.Len() == 0 {
 		return nil
 	}
+	batch.Queue(awaitDisk)
 	batch.Queue(`SELECT pg_notify($1, '')`, channel)
 	return tx.SendBatch(ctx, batch).Close()
 }
