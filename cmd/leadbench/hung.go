@@ -81,7 +81,7 @@ func (r *webhookRun) killed(ctx context.Context) (resumed time.Duration, twice i
 	if _, err := r.register(ctx, r.service.jwt, "/take"); err != nil {
 		return 0, 0, err
 	}
-	if err := r.put(ctx); err != nil {
+	if err := r.put(ctx, r.Burst); err != nil {
 		return 0, 0, err
 	}
 	if _, err := r.receiver.await(ctx, r.Burst/10); err != nil {

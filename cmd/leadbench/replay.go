@@ -23,6 +23,7 @@ import (
 type replayBenchmark struct {
 	settings `embed:""`
 	Events   int `default:"1000000" help:"Events on the log."`
+	Rows     int `default:"1000000" help:"Rows of the export."`
 }
 
 // Run is leadbench replay.
@@ -60,6 +61,9 @@ func (b *replayBenchmark) Run(ctx context.Context) error {
 	if err := m.timeTravel(ctx, past.busy); err != nil {
 		return err
 	}
+	if err := m.export(ctx, b.Rows); err != nil {
+		return err
+	}
 	m.print()
 	return nil
 }
@@ -71,16 +75,14 @@ type replayMeasures struct {
 	store   *postgres.Store
 	head    eventstore.Position
 
-	copied, scanned, replayed, verified []time.Duration
-	inReplay, inDatabase                []time.Duration // processor time of a replay
-	replayMemory, verifyMemory          []float64       // MiB
-	exports                             map[string][]float64
-	exportMemory                        []float64
-	asOf                                []time.Duration
+	copied, scanned    []time.Duration
+	replayed, verified []finished
+	exports            []export
+	asOf               []time.Duration
 }
 
 func (m *replayMeasures) round(ctx context.Context) error {
-	for _, measure := range []func(context.Context) error{m.copy, m.scan, m.replay, m.verify, m.export} {
+	for _, measure := range []func(context.Context) error{m.copy, m.scan, m.replay, m.verify} {
 		if err := m.checkpoint(ctx); err != nil {
 			return err
 		}
@@ -122,52 +124,15 @@ func (m *replayMeasures) scan(ctx context.Context) error {
 }
 
 func (m *replayMeasures) replay(ctx context.Context) error {
-	before, err := m.processor()
-	if err != nil {
-		return err
-	}
 	run, err := m.command(ctx, io.Discard, "replay", "all")
-	if err != nil {
-		return err
-	}
-	after, err := m.processor()
-	m.replayed, m.replayMemory = append(m.replayed, run.took), append(m.replayMemory, run.memory)
-	m.inReplay, m.inDatabase = append(m.inReplay, run.processor), append(m.inDatabase, after-before)
+	m.replayed = append(m.replayed, run)
 	return err
 }
 
 func (m *replayMeasures) verify(ctx context.Context) error {
 	run, err := m.command(ctx, io.Discard, "verify", "--most", "1")
-	m.verified, m.verifyMemory = append(m.verified, run.took), append(m.verifyMemory, run.memory)
+	m.verified = append(m.verified, run)
 	return err
-}
-
-func (m *replayMeasures) export(ctx context.Context) error {
-	if m.exports == nil {
-		m.exports = map[string][]float64{}
-	}
-	for _, format := range []string{"csv", "ndjson"} {
-		var rows lines
-		run, err := m.command(ctx, &rows, "export", "sources", "--account", account, "--format", format)
-		if err != nil {
-			return err
-		}
-		m.exports[format] = append(m.exports[format], float64(rows)/run.took.Seconds())
-		m.exportMemory = append(m.exportMemory, run.memory)
-	}
-	return nil
-}
-
-// lines counts them.
-type lines int
-
-func (l *lines) Write(p []byte) (int, error) {
-	for _, c := range p {
-		if c == '\n' {
-			*l++
-		}
-	}
-	return len(p), nil
 }
 
 // timeTravel asks for a lead as it was before the last of its many events.
@@ -190,40 +155,66 @@ func (m *replayMeasures) timeTravel(ctx context.Context, lead string) error {
 
 // finished is a command of the program that came to its end.
 type finished struct {
-	took, processor time.Duration
-	memory          float64 // the most that was resident, in MiB
+	took              time.Duration
+	program, database time.Duration // processor time
+	memory            float64       // the most that was resident, in MiB
 }
 
 func (m *replayMeasures) command(ctx context.Context, out io.Writer, args ...string) (f finished, err error) {
 	cmd := exec.CommandContext(ctx, m.program, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + m.address}
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
+	before, err := m.processor()
+	if err != nil {
+		return f, err
+	}
 	began := time.Now()
 	if err := cmd.Run(); err != nil {
 		return f, fmt.Errorf("leadlog %s: %w", args[0], err)
 	}
 	f.took = time.Since(began)
-	f.processor = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	after, err := m.processor()
+	f.program, f.database = cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), after-before
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		f.memory = float64(usage.Maxrss) / 1024 // Linux tells KiB
 	}
-	return f, nil
+	return f, err
 }
 
 func (m *replayMeasures) print() {
-	rate := func(took []time.Duration) float64 { return float64(m.head) / median(took).Seconds() }
-	copied := rate(m.copied)
-	t := newTable("what", "a second", "to the binary COPY", "goal", "most memory", "goal")
-	t.row("events by an ordered binary COPY", count(copied), "1", "", "", "")
-	t.row("events read through the store", count(rate(m.scanned)), times(rate(m.scanned)/copied), atLeast(0.75), "", "")
-	t.row("events, all views replayed", count(rate(m.replayed)), times(rate(m.replayed)/copied), atLeast(250_000)+" events", mebibytes(median(m.replayMemory)), atMost("256 MiB"))
-	t.row("events, log and views verified", count(rate(m.verified)), times(rate(m.verified)/copied), "", mebibytes(median(m.verifyMemory)), atMost("256 MiB"))
-	for _, format := range []string{"csv", "ndjson"} {
-		t.row("rows of the source history as "+format, count(median(m.exports[format])), "", "", mebibytes(median(m.exportMemory)), atMost("256 MiB"))
+	rate := func(took time.Duration) float64 { return float64(m.head) / took.Seconds() }
+	copied := rate(median(m.copied))
+	t := newTable("what", "a second", "to the binary COPY", "goal", "processor time per million: program, PostgreSQL", "most memory", "goal")
+	t.row("events by an ordered binary COPY", count(copied), "1", "", "", "", "")
+	scanned := rate(median(m.scanned))
+	t.row("events read through the store", count(scanned), times(scanned/copied), atLeast(0.75), "", "", "")
+	for _, c := range []struct {
+		what, goal string
+		runs       []finished
+	}{
+		{"events, all views replayed", atLeast(250_000) + " events", m.replayed},
+		{"events, log and views verified", "", m.verified},
+	} {
+		took := rate(middle(c.runs, func(f finished) time.Duration { return f.took }))
+		program, database := middle(c.runs, func(f finished) time.Duration { return f.program }), middle(c.runs, func(f finished) time.Duration { return f.database })
+		each := func(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()*1e6/float64(m.head)) }
+		memory := middle(c.runs, func(f finished) float64 { return f.memory })
+		t.row(c.what, count(took), times(took/copied), c.goal, each(program)+", "+each(database), mebibytes(memory), atMost("256 MiB"))
+	}
+	for _, e := range m.exports {
+		t.row("rows of the source history as "+e.format, count(float64(e.rows)/e.took.Seconds()), "", "", "", mebibytes(e.memory), atMost("256 MiB"))
 	}
 	t.print()
-	say("A replay takes %s of the program's processor time and %s of PostgreSQL's.", millis(median(m.inReplay)), millis(median(m.inDatabase)))
 	t = newTable("a lead of "+fmt.Sprint(busyEvents)+" events, as it was", "median", "goal")
 	t.row("folded", millis(median(m.asOf)), atMost("5 ms"))
 	t.print()
+}
+
+// middle is the median of one figure of several runs.
+func middle[T float64 | time.Duration](runs []finished, figure func(finished) T) T {
+	var figures []T
+	for _, run := range runs {
+		figures = append(figures, figure(run))
+	}
+	return median(figures)
 }

@@ -23,6 +23,7 @@ type webhooksBenchmark struct {
 	Burst    int           `default:"5000" help:"Leads that come at once."`
 	Duration time.Duration `default:"10s" help:"Of each measurement at a steady rate."`
 	Backlog  int           `default:"500000" help:"Deliveries that wait for endpoints which hang."`
+	Replayed int           `default:"100000" help:"Deliveries that an endpoint asks for again at once."`
 }
 
 // webhookRun is one service under measurement.
@@ -77,6 +78,10 @@ func (b *webhooksBenchmark) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	queued, err := run.replayed(ctx)
+	if err != nil {
+		return err
+	}
 	hung, err := run.besideHung(ctx)
 	if err != nil {
 		return err
@@ -95,6 +100,7 @@ func (b *webhooksBenchmark) Run(ctx context.Context) error {
 	t.row("processor time of a delivery, service and database", millis(median(each)), atMost("0.5 ms"))
 	t.row("the same with the append and the views", millis(median(with)), "")
 	t.row("capture to receipt at 100 a second: p50, p99", millis(median(p50))+", "+millis(median(p99)), atMost("25 ms"))
+	t.row(fmt.Sprintf("%d deliveries asked for again: until they are queued, sending all the while", b.Replayed), millis(queued), atMost("10 s"))
 	t.row(fmt.Sprintf("10 of 100 endpoints hang with %d queued, 100 deliveries a second: healthy p50, p99", b.Backlog),
 		millis(hung.quantile(0.5))+", "+millis(hung.quantile(0.99)), atMost("50 ms"))
 	t.row("kill -9 in the burst, with that backlog: from the start to the first delivery", millis(resumed), atMost("2 s"))
@@ -155,7 +161,7 @@ func (r *webhookRun) burst(ctx context.Context, deliveries int) (rate float64, s
 	}
 	service, database, err := r.spent(r.service, func() error {
 		began := time.Now()
-		if err := r.put(ctx); err != nil {
+		if err := r.put(ctx, r.Burst); err != nil {
 			return err
 		}
 		last, err := r.receiver.await(ctx, deliveries)
@@ -168,10 +174,10 @@ func (r *webhookRun) burst(ctx context.Context, deliveries int) (rate float64, s
 	return rate, service + database, err
 }
 
-// put puts a burst on the log.
-func (r *webhookRun) put(ctx context.Context) error {
+// put puts leads on the log.
+func (r *webhookRun) put(ctx context.Context, leads int) error {
 	const together = 100
-	for left := r.Burst; left > 0; left -= together {
+	for left := leads; left > 0; left -= together {
 		var writes []eventstore.Write
 		for range min(left, together) {
 			writes = append(writes, newLead("Asha Rao"))
