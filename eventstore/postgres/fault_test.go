@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
@@ -83,12 +79,12 @@ func TestANotificationWakesASubscription(t *testing.T) {
 func TestAppendIsUnavailableWhileTheDatabaseIsGoneAndRecovers(t *testing.T) {
 	t.Parallel()
 	address := database(t)
-	gate := newGate(t, address)
-	store := open(t, postgres.Options{URL: gate.url, Patience: 200 * time.Millisecond})
+	way := pgtest.NewProxy(t, address)
+	store := open(t, postgres.Options{URL: way.URL(), Patience: 200 * time.Millisecond})
 	_, err := store.Append(t.Context(), start("before", fact(`{}`)))
 	require.NoError(t, err)
 
-	gate.shut()
+	way.Refuse()
 	during := start("during", fact(`{}`))
 	_, err = store.Append(t.Context(), during)
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
@@ -103,7 +99,7 @@ func TestAppendIsUnavailableWhileTheDatabaseIsGoneAndRecovers(t *testing.T) {
 	}
 	require.ErrorIs(t, ended, eventstore.ErrUnavailable)
 
-	gate.open(t)
+	way.Accept(t)
 	require.Eventually(t, func() bool {
 		_, err = store.Append(t.Context(), during)
 		return err == nil
@@ -211,87 +207,4 @@ func TestAHungDatabaseIsNoticed(t *testing.T) {
 	head, err := store.Head(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, head)
-}
-
-// gate is a door between a store and its database.
-type gate struct {
-	url             string // of the database, through the gate
-	network, target string
-
-	mu       sync.Mutex
-	address  string
-	listener net.Listener // nil while shut
-	through  []net.Conn
-}
-
-func newGate(t *testing.T, address string) *gate {
-	t.Helper()
-	config, err := pgx.ParseConfig(address)
-	require.NoError(t, err)
-	g := &gate{address: "127.0.0.1:0"}
-	g.network, g.target = pgconn.NetworkAddress(config.Host, config.Port)
-	g.open(t)
-	g.address = g.listener.Addr().String()
-	u := url.URL{
-		Scheme: "postgres", User: url.UserPassword(config.User, config.Password), Host: g.address, Path: "/" + config.Database,
-		RawQuery: "sslmode=disable",
-	}
-	g.url = u.String()
-	t.Cleanup(g.shut)
-	return g
-}
-
-func (g *gate) open(t *testing.T) {
-	t.Helper()
-	listener, err := net.Listen("tcp", g.address)
-	require.NoError(t, err)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.listener = listener
-	go func() {
-		for {
-			in, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial(g.network, g.target)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			g.join(listener, in, out)
-		}
-	}()
-}
-
-// join lets bytes through both ways.
-func (g *gate) join(listener net.Listener, in, out net.Conn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.listener != listener { // shut meanwhile
-		_, _ = in.Close(), out.Close()
-		return
-	}
-	g.through = append(g.through, in, out)
-	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
-		go func() {
-			_, _ = io.Copy(way[0], way[1])
-			_, _ = way[0].Close(), way[1].Close()
-		}()
-	}
-}
-
-// shut ends every connection and lets none in.
-func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.listener == nil {
-		return
-	}
-	_ = g.listener.Close()
-	g.listener = nil
-	for _, conn := range g.through {
-		_ = conn.Close()
-	}
-	g.through = nil
 }

@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 )
@@ -34,4 +35,14 @@ func nameIn(t testing.TB, address string) string {
 		t.Fatal("not the address of a test's database")
 	}
 	return strings.TrimPrefix(u.Path, "/")
+}
+
+// Beside is the address of another database on the server of a test's database: for what cannot be asked for from within.
+func Beside(t testing.TB, address string) string {
+	t.Helper()
+	other, err := withDatabase(address, nameIn(t, os.Getenv(URLVariable)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other
 }
