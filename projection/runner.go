@@ -71,6 +71,7 @@ func New(o Options) (*Runner, error) {
 	r := &Runner{store: o.Store}
 	for _, p := range o.Projectors {
 		named := config.Copy()
+		schema.Bound(named)
 		named.RuntimeParams["application_name"] = "leadlog projector " + p.Name()
 		r.workers = append(r.workers, &worker{
 			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, config: named,
@@ -82,24 +83,19 @@ func New(o Options) (*Runner, error) {
 	return r, nil
 }
 
-func sessionConfig(url, schema string) (*pgx.ConnConfig, error) {
+func sessionConfig(url, tables string) (*pgx.ConnConfig, error) {
 	pool, err := pgxpool.ParseConfig(url) // knows the pool_ parameters, which the server does not
 	if err != nil {
 		return nil, fmt.Errorf("database address: %w", err)
 	}
 	config := pool.ConnConfig
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = 5 * time.Second
-	}
+	schema.Alive(config)
 	for name, value := range map[string]string{
-		"search_path": pgx.Identifier{schema}.Sanitize(),
+		"search_path": pgx.Identifier{tables}.Sanitize(),
 		// After a crash rows and checkpoint are a little older, together, and the log is read again from there.
 		"synchronous_commit":            "off",
 		"default_transaction_isolation": "read committed",
 		"jit":                           "off",
-		// A process whose machine is gone gives up its lock within two minutes, not two hours.
-		"tcp_keepalives_idle":     "20",
-		"tcp_keepalives_interval": "10",
 	} {
 		config.RuntimeParams[name] = value
 	}

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/leadlog/leadlog/command"
@@ -27,11 +31,36 @@ func (d database) open(ctx context.Context, log *slog.Logger) (views, events str
 		}
 		views = private.URL()
 	}
+	views = givingUp(views)
 	events = d.EventstoreURL
-	if events == "" {
+	switch {
+	case events == "":
 		events = views
+	case !esdb.Understands(events):
+		events = givingUp(events)
 	}
 	return views, events, private, nil
+}
+
+// connectSeconds bounds how long a connection comes about, at one address after the other. It is the patience of an append, so
+// that one finds a database that has moved on to the next address.
+const connectSeconds = 5
+
+// givingUp is an address of PostgreSQL with a bound on connecting, unless it says one itself: nobody else ends the wait for a server that
+// takes connections and says nothing, or that has gone without a word.
+func givingUp(address string) string {
+	u, err := url.Parse(address)
+	if err != nil { // it was checked before
+		return address
+	}
+	query := u.Query()
+	if query.Has("connect_timeout") || os.Getenv("PGCONNECT_TIMEOUT") != "" {
+		return address
+	}
+	hosts := 1 + strings.Count(u.Host, ",")
+	query.Set("connect_timeout", strconv.Itoa(max(1, connectSeconds/hosts)))
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 // leave stops the private PostgreSQL, if this process was its last user.

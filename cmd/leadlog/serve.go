@@ -94,7 +94,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 		return nil, err
 	}
 	a.store = a.tracing.log(a.store)
-	if a.pool, err = pgxpool.New(ctx, views); err != nil {
+	if a.pool, err = openPool(ctx, views); err != nil {
 		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
 	}
 	if err := schema.Current(ctx, a.pool); err != nil {
@@ -152,6 +152,17 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 		BodyBytes: bodies(memoryLimit), BatchBytes: bodies(memoryLimit),
 	})
 	return a, nil
+}
+
+// openPool prepares connections for what the service asks in passing, which takes no long time.
+func openPool(ctx context.Context, address string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return nil, err
+	}
+	schema.Bound(config.ConnConfig)
+	config.PingTimeout = connectSeconds * time.Second // else one that has gone without a word keeps its place for good
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 // deliveryRest is how long an event may wait for others on its way to the endpoints: less than a view may, for somebody

@@ -70,6 +70,8 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 
 // Epoch implements eventstore.Store.
 func (s *Store) Epoch(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
 	var id string
 	if err := s.pool.QueryRow(ctx, `SELECT id::text FROM log.epoch`).Scan(&id); err != nil {
 		return "", unavailable(ctx, err)

@@ -119,6 +119,9 @@ func (s *Store) Waiting() int { return len(s.writer.queue) }
 // Readers tells how the connections do that read.
 func (s *Store) Readers() *pgxpool.Stat { return s.pool.Stat() }
 
+// connectTime is how long a connection may take to come about, and one of the pool to show that it lives.
+const connectTime = 5 * time.Second
+
 func poolConfig(options Options) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(options.URL)
 	if err != nil {
@@ -127,6 +130,7 @@ func poolConfig(options Options) (*pgxpool.Config, error) {
 	if options.MaxReaders > 0 {
 		config.MaxConns = int32(options.MaxReaders)
 	}
+	config.PingTimeout = connectTime // else a connection that has gone without a word keeps its place for good
 	setSession(config.ConnConfig)
 	return config, nil
 }
@@ -134,7 +138,7 @@ func poolConfig(options Options) (*pgxpool.Config, error) {
 // setSession makes sessions independent of the server's and the role's defaults where the log relies on them.
 func setSession(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = 5 * time.Second
+		config.ConnectTimeout = connectTime
 	}
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "leadlog"

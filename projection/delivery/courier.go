@@ -15,6 +15,7 @@ import (
 
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // row is a delivery that a courier has in hand.
@@ -79,6 +80,7 @@ func NewCourier(o CourierOptions) *Courier {
 		o.Grace = 15 * time.Second
 	}
 	config := o.Pool.Config().ConnConfig.Copy()
+	schema.Bound(config)
 	config.RuntimeParams["application_name"] = "leadlog courier"
 	// Its session writes leases alone, which mean nothing once the server has gone down.
 	config.RuntimeParams["synchronous_commit"] = "off"

@@ -1,0 +1,79 @@
+package schema
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// AnswerTime is how long a statement of a bound connection may take. Nothing that the service does comes near it.
+const AnswerTime = 30 * time.Second
+
+// Alive has connecting end in time, and the server find out when this machine is gone: within two minutes, and not two
+// hours, whatever locks this session holds are free.
+func Alive(config *pgx.ConnConfig) {
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = 5 * time.Second
+	}
+	config.RuntimeParams["tcp_keepalives_idle"] = "20"
+	config.RuntimeParams["tcp_keepalives_interval"] = "10"
+}
+
+// Bound is Alive for a connection whose statements are short. They fail when they are not answered in time: a server that
+// is gone without a word would hold up for good whoever waits for it.
+func Bound(config *pgx.ConnConfig) {
+	Alive(config)
+	config.Tracer = limit(AnswerTime)
+}
+
+// limit bounds statements: the driver carries them out under the context that a tracer returns.
+type limit time.Duration
+
+var (
+	_ pgx.QueryTracer    = limit(0)
+	_ pgx.BatchTracer    = limit(0)
+	_ pgx.CopyFromTracer = limit(0)
+)
+
+type cancelKey struct{}
+
+func (l limit) begin(ctx context.Context) context.Context {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(l))
+	return context.WithValue(ctx, cancelKey{}, cancel)
+}
+
+func (limit) end(ctx context.Context) {
+	if cancel, ok := ctx.Value(cancelKey{}).(context.CancelFunc); ok {
+		cancel()
+	}
+}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (l limit) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return l.begin(ctx)
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (l limit) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) { l.end(ctx) }
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (l limit) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return l.begin(ctx)
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (limit) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (l limit) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) { l.end(ctx) }
+
+// TraceCopyFromStart implements pgx.CopyFromTracer.
+func (l limit) TraceCopyFromStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceCopyFromStartData) context.Context {
+	return l.begin(ctx)
+}
+
+// TraceCopyFromEnd implements pgx.CopyFromTracer.
+func (l limit) TraceCopyFromEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceCopyFromEndData) {
+	l.end(ctx)
+}
