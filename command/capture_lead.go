@@ -95,6 +95,8 @@ type capture struct {
 	*Handlers
 	CaptureLead
 	arrival lead.Arrival
+	phone   string   // the stream of the claim on the arrival's phone; empty without one
+	email   string   // and on its email
 	binding *binding // nil without an idempotency key
 	place   *place   // among others that arrive with it; nil for one by itself
 }
@@ -148,7 +150,18 @@ func (c *capture) parse() (err error) {
 	client := lead.Client{IP: c.Admission.Caller.IP, UserAgent: c.Admission.Caller.UserAgent}
 	c.arrival, err = lead.ParseArrival(c.Body, c.rules(), client)
 	c.arrival.Source = cmp.Or(c.Source, c.arrival.Source)
-	return err
+	if err != nil {
+		return err
+	}
+	c.phone, c.email = c.claimOn(claim.Phone, c.arrival.Phone), c.claimOn(claim.Email, c.arrival.Email)
+	return nil
+}
+
+func (c *capture) claimOn(kind claim.Kind, value string) string {
+	if value == "" {
+		return ""
+	}
+	return c.claims.Stream(c.Admission.Caller.Account, kind, value)
 }
 
 // renew takes note of a conflict about the admission. Under new settings of the account the arrival is read anew.
@@ -261,12 +274,10 @@ func (c *capture) claimStreams() []string {
 	if c.binding != nil {
 		streams = append(streams, c.binding.stream)
 	}
-	account := c.Admission.Caller.Account
-	if c.arrival.Phone != "" {
-		streams = append(streams, c.claims.Stream(account, claim.Phone, c.arrival.Phone))
-	}
-	if c.arrival.Email != "" {
-		streams = append(streams, c.claims.Stream(account, claim.Email, c.arrival.Email))
+	for _, stream := range []string{c.phone, c.email} {
+		if stream != "" {
+			streams = append(streams, stream)
+		}
 	}
 	return streams
 }

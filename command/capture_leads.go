@@ -131,11 +131,10 @@ func (c *capture) await(ctx context.Context, stage int) error {
 func (c *capture) leadStreams(ctx context.Context) (streams []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()
-	for kind, value := range map[claim.Kind]string{claim.Phone: c.arrival.Phone, claim.Email: c.arrival.Email} {
-		if value == "" {
+	for _, stream := range []string{c.phone, c.email} {
+		if stream == "" {
 			continue
 		}
-		stream := c.claims.Stream(c.Admission.Caller.Account, kind, value)
 		held, _, err := eventstore.Load(ctx, c.store, stream, claim.Evolve)
 		if err != nil {
 			return nil, err

@@ -21,8 +21,8 @@ type owner struct {
 
 // owners looks up who has the arrival's phone and email.
 func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
-	if phone, err = c.ownerOf(ctx, claim.Phone, c.arrival.Phone); err == nil {
-		email, err = c.ownerOf(ctx, claim.Email, c.arrival.Email)
+	if phone, err = c.ownerOf(ctx, c.phone, claim.Phone, c.arrival.Phone); err == nil {
+		email, err = c.ownerOf(ctx, c.email, claim.Email, c.arrival.Email)
 	}
 	if err == nil && phone.lead != nil && email.lead != nil && phone.lead.ID == email.lead.ID {
 		phone.lead = email.lead // which was read later
@@ -30,11 +30,10 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 	return phone, email, err
 }
 
-func (c *capture) ownerOf(ctx context.Context, kind claim.Kind, value string) (owner, error) {
+func (c *capture) ownerOf(ctx context.Context, stream string, kind claim.Kind, value string) (owner, error) {
 	if value == "" {
 		return owner{expect: eventstore.NoStream}, nil
 	}
-	stream := c.claims.Stream(c.Admission.Caller.Account, kind, value)
 	held, expect, err := eventstore.Load(ctx, c.store, stream, claim.Evolve)
 	free := owner{expect: expect, since: held.UpdatedAt}
 	if err != nil || held.Holder == "" {
@@ -100,13 +99,12 @@ type taking struct {
 }
 
 func (c *capture) takes(decision lead.Decision, phone, email owner) []taking {
-	var takes []taking
-	account := c.Admission.Caller.Account
+	takes := make([]taking, 0, 2)
 	if decision.ClaimsPhone {
-		takes = append(takes, taking{claim.Phone, c.claims.Stream(account, claim.Phone, c.arrival.Phone), phone})
+		takes = append(takes, taking{claim.Phone, c.phone, phone})
 	}
 	if decision.ClaimsEmail {
-		takes = append(takes, taking{claim.Email, c.claims.Stream(account, claim.Email, c.arrival.Email), email})
+		takes = append(takes, taking{claim.Email, c.email, email})
 	}
 	return takes
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -49,6 +50,9 @@ func acceptable(header http.Header, medias ...string) bool {
 	}
 	if len(types) > 1 {
 		return false
+	}
+	if slices.Contains(medias, types[0]) { // as most write it
+		return true
 	}
 	media, params, err := mime.ParseMediaType(types[0])
 	if err != nil || !slices.Contains(medias, media) && !strings.HasSuffix(media, "+json") {
@@ -105,7 +109,9 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 	if len(bytes.TrimLeft(raw, " \t\r\n")) == 0 {
 		return members, nil
 	}
-	decoder := jsontext.NewDecoder(bytes.NewBuffer(raw))
+	decoder := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(decoder)
+	decoder.Reset(bytes.NewBuffer(raw))
 	if kind := decoder.PeekKind(); kind != '{' && kind != jsontext.KindInvalid {
 		return nil, bad("body", "must be a JSON object")
 	}
@@ -139,6 +145,8 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 	}
 	return members, nil
 }
+
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(new(bytes.Buffer)) }}
 
 // malformed says where a body is not the JSON that we take.
 func malformed(err error) error {

@@ -70,6 +70,9 @@ var traceParentForm = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{
 
 // traceParent is a W3C trace context that is well formed, or nothing.
 func traceParent(header string) string {
+	if header == "" {
+		return ""
+	}
 	parts := traceParentForm.FindStringSubmatch(header)
 	if parts == nil || strings.HasPrefix(header, "ff") || strings.Trim(parts[1], "0") == "" || strings.Trim(parts[2], "0") == "" {
 		return ""

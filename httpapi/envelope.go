@@ -99,11 +99,15 @@ func (x *exchange) stream(write func() error) {
 
 // encode writes JSON, the same for the same value every time.
 func encode(v any) ([]byte, error) {
-	return json.Marshal(v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+	return json.Marshal(v, answerOptions)
 }
 
+var answerOptions = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+
+var typeJSON = []string{mediaJSON + "; charset=utf-8"}
+
 func writeJSON(w http.ResponseWriter, status int, encoded []byte) {
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header()["Content-Type"] = typeJSON
 	w.Header().Set("Content-Length", strconv.Itoa(len(encoded)))
 	w.WriteHeader(status)
 	_, _ = w.Write(encoded) // a client that has gone is seen by the server

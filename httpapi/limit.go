@@ -1,9 +1,9 @@
 package httpapi
 
 import (
-	"fmt"
 	"math"
 	"net/http"
+	"strconv"
 
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
@@ -24,13 +24,14 @@ const credentialLimit = "credentials"
 func tellQuota(header http.Header, policy string, use quota.Use) {
 	tellLimit(header, policy, use.Limit)
 	if use.Limit.Rate > 0 {
-		header.Set("RateLimit", fmt.Sprintf(`"%s";r=%d;t=%d`, policy, use.Remaining, wholeSeconds(use.Full)))
+		header["Ratelimit"] = []string{`"` + policy + `";r=` + strconv.Itoa(use.Remaining) + `;t=` + strconv.FormatInt(wholeSeconds(use.Full), 10)}
 	}
 }
 
 func tellLimit(header http.Header, policy string, limit quota.Limit) {
 	if limit.Rate > 0 {
-		header.Set("RateLimit-Policy", fmt.Sprintf(`"%s";q=%d;w=%d`, policy, limit.Burst, max(1, wholeSeconds(limit.Window()))))
+		window := max(1, wholeSeconds(limit.Window()))
+		header["Ratelimit-Policy"] = []string{`"` + policy + `";q=` + strconv.Itoa(limit.Burst) + `;w=` + strconv.FormatInt(window, 10)}
 	}
 }
 

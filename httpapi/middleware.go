@@ -57,15 +57,27 @@ func (r *record) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 // requestIDHeader names a request in answers, events and the log.
 const requestIDHeader = "X-Request-Id"
 
+// inEveryAnswer are headers that are the same in every answer. A slice without room to grow may be shared: whoever adds
+// a value gets another one.
+var inEveryAnswer = []struct {
+	name   string
+	values []string
+}{
+	{"X-Content-Type-Options", []string{"nosniff"}},
+	{"Referrer-Policy", []string{"no-referrer"}},
+	{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'"}},
+}
+
 // observe stands around everything: it names the request, notes how it went, and turns a panic into an answer.
 func (a *api) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now() // a duration, so the real clock
 		note := &record{ResponseWriter: w, requestID: a.ids.of(r)}
-		w.Header().Set(requestIDHeader, note.requestID)
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Referrer-Policy", "no-referrer")
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		header := w.Header()
+		for _, always := range inEveryAnswer {
+			header[always.name] = always.values
+		}
+		header[requestIDHeader] = []string{note.requestID}
 		r, traced := a.follow(r, note)
 		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, note))
 		defer func() {
@@ -105,7 +117,14 @@ func (a *api) caught(note *record, r *http.Request, thrown any) {
 
 // logAccess writes one line for a request. An error inside is told of failures of ours, and why a credential was refused.
 func (a *api) logAccess(r *http.Request, note *record, took time.Duration) {
+	failed := note.status >= http.StatusInternalServerError || (note.err != nil && note.status < http.StatusBadRequest)
 	level := slog.LevelInfo
+	if failed {
+		level = slog.LevelWarn
+	}
+	if !a.Log.Enabled(r.Context(), level) {
+		return
+	}
 	attributes := []slog.Attr{
 		slog.String("method", methodLabel(r.Method)), slog.String("route", note.route),
 		slog.Int("status", note.status), slog.Float64("ms", float64(took.Microseconds())/1000),
@@ -119,10 +138,6 @@ func (a *api) logAccess(r *http.Request, note *record, took time.Duration) {
 	}
 	if note.credential != "" {
 		attributes = append(attributes, slog.String("credential", note.credential))
-	}
-	failed := note.status >= http.StatusInternalServerError || (note.err != nil && note.status < http.StatusBadRequest)
-	if failed {
-		level = slog.LevelWarn
 	}
 	if note.err != nil && (failed || note.status == http.StatusUnauthorized) {
 		attributes = append(attributes, slog.String("error", note.err.Error()))

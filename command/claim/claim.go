@@ -41,6 +41,12 @@ type Names struct{ key []byte }
 // trying numbers, whose claim a stream is.
 func NewNames(key []byte) Names { return Names{key: key} }
 
+func (n Names) sum(data []byte) []byte {
+	mac := hmac.New(sha256.New, n.key)
+	mac.Write(data)
+	return mac.Sum(nil)
+}
+
 // hashLength is how many bytes of the HMAC name a stream. 128 bits make a collision between any two values as
 // good as impossible, and the index on stream names is what a large log pays for.
 const hashLength = 16
@@ -56,12 +62,8 @@ func (n Names) Visitor(account, id string) string {
 }
 
 func (n Names) hash(account, kind, value string) string {
-	mac := hmac.New(sha256.New, n.key)
-	for _, part := range []string{account, kind, value} {
-		mac.Write([]byte(part))
-		mac.Write([]byte{0}) // no part contains NUL, so no two triples run together
-	}
-	return hex.EncodeToString(mac.Sum(nil)[:hashLength])
+	triple := account + "\x00" + kind + "\x00" + value + "\x00" // no part contains NUL, so no two triples run together
+	return hex.EncodeToString(n.sum([]byte(triple))[:hashLength])
 }
 
 // Slot names the claim on a numbered place, counted from 1.
@@ -72,10 +74,9 @@ func (n Names) Slot(account string, kind Kind, slot int) string {
 // Digest tells one request body of an account from another without giving it away. The order of members and the white
 // space between them do not count.
 func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
-	mac := hmac.New(sha256.New, n.key)
+	var data []byte
 	write := func(part string) {
-		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // so that no two parts run together
-		mac.Write([]byte(part))
+		data = append(binary.BigEndian.AppendUint64(data, uint64(len(part))), part...) // so that no two parts run together
 	}
 	write("leadlog request body")
 	write(account)
@@ -83,14 +84,12 @@ func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
 		write(name)
 		write(string(body[name]))
 	}
-	return mac.Sum(nil)
+	return n.sum(data)
 }
 
 // Fingerprint tells one key from another without giving it away.
 func (n Names) Fingerprint() []byte {
-	mac := hmac.New(sha256.New, n.key)
-	mac.Write([]byte("leadlog claim key"))
-	return mac.Sum(nil)[:hashLength]
+	return n.sum([]byte("leadlog claim key"))[:hashLength]
 }
 
 // State is what a claim's stream says.

@@ -1,10 +1,12 @@
 package lead
 
 import (
-	"maps"
+	"cmp"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/field"
 )
 
 // Limits of custom fields.
@@ -48,7 +50,7 @@ func (r *reader) customFields() map[string]jsontext.Value {
 	if len(union) > MaxCustomFields {
 		r.wrong.Add("customFields", tooManyCustom)
 	}
-	if customBytes(union) > maxCustomBytes {
+	if !fitTogether(union) {
 		r.wrong.Add("customFields", "must be at most 700 KiB in all")
 	}
 	if len(union) == 0 {
@@ -60,28 +62,37 @@ func (r *reader) customFields() map[string]jsontext.Value {
 const tooManyCustom = "must be at most 50 in all"
 
 func (r *reader) custom(union map[string]jsontext.Value, path string, members map[string]jsontext.Value) {
-	for _, key := range slices.Sorted(maps.Keys(members)) {
-		value := members[key]
+	var wrong field.Errors
+	for key, value := range members {
 		if _, ours := reserved[key]; (path == "" && ours) || empty(value) {
 			continue
 		}
 		if message := badCustomKey(key); message != "" {
-			r.wrong.Add(path+shorten(key), message)
+			wrong.Add(path+shorten(key), message)
 			continue
 		}
-		if customLength(value) > MaxCustomValue {
-			r.wrong.Add(path+key, "must be at most 2000 characters")
+		if len(value) > MaxCustomValue && customLength(value) > MaxCustomValue { // no character is less than a byte
+			wrong.Add(path+key, "must be at most 2000 characters")
 			continue
 		}
 		union[key] = value
 	}
+	slices.SortFunc(wrong, func(a, b field.Error) int { return cmp.Compare(a.Field, b.Field) })
+	r.wrong = append(r.wrong, wrong...)
 }
 
-func customBytes(fields map[string]jsontext.Value) (bytes int) {
+func fitTogether(fields map[string]jsontext.Value) bool {
+	bytes, most := 0, 0
+	for key, value := range fields {
+		most += len(`\u0000`)*len(key) + len(`""`) + len(value)
+	}
+	if most <= maxCustomBytes {
+		return true
+	}
 	for key, value := range fields {
 		bytes += len(quote(key)) + len(value)
 	}
-	return bytes
+	return bytes <= maxCustomBytes
 }
 
 func badCustomKey(key string) string {

@@ -186,8 +186,11 @@ func (a Arrival) given() []string {
 
 // changes names the fields of the lead that a merge gives another value.
 func changes(s State, m event.LeadMerged) []string {
-	var names []string
+	var names []string // nil for none, which an event leaves out
 	note := func(changed bool, name string) {
+		if changed && names == nil {
+			names = make([]string, 0, 8)
+		}
 		if changed {
 			names = append(names, name)
 		}
@@ -199,10 +202,20 @@ func changes(s State, m event.LeadMerged) []string {
 	note(differs(s.Status, m.Status), "status")
 	note(differs(s.Temperature, m.Temperature), "leadTemperature")
 	note(differs(s.OpportunityValue, m.OpportunityValue), "opportunityValue")
-	note(!sameValues(union(s.CustomFields, m.CustomFields), s.CustomFields), "customFields")
-	note(!sameValues(overlay(s.Metadata, m.Metadata, "", ""), s.Metadata), "metadata")
+	note(differ(s.CustomFields, m.CustomFields), "customFields")
+	note(overlays(s.Metadata, m.Metadata), "metadata")
 	note(m.VisitorID != "" && !slices.Contains(s.VisitorIDs, m.VisitorID), "visitorId")
 	return names
+}
+
+// differ tells that their union is not the old values.
+func differ(old, latest map[string]jsontext.Value) bool {
+	for key, value := range latest {
+		if was, there := old[key]; !there || string(was) != string(value) {
+			return true
+		}
+	}
+	return false
 }
 
 func sameValues(a, b map[string]jsontext.Value) bool {

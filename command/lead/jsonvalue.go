@@ -1,9 +1,11 @@
 package lead
 
 import (
+	"bytes"
 	"errors"
+	"io"
+	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -14,9 +16,15 @@ func text(v jsontext.Value) (string, bool) {
 	if v.Kind() != '"' {
 		return "", false
 	}
+	if content := v[1 : len(v)-1]; literal(content) {
+		return string(content), true
+	}
 	raw, err := jsontext.AppendUnquote(nil, v)
 	return string(raw), err == nil
 }
+
+// literal tells that the content of a JSON string stands for itself.
+func literal(content []byte) bool { return bytes.IndexByte(content, '\\') < 0 && utf8.Valid(content) }
 
 // quote is the JSON string of a text. What is not UTF-8 becomes U+FFFD.
 func quote(s string) jsontext.Value {
@@ -30,6 +38,9 @@ func empty(v jsontext.Value) bool {
 	case 'n', 0:
 		return true
 	case '"':
+		if content := v[1 : len(v)-1]; literal(content) {
+			return len(bytes.TrimSpace(content)) == 0
+		}
 		s, _ := text(v)
 		return Blank(s)
 	case '{', '[':
@@ -46,18 +57,55 @@ func empty(v jsontext.Value) bool {
 // Members splits a JSON object into its members. Their values come as they are stored, in the shortest form (numbers
 // as written), so that spelling neither counts against a limit nor looks like a change.
 func Members(v jsontext.Value) (map[string]jsontext.Value, error) {
-	var members map[string]jsontext.Value
 	if v.Kind() != '{' {
 		return nil, errNotObject
 	}
-	if err := json.Unmarshal(v, &members); err != nil {
+	members, err := membersOf(jsontext.NewDecoder(bytes.NewBuffer(v)))
+	if err != nil {
 		return nil, errNotObject
 	}
-	for name, value := range members {
-		if err := value.Format(); err != nil {
-			return nil, errNotObject
+	return members, nil
+}
+
+func membersOf(decoder *jsontext.Decoder) (map[string]jsontext.Value, error) {
+	if _, err := decoder.ReadToken(); err != nil { // the opening brace
+		return nil, err
+	}
+	members := make(map[string]jsontext.Value)
+	for decoder.PeekKind() == '"' {
+		name, err := decoder.ReadToken()
+		if err != nil {
+			return nil, err
 		}
-		members[name] = value
+		key := name.String()
+		value, err := decoder.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		value = value.Clone()
+		if !shortest(value) {
+			if err := value.Format(); err != nil {
+				return nil, err
+			}
+		}
+		members[key] = value
+	}
+	if _, err := decoder.ReadToken(); err != nil { // the closing brace
+		return nil, err
+	}
+	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, errNotObject
 	}
 	return members, nil
+}
+
+// shortest tells of most values that there is no shorter way to write them.
+func shortest(v jsontext.Value) bool {
+	switch v.Kind() {
+	case '{', '[':
+		return false
+	case '"':
+		return literal(v[1 : len(v)-1])
+	}
+	return true
 }

@@ -221,10 +221,7 @@ func overlay(old, given map[string]jsontext.Value, ip, userAgent string) map[str
 		merged = make(map[string]jsontext.Value, len(given)+2)
 	}
 	for key, value := range given {
-		if key == keySource || key == keyIP || key == keyUserAgent {
-			continue
-		}
-		if first || !empty(value) {
+		if counts(key, value, first) {
 			merged[key] = value
 		}
 	}
@@ -235,4 +232,18 @@ func overlay(old, given map[string]jsontext.Value, ip, userAgent string) map[str
 		merged[keyUserAgent] = quote(userAgent)
 	}
 	return merged
+}
+
+func counts(key string, value jsontext.Value, first bool) bool {
+	return key != keySource && key != keyIP && key != keyUserAgent && (first || !empty(value))
+}
+
+// overlays tells that overlay changes something of what was given.
+func overlays(old, given map[string]jsontext.Value) bool {
+	for key, value := range given {
+		if was, there := old[key]; counts(key, value, old == nil) && (!there || string(was) != string(value)) {
+			return true
+		}
+	}
+	return false
 }

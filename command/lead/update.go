@@ -82,7 +82,7 @@ func (r *reader) customChanges(s State) (set map[string]jsontext.Value, removed 
 	if len(after) > MaxCustomFields {
 		r.wrong.Add(key, tooManyCustom)
 	}
-	if customBytes(set) > maxCustomBytes {
+	if !fitTogether(set) {
 		r.wrong.Add(key, "must be at most 700 KiB in all")
 	}
 	if len(set) == 0 {
