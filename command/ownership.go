@@ -21,8 +21,24 @@ type owner struct {
 
 // owners looks up who has the arrival's phone and email.
 func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
-	if phone, err = c.ownerOf(ctx, c.phone, claim.Phone, c.arrival.Phone); err == nil {
-		email, err = c.ownerOf(ctx, c.email, claim.Email, c.arrival.Email)
+	onPhone, err := c.read(ctx, c.phone)
+	if err != nil {
+		return phone, email, err
+	}
+	onEmail, err := c.read(ctx, c.email)
+	if err != nil {
+		return phone, email, err
+	}
+	var looked holder
+	look := func(stream string) (_ holder, err error) {
+		// Mostly both claims name the same lead. One that was not born may have been closed since.
+		if looked.stream != stream || looked.expect == eventstore.NoStream {
+			looked, err = c.holderOf(ctx, stream)
+		}
+		return looked, err
+	}
+	if phone, err = c.ownerOf(ctx, onPhone, claim.Phone, c.arrival.Phone, look); err == nil {
+		email, err = c.ownerOf(ctx, onEmail, claim.Email, c.arrival.Email, look)
 	}
 	if err == nil && phone.lead != nil && email.lead != nil && phone.lead.ID == email.lead.ID {
 		phone.lead = email.lead // which was read later
@@ -30,16 +46,29 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 	return phone, email, err
 }
 
-func (c *capture) ownerOf(ctx context.Context, stream string, kind claim.Kind, value string) (owner, error) {
-	if value == "" {
-		return owner{expect: eventstore.NoStream}, nil
+// held is a claim as it stands on the log.
+type held struct {
+	claim.State
+	stream string
+	expect eventstore.Expected
+}
+
+func (c *capture) read(ctx context.Context, stream string) (held, error) {
+	if stream == "" {
+		return held{expect: eventstore.NoStream}, nil
 	}
-	held, expect, err := eventstore.Load(ctx, c.store, stream, claim.Evolve)
-	free := owner{expect: expect, since: held.UpdatedAt}
-	if err != nil || held.Holder == "" {
-		return free, err
+	state, expect, err := eventstore.Load(ctx, c.store, stream, claim.Evolve)
+	return held{state, stream, expect}, err
+}
+
+func (c *capture) ownerOf(
+	ctx context.Context, held held, kind claim.Kind, value string, look func(stream string) (holder, error),
+) (owner, error) {
+	free := owner{expect: held.expect, since: held.UpdatedAt}
+	if held.Holder == "" {
+		return free, nil
 	}
-	holder, err := c.holderOf(ctx, event.LeadStream(held.Holder))
+	holder, err := look(event.LeadStream(held.Holder))
 	if err != nil {
 		return owner{}, err
 	}
@@ -50,14 +79,14 @@ func (c *capture) ownerOf(ctx context.Context, stream string, kind claim.Kind, v
 	case holder.expect == eventstore.NoStream && c.DryRun:
 		return free, nil
 	case holder.expect == eventstore.NoStream:
-		return free, c.close(ctx, c.Admission.Caller.Account, holder, stream)
+		return free, c.close(ctx, c.Admission.Caller.Account, holder, held.stream)
 	case holder.lead.Phase != lead.Live:
 		return free, nil
 	case !has(holder.lead, kind, value):
 		free.named = &holder
 		return free, nil
 	}
-	return owner{lead: &holder.lead, expect: expect}, nil
+	return owner{lead: &holder.lead, expect: held.expect}, nil
 }
 
 // inherited is the owner of a value whose claim names a lead that has departed: the heir, if it has the value. If not it
