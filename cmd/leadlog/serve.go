@@ -144,6 +144,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
 	a.reader, a.codes = query.New(a.pool, a.store), webconsole.NewCodes(time.Now)
 	memoryLimit := limitMemory(log)
+	collectSeldom()
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: log,
 		RateLimit: c.rateLimit, RateBurst: c.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
