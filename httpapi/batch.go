@@ -10,6 +10,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
 // Bounds of a batch. A line has those of a single capture's body.
@@ -65,12 +66,13 @@ func (x *exchange) answerLines(key string) error {
 	defer lines.stop()
 
 	x.w.Header().Set("Content-Type", mediaNDJSON+"; charset=utf-8")
-	x.w.Header().Set("Trailer", positionHeader)
+	x.w.Header().Set("Trailer", positionHeader+", "+limitHeader)
 	// A body that was not read to its end must not be taken for the next request. net/http sees to that when it reads
 	// all of a body before it answers, and that is not so here.
 	x.w.Header().Set("Connection", "close")
 	x.w.WriteHeader(http.StatusOK)
-	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] { return x.arrivals(ctx, lines, key) }
+	var used quota.Use // by the last line that was counted
+	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] { return x.arrivals(ctx, lines, key, &used) }
 	var last eventstore.Position
 	for arrived := range x.Commands.CaptureLeads(x.ctx, arrivals, out.flush) {
 		answer, position := x.lineAnswer(arrived)
@@ -80,6 +82,7 @@ func (x *exchange) answerLines(key string) error {
 		}
 	}
 	out.flush()
+	tellQuota(x.w.Header(), x.policy, used)
 	if last != 0 {
 		x.w.Header().Set(positionHeader, strconv.FormatUint(uint64(last), 10))
 	}
@@ -87,12 +90,12 @@ func (x *exchange) answerLines(key string) error {
 }
 
 // arrivals are the lines as captures, each counted against the account's limit in its turn.
-func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) iter.Seq[command.Arriving] {
+func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string, used *quota.Use) iter.Seq[command.Arriving] {
 	return func(yield func(command.Arriving) bool) {
 		for line := range lines.all(ctx) {
 			failed := line.err
 			if failed == nil {
-				_, failed = x.take()
+				*used, failed = x.take()
 			}
 			if failed == nil && line.TooLong {
 				failed = errTooLarge

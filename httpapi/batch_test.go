@@ -191,6 +191,7 @@ func TestABatchAnswersWithThePositionOfItsLastEvent(t *testing.T) {
 	head, err := s.store.Head(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprint(head), response.Trailer.Get("X-Log-Position"))
+	require.Regexp(t, `^"capture";r=98;t=1$`, response.Trailer.Get("RateLimit"), "what is left after the last line")
 }
 
 func TestEachLineCountsAsOneCapture(t *testing.T) {

@@ -20,18 +20,21 @@ const (
 // credentialLimit names, in metrics, the limit of addresses that send bad credentials.
 const credentialLimit = "credentials"
 
+// limitHeader says what is left of a quota.
+const limitHeader = "RateLimit"
+
 // tellQuota says what is left in the structured fields of draft-ietf-httpapi-ratelimit-headers.
 func tellQuota(header http.Header, policy string, use quota.Use) {
 	tellLimit(header, policy, use.Limit)
 	if use.Limit.Rate > 0 {
-		header["Ratelimit"] = []string{`"` + policy + `";r=` + strconv.Itoa(use.Remaining) + `;t=` + strconv.FormatInt(wholeSeconds(use.Full), 10)}
+		header.Set(limitHeader, `"`+policy+`";r=`+strconv.Itoa(use.Remaining)+`;t=`+strconv.FormatInt(wholeSeconds(use.Full), 10))
 	}
 }
 
 func tellLimit(header http.Header, policy string, limit quota.Limit) {
 	if limit.Rate > 0 {
 		window := max(1, wholeSeconds(limit.Window()))
-		header["Ratelimit-Policy"] = []string{`"` + policy + `";q=` + strconv.Itoa(limit.Burst) + `;w=` + strconv.FormatInt(window, 10)}
+		header.Set("RateLimit-Policy", `"`+policy+`";q=`+strconv.Itoa(limit.Burst)+`;w=`+strconv.FormatInt(window, 10))
 	}
 }
 
