@@ -34,7 +34,11 @@ func (b *appendBenchmark) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, err := r.log(ctx, "log")
+	address, err := r.database(ctx, "log")
+	if err != nil {
+		return err
+	}
+	store, err := r.log(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -57,14 +61,7 @@ func (b *appendBenchmark) Run(ctx context.Context) error {
 			if err := r.checkpoint(ctx); err != nil {
 				return err
 			}
-			workers := make([]func(context.Context) error, callers)
-			for i := range workers {
-				workers[i] = func(ctx context.Context) error {
-					_, err := store.Append(ctx, arrival()...)
-					return err
-				}
-			}
-			l, err := drive(ctx, b.Duration, 0, workers)
+			l, err := appendAll(ctx, store, callers, b.Duration)
 			if err != nil {
 				return err
 			}
@@ -84,12 +81,20 @@ func (b *appendBenchmark) Run(ctx context.Context) error {
 	return nil
 }
 
-// log makes a database with a log and opens it.
-func (r *rig) log(ctx context.Context, name string) (*postgres.Store, error) {
-	address, err := r.database(ctx, name)
-	if err != nil {
-		return nil, err
+// appendAll has callers append arrivals of new leads, one after another each.
+func appendAll(ctx context.Context, store *postgres.Store, callers int, duration time.Duration) (load, error) {
+	workers := make([]func(context.Context) error, callers)
+	for i := range workers {
+		workers[i] = func(ctx context.Context) error {
+			_, err := store.Append(ctx, arrival()...)
+			return err
+		}
 	}
+	return drive(ctx, duration, 0, workers)
+}
+
+// log makes a log in an empty database and opens it.
+func (r *rig) log(ctx context.Context, address string) (*postgres.Store, error) {
 	if err := postgres.Migrate(ctx, address); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ type benchmarks struct {
 	Captures capturesBenchmark `cmd:"" help:"Captures over HTTP, beside plain rows written by pgbench and by a minimal HTTP handler."`
 	Batch    batchBenchmark    `cmd:"" help:"Many leads a request, beside one a request over many connections."`
 	Append   appendBenchmark   `cmd:"" help:"Appends to the log alone, beside plain rows written by pgbench."`
+	Growth   growthBenchmark   `cmd:"" help:"Captures and appends on logs of several lengths, beside tables of as many plain rows."`
 	Webhooks webhooksBenchmark `cmd:"" help:"Deliveries to webhook endpoints: rate, cost, latency, and what endpoints that hang do to others."`
 	Replay   replayBenchmark   `cmd:"" help:"Reading the log and building the views out of it, beside a plain COPY of its rows; exports; time travel."`
 	Crud     crudServer        `cmd:"" hidden:"" help:"The minimal handler that captures is compared with."`
