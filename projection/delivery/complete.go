@@ -2,10 +2,12 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // What becomes of a row.
@@ -37,6 +39,12 @@ func (c *Courier) settle(ctx context.Context, results []result) (failing []Verdi
 	saveAttempts(batch, results)
 	saveHealth(batch, results, func(v Verdict) { failing = append(failing, v) })
 	return failing, c.pool.SendBatch(ctx, batch).Close()
+}
+
+// refused tells that the database will not have what is written down, however often it is asked.
+func refused(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && slices.Contains([]string{"22", "23", "54"}, answer.Code[:min(2, len(answer.Code))])
 }
 
 // finish takes deliveries that are finished off the queue. The bounds of their ids keep the other days out of it.

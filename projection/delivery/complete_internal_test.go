@@ -1,7 +1,9 @@
 package delivery
 
 import (
+	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,19 +13,55 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
+// taken puts rows in the queue as a courier has them in hand.
+func taken(t *testing.T, w *projectiontest.World, attempts, n int) (rows []row) {
+	t.Helper()
+	for range n {
+		id := ulid.Make()
+		_, err := w.Pool.Exec(t.Context(), `
+			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, attempts, lease)
+			VALUES ($1, 'w', 'lead.created', 'lead-1', 0, 1, 1, $2, 1)`, id.String(), attempts)
+		require.NoError(t, err)
+		_, err = w.Pool.Exec(t.Context(), `SELECT delivery.open_day($1)`, id.Timestamp().UTC())
+		require.NoError(t, err)
+		rows = append(rows, row{id: id.String(), webhookID: "w", attempts: attempts})
+	}
+	return rows
+}
+
+func TestAResultThatTheDatabaseRefusesHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	var batch []result
+	for i, r := range taken(t, w, 1, 5) {
+		done := succeeded(r)
+		if done.outcome.at = time.Now(); i == 3 {
+			done = hasFailed(r)
+			done.outcome.at, done.outcome.response, done.wait = time.Now(), "\x00", time.Hour
+		}
+		batch = append(batch, done)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), projectiontest.Soon)
+	defer cancel()
+	var disabling sync.WaitGroup
+	courier.settleSurely(ctx, batch, &disabling)
+	var left string
+	var attempts, free, told int
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT delivery_id, attempts, count(*) FILTER (WHERE lease IS NULL) OVER () FROM delivery.queue`).Scan(&left, &attempts, &free))
+	require.Equal(t, batch[3].id, left, "the others are finished")
+	require.Equal(t, 2, attempts, "and this one goes on with the schedule")
+	require.Equal(t, 1, free)
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt`).Scan(&told))
+	require.Equal(t, 4, told)
+}
+
 // A connection that is lost with the answer of a commit leaves it open whether results are written down.
 func TestResultsThatAreWrittenDownTwiceCountOnce(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
-	id := ulid.Make()
-	_, err := w.Pool.Exec(t.Context(), `
-		INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, attempts, lease)
-		VALUES ($1, 'w', 'lead.created', 'lead-1', 0, 1, 1, 3, 1)`, id.String())
-	require.NoError(t, err)
-	_, err = w.Pool.Exec(t.Context(), `SELECT delivery.open_day($1)`, id.Timestamp().UTC())
-	require.NoError(t, err)
-	bad := result{row: row{id: id.String(), webhookID: "w", attempts: 3}, state: queued, attempted: true, wait: time.Hour,
+	bad := result{row: taken(t, w, 3, 1)[0], state: queued, attempted: true, wait: time.Hour,
 		outcome: outcome{at: time.Now(), status: 500}}
 	for range 2 {
 		_, err := courier.settle(t.Context(), []result{bad})

@@ -308,12 +308,32 @@ func (c *Courier) settleAll(ctx context.Context) {
 func (c *Courier) settleSurely(ctx context.Context, batch []result, disabling *sync.WaitGroup) {
 	for ctx.Err() == nil {
 		failing, err := c.settle(ctx, batch)
-		if err == nil {
+		switch {
+		case err == nil:
 			c.watcher.finished(batch)
 			c.switchOffAll(ctx, disabling, failing)
+			return
+		case refused(err):
+			c.settleWithout(ctx, batch, disabling, err)
 			return
 		}
 		c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))
 		sleep(ctx, pause)
+	}
+}
+
+// settleWithout writes down a batch of which the database refuses something: by halves, so that nobody waits for that, and
+// of a single result what it came to without what is told of the attempt.
+func (c *Courier) settleWithout(ctx context.Context, batch []result, disabling *sync.WaitGroup, why error) {
+	if len(batch) > 1 {
+		c.settleSurely(ctx, batch[:len(batch)/2], disabling)
+		c.settleSurely(ctx, batch[len(batch)/2:], disabling)
+		return
+	}
+	r := batch[0]
+	c.log.Error("the database refuses the result of a delivery", slog.String("deliveryId", r.id), slog.Any("error", why))
+	if r.attempted {
+		r.attempts, r.attempted = int(made(r)), false
+		c.settleSurely(ctx, []result{r}, disabling)
 	}
 }
