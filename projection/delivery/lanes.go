@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 const (
@@ -21,6 +22,11 @@ const (
 	mostUnderWay = 1024 // attempts at all endpoints
 	mostUnproven = 512  // at those that have not answered well: the rest is kept for those that have
 	mostFailing  = 128  // at those that have failed
+
+	// remembered is how long a lane knows that its endpoint fails although nothing is sent there: longer than any delivery
+	// waits for its next attempt, by DefaultSchedule and a Retry-After. An endpoint of which nothing comes any more is
+	// most likely deleted.
+	remembered = 30 * time.Hour
 )
 
 // class is what is known of an endpoint.
@@ -48,8 +54,9 @@ type lanes struct {
 type lane struct {
 	class           class
 	slots, underWay int
-	unsettled       int   // attempts that are over and not written down
-	waiting         []row // in hand, for a slot
+	unsettled       int       // attempts that are over and not written down
+	waiting         []row     // in hand, for a slot
+	idle            time.Time // since when it only remembers that its endpoint fails; zero while it has rows
 }
 
 func newLanes() *lanes {
@@ -82,7 +89,11 @@ func (l *lanes) quota() (total int, ids []string, each []int32, other int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	aside := 0
-	for _, lane := range l.byID {
+	for id, lane := range l.byID {
+		if !lane.idle.IsZero() && time.Since(lane.idle) > remembered {
+			delete(l.byID, id)
+			continue
+		}
 		if lane.class != proven {
 			aside += lane.underWay + len(lane.waiting)
 		}
@@ -116,7 +127,7 @@ func (l *lanes) take(rows []row) (start []row) {
 			l.byID[r.webhookID] = &lane{slots: firstSlots}
 		}
 		lane := l.byID[r.webhookID]
-		lane.waiting = append(lane.waiting, r)
+		lane.waiting, lane.idle = append(lane.waiting, r), time.Time{}
 		start = append(start, l.start(lane)...)
 	}
 	return start
@@ -171,8 +182,12 @@ func (l *lanes) done(d result) (start, back []row, wanted bool) {
 
 // forget a lane that is idle, unless it remembers that its endpoint fails.
 func (l *lanes) forget(d result, lane *lane) {
-	if lane.underWay+lane.unsettled+len(lane.waiting) == 0 && (lane.class != failing || d.state == cancelled) {
+	switch {
+	case lane.underWay+lane.unsettled+len(lane.waiting) > 0:
+	case lane.class != failing || d.state == cancelled:
 		delete(l.byID, d.webhookID)
+	default:
+		lane.idle = time.Now()
 	}
 }
 

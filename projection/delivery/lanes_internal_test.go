@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -212,4 +213,18 @@ func TestEndpointsThatHangLeaveRoomInHandForThoseThatAnswer(t *testing.T) {
 			require.Positive(t, roomOf(l, "well"))
 		})
 	}
+}
+
+func TestAnEndpointOfWhichNothingComesAnyMoreIsForgottenAtLast(t *testing.T) {
+	t.Parallel()
+	l := newLanes()
+	for _, r := range l.take(rowsOf("w", 1)) {
+		failure := hasFailed(r)
+		l.done(failure)
+		l.left([]result{failure})
+	}
+	require.Less(t, roomOf(l, "w"), firstSlots, "it is remembered that it fails, for its next attempt")
+	l.byID["w"].idle = time.Now().Add(-remembered - time.Second)
+	require.Equal(t, firstSlots, roomOf(l, "w"))
+	require.Empty(t, l.byID)
 }
