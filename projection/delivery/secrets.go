@@ -157,11 +157,11 @@ func (s *Secrets) unseal(webhookID, key string, sealed []byte) (string, error) {
 	return string(secret), nil
 }
 
-// Run destroys replaced secrets when their time is up, until the context ends.
+// Run destroys replaced secrets when their time is up, and what is left of deleted endpoints, until the context ends.
 func (s *Secrets) Run(ctx context.Context, log *slog.Logger) {
 	for ctx.Err() == nil {
-		if err := s.DestroyExpired(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("replaced signing secrets not destroyed", slog.Any("error", err))
+		if err := errors.Join(s.DestroyExpired(ctx), s.DestroyLeft(ctx)); err != nil && ctx.Err() == nil {
+			log.Warn("signing secrets whose time is up not destroyed", slog.Any("error", err))
 		}
 		sleep(ctx, time.Minute)
 	}
@@ -171,6 +171,27 @@ func (s *Secrets) Run(ctx context.Context, log *slog.Logger) {
 func (s *Secrets) DestroyExpired(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, `DELETE FROM secret.earlier WHERE until <= now()`); err != nil {
 		return fmt.Errorf("destroy replaced signing secrets: %w", schema.Unavailable(err))
+	}
+	return nil
+}
+
+// DestroyLeft forgets for good the secrets of endpoints that the fan-out has seen deleted. There are some when a process
+// died between the two.
+func (s *Secrets) DestroyLeft(ctx context.Context) error {
+	rows, err := s.pool.Query(ctx, `
+		SELECT webhook_id FROM delivery.endpoint
+		 WHERE deleted AND (webhook_id IN (SELECT webhook_id FROM secret.webhook) OR webhook_id IN (SELECT webhook_id FROM secret.earlier))`)
+	if err != nil {
+		return fmt.Errorf("find secrets of deleted endpoints: %w", schema.Unavailable(err))
+	}
+	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("find secrets of deleted endpoints: %w", schema.Unavailable(err))
+	}
+	for _, webhookID := range left {
+		if err := s.Destroy(ctx, webhookID); err != nil {
+			return err
+		}
 	}
 	return nil
 }

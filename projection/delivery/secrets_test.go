@@ -13,6 +13,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -228,4 +229,25 @@ func TestADatabaseOutOfReachIsSaidSo(t *testing.T) {
 	_, err = s.Get(t.Context(), webhookID)
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	require.NotErrorIs(t, err, delivery.ErrNoSecret)
+}
+
+// A process that dies between the deletion and the destruction leaves a secret that signs nothing any more.
+func TestSecretsLeftOfDeletedEndpointsAreDestroyed(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	s := secrets(t, w.Pool, key(1))
+	left, kept := target(t, w, "https://example.com/left"), target(t, w, "https://example.com/kept")
+	for _, id := range []string{left, kept} {
+		_, err := s.Rotate(t.Context(), id, second, time.Now().Add(time.Hour))
+		require.NoError(t, err)
+	}
+	w.Append(t, "acme", event.WebhookStream(left), event.WebhookDeleted{})
+	spread(t, w)
+	require.NoError(t, s.DestroyLeft(t.Context()))
+	_, err := s.Get(t.Context(), left)
+	require.ErrorIs(t, err, delivery.ErrNoSecret)
+	require.Equal(t, 1, earlier(t, w.Pool))
+	got, err := s.Get(t.Context(), kept)
+	require.NoError(t, err)
+	require.Equal(t, []string{second, secret}, got)
 }
