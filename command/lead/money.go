@@ -20,7 +20,8 @@ const (
 	maxAmountDecimals = 4
 
 	// maxExponent bounds an exponent before anything is computed with it. With
-	// at most 100 bytes of mantissa, none beyond it yields an amount we take.
+	// at most 100 bytes of mantissa, none beyond it yields an amount we take,
+	// unless the mantissa is 0.
 	maxExponent = 200
 )
 
@@ -98,6 +99,8 @@ func cutExponent(s string) (mantissa string, exponent int, err error) {
 	}
 	exponent, err = strconv.Atoi(s[at+1:])
 	switch {
+	case strings.Trim(s[:at], "0.") == "": // nothing is nothing, however often it is taken
+		return s[:at], 0, nil
 	case err == nil && -maxExponent <= exponent && exponent <= maxExponent:
 		return s[:at], exponent, nil
 	case s[at+1] == '-':
