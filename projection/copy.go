@@ -44,8 +44,20 @@ const (
 		 UNION ALL
 		SELECT format('ANALYZE %I.%I', $2::text, $3::text)`
 
-	// Who may read the live table may read the one that takes its place.
+	// Who may read the live table may read the one that takes its place, and no other rows of it.
 	copyGrants = `
+		SELECT format('ALTER TABLE %I.%I ENABLE ROW LEVEL SECURITY', $2::text, $3::text)
+		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		 WHERE n.nspname = $1 AND c.relname = $3 AND c.relrowsecurity
+		 UNION ALL
+		SELECT s.statement
+		  FROM pg_policies p, LATERAL (VALUES
+		       (1, format('DROP POLICY IF EXISTS %I ON %I.%I', p.policyname, $2::text, $3::text)),
+		       (2, format('CREATE POLICY %I ON %I.%I AS %s FOR %s TO %s USING (%s)', p.policyname, $2::text, $3::text, p.permissive, p.cmd,
+		                  (SELECT string_agg(CASE r WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(r) END, ', ') FROM unnest(p.roles) r), p.qual))
+		       ) AS s (place, statement)
+		 WHERE p.schemaname = $1 AND p.tablename = $3 AND p.qual IS NOT NULL
+		 UNION ALL
 		SELECT format('GRANT %s ON %I.%I TO %s', g.privilege_type, $2::text, $3::text,
 		              CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END)
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, aclexplode(c.relacl) g

@@ -1,0 +1,100 @@
+package projection_test
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// accountReader runs deploy/account-reader.sql as psql would, for a role of the test's own.
+func accountReader(t *testing.T, w *projectiontest.World, account string) *pgx.Conn {
+	t.Helper()
+	script, err := os.ReadFile("../deploy/account-reader.sql")
+	require.NoError(t, err)
+	role := "reader_" + strings.ToLower(rand.Text()[:12])
+	superuser := as(t, w, "postgres")
+	for range 2 { // it may be run again
+		text := strings.NewReplacer(":'role'", "'"+role+"'", ":'account'", "'"+account+"'").Replace(string(script))
+		_, err = superuser.Exec(t.Context(), text)
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		for _, statement := range []string{`DROP OWNED BY ` + role, `DROP ROLE ` + role} {
+			_, err := superuser.Exec(context.Background(), statement)
+			require.NoError(t, err)
+		}
+		closed(t, w, superuser)
+	})
+	return as(t, w, role)
+}
+
+func TestAReaderOfOneAccountSeesNoRowOfAnother(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	w.WriteHistory(t, 22, 300)
+	w.Project(t)
+	everybody := as(t, w, analyst(t, w))
+	acme, globex := accountReader(t, w, "acme"), accountReader(t, w, "globex")
+	count := func(conn *pgx.Conn, table, where string) (n int) {
+		t.Helper()
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM `+table+` WHERE `+where).Scan(&n), table)
+		return n
+	}
+	confined := func(place string) {
+		t.Helper()
+		for _, p := range projection.All() {
+			for _, name := range p.Tables() {
+				table, column := place+"."+name, "account"
+				if name == "account" {
+					column = "account_id"
+				}
+				for account, conn := range map[string]*pgx.Conn{"acme": acme, "globex": globex} {
+					own := count(everybody, table, column+` = '`+account+`'`)
+					require.Equal(t, own, count(conn, table, `true`), "%s of %s", table, account)
+				}
+				require.Equal(t, count(everybody, table, `true`), serviceCount(t, w, table), "others see what they saw")
+			}
+		}
+	}
+	require.Positive(t, count(acme, "views.lead", `true`))
+	require.Positive(t, count(globex, "views.lead", `true`))
+	confined("views")
+
+	r := replay(w, projection.All()...)
+	r.Into, r.Until = "asof", projection.Until{Position: 200}
+	require.NoError(t, r.Run(t.Context()))
+	confined("asof")
+	require.NoError(t, r.Run(t.Context())) // again
+	confined("asof")
+	require.NoError(t, replay(w, projection.All()...).Run(t.Context())) // puts new tables in the place of the views
+	confined("views")
+
+	for _, statement := range []string{`SET default_transaction_read_only = off`, `SET row_security = off`} {
+		_, err := acme.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	for _, statement := range []string{
+		`SELECT * FROM views.lead`, // without the wall there is nothing
+		`ALTER TABLE views.lead DISABLE ROW LEVEL SECURITY`, `DROP POLICY anybody ON views.lead`, `SELECT * FROM views.checkpoint`,
+		`SELECT * FROM log.event`, `SELECT * FROM secret.webhook`, `SELECT * FROM delivery.delivery`, `DELETE FROM views.lead`,
+		`SET ROLE postgres`, `CREATE SCHEMA mine`,
+	} {
+		_, err := acme.Exec(t.Context(), statement)
+		require.True(t, forbidden(err), "%s: %v", statement, err)
+	}
+}
+
+// serviceCount is how many rows the owner of the views sees.
+func serviceCount(t *testing.T, w *projectiontest.World, table string) (n int) {
+	t.Helper()
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n))
+	return n
+}
