@@ -250,14 +250,13 @@ func target(decision lead.Decision, phone, email owner) lead.State {
 
 // refuse keeps the refused arrival as a fact of its own.
 func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal) error {
-	stamped, err := c.stamp(c.Admission.Caller, c.timestamp(), refusal.Fact)
+	stamped, err := c.stamp(c.Admission.Caller.nobody(), c.timestamp(), refusal.Fact)
 	if err != nil {
 		return err
 	}
 	write := eventstore.Write{
 		Stream: event.RefusedStream(stamped.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{stamped},
 	}
-	write.Events[0].Metadata.IP, write.Events[0].Metadata.UserAgent = "", "" // nothing of the person
 	bound, err := c.bind(write)
 	if err != nil {
 		return err

@@ -46,6 +46,13 @@ func (c Caller) metadata() event.Metadata {
 	}
 }
 
+// nobody is the caller without where the request came from, which may be where a person is: for facts that are about
+// nobody, and that nobody's key seals.
+func (c Caller) nobody() Caller {
+	c.IP, c.UserAgent = "", ""
+	return c
+}
+
 // Handlers carries out commands against one log. Its methods may be called from many goroutines.
 type Handlers struct {
 	store     eventstore.Store

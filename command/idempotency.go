@@ -45,13 +45,12 @@ func (c *capture) bind(outcome eventstore.Write) ([]eventstore.Write, error) {
 		return nil, nil
 	}
 	c.binding.own = outcome.Events[0].ID.String()
-	bound, err := c.write(c.Admission.Caller, c.binding.stream, c.binding.expect, c.after(c.binding.since), event.ClaimBound{
+	bound, err := c.write(c.Admission.Caller.nobody(), c.binding.stream, c.binding.expect, c.after(c.binding.since), event.ClaimBound{
 		Kind: string(claim.Idempotency), Digest: c.binding.digest, Stream: outcome.Stream, EventID: c.binding.own,
 	})
 	if err != nil {
 		return nil, err
 	}
-	bound.Events[0].Metadata.IP, bound.Events[0].Metadata.UserAgent = "", "" // nothing of the person
 	return []eventstore.Write{bound}, nil
 }
 

@@ -142,7 +142,7 @@ func (c *capture) takes(decision lead.Decision, phone, email owner) []taking {
 func (c *capture) claim(decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
 	var writes []eventstore.Write
 	for _, taken := range c.takes(decision, phone, email) {
-		write, err := c.write(c.Admission.Caller, taken.stream, taken.expect, c.after(taken.since),
+		write, err := c.write(c.Admission.Caller.nobody(), taken.stream, taken.expect, c.after(taken.since),
 			event.ClaimTaken{Kind: string(taken.kind), Holder: decision.LeadID})
 		if err != nil {
 			return nil, err

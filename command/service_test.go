@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
@@ -20,6 +21,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -41,6 +43,17 @@ func start(t *testing.T, url string) process {
 	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 8, Log: quiet()})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	vault, err := sealed.NewVault(pool, claimKey())
+	require.NoError(t, err)
+	return startSealed(t, sealed.Wrap(store, vault, true, quiet()))
+}
+
+// startSealed starts a process on a log whose persons have keys.
+func startSealed(t *testing.T, store *sealed.Store) process {
+	t.Helper()
 	directory, err := command.NewDirectory(store, time.Now)
 	require.NoError(t, err)
 	return process{

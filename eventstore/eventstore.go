@@ -57,6 +57,7 @@ type Recorded struct {
 	Stream   string
 	Revision Revision
 	Position Position
+	Erased   bool // what was personal in it is gone for good
 }
 
 // Fact decodes the event for a fold. The error is event.ErrUnknownType for a type this program does not know.
@@ -74,6 +75,18 @@ type Write struct {
 	Stream string
 	Expect Expected
 	Events []Event
+	// Key is to be kept with the events in one transaction, unless the append was made before: a key that was destroyed
+	// since does not come back. Stores whose keys are elsewhere pass over it. Mostly it is nil.
+	Key *Key
+}
+
+// Key is what the personal part of a stream's events is sealed with, itself sealed. It stands beside the log: a person is
+// to be forgotten, and a log forgets nothing.
+type Key struct {
+	Stream   string
+	ID       int64  // tells it from other keys of the stream
+	SealedBy string // names the key that seals it
+	Sealed   []byte
 }
 
 // Check is a Write that only expects.

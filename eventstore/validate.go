@@ -12,7 +12,7 @@ const (
 	MaxStreamName = 256
 	// MaxEventData is the largest data of one event in bytes. EventStoreDB refuses appends over 1 MiB,
 	// and a log must fit either engine.
-	MaxEventData = 900 << 10
+	MaxEventData = 1000 << 10
 )
 
 // Validate says, as ErrInvalid, what makes writes unfit for any store. Stores call it before anything else.

@@ -93,7 +93,7 @@ func TestValidateRefuses(t *testing.T) {
 		"no data":                        {spoiled(func(e *eventstore.Event) { e.Data = nil }), "without data"},
 		"empty data":                     {spoiled(func(e *eventstore.Event) { e.Data = []byte{} }), "without data"},
 		"data too large": {
-			spoiled(func(e *eventstore.Event) { e.Data = make([]byte, eventstore.MaxEventData+1) }), "921601 bytes, at most 921600",
+			spoiled(func(e *eventstore.Event) { e.Data = make([]byte, eventstore.MaxEventData+1) }), "1024001 bytes, at most 1024000",
 		},
 	} {
 		t.Run(says, func(t *testing.T) {

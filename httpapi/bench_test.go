@@ -18,12 +18,28 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// BenchmarkCapture is what a capture of a new lead costs beside its append, from the request to the answer.
+// BenchmarkCapture is what a capture of a new lead costs beside its append, from the request to the answer: as it is
+// served, and on a log without keys of persons.
 func BenchmarkCapture(b *testing.B) {
-	log := &instant{events: map[string][]eventstore.Recorded{}, remember: true}
+	b.Run("sealed", func(b *testing.B) {
+		vault, err := sealed.NewVault(nil, []byte(jwtSecret))
+		require.NoError(b, err)
+		benchmarkCapture(b, func(below eventstore.Store) eventstore.Store {
+			return sealed.Wrap(below, vault, true, slog.New(slog.DiscardHandler))
+		})
+	})
+	b.Run("plain", func(b *testing.B) {
+		benchmarkCapture(b, func(below eventstore.Store) eventstore.Store { return below })
+	})
+}
+
+func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store) {
+	below := &instant{events: map[string][]eventstore.Recorded{}, remember: true}
+	log := wrap(below)
 	directory, err := command.NewDirectory(log, time.Now)
 	require.NoError(b, err)
 	commands := command.NewHandlers(command.Options{
@@ -44,7 +60,7 @@ func BenchmarkCapture(b *testing.B) {
 		Commands: commands, Directory: directory, JWT: verifier, Log: slog.New(slog.DiscardHandler),
 		RateLimit: 1e9, RateBurst: 1e9, Metrics: prometheus.NewRegistry(),
 	})
-	log.remember = false
+	below.remember = false
 	header := http.Header{"Authorization": {"Bearer " + created.Value.Reveal()}, "Content-Type": {"application/json"}}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

@@ -99,11 +99,11 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 			t.Log(s.log.String())
 		}
 	})
-	s.store = openLog(t, events, log)
 	pool, err := pgxpool.New(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	s.pool = pool
+	s.store = openLog(t, events, pool, log)
 	directory, err := command.NewDirectory(s.store, time.Now)
 	require.NoError(t, err)
 	s.commands = command.NewHandlers(command.Options{

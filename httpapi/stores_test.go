@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
 // TestOnEventStoreDB asks again, with the log in EventStoreDB, what the other tests ask with the log in PostgreSQL.
@@ -63,15 +65,19 @@ func logOf(t *testing.T, views string) string {
 	return views
 }
 
-// openStore is a log that the test closes.
-type openStore interface {
-	eventstore.Store
-	Close()
+// openStore is a log that may be closed before the test ends.
+type openStore struct {
+	*sealed.Store
+	Close func()
 }
 
-func openLog(t *testing.T, address string, log *slog.Logger) openStore {
+// openLog opens the log at an address, with keys of persons in the pool's database.
+func openLog(t *testing.T, address string, pool *pgxpool.Pool, log *slog.Logger) openStore {
 	t.Helper()
-	var store openStore
+	var store interface {
+		eventstore.Store
+		Close()
+	}
 	var err error
 	if esdb.Understands(address) {
 		store, err = esdb.Open(t.Context(), esdb.Options{URL: address, Log: log})
@@ -80,7 +86,9 @@ func openLog(t *testing.T, address string, log *slog.Logger) openStore {
 	}
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	return store
+	vault, err := sealed.NewVault(pool, []byte(jwtSecret))
+	require.NoError(t, err)
+	return openStore{sealed.Wrap(store, vault, !esdb.Understands(address), log), store.Close}
 }
 
 // A capture of a new lead costs its appends and one round trip more: what it believes of its token and its account is

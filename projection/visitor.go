@@ -21,7 +21,7 @@ type VisitorActivity struct{}
 func (VisitorActivity) Name() string { return schema.VisitorActivity }
 
 // Version implements Projector.
-func (VisitorActivity) Version() int { return 1 }
+func (VisitorActivity) Version() int { return 2 }
 
 // Tables implements Projector.
 func (VisitorActivity) Tables() []string { return []string{"visitor_activity"} }
@@ -33,17 +33,23 @@ func (VisitorActivity) Filter() eventstore.Filter {
 
 // Apply implements Projector.
 func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
-	var recorded rows
+	var recorded activities
 	for _, e := range batch {
+		if _, forgotten := e.Data.(event.VisitorForgotten); forgotten {
+			if err := recorded.forget(ctx, tx, e.Stream); err != nil {
+				return err
+			}
+			continue
+		}
 		acted, ok := e.Data.(event.VisitorActed)
-		if !ok {
+		if !ok || e.Erased {
 			continue
 		}
 		properties, err := json.Marshal(acted.Properties, json.Deterministic(true), jsontext.PreserveRawStrings(true))
 		if err != nil {
 			return fmt.Errorf("properties of the event at position %d: %w", e.Position, err)
 		}
-		recorded.row(11)
+		recorded.row(12)
 		recorded.bigint(int64(e.Position))
 		recorded.text(e.ID.String())
 		recorded.text(e.Metadata.Account)
@@ -55,7 +61,25 @@ func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []Event) erro
 		recorded.text(acted.Title)
 		recorded.text(acted.Referrer)
 		recorded.json(properties)
+		recorded.text(e.Stream)
 	}
-	return recorded.insert(ctx, tx, "visitor_activity", "position", "activity_id", "account", "visitor_id", "type", "at",
-		"recorded_at", "url", "title", "referrer", "properties")
+	return recorded.save(ctx, tx)
+}
+
+// activities are rows of a batch that are not written yet.
+type activities struct{ rows }
+
+func (a *activities) save(ctx context.Context, tx pgx.Tx) error {
+	return a.insert(ctx, tx, "visitor_activity", "position", "activity_id", "account", "visitor_id", "type", "at",
+		"recorded_at", "url", "title", "referrer", "properties", "stream")
+}
+
+// forget takes away what a visitor did before, that of the batch too.
+func (a *activities) forget(ctx context.Context, tx pgx.Tx, stream string) error {
+	if err := a.save(ctx, tx); err != nil {
+		return err
+	}
+	a.rows = rows{}
+	_, err := tx.Exec(ctx, `DELETE FROM visitor_activity WHERE stream = $1`, stream)
+	return err
 }

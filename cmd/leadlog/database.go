@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/logcopy"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/move"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -131,6 +132,8 @@ func hint(err error) string {
 		return "an empty database or server as --to, or the log that this one was moved from"
 	case errors.Is(err, projection.ErrReplayRuns):
 		return "again, when the other has ended"
+	case errors.Is(err, sealed.ErrNoKey), errors.Is(err, sealed.ErrUnknownKey):
+		return "LEADLOG_SEAL_KEY as the service has it, or keys/seal_key in the data directory"
 	case errors.Is(err, command.ErrOtherClaimKey):
 		return "LEADLOG_CLAIM_KEY, or keys/claim_key in the data directory, as it was backed up with the database"
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 type exportCommand struct {
-	database `embed:""`
+	sealedDatabase `embed:""`
 
 	What    string `arg:"" enum:"sources,leads,tokens" help:"sources: the source history; leads: as they are now; tokens: the audit trail of API tokens."`
 	Account string `required:"" placeholder:"ID" help:"Whose."`
@@ -33,7 +33,7 @@ func (e *exportCommand) Run(ctx context.Context, c console) error {
 	if check.err() != nil {
 		return check.err()
 	}
-	h, err := e.database.hold(ctx, c)
+	h, err := e.hold(ctx, c)
 	if err != nil {
 		return err
 	}

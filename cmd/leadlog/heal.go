@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/leadlog/leadlog/command"
@@ -11,26 +12,26 @@ import (
 )
 
 // healingKeys are what --heal needs to know whose a claim is, and to throw away the secret of an endpoint that is not.
-type healingKeys struct{ claim, seal []byte }
+type healingKeys struct {
+	claim []byte
+	seal  [][]byte
+}
 
 // keys checks the keys when they are needed. Those of the private PostgreSQL are in its data directory.
 func (v *verifyCommand) keys() (healingKeys, error) {
 	if !v.Heal {
 		return healingKeys{}, nil
 	}
-	for file, value := range map[string]*string{claimKeyFile: &v.ClaimKey, sealKeyFile: &v.SealKey} {
-		if v.DatabaseURL != "" || *value != "" {
-			continue
-		}
-		secret, err := v.keyring().get(file)
-		if err != nil {
-			return healingKeys{}, fmt.Errorf("key in the data directory: %w", err)
-		}
-		*value = secret
+	if err := v.fillClaimKey(&v.ClaimKey); err != nil {
+		return healingKeys{}, err
 	}
 	var check checker
-	keys := healingKeys{check.key("LEADLOG_CLAIM_KEY", v.ClaimKey), check.key("LEADLOG_SEAL_KEY", v.SealKey)}
-	return keys, check.err()
+	keys := healingKeys{claim: check.key("LEADLOG_CLAIM_KEY", v.ClaimKey)}
+	var err error
+	if keys.seal, err = v.sealKeys(&check); keys.seal == nil {
+		check.key("LEADLOG_SEAL_KEY", "")
+	}
+	return keys, errors.Join(err, check.err())
 }
 
 // note tells what killed processes left, which is nothing wrong.
@@ -52,7 +53,7 @@ func heal(ctx context.Context, c console, h *holdings, keys healingKeys, left []
 	if len(left) == 0 {
 		return nil
 	}
-	secrets, err := delivery.NewSecrets(h.pool, keys.seal)
+	secrets, err := delivery.NewSecrets(h.pool, keys.seal[0], keys.seal[1:]...)
 	if err != nil {
 		return err
 	}

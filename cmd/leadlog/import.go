@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/command"
@@ -18,7 +19,7 @@ import (
 )
 
 type importCommand struct {
-	database `embed:""`
+	sealedDatabase `embed:""`
 
 	File      string            `arg:"" placeholder:"FILE" help:"CSV with a header, or JSON lines."`
 	Account   string            `required:"" placeholder:"ID" help:"Whose the leads are to be."`
@@ -73,29 +74,33 @@ func (i *importCommand) Run(ctx context.Context, c console) error {
 
 // wire opens the log alone: an import needs no view.
 func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers, *command.Directory, func(), error) {
-	if i.ClaimKey == "" && i.DatabaseURL == "" {
-		var err error
-		if i.ClaimKey, err = i.keyring().get(claimKeyFile); err != nil {
-			return nil, nil, nil, fmt.Errorf("key in the data directory: %w", err)
-		}
+	if err := i.fillClaimKey(&i.ClaimKey); err != nil {
+		return nil, nil, nil, err
 	}
 	var check checker
 	i.database.check(&check)
 	key := check.key("LEADLOG_CLAIM_KEY", i.ClaimKey)
-	if check.err() != nil {
-		return nil, nil, nil, check.err()
+	sealing, err := i.sealKeys(&check)
+	if err = errors.Join(err, check.err()); err != nil {
+		return nil, nil, nil, err
 	}
 	log := plainLogger(c)
-	_, events, private, err := i.database.open(ctx, log)
+	views, events, private, err := i.database.open(ctx, log)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	store, err := openLog(ctx, events, log)
+	pool, err := pgxpool.New(ctx, views)
 	if err != nil {
+		leave(private, log)
+		return nil, nil, nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
+	}
+	store, err := openSealedLog(ctx, events, pool, sealing, log)
+	if err != nil {
+		pool.Close()
 		leave(private, log)
 		return nil, nil, nil, err
 	}
-	release := func() { store.Close(); leave(private, log) }
+	release := func() { store.Close(); pool.Close(); leave(private, log) }
 	directory, err := command.NewDirectory(store, time.Now)
 	if err != nil {
 		release()

@@ -137,3 +137,29 @@ func (s *service) fill(generate bool) error {
 	}
 	return nil
 }
+
+// fillClaimKey takes the claim key of the private PostgreSQL when none is given.
+func (d database) fillClaimKey(value *string) (err error) {
+	if *value != "" || d.DatabaseURL != "" {
+		return nil
+	}
+	if *value, err = d.keyring().get(claimKeyFile); err != nil {
+		return fmt.Errorf("key in the data directory: %w", err)
+	}
+	return nil
+}
+
+// sealKeys are the keys that open what is sealed, those of the private PostgreSQL too; none when none is given.
+func (d sealedDatabase) sealKeys(check *checker) ([][]byte, error) {
+	value := d.SealKey
+	if value == "" && d.DatabaseURL == "" {
+		var err error
+		if value, err = d.keyring().get(sealKeyFile); err != nil {
+			return nil, fmt.Errorf("key in the data directory: %w", err)
+		}
+	}
+	if value == "" {
+		return nil, nil
+	}
+	return check.keys("LEADLOG_SEAL_KEY", value), nil
+}

@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
 // eventLog is the log, wherever it is kept.
@@ -43,4 +47,68 @@ func openWatchedLog(ctx context.Context, address string, log *slog.Logger, watch
 		return nil, err
 	}
 	return store, nil
+}
+
+// sealedLog is a log whose persons have keys. A log in PostgreSQL has them beside it; one that is elsewhere, beside the
+// views.
+type sealedLog struct {
+	*sealed.Store
+	below eventLog
+	keys  *pgxpool.Pool // of its own, when the log has a database of its own
+	vault *sealed.Vault
+}
+
+// openSealedLog is openLog. Without keys, what is sealed is an error to whoever meets it.
+func openSealedLog(ctx context.Context, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (*sealedLog, error) {
+	below, err := openLog(ctx, address, log)
+	if err != nil {
+		return nil, err
+	}
+	return sealLog(ctx, below, address, views, keys, log)
+}
+
+// sealLog makes the log at an address one whose persons have keys. It is closed with the result, or with an error.
+func sealLog(ctx context.Context, below eventLog, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (_ *sealedLog, err error) {
+	l := &sealedLog{below: below}
+	defer func() {
+		if err != nil {
+			l.Close()
+		}
+	}()
+	pool, beside := views, !esdb.Understands(address)
+	if beside && address != views.Config().ConnString() {
+		if l.keys, err = pgxpool.New(ctx, address); err != nil {
+			return nil, fmt.Errorf("LEADLOG_EVENTSTORE_URL: %w", err)
+		}
+		pool = l.keys
+	}
+	if l.vault, err = sealed.NewVault(pool, keys...); err != nil {
+		return nil, fmt.Errorf("LEADLOG_SEAL_KEY: %w", err)
+	}
+	l.Store = sealed.Wrap(below, l.vault, beside, log)
+	return l, nil
+}
+
+// Close ends the log.
+func (l *sealedLog) Close() {
+	l.below.Close()
+	if l.keys != nil {
+		l.keys.Close()
+	}
+}
+
+// reseal seals with the current key what the earlier ones sealed, once, when there are any.
+func (a *app) reseal(ctx context.Context) {
+	if len(a.config.sealKeys) == 1 {
+		return
+	}
+	persons, err := a.store.vault.Reseal(ctx)
+	if err == nil {
+		err = a.secrets.Reseal(ctx)
+	}
+	if err != nil {
+		a.log.Warn("not everything is sealed with the current key; the next start goes on", slog.Any("error", err))
+		return
+	}
+	a.log.Info("nothing needs the earlier keys of LEADLOG_SEAL_KEY any more", slog.Int("persons", persons))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,7 +17,7 @@ import (
 // holdings are the log and the read models, open for a command that people run by hand.
 type holdings struct {
 	url    string // of the read models' database
-	store  eventLog
+	store  *sealedLog
 	sparse bool // positions of the log need not follow each other
 	pool   *pgxpool.Pool
 	log    *slog.Logger
@@ -32,11 +33,14 @@ func readAtLength() {
 	}
 }
 
-// hold opens the log and the read models, both of this program's version.
-func (d database) hold(ctx context.Context, c console) (_ *holdings, err error) {
+// hold opens the log and the read models, both of this program's version. Without a key to open it with, the log can be
+// read as far as it is about nobody.
+func (d sealedDatabase) hold(ctx context.Context, c console) (_ *holdings, err error) {
 	var check checker
-	if d.check(&check); check.err() != nil {
-		return nil, check.err()
+	d.check(&check)
+	keys, err := d.sealKeys(&check)
+	if err = errors.Join(err, check.err()); err != nil {
+		return nil, err
 	}
 	log := plainLogger(c)
 	views, events, private, err := d.open(ctx, log)
@@ -45,11 +49,11 @@ func (d database) hold(ctx context.Context, c console) (_ *holdings, err error) 
 	}
 	h := &holdings{url: views, sparse: esdb.Understands(events), log: log}
 	h.close = func() {
-		if h.pool != nil {
-			h.pool.Close()
-		}
 		if h.store != nil {
 			h.store.Close()
+		}
+		if h.pool != nil {
+			h.pool.Close()
 		}
 		leave(private, log)
 	}
@@ -58,11 +62,11 @@ func (d database) hold(ctx context.Context, c console) (_ *holdings, err error) 
 			h.close()
 		}
 	}()
-	if h.store, err = openLog(ctx, events, log); err != nil {
-		return nil, err
-	}
 	if h.pool, err = pgxpool.New(ctx, views); err != nil {
 		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
+	}
+	if h.store, err = openSealedLog(ctx, events, h.pool, keys, log); err != nil {
+		return nil, err
 	}
 	return h, schema.Current(ctx, h.pool)
 }

@@ -15,7 +15,7 @@ import (
 )
 
 type replayCommand struct {
-	database `embed:""`
+	sealedDatabase `embed:""`
 
 	View  string `arg:"" help:"Name of a view, such as lead or source_history, or all."`
 	Until string `placeholder:"TIME|POSITION" help:"Build the view as of then. Needs --into: a live view is never put back."`
@@ -29,7 +29,7 @@ func (r *replayCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	readAtLength()
-	h, err := r.database.hold(ctx, c)
+	h, err := r.hold(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (s *serveCommand) Run(ctx context.Context, c console) error {
 type app struct {
 	config    config
 	log       *slog.Logger
-	store     eventLog
+	store     *sealedLog
 	pool      *pgxpool.Pool
 	tail      *projection.Tail
 	runner    *projection.Runner // of the views
@@ -87,15 +87,19 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 			a.close()
 		}
 	}()
-	if a.store, a.appends, err = openMeasuredLog(ctx, events, log); err != nil {
-		return nil, err
-	}
 	if a.tracing, err = openTracing(ctx, log); err != nil {
 		return nil, err
 	}
-	a.store = a.tracing.log(a.store)
 	if a.pool, err = openPool(ctx, views); err != nil {
 		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
+	}
+	below, appends, err := openMeasuredLog(ctx, events, log)
+	if err != nil {
+		return nil, err
+	}
+	a.appends = appends
+	if a.store, err = sealLog(ctx, a.tracing.log(below), events, a.pool, c.sealKeys, log); err != nil {
+		return nil, err
 	}
 	if err := schema.Current(ctx, a.pool); err != nil {
 		return nil, err
@@ -104,7 +108,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if err := projection.Belong(ctx, a.pool, a.store); err != nil {
 		return nil, err
 	}
-	if a.secrets, err = delivery.NewSecrets(a.pool, c.sealKey); err != nil {
+	if a.secrets, err = delivery.NewSecrets(a.pool, c.sealKeys[0], c.sealKeys[1:]...); err != nil {
 		return nil, err
 	}
 	if a.directory, err = command.NewDirectory(a.store, time.Now); err != nil {
@@ -149,7 +153,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: log,
 		RateLimit: c.rateLimit, RateBurst: c.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: c.trustedProxies, CORSOrigins: c.corsOrigins, BasePath: c.basePath,
-		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: c.sealKey, ConsoleCodes: a.codes, Stopping: ctx.Done(),
+		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: c.sealKeys[0], ConsoleCodes: a.codes, Stopping: ctx.Done(),
 		BodyBytes: bodies(memoryLimit), BatchBytes: bodies(memoryLimit),
 	})
 	return a, nil
@@ -268,6 +272,14 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 		return nil
 	})
 	group.Go(func() error {
+		a.store.Run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		a.reseal(ctx)
+		return nil
+	})
+	group.Go(func() error {
 		a.secrets.Run(ctx, a.log)
 		return nil
 	})
@@ -282,10 +294,10 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 
 func (a *app) close() {
 	a.tracing.close()
-	if a.pool != nil {
-		a.pool.Close()
-	}
 	if a.store != nil {
 		a.store.Close()
+	}
+	if a.pool != nil {
+		a.pool.Close()
 	}
 }

@@ -24,6 +24,13 @@ type database struct {
 	DataDir       string `env:"LEADLOG_DATA_DIR" default:".leadlog" help:"Directory of the private PostgreSQL and its keys."`
 }
 
+// sealedDatabase is a database whose log is read and written with the keys of persons.
+type sealedDatabase struct {
+	database `embed:""`
+
+	SealKey string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64,…" help:"32 bytes: the key that seals secrets and the keys of persons. After a rotation the earlier ones follow, each after a comma."`
+}
+
 // tokens says which JWTs are good.
 type tokens struct {
 	JWTSecret       string `name:"jwt-secret" env:"LEADLOG_JWT_SECRET" placeholder:"TEXT" help:"HS256 secret, at least 32 bytes."`
@@ -35,8 +42,8 @@ type tokens struct {
 
 // service is what serve and dev are configured by. Values are texts, so that a bad one is refused by us, by name.
 type service struct {
-	database `embed:""`
-	tokens   `embed:""`
+	sealedDatabase `embed:""`
+	tokens         `embed:""`
 
 	Addr                string `env:"LEADLOG_ADDR" default:"127.0.0.1:8080" help:"Listen address."`
 	BasePath            string `env:"LEADLOG_BASE_PATH" placeholder:"PATH" help:"Path prefix of every route."`
@@ -48,7 +55,6 @@ type service struct {
 	WebhookSchedule     string `name:"webhook-retry-schedule" env:"LEADLOG_WEBHOOK_RETRY_SCHEDULE" placeholder:"5s,5m,…" help:"Delays between the attempts of a delivery. Default: 5s,5m,30m,2h,5h,10h,14h,20h,24h."`
 	WebhookTimeout      string `env:"LEADLOG_WEBHOOK_TIMEOUT" default:"15s" help:"For one attempt of a delivery."`
 	ClaimKey            string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names. Never rotates."`
-	SealKey             string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64" help:"32 bytes: the key that seals secrets."`
 	TreeKey             string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads of the audit trail."`
 	Drain               string `env:"LEADLOG_DRAIN" default:"0s" help:"How long requests are still taken at the end, while /readyz says that none should come."`
 	LogLevel            string `env:"LEADLOG_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
@@ -67,7 +73,8 @@ type config struct {
 	retrySchedule       []time.Duration // empty: the default
 	webhookTimeout      time.Duration
 	drain               time.Duration
-	claimKey, sealKey   []byte
+	claimKey            []byte
+	sealKeys            [][]byte // the first is current
 	treeKey             []byte
 }
 
@@ -114,7 +121,7 @@ func (s service) check(privateTargets bool) (config, error) {
 		webhookTimeout:      c.duration("LEADLOG_WEBHOOK_TIMEOUT", s.WebhookTimeout, maxTimeout),
 		drain:               c.drain("LEADLOG_DRAIN", s.Drain),
 		claimKey:            c.key("LEADLOG_CLAIM_KEY", s.ClaimKey),
-		sealKey:             c.key("LEADLOG_SEAL_KEY", s.SealKey),
+		sealKeys:            c.keys("LEADLOG_SEAL_KEY", s.SealKey),
 		treeKey:             c.key("LEADLOG_TREE_KEY", s.TreeKey),
 	}
 	if _, port, err := net.SplitHostPort(s.Addr); err != nil || !validPort(port) {
@@ -270,6 +277,14 @@ func (c *checker) key(name, value string) []byte {
 		c.refuseSecret(name, value, "32 bytes in base64, such as openssl rand -base64 32 prints")
 	}
 	return key
+}
+
+// keys reads a key and those that it has replaced.
+func (c *checker) keys(name, value string) (keys [][]byte) {
+	for part := range strings.SplitSeq(value, ",") {
+		keys = append(keys, c.key(name, strings.TrimSpace(part)))
+	}
+	return keys
 }
 
 func list(value string) (parts []string) {

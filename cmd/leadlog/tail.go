@@ -18,7 +18,7 @@ import (
 )
 
 type tailCommand struct {
-	database `embed:""`
+	sealedDatabase `embed:""`
 
 	Type string  `placeholder:"PATTERN" help:"Only events whose public type matches, such as 'token.*'."`
 	JSON bool    `name:"json" help:"One JSON object a line, with the event's data. It holds what people told about themselves."`
@@ -30,7 +30,7 @@ func (t *tailCommand) Run(ctx context.Context, c console) error {
 	if _, err := path.Match(t.Type, ""); err != nil {
 		return &usageError{fmt.Errorf("--type=%q: must be a pattern such as token.*", t.Type)}
 	}
-	h, err := t.database.hold(ctx, c)
+	h, err := t.hold(ctx, c)
 	if err != nil {
 		return err
 	}

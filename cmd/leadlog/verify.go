@@ -10,12 +10,11 @@ import (
 )
 
 type verifyCommand struct {
-	database `embed:""`
+	sealedDatabase `embed:""`
 
 	Most     int    `default:"10" placeholder:"N" help:"Differences of each kind to tell, and notes."`
 	Heal     bool   `help:"Finish what killed processes left: close holders that do not have what was claimed for them, and release the claims. May run beside the service."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"With --heal: the HMAC key of claim names."`
-	SealKey  string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64" help:"With --heal: the key that seals secrets."`
 
 	Tree      []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head that the account's audit tree must begin with. May be given more than once."`
 	PublicKey string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Key that tree heads must be signed by, as leadlog tree-key prints it. Default: the one that the head names."`
@@ -42,7 +41,7 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 		return v.checkExport(c, heads)
 	}
 	readAtLength()
-	h, err := v.database.hold(ctx, c)
+	h, err := v.hold(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,9 @@ package event
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -70,6 +72,7 @@ var decoders = map[string]func([]byte) (Data, error){
 	LeadRefused{}.EventType():       decode[LeadRefused],
 	LeadAbandoned{}.EventType():     decode[LeadAbandoned],
 	LeadWaived{}.EventType():        decode[LeadWaived],
+	LeadErased{}.EventType():        decode[LeadErased],
 	ClaimTaken{}.EventType():        decode[ClaimTaken],
 	ClaimReleased{}.EventType():     decode[ClaimReleased],
 	ClaimBound{}.EventType():        decode[ClaimBound],
@@ -94,6 +97,7 @@ var decoders = map[string]func([]byte) (Data, error){
 	AccountConfigured{}.EventType(): decode[AccountConfigured],
 	JWTsRevoked{}.EventType():       decode[JWTsRevoked],
 	VisitorActed{}.EventType():      decode[VisitorActed],
+	VisitorForgotten{}.EventType():  decode[VisitorForgotten],
 }
 
 func decode[T Data](encoded []byte) (Data, error) {
@@ -103,6 +107,9 @@ func decode[T Data](encoded []byte) (Data, error) {
 	}
 	return data, nil
 }
+
+// Catalogue lists the stored names of all facts.
+func Catalogue() []string { return slices.Sorted(maps.Keys(decoders)) }
 
 // Types lists the stored names of facts, for filters.
 func Types(data ...Data) []string {

@@ -77,6 +77,10 @@ func samples() []Data {
 			LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC",
 		},
 		LeadAbandoned{},
+		LeadErased{
+			Claims:   []string{"claim-00112233445566778899aabbccddeeff"},
+			Visitors: []string{"visitor-acme-00112233445566778899aabbccddeeff"},
+		},
 		LeadWaived{Claims: []string{"claim-00112233445566778899aabbccddeeff"}},
 		ClaimTaken{Kind: "phone", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		ClaimReleased{Kind: "token-slot", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AE"},
@@ -116,6 +120,7 @@ func samples() []Data {
 			VisitorID: "v-1", Kind: "click", URL: "https://example.com/größe?a=1&b=2", Title: "Größe", Referrer: "android-app://com.example",
 			At: at, Properties: fields,
 		},
+		VisitorForgotten{},
 	}
 }
 

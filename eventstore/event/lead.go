@@ -149,6 +149,14 @@ type LeadWaived struct {
 	Claims []string `json:"claims"` // streams of the claims
 }
 
+// LeadErased says that a person is forgotten: what the events before it tell of them is not to be read any more, and
+// nothing follows it. It names what else is to be done away with, so that whoever finds the erasure unfinished can finish
+// it, although the values behind the names are gone.
+type LeadErased struct {
+	Claims   []string `json:"claims,omitzero"`   // streams of the claims on all phones and emails that the lead had
+	Visitors []string `json:"visitors,omitzero"` // streams of the visitors that the lead was linked with
+}
+
 // EventType names the fact.
 func (LeadCreated) EventType() string { return "lead.created.v1" }
 
@@ -178,3 +186,6 @@ func (LeadAbandoned) EventType() string { return "lead.abandoned.v1" }
 
 // EventType names the fact.
 func (LeadWaived) EventType() string { return "lead.waived.v1" }
+
+// EventType names the fact.
+func (LeadErased) EventType() string { return "lead.erased.v1" }

@@ -17,5 +17,12 @@ type VisitorActed struct {
 	Properties map[string]jsontext.Value `json:"properties,omitzero"`
 }
 
+// VisitorForgotten says that what the events before it tell of a visitor is not to be read any more. Others may follow it:
+// a browser keeps the id that it was given.
+type VisitorForgotten struct{}
+
 // EventType names the fact.
 func (VisitorActed) EventType() string { return "visitor.acted.v1" }
+
+// EventType names the fact.
+func (VisitorForgotten) EventType() string { return "visitor.forgotten.v1" }

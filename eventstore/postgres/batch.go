@@ -81,7 +81,8 @@ func (w *writer) send(batch []*request) ([]outcome, error) {
 		}
 	}
 	w.columns.fill(batch)
-	a, err := w.columns.call(ctx, w.conn.PgConn(), w.prepared)
+	w.keys.fill(batch)
+	a, err := w.columns.call(ctx, w.conn.PgConn(), w.prepared, &w.keys)
 	if err != nil {
 		if causeOf(err) != theData {
 			w.disconnect()
@@ -95,7 +96,11 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	if w.conn, err = pgx.ConnectConfig(ctx, w.config); err != nil {
 		return err
 	}
-	if w.prepared, err = w.conn.PgConn().Prepare(ctx, "append", callAppend, nil); err != nil {
+	w.prepared, err = w.conn.PgConn().Prepare(ctx, "append", callAppend, nil)
+	if err == nil {
+		w.keys.prepared, err = w.conn.PgConn().Prepare(ctx, "keys", keepKeys, nil)
+	}
+	if err != nil {
 		w.disconnect()
 	}
 	return err

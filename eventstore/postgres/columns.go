@@ -136,17 +136,21 @@ type answer struct {
 	stored    []int64
 }
 
-// call makes the round trip on a connection where callAppend is prepared.
-func (c *columns) call(ctx context.Context, conn *pgconn.PgConn, prepared *pgconn.StatementDescription) (a answer, err error) {
+// call makes the round trip, which is one transaction, on a connection where callAppend is prepared.
+func (c *columns) call(ctx context.Context, conn *pgconn.PgConn, prepared *pgconn.StatementDescription, kept *keys) (a answer, err error) {
 	var values [arguments][]byte
 	for i := range c.arrays {
 		values[i] = c.arrays[i].bytes()
 	}
 	binaryFormat := []int16{pgx.BinaryFormatCode}
-	result := conn.ExecStatement(ctx, prepared, values[:], binaryFormat, binaryFormat).Read()
-	if result.Err != nil {
-		return a, result.Err
+	var batch pgconn.Batch
+	batch.ExecStatement(prepared, values[:], binaryFormat, binaryFormat)
+	kept.queue(&batch)
+	results, err := conn.ExecBatch(ctx, &batch).ReadAll()
+	if err != nil {
+		return a, err
 	}
+	result := results[0]
 	if len(result.Rows) != 1 || len(result.Rows[0]) != 4 || len(result.Rows[0][0]) != 8 {
 		return a, errors.New("log.append_batch answers otherwise than this program knows")
 	}

@@ -6,6 +6,7 @@
 package delivery
 
 import (
+	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -211,4 +212,42 @@ func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 		return fmt.Errorf("destroy a signing secret: %w", schema.Unavailable(err))
 	}
 	return nil
+}
+
+// Reseal seals with the current key what the earlier ones sealed.
+func (s *Secrets) Reseal(ctx context.Context) error {
+	for _, table := range []string{"webhook", "earlier"} {
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return s.reseal(ctx, tx, pgx.Identifier{"secret", table}.Sanitize()) })
+		if errors.Is(err, ErrUnknownKey) || errors.Is(err, ErrDamaged) {
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("seal signing secrets anew: %w", schema.Unavailable(err))
+		}
+	}
+	return nil
+}
+
+// reseal takes a whole table: secrets are as many as endpoints.
+func (s *Secrets) reseal(ctx context.Context, tx pgx.Tx, table string) error {
+	rows, err := tx.Query(ctx, `SELECT webhook_id, key_id, sealed FROM `+table+` WHERE key_id <> $1 FOR UPDATE`, s.current)
+	if err != nil {
+		return err
+	}
+	batch := &pgx.Batch{}
+	var id, key string
+	var sealed []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &key, &sealed}, func() error {
+		secret, err := s.unseal(id, key, sealed)
+		if err != nil {
+			return err
+		}
+		batch.Queue(`UPDATE `+table+` SET key_id = $3, sealed = $4 WHERE webhook_id = $1 AND sealed = $2`,
+			id, bytes.Clone(sealed), s.current, s.keys[s.current].Seal(nil, nil, []byte(secret), []byte(id)))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return tx.SendBatch(ctx, batch).Close()
 }

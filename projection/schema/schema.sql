@@ -123,6 +123,18 @@ CREATE TABLE delivery.session (
 );
 COMMENT ON TABLE delivery.session IS 'Sessions that may hold leases. One that has gone holds no advisory lock on its id.';
 
+CREATE TABLE person.key (
+    stream text COLLATE "C" NOT NULL,
+    id bigint NOT NULL,
+    sealed_by text COLLATE "C" NOT NULL,
+    sealed bytea NOT NULL,
+    CONSTRAINT key_id PRIMARY KEY (stream, id)
+);
+COMMENT ON TABLE person.key IS 'What the personal part of each stream''s events is sealed with, AES-256-GCM. A row that goes takes a person with it, for good.';
+COMMENT ON COLUMN person.key.id IS 'Random. A stream may have several: two processes may begin one at once.';
+COMMENT ON COLUMN person.key.sealed_by IS 'Which key seals this one: first 8 hex digits of that key''s SHA-256.';
+COMMENT ON COLUMN person.key.sealed IS 'Nonce of 12 bytes, then the sealed key and its tag.';
+
 CREATE TABLE secret.earlier (
     webhook_id text COLLATE "C" NOT NULL,
     key_id text COLLATE "C" NOT NULL,
@@ -329,8 +341,10 @@ CREATE TABLE views.visitor_activity (
     title text NOT NULL,
     referrer text NOT NULL,
     properties json NOT NULL,
+    stream text COLLATE "C" NOT NULL DEFAULT ''::text,
     CONSTRAINT visitor_activity_position PRIMARY KEY ("position")
 );
+CREATE INDEX visitor_activity_stream ON views.visitor_activity USING btree (stream);
 CREATE INDEX visitor_activity_visitor ON views.visitor_activity USING btree (account, visitor_id, at, "position");
 COMMENT ON TABLE views.visitor_activity IS 'What visitors of web sites did. The leads that they are have their ids in VisitorIDs of their state.';
 COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the clock of whoever told.';

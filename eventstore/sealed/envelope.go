@@ -1,0 +1,187 @@
+package sealed
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// An event is stored with its plain members as they were, and last of all a member "sealed": in base64 the id of the key,
+// a nonce, and, encrypted and authenticated, where the request came from and the personal members. It opens at its own
+// place alone: the stream and the id of the event are authenticated with it.
+
+// ErrDamaged says that a sealed event does not open: it was changed, or moved here from another place.
+var ErrDamaged = errors.New("the sealed part of an event is damaged")
+
+const (
+	keyIDBytes  = 8
+	sealedName  = `"sealed":`
+	erasedShown = `"erased":true}`
+)
+
+// Forms of what is sealed.
+const (
+	wholeForm   byte = iota // all of the data, byte for byte
+	membersForm             // members, to follow the plain ones
+)
+
+var encoding = base64.RawStdEncoding
+
+// seal makes an event into what is stored of it.
+func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
+	aead, err := k.aead()
+	if err != nil {
+		return e, err
+	}
+	text := make([]byte, 0, 1+2*binary.MaxVarintLen64+len(e.Metadata.IP)+len(e.Metadata.UserAgent)+len(e.Data))
+	text = append(text, membersForm)
+	text = appendText(text, e.Metadata.IP)
+	text = appendText(text, e.Metadata.UserAgent)
+	// Room for everything, whether it is sealed or not.
+	data := make([]byte, 0, len(sealedName)+encoding.EncodedLen(keyIDBytes+cap(text)+aead.Overhead())+len(e.Data)/2+5)
+	data = append(data, '{')
+	data, text, ok := divide(e.Type, e.Data, data, text)
+	if !ok {
+		text[0] = wholeForm
+		text = append(text, e.Data...)
+	}
+	if len(data) > 1 {
+		data = append(data, ',')
+	}
+	blob := make([]byte, keyIDBytes, keyIDBytes+len(text)+aead.Overhead())
+	binary.BigEndian.PutUint64(blob, uint64(k.id))
+	blob = aead.Seal(blob, nil, text, place(stream, e.ID))
+	data = append(append(data, sealedName...), '"')
+	data = encoding.AppendEncode(data, blob)
+	e.Data = append(data, '"', '}')
+	e.Metadata.IP, e.Metadata.UserAgent = "", ""
+	return e, nil
+}
+
+func appendText(to []byte, text string) []byte {
+	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
+}
+
+// place is what an event is bound to.
+func place(stream string, id ulid.ULID) []byte {
+	return append(append(make([]byte, 0, len(stream)+len(id)), stream...), id[:]...)
+}
+
+// envelope is a stored event, taken apart.
+type envelope struct {
+	plain []byte // members, without the braces
+	keyID int64
+	blob  []byte
+}
+
+// openEnvelope takes a stored event apart. Not ok: nothing of it is sealed, as in those from before there were keys.
+//
+// What is sealed is the last member, a string of base64 alone. A quote within a string has a backslash before it, so no
+// text of anybody's looks like the member's name.
+func openEnvelope(data []byte) (envelope, bool) {
+	members, ok := bytes.CutSuffix(data, []byte(`"}`))
+	if !ok {
+		return envelope{}, false
+	}
+	quote := bytes.LastIndexByte(members, '"')
+	if quote < 0 {
+		return envelope{}, false
+	}
+	before, ok := bytes.CutSuffix(members[:quote], []byte(sealedName))
+	if !ok || len(before) == 0 {
+		return envelope{}, false
+	}
+	blob, err := encoding.AppendDecode(nil, members[quote+1:])
+	if err != nil || len(blob) < keyIDBytes {
+		return envelope{}, false
+	}
+	plain := bytes.TrimSuffix(before[1:], []byte{','})
+	return envelope{plain, int64(binary.BigEndian.Uint64(blob)), blob[keyIDBytes:]}, true
+}
+
+// open gives an event back as it was before it was sealed.
+func (v envelope) open(k key, r *eventstore.Recorded) error {
+	aead, err := k.aead()
+	if err != nil {
+		return err
+	}
+	text, err := aead.Open(v.blob[:0:0], nil, v.blob, place(r.Stream, r.ID))
+	if err != nil || len(text) == 0 {
+		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
+	}
+	form, text := text[0], text[1:]
+	ip, text, ipOK := cutText(text)
+	userAgent, personal, agentOK := cutText(text)
+	if !ipOK || !agentOK {
+		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
+	}
+	r.Metadata.IP, r.Metadata.UserAgent = ip, userAgent
+	if form == wholeForm {
+		r.Data = personal
+		return nil
+	}
+	data := make([]byte, 0, len(v.plain)+len(personal)+3)
+	data = append(append(data, '{'), v.plain...)
+	if len(v.plain) > 0 && len(personal) > 0 {
+		data = append(data, ',')
+	}
+	r.Data = append(append(data, personal...), '}')
+	return nil
+}
+
+// erase shows an event whose key is gone.
+func (v envelope) erase(r *eventstore.Recorded) {
+	r.Erased = true
+	r.Data = append(append(make([]byte, 0, len(v.plain)+len(erasedShown)+2), '{'), v.plain...)
+	if len(v.plain) > 0 {
+		r.Data = append(r.Data, ',')
+	}
+	r.Data = append(r.Data, erasedShown...)
+}
+
+func cutText(from []byte) (text string, rest []byte, ok bool) {
+	length, n := binary.Uvarint(from)
+	if n <= 0 || length > uint64(len(from)-n) {
+		return "", nil, false
+	}
+	return string(from[n : n+int(length)]), from[n+int(length):], true
+}
+
+// divide appends the members of an event's data to what is plain and what is personal of it. Not ok: nothing is appended,
+// since the type is not declared, or the data is no object of members.
+func divide(eventType string, data, plain, personal []byte) (_, _ []byte, ok bool) {
+	d, known := declared[eventType]
+	if !known {
+		return plain, personal, false
+	}
+	none, nobody := len(plain), len(personal)
+	for s := (scanner{rest: data}); ; {
+		name, member, more := s.next()
+		if !more && !s.done {
+			return plain[:none], personal[:nobody], false
+		}
+		if !more {
+			return plain, personal, true
+		}
+		if slices.ContainsFunc(d.plain, func(p string) bool { return p == string(name) }) {
+			plain = appendMember(plain, none, member)
+		} else {
+			personal = appendMember(personal, nobody, member)
+		}
+	}
+}
+
+// appendMember puts a comma between members, of which the first is at a place.
+func appendMember(to []byte, first int, member []byte) []byte {
+	if len(to) > first {
+		to = append(to, ',')
+	}
+	return append(to, member...)
+}

@@ -1,0 +1,84 @@
+package sealed
+
+import (
+	"strings"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// declaration says of each member of a type's JSON whether it is about a person.
+type declaration struct {
+	personal, plain []string
+	// bare is a type with nothing to seal, not even where the request came from: it ends what a stream tells, and nobody
+	// should need a key for it.
+	bare bool
+}
+
+// declared is the one place that says what is personal. A member is personal with all that is in it. On the streams of
+// leads and visitors, what is not declared is sealed, so that what somebody forgets is at worst not to be read; a test
+// holds every type of the catalogue to a declaration of every member.
+var declared = map[string]declaration{
+	event.LeadCreated{}.EventType(): {
+		personal: list("name phone email customFields metadata ip userAgent visitorId"),
+		plain:    list("contactUID nameDerived status leadTemperature opportunityId opportunityValue source changed"),
+	},
+	event.LeadMerged{}.EventType(): {
+		personal: list("name phone email customFields metadata ip userAgent visitorId"),
+		plain:    list("source newSource emailHeldBy status leadTemperature opportunityId opportunityValue changed"),
+	},
+	event.LeadUpdated{}.EventType(): {
+		personal: list("name customFields removedFields"),
+		plain:    list("status leadTemperature opportunityId opportunityValue changed"),
+	},
+	event.LeadReleased{}.EventType(): {
+		personal: list("phone email current name"),
+		plain:    list("changed"),
+	},
+	event.LeadRefused{}.EventType():   {plain: list("source code leadId other")},
+	event.LeadAbandoned{}.EventType(): {bare: true},
+	event.LeadErased{}.EventType():    {plain: list("claims visitors"), bare: true},
+	event.LeadWaived{}.EventType():    {plain: list("claims")},
+
+	event.VisitorActed{}.EventType(): {
+		personal: list("visitorId url title referrer properties"),
+		plain:    list("type at"),
+	},
+	event.VisitorForgotten{}.EventType(): {bare: true},
+
+	event.ClaimTaken{}.EventType():    {plain: list("kind holder")},
+	event.ClaimReleased{}.EventType(): {plain: list("kind holder")},
+	event.ClaimBound{}.EventType():    {plain: list("kind digest stream eventId")},
+	event.ClaimKeyFixed{}.EventType(): {plain: list("fingerprint")},
+
+	event.TokenCreated{}.EventType():   {plain: list("name prefix hash days expiresAt slot")},
+	event.TokenRotated{}.EventType():   {plain: list("prefix hash expiresAt previousExpiresAt")},
+	event.TokenExpiring{}.EventType():  {plain: list("expiresAt")},
+	event.TokenDeleted{}.EventType():   {},
+	event.TokenAbandoned{}.EventType(): {},
+	event.TokenUsed{}.EventType():      {},
+	event.TokenRefused{}.EventType():   {plain: list("reason prefix")},
+
+	event.WebhookRegistered{}.EventType(): {plain: list("url events description slot")},
+	event.WebhookUpdated{}.EventType():    {plain: list("url events description changed")},
+	event.WebhookDisabled{}.EventType():   {plain: list("reason")},
+	event.WebhookEnabled{}.EventType():    {},
+	event.WebhookRotated{}.EventType():    {plain: list("previousUntil")},
+	event.WebhookTested{}.EventType():     {},
+	event.WebhookRetried{}.EventType():    {plain: list("deliveryId")},
+	event.WebhookReplayed{}.EventType():   {plain: list("since until generation")},
+	event.WebhookDeleted{}.EventType():    {},
+	event.WebhookAbandoned{}.EventType():  {},
+
+	event.AccountConfigured{}.EventType(): {plain: list("name features stages region rateLimit rateBurst")},
+	event.JWTsRevoked{}.EventType():       {plain: list("notBefore")},
+}
+
+func list(names string) []string { return strings.Fields(names) }
+
+// about tells whether a stream is about a person. Each such stream has a key of its own.
+func about(stream string) bool {
+	return strings.HasPrefix(stream, event.LeadPrefix) || strings.HasPrefix(stream, event.VisitorPrefix)
+}
+
+// bare tells whether a type is stored as it is on streams that are about a person.
+func bare(eventType string) bool { return declared[eventType].bare }

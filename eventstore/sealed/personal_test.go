@@ -1,0 +1,160 @@
+package sealed
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Whoever adds a type, or a member to one, says here whether it is about a person.
+func TestEveryMemberOfEveryTypeIsDeclaredPersonalOrPlain(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, event.Catalogue(), slices.Sorted(maps.Keys(declared)), "types of the catalogue, and those declared in personal.go")
+	for _, name := range event.Catalogue() {
+		data, err := event.Decode(name, []byte(`{}`))
+		require.NoError(t, err)
+		var members []string
+		kind := reflect.TypeOf(data)
+		for i := range kind.NumField() {
+			member, _, _ := strings.Cut(kind.Field(i).Tag.Get("json"), ",")
+			require.NotEmpty(t, member, "%s.%s", kind.Name(), kind.Field(i).Name)
+			members = append(members, member)
+		}
+		d := declared[name]
+		require.ElementsMatch(t, members, append(slices.Clone(d.personal), d.plain...),
+			"%s: members of the type, and those declared personal or plain in eventstore/sealed/personal.go", name)
+		require.False(t, d.bare && len(d.personal) > 0, name)
+	}
+}
+
+// golden is what a log holds of a type's sample.
+func golden(t *testing.T, eventType string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "event", "testdata", eventType+".json"))
+	require.NoError(t, err)
+	return []byte(strings.TrimSuffix(string(content), "\n"))
+}
+
+func testKey() key {
+	return key{-7, [KeySize]byte([]byte("0123456789abcdef0123456789abcdef"))}
+}
+
+func TestWhatIsPersonalIsSealedAndComesBack(t *testing.T) {
+	t.Parallel()
+	k := testKey()
+	for _, name := range append(event.Catalogue(), "unheard.of.v1") {
+		data := []byte(`{"phone":"+491701234567"}`)
+		if name != "unheard.of.v1" {
+			data = golden(t, name)
+		}
+		given := eventstore.Event{ID: ulid.Make(), Type: name, Data: data,
+			Metadata: event.Metadata{Account: "acme", IP: "192.0.2.99", UserAgent: `a "browser"`}}
+		stored, err := seal(k, "lead-1", given)
+		require.NoError(t, err)
+		require.True(t, jsontext.Value(stored.Data).IsValid(), "%s", stored.Data)
+		require.Equal(t, event.Metadata{Account: "acme"}, stored.Metadata)
+		members := map[string]jsontext.Value{}
+		require.NoError(t, json.Unmarshal(stored.Data, &members))
+		require.Contains(t, members, "sealed")
+		delete(members, "sealed")
+		for member := range members {
+			require.Contains(t, declared[name].plain, member, name)
+		}
+
+		read := eventstore.Recorded{Event: stored, Stream: "lead-1"}
+		v, ok := openEnvelope(stored.Data)
+		require.True(t, ok)
+		require.Equal(t, k.id, v.keyID)
+		require.NoError(t, v.open(k, &read))
+		require.Equal(t, given.Metadata, read.Metadata)
+		require.JSONEq(t, string(given.Data), string(read.Data))
+		require.False(t, read.Erased)
+
+		v, _ = openEnvelope(stored.Data)
+		erased := eventstore.Recorded{Event: stored}
+		v.erase(&erased)
+		require.True(t, erased.Erased)
+		members["erased"] = jsontext.Value("true")
+		shown, err := json.Marshal(members)
+		require.NoError(t, err)
+		require.JSONEq(t, string(shown), string(erased.Data))
+		if name != "unheard.of.v1" {
+			_, err := event.Decode(name, erased.Data)
+			require.NoError(t, err, "%s", erased.Data)
+		}
+
+		elsewhere := eventstore.Recorded{Event: stored, Stream: "lead-2"}
+		require.ErrorIs(t, v.open(k, &elsewhere), ErrDamaged)
+	}
+}
+
+func TestWhatIsNotSealedIsNotTakenForIt(t *testing.T) {
+	t.Parallel()
+	for _, data := range []string{
+		``, `{}`, `"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"sealed":1}`, `{"sealed":"not base64!"}`, `{"sealed":"AAAA"}`,
+		`{"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"} `, `{"name":"\"sealed\":\"AAAAAAAAAAAAAAAAAAAAAAAA"}`,
+		`{"customFields":{"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}}`, `{"unsealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"name":"sealed"}`,
+	} {
+		_, ok := openEnvelope([]byte(data))
+		require.False(t, ok, data)
+	}
+	for _, name := range event.Catalogue() {
+		_, ok := openEnvelope(golden(t, name))
+		require.False(t, ok, name)
+	}
+}
+
+// What is no compact object of members is sealed as a whole, byte for byte.
+func TestWhateverTheDataIsItComesBackByteForByteOrAsTheSameJSON(t *testing.T) {
+	t.Parallel()
+	k := testKey()
+	for _, data := range []string{
+		`{}`, `[]`, `"text"`, `1`, `null`, ` {"name":"x"}`, `{"name":"x"} `, `{"name" : "x"}`, `{"name":"x",}`, `{"na\"me":{"a":["}",{"b":"]\\"}]},"source":"s"}`,
+		`{"name":"é\u00e9\\","source":"api","changed":["name"]}`, `{`, `{"`, `{"name"`, `{"name":`, `{"name":"`, `not JSON`,
+	} {
+		given := eventstore.Event{ID: ulid.Make(), Type: event.LeadCreated{}.EventType(), Data: []byte(data)}
+		stored, err := seal(k, "lead-1", given)
+		require.NoError(t, err)
+		read := eventstore.Recorded{Event: stored, Stream: "lead-1"}
+		v, ok := openEnvelope(read.Data)
+		require.True(t, ok)
+		require.NoError(t, v.open(k, &read))
+		if string(read.Data) != data {
+			require.JSONEq(t, data, string(read.Data))
+		}
+	}
+}
+
+func FuzzSealedData(f *testing.F) {
+	for _, data := range []string{`{"name":"x","source":"api"}`, `{"a":[1,{"b":"}"}],"status":"\\\""}`, `[`, `"`} {
+		f.Add([]byte(data))
+	}
+	k := key{id: 1}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		given := eventstore.Event{ID: ulid.Make(), Type: event.LeadCreated{}.EventType(), Data: data}
+		stored, err := seal(k, "lead-1", given)
+		require.NoError(t, err)
+		read := eventstore.Recorded{Event: stored, Stream: "lead-1"}
+		v, ok := openEnvelope(read.Data)
+		require.True(t, ok)
+		require.NoError(t, v.open(k, &read))
+		canonical, shown := jsontext.Value(data).Clone(), jsontext.Value(read.Data).Clone()
+		if canonical.IsValid() {
+			require.NoError(t, canonical.Canonicalize())
+			require.NoError(t, shown.Canonicalize())
+			require.Equal(t, string(canonical), string(shown))
+		}
+	})
+}

@@ -1,0 +1,211 @@
+// Package sealed is a log that can forget a person: a store wrapped around a store.
+//
+// What leads and visitors tell about themselves is sealed with a key of their own before it goes to the log, and opened
+// when it is read, so that nobody else knows of it. The keys stand in a table beside the log. With its key, everything
+// that a person told is gone, in every copy of the log that was ever made.
+//
+// Which members of which events are personal stands in one table, in personal.go. Events from before there were keys are
+// read as they are.
+package sealed
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"slices"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// Store seals what goes into the store below, and opens what comes out of it.
+type Store struct {
+	eventstore.Store // the store below
+	vault            *Vault
+	beside           bool
+	ring             *keyring
+	log              *slog.Logger
+}
+
+// Wrap makes a store that seals. Beside says that the vault is in the database of the log: new keys go there with the
+// append that first uses them. Otherwise they are in the vault before the append is made, and an append that is refused
+// leaves one behind, which opens nothing.
+func Wrap(below eventstore.Store, vault *Vault, beside bool, log *slog.Logger) *Store {
+	return &Store{Store: below, vault: vault, beside: beside, ring: newKeyring(vault), log: log}
+}
+
+// Run listens for persons that other processes forget, until the context ends. Without it a process remembers a key for a
+// minute at most after it was destroyed.
+func (s *Store) Run(ctx context.Context) { s.ring.listen(ctx, s.log) }
+
+// Destroy forgets the keys of streams for good, here at once and in other processes as soon as they are told.
+func (s *Store) Destroy(ctx context.Context, streams ...string) error {
+	s.ring.forget(streams...)
+	err := s.vault.Destroy(ctx, streams...)
+	s.ring.forget(streams...) // what was looked up while it was there
+	return err
+}
+
+// Append implements eventstore.Store.
+func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	if err := eventstore.Validate(writes); err != nil {
+		return 0, err
+	}
+	p := parcel{writes: writes, at: s.ring.moment()}
+	for i, w := range writes {
+		if !about(w.Stream) || !slices.ContainsFunc(w.Events, sealable) {
+			continue
+		}
+		if err := p.seal(ctx, s, i); err != nil {
+			return 0, err
+		}
+	}
+	if !s.beside && len(p.keys) > 0 {
+		if err := s.vault.keep(ctx, p.keys); err != nil {
+			return 0, err
+		}
+	}
+	position, err := s.Store.Append(ctx, p.writes...)
+	if err == nil {
+		for i, k := range p.minted {
+			s.ring.remember(p.keys[i].Stream, k, p.at)
+		}
+	}
+	return position, err
+}
+
+func sealable(e eventstore.Event) bool { return !bare(e.Type) }
+
+// parcel is an append that is being made ready.
+type parcel struct {
+	writes []eventstore.Write
+	own    bool              // writes are a copy
+	keys   []*eventstore.Key // new ones
+	minted []key             // the same, open
+	at     uint64            // moment of the keyring
+}
+
+// seal replaces a write by what is stored of it.
+func (p *parcel) seal(ctx context.Context, s *Store, i int) error {
+	if !p.own {
+		p.writes, p.own = slices.Clone(p.writes), true
+	}
+	w := &p.writes[i]
+	news := len(p.keys)
+	k, err := p.keyOf(ctx, s, *w)
+	if err != nil {
+		return err
+	}
+	if len(p.keys) > news {
+		w.Key = p.keys[news]
+	}
+	w.Events = slices.Clone(w.Events)
+	for j, e := range w.Events {
+		if sealable(e) {
+			if w.Events[j], err = seal(k, w.Stream, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// keyOf is the key of a stream, made when there is none: for a new stream without a look.
+func (p *parcel) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, error) {
+	if w.Expect != eventstore.NoStream {
+		if known, ok := s.ring.recall(w.Stream); ok {
+			return known, nil
+		}
+		keys, err := s.ring.look(ctx, w.Stream)
+		if err != nil {
+			return key{}, err
+		}
+		if len(keys) > 0 {
+			return keys[len(keys)-1], nil
+		}
+	}
+	fresh, kept, err := s.vault.mint(w.Stream)
+	if err != nil {
+		return key{}, err
+	}
+	p.keys = append(p.keys, &kept)
+	p.minted = append(p.minted, fresh)
+	return fresh, nil
+}
+
+// Read implements eventstore.Store.
+//
+// A key that is gone was destroyed after the stream said so. So what was read before the look for the key is read again
+// then: whoever is shown an erased event is shown, further on, the fact that erased it.
+func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+	if !about(stream) {
+		return s.Store.Read(ctx, stream, from)
+	}
+	return func(yield func(eventstore.Recorded, error) bool) {
+		r := reading{Store: s, stream: stream, from: from}
+		for r.again = true; r.again; {
+			r.pass(ctx, yield)
+		}
+	}
+}
+
+// reading is one read of a stream.
+type reading struct {
+	*Store
+	stream string
+	from   eventstore.Revision
+	keys   []key
+	gone   []int64 // ids of keys that are not in the vault
+	again  bool
+}
+
+func (r *reading) pass(ctx context.Context, yield func(eventstore.Recorded, error) bool) {
+	r.again = false
+	for recorded, err := range r.Store.Store.Read(ctx, r.stream, r.from) {
+		if err == nil {
+			err = r.open(ctx, &recorded)
+		}
+		if r.again {
+			return
+		}
+		if !yield(recorded, err) || err != nil {
+			return
+		}
+		r.from = recorded.Revision + 1
+	}
+}
+
+// open opens an event, or says that the stream is to be read again from there.
+func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) (err error) {
+	v, sealed := openEnvelope(recorded.Data)
+	if !sealed {
+		return nil
+	}
+	if known, ok := r.ring.recall(r.stream); len(r.keys) == 0 && ok {
+		r.keys = append(r.keys, known)
+	}
+	if !has(r.keys, v.keyID) && !slices.Contains(r.gone, v.keyID) {
+		if r.keys, err = r.ring.look(ctx, r.stream); err != nil {
+			return err
+		}
+		if !has(r.keys, v.keyID) {
+			r.gone, r.again = append(r.gone, v.keyID), true
+			return nil
+		}
+	}
+	return openWith(r.keys, v, recorded)
+}
+
+func has(keys []key, id int64) bool {
+	return slices.ContainsFunc(keys, func(k key) bool { return k.id == id })
+}
+
+// openWith opens an event with one of a stream's keys; it is erased when there is none for it.
+func openWith(keys []key, v envelope, recorded *eventstore.Recorded) error {
+	for _, k := range keys {
+		if k.id == v.keyID {
+			return v.open(k, recorded)
+		}
+	}
+	v.erase(recorded)
+	return nil
+}

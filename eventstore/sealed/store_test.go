@@ -1,0 +1,427 @@
+package sealed_test
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var (
+	sealKey = bytes.Repeat([]byte{1}, sealed.KeySize)
+	nextKey = bytes.Repeat([]byte{2}, sealed.KeySize)
+)
+
+// place is a log and the database of its keys.
+type place struct {
+	t    testing.TB
+	url  string // of the database
+	log  string // of the server, when the log is not in the database
+	pool *pgxpool.Pool
+}
+
+// onBoth runs a test with the log in PostgreSQL, and in EventStoreDB.
+func onBoth(t *testing.T, test func(*testing.T, place)) {
+	t.Parallel()
+	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		test(t, newPlace(t, ""))
+	})
+	t.Run("EventStoreDB", func(t *testing.T) {
+		t.Parallel()
+		test(t, newPlace(t, esdbtest.Start(t).URL()))
+	})
+}
+
+func newPlace(t testing.TB, log string) place {
+	t.Helper()
+	p := place{t: t, url: pgtest.DatabaseFrom(t, "log", postgres.Migrate), log: log}
+	var err error
+	p.pool, err = pgxpool.New(t.Context(), p.url)
+	require.NoError(t, err)
+	t.Cleanup(p.pool.Close)
+	return p
+}
+
+// below opens the store that is sealed into, as another process would.
+func (p place) below() eventstore.Store {
+	p.t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	if p.log != "" {
+		store, err := esdb.Open(context.Background(), esdb.Options{URL: p.log, Log: quiet})
+		require.NoError(p.t, err)
+		p.t.Cleanup(store.Close)
+		return store
+	}
+	store, err := postgres.Open(context.Background(), postgres.Options{URL: p.url, MaxReaders: 4, Log: quiet})
+	require.NoError(p.t, err)
+	p.t.Cleanup(store.Close)
+	return store
+}
+
+func (p place) vault(keys ...[]byte) *sealed.Vault {
+	p.t.Helper()
+	vault, err := sealed.NewVault(p.pool, keys...)
+	require.NoError(p.t, err)
+	return vault
+}
+
+// open is a process of its own.
+func (p place) open(keys ...[]byte) *sealed.Store {
+	p.t.Helper()
+	if len(keys) == 0 {
+		keys = [][]byte{sealKey}
+	}
+	return sealed.Wrap(p.below(), p.vault(keys...), p.log == "", slog.New(slog.DiscardHandler))
+}
+
+func (p place) keys(stream string) (n int) {
+	p.t.Helper()
+	require.NoError(p.t, p.pool.QueryRow(p.t.Context(), `SELECT count(*) FROM person.key WHERE stream = $1`, stream).Scan(&n))
+	return n
+}
+
+func fact(t testing.TB, data event.Data) eventstore.Event {
+	t.Helper()
+	name, encoded, err := event.Encode(data)
+	require.NoError(t, err)
+	return eventstore.Event{
+		ID: ulid.Make(), Type: name, At: time.Now().UTC().Truncate(time.Millisecond), Data: encoded,
+		Metadata: event.Metadata{Account: "acme", IP: "203.0.113.7", UserAgent: "Ashas browser"},
+	}
+}
+
+func write(stream string, expect eventstore.Expected, events ...eventstore.Event) eventstore.Write {
+	return eventstore.Write{Stream: stream, Expect: expect, Events: events}
+}
+
+func asha() event.LeadCreated {
+	return event.LeadCreated{ContactUID: "c", Name: "Asha Rao", Phone: "+919876543210", Status: "new", Source: "api", IP: "203.0.113.7"}
+}
+
+func newLead() string { return event.LeadStream(ulid.Make().String()) }
+
+func read(t testing.TB, store eventstore.Store, stream string) (all []eventstore.Recorded) {
+	t.Helper()
+	for r, err := range store.Read(t.Context(), stream, 0) {
+		require.NoError(t, err)
+		all = append(all, r)
+	}
+	return all
+}
+
+// follow reads the log up to its end of now.
+func follow(t testing.TB, store eventstore.Store) (all []eventstore.Recorded) {
+	t.Helper()
+	head, err := store.Head(t.Context())
+	require.NoError(t, err)
+	for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+		require.NoError(t, err)
+		if item.Event != nil {
+			all = append(all, *item.Event)
+		}
+		if item.Position >= head {
+			return all
+		}
+	}
+	return all
+}
+
+func requireNothingOfAsha(t testing.TB, all []eventstore.Recorded) {
+	t.Helper()
+	for _, r := range all {
+		for _, trace := range []string{"Asha", "9876543210", "203.0.113.7"} {
+			require.NotContains(t, string(r.Data)+r.Metadata.IP+r.Metadata.UserAgent, trace)
+		}
+	}
+}
+
+func TestTheLogHoldsNothingOfAPersonAndReadersSeeEverything(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		store, stream := p.open(), newLead()
+		visitor := event.VisitorStream("acme", "aa")
+		created, merged := fact(t, asha()), fact(t, event.LeadMerged{Source: "website", Name: "Asha R."})
+		acted := fact(t, event.VisitorActed{VisitorID: "Asha", Kind: "click", URL: "https://example.com/Asha"})
+		claim := eventstore.Event{ID: ulid.Make(), Type: event.ClaimTaken{}.EventType(), At: created.At, Data: []byte(`{"kind":"phone"}`)}
+		_, err := store.Append(t.Context(), write("claim-1", eventstore.NoStream, claim), write(stream, eventstore.NoStream, created))
+		require.NoError(t, err)
+		_, err = store.Append(t.Context(), write(stream, eventstore.At(0), merged))
+		require.NoError(t, err)
+		for range 2 {
+			_, err = store.Append(t.Context(), write(visitor, eventstore.Any, acted))
+			require.NoError(t, err)
+		}
+		requireNothingOfAsha(t, follow(t, p.below()))
+		require.Equal(t, 1, p.keys(stream))
+		require.Positive(t, p.keys(visitor))
+		require.Zero(t, p.keys("claim-1"))
+
+		for name, reader := range map[string]*sealed.Store{"the writer": store, "another process": p.open()} {
+			for way, all := range map[string][]eventstore.Recorded{"read": read(t, reader, stream), "followed": follow(t, reader)[1:3]} {
+				require.Len(t, all, 2, "%s %s", name, way)
+				for i, given := range []eventstore.Event{created, merged} {
+					require.JSONEq(t, string(given.Data), string(all[i].Data))
+					require.Equal(t, given.Metadata, all[i].Metadata)
+					require.False(t, all[i].Erased)
+				}
+			}
+			acts := read(t, reader, visitor)
+			require.Len(t, acts, 1)
+			require.JSONEq(t, string(acted.Data), string(acts[0].Data))
+		}
+	})
+}
+
+func TestWithTheKeyGoesThePersonInEveryProcess(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		store, other, stream := p.open(), p.open(), newLead()
+		_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
+		require.NoError(t, err)
+		listening, stop := context.WithCancel(t.Context())
+		defer stop()
+		go other.Run(listening)
+		require.Eventually(t, func() bool {
+			var n int
+			err := p.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN leadlog_forgotten%'`).Scan(&n)
+			return err == nil && n == 1
+		}, time.Minute, time.Millisecond)
+		require.Contains(t, string(read(t, other, stream)[0].Data), "Asha", "and now it remembers the key")
+
+		erased := fact(t, event.LeadErased{Claims: []string{"claim-1"}})
+		_, err = store.Append(t.Context(), write(stream, eventstore.At(0), erased))
+		require.NoError(t, err)
+		require.NoError(t, store.Destroy(t.Context(), stream))
+		require.Zero(t, p.keys(stream))
+		require.Eventually(t, func() bool { return read(t, other, stream)[0].Erased }, time.Minute, time.Millisecond)
+		for _, all := range [][]eventstore.Recorded{
+			read(t, store, stream), read(t, other, stream), read(t, p.open(), stream), follow(t, store), follow(t, p.open()),
+		} {
+			require.Len(t, all, 2)
+			require.True(t, all[0].Erased)
+			require.JSONEq(t, `{"contactUID":"c","status":"new","leadTemperature":"","source":"api","erased":true}`, string(all[0].Data))
+			require.False(t, all[1].Erased)
+			require.JSONEq(t, string(erased.Data), string(all[1].Data), "what is to be done away with is never sealed")
+			requireNothingOfAsha(t, all[:1])
+		}
+		require.NoError(t, store.Destroy(t.Context(), stream), "again")
+	})
+}
+
+// A page that was read before the erasure, and a key that was looked for after it: the reader is shown the erasure too.
+func TestWhoIsShownAnErasedEventIsShownTheErasure(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	store, stream := p.open(), newLead()
+	_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
+	require.NoError(t, err)
+	between := &meddled{Store: p.below(), meddle: func() {
+		_, err := store.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadErased{})))
+		require.NoError(t, err)
+		require.NoError(t, store.Destroy(t.Context(), stream))
+	}}
+	all := read(t, sealed.Wrap(between, p.vault(sealKey), true, slog.New(slog.DiscardHandler)), stream)
+	require.Len(t, all, 2)
+	require.True(t, all[0].Erased)
+	require.Equal(t, event.LeadErased{}.EventType(), all[1].Type)
+}
+
+// meddled does something after the first page of a stream was read.
+type meddled struct {
+	eventstore.Store
+	meddle func()
+	done   atomic.Bool
+}
+
+func (m *meddled) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+	return func(yield func(eventstore.Recorded, error) bool) {
+		var page []eventstore.Recorded
+		for r, err := range m.Store.Read(ctx, stream, from) {
+			if err != nil {
+				yield(r, err)
+				return
+			}
+			page = append(page, r)
+		}
+		if m.done.CompareAndSwap(false, true) {
+			m.meddle()
+		}
+		for _, r := range page {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestAnAppendThatIsRefusedLeavesNoKey(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	store, stream := p.open(), newLead()
+	_, err := store.Append(t.Context(), eventstore.Check("claim-1", eventstore.At(3)), write(stream, eventstore.NoStream, fact(t, asha())))
+	require.NotNil(t, eventstore.Conflict(err))
+	require.Zero(t, p.keys(stream))
+}
+
+// An append whose outcome was not heard of is sent again, whatever happened meanwhile.
+func TestAKeyThatWasDestroyedDoesNotComeBackWithTheSameAppend(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	store, stream := p.open(), newLead()
+	again := write(stream, eventstore.NoStream, fact(t, asha()))
+	first, err := store.Append(t.Context(), again)
+	require.NoError(t, err)
+	require.NoError(t, store.Destroy(t.Context(), stream))
+	position, err := store.Append(t.Context(), again)
+	require.NoError(t, err)
+	require.Equal(t, first, position)
+	require.Zero(t, p.keys(stream))
+	require.True(t, read(t, store, stream)[0].Erased)
+}
+
+// A browser keeps the id that it was given: what it does after its visitor was forgotten is told under a new key.
+func TestAVisitorWhoWasForgottenMayComeAgain(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		store, stream := p.open(), event.VisitorStream("acme", "aa")
+		act := func() {
+			acted := fact(t, event.VisitorActed{VisitorID: "v", Kind: "click", URL: "https://example.com/"})
+			_, err := store.Append(t.Context(), write(stream, eventstore.Any, acted))
+			require.NoError(t, err)
+		}
+		act()
+		act()
+		require.NoError(t, store.Destroy(t.Context(), stream))
+		act()
+		require.NoError(t, store.Destroy(t.Context(), stream))
+		act()
+		for _, all := range [][]eventstore.Recorded{read(t, store, stream), read(t, p.open(), stream), follow(t, p.open())} {
+			require.Len(t, all, 4)
+			for i, r := range all {
+				require.Equal(t, i < 3, r.Erased, i)
+			}
+		}
+	})
+}
+
+func TestEventsFromBeforeThereWereKeysAreReadAsTheyAre(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		stream, created := newLead(), fact(t, asha())
+		_, err := p.below().Append(t.Context(), write(stream, eventstore.NoStream, created))
+		require.NoError(t, err)
+		store := p.open()
+		_, err = store.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "website", Name: "Asha R."})))
+		require.NoError(t, err)
+		for _, all := range [][]eventstore.Recorded{read(t, store, stream), follow(t, p.open())} {
+			require.Len(t, all, 2)
+			require.Equal(t, created.Data, all[0].Data)
+			require.Equal(t, created.Metadata, all[0].Metadata)
+			require.Contains(t, string(all[1].Data), "Asha R.")
+		}
+	})
+}
+
+func TestKeysAreSealedAnewWhenTheSealingKeyRotates(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	store := p.open()
+	var streams []string
+	for range 1203 { // more than are sealed anew at a time
+		streams = append(streams, newLead())
+	}
+	var writes []eventstore.Write
+	for _, stream := range streams {
+		writes = append(writes, write(stream, eventstore.NoStream, fact(t, asha())))
+	}
+	_, err := store.Append(t.Context(), writes...)
+	require.NoError(t, err)
+
+	fails := func(store *sealed.Store, target error) {
+		t.Helper()
+		for _, err := range store.Read(t.Context(), streams[0], 0) {
+			require.ErrorIs(t, err, target)
+		}
+		for _, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+			require.ErrorIs(t, err, target)
+		}
+	}
+	fails(p.open(nextKey), sealed.ErrUnknownKey)
+	nobody := sealed.Wrap(p.below(), p.vault(), true, slog.New(slog.DiscardHandler))
+	fails(nobody, sealed.ErrNoKey)
+	_, err = nobody.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
+	require.ErrorIs(t, err, sealed.ErrNoKey)
+
+	n, err := p.vault(nextKey, sealKey).Reseal(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, len(streams), n)
+	fails(p.open(), sealed.ErrUnknownKey)
+	all := follow(t, p.open(nextKey))
+	require.Len(t, all, len(streams))
+	for _, r := range all {
+		require.Contains(t, string(r.Data), "Asha")
+	}
+	n, err = p.vault(nextKey).Reseal(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+func TestAKeyOfAnotherStreamDoesNotOpen(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	store, stream := p.open(), newLead()
+	_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
+	require.NoError(t, err)
+	moved := newLead()
+	_, err = p.pool.Exec(t.Context(), `UPDATE person.key SET stream = $1`, moved)
+	require.NoError(t, err)
+	_, err = store.Append(t.Context(), write(moved, eventstore.At(7), fact(t, asha())))
+	require.ErrorContains(t, err, "is damaged")
+}
+
+func TestADatabaseOfKeysThatIsDownIsUnavailable(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, esdbtest.Start(t).URL())
+	store, stream := p.open(), newLead()
+	_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
+	require.NoError(t, err)
+	p.pool.Close()
+	_, err = store.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	for _, err := range sealed.Wrap(p.below(), p.vault(sealKey), false, slog.New(slog.DiscardHandler)).Read(t.Context(), stream, 0) {
+		require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	}
+}
+
+// The largest lead that a capture may make, sealed, is one that both stores take.
+func TestTheLargestLeadFits(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		store, stream := p.open(), newLead()
+		large := fact(t, event.LeadCreated{Name: strings.Repeat("n", 735<<10)})
+		_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, large))
+		require.NoError(t, err)
+		require.JSONEq(t, string(large.Data), string(read(t, store, stream)[0].Data))
+	})
+}
+
+func TestWhatIsNotOfPersonsHoldsWhatEveryStoreMust(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t testing.TB) eventstore.Store { return newPlace(t, "").open() },
+		storetest.Capabilities{Transactional: true, GapFree: true})
+}

@@ -1,0 +1,166 @@
+package sealed
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// What a subscription reads ahead of its consumer, so that the keys of many events are looked up at once.
+const (
+	aheadItems = 2000
+	aheadBytes = 4 << 20 // of payload
+)
+
+// Subscribe implements eventstore.Store. Nothing waits for company: what has come when the consumer asks is opened together.
+func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
+	return func(yield func(eventstore.Item, error) bool) {
+		reading, stop := context.WithCancel(ctx)
+		a := ahead{ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+		var reader sync.WaitGroup
+		defer reader.Wait()
+		defer stop()
+		reader.Go(func() {
+			for item, err := range s.Store.Subscribe(reading, after, filter) {
+				if err != nil {
+					a.end(err)
+					return
+				}
+				if !a.put(reading, item) {
+					return
+				}
+			}
+			a.end(nil)
+		})
+		for {
+			items, err, ended := a.take()
+			if opening := s.openAll(ctx, items); opening != nil {
+				err = opening
+				items = nil
+			}
+			for _, item := range items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(eventstore.Item{}, err)
+			}
+			if err != nil || ended {
+				return
+			}
+		}
+	}
+}
+
+// ahead is what a subscription has read and its consumer has not.
+type ahead struct {
+	mu    sync.Mutex
+	items []eventstore.Item
+	bytes int
+	err   error
+	ended bool
+
+	ready chan struct{} // holds one when there is something to take
+	room  chan struct{} // holds one when something was taken
+}
+
+// put adds an item. It waits while there is too much, and is false when nobody wants any more.
+func (a *ahead) put(ctx context.Context, item eventstore.Item) bool {
+	for {
+		a.mu.Lock()
+		if len(a.items) < aheadItems && a.bytes < aheadBytes {
+			break
+		}
+		a.mu.Unlock()
+		select {
+		case <-a.room:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	defer a.mu.Unlock()
+	a.items = append(a.items, item)
+	if item.Event != nil {
+		a.bytes += len(item.Event.Data)
+	}
+	wake(a.ready)
+	return true
+}
+
+// end says that nothing follows, and why.
+func (a *ahead) end(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended, a.err = true, err
+	wake(a.ready)
+}
+
+// take waits for something and gives all of it. The subscription below ends with its context, so this does not wait for
+// ever.
+func (a *ahead) take() (items []eventstore.Item, err error, ended bool) {
+	<-a.ready
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	items, a.items, a.bytes = a.items, nil, 0
+	wake(a.room)
+	return items, a.err, a.ended
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// openAll opens events in place. Keys that are not remembered are looked up together, and not remembered after: a replay
+// goes over everybody once, and those who were here lately are worth more.
+func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
+	type locked struct {
+		envelope
+		event *eventstore.Recorded
+	}
+	var all []locked
+	rings := map[string][]key{}
+	var unknown []string
+	for _, item := range items {
+		if item.Event == nil || !about(item.Event.Stream) {
+			continue
+		}
+		v, sealed := openEnvelope(item.Event.Data)
+		if !sealed {
+			continue
+		}
+		all = append(all, locked{v, item.Event})
+		keys, seen := rings[item.Event.Stream]
+		if !seen {
+			if known, ok := s.ring.recall(item.Event.Stream); ok {
+				keys = []key{known}
+			}
+			rings[item.Event.Stream] = keys
+		}
+		if !has(keys, v.keyID) {
+			unknown = append(unknown, item.Event.Stream)
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		found, err := s.vault.find(ctx, slices.Compact(unknown))
+		if err != nil {
+			return err
+		}
+		for _, stream := range unknown {
+			rings[stream] = found[stream]
+		}
+	}
+	for _, l := range all {
+		if err := openWith(rings[l.event.Stream], l.envelope, l.event); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package sealed
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// KeySize is the length of a key in bytes, of those that seal keys too.
+const KeySize = 32
+
+// ErrUnknownKey says that a person's key is sealed with a key that was not given.
+var ErrUnknownKey = errors.New("a person's key is sealed with a key that is not in LEADLOG_SEAL_KEY: add the earlier key, after a comma")
+
+// ErrNoKey says that something sealed was met, and no key was given at all.
+var ErrNoKey = errors.New("what people told about themselves is sealed: set LEADLOG_SEAL_KEY")
+
+// key is what the events of one stream are sealed with.
+type key struct {
+	id     int64
+	secret [KeySize]byte
+}
+
+func (k key) aead() (cipher.AEAD, error) { return newAEAD(k.secret[:]) }
+
+// Vault keeps the keys of streams that are about a person, each sealed, in the table person.key.
+type Vault struct {
+	pool    *pgxpool.Pool
+	sealers map[string]cipher.AEAD
+	current string // empty: there is none
+}
+
+// NewVault keeps keys in the database of a pool. The first of the sealing keys seals new keys; what the others sealed is
+// opened. Without any, what is sealed cannot be read or written.
+func NewVault(pool *pgxpool.Pool, sealing ...[]byte) (*Vault, error) {
+	v := &Vault{pool: pool, sealers: map[string]cipher.AEAD{}}
+	for i, k := range sealing {
+		if len(k) != KeySize {
+			return nil, fmt.Errorf("a sealing key has %d bytes, needed are %d", len(k), KeySize)
+		}
+		aead, err := newAEAD(k)
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(k)
+		name := hex.EncodeToString(sum[:4])
+		v.sealers[name] = aead
+		if i == 0 {
+			v.current = name
+		}
+	}
+	return v, nil
+}
+
+func newAEAD(secret []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// mint makes a new key of a stream. It is kept by nobody yet.
+func (v *Vault) mint(stream string) (key, eventstore.Key, error) {
+	if v.current == "" {
+		return key{}, eventstore.Key{}, ErrNoKey
+	}
+	var random [keyIDBytes + KeySize]byte
+	_, _ = rand.Read(random[:]) // never fails
+	fresh := key{int64(binary.BigEndian.Uint64(random[:keyIDBytes])), [KeySize]byte(random[keyIDBytes:])}
+	kept := eventstore.Key{Stream: stream, ID: fresh.id, SealedBy: v.current}
+	kept.Sealed = v.sealers[v.current].Seal(nil, nil, fresh.secret[:], owner(stream, fresh.id))
+	return fresh, kept, nil
+}
+
+// owner is what a key is bound to: a row that is moved to another stream does not open there.
+func owner(stream string, id int64) []byte {
+	return binary.BigEndian.AppendUint64(append(make([]byte, 0, len(stream)+8), stream...), uint64(id))
+}
+
+func (v *Vault) unseal(kept eventstore.Key) (key, error) {
+	secret, err := v.secret(kept)
+	if err != nil {
+		return key{}, err
+	}
+	return key{kept.ID, [KeySize]byte(secret)}, nil
+}
+
+func (v *Vault) secret(kept eventstore.Key) ([]byte, error) {
+	sealer, known := v.sealers[kept.SealedBy]
+	switch {
+	case v.current == "":
+		return nil, ErrNoKey
+	case !known:
+		return nil, fmt.Errorf("%w (it is key %s)", ErrUnknownKey, kept.SealedBy)
+	}
+	secret, err := sealer.Open(nil, nil, kept.Sealed, owner(kept.Stream, kept.ID))
+	if err != nil || len(secret) != KeySize {
+		return nil, fmt.Errorf("the key of stream %s, sealed by key %s, is damaged", kept.Stream, kept.SealedBy)
+	}
+	return secret, nil
+}
+
+const selectKeys = `SELECT stream, id, sealed_by, sealed FROM person.key`
+
+// find opens the keys of streams.
+func (v *Vault) find(ctx context.Context, streams []string) (map[string][]key, error) {
+	rows, err := v.pool.Query(ctx, selectKeys+` WHERE stream = ANY ($1)`, streams)
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	kept, err := pgx.CollectRows(rows, scanKey)
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	found := make(map[string][]key, len(kept))
+	for _, k := range kept {
+		opened, err := v.unseal(k)
+		if err != nil {
+			return nil, err
+		}
+		found[k.Stream] = append(found[k.Stream], opened)
+	}
+	return found, nil
+}
+
+func scanKey(row pgx.CollectableRow) (k eventstore.Key, err error) {
+	return k, row.Scan(&k.Stream, &k.ID, &k.SealedBy, &k.Sealed)
+}
+
+// keep writes keys down before the append that uses them, for a log that is somewhere else.
+func (v *Vault) keep(ctx context.Context, keys []*eventstore.Key) error {
+	batch := &pgx.Batch{}
+	for _, k := range keys {
+		batch.Queue(`INSERT INTO person.key (stream, id, sealed_by, sealed) VALUES ($1, $2, $3, $4)`, k.Stream, k.ID, k.SealedBy, k.Sealed)
+	}
+	return unavailable(ctx, v.pool.SendBatch(ctx, batch).Close())
+}
+
+// channel is notified of each stream whose keys were destroyed.
+const channel = "leadlog_forgotten"
+
+// Destroy forgets the keys of streams for good, and tells every process that may remember them. That there are none is no
+// error.
+func (v *Vault) Destroy(ctx context.Context, streams ...string) error {
+	return unavailable(ctx, pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `DELETE FROM person.key WHERE stream = ANY ($1)`, streams); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `SELECT pg_notify($1, stream) FROM unnest($2::text[]) AS s (stream)`, channel, streams)
+		return err
+	}))
+}
+
+// resealed is how many keys are sealed anew at a time.
+const resealed = 500
+
+// Reseal seals with the current key what earlier ones sealed, and returns how many keys that were. Afterwards nobody needs
+// the earlier ones for them. It may run beside a live service, and be stopped anywhere.
+func (v *Vault) Reseal(ctx context.Context) (n int, err error) {
+	for {
+		done, err := v.resealSome(ctx)
+		n += done
+		if done < resealed || err != nil {
+			return n, unavailable(ctx, err)
+		}
+	}
+}
+
+func (v *Vault) resealSome(ctx context.Context) (n int, err error) {
+	err = pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, selectKeys+` WHERE sealed_by <> $1 ORDER BY stream, id LIMIT $2 FOR UPDATE`, v.current, resealed)
+		if err != nil {
+			return err
+		}
+		old, err := pgx.CollectRows(rows, scanKey)
+		if err != nil {
+			return err
+		}
+		batch := &pgx.Batch{}
+		for _, k := range old {
+			secret, err := v.secret(k)
+			if err != nil {
+				return err
+			}
+			sealed := v.sealers[v.current].Seal(nil, nil, secret, owner(k.Stream, k.ID))
+			batch.Queue(`UPDATE person.key SET sealed_by = $3, sealed = $4 WHERE stream = $1 AND id = $2`, k.Stream, k.ID, v.current, sealed)
+		}
+		n = len(old)
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	return n, err
+}
+
+// unavailable marks errors of the database, but for those of ours.
+func unavailable(ctx context.Context, err error) error {
+	if err == nil || errors.Is(err, ErrUnknownKey) || errors.Is(err, ErrNoKey) {
+		return err
+	}
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w: %w", ended, err)
+	}
+	return fmt.Errorf("%w: keys of persons: %w", eventstore.ErrUnavailable, err)
+}
