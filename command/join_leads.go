@@ -58,7 +58,7 @@ func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fro
 	if err != nil {
 		return h.joinedBefore(ctx, caller, into, from, account, err)
 	}
-	if !eventstore.Atomic(h.store) {
+	if !h.store.Atomic() {
 		if into, err = h.announce(ctx, caller, into, from, account); err != nil {
 			return LeadUpdated{}, err
 		}

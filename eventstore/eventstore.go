@@ -134,6 +134,10 @@ type Store interface {
 	// formed; ErrUnavailable when the engine is out of reach, and then the append may or may not have happened.
 	Append(ctx context.Context, writes ...Write) (Position, error)
 
+	// Atomic tells whether Append applies all writes or none. What needs more than an order must do without where it
+	// does not.
+	Atomic() bool
+
 	// Read yields a stream's events from a revision on, in order, up to what is durable when the read ends.
 	// A stream without events yields nothing.
 	Read(ctx context.Context, stream string, from Revision) iter.Seq2[Recorded, error]
@@ -147,11 +151,4 @@ type Store interface {
 
 	// Epoch identifies this log. A checkpoint taken from another log, say before a restore, carries another epoch.
 	Epoch(ctx context.Context) (string, error)
-}
-
-// Atomic tells whether a store applies all writes of an append or none, and says so by a method of this name. What a
-// store does not say is not relied on: a caller whose writes need more than an order must then do without.
-func Atomic(store Store) bool {
-	said, ok := store.(interface{ Atomic() bool })
-	return ok && said.Atomic()
 }

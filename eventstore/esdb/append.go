@@ -14,6 +14,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
+// Atomic implements eventstore.Store: writes are applied one after another.
+func (s *Store) Atomic() bool { return false }
+
 // Append implements eventstore.Store: checks at once, then the writes one after the other. What may have happened is
 // not guessed: after a lost connection the same write is sent again, and its ids make it the same.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {

@@ -34,6 +34,12 @@ var declared = map[string]declaration{
 		personal: list("phone email current name"),
 		plain:    list("changed"),
 	},
+	event.LeadJoining{}.EventType():  {plain: list("from")},
+	event.LeadDeparted{}.EventType(): {plain: list("into")},
+	event.LeadJoined{}.EventType(): {
+		personal: list("was"),
+		plain:    list("from joined changed"),
+	},
 	event.LeadRefused{}.EventType():   {plain: list("source code leadId other")},
 	event.LeadAbandoned{}.EventType(): {bare: true},
 	event.LeadErased{}.EventType():    {plain: list("claims visitors"), bare: true},

@@ -130,6 +130,9 @@ func (o *Ordered) Subscribe(ctx context.Context, after eventstore.Position, filt
 	}
 }
 
+// Atomic implements eventstore.Store: whatever the store below does, writes reach it one by one.
+func (o *Ordered) Atomic() bool { return false }
+
 // Head implements eventstore.Store.
 func (o *Ordered) Head(ctx context.Context) (eventstore.Position, error) {
 	if err := o.before(Step{}); err != nil {

@@ -57,7 +57,7 @@ func severalStreamsLaws() []law {
 			}
 		}},
 		{"a store says of itself whether an append is all or nothing", func(t *testing.T, l log) {
-			require.Equal(t, l.can.Transactional, eventstore.Atomic(l.Store))
+			require.Equal(t, l.can.Transactional, l.Store.Atomic())
 		}},
 		{"of several conflicts the first in the order given is reported", func(t *testing.T, l log) {
 			one, _ := l.grow(t, 1)
