@@ -123,7 +123,7 @@ func dryRun(ctx context.Context, c console, source *importSource, admission comm
 		}
 		if err := row.check(rules); err != nil {
 			bad++
-			fmt.Fprintf(c.out, "line %d: %s\n", row.line, reason(err))
+			fmt.Fprintf(c.out, "line %d: %s\n", row.line, printable(reason(err)))
 		}
 		done++
 		shown.show(done, source.total, "rows")

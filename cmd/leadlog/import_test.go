@@ -179,6 +179,23 @@ func TestAnImportThatWasKilledGoesOnAndDoublesNothing(t *testing.T) {
 	}, time.Minute, 100*time.Millisecond)
 }
 
+// What a file calls its columns is what a stranger may have written.
+func TestAnImportPrintsNothingThatSteersATerminal(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	path := written(t, "leads.csv", "name,phone,ev\x1b[2Jil,\u202ecod\nAsha,9876543210,"+strings.Repeat("x", 2001)+",y\n")
+	for _, args := range [][]string{{"--dry-run"}, {"--dry-run", "--map", "Fax=phone"}} {
+		dry := launch(t, settings, append([]string{"import", path, "--account", "acme"}, args...)...)
+		require.NotZero(t, dry.finish(t))
+		said := dry.out.String() + dry.err.String()
+		require.NotContains(t, said, "\x1b")
+		require.NotContains(t, said, "\u202e")
+		require.Contains(t, said, `ev\x1b[2Jil`)
+		require.Contains(t, said, `\u202ecod`)
+	}
+}
+
 func TestAnImportThatCannotBegin(t *testing.T) {
 	t.Parallel()
 	settings := production(t)

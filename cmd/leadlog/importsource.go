@@ -169,9 +169,9 @@ func (s *importSource) describe(w io.Writer) {
 		case column == "":
 			fmt.Fprintf(w, "  column %d: left out, for it has no name\n", i+1)
 		case target == "":
-			fmt.Fprintf(w, "  %s: left out\n", column)
+			fmt.Fprintf(w, "  %s: left out\n", printable(column))
 		case target != column:
-			fmt.Fprintf(w, "  %s: %s\n", column, target)
+			fmt.Fprintf(w, "  %s: %s\n", printable(column), printable(target))
 		}
 	}
 }

@@ -146,13 +146,3 @@ func orDash(text string) string {
 	}
 	return text
 }
-
-// printable keeps what a caller wrote from steering a terminal.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, text)
-}

@@ -66,7 +66,7 @@ func MapColumns(header []string, given map[string]string) (Columns, error) {
 	for column, field := range given {
 		i := find(header, column)
 		if i < 0 {
-			return Columns{}, fmt.Errorf("there is no column %q; the file has %s", column, strings.Join(header, ", "))
+			return Columns{}, fmt.Errorf("there is no column %q; the file has %q", column, header)
 		}
 		if !valid(field) {
 			return Columns{}, fmt.Errorf("there is no field %q: a column may be %s", field, strings.Join(fieldNames(), ", "))

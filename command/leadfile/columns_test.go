@@ -55,9 +55,9 @@ func TestColumnsMayBeTold(t *testing.T) {
 	require.Equal(t, `{"customFields":{"Old status":"open","Tel.":"111"},"metadata":{"ad":"7"},"name":"Asha","phone":"222"}`, string(body))
 
 	for wrong, given := range map[string]map[string]string{
-		`there is no column "Fax"; the file has Name, Tel., Mobile`: {"Fax": "phone"},
-		`there is no field "phones"`:                                {"Mobile": "phones"},
-		`there is no field "metadata."`:                             {"Mobile": "metadata."},
+		`there is no column "Fax"; the file has ["Name" "Tel." "Mobile"`: {"Fax": "phone"},
+		`there is no field "phones"`:                                     {"Mobile": "phones"},
+		`there is no field "metadata."`:                                  {"Mobile": "metadata."},
 	} {
 		_, err := leadfile.MapColumns(header, given)
 		require.ErrorContains(t, err, wrong)
