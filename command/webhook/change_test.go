@@ -101,6 +101,9 @@ func TestARotatedSecretOverlapsForADay(t *testing.T) {
 	rotated, err := live().Rotate("acme", born)
 	require.NoError(t, err)
 	require.Equal(t, born.Add(24*time.Hour), rotated.PreviousUntil)
+	again, err := Evolve(live(), event.Fact{At: born, Data: rotated}).Rotate("acme", born)
+	require.NoError(t, err)
+	require.True(t, again.PreviousUntil.After(rotated.PreviousUntil), "the later of two in one millisecond can be told")
 	_, err = live().Rotate("globex", born)
 	require.ErrorIs(t, err, ErrNotFound)
 }

@@ -68,6 +68,7 @@ type State struct {
 	DisabledAt     time.Time
 	Since          time.Time // it is enabled under its URL since then: what was seen before counts no more
 	Replays        int       // asked for so far
+	PreviousUntil  time.Time // until when the secret before the current one signs; zero: it is the first
 }
 
 // Evolve folds one fact into the state.
@@ -86,6 +87,8 @@ func Evolve(s State, fact event.Fact) State {
 		s.DisabledReason, s.DisabledAt = data.Reason, fact.At
 	case event.WebhookEnabled:
 		s.DisabledReason, s.DisabledAt, s.Since = "", time.Time{}, fact.At
+	case event.WebhookRotated:
+		s.PreviousUntil = data.PreviousUntil
 	case event.WebhookReplayed:
 		s.Replays = data.Generation
 	case event.WebhookDeleted:
@@ -104,9 +107,14 @@ func (s State) Delete(account string) (event.WebhookDeleted, error) {
 	return event.WebhookDeleted{}, s.ownedBy(account)
 }
 
-// Rotate decides on a new signing secret for an endpoint of the account.
+// Rotate decides on a new signing secret for an endpoint of the account. Times of rotations grow, so that whoever keeps
+// the secrets can tell which was decided later.
 func (s State) Rotate(account string, now time.Time) (event.WebhookRotated, error) {
-	return event.WebhookRotated{PreviousUntil: now.Add(Overlap)}, s.ownedBy(account)
+	until := now.Add(Overlap)
+	if !until.After(s.PreviousUntil) {
+		until = s.PreviousUntil.Add(time.Millisecond)
+	}
+	return event.WebhookRotated{PreviousUntil: until}, s.ownedBy(account)
 }
 
 func (s State) ownedBy(account string) error {

@@ -90,23 +90,34 @@ func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
 const mostEarlier = 4
 
 // Rotate keeps a secret in place of the current one, which goes on signing until a time. Not kept: there is none to
-// replace, as after Destroy.
+// replace, as after Destroy. Of rotations that come here in another order than they were decided in, the latest decided
+// is current: its time is the latest, and the secret of one before it signs until then.
 func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error) {
 	sealed := s.keys[s.current].Seal(nil, nil, []byte(secret), []byte(webhookID))
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// The row's lock puts rotations and the destruction one after the other.
-		moved, err := tx.Exec(ctx, `
-			INSERT INTO secret.earlier (webhook_id, key_id, sealed, until)
-			SELECT webhook_id, key_id, sealed, $2 FROM secret.webhook WHERE webhook_id = $1 FOR UPDATE`, webhookID, previousUntil)
-		if err != nil || moved.RowsAffected() == 0 {
+		locked, err := tx.Exec(ctx, `SELECT FROM secret.webhook WHERE webhook_id = $1 FOR UPDATE`, webhookID)
+		if err != nil || locked.RowsAffected() == 0 {
 			return err
 		}
 		kept = true
+		late, err := tx.Exec(ctx, `
+			INSERT INTO secret.earlier (webhook_id, key_id, sealed, until)
+			SELECT $1, $2, $3, max(until) FROM secret.earlier WHERE webhook_id = $1 HAVING max(until) > $4`,
+			webhookID, s.current, sealed, previousUntil)
+		if err != nil {
+			return err
+		}
 		batch := &pgx.Batch{}
+		if late.RowsAffected() == 0 {
+			batch.Queue(`
+				INSERT INTO secret.earlier (webhook_id, key_id, sealed, until)
+				SELECT webhook_id, key_id, sealed, $2 FROM secret.webhook WHERE webhook_id = $1`, webhookID, previousUntil)
+			batch.Queue(`UPDATE secret.webhook SET key_id = $2, sealed = $3, created_at = now() WHERE webhook_id = $1`, webhookID, s.current, sealed)
+		}
 		batch.Queue(`
 			DELETE FROM secret.earlier WHERE webhook_id = $1 AND ctid NOT IN (
 			       SELECT ctid FROM secret.earlier WHERE webhook_id = $1 ORDER BY until DESC LIMIT $2)`, webhookID, mostEarlier)
-		batch.Queue(`UPDATE secret.webhook SET key_id = $2, sealed = $3, created_at = now() WHERE webhook_id = $1`, webhookID, s.current, sealed)
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {

@@ -2,7 +2,10 @@ package delivery_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,10 +14,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -172,6 +177,46 @@ func TestOfManyReplacedSecretsTheLatestFourSign(t *testing.T) {
 	got, err := s.Get(t.Context(), webhookID)
 	require.NoError(t, err)
 	require.Equal(t, []string{"6", "5", "4", "3", "2"}, got)
+}
+
+// Two processes may rotate at once, and each keeps its secret after its fact is on the log: perhaps in the other order.
+func TestTheLatestRotationIsCurrentInWhateverOrderSecretsAreKept(t *testing.T) {
+	t.Parallel()
+	pool := pool(t)
+	s := secrets(t, pool, key(1))
+	require.NoError(t, s.Put(t.Context(), webhookID, secret))
+	at := time.Now().Add(webhook.Overlap)
+	rotate(t, s, third, at.Add(time.Millisecond))
+	rotate(t, s, second, at)
+	got, err := s.Get(t.Context(), webhookID)
+	require.NoError(t, err)
+	require.Equal(t, third, got[0])
+	require.ElementsMatch(t, []string{third, second, secret}, got, "what was given to anybody signs for a day")
+
+	// By handlers of two processes on one log.
+	w := projectiontest.New(t)
+	id := register(t, w, "acme", "https://example.com/", "*")
+	kept := secrets(t, w.Pool, key(1))
+	require.NoError(t, kept.Put(t.Context(), id, secret))
+	var group errgroup.Group
+	answers := make([]command.WebhookSecretRotated, 4)
+	for i := range answers {
+		handlers := command.NewHandlers(command.Options{Store: w.Store, Secrets: kept, Log: slog.New(slog.DiscardHandler)})
+		group.Go(func() (err error) {
+			answers[i], err = handlers.RotateWebhookSecret(t.Context(), command.RotateWebhookSecret{Caller: command.Caller{Account: "acme"}, WebhookID: id})
+			return err
+		})
+	}
+	require.NoError(t, group.Wait())
+	latest := slices.MaxFunc(answers, func(a, b command.WebhookSecretRotated) int { return cmp.Compare(a.Position, b.Position) })
+	got, err = kept.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, got, 5)
+	require.Equal(t, latest.Secret, got[0])
+	require.Contains(t, got, secret)
+	for _, answer := range answers {
+		require.Contains(t, got, answer.Secret)
+	}
 }
 
 func TestNoSecretIsLeftWhenRotationAndDestructionRace(t *testing.T) {
