@@ -30,6 +30,11 @@ func TestAnEndpointIsChanged(t *testing.T) {
 	require.Equal(t, "CRM", changed.at("data", "description"), "null is as good as absent")
 	require.Equal(t, changed.at("data"), s.as(http.MethodGet, after(path, changed), "").at("data"))
 
+	same := s.as(http.MethodPatch, path, `{"events":null,"description":"CRM"}`)
+	require.Equal(t, changed.at("data", "events"), same.at("data", "events"), same.raw)
+	all := s.as(http.MethodPatch, path, `{"events":[]}`)
+	require.Equal(t, []any{"*"}, all.at("data", "events"), "an empty list is all, as at registration: %s", all.raw)
+
 	off := s.as(http.MethodPatch, path, `{"enabled":false,"description":""}`)
 	require.Equal(t, "disabled", off.at("data", "state"), off.raw)
 	require.Equal(t, "owner", off.at("data", "disabledReason"))

@@ -48,7 +48,7 @@ func (b *Bodies) add(name string, e projection.Event) {
 	if b == nil || e.Revision != 0 {
 		return
 	}
-	r := row{kind: name, stream: e.Stream, position: int64(e.Position)}
+	r := row{kind: name, stream: e.Stream, position: int64(e.Position), renderer: rendererVersion}
 	fact := e.Fact()
 	body, err := r.encode(fact, lead.Evolve(lead.State{}, fact), token.Evolve(token.State{}, fact))
 	if err == nil && len(body) <= largestBody { // an error comes again when it is sent

@@ -22,6 +22,7 @@ import (
 type row struct {
 	id, webhookID, kind, stream string
 	revision, position          int64
+	renderer                    int // version of bodies when it was queued
 	attempts                    int // made before
 	url                         string
 	secret                      string // version of the endpoint's secrets; none: it has none

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
@@ -20,6 +23,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/query"
 )
 
 // receiver is an endpoint's server that notes what it gets.
@@ -137,6 +141,47 @@ func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"lead.created": "Ann ", "lead.merged": "Ann Lee whatsapp", "lead.updated": "Anna Lee ", "lead.released": "Somebody "}, names,
 		"each as of its own event")
+}
+
+// What an endpoint is told of a source is what it would read.
+func TestTheSourceEntryOfAMergeIsTheOneOfTheHistory(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := register(t, w, "acme", r.URL, "lead.merged")
+	require.NoError(t, secrets(t, w.Pool, key(1)).Put(t.Context(), id, secret))
+	send(t, w)
+	lead := w.NewID()
+	merged := event.LeadMerged{
+		Source: "whatsapp", NewSource: true, Name: "Ann Lee", IP: "198.51.100.7", UserAgent: "a browser", Changed: []string{"name"},
+		Metadata: map[string]jsontext.Value{"source": jsontext.Value(`"whatsapp"`), "n": jsontext.Value(`1.0`)},
+	}
+	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), merged)
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
+	w.Project(t)
+	list, err := query.New(w.Pool, w.Store).LeadSources(t.Context(), "acme", lead, query.Page{Limit: 10})
+	require.NoError(t, err)
+	want, err := json.Marshal(list.Items[1])
+	require.NoError(t, err)
+	var body struct {
+		Data struct {
+			SourceEntry jsontext.Value `json:"sourceEntry"`
+		} `json:"data"`
+	}
+	require.NoError(t, json.Unmarshal(r.bodies[0], &body))
+	require.JSONEq(t, string(want), string(body.Data.SourceEntry))
+
+	// One that was queued when bodies told less is what it was at every attempt.
+	_, err = w.Pool.Exec(t.Context(), `UPDATE delivery.delivery SET renderer = 1 WHERE webhook_id = $1`, id)
+	require.NoError(t, err)
+	var delivered string
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT delivery_id FROM delivery.delivery WHERE webhook_id = $1`, id).Scan(&delivered))
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: delivered})
+	require.Eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.bodies) == 2 }, projectiontest.Soon, 5*time.Millisecond)
+	require.NoError(t, json.Unmarshal(r.bodies[1], &body))
+	var entry map[string]any
+	require.NoError(t, json.Unmarshal(body.Data.SourceEntry, &entry))
+	require.Equal(t, []string{"arrivals", "firstSeenAt", "lastSeenAt", "source"}, slices.Sorted(maps.Keys(entry)))
 }
 
 func TestAJoinIsSentAsAnUpdateOfTheLeadThatStays(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -15,8 +17,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// rendererVersion goes into each row. When bodies change their form, rows of the earlier version keep theirs.
-const rendererVersion = 1
+// rendererVersion goes into each row. When bodies change their form, rows of the earlier version keep theirs. Since the
+// second, sourceEntry is the whole history entry.
+const rendererVersion = 2
 
 // maxBody is the most bytes of a body that has everything in it.
 const maxBody = 64 << 10
@@ -52,11 +55,32 @@ type leadData struct {
 	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
 	CreatedAt        string                    `json:"createdAt"`
 	UpdatedAt        string                    `json:"updatedAt"`
-	SourceEntry      *sourceData               `json:"sourceEntry,omitzero"` // of a merge: the history entry of its source
+	SourceEntry      any                       `json:"sourceEntry,omitzero"` // of a merge: the history entry of its source
 	JoinedFrom       string                    `json:"joinedFrom,omitzero"`  // of a join: the lead that is part of this one now
 }
 
+// sourceData is an entry of a source history, as the API answers it.
 type sourceData struct {
+	LeadID      string                    `json:"leadId"`
+	Source      string                    `json:"source"`
+	FirstSeenAt string                    `json:"firstSeenAt"`
+	LastSeenAt  string                    `json:"lastSeenAt"`
+	Arrivals    int                       `json:"arrivals"`
+	Credential  credentialData            `json:"credential"`
+	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"` // left out with the lead's
+	IP          string                    `json:"ip"`
+	UserAgent   string                    `json:"userAgent"`
+	RequestID   string                    `json:"requestId"`
+	Changed     []string                  `json:"changed"`
+}
+
+type credentialData struct {
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+}
+
+// sourceDataV1 is what the first version of bodies said of an entry.
+type sourceDataV1 struct {
 	Source      string `json:"source"`
 	FirstSeenAt string `json:"firstSeenAt"`
 	LastSeenAt  string `json:"lastSeenAt"`
@@ -108,7 +132,7 @@ func (r row) encode(fact event.Fact, leadState lead.State, tokenState token.Stat
 		return encodeLead(out, newLeadData(leadState))
 	case event.LeadMerged:
 		of := newLeadData(leadState)
-		of.SourceEntry = newSourceData(leadState, data.Source)
+		of.SourceEntry = r.sourceEntry(leadState, data.Source)
 		return encodeLead(out, of)
 	case event.LeadJoined:
 		of := newLeadData(leadState)
@@ -138,13 +162,25 @@ func newLeadData(s lead.State) leadData {
 	return data
 }
 
-func newSourceData(s lead.State, source string) *sourceData {
-	for _, entry := range s.Sources {
-		if entry.Source == source {
-			return &sourceData{entry.Source, written(entry.FirstSeenAt), written(entry.LastSeenAt), entry.Arrivals}
-		}
+// sourceEntry is the entry of a source in the form of the row's version.
+func (r row) sourceEntry(s lead.State, source string) any {
+	i := slices.IndexFunc(s.Sources, func(e lead.SourceEntry) bool { return e.Source == source })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	entry := s.Sources[i]
+	if r.renderer < 2 {
+		return sourceDataV1{entry.Source, written(entry.FirstSeenAt), written(entry.LastSeenAt), entry.Arrivals}
+	}
+	kind, id, _ := strings.Cut(entry.Credential, ":")
+	if entry.Metadata == nil {
+		entry.Metadata = map[string]jsontext.Value{}
+	}
+	return sourceData{
+		LeadID: s.ID, Source: entry.Source, FirstSeenAt: written(entry.FirstSeenAt), LastSeenAt: written(entry.LastSeenAt),
+		Arrivals: entry.Arrivals, Credential: credentialData{kind, id}, Metadata: entry.Metadata, IP: entry.IP,
+		UserAgent: entry.UserAgent, RequestID: entry.RequestID, Changed: entry.Changed,
+	}
 }
 
 func encodeLead(out envelope, data leadData) ([]byte, error) {
@@ -154,6 +190,10 @@ func encodeLead(out envelope, data leadData) ([]byte, error) {
 		return body, err
 	}
 	data.CustomFields, data.Metadata, out.Truncated = nil, nil, true
+	if entry, ok := data.SourceEntry.(sourceData); ok {
+		entry.Metadata = nil
+		data.SourceEntry = entry
+	}
 	out.Data = data
 	return json.Marshal(out, json.Deterministic(true))
 }
