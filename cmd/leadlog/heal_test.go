@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
@@ -39,9 +41,17 @@ func killed(t *testing.T, settings map[string]string, prefix string, n int, ask 
 	}}
 	key, err := base64.StdEncoding.DecodeString(settings["LEADLOG_CLAIM_KEY"])
 	require.NoError(t, err)
-	directory, err := command.NewDirectory(ordered, time.Now)
+	sealing, err := base64.StdEncoding.DecodeString(settings["LEADLOG_SEAL_KEY"])
 	require.NoError(t, err)
-	handlers := command.NewHandlers(command.Options{Store: ordered, Claims: claim.NewNames(key), Directory: directory, Log: log})
+	pool, err := pgxpool.New(t.Context(), settings["LEADLOG_DATABASE_URL"])
+	require.NoError(t, err)
+	defer pool.Close()
+	vault, err := sealed.NewVault(pool, sealing)
+	require.NoError(t, err)
+	whole := sealed.Wrap(ordered, vault, true, log)
+	directory, err := command.NewDirectory(whole, time.Now)
+	require.NoError(t, err)
+	handlers := command.NewHandlers(command.Options{Store: whole, Claims: claim.NewNames(key), Directory: directory, Log: log})
 	require.ErrorIs(t, ask(handlers, directory), dead)
 }
 

@@ -11,8 +11,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// maxJoined bounds the fact of a join, in bytes: EventStoreDB takes an append of at most 1 MiB.
-const maxJoined = 900 << 10
+// maxJoined bounds the fact of a join, in bytes: EventStoreDB takes an append of at most 1 MiB, and what is personal is
+// sealed, which makes four of three.
+const maxJoined = 700 << 10
 
 // DepartedError says that a lead is part of another one: that is the one to ask for.
 type DepartedError struct{ LeadID, Into string }
@@ -60,7 +61,7 @@ func (s State) Join(account string, from State) (event.LeadDeparted, event.LeadJ
 	if len(fill(s.CustomFields, from.CustomFields)) > MaxCustomFields {
 		wrong.Add("customFields", "must be at most 50 in all, of both leads")
 	} else if size(whole) > maxJoined {
-		wrong.Add("customFields", "must be at most 900 KiB with all else that the other lead has")
+		wrong.Add("customFields", "must be at most 700 KiB with all else that the other lead has")
 	}
 	if !fits(fill(s.Metadata, from.Metadata)) {
 		wrong.Add("metadata", "must come to at most 64 keys and 32 KiB, of both leads")
