@@ -60,6 +60,8 @@ type Handlers struct {
 	claims    claim.Names
 	directory *Directory
 	secrets   Secrets
+	// forgetting is what EraseLead needs.
+	forgetting Forgetting
 	// privateTargets lets endpoints be http, loopback or private addresses.
 	privateTargets bool
 	resolver       Resolver
@@ -75,9 +77,11 @@ type Options struct {
 	Claims    claim.Names
 	Directory *Directory
 	Secrets   Secrets
-	Log       *slog.Logger
-	Now       func() time.Time
-	Random    io.Reader
+	// Forgetting does away with persons; only EraseLead needs it.
+	Forgetting Forgetting
+	Log        *slog.Logger
+	Now        func() time.Time
+	Random     io.Reader
 	// AllowPrivateTargets lets webhook endpoints be http, loopback or private addresses: for development.
 	AllowPrivateTargets bool
 	// Resolver looks up the hosts of endpoints' URLs, for a first judgement; nil is the system's.
@@ -96,7 +100,7 @@ func NewHandlers(o Options) *Handlers {
 		o.Resolver = net.DefaultResolver
 	}
 	return &Handlers{
-		store: o.Store, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
+		store: o.Store, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, forgetting: o.Forgetting, log: o.Log,
 		privateTargets: o.AllowPrivateTargets, resolver: o.Resolver, now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 	}

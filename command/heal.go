@@ -95,6 +95,8 @@ func (h *Handlers) leftBy(found holder, stream string, held claim.State, lacks s
 		left.why = "was never born"
 	case found.lead.Phase == lead.Live:
 		left.why = lacks
+	case found.lead.Phase == lead.Erased:
+		left.why = "was erased"
 	}
 	var err error
 	left.closed, err = h.closing(held.Account, found, stream)

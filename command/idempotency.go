@@ -16,6 +16,9 @@ import (
 // ErrKeyReused says that an idempotency key was bound before, to another body.
 var ErrKeyReused = errors.New("idempotency key was used for another request body")
 
+// ErrErased says that an idempotency key was bound to an arrival whose lead was erased since: there is no answer any more.
+var ErrErased = errors.New("the lead of this idempotency key was erased")
+
 // binding is an arrival's claim on its idempotency key. It goes into the append of the outcome, before it, so that one
 // key has one outcome; an arrival that comes to none leaves the key free.
 //
@@ -85,6 +88,9 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	if outcome.refused != nil {
 		return LeadCaptured{}, true, outcome.refused
 	}
+	if outcome.holder.lead.Phase == lead.Erased {
+		return LeadCaptured{}, true, ErrErased
+	}
 	return outcome.captured, true, nil
 }
 
@@ -105,11 +111,13 @@ type outcome struct {
 	there    bool
 	captured LeadCaptured
 	refused  *LeadRefused // instead of captured
-	holder   holder       // when it is not there
+	holder   holder       // the stream as it is now
 }
 
-// outcomeOf looks for the outcome on its stream, and folds the stream up to there: the answer is as it was then.
+// outcomeOf looks for the outcome on its stream, and folds the stream up to there: the answer is as it was then. It reads
+// on to the end, for the lead may have been erased.
 func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (outcome, error) {
+	var found outcome
 	looked := holder{stream: bound.Stream, expect: eventstore.NoStream}
 	for recorded, err := range h.store.Read(ctx, bound.Stream, 0) {
 		if err != nil {
@@ -129,9 +137,10 @@ func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (outco
 			}}, nil
 		}
 		_, merged := fact.Data.(event.LeadMerged)
-		return outcome{there: true, captured: LeadCaptured{
+		found = outcome{there: true, captured: LeadCaptured{
 			Lead: looked.lead, Merged: merged, Position: recorded.Position, Replayed: true,
-		}}, nil
+		}}
 	}
-	return outcome{holder: looked}, nil
+	found.holder = looked
+	return found, nil
 }

@@ -66,7 +66,7 @@ func (r Recorded) Fact() (event.Fact, error) {
 	if err != nil {
 		return event.Fact{}, err
 	}
-	return event.Fact{ID: r.ID, Stream: r.Stream, At: r.At, Metadata: r.Metadata, Data: data}, nil
+	return event.Fact{ID: r.ID, Stream: r.Stream, At: r.At, Metadata: r.Metadata, Data: data, Erased: r.Erased}, nil
 }
 
 // Write is one stream's part of an append. Without events it is a check: the append goes through only when

@@ -71,6 +71,7 @@ var failures = []struct {
 	{errBatchTooLarge, http.StatusRequestEntityTooLarge, "A batch must be at most 32 MiB", "", 0},
 	{errTooManyLines, http.StatusRequestEntityTooLarge, "A batch must be at most 10,000 lines", "", 0},
 
+	{command.ErrErased, http.StatusGone, "The lead that this " + idempotencyHeader + " was used for is erased", "LEAD_ERASED", 0},
 	{command.ErrKeyReused, http.StatusConflict, "This " + idempotencyHeader + " was used for another request body", "IDEMPOTENCY_KEY_REUSED", 0},
 	{token.ErrNotFound, http.StatusNotFound, "Token not found or already deleted", "", 0},
 	{token.ErrLimit, http.StatusConflict, "An account may hold at most 5 active tokens", "TOKEN_LIMIT_REACHED", 0},

@@ -38,6 +38,7 @@ func (a *api) routes() []route {
 		{get, leads, scoped("leads:read"), (*exchange).listLeads},
 		{get, leads + "/{id}", scoped("leads:read"), (*exchange).showLead},
 		{patch, leads + "/{id}", scoped("leads:write"), (*exchange).updateLead},
+		{del, leads + "/{id}", scoped("leads:write"), (*exchange).eraseLead},
 		{post, leads + "/{id}/contacts/release", scoped("leads:write"), (*exchange).releaseContact},
 		{post, leads + "/{id}/join", scoped("leads:write"), (*exchange).joinLeads},
 		{get, leads + "/{id}/sources", scoped("leads:read"), (*exchange).listLeadSources},

@@ -29,6 +29,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/query"
 )
@@ -108,7 +109,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	require.NoError(t, err)
 	s.commands = command.NewHandlers(command.Options{
 		Store: s.store, Claims: claim.NewNames([]byte(jwtSecret)), Directory: directory,
-		Secrets: forgetful{}, Log: log,
+		Secrets: forgetful{}, Log: log, Forgetting: forget.Forgetter{Keys: s.store, Pool: pool},
 		Resolver: names{"example.com": "93.184.215.14", "inside.example.com": "10.1.2.3"},
 	})
 	project(t, url, s.store, log)

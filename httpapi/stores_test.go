@@ -20,6 +20,9 @@ import (
 func TestOnEventStoreDB(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
+		"an erased person":                    TestAfterAnErasureNothingOfThePersonIsAnywhere,
+		"a repeat after an erasure":           TestARepeatUnderItsKeyAfterAnErasureIsGone,
+		"erasures, captures and repeats":      TestErasuresCapturesAndRepeatsAtOnce,
 		"new and known people":                TestANewPersonIsCreatedAndAKnownOneMerged,
 		"a repeat from a curated source":      TestARepeatFromACuratedSourceIsAConflictThatNamesTheLead,
 		"32 first arrivals":                   Test32FirstArrivalsOfOnePhoneAreOneLead,

@@ -55,7 +55,7 @@ func (LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	for _, e := range batch {
 		id := event.LeadID(e.Stream)
 		after := lead.Evolve(leads[id], e.Fact())
-		if after.Revision != int64(e.Revision) {
+		if after.Phase != lead.Erased && after.Revision != int64(e.Revision) { // of one that is erased there may be no row
 			return fmt.Errorf("lead %s at revision %d: %w", id, e.Revision, errGap)
 		}
 		after.Sources = nil // they grow with every arrival, and have a view of their own
@@ -64,18 +64,26 @@ func (LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	if err := insertLeads(ctx, tx, leads, slices.Sorted(maps.Keys(born))); err != nil {
 		return err
 	}
-	if err := updateLeads(ctx, tx, leads, slices.Sorted(maps.Keys(known))); err != nil {
+	var changed, gone []string
+	for _, id := range slices.Sorted(maps.Keys(known)) {
+		if leads[id].Phase == lead.Live {
+			changed = append(changed, id)
+		} else {
+			gone = append(gone, id)
+		}
+	}
+	if err := updateLeads(ctx, tx, leads, changed); err != nil {
 		return err
 	}
-	return deleteDeparted(ctx, tx, leads, slices.Sorted(maps.Keys(known)))
+	return deleteLeads(ctx, tx, "lead", gone)
 }
 
-func deleteDeparted(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, ids []string) error {
-	departed := slices.DeleteFunc(ids, func(id string) bool { return leads[id].Phase != lead.Departed })
-	if len(departed) == 0 {
+// deleteLeads takes leads out of a table: those that are erased, or part of another one.
+func deleteLeads(ctx context.Context, tx pgx.Tx, table string, ids []string) error {
+	if len(ids) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `DELETE FROM lead WHERE lead_id = ANY ($1)`, departed)
+	_, err := tx.Exec(ctx, `DELETE FROM `+pgx.Identifier{table}.Sanitize()+` WHERE lead_id = ANY ($1)`, ids)
 	return err
 }
 

@@ -26,7 +26,7 @@ type Event struct {
 
 // Fact is the event as deciders fold it.
 func (e Event) Fact() event.Fact {
-	return event.Fact{ID: e.ID, Stream: e.Stream, At: e.At, Metadata: e.Metadata, Data: e.Data}
+	return event.Fact{ID: e.ID, Stream: e.Stream, At: e.At, Metadata: e.Metadata, Data: e.Data, Erased: e.Erased}
 }
 
 // Projector builds a view out of events.

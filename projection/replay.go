@@ -89,6 +89,9 @@ func (r Replay) Run(ctx context.Context) error {
 		return nil
 	})
 	if err == nil && r.Into != "" && len(builders) > 0 {
+		err = r.forgetErased(ctx, builders[0].conn)
+	}
+	if err == nil && r.Into != "" && len(builders) > 0 {
 		err = openAlike(ctx, builders[0].conn, r.Live, r.Into)
 	}
 	return schema.Unavailable(err)

@@ -92,7 +92,12 @@ func applySightings(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	}
 	seen := map[sourceKey]*sighting{}
 	born := map[string]struct{}{}
+	erased := map[string]struct{}{}
 	for _, e := range batch {
+		if _, ok := e.Data.(event.LeadErased); ok || e.Erased {
+			erased[event.LeadID(e.Stream)] = struct{}{}
+			continue
+		}
 		if e.Revision == 0 {
 			born[event.LeadID(e.Stream)] = struct{}{}
 		}
@@ -113,7 +118,10 @@ func applySightings(ctx context.Context, tx pgx.Tx, batch []Event) error {
 		}
 		seen[key] = &sighting{key, entry, e.Metadata.Account, e.Position}
 	}
-	return saveSightings(ctx, tx, seen, born)
+	if err := saveSightings(ctx, tx, seen, born); err != nil {
+		return err
+	}
+	return deleteLeads(ctx, tx, "source_history", slices.Sorted(maps.Keys(erased)))
 }
 
 // saveSightings inserts what a lead that was born in the batch was seen from. Of others some rows may be there.

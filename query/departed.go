@@ -29,14 +29,18 @@ func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State,
 	return state, err
 }
 
-// foldLead folds a lead's stream up to a moment, which belongs to it; the zero time is now.
+// foldLead folds a lead's stream up to a moment, which belongs to it; the zero time is now. It
+// reads on to the end of the stream: a lead that is erased is so at any time.
 func (r *Reader) foldLead(ctx context.Context, id string, until time.Time) (state lead.State, err error) {
 	for recorded, err := range r.store.Read(ctx, event.LeadStream(id), 0) {
 		if err != nil {
 			return lead.State{}, err
 		}
+		if erasure(recorded) { // then it was never there
+			return lead.State{Phase: lead.Erased}, nil
+		}
 		if !until.IsZero() && recorded.At.After(until) { // times never go back within a stream
-			break
+			continue
 		}
 		fact, err := recorded.Fact()
 		if err != nil {

@@ -110,6 +110,9 @@ func scanState(row pgx.CollectableRow) (state lead.State, err error) {
 	return state, nil
 }
 
+// erasure tells that an event erased its lead, or was erased with it.
+func erasure(r eventstore.Recorded) bool { return r.Erased || r.Type == event.LeadErased{}.EventType() }
+
 // LeadSources lists where a lead came from, oldest first. The errors are ErrNotFound and ErrCursor.
 func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (List[SourceEntry], error) {
 	if !validID(id) {
@@ -186,7 +189,8 @@ func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (Li
 	return cut(events, p.Limit, func(e Event) string { return encodeOrdinal(cursorOf(eventCursor, account), int64(e.Revision)) }), nil
 }
 
-// read takes events of a stream of the account's. The error is ErrNotFound when it is another account's.
+// read takes events of a stream of the account's. The error is ErrNotFound when it is another account's, or of a lead that
+// is erased, which stands at its end.
 func (r *Reader) read(ctx context.Context, account, stream string, from eventstore.Revision, limit int) ([]Event, error) {
 	var events []Event
 	for recorded, err := range r.store.Read(ctx, stream, from) {
@@ -196,9 +200,11 @@ func (r *Reader) read(ctx context.Context, account, stream string, from eventsto
 		if recorded.Metadata.Account != account {
 			return nil, ErrNotFound
 		}
-		events = append(events, newEvent(recorded))
-		if len(events) == limit {
-			break
+		if erasure(recorded) {
+			return nil, ErrNotFound
+		}
+		if len(events) < limit {
+			events = append(events, newEvent(recorded))
 		}
 	}
 	return events, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/logcopy"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection/move"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -73,8 +74,10 @@ func (m *copyLogCommand) move(ctx context.Context, c console, views string, log 
 		URL: views, From: from, To: to,
 		Copy: logcopy.Copy{From: from, To: to, Progress: shownAs(c, "copy")}.Run,
 		Compare: func(ctx context.Context, each func(from, to eventstore.Position) error) (err error) {
-			same, err = logcopy.Compare(ctx, from, to, shownAs(c, "compare"), each)
-			return err
+			if same, err = logcopy.Compare(ctx, from, to, shownAs(c, "compare"), each); err != nil {
+				return err
+			}
+			return m.copyKeys(ctx, views)
 		},
 	}.Run(ctx)
 	if errors.Is(err, context.Canceled) {
@@ -90,6 +93,25 @@ func (m *copyLogCommand) move(ctx context.Context, c console, views string, log 
 	}
 	fmt.Fprintf(c.out, "moved the checkpoints of %d views; serve from the target now\n", moved)
 	return nil
+}
+
+// copyKeys brings the keys of persons to where they belong: beside a log in PostgreSQL, else beside the views. No service
+// runs then, and the views have not moved yet.
+func (m *copyLogCommand) copyKeys(ctx context.Context, views string) error {
+	var pools []*pgxpool.Pool
+	for _, log := range []string{m.From, m.To} {
+		place := views
+		if !esdb.Understands(log) {
+			place = log
+		}
+		pool, err := pgxpool.New(ctx, place)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		pools = append(pools, pool)
+	}
+	return sealed.CopyKeys(ctx, pools[0], pools[1])
 }
 
 // shownAs tells on stderr how far something has come.

@@ -58,13 +58,18 @@ func heal(ctx context.Context, c console, h *holdings, keys healingKeys, left []
 		return err
 	}
 	handlers := command.NewHandlers(command.Options{
-		Store: h.store, Claims: claim.NewNames(keys.claim), Secrets: secrets, Log: h.log,
+		Store: h.store, Claims: claim.NewNames(keys.claim), Secrets: secrets, Log: h.log, Forgetting: h.forgetter(forgetPatience),
 	})
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
 	}
 	healed := 0
 	for _, l := range left {
+		if l.Lead != "" {
+			if err := finishErasure(ctx, c, h, handlers, l); err != nil {
+				return err
+			}
+		}
 		for _, stream := range l.Claims {
 			did, err := handlers.Heal(ctx, stream)
 			if err != nil {
@@ -77,5 +82,20 @@ func heal(ctx context.Context, c console, h *holdings, keys healingKeys, left []
 		}
 	}
 	fmt.Fprintf(c.out, "healed %d claims\n", healed)
+	return nil
+}
+
+// finishErasure does what is left to do of an erasure.
+func finishErasure(ctx context.Context, c console, h *holdings, handlers *command.Handlers, left verify.Leftover) error {
+	leave, err := h.keepUp(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	caller := command.Caller{Account: left.Account, Actor: "system:claims"}
+	if _, err := handlers.EraseLead(ctx, command.EraseLead{Caller: caller, LeadID: left.Lead}); err != nil {
+		return fmt.Errorf("erase lead %s: %w", left.Lead, err)
+	}
+	fmt.Fprintf(c.out, "healed: lead-%s: its erasure is finished\n", left.Lead)
 	return nil
 }

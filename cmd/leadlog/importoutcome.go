@@ -19,7 +19,7 @@ type outcomes struct {
 	file  *os.File
 	table *csv.Writer
 
-	created, merged, refused, bad, before uint64
+	created, merged, refused, bad, erased, before uint64
 }
 
 func createOutcomes(path string) (*outcomes, error) {
@@ -55,6 +55,9 @@ func (o *outcomes) add(arrived command.Arrived) error {
 	case errors.As(err, &wrong):
 		status, said = http.StatusBadRequest, reason(err)
 		o.bad++
+	case errors.Is(err, command.ErrErased): // since an earlier import: it stays so
+		status, said, replayed = http.StatusGone, "LEAD_ERASED", true
+		o.erased++
 	default:
 		return err
 	}
@@ -65,7 +68,7 @@ func (o *outcomes) add(arrived command.Arrived) error {
 	return o.table.Write([]string{strconv.Itoa(arrived.Line), strconv.Itoa(status), leadID, export.Defused(said)})
 }
 
-func (o *outcomes) total() uint64 { return o.created + o.merged + o.refused + o.bad }
+func (o *outcomes) total() uint64 { return o.created + o.merged + o.refused + o.bad + o.erased }
 
 // flush hands on what is written. What goes wrong shows when it is closed.
 func (o *outcomes) flush() { o.table.Flush() }
@@ -76,6 +79,10 @@ func (o *outcomes) close() error {
 }
 
 func (o *outcomes) String() string {
-	return fmt.Sprintf("%d rows: %d new leads, %d merged, %d refused as duplicates, %d bad; %d of them done by an earlier import",
+	said := fmt.Sprintf("%d rows: %d new leads, %d merged, %d refused as duplicates, %d bad; %d of them done by an earlier import",
 		o.total(), o.created, o.merged, o.refused, o.bad, o.before)
+	if o.erased > 0 {
+		said += fmt.Sprintf("; %d are of leads that were erased since", o.erased)
+	}
+	return said
 }

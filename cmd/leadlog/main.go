@@ -32,6 +32,7 @@ type commands struct {
 	Verify  verifyCommand  `cmd:"" help:"Say whether the log and the views agree, or an export of token events and a signed tree head."`
 	TreeKey treeKeyCommand `cmd:"" name:"tree-key" help:"Print the public key that tree heads of the audit trail are verified with."`
 	CopyLog copyLogCommand `cmd:"" name:"copy-log" help:"Move the log to another store, and the views with it."`
+	Forget  forgetCommand  `cmd:"" help:"Erase a lead: destroy what its person told, for good."`
 	Version versionCommand `cmd:"" help:"Version, commit and Go version."`
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/query"
 )
@@ -119,7 +120,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	}
 	a.handlers = command.NewHandlers(command.Options{
 		Store: a.store, Claims: claim.NewNames(c.claimKey), Directory: a.directory, Secrets: a.secrets, Log: log,
-		AllowPrivateTargets: c.allowPrivateTargets,
+		AllowPrivateTargets: c.allowPrivateTargets, Forgetting: forget.Forgetter{Keys: a.store, Pool: a.pool},
 	})
 	if err := a.handlers.FixClaimKey(ctx); err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 			}
 			shown.show(uint64(done), uint64(end), "positions")
 		},
-		Left: func(l verify.Leftover) { left = append(left, l) },
+		Left: func(l verify.Leftover) { left = append(left, l) }, Unfinished: h.forgetter(0).Unfinished,
 	}.Run(ctx)
 	for _, finding := range findings {
 		fmt.Fprintln(c.out, finding)

@@ -23,6 +23,7 @@ const (
 	Live
 	Abandoned
 	Departed // into another lead, that it is part of
+	Erased   // its person is forgotten
 )
 
 // State is a fold of a lead's stream.
@@ -79,6 +80,9 @@ func Evolve(s State, fact event.Fact) State {
 }
 
 func evolve(s State, fact event.Fact) State {
+	if _, erased := fact.Data.(event.LeadErased); erased || fact.Erased || s.Phase == Erased {
+		return s.erased(fact)
+	}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
 		return created(fact, data)

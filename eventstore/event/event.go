@@ -33,6 +33,7 @@ type Fact struct {
 	At       time.Time
 	Metadata Metadata
 	Data     Data
+	Erased   bool // what was personal in it is gone for good, and Data is what is left
 }
 
 // ErrUnknownType says that a stored event has a type this program does not know: it was written by a newer one.

@@ -78,6 +78,7 @@ func samples() []Data {
 		},
 		LeadAbandoned{},
 		LeadErased{
+			Leads:    []string{"01JQKXZ8V4W9H6M3T2R5N7P0AC"},
 			Claims:   []string{"claim-00112233445566778899aabbccddeeff"},
 			Visitors: []string{"visitor-acme-00112233445566778899aabbccddeeff"},
 		},

@@ -153,6 +153,7 @@ type LeadWaived struct {
 // nothing follows it. It names what else is to be done away with, so that whoever finds the erasure unfinished can finish
 // it, although the values behind the names are gone.
 type LeadErased struct {
+	Leads    []string `json:"leads,omitzero"`    // ids of those that were part of this one
 	Claims   []string `json:"claims,omitzero"`   // streams of the claims on all phones and emails that the lead had
 	Visitors []string `json:"visitors,omitzero"` // streams of the visitors that the lead was linked with
 }

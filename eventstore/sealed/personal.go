@@ -42,7 +42,7 @@ var declared = map[string]declaration{
 	},
 	event.LeadRefused{}.EventType():   {plain: list("source code leadId other")},
 	event.LeadAbandoned{}.EventType(): {bare: true},
-	event.LeadErased{}.EventType():    {plain: list("claims visitors"), bare: true},
+	event.LeadErased{}.EventType():    {plain: list("leads claims visitors"), bare: true},
 	event.LeadWaived{}.EventType():    {plain: list("claims")},
 
 	event.VisitorActed{}.EventType(): {

@@ -28,10 +28,13 @@ type Store struct {
 
 // Wrap makes a store that seals. Beside says that the vault is in the database of the log: new keys go there with the
 // append that first uses them. Otherwise they are in the vault before the append is made, and an append that is refused
-// leaves one behind, which opens nothing.
+// may leave one behind, which opens nothing.
 func Wrap(below eventstore.Store, vault *Vault, beside bool, log *slog.Logger) *Store {
 	return &Store{Store: below, vault: vault, beside: beside, ring: newKeyring(vault), log: log}
 }
+
+// Atomic implements what eventstore.Atomic asks.
+func (s *Store) Atomic() bool { return eventstore.Atomic(s.Store) }
 
 // Run listens for persons that other processes forget, until the context ends. Without it a process remembers a key for a
 // minute at most after it was destroyed.
@@ -43,6 +46,11 @@ func (s *Store) Destroy(ctx context.Context, streams ...string) error {
 	err := s.vault.Destroy(ctx, streams...)
 	s.ring.forget(streams...) // what was looked up while it was there
 	return err
+}
+
+// Held tells whether there is a key of any of the streams.
+func (s *Store) Held(ctx context.Context, streams ...string) (bool, error) {
+	return s.vault.Held(ctx, streams...)
 }
 
 // Append implements eventstore.Store.
@@ -65,6 +73,9 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 		}
 	}
 	position, err := s.Store.Append(ctx, p.writes...)
+	if conflict := eventstore.Conflict(err); conflict != nil && !s.beside {
+		s.vault.drop(ctx, p.unused(conflict.Stream))
+	}
 	if err == nil {
 		for i, k := range p.minted {
 			s.ring.remember(p.keys[i].Stream, k, p.at)
@@ -74,6 +85,24 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 }
 
 func sealable(e eventstore.Event) bool { return !bare(e.Type) }
+
+// unused are the new keys that an append which met a conflict on a stream has no event for: those of that stream and of the
+// writes behind it. A check comes before all writes.
+func (p *parcel) unused(stream string) (keys []*eventstore.Key) {
+	behind := false
+	for _, w := range p.writes {
+		if w.Stream == stream {
+			behind = true
+			if len(w.Events) == 0 {
+				return p.keys
+			}
+		}
+		if behind && w.Key != nil {
+			keys = append(keys, w.Key)
+		}
+	}
+	return keys
+}
 
 // parcel is an append that is being made ready.
 type parcel struct {

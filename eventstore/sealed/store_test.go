@@ -273,12 +273,22 @@ func (m *meddled) Read(ctx context.Context, stream string, from eventstore.Revis
 }
 
 func TestAnAppendThatIsRefusedLeavesNoKey(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, "")
-	store, stream := p.open(), newLead()
-	_, err := store.Append(t.Context(), eventstore.Check("claim-1", eventstore.At(3)), write(stream, eventstore.NoStream, fact(t, asha())))
-	require.NotNil(t, eventstore.Conflict(err))
-	require.Zero(t, p.keys(stream))
+	onBoth(t, func(t *testing.T, p place) {
+		store, stream, taken := p.open(), newLead(), newLead()
+		_, err := store.Append(t.Context(), eventstore.Check("claim-1", eventstore.At(3)), write(stream, eventstore.NoStream, fact(t, asha())))
+		require.NotNil(t, eventstore.Conflict(err))
+		require.Zero(t, p.keys(stream))
+
+		_, err = store.Append(t.Context(), write(taken, eventstore.NoStream, fact(t, asha())))
+		require.NoError(t, err)
+		_, err = store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())), write(taken, eventstore.NoStream, fact(t, asha())))
+		require.NotNil(t, eventstore.Conflict(err))
+		require.Equal(t, 1, p.keys(taken), "of the lead that is there")
+		require.Contains(t, string(read(t, store, taken)[0].Data), "Asha")
+		for _, r := range read(t, store, stream) { // on a store without transactions the first write stands
+			require.False(t, r.Erased)
+		}
+	})
 }
 
 // An append whose outcome was not heard of is sent again, whatever happened meanwhile.
@@ -424,4 +434,25 @@ func TestWhatIsNotOfPersonsHoldsWhatEveryStoreMust(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) eventstore.Store { return newPlace(t, "").open() },
 		storetest.Capabilities{Transactional: true, GapFree: true})
+}
+
+// A log that is copied into a database of its own has its persons there, and those that were forgotten have not.
+func TestKeysGoAlongWithALogThatMoves(t *testing.T) {
+	t.Parallel()
+	from, to := newPlace(t, ""), newPlace(t, "")
+	store, stays, goes := from.open(), newLead(), newLead()
+	for _, stream := range []string{stays, goes} {
+		_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
+		require.NoError(t, err)
+	}
+	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, from.pool), "to itself")
+	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, to.pool))
+	require.NoError(t, store.Destroy(t.Context(), goes))
+	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, to.pool))
+	require.Equal(t, 1, to.keys(stays))
+	require.Zero(t, to.keys(goes))
+	require.Contains(t, string(read(t, store, stays)[0].Data), "Asha")
+	moved := sealed.Wrap(from.below(), to.vault(sealKey), true, slog.New(slog.DiscardHandler))
+	require.Contains(t, string(read(t, moved, stays)[0].Data), "Asha")
+	require.True(t, read(t, moved, goes)[0].Erased)
 }

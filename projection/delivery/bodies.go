@@ -56,6 +56,13 @@ func (b *Bodies) add(name string, e projection.Event) {
 	}
 }
 
+// forget drops the body of a stream's first event.
+func (b *Bodies) forget(stream string) {
+	if b != nil {
+		b.recent.Remove(place{stream, 0})
+	}
+}
+
 func (b *Bodies) get(r row) (rendered, bool) {
 	if b == nil {
 		return rendered{}, false

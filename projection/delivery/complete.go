@@ -97,6 +97,7 @@ func made(r result) int32 {
 	return int32(r.attempts)
 }
 
+// saveAttempts keeps what was answered, unless the delivery was cancelled meanwhile: its lead may be erased.
 func saveAttempts(batch *pgx.Batch, results []result) {
 	var ids, responses, errs []string
 	var at []time.Time
@@ -118,7 +119,10 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 	}
 	batch.Queue(`
 		INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
-		SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::integer[], $4::integer[], $5::text[], $6::text[])
+		SELECT u.id, at, status, took, CASE WHEN d.delivery_id IS NULL THEN response ELSE '' END, error
+		  FROM unnest($1::text[], $2::timestamptz[], $3::integer[], $4::integer[], $5::text[], $6::text[])
+		       AS u (id, at, status, took, response, error)
+		  LEFT JOIN delivery.delivery d ON d.delivery_id = u.id AND d.delivery_id BETWEEN $7 AND $8 AND d.state = 'cancelled'
 		    ON CONFLICT DO NOTHING`,
-		ids, at, statuses, durations, responses, errs)
+		ids, at, statuses, durations, responses, errs, slices.Min(ids), slices.Max(ids))
 }

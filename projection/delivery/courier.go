@@ -241,7 +241,7 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 		// The latest moment: a secret is destroyed when its endpoint is deleted, and then nothing more is sent.
 		signing, err = c.secrets.get(ctx, secretVersion{r.webhookID, r.secret})
 	}
-	if errors.Is(err, ErrNoSecret) {
+	if errors.Is(err, ErrNoSecret) || errors.Is(err, errForgotten) {
 		return done
 	}
 	if ctx.Err() != nil { // the courier ends

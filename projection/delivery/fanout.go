@@ -69,7 +69,7 @@ func public(data event.Data) (string, bool) {
 	switch data.(type) {
 	case event.LeadJoined: // of the lead that stays; of the one that departed nothing more is told
 		return event.PublicName(event.LeadUpdated{}.EventType()), true
-	case event.LeadCreated, event.LeadMerged, event.LeadUpdated, event.LeadReleased, event.TokenCreated, event.TokenRotated, event.TokenExpiring, event.TokenDeleted:
+	case event.LeadCreated, event.LeadMerged, event.LeadUpdated, event.LeadReleased, event.LeadErased, event.TokenCreated, event.TokenRotated, event.TokenExpiring, event.TokenDeleted:
 		return event.PublicName(data.EventType()), true
 	}
 	return "", false
@@ -101,6 +101,7 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	changed := map[string]endpoint{}
 	var rows queue
 	var asked requests
+	var forgotten []string // streams of leads
 	for _, e := range batch {
 		if id, ok := strings.CutPrefix(e.Stream, event.WebhookPrefix); ok {
 			if now, ok := endpoints[id].evolve(e); ok {
@@ -111,8 +112,11 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 			}
 			continue
 		}
+		if erased, ok := e.Data.(event.LeadErased); ok {
+			forgotten = append(forgotten, f.forgets(e.Stream, erased)...)
+		}
 		name, sent := public(e.Data)
-		if !sent || e.Position <= origin {
+		if !sent || e.Erased || e.Position <= origin {
 			continue
 		}
 		wanted := len(rows.deliveries)
@@ -131,7 +135,22 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	if err := rows.save(ctx, tx); err != nil {
 		return err
 	}
-	return asked.save(ctx, tx)
+	if err := asked.save(ctx, tx); err != nil {
+		return err
+	}
+	return forget(ctx, tx, forgotten)
+}
+
+// forgets are the streams whose deliveries go with an erasure.
+func (f FanOut) forgets(stream string, erased event.LeadErased) []string {
+	streams := []string{stream}
+	for _, id := range erased.Leads {
+		streams = append(streams, event.LeadStream(id))
+	}
+	for _, s := range streams {
+		f.Bodies.forget(s)
+	}
+	return streams
 }
 
 // evolve folds an event of the endpoint's stream. Not ok: it changes nothing about who gets what.

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,6 +117,11 @@ func render(ctx context.Context, store eventstore.Store, r row) (rendered, error
 		if int64(recorded.Revision) < r.revision {
 			continue
 		}
+		if leadState.Phase != lead.Unborn {
+			if gone, err := forgotten(ctx, store, leadState, r); gone || err != nil {
+				return rendered{}, cmp.Or(err, errForgotten)
+			}
+		}
 		body, err := r.encode(fact, leadState, tokenState)
 		return rendered{body: body, trace: recorded.Metadata.TraceParent}, err
 	}
@@ -138,6 +144,9 @@ func (r row) encode(fact event.Fact, leadState lead.State, tokenState token.Stat
 		of := newLeadData(leadState)
 		of.JoinedFrom = data.From
 		return encodeLead(out, of)
+	case event.LeadErased:
+		out.Data = erasedData{leadState.ID, leadState.ContactUID}
+		return json.Marshal(out, json.Deterministic(true))
 	case event.WebhookTested:
 		out.Data = testData{event.WebhookID(r.stream)}
 		return json.Marshal(out, json.Deterministic(true))

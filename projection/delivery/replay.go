@@ -170,7 +170,7 @@ func (p replay) match(recorded eventstore.Recorded, rows *queue) error {
 	if err != nil {
 		return fmt.Errorf("event at position %d of stream %s: %w", recorded.Position, recorded.Stream, err)
 	}
-	if name, sent := public(data); sent && wanted(p.events, name) {
+	if name, sent := public(data); sent && !recorded.Erased && wanted(p.events, name) {
 		rows.add(p.requestID, p.webhookID, name, p.generation, projection.Event{Recorded: recorded, Data: data})
 	}
 	return nil

@@ -28,6 +28,9 @@ type reading struct {
 	leaves    map[string]int64     // by account
 	owed      map[string]owed      // by the claim on an idempotency key
 	owing     map[ulid.ULID]string // the claim that an outcome is owed to
+	erased    map[string]erasure   // by lead
+	closed    map[string]bool      // leads that cannot be opened, and that nobody erased yet
+	gone      map[string]bool      // leads that are erased, or were part of one that is
 	seen      [][]any
 	leaf      [][]any
 	claimed   [][]any
@@ -97,6 +100,7 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 	}
 	r.count(e, data)
 	r.claims(e, data)
+	r.noteErasure(e, data)
 	if len(r.seen) >= rowsAtOnce {
 		return r.flush(ctx)
 	}

@@ -32,12 +32,16 @@ type Verification struct {
 	// Left, if it is there, is told of every leftover. They are no findings: a process that was killed leaves some on a store without
 	// transactions, one that is in the middle of a command looks the same, and neither is in anybody's way.
 	Left func(Leftover)
+	// Unfinished, if it is there, tells whether something is left to do of the erasure of leads and visitors.
+	Unfinished func(ctx context.Context, account string, leads, visitors []string) (bool, error)
 }
 
 // Leftover is a claim whose holder does not have what was claimed for it, or one of several claims.
 type Leftover struct {
 	Claims []string // their streams
 	Says   string   // without anything personal
+	// Lead is the id of one whose erasure is not finished, of Account; otherwise both are empty.
+	Lead, Account string
 }
 
 // Run returns what does not agree, as sentences without anything personal. The error says that it could not look.
@@ -76,7 +80,8 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 			return err
 		}
 		r := reading{tx: tx, most: v.Most, sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
-			owed: map[string]owed{}, owing: map[ulid.ULID]string{}}
+			owed: map[string]owed{}, owing: map[ulid.ULID]string{},
+			erased: map[string]erasure{}, closed: map[string]bool{}, gone: map[string]bool{}}
 		if err := r.all(ctx, v.Store, v.Progress); err != nil {
 			return err
 		}
@@ -98,6 +103,10 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		more, err = compareHeads(ctx, tx, v.Heads)
 		findings = append(findings, more...)
 		if err != nil {
+			return err
+		}
+		findings = append(findings, r.lost()...)
+		if err := v.unerased(ctx, r.erased); err != nil {
 			return err
 		}
 		return v.left(ctx, tx, position, r.owed)
@@ -124,14 +133,14 @@ func (v Verification) left(ctx context.Context, tx pgx.Tx, position int64, owed 
 		}
 		var l Leftover
 		if _, err := pgx.ForEachRow(rows, []any{&l.Claims, &l.Says}, func() error {
-			v.Left(Leftover{slices.Clone(l.Claims), l.Says})
+			v.Left(Leftover{Claims: slices.Clone(l.Claims), Says: l.Says})
 			return nil
 		}); err != nil {
 			return err
 		}
 	}
 	for _, claim := range slices.Sorted(maps.Keys(owed)) {
-		v.Left(Leftover{[]string{claim}, fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, owed[claim].stream)})
+		v.Left(Leftover{Claims: []string{claim}, Says: fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, owed[claim].stream)})
 	}
 	return nil
 }

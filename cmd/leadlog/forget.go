@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"golang.org/x/term"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+type forgetCommand struct {
+	sealedDatabase `embed:""`
+
+	Lead     string `arg:"" placeholder:"LEAD" help:"Id of the lead whose person is to be forgotten."`
+	Account  string `required:"" placeholder:"ID" help:"Whose the lead is."`
+	Yes      bool   `help:"Do not ask."`
+	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
+}
+
+// forgetPatience is how long the views may take to come to the erasure: whoever waits here is no request.
+const forgetPatience = 10 * time.Minute
+
+var errNotConfirmed = errors.New("nobody said yes: nothing was erased")
+
+// Run is leadlog forget: what DELETE does, without a service or beside one.
+func (f *forgetCommand) Run(ctx context.Context, c console) error {
+	if err := f.fillClaimKey(&f.ClaimKey); err != nil {
+		return err
+	}
+	var check checker
+	claims := check.key("LEADLOG_CLAIM_KEY", f.ClaimKey)
+	sealing, err := f.sealKeys(&check)
+	if sealing == nil && err == nil {
+		check.key("LEADLOG_SEAL_KEY", "")
+	}
+	if err = errors.Join(err, check.err()); err != nil {
+		return err
+	}
+	if id, err := ulid.ParseStrict(f.Lead); err != nil || id.String() != f.Lead {
+		return &usageError{fmt.Errorf("%q is not the id of a lead", f.Lead)}
+	}
+	h, err := f.hold(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	handlers := command.NewHandlers(command.Options{
+		Store: h.store, Claims: claim.NewNames(claims), Log: h.log, Forgetting: h.forgetter(forgetPatience),
+	})
+	if err := handlers.FixClaimKey(ctx); err != nil {
+		return err
+	}
+	if err := f.confirm(c); err != nil {
+		return err
+	}
+	leave, err := h.keepUp(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	erased, err := handlers.EraseLead(ctx, command.EraseLead{
+		Caller: command.Caller{Account: f.Account, Actor: "system:forget"}, LeadID: f.Lead,
+	})
+	if errors.Is(err, lead.ErrNotFound) {
+		return fmt.Errorf("account %s has no lead %s", f.Account, f.Lead)
+	}
+	if err != nil {
+		return err
+	}
+	f.tell(c, erased)
+	return nil
+}
+
+// confirm asks whoever is at the terminal.
+func (f *forgetCommand) confirm(c console) error {
+	if f.Yes {
+		return nil
+	}
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return &usageError{errors.New("there is no way back from this, and nobody to ask: add --yes")}
+	}
+	fmt.Fprintf(c.err, "Everything that lead %s of account %s told is destroyed, for good. Type yes to go on: ", f.Lead, f.Account)
+	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	if err != nil || strings.TrimSpace(answer) != "yes" {
+		return errNotConfirmed
+	}
+	return nil
+}
+
+func (f *forgetCommand) tell(c console, erased command.LeadErased) {
+	did := "erased"
+	if erased.Again {
+		did = "was erased before; what was left to do is done"
+	}
+	fmt.Fprintf(c.out, "lead %s %s (position %d)\n"+
+		"destroyed: the key of what is sealed on the log; the lead's rows in the views and in copies of them as of a day; what\n"+
+		"           endpoints answered to deliveries about it; the activity of %d visitors that no other lead is linked with\n"+
+		"free:      %d phones and emails; who comes with one is a new lead\n"+
+		"stays:     that there was a lead, when and from which sources it came, its stages and amounts; keyed hashes that name\n"+
+		"           its claims; events from before there were keys; what endpoints were told; backups, until they are gone\n",
+		f.Lead, did, erased.Position, erased.Visitors, erased.Claims)
+}
+
+// forgetter does away with persons in these read models.
+func (h *holdings) forgetter(patience time.Duration) forget.Forgetter {
+	return forget.Forgetter{Keys: h.store, Pool: h.pool, Patience: patience}
+}
+
+// keepUp has the views follow the log, for where no service does. Beside one it stands by.
+func (h *holdings) keepUp(ctx context.Context) (leave func(), err error) {
+	epoch, err := h.store.Epoch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := delivery.Begin(ctx, h.pool, h.store); err != nil {
+		return nil, err
+	}
+	fanOut := delivery.FanOut{Epoch: epoch}
+	tail := projection.NewTail(h.store, append(projection.All(), fanOut)...)
+	following, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	leave = func() { stop(); running.Wait() }
+	for in, projectors := range map[string][]projection.Projector{
+		schema.Views: projection.All(), schema.Deliveries: {fanOut},
+	} {
+		runner, err := projection.New(projection.Options{
+			URL: h.url, Store: h.store, Tail: tail, Projectors: projectors, Schema: in, Log: h.log,
+		})
+		if err != nil {
+			leave()
+			return nil, err
+		}
+		running.Go(func() { runner.Run(following) })
+	}
+	return leave, nil
+}

@@ -1,0 +1,175 @@
+package command
+
+import (
+	"context"
+	"slices"
+
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Forgetting does away with what is known of a person outside the log. All of it may be done again.
+type Forgetting interface {
+	// Destroy forgets the keys of streams: what they tell of a person is not to be read any more, by anybody.
+	Destroy(ctx context.Context, streams ...string) error
+	// Await returns when everything that is derived from the log has come to a position.
+	Await(ctx context.Context, position eventstore.Position) error
+	// Visited tells whether anything of a visitor is still shown, and whether some lead is linked with it.
+	Visited(ctx context.Context, account, stream string) (shown, linked bool, err error)
+	// Sweep takes leads, and visitors by their streams, out of copies that no event reaches.
+	Sweep(ctx context.Context, leads, visitors []string) error
+}
+
+// EraseLead asks that a person be forgotten.
+type EraseLead struct {
+	Caller Caller
+	LeadID string
+}
+
+// LeadErased is the answer. Again says that the lead had been erased before: what was left to do of that is done now.
+type LeadErased struct {
+	Again    bool
+	Claims   int // on phones and emails, which are free
+	Visitors int // whose activity is forgotten with the last lead that they were linked with
+	Position eventstore.Position
+}
+
+// erasing is a lead on its way into oblivion.
+type erasing struct {
+	lead.State
+	fact     event.LeadErased // once it is on the log
+	position eventstore.Position
+}
+
+// EraseLead forgets a lead of the caller's account: the fact comes first, then its key goes, then its claims, and last what
+// was made of it elsewhere. Stopped anywhere, it goes on when it is asked for again, out of what the fact names.
+//
+// The errors are lead.ErrNotFound, *lead.DepartedError and those of the store.
+func (h *Handlers) EraseLead(ctx context.Context, cmd EraseLead) (LeadErased, error) {
+	if !validID(cmd.LeadID) {
+		return LeadErased{}, lead.ErrNotFound
+	}
+	stream := event.LeadStream(cmd.LeadID)
+	var e erasing
+	again := false
+	err := h.transact.Do(ctx, []string{stream}, func(ctx context.Context) (err error) {
+		e, again, err = h.appendErasure(ctx, cmd, stream)
+		return err
+	})
+	if err != nil {
+		return LeadErased{}, err
+	}
+	done := LeadErased{Again: again, Claims: len(e.fact.Claims), Position: e.position}
+	done.Visitors, err = h.forget(ctx, cmd, stream, e)
+	return done, err
+}
+
+// appendErasure puts the fact on the log, unless it is there.
+func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream string) (e erasing, again bool, err error) {
+	expect := eventstore.NoStream
+	for recorded, err := range h.store.Read(ctx, stream, 0) {
+		if err != nil {
+			return e, false, err
+		}
+		fact, err := recorded.Fact()
+		if err != nil {
+			return e, false, err
+		}
+		e.State, expect = lead.Evolve(e.State, fact), eventstore.At(recorded.Revision)
+		if erased, ok := fact.Data.(event.LeadErased); ok {
+			e.fact, e.position, again = erased, recorded.Position, true
+		}
+	}
+	if again && e.Account == cmd.Caller.Account {
+		return e, true, nil
+	}
+	if err := e.Present(cmd.Caller.Account); err != nil {
+		return e, false, err
+	}
+	e.fact.Leads = e.Joined
+	for kind, values := range map[claim.Kind][]string{claim.Phone: e.Phones, claim.Email: e.Emails} {
+		for _, value := range values {
+			e.fact.Claims = append(e.fact.Claims, h.claims.Stream(e.Account, kind, value))
+		}
+	}
+	for _, id := range e.VisitorIDs {
+		e.fact.Visitors = append(e.fact.Visitors, h.claims.Visitor(e.Account, id))
+	}
+	write, err := h.write(cmd.Caller.nobody(), stream, expect, h.after(e.UpdatedAt), e.fact)
+	if err != nil {
+		return e, false, err
+	}
+	e.position, err = h.store.Append(ctx, write)
+	return e, false, err
+}
+
+// forget is everything behind the fact.
+func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e erasing) (visitors int, err error) {
+	leads, streams := append([]string{cmd.LeadID}, e.fact.Leads...), []string{stream}
+	for _, id := range e.fact.Leads {
+		streams = append(streams, event.LeadStream(id))
+	}
+	if err := h.forgetting.Destroy(ctx, streams...); err != nil {
+		return 0, err
+	}
+	for _, held := range e.fact.Claims {
+		err := h.transact.Do(ctx, []string{held}, func(ctx context.Context) error { return h.letGo(ctx, held, leads) })
+		if err != nil {
+			return 0, err
+		}
+	}
+	if err := h.forgetting.Await(ctx, e.position); err != nil {
+		return 0, err
+	}
+	position := e.position
+	for _, visitor := range e.fact.Visitors {
+		gone, last, err := h.forgetVisitor(ctx, e.Account, visitor)
+		if err != nil {
+			return 0, err
+		}
+		if gone {
+			visitors, position = visitors+1, max(position, last)
+		}
+	}
+	if position > e.position {
+		if err := h.forgetting.Await(ctx, position); err != nil {
+			return 0, err
+		}
+	}
+	return visitors, h.forgetting.Sweep(ctx, leads, e.fact.Visitors)
+}
+
+// letGo releases a claim that an erased lead has. Whoever met it before took it for free.
+func (h *Handlers) letGo(ctx context.Context, stream string, leads []string) error {
+	held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
+	if err != nil || !slices.Contains(leads, held.Holder) {
+		return err
+	}
+	release, err := h.write(claimKeeper(held.Account), stream, expect, h.after(held.UpdatedAt),
+		event.ClaimReleased{Kind: string(held.Kind), Holder: held.Holder})
+	if err != nil {
+		return err
+	}
+	_, err = h.store.Append(ctx, release)
+	return err
+}
+
+// forgetVisitor forgets a visitor that no lead is linked with any more. The key goes first: as long as the fact is not on
+// the log, what the visitor did is still shown, and shows that there is something left to do.
+func (h *Handlers) forgetVisitor(ctx context.Context, account, stream string) (gone bool, position eventstore.Position, err error) {
+	shown, linked, err := h.forgetting.Visited(ctx, account, stream)
+	if err != nil || linked || !shown {
+		return false, 0, err
+	}
+	if err := h.forgetting.Destroy(ctx, stream); err != nil {
+		return false, 0, err
+	}
+	write, err := h.write(claimKeeper(account), stream, eventstore.Any, h.timestamp(), event.VisitorForgotten{})
+	if err != nil {
+		return false, 0, err
+	}
+	position, err = h.store.Append(ctx, write)
+	return true, position, err
+}

@@ -1,0 +1,180 @@
+package command_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+)
+
+// oblivion is what an erasure does away with, for a test: keys by stream, visitors that are shown, and copies.
+type oblivion struct {
+	mu     sync.Mutex
+	keys   map[string]bool
+	shown  map[string]bool
+	copied map[string]bool // by lead
+}
+
+// forgetting is an oblivion as one process sees it: step is asked before each thing that it does, and stops the process.
+type forgetting struct {
+	*oblivion
+	step func() error
+}
+
+func (f forgetting) do(change func()) error {
+	if err := f.step(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+	return nil
+}
+
+func (f forgetting) Destroy(_ context.Context, streams ...string) error {
+	return f.do(func() {
+		for _, stream := range streams {
+			delete(f.keys, stream)
+		}
+	})
+}
+
+func (f forgetting) Await(context.Context, eventstore.Position) error { return f.do(func() {}) }
+
+func (f forgetting) Visited(_ context.Context, _, stream string) (shown, linked bool, err error) {
+	err = f.do(func() { shown = f.shown[stream] })
+	return shown, false, err
+}
+
+func (f forgetting) Sweep(_ context.Context, leads, _ []string) error {
+	return f.do(func() {
+		for _, id := range leads {
+			delete(f.copied, id)
+		}
+	})
+}
+
+// A process is stopped before each single step of an erasure in turn. Whoever asks for it again finishes it; and the person
+// may come again at any point, as the lead that was there or as a new one.
+func TestAnErasureThatWasStoppedAnywhereIsFinishedByTheNext(t *testing.T) {
+	t.Parallel()
+	names := claim.NewNames(claimKey())
+	visitors := []string{names.Visitor("acme", "v-1"), names.Visitor("acme", "v-2")}
+	stops := 0
+	for ; ; stops++ {
+		w := newWorld(t)
+		body := `{"phone":"+919876500077","email":"seven@example.com","visitorId":"v-1"}`
+		first := w.capture(w.process(nil), body, "")
+		require.NoError(t, first.err)
+		id := first.answer.Lead.ID
+		w.capture(w.process(nil), `{"phone":"+919876500077","visitorId":"v-2","metadata":{"source":"website"}}`, "")
+		gone := &oblivion{
+			keys:  map[string]bool{event.LeadStream(id): true, visitors[0]: true, visitors[1]: true},
+			shown: map[string]bool{visitors[0]: true, visitors[1]: true}, copied: map[string]bool{id: true},
+		}
+		erase := func(step func() error) (command.LeadErased, error) {
+			store := &storetest.Ordered{Store: w.log, Before: func(storetest.Step) error { return step() }}
+			handlers := command.NewHandlers(command.Options{
+				Store: store, Claims: names, Log: quiet(), Forgetting: forgetting{gone, step},
+			})
+			done, err := handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: id})
+			// The views follow the log: a visitor that was forgotten is not shown any more.
+			for _, r := range w.events() {
+				if r.Type == (event.VisitorForgotten{}).EventType() {
+					delete(gone.shown, r.Stream)
+				}
+			}
+			return done, err
+		}
+		left := stops
+		_, err := erase(func() error {
+			if left--; left < 0 {
+				return errKilled
+			}
+			return nil
+		})
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, errKilled)
+
+		again := w.capture(w.process(nil), body, "")
+		if again.err != nil { // the lead is there still, and has this source
+			require.ErrorAs(t, again.err, new(*command.LeadRefused))
+		} else {
+			require.NotEqual(t, id, again.answer.Lead.ID, "stop %d", stops)
+		}
+		_, err = erase(func() error { return nil })
+		require.NoError(t, err, "stop %d", stops)
+		require.Empty(t, gone.keys, "stop %d", stops)
+		require.Empty(t, gone.shown, "stop %d", stops)
+		require.Empty(t, gone.copied, "stop %d", stops)
+		done, err := erase(func() error { return nil })
+		require.NoError(t, err)
+		require.True(t, done.Again)
+		did, err := w.heal(w.process(nil))
+		require.NoError(t, err)
+		require.Empty(t, did, "stop %d: the claims are released", stops)
+	}
+	require.Greater(t, stops, 10)
+}
+
+// A claim that an erasure which was stopped left behind is released by who looks for such.
+func TestClaimsOfAnErasedLeadAreHealed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.capture(w.process(nil), `{"phone":"+919876500077","email":"seven@example.com"}`, "")
+	require.NoError(t, first.err)
+	stopped := forgetting{&oblivion{}, func() error { return errKilled }}
+	handlers := command.NewHandlers(command.Options{Store: w.log, Claims: claim.NewNames(claimKey()), Log: quiet(), Forgetting: stopped})
+	_, err := handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.answer.Lead.ID})
+	require.ErrorIs(t, err, errKilled)
+	did, err := w.heal(w.process(nil))
+	require.NoError(t, err)
+	require.Len(t, did, 2)
+	require.Contains(t, did[0], "which was erased")
+}
+
+func TestNothingFollowsAnErasure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.process(nil)
+	first := w.capture(p, `{"phone":"+919876500077","name":"Asha","metadata":{"source":"website"}}`, "key")
+	require.NoError(t, first.err)
+	id := first.answer.Lead.ID
+	gone := forgetting{&oblivion{}, func() error { return nil }}
+	handlers := command.NewHandlers(command.Options{Store: w.log, Claims: claim.NewNames(claimKey()), Log: quiet(), Forgetting: gone})
+	_, err := handlers.EraseLead(t.Context(), command.EraseLead{Caller: command.Caller{Account: "globex"}, LeadID: id})
+	require.ErrorIs(t, err, lead.ErrNotFound)
+	_, err = handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: "no id"})
+	require.ErrorIs(t, err, lead.ErrNotFound)
+	done, err := handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: id})
+	require.NoError(t, err)
+	require.False(t, done.Again)
+	require.Equal(t, 1, done.Claims)
+	_, err = p.UpdateLead(t.Context(), command.UpdateLead{Caller: owner, LeadID: id, Body: members(`{"name":"B"}`)})
+	require.ErrorIs(t, err, lead.ErrNotFound)
+	_, err = p.ReleaseContact(t.Context(), command.ReleaseContact{Caller: owner, LeadID: id, Body: members(`{"phone":"+919876500077"}`)})
+	require.ErrorIs(t, err, lead.ErrNotFound)
+	repeated := w.capture(p, `{"phone":"+919876500077","name":"Asha","metadata":{"source":"website"}}`, "key")
+	require.ErrorIs(t, repeated.err, command.ErrErased)
+	again := w.capture(p, `{"phone":"+919876500077","name":"Asha","metadata":{"source":"website"}}`, "")
+	require.NoError(t, again.err)
+	require.NotEqual(t, id, again.answer.Lead.ID)
+	var types []string
+	for _, r := range w.events() {
+		if r.Stream == event.LeadStream(id) {
+			types = append(types, r.Type)
+			require.False(t, r.Type == (event.LeadErased{}).EventType() && r.Metadata.IP != "", "nothing of where from")
+		}
+	}
+	require.Equal(t, []string{"lead.created.v1", "lead.erased.v1"}, types)
+}

@@ -1,0 +1,17 @@
+-- The role leadlog_keys owns the keys of persons, and backs them up; nobody else but the service reads them. Run it once,
+-- after leadlog migrate, as a superuser in the database of the log (of the views, when the log is in EventStoreDB), with the
+-- role that the service connects as:
+--
+--     psql -d leadlog -v service=leadlog -f deploy/keys.sql
+--     psql -d leadlog -c '\password leadlog_keys'
+--
+-- It may be run again.
+
+SELECT 'CREATE ROLE leadlog_keys LOGIN' WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'leadlog_keys') \gexec
+
+ALTER SCHEMA person OWNER TO leadlog_keys;
+ALTER TABLE person.key OWNER TO leadlog_keys;
+REVOKE ALL ON SCHEMA person FROM PUBLIC;
+REVOKE ALL ON person.key FROM PUBLIC;
+GRANT USAGE ON SCHEMA person TO :"service";
+GRANT SELECT, INSERT, UPDATE, DELETE ON person.key TO :"service";

@@ -1,0 +1,220 @@
+package httpapi_test
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// traces are what a person told, wherever it might stand.
+var traces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali"}
+
+const whole = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
+	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_campaign":"diwali"},"customFields":{"city":"pune-city"}}`
+
+// requireNoTrace looks through every row of every table of a database, and through the log of the service.
+func (s *service) requireNoTrace() {
+	s.t.Helper()
+	rows, err := s.pool.Query(s.t.Context(), `
+		SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		 WHERE c.relkind = 'r' AND n.nspname NOT IN ('pg_catalog', 'information_schema')`)
+	require.NoError(s.t, err)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(s.t, err)
+	require.Contains(s.t, tables, "person.key")
+	for _, table := range tables {
+		rows, err := s.pool.Query(s.t.Context(), `SELECT t::text FROM `+table+` t`)
+		require.NoError(s.t, err)
+		held, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(s.t, err)
+		for _, row := range held {
+			for _, trace := range traces {
+				require.NotContains(s.t, row, trace, table)
+				require.NotContains(s.t, row, hex.EncodeToString([]byte(trace)), table) // bytes are shown so
+			}
+		}
+	}
+	for _, trace := range traces {
+		require.NotContains(s.t, s.log.String(), trace, "the log of the service")
+	}
+	below := s.store.Store.Store
+	head, err := below.Head(s.t.Context())
+	require.NoError(s.t, err)
+	for r, err := range below.Subscribe(s.t.Context(), 0, eventstore.Filter{}) {
+		require.NoError(s.t, err)
+		for _, trace := range traces {
+			if r.Event != nil {
+				require.NotContains(s.t, string(r.Event.Data)+fmt.Sprint(r.Event.Metadata), trace)
+			}
+		}
+		if r.Position >= head {
+			break
+		}
+	}
+}
+
+func (s *service) leadID(r reply) string {
+	s.t.Helper()
+	data, ok := r.body["data"].(map[string]any)
+	require.True(s.t, ok, r.raw)
+	return data["leadId"].(string)
+}
+
+func (s *service) erase(id string, status int) reply {
+	s.t.Helper()
+	r := s.send(call{method: http.MethodDelete, path: leads + "/" + id, credential: s.jwt})
+	require.Equal(s.t, status, r.status, r.raw)
+	return r
+}
+
+func (s *service) captureWhole(status int, header map[string]string) reply {
+	s.t.Helper()
+	r := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: whole, header: header})
+	require.Equal(s.t, status, r.status, r.raw)
+	return r
+}
+
+func TestAfterAnErasureNothingOfThePersonIsAnywhere(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := serveOn(t, s.url, s.events)
+	act := func(status int) {
+		r := s.send(call{method: http.MethodPost, path: "/api/v1/crm/visitors/visitor-of-asha/activity", credential: s.jwt,
+			body: `{"type":"page_view","url":"https://example.com/diwali"}`})
+		require.Equal(t, status, r.status, r.raw)
+	}
+	act(202)
+	id := s.leadID(s.captureWhole(201, nil))
+	second := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp"}}`})
+	require.Equal(t, 200, second.status, second.raw)
+	now := time.Now().UTC().Format(time.RFC3339Nano)
+	for _, p := range []*service{s, other} { // whose caches are warm now
+		for _, path := range []string{"?minPosition=" + second.header.Get("X-Log-Position"), "/sources", "/events", "/activity", "?asOf=" + now} {
+			r := p.send(call{method: http.MethodGet, path: leads + "/" + id + path, credential: p.jwt})
+			require.Equal(t, 200, r.status, r.raw)
+		}
+	}
+
+	erased := s.erase(id, 200)
+	require.NotEmpty(t, erased.header.Get("X-Log-Position"))
+	for _, p := range []*service{s, other} {
+		for _, path := range []string{"", "/sources", "/events", "/activity", "?asOf=" + now} {
+			r := p.send(call{method: http.MethodGet, path: leads + "/" + id + path, credential: p.jwt})
+			require.Equal(t, 404, r.status, "%s %s", path, r.raw)
+		}
+		p.erase(id, 404)
+		require.NotContains(t, p.send(call{method: http.MethodGet, path: leads, credential: p.jwt}).raw, id)
+	}
+	s.requireNoTrace()
+	other.requireNoTrace()
+	var keys int
+	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(*) FROM person.key`).Scan(&keys))
+	require.Zero(t, keys, "of the lead and of its visitor")
+
+	act(202) // the browser keeps its id
+	again := s.captureWhole(201, nil)
+	require.NotEqual(t, id, s.leadID(again))
+	again = s.send(call{method: http.MethodGet, path: leads + "/" + s.leadID(again) + "/activity?minPosition=" + again.header.Get("X-Log-Position"), credential: s.jwt})
+	require.Equal(t, 200, again.status)
+	require.Len(t, again.body["data"], 1, "what came after the erasure")
+}
+
+func TestAVisitorIsForgottenWithTheLastLeadThatItIsLinkedWith(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	r := s.send(call{method: http.MethodPost, path: "/api/v1/crm/visitors/v-1/activity", credential: s.jwt, body: `{"type":"click"}`})
+	require.Equal(t, 202, r.status, r.raw)
+	var ids []string
+	for i := range 2 {
+		r := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: fmt.Sprintf(`{"phone":"987654321%d","visitorId":"v-1"}`, i)})
+		require.Equal(t, 201, r.status, r.raw)
+		ids = append(ids, s.leadID(r))
+	}
+	s.erase(ids[0], 200)
+	shown := s.send(call{method: http.MethodGet, path: leads + "/" + ids[1] + "/activity", credential: s.jwt})
+	require.Len(t, shown.body["data"], 1, shown.raw)
+	s.erase(ids[1], 200)
+	var rows int
+	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(*) FROM views.visitor_activity`).Scan(&rows))
+	require.Zero(t, rows)
+}
+
+func TestARepeatUnderItsKeyAfterAnErasureIsGone(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	key := map[string]string{"Idempotency-Key": "k-1"}
+	id := s.leadID(s.captureWhole(201, key))
+	s.captureWhole(201, key)
+	s.erase(id, 200)
+	gone := s.captureWhole(410, key)
+	require.Equal(t, "LEAD_ERASED", gone.body["code"])
+	s.captureWhole(201, nil)
+}
+
+func TestOnlyALeadOfTheAccountIsErased(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.leadID(s.captureWhole(201, nil))
+	stranger := s.mint("globex", "")
+	r := s.send(call{method: http.MethodDelete, path: leads + "/" + id, credential: stranger})
+	require.Equal(t, 404, r.status, r.raw)
+	r = s.send(call{method: http.MethodDelete, path: leads + "/" + id, credential: s.mint(ownAccount, "leads:read")})
+	require.Equal(t, 403, r.status, r.raw)
+	s.erase("01M7YGZVZWE6S8RYN49QGMF6BH", 404)
+	s.erase(id, 200)
+}
+
+// Of callers that capture, repeat and erase one person all at once, each gets an honest answer, and in the end either there
+// is a lead of that person, with a key, or there is none.
+func TestErasuresCapturesAndRepeatsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := serveOn(t, s.url, s.events)
+	for round := range 4 {
+		id := s.leadID(s.captureWhole(201, map[string]string{"Idempotency-Key": fmt.Sprint("first-", round)}))
+		var group sync.WaitGroup
+		for i := range 6 {
+			p := []*service{s, other}[i%2]
+			group.Go(func() {
+				r := p.send(call{method: http.MethodPost, path: leads, credential: p.jwt, body: whole})
+				if r.status != 200 && r.status != 201 {
+					t.Error(r.status, r.raw)
+				}
+			})
+			group.Go(func() {
+				r := p.send(call{method: http.MethodPost, path: leads, credential: p.jwt, body: whole, header: map[string]string{"Idempotency-Key": fmt.Sprint("first-", round)}})
+				if r.status != 201 && r.status != 410 {
+					t.Error(r.status, r.raw)
+				}
+			})
+			group.Go(func() {
+				r := p.send(call{method: http.MethodDelete, path: leads + "/" + id, credential: p.jwt})
+				if r.status != 200 && r.status != 404 {
+					t.Error(r.status, r.raw)
+				}
+			})
+		}
+		group.Wait()
+		s.erase(id, 404)
+		last := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: whole})
+		s.erase(s.leadID(last), 200)
+		s.requireNoTrace()
+		var live int
+		require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(*) FROM views.lead`).Scan(&live))
+		require.Zero(t, live)
+	}
+	held, err := s.store.Held(t.Context(), event.LeadStream("none"))
+	require.NoError(t, err)
+	require.False(t, held)
+	require.False(t, strings.Contains(s.log.String(), `"level":"ERROR"`), s.log.String())
+}

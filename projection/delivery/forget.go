@@ -1,0 +1,57 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// errForgotten says that a delivery is about a lead that is erased: it is not made.
+var errForgotten = errors.New("the lead of a delivery is erased")
+
+// erasedType is what alone is still said of a lead that is erased.
+const erasedType = "lead.erased"
+
+// erasedData is what is said of it.
+type erasedData struct {
+	LeadID     string `json:"leadId"`
+	ContactUID string `json:"contactUID"`
+}
+
+// forget cancels what is queued of leads that are erased, and empties what endpoints answered to deliveries of theirs: an
+// endpoint may have said back what it was told. Whoever writes an attempt down has the row in the queue first; one that
+// comes after finds the delivery cancelled.
+func forget(ctx context.Context, tx pgx.Tx, streams []string) error {
+	if len(streams) == 0 {
+		return nil
+	}
+	for _, statement := range []string{`
+		WITH gone AS (DELETE FROM queue WHERE stream = ANY ($1) AND type <> $2 RETURNING delivery_id)
+		UPDATE delivery d SET state = 'cancelled', finished_at = now() FROM gone WHERE d.delivery_id = gone.delivery_id`, `
+		UPDATE attempt a SET response = '' FROM delivery d
+		 WHERE d.stream = ANY ($1) AND d.type <> $2 AND a.delivery_id = d.delivery_id AND a.response <> ''`,
+	} {
+		if _, err := tx.Exec(ctx, statement, streams, erasedType); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgotten tells whether what a delivery says is not to be said any more, by what stands on the lead's stream at the end.
+func forgotten(ctx context.Context, store eventstore.Store, state lead.State, r row) (bool, error) {
+	for recorded, err := range store.Read(ctx, r.stream, eventstore.Revision(r.revision+1)) {
+		if err != nil {
+			return false, err
+		}
+		if recorded.Type == (event.LeadErased{}).EventType() {
+			return true, nil
+		}
+	}
+	return state.Phase == lead.Erased && r.kind != erasedType, nil
+}
