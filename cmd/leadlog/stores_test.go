@@ -17,15 +17,16 @@ func TestOnEventStoreDB(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
 		"an endpoint gets what is captured after it, signed": TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned,
-		"import":                                  TestImportOfJSONLines,
-		"export and tail":                         TestExportAndTailOfARunningService,
-		"replay and verify":                       TestReplayWhileTheServiceGoesOn,
-		"revocation over two processes":           TestRevocationIsExactAcrossProcesses,
-		"simultaneous callers over two processes": TestSimultaneousCallersGetWhatOneAfterTheOtherWould,
-		"captures are linearizable":               TestCapturesAreLinearizable,
-		"tokens are linearizable":                 TestTokensAreLinearizable,
-		"dev started again":                       TestDevStartedAgainHasEverythingItHad,
-		"another claim key":                       TestALogIsNotServedUnderAnotherClaimKey,
+		"a person is forgotten":                              TestForgetLeavesNothingOfAPersonAnywhere,
+		"import":                                             TestImportOfJSONLines,
+		"export and tail":                                    TestExportAndTailOfARunningService,
+		"replay and verify":                                  TestReplayWhileTheServiceGoesOn,
+		"revocation over two processes":                      TestRevocationIsExactAcrossProcesses,
+		"simultaneous callers over two processes":            TestSimultaneousCallersGetWhatOneAfterTheOtherWould,
+		"captures are linearizable":                          TestCapturesAreLinearizable,
+		"tokens are linearizable":                            TestTokensAreLinearizable,
+		"dev started again":                                  TestDevStartedAgainHasEverythingItHad,
+		"another claim key":                                  TestALogIsNotServedUnderAnotherClaimKey,
 	} {
 		t.Run(name, test)
 	}

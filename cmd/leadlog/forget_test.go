@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev"
+)
+
+// toldTraces is what a person told, and what an endpoint echoes of it.
+var toldTraces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali"}
+
+const toldBody = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
+	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_campaign":"diwali"},"customFields":{"city":"pune-city"}}`
+
+// dump is the whole database as pg_dump writes it, with what is in bytes too.
+func dump(t *testing.T, url string) string {
+	t.Helper()
+	binaries, err := pgdev.FindBinaries()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(binaries.Dir, "pg_dump"), "--dbname="+url)
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.Env = &out, &problems, os.Environ()
+	require.NoError(t, cmd.Run(), problems.String())
+	require.Contains(t, out.String(), "COPY person.key")
+	return out.String()
+}
+
+func requireUntold(t *testing.T, where, text string) {
+	t.Helper()
+	for _, trace := range toldTraces {
+		require.NotContains(t, text, trace, where)
+		require.NotContains(t, text, hex.EncodeToString([]byte(trace)), where)
+	}
+}
+
+// Two services run, their caches warm; an endpoint echoes what it is told; there is a copy of the views as of a day. Then
+// the person is forgotten, by the command line beside the services.
+func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
+	t.Parallel()
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusAccepted)
+		body := new(bytes.Buffer)
+		_, _ = body.ReadFrom(r.Body)
+		_, _ = w.Write(body.Bytes())
+	}))
+	t.Cleanup(echo.Close)
+	settings := production(t)
+	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
+	jwt := provisioned(t, settings)
+	first, base := serve(t, settings)
+	second, other := serve(t, settings)
+	hook := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+echo.URL+`"}`)
+	require.Equal(t, 201, hook.status, hook.body)
+	require.Equal(t, 202, mustCall(t, "POST", base+"/api/v1/crm/visitors/visitor-of-asha/activity", jwt, `{"type":"page_view","url":"https://example.com/diwali"}`).status)
+	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, toldBody)
+	require.Equal(t, 201, captured.status, captured.body)
+	id := captured.data()["leadId"].(string)
+	merged := mustCall(t, "POST", other+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp"}}`)
+	require.Equal(t, 200, merged.status, merged.body)
+	for _, at := range []string{base, other} {
+		shown := mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"?minPosition="+merged.header.Get("X-Log-Position"), jwt, "")
+		require.Equal(t, 200, shown.status, shown.body)
+		require.Equal(t, 200, mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"/events", jwt, "").status)
+	}
+	pool, err := pgxpool.New(t.Context(), settings["LEADLOG_DATABASE_URL"])
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	require.Eventually(t, func() bool {
+		var echoed int
+		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE response LIKE '%Asha%'`).Scan(&echoed)
+		return err == nil && echoed == 2
+	}, time.Minute, 10*time.Millisecond, "both deliveries are made, and answered with what they said")
+	copied := launch(t, settings, "replay", "lead", "--into", "as_of")
+	require.Zero(t, copied.finish(t), copied.err)
+	require.Contains(t, dump(t, settings["LEADLOG_DATABASE_URL"]), "Asha")
+
+	var keyID int64
+	var sealedBy string
+	var sealed []byte
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT id, sealed_by, sealed FROM person.key WHERE stream = $1`, "lead-"+id).Scan(&keyID, &sealedBy, &sealed))
+
+	unasked := launch(t, settings, "forget", id, "--account", "acme")
+	require.Equal(t, 2, unasked.finish(t))
+	require.Contains(t, unasked.err.String(), "--yes")
+	stranger := launch(t, settings, "forget", id, "--account", "globex", "--yes")
+	require.Equal(t, 1, stranger.finish(t))
+	forgot := launch(t, settings, "forget", id, "--account", "acme", "--yes")
+	require.Zero(t, forgot.finish(t), forgot.err)
+	require.Contains(t, forgot.out.String(), "lead "+id+" erased")
+	requireUntold(t, "what forget says", forgot.out.String()+forgot.err.String())
+
+	requireUntold(t, "the database", dump(t, settings["LEADLOG_DATABASE_URL"]))
+	for _, at := range []string{base, other} {
+		for _, path := range []string{"", "/events", "/sources", "?asOf=2999-01-01T00:00:00Z"} {
+			require.Equal(t, 404, mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+path, jwt, "").status, path)
+		}
+	}
+	for _, what := range []string{"leads", "sources"} {
+		exported := launch(t, settings, "export", what, "--account", "acme")
+		require.Zero(t, exported.finish(t), exported.err)
+		requireUntold(t, "an export of "+what, exported.out.String())
+	}
+	again := launch(t, settings, "forget", id, "--account", "acme", "--yes")
+	require.Zero(t, again.finish(t), again.err)
+	require.Contains(t, again.out.String(), "was erased before")
+	agree := launch(t, settings, "verify")
+	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	require.NotContains(t, agree.out.String(), "note:")
+	for _, p := range []*program{first, second} {
+		p.signal(t, syscall.SIGTERM)
+		require.Zero(t, p.finish(t), p.err)
+		requireUntold(t, "the log of a service", p.err.String())
+	}
+
+	// Without a service, and with the rest of an erasure that was stopped: its key came back, as from a backup.
+	rebuilt := launch(t, settings, "replay", "all")
+	require.Zero(t, rebuilt.finish(t), rebuilt.err)
+	requireUntold(t, "views that are built anew", dump(t, settings["LEADLOG_DATABASE_URL"]))
+	_, err = pool.Exec(t.Context(), `INSERT INTO person.key VALUES ($1, $2, $3, $4)`, "lead-"+id, keyID, sealedBy, sealed)
+	require.NoError(t, err)
+	noted := launch(t, settings, "verify")
+	noted.finish(t)
+	require.Contains(t, noted.out.String(), "lead-"+id+" was erased, and not everything")
+	healed := launch(t, settings, "verify", "--heal")
+	require.Zero(t, healed.finish(t), "%s %s", healed.out, healed.err)
+	require.Contains(t, healed.out.String(), "its erasure is finished")
+	var keys int
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM person.key`).Scan(&keys))
+	require.Zero(t, keys)
+}
