@@ -4,7 +4,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test fuzz lint postgres cc node promtool chaos restart-test
+.PHONY: help run test bench fuzz lint postgres cc node promtool chaos restart-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,16 @@ chaos: postgres ## kills the service and PostgreSQL under load, ROUNDS times (10
 
 restart-test: postgres ## restarts two processes behind a balancer in turn, under load, ROUNDS times (12): does a request fail?
 	LEADLOG_TEST_RESTARTS=$(or $(ROUNDS),12) $(WITHPG) -- go test ./cmd/leadlog -run RestartsOneAfterTheOther -count=1 -v -timeout 30m
+
+bench: postgres ## leadlog beside plain rows, on a PostgreSQL of its own; ten minutes in which nothing else should run
+	go build -o bin/leadlog ./cmd/leadlog
+	go build -o bin/leadbench ./cmd/leadbench
+	bin/leadbench captures --leadlog bin/leadlog --duration 4s
+	bin/leadbench batch --leadlog bin/leadlog --duration 3s
+	bin/leadbench append --duration 3s
+	bin/leadbench webhooks --leadlog bin/leadlog --rounds 1
+	bin/leadbench replay --leadlog bin/leadlog --rounds 1
+	bin/leadbench growth --leadlog bin/leadlog --rounds 2 --duration 3s
 
 # For so long, or so many times with an x, each target is given made-up input; what was found stands in testdata/fuzz.
 FUZZTIME := 60s
