@@ -12,7 +12,8 @@ import (
 const keepKeys = `
 	INSERT INTO person.key (stream, id, sealed_by, sealed)
 	SELECT k.stream, k.id, k.sealed_by, k.sealed
-	  FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::uuid[]) AS k (stream, id, sealed_by, sealed, event)
+	  FROM (SELECT unnest($1::text[]) AS stream, unnest($2::bigint[]) AS id, unnest($3::text[]) AS sealed_by,
+	               unnest($4::bytea[]) AS sealed, unnest($5::uuid[]) AS event) AS k
 	 WHERE EXISTS (
 	       SELECT FROM log.event e
 	        WHERE e.stream = k.stream COLLATE "C" AND e.event_id = k.event AND e.xmin = pg_current_xact_id()::xid)
