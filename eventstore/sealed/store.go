@@ -33,9 +33,6 @@ func Wrap(below eventstore.Store, vault *Vault, beside bool, log *slog.Logger) *
 	return &Store{Store: below, vault: vault, beside: beside, ring: newKeyring(vault), log: log}
 }
 
-// Atomic implements what eventstore.Atomic asks.
-func (s *Store) Atomic() bool { return eventstore.Atomic(s.Store) }
-
 // Run listens for persons that other processes forget, until the context ends. Without it a process remembers a key for a
 // minute at most after it was destroyed.
 func (s *Store) Run(ctx context.Context) { s.ring.listen(ctx, s.log) }
