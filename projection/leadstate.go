@@ -37,12 +37,8 @@ func appendState(buffer []byte, s lead.State) []byte {
 	e.members(`,"CustomFields":`, s.CustomFields)
 	e.members(`,"Metadata":`, s.Metadata)
 	e.list(`,"VisitorIDs":`, s.VisitorIDs)
-	if s.Joined != nil { // most leads have neither, and are written as they were before there were any
-		e.list(`,"Joined":`, s.Joined)
-	}
-	if s.JoinedInto != "" {
-		e.text(`,"JoinedInto":`, s.JoinedInto)
-	}
+	e.list(`,"Joined":`, s.Joined)
+	e.member(`,"JoinedInto":`, s.JoinedInto)
 	e.moment(`,"CreatedAt":`, s.CreatedAt)
 	e.moment(`,"UpdatedAt":`, s.UpdatedAt)
 	if len(e.buffer) == start {

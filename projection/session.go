@@ -98,11 +98,19 @@ func (s *session) follow(ctx context.Context) error {
 		}
 		s.applied(batch.position)
 		if len(batch.events) < s.limit {
-			if err := rest(ctx, began.Add(s.pace.rest)); err != nil {
+			if err := rest(ctx, began.Add(crowded(s.pace.rest, len(batch.events)))); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// crowded is how long to rest where so many events came since the last rest. What a look or a transaction costs hardly
+// depends on how many events it is about: those that come one by one are seen soon, and those that come in crowds in
+// larger ones, up to five times later.
+func crowded(rest time.Duration, events int) time.Duration {
+	const crowd = 20
+	return rest * time.Duration(min(1+events/crowd, 5))
 }
 
 // rest waits until a moment.

@@ -35,7 +35,8 @@ type bounds struct {
 	bytes int // of payload
 }
 
-// tailRest is the least time between two looks at the log, so that appends which come one by one are read together.
+// tailRest is the least time between two looks at the log, so that appends which come one by one are read together. It
+// is longer while they come in crowds.
 const tailRest = 4 * time.Millisecond
 
 // NewTail prepares a tail for these projectors. It reads while one of them follows.
@@ -165,7 +166,7 @@ func (t *Tail) end() eventstore.Position {
 // read fills the tail until the context ends or the log cannot be read.
 func (t *Tail) read(ctx context.Context, after eventstore.Position) {
 	err := fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
-	began := time.Now()
+	began, events := time.Now(), 0
 	for item, failed := range t.store.Subscribe(ctx, after, t.filter) {
 		if failed != nil {
 			err = failed
@@ -174,12 +175,14 @@ func (t *Tail) read(ctx context.Context, after eventstore.Position) {
 		if !t.add(ctx, decoded(item)) {
 			return
 		}
-		if item.Event == nil { // there is no more for now
-			if rest(ctx, began.Add(tailRest)) != nil {
-				return
-			}
-			began = time.Now()
+		if item.Event != nil {
+			events++
+			continue
 		}
+		if rest(ctx, began.Add(crowded(tailRest, events))) != nil { // there is no more for now
+			return
+		}
+		began, events = time.Now(), 0
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
