@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -120,7 +119,7 @@ func describe(err error) failure {
 	case errors.Is(err, query.ErrCursor):
 		return describe(field.Errors{{Field: "cursor", Message: "is not one that this list gave out"}})
 	case errors.As(err, &size):
-		return describe(field.Errors{{Field: size.Param, Message: fmt.Sprintf("is not one that this tree can be asked for: it has %d token events", size.Size)}})
+		return describe(field.Errors{{Field: size.Param, Message: size.Wants}})
 	case errors.As(err, &refused):
 		return failure{
 			status: http.StatusConflict, position: refused.Position,

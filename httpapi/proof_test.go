@@ -157,6 +157,11 @@ func TestATreeIsProvenToHaveOnlyGrown(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", path, r.raw)
 		require.Equal(t, []string{field}, r.fieldsNamed(), path)
 	}
+	for path, wants := range map[string]string{
+		"consistency?from=5&to=4": "must be from 1 to 4,", "consistency?from=8": "must be from 1 to 7,", "consistency?from=1&to=8": "must be from 0 to 7:",
+	} {
+		require.Contains(t, s.as(http.MethodGet, trail+path, "").raw, wants, path)
+	}
 }
 
 func TestATreeIsForTheAuditorsOfItsAccount(t *testing.T) {

@@ -131,7 +131,7 @@ func (b *builder) openCopy(ctx context.Context) error {
 		}
 		if found && c.epoch == epoch && c.version == b.projector.Version() {
 			if b.Until.Position > 0 && c.position > b.Until.Position {
-				return fmt.Errorf("%w (it is at position %d)", ErrSchemaTaken, c.position)
+				return fmt.Errorf("schema %s: %w: a copy that is at position %d already", b.place, ErrSchemaTaken, c.position)
 			}
 			b.checkpoint = c
 			return nil
@@ -158,8 +158,10 @@ func (b *builder) openPlace(ctx context.Context, tx pgx.Tx, marker string) error
 	switch {
 	case err == nil && comment == marker:
 		return nil
-	case err == nil && (b.Into != "" || !strings.HasPrefix(comment, markerPrefix)):
-		return fmt.Errorf("schema %s: %w", b.place, ErrSchemaTaken)
+	case err == nil && !strings.HasPrefix(comment, markerPrefix):
+		return fmt.Errorf("schema %s: %w: it is no copy of views", b.place, ErrSchemaTaken)
+	case err == nil && b.Into != "":
+		return fmt.Errorf("schema %s: %w: it is a %s, and asked for is a %s", b.place, ErrSchemaTaken, comment, marker)
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return err
 	}

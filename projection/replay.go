@@ -18,7 +18,7 @@ var (
 	ErrReplayRuns = errors.New("another replay of this view is running")
 
 	// ErrSchemaTaken says that a schema holds something else than the copy that is to be made there.
-	ErrSchemaTaken = errors.New("the schema is there already, and holds something else: drop it, or name another")
+	ErrSchemaTaken = errors.New("the schema is there already, and holds something else")
 
 	// ErrBeyondLog says that a view is wanted as of a position that the log does not have.
 	ErrBeyondLog = errors.New("the log ends before this position")

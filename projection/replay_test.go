@@ -205,7 +205,10 @@ func TestACopyIsOfItsDayAndLeavesTheLiveViewsAlone(t *testing.T) {
 
 	other := replay(w, projection.LeadView{})
 	other.Into, other.Until = "by_time", projection.Until{Position: 5}
-	require.ErrorIs(t, other.Run(t.Context()), projection.ErrSchemaTaken)
+	err = other.Run(t.Context())
+	require.ErrorIs(t, err, projection.ErrSchemaTaken)
+	require.ErrorContains(t, err, "as of "+projection.Until{Time: moment}.String())
+	require.ErrorContains(t, err, "as of position 5")
 	other.Into = "secret"
 	require.ErrorIs(t, other.Run(t.Context()), projection.ErrSchemaTaken)
 	other.Into, other.Until.Position = "beyond", 1_000_000

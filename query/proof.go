@@ -17,12 +17,10 @@ import (
 // TreeSizeError says that a tree has no such size, or not yet.
 type TreeSizeError struct {
 	Param string // that gave it
-	Size  int64  // of the tree
+	Wants string // what it must be, as "must be …"
 }
 
-func (e *TreeSizeError) Error() string {
-	return fmt.Sprintf("%s is not a size of the tree, which is %d", e.Param, e.Size)
-}
+func (e *TreeSizeError) Error() string { return e.Param + " " + e.Wants }
 
 // Newest asks for a tree as it is now.
 const Newest = -1
@@ -63,7 +61,7 @@ func (r *Reader) ProveTokenEvent(ctx context.Context, account string, position e
 		return p, err
 	}
 	if p.Head.Size <= p.Event.Leaf {
-		return p, &TreeSizeError{"size", p.Head.Size}
+		return p, &TreeSizeError{"size", fmt.Sprintf("must be more than %d: so many token events come before this one", p.Event.Leaf)}
 	}
 	p.Path, err = tlog.ProveRecord(p.Head.Size, p.Event.Leaf, r.tree(ctx, account))
 	return p, schema.Unavailable(err)
@@ -81,7 +79,7 @@ func (r *Reader) ProveTree(ctx context.Context, account string, from, to int64) 
 		return p, named(err, "to")
 	}
 	if from < 1 || from > p.To.Size { // of the empty tree there is nothing to prove
-		return p, &TreeSizeError{"from", p.To.Size}
+		return p, &TreeSizeError{"from", fmt.Sprintf("must be from 1 to %d, the size of the tree that it is to be the beginning of", p.To.Size)}
 	}
 	if p.From, err = r.TreeHead(ctx, account, from); err != nil {
 		return p, err
@@ -116,7 +114,7 @@ func (r *Reader) treeSize(ctx context.Context, account string, size int64) (int6
 	case size == Newest:
 		return newest, nil
 	case size < 0 || size > newest:
-		return 0, &TreeSizeError{"size", newest}
+		return 0, &TreeSizeError{"size", fmt.Sprintf("must be from 0 to %d: so many token events the tree has", newest)}
 	}
 	return size, nil
 }

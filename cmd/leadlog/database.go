@@ -130,6 +130,8 @@ func hint(err error) string {
 		return "LEADLOG_DATABASE_URL of the views of this log, or leadlog replay all where they are stale"
 	case errors.Is(err, logcopy.ErrOther):
 		return "an empty database or server as --to, or the log that this one was moved from"
+	case errors.Is(err, projection.ErrSchemaTaken):
+		return "another name as --into; or, when nobody needs what is there, DROP SCHEMA of that name with CASCADE in psql, and again"
 	case errors.Is(err, projection.ErrReplayRuns):
 		return "again, when the other has ended"
 	case errors.Is(err, sealed.ErrNoKey), errors.Is(err, sealed.ErrUnknownKey):
