@@ -63,8 +63,8 @@ func Decode(eventType string, encoded []byte) (Data, error) {
 
 // decoders is the catalogue. An old version's entry decodes into the newest struct: that is its upcaster.
 var decoders = map[string]func([]byte) (Data, error){
-	LeadCreated{}.EventType():       decode[LeadCreated],
-	LeadMerged{}.EventType():        decode[LeadMerged],
+	LeadCreated{}.EventType():       decodePlain[LeadCreated],
+	LeadMerged{}.EventType():        decodePlain[LeadMerged],
 	LeadUpdated{}.EventType():       decode[LeadUpdated],
 	LeadReleased{}.EventType():      decode[LeadReleased],
 	LeadJoining{}.EventType():       decode[LeadJoining],
@@ -107,6 +107,25 @@ func decode[T Data](encoded []byte) (Data, error) {
 		return nil, err
 	}
 	return data, nil
+}
+
+// decodePlain is decode for facts that make up most of a log.
+func decodePlain[T Data, P interface {
+	*T
+	member(*plain, span)
+}](encoded []byte) (Data, error) {
+	if isPlain(encoded) {
+		var data T
+		p := plain{encoded: encoded}
+		p.expect('{')
+		for first := true; p.more(&first, '}'); {
+			P(&data).member(&p, p.name())
+		}
+		if p.done() {
+			return data, nil
+		}
+	}
+	return decode[T](encoded)
 }
 
 // Catalogue lists the stored names of all facts.

@@ -1,0 +1,142 @@
+package event
+
+import (
+	"bytes"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// plain reads JSON as we write it by the million: objects without space between their members, and texts of ASCII
+// without escapes. Whatever else there may be, sound or not, it declares bad, and leaves it to the library: what plain
+// reads, the library reads the same way, in several times the time.
+//
+// Texts are parts of one string, so that reading one takes no memory of its own.
+type plain struct {
+	encoded []byte
+	at      int
+	bad     bool
+	text    string // of what is encoded, once somebody keeps a part of it
+	values  []byte // likewise, apart from what it was read from
+}
+
+// span is where a text is, without its quotes.
+type span struct{ from, to int }
+
+// isPlain tells whether it is worth to begin: no byte is of an escape or of anything but printable ASCII.
+func isPlain(encoded []byte) bool {
+	for _, c := range encoded {
+		if c < ' ' || c >= 0x7f || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// more tells whether an object or a list has another element, which comes next. Before the first one it is told so.
+func (p *plain) more(first *bool, end byte) bool {
+	if p.bad || p.found(end) {
+		return false
+	}
+	if !*first {
+		p.expect(',')
+	}
+	*first = false
+	return !p.bad
+}
+
+// name passes over the name of a member, whose value comes next.
+func (p *plain) name() span {
+	s := p.quoted()
+	p.expect(':')
+	return s
+}
+
+// done tells whether everything was read, and was plain.
+func (p *plain) done() bool { return !p.bad && p.at == len(p.encoded) }
+
+func (p *plain) found(c byte) bool {
+	if p.at < len(p.encoded) && p.encoded[p.at] == c {
+		p.at++
+		return true
+	}
+	return false
+}
+
+func (p *plain) expect(c byte) {
+	if !p.found(c) {
+		p.bad = true
+	}
+}
+
+// quoted passes over a text.
+func (p *plain) quoted() span {
+	p.expect('"')
+	length := bytes.IndexByte(p.encoded[p.at:], '"')
+	if p.bad || length < 0 {
+		p.bad = true
+		return span{}
+	}
+	s := span{p.at, p.at + length}
+	p.at = s.to + 1
+	return s
+}
+
+func (p *plain) bytes(s span) []byte { return p.encoded[s.from:s.to] }
+
+// keep is a text that outlives what it was read from.
+func (p *plain) keep(s span) string {
+	if p.text == "" {
+		p.text = string(p.encoded)
+	}
+	return p.text[s.from:s.to]
+}
+
+// readText takes a text that is not empty, for a field that was not read before.
+func (p *plain) readText(into *string) {
+	s := p.quoted()
+	if s.from == s.to || *into != "" {
+		p.bad = true
+		return
+	}
+	*into = p.keep(s)
+}
+
+// readTrue takes true, for a field that was not read before.
+func (p *plain) readTrue(into *bool) {
+	if *into || !bytes.HasPrefix(p.encoded[p.at:], []byte("true")) {
+		p.bad = true
+		return
+	}
+	*into = true
+	p.at += len("true")
+}
+
+// readList takes a list of texts, for a field that was not read before.
+func (p *plain) readList(into *[]string) {
+	if p.expect('['); *into != nil {
+		p.bad = true
+	}
+	*into = make([]string, 0, 4)
+	for first := true; p.more(&first, ']'); {
+		*into = append(*into, p.keep(p.quoted()))
+	}
+}
+
+// readValues takes an object whose members are texts, for a field that was not read before.
+func (p *plain) readValues(into *map[string]jsontext.Value) {
+	if p.expect('{'); *into != nil {
+		p.bad = true
+	}
+	*into = map[string]jsontext.Value{}
+	for first := true; p.more(&first, '}'); {
+		name, value := p.name(), p.quoted()
+		if _, twice := (*into)[string(p.bytes(name))]; twice || p.bad {
+			p.bad = true
+			return
+		}
+		if p.values == nil {
+			p.values = bytes.Clone(p.encoded)
+		}
+		(*into)[p.keep(name)] = p.values[value.from-1 : value.to+1 : value.to+1]
+	}
+}
