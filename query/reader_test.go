@@ -57,7 +57,7 @@ func TestALeadIsAnsweredAsItsStreamFolds(t *testing.T) {
 		for _, id := range ids {
 			state := fold(t, w, event.LeadStream(id), lead.Evolve)
 			want := query.NewLead(state)
-			want.Metadata = state.Metadata
+			want.Metadata, want.Joined = state.Metadata, state.Joined
 			got, err := reader.Lead(t.Context(), account, id)
 			require.NoError(t, err)
 			require.NotNil(t, got.Metadata)
