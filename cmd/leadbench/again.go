@@ -10,7 +10,7 @@ import (
 // until their deliveries were queued. Meanwhile they are sent.
 func (r *webhookRun) replayed(ctx context.Context) (time.Duration, error) {
 	say("putting %d leads on the log", r.Replayed)
-	since := time.Now()
+	since := time.Now().Truncate(time.Millisecond) // as events have it
 	if err := r.put(ctx, r.Replayed); err != nil {
 		return 0, err
 	}
