@@ -18,6 +18,7 @@ import (
 type fault struct {
 	begin, end func(*testing.T)
 	lost       bool // no write can be made while it lasts; else the service makes up for it
+	leavesRoom bool // one or the other write is made all the same
 }
 
 // faults are those that a service is tried with, one after another; each kind with a service of its own.
