@@ -29,9 +29,12 @@ func faults(t *testing.T, settings map[string]string, way *pgtest.Proxy) map[str
 	shown := func(t *testing.T) {
 		require.Eventually(t, func() bool { return way.Losing() == 0 }, 2*time.Minute, time.Millisecond)
 	}
-	// raise has the next so many statements on a table fail.
+	// raise has the next so many statements on a table fail. It ends when one has.
 	raise := func(table, sqlstate string, times int, lost bool) fault {
 		return fault{lost: lost, begin: func(t *testing.T) { failing(t, direct, table, sqlstate, times) }, end: func(t *testing.T) {
+			require.Eventually(t, func() bool {
+				return ask(t, settings, `SELECT 1 FROM public.faults WHERE is_called`) == 1
+			}, 2*time.Minute, time.Millisecond)
 			execute(t, direct, `DROP FUNCTION public.fail CASCADE`)
 		}}
 	}
@@ -70,6 +73,8 @@ func faults(t *testing.T, settings map[string]string, way *pgtest.Proxy) map[str
 			"appends meet deadlocks":             raise("log.event", "40P01", 5, false),
 			"views cannot be serialized":         raise("views.lead", "40001", 5, false),
 			"deliveries cannot be serialized":    raise("delivery.queue", "40001", 5, false),
+			"secrets cannot be serialized":       raise("secret.webhook", "40001", always, false),
+			"secrets have no place on the disk":  raise("secret.webhook", "58030", always, false),
 			"appends time out":                   raise("log.event", "sleep", always, true),
 			"the log has no room on the disk":    raise("log.event", "53100", always, true),
 			"the views have no room on the disk": raise("views.lead", "53100", always, false),

@@ -141,6 +141,8 @@ func TestWhatSaysThatTheDatabaseIsOutOfReach(t *testing.T) {
 		"shutting down":          {&pgconn.PgError{Code: "57P01"}, true},
 		"too many connections":   {&pgconn.PgError{Code: "53300"}, true},
 		"a standby":              {&pgconn.PgError{Code: "25006"}, true},
+		"a deadlock":             {&pgconn.PgError{Code: "40P01"}, true},
+		"files unreadable":       {&pgconn.PgError{Code: "58030"}, true},
 		"a bad statement":        {&pgconn.PgError{Code: "42601"}, false},
 		"an unreadable value":    {&pgconn.PgError{Code: "22021"}, false},
 		"an answer without code": {&pgconn.PgError{}, false},

@@ -13,7 +13,7 @@ import (
 )
 
 // Unavailable marks an error of the database with eventstore.ErrUnavailable when it says that the database is out of
-// reach, overloaded or too slow, and not that it was asked something wrong. Other errors stay as they are, and so
+// reach, overloaded, too slow or in trouble of its own, and not that it was asked something wrong. Other errors stay as they are, and so
 // does the end of a caller that left.
 func Unavailable(err error) error {
 	if err == nil || errors.Is(err, eventstore.ErrUnavailable) || !outOfReach(err) {
@@ -30,7 +30,8 @@ func outOfReach(err error) bool {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {
 		switch class(answer.Code) {
-		case "08", "53", "57": // connection exception, insufficient resources, operator intervention
+		// Connection exception, rollback because of others, insufficient resources, operator intervention, system error.
+		case "08", "40", "53", "57", "58":
 			return true
 		}
 		return answer.Code == "25006" // read-only: a standby, before it is promoted
