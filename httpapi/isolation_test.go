@@ -100,6 +100,7 @@ func TestWhatIsAnothersIsAsIfItDidNotExist(t *testing.T) {
 		for _, c := range w.ways(t, o) {
 			w.alike(t, o, c, w.paths(o))
 			w.alike(t, o, c, w.queries(t, o))
+			w.alikeByBody(t, o, c)
 		}
 	}
 	w.ours.caughtUp()
@@ -217,6 +218,24 @@ func (w *tenants) alike(t *testing.T, o operation, c call, pairs []pair) {
 	}
 }
 
+// alikeByBody asks for ours, with a body that names theirs where its example names something.
+func (w *tenants) alikeByBody(t *testing.T, o operation, c call) {
+	t.Helper()
+	if !ulids.MatchString(c.body) {
+		return
+	}
+	c.path, c.credential = w.names["ours"].Replace(o.path), w.ours.jwt
+	example := c.body
+	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}"} {
+		c.body = ulids.ReplaceAllString(example, missingID)
+		want := w.ours.request(c)
+		c.body = ulids.ReplaceAllString(example, w.named("theirs", name))
+		got := w.ours.request(c)
+		require.Equal(t, plain(want), plain(got), "%s %s: %s", o.method, o.path, c.body)
+		w.holdNothing(t, got)
+	}
+}
+
 func (w *tenants) holdNothing(t *testing.T, r reply) {
 	t.Helper()
 	for _, secret := range w.secrets {
@@ -270,8 +289,11 @@ func TestTwoAccountsLiveTheSameLife(t *testing.T) {
 		w.ours.caughtUp()
 		for i, c := range o.bodies(t) {
 			c = w.keyed(t, o, c, i)
+			example := c.body
+			c.body = w.names["theirs"].Replace(example)
 			c.path, c.credential = w.names["theirs"].Replace(o.path)+o.required(w.names["theirs"]), w.theirs.jwt
 			want := w.theirs.request(c)
+			c.body = w.names["ours"].Replace(example)
 			c.path, c.credential = w.names["ours"].Replace(o.path)+o.required(w.names["ours"]), w.ours.jwt
 			got := w.ours.request(c)
 			require.Equal(t, want.status, got.status, "%s %s: %s", o.method, o.path, got.raw)
