@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bufio"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -16,8 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
@@ -356,4 +360,21 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc + m.StackInuse
+}
+
+// TestAFloodOfGuessesAsksTheLogForNoMoreThanItsShare guesses tokens that look right. What the limit turns away has cost
+// the log nothing.
+func TestAFloodOfGuessesAsksTheLogForNoMoreThanItsShare(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	s := startOn(t, server.URL())
+	before, answered := server.StreamReads(), map[int]int{}
+	for range 300 {
+		guess, err := token.NewValue(ulid.Make().String(), rand.Reader)
+		require.NoError(t, err)
+		answered[s.send(call{method: http.MethodPost, path: leads, credential: guess.Reveal(), body: `{}`}).status]++
+	}
+	require.Positive(t, answered[http.StatusTooManyRequests], "%v", answered)
+	require.Equal(t, 300, answered[http.StatusUnauthorized]+answered[http.StatusTooManyRequests], "%v", answered)
+	require.LessOrEqual(t, server.StreamReads()-before, answered[http.StatusUnauthorized])
 }
