@@ -333,7 +333,7 @@ func TestBatchesHaveABudgetTogether(t *testing.T) {
 // nothing on them, or half a header.
 func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 	s := start(t)
-	n := min(10_000, (openFiles(t)-2000)/2) // both ends are here
+	n := min(10_000, (openFiles(t)-500)/2) // both ends are here
 	require.Greater(t, n, 100, "ulimit -n is too low for this test")
 	before := heap()
 	for i := range n {
