@@ -9,6 +9,7 @@
 -- It may be run again, and should be after a migration: views that are new stay closed to the role until then. A replay
 -- that takes a view's place, and copies as of a day (leadlog replay VIEW --into SCHEMA), take the wall along.
 
+SET client_min_messages = warning;
 SELECT set_config('leadlog.role', :'role', false), set_config('leadlog.account', :'account', false);
 
 DO $$
