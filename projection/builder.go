@@ -129,7 +129,11 @@ func (b *builder) openCopy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if found && c.epoch == epoch && c.version == b.projector.Version() {
+		there, err := c.seen.onLog(ctx, b.Store)
+		if err != nil {
+			return err
+		}
+		if found && there && c.epoch == epoch && c.version == b.projector.Version() {
 			if b.Until.Position > 0 && c.position > b.Until.Position {
 				return fmt.Errorf("schema %s: %w: a copy that is at position %d already", b.place, ErrSchemaTaken, c.position)
 			}
@@ -144,7 +148,8 @@ func (b *builder) openCopy(ctx context.Context) error {
 		b.checkpoint = checkpoint{projector: b.projector.Name(), version: b.projector.Version(), epoch: epoch}
 		_, err = tx.Exec(ctx, `
 			INSERT INTO checkpoint (projector, version, epoch, position, updated_at) VALUES ($1, $2, $3, 0, now())
-			    ON CONFLICT (projector) DO UPDATE SET version = excluded.version, epoch = excluded.epoch, position = 0, updated_at = now()`,
+			    ON CONFLICT (projector) DO UPDATE SET version = excluded.version, epoch = excluded.epoch, position = 0, updated_at = now(),
+			       seen_stream = NULL, seen_revision = NULL, seen_event = NULL`,
 			b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch)
 		return err
 	})

@@ -16,8 +16,8 @@ var (
 	ErrForeignLog = errors.New("the view is of another log; if the log was replaced on purpose, run leadlog replay")
 
 	// ErrAheadOfLog says that a view has seen events that the log does not have, as after the restore of a backup of
-	// the log alone.
-	ErrAheadOfLog = errors.New("the view is ahead of the log, which may be a restored backup; if it is the right one, run leadlog replay")
+	// the log alone. It says so too when the log has grown since: other events stand there now.
+	ErrAheadOfLog = errors.New("the view has seen what the log does not have, which may be a restored backup; if it is the right one, run leadlog replay")
 
 	// ErrReplayDue says that a view was built by another version of its projector.
 	ErrReplayDue = errors.New("the view was built by another version of this program; run leadlog replay")
@@ -37,6 +37,25 @@ type checkpoint struct {
 	version   int
 	epoch     string
 	position  eventstore.Position
+	seen      seen
+}
+
+// seen is the event that was applied last; without a stream, none or one that is not known.
+type seen struct {
+	stream   string
+	revision eventstore.Revision
+	event    string
+}
+
+// onLog tells whether the log has the event where it was.
+func (s seen) onLog(ctx context.Context, store eventstore.Store) (bool, error) {
+	if s.stream == "" {
+		return true, nil
+	}
+	for recorded, err := range store.Read(ctx, s.stream, s.revision) {
+		return err == nil && recorded.ID.String() == s.event, err
+	}
+	return false, ctx.Err()
 }
 
 // querier is a connection or a transaction.
@@ -47,8 +66,10 @@ type querier interface {
 func findCheckpoint(ctx context.Context, db querier, projector string) (c checkpoint, found bool, err error) {
 	var position int64
 	c.projector = projector
-	err = db.QueryRow(ctx, `SELECT version, epoch, position FROM checkpoint WHERE projector = $1`, projector).
-		Scan(&c.version, &c.epoch, &position)
+	err = db.QueryRow(ctx, `
+		SELECT version, epoch, position, coalesce(seen_stream, ''), coalesce(seen_revision, 0), coalesce(seen_event, '')
+		  FROM checkpoint WHERE projector = $1`, projector).
+		Scan(&c.version, &c.epoch, &position, &c.seen.stream, &c.seen.revision, &c.seen.event)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, false, nil
 	}
@@ -74,11 +95,17 @@ func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store even
 		c, err = startAnew(ctx, conn, p, epoch)
 		return c, head, err
 	}
+	there, err := c.seen.onLog(ctx, store)
+	if err != nil {
+		return c, 0, err
+	}
 	switch {
 	case c.epoch != epoch:
 		err = fmt.Errorf("%w (it is of %s, the log is %s)", ErrForeignLog, c.epoch, epoch)
 	case c.position > head:
 		err = fmt.Errorf("%w (it is at %d, the log ends at %d)", ErrAheadOfLog, c.position, head)
+	case !there:
+		err = fmt.Errorf("%w (it has seen event %s at revision %d of stream %s)", ErrAheadOfLog, c.seen.event, c.seen.revision, c.seen.stream)
 	case c.version != p.Version():
 		err = fmt.Errorf("%w (it is of version %d, the program's is %d)", ErrReplayDue, c.version, p.Version())
 	}
@@ -116,19 +143,24 @@ func startAnew(ctx context.Context, conn *pgx.Conn, p Projector, epoch string) (
 }
 
 // advance moves the checkpoint from where this session left it, and from nowhere else.
-func (c checkpoint) advance(ctx context.Context, db execer, to eventstore.Position) (checkpoint, error) {
+func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint, error) {
+	next := c
+	if next.position = b.position; len(b.events) > 0 {
+		newest := b.events[len(b.events)-1]
+		next.seen = seen{newest.Stream, newest.Revision, newest.ID.String()}
+	}
 	tag, err := db.Exec(ctx, `
-		UPDATE checkpoint SET position = $5, updated_at = now()
+		UPDATE checkpoint SET position = $5, updated_at = now(), seen_stream = nullif($6, ''), seen_revision = $7, seen_event = $8
 		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4`,
-		c.projector, c.version, c.epoch, int64(c.position), int64(to))
+		c.projector, c.version, c.epoch, int64(c.position), int64(next.position),
+		next.seen.stream, int64(next.seen.revision), next.seen.event)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = errOvertaken
 	}
 	if err != nil {
 		return c, err
 	}
-	c.position = to
-	return c, nil
+	return next, nil
 }
 
 // apply writes the checkpoint and a batch, together, and returns the checkpoint as it is then. The checkpoint comes
@@ -136,10 +168,10 @@ func (c checkpoint) advance(ctx context.Context, db execer, to eventstore.Positi
 // touched the table then. A batch without events is one statement.
 func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, p Projector, b batch) (next checkpoint, err error) {
 	if len(b.events) == 0 {
-		return c.advance(ctx, conn, b.position)
+		return c.advance(ctx, conn, b)
 	}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if next, err = c.advance(ctx, tx, b.position); err != nil {
+		if next, err = c.advance(ctx, tx, b); err != nil {
 			return err
 		}
 		if err := p.Apply(ctx, tx, b.events); err != nil {

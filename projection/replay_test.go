@@ -135,6 +135,7 @@ func TestAReplayClearsWhatNothingElseDoes(t *testing.T) {
 		"a view of another log":      `UPDATE views.checkpoint SET epoch = 'other', position = 1000000`,
 		"a view ahead of the log":    `UPDATE views.checkpoint SET position = 1000000`,
 		"a view that was tampered":   `UPDATE views.account SET region = 'XX'`,
+		"a log that was restored":    `UPDATE views.checkpoint SET seen_event = 'other'`,
 		"a view that never was made": `DELETE FROM views.checkpoint`,
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -182,6 +182,7 @@ func TestAViewThatIsNotOfThisLogOrThisProgramIsNotTouched(t *testing.T) {
 	}{
 		"of another log":     {`UPDATE views.checkpoint SET epoch = 'other'`, 1, projection.ErrForeignLog},
 		"ahead of the log":   {`UPDATE views.checkpoint SET position = 1000000`, 1, projection.ErrAheadOfLog},
+		"of a log restored":  {`UPDATE views.checkpoint SET seen_event = 'other'`, 1, projection.ErrAheadOfLog},
 		"of another version": {`UPDATE views.checkpoint SET version = 1`, 2, projection.ErrReplayDue},
 		"of a newer version": {`UPDATE views.checkpoint SET version = 3`, 2, projection.ErrReplayDue},
 	} {

@@ -77,7 +77,11 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	if err != nil {
 		return 0, err
 	}
-	if there.epoch == b.checkpoint.epoch && there.position > position && there.position <= head {
+	same, err := there.seen.onLog(ctx, b.Store)
+	if err != nil {
+		return 0, err
+	}
+	if same && there.epoch == b.checkpoint.epoch && there.position > position && there.position <= head {
 		if err := b.foldWithin(ctx, tx, there.position); err != nil {
 			return 0, err
 		}
@@ -96,7 +100,8 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 			return 0, err
 		}
 	}
-	_, err = tx.Exec(ctx, `UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = now() WHERE projector = $1`,
+	_, err = tx.Exec(ctx, `UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = now(),
+		seen_stream = NULL, seen_revision = NULL, seen_event = NULL WHERE projector = $1`,
 		b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch, int64(position))
 	if err != nil {
 		return 0, err
@@ -114,8 +119,10 @@ func (b *builder) holdLive(ctx context.Context, tx pgx.Tx, live string) (c check
 		return c, err
 	}
 	var position int64
-	err = tx.QueryRow(ctx, `SELECT version, epoch, position FROM `+live+`.checkpoint WHERE projector = $1 FOR UPDATE`,
-		b.checkpoint.projector).Scan(&c.version, &c.epoch, &position)
+	err = tx.QueryRow(ctx, `
+		SELECT version, epoch, position, coalesce(seen_stream, ''), coalesce(seen_revision, 0), coalesce(seen_event, '')
+		  FROM `+live+`.checkpoint WHERE projector = $1 FOR UPDATE`,
+		b.checkpoint.projector).Scan(&c.version, &c.epoch, &position, &c.seen.stream, &c.seen.revision, &c.seen.event)
 	c.position = eventstore.Position(position)
 	return c, err
 }

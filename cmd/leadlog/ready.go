@@ -40,6 +40,9 @@ func (a *app) ready(ctx context.Context) []httpapi.Component {
 		if errors.Is(view.Err, projection.ErrReplayDue) {
 			component.Detail = "built by another version; run leadlog replay " + view.Name
 		}
+		if errors.Is(view.Err, projection.ErrForeignLog) || errors.Is(view.Err, projection.ErrAheadOfLog) {
+			component.Detail = "is of another log, or of a later one than this backup of it; see deploy/runbook.md on restoring"
+		}
 		components = append(components, component)
 	}
 	return components

@@ -18,6 +18,9 @@ CREATE TABLE delivery.checkpoint (
     epoch text COLLATE "C" NOT NULL,
     "position" bigint NOT NULL,
     updated_at timestamp with time zone NOT NULL,
+    seen_stream text COLLATE "C",
+    seen_revision bigint,
+    seen_event text COLLATE "C",
     CONSTRAINT checkpoint_position_check CHECK (("position" >= 0)),
     CONSTRAINT checkpoint_projector PRIMARY KEY (projector)
 );
@@ -177,12 +180,16 @@ CREATE TABLE views.checkpoint (
     epoch text COLLATE "C" NOT NULL,
     "position" bigint NOT NULL,
     updated_at timestamp with time zone NOT NULL,
+    seen_stream text COLLATE "C",
+    seen_revision bigint,
+    seen_event text COLLATE "C",
     CONSTRAINT checkpoint_position_check CHECK (("position" >= 0)),
     CONSTRAINT checkpoint_projector PRIMARY KEY (projector)
 );
 COMMENT ON TABLE views.checkpoint IS 'How far each projector has read the log. Written in the transaction that writes its view.';
 COMMENT ON COLUMN views.checkpoint.version IS 'Of the projector that wrote the view; another one must build it anew.';
 COMMENT ON COLUMN views.checkpoint.epoch IS 'The log that the position is of.';
+COMMENT ON COLUMN views.checkpoint.seen_event IS 'The event that was applied last, at seen_revision of seen_stream; NULL: none yet, or unknown.';
 
 CREATE TABLE views.endpoint (
     webhook_id text COLLATE "C" NOT NULL,

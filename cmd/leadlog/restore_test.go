@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+)
+
+// tool runs a program of PostgreSQL, as an operator would.
+func tool(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	programs, err := pgdev.FindBinaries()
+	require.NoError(t, err)
+	output, err := exec.CommandContext(t.Context(), filepath.Join(programs.Dir, name), args...).CombinedOutput()
+	require.NoError(t, err, "%s: %s", name, output)
+	return string(output)
+}
+
+func captureAs(t *testing.T, base, jwt, who string) answer {
+	t.Helper()
+	got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"`+who+`@example.com"}`)
+	require.Equal(t, 201, got.status, got.body)
+	return got
+}
+
+// stopped ends a service.
+func stopped(t *testing.T, p *program) {
+	t.Helper()
+	p.signal(t, syscall.SIGTERM)
+	require.Zero(t, p.finish(t), p.err)
+}
+
+// seenBy waits until every view has what was captured.
+func seenBy(t *testing.T, base, jwt string, captured answer) {
+	t.Helper()
+	for _, path := range []string{"/api/v1/crm/leads", "/api/v1/crm/sources/history", "/api/v1/crm/sources/report?interval=day"} {
+		join := "?"
+		if filepath.Ext(path) == "" && path[len(path)-3:] == "day" {
+			join = "&"
+		}
+		got := mustCall(t, "GET", base+path+join+"minPosition="+captured.header.Get("X-Log-Position"), jwt, "")
+		require.Equal(t, 200, got.status, got.body)
+	}
+}
+
+func TestAWholeDatabaseThatIsRestoredGoesOnWhereTheBackupWas(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	p, base := serve(t, settings)
+	seenBy(t, base, jwt, captureAs(t, base, jwt, "before"))
+	dump := filepath.Join(t.TempDir(), "leadlog.dump")
+	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_DATABASE_URL"]) // the service goes on meanwhile
+	captureAs(t, base, jwt, "lost")
+	stopped(t, p)
+
+	settings["LEADLOG_DATABASE_URL"] = pgtest.Database(t)
+	tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_DATABASE_URL"], dump)
+	_, base = serve(t, settings)
+	seenBy(t, base, jwt, captureAs(t, base, jwt, "after"))
+	agree := launch(t, settings, "verify")
+	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	require.Equal(t, 2, ask(t, settings, `SELECT count(*) FROM views.lead`))
+}
+
+// TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed has the log in a database of its own, and grow beyond
+// where the views are before they look at it again.
+func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
+	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
+	jwt := provisioned(t, settings)
+	p, base := serve(t, settings)
+	receiver := receiveWebhooks(t)
+	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`)
+	require.Equal(t, 201, endpoint.status, endpoint.body)
+	captureAs(t, base, jwt, "before")
+	dump := filepath.Join(t.TempDir(), "log.dump")
+	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_EVENTSTORE_URL"])
+	var last answer
+	for i := range 3 {
+		last = captureAs(t, base, jwt, fmt.Sprintf("lost%d", i))
+	}
+	seenBy(t, base, jwt, last)
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
+	stopped(t, p)
+
+	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
+	tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_EVENTSTORE_URL"], dump)
+	head := tool(t, "psql", "-Atqc", "SELECT max(position) FROM log.event", settings["LEADLOG_EVENTSTORE_URL"])
+	p, base = serve(t, settings)
+	for i := range 6 { // now the log is longer than where the views were
+		last = captureAs(t, base, jwt, fmt.Sprintf("after%d", i))
+	}
+	stopped(t, p)
+	p, base = serve(t, settings)
+	require.Eventually(t, func() bool {
+		ready := mustCall(t, "GET", base+"/readyz", "", "")
+		return ready.status == 503 && len(fmt.Sprint(ready.body)) > 0
+	}, time.Minute, 20*time.Millisecond)
+	p.sees(t, p.err, `(the view has seen what the log does not have)`)
+	stopped(t, p)
+
+	tool(t, "psql", "-v", "head="+head[:len(head)-1], "-f", "../../deploy/restored-log.sql", settings["LEADLOG_DATABASE_URL"])
+	replay := launch(t, settings, "replay", "all")
+	require.Zero(t, replay.finish(t), replay.err)
+	_, base = serve(t, settings)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 20*time.Millisecond)
+	seenBy(t, base, jwt, last)
+	agree := launch(t, settings, "verify")
+	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	require.Equal(t, 7, ask(t, settings, `SELECT count(*) FROM views.lead`))
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond,
+		"and webhooks come of what came after the backup")
+	require.Zero(t, receiver.twice())
+}
