@@ -59,6 +59,22 @@ func TestServeRefusesADatabaseThatIsNotMigrated(t *testing.T) {
 	require.Zero(t, p.finish(t), p.err)
 }
 
+func TestServeRefusesADatabaseThatANewerProgramHasMigrated(t *testing.T) {
+	t.Parallel()
+	for _, table := range []string{"log.migration", "views.migration"} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			settings := production(t)
+			provisioned(t, settings)
+			newer := `INSERT INTO ` + table + ` (version_id, is_applied) VALUES (9999, true)`
+			require.NoError(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"], newer))
+			p := launch(t, settings, "serve")
+			require.Equal(t, 1, p.finish(t))
+			require.Contains(t, p.err.String(), "Try: a newer leadlog")
+		})
+	}
+}
+
 func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []struct{ name, value, shown string }{

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+)
+
+// asRole is a database's address for another role. The directory of the server's socket is its guard.
+func asRole(t *testing.T, address, role string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	u.User = url.User(role)
+	return u.String()
+}
+
+func inDatabase(ctx context.Context, t *testing.T, address, statement string) error {
+	t.Helper()
+	conn, err := pgx.Connect(ctx, address)
+	require.NoError(t, err)
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, statement)
+	return err
+}
+
+// TestTheServiceRunsAsARoleThatCannotChangeTheLog uses deploy/roles.sql as it says, with roles of the test's own, since they
+// are the whole server's.
+func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
+	superuser := asRole(t, settings["LEADLOG_DATABASE_URL"], "postgres")
+	script, err := os.ReadFile("../../deploy/roles.sql")
+	require.NoError(t, err)
+	prefix := "r" + strings.ToLower(rand.Text()[:12]) + "_"
+	roles := func() {
+		require.NoError(t, inDatabase(t.Context(), t, superuser, strings.ReplaceAll(string(script), "leadlog_", prefix)))
+	}
+	t.Cleanup(func() {
+		for _, role := range []string{"owner", "writer", "reader"} {
+			require.NoError(t, inDatabase(context.Background(), t, superuser, `DROP OWNED BY `+prefix+role+` CASCADE`))
+		}
+		for _, role := range []string{"owner", "writer", "reader"} {
+			require.NoError(t, inDatabase(context.Background(), t, superuser, `DROP ROLE `+prefix+role))
+		}
+	})
+	roles()
+	own := settings["LEADLOG_DATABASE_URL"]
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
+	migrate := launch(t, settings, "migrate")
+	require.Zero(t, migrate.finish(t), migrate.err)
+	roles()
+
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
+	set := launch(t, settings, "account", "set", "acme", "--feature", "crm_api")
+	require.Zero(t, set.finish(t), set.err)
+	mint := launch(t, settings, "jwt", "--account", "acme")
+	require.Zero(t, mint.finish(t), mint.err)
+	jwt := strings.TrimSpace(mint.out.String())
+	_, base := serve(t, settings)
+	receiver := receiveWebhooks(t)
+	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).status)
+	captured := captureAs(t, base, jwt, "asha")
+	seenBy(t, base, jwt, captured)
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
+	for _, args := range [][]string{{"replay", "all"}, {"verify"}} {
+		p := launch(t, settings, args...)
+		require.Zero(t, p.finish(t), "%v %s %s", args, p.out, p.err)
+	}
+
+	for role, statements := range map[string][]string{
+		"writer": {`UPDATE log.event SET data = ''`, `DELETE FROM log.event`, `TRUNCATE log.event`, `DROP TABLE log.event`, `DELETE FROM log.epoch`},
+		"reader": {`BEGIN READ WRITE; DELETE FROM views.lead`, `SELECT * FROM secret.webhook`, `SELECT * FROM delivery.endpoint`},
+	} {
+		for _, statement := range statements {
+			var refused *pgconn.PgError
+			require.ErrorAs(t, inDatabase(t.Context(), t, asRole(t, own, prefix+role), statement), &refused, "%s: %s", role, statement)
+			require.Equal(t, "42501", refused.Code, "%s: %s", role, statement)
+		}
+	}
+	reader := asRole(t, own, prefix+"reader")
+	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM log.event_readable`))
+	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM views.lead`))
+}

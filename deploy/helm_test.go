@@ -1,0 +1,193 @@
+package deploy
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// object is as much of one of Kubernetes's objects as is looked at.
+type object struct {
+	Kind     string
+	Metadata struct {
+		Name        string
+		Annotations map[string]string
+	}
+	Spec struct {
+		Replicas     int
+		MinAvailable int `yaml:"minAvailable"`
+		Selector     any
+		Ports        []any
+		Endpoints    []struct{ Path string }
+		Rules        []struct {
+			HTTP struct{ Paths []struct{ Path string } }
+		}
+		Template struct {
+			Metadata struct{ Labels map[string]string }
+			Spec     pod
+		}
+	}
+}
+
+type pod struct {
+	AutomountServiceAccountToken  *bool          `yaml:"automountServiceAccountToken"`
+	TerminationGracePeriodSeconds int            `yaml:"terminationGracePeriodSeconds"`
+	SecurityContext               map[string]any `yaml:"securityContext"`
+	Containers                    []struct {
+		Image   string
+		Args    []string
+		Env     []struct{ Name, Value string }
+		EnvFrom []struct {
+			SecretRef struct{ Name string } `yaml:"secretRef"`
+		} `yaml:"envFrom"`
+		SecurityContext map[string]any `yaml:"securityContext"`
+		ReadinessProbe  struct {
+			HTTPGet struct{ Path string } `yaml:"httpGet"`
+		} `yaml:"readinessProbe"`
+	}
+}
+
+// render is helm template with as much of Helm's language as the chart speaks.
+func render(t *testing.T, change func(values map[string]any)) (map[string]object, error) {
+	t.Helper()
+	read := func(name string) (content map[string]any) {
+		raw, err := os.ReadFile(filepath.Join("helm", name))
+		require.NoError(t, err)
+		require.NoError(t, yaml.Unmarshal(raw, &content))
+		return content
+	}
+	values, chart := read("values.yaml"), read("Chart.yaml")
+	change(values)
+	var chartTemplates *template.Template
+	chartTemplates = template.New("chart").Option("missingkey=zero").Funcs(template.FuncMap{
+		"include": func(name string, data any) (string, error) {
+			var out bytes.Buffer
+			err := chartTemplates.ExecuteTemplate(&out, name, data)
+			return out.String(), err
+		},
+		"required": func(what string, value any) (any, error) {
+			if value == nil || value == "" {
+				return nil, errors.New(what)
+			}
+			return value, nil
+		},
+		"default": func(otherwise, value any) any {
+			if value == nil || reflect.ValueOf(value).IsZero() {
+				return otherwise
+			}
+			return value
+		},
+		"toYaml": func(value any) (string, error) {
+			out, err := yaml.Marshal(value)
+			return strings.TrimRight(string(out), "\n"), err
+		},
+		"nindent": func(n int, text string) string {
+			pad := "\n" + strings.Repeat(" ", n)
+			return pad + strings.ReplaceAll(text, "\n", pad)
+		},
+		"quote": func(value string) string { return strconv.Quote(value) },
+		"list":  func(items ...any) []any { return items },
+	})
+	_, err := chartTemplates.ParseGlob("helm/templates/*")
+	require.NoError(t, err)
+	data := map[string]any{
+		"Values": values, "Release": map[string]any{"Name": "crm"}, "Chart": map[string]any{"AppVersion": chart["appVersion"]},
+	}
+	objects := map[string]object{}
+	for _, file := range []string{"deployment.yaml", "migrate.yaml", "service.yaml", "monitoring.yaml"} {
+		var out bytes.Buffer
+		if err := chartTemplates.ExecuteTemplate(&out, file, data); err != nil {
+			return nil, err
+		}
+		text := strings.ReplaceAll(out.String(), "<no value>", "")
+		for _, document := range strings.Split(text, "\n---\n") {
+			var o object
+			require.NoError(t, yaml.Unmarshal([]byte(document), &o), "%s", document)
+			if o.Kind != "" {
+				objects[o.Kind] = o
+			}
+		}
+	}
+	return objects, nil
+}
+
+func TestTheChartMakesWhatServesWithoutInterruption(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t, func(values map[string]any) { values["secret"] = "leadlog-keys" })
+	require.NoError(t, err)
+	require.Len(t, objects, 4)
+	for _, kind := range []string{"Deployment", "Job"} {
+		spec := objects[kind].Spec.Template.Spec
+		require.False(t, *spec.AutomountServiceAccountToken, kind)
+		require.Equal(t, true, spec.SecurityContext["runAsNonRoot"], kind)
+		require.Len(t, spec.Containers, 1)
+		container := spec.Containers[0]
+		require.Equal(t, "leadlog:0.1.0", strings.TrimSpace(container.Image))
+		require.Equal(t, "leadlog-keys", container.EnvFrom[0].SecretRef.Name)
+		require.Equal(t, true, container.SecurityContext["readOnlyRootFilesystem"], kind)
+		require.Equal(t, false, container.SecurityContext["allowPrivilegeEscalation"], kind)
+	}
+	deployment := objects["Deployment"].Spec
+	require.Equal(t, 2, deployment.Replicas)
+	require.Equal(t, []string{"serve"}, deployment.Template.Spec.Containers[0].Args)
+	require.Equal(t, "/readyz", deployment.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path)
+	require.Equal(t, 60, deployment.Template.Spec.TerminationGracePeriodSeconds)
+	require.Contains(t, deployment.Template.Spec.Containers[0].Env, struct{ Name, Value string }{"LEADLOG_DRAIN", "10s"})
+	require.Equal(t, 1, objects["PodDisruptionBudget"].Spec.MinAvailable)
+	labels := map[string]any{"matchLabels": map[string]any{}}
+	for name, value := range deployment.Template.Metadata.Labels {
+		labels["matchLabels"].(map[string]any)[name] = value
+	}
+	require.Equal(t, labels, deployment.Selector)
+	require.Equal(t, labels, objects["PodDisruptionBudget"].Spec.Selector)
+	require.Equal(t, labels["matchLabels"], objects["Service"].Spec.Selector)
+	require.NotEqual(t, deployment.Template.Metadata.Labels, objects["Job"].Spec.Template.Metadata.Labels, "no service sends requests to the migration")
+	require.Equal(t, []string{"migrate"}, objects["Job"].Spec.Template.Spec.Containers[0].Args)
+	require.Equal(t, "pre-install,pre-upgrade", objects["Job"].Metadata.Annotations["helm.sh/hook"])
+}
+
+func TestTheChartRefusesToGuessKeysAndShowsTheWorldNoMetrics(t *testing.T) {
+	t.Parallel()
+	_, err := render(t, func(map[string]any) {})
+	require.ErrorContains(t, err, "secret: the name of the Secret")
+	objects, err := render(t, func(values map[string]any) {
+		values["secret"], values["ownerSecret"] = "leadlog-keys", "leadlog-owner"
+		values["settings"].(map[string]any)["LEADLOG_BASE_PATH"] = "/crm"
+		values["monitoring"].(map[string]any)["enabled"] = true
+		ingress := values["ingress"].(map[string]any)
+		ingress["enabled"], ingress["host"] = true, "crm.example.com"
+	})
+	require.NoError(t, err)
+	require.Equal(t, "leadlog-owner", objects["Job"].Spec.Template.Spec.Containers[0].EnvFrom[0].SecretRef.Name)
+	require.Equal(t, "/crm/readyz", objects["Deployment"].Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path)
+	require.Equal(t, "/crm/metrics", objects["ServiceMonitor"].Spec.Endpoints[0].Path)
+	paths := objects["Ingress"].Spec.Rules[0].HTTP.Paths
+	require.Len(t, paths, 5)
+	for _, p := range paths {
+		require.NotContains(t, []string{"/", "/crm", "/crm/metrics", "/crm/readyz"}, p.Path)
+	}
+}
+
+// Where helm is, it has the last word.
+func TestHelmUnderstandsTheChart(t *testing.T) {
+	t.Parallel()
+	if exec.Command("helm", "version").Run() != nil {
+		t.Log("no helm on this machine: the chart was rendered by the test alone")
+		return
+	}
+	for _, args := range [][]string{{"lint", "--strict"}, {"template", "crm"}} {
+		command := exec.CommandContext(t.Context(), "helm", append(args, "helm", "--set", "secret=s,ingress.enabled=true,ingress.host=h,monitoring.enabled=true")...)
+		output, err := command.CombinedOutput()
+		require.NoError(t, err, "%s", output)
+	}
+}

@@ -1,0 +1,62 @@
+-- Roles of leadlog in PostgreSQL, so that the service cannot do more than it must:
+--
+--   leadlog_owner   owns the log; leadlog migrate runs as it, and nothing else
+--   leadlog_writer  leadlog serve and every other command: adds to the log, and cannot change or take away what is there.
+--                   Views and deliveries are its own: it builds them anew, and makes and drops their days
+--   leadlog_reader  reads the log and the views, and no secret, not even sealed: for who looks into things
+--
+-- Analysts, who read views alone, have deploy/analyst.sql. As a superuser, in leadlog's database, before the first
+-- leadlog migrate, and again after every one:
+--
+--     psql -d leadlog -f deploy/roles.sql
+--     psql -d leadlog -c '\password leadlog_owner' -c '\password leadlog_writer' -c '\password leadlog_reader'
+
+DO $$
+DECLARE
+    place  text;
+    object record;
+BEGIN
+    FOREACH place IN ARRAY ARRAY['leadlog_owner', 'leadlog_writer', 'leadlog_reader'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = place) THEN
+            EXECUTE format('CREATE ROLE %I LOGIN', place);
+        END IF;
+    END LOOP;
+    GRANT leadlog_writer TO leadlog_owner; -- migrations change what the writer owns
+    EXECUTE format('GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %I TO leadlog_owner, leadlog_writer', current_database());
+    EXECUTE format('GRANT CONNECT ON DATABASE %I TO leadlog_reader', current_database());
+
+    FOREACH place IN ARRAY ARRAY['views', 'delivery', 'secret', 'quota', 'person'] LOOP
+        IF to_regnamespace(place) IS NULL THEN
+            CONTINUE;
+        END IF;
+        EXECUTE format('ALTER SCHEMA %I OWNER TO leadlog_writer', place);
+        FOR object IN
+            SELECT 'TABLE ' || c.oid::regclass AS name FROM pg_class c
+             WHERE c.relnamespace = to_regnamespace(place) AND c.relkind IN ('r', 'p', 'v')
+            UNION ALL -- a sequence of a column goes with its table
+            SELECT 'SEQUENCE ' || c.oid::regclass FROM pg_class c
+             WHERE c.relnamespace = to_regnamespace(place) AND c.relkind = 'S'
+               AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype IN ('a', 'i'))
+            UNION ALL
+            SELECT 'ROUTINE ' || p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = to_regnamespace(place)
+        LOOP
+            EXECUTE 'ALTER ' || object.name || ' OWNER TO leadlog_writer';
+        END LOOP;
+    END LOOP;
+
+    IF to_regnamespace('log') IS NOT NULL THEN
+        GRANT USAGE ON SCHEMA log TO leadlog_writer, leadlog_reader;
+        GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA log TO leadlog_writer;
+        GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA log TO leadlog_writer, leadlog_reader;
+        GRANT SELECT ON ALL TABLES IN SCHEMA log TO leadlog_reader;
+    END IF;
+    IF to_regnamespace('views') IS NOT NULL THEN
+        GRANT USAGE ON SCHEMA views TO leadlog_reader;
+        GRANT SELECT ON ALL TABLES IN SCHEMA views TO leadlog_reader;
+    END IF;
+END
+$$;
+
+ALTER ROLE leadlog_reader SET default_transaction_read_only = on;
+ALTER ROLE leadlog_reader SET statement_timeout = '10min';
+ALTER ROLE leadlog_reader SET idle_in_transaction_session_timeout = '1min';
