@@ -22,6 +22,7 @@ type benchmarks struct {
 	Growth   growthBenchmark   `cmd:"" help:"Captures and appends on logs of several lengths, beside tables of as many plain rows."`
 	Webhooks webhooksBenchmark `cmd:"" help:"Deliveries to webhook endpoints: rate, cost, latency, and what endpoints that hang do to others."`
 	Replay   replayBenchmark   `cmd:"" help:"Reading the log and building the views out of it, beside a plain COPY of its rows; exports; time travel."`
+	Scale    scaleSimulation   `cmd:"" help:"What up to a billion leads take: machines, disks, cost. Works it out, and measures nothing."`
 	Crud     crudServer        `cmd:"" hidden:"" help:"The minimal handler that captures is compared with."`
 }
 
