@@ -25,7 +25,7 @@ BEGIN
     EXECUTE format('GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %I TO leadlog_owner, leadlog_writer', current_database());
     EXECUTE format('GRANT CONNECT ON DATABASE %I TO leadlog_reader', current_database());
 
-    FOREACH place IN ARRAY ARRAY['views', 'delivery', 'secret', 'quota', 'person'] LOOP
+    FOREACH place IN ARRAY ARRAY['views', 'delivery', 'secret', 'quota'] LOOP
         IF to_regnamespace(place) IS NULL THEN
             CONTINUE;
         END IF;
@@ -49,6 +49,10 @@ BEGIN
         GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA log TO leadlog_writer;
         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA log TO leadlog_writer, leadlog_reader;
         GRANT SELECT ON ALL TABLES IN SCHEMA log TO leadlog_reader;
+    END IF;
+    IF to_regnamespace('person') IS NOT NULL THEN -- whose owner deploy/keys.sql makes another
+        GRANT USAGE ON SCHEMA person TO leadlog_writer;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA person TO leadlog_writer;
     END IF;
     IF to_regnamespace('views') IS NOT NULL THEN
         GRANT USAGE ON SCHEMA views TO leadlog_reader;
