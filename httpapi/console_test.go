@@ -395,3 +395,9 @@ func TestAnEndpointIsLookedAfterInTheConsole(t *testing.T) {
 	require.Equal(t, "/console/webhooks", b.post(at+"/delete").goTo)
 	require.Equal(t, http.StatusNotFound, b.get(at).status)
 }
+
+// What a view shows some time after.
+const (
+	soon  = 30 * time.Second
+	pause = 10 * time.Millisecond
+)

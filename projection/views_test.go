@@ -54,7 +54,7 @@ func TestViewsThatAreEmptiedAndMadeAgainHaveTheSameRowsInBatchesOfAnySize(t *tes
 	}
 	for _, size := range []int{1, 3, 100} {
 		_, err := w.Pool.Exec(t.Context(), `TRUNCATE views.checkpoint, views.lead, views.source_history, views.source_day, views.token,
-			views.token_event, views.token_tree, views.account, views.endpoint, views.visitor_activity, views.refused`)
+			views.token_event, views.token_tree, views.account, views.endpoint, views.visitor_activity, views.refused, views.reveal`)
 		require.NoError(t, err)
 		runner := w.Runner(t)
 		runner.Batches(size)

@@ -24,6 +24,8 @@ const (
 	deliveryCursor   = "d2"
 	activityCursor   = "v1"
 	refusedCursor    = "f1"
+	revealCursor     = "p1"
+	auditCursor      = "b1"
 )
 
 // cursorOf is the kind of a list's cursors for one account. Nobody is kept from making one up, which shows no more than

@@ -29,7 +29,7 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 
 // LeadsAll yields all that Leads lists, in constant memory. It ends after yielding an error.
 func (r *Reader) LeadsAll(ctx context.Context, account string, filter LeadFilter) iter.Seq2[Lead, error] {
-	return all(func(p Page) (List[Lead], error) { return r.Leads(ctx, account, filter, p) })
+	return All(func(p Page) (List[Lead], error) { return r.Leads(ctx, account, filter, p) })
 }
 
 func (filter LeadFilter) selection(account, from, order string) selection {

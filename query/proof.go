@@ -67,6 +67,63 @@ func (r *Reader) ProveTokenEvent(ctx context.Context, account string, position e
 	return p, schema.Unavailable(err)
 }
 
+// ProveTokenEvents proves events of an account to be leaves of its tree as it is now. A path is nil for an event that is not
+// in the tree yet.
+func (r *Reader) ProveTokenEvents(ctx context.Context, account string, events []TokenEvent) (head audit.Head, paths []tlog.RecordProof, err error) {
+	size, err := r.treeSize(ctx, account, Newest)
+	if err != nil {
+		return head, nil, err
+	}
+	tree := remembering{r.tree(ctx, account), map[int64]tlog.Hash{}}
+	root, err := tlog.TreeHash(size, tree)
+	if err != nil {
+		return head, nil, schema.Unavailable(err)
+	}
+	paths = make([]tlog.RecordProof, len(events))
+	for i, e := range events {
+		if e.Leaf < 0 || e.Leaf >= size {
+			continue
+		}
+		if paths[i], err = tlog.ProveRecord(size, e.Leaf, tree); err != nil {
+			return head, nil, schema.Unavailable(err)
+		}
+	}
+	return audit.Head{Account: account, Size: size, Root: root}, paths, nil
+}
+
+// remembering reads each hash of a tree once: the paths of leaves that are near each other have most in common.
+type remembering struct {
+	tlog.HashReader
+	known map[int64]tlog.Hash
+}
+
+// ReadHashes implements tlog.HashReader.
+func (t remembering) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	var missing []int64
+	for _, index := range indexes {
+		if _, known := t.known[index]; !known {
+			missing = append(missing, index)
+		}
+	}
+	if len(missing) > 0 {
+		read, err := t.HashReader.ReadHashes(missing)
+		if err != nil {
+			return nil, err
+		}
+		if len(read) != len(missing) {
+			return nil, fmt.Errorf("the tree has %d of %d hashes", len(read), len(missing))
+		}
+		for i, index := range missing {
+			t.known[index] = read[i]
+		}
+	}
+	hashes := make([]tlog.Hash, len(indexes))
+	for i, index := range indexes {
+		hashes[i] = t.known[index]
+	}
+	return hashes, nil
+}
+
 // TreeProof proves that a tree grew out of an earlier one by nothing but new leaves.
 type TreeProof struct {
 	From, To audit.Head

@@ -26,6 +26,7 @@ const (
 	EndpointView        = schema.Endpoint
 	VisitorActivityView = schema.VisitorActivity
 	RefusedView         = schema.Refused
+	RevealView          = schema.Reveal
 )
 
 // Reader answers queries. Its methods may be called from many goroutines. Besides the errors that each names, they
@@ -142,6 +143,19 @@ func (s *selection) after(kind, cursor string) error {
 	return nil
 }
 
+// before adds that a list in the order of the log, newest first, goes on behind a cursor.
+func (s *selection) before(kind, cursor string) error {
+	if cursor == "" {
+		return nil
+	}
+	position, err := decodeOrdinal(kind, cursor)
+	if err != nil {
+		return err
+	}
+	s.and(`position < ?`, position)
+	return nil
+}
+
 // pageByPosition is page for a list in the order of the log.
 func pageByPosition[T any](ctx context.Context, r *Reader, s selection, kind string, limit int, scan pgx.RowToFunc[placed[T]]) (List[T], error) {
 	found, err := page(ctx, r, s, limit, scan, func(p placed[T]) string { return encodeOrdinal(kind, p.position) })
@@ -160,8 +174,8 @@ func unplaced[T any](found List[placed[T]]) List[T] {
 // exportPage is how many rows of an export are in memory at a time.
 const exportPage = 250
 
-// all yields a whole list, part by part, and not as one long result: a slow reader holds no connection.
-func all[T any](part func(Page) (List[T], error)) iter.Seq2[T, error] {
+// All yields a whole list, part by part, and not as one long result: a slow reader holds no connection.
+func All[T any](part func(Page) (List[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		p := Page{Limit: exportPage}
 		for {

@@ -37,7 +37,7 @@ func (r *Reader) Sources(ctx context.Context, account string, filter SourceFilte
 
 // SourcesAll yields all that Sources lists, in constant memory. It ends after yielding an error.
 func (r *Reader) SourcesAll(ctx context.Context, account string, filter SourceFilter) iter.Seq2[SourceEntry, error] {
-	return all(func(p Page) (List[SourceEntry], error) { return r.Sources(ctx, account, filter, p) })
+	return All(func(p Page) (List[SourceEntry], error) { return r.Sources(ctx, account, filter, p) })
 }
 
 // Ends of a report without ends of its own, within what PostgreSQL and answers can hold.

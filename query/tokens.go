@@ -90,9 +90,19 @@ func (r *Reader) AuditTokens(ctx context.Context, account string, filter AuditFi
 	return pageByPosition(ctx, r, s, cursorOf(tokenEventCursor, account), p.Limit, scanTokenEvent)
 }
 
+// LatestTokenEvents is AuditTokens, newest first.
+func (r *Reader) LatestTokenEvents(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
+	s := filter.selection(account)
+	s.order = `position DESC`
+	if err := s.before(cursorOf(auditCursor, account), p.Cursor); err != nil {
+		return List[TokenEvent]{}, err
+	}
+	return pageByPosition(ctx, r, s, cursorOf(auditCursor, account), p.Limit, scanTokenEvent)
+}
+
 // AuditTokensAll yields all that AuditTokens lists, in constant memory. It ends after yielding an error.
 func (r *Reader) AuditTokensAll(ctx context.Context, account string, filter AuditFilter) iter.Seq2[TokenEvent, error] {
-	return all(func(p Page) (List[TokenEvent], error) { return r.AuditTokens(ctx, account, filter, p) })
+	return All(func(p Page) (List[TokenEvent], error) { return r.AuditTokens(ctx, account, filter, p) })
 }
 
 func (f AuditFilter) selection(account string) selection {

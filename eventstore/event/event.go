@@ -74,6 +74,7 @@ var decoders = map[string]func([]byte) (Data, error){
 	LeadAbandoned{}.EventType():     decode[LeadAbandoned],
 	LeadWaived{}.EventType():        decode[LeadWaived],
 	LeadErased{}.EventType():        decode[LeadErased],
+	LeadRevealed{}.EventType():      decode[LeadRevealed],
 	ClaimTaken{}.EventType():        decode[ClaimTaken],
 	ClaimReleased{}.EventType():     decode[ClaimReleased],
 	ClaimBound{}.EventType():        decode[ClaimBound],

@@ -32,6 +32,9 @@ func VisitorStream(account, hash string) string { return VisitorPrefix + account
 // RefusedStream holds one refused arrival.
 func RefusedStream(id string) string { return RefusedPrefix + id }
 
+// RevealStream holds that people were looked at, once.
+func RevealStream(id string) string { return RevealPrefix + id }
+
 // ClaimKeyStream holds which key the log's claims are named by.
 const ClaimKeyStream = "claimkey"
 
@@ -62,5 +65,6 @@ const (
 	AccountPrefix  = "account-"
 	RefusedPrefix  = "refused-"
 	VisitorPrefix  = "visitor-"
+	RevealPrefix   = "reveal-"
 	ClaimPrefix    = "claim-"
 )

@@ -41,6 +41,7 @@ var declared = map[string]declaration{
 		plain:    list("from joined changed"),
 	},
 	event.LeadRefused{}.EventType():   {plain: list("source code leadId other")},
+	event.LeadRevealed{}.EventType():  {plain: list("leadId what")},
 	event.LeadAbandoned{}.EventType(): {bare: true},
 	event.LeadErased{}.EventType():    {plain: list("leads claims visitors"), bare: true},
 	event.LeadWaived{}.EventType():    {plain: list("claims")},

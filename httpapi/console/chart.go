@@ -54,8 +54,8 @@ const (
 	chartBottom             = 24.0
 )
 
-// newChart draws what count says of each day from first to last.
-func newChart(title string, days []query.DayCount, first, last time.Time, count func(query.DayCount) int) chart {
+// newChart draws what count says of each step, a day or a longer interval.
+func newChart(title string, days []query.DayCount, steps []time.Time, count func(query.DayCount) int) chart {
 	totals, bySource := map[time.Time]int{}, map[string]int{}
 	parts := map[time.Time][]query.DayCount{}
 	for _, d := range days {
@@ -72,13 +72,11 @@ func newChart(title string, days []query.DayCount, first, last time.Time, count 
 	}
 	slices.SortFunc(c.Legend, func(a, b legend) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Source, b.Source)) })
 	top := c.scale(slices.Max(append(slices.Collect(maps.Values(totals)), 1)))
-	length := int(last.Sub(first)/(24*time.Hour)) + 1
-	pitch := (chartWidth - chartLeft) / float64(length)
-	for i := range length {
-		day := first.AddDate(0, 0, i)
+	pitch := (chartWidth - chartLeft) / float64(len(steps))
+	for i, day := range steps {
 		one := column{X: chartLeft + float64(i)*pitch + pitch*.12, Width: pitch * .76, Day: day, Total: totals[day]}
 		one.Middle = one.X + one.Width/2
-		if i%max(1, length/10) == 0 {
+		if i%max(1, len(steps)/10) == 0 {
 			one.Label = day.Format("2 Jan")
 		}
 		one.stack(parts[day], c.Legend, top, count)

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 
@@ -22,7 +23,6 @@ type leadPage struct {
 	Later    string // query string of the activity that follows
 	Query    string // of this page
 	Revealed bool
-	May      bool // reveal
 }
 
 // Past tells that the lead is not shown as it is now.
@@ -45,14 +45,14 @@ type activityShown struct {
 	URL, Title, Referrer string
 }
 
-// steps is how many events of a timeline are on a page.
-const steps = 50
+// timelineSteps is how many events of a timeline are on a page.
+const timelineSteps = 50
 
 func (v *visit) lead() (screen, error) { return v.showLead(lens{}) }
 
 func (v *visit) showLead(through lens) (screen, error) {
 	p, id := v.params(), v.id("id")
-	moment := query.Moment{Limit: steps, AsOf: p.revision("revision")}
+	moment := query.Moment{Limit: timelineSteps, AsOf: p.revision("revision")}
 	if before := p.revision("before"); before != nil {
 		moment.Before = *before
 	}
@@ -62,7 +62,7 @@ func (v *visit) showLead(through lens) (screen, error) {
 	}
 	shown := leadPage{
 		Lead: through.lead(timeline.Lead), Revision: timeline.Revision, Latest: timeline.Latest, Revealed: through.revealed,
-		Query: p.with("", ""), May: true,
+		Query: p.with("", ""),
 	}
 	for _, step := range timeline.Steps {
 		shown.Steps = append(shown.Steps, through.step(step, p, timeline.Revision))
@@ -71,7 +71,7 @@ func (v *visit) showLead(through lens) (screen, error) {
 		shown.Older = p.with("before", formatInt(int64(timeline.Steps[n-1].Revision)))
 	}
 	if moment.Before != 0 {
-		shown.Newer = "?" + p.without("before")
+		shown.Newer = cmp.Or(p.without("before"), "?")
 	}
 	if err := v.addOrigins(&shown, through, p, id); err != nil {
 		return screen{}, err

@@ -82,7 +82,7 @@ func leadFilter(p *params, region string) query.LeadFilter {
 	return f
 }
 
-// Wrong says what is wrong with a field of a form, or nothing.
+// fault is what is wrong with a field of a form, or nothing.
 func fault(wrong field.Errors, name string) string {
 	i := slices.IndexFunc(wrong, func(e field.Error) bool { return e.Field == name })
 	if i < 0 {

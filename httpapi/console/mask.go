@@ -100,7 +100,7 @@ func (l lens) raw(data jsontext.Value) string {
 	return string(text)
 }
 
-// path is what is left of an address when what may name a person is cut off.
+// address is what is left of a URL when what may name a person is cut off.
 func (l lens) address(url string) string {
 	if l.revealed {
 		return url
@@ -133,6 +133,15 @@ func (l lens) members(of map[string]jsontext.Value) (list []member) {
 	}
 	slices.SortFunc(list, func(a, b member) int { return strings.Compare(a.Name, b.Name) })
 	return list
+}
+
+// object is a JSON object's members.
+func (l lens) object(data jsontext.Value) []member {
+	var of map[string]jsontext.Value
+	if json.Unmarshal(data, &of) != nil {
+		return nil
+	}
+	return l.members(of)
 }
 
 // Value is what the lead's opportunity is worth, or empty.

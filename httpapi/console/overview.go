@@ -62,7 +62,7 @@ func (v *visit) addArrivals(to *overview) error {
 	if err != nil {
 		return err
 	}
-	drawn := newChart("Captures by day and source", days, first, today, captures)
+	drawn := newChart("Captures by day and source", days, steps(query.ReportFilter{Interval: query.Day, Since: first, Until: today.AddDate(0, 0, 1)}), captures)
 	to.Chart = &drawn
 	for _, p := range []struct {
 		name string

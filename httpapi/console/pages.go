@@ -3,7 +3,10 @@ package console
 import "net/http"
 
 // pages are all of them, below the console's path. A GET page answers HEAD too.
-func pages() []page {
+func pages() []page { return append(exports(), shown()...) }
+
+// shown are the pages that people look at, and what their forms do.
+func shown() []page {
 	const (
 		get, post = http.MethodGet, http.MethodPost
 
@@ -21,6 +24,13 @@ func pages() []page {
 
 		{get, "/leads", leads, false, (*visit).leads},
 		{get, "/leads/{id}", leads, false, (*visit).lead},
+
+		{post, "/leads/{id}/reveal", leads, false, (*visit).reveal},
+
+		{get, "/sources", leads, false, (*visit).sources},
+
+		{get, "/audit", audit, false, (*visit).audit},
+		{get, "/audit/reveals", audit, false, (*visit).reveals},
 
 		{get, "/tokens", tokens, false, (*visit).tokens},
 		{post, "/tokens", tokensWrite, false, (*visit).createToken},
@@ -43,5 +53,6 @@ func pages() []page {
 		{post, "/webhooks/{id}/deliveries/{delivery}/retry", webhooksWrite, false, (*visit).retryDelivery},
 
 		{get, "/projections", "", false, (*visit).projections},
+		{get, "/usage", "", false, (*visit).usage},
 	}
 }

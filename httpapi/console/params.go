@@ -84,7 +84,7 @@ func (p *params) with(name, value string) string {
 	return "?" + values.Encode()
 }
 
-// without is the query string of this page but for some names.
+// without is the query string of this page but for some names; empty when nothing is left.
 func (p *params) without(names ...string) string {
 	rest := &params{values: url.Values{}}
 	for key, all := range p.values {

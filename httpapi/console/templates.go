@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
 )
@@ -57,12 +59,13 @@ func (v *visit) tabs() []tab {
 	}
 	var shown []tab
 	for _, t := range []struct{ name, path, scope string }{
-		{"Overview", "/", ""}, {"Leads", "/leads", "leads:read"},
-		{"API Tokens", "/tokens", "tokens:read"}, {"Webhooks", "/webhooks", "webhooks:read"}, {"Projections", "/projections", ""},
+		{"Overview", "/", ""}, {"Leads", "/leads", "leads:read"}, {"Sources", "/sources", "leads:read"},
+		{"API Tokens", "/tokens", "tokens:read"}, {"Token audit", "/audit", "audit:read"}, {"Reveals", "/audit/reveals", "audit:read"},
+		{"Webhooks", "/webhooks", "webhooks:read"}, {"Projections", "/projections", ""}, {"Usage", "/usage", ""},
 	} {
 		if v.identity.May(t.scope) {
 			pattern := v.page.pattern
-			here := pattern == t.path || t.path != "/" && strings.HasPrefix(pattern, t.path+"/")
+			here := pattern == t.path || t.path != "/" && strings.HasPrefix(pattern, t.path+"/{")
 			shown = append(shown, tab{t.name, v.path(t.path), here})
 		}
 	}
@@ -91,21 +94,24 @@ func (v *visit) write(s screen) {
 // functions are what templates can call.
 func functions(base string, a assets) template.FuncMap {
 	return template.FuncMap{
-		"path":    func(to string) string { return pathAt(base, to) },
-		"asset":   a.path,
-		"moment":  moment,
-		"iso":     iso,
-		"number":  number,
-		"plural":  plural,
-		"words":   func(s string) string { return strings.ReplaceAll(s, "_", " ") },
-		"list":    func(items ...any) []any { return items },
-		"add":     func(a, b int) int { return a + b },
-		"isZero":  func(t query.Timestamp) bool { return time.Time(t).IsZero() },
-		"latest":  latest,
-		"lower":   strings.ToLower,
-		"percent": func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
-		"joined":  func(parts []string) string { return strings.Join(parts, ", ") },
-		"fault":   fault,
+		"path":     func(to string) string { return pathAt(base, to) },
+		"asset":    a.path,
+		"moment":   moment,
+		"iso":      iso,
+		"number":   number,
+		"plural":   plural,
+		"plural64": func(n int64, one string) string { return plural(int(n), one) },
+		"day":      func(t query.Timestamp) string { return time.Time(t).UTC().Format(time.DateOnly) },
+		"words":    func(s string) string { return strings.ReplaceAll(s, "_", " ") },
+		"list":     func(items ...any) []any { return items },
+		"add":      func(a, b int) int { return a + b },
+		"isZero":   func(t query.Timestamp) bool { return time.Time(t).IsZero() },
+		"latest":   latest,
+		"lower":    strings.ToLower,
+		"members":  func(data jsontext.Value) []member { return lens{revealed: true}.object(data) },
+		"percent":  func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
+		"joined":   func(parts []string) string { return strings.Join(parts, ", ") },
+		"fault":    fault,
 	}
 }
 

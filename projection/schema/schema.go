@@ -38,6 +38,7 @@ const (
 	FanOut          = "fanout"
 	VisitorActivity = "visitor_activity"
 	Refused         = "refused"
+	Reveal          = "reveal"
 )
 
 // versionTable says which migrations the schema has seen.

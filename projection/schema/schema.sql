@@ -247,6 +247,24 @@ COMMENT ON TABLE views.refused IS 'Arrivals that were answered with a conflict. 
 COMMENT ON COLUMN views.refused.lead_id IS 'The lead that is there.';
 COMMENT ON COLUMN views.refused.other_lead_id IS 'A second lead, when phone and email belong to two; else empty.';
 
+CREATE TABLE views.reveal (
+    "position" bigint NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    at timestamp with time zone NOT NULL,
+    actor text NOT NULL,
+    what text COLLATE "C" NOT NULL,
+    lead_id text COLLATE "C" NOT NULL,
+    ip text NOT NULL,
+    user_agent text NOT NULL,
+    request_id text NOT NULL,
+    CONSTRAINT reveal_position PRIMARY KEY ("position")
+);
+CREATE INDEX reveal_account ON views.reveal USING btree (account, "position");
+COMMENT ON TABLE views.reveal IS 'Who looked at what people told about themselves. Nothing of these people.';
+COMMENT ON COLUMN views.reveal.what IS 'lead, or what was exported.';
+COMMENT ON COLUMN views.reveal.lead_id IS 'Empty: many leads.';
+COMMENT ON COLUMN views.reveal.ip IS 'Of who looked.';
+
 CREATE TABLE views.source_day (
     account text COLLATE "C" NOT NULL,
     day date NOT NULL,

@@ -15,6 +15,10 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-print]")) print();
+});
+
 // A page that answered a form is not to be sent again by a reload.
 const answered = document.querySelector("[data-address]");
 if (answered) history.replaceState(null, "", answered.dataset.address);

@@ -1,0 +1,47 @@
+package command
+
+import (
+	"context"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// What can be revealed.
+const (
+	RevealOne     = "lead"    // one lead
+	RevealLeads   = "leads"   // an export of leads
+	RevealSources = "sources" // an export of the source history
+)
+
+// Reveal asks to see what people told about themselves.
+type Reveal struct {
+	Caller Caller
+	What   string
+	LeadID string // of RevealOne
+}
+
+// Reveal notes that somebody is about to look at what people told about themselves: it is on the log before anything is
+// shown. The errors are lead.ErrNotFound and those of the store.
+func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) (eventstore.Position, error) {
+	if cmd.What == RevealOne {
+		state, _, err := eventstore.Load(ctx, h.store, event.LeadStream(cmd.LeadID), lead.Evolve)
+		if err != nil {
+			return 0, err
+		}
+		if state.Phase != lead.Live || state.Account != cmd.Caller.Account {
+			return 0, lead.ErrNotFound
+		}
+	}
+	id, err := h.newID()
+	if err != nil {
+		return 0, err
+	}
+	write, err := h.write(cmd.Caller, event.RevealStream(id.String()), eventstore.NoStream, h.timestamp(),
+		event.LeadRevealed{LeadID: cmd.LeadID, What: cmd.What})
+	if err != nil {
+		return 0, err
+	}
+	return h.store.Append(ctx, write)
+}

@@ -1,0 +1,201 @@
+package console
+
+import (
+	"cmp"
+	"encoding/base64"
+	"net/http"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/query"
+)
+
+// auditPage is what happened to tokens, and whether it can be proven.
+type auditPage struct {
+	Filter map[string]string
+	Wrong  field.Errors
+	Types  []string
+	Tokens []query.Token
+	Events []provenEvent
+	Proof  proof
+	First  string
+	Next   string
+	Query  string
+	Active bool
+}
+
+// provenEvent is a token event, and whether it was proven to be a leaf of the tree.
+type provenEvent struct {
+	query.TokenEvent
+	Proven  bool
+	Pending bool // it is not in the tree yet
+}
+
+// proof is what the tree says for the events of a page.
+type proof struct {
+	Head      audit.Head
+	Text      string // the signed head
+	PublicKey string
+	Proven    int // events
+	Disproven int
+	Earlier   int64  // size of the tree that this browser saw before, when it was proven to be the beginning of this one
+	Broken    string // what is wrong with the tree; empty when nothing is
+}
+
+// Good tells that everything that is shown is as it was signed.
+func (p proof) Good() bool { return p.Disproven == 0 && p.Broken == "" }
+
+var tokenEventTypes = []string{"token.created", "token.rotated", "token.expiring", "token.deleted", "token.refused"}
+
+func (v *visit) audit() (screen, error) {
+	p := v.params()
+	shown := auditPage{Filter: map[string]string{}, Types: tokenEventTypes, Query: p.without("cursor")}
+	for _, name := range []string{"since", "until", "type", "tokenId"} {
+		shown.Filter[name] = p.text(name)
+		shown.Active = shown.Active || shown.Filter[name] != ""
+	}
+	filter, page := auditFilter(p), p.page()
+	if shown.Wrong = p.wrong; shown.Wrong != nil {
+		return screen{name: "audit", title: "Token audit", status: http.StatusBadRequest, data: shown}, nil
+	}
+	list, err := v.Query.LatestTokenEvents(v.ctx, v.identity.Account, filter, page)
+	if err != nil {
+		return screen{}, err
+	}
+	if shown.Events, shown.Proof, err = v.prove(list.Items); err != nil {
+		return screen{}, err
+	}
+	if v.identity.May("tokens:read") {
+		tokens, err := v.Query.Tokens(v.ctx, v.identity.Account, query.Page{Limit: rows})
+		if err != nil {
+			return screen{}, err
+		}
+		shown.Tokens = tokens.Items
+	}
+	if page.Cursor != "" {
+		shown.First = cmp.Or(p.without("cursor"), "?")
+	}
+	if list.NextCursor != "" {
+		shown.Next = p.with("cursor", list.NextCursor)
+	}
+	return screen{name: "audit", title: "Token audit", data: shown, live: page.Cursor == ""}, nil
+}
+
+func auditFilter(p *params) query.AuditFilter {
+	return query.AuditFilter{Type: p.text("type"), TokenID: p.text("tokenId"), Since: p.day("since"), Until: p.until("until")}
+}
+
+// prove checks every event that is shown against the head of the account's tree, and that against the head that this browser
+// saw the last time. The head is opened with the public key, as an auditor elsewhere would, and not believed because it is
+// ours.
+func (v *visit) prove(events []query.TokenEvent) ([]provenEvent, proof, error) {
+	var p proof
+	head, paths, err := v.Query.ProveTokenEvents(v.ctx, v.identity.Account, events)
+	if err != nil {
+		return nil, p, err
+	}
+	if p.Text, err = v.Tree.SignHead(head); err != nil {
+		return nil, p, err
+	}
+	if p.Head, p.PublicKey, err = audit.OpenHead([]byte(p.Text), v.Tree.PublicKey()); err != nil {
+		return nil, p, err
+	}
+	proven := make([]provenEvent, len(events))
+	for i, e := range events {
+		proven[i] = provenEvent{TokenEvent: e, Pending: paths[i] == nil}
+		if paths[i] == nil {
+			continue
+		}
+		leaf, err := e.LeafHash(v.identity.Account) // of what is shown
+		if err != nil {
+			return nil, p, err
+		}
+		if proven[i].Proven = tlog.CheckRecord(paths[i], p.Head.Size, p.Head.Root, e.Leaf, leaf) == nil; proven[i].Proven {
+			p.Proven++
+		} else {
+			p.Disproven++
+		}
+	}
+	return proven, p, v.compareHeads(&p)
+}
+
+const headCookie = "leadlog_tree"
+
+// compareHeads proves that the tree begins with the one that this browser saw the last time, whose signed head it kept.
+func (v *visit) compareHeads(p *proof) error {
+	before, known := v.headSeen()
+	switch {
+	case !known:
+	case before.Size > p.Head.Size:
+		p.Broken = "The tree is shorter than the one that this browser saw before."
+	case before.Size > 0:
+		grown, err := v.Query.ProveTree(v.ctx, v.identity.Account, before.Size, p.Head.Size)
+		if err != nil {
+			return err
+		}
+		if tlog.CheckTree(grown.Path, p.Head.Size, p.Head.Root, before.Size, before.Root) != nil {
+			p.Broken = "The tree does not begin with the one that this browser saw before: what was signed then was written anew."
+			break
+		}
+		p.Earlier = before.Size
+	}
+	if p.Good() && !wantsStream(v.r) {
+		cookie := v.cookie(v.r, base64.RawURLEncoding.EncodeToString([]byte(p.Text)))
+		cookie.Name, cookie.Expires = headCookie, v.Now().AddDate(1, 0, 0)
+		http.SetCookie(v.w, cookie)
+	}
+	return nil
+}
+
+// headSeen is the head that this browser kept, if it is of this account and signed by the key that signs now.
+func (v *visit) headSeen() (audit.Head, bool) {
+	cookie, err := v.r.Cookie(headCookie)
+	if err != nil {
+		return audit.Head{}, false
+	}
+	text, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	if err != nil {
+		return audit.Head{}, false
+	}
+	head, _, err := audit.OpenHead(text, v.Tree.PublicKey())
+	return head, err == nil && head.Account == v.identity.Account
+}
+
+// revealPage is who looked at people.
+type revealPage struct {
+	Filter  map[string]string
+	Wrong   field.Errors
+	Reveals []query.Reveal
+	First   string
+	Next    string
+	Query   string
+	Active  bool
+}
+
+func (v *visit) reveals() (screen, error) {
+	p := v.params()
+	shown := revealPage{Filter: map[string]string{"since": p.text("since"), "until": p.text("until")}, Query: p.without("cursor")}
+	shown.Active = shown.Filter["since"]+shown.Filter["until"] != ""
+	filter, page := revealFilter(p), p.page()
+	if shown.Wrong = p.wrong; shown.Wrong != nil {
+		return screen{name: "reveals", title: "Reveals", status: http.StatusBadRequest, data: shown}, nil
+	}
+	list, err := v.Query.Reveals(v.ctx, v.identity.Account, filter, page)
+	if err != nil {
+		return screen{}, err
+	}
+	shown.Reveals = list.Items
+	if page.Cursor != "" {
+		shown.First = cmp.Or(p.without("cursor"), "?")
+	}
+	if list.NextCursor != "" {
+		shown.Next = p.with("cursor", list.NextCursor)
+	}
+	return screen{name: "reveals", title: "Reveals", data: shown, live: page.Cursor == ""}, nil
+}
+
+func revealFilter(p *params) query.RevealFilter {
+	return query.RevealFilter{Since: p.day("since"), Until: p.until("until")}
+}

@@ -1,0 +1,169 @@
+package console
+
+import (
+	"cmp"
+	"math/big"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/query"
+)
+
+// sourcePage is what each source brought in some time.
+type sourcePage struct {
+	Filter    map[string]string
+	Wrong     field.Errors
+	Sources   []string // that can be asked for
+	Intervals []string
+	Totals    []sourceTotal
+	Counts    []query.SourceCount // by interval and source
+	Cut       bool                // there are more than are shown
+	Chart     chart
+	Query     string
+}
+
+// sourceTotal is what a source brought in all of the time.
+type sourceTotal struct {
+	query.SourceCount
+	Between string // the first touch and this one, where it was a later one: the median
+}
+
+// Bounds of a report: of the days when nothing else is asked for, and of the rows that a page has. An export has all.
+const (
+	reportDays  = 30
+	reportRows  = 5000
+	reportShown = 400
+)
+
+func (v *visit) sources() (screen, error) {
+	p := v.params()
+	filter := v.reportFilter(p)
+	shown := sourcePage{
+		Wrong: p.wrong, Sources: lead.Sources(), Intervals: []string{query.Day, query.Week, query.Month}, Query: p.with("", ""),
+		Filter: map[string]string{
+			"source": filter.Source, "interval": filter.Interval, "since": filter.Since.Format(time.DateOnly),
+			"until": filter.Until.AddDate(0, 0, -1).Format(time.DateOnly),
+		},
+	}
+	if shown.Wrong != nil {
+		return screen{name: "sources", title: "Sources", status: http.StatusBadRequest, data: shown}, nil
+	}
+	list, err := v.Query.SourceReport(v.ctx, v.identity.Account, filter, query.Page{Limit: reportRows})
+	if err != nil {
+		return screen{}, err
+	}
+	between, err := v.Query.BetweenTouches(v.ctx, v.identity.Account, query.SourceFilter{Source: filter.Source, Since: filter.Since, Until: filter.Until})
+	if err != nil {
+		return screen{}, err
+	}
+	shown.Totals = totals(list.Items, between)
+	shown.Chart = newChart("Touches by "+filter.Interval+" and source", arrivals(list.Items), steps(filter), func(d query.DayCount) int { return d.Created + d.Merged })
+	shown.Counts = list.Items[:min(len(list.Items), reportShown)]
+	shown.Cut = len(list.Items) > reportShown || list.NextCursor != ""
+	return screen{name: "sources", title: "Sources", data: shown, live: true}, nil
+}
+
+// reportFilter is what is asked for: the last 30 days when nothing is.
+func (v *visit) reportFilter(p *params) query.ReportFilter {
+	f := query.ReportFilter{Interval: p.text("interval"), Source: p.text("source"), Since: p.day("since"), Until: p.until("until")}
+	if !slices.Contains([]string{query.Day, query.Week, query.Month}, f.Interval) {
+		f.Interval = query.Day
+	}
+	if f.Until.IsZero() {
+		f.Until = v.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1)
+	}
+	if f.Since.IsZero() {
+		f.Since = f.Until.AddDate(0, 0, -reportDays)
+	}
+	if !f.Since.Before(f.Until) {
+		p.wrong.Add("since", "must be before the end")
+	}
+	return f
+}
+
+// mostSteps is as many columns as a chart has room for. Of a longer time it shows the end.
+const mostSteps = 120
+
+// steps are the intervals of a report.
+func steps(f query.ReportFilter) (all []time.Time) {
+	at := f.Since.Truncate(24 * time.Hour)
+	next := func(t time.Time) time.Time { return t.AddDate(0, 0, 1) }
+	switch f.Interval {
+	case query.Week:
+		at = at.AddDate(0, 0, -(int(at.Weekday())+6)%7)
+		next = func(t time.Time) time.Time { return t.AddDate(0, 0, 7) }
+	case query.Month:
+		at = time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
+		next = func(t time.Time) time.Time { return t.AddDate(0, 1, 0) }
+	}
+	for ; at.Before(f.Until); at = next(at) {
+		if all = append(all, at); len(all) > mostSteps {
+			all = all[1:]
+		}
+	}
+	return all
+}
+
+func arrivals(counts []query.SourceCount) []query.DayCount {
+	days := make([]query.DayCount, len(counts))
+	for i, c := range counts {
+		days[i] = query.DayCount{Day: time.Time(c.From), Source: c.Source, Created: c.Created, Merged: c.Merged, Refused: c.Refused}
+	}
+	return days
+}
+
+// totals adds intervals up, those first that brought most.
+func totals(counts []query.SourceCount, between []query.Between) (all []sourceTotal) {
+	for _, c := range counts {
+		i := slices.IndexFunc(all, func(t sourceTotal) bool { return t.Source == c.Source })
+		if i < 0 {
+			i = len(all)
+			all = append(all, sourceTotal{SourceCount: query.SourceCount{Source: c.Source, Value: jsontext.Value("0")}})
+		}
+		t := &all[i]
+		t.Created, t.Merged, t.Refused, t.Won = t.Created+c.Created, t.Merged+c.Merged, t.Refused+c.Refused, t.Won+c.Won
+		t.Value = sum(t.Value, c.Value)
+	}
+	for _, b := range between {
+		for i := range all {
+			if all[i].Source == b.Source {
+				all[i].Between = span(b.Median)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b sourceTotal) int {
+		return cmp.Or(cmp.Compare(b.Created+b.Merged, a.Created+a.Merged), cmp.Compare(a.Source, b.Source))
+	})
+	return all
+}
+
+// sum adds exact decimals of at most 4 places, as amounts have.
+func sum(a, b jsontext.Value) jsontext.Value {
+	x, okA := new(big.Rat).SetString(string(a))
+	y, okB := new(big.Rat).SetString(string(b))
+	if !okA || !okB {
+		return a
+	}
+	text := x.Add(x, y).FloatString(4)
+	return jsontext.Value(strings.TrimSuffix(strings.TrimRight(text, "0"), "."))
+}
+
+// span is a duration as people say it, in its two largest units.
+func span(d time.Duration) string {
+	d = d.Round(time.Second)
+	switch {
+	case d >= 24*time.Hour:
+		return plural(int(d/(24*time.Hour)), "day") + " " + formatInt(int64(d%(24*time.Hour)/time.Hour)) + " h"
+	case d >= time.Hour:
+		return formatInt(int64(d/time.Hour)) + " h " + formatInt(int64(d%time.Hour/time.Minute)) + " min"
+	case d >= time.Minute:
+		return formatInt(int64(d/time.Minute)) + " min " + formatInt(int64(d%time.Minute/time.Second)) + " s"
+	}
+	return formatInt(int64(d/time.Second)) + " s"
+}

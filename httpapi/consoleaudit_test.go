@@ -1,0 +1,107 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+func TestARevealIsOnTheLogBeforeAnythingIsShown(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	id := b.capture(`{"name":"Asha Rao","phone":"9876543210","city":"Pune"}`).at("data", "leadId").(string)
+	b.capture(`{"phone":"9876543299"}`)
+	r := b.post("/console/leads/" + id + "/reveal?raw=0")
+	require.Equal(t, http.StatusOK, r.status)
+	for _, personal := range []string{"Asha Rao", "&#43;919876543210", "Pune"} {
+		require.Contains(t, r.body, personal)
+	}
+	require.NotContains(t, b.get("/console/leads/"+id).body, "Asha")
+	require.Equal(t, http.StatusOK, b.get("/console/leads.csv?q=asha").status)
+	require.Equal(t, http.StatusOK, b.get("/console/sources/history.ndjson").status)
+
+	require.Eventually(t, func() bool { return strings.Count(b.get("/console/audit/reveals").body, "user:ann") == 3 }, soon, pause)
+	trail := b.get("/console/audit/reveals.ndjson").body
+	require.Regexp(t, `(?s)"what":"sources","leadId":null.*"what":"leads","leadId":null.*"what":"lead","leadId":"`+id, trail)
+
+	// No lead changed by being looked at.
+	events := b.as(http.MethodGet, "/api/v1/crm/leads/"+id+"/events", "").body["data"].([]any)
+	require.Len(t, events, 1)
+
+	stranger := b.service.browser().signIn(b.mint("other", ""))
+	require.Equal(t, http.StatusNotFound, stranger.post("/console/leads/"+id+"/reveal").status)
+	require.NotContains(t, stranger.get("/console/audit/reveals").body, "user:ann")
+	blind := b.service.browser().signIn(b.mint(ownAccount, "tokens:read"))
+	require.Equal(t, http.StatusForbidden, blind.post("/console/leads/"+id+"/reveal").status)
+	require.Equal(t, http.StatusForbidden, blind.get("/console/audit/reveals").status)
+}
+
+func TestTheVerifiedMarkVerifies(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	for i := range 3 {
+		b.post("/console/tokens", "name", fmt.Sprintf("token %d", i), "expiresInDays", "30")
+	}
+	verified := func(text string) func() bool {
+		return func() bool {
+			r := b.get("/console/audit")
+			return strings.Contains(r.body, "✓ Verified") && strings.Contains(r.body, text)
+		}
+	}
+	require.Eventually(t, verified("All 3 events shown are leaves"), soon, pause)
+	b.post("/console/tokens", "name", "token 4", "expiresInDays", "30")
+	require.Eventually(t, verified("begins with the tree of 3 events"), soon, pause)
+	require.Equal(t, 4, strings.Count(b.get("/console/audit").body, "✓ proven"))
+
+	db, err := pgx.Connect(t.Context(), b.url)
+	require.NoError(t, err)
+	defer db.Close(t.Context())
+	change := func(sql string) {
+		_, err := db.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	change(`UPDATE views.token_event SET actor = 'user:bob' WHERE leaf = 1`)
+	r := b.get("/console/audit")
+	require.Contains(t, r.body, "✗ Not verified")
+	require.Equal(t, 1, strings.Count(r.body, "✗ not what was signed"))
+	require.Equal(t, 3, strings.Count(r.body, "✓ proven"))
+	require.Empty(t, r.header.Values("Set-Cookie"), "a tree that is not as it was signed is not what to compare with")
+	change(`UPDATE views.token_event SET actor = 'user:ann' WHERE leaf = 1`)
+	require.Contains(t, b.get("/console/audit").body, "✓ Verified")
+
+	// A tree that was written anew, rows and all, is found out by who saw the one before.
+	change(`DELETE FROM views.token_tree`)
+	change(`DELETE FROM views.token_event`)
+	require.Contains(t, b.get("/console/audit").body, "shorter than the one that this browser saw before")
+	require.Contains(t, b.service.browser().signIn(b.jwt).get("/console/audit").body, "There is nothing to prove")
+}
+
+func TestEveryPageHasItsFiles(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	b.capture(`{"name":"=cmd()","phone":"9876543210","opportunityValue":12,"status":"won"}`)
+	b.post("/console/tokens", "name", "form", "expiresInDays", "30")
+	b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created")
+	for page, holds := range map[string]string{
+		"/leads": "9876543210", "/sources": "api", "/sources/history": "api", "/tokens": "form", "/audit": "token.created",
+		"/audit/reveals": "user:ann", "/webhooks": "https://example.com/hook", "/projections": "source_history", "/usage": "T00:00:00.000Z",
+	} {
+		for ending, kind := range map[string]string{".csv": "text/csv; charset=utf-8", ".ndjson": "application/x-ndjson; charset=utf-8"} {
+			require.Eventually(t, func() bool {
+				r := b.get("/console" + page + ending)
+				require.Equal(t, http.StatusOK, r.status, page)
+				require.Equal(t, kind, r.header.Get("Content-Type"))
+				return strings.Contains(r.body, holds)
+			}, soon, pause, page+ending)
+		}
+	}
+	require.Contains(t, b.get("/console/leads.csv").body, "'=cmd()")
+	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status)
+}

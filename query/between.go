@@ -1,0 +1,49 @@
+package query
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Between is how long leads took from their first touch until a source touched them too.
+type Between struct {
+	Source string
+	Leads  int
+	Median time.Duration
+}
+
+// latestTouches bounds what it costs to tell the time between touches.
+const latestTouches = 5000
+
+// BetweenTouches tells, by source, how long after the first touch a later one came, of the latest touches of a time: at
+// most 5,000 are looked at.
+func (r *Reader) BetweenTouches(ctx context.Context, account string, filter SourceFilter) ([]Between, error) {
+	s := selection{from: `SELECT lead_id, source, first_seen_at FROM views.source_history`, order: `position DESC`}
+	s.and(`account = ?`, account)
+	s.equal(`source`, filter.Source)
+	if !filter.Since.IsZero() {
+		s.and(`first_seen_at >= ?`, filter.Since)
+	}
+	if !filter.Until.IsZero() {
+		s.and(`first_seen_at < ?`, filter.Until)
+	}
+	rows, err := r.pool.Query(ctx, `
+		SELECT t.source, count(*), extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY t.first_seen_at - l.created_at))::float8
+		  FROM (`+s.sql(latestTouches)+`) t JOIN views.lead l USING (lead_id)
+		 WHERE t.first_seen_at > l.created_at
+		 GROUP BY t.source ORDER BY t.source`, s.args...)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (b Between, err error) {
+		var seconds float64
+		err = row.Scan(&b.Source, &b.Leads, &seconds)
+		b.Median = time.Duration(seconds * float64(time.Second))
+		return b, err
+	})
+	return found, schema.Unavailable(err)
+}
