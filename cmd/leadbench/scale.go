@@ -69,7 +69,9 @@ func (s *scaleSimulation) plan(leads float64) plan {
 	return p
 }
 
-func (s *scaleSimulation) bears(l burden) bool { return l.gigabytes <= 0.7*s.Disk && l.busiest <= s.Rate }
+func (s *scaleSimulation) bears(l burden) bool {
+	return l.gigabytes <= 0.7*s.Disk && l.busiest <= s.Rate
+}
 
 // fullest puts each account, the largest first, where most room is, as an operator does who moves accounts about.
 func (s *scaleSimulation) fullest(sizes []float64, p plan) burden {
