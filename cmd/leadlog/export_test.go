@@ -55,7 +55,7 @@ func TestAnExportTakesTheSameMemoryAtAnySize(t *testing.T) {
 // exportOf returns how many bytes an export wrote, and the most memory that its process had.
 func exportOf(t *testing.T, settings map[string]string, format string) (written, memory int64) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "export", "sources", "--account", "acme", "--format", format)
+	cmd := exec.CommandContext(t.Context(), executable(), "export", "sources", "--account", "acme", "--format", format)
 	cmd.Env = []string{asLeadlog + "=1", "PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + settings["LEADLOG_DATABASE_URL"]}
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)

@@ -33,6 +33,15 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
+// executable is what tests start: leadlog as it is built for users, when a setting says where that is, or this very test
+// program, which has the race detector if the tests have it, and is several times slower then.
+func executable() string {
+	if built := os.Getenv("LEADLOG_TEST_PROGRAM"); built != "" {
+		return built
+	}
+	return os.Args[0]
+}
+
 // program is a leadlog process.
 type program struct {
 	cmd      *exec.Cmd
@@ -43,7 +52,7 @@ type program struct {
 // launch starts leadlog with these arguments and nothing but these settings. It is stopped at the end of the test.
 func launch(t *testing.T, settings map[string]string, args ...string) *program {
 	t.Helper()
-	p := &program{cmd: exec.Command(os.Args[0], args...), out: &buffer{}, err: &buffer{}, ended: make(chan struct{})}
+	p := &program{cmd: exec.Command(executable(), args...), out: &buffer{}, err: &buffer{}, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
 	p.cmd.Env = []string{asLeadlog + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.Getenv("TMPDIR")}
 	for name, value := range settings {
