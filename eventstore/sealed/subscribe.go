@@ -30,6 +30,7 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 					return
 				}
 				if !a.put(reading, item) {
+					a.end(reading.Err())
 					return
 				}
 			}
