@@ -81,8 +81,12 @@ func (r Replay) forgetErased(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 		if e := item.Event; e != nil {
-			if e.Type == (event.LeadErased{}).EventType() {
-				leads = append(leads, event.LeadID(e.Stream)) // one that was part of it is in no copy, or departs there too
+			data, err := decodeEvent(*e)
+			if err != nil {
+				return err
+			}
+			if erased, ok := data.(event.LeadErased); ok {
+				leads = append(append(leads, event.LeadID(e.Stream)), erased.Leads...) // which a copy may be too old to see depart
 			} else {
 				visitors = append(visitors, e.Stream)
 			}
