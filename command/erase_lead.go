@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/leadlog/leadlog/command/claim"
@@ -41,6 +42,7 @@ type erasing struct {
 	lead.State
 	fact     event.LeadErased // once it is on the log
 	position eventstore.Position
+	awaited  []string // ids of leads that were about to depart into it, and perhaps did
 }
 
 // EraseLead forgets a lead of the caller's account: the fact comes first, then its key goes, then its claims, and last what
@@ -62,8 +64,44 @@ func (h *Handlers) EraseLead(ctx context.Context, cmd EraseLead) (LeadErased, er
 		return LeadErased{}, err
 	}
 	done := LeadErased{Again: again, Claims: len(e.fact.Claims), Position: e.position}
-	done.Visitors, err = h.forget(ctx, cmd, stream, e)
-	return done, err
+	if done.Visitors, err = h.forget(ctx, cmd, stream, e); err != nil {
+		return done, err
+	}
+	return done, h.eraseStranded(ctx, cmd, e)
+}
+
+// eraseStranded erases leads that have departed into this one and never came: who joined them was killed in between, on a
+// store without transactions, and the fact does not name them.
+func (h *Handlers) eraseStranded(ctx context.Context, cmd EraseLead, e erasing) error {
+	for _, id := range e.awaited {
+		if slices.Contains(e.fact.Leads, id) {
+			continue
+		}
+		awaited, err := h.holderOf(ctx, event.LeadStream(id))
+		if err != nil {
+			return err
+		}
+		if awaited.lead.Phase != lead.Departed || awaited.lead.JoinedInto != cmd.LeadID {
+			continue
+		}
+		if _, err := h.EraseLead(ctx, EraseLead{Caller: cmd.Caller, LeadID: id}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// erasable refuses what is not a live lead, but for one that has departed into a lead that is erased.
+func (h *Handlers) erasable(ctx context.Context, account string, state lead.State) error {
+	err := state.Present(account)
+	if _, departed := errors.AsType[*lead.DepartedError](err); !departed {
+		return err
+	}
+	last, unread := h.heirOf(ctx, account, holder{stream: event.LeadStream(state.ID), lead: state})
+	if unread != nil || last.lead.Phase == lead.Erased {
+		return unread
+	}
+	return err
 }
 
 // appendErasure puts the fact on the log, unless it is there.
@@ -78,14 +116,17 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 			return e, false, err
 		}
 		e.State, expect = lead.Evolve(e.State, fact), eventstore.At(recorded.Revision)
-		if erased, ok := fact.Data.(event.LeadErased); ok {
-			e.fact, e.position, again = erased, recorded.Position, true
+		switch data := fact.Data.(type) {
+		case event.LeadErased:
+			e.fact, e.position, again = data, recorded.Position, true
+		case event.LeadJoining:
+			e.awaited = append(e.awaited, data.From)
 		}
 	}
 	if again && e.Account == cmd.Caller.Account {
 		return e, true, nil
 	}
-	if err := e.Present(cmd.Caller.Account); err != nil {
+	if err := h.erasable(ctx, cmd.Caller.Account, e.State); err != nil {
 		return e, false, err
 	}
 	e.fact.Leads = e.Joined

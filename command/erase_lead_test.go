@@ -143,6 +143,37 @@ func TestClaimsOfAnErasedLeadAreHealed(t *testing.T) {
 	require.Contains(t, did[0], "which was erased")
 }
 
+// A join is stopped before each of its writes in turn, and then the lead that stays is erased. The other is erased with it
+// once it has departed, and before that it is a lead as before.
+func TestWhoHasDepartedIntoAnErasedLeadIsErasedWithIt(t *testing.T) {
+	t.Parallel()
+	names := claim.NewNames(claimKey())
+	states := map[lead.Phase]bool{}
+	for n, whole := 0, false; !whole; n++ {
+		w := newWorld(t)
+		stays, leaves := w.arrived[0].answer.Lead.ID, w.arrived[1].answer.Lead.ID
+		_, err := w.process(stopAt(n)).JoinLeads(t.Context(), command.JoinLeads{
+			Caller: owner, LeadID: stays, Body: members(`{"from":"` + leaves + `"}`),
+		})
+		if whole = err == nil; !whole {
+			require.ErrorIs(t, err, errKilled)
+		}
+		before, _, err := eventstore.Load(t.Context(), w.log, event.LeadStream(leaves), lead.Evolve)
+		require.NoError(t, err)
+		states[before.Phase] = true
+		gone := &oblivion{keys: map[string]bool{event.LeadStream(stays): true, event.LeadStream(leaves): true}}
+		store := &storetest.Ordered{Store: w.log}
+		handlers := command.NewHandlers(command.Options{
+			Store: store, Claims: names, Log: quiet(), Forgetting: forgetting{gone, func() error { return nil }},
+		})
+		_, err = handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: stays})
+		require.NoError(t, err, "stop %d", n)
+		require.False(t, gone.keys[event.LeadStream(stays)])
+		require.Equal(t, before.Phase == lead.Live, gone.keys[event.LeadStream(leaves)], "stop %d", n)
+	}
+	require.Len(t, states, 2)
+}
+
 func TestNothingFollowsAnErasure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
