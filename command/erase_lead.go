@@ -165,21 +165,31 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 		return 0, err
 	}
 	position := e.position
+	var unlinked []string
 	for _, visitor := range e.fact.Visitors {
-		gone, last, err := h.forgetVisitor(ctx, e.Account, visitor)
+		shown, linked, err := h.forgetting.Visited(ctx, e.Account, visitor)
 		if err != nil {
 			return 0, err
 		}
-		if gone {
-			visitors, position = visitors+1, max(position, last)
+		if linked { // what it did is another lead's too
+			continue
 		}
+		unlinked = append(unlinked, visitor)
+		if !shown {
+			continue
+		}
+		last, err := h.forgetVisitor(ctx, e.Account, visitor)
+		if err != nil {
+			return 0, err
+		}
+		visitors, position = visitors+1, max(position, last)
 	}
 	if position > e.position {
 		if err := h.forgetting.Await(ctx, position); err != nil {
 			return 0, err
 		}
 	}
-	return visitors, h.forgetting.Sweep(ctx, leads, e.fact.Visitors)
+	return visitors, h.forgetting.Sweep(ctx, leads, unlinked)
 }
 
 // letGo releases a claim that an erased lead has. Whoever met it before took it for free.
@@ -199,18 +209,13 @@ func (h *Handlers) letGo(ctx context.Context, stream string, leads []string) err
 
 // forgetVisitor forgets a visitor that no lead is linked with any more. The key goes first: as long as the fact is not on
 // the log, what the visitor did is still shown, and shows that there is something left to do.
-func (h *Handlers) forgetVisitor(ctx context.Context, account, stream string) (gone bool, position eventstore.Position, err error) {
-	shown, linked, err := h.forgetting.Visited(ctx, account, stream)
-	if err != nil || linked || !shown {
-		return false, 0, err
-	}
+func (h *Handlers) forgetVisitor(ctx context.Context, account, stream string) (eventstore.Position, error) {
 	if err := h.forgetting.Destroy(ctx, stream); err != nil {
-		return false, 0, err
+		return 0, err
 	}
 	write, err := h.write(claimKeeper(account), stream, eventstore.Any, h.timestamp(), event.VisitorForgotten{})
 	if err != nil {
-		return false, 0, err
+		return 0, err
 	}
-	position, err = h.store.Append(ctx, write)
-	return true, position, err
+	return h.store.Append(ctx, write)
 }

@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 
@@ -20,7 +21,8 @@ type oblivion struct {
 	mu     sync.Mutex
 	keys   map[string]bool
 	shown  map[string]bool
-	copied map[string]bool // by lead
+	linked map[string]bool // of visitors, with another lead too
+	copied map[string]bool // by lead, or by the stream of a visitor
 }
 
 // forgetting is an oblivion as one process sees it: step is asked before each thing that it does, and stops the process.
@@ -50,13 +52,13 @@ func (f forgetting) Destroy(_ context.Context, streams ...string) error {
 func (f forgetting) Await(context.Context, eventstore.Position) error { return f.do(func() {}) }
 
 func (f forgetting) Visited(_ context.Context, _, stream string) (shown, linked bool, err error) {
-	err = f.do(func() { shown = f.shown[stream] })
-	return shown, false, err
+	err = f.do(func() { shown, linked = f.shown[stream], f.linked[stream] })
+	return shown, linked, err
 }
 
-func (f forgetting) Sweep(_ context.Context, leads, _ []string) error {
+func (f forgetting) Sweep(_ context.Context, leads, visitors []string) error {
 	return f.do(func() {
-		for _, id := range leads {
+		for _, id := range append(slices.Clone(leads), visitors...) {
 			delete(f.copied, id)
 		}
 	})
@@ -78,7 +80,7 @@ func TestAnErasureThatWasStoppedAnywhereIsFinishedByTheNext(t *testing.T) {
 		w.capture(w.process(nil), `{"phone":"+919876500077","visitorId":"v-2","metadata":{"source":"website"}}`, "")
 		gone := &oblivion{
 			keys:  map[string]bool{event.LeadStream(id): true, visitors[0]: true, visitors[1]: true},
-			shown: map[string]bool{visitors[0]: true, visitors[1]: true}, copied: map[string]bool{id: true},
+			shown: map[string]bool{visitors[0]: true, visitors[1]: true}, copied: map[string]bool{id: true, visitors[0]: true, visitors[1]: true},
 		}
 		erase := func(step func() error) (command.LeadErased, error) {
 			store := &storetest.Ordered{Store: w.log, Before: func(storetest.Step) error { return step() }}
@@ -172,6 +174,27 @@ func TestWhoHasDepartedIntoAnErasedLeadIsErasedWithIt(t *testing.T) {
 		require.Equal(t, before.Phase == lead.Live, gone.keys[event.LeadStream(leaves)], "stop %d", n)
 	}
 	require.Len(t, states, 2)
+}
+
+// What a visitor did stays, in copies too, while another lead is linked with it.
+func TestAVisitorOfAnotherLeadIsLeftInCopies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	names := claim.NewNames(claimKey())
+	shared := names.Visitor("acme", "v-1")
+	first := w.capture(w.process(nil), `{"phone":"+919876500077","visitorId":"v-1"}`, "")
+	require.NoError(t, first.err)
+	kept := &oblivion{
+		keys: map[string]bool{shared: true}, shown: map[string]bool{shared: true}, linked: map[string]bool{shared: true},
+		copied: map[string]bool{first.answer.Lead.ID: true, shared: true},
+	}
+	handlers := command.NewHandlers(command.Options{
+		Store: w.log, Claims: names, Log: quiet(), Forgetting: forgetting{kept, func() error { return nil }},
+	})
+	_, err := handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.answer.Lead.ID})
+	require.NoError(t, err)
+	require.Equal(t, map[string]bool{shared: true}, kept.copied)
+	require.Equal(t, map[string]bool{shared: true}, kept.keys)
 }
 
 func TestNothingFollowsAnErasure(t *testing.T) {
