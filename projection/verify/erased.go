@@ -27,10 +27,7 @@ func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
 	case event.LeadErased:
 		r.erased[id] = erasure{e.Metadata.Account, d}
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
-		for _, gone := range append(d.Leads, id) {
-			delete(r.closed, gone)
-			r.gone[gone] = true
-		}
+		r.noteGone(id, d)
 	default:
 		if e.Erased && !r.gone[id] {
 			r.closed[id] = true
@@ -38,15 +35,49 @@ func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
 	}
 }
 
-// lost tells of leads whose key is gone although nobody erased them.
-func (r *reading) lost() (findings []string) {
+// noteGone remembers the leads of an erasure.
+func (r *reading) noteGone(id string, erased event.LeadErased) {
+	for _, gone := range append(erased.Leads, id) {
+		delete(r.closed, gone)
+		r.gone[gone] = true
+	}
+}
+
+// lost tells of leads whose key is gone although nobody erased them, nor while the log was read.
+func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []string, err error) {
+	if len(r.closed) == 0 {
+		return nil, nil
+	}
+	head, err := store.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if head > r.last {
+		for item, err := range store.Subscribe(ctx, r.last, eventstore.Filter{Types: event.Types(event.LeadErased{})}) {
+			if err != nil {
+				return nil, err
+			}
+			if e := item.Event; e != nil {
+				data, err := event.Decode(e.Type, e.Data)
+				if err != nil {
+					return nil, err
+				}
+				if erased, ok := data.(event.LeadErased); ok {
+					r.noteGone(event.LeadID(e.Stream), erased)
+				}
+			}
+			if item.Position >= head {
+				break
+			}
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(r.closed)) {
 		if len(findings) == r.most {
 			break
 		}
 		findings = append(findings, fmt.Sprintf("lead %s cannot be read: its key is not there, and it was not erased", id))
 	}
-	return findings
+	return findings, nil
 }
 
 // unerased tells of erasures that a process which was killed did not finish.

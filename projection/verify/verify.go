@@ -105,7 +105,11 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		if err != nil {
 			return err
 		}
-		findings = append(findings, r.lost()...)
+		more, err = r.lost(ctx, v.Store)
+		findings = append(findings, more...)
+		if err != nil {
+			return err
+		}
 		if err := v.unerased(ctx, r.erased); err != nil {
 			return err
 		}

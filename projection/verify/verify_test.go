@@ -1,8 +1,11 @@
 package verify_test
 
 import (
+	"context"
+	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -188,6 +191,43 @@ func TestWhatAKilledProcessLeavesIsNotedAndIsNoFinding(t *testing.T) {
 		require.NotEqual(t, -1, i, "%s in %v", says, left)
 		require.Equal(t, claims, left[i].Claims)
 	}
+}
+
+// forgetful is a log of which a lead is erased just when somebody begins to read it.
+type forgetful struct {
+	eventstore.Store
+	erase func() (stream string)
+}
+
+func (f forgetful) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
+	gone := f.erase()
+	return func(yield func(eventstore.Item, error) bool) {
+		for item, err := range f.Store.Subscribe(ctx, after, filter) {
+			if e := item.Event; e != nil && e.Stream == gone && e.Type != (event.LeadErased{}).EventType() {
+				e.Erased = true // its key is destroyed
+			}
+			if !yield(item, err) {
+				return
+			}
+		}
+	}
+}
+
+func TestALeadThatIsErasedMeanwhileIsNotLost(t *testing.T) {
+	t.Parallel()
+	w, first, second := sound(t)
+	verified := func(erase func()) []string {
+		findings, err := verify.Verification{
+			URL: w.URL, Pool: w.Pool, Most: 3, Progress: func(string, eventstore.Position, eventstore.Position) {},
+			Store: forgetful{w.Store, sync.OnceValue(func() string { erase(); return event.LeadStream(first) })},
+		}.Run(t.Context())
+		require.NoError(t, err)
+		return findings
+	}
+	const says = "its key is not there, and it was not erased"
+	require.True(t, anyContains(verified(func() {}), says))
+	findings := verified(func() { w.Append(t, "acme", event.LeadStream(second), event.LeadErased{Leads: []string{first}}) })
+	require.False(t, anyContains(findings, says), findings)
 }
 
 func replaced(says, lead string) string { return strings.ReplaceAll(says, "LEAD", lead) }
