@@ -35,6 +35,7 @@ type name [2]uint64
 type knownKey struct {
 	key
 	since int64 // nanoseconds since the keyring began to count
+	kept  bool  // it was in the vault, or has opened something; a new one of an append that was there already is not kept
 }
 
 var counting = time.Now()
@@ -51,7 +52,7 @@ func (r *keyring) name(stream string) name {
 }
 
 // recall gives the key of a stream, if it is remembered.
-func (r *keyring) recall(stream string) (key, bool) {
+func (r *keyring) recall(stream string) (knownKey, bool) {
 	n := r.name(stream)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +60,7 @@ func (r *keyring) recall(stream string) (key, bool) {
 	if !ok {
 		known, ok = r.earlier[n]
 	}
-	return known.key, ok && int64(time.Since(counting))-known.since < int64(knownFor)
+	return known, ok && int64(time.Since(counting))-known.since < int64(knownFor)
 }
 
 // moment is when a look-up, or an append with new keys, began.
@@ -69,8 +70,21 @@ func (r *keyring) moment() uint64 {
 	return r.forgets
 }
 
-// remember takes note of a key that was there at a moment.
-func (r *keyring) remember(stream string, k key, at uint64) {
+// prove says that a key has opened something.
+func (r *keyring) prove(stream string, id int64) {
+	n := r.name(stream)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, keys := range []map[name]knownKey{r.latest, r.earlier} {
+		if known, ok := keys[n]; ok && known.id == id {
+			known.kept = true
+			keys[n] = known
+		}
+	}
+}
+
+// remember takes note of a key that was there at a moment, or is there if the append that brings it was not made before.
+func (r *keyring) remember(stream string, k key, at uint64, kept bool) {
 	n := r.name(stream)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +95,7 @@ func (r *keyring) remember(stream string, k key, at uint64) {
 		r.latest, r.earlier = r.earlier, r.latest
 		clear(r.latest)
 	}
-	r.latest[n] = knownKey{k, int64(time.Since(counting))}
+	r.latest[n] = knownKey{k, int64(time.Since(counting)), kept}
 }
 
 // look asks the vault for the keys of a stream.
@@ -93,7 +107,7 @@ func (r *keyring) look(ctx context.Context, stream string) ([]key, error) {
 	}
 	keys := found[stream]
 	if len(keys) > 0 {
-		r.remember(stream, keys[len(keys)-1], at)
+		r.remember(stream, keys[len(keys)-1], at, true)
 	}
 	return keys, nil
 }

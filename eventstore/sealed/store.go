@@ -75,7 +75,7 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	}
 	if err == nil {
 		for i, k := range p.minted {
-			s.ring.remember(p.keys[i].Stream, k, p.at)
+			s.ring.remember(p.keys[i].Stream, k, p.at, !s.beside)
 		}
 	}
 	return position, err
@@ -138,8 +138,8 @@ func (p *parcel) seal(ctx context.Context, s *Store, i int) error {
 // keyOf is the key of a stream, made when there is none: for a new stream without a look.
 func (p *parcel) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, error) {
 	if w.Expect != eventstore.NoStream {
-		if known, ok := s.ring.recall(w.Stream); ok {
-			return known, nil
+		if known, ok := s.ring.recall(w.Stream); ok && known.kept {
+			return known.key, nil
 		}
 		keys, err := s.ring.look(ctx, w.Stream)
 		if err != nil {
@@ -207,7 +207,10 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) (err 
 		return nil
 	}
 	if known, ok := r.ring.recall(r.stream); len(r.keys) == 0 && ok {
-		r.keys = append(r.keys, known)
+		r.keys = append(r.keys, known.key)
+		if !known.kept && known.id == v.keyID {
+			r.ring.prove(r.stream, v.keyID)
+		}
 	}
 	if !has(r.keys, v.keyID) && !slices.Contains(r.gone, v.keyID) {
 		if r.keys, err = r.ring.look(ctx, r.stream); err != nil {

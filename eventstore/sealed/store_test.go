@@ -307,6 +307,24 @@ func TestAKeyThatWasDestroyedDoesNotComeBackWithTheSameAppend(t *testing.T) {
 	require.True(t, read(t, store, stream)[0].Erased)
 }
 
+// An append that another process has made already is the same append, and what follows it is sealed with a key that is there.
+func TestWhatFollowsAnAppendThatWasThereAlreadyCanBeRead(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		stream := newLead()
+		again := write(stream, eventstore.NoStream, fact(t, asha()))
+		_, err := p.open().Append(t.Context(), again)
+		require.NoError(t, err)
+		store := p.open()
+		_, err = store.Append(t.Context(), again)
+		require.NoError(t, err)
+		_, err = store.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "api", Name: "Asha"})))
+		require.NoError(t, err)
+		for _, r := range read(t, p.open(), stream) {
+			require.False(t, r.Erased, r.Type)
+		}
+	})
+}
+
 // A browser keeps the id that it was given: what it does after its visitor was forgotten is told under a new key.
 func TestAVisitorWhoWasForgottenMayComeAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {

@@ -140,7 +140,7 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 		keys, seen := rings[item.Event.Stream]
 		if !seen {
 			if known, ok := s.ring.recall(item.Event.Stream); ok {
-				keys = []key{known}
+				keys = []key{known.key}
 			}
 			rings[item.Event.Stream] = keys
 		}
