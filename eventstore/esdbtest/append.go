@@ -19,7 +19,6 @@ const maxAppend = 1 << 20
 
 // Append implements the protocol: options first, then the events.
 func (s *Server) Append(stream streams.Streams_AppendServer) error {
-	s.faults.appends.Add(1)
 	request, err := stream.Recv()
 	if err != nil {
 		return err
@@ -32,6 +31,7 @@ func (s *Server) Append(stream streams.Streams_AppendServer) error {
 	if err != nil {
 		return err
 	}
+	s.faults.appends.add(string(options.GetStreamIdentifier().GetStreamName()))
 	events, err := receive(stream)
 	if err != nil {
 		return err

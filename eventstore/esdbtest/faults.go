@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -25,8 +27,8 @@ type faults struct {
 	frozen         atomic.Int64 // how many events a node shows, and 1 more; 0 for all
 	noisy          atomic.Bool
 	calls          atomic.Int64
-	appends        atomic.Int64
-	streamReads    atomic.Int64
+	appends        tally
+	streamReads    tally
 
 	mu   sync.Mutex
 	held chan struct{} // closed when calls may go on
@@ -117,11 +119,37 @@ func (s *Server) NoiseBeside() { s.faults.noisy.Store(true) }
 // Calls is how many calls to streams the node was asked to answer.
 func (s *Server) Calls() int { return int(s.faults.calls.Load()) }
 
-// Appends is how many of the calls were appends.
-func (s *Server) Appends() int { return int(s.faults.appends.Load()) }
+// Appends is how many of the calls were appends to streams with one of these prefixes, or to any.
+func (s *Server) Appends(prefixes ...string) int { return s.faults.appends.of(prefixes) }
 
-// StreamReads is how many of them were reads of one stream.
-func (s *Server) StreamReads() int { return int(s.faults.streamReads.Load()) }
+// StreamReads is how many of them were reads of one stream with one of these prefixes, or of any one.
+func (s *Server) StreamReads(prefixes ...string) int { return s.faults.streamReads.of(prefixes) }
+
+// tally counts calls by the stream they were about.
+type tally struct {
+	mu      sync.Mutex
+	streams map[string]int
+}
+
+func (t *tally) add(stream string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.streams == nil {
+		t.streams = map[string]int{}
+	}
+	t.streams[stream]++
+}
+
+func (t *tally) of(prefixes []string) (calls int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for stream, n := range t.streams {
+		if len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(stream, p) }) {
+			calls += n
+		}
+	}
+	return calls
+}
 
 // view is what this node shows.
 func (s *Server) view() view { return s.log.look(int(s.faults.frozen.Load()) - 1) }

@@ -39,8 +39,8 @@ func backwards(o *streams.ReadReq_Options) bool {
 }
 
 func (s *Server) readStream(o *streams.ReadReq_Options, out streams.Streams_ReadServer) error {
-	s.faults.streamReads.Add(1)
 	name := o.GetStream().GetStreamIdentifier().GetStreamName()
+	s.faults.streamReads.add(string(name))
 	there := s.log.stream(string(name), s.view())
 	if len(there) == 0 {
 		return out.Send(&streams.ReadResp{Content: &streams.ReadResp_StreamNotFound_{
