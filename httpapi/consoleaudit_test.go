@@ -75,6 +75,17 @@ func TestTheVerifiedMarkVerifies(t *testing.T) {
 	change(`UPDATE views.token_event SET actor = 'user:ann' WHERE leaf = 1`)
 	require.Contains(t, b.get("/console/audit").body, "✓ Verified")
 
+	// What says of itself that it is in no tree, or not yet, is not proven by the others.
+	for _, leaf := range []string{"-1", "1000"} {
+		change(`UPDATE views.token_event SET actor = 'user:bob', leaf = ` + leaf + ` WHERE leaf = 1`)
+		r = b.get("/console/audit")
+		require.NotContains(t, r.body, "✓ Verified", leaf)
+		require.Contains(t, r.body, "1 event shown here is not in the tree", leaf)
+		require.Equal(t, 3, strings.Count(r.body, "✓ proven"))
+		change(`UPDATE views.token_event SET actor = 'user:ann', leaf = 1 WHERE leaf = ` + leaf)
+	}
+	require.Contains(t, b.get("/console/audit").body, "✓ Verified")
+
 	// A tree that was written anew, rows and all, is found out by who saw the one before.
 	change(`DELETE FROM views.token_tree`)
 	change(`DELETE FROM views.token_event`)

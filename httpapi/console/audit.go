@@ -40,12 +40,13 @@ type proof struct {
 	PublicKey string
 	Proven    int // events
 	Disproven int
+	Pending   int
 	Earlier   int64  // size of the tree that this browser saw before, when it was proven to be the beginning of this one
 	Broken    string // what is wrong with the tree; empty when nothing is
 }
 
 // Good tells that everything that is shown is as it was signed.
-func (p proof) Good() bool { return p.Disproven == 0 && p.Broken == "" }
+func (p proof) Good() bool { return p.Disproven == 0 && p.Pending == 0 && p.Broken == "" }
 
 var tokenEventTypes = []string{"token.created", "token.rotated", "token.expiring", "token.deleted", "token.refused"}
 
@@ -106,6 +107,7 @@ func (v *visit) prove(events []query.TokenEvent) ([]provenEvent, proof, error) {
 	for i, e := range events {
 		proven[i] = provenEvent{TokenEvent: e, Pending: paths[i] == nil}
 		if paths[i] == nil {
+			p.Pending++
 			continue
 		}
 		leaf, err := e.LeafHash(v.identity.Account) // of what is shown
