@@ -59,8 +59,11 @@ func (c *connections) note(conn net.Conn, state http.ConnState) net.Conn {
 	case http.StateClosed, http.StateHijacked:
 		delete(c.all, conn)
 	}
-	if longest := c.waiting.Front(); longest != nil && len(c.all) > c.most && state == http.StateNew {
-		return longest.Value.(net.Conn)
+	longest := c.waiting.Front()
+	if longest == nil || len(c.all) <= c.most || state != http.StateNew {
+		return nil
 	}
-	return nil
+	goes := c.waiting.Remove(longest).(net.Conn)
+	delete(c.all, goes) // at once: who comes before the server tells that it has ended is made place by another
+	return goes
 }

@@ -67,6 +67,25 @@ func TestWhoWaitsLongestMakesPlace(t *testing.T) {
 	answered(working)
 }
 
+func TestWhoComesBeforeAnotherHasEndedIsMadePlaceToo(t *testing.T) {
+	t.Parallel()
+	c := newConnections(2)
+	var conns [4]net.Conn
+	for i := range conns {
+		conns[i], _ = net.Pipe()
+		defer conns[i].Close()
+	}
+	require.Nil(t, c.note(conns[0], http.StateNew))
+	require.Nil(t, c.note(conns[1], http.StateNew))
+	require.Equal(t, conns[0], c.note(conns[2], http.StateNew))
+	require.Equal(t, conns[1], c.note(conns[3], http.StateNew), "not the first one again, which is on its way out")
+	for _, conn := range conns[:2] {
+		require.Nil(t, c.note(conn, http.StateClosed))
+	}
+	require.Len(t, c.all, 2)
+	require.Equal(t, 2, c.waiting.Len())
+}
+
 func TestThereIsRoomForOtherFiles(t *testing.T) {
 	t.Parallel()
 	require.LessOrEqual(t, maxConnections(), mostConnections)
