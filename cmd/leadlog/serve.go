@@ -230,6 +230,9 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	server := httpapi.NewServer(a.config.addr, a.parting(a.handler))
 	server.ErrorLog = slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)
 	group, ctx := errgroup.WithContext(ctx)
+	// What requests need for themselves goes on while they are taken still.
+	taking, taken := context.WithCancel(context.WithoutCancel(ctx))
+	defer taken()
 	group.Go(func() error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -237,6 +240,7 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 		return nil
 	})
 	group.Go(func() error {
+		defer taken()
 		<-ctx.Done()
 		a.drain()
 		a.log.Info("stopping")
@@ -253,7 +257,7 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 		return nil
 	})
 	group.Go(func() error {
-		a.uses.Run(ctx)
+		a.uses.Run(taking)
 		return nil
 	})
 	group.Go(func() error {
@@ -273,7 +277,7 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 		return nil
 	})
 	group.Go(func() error {
-		a.store.Run(ctx)
+		a.store.Run(taking)
 		return nil
 	})
 	group.Go(func() error {

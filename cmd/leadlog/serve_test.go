@@ -43,6 +43,30 @@ func provisioned(t *testing.T, settings map[string]string) string {
 	return strings.TrimSpace(mint.out.String())
 }
 
+// TestARefusedUseIsRecordedWhileTheServiceDrains uses a token that is no more after the end has begun.
+func TestARefusedUseIsRecordedWhileTheServiceDrains(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	settings["LEADLOG_DRAIN"] = "5s"
+	jwt := provisioned(t, settings)
+	p, base := serve(t, settings)
+	created := mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`)
+	require.Equal(t, 201, created.status)
+	gone := mustCall(t, "DELETE", base+tokensPath+"/"+created.data()["tokenId"].(string), jwt, "")
+	require.Equal(t, 200, gone.status)
+	p.signal(t, syscall.SIGTERM)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, time.Minute, time.Millisecond)
+	refused := mustCall(t, "POST", base+"/api/v1/crm/leads", created.data()["plainToken"].(string), `{"phone":"9876543210"}`)
+	require.Equal(t, 401, refused.status)
+	require.Zero(t, p.finish(t), p.err)
+
+	_, base = serve(t, settings)
+	require.Eventually(t, func() bool {
+		events := mustCall(t, "GET", base+"/api/v1/crm/audit/tokens", jwt, "").body["data"].([]any)
+		return len(events) == 3 && events[2].(map[string]any)["type"] == "token.refused"
+	}, time.Minute, 10*time.Millisecond)
+}
+
 func TestServeRefusesADatabaseThatIsNotMigrated(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
