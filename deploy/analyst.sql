@@ -10,6 +10,7 @@
 DO $$
 DECLARE
     owner regrole := (SELECT nspowner::regrole FROM pg_namespace WHERE nspname = 'views');
+    maker regrole;
 BEGIN
     IF owner IS NULL THEN
         RAISE EXCEPTION 'there is no schema views: run leadlog migrate first';
@@ -17,8 +18,12 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'leadlog_analyst') THEN
         CREATE ROLE leadlog_analyst LOGIN;
     END IF;
-    -- Views that a later migration brings.
-    EXECUTE format('ALTER DEFAULT PRIVILEGES FOR ROLE %s IN SCHEMA views GRANT SELECT ON TABLES TO leadlog_analyst', owner);
+    -- Views that a later migration brings: as the owner or, with deploy/roles.sql, as leadlog_owner.
+    FOREACH maker IN ARRAY ARRAY[owner, to_regrole('leadlog_owner')] LOOP
+        IF maker IS NOT NULL THEN
+            EXECUTE format('ALTER DEFAULT PRIVILEGES FOR ROLE %s IN SCHEMA views GRANT SELECT ON TABLES TO leadlog_analyst', maker);
+        END IF;
+    END LOOP;
 END
 $$;
 

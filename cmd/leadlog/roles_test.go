@@ -41,15 +41,18 @@ func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
 	superuser := asRole(t, settings["LEADLOG_DATABASE_URL"], "postgres")
 	script, err := os.ReadFile("../../deploy/roles.sql")
 	require.NoError(t, err)
+	analyst, err := os.ReadFile("../../deploy/analyst.sql")
+	require.NoError(t, err)
 	prefix := "r" + strings.ToLower(rand.Text()[:12]) + "_"
-	roles := func() {
+	run := func(script []byte) {
 		require.NoError(t, inDatabase(t.Context(), t, superuser, strings.ReplaceAll(string(script), "leadlog_", prefix)))
 	}
+	roles := func() { run(script) }
 	t.Cleanup(func() {
-		for _, role := range []string{"owner", "writer", "reader"} {
+		for _, role := range []string{"analyst", "owner", "writer", "reader"} {
 			require.NoError(t, inDatabase(context.Background(), t, superuser, `DROP OWNED BY `+prefix+role+` CASCADE`))
 		}
-		for _, role := range []string{"owner", "writer", "reader"} {
+		for _, role := range []string{"analyst", "owner", "writer", "reader"} {
 			require.NoError(t, inDatabase(context.Background(), t, superuser, `DROP ROLE `+prefix+role))
 		}
 	})
@@ -90,4 +93,10 @@ func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
 	reader := asRole(t, own, prefix+"reader")
 	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM log.event_readable`))
 	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM views.lead`))
+
+	// A view of a later migration is the analyst's too.
+	run(analyst)
+	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"owner"), `CREATE TABLE views.later ()`))
+	roles()
+	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"analyst"), `SELECT * FROM views.lead; SELECT * FROM views.later`))
 }
