@@ -22,6 +22,8 @@ func TestARevealIsOnTheLogBeforeAnythingIsShown(t *testing.T) {
 		require.Contains(t, r.body, personal)
 	}
 	require.NotContains(t, b.get("/console/leads/"+id).body, "Asha")
+	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status, "which shows nothing, and is not noted")
+	require.Equal(t, http.StatusBadRequest, b.get("/console/sources/history.csv?since=x").status)
 	require.Equal(t, http.StatusOK, b.get("/console/leads.csv?q=asha").status)
 	require.Equal(t, http.StatusOK, b.get("/console/sources/history.ndjson").status)
 

@@ -83,7 +83,7 @@ func (v *visit) exportLeads() (screen, error) {
 	}
 	p := v.params()
 	filter := leadFilter(p, cmp.Or(settings.State.Region, account.DefaultRegion))
-	if err := cmp.Or(p.wrong.Err(), v.noteReveal(command.RevealLeads, "")); err != nil {
+	if err := v.noteExport(p, command.RevealLeads); err != nil {
 		return screen{}, err
 	}
 	return exported(v, p, export.Leads(), v.Query.LeadsAll(v.r.Context(), v.identity.Account, filter))
@@ -92,10 +92,18 @@ func (v *visit) exportLeads() (screen, error) {
 func (v *visit) exportSources() (screen, error) {
 	p := v.params()
 	filter := query.SourceFilter{Source: p.text("source"), Since: p.day("since"), Until: p.until("until")}
-	if err := cmp.Or(p.wrong.Err(), v.noteReveal(command.RevealSources, "")); err != nil {
+	if err := v.noteExport(p, command.RevealSources); err != nil {
 		return screen{}, err
 	}
 	return exported(v, p, export.Sources(), v.Query.SourcesAll(v.r.Context(), v.identity.Account, filter))
+}
+
+// noteExport notes nothing when what is asked for is wrong: nothing is shown then.
+func (v *visit) noteExport(p *params, what string) error {
+	if err := p.wrong.Err(); err != nil {
+		return err
+	}
+	return v.noteReveal(what, "")
 }
 
 func (v *visit) exportReport() (screen, error) {
