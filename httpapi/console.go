@@ -15,9 +15,19 @@ func (a *api) mountConsole() {
 	if a.ConsoleKey == nil {
 		return
 	}
-	a.router.Mount(a.BasePath+consolePath, console.New(console.Options{
+	pages := console.New(console.Options{
 		Commands: a.Commands, Directory: a.Directory, Query: a.Query, Tree: a.Tree, Gate: gate{a}, Log: a.Log, Now: a.Now,
 		Base: a.BasePath + consolePath, Key: a.ConsoleKey, Codes: a.ConsoleCodes, Stopping: a.Stopping,
+	})
+	a.router.Mount(a.BasePath+consolePath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !a.load.requests.take(1) { // pages count among what is under way like any other request
+			x := gate{a}.exchange(r)
+			x.w, x.record.route = w, consolePath
+			x.fail(errOverloaded)
+			return
+		}
+		defer a.load.requests.giveBack(1)
+		pages.ServeHTTP(w, r)
 	}))
 }
 
@@ -26,7 +36,10 @@ type gate struct{ api *api }
 
 func (g gate) exchange(r *http.Request) *exchange {
 	x := &exchange{api: g.api, r: r, ctx: r.Context(), record: recordOf(r), client: clientAddress(r, g.api.TrustedProxies)}
-	x.caller = command.Caller{RequestID: x.record.requestID, TraceParent: traceParent(r.Header.Get("Traceparent")), UserAgent: userAgent(r.UserAgent())}
+	x.caller = command.Caller{RequestID: x.record.requestID, TraceParent: x.record.trace, UserAgent: userAgent(r.UserAgent())}
+	if x.caller.TraceParent == "" {
+		x.caller.TraceParent = traceParent(r.Header.Get("Traceparent"))
+	}
 	if x.client.IsValid() {
 		x.caller.IP = x.client.String()
 	}

@@ -401,3 +401,19 @@ const (
 	soon  = 30 * time.Second
 	pause = 10 * time.Millisecond
 )
+
+func TestWhatTheConsoleDoesIsFollowed(t *testing.T) {
+	t.Parallel()
+	const own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	b := browse(t, func(o *httpapi.Options) {
+		o.Trace = func(r *http.Request) (*http.Request, string, func(httpapi.Traced)) {
+			return r, own, func(httpapi.Traced) {}
+		}
+	})
+	b.signIn(b.jwt)
+	require.Equal(t, http.StatusOK, b.post("/console/tokens", "name", "CI", "expiresInDays", "30").status)
+	var metadata string
+	require.NoError(t, b.pool.QueryRow(t.Context(),
+		`SELECT metadata::text FROM log.event_readable WHERE type LIKE 'token.created%'`).Scan(&metadata))
+	require.Contains(t, metadata, own)
+}

@@ -226,7 +226,7 @@ func bodyFor(o operation) string {
 func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
 	t.Parallel()
 	const most = 8
-	s := start(t, func(o *httpapi.Options) { o.MaxRequests = most })
+	s := start(t, func(o *httpapi.Options) { o.MaxRequests, o.ConsoleKey = most, []byte(jwtSecret) })
 	waiting := make([]*wire, most)
 	answered := make([]*bufio.Reader, most)
 	for i := range waiting { // a batch lasts as long as its client likes
@@ -238,6 +238,7 @@ func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
 		{method: http.MethodPost, path: leads, credential: s.jwt, body: `{"phone":"9876543210"}`},
 		{method: http.MethodGet, path: leads, credential: s.jwt},
 		{method: http.MethodPost, path: leads, credential: "a guess", body: `{}`},
+		{method: http.MethodGet, path: "/console/sign-in"},
 	} {
 		r := s.send(c)
 		require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
