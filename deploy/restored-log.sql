@@ -13,4 +13,7 @@ UPDATE delivery.origin SET position = :head;
 DELETE FROM delivery.checkpoint;
 UPDATE delivery.delivery SET state = 'cancelled' WHERE delivery_id IN (SELECT delivery_id FROM delivery.queue WHERE position > :head);
 DELETE FROM delivery.queue WHERE position > :head;
+-- What was asked for in what the log has lost is not asked for any more, and must not pass for what will be asked there.
+UPDATE delivery.delivery SET retried = :head WHERE retried > :head;
+DELETE FROM delivery.replay WHERE requested > :head;
 COMMIT;

@@ -111,6 +111,7 @@ func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) 
 	p.sees(t, p.err, `(the view has seen what the log does not have)`)
 	stopped(t, p)
 
+	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"]) // by a request that is lost
 	tool(t, "psql", "-v", "head="+head[:len(head)-1], "-f", "../../deploy/restored-log.sql", settings["LEADLOG_DATABASE_URL"])
 	replay := launch(t, settings, "replay", "all")
 	require.Zero(t, replay.finish(t), replay.err)
@@ -123,4 +124,12 @@ func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) 
 	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond,
 		"and webhooks come of what came after the backup")
 	require.Zero(t, receiver.twice())
+
+	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string) + "/deliveries"
+	sent := mustCall(t, "GET", path, jwt, "").body["data"].([]any)
+	oldest := sent[len(sent)-1].(map[string]any)["deliveryId"].(string) // of before the backup
+	require.Equal(t, 202, mustCall(t, "POST", path+"/"+oldest+"/retry", jwt, "").status)
+	require.Eventually(t, func() bool {
+		return len(mustCall(t, "GET", path+"/"+oldest, jwt, "").data()["attempts"].([]any)) == 2
+	}, time.Minute, 10*time.Millisecond, "a retry that is asked for after the backup is made")
 }
