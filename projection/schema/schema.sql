@@ -43,6 +43,7 @@ CREATE TABLE delivery.delivery (
     CONSTRAINT delivery_state CHECK ((state = ANY (ARRAY['queued'::text, 'delivered'::text, 'failed'::text, 'cancelled'::text])))
 ) PARTITION BY RANGE (delivery_id);
 CREATE INDEX delivery_newest ON ONLY delivery.delivery USING btree (webhook_id, delivery_id DESC);
+CREATE INDEX delivery_stream ON ONLY delivery.delivery USING btree (stream);
 COMMENT ON TABLE delivery.delivery IS 'One row for each event that an endpoint is to get, or got.';
 COMMENT ON COLUMN delivery.delivery.delivery_id IS 'A function of endpoint, event and generation, so that these three are unique with it. Its time is that of the event, or of the request to replay it.';
 COMMENT ON COLUMN delivery.delivery.generation IS '0: live; each replay is the next.';
