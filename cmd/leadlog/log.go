@@ -77,7 +77,7 @@ func sealLog(ctx context.Context, below eventLog, address string, views *pgxpool
 	}()
 	pool, beside := views, !esdb.Understands(address)
 	if beside && address != views.Config().ConnString() {
-		if l.keys, err = pgxpool.New(ctx, address); err != nil {
+		if l.keys, err = openPool(ctx, address); err != nil {
 			return nil, fmt.Errorf("LEADLOG_EVENTSTORE_URL: %w", err)
 		}
 		pool = l.keys

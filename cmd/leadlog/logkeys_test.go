@@ -1,0 +1,26 @@
+package main
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+)
+
+// Every view waits for the keys of what it reads: for a server that has gone without a word it must not wait for good.
+func TestLookingForKeysBesideALogOfItsOwnEnds(t *testing.T) {
+	t.Parallel()
+	views, err := pgxpool.New(t.Context(), pgtest.Database(t))
+	require.NoError(t, err)
+	t.Cleanup(views.Close)
+	log, err := openSealedLog(t.Context(), pgtest.DatabaseFrom(t, "log", postgres.Migrate), views, nil, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(log.Close)
+	config := log.keys.Config()
+	require.NotNil(t, config.ConnConfig.Tracer, "it bounds statements")
+	require.NotZero(t, config.PingTimeout)
+}
