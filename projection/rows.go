@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // rows are new rows of a table on their way there, in the binary format of COPY: the fastest way into PostgreSQL, and
@@ -75,6 +77,8 @@ func (r *rows) insert(ctx context.Context, tx pgx.Tx, table string, columns ...s
 		return nil
 	}
 	r.buffer = append(r.buffer, 0xff, 0xff) // the end
+	ctx, cancel := schema.Within(ctx, tx.Conn())
+	defer cancel()
 	_, err := tx.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(r.buffer),
 		`COPY `+pgx.Identifier{table}.Sanitize()+` (`+strings.Join(columns, ", ")+`) FROM STDIN (FORMAT binary)`)
 	return err

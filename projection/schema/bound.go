@@ -24,7 +24,18 @@ func Alive(config *pgx.ConnConfig) {
 // is gone without a word would hold up for good whoever waits for it.
 func Bound(config *pgx.ConnConfig) {
 	Alive(config)
-	config.Tracer = limit(AnswerTime)
+	BoundBy(config, AnswerTime)
+}
+
+// BoundBy has the statements of a connection fail that take longer than a time.
+func BoundBy(config *pgx.ConnConfig, most time.Duration) { config.Tracer = limit(most) }
+
+// Within is the context of a statement that goes to the server past pgx, and so past what bounds the connection otherwise.
+func Within(ctx context.Context, conn *pgx.Conn) (context.Context, context.CancelFunc) {
+	if l, bound := conn.Config().Tracer.(limit); bound {
+		return context.WithTimeout(ctx, time.Duration(l))
+	}
+	return context.WithCancel(ctx)
 }
 
 // limit bounds statements: the driver carries them out under the context that a tracer returns.

@@ -1,0 +1,44 @@
+package projection
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// A server that is gone without a word is like one that waits for a lock.
+func TestNewRowsAreNotWaitedForLongerThanAStatement(t *testing.T) {
+	t.Parallel()
+	config, err := pgx.ParseConfig(pgtest.Database(t))
+	require.NoError(t, err)
+	other, err := pgx.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = other.Close(context.Background()) })
+	_, err = other.Exec(t.Context(), `CREATE TABLE held (name text)`)
+	require.NoError(t, err)
+	_, err = other.Exec(t.Context(), `BEGIN`)
+	require.NoError(t, err)
+	_, err = other.Exec(t.Context(), `LOCK TABLE held`)
+	require.NoError(t, err)
+
+	schema.BoundBy(config, 500*time.Millisecond)
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		var r rows
+		r.row(1)
+		r.text("late")
+		return r.insert(ctx, tx, "held", "name")
+	})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, ctx.Err(), "it was not the caller's patience that ended")
+}
