@@ -4,7 +4,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test bench fuzz lint postgres cc node promtool chaos restart-test
+.PHONY: help run test bench fuzz lint postgres cc node chromium promtool chaos restart-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,7 +13,7 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 	go build -o bin/leadlog ./cmd/leadlog
 	@bin/leadlog dev
 
-test: postgres cc node promtool ## the whole test suite with the race detector, on a throwaway PostgreSQL
+test: postgres cc node promtool chromium ## the whole test suite with the race detector, on a throwaway PostgreSQL
 	go build -o bin/leadlog ./cmd/leadlog
 	LEADLOG_TEST_PROGRAM=$(CURDIR)/bin/leadlog $(WITHPG) -- go test -race -parallel 4 -timeout 20m ./...
 
@@ -73,3 +73,7 @@ node:
 # The alert rules are tested by Prometheus's own tool.
 promtool:
 	@command -v promtool >/dev/null || [ -x bin/promtool ] || deploy/pgdev/install/promtool bin
+
+# One test works with the console in a browser.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || deploy/pgdev/install/chromium

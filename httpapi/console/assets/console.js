@@ -19,6 +19,9 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("[data-print]")) print();
 });
 
+// On a narrow screen not all pages are in sight.
+document.querySelector(".bar [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // A page that answered a form is not to be sent again by a reload.
 const answered = document.querySelector("[data-address]");
 if (answered) history.replaceState(null, "", answered.dataset.address);
