@@ -17,8 +17,9 @@ type Forgetting interface {
 	Destroy(ctx context.Context, streams ...string) error
 	// Await returns when everything that is derived from the log has come to a position.
 	Await(ctx context.Context, position eventstore.Position) error
-	// Visited tells whether anything of a visitor is still shown, and whether some lead is linked with it.
-	Visited(ctx context.Context, account, stream string) (shown, linked bool, err error)
+	// Visited tells whether anything that a visitor did before an erasure is still shown, and whether some lead is linked
+	// with it.
+	Visited(ctx context.Context, account, stream string, erased eventstore.Position) (shown, linked bool, err error)
 	// Sweep takes leads, and visitors by their streams, out of copies that no event reaches.
 	Sweep(ctx context.Context, leads, visitors []string) error
 }
@@ -167,7 +168,7 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 	position := e.position
 	var unlinked []string
 	for _, visitor := range e.fact.Visitors {
-		shown, linked, err := h.forgetting.Visited(ctx, e.Account, visitor)
+		shown, linked, err := h.forgetting.Visited(ctx, e.Account, visitor, e.position)
 		if err != nil {
 			return 0, err
 		}

@@ -51,7 +51,7 @@ func (f forgetting) Destroy(_ context.Context, streams ...string) error {
 
 func (f forgetting) Await(context.Context, eventstore.Position) error { return f.do(func() {}) }
 
-func (f forgetting) Visited(_ context.Context, _, stream string) (shown, linked bool, err error) {
+func (f forgetting) Visited(_ context.Context, _, stream string, _ eventstore.Position) (shown, linked bool, err error) {
 	err = f.do(func() { shown, linked = f.shown[stream], f.linked[stream] })
 	return shown, linked, err
 }

@@ -144,9 +144,18 @@ func TestAVisitorIsForgottenWithTheLastLeadThatItIsLinkedWith(t *testing.T) {
 	shown := s.send(call{method: http.MethodGet, path: leads + "/" + ids[1] + "/activity", credential: s.jwt})
 	require.Len(t, shown.body["data"], 1, shown.raw)
 	s.erase(ids[1], 200)
-	var rows int
-	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(*) FROM views.visitor_activity`).Scan(&rows))
-	require.Zero(t, rows)
+	rows := func() (n int) {
+		require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(*) FROM views.visitor_activity`).Scan(&n))
+		return n
+	}
+	require.Zero(t, rows())
+
+	// Who comes back is nobody that was forgotten, however often that is asked for again.
+	r = s.send(call{method: http.MethodPost, path: "/api/v1/crm/visitors/v-1/activity", credential: s.jwt, body: `{"type":"click"}`})
+	require.Equal(t, 202, r.status, r.raw)
+	require.Eventually(t, func() bool { return rows() == 1 }, time.Minute, 10*time.Millisecond)
+	s.erase(ids[1], 404)
+	require.Equal(t, 1, rows())
 }
 
 func TestARepeatUnderItsKeyAfterAnErasureIsGone(t *testing.T) {

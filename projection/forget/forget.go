@@ -68,15 +68,15 @@ func (f Forgetter) Await(ctx context.Context, position eventstore.Position) erro
 	}
 }
 
-// Visited tells whether anything of a visitor is still shown, and whether a lead that is there is linked with it. It goes
-// over the account's leads, in which an index would cost every capture and serve erasures alone.
-func (f Forgetter) Visited(ctx context.Context, account, stream string) (shown, linked bool, err error) {
+// Visited tells whether anything that a visitor did before an erasure is still shown, and whether a lead that is there is
+// linked with it: somebody forgotten may come again, and is not the person who was. It goes over the account's leads, in which an index would cost every capture and serve erasures alone.
+func (f Forgetter) Visited(ctx context.Context, account, stream string, erased eventstore.Position) (shown, linked bool, err error) {
 	err = f.Pool.QueryRow(ctx, `
-		WITH ids AS (SELECT DISTINCT visitor_id FROM views.visitor_activity WHERE stream = $2 AND account = $1)
+		WITH ids AS (SELECT DISTINCT visitor_id FROM views.visitor_activity WHERE stream = $2 AND account = $1 AND position < $3)
 		SELECT EXISTS (SELECT FROM ids), EXISTS (
 		       SELECT FROM views.lead l CROSS JOIN LATERAL json_array_elements_text(l.state -> 'VisitorIDs') AS v (id)
 		        WHERE l.account = $1 AND json_typeof(l.state -> 'VisitorIDs') = 'array' AND v.id IN (SELECT visitor_id FROM ids)
-		          AND EXISTS (SELECT FROM ids))`, account, stream).Scan(&shown, &linked)
+		          AND EXISTS (SELECT FROM ids))`, account, stream, int64(erased)).Scan(&shown, &linked)
 	return shown, linked, schema.Unavailable(err)
 }
 
@@ -87,8 +87,10 @@ func (f Forgetter) Sweep(ctx context.Context, leads, visitors []string) error {
 	}))
 }
 
-// Unfinished tells whether something is left to do of an erasure, but for claims: they show by themselves.
-func (f Forgetter) Unfinished(ctx context.Context, account string, leads, visitors []string) (bool, error) {
+// Unfinished tells whether something is left to do of an erasure at a position, but for claims: they show by themselves.
+func (f Forgetter) Unfinished(
+	ctx context.Context, account string, leads, visitors []string, erased eventstore.Position,
+) (bool, error) {
 	var streams []string
 	for _, id := range leads {
 		streams = append(streams, event.LeadStream(id))
@@ -97,7 +99,7 @@ func (f Forgetter) Unfinished(ctx context.Context, account string, leads, visito
 		return held, err
 	}
 	for _, stream := range visitors {
-		if shown, linked, err := f.Visited(ctx, account, stream); err != nil || shown && !linked {
+		if shown, linked, err := f.Visited(ctx, account, stream, erased); err != nil || shown && !linked {
 			return err == nil, err
 		}
 	}

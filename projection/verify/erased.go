@@ -13,8 +13,9 @@ import (
 
 // erasure is that of a lead, of an account.
 type erasure struct {
-	account string
-	fact    event.LeadErased
+	account  string
+	position eventstore.Position
+	fact     event.LeadErased
 }
 
 // noteErasure remembers who was erased, and of whom there are events that cannot be opened.
@@ -25,7 +26,7 @@ func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
 	}
 	switch d := data.(type) {
 	case event.LeadErased:
-		r.erased[id] = erasure{e.Metadata.Account, d}
+		r.erased[id] = erasure{e.Metadata.Account, e.Position, d}
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 		r.noteGone(id, d)
 	default:
@@ -87,7 +88,7 @@ func (v Verification) unerased(ctx context.Context, all map[string]erasure) erro
 	}
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		e := all[id]
-		unfinished, err := v.Unfinished(ctx, e.account, append([]string{id}, e.fact.Leads...), e.fact.Visitors)
+		unfinished, err := v.Unfinished(ctx, e.account, append([]string{id}, e.fact.Leads...), e.fact.Visitors, e.position)
 		if err != nil {
 			return err
 		}

@@ -32,8 +32,8 @@ type Verification struct {
 	// Left, if it is there, is told of every leftover. They are no findings: a process that was killed leaves some on a store without
 	// transactions, one that is in the middle of a command looks the same, and neither is in anybody's way.
 	Left func(Leftover)
-	// Unfinished, if it is there, tells whether something is left to do of the erasure of leads and visitors.
-	Unfinished func(ctx context.Context, account string, leads, visitors []string) (bool, error)
+	// Unfinished, if it is there, tells whether something is left to do of the erasure of leads and visitors at a position.
+	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
 }
 
 // Leftover is a claim whose holder does not have what was claimed for it, or one of several claims.
