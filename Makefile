@@ -15,7 +15,7 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 
 test: postgres cc node promtool chromium ## the whole test suite with the race detector, on a throwaway PostgreSQL
 	go build -o bin/leadlog ./cmd/leadlog
-	LEADLOG_TEST_PROGRAM=$(CURDIR)/bin/leadlog $(WITHPG) -- go test -race -parallel 4 -timeout 20m ./...
+	LEADLOG_TEST_PROGRAM=$(CURDIR)/bin/leadlog $(WITHPG) -- go test -race -timeout 20m ./...
 
 chaos: postgres ## kills the service and PostgreSQL under load, ROUNDS times (100): is anything lost, or out of order? minutes
 	LEADLOG_TEST_CHAOS_ROUNDS=$(or $(ROUNDS),100) $(WITHPG) -- \

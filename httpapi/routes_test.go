@@ -336,7 +336,7 @@ func TestABodyThatComesTooSlowlyOrTooLong(t *testing.T) {
 	s := start(t)
 	slow := httptest.NewUnstartedServer(nil)
 	slow.Config = httpapi.NewServer("", s.server.Config.Handler)
-	slow.Config.ReadTimeout = 300 * time.Millisecond
+	slow.Config.ReadTimeout = 3 * time.Second // 2 MiB come sooner, on any machine
 	slow.Start()
 	defer slow.Close()
 	for name, c := range map[string]struct {
