@@ -14,8 +14,11 @@ import (
 func modelLaws() []law {
 	return []law{
 		{"any sequence of appends is answered as the model answers it, and leaves the same log", func(t *testing.T, l log) {
-			ctx := l.context(t)
-			rapid.Check(t, func(t *rapid.T) { againstModel(ctx, t, l) })
+			rapid.Check(t, func(check *rapid.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), patience) // each has its own: there are a hundred
+				defer cancel()
+				againstModel(ctx, check, l)
+			})
 		}},
 	}
 }
