@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,6 +30,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asLeadlog) != "" {
 		main()
 		return
+	}
+	// Most of these tests wait for processes of their own, and leave the processors to others.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
 	}
 	pgtest.Main(m)
 }
