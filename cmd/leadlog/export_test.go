@@ -1,14 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -57,7 +56,7 @@ func TestAnExportTakesTheSameMemoryAtAnySize(t *testing.T) {
 	}
 }
 
-// exportOf returns how many bytes an export wrote, and the most memory that its process had.
+// exportOf returns how many bytes an export wrote, and the most memory that its process was seen with.
 func exportOf(t *testing.T, settings map[string]string, format string) (written, memory int64) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), executable(), "export", "sources", "--account", "acme", "--format", format)
@@ -65,14 +64,39 @@ func exportOf(t *testing.T, settings map[string]string, format string) (written,
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	written, err = io.Copy(io.Discard, out)
-	require.NoError(t, err)
-	require.NoError(t, cmd.Wait())
-	memory = cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
-	if runtime.GOOS != "darwin" { // where it is bytes; elsewhere it is KiB
-		memory *= 1024
+	for {
+		n, err := io.CopyN(io.Discard, out, 1<<20)
+		written += n
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		memory = max(memory, resident(t, cmd.Process.Pid))
 	}
+	require.NoError(t, cmd.Wait())
+	require.Positive(t, memory)
 	return written, memory
+}
+
+// resident is the memory, in bytes, that a process has; on Linux the most that it ever had. What wait tells of an ended
+// process will not do: on Linux that begins with what its parent had when it was started.
+func resident(t *testing.T, pid int) int64 {
+	t.Helper()
+	kib := "0" // of one that has ended
+	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
+		for line := range strings.Lines(string(status)) {
+			if peak, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+				kib = strings.TrimSuffix(strings.TrimSpace(peak), " kB")
+			}
+		}
+	} else {
+		out, err := exec.CommandContext(t.Context(), "ps", "-o", "rss=", "-p", strconv.Itoa(pid)).Output()
+		require.NoError(t, err)
+		kib = strings.TrimSpace(string(out))
+	}
+	n, err := strconv.ParseInt(kib, 10, 64)
+	require.NoError(t, err)
+	return n << 10
 }
 
 // fetch reads an export over HTTP and returns its size.
