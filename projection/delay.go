@@ -8,13 +8,18 @@ import (
 )
 
 // Delay is how long the oldest event has been on the log that concerns a projector and that it has not applied, as of a
-// Status of it. It asks the log when the status lags behind, so it is for who looks now and then.
+// Status of it. Where the tail does not reach back so far it asks the log, so it is for who looks now and then.
 func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
 	for _, w := range r.workers {
 		if s.Lag == 0 || w.projector.Name() != s.Name {
 			continue
 		}
-		next, err := firstBetween(ctx, r.store, s.Position, s.Position+eventstore.Position(s.Lag), w.projector.Filter())
+		until, filter := s.Position+eventstore.Position(s.Lag), w.projector.Filter()
+		next, reaches := w.tail.firstBetween(s.Position, until, filter)
+		var err error
+		if !reaches {
+			next, err = firstBetween(ctx, r.store, s.Position, until, filter)
+		}
 		if err != nil || next == nil {
 			return 0, err
 		}

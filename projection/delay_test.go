@@ -19,18 +19,29 @@ func TestAViewIsBehindBySinceWhenTheOldestEventWaitsThatConcernsIt(t *testing.T)
 	log.append("lead-2", "{}")
 	log.append("lead-3", "{}")
 	view := AccountView{}
-	r := &Runner{store: log, workers: []*worker{{projector: view}}}
-	since1970 := time.Since(time.Unix(0, 0))
-	for _, c := range []struct {
-		position eventstore.Position
-		waits    bool
-	}{{0, true}, {1, true}, {2, false}, {5, false}} {
-		delay, err := r.Delay(t.Context(), Status{Name: view.Name(), Position: c.position, Lag: uint64(5 - c.position)})
+	unread, read := NewTail(log, view), NewTail(log, view)
+	for item, err := range log.Subscribe(t.Context(), 0, view.Filter()) {
 		require.NoError(t, err)
-		if c.waits {
-			require.GreaterOrEqual(t, delay, since1970, "at %d", c.position)
-		} else {
-			require.Zero(t, delay, "at %d", c.position)
+		if read.add(t.Context(), decoded(item)); item.Position == 5 {
+			break
 		}
+	}
+	since1970 := time.Since(time.Unix(0, 0))
+	asked := log.pages
+	for _, tail := range []*Tail{read, unread} {
+		r := &Runner{store: log, workers: []*worker{{projector: view, tail: tail}}}
+		for _, c := range []struct {
+			position eventstore.Position
+			waits    bool
+		}{{0, true}, {1, true}, {2, false}, {5, false}} {
+			delay, err := r.Delay(t.Context(), Status{Name: view.Name(), Position: c.position, Lag: uint64(5 - c.position)})
+			require.NoError(t, err)
+			if c.waits {
+				require.GreaterOrEqual(t, delay, since1970, "at %d", c.position)
+			} else {
+				require.Zero(t, delay, "at %d", c.position)
+			}
+		}
+		require.Equal(t, tail == unread, log.pages > asked, "the log is asked for what the tail does not hold, and for nothing else")
 	}
 }
