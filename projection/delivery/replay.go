@@ -28,7 +28,7 @@ type Replayer struct {
 
 const (
 	replayPoll   = 250 * time.Millisecond
-	replayRows   = 2500   // of a transaction, and the rest of the page that they came with
+	replayRows   = 8000   // of a transaction, and the rest of the page that they came with
 	replaySpan   = 50_000 // positions that a transaction moves at most, where nothing matches
 	mostReplayed = 150_000
 	// clockSkew is how far the clocks of processes that append may be apart for a replay to miss nothing.
