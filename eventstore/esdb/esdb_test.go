@@ -50,11 +50,8 @@ func start(stream string, events ...eventstore.Event) eventstore.Write {
 
 func TestTheStoreHoldsWhatEveryStoreMust(t *testing.T) {
 	t.Parallel()
-	shared := esdbtest.Start(t)
 	servers := map[string]func(testing.TB) esdb.Options{
-		"a server of its own":         func(t testing.TB) esdb.Options { return esdb.Options{URL: esdbtest.Start(t).URL()} },
-		"a namespace of a server":     func(testing.TB) esdb.Options { return namespaced(shared.URL()) },
-		"a server with other writers": func(t testing.TB) esdb.Options { return esdb.Options{URL: noisy(t).URL()} },
+		"a server of its own": func(t testing.TB) esdb.Options { return esdb.Options{URL: esdbtest.Start(t).URL()} },
 	}
 	if address := os.Getenv(serverVariable); address != "" {
 		servers["the server at "+serverVariable] = func(testing.TB) esdb.Options { return namespaced(address) }
@@ -69,11 +66,4 @@ func TestTheStoreHoldsWhatEveryStoreMust(t *testing.T) {
 
 func namespaced(address string) esdb.Options {
 	return esdb.Options{URL: address, Namespace: "test-" + ulid.Make().String() + "/"}
-}
-
-// noisy is a server whose log has events of its own between, before and after ours.
-func noisy(t testing.TB) *esdbtest.Server {
-	server := esdbtest.Start(t)
-	server.NoiseBeside()
-	return server
 }
