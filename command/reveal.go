@@ -30,7 +30,8 @@ func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) (eventstore.Position,
 		if err != nil {
 			return 0, err
 		}
-		if state.Phase != lead.Live || state.Account != cmd.Caller.Account {
+		there := state.Phase == lead.Live || state.Phase == lead.Departed // that one stays to be read
+		if !there || state.Account != cmd.Caller.Account {
 			return 0, lead.ErrNotFound
 		}
 	}

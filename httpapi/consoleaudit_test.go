@@ -43,6 +43,21 @@ func TestARevealIsOnTheLogBeforeAnythingIsShown(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, blind.get("/console/audit/reveals").status)
 }
 
+func TestALeadThatWasJoinedIsRevealedToo(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	into, from := b.twoLeads()
+	joined := b.join(into, from)
+	require.Equal(t, http.StatusOK, joined.status, joined.raw)
+	page := "/console/leads/" + from
+	require.Contains(t, b.get(page).body, "<button>Reveal</button>")
+	shown := b.post(page + "/reveal")
+	require.Equal(t, http.StatusOK, shown.status)
+	require.Contains(t, shown.body, "asha@example.com")
+	require.Eventually(t, func() bool { return strings.Contains(b.get("/console/audit/reveals").body, from) }, soon, pause)
+}
+
 func TestTheVerifiedMarkVerifies(t *testing.T) {
 	t.Parallel()
 	b := browse(t)
