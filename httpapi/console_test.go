@@ -319,6 +319,38 @@ func TestATokenIsMadeRotatedAndDeletedInTheConsole(t *testing.T) {
 	require.Contains(t, r.body, "Token not found or already deleted")
 }
 
+func TestEveryTokenIsFoundInTheConsoleHoweverManyWereDeletedSince(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	const tokens = "/api/v1/crm/tokens"
+	create := func(name string) (id string) {
+		made := b.as(http.MethodPost, tokens, fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name))
+		require.Equal(t, http.StatusCreated, made.status, made.raw)
+		return made.at("data", "tokenId").(string)
+	}
+	kept := create("kept")
+	var last reply
+	for n := range 53 {
+		last = b.as(http.MethodDelete, tokens+"/"+create(fmt.Sprintf("gone %02d", n)), "")
+		require.Equal(t, http.StatusOK, last.status, last.raw)
+	}
+	b.as(http.MethodGet, after(tokens, last), "")
+	page := b.get("/console/tokens").body
+	require.Contains(t, page, "1 of 5 slots used")
+	require.Contains(t, page, kept+"/rotate")
+	require.Contains(t, page, "gone 03")
+	require.NotContains(t, page, "gone 02")
+	next := regexp.MustCompile(`href="(\?cursor=[^"]+)" rel="next"`).FindStringSubmatch(page)
+	require.NotNil(t, next, "more of them are not shown, and the page says so")
+	rest := b.get("/console/tokens" + next[1]).body
+	require.Contains(t, rest, "1 of 5 slots used")
+	for _, name := range []string{"gone 02", "gone 00", "First part"} {
+		require.Contains(t, rest, name)
+	}
+	require.NotContains(t, rest, "gone 03")
+}
+
 func TestAPageIsStreamedUntilTheServiceStops(t *testing.T) {
 	t.Parallel()
 	stopping := make(chan struct{})

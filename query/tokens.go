@@ -15,7 +15,22 @@ const tokenColumns = `SELECT token_id, name, prefix, expires_at, created_at, cre
 
 // Tokens lists an account's tokens, newest first, deleted ones too. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Tokens(ctx context.Context, account string, p Page) (List[Token], error) {
+	return r.tokens(ctx, account, `true`, p)
+}
+
+// HeldTokens is Tokens of those that hold a slot, which are few.
+func (r *Reader) HeldTokens(ctx context.Context, account string, p Page) (List[Token], error) {
+	return r.tokens(ctx, account, `deleted_at IS NULL`, p)
+}
+
+// DeletedTokens is Tokens of those that were deleted.
+func (r *Reader) DeletedTokens(ctx context.Context, account string, p Page) (List[Token], error) {
+	return r.tokens(ctx, account, `deleted_at IS NOT NULL`, p)
+}
+
+func (r *Reader) tokens(ctx context.Context, account, which string, p Page) (List[Token], error) {
 	s := selection{from: tokenColumns, order: `created_at DESC, token_id DESC`}
+	s.and(which)
 	s.and(`account = ?`, account)
 	if err := s.olderThan(`token_id`, cursorOf(tokenCursor, account), p.Cursor); err != nil {
 		return List[Token]{}, err

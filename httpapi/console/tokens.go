@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
@@ -14,11 +15,12 @@ import (
 // tokenList is the page of API tokens.
 type tokenList struct {
 	Tokens   []query.Token // that hold a slot
-	Deleted  []query.Token
-	Slots    int // of an account
+	Deleted  []query.Token // a part of them
+	Slots    int           // of an account
 	MayWrite bool
 	Form     tokenForm
 	Issued   *issuedToken
+	First    string // query strings of other parts of the deleted ones; empty when there are none
 	Next     string
 }
 
@@ -45,20 +47,24 @@ const defaultDays = 90 // that a token is offered to live
 
 func (v *visit) tokenScreen(form tokenForm, issued *issuedToken) (screen, error) {
 	p := v.params()
-	list, err := v.Query.Tokens(v.ctx, v.identity.Account, query.Page{Limit: 200, Cursor: p.text("cursor")})
+	held, err := v.Query.HeldTokens(v.ctx, v.identity.Account, query.Page{Limit: rows})
 	if err != nil {
 		return screen{}, err
 	}
-	shown := tokenList{Slots: token.MaxPerAccount, MayWrite: v.identity.May("tokens:write"), Form: form, Issued: issued}
-	for _, t := range list.Items {
-		if t.Status == "deleted" {
-			shown.Deleted = append(shown.Deleted, t)
-		} else {
-			shown.Tokens = append(shown.Tokens, t)
-		}
+	page := p.page()
+	deleted, err := v.Query.DeletedTokens(v.ctx, v.identity.Account, page)
+	if err != nil {
+		return screen{}, err
 	}
-	if list.NextCursor != "" {
-		shown.Next = p.with("cursor", list.NextCursor)
+	shown := tokenList{
+		Tokens: held.Items, Deleted: deleted.Items, Slots: token.MaxPerAccount,
+		MayWrite: v.identity.May("tokens:write"), Form: form, Issued: issued,
+	}
+	if page.Cursor != "" {
+		shown.First = cmp.Or(p.without("cursor"), "?")
+	}
+	if deleted.NextCursor != "" {
+		shown.Next = p.with("cursor", deleted.NextCursor)
 	}
 	return screen{name: "tokens", title: "API Tokens", data: shown, live: v.reads()}, nil
 }
