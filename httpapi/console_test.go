@@ -111,7 +111,9 @@ func TestASessionIsWhatTheJWTAllows(t *testing.T) {
 	require.Contains(t, r.body, "API Tokens")
 	require.NotContains(t, r.body, "Create a token")
 	require.NotContains(t, r.body, `href="/console/leads"`)
-	for path, scope := range map[string]string{"/console/leads": "leads:read", "/console/leads/x": "leads:read"} {
+	for path, scope := range map[string]string{
+		"/console/leads": "leads:read", "/console/leads/x": "leads:read", "/console/usage": "leads:read", "/console/usage.csv": "leads:read",
+	} {
 		r = b.get(path)
 		require.Equal(t, http.StatusForbidden, r.status, path)
 		require.Contains(t, r.body, "Scope "+scope+" required")

@@ -27,7 +27,7 @@ func exports() []page {
 		{pattern: "/webhooks", scope: "webhooks:read", show: (*visit).exportEndpoints},
 		{pattern: "/webhooks/{id}/deliveries", scope: "webhooks:read", show: (*visit).exportDeliveries},
 		{pattern: "/projections", show: (*visit).exportProjections},
-		{pattern: "/usage", show: (*visit).exportUsage},
+		{pattern: "/usage", scope: "leads:read", show: (*visit).exportUsage},
 	} {
 		for _, ending := range []string{".csv", ".ndjson"} {
 			all = append(all, page{http.MethodGet, e.pattern + ending, e.scope, false, e.show})

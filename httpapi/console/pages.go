@@ -53,6 +53,6 @@ func shown() []page {
 		{post, "/webhooks/{id}/deliveries/{delivery}/retry", webhooksWrite, false, (*visit).retryDelivery},
 
 		{get, "/projections", "", false, (*visit).projections},
-		{get, "/usage", "", false, (*visit).usage},
+		{get, "/usage", leads, false, (*visit).usage},
 	}
 }
