@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -36,32 +38,64 @@ type slot struct {
 // one after the other, so that is said only when all of them were taken at one moment, and otherwise it is a conflict.
 func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, error) {
 	var seen []eventstore.Write
-	for number := 1; number <= s.count; number++ {
-		stream := h.claims.Slot(account, s.kind, number)
-		held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
+	for first := 1; first <= s.count; first += lookedAt {
+		places, err := h.look(ctx, s, account, first, min(lookedAt, s.count+1-first))
 		if err != nil {
 			return slot{}, err
 		}
-		free := slot{number, stream, expect, held.UpdatedAt}
-		if held.Holder == "" {
-			return free, nil
+		for _, p := range places {
+			if p.unborn {
+				if err := h.abandon(ctx, s, account, p.holder); err != nil {
+					return slot{}, err
+				}
+			}
+			if !p.held {
+				return p.slot, nil
+			}
+			seen = append(seen, eventstore.Check(p.stream, p.expect), eventstore.Check(s.stream(p.holder), p.alive))
 		}
-		holds, unborn, alive, err := s.holder(ctx, held.Holder)
-		if err == nil && unborn {
-			err = h.abandon(ctx, s, account, held.Holder)
-		}
-		if err != nil {
-			return slot{}, err
-		}
-		if !holds {
-			return free, nil
-		}
-		seen = append(seen, eventstore.Check(stream, expect), eventstore.Check(s.stream(held.Holder), alive))
 	}
 	if _, err := h.store.Append(ctx, seen...); err != nil {
 		return slot{}, err
 	}
 	return slot{}, s.full
+}
+
+// lookedAt is how many places are looked at side by side: while somebody looks, everybody else who asks for one of the
+// account's places waits.
+const lookedAt = 5
+
+// placeFound is a slot as it was found.
+type placeFound struct {
+	slot
+	holder string // that the claim names
+	held   bool   // and that still counts
+	unborn bool
+	alive  eventstore.Expected // the holder's stream
+}
+
+// look looks at n places.
+func (h *Handlers) look(ctx context.Context, s slots, account string, first, n int) ([]placeFound, error) {
+	places := make([]placeFound, n)
+	looking, ctx := errgroup.WithContext(ctx)
+	for i := range places {
+		looking.Go(func() (err error) {
+			places[i], err = h.lookAt(ctx, s, account, first+i)
+			return err
+		})
+	}
+	return places, looking.Wait()
+}
+
+func (h *Handlers) lookAt(ctx context.Context, s slots, account string, number int) (placeFound, error) {
+	stream := h.claims.Slot(account, s.kind, number)
+	claimed, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
+	found := placeFound{slot: slot{number, stream, expect, claimed.UpdatedAt}, holder: claimed.Holder}
+	if err != nil || claimed.Holder == "" {
+		return found, err
+	}
+	found.held, found.unborn, found.alive, err = s.holder(ctx, claimed.Holder)
+	return found, err
 }
 
 // abandon closes the stream of a holder that is not born.
