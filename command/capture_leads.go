@@ -14,8 +14,13 @@ import (
 
 // Bounds of many arrivals at once.
 const (
-	window      = 256     // of one source are under way at a time, so that one append of the store serves many
-	windowBytes = 2 << 20 // that they may hold, but for one that is larger by itself
+	// window is how many of one source are under way at a time: a batch of the store's appends, and another that is made
+	// ready while the first is written.
+	window      = 512
+	windowBytes = 1 << 20 // that they may hold, but for one that is larger by itself
+	// windows is how many of all sources are under way: half of what may wait for the store, so that there is room for
+	// who comes alone.
+	windows = 2048
 )
 
 // Arriving is one of many arrivals that come from one source, in its order.
@@ -52,14 +57,19 @@ func (h *Handlers) CaptureLeads(
 		queue := make(chan *underway, window)
 		running.Go(func() {
 			defer close(queue)
+			team := team{work: make(chan *underway), do: func(u *underway) {
+				defer h.windows.Release(1)
+				u.outcome <- h.captureInPlace(ctx, u.place, u.arriving)
+			}}
+			defer close(team.work)
 			var order order
 			for arriving := range arrivals(ctx) {
-				u := &underway{bytes: min(int64(arriving.Bytes), windowBytes), outcome: make(chan Arrived, 1)}
-				if room.Acquire(ctx, u.bytes) != nil {
+				u := &underway{arriving: arriving, bytes: min(int64(arriving.Bytes), windowBytes), outcome: make(chan Arrived, 1)}
+				if room.Acquire(ctx, u.bytes) != nil || h.windows.Acquire(ctx, 1) != nil {
 					return
 				}
-				place := order.join()
-				running.Go(func() { u.outcome <- h.captureInPlace(ctx, place, arriving) })
+				u.place = order.join()
+				team.take(&running, u)
 				select {
 				case queue <- u:
 				case <-ctx.Done():
@@ -83,8 +93,30 @@ func (h *Handlers) CaptureLeads(
 
 // underway is an arrival of which nothing is known yet.
 type underway struct {
-	bytes   int64
-	outcome chan Arrived // holds one
+	arriving Arriving
+	place    *place
+	bytes    int64
+	outcome  chan Arrived // holds one
+}
+
+// team is as many goroutines as there were ever arrivals under way at a time. Each does one after another, since a stack
+// that has grown to what a capture takes costs as much as a part of the capture.
+type team struct {
+	work chan *underway
+	do   func(*underway)
+}
+
+// take gives an arrival to somebody who is free, or to somebody new.
+func (t *team) take(running *sync.WaitGroup, u *underway) {
+	select {
+	case t.work <- u:
+	default:
+		running.Go(func() {
+			for more := true; more; u, more = <-t.work {
+				t.do(u)
+			}
+		})
+	}
 }
 
 // next receives, and says so when it has to wait for it.

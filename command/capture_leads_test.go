@@ -5,14 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
 // captureAll pushes bodies in, many at a time.
@@ -145,5 +152,64 @@ func TestWhoStopsListeningStopsTheRest(t *testing.T) {
 		_, err := p.capture(t.Context(), fmt.Sprintf(`{"email":"p%d@example.com"}`, n))
 		var refused *command.LeadRefused
 		require.ErrorAs(t, err, &refused, "what was told is there")
+	}
+}
+
+// crowded is a store that holds appends up until it is told to go on, and knows how many there were at most at a time.
+type crowded struct {
+	eventstore.Store
+	inside, most atomic.Int64
+	open         chan struct{}
+}
+
+func (s *crowded) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	n := s.inside.Add(1)
+	defer s.inside.Add(-1)
+	for most := s.most.Load(); n > most && !s.most.CompareAndSwap(most, n); most = s.most.Load() {
+	}
+	select {
+	case <-s.open:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	return s.Store.Append(ctx, writes...)
+}
+
+// More than a store lets wait for it would be turned away, and who captures a lead alone with them.
+func TestHoweverManySourcesThereAreTheStoreIsLeftRoom(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	start(t, url).provision(t)
+	below, err := postgres.Open(t.Context(), postgres.Options{URL: url, Log: quiet()})
+	require.NoError(t, err)
+	t.Cleanup(below.Close)
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	vault, err := sealed.NewVault(pool, claimKey())
+	require.NoError(t, err)
+	store := &crowded{Store: below, open: make(chan struct{})}
+	p := startSealed(t, sealed.Wrap(store, vault, true, quiet()))
+
+	const sources, each, room = 6, 400, 2048
+	var sending sync.WaitGroup
+	var outcomes [sources][]command.Arrived
+	for source := range sources {
+		bodies := make([]string, each)
+		for i := range bodies {
+			bodies[i] = fmt.Sprintf(`{"email":"p%d.%d@example.com"}`, source, i)
+		}
+		sending.Go(func() { outcomes[source] = p.captureAll(t, t.Context(), owner, bodies) })
+	}
+	require.Eventually(t, func() bool { return store.inside.Load() == room }, time.Minute, time.Millisecond)
+	close(store.open)
+	sending.Wait()
+	require.EqualValues(t, room, store.most.Load())
+	for _, arrived := range outcomes {
+		require.Len(t, arrived, each)
+		for i, one := range arrived {
+			require.NoError(t, one.Err)
+			require.Equal(t, i, one.Line)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
@@ -69,6 +70,7 @@ type Handlers struct {
 	now            func() time.Time
 	random         io.Reader
 	entropy        *ulid.LockedMonotonicReader
+	windows        *semaphore.Weighted // of CaptureLeads, all together
 }
 
 // Options are what handlers need. Now and Random default to the system's.
@@ -103,6 +105,7 @@ func NewHandlers(o Options) *Handlers {
 		store: o.Store, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, forgetting: o.Forgetting, log: o.Log,
 		privateTargets: o.AllowPrivateTargets, resolver: o.Resolver, now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
+		windows: semaphore.NewWeighted(windows),
 	}
 }
 

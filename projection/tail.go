@@ -41,7 +41,7 @@ const tailRest = 4 * time.Millisecond
 
 // NewTail prepares a tail for these projectors. It reads while one of them follows.
 func NewTail(store eventstore.Store, projectors ...Projector) *Tail {
-	return &Tail{store: store, filter: union(projectors), most: bounds{items: 5000, bytes: 8 << 20}}
+	return &Tail{store: store, filter: union(projectors), most: bounds{items: 5000, bytes: 3 << 20}}
 }
 
 // follow brings what comes after a position to a follower, as a subscription would, until the context ends or it

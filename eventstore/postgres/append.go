@@ -18,7 +18,7 @@ import (
 
 const (
 	maxBatch      = 512      // appends
-	maxBatchBytes = 8 << 20  // a batch ends before the append that would exceed it
+	maxBatchBytes = 2 << 20  // a batch ends before the append that would exceed it
 	maxAppend     = 64 << 20 // bytes; PostgreSQL's own bound for a value is 1 GiB
 	eventBytes    = 64       // what an event takes beside its texts, so that many empty ones are bounded too
 	maxDeferred   = 4096     // appends that wait for another one's stream
