@@ -14,8 +14,8 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
-	"github.com/leadlog/leadlog/command/field"
-	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/draft"
 )
 
 type importCommand struct {
@@ -23,7 +23,7 @@ type importCommand struct {
 
 	File      string            `arg:"" placeholder:"FILE" help:"CSV with a header, or JSON lines."`
 	Account   string            `required:"" placeholder:"ID" help:"Whose the leads are to be."`
-	DryRun    bool              `help:"Say what is wrong with which row, and write nothing."`
+	DryRun    bool              `help:"Say which rows would be refused, and why, and write nothing."`
 	Map       map[string]string `mapsep:"none" placeholder:"COLUMN=FIELD" help:"What a CSV column is: name, firstName, lastName, phone, email, status, leadTemperature, opportunityValue, visitorId, metadata.KEY, customFields.KEY, or nothing to leave it out. May be repeated."`
 	Format    string            `enum:",csv,ndjson" default:"" placeholder:"FORMAT" help:"csv or ndjson. Default: by the file's name, or by how it begins."`
 	Delimiter string            `placeholder:"CHARACTER" help:"Between the cells of CSV; tab may be written out. Default: found out from the header."`
@@ -58,11 +58,11 @@ func (i *importCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	if i.DryRun {
-		return dryRun(ctx, c, source, admission)
-	}
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
+	}
+	if i.DryRun {
+		return importAll(ctx, c, handlers, source, admission, &foretold{out: c.out, born: map[string]int{}})
 	}
 	outcomes, err := createOutcomes(cmp.Or(i.Outcome, i.File+".outcome.csv"))
 	if err != nil {
@@ -72,7 +72,7 @@ func (i *importCommand) Run(ctx context.Context, c console) error {
 	return errors.Join(err, outcomes.close())
 }
 
-// wire opens the log alone: an import needs no view.
+// wire opens the log alone: an import needs no view. A dry run is made on a draft of it.
 func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers, *command.Directory, func(), error) {
 	if err := i.fillClaimKey(&i.ClaimKey); err != nil {
 		return nil, nil, nil, err
@@ -101,58 +101,26 @@ func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers,
 		return nil, nil, nil, err
 	}
 	release := func() { store.Close(); pool.Close(); leave(private, log) }
-	directory, err := command.NewDirectory(store, time.Now)
+	var target eventstore.Store = store
+	if i.DryRun {
+		target = draft.On(store)
+	}
+	directory, err := command.NewDirectory(target, time.Now)
 	if err != nil {
 		release()
 		return nil, nil, nil, err
 	}
 	return command.NewHandlers(command.Options{
-		Store: store, Claims: claim.NewNames(key), Directory: directory, Log: log,
+		Store: target, Claims: claim.NewNames(key), Directory: directory, Log: log,
 	}), directory, release, nil
-}
-
-// dryRun tells of every row that no capture would take, whatever is on the log.
-func dryRun(ctx context.Context, c console, source *importSource, admission command.Admission) error {
-	settings := admission.Account.State
-	rules := lead.Rules{Region: settings.Region, Stages: settings.Stages}
-	shown := newProgress(c.err, "import, dry run")
-	var done, bad uint64
-	for row, err := range source.rows() {
-		if err = errors.Join(err, ctx.Err()); err != nil {
-			return err
-		}
-		if err := row.check(rules); err != nil {
-			bad++
-			fmt.Fprintf(c.out, "line %d: %s\n", row.line, printable(reason(err)))
-		}
-		done++
-		shown.show(done, source.total, "rows")
-	}
-	shown.end("%d rows, %d of them bad; nothing was written", done, bad)
-	if bad > 0 {
-		return errRows
-	}
-	return nil
-}
-
-// check reads a row as an arrival. A stage that the account does not have is told as wrong: only a lead that is there
-// could still have it.
-func (r importRow) check(rules lead.Rules) error {
-	if r.err != nil {
-		return r.err
-	}
-	arrival, err := lead.ParseArrival(r.body, rules, lead.Client{})
-	if err == nil && arrival.UnknownStatus != "" {
-		return field.Errors{{Field: "status", Message: fmt.Sprintf("%q is no stage of the account", arrival.UnknownStatus)}}
-	}
-	return err
 }
 
 // importAll imports what the source has and tells how far it is.
 func importAll(
-	ctx context.Context, c console, handlers *command.Handlers, source *importSource, admission command.Admission, outcomes *outcomes,
+	ctx context.Context, c console, handlers *command.Handlers, source *importSource, admission command.Admission, into ledger,
 ) error {
-	shown := newProgress(c.err, "import")
+	rows := into.rows()
+	shown := newProgress(c.err, into.name())
 	var broken error // reading the file
 	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] {
 		return func(yield func(command.Arriving) bool) {
@@ -167,20 +135,20 @@ func importAll(
 			}
 		}
 	}
-	for arrived := range handlers.CaptureLeads(ctx, arrivals, outcomes.flush) {
-		if err := outcomes.add(arrived); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("line %d: %w; run it again to go on from here", arrived.Line, err)
+	for arrived := range handlers.CaptureLeads(ctx, arrivals, into.flush) {
+		if err := into.add(arrived); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("line %d: %w; run it again%s", arrived.Line, err, into.again())
 		}
-		shown.show(outcomes.total(), source.total, "rows")
+		shown.show(rows.total(), source.total, "rows")
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted after %d rows; run it again to go on from here", outcomes.total())
+		return fmt.Errorf("interrupted after %d rows; run it again%s", rows.total(), into.again())
 	}
 	if broken != nil {
 		return broken
 	}
-	shown.end("%s; each row is in %s", outcomes, outcomes.path)
-	if outcomes.refused+outcomes.bad > 0 {
+	shown.end("%s; %s", rows, into.end())
+	if rows.refused+rows.bad > 0 {
 		return errRows
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -56,8 +57,8 @@ func TestImportOfATable(t *testing.T) {
 
 	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run")
 	require.Equal(t, 1, dry.finish(t), dry.err)
-	require.Equal(t, strings.Join(bad, "\n")+"\n", dry.out.String())
-	require.Contains(t, dry.err.String(), "5 rows, 2 of them bad; nothing was written")
+	require.Equal(t, bad[0]+"\nline 7: DUPLICATE_LEAD_SOURCE: the lead of line 2 already has an arrival from this source\n"+bad[1]+"\n", dry.out.String())
+	require.Contains(t, dry.err.String(), "5 rows: 2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done by an earlier import; nothing was written")
 	require.NoFileExists(t, path+".outcome.csv")
 
 	first := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=")
@@ -107,7 +108,7 @@ func TestImportOfJSONLines(t *testing.T) {
 		`{"phone":"9876543212","status":"nowhere"}`)
 	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run")
 	require.Equal(t, 1, dry.finish(t), dry.err)
-	require.Equal(t, "line 4: body must be a JSON object\nline 5: note must not contain NUL\nline 6: status \"nowhere\" is no stage of the account\n",
+	require.Equal(t, "line 4: body must be a JSON object\nline 5: note must not contain NUL\nline 6: status must be one of the account's stages: new, contacted, qualified, negotiation, won, lost\n",
 		dry.out.String())
 	for range 2 {
 		p := launch(t, settings, "import", path, "--account", "acme")
@@ -120,6 +121,51 @@ func TestImportOfJSONLines(t *testing.T) {
 	fine := written(t, "leads.jsonl", `{"phone":"9876543219"}`)
 	p := launch(t, settings, "import", fine, "--account", "acme")
 	require.Zero(t, p.finish(t), p.err)
+}
+
+// TestADryRunForeseesWhatTheImportDoes has rows that contradict each other, and what is there already.
+func TestADryRunForeseesWhatTheImportDoes(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	before := written(t, "before.csv", "phone,email\n9876543200,there@example.com\n9876543201,\n9876543202,other@example.com\n")
+	p := launch(t, settings, "import", before, "--account", "acme")
+	require.Zero(t, p.finish(t), p.err)
+	path := written(t, "leads.csv", "phone,email\n"+
+		"9876543210,asha@example.com\n"+ // 2: new
+		"9876543211,asha@example.com\n"+ // 3: the email of 2, by another phone
+		"9876543212,ravi@example.com\n"+ // 4: new
+		"9876543212,asha@example.com\n"+ // 5: the phone of 4 and the email of 2
+		"9876543200,\n"+ // 6: there already
+		"9876543201,other@example.com\n"+ // 7: two leads that are there
+		"9876543202,other@example.com\n"+ // 8: done by the import before
+		",meera@example.com\n") // 9: new
+	count := func() any { return ask(t, settings, `SELECT count(*) FROM log.event`) }
+	events := count()
+	for range 2 {
+		dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run")
+		require.Equal(t, 1, dry.finish(t), dry.err)
+		var told []string
+		for line := range strings.Lines(dry.out.String()) {
+			told = append(told, regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}`).ReplaceAllString(strings.TrimSpace(line), "ID"))
+		}
+		require.Equal(t, []string{
+			"line 3: DUPLICATE_LEAD_EMAIL: the email already belongs to the lead of line 2",
+			"line 5: DUPLICATE_LEAD_EMAIL: the email already belongs to the lead of line 2",
+			"line 6: DUPLICATE_LEAD_SOURCE: lead ID already has an arrival from this source",
+			"line 7: DUPLICATE_LEAD_EMAIL: the email already belongs to lead ID",
+		}, told)
+		require.Contains(t, dry.err.String(), "8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done by an earlier import; nothing was written")
+		require.Equal(t, events, count())
+	}
+	require.NoFileExists(t, path+".outcome.csv")
+	p = launch(t, settings, "import", path, "--account", "acme")
+	require.Equal(t, 1, p.finish(t), p.err)
+	require.Contains(t, p.err.String(), "8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done by an earlier import; ")
+	require.Equal(t, []string{
+		"2 201", "3 409 DUPLICATE_LEAD_EMAIL", "4 201", "5 409 DUPLICATE_LEAD_EMAIL", "6 409 DUPLICATE_LEAD_SOURCE",
+		"7 409 DUPLICATE_LEAD_EMAIL", "8 201", "9 201",
+	}, outcomesIn(t, path+".outcome.csv"))
 }
 
 func TestAnImportInWindowsEncoding(t *testing.T) {

@@ -13,13 +13,76 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// outcomes writes what became of each row, as CSV, and counts.
+// ledger is where an import notes what became of each row.
+type ledger interface {
+	name() string // of what is done
+	rows() *tally
+	add(command.Arrived) error // one that ends the import
+	flush()                    // hands on what was added
+	again() string             // what running it again does, for who is to do so
+	end() string               // where it is all to be seen
+}
+
+// tally counts rows by what became of them.
+type tally struct{ created, merged, refused, bad, erased, before uint64 }
+
+// became is what one row came to.
+type became struct {
+	status       int
+	leadID, said string
+}
+
+// count counts a row. The error is the row's, when it is not about the row and so ends the import.
+func (t *tally) count(arrived command.Arrived) (became, error) {
+	var (
+		refused *command.LeadRefused
+		wrong   field.Errors
+	)
+	replayed := arrived.Replayed
+	row := became{http.StatusCreated, arrived.Lead.ID, ""}
+	switch err := arrived.Err; {
+	case err == nil && arrived.Merged:
+		row.status = http.StatusOK
+		t.merged++
+	case err == nil:
+		t.created++
+	case errors.As(err, &refused):
+		row, replayed = became{http.StatusConflict, refused.Fact.LeadID, refused.Fact.Code}, refused.Replayed
+		t.refused++
+	case errors.As(err, &wrong):
+		row.status, row.said = http.StatusBadRequest, reason(err)
+		t.bad++
+	case errors.Is(err, command.ErrErased): // since an earlier import: it stays so
+		row.status, row.said, replayed = http.StatusGone, "LEAD_ERASED", true
+		t.erased++
+	default:
+		return row, err
+	}
+	if replayed {
+		t.before++
+	}
+	return row, nil
+}
+
+func (t *tally) total() uint64 { return t.created + t.merged + t.refused + t.bad + t.erased }
+
+func (t *tally) rows() *tally { return t }
+
+func (t *tally) String() string {
+	said := fmt.Sprintf("%d rows: %d new leads, %d merged, %d refused as duplicates, %d bad; %d of them done by an earlier import",
+		t.total(), t.created, t.merged, t.refused, t.bad, t.before)
+	if t.erased > 0 {
+		said += fmt.Sprintf("; %d are of leads that were erased since", t.erased)
+	}
+	return said
+}
+
+// outcomes writes what became of each row, as CSV.
 type outcomes struct {
+	tally
 	path  string
 	file  *os.File
 	table *csv.Writer
-
-	created, merged, refused, bad, erased, before uint64
 }
 
 func createOutcomes(path string) (*outcomes, error) {
@@ -34,55 +97,23 @@ func createOutcomes(path string) (*outcomes, error) {
 	return o, nil
 }
 
-// add writes the outcome of one row. The error is one that ends the import: the row's, when it is not about the row, or
-// that of writing.
+func (o *outcomes) name() string  { return "import" }
+func (o *outcomes) again() string { return " to go on from here" }
+func (o *outcomes) end() string   { return "each row is in " + o.path }
+
 func (o *outcomes) add(arrived command.Arrived) error {
-	var (
-		refused *command.LeadRefused
-		wrong   field.Errors
-	)
-	replayed := arrived.Replayed
-	status, leadID, said := http.StatusCreated, arrived.Lead.ID, ""
-	switch err := arrived.Err; {
-	case err == nil && arrived.Merged:
-		status = http.StatusOK
-		o.merged++
-	case err == nil:
-		o.created++
-	case errors.As(err, &refused):
-		status, leadID, said, replayed = http.StatusConflict, refused.Fact.LeadID, refused.Fact.Code, refused.Replayed
-		o.refused++
-	case errors.As(err, &wrong):
-		status, said = http.StatusBadRequest, reason(err)
-		o.bad++
-	case errors.Is(err, command.ErrErased): // since an earlier import: it stays so
-		status, said, replayed = http.StatusGone, "LEAD_ERASED", true
-		o.erased++
-	default:
+	row, err := o.count(arrived)
+	if err != nil {
 		return err
 	}
-	if replayed {
-		o.before++
-	}
 	// A column's name is what somebody wrote.
-	return o.table.Write([]string{strconv.Itoa(arrived.Line), strconv.Itoa(status), leadID, export.Defused(said)})
+	return o.table.Write([]string{strconv.Itoa(arrived.Line), strconv.Itoa(row.status), row.leadID, export.Defused(row.said)})
 }
 
-func (o *outcomes) total() uint64 { return o.created + o.merged + o.refused + o.bad + o.erased }
-
-// flush hands on what is written. What goes wrong shows when it is closed.
+// What goes wrong with it shows when it is closed.
 func (o *outcomes) flush() { o.table.Flush() }
 
 func (o *outcomes) close() error {
 	o.table.Flush()
 	return errors.Join(o.table.Error(), o.file.Close())
-}
-
-func (o *outcomes) String() string {
-	said := fmt.Sprintf("%d rows: %d new leads, %d merged, %d refused as duplicates, %d bad; %d of them done by an earlier import",
-		o.total(), o.created, o.merged, o.refused, o.bad, o.before)
-	if o.erased > 0 {
-		said += fmt.Sprintf("; %d are of leads that were erased since", o.erased)
-	}
-	return said
 }

@@ -1,0 +1,135 @@
+// Package draft is a log to try things out on: what is appended to it follows what is on the log below, is read back as
+// if it stood there, and is gone with the draft. The log below is only read.
+package draft
+
+import (
+	"context"
+	"iter"
+	"sync"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// Store is a draft on a store. It keeps all that is appended to it in memory. Subscriptions, the head and the epoch are those
+// of the log below, which knows nothing of the draft.
+type Store struct {
+	eventstore.Store // the log below
+
+	mu       sync.Mutex
+	streams  map[string]*stream
+	position eventstore.Position // of the newest event of the draft, from 1
+}
+
+// stream is what a draft adds to one.
+type stream struct {
+	first  eventstore.Revision // of these; before it the stream is that of the log below
+	events []eventstore.Recorded
+}
+
+func (s *stream) end() eventstore.Expected {
+	return eventstore.At(s.first + eventstore.Revision(len(s.events)) - 1)
+}
+
+// On begins a draft.
+func On(below eventstore.Store) *Store {
+	return &Store{Store: below, streams: map[string]*stream{}}
+}
+
+// Atomic implements eventstore.Store.
+func (s *Store) Atomic() bool { return true }
+
+// Append implements eventstore.Store, but for what it says of events that are appended again: a draft's answer is never
+// lost. A mere check of a stream that the draft has not touched passes: it was read a moment ago, and what others do
+// meanwhile is not part of the draft.
+func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	if err := eventstore.Validate(writes); err != nil {
+		return 0, err
+	}
+	below := make([]eventstore.Expected, len(writes))
+	for i, w := range writes {
+		var err error
+		if below[i], err = s.endBelow(ctx, w); err != nil {
+			return 0, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, w := range writes {
+		if here := s.streams[w.Stream]; here != nil {
+			below[i] = here.end()
+		}
+		if w.Expect != below[i] && w.Expect != eventstore.Any {
+			return 0, &eventstore.ConflictError{Stream: w.Stream, Expected: w.Expect, Actual: below[i]}
+		}
+	}
+	for i, w := range writes {
+		s.add(w, below[i])
+	}
+	return s.position, nil
+}
+
+// endBelow is where a write's stream ends on the log below; for a mere check, where it is expected to.
+func (s *Store) endBelow(ctx context.Context, w eventstore.Write) (eventstore.Expected, error) {
+	if len(w.Events) == 0 || s.known(w.Stream) != nil {
+		return w.Expect, nil
+	}
+	end := eventstore.NoStream
+	for recorded, err := range s.Store.Read(ctx, w.Stream, 0) {
+		if err != nil {
+			return 0, err
+		}
+		end = eventstore.At(recorded.Revision)
+	}
+	return end, nil
+}
+
+func (s *Store) known(name string) *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams[name]
+}
+
+// add puts events behind a stream's end. The caller has the lock.
+func (s *Store) add(w eventstore.Write, end eventstore.Expected) {
+	if len(w.Events) == 0 {
+		return
+	}
+	here := s.streams[w.Stream]
+	if here == nil {
+		here = &stream{first: eventstore.Revision(end) + 1} // no stream is -1
+		s.streams[w.Stream] = here
+	}
+	for _, e := range w.Events {
+		s.position++
+		here.events = append(here.events, eventstore.Recorded{
+			Event: e, Stream: w.Stream, Revision: here.first + eventstore.Revision(len(here.events)), Position: s.position,
+		})
+	}
+}
+
+// Read implements eventstore.Store.
+func (s *Store) Read(ctx context.Context, name string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+	return func(yield func(eventstore.Recorded, error) bool) {
+		s.mu.Lock()
+		var here stream
+		if known := s.streams[name]; known != nil {
+			here = *known // what is appended later stands behind these events
+		}
+		s.mu.Unlock()
+		if here.events == nil || from < here.first {
+			for recorded, err := range s.Store.Read(ctx, name, from) {
+				if err == nil && here.events != nil && recorded.Revision >= here.first {
+					break // somebody has appended to the log below since
+				}
+				if !yield(recorded, err) || err != nil {
+					return
+				}
+			}
+		}
+		for _, recorded := range here.events {
+			if recorded.Revision >= from && !yield(recorded, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package draft_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/draft"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+)
+
+func events(texts ...string) (all []eventstore.Event) {
+	for _, text := range texts {
+		all = append(all, eventstore.Event{
+			ID: ulid.Make(), Type: "thing.happened.v1", At: time.Now().UTC().Truncate(time.Millisecond), Data: fmt.Appendf(nil, "%q", text),
+		})
+	}
+	return all
+}
+
+// told is what a stream says from a revision on.
+func told(t *testing.T, store eventstore.Store, stream string, from eventstore.Revision) (all []string) {
+	t.Helper()
+	next := from
+	for recorded, err := range store.Read(t.Context(), stream, from) {
+		require.NoError(t, err)
+		require.Equal(t, next, recorded.Revision)
+		require.Equal(t, stream, recorded.Stream)
+		all = append(all, string(recorded.Data))
+		next++
+	}
+	return all
+}
+
+func TestADraftGoesOnWhereTheLogEndsAndLeavesItAlone(t *testing.T) {
+	t.Parallel()
+	below := storetest.Memory(storetest.Capabilities{Transactional: true})
+	_, err := below.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one", "two")})
+	require.NoError(t, err)
+	store := draft.On(below)
+	require.True(t, store.Atomic())
+
+	first, err := store.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.At(1), Events: events("three")},
+		eventstore.Write{Stream: "new", Expect: eventstore.NoStream, Events: events("hello")})
+	require.NoError(t, err)
+	second, err := store.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.Any, Events: events("four", "five")})
+	require.NoError(t, err)
+	require.Greater(t, second, first)
+	require.Equal(t, []string{`"one"`, `"two"`, `"three"`, `"four"`, `"five"`}, told(t, store, "old", 0))
+	require.Equal(t, []string{`"two"`, `"three"`, `"four"`, `"five"`}, told(t, store, "old", 1))
+	require.Equal(t, []string{`"four"`, `"five"`}, told(t, store, "old", 3))
+	require.Equal(t, []string{`"hello"`}, told(t, store, "new", 0))
+	require.Empty(t, told(t, store, "none", 0))
+
+	require.Equal(t, []string{`"one"`, `"two"`}, told(t, below, "old", 0))
+	require.Empty(t, told(t, below, "new", 0))
+	_, err = below.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.At(1), Events: events("others")})
+	require.NoError(t, err)
+	require.Equal(t, []string{`"one"`, `"two"`, `"three"`, `"four"`, `"five"`}, told(t, store, "old", 0))
+}
+
+func TestADraftRefusesWhatTheLogWould(t *testing.T) {
+	t.Parallel()
+	below := storetest.Memory(storetest.Capabilities{Transactional: true})
+	_, err := below.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one")})
+	require.NoError(t, err)
+	store := draft.On(below)
+	_, err = store.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.At(0), Events: events("two")})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		write  eventstore.Write
+		actual eventstore.Expected
+	}{
+		{eventstore.Write{Stream: "old", Expect: eventstore.At(0), Events: events("x")}, 1},
+		{eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("x")}, 1},
+		{eventstore.Write{Stream: "new", Expect: eventstore.At(0), Events: events("x")}, eventstore.NoStream},
+		{eventstore.Check("old", eventstore.At(0)), 1},
+	} {
+		_, err := store.Append(t.Context(), eventstore.Write{Stream: "beside", Expect: eventstore.NoStream, Events: events("y")}, c.write)
+		conflict := eventstore.Conflict(err)
+		require.NotNil(t, conflict, "%v", c.write)
+		require.Equal(t, eventstore.ConflictError{Stream: c.write.Stream, Expected: c.write.Expect, Actual: c.actual}, *conflict)
+		require.Empty(t, told(t, store, "beside", 0), "all or nothing")
+	}
+	_, err = store.Append(t.Context(), eventstore.Write{Stream: "", Expect: eventstore.Any, Events: events("x")})
+	require.ErrorIs(t, err, eventstore.ErrInvalid)
+}
