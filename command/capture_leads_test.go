@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -18,8 +17,6 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/postgres"
-	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
 // captureAll pushes bodies in, many at a time.
@@ -180,16 +177,11 @@ func TestHoweverManySourcesThereAreTheStoreIsLeftRoom(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	start(t, url).provision(t)
-	below, err := postgres.Open(t.Context(), postgres.Options{URL: url, Log: quiet()})
-	require.NoError(t, err)
-	t.Cleanup(below.Close)
-	pool, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	vault, err := sealed.NewVault(pool, claimKey())
-	require.NoError(t, err)
-	store := &crowded{Store: below, open: make(chan struct{})}
-	p := startSealed(t, sealed.Wrap(store, vault, true, quiet()))
+	store := &crowded{open: make(chan struct{})}
+	p := startOn(t, url, func(below eventstore.Store) eventstore.Store {
+		store.Store = below
+		return store
+	})
 
 	const sources, each, room = 6, 400, 2048
 	var sending sync.WaitGroup

@@ -40,6 +40,12 @@ func database(t *testing.T) string {
 
 func start(t *testing.T, url string) process {
 	t.Helper()
+	return startOn(t, url, func(store eventstore.Store) eventstore.Store { return store })
+}
+
+// startOn starts a process on a store over the one of the database.
+func startOn(t *testing.T, url string, over func(eventstore.Store) eventstore.Store) process {
+	t.Helper()
 	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 8, Log: quiet()})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
@@ -48,7 +54,7 @@ func start(t *testing.T, url string) process {
 	t.Cleanup(pool.Close)
 	vault, err := sealed.NewVault(pool, claimKey())
 	require.NoError(t, err)
-	return startSealed(t, sealed.Wrap(store, vault, true, quiet()))
+	return startSealed(t, sealed.Wrap(over(store), vault, true, quiet()))
 }
 
 // startSealed starts a process on a log whose persons have keys.
