@@ -4,7 +4,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test bench fuzz lint postgres cc node chromium promtool chaos restart-test
+.PHONY: help run test bench fuzz lint postgres cc node python chromium promtool chaos restart-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 
 # With the race detector everything takes up to ten times as long. Files that say !race hold tests of one thing after another,
 # in which it has nothing to find, and what else is run with it in another form.
-test: postgres cc node promtool chromium ## the whole test suite with the race detector, on a throwaway PostgreSQL
+test: postgres cc node python promtool chromium ## the whole test suite with the race detector, on a throwaway PostgreSQL
 	go build -o bin/leadlog ./cmd/leadlog
 	LEADLOG_TEST_PROGRAM=$(CURDIR)/bin/leadlog $(WITHPG) -- go test -race -timeout 20m ./...
 	@for package in $$(grep -rlE --include='*_test.go' '^//go:build !race' . | xargs -n1 dirname | sort -u); do \
@@ -71,9 +71,13 @@ cc:
 	@case "$$(go env GOOS)" in darwin | windows) ;; \
 	*) command -v "$$(go env CC | cut -d ' ' -f 1)" >/dev/null || deploy/pgdev/install/cc ;; esac
 
-# One test verifies signatures with the standard's JavaScript library.
+# One test verifies signatures with the standard's JavaScript library, another runs what the quick start prints.
 node:
 	@command -v node >/dev/null && command -v npm >/dev/null || deploy/pgdev/install/node
+
+# One test runs what the quick start prints.
+python:
+	@command -v python3 >/dev/null || deploy/pgdev/install/python
 
 # The alert rules are tested by Prometheus's own tool.
 promtool:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -87,6 +88,52 @@ func TestTheQuickStartWithCurlWorksAsPrinted(t *testing.T) {
 	for i, want := range []string{`^\{"success":true,"merged":false,.*"customFields":\{"city":"Pune"\}`, `^\{"line":1,"status":201,.*\n\{"line":2,"status":201,`} {
 		require.Regexp(t, want, shell(t, scripts[i], "LEADLOG_URL="+base, "LEADLOG_TOKEN="+token))
 	}
+}
+
+func TestTheQuickStartsInJavaScriptAndPythonWorkAsPrinted(t *testing.T) {
+	t.Parallel()
+	base, token, _ := quickstart(t)
+	for _, c := range []struct{ language, file, run, new, known string }{
+		{"js", "lead.mjs", "node", `^201 new lead [0-9A-Z]{26} \n$`, `^200 known as [0-9A-Z]{26} \n$`},
+		{"python", "lead.py", "python3", `^201 [0-9A-Z]{26}\n$`, `^200 [0-9A-Z]{26}\n$`},
+	} {
+		printed := blocks(t, "deploy/quickstart.md", c.language)
+		require.Len(t, printed, 1)
+		script := written(t, c.file, printed[0])
+		for _, want := range []string{c.new, c.known} {
+			require.Regexp(t, want, shell(t, c.run+" "+script, "LEADLOG_URL="+base, "LEADLOG_TOKEN="+token))
+		}
+		refused := shell(t, c.run+" "+script, "LEADLOG_URL="+base, "LEADLOG_TOKEN=leadlog_x")
+		require.Contains(t, refused, "401 Missing or invalid token")
+	}
+}
+
+// A form plugin has its fields renamed until they have these names.
+func TestFormPluginsAreReadByTheNamesInTheQuickStart(t *testing.T) {
+	t.Parallel()
+	base, token, _ := quickstart(t)
+	text, err := os.ReadFile("../../deploy/quickstart.md")
+	require.NoError(t, err)
+	values := map[string]string{"name": `"Asha Rao"`, "phone": `"98765 43210"`, "email": `"asha@example.com"`, "visitorId": `"v-1"`, "customFields": `{"city":"Pune"}`}
+	want := map[string]any{"name": "Asha Rao", "phone": "+919876543210", "email": "asha@example.com", "customFields": map[string]any{"city": "Pune"}}
+	read := 0
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-zA-Z]+)` \\| (`.*) \\|$").FindAllStringSubmatch(string(text), -1) {
+		for _, name := range regexp.MustCompile("`([a-zA-Z_]+)`").FindAllStringSubmatch(row[2], -1) {
+			body := fmt.Sprintf(`{"email":"p%d@example.com",%q:%s,"metadata":{"source":"website"}}`, read, name[1], values[row[1]])
+			if row[1] == "email" {
+				body = fmt.Sprintf(`{%q:%s}`, name[1], values[row[1]])
+			}
+			got := mustCall(t, "POST", base+"/api/v1/crm/leads", token, body)
+			require.Contains(t, []int{200, 201}, got.status, "%s: %v", body, got.body)
+			if shown, is := want[row[1]]; is {
+				require.Equal(t, shown, got.data()[row[1]], body)
+			} else {
+				require.Empty(t, got.data()["customFields"], body)
+			}
+			read++
+		}
+	}
+	require.Equal(t, 12, read)
 }
 
 func TestTheRelayOfTheQuickStartTakesAFormIn(t *testing.T) {
