@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -32,32 +33,42 @@ func inDatabase(ctx context.Context, t *testing.T, address, statement string) er
 	return err
 }
 
-// TestTheServiceRunsAsARoleThatCannotChangeTheLog uses deploy/roles.sql as it says, with roles of the test's own, since they
-// are the whole server's.
+// scripted runs scripts of deploy with psql as a superuser, with roles of the test's own, since they are the whole server's.
+// The roles are gone at the end.
+func scripted(t *testing.T, database string, roles ...string) (prefix string, run func(script string, variables ...string)) {
+	t.Helper()
+	prefix = "r" + strings.ToLower(rand.Text()[:12]) + "_"
+	superuser := asRole(t, database, "postgres")
+	t.Cleanup(func() {
+		for _, statement := range []string{"DROP OWNED BY %s CASCADE", "DROP ROLE %s"} {
+			for _, role := range roles {
+				require.NoError(t, inDatabase(context.Background(), t, superuser, strings.ReplaceAll(statement, "%s", prefix+role)))
+			}
+		}
+	})
+	return prefix, func(script string, variables ...string) {
+		t.Helper()
+		text, err := os.ReadFile("../../deploy/" + script)
+		require.NoError(t, err)
+		own := filepath.Join(t.TempDir(), script)
+		require.NoError(t, os.WriteFile(own, []byte(strings.ReplaceAll(string(text), "leadlog_", prefix)), 0o600))
+		args := []string{"-q", "-v", "ON_ERROR_STOP=1", "-d", superuser, "-f", own}
+		for _, v := range variables {
+			args = append(args, "-v", v)
+		}
+		tool(t, "psql", args...)
+	}
+}
+
+// TestTheServiceRunsAsARoleThatCannotChangeTheLog uses deploy/roles.sql as it says.
 func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
-	superuser := asRole(t, settings["LEADLOG_DATABASE_URL"], "postgres")
-	script, err := os.ReadFile("../../deploy/roles.sql")
-	require.NoError(t, err)
-	analyst, err := os.ReadFile("../../deploy/analyst.sql")
-	require.NoError(t, err)
-	prefix := "r" + strings.ToLower(rand.Text()[:12]) + "_"
-	run := func(script []byte) {
-		require.NoError(t, inDatabase(t.Context(), t, superuser, strings.ReplaceAll(string(script), "leadlog_", prefix)))
-	}
-	roles := func() { run(script) }
-	t.Cleanup(func() {
-		for _, role := range []string{"analyst", "owner", "writer", "reader"} {
-			require.NoError(t, inDatabase(context.Background(), t, superuser, `DROP OWNED BY `+prefix+role+` CASCADE`))
-		}
-		for _, role := range []string{"analyst", "owner", "writer", "reader"} {
-			require.NoError(t, inDatabase(context.Background(), t, superuser, `DROP ROLE `+prefix+role))
-		}
-	})
-	roles()
 	own := settings["LEADLOG_DATABASE_URL"]
+	prefix, run := scripted(t, own, "analyst", "owner", "writer", "reader")
+	roles := func() { run("roles.sql") }
+	roles()
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
 	migrate := launch(t, settings, "migrate")
 	require.Zero(t, migrate.finish(t), migrate.err)
@@ -95,7 +106,7 @@ func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
 	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM views.lead`))
 
 	// A view of a later migration is the analyst's too.
-	run(analyst)
+	run("analyst.sql")
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"owner"), `CREATE TABLE views.later ()`))
 	roles()
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"analyst"), `SELECT * FROM views.lead; SELECT * FROM views.later`))
