@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/oklog/ulid/v2"
 
@@ -40,38 +41,59 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	if err != nil {
 		return e, err
 	}
-	text := make([]byte, 0, 1+2*binary.MaxVarintLen64+len(e.Metadata.IP)+len(e.Metadata.UserAgent)+len(e.Data))
-	text = append(text, membersForm)
-	text = appendText(text, e.Metadata.IP)
-	text = appendText(text, e.Metadata.UserAgent)
-	// Room for everything, whether it is sealed or not.
-	data := make([]byte, 0, len(sealedName)+encoding.EncodedLen(keyIDBytes+cap(text)+aead.Overhead())+len(e.Data)/2+5)
-	data = append(data, '{')
-	data, text, ok := divide(e.Type, e.Data, data, text)
-	if !ok {
-		text[0] = wholeForm
-		text = append(text, e.Data...)
+	s := takeScratch()
+	defer s.giveBack()
+	s.text = append(s.text, membersForm)
+	s.text = appendText(s.text, e.Metadata.IP)
+	s.text = appendText(s.text, e.Metadata.UserAgent)
+	var ok bool
+	if s.plain, s.text, ok = divide(e.Type, e.Data, s.plain, s.text); !ok {
+		s.text[0] = wholeForm
+		s.text = append(s.text, e.Data...)
 	}
-	if len(data) > 1 {
+	s.blob = binary.BigEndian.AppendUint64(s.blob, uint64(k.id))
+	s.place = appendPlace(s.place, stream, e.ID)
+	s.blob = aead.Seal(s.blob, nil, s.text, s.place)
+	data := make([]byte, 0, len(`{,`)+len(s.plain)+len(sealedName)+len(`""}`)+encoding.EncodedLen(len(s.blob)))
+	data = append(append(data, '{'), s.plain...)
+	if len(s.plain) > 0 {
 		data = append(data, ',')
 	}
-	blob := make([]byte, keyIDBytes, keyIDBytes+len(text)+aead.Overhead())
-	binary.BigEndian.PutUint64(blob, uint64(k.id))
-	blob = aead.Seal(blob, nil, text, place(stream, e.ID))
 	data = append(append(data, sealedName...), '"')
-	data = encoding.AppendEncode(data, blob)
+	data = encoding.AppendEncode(data, s.blob)
 	e.Data = append(data, '"', '}')
 	e.Metadata.IP, e.Metadata.UserAgent = "", ""
 	return e, nil
+}
+
+// scratch is memory that sealing and opening use again and again.
+type scratch struct{ text, plain, blob, place []byte }
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func takeScratch() *scratch { return scratches.Get().(*scratch) }
+
+// mostScratch is how many bytes of text are worth keeping the memory for. Most events have less than a thousandth part of
+// what the largest have.
+const mostScratch = 16 << 10
+
+// giveBack leaves nothing of a person behind.
+func (s *scratch) giveBack() {
+	if cap(s.text) > mostScratch {
+		return
+	}
+	clear(s.text)
+	s.text, s.plain, s.blob, s.place = s.text[:0], s.plain[:0], s.blob[:0], s.place[:0]
+	scratches.Put(s)
 }
 
 func appendText(to []byte, text string) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
 }
 
-// place is what an event is bound to.
-func place(stream string, id ulid.ULID) []byte {
-	return append(append(make([]byte, 0, len(stream)+len(id)), stream...), id[:]...)
+// appendPlace adds what an event is bound to.
+func appendPlace(to []byte, stream string, id ulid.ULID) []byte {
+	return append(append(to, stream...), id[:]...)
 }
 
 // envelope is a stored event, taken apart.
@@ -112,11 +134,15 @@ func (v envelope) open(k key, r *eventstore.Recorded) error {
 	if err != nil {
 		return err
 	}
-	text, err := aead.Open(v.blob[:0:0], nil, v.blob, place(r.Stream, r.ID))
-	if err != nil || len(text) == 0 {
+	s := takeScratch()
+	defer s.giveBack()
+	s.place = appendPlace(s.place, r.Stream, r.ID)
+	opened, err := aead.Open(s.text, nil, v.blob, s.place)
+	if err != nil || len(opened) == 0 {
 		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
 	}
-	form, text := text[0], text[1:]
+	s.text = opened
+	form, text := opened[0], opened[1:]
 	ip, text, ipOK := cutText(text)
 	userAgent, personal, agentOK := cutText(text)
 	if !ipOK || !agentOK {
@@ -124,7 +150,7 @@ func (v envelope) open(k key, r *eventstore.Recorded) error {
 	}
 	r.Metadata.IP, r.Metadata.UserAgent = ip, userAgent
 	if form == wholeForm {
-		r.Data = personal
+		r.Data = bytes.Clone(personal)
 		return nil
 	}
 	data := make([]byte, 0, len(v.plain)+len(personal)+3)
