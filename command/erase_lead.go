@@ -209,14 +209,23 @@ func (h *Handlers) letGo(ctx context.Context, stream string, leads []string) err
 }
 
 // forgetVisitor forgets a visitor that no lead is linked with any more. The key goes first: as long as the fact is not on
-// the log, what the visitor did is still shown, and shows that there is something left to do.
-func (h *Handlers) forgetVisitor(ctx context.Context, account, stream string) (eventstore.Position, error) {
-	if err := h.forgetting.Destroy(ctx, stream); err != nil {
-		return 0, err
-	}
-	write, err := h.write(claimKeeper(account), stream, eventstore.Any, h.timestamp(), event.VisitorForgotten{})
-	if err != nil {
-		return 0, err
-	}
-	return h.store.Append(ctx, write)
+// the log, what the visitor did is still shown, and shows that there is something left to do. What the visitor does
+// meanwhile has a new key, which goes too.
+func (h *Handlers) forgetVisitor(ctx context.Context, account, stream string) (position eventstore.Position, err error) {
+	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
+		_, end, err := eventstore.Load(ctx, h.store, stream, func(struct{}, event.Fact) struct{} { return struct{}{} })
+		if err != nil {
+			return err
+		}
+		if err := h.forgetting.Destroy(ctx, stream); err != nil {
+			return err
+		}
+		write, err := h.write(claimKeeper(account), stream, end, h.timestamp(), event.VisitorForgotten{})
+		if err != nil {
+			return err
+		}
+		position, err = h.store.Append(ctx, write)
+		return err
+	})
+	return position, err
 }

@@ -43,9 +43,9 @@ func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (reco
 	}
 	stream := h.claims.Visitor(cmd.Admission.Caller.Account, cmd.VisitorID)
 	// Nothing is decided on what the visitor did before, so nothing is expected of the stream, and page views that come
-	// together never conflict: only the admission can. They still come one at a time to a stream, which the store would
-	// see to anyway, so that within a process the times of one visitor's events never go back. Between processes whose
-	// clocks differ they may; nobody folds this stream.
+	// together never conflict: only the admission can, and a visitor who is forgotten just now, who begins anew. They
+	// still come one at a time to a stream, which the store would see to anyway, so that within a process the times of one
+	// visitor's events never go back. Between processes whose clocks differ they may; nobody folds this stream.
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
 		write, err := h.write(cmd.Admission.Caller, stream, eventstore.Any, h.timestamp(), acted)
 		if err != nil {

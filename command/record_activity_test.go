@@ -14,6 +14,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
 // act records an activity as the owner, by JWT.
@@ -135,4 +136,70 @@ func TestAnActivityThatIsWrongIsNotRecorded(t *testing.T) {
 	require.ErrorAs(t, err, &wrong)
 	require.Len(t, wrong, 2)
 	require.Empty(t, p.activities(t, "v"))
+}
+
+// One process forgets a visitor while another, which has not heard of it, records what the visitor does.
+func TestAnActivityThatIsAnsweredCanBeReadAlsoWhenItsVisitorWasJustForgotten(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	near, far := start(t, url), start(t, url)
+	near.provision(t)
+	for range 2 { // from the second on the key is believed in
+		_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+		require.NoError(t, err)
+	}
+	require.NoError(t, near.store.(*sealed.Store).Destroy(t.Context(), claim.NewNames(claimKey()).Visitor("acme", "v")))
+	recorded, err := far.act(t.Context(), "v", `{"type":"page_view","title":"Prices"}`)
+	require.NoError(t, err)
+	all := near.activities(t, "v")
+	require.Equal(t, recorded.ID, all[len(all)-1].ID.String())
+	require.False(t, all[len(all)-1].Erased)
+}
+
+// amnesia forgets a visitor, who does something whenever that has just been done.
+type amnesia struct {
+	*sealed.Store
+	then func()
+}
+
+func (a amnesia) Destroy(ctx context.Context, streams ...string) error {
+	err := a.Store.Destroy(ctx, streams...)
+	a.then()
+	return err
+}
+
+func (amnesia) Await(context.Context, eventstore.Position) error { return nil }
+
+func (amnesia) Visited(context.Context, string, string, eventstore.Position) (shown, linked bool, err error) {
+	return true, false, nil
+}
+
+func (amnesia) Sweep(context.Context, []string, []string) error { return nil }
+
+func TestWhatAVisitorDoesWhileItIsForgottenIsForgottenToo(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	near, far := start(t, url), start(t, url)
+	near.provision(t)
+	_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+	require.NoError(t, err)
+	captured, err := near.capture(t.Context(), `{"phone":"9876543210","visitorId":"v"}`)
+	require.NoError(t, err)
+	left := 3
+	handlers := command.NewHandlers(command.Options{
+		Store: near.store, Claims: claim.NewNames(claimKey()), Log: quiet(),
+		Forgetting: amnesia{near.store.(*sealed.Store), func() {
+			if left--; left >= 0 {
+				_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+				require.NoError(t, err)
+			}
+		}},
+	})
+	_, err = handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: captured.Lead.ID})
+	require.NoError(t, err)
+	all := start(t, url).activities(t, "v")
+	require.Equal(t, event.VisitorForgotten{}.EventType(), all[len(all)-1].Type)
+	for _, r := range all[:len(all)-1] {
+		require.True(t, r.Erased, "revision %d", r.Revision)
+	}
 }

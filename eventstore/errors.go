@@ -16,7 +16,8 @@ var (
 )
 
 // ConflictError says that a stream was not as an append expected. Nothing of that append was written on a store
-// with transactions; on another, at most the writes before this one.
+// with transactions; on another, at most the writes before this one. Or, where nothing was expected, what was written can
+// be read by nobody: eventstore/sealed.
 type ConflictError struct {
 	Stream   string
 	Expected Expected

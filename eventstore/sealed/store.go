@@ -10,6 +10,7 @@ package sealed
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"log/slog"
 	"slices"
@@ -51,6 +52,10 @@ func (s *Store) Held(ctx context.Context, streams ...string) (bool, error) {
 }
 
 // Append implements eventstore.Store.
+//
+// What a stream says goes with its key, and a process may believe in a key that another has just destroyed. A write that
+// expects a revision meets the fact of that; one that expects nothing would pass and could be read by nobody. That is a
+// conflict, although it is on the log: whoever meets it appends another event, under a new key.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -77,8 +82,25 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 		for i, k := range p.minted {
 			s.ring.remember(p.keys[i].Stream, k, p.at, !s.beside)
 		}
+		err = s.legible(ctx, p.unsure)
 	}
 	return position, err
+}
+
+// legible looks for keys that events have just been sealed with, and is a conflict when one is gone.
+func (s *Store) legible(ctx context.Context, streams map[string]int64) error {
+	for stream, id := range streams {
+		keys, err := s.vault.find(ctx, []string{stream})
+		if err != nil {
+			return err
+		}
+		if !has(keys[stream], id) {
+			s.ring.forget(stream)
+			return fmt.Errorf("the key of a stream was destroyed: %w", &eventstore.ConflictError{
+				Stream: stream, Expected: eventstore.Any, Actual: eventstore.Any})
+		}
+	}
+	return nil
 }
 
 func sealable(e eventstore.Event) bool { return !bare(e.Type) }
@@ -108,6 +130,7 @@ type parcel struct {
 	keys   []*eventstore.Key // new ones
 	minted []key             // the same, open
 	at     uint64            // moment of the keyring
+	unsure map[string]int64  // by stream, ids of keys that may be gone before the append is made, without a conflict
 }
 
 // seal replaces a write by what is stored of it.
@@ -123,6 +146,12 @@ func (p *parcel) seal(ctx context.Context, s *Store, i int) error {
 	}
 	if len(p.keys) > news {
 		w.Key = p.keys[news]
+	}
+	if w.Expect == eventstore.Any && (w.Key == nil || !s.beside) {
+		if p.unsure == nil {
+			p.unsure = map[string]int64{}
+		}
+		p.unsure[w.Stream] = k.id
 	}
 	w.Events = slices.Clone(w.Events)
 	for j, e := range w.Events {

@@ -349,6 +349,26 @@ func TestAVisitorWhoWasForgottenMayComeAgain(t *testing.T) {
 	})
 }
 
+// One process remembers a key that another destroys, and has not heard of that yet.
+func TestNothingIsTakenInUnderAKeyThatIsGone(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		near, far, stream := p.open(), p.open(), event.VisitorStream("acme", "aa")
+		act := func() error {
+			_, err := far.Append(t.Context(), write(stream, eventstore.Any, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click"})))
+			return err
+		}
+		require.NoError(t, act())
+		require.NoError(t, act())
+		require.NoError(t, near.Destroy(t.Context(), stream))
+		conflict := eventstore.Conflict(act())
+		require.NotNil(t, conflict)
+		require.Equal(t, stream, conflict.Stream)
+		require.NoError(t, act())
+		all := read(t, near, stream)
+		require.False(t, all[len(all)-1].Erased)
+	})
+}
+
 func TestEventsFromBeforeThereWereKeysAreReadAsTheyAre(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		stream, created := newLead(), fact(t, asha())
