@@ -58,6 +58,26 @@ func TestALeadThatWasJoinedIsRevealedToo(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(b.get("/console/audit/reveals").body, from) }, soon, pause)
 }
 
+func TestWhatAVisitorSawIsMaskedUntilItIsRevealed(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	id := b.capture(`{"phone":"9876543210","visitorId":"v"}`).at("data", "leadId").(string)
+	acted := b.act("v", `{"type":"page_view","url":"https://shop.example/people/asha-rao?q=rao#asha","title":"Orders of Asha Rao",`+
+		`"referrer":"https://search.example/asha"}`)
+	require.Equal(t, http.StatusAccepted, acted.status, acted.raw)
+	require.Equal(t, http.StatusOK, b.as(http.MethodGet, after(leads+"/"+id+"/activity", acted), "").status)
+	masked := b.get("/console/leads/" + id).body
+	require.Contains(t, masked, "https://shop.example/•••", "the site is nobody's")
+	for _, personal := range []string{"asha", "Asha", "rao"} {
+		require.NotContains(t, masked, personal)
+	}
+	revealed := b.post("/console/leads/" + id + "/reveal").body
+	for _, personal := range []string{"https://shop.example/people/asha-rao?q=rao#asha", "Orders of Asha Rao"} {
+		require.Contains(t, revealed, personal)
+	}
+}
+
 func TestTheVerifiedMarkVerifies(t *testing.T) {
 	t.Parallel()
 	b := browse(t)

@@ -94,7 +94,7 @@ func (v *visit) addOrigins(shown *leadPage, through lens, p *params, id string) 
 		return err
 	}
 	for _, a := range activity.Items {
-		one := activityShown{a, through.address(a.URL), a.Title, through.address(a.Referrer)}
+		one := activityShown{a, through.address(a.URL), through.title(a.Title), through.address(a.Referrer)}
 		shown.Activity = append(shown.Activity, one)
 	}
 	if activity.NextCursor != "" {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -100,16 +101,29 @@ func (l lens) raw(data jsontext.Value) string {
 	return string(text)
 }
 
-// address is what is left of a URL when what may name a person is cut off.
-func (l lens) address(url string) string {
-	if l.revealed {
-		return url
+// address is what is left of a URL of a page that somebody saw: whose page it was. A path may name a person as well as a
+// query may.
+func (l lens) address(of string) string {
+	if l.revealed || of == "" {
+		return of
 	}
-	cut, _, more := strings.Cut(url, "?")
-	if cut, _, _ = strings.Cut(cut, "#"); more {
-		return cut + "?" + dots
+	parsed, err := url.Parse(of)
+	if err != nil || parsed.Host == "" {
+		return dots
 	}
-	return cut
+	site := parsed.Scheme + "://" + parsed.Host
+	if rest := strings.TrimPrefix(of, site); rest == "" || rest == "/" {
+		return of
+	}
+	return site + "/" + dots
+}
+
+// title is that of a page that somebody saw.
+func (l lens) title(title string) string {
+	if l.revealed || title == "" {
+		return title
+	}
+	return dots
 }
 
 // leadShown is a lead through a lens.
