@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"iter"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -138,6 +139,7 @@ func (h *Handlers) captureInPlace(ctx context.Context, place *place, arriving Ar
 	if err != nil {
 		return Arrived{Line: arriving.Line, Err: err}
 	}
+	cmd.Admission.Caller.Line = strconv.Itoa(arriving.Line)
 	c := h.newCapture(cmd)
 	c.place = place
 	captured, err := c.answer(ctx)

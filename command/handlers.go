@@ -37,13 +37,14 @@ type Caller struct {
 	TraceParent string
 	IP          string
 	UserAgent   string
+	Line        string // which of many lines this is about; empty: there is but one
 }
 
 func (c Caller) metadata() event.Metadata {
 	return event.Metadata{
 		Account: c.Account, Actor: c.Actor, Credential: c.Credential,
 		RequestID: c.RequestID, Correlation: c.RequestID, TraceParent: c.TraceParent,
-		IP: c.IP, UserAgent: c.UserAgent,
+		IP: c.IP, UserAgent: c.UserAgent, Line: c.Line,
 	}
 }
 

@@ -130,6 +130,18 @@ func TestTheVerifiedMarkVerifies(t *testing.T) {
 	require.Contains(t, b.service.browser().signIn(b.jwt).get("/console/audit").body, "There is nothing to prove")
 }
 
+func TestUsageTellsWhatCameAloneFromLinesOfBatches(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	b.capture(`{"phone":"9876543210"}`)
+	b.capture(`{"phone":"9876543210"}`) // refused
+	b.sendBatch("{\"phone\":\"9876543211\"}\n{\"phone\":\"12\"}\n{\"phone\":\"9876543210\"}\n{\"phone\":\"9876543212\"}\n")
+	require.Eventually(t, func() bool {
+		return strings.Contains(b.get("/console/usage.ndjson").body, `"captures":2,"batchLines":3,"refused":2,"deliveries":0}`)
+	}, soon, pause, "of lines those that arrived, whatever became of them")
+}
+
 func TestEveryPageHasItsFiles(t *testing.T) {
 	t.Parallel()
 	b := browse(t)

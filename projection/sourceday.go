@@ -21,7 +21,7 @@ type SourceDay struct{}
 func (SourceDay) Name() string { return schema.SourceDay }
 
 // Version implements Projector.
-func (SourceDay) Version() int { return 1 }
+func (SourceDay) Version() int { return 2 }
 
 // Tables implements Projector.
 func (SourceDay) Tables() []string { return []string{"source_day"} }
@@ -41,7 +41,8 @@ func (d sourceDay) compare(other sourceDay) int {
 	return cmp.Or(cmp.Compare(d.account, other.account), d.day.Compare(other.day), cmp.Compare(d.source, other.source))
 }
 
-type outcomes struct{ created, merged, refused int64 }
+// outcomes counts arrivals by what became of them, and how many of all were lines of a batch or a file.
+type outcomes struct{ created, merged, refused, lines int64 }
 
 // Apply implements Projector.
 func (SourceDay) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
@@ -59,26 +60,29 @@ func (SourceDay) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 		default:
 			continue
 		}
+		if e.Metadata.Line != "" {
+			one.lines = 1
+		}
 		sum := counted[key]
-		counted[key] = outcomes{sum.created + one.created, sum.merged + one.merged, sum.refused + one.refused}
+		counted[key] = outcomes{sum.created + one.created, sum.merged + one.merged, sum.refused + one.refused, sum.lines + one.lines}
 	}
 	if len(counted) == 0 {
 		return nil
 	}
 	var accounts, sources []string
 	var days []time.Time
-	var created, merged, refused []int64
+	var created, merged, refused, lines []int64
 	for _, key := range slices.SortedFunc(maps.Keys(counted), sourceDay.compare) {
 		n := counted[key]
 		accounts, days, sources = append(accounts, key.account), append(days, key.day), append(sources, key.source)
-		created, merged, refused = append(created, n.created), append(merged, n.merged), append(refused, n.refused)
+		created, merged, refused, lines = append(created, n.created), append(merged, n.merged), append(refused, n.refused), append(lines, n.lines)
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO source_day AS old (account, day, source, created, merged, refused)
-		SELECT * FROM unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])
+		INSERT INTO source_day AS old (account, day, source, created, merged, refused, lines)
+		SELECT * FROM unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
 		    ON CONFLICT (account, day, source) DO UPDATE
 		   SET created = old.created + excluded.created, merged = old.merged + excluded.merged,
-		       refused = old.refused + excluded.refused`,
-		accounts, days, sources, created, merged, refused)
+		       refused = old.refused + excluded.refused, lines = old.lines + excluded.lines`,
+		accounts, days, sources, created, merged, refused, lines)
 	return err
 }

@@ -13,6 +13,7 @@ type Metadata struct {
 	TraceParent string `json:"traceParent,omitzero"` // W3C trace context
 	IP          string `json:"ip,omitzero"`          // address of the client that called
 	UserAgent   string `json:"userAgent,omitzero"`
+	Line        string `json:"line,omitzero"` // which of the lines of a batch or a file it came in; absent: it came alone
 }
 
 // DecodeMetadata reads stored metadata. What it has in common with that of an event before, which on a log is most of
@@ -68,6 +69,8 @@ func (m *Metadata) field(name []byte) *string {
 		return &m.IP
 	case "userAgent":
 		return &m.UserAgent
+	case "line":
+		return &m.Line
 	}
 	return nil
 }

@@ -12,10 +12,10 @@ func TestMetadataIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
 	text := rapid.OneOf(rapid.StringMatching(`[ -~]{0,12}`), rapid.String())
 	rapid.Check(t, func(t *rapid.T) {
-		texts := rapid.SliceOfN(text, 9, 9)
+		texts := rapid.SliceOfN(text, 10, 10)
 		draw := func(label string) Metadata {
 			v := texts.Draw(t, label)
-			return Metadata{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]}
+			return Metadata{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9]}
 		}
 		written, before := draw("written"), draw("before")
 		encoded, err := json.Marshal(written)

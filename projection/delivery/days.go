@@ -116,6 +116,9 @@ func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error)
 		if err != nil {
 			return err
 		}
+		if _, err := tx.Exec(ctx, `DELETE FROM delivery.account_day WHERE day = $1`, day); err != nil {
+			return err
+		}
 		_, err = tx.Exec(ctx, `DROP TABLE `+partition("delivery", day)+`, `+partition("attempt", day))
 		dropped = err == nil
 		return err

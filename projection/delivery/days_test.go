@@ -117,3 +117,44 @@ func TestADayIsKeptForThirtyDaysAndWhileSomethingOfItIsToBeSent(t *testing.T) {
 	spread(t, w)
 	require.Len(t, queued(t, w, id), 1, "but what is new on the log is, however late")
 }
+
+// counted is how many deliveries of each day an account had.
+func counted(t *testing.T, w *projectiontest.World, account string) map[string]int {
+	t.Helper()
+	rows, err := w.Pool.Query(t.Context(), `SELECT day::text, queued FROM delivery.account_day WHERE account = $1`, account)
+	require.NoError(t, err)
+	days, n := map[string]int{}, 0
+	var name string
+	_, err = pgx.ForEachRow(rows, []any{&name, &n}, func() error { days[name] = n; return nil })
+	require.NoError(t, err)
+	return days
+}
+
+func TestDeliveriesAreCountedByDayAsLongAsTheyAreKept(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	register(t, w, "acme", "https://a.example", "*")
+	register(t, w, "acme", "https://b.example", "lead.created")
+	register(t, w, "globex", "https://c.example", "*")
+	now := time.Now()
+	appendAt(t, w, now)
+	appendAt(t, w, now)
+	spread(t, w)
+	appendAt(t, w, now)
+	appendAt(t, w, now.Add(-40*day))
+	spread(t, w)
+	named := func(at time.Time) string { return at.UTC().Format(time.DateOnly) }
+	require.Equal(t, map[string]int{named(now): 6, named(now.Add(-40 * day)): 2}, counted(t, w, "acme"))
+	require.Empty(t, counted(t, w, "globex"))
+
+	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.checkpoint`)
+	require.NoError(t, err)
+	spread(t, w)
+	require.Equal(t, 6, counted(t, w, "acme")[named(now)], "what is there already counts once, should the log be read again")
+
+	_, err = w.Pool.Exec(t.Context(), `
+		WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered', finished_at = now() - interval '35 days'`)
+	require.NoError(t, err)
+	require.NoError(t, days(w).Turn(t.Context()))
+	require.Equal(t, map[string]int{named(now): 6}, counted(t, w, "acme"))
+}

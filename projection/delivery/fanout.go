@@ -249,7 +249,8 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(awaitDisk)
-	batch.Queue(`SELECT open_day(day) FROM unnest($1::date[]) AS days (day)`, slices.Collect(maps.Keys(q.days)))
+	days := slices.Collect(maps.Keys(q.days))
+	batch.Queue(`SELECT open_day(day) FROM unnest($1::date[]) AS days (day)`, days)
 	batch.Queue(`
 		WITH made AS (
 		    INSERT INTO delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
@@ -258,10 +259,18 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 		           AS u (d, w, e, g, t, s, r, p)
 		        ON CONFLICT (delivery_id) DO NOTHING
 		    RETURNING *
+		), days AS MATERIALIZED (
+		    SELECT day, first_id(day) AS first, first_id(day + 1) AS next FROM unnest($10::date[]) AS u (day)
+		), counted AS (
+		    INSERT INTO account_day AS old (account, day, queued)
+		    SELECT account, day, count(*)
+		      FROM made JOIN endpoint USING (webhook_id) JOIN days ON delivery_id >= first AND delivery_id < next
+		     GROUP BY account, day
+		        ON CONFLICT (account, day) DO UPDATE SET queued = old.queued + excluded.queued
 		)
 		INSERT INTO queue (delivery_id, webhook_id, type, stream, revision, position, renderer)
 		SELECT delivery_id, webhook_id, type, stream, revision, position, renderer FROM made`,
-		q.deliveries, q.webhooks, q.events, q.generations, q.types, q.streams, q.revisions, q.positions, rendererVersion)
+		q.deliveries, q.webhooks, q.events, q.generations, q.types, q.streams, q.revisions, q.positions, rendererVersion, days)
 	batch.Queue(`SELECT pg_notify($1, '')`, channel)
 	return tx.SendBatch(ctx, batch).Close()
 }

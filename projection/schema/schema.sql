@@ -1,5 +1,13 @@
 -- What the migrations come to. Written by: go test ./projection/schema -update
 
+CREATE TABLE delivery.account_day (
+    account text COLLATE "C" NOT NULL,
+    day date NOT NULL,
+    queued bigint NOT NULL,
+    CONSTRAINT account_day_key PRIMARY KEY (account, day)
+) WITH (fillfactor=50);
+COMMENT ON TABLE delivery.account_day IS 'How many deliveries of a day (UTC) an account''s endpoints had, those of forgotten persons too.';
+
 CREATE TABLE delivery.attempt (
     delivery_id text COLLATE "C" NOT NULL,
     at timestamp with time zone NOT NULL,
@@ -273,12 +281,14 @@ CREATE TABLE views.source_day (
     created bigint NOT NULL,
     merged bigint NOT NULL,
     refused bigint NOT NULL,
+    lines bigint NOT NULL DEFAULT 0,
     CONSTRAINT source_day_key PRIMARY KEY (account, day, source)
 );
 COMMENT ON TABLE views.source_day IS 'What became of the arrivals of a day (UTC), by the source that each came from.';
 COMMENT ON COLUMN views.source_day.created IS 'Arrivals that opened a lead: first touches.';
 COMMENT ON COLUMN views.source_day.merged IS 'Arrivals that merged into a lead: later touches.';
 COMMENT ON COLUMN views.source_day.refused IS 'Arrivals that were answered with a conflict.';
+COMMENT ON COLUMN views.source_day.lines IS 'Those of all these arrivals that were lines of a batch or of a file.';
 
 CREATE TABLE views.source_history (
     lead_id text COLLATE "C" NOT NULL,

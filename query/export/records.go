@@ -90,9 +90,9 @@ func Projections() Sheet[query.Projection] {
 func Usage() Sheet[query.UsageDay] {
 	return Sheet[query.UsageDay]{
 		Name:    "usage",
-		Columns: []string{"day", "captures", "refused", "deliveries"},
+		Columns: []string{"day", "captures", "batchLines", "refused", "deliveries"},
 		Row: func(d query.UsageDay) []string {
-			return []string{moment(d.Day), strconv.Itoa(d.Captures), strconv.Itoa(d.Refused), strconv.Itoa(d.Deliveries)}
+			return []string{moment(d.Day), strconv.Itoa(d.Captures), strconv.Itoa(d.BatchLines), strconv.Itoa(d.Refused), strconv.Itoa(d.Deliveries)}
 		},
 	}
 }
