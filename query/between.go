@@ -17,20 +17,13 @@ type Between struct {
 }
 
 // latestTouches bounds what it costs to tell the time between touches.
-const latestTouches = 5000
+const latestTouches = 2000
 
 // BetweenTouches tells, by source, how long after the first touch a later one came, of the latest touches of a time: at
-// most 5,000 are looked at.
-func (r *Reader) BetweenTouches(ctx context.Context, account string, filter SourceFilter) ([]Between, error) {
-	s := selection{from: `SELECT lead_id, source, first_seen_at FROM views.source_history`, order: `position DESC`}
-	s.and(`account = ?`, account)
-	s.equal(`source`, filter.Source)
-	if !filter.Since.IsZero() {
-		s.and(`first_seen_at >= ?`, filter.Since)
-	}
-	if !filter.Until.IsZero() {
-		s.and(`first_seen_at < ?`, filter.Until)
-	}
+// most 2,000 are looked at, of all sources together.
+func (r *Reader) BetweenTouches(ctx context.Context, account string, since, until time.Time) ([]Between, error) {
+	filter := SourceFilter{Since: since, Until: until}
+	s := filter.selection(account, `SELECT lead_id, source, first_seen_at FROM views.source_history`, `first_seen_at DESC, position DESC`)
 	rows, err := r.pool.Query(ctx, `
 		SELECT t.source, count(*), extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY t.first_seen_at - l.created_at))::float8
 		  FROM (`+s.sql(latestTouches)+`) t JOIN views.lead l USING (lead_id)

@@ -16,7 +16,7 @@ const (
 	leadCursor       = "l1"
 	sourceCursor     = "s1"
 	eventCursor      = "e1"
-	historyCursor    = "h1"
+	historyCursor    = "h2"
 	reportCursor     = "r1"
 	tokenCursor      = "t1"
 	tokenEventCursor = "a1"

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -62,13 +63,31 @@ func TestEveryListGivesEveryItemOnceInOrderAtAnyPageSize(t *testing.T) {
 		_, err := w.Pool.Exec(ctx, `UPDATE views.`+table+` SET created_at = date_trunc('second', created_at) WHERE `+column+` < 'Z'`)
 		require.NoError(t, err)
 	}
-	_, err := w.Pool.Exec(ctx, `UPDATE views.lead SET state = regexp_replace(state::text, '"CreatedAt":"([^".]*)[^"]*"', '"CreatedAt":"\1Z"')::json`)
+	_, err := w.Pool.Exec(ctx, `UPDATE views.source_history SET first_seen_at = date_trunc('minute', first_seen_at) WHERE lead_id <> $1`, history.Leads["acme"][0])
+	require.NoError(t, err)
+	_, err = w.Pool.Exec(ctx, `UPDATE views.lead SET state = regexp_replace(state::text, '"CreatedAt":"([^".]*)[^"]*"', '"CreatedAt":"\1Z"')::json`)
 	require.NoError(t, err)
 
 	t.Run("leads", func(t *testing.T) {
 		t.Parallel()
 		walksAlike(t, func(l query.Lead) string { return newest(l.CreatedAt, l.LeadID) }, func(p query.Page) (query.List[query.Lead], error) {
 			return reader.Leads(ctx, "acme", query.LeadFilter{}, p)
+		})
+	})
+	t.Run("sources", func(t *testing.T) {
+		t.Parallel()
+		place := map[string]int{}
+		var lead, source string
+		var position int
+		rows, err := w.Pool.Query(ctx, `SELECT lead_id, source, position FROM views.source_history`)
+		require.NoError(t, err)
+		_, err = pgx.ForEachRow(rows, []any{&lead, &source, &position}, func() error { place[lead+source] = position; return nil })
+		require.NoError(t, err)
+		key := func(s query.SourceEntry) string {
+			return fmt.Sprintf("%016d %09d", time.Time(s.FirstSeenAt).UnixMilli(), place[s.LeadID+s.Source])
+		}
+		walksAlike(t, key, func(p query.Page) (query.List[query.SourceEntry], error) {
+			return reader.Sources(ctx, "acme", query.SourceFilter{}, p)
 		})
 	})
 	t.Run("tokens", func(t *testing.T) {

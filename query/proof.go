@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -74,21 +76,42 @@ func (r *Reader) ProveTokenEvents(ctx context.Context, account string, events []
 	if err != nil {
 		return head, nil, err
 	}
+	head, paths = audit.Head{Account: account, Size: size}, make([]tlog.RecordProof, len(events))
+	prove := func(tree tlog.HashReader) (err error) {
+		if head.Root, err = tlog.TreeHash(size, tree); err != nil {
+			return err
+		}
+		for i, e := range events {
+			if e.Leaf < 0 || e.Leaf >= size {
+				continue
+			}
+			if paths[i], err = tlog.ProveRecord(size, e.Leaf, tree); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	wanted := noting{}
+	if err := prove(wanted); err != nil {
+		return head, nil, err
+	}
 	tree := remembering{r.tree(ctx, account), map[int64]tlog.Hash{}}
-	root, err := tlog.TreeHash(size, tree)
-	if err != nil {
+	if _, err := tree.ReadHashes(slices.Sorted(maps.Keys(wanted))); err != nil {
 		return head, nil, schema.Unavailable(err)
 	}
-	paths = make([]tlog.RecordProof, len(events))
-	for i, e := range events {
-		if e.Leaf < 0 || e.Leaf >= size {
-			continue
-		}
-		if paths[i], err = tlog.ProveRecord(size, e.Leaf, tree); err != nil {
-			return head, nil, schema.Unavailable(err)
-		}
+	return head, paths, schema.Unavailable(prove(tree))
+}
+
+// noting notes which hashes of a tree are asked for, and gives none that means anything: so that all which proofs are made
+// of can be read in one go, and not path by path.
+type noting map[int64]struct{}
+
+// ReadHashes implements tlog.HashReader.
+func (n noting) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	for _, index := range indexes {
+		n[index] = struct{}{}
 	}
-	return audit.Head{Account: account, Size: size, Root: root}, paths, nil
+	return make([]tlog.Hash, len(indexes)), nil
 }
 
 // remembering reads each hash of a tree once: the paths of leaves that are near each other have most in common.

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"iter"
+	"math"
 	"strconv"
 	"time"
 
@@ -20,19 +21,48 @@ const sourceColumns = `
 // Sources lists where all of an account's leads came from, in the order in which each source was first seen. The error
 // is ErrCursor for a cursor of another list.
 func (r *Reader) Sources(ctx context.Context, account string, filter SourceFilter, p Page) (List[SourceEntry], error) {
-	s := selection{from: sourceColumns, order: `position`}
-	s.and(`account = ?`, account)
-	s.equal(`source`, filter.Source)
-	if !filter.Since.IsZero() {
-		s.and(`first_seen_at >= ?`, filter.Since)
-	}
-	if !filter.Until.IsZero() {
-		s.and(`first_seen_at < ?`, filter.Until)
-	}
-	if err := s.after(cursorOf(historyCursor, account), p.Cursor); err != nil {
+	s, kind := filter.selection(account, sourceColumns, `first_seen_at, position`), cursorOf(historyCursor, account)
+	if err := s.seenAfter(kind, p.Cursor); err != nil {
 		return List[SourceEntry]{}, err
 	}
-	return pageByPosition(ctx, r, s, cursorOf(historyCursor, account), p.Limit, scanSourceEntry)
+	found, err := page(ctx, r, s, p.Limit, scanSourceEntry, func(e placed[SourceEntry]) string {
+		return encodeCursor(kind, strconv.FormatInt(time.Time(e.item.FirstSeenAt).UnixMilli(), 10), strconv.FormatInt(e.position, 10))
+	})
+	return unplaced(found), err
+}
+
+func (f SourceFilter) selection(account, from, order string) selection {
+	s := selection{from: from, order: order}
+	s.and(`account = ?`, account)
+	s.equal(`source`, f.Source)
+	if !f.Since.IsZero() {
+		s.and(`first_seen_at >= ?`, f.Since)
+	}
+	if !f.Until.IsZero() {
+		s.and(`first_seen_at < ?`, f.Until)
+	}
+	return s
+}
+
+// seenAfter adds that a list in the order of first_seen_at and position goes on behind a cursor.
+func (s *selection) seenAfter(kind, cursor string) error {
+	if cursor == "" {
+		return nil
+	}
+	parts, err := decodeCursor(kind, cursor, 2)
+	if err != nil {
+		return err
+	}
+	millis, err := decimal(parts[0])
+	if err != nil || millis > latest {
+		return ErrCursor
+	}
+	position, err := decimal(parts[1])
+	if err != nil || position == math.MaxInt64 {
+		return ErrCursor
+	}
+	s.and(`(first_seen_at, position) > (?, ?)`, time.UnixMilli(millis).UTC(), position)
+	return nil
 }
 
 // SourcesAll yields all that Sources lists, in constant memory. It ends after yielding an error.
@@ -55,8 +85,7 @@ const sourceReport = `
 	     WHERE account = $1 AND day >= $3::date AND day < $4::date
 	     GROUP BY 1, 2
 	), won AS (
-	    SELECT date_trunc($2, created_at AT TIME ZONE 'UTC')::date AS start, source, count(*) AS leads,
-	           sum(nullif(state ->> 'OpportunityValue', '')::numeric) AS value
+	    SELECT date_trunc($2, created_at AT TIME ZONE 'UTC')::date AS start, source, count(*) AS leads, sum(won) AS value
 	      FROM views.lead
 	     WHERE account = $1 AND status = 'won'
 	       AND created_at >= $3::date::timestamp AT TIME ZONE 'UTC' AND created_at < $4::date::timestamp AT TIME ZONE 'UTC'

@@ -58,7 +58,7 @@ func (v *visit) sources() (screen, error) {
 	if err != nil {
 		return screen{}, err
 	}
-	between, err := v.Query.BetweenTouches(v.ctx, v.identity.Account, query.SourceFilter{Source: filter.Source, Since: filter.Since, Until: filter.Until})
+	between, err := v.Query.BetweenTouches(v.ctx, v.identity.Account, filter.Since, filter.Until)
 	if err != nil {
 		return screen{}, err
 	}

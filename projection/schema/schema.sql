@@ -226,6 +226,11 @@ CREATE TABLE views.lead (
     email text COLLATE "C" NOT NULL,
     search text COLLATE "C" NOT NULL,
     state json NOT NULL,
+    won numeric GENERATED 
+CASE
+    WHEN (status = 'won'::text) THEN (NULLIF((state ->> 'OpportunityValue'::text), ''::text))::numeric
+    ELSE NULL::numeric
+END,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
 ) WITH (fillfactor=85);
 CREATE INDEX lead_email ON views.lead USING btree (email, account) WHERE (email <> ''::text);
@@ -233,11 +238,13 @@ CREATE INDEX lead_newest ON views.lead USING btree (account, created_at);
 CREATE INDEX lead_phone ON views.lead USING btree (phone, account) WHERE (phone <> ''::text);
 CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at);
 CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at);
+CREATE INDEX lead_won ON views.lead USING btree (account, created_at) INCLUDE (source, won) WHERE (status = 'won'::text);
 COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what lists select by.';
 COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
 COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
 COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
 COMMENT ON COLUMN views.lead.state IS 'The whole lead but for its sources, without what is empty. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
+COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
 
 CREATE TABLE views.refused (
     "position" bigint NOT NULL,
@@ -307,7 +314,7 @@ CREATE TABLE views.source_history (
     CONSTRAINT source_history_arrivals_check CHECK ((arrivals > 0)),
     CONSTRAINT source_history_lead_source PRIMARY KEY (lead_id, source)
 ) WITH (fillfactor=90);
-CREATE INDEX source_history_account ON views.source_history USING btree (account, "position");
+CREATE INDEX source_history_newest ON views.source_history USING btree (account, first_seen_at, "position");
 COMMENT ON TABLE views.source_history IS 'One row for each source that a lead ever came from.';
 COMMENT ON COLUMN views.source_history."position" IS 'Of the first arrival from this source: the order of the history.';
 COMMENT ON COLUMN views.source_history.metadata IS 'As the first arrival from this source gave it.';

@@ -3,7 +3,7 @@ SELECT format(E'CREATE TABLE %I.%I (\n%s\n)%s%s;', n.nspname, c.relname, concat_
          (SELECT string_agg(format('    %I %s%s%s%s', a.attname, format_type(a.atttypid, a.atttypmod),
                      CASE WHEN a.attcollation <> t.typcollation THEN format(' COLLATE %I', l.collname) END,
                      CASE WHEN a.attnotnull THEN ' NOT NULL' END,
-                     ' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid)), E',\n' ORDER BY a.attnum)
+                     CASE a.attgenerated WHEN '' THEN ' DEFAULT ' ELSE ' GENERATED ' END || pg_get_expr(d.adbin, d.adrelid)), E',\n' ORDER BY a.attnum)
             FROM pg_attribute a
             JOIN pg_type t ON t.oid = a.atttypid
             LEFT JOIN pg_collation l ON l.oid = a.attcollation

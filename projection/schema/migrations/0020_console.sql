@@ -24,3 +24,16 @@ SELECT account, day, count(*)
   JOIN delivery.endpoint USING (webhook_id)
  GROUP BY account, day
     ON CONFLICT DO NOTHING;
+
+-- What leads that are won are worth, in an index of these alone: a report of a year is read out of it, and a capture that
+-- wins nothing, which is nearly every one, does not touch it.
+ALTER TABLE views.lead ADD COLUMN won numeric
+    GENERATED ALWAYS AS (CASE WHEN status = 'won' THEN nullif(state ->> 'OpportunityValue', '')::numeric END) STORED;
+CREATE INDEX lead_won ON views.lead (account, created_at) INCLUDE (source, won) WHERE status = 'won';
+
+COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
+
+-- In the order of time, so that the history of some days is found without reading what came before. The position tells
+-- apart what was first seen in one millisecond.
+CREATE INDEX source_history_newest ON views.source_history (account, first_seen_at, position);
+DROP INDEX views.source_history_account;
