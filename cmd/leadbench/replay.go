@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -169,15 +168,16 @@ func (m *replayMeasures) command(ctx context.Context, out io.Writer, args ...str
 		return f, err
 	}
 	began := time.Now()
-	if err := cmd.Run(); err != nil {
+	p, err := start(cmd)
+	if err != nil {
+		return f, err
+	}
+	if f.memory, err = p.wait(); err != nil {
 		return f, fmt.Errorf("leadlog %s: %w", args[0], err)
 	}
 	f.took = time.Since(began)
 	after, err := m.processor()
 	f.program, f.database = cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), after-before
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		f.memory = float64(usage.Maxrss) / 1024 // Linux tells KiB
-	}
 	return f, err
 }
 

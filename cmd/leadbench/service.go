@@ -151,19 +151,41 @@ func (r *rig) leadlog(ctx context.Context, env []string, args ...string) (string
 type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
+	err   error // of its end
 }
 
 func launch(program string, env []string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(program, args...), ended: make(chan struct{})}
-	p.cmd.Env, p.cmd.Stderr = env, os.Stderr
-	if err := p.cmd.Start(); err != nil {
+	cmd := exec.Command(program, args...)
+	cmd.Env, cmd.Stderr = env, os.Stderr
+	return start(cmd)
+}
+
+func start(cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, ended: make(chan struct{})}
+	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() {
-		_ = p.cmd.Wait() // a program that ends by itself is seen by its requests
+		p.err = cmd.Wait()
 		close(p.ended)
 	}()
 	return p, nil
+}
+
+// wait returns when the process has ended, with the most resident memory it was seen to have, in MiB. What the system
+// tells at the end is not it: on Linux that begins with what this process had when it started the other.
+func (p *process) wait() (memory float64, err error) {
+	for look := time.NewTicker(20 * time.Millisecond); ; {
+		select {
+		case <-look.C:
+			if seen, err := p.memory(); err == nil {
+				memory = seen
+			}
+		case <-p.ended:
+			look.Stop()
+			return memory, p.err
+		}
+	}
 }
 
 // ready waits until an address answers with 200.
