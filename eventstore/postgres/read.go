@@ -22,7 +22,7 @@ const (
 	streamPageMax = 4000 // and at most at a time, when there are more
 
 	// maxPageBytes is how much payload a page gathers before it is cut short.
-	maxPageBytes = 8 << 20
+	maxPageBytes = 4 << 20
 
 	// answerTime is how long one query may take. Without it a server that hangs would hold up a subscription for good.
 	answerTime = 30 * time.Second
