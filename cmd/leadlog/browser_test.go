@@ -212,8 +212,8 @@ func (c *chromium) dress(width int64, scheme string) {
 // awaited waits for what a script promises.
 func awaited(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
 
-// accessible fails the test when something of the page cannot be seen, read or reached by everybody, and when the page is
-// wider than the window.
+// accessible fails the test when something of the page cannot be seen, read or reached by everybody, when the page is wider
+// than the window, and when what can be done with a row of a table is out of sight.
 func (c *chromium) accessible(page string) {
 	c.t.Helper()
 	var found []string
@@ -224,4 +224,7 @@ func (c *chromium) accessible(page string) {
 	var beyond int
 	c.do(chromedp.Evaluate(`document.documentElement.scrollWidth - document.documentElement.clientWidth`, &beyond))
 	assert.Zero(c.t, beyond, "%s is wider than the window", page)
+	c.do(chromedp.Evaluate(`[...document.querySelectorAll("td.actions a, td.actions button")]
+		.filter((one) => one.getBoundingClientRect().right > document.documentElement.clientWidth).length`, &beyond))
+	assert.Zero(c.t, beyond, "actions of %s are out of sight", page)
 }
