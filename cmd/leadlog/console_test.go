@@ -46,7 +46,7 @@ func TestSomebodyWorksWithTheConsole(t *testing.T) {
 	mustCall(t, "PATCH", api+"/leads/"+lead, jwt, `{"status":"won"}`)
 	c.press("A•••")
 	c.reads("#now", "won")
-	c.reads("#activity", "https://example.com/prices?•••")
+	c.reads("#activity", "https://example.com/•••")
 	c.leave(`document.querySelector('.slider a[href="?revision=0"]')`)
 	c.reads("#now", "As of event 0")
 	c.reads("#now", "120,000")
