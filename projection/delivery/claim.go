@@ -105,14 +105,14 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 		UPDATE delivery.queue q SET lease = $1
 		  FROM delivery.endpoint e
 		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
-		RETURNING q.delivery_id, q.webhook_id, q.type, q.stream, q.revision, q.position, q.renderer, q.attempts, e.url, e.deleted OR e.disabled,
+		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.renderer, q.attempts, e.url, e.deleted OR e.disabled,
 		          coalesce((SELECT s.xmin::text FROM secret.webhook s WHERE s.webhook_id = q.webhook_id), '')`,
 		s.id, total, known, room, other)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
-		err = r.Scan(&c.id, &c.webhookID, &c.kind, &c.stream, &c.revision, &c.position, &c.renderer, &c.attempts, &c.url, &c.dead, &c.secret)
+		err = r.Scan(&c.id, &c.webhookID, &c.eventID, &c.kind, &c.stream, &c.revision, &c.position, &c.renderer, &c.attempts, &c.url, &c.dead, &c.secret)
 		return c, err
 	})
 }

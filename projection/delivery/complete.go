@@ -3,7 +3,9 @@ package delivery
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,8 +25,64 @@ type result struct {
 	row
 	state     string
 	attempted bool
+	told      bool // the outcome says why there was no attempt, and never will be
+	forgotten bool // what it was about is erased
 	outcome   outcome
 	wait      time.Duration // until the next attempt, when queued
+}
+
+// settleAll writes down results as they come, those together that are there, and does not rest before they are, or the
+// context ends: a row whose result is lost is sent again.
+func (c *Courier) settleAll(ctx context.Context) {
+	var disabling sync.WaitGroup
+	defer disabling.Wait()
+	for first := range c.results {
+		batch := []result{first}
+		for len(batch) < settleMost && len(c.results) > 0 {
+			batch = append(batch, <-c.results)
+		}
+		for len(batch) > 0 {
+			c.settleSurely(ctx, batch, &disabling)
+			again, wanted := c.lanes.left(batch)
+			if wanted {
+				c.poke()
+			}
+			batch = again
+		}
+	}
+}
+
+func (c *Courier) settleSurely(ctx context.Context, batch []result, disabling *sync.WaitGroup) {
+	for ctx.Err() == nil {
+		failing, err := c.settle(ctx, batch)
+		switch {
+		case err == nil:
+			c.watcher.finished(batch)
+			c.switchOffAll(ctx, disabling, failing)
+			return
+		case refused(err):
+			c.settleWithout(ctx, batch, disabling, err)
+			return
+		}
+		c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))
+		sleep(ctx, pause)
+	}
+}
+
+// settleWithout writes down a batch of which the database refuses something: by halves, so that nobody waits for that, and
+// of a single result what it came to without what is told of the attempt.
+func (c *Courier) settleWithout(ctx context.Context, batch []result, disabling *sync.WaitGroup, why error) {
+	if len(batch) > 1 {
+		c.settleSurely(ctx, batch[:len(batch)/2], disabling)
+		c.settleSurely(ctx, batch[len(batch)/2:], disabling)
+		return
+	}
+	r := batch[0]
+	c.log.Error("the database refuses the result of a delivery", slog.String("deliveryId", r.id), slog.Any("error", why))
+	if r.attempted || r.told {
+		r.attempts, r.attempted, r.told = int(made(r)), false, false
+		c.settleSurely(ctx, []result{r}, disabling)
+	}
 }
 
 // settle writes down results, together, in one round trip, which is one transaction, and may be done again when it is
@@ -34,9 +92,10 @@ func (c *Courier) settle(ctx context.Context, results []result) (failing []Verdi
 	batch := &pgx.Batch{}
 	// Plans are kept, and are mostly made while the queue is empty, when reading the whole of it looks cheap.
 	batch.Queue(`SELECT set_config('enable_seqscan', 'off', true)`)
+	saveAttempts(batch, results)
 	finish(batch, results)
 	putBack(batch, results)
-	saveAttempts(batch, results)
+	emptyAnswers(batch, results)
 	saveHealth(batch, results, func(v Verdict) { failing = append(failing, v) })
 	return failing, c.pool.SendBatch(ctx, batch).Close()
 }
@@ -97,13 +156,14 @@ func made(r result) int32 {
 	return int32(r.attempts)
 }
 
-// saveAttempts keeps what was answered, unless the delivery was cancelled meanwhile: its lead may be erased.
+// saveAttempts keeps what attempts came to. What the endpoint answered is kept of those alone that have their row in the
+// queue still: else somebody has finished the delivery meanwhile, and its lead may have been erased since.
 func saveAttempts(batch *pgx.Batch, results []result) {
 	var ids, responses, errs []string
 	var at []time.Time
 	var statuses, durations []int32
 	for _, r := range results {
-		if !r.attempted {
+		if !r.attempted && !r.told {
 			continue
 		}
 		message := ""
@@ -118,11 +178,26 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 		return
 	}
 	batch.Queue(`
+		WITH held AS (SELECT delivery_id FROM delivery.queue WHERE delivery_id = ANY ($1) ORDER BY delivery_id FOR UPDATE)
 		INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
-		SELECT u.id, at, status, took, CASE WHEN d.delivery_id IS NULL THEN response ELSE '' END, error
+		SELECT u.id, at, status, took, CASE WHEN held.delivery_id IS NULL THEN '' ELSE response END, error
 		  FROM unnest($1::text[], $2::timestamptz[], $3::integer[], $4::integer[], $5::text[], $6::text[])
 		       AS u (id, at, status, took, response, error)
-		  LEFT JOIN delivery.delivery d ON d.delivery_id = u.id AND d.delivery_id BETWEEN $7 AND $8 AND d.state = 'cancelled'
+		  LEFT JOIN held ON held.delivery_id = u.id
 		    ON CONFLICT DO NOTHING`,
-		ids, at, statuses, durations, responses, errs, slices.Min(ids), slices.Max(ids))
+		ids, at, statuses, durations, responses, errs)
+}
+
+// emptyAnswers takes away what was answered to deliveries that turn out to be about somebody who is erased. Erasing has
+// done that already, unless somebody asked for a retry since while an earlier attempt was under way.
+func emptyAnswers(batch *pgx.Batch, results []result) {
+	var ids []string
+	for _, r := range results {
+		if r.forgotten {
+			ids = append(ids, r.id)
+		}
+	}
+	if len(ids) > 0 {
+		batch.Queue(`UPDATE delivery.attempt SET response = '' WHERE delivery_id = ANY ($1) AND response <> ''`, ids)
+	}
 }

@@ -71,3 +71,30 @@ func TestResultsThatAreWrittenDownTwiceCountOnce(t *testing.T) {
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT attempts FROM delivery.queue`).Scan(&attempts))
 	require.Equal(t, 4, attempts)
 }
+
+// A courier that stood still has an answer in hand when another has finished the delivery, and its lead was erased since.
+func TestAnAnswerThatComesAfterItsDeliveryWasFinishedIsNotKept(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	rows := taken(t, w, 0, 3)
+	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.queue WHERE delivery_id = $1`, rows[0].id)
+	require.NoError(t, err)
+	var results []result
+	for _, r := range rows {
+		results = append(results, result{row: r, state: queued, attempted: true, outcome: outcome{at: time.Now(), status: 500, response: "said"}})
+	}
+	_, err = courier.settle(t.Context(), results)
+	require.NoError(t, err)
+	kept := func(r row) (response string) {
+		t.Helper()
+		require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT response FROM delivery.attempt WHERE delivery_id = $1`, r.id).Scan(&response))
+		return response
+	}
+	require.Equal(t, []string{"", "said", "said"}, []string{kept(rows[0]), kept(rows[1]), kept(rows[2])})
+
+	// And one that was asked for again is found to be about somebody who is erased.
+	_, err = courier.settle(t.Context(), []result{{row: rows[1], state: cancelled, forgotten: true}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"", "said"}, []string{kept(rows[1]), kept(rows[2])})
+}

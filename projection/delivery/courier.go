@@ -21,6 +21,7 @@ import (
 // row is a delivery that a courier has in hand.
 type row struct {
 	id, webhookID, kind, stream string
+	eventID                     string // empty: not known
 	revision, position          int64
 	renderer                    int // version of bodies when it was queued
 	attempts                    int // made before
@@ -242,6 +243,12 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 		signing, err = c.secrets.get(ctx, secretVersion{r.webhookID, r.secret})
 	}
 	if errors.Is(err, ErrNoSecret) || errors.Is(err, errForgotten) {
+		done.forgotten = errors.Is(err, errForgotten)
+		return done
+	}
+	if errors.Is(err, errNotOnLog) && c.sameLog(ctx) { // nor will it be again: the fan-out has seen it there
+		c.log.Error("delivery of an event that the log has lost", slog.String("deliveryId", r.id))
+		done.state, done.told, done.outcome = failed, true, outcome{at: time.Now(), err: errNotOnLog}
 		return done
 	}
 	if ctx.Err() != nil { // the courier ends
@@ -277,64 +284,22 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	return done
 }
 
+// sameLog tells that this is the log that deliveries are made of, for all that it has lost, and no other that somebody
+// named by mistake.
+func (c *Courier) sameLog(ctx context.Context) bool {
+	epoch, err := c.store.Epoch(ctx)
+	if err != nil {
+		return false
+	}
+	var same bool
+	err = c.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $1 AND epoch = $2)`, schema.FanOut, epoch).Scan(&same)
+	return err == nil && same
+}
+
 // body is what a delivery says.
 func (c *Courier) body(ctx context.Context, r row) (rendered, error) {
 	if known, ok := c.bodies.get(r); ok {
 		return known, nil
 	}
 	return render(ctx, c.store, r)
-}
-
-// settleAll writes down results as they come, those together that are there, and does not rest before they are, or the
-// context ends: a row whose result is lost is sent again.
-func (c *Courier) settleAll(ctx context.Context) {
-	var disabling sync.WaitGroup
-	defer disabling.Wait()
-	for first := range c.results {
-		batch := []result{first}
-		for len(batch) < settleMost && len(c.results) > 0 {
-			batch = append(batch, <-c.results)
-		}
-		for len(batch) > 0 {
-			c.settleSurely(ctx, batch, &disabling)
-			again, wanted := c.lanes.left(batch)
-			if wanted {
-				c.poke()
-			}
-			batch = again
-		}
-	}
-}
-
-func (c *Courier) settleSurely(ctx context.Context, batch []result, disabling *sync.WaitGroup) {
-	for ctx.Err() == nil {
-		failing, err := c.settle(ctx, batch)
-		switch {
-		case err == nil:
-			c.watcher.finished(batch)
-			c.switchOffAll(ctx, disabling, failing)
-			return
-		case refused(err):
-			c.settleWithout(ctx, batch, disabling, err)
-			return
-		}
-		c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))
-		sleep(ctx, pause)
-	}
-}
-
-// settleWithout writes down a batch of which the database refuses something: by halves, so that nobody waits for that, and
-// of a single result what it came to without what is told of the attempt.
-func (c *Courier) settleWithout(ctx context.Context, batch []result, disabling *sync.WaitGroup, why error) {
-	if len(batch) > 1 {
-		c.settleSurely(ctx, batch[:len(batch)/2], disabling)
-		c.settleSurely(ctx, batch[len(batch)/2:], disabling)
-		return
-	}
-	r := batch[0]
-	c.log.Error("the database refuses the result of a delivery", slog.String("deliveryId", r.id), slog.Any("error", why))
-	if r.attempted {
-		r.attempts, r.attempted = int(made(r)), false
-		c.settleSurely(ctx, []result{r}, disabling)
-	}
 }

@@ -265,11 +265,11 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 		    INSERT INTO account_day AS old (account, day, queued)
 		    SELECT account, day, count(*)
 		      FROM made JOIN endpoint USING (webhook_id) JOIN days ON delivery_id >= first AND delivery_id < next
-		     GROUP BY account, day
+		     GROUP BY account, day ORDER BY account, day
 		        ON CONFLICT (account, day) DO UPDATE SET queued = old.queued + excluded.queued
 		)
-		INSERT INTO queue (delivery_id, webhook_id, type, stream, revision, position, renderer)
-		SELECT delivery_id, webhook_id, type, stream, revision, position, renderer FROM made`,
+		INSERT INTO queue (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer)
+		SELECT delivery_id, webhook_id, event_id, type, stream, revision, position, renderer FROM made`,
 		q.deliveries, q.webhooks, q.events, q.generations, q.types, q.streams, q.revisions, q.positions, rendererVersion, days)
 	batch.Queue(`SELECT pg_notify($1, '')`, channel)
 	return tx.SendBatch(ctx, batch).Close()

@@ -28,8 +28,8 @@ const maxBody = 64 << 10
 // timeFormat is that of all answers: UTC, three decimals.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// errNotOnLog says that the event of a delivery is not where its row says.
-var errNotOnLog = errors.New("the event of a delivery is not on the log")
+// errNotOnLog says that the event of a delivery is not where its row says. The owner of the endpoint reads it too.
+var errNotOnLog = errors.New("not sent: the event is not on the log any more, which was restored from a backup")
 
 // envelope is what an endpoint receives.
 type envelope struct {
@@ -117,6 +117,9 @@ func render(ctx context.Context, store eventstore.Store, r row) (rendered, error
 		if int64(recorded.Revision) < r.revision {
 			continue
 		}
+		if r.eventID != "" && r.eventID != recorded.ID.String() {
+			break // what stands there now was never this delivery's
+		}
 		if leadState.Phase != lead.Unborn {
 			if gone, err := forgotten(ctx, store, leadState, r); gone || err != nil {
 				return rendered{}, cmp.Or(err, errForgotten)
@@ -125,7 +128,7 @@ func render(ctx context.Context, store eventstore.Store, r row) (rendered, error
 		body, err := r.encode(fact, leadState, tokenState)
 		return rendered{body: body, trace: recorded.Metadata.TraceParent}, err
 	}
-	return rendered{}, fmt.Errorf("%w: stream %s, revision %d", errNotOnLog, r.stream, r.revision)
+	return rendered{}, errNotOnLog
 }
 
 // encode makes the body out of the event and the state that it led to.

@@ -93,9 +93,9 @@ func (r retry) save(batch *pgx.Batch) {
 		WITH again AS (
 		    UPDATE delivery SET state = 'queued', finished_at = NULL, retried = $3
 		     WHERE delivery_id = $1 AND webhook_id = $2 AND retried < $3
-		    RETURNING delivery_id, webhook_id, type, stream, revision, position, renderer
+		    RETURNING delivery_id, webhook_id, event_id, type, stream, revision, position, renderer
 		)
-		INSERT INTO queue AS q (delivery_id, webhook_id, type, stream, revision, position, renderer)
+		INSERT INTO queue AS q (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer)
 		SELECT * FROM again
 		    ON CONFLICT (delivery_id) DO UPDATE SET due_at = now() WHERE q.lease IS NULL`,
 		r.deliveryID, r.webhookID, int64(r.position))

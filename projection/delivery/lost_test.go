@@ -1,0 +1,79 @@
+package delivery_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// A log that was restored from a backup has lost one event, and has another where a second one was.
+func TestADeliveryWhoseEventTheLogHasLostEndsAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := target(t, w, r.URL)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ben"))
+	spread(t, w)
+	for _, lost := range []string{
+		`UPDATE delivery.queue SET revision = 7 WHERE position = (SELECT min(position) FROM delivery.queue)`,
+		`UPDATE delivery.queue SET event_id = '01M7YGZVZWE6S8RYN49QGMF6BH' WHERE position = (SELECT max(position) FROM delivery.queue)`,
+	} {
+		_, err := w.Pool.Exec(t.Context(), lost)
+		require.NoError(t, err)
+	}
+	send(t, w)
+	require.Equal(t, map[string]int{"failed": 2}, states(t, w, id, 2))
+	var told, failing int
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `
+		SELECT (SELECT count(*) FROM delivery.attempt WHERE status = 0 AND error LIKE '%is not on the log any more%'),
+		       (SELECT count(*) FROM delivery.health WHERE webhook_id = $1)`, id).Scan(&told, &failing))
+	require.Equal(t, 2, told)
+	require.Zero(t, failing, "it is no fault of the endpoint")
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Cem"))
+	require.Equal(t, map[string]int{"failed": 2, "delivered": 1}, states(t, w, id, 3))
+	require.Len(t, r.ids(), 1)
+}
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) have(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
+}
+
+func TestADeliveryWaitsWhileTheServiceHasAnotherLog(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	id := target(t, w, receive(t, good).URL)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	spread(t, w)
+	_, err := w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET revision = 7; UPDATE delivery.checkpoint SET epoch = 'another'`)
+	require.NoError(t, err)
+	var log lines
+	send(t, w, func(o *delivery.CourierOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	require.Eventually(t, func() bool { return log.have("delivery not made ready") }, projectiontest.Soon, 5*time.Millisecond)
+	_, err = w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET revision = 0`)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
+}
