@@ -58,6 +58,16 @@ func TestEveryListGivesEveryItemOnceInOrderAtAnyPageSize(t *testing.T) {
 	t.Parallel()
 	w, history, reader := told(t, 7, 300)
 	ctx := t.Context()
+	for range 4 {
+		w.Append(t, "acme", event.WebhookStream(w.NewID()), event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}})
+	}
+	for i := range 5 {
+		w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: fmt.Sprint("C", i), LeadID: w.NewID()})
+	}
+	for _, source := range []string{"website", "api", "webhook", "api", "chatbot"} {
+		w.Append(t, "acme", event.LeadStream(history.Leads["acme"][0]), event.LeadMerged{Source: source})
+	}
+	w.Project(t)
 	// Several things of one millisecond.
 	for table, column := range map[string]string{"lead": "lead_id", "token": "token_id", "endpoint": "webhook_id"} {
 		_, err := w.Pool.Exec(ctx, `UPDATE views.`+table+` SET created_at = date_trunc('second', created_at) WHERE `+column+` < 'Z'`)
@@ -98,11 +108,6 @@ func TestEveryListGivesEveryItemOnceInOrderAtAnyPageSize(t *testing.T) {
 	})
 	t.Run("endpoints", func(t *testing.T) {
 		t.Parallel()
-		for range 4 {
-			id := w.NewID()
-			w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}})
-		}
-		w.Project(t)
 		walksAlike(t, func(e query.Endpoint) string { return newest(e.CreatedAt, e.WebhookID) }, func(p query.Page) (query.List[query.Endpoint], error) {
 			return reader.Endpoints(ctx, "acme", p)
 		})
@@ -115,10 +120,6 @@ func TestEveryListGivesEveryItemOnceInOrderAtAnyPageSize(t *testing.T) {
 	})
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
-		for i := range 5 {
-			w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: fmt.Sprint("C", i), LeadID: w.NewID()})
-		}
-		w.Project(t)
 		walksAlike(t, func(a query.RefusedArrival) string { return fmt.Sprint(time.Time(a.At).UnixMilli()) }, func(p query.Page) (query.List[query.RefusedArrival], error) {
 			return reader.Refused(ctx, "acme", query.RefusedFilter{}, p)
 		})
@@ -126,10 +127,6 @@ func TestEveryListGivesEveryItemOnceInOrderAtAnyPageSize(t *testing.T) {
 	t.Run("lead", func(t *testing.T) {
 		t.Parallel()
 		id := history.Leads["acme"][0]
-		for _, source := range []string{"website", "api", "webhook", "api", "chatbot"} {
-			w.Append(t, "acme", event.LeadStream(id), event.LeadMerged{Source: source})
-		}
-		w.Project(t)
 		walksAlike(t, func(e query.Event) string { return fmt.Sprintf("%09d", e.Revision) }, func(p query.Page) (query.List[query.Event], error) {
 			return reader.LeadEvents(ctx, "acme", id, p)
 		})

@@ -172,7 +172,7 @@ func TestEveryNumberOfDeliveriesWasThoughtOf(t *testing.T) {
 	columns, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"checkpoint.position", "checkpoint.seen_revision", "delivery.position", "delivery.retried", "delivery.revision", "origin.position", "queue.position", "queue.revision",
-		"replay.queued", "replay.reached", "replay.requested",
+		"account_day.queued", "checkpoint.position", "checkpoint.seen_revision", "delivery.position", "delivery.retried", "delivery.revision",
+		"origin.position", "queue.position", "queue.revision", "replay.queued", "replay.reached", "replay.requested",
 	}, columns)
 }
