@@ -13,8 +13,13 @@ import (
 // ErrContended says that an append met conflict after conflict until the deadline. Nothing was written.
 var ErrContended = errors.New("too many writers on the same streams")
 
-// conflictDeadline bounds how long a decision is taken again and again on conflicts.
-const conflictDeadline = 5 * time.Second
+const (
+	// conflictDeadline bounds how long a decision is taken again and again on conflicts.
+	conflictDeadline = 5 * time.Second
+	// queueDeadline bounds how long somebody waits for the turn, so that a crowd of first arrivals of one person is
+	// answered also where each takes a while.
+	queueDeadline = 15 * time.Second
+)
 
 // Transactor decides again when another writer was first. Within the process, callers that contend for the same
 // streams queue instead of racing, so that of many simultaneous arrivals of one person each decides on what the
@@ -33,18 +38,19 @@ type turn struct {
 }
 
 // Do runs attempt while holding the turn of every stream named, and again after each *ConflictError it returns,
-// for at most five seconds; then the error is ErrContended. Any other result ends it.
+// for at most five seconds; then the error is ErrContended, as it is after fifteen without the turn. Any other result
+// ends it.
 //
 // An attempt loads, folds, decides and appends. It must not assume that the streams named are the only ones that
 // can conflict: other processes know nothing of the queue.
 func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, conflictDeadline, ErrContended)
-	defer cancel()
 	release, err := t.enter(ctx, streams)
 	if err != nil {
 		return err
 	}
 	defer release()
+	ctx, cancel := context.WithTimeoutCause(ctx, conflictDeadline, ErrContended)
+	defer cancel()
 	for pause := time.Millisecond; ; pause = min(2*pause, 64*time.Millisecond) {
 		err := attempt(ctx)
 		if Conflict(err) == nil {
@@ -69,6 +75,8 @@ func outcome(ctx context.Context, err error) error {
 
 // enter takes the turns in the order of the names, so that two callers never wait for each other.
 func (t *Transactor) enter(ctx context.Context, streams []string) (release func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, queueDeadline, ErrContended)
+	defer cancel()
 	streams = slices.Compact(slices.Sorted(slices.Values(streams)))
 	held := 0
 	release = func() {

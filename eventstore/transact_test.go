@@ -141,7 +141,7 @@ func TestTransactorGivesUpOnConflictsAfterFiveSeconds(t *testing.T) {
 	})
 }
 
-func TestTransactorGivesUpInTheQueueAfterFiveSeconds(t *testing.T) {
+func TestTransactorGivesUpInTheQueueAfterFifteenSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
@@ -151,8 +151,10 @@ func TestTransactorGivesUpInTheQueueAfterFiveSeconds(t *testing.T) {
 			return transactor.Do(t.Context(), []string{"lead-1"}, func(context.Context) error { <-leave; return nil })
 		})
 		synctest.Wait()
+		begin := time.Now()
 		err := transactor.Do(t.Context(), []string{"lead-0", "lead-1"}, always(nil))
 		require.ErrorIs(t, err, ErrContended)
+		require.Equal(t, 15*time.Second, time.Since(begin))
 		require.Len(t, transactor.queue, 1, "lead-0 is free again, lead-1 is not")
 		close(leave)
 		require.NoError(t, <-first)
