@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/eventstore"
 )
@@ -21,7 +22,7 @@ type builder struct {
 	conn       *pgx.Conn
 	place      string
 	checkpoint checkpoint
-	end        eventstore.Position // of the stretch that is being folded
+	from, end  eventstore.Position // of the stretch that is being folded: behind the one, up to the other
 	moved      time.Time           // when the checkpoint was last written
 }
 
@@ -65,16 +66,53 @@ func (b *builder) lock(ctx context.Context) error {
 	return err
 }
 
-// take folds what of a batch the copy does not have yet, with the checkpoint in the transaction.
-func (b *builder) take(ctx context.Context, whole batch) error {
+// prepared is what of a batch the copy does not have yet, on its way there.
+type prepared struct {
+	batch
+	write write
+}
+
+func (b *builder) prepare(whole batch) prepared {
 	part := b.cut(whole)
+	return prepared{part, prepare(b.projector, part.events)}
+}
+
+// follow folds batches that come one after another. While one is written, the next is prepared.
+func (b *builder) follow(ctx context.Context, batches <-chan batch) error {
+	group, ctx := errgroup.WithContext(ctx)
+	ready := make(chan prepared)
+	group.Go(func() error {
+		defer close(ready)
+		for whole := range batches {
+			if err := hand(ctx, b.prepare(whole), ready); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	group.Go(func() error {
+		for part := range ready {
+			if err := b.save(ctx, part); err != nil {
+				return fmt.Errorf("view %s: %w", b.projector.Name(), err)
+			}
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// take folds a batch.
+func (b *builder) take(ctx context.Context, whole batch) error { return b.save(ctx, b.prepare(whole)) }
+
+// save writes a part, with the checkpoint in the transaction.
+func (b *builder) save(ctx context.Context, part prepared) error {
 	if part.position <= b.checkpoint.position {
 		return nil
 	}
 	if len(part.events) == 0 && part.position < b.end && time.Since(b.moved) < idle {
 		return nil
 	}
-	next, err := b.checkpoint.apply(ctx, b.conn, b.projector, part)
+	next, err := b.checkpoint.apply(ctx, b.conn, part.batch, part.write)
 	if err != nil {
 		return err
 	}
@@ -98,7 +136,7 @@ func (b *builder) cut(whole batch) batch {
 }
 
 func (b *builder) counts(e *Event) bool {
-	return e.Position > b.checkpoint.position && e.Position <= b.end && b.filter.Matches(e.Stream, e.Type) &&
+	return e.Position > b.from && e.Position <= b.end && b.filter.Matches(e.Stream, e.Type) &&
 		(b.Until.Time.IsZero() || !e.At.After(b.Until.Time))
 }
 

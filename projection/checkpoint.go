@@ -166,7 +166,7 @@ func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint
 // apply writes the checkpoint and a batch, together, and returns the checkpoint as it is then. The checkpoint comes
 // first: its row is what a replay holds while it puts another table in the place of the view's, and nothing may have
 // touched the table then. A batch without events is one statement.
-func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, p Projector, b batch) (next checkpoint, err error) {
+func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, b batch, write write) (next checkpoint, err error) {
 	if len(b.events) == 0 {
 		return c.advance(ctx, conn, b)
 	}
@@ -174,7 +174,7 @@ func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, p Projector, b ba
 		if next, err = c.advance(ctx, tx, b); err != nil {
 			return err
 		}
-		if err := p.Apply(ctx, tx, b.events); err != nil {
+		if err := write(ctx, tx); err != nil {
 			return fmt.Errorf("events at positions %d to %d: %w", b.events[0].Position, last(b.events), err)
 		}
 		return nil

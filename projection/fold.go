@@ -59,9 +59,9 @@ func fold(ctx context.Context, store eventstore.Store, s stretch, each func(cont
 	return group.Wait()
 }
 
-func hand(ctx context.Context, b batch, to chan<- batch) error {
+func hand[T any](ctx context.Context, what T, to chan<- T) error {
 	select {
-	case to <- b:
+	case to <- what:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -13,7 +13,7 @@ import (
 // appendState writes a state as JSON so that reading it gives the very same one, but for the sources, which are a view of
 // their own. It writes what json.Marshal would without fields that are zero, by hand: most of the time of a replay went
 // there.
-func appendState(buffer []byte, s lead.State) []byte {
+func appendState(buffer []byte, s *lead.State) []byte {
 	start := len(buffer)
 	e := encoder{buffer}
 	e.number(`,"Phase":`, int64(s.Phase))

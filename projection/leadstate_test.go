@@ -41,7 +41,7 @@ func TestALeadsStateIsWrittenAsTheLibraryWouldAndReadBackTheSame(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		state := anyLead(t)
-		encoded := projection.AppendState([]byte("before"), state)
+		encoded := projection.AppendState([]byte("before"), &state)
 		state.Sources = nil
 		want, err := json.Marshal(state, json.Deterministic(true), json.OmitZeroStructFields(true), json.FormatNilSliceAsNull(true),
 			jsontext.PreserveRawStrings(true))
@@ -51,5 +51,5 @@ func TestALeadsStateIsWrittenAsTheLibraryWouldAndReadBackTheSame(t *testing.T) {
 		require.NoError(t, json.Unmarshal(want, &back))
 		require.Equal(t, state, back)
 	})
-	require.Equal(t, "{}", string(projection.AppendState(nil, lead.State{})))
+	require.Equal(t, "{}", string(projection.AppendState(nil, &lead.State{})))
 }

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,45 +38,112 @@ func (LeadView) Filter() eventstore.Filter {
 // errGap says that a fold was not given every event of a stream.
 var errGap = errors.New("the view does not have every event before this one")
 
-// Apply implements Projector. A lead whose stream begins in the batch needs no look at what is there.
-func (LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
-	born, known := map[string]struct{}{}, map[string]struct{}{}
-	for _, e := range batch {
-		id := event.LeadID(e.Stream)
-		if e.Revision == 0 {
-			born[id] = struct{}{}
-		} else if _, new := born[id]; !new {
-			known[id] = struct{}{}
+// Apply implements Projector.
+func (v LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+	return v.prepare(batch)(ctx, tx)
+}
+
+// prepare implements preparer. A lead whose stream begins in the batch needs no look at what is there.
+func (LeadView) prepare(batch []Event) write {
+	born := newFold(batch)
+	var known []*Event // of other leads
+	var gap error
+	for i := range batch {
+		e := &batch[i]
+		if id := event.LeadID(e.Stream); e.Revision == 0 || born.has(id) {
+			gap = cmp.Or(gap, born.evolve(id, e))
+		} else {
+			known = append(known, e)
 		}
 	}
-	leads, err := findLeads(ctx, tx, slices.Sorted(maps.Keys(known)))
+	fresh := newLeadRows(born.leads)
+	return func(ctx context.Context, tx pgx.Tx) error {
+		if gap != nil {
+			return gap
+		}
+		if err := fresh.insert(ctx, tx, "lead", leadColumns...); err != nil {
+			return err
+		}
+		return changeLeads(ctx, tx, known)
+	}
+}
+
+// changeLeads applies events of leads that have rows, or had.
+func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	ids := map[string]struct{}{}
+	for _, e := range batch {
+		ids[event.LeadID(e.Stream)] = struct{}{}
+	}
+	known, err := findLeads(ctx, tx, slices.Sorted(maps.Keys(ids)))
 	if err != nil {
 		return err
 	}
 	for _, e := range batch {
-		id := event.LeadID(e.Stream)
-		after := lead.Evolve(leads[id], e.Fact())
-		if after.Phase != lead.Erased && after.Revision != int64(e.Revision) { // of one that is erased there may be no row
-			return fmt.Errorf("lead %s at revision %d: %w", id, e.Revision, errGap)
+		if err := known.evolve(event.LeadID(e.Stream), e); err != nil {
+			return err
 		}
-		after.Sources = nil // they grow with every arrival, and have a view of their own
-		leads[id] = after
 	}
-	if err := insertLeads(ctx, tx, leads, slices.Sorted(maps.Keys(born))); err != nil {
-		return err
-	}
-	var changed, gone []string
-	for _, id := range slices.Sorted(maps.Keys(known)) {
-		if leads[id].Phase == lead.Live {
-			changed = append(changed, id)
+	var changed []lead.State
+	var gone []string
+	for id := range ids {
+		if state := known.leads[known.place[id]]; state.Phase == lead.Live {
+			changed = append(changed, state)
 		} else {
 			gone = append(gone, id)
 		}
 	}
-	if err := updateLeads(ctx, tx, leads, changed); err != nil {
+	// In one order, so that whoever else changes several of the rows waits, and nobody for each other.
+	slices.SortFunc(changed, func(a, b lead.State) int { return cmp.Compare(a.ID, b.ID) })
+	slices.Sort(gone)
+	if err := updateLeads(ctx, tx, changed); err != nil {
 		return err
 	}
 	return deleteLeads(ctx, tx, "lead", gone)
+}
+
+// leadFold folds leads, in the order in which they are first met.
+type leadFold struct {
+	leads []lead.State
+	place map[string]int // by id
+}
+
+// newFold makes room for the leads that begin in a batch.
+func newFold(batch []Event) leadFold {
+	births := 0
+	for i := range batch {
+		if batch[i].Revision == 0 {
+			births++
+		}
+	}
+	return leadFold{leads: make([]lead.State, 0, births), place: make(map[string]int, births)}
+}
+
+func (f *leadFold) has(id string) bool {
+	_, has := f.place[id]
+	return has
+}
+
+func (f *leadFold) add(id string, state lead.State) int {
+	f.place[id] = len(f.leads)
+	f.leads = append(f.leads, state)
+	return f.place[id]
+}
+
+func (f *leadFold) evolve(id string, e *Event) error {
+	i, met := f.place[id]
+	if !met {
+		i = f.add(id, lead.State{})
+	}
+	state := &f.leads[i]
+	*state = lead.Evolve(*state, e.Fact())
+	if state.Phase != lead.Erased && state.Revision != int64(e.Revision) { // of one that is erased there may be no row
+		return fmt.Errorf("lead %s at revision %d: %w", id, e.Revision, errGap)
+	}
+	state.Sources = nil // they grow with every arrival, and have a view of their own
+	return nil
 }
 
 // deleteLeads takes leads out of a table: those that are erased, or part of another one.
@@ -87,14 +155,11 @@ func deleteLeads(ctx context.Context, tx pgx.Tx, table string, ids []string) err
 	return err
 }
 
-func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (map[string]lead.State, error) {
-	leads := make(map[string]lead.State, len(ids))
-	if len(ids) == 0 {
-		return leads, nil
-	}
+func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (leadFold, error) {
+	found := leadFold{place: make(map[string]int, len(ids))}
 	rows, err := tx.Query(ctx, `SELECT state FROM lead WHERE lead_id = ANY ($1)`, ids)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	var encoded []byte
 	_, err = pgx.ForEachRow(rows, []any{&encoded}, func() error {
@@ -102,26 +167,28 @@ func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (map[string]lead.St
 		if err := json.Unmarshal(encoded, &state); err != nil {
 			return fmt.Errorf("state of a lead: %w", err)
 		}
-		leads[state.ID] = state
+		found.add(state.ID, state)
 		return nil
 	})
-	return leads, err
+	return found, err
 }
 
 // searched is what a list's search looks through.
-func searched(state lead.State) string {
+func searched(state *lead.State) string {
 	return strings.ToLower(state.Name + "\n" + state.Phone + "\n" + state.Email)
 }
 
-func insertLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, ids []string) error {
-	r := makeRows(len(ids), 800)
-	for _, id := range ids {
-		state := leads[id]
+var leadColumns = []string{"lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email", "search", "state"}
+
+func newLeadRows(leads []lead.State) rows {
+	r := makeRows(len(leads), 800)
+	for i := range leads {
+		state := &leads[i]
 		if state.Phase != lead.Live {
 			continue
 		}
-		r.row(10)
-		r.text(id)
+		r.row(len(leadColumns))
+		r.text(state.ID)
 		r.text(state.Account)
 		r.timestamp(state.CreatedAt)
 		r.text(strings.ToLower(state.Status))
@@ -132,19 +199,18 @@ func insertLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, id
 		r.text(searched(state))
 		r.jsonBy(func(buffer []byte) []byte { return appendState(buffer, state) })
 	}
-	return r.insert(ctx, tx, "lead", "lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email",
-		"search", "state")
+	return r
 }
 
-func updateLeads(ctx context.Context, tx pgx.Tx, leads map[string]lead.State, ids []string) error {
-	if len(ids) == 0 {
+func updateLeads(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
+	if len(leads) == 0 {
 		return nil
 	}
-	var statuses, temperatures, phones, emails, searches []string
+	var ids, statuses, temperatures, phones, emails, searches []string
 	var states [][]byte
-	for _, id := range ids {
-		state := leads[id]
-		statuses, temperatures = append(statuses, strings.ToLower(state.Status)), append(temperatures, state.Temperature)
+	for i := range leads {
+		state := &leads[i]
+		ids, statuses, temperatures = append(ids, state.ID), append(statuses, strings.ToLower(state.Status)), append(temperatures, state.Temperature)
 		phones, emails, searches = append(phones, state.Phone), append(emails, state.Email), append(searches, searched(state))
 		states = append(states, appendState(nil, state))
 	}

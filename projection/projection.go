@@ -49,6 +49,22 @@ type Projector interface {
 	Apply(ctx context.Context, tx pgx.Tx, batch []Event) error
 }
 
+// write is the rest of Apply.
+type write func(ctx context.Context, tx pgx.Tx) error
+
+// preparer is a Projector that can begin with a batch before those before it are written. prepare does all that takes no
+// look at the tables.
+type preparer interface {
+	prepare(batch []Event) write
+}
+
+func prepare(p Projector, batch []Event) write {
+	if p, ok := p.(preparer); ok {
+		return p.prepare(batch)
+	}
+	return func(ctx context.Context, tx pgx.Tx) error { return p.Apply(ctx, tx, batch) }
+}
+
 // union selects what any of the projectors wants, and perhaps more.
 func union(projectors []Projector) (all eventstore.Filter) {
 	anyStream, anyType := false, false

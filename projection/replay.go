@@ -148,7 +148,7 @@ func (r Replay) end(ctx context.Context) (eventstore.Position, error) {
 }
 
 // build folds what the copies do not have yet, each up to its end. They work side by side, and none runs further ahead
-// of another than a batch.
+// of another than two batches.
 func (r Replay) build(ctx context.Context, builders []*builder) error {
 	whole := r.stretch(builders)
 	if whole.after >= whole.end {
@@ -159,14 +159,8 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 	lanes := make([]chan batch, len(builders))
 	for i, b := range builders {
 		lanes[i] = make(chan batch)
-		group.Go(func() error {
-			for part := range lanes[i] {
-				if err := b.take(ctx, part); err != nil {
-					return fmt.Errorf("view %s: %w", b.projector.Name(), err)
-				}
-			}
-			return nil
-		})
+		b.from = b.checkpoint.position
+		group.Go(func() error { return b.follow(ctx, lanes[i]) })
 	}
 	group.Go(func() error {
 		defer func() {
@@ -174,7 +168,7 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 				close(lane)
 			}
 		}()
-		var done eventstore.Position // by all: each has taken a batch when it takes the next
+		var done, next eventstore.Position // by all: who takes a batch has prepared the one before, and written those before that
 		return fold(ctx, r.Store, whole, func(ctx context.Context, b batch) error {
 			for _, lane := range lanes {
 				if err := hand(ctx, b, lane); err != nil {
@@ -184,7 +178,7 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 			if done > 0 {
 				r.Progress(done, whole.end)
 			}
-			done = b.position
+			done, next = next, b.position
 			return nil
 		})
 	})

@@ -91,7 +91,7 @@ func TestAReplayThatIsInterruptedGoesOn(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 12, 200)
-	for range 6 { // several pages of the log
+	for range 20 { // several batches
 		var facts []event.Data
 		for range 1000 {
 			facts = append(facts, event.LeadMerged{Source: "website"})

@@ -89,7 +89,7 @@ func (s *session) follow(ctx context.Context) error {
 			continue
 		}
 		began := time.Now()
-		if s.checkpoint, err = s.checkpoint.apply(ctx, s.conn, s.projector, batch); err != nil {
+		if s.checkpoint, err = s.checkpoint.apply(ctx, s.conn, batch, prepare(s.projector, batch.events)); err != nil {
 			return err
 		}
 		written = time.Now()

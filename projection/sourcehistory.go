@@ -1,9 +1,7 @@
 package projection
 
 import (
-	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -44,23 +42,35 @@ type sighting struct {
 	position eventstore.Position
 }
 
-// Apply implements Projector. A join is about rows that were made before it, so a batch is cut there.
-func (SourceHistory) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+// Apply implements Projector.
+func (h SourceHistory) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+	return h.prepare(batch)(ctx, tx)
+}
+
+// prepare implements preparer. A join is about rows that were made before it, so a batch is cut there.
+func (SourceHistory) prepare(batch []Event) write {
+	var parts []write
 	begin := 0
-	for i, e := range batch {
-		joined, ok := e.Data.(event.LeadJoined)
+	for i := range batch {
+		joined, ok := batch[i].Data.(event.LeadJoined)
 		if !ok {
 			continue
 		}
-		if err := applySightings(ctx, tx, batch[begin:i]); err != nil {
-			return err
-		}
-		if err := joinHistories(ctx, tx, event.LeadID(e.Stream), joined.From); err != nil {
-			return err
-		}
+		into := event.LeadID(batch[i].Stream)
+		parts = append(parts, newSightings(batch[begin:i]).write, func(ctx context.Context, tx pgx.Tx) error {
+			return joinHistories(ctx, tx, into, joined.From)
+		})
 		begin = i + 1
 	}
-	return applySightings(ctx, tx, batch[begin:])
+	parts = append(parts, newSightings(batch[begin:]).write)
+	return func(ctx context.Context, tx pgx.Tx) error {
+		for _, part := range parts {
+			if err := part(ctx, tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // joinHistories gives one lead the rows of another. Of a source that both have, the row that was first tells how, and it
@@ -86,60 +96,73 @@ func joinHistories(ctx context.Context, tx pgx.Tx, into, from string) error {
 	return err
 }
 
-func applySightings(ctx context.Context, tx pgx.Tx, batch []Event) error {
-	if len(batch) == 0 {
-		return nil
-	}
-	seen := map[sourceKey]*sighting{}
-	born := map[string]struct{}{}
-	erased := map[string]struct{}{}
-	for _, e := range batch {
+// sightings are what a part of a batch comes to: rows of leads that begin in it, and what is added to those of others.
+type sightings struct {
+	rows
+	again  sightingColumns
+	erased []string
+}
+
+func newSightings(batch []Event) *sightings {
+	var s sightings
+	seen, place := make([]sighting, 0, len(batch)), make(map[sourceKey]int, len(batch))
+	born := make(map[string]struct{}, len(batch))
+	for i := range batch {
+		e := &batch[i]
+		id := event.LeadID(e.Stream)
 		if _, ok := e.Data.(event.LeadErased); ok || e.Erased {
-			erased[event.LeadID(e.Stream)] = struct{}{}
+			s.erased = append(s.erased, id)
 			continue
 		}
 		if e.Revision == 0 {
-			born[event.LeadID(e.Stream)] = struct{}{}
+			born[id] = struct{}{}
 		}
-		var entry lead.SourceEntry
-		switch data := e.Data.(type) {
-		case event.LeadCreated:
-			entry = lead.NewSourceEntry(e.Fact(), data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed)
-		case event.LeadMerged:
-			entry = lead.NewSourceEntry(e.Fact(), data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed)
-		default:
+		entry, ok := sourceEntry(e)
+		if !ok {
 			continue
 		}
-		key := sourceKey{event.LeadID(e.Stream), entry.Source}
-		if s, again := seen[key]; again {
-			s.LastSeenAt = entry.LastSeenAt
-			s.Arrivals++
+		key := sourceKey{id, entry.Source}
+		if i, again := place[key]; again {
+			seen[i].LastSeenAt = entry.LastSeenAt
+			seen[i].Arrivals++
 			continue
 		}
-		seen[key] = &sighting{key, entry, e.Metadata.Account, e.Position}
+		place[key] = len(seen)
+		seen = append(seen, sighting{key, entry, e.Metadata.Account, e.Position})
 	}
-	if err := saveSightings(ctx, tx, seen, born); err != nil {
-		return err
+	s.rows = makeRows(len(seen), 600)
+	for i := range seen {
+		if _, new := born[seen[i].leadID]; new {
+			seen[i].write(&s.rows)
+		} else {
+			s.again.add(&seen[i])
+		}
 	}
-	return deleteLeads(ctx, tx, "source_history", slices.Sorted(maps.Keys(erased)))
+	return &s
 }
 
-// saveSightings inserts what a lead that was born in the batch was seen from. Of others some rows may be there.
-func saveSightings(ctx context.Context, tx pgx.Tx, seen map[sourceKey]*sighting, born map[string]struct{}) error {
-	r := makeRows(len(seen), 600)
-	var again sightings
-	for _, s := range slices.SortedFunc(maps.Values(seen), func(a, b *sighting) int { return cmp.Compare(a.position, b.position) }) {
-		if _, new := born[s.leadID]; new {
-			s.write(&r)
-		} else {
-			again.add(s)
-		}
+// sourceEntry is what an arrival tells.
+func sourceEntry(e *Event) (lead.SourceEntry, bool) {
+	switch data := e.Data.(type) {
+	case event.LeadCreated:
+		return lead.NewSourceEntry(e.Fact(), data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed), true
+	case event.LeadMerged:
+		return lead.NewSourceEntry(e.Fact(), data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed), true
 	}
-	if err := r.insert(ctx, tx, "source_history", "lead_id", "source", "account", "position", "first_seen_at", "last_seen_at",
-		"arrivals", "credential", "metadata", "ip", "user_agent", "request_id", "changed"); err != nil {
+	return lead.SourceEntry{}, false
+}
+
+func (s *sightings) write(ctx context.Context, tx pgx.Tx) error {
+	err := s.insert(ctx, tx, "source_history", "lead_id", "source", "account", "position", "first_seen_at", "last_seen_at",
+		"arrivals", "credential", "metadata", "ip", "user_agent", "request_id", "changed")
+	if err == nil {
+		err = s.again.save(ctx, tx)
+	}
+	if err != nil {
 		return err
 	}
-	return again.save(ctx, tx)
+	slices.Sort(s.erased)
+	return deleteLeads(ctx, tx, "source_history", s.erased)
 }
 
 // appendMetadata and appendChanged write nothing as {} and [], never as null.
@@ -178,15 +201,15 @@ func (s *sighting) write(r *rows) {
 	r.jsonbBy(s.appendChanged)
 }
 
-// sightings are column by column.
-type sightings struct {
+// sightingColumns are sightings of leads that began before, column by column.
+type sightingColumns struct {
 	ids, sources, accounts, credentials, ips, agents, requests []string
 	positions, arrivals                                        []int64
 	first, latest                                              []time.Time
 	metadata, changed                                          [][]byte
 }
 
-func (c *sightings) add(s *sighting) {
+func (c *sightingColumns) add(s *sighting) {
 	c.ids, c.sources, c.accounts = append(c.ids, s.leadID), append(c.sources, s.source), append(c.accounts, s.account)
 	c.positions, c.arrivals = append(c.positions, int64(s.position)), append(c.arrivals, int64(s.Arrivals))
 	c.first, c.latest = append(c.first, s.FirstSeenAt), append(c.latest, s.LastSeenAt)
@@ -194,7 +217,7 @@ func (c *sightings) add(s *sighting) {
 	c.ips, c.agents, c.requests = append(c.ips, s.IP), append(c.agents, s.UserAgent), append(c.requests, s.RequestID)
 }
 
-func (c *sightings) save(ctx context.Context, tx pgx.Tx) error {
+func (c *sightingColumns) save(ctx context.Context, tx pgx.Tx) error {
 	if len(c.ids) == 0 {
 		return nil
 	}

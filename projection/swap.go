@@ -42,7 +42,8 @@ func (b *builder) replace(ctx context.Context) (position eventstore.Position, er
 
 // fold brings the copy what it does not have yet, up to its end.
 func (b *builder) fold(ctx context.Context, each func(context.Context, batch) error) error {
-	return fold(ctx, b.Store, stretch{after: b.checkpoint.position, end: b.end, filter: b.filter}, each)
+	b.from = b.checkpoint.position
+	return fold(ctx, b.Store, stretch{after: b.from, end: b.end, filter: b.filter}, each)
 }
 
 // foldWithin brings the copy up to a position in a transaction of the caller's, and leaves the checkpoint where it is.

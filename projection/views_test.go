@@ -148,7 +148,7 @@ func TestALeadsStateLooksAsThisVersionOfTheViewWritesIt(t *testing.T) {
 		"UpdatedAt":"0001-01-01T00:00:00Z"}`,
 		string(fields), "lead.State has changed: give LeadView a new version")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
-	written := projection.AppendState(nil, lead.State{
+	written := projection.AppendState(nil, &lead.State{
 		Phase: lead.Live, ID: "L", Revision: 7, Account: "acme", ContactUID: "C", Name: "Asha", NameDerived: true, Phone: "+91",
 		Email: "a@b.c", Phones: []string{"+91"}, Emails: []string{}, Status: "new", Temperature: "hot", OpportunityID: "O",
 		OpportunityValue: "1.0", Source: "api", Sources: []lead.SourceEntry{{Source: "api"}},

@@ -16,7 +16,6 @@ type plain struct {
 	at      int
 	bad     bool
 	text    string // of what is encoded, once somebody keeps a part of it
-	values  []byte // likewise, apart from what it was read from
 }
 
 // span is where a text is, without its quotes.
@@ -134,9 +133,6 @@ func (p *plain) readValues(into *map[string]jsontext.Value) {
 			p.bad = true
 			return
 		}
-		if p.values == nil {
-			p.values = bytes.Clone(p.encoded)
-		}
-		(*into)[p.keep(name)] = p.values[value.from-1 : value.to+1 : value.to+1]
+		(*into)[p.keep(name)] = p.encoded[value.from-1 : value.to+1 : value.to+1]
 	}
 }
