@@ -226,6 +226,14 @@ func TestLargeEventsAreReadInPiecesThatFit(t *testing.T) {
 		_, err := store.Append(t.Context(), eventstore.Write{Stream: "large", Expect: eventstore.Any, Events: []eventstore.Event{large}})
 		require.NoError(t, err)
 	}
+	for i := range 6 { // pages behind, which are on their way before it turns out that those do not fit
+		small := make([]eventstore.Event, 1000)
+		for i := range small {
+			small[i] = fact(`{}`)
+		}
+		_, err := store.Append(t.Context(), start(fmt.Sprint("small-", i), small...))
+		require.NoError(t, err)
+	}
 	_, err := store.Append(t.Context(), start("last", fact(`{}`)))
 	require.NoError(t, err)
 	var read, followed []ulid.ULID
@@ -233,7 +241,9 @@ func TestLargeEventsAreReadInPiecesThatFit(t *testing.T) {
 		require.NoError(t, err)
 		read = append(read, recorded.ID)
 	}
-	for _, recorded := range follow(t, store, "last")()[:len(ids)] {
+	events := follow(t, store, "last")()
+	requireWhole(t, events)
+	for _, recorded := range events[:len(ids)] {
 		followed = append(followed, recorded.ID)
 	}
 	require.Equal(t, ids, read)

@@ -111,7 +111,7 @@ func (s *Store) page(ctx context.Context, room int, query string, arguments ...a
 	}
 	defer rows.Close()
 	p := page{events: make([]eventstore.Recorded, 0, room)}
-	var d decoder
+	d := decoder{chunk: min(room*chunkPerEvent, maxChunk)}
 	for rows.Next() {
 		if p.bytes >= maxPageBytes {
 			p.cut = true
@@ -131,8 +131,17 @@ func (s *Store) page(ctx context.Context, room int, query string, arguments ...a
 	return p, nil
 }
 
+// Events of a long page share pieces of memory, so that not each takes its own. Who keeps one event keeps the piece.
+const (
+	chunkPerEvent = 256
+	maxChunk      = 16 << 10
+)
+
 // decoder turns rows of selectEvents into events. It remembers what neighbours share.
 type decoder struct {
+	chunk    int    // bytes of a piece; 0: none is shared
+	free     []byte // the rest of the latest piece
+	texts    strings.Builder
 	types    map[string]string
 	encoded  []byte // of metadata
 	metadata event.Metadata
@@ -145,12 +154,12 @@ func (d *decoder) decode(row [][]byte) (eventstore.Recorded, error) {
 	r := eventstore.Recorded{
 		Position: eventstore.Position(binary.BigEndian.Uint64(row[0])),
 		Revision: eventstore.Revision(binary.BigEndian.Uint64(row[2])),
-		Stream:   string(row[4]),
+		Stream:   d.text(row[4]),
 	}
 	r.At = time.UnixMicro(int64(binary.BigEndian.Uint64(row[1])) + postgresEpoch).UTC()
 	r.ID = ulid.ULID(row[3])
 	r.Type = d.typeName(row[5])
-	r.Data = bytes.Clone(row[6])
+	r.Data = d.clone(row[6])
 	if !bytes.Equal(d.encoded, row[7]) {
 		metadata, err := event.DecodeMetadata(row[7], &d.metadata)
 		if err != nil {
@@ -160,6 +169,33 @@ func (d *decoder) decode(row [][]byte) (eventstore.Recorded, error) {
 	}
 	r.Metadata = d.metadata
 	return r, nil
+}
+
+func (d *decoder) clone(b []byte) []byte {
+	if len(b) > d.chunk/4 {
+		return bytes.Clone(b)
+	}
+	if len(b) > len(d.free) {
+		d.free = make([]byte, d.chunk)
+	}
+	c := d.free[:len(b):len(b)]
+	d.free = d.free[len(b):]
+	copy(c, b)
+	return c
+}
+
+// text makes strings that are parts of one. A builder that does not have to grow leaves those before as they are.
+func (d *decoder) text(b []byte) string {
+	if len(b) > d.chunk/4 {
+		return string(b)
+	}
+	if d.texts.Cap()-d.texts.Len() < len(b) {
+		d.texts = strings.Builder{}
+		d.texts.Grow(d.chunk)
+	}
+	from := d.texts.Len()
+	d.texts.Write(b)
+	return d.texts.String()[from:]
 }
 
 func (d *decoder) typeName(b []byte) string {

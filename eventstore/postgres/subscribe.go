@@ -40,8 +40,12 @@ type subscription struct {
 	after  eventstore.Position // everything up to here is yielded
 	span   int                 // positions to read at a time
 	room   int                 // events that the next page may have
-	ahead  chan fetched        // the page that is being read while the one before is consumed; nil when none is
+	asked  eventstore.Position // everything up to here is on its way
+	ahead  []chan fetched      // pages that are being read while the one before them is consumed
 }
+
+// pagesAhead is how many pages are read at once, each on a connection of its own: what a second processor is good for.
+const pagesAhead = 2
 
 // fetched is a page of everything that matches up to a position.
 type fetched struct {
@@ -72,21 +76,20 @@ func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, erro
 	}
 }
 
-// advance yields one page and its mark. Meanwhile the next one is on its way.
+// advance yields one page and its mark. Meanwhile the next ones are on their way.
 func (s *subscription) advance(ctx context.Context, head eventstore.Position, yield func(eventstore.Item, error) bool) (on bool, err error) {
-	if s.ahead == nil {
-		s.fetch(ctx, head)
-	}
-	f := <-s.ahead
-	s.ahead = nil
+	s.fetch(ctx, head)
+	f := <-s.ahead[0]
+	s.ahead = s.ahead[1:]
 	if f.err != nil {
 		return false, f.err
 	}
 	s.span = f.next(s.span, int(f.end-s.after), rangePage)
 	s.after, s.room = f.end, len(f.events)+len(f.events)/8
-	if s.after < head {
-		s.fetch(ctx, head)
+	if f.cut { // those ahead begin behind what was left out
+		s.asked, s.ahead = f.end, nil
 	}
+	s.fetch(ctx, head)
 	for i := range f.events {
 		if !yield(eventstore.Item{Event: &f.events[i], Position: f.events[i].Position}, nil) {
 			return false, nil
@@ -95,25 +98,28 @@ func (s *subscription) advance(ctx context.Context, head eventstore.Position, yi
 	return yield(eventstore.Item{Position: f.end}, nil), nil
 }
 
-// fetch begins to read the page behind what is yielded.
+// fetch begins to read pages behind those that are on their way.
 func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
-	end := min(s.after+eventstore.Position(s.span), head)
-	query, arguments := s.query(end)
-	ahead, room := make(chan fetched, 1), s.room
-	s.ahead = ahead
-	go func() {
-		page, err := s.store.page(ctx, room, query, arguments...)
-		if page.cut {
-			end = page.events[len(page.events)-1].Position
-		}
-		ahead <- fetched{page, end, err}
-	}()
+	s.asked = max(s.asked, s.after)
+	for len(s.ahead) < pagesAhead && s.asked < head {
+		end := min(s.asked+eventstore.Position(s.span), head)
+		query, arguments := s.query(s.asked, end)
+		page, room := make(chan fetched, 1), s.room
+		s.ahead, s.asked = append(s.ahead, page), end
+		go func() {
+			p, err := s.store.page(ctx, room, query, arguments...)
+			if p.cut {
+				end = p.events[len(p.events)-1].Position
+			}
+			page <- fetched{p, end, err}
+		}()
+	}
 }
 
-// query selects what matches up to a position.
-func (s *subscription) query(end eventstore.Position) (string, []any) {
+// query selects what matches between two positions.
+func (s *subscription) query(after, end eventstore.Position) (string, []any) {
 	query := selectEvents + `WHERE position > $1 AND position <= $2`
-	arguments := []any{int64(s.after), int64(end)}
+	arguments := []any{int64(after), int64(end)}
 	if len(s.filter.Types) > 0 {
 		arguments = append(arguments, s.filter.Types)
 		query += fmt.Sprintf(` AND type = ANY ($%d)`, len(arguments))
