@@ -20,8 +20,8 @@ type Forgetting interface {
 	// Visited tells whether anything that a visitor did before an erasure is still shown, and whether some lead is linked
 	// with it.
 	Visited(ctx context.Context, account, stream string, erased eventstore.Position) (shown, linked bool, err error)
-	// Sweep takes leads, and visitors by their streams, out of copies that no event reaches.
-	Sweep(ctx context.Context, leads, visitors []string) error
+	// Sweep takes leads out of copies that no event reaches, and of visitors, by their streams, what comes before a position.
+	Sweep(ctx context.Context, leads []string, visitors map[string]eventstore.Position) error
 }
 
 // EraseLead asks that a person be forgotten.
@@ -166,7 +166,7 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 		return 0, err
 	}
 	position := e.position
-	var unlinked []string
+	unlinked := map[string]eventstore.Position{}
 	for _, visitor := range e.fact.Visitors {
 		shown, linked, err := h.forgetting.Visited(ctx, e.Account, visitor, e.position)
 		if err != nil {
@@ -175,7 +175,7 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 		if linked { // what it did is another lead's too
 			continue
 		}
-		unlinked = append(unlinked, visitor)
+		unlinked[visitor] = e.position
 		if !shown {
 			continue
 		}
@@ -183,6 +183,7 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 		if err != nil {
 			return 0, err
 		}
+		unlinked[visitor] = last
 		visitors, position = visitors+1, max(position, last)
 	}
 	if position > e.position {

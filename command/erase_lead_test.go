@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -56,9 +57,9 @@ func (f forgetting) Visited(_ context.Context, _, stream string, _ eventstore.Po
 	return shown, linked, err
 }
 
-func (f forgetting) Sweep(_ context.Context, leads, visitors []string) error {
+func (f forgetting) Sweep(_ context.Context, leads []string, visitors map[string]eventstore.Position) error {
 	return f.do(func() {
-		for _, id := range append(slices.Clone(leads), visitors...) {
+		for _, id := range slices.AppendSeq(slices.Clone(leads), maps.Keys(visitors)) {
 			delete(f.copied, id)
 		}
 	})

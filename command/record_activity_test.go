@@ -174,7 +174,7 @@ func (amnesia) Visited(context.Context, string, string, eventstore.Position) (sh
 	return true, false, nil
 }
 
-func (amnesia) Sweep(context.Context, []string, []string) error { return nil }
+func (amnesia) Sweep(context.Context, []string, map[string]eventstore.Position) error { return nil }
 
 func TestWhatAVisitorDoesWhileItIsForgottenIsForgottenToo(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,8 @@ package projection
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -30,37 +32,52 @@ func copies(ctx context.Context, tx pgx.Tx) ([]copied, error) {
 	})
 }
 
-// ForgetInCopies takes leads, and visitors by their streams, out of every copy of a view that is in the database. A copy
-// that is being made from then on has them no more by itself.
-func ForgetInCopies(ctx context.Context, tx pgx.Tx, leads, visitors []string) error {
+// Forgotten is who is to be forgotten: leads by their ids, and visitors by their streams, with the position that what they
+// did comes before. A visitor may come again.
+type Forgotten struct {
+	Leads    []string
+	Visitors map[string]eventstore.Position
+}
+
+// rows is what tells the rows of a table that are to go, and its arguments.
+func (f Forgotten) rows(of copied) (condition string, arguments []any) {
+	if !of.visitors {
+		return `lead_id = ANY ($1)`, []any{f.Leads}
+	}
+	streams, before := slices.Collect(maps.Keys(f.Visitors)), []int64{}
+	for _, stream := range streams {
+		before = append(before, int64(f.Visitors[stream]))
+	}
+	return `EXISTS (SELECT FROM unnest($1::text[], $2::bigint[]) AS gone (stream, before)
+	                 WHERE gone.stream = c.stream COLLATE "C" AND c.position < gone.before)`, []any{streams, before}
+}
+
+// ForgetInCopies takes leads and visitors out of every copy of a view that is in the database. A copy that is being made
+// from then on has them no more by itself.
+func ForgetInCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 	all, err := copies(ctx, tx)
 	if err != nil {
 		return err
 	}
 	for _, c := range all {
-		statement, gone := `DELETE FROM `+c.name+` WHERE lead_id = ANY ($1)`, leads
-		if c.visitors {
-			statement, gone = `DELETE FROM `+c.name+` WHERE stream = ANY ($1)`, visitors
-		}
-		if _, err := tx.Exec(ctx, statement, gone); err != nil {
+		condition, arguments := gone.rows(c)
+		if _, err := tx.Exec(ctx, `DELETE FROM `+c.name+` AS c WHERE `+condition, arguments...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// InCopies tells whether any of the leads is in a copy.
-func InCopies(ctx context.Context, tx pgx.Tx, leads []string) (bool, error) {
+// InCopies tells whether anything of leads and visitors is in a copy.
+func InCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (bool, error) {
 	all, err := copies(ctx, tx)
 	if err != nil {
 		return false, err
 	}
 	for _, c := range all {
-		if c.visitors {
-			continue
-		}
 		var there bool
-		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+c.name+` WHERE lead_id = ANY ($1))`, leads).Scan(&there)
+		condition, arguments := gone.rows(c)
+		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+c.name+` AS c WHERE `+condition+`)`, arguments...).Scan(&there)
 		if there || err != nil {
 			return there, err
 		}
@@ -74,7 +91,7 @@ func (r Replay) forgetErased(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil || head == 0 {
 		return err
 	}
-	var leads, visitors []string
+	gone := Forgotten{Visitors: map[string]eventstore.Position{}}
 	filter := eventstore.Filter{Types: event.Types(event.LeadErased{}, event.VisitorForgotten{})}
 	for item, err := range r.Store.Subscribe(ctx, 0, filter) {
 		if err != nil {
@@ -86,17 +103,17 @@ func (r Replay) forgetErased(ctx context.Context, conn *pgx.Conn) error {
 				return err
 			}
 			if erased, ok := data.(event.LeadErased); ok {
-				leads = append(append(leads, event.LeadID(e.Stream)), erased.Leads...) // which a copy may be too old to see depart
+				gone.Leads = append(append(gone.Leads, event.LeadID(e.Stream)), erased.Leads...) // which a copy may be too old to see depart
 			} else {
-				visitors = append(visitors, e.Stream)
+				gone.Visitors[e.Stream] = e.Position
 			}
 		}
 		if item.Position >= head {
 			break
 		}
 	}
-	if len(leads)+len(visitors) == 0 {
+	if len(gone.Leads)+len(gone.Visitors) == 0 {
 		return nil
 	}
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return ForgetInCopies(ctx, tx, leads, visitors) })
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return ForgetInCopies(ctx, tx, gone) })
 }

@@ -140,3 +140,41 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM person.key`).Scan(&keys))
 	require.Zero(t, keys)
 }
+
+// A process was killed when a visitor's end was on the log and copies of the views were not swept yet; and the browser, which
+// keeps its id, came again.
+func TestWhatIsLeftOfAVisitorInACopyIsNotedAndHealed(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	_, base := serve(t, settings)
+	run := func(args ...string) string {
+		t.Helper()
+		p := launch(t, settings, args...)
+		require.Zero(t, p.finish(t), "%v %s %s", args, p.out, p.err)
+		return p.out.String()
+	}
+	act := func() {
+		t.Helper()
+		acted := mustCall(t, "POST", base+"/api/v1/crm/visitors/v/activity", jwt, `{"type":"click"}`)
+		require.Equal(t, 202, acted.status, acted.body)
+	}
+	act()
+	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","visitorId":"v"}`)
+	require.Equal(t, 201, captured.status, captured.body)
+	run("replay", "visitor_activity", "--into", "as_of")
+	tool(t, "psql", "-qc", `CREATE TABLE public.kept AS SELECT * FROM as_of.visitor_activity`, settings["LEADLOG_DATABASE_URL"])
+	require.Equal(t, 1, ask(t, settings, `SELECT count(*) FROM public.kept`))
+	run("forget", captured.data()["leadId"].(string), "--account", "acme", "--yes")
+	require.Zero(t, ask(t, settings, `SELECT count(*) FROM as_of.visitor_activity`))
+	require.NotContains(t, run("verify"), "note:")
+
+	act()
+	run("replay", "visitor_activity", "--into", "later")
+	tool(t, "psql", "-qc", `INSERT INTO as_of.visitor_activity SELECT * FROM public.kept`, settings["LEADLOG_DATABASE_URL"])
+	require.Contains(t, run("verify"), "not everything that was made of it is gone")
+	require.Contains(t, run("verify", "--heal"), "its erasure is finished")
+	require.NotContains(t, run("verify"), "note:")
+	require.Zero(t, ask(t, settings, `SELECT count(*) FROM as_of.visitor_activity`))
+	require.Equal(t, 1, ask(t, settings, `SELECT count(*) FROM later.visitor_activity`), "what came after the erasure is not forgotten")
+}

@@ -80,10 +80,10 @@ func (f Forgetter) Visited(ctx context.Context, account, stream string, erased e
 	return shown, linked, schema.Unavailable(err)
 }
 
-// Sweep takes leads and visitors out of copies of the views as of a day, and of those that a replay left unfinished.
-func (f Forgetter) Sweep(ctx context.Context, leads, visitors []string) error {
+// Sweep takes leads, and what visitors did before a position, out of copies of the views as of a day, and of those that a replay left unfinished.
+func (f Forgetter) Sweep(ctx context.Context, leads []string, visitors map[string]eventstore.Position) error {
 	return schema.Unavailable(pgx.BeginFunc(ctx, f.Pool, func(tx pgx.Tx) error {
-		return projection.ForgetInCopies(ctx, tx, leads, visitors)
+		return projection.ForgetInCopies(ctx, tx, projection.Forgotten{Leads: leads, Visitors: visitors})
 	}))
 }
 
@@ -98,14 +98,19 @@ func (f Forgetter) Unfinished(
 	if held, err := f.Held(ctx, streams...); held || err != nil {
 		return held, err
 	}
+	gone := projection.Forgotten{Leads: leads, Visitors: map[string]eventstore.Position{}}
 	for _, stream := range visitors {
-		if shown, linked, err := f.Visited(ctx, account, stream, erased); err != nil || shown && !linked {
+		shown, linked, err := f.Visited(ctx, account, stream, erased)
+		if err != nil || shown && !linked {
 			return err == nil, err
+		}
+		if !linked {
+			gone.Visitors[stream] = erased
 		}
 	}
 	var copied bool
 	err := pgx.BeginFunc(ctx, f.Pool, func(tx pgx.Tx) (err error) {
-		copied, err = projection.InCopies(ctx, tx, leads)
+		copied, err = projection.InCopies(ctx, tx, gone)
 		return err
 	})
 	return copied, schema.Unavailable(err)
