@@ -8,14 +8,16 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What the specification says of captures, as a model of one family: whoever may be reached by one of two phones and two
-// emails. It shares nothing with the program.
+// What the specification says of captures, erasures and joins, as a model of one family: whoever may be reached by one of two
+// phones and two emails. It shares nothing with the program.
 
-// capture is a request. Phones and emails are numbers, 0 for none.
+// capture is a request: of a capture, unless it says otherwise. Phones and emails are numbers, 0 for none.
 type capture struct {
 	family, phone, email int
-	source               int // among sources
-	key                  int // of idempotency, 0 for none; each has one body in a family
+	source               int    // among sources
+	key                  int    // of idempotency, 0 for none; each has one body in a family
+	do                   string // "erase", or "join"
+	lead, from           string // ids
 }
 
 // captured is what it was answered.
@@ -31,12 +33,16 @@ var sources = []struct {
 	curated, selfService bool
 }{{"api", true, false}, {"webhook", true, false}, {"website", false, true}, {"whatsapp", false, true}, {"facebook_ad", false, false}}
 
-const familyKeys = 3
+const (
+	familyKeys  = 3
+	mostErasing = 6 // erasures that are asked for in a family
+	mostBorn    = 4 + 4*mostErasing
+)
 
 // family is what is known of one. It can be compared.
 type family struct {
 	phones, emails [3]int // who owns each: a number of leads, 0 for nobody
-	leads          [5]modelLead
+	leads          [mostBorn + 1]modelLead
 	born           int
 	keys           [familyKeys + 1]struct {
 		bound  bool
@@ -49,6 +55,8 @@ type modelLead struct {
 	id           string // empty while no answer has told it
 	phone, email int    // the current ones
 	sources      uint   // a set
+	erased       bool
+	into         int // the lead that it was joined into
 }
 
 var leadModel = porcupine.Model{
@@ -73,6 +81,12 @@ var leadModel = porcupine.Model{
 
 // step tells whether a capture may have this answer now, and what holds after it.
 func (f family) step(in capture, out captured) (bool, family) {
+	switch in.do {
+	case "erase":
+		return f.erase(in, out)
+	case "join":
+		return f.join(in, out)
+	}
 	due, lead := f.keys[in.key].answer, f.keys[in.key].lead
 	if in.key == 0 || !f.keys[in.key].bound {
 		due, lead = f.capture(in)
@@ -83,11 +97,17 @@ func (f family) step(in capture, out captured) (bool, family) {
 	if out.unknown {
 		return true, f
 	}
+	if out.status == 410 && due.status < 300 {
+		return f.leads[f.heir(lead)].erased, f
+	}
+	if due.status < 300 && f.leads[lead].erased {
+		return false, f
+	}
 	if due.lead = out.lead; due != out {
 		return false, f
 	}
 	for other := range f.leads {
-		if (f.leads[other].id == out.lead) && other != lead {
+		if f.leads[other].id == out.lead && other != lead {
 			return false, f
 		}
 	}
@@ -167,6 +187,12 @@ func (in capture) phoneText() string { return fmt.Sprintf("+91700%06d%d", in.fam
 func (in capture) emailText() string { return fmt.Sprintf("f%d-%d@example.com", in.family, in.email) }
 
 func (in capture) request() request {
+	switch in.do {
+	case "erase":
+		return request{method: "DELETE", path: leadsPath + "/" + in.lead}
+	case "join":
+		return request{method: "POST", path: leadsPath + "/" + in.lead + "/join", body: fmt.Sprintf(`{"from":%q}`, in.from)}
+	}
 	body := fmt.Sprintf(`"metadata":{"source":%q}`, sources[in.source].name)
 	if in.phone != 0 {
 		body += fmt.Sprintf(`,"phone":%q`, in.phoneText())
@@ -186,8 +212,8 @@ var ulidText = regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}`)
 // outcome reads an answer.
 func (in capture) outcome(got answer) captured {
 	out := captured{status: got.status}
+	out.code, _ = got.body["code"].(string)
 	if got.status == 409 {
-		out.code, _ = got.body["code"].(string)
 		message, _ := got.body["message"].(string)
 		out.lead = ulidText.FindString(message)
 		return out

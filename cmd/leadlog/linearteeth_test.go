@@ -24,6 +24,13 @@ func TestTheModelOfCapturesSeesWhatBreaksTheRules(t *testing.T) {
 	duplicate := captured{status: 409, code: "DUPLICATE_LEAD_SOURCE", lead: "A"}
 	otherEmail := captured{status: 409, code: "DUPLICATE_LEAD_EMAIL", lead: "B"}
 	email2 := told(3, 4, capture{email: 2, source: api}, captured{status: 201, lead: "B", email: 2})
+	erase := func(at int64, lead string, status int) porcupine.Operation {
+		return told(at, at+1, capture{do: "erase", lead: lead}, captured{status: status})
+	}
+	join, whole := capture{do: "join", lead: "A", from: "B"}, captured{status: 200, lead: "A", phone: 1, email: 2}
+	joined := func(then ...porcupine.Operation) []porcupine.Operation {
+		return append([]porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, told(5, 6, join, whole)}, then...)
+	}
 	for name, h := range map[string]struct {
 		right bool
 		done  []porcupine.Operation
@@ -50,6 +57,27 @@ func TestTheModelOfCapturesSeesWhatBreaksTheRules(t *testing.T) {
 		"a key with its answer again": {true, []porcupine.Operation{
 			told(1, 2, capture{phone: 1, key: 1}, born("A")), told(3, 4, capture{phone: 1, email: 1, source: website}, both),
 			told(5, 6, capture{phone: 1, key: 1}, born("A"))}},
+		"an erasure, and a new lead":         {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), told(5, 6, phone1(api), born("B"))}},
+		"an erasure, and the lead still":     {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), told(5, 6, phone1(website), merged("A"))}},
+		"an erasure that nobody heard of":    {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), told(3, ever, capture{do: "erase", lead: "A"}, captured{unknown: true}), told(5, 6, phone1(api), born("B"))}},
+		"an erasure that was none":           {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 404)}},
+		"a second erasure":                   {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), erase(5, "A", 404)}},
+		"a second erasure that is the first": {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), erase(5, "A", 200)}},
+		"a key of who is erased": {true, []porcupine.Operation{
+			told(1, 2, capture{phone: 1, key: 1}, born("A")), erase(3, "A", 200), told(5, 6, capture{phone: 1, key: 1}, captured{status: 410, code: "LEAD_ERASED"})}},
+		"a key that tells of who is erased": {false, []porcupine.Operation{
+			told(1, 2, capture{phone: 1, key: 1}, born("A")), erase(3, "A", 200), told(5, 6, capture{phone: 1, key: 1}, born("A"))}},
+		"a key that is gone too early": {false, []porcupine.Operation{
+			told(1, 2, capture{phone: 1, key: 1}, born("A")), told(5, 6, capture{phone: 1, key: 1}, captured{status: 410, code: "LEAD_ERASED"})}},
+		"a join, and one lead":            {true, joined(told(7, 8, capture{email: 2, source: website}, whole))},
+		"a join, and two leads":           {false, joined(told(7, 8, capture{email: 2, source: website}, captured{status: 200, lead: "B", email: 2}))},
+		"a join that takes nothing along": {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, told(5, 6, join, merged("A"))}},
+		"a join that changes nothing":     {true, joined(told(7, 8, join, whole))},
+		"a source that came by a join":    {true, joined(told(7, 8, capture{email: 2, source: api}, duplicate))},
+		"an erasure takes along":          {true, joined(erase(7, "A", 200), told(9, 10, capture{email: 2}, captured{status: 201, lead: "C", email: 2}))},
+		"an erasure that leaves a part":   {false, joined(erase(7, "A", 200), told(9, 10, capture{email: 2, source: website}, whole))},
+		"a join with who is erased":       {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, erase(5, "B", 200), told(7, 8, join, whole)}},
+		"a join with who is not there":    {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, erase(5, "B", 200), told(7, 8, join, captured{status: 404})}},
 	} {
 		require.Equal(t, h.right, porcupine.CheckOperations(leadModel, h.done), name)
 	}
