@@ -15,7 +15,8 @@ type export struct {
 }
 
 // export has the source history of an account written out that has as many entries as are asked for. They are put into
-// the view, and not on the log: it is the last thing that is measured.
+// the view, and not on the log: it is the last thing that is measured. Times are of whole milliseconds, as on the log: lists
+// go on behind such a time.
 func (m *replayMeasures) export(ctx context.Context, rows int) error {
 	say("making a source history of %d entries", rows)
 	conn, err := pgx.Connect(ctx, m.address)
@@ -27,8 +28,8 @@ func (m *replayMeasures) export(ctx context.Context, rows int) error {
 	_, err = conn.Exec(ctx, `
 		INSERT INTO views.source_history (lead_id, source, account, position, first_seen_at, last_seen_at, arrivals,
 		                                  credential, metadata, ip, user_agent, request_id, changed)
-		SELECT lpad(n::text, 26, '0'), 'website', $1, n, now(), now(), 1, 'token:01J000000000000000000000TK',
-		       '{"source":"website","utm_campaign":"diwali"}', '198.51.100.7', 'Mozilla/5.0', lpad(n::text, 26, '0'), '["name","phone"]'
+		SELECT lpad(n::text, 26, '0'), 'website', $1, n, date_trunc('milliseconds', now()), date_trunc('milliseconds', now()), 1,
+		       'token:01J000000000000000000000TK', '{"source":"website","utm_campaign":"diwali"}', '198.51.100.7', 'Mozilla/5.0', lpad(n::text, 26, '0'), '["name","phone"]'
 		  FROM generate_series(1, $2::integer) AS n`, many, rows)
 	if err != nil {
 		return err
