@@ -39,12 +39,16 @@ func (k *knownLeads) ask(family int) capture {
 	return arbitraryCapture(family)
 }
 
-// answered reads an answer for the history. That a lead was joined into another is no part of it: a store without
-// transactions shows that one has departed a moment before the other has what it had, until somebody needs it.
-func (in capture) answered(got answer) any {
+// answered reads an answer for the history. On a store without transactions one lead departs a moment before the other has
+// what it had. So that a lead was joined is no part of the history; and a join that somebody else completes is answered
+// with what became of it since: that it had its effect is known by captures alone.
+func (in capture) answered(got answer, atomic bool) any {
 	out := in.outcome(got)
-	if out.code == "LEAD_JOINED" {
+	switch {
+	case out.code == "LEAD_JOINED":
 		return nil
+	case in.do == "join" && !atomic:
+		return captured{unknown: true}
 	}
 	return out
 }
