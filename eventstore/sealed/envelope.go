@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/oklog/ulid/v2"
 
@@ -52,7 +53,7 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	}
 	s.blob = binary.BigEndian.AppendUint64(s.blob, uint64(k.id))
 	s.place = appendPlace(s.place, stream, e.ID)
-	s.blob = s.seal(aead, s.blob, s.text, s.place)
+	s.blob = aead.Seal(s.blob, nil, s.text, s.place)
 	data := make([]byte, 0, len(`{,`)+len(s.plain)+len(sealedName)+len(`""}`)+encoding.EncodedLen(len(s.blob)))
 	data = append(append(data, '{'), s.plain...)
 	if len(s.plain) > 0 {
@@ -63,6 +64,27 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	e.Data = append(data, '"', '}')
 	e.Metadata.IP, e.Metadata.UserAgent = "", ""
 	return e, nil
+}
+
+// scratch is memory that sealing and opening use again and again.
+type scratch struct{ text, plain, blob, place []byte }
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func takeScratch() *scratch { return scratches.Get().(*scratch) }
+
+// mostScratch is how many bytes of text are worth keeping the memory for. Most events have less than a thousandth part of
+// what the largest have.
+const mostScratch = 16 << 10
+
+// giveBack leaves nothing of a person behind.
+func (s *scratch) giveBack() {
+	if cap(s.text) > mostScratch {
+		return
+	}
+	clear(s.text)
+	s.text, s.plain, s.blob, s.place = s.text[:0], s.plain[:0], s.blob[:0], s.place[:0]
+	scratches.Put(s)
 }
 
 func appendText(to []byte, text string) []byte {
@@ -115,7 +137,7 @@ func (v envelope) open(k key, r *eventstore.Recorded) error {
 	s := takeScratch()
 	defer s.giveBack()
 	s.place = appendPlace(s.place, r.Stream, r.ID)
-	opened, err := unseal(aead, s.text, v.blob, s.place)
+	opened, err := aead.Open(s.text, nil, v.blob, s.place)
 	if err != nil || len(opened) == 0 {
 		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
 	}

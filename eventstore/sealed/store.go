@@ -57,13 +57,13 @@ func (s *Store) Held(ctx context.Context, streams ...string) (bool, error) {
 // expects a revision meets the fact of that; one that expects nothing would pass and could be read by nobody. That is a
 // conflict, although it is on the log: whoever meets it appends another event, under a new key.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	if err := eventstore.Validate(writes); err != nil {
+		return 0, err
+	}
 	p := parcel{writes: writes, at: s.ring.moment()}
 	for i, w := range writes {
 		if !about(w.Stream) || !slices.ContainsFunc(w.Events, sealable) {
 			continue
-		}
-		if err := eventstore.Validate(writes[i : i+1]); err != nil { // of the others the store below says so
-			return 0, err
 		}
 		if err := p.seal(ctx, s, i); err != nil {
 			return 0, err

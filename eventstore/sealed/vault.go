@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -67,7 +68,7 @@ func newAEAD(secret []byte) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cipher.NewGCM(block)
+	return cipher.NewGCMWithRandomNonce(block)
 }
 
 // mint makes a new key of a stream. It is kept by nobody yet.
@@ -75,26 +76,20 @@ func (v *Vault) mint(stream string) (key, eventstore.Key, error) {
 	if v.current == "" {
 		return key{}, eventstore.Key{}, ErrNoKey
 	}
-	s := takeScratch()
-	defer s.giveBack()
 	var random [keyIDBytes + KeySize]byte
-	s.draw(random[:])
+	_, _ = rand.Read(random[:]) // never fails
 	fresh := key{int64(binary.BigEndian.Uint64(random[:keyIDBytes])), [KeySize]byte(random[keyIDBytes:])}
-	return fresh, v.kept(s, stream, fresh.id, fresh.secret[:]), nil
+	kept := eventstore.Key{Stream: stream, ID: fresh.id, SealedBy: v.current}
+	kept.Sealed = v.sealers[v.current].Seal(nil, nil, fresh.secret[:], owner(stream, fresh.id))
+	return fresh, kept, nil
 }
 
-// kept is a key as it is kept: sealed with the current sealing key.
-func (v *Vault) kept(s *scratch, stream string, id int64, secret []byte) eventstore.Key {
-	s.place = appendOwner(s.place[:0], stream, id)
-	return eventstore.Key{Stream: stream, ID: id, SealedBy: v.current, Sealed: s.seal(v.sealers[v.current], nil, secret, s.place)}
+// owner is what a key is bound to: a row that is moved to another stream does not open there.
+func owner(stream string, id int64) []byte {
+	return binary.BigEndian.AppendUint64(append(make([]byte, 0, len(stream)+8), stream...), uint64(id))
 }
 
-// appendOwner adds what a key is bound to: a row that is moved to another stream does not open there.
-func appendOwner(to []byte, stream string, id int64) []byte {
-	return binary.BigEndian.AppendUint64(append(to, stream...), uint64(id))
-}
-
-func (v *Vault) open(kept eventstore.Key) (key, error) {
+func (v *Vault) unseal(kept eventstore.Key) (key, error) {
 	secret, err := v.secret(kept)
 	if err != nil {
 		return key{}, err
@@ -110,7 +105,7 @@ func (v *Vault) secret(kept eventstore.Key) ([]byte, error) {
 	case !known:
 		return nil, fmt.Errorf("%w (it is key %s)", ErrUnknownKey, kept.SealedBy)
 	}
-	secret, err := unseal(sealer, nil, kept.Sealed, appendOwner(nil, kept.Stream, kept.ID))
+	secret, err := sealer.Open(nil, nil, kept.Sealed, owner(kept.Stream, kept.ID))
 	if err != nil || len(secret) != KeySize {
 		return nil, fmt.Errorf("the key of stream %s, sealed by key %s, is damaged", kept.Stream, kept.SealedBy)
 	}
@@ -131,7 +126,7 @@ func (v *Vault) find(ctx context.Context, streams []string) (map[string][]key, e
 	}
 	found := make(map[string][]key, len(kept))
 	for _, k := range kept {
-		opened, err := v.open(k)
+		opened, err := v.unseal(k)
 		if err != nil {
 			return nil, err
 		}
@@ -207,15 +202,13 @@ func (v *Vault) resealSome(ctx context.Context) (n int, err error) {
 			return err
 		}
 		batch := &pgx.Batch{}
-		s := takeScratch()
-		defer s.giveBack()
 		for _, k := range old {
 			secret, err := v.secret(k)
 			if err != nil {
 				return err
 			}
-			anew := v.kept(s, k.Stream, k.ID, secret)
-			batch.Queue(`UPDATE person.key SET sealed_by = $3, sealed = $4 WHERE stream = $1 AND id = $2`, k.Stream, k.ID, anew.SealedBy, anew.Sealed)
+			sealed := v.sealers[v.current].Seal(nil, nil, secret, owner(k.Stream, k.ID))
+			batch.Queue(`UPDATE person.key SET sealed_by = $3, sealed = $4 WHERE stream = $1 AND id = $2`, k.Stream, k.ID, v.current, sealed)
 		}
 		n = len(old)
 		return tx.SendBatch(ctx, batch).Close()
