@@ -48,7 +48,8 @@ func Encode(data Data) (eventType string, encoded []byte, err error) {
 	return data.EventType(), encoded, nil
 }
 
-// Decode reads a stored fact, which may go on sharing the memory of what is encoded: nobody is to change that. The error wraps ErrUnknownType when no struct has that name.
+// Decode reads a stored fact, which may go on sharing the memory of what is encoded: nobody is to change that. The error
+// wraps ErrUnknownType when no struct has that name.
 func Decode(eventType string, encoded []byte) (Data, error) {
 	decode, known := decoders[eventType]
 	if !known {

@@ -80,7 +80,8 @@ func (f Forgetter) Visited(ctx context.Context, account, stream string, erased e
 	return shown, linked, schema.Unavailable(err)
 }
 
-// Sweep takes leads, and what visitors did before a position, out of copies of the views as of a day, and of those that a replay left unfinished.
+// Sweep takes leads, and what visitors did before a position, out of copies of the views as of a day, and of those that a
+// replay left unfinished.
 func (f Forgetter) Sweep(ctx context.Context, leads []string, visitors map[string]eventstore.Position) error {
 	return schema.Unavailable(pgx.BeginFunc(ctx, f.Pool, func(tx pgx.Tx) error {
 		return projection.ForgetInCopies(ctx, tx, projection.Forgotten{Leads: leads, Visitors: visitors})
