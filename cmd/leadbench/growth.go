@@ -131,7 +131,7 @@ func (r *rig) grow(ctx context.Context, events int) (g *grown, err error) {
 	if _, err = g.leadlog.catchUp(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := g.store.Append(ctx, beginning("token-1"), beginning("account-1")); err != nil {
+	if err := beginChecked(ctx, g.store); err != nil {
 		return nil, err
 	}
 	return g, execute(ctx, address, `VACUUM ANALYZE`) // as autovacuum would have done long ago
