@@ -193,16 +193,32 @@ func with(list []string, value string) []string {
 	return append(slices.Clip(list), value)
 }
 
+// laid is members with others laid over them. It is the same map until one of them differs: most arrivals of a person
+// tell what is known.
+type laid struct {
+	members map[string]jsontext.Value
+	own     bool // a copy, or new
+}
+
+func (l *laid) put(key string, value jsontext.Value) {
+	if was, there := l.members[key]; there && string(was) == string(value) {
+		return
+	}
+	if !l.own {
+		if l.members = maps.Clone(l.members); l.members == nil {
+			l.members = map[string]jsontext.Value{}
+		}
+		l.own = true
+	}
+	l.members[key] = value
+}
+
 func union(old, latest map[string]jsontext.Value) map[string]jsontext.Value {
-	if len(latest) == 0 {
-		return old
+	l := laid{members: old}
+	for key, value := range latest {
+		l.put(key, value)
 	}
-	merged := maps.Clone(old)
-	if merged == nil {
-		merged = make(map[string]jsontext.Value, len(latest))
-	}
-	maps.Copy(merged, latest)
-	return merged
+	return l.members
 }
 
 func without(fields map[string]jsontext.Value, removed []string) map[string]jsontext.Value {
@@ -220,22 +236,22 @@ func without(fields map[string]jsontext.Value, removed []string) map[string]json
 // empty value changes nothing. The source has a field of its own, and address and agent are as resolved, not as given.
 func overlay(old, given map[string]jsontext.Value, ip, userAgent string) map[string]jsontext.Value {
 	first := old == nil
-	merged := maps.Clone(old)
+	l := laid{members: old}
 	if first {
-		merged = make(map[string]jsontext.Value, len(given)+2)
+		l = laid{make(map[string]jsontext.Value, len(given)+2), true}
 	}
 	for key, value := range given {
 		if counts(key, value, first) {
-			merged[key] = value
+			l.put(key, value)
 		}
 	}
 	if ip != "" {
-		merged[keyIP] = quote(ip)
+		l.put(keyIP, quote(ip))
 	}
 	if userAgent != "" {
-		merged[keyUserAgent] = quote(userAgent)
+		l.put(keyUserAgent, quote(userAgent))
 	}
-	return merged
+	return l.members
 }
 
 func counts(key string, value jsontext.Value, first bool) bool {
