@@ -99,7 +99,6 @@ type writer struct {
 	conn     *pgx.Conn // nil while disconnected
 	prepared *pgconn.StatementDescription
 	columns  columns
-	keys     keys
 	queue    chan *request
 	patience time.Duration
 	failure  atomic.Pointer[error] // of the last attempt, nil when it succeeded

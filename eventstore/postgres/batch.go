@@ -81,8 +81,7 @@ func (w *writer) send(batch []*request) ([]outcome, error) {
 		}
 	}
 	w.columns.fill(batch)
-	w.keys.fill(batch)
-	a, err := w.columns.call(ctx, w.conn.PgConn(), w.prepared, &w.keys)
+	a, err := w.columns.call(ctx, w.conn.PgConn(), w.prepared)
 	if err != nil {
 		if causeOf(err) != theData {
 			w.disconnect()
@@ -97,9 +96,6 @@ func (w *writer) connect(ctx context.Context) (err error) {
 		return err
 	}
 	w.prepared, err = w.conn.PgConn().Prepare(ctx, "append", callAppend, nil)
-	if err == nil {
-		w.keys.prepared, err = w.conn.PgConn().Prepare(ctx, "keys", keepKeys, nil)
-	}
 	if err != nil {
 		w.disconnect()
 	}

@@ -114,3 +114,40 @@ func TestAnAppendTheDatabaseRefusesFailsAlone(t *testing.T) {
 		})
 	}
 }
+
+func TestABatchKeepsTheKeysOfWhatItStores(t *testing.T) {
+	t.Parallel()
+	w := batchWriter(t)
+	keyed := func(id int64, write eventstore.Write) eventstore.Write {
+		write.Key = &eventstore.Key{Stream: write.Stream, ID: id, SealedBy: "k1", Sealed: []byte{byte(id)}}
+		return write
+	}
+	kept := func() map[string]int64 {
+		rows, err := w.conn.Query(t.Context(), `SELECT stream, id FROM person.key WHERE sealed_by = 'k1' AND get_byte(sealed, 0) = id`)
+		require.NoError(t, err)
+		found := map[string]int64{}
+		var stream string
+		var id int64
+		_, err = pgx.ForEachRow(rows, []any{&stream, &id}, func() error { found[stream] = id; return nil })
+		require.NoError(t, err)
+		return found
+	}
+	again := []eventstore.Write{keyed(1, events("again", eventstore.NoStream, "a"))}
+	require.NoError(t, commit(t, w, again)[0].err)
+	require.Equal(t, map[string]int64{"again": 1}, kept())
+	_, err := w.conn.Exec(t.Context(), `DELETE FROM person.key`)
+	require.NoError(t, err)
+
+	outcomes := commit(t, w,
+		again,
+		[]eventstore.Write{events("keyless", eventstore.NoStream, "a"), keyed(2, events("stored", eventstore.NoStream, "a", "a"))},
+		[]eventstore.Write{keyed(3, events("refused", 7, "a"))},
+		[]eventstore.Write{keyed(4, events("beside", eventstore.NoStream, "a")), eventstore.Check("again", 5)},
+		[]eventstore.Write{eventstore.Check("again", 0), keyed(5, events("last", eventstore.Any, "a"))},
+	)
+	require.Equal(t, []outcome{{position: 1}, {position: 4}}, outcomes[:2])
+	require.Error(t, outcomes[2].err)
+	require.Error(t, outcomes[3].err)
+	require.Equal(t, outcome{position: 5}, outcomes[4])
+	require.Equal(t, map[string]int64{"stored": 2, "last": 5}, kept())
+}

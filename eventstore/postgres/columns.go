@@ -12,10 +12,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-const callAppend = `SELECT head, revisions, refused, stored FROM log.append_batch(
-	$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
+const callAppend = `SELECT head, revisions, refused, stored FROM log.append_sealed(
+	$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
 
-// The arguments of log.append_batch, in its order; what they mean is said there.
+// The arguments of log.append_sealed, in its order; what they mean is said there and at log.append_batch.
 const (
 	expectedStream = iota
 	expectedRevision
@@ -31,6 +31,11 @@ const (
 	eventData
 	eventMetadata
 	metadata
+	keyAppend
+	keyExpected
+	keyID
+	keySealedBy
+	keySealed
 	arguments
 )
 
@@ -40,9 +45,11 @@ var elementTypes = [arguments]uint32{
 	eventAppend: pgtype.Int4OID, eventExpected: pgtype.Int4OID, eventPlace: pgtype.Int4OID,
 	eventID: pgtype.UUIDOID, eventAt: pgtype.TimestamptzOID, eventType: pgtype.TextOID, eventData: pgtype.ByteaOID,
 	eventMetadata: pgtype.Int4OID, metadata: pgtype.ByteaOID,
+	keyAppend: pgtype.Int4OID, keyExpected: pgtype.Int4OID,
+	keyID: pgtype.Int8OID, keySealedBy: pgtype.TextOID, keySealed: pgtype.ByteaOID,
 }
 
-// columns are a batch as log.append_batch takes it, kept from batch to batch for their memory.
+// columns are a batch as log.append_sealed takes it, kept from batch to batch for their memory.
 type columns struct {
 	arrays   [arguments]array
 	expected []int32               // per write: the number of what it expects
@@ -66,6 +73,13 @@ func (c *columns) fill(batch []*request) {
 			expected := c.expect(write)
 			a[writeAppend].element32(number)
 			a[writeExpected].element32(expected)
+			if write.Key != nil && len(write.Events) > 0 {
+				a[keyAppend].element32(number)
+				a[keyExpected].element32(expected)
+				a[keyID].element64(write.Key.ID)
+				a[keySealedBy].text(write.Key.SealedBy)
+				a[keySealed].raw(write.Key.Sealed)
+			}
 			for place, e := range write.Events {
 				a[eventAppend].element32(number)
 				a[eventExpected].element32(expected)
@@ -128,7 +142,7 @@ func (c *columns) expect(write eventstore.Write) (number int32) {
 	return number
 }
 
-// answer is what log.append_batch returns.
+// answer is what log.append_sealed returns.
 type answer struct {
 	head      int64
 	revisions []int64
@@ -137,22 +151,18 @@ type answer struct {
 }
 
 // call makes the round trip, which is one transaction, on a connection where callAppend is prepared.
-func (c *columns) call(ctx context.Context, conn *pgconn.PgConn, prepared *pgconn.StatementDescription, kept *keys) (a answer, err error) {
+func (c *columns) call(ctx context.Context, conn *pgconn.PgConn, prepared *pgconn.StatementDescription) (a answer, err error) {
 	var values [arguments][]byte
 	for i := range c.arrays {
 		values[i] = c.arrays[i].bytes()
 	}
 	binaryFormat := []int16{pgx.BinaryFormatCode}
-	var batch pgconn.Batch
-	batch.ExecStatement(prepared, values[:], binaryFormat, binaryFormat)
-	kept.queue(&batch)
-	results, err := conn.ExecBatch(ctx, &batch).ReadAll()
-	if err != nil {
-		return a, err
+	result := conn.ExecStatement(ctx, prepared, values[:], binaryFormat, binaryFormat).Read()
+	if result.Err != nil {
+		return a, result.Err
 	}
-	result := results[0]
 	if len(result.Rows) != 1 || len(result.Rows[0]) != 4 || len(result.Rows[0][0]) != 8 {
-		return a, errors.New("log.append_batch answers otherwise than this program knows")
+		return a, errors.New("log.append_sealed answers otherwise than this program knows")
 	}
 	row := result.Rows[0]
 	a.head = int64(binary.BigEndian.Uint64(row[0]))
