@@ -47,11 +47,19 @@ func newRig(ctx context.Context, s settings) (_ *rig, err error) {
 	if dir == "" {
 		dir = filepath.Join(r.scratch, "postgres")
 	}
-	r.server, err = pgdev.Start(ctx, pgdev.Options{Dir: dir, Settings: map[string]string{
+	cluster := map[string]string{
 		"max_connections": "400",
 		// Files of the write-ahead log are used again, as on a server that has been running, and not made anew.
 		"min_wal_size": "1GB",
-	}})
+	}
+	for _, setting := range s.Cluster {
+		name, value, is := strings.Cut(setting, "=")
+		if !is {
+			return nil, fmt.Errorf("--cluster %s: not NAME=VALUE", setting)
+		}
+		cluster[name] = value
+	}
+	r.server, err = pgdev.Start(ctx, pgdev.Options{Dir: dir, Settings: cluster})
 	return r, err
 }
 
