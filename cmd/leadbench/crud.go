@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -75,28 +76,68 @@ func (r *rig) crud(ctx context.Context, name string) (string, error) {
 
 // pgbench runs a script with prepared statements and returns transactions a second.
 func (r *rig) pgbench(ctx context.Context, address, script string, clients int, duration time.Duration) (float64, error) {
-	binaries, err := pgdev.FindBinaries()
+	said, err := r.runPgbench(ctx, address, script, clients, duration)
 	if err != nil {
 		return 0, err
 	}
-	file := filepath.Join(r.scratch, "script.sql")
-	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
-		return 0, err
-	}
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries.Dir, "pgbench"), "--no-vacuum", "--protocol=prepared",
-		"--client="+strconv.Itoa(clients), "--jobs="+strconv.Itoa(min(2, clients)),
-		"--time="+strconv.Itoa(max(1, int(duration.Seconds()))), "--file="+file, address)
-	said, err := cmd.CombinedOutput()
-	if err != nil {
-		return 0, fmt.Errorf("pgbench: %w: %s", err, said)
-	}
-	for line := range strings.Lines(string(said)) {
+	for line := range strings.Lines(said) {
 		if value, ok := strings.CutPrefix(line, "tps = "); ok {
 			number, _, _ := strings.Cut(value, " ")
 			return strconv.ParseFloat(number, 64)
 		}
 	}
 	return 0, fmt.Errorf("pgbench does not tell its rate: %s", said)
+}
+
+// pgbenchAt runs a script so many times a second and returns how long the transactions took, each from when it was due.
+func (r *rig) pgbenchAt(ctx context.Context, rate float64, address, script string, clients int, duration time.Duration) (l load, err error) {
+	prefix := filepath.Join(r.scratch, "transactions")
+	_, err = r.runPgbench(ctx, address, script, clients, duration,
+		"--rate="+strconv.FormatFloat(rate, 'f', 0, 64), "--log", "--log-prefix="+prefix)
+	if err != nil {
+		return l, err
+	}
+	files, err := filepath.Glob(prefix + ".*")
+	if err != nil {
+		return l, err
+	}
+	for _, file := range files { // one a thread
+		said, err := os.ReadFile(file)
+		if err != nil {
+			return l, err
+		}
+		for line := range strings.Lines(string(said)) {
+			var client, number, microseconds int64
+			if _, err := fmt.Sscan(line, &client, &number, &microseconds); err != nil {
+				return l, fmt.Errorf("a line of pgbench's log: %q: %w", line, err)
+			}
+			l.latencies = append(l.latencies, time.Duration(microseconds)*time.Microsecond)
+		}
+		if err := os.Remove(file); err != nil {
+			return l, err
+		}
+	}
+	slices.Sort(l.latencies)
+	return l, nil
+}
+
+func (r *rig) runPgbench(ctx context.Context, address, script string, clients int, duration time.Duration, more ...string) (string, error) {
+	binaries, err := pgdev.FindBinaries()
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(r.scratch, "script.sql")
+	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+		return "", err
+	}
+	arguments := append([]string{"--no-vacuum", "--protocol=prepared",
+		"--client=" + strconv.Itoa(clients), "--jobs=" + strconv.Itoa(min(2, clients)),
+		"--time=" + strconv.Itoa(max(1, int(duration.Seconds()))), "--file=" + file}, more...)
+	said, err := exec.CommandContext(ctx, filepath.Join(binaries.Dir, "pgbench"), append(arguments, address)...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("pgbench: %w: %s", err, said)
+	}
+	return string(said), nil
 }
 
 // crudServer is the least that a handler can do to take a lead in: no credentials, no rules, no duplicates merged.
