@@ -107,8 +107,9 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	s.store = openLog(t, events, pool, log)
 	directory, err := command.NewDirectory(s.store, time.Now)
 	require.NoError(t, err)
+	claims := claim.NewNames([]byte(jwtSecret))
 	s.commands = command.NewHandlers(command.Options{
-		Store: s.store, Claims: claim.NewNames([]byte(jwtSecret)), Directory: directory,
+		Store: s.store, Claims: claims, Directory: directory,
 		Secrets: forgetful{}, Log: log, Forgetting: forget.Forgetter{Keys: s.store, Pool: pool},
 		Resolver: names{"example.com": "93.184.215.14", "inside.example.com": "10.1.2.3"},
 	})
@@ -118,7 +119,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	signer, err := audit.NewSigner([]byte(jwtSecret))
 	require.NoError(t, err)
 	options := httpapi.Options{
-		Commands: s.commands, Directory: directory, Query: query.New(pool, s.store), JWT: verifier, Log: log,
+		Commands: s.commands, Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims)), JWT: verifier, Log: log,
 		Uses: sampling(t, s.store, log), Tree: signer,
 		RateLimit: 10, RateBurst: 100, Quotas: quota.Postgres{Pool: pool}, Metrics: prometheus.NewRegistry(),
 	}

@@ -22,6 +22,9 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 	if err := s.olderThan(`lead_id`, cursorOf(leadCursor, account), p.Cursor); err != nil {
 		return List[Lead]{}, err
 	}
+	if err := r.owning(ctx, &s, account, filter); err != nil {
+		return List[Lead]{}, err
+	}
 	return page(ctx, r, s, p.Limit, scanListedLead, func(l Lead) string {
 		return newestCursor{time.Time(l.CreatedAt), l.LeadID}.encode(cursorOf(leadCursor, account))
 	})

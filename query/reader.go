@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -36,6 +37,7 @@ type Reader struct {
 	store eventstore.Store
 	now   func() time.Time
 
+	claims   *claim.Names  // nil: not known
 	patience time.Duration // of WaitFor
 }
 

@@ -147,7 +147,8 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
-	a.reader, a.codes = query.New(a.pool, a.store), webconsole.NewCodes(time.Now)
+	a.reader = query.New(a.pool, a.store, query.WithClaims(claim.NewNames(c.claimKey)))
+	a.codes = webconsole.NewCodes(time.Now)
 	memoryLimit := limitMemory(log)
 	collectSeldom()
 	a.handler = httpapi.New(httpapi.Options{

@@ -235,9 +235,7 @@ CASE
 END,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
 ) WITH (fillfactor=85);
-CREATE INDEX lead_email ON views.lead USING btree (email, account) WHERE (email <> ''::text);
 CREATE INDEX lead_newest ON views.lead USING btree (account, created_at);
-CREATE INDEX lead_phone ON views.lead USING btree (phone, account) WHERE (phone <> ''::text);
 CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at);
 CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at);
 CREATE INDEX lead_won ON views.lead USING btree (account, created_at) INCLUDE (source, won) WHERE (status = 'won'::text);
