@@ -36,7 +36,7 @@ func (h *Handlers) ReleaseContact(ctx context.Context, cmd ReleaseContact) (upda
 }
 
 func (h *Handlers) releaseContact(ctx context.Context, cmd ReleaseContact, stream string) (LeadUpdated, error) {
-	state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Evolve)
+	state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Fold)
 	if err != nil {
 		return LeadUpdated{}, err
 	}

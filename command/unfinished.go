@@ -24,7 +24,7 @@ type holder struct {
 }
 
 func (h *Handlers) holderOf(ctx context.Context, stream string) (holder, error) {
-	state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Evolve)
+	state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Fold)
 	return holder{stream, expect, state}, err
 }
 

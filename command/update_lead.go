@@ -39,7 +39,7 @@ func (h *Handlers) UpdateLead(ctx context.Context, cmd UpdateLead) (updated Lead
 }
 
 func (h *Handlers) updateLead(ctx context.Context, cmd UpdateLead, stream string) (LeadUpdated, error) {
-	state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Evolve)
+	state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Fold)
 	if err != nil {
 		return LeadUpdated{}, err
 	}

@@ -46,7 +46,7 @@ func (r *Reader) foldLead(ctx context.Context, id string, until time.Time) (stat
 		if err != nil {
 			return lead.State{}, fmt.Errorf("event at position %d: %w", recorded.Position, err)
 		}
-		state = lead.Evolve(state, fact)
+		state = lead.Fold(state, fact)
 	}
 	return state, nil
 }

@@ -32,6 +32,11 @@ func quote(s string) jsontext.Value {
 	return v
 }
 
+// quotes tells, without making it, that a value is quote of a text. Where there are escapes it does not tell.
+func quotes(v jsontext.Value, s string) bool {
+	return len(v) == len(s)+2 && v[0] == '"' && string(v[1:len(v)-1]) == s && literal(v[1:len(v)-1])
+}
+
 // empty tells values that change nothing: null, a blank string, {} and []. Zero and false are values.
 func empty(v jsontext.Value) bool {
 	switch v.Kind() {

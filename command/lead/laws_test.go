@@ -172,6 +172,31 @@ func TestFactsReadBackFoldAsTheyDidWhenDecided(t *testing.T) {
 	})
 }
 
+func TestFoldComesToWhatEvolveDoesWhichLeavesAStateAsItWas(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var s, folded State
+		for _, fact := range history(t) {
+			before, sources := s, slices.Clone(s.Sources)
+			s, folded = Evolve(s, fact), Fold(folded, fact)
+			require.Equal(t, sources, before.Sources)
+			require.Equal(t, s, folded)
+		}
+	})
+}
+
+func TestAnAddressIsQuotedAsItWasOrAnew(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{"192.0.2.7", "", `a"b`, `a\b`, "é", "\xff", "a<b>&\u2028", "tab\t"} {
+		require.False(t, quotes(nil, s))
+		require.False(t, quotes(jsontext.Value(`[`+s+`]`), s))
+		if v := jsontext.Value(`"` + s + `"`); v.IsValid() && quotes(v, s) {
+			require.Equal(t, quote(s), v)
+		}
+	}
+	require.True(t, quotes(quote("Mozilla/5.0"), "Mozilla/5.0"))
+}
+
 func TestWhatIsTrueOfALeadAllItsLife(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -70,6 +70,14 @@ type SourceEntry struct {
 
 // Evolve folds one fact into the state. It leaves the state it was given as it was.
 func Evolve(s State, fact event.Fact) State {
+	if _, merged := fact.Data.(event.LeadMerged); merged {
+		s.Sources = slices.Clone(s.Sources)
+	}
+	return Fold(s, fact)
+}
+
+// Fold is Evolve for who folds a whole stream and keeps the last state alone: the one that it was given is used up.
+func Fold(s State, fact event.Fact) State {
 	revision := s.Revision + 1
 	if s.Phase == Unborn {
 		revision = 0
@@ -154,15 +162,14 @@ func (s State) updated(fact event.Fact, data event.LeadUpdated) State {
 
 // seen notes an arrival in the source history: a new entry, or a later sighting in the one that is there.
 func (s State) seen(fact event.Fact, data event.LeadMerged) []SourceEntry {
-	sources := slices.Clone(s.Sources)
-	for i := range sources {
-		if sources[i].Source == data.Source {
-			sources[i].LastSeenAt = fact.At
-			sources[i].Arrivals++
-			return sources
+	for i := range s.Sources {
+		if s.Sources[i].Source == data.Source {
+			s.Sources[i].LastSeenAt = fact.At
+			s.Sources[i].Arrivals++
+			return s.Sources
 		}
 	}
-	return append(sources, NewSourceEntry(fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed))
+	return append(s.Sources, NewSourceEntry(fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed))
 }
 
 // NewSourceEntry is the history entry that an arrival from a new source opens.
@@ -245,10 +252,10 @@ func overlay(old, given map[string]jsontext.Value, ip, userAgent string) map[str
 			l.put(key, value)
 		}
 	}
-	if ip != "" {
+	if ip != "" && !quotes(l.members[keyIP], ip) {
 		l.put(keyIP, quote(ip))
 	}
-	if userAgent != "" {
+	if userAgent != "" && !quotes(l.members[keyUserAgent], userAgent) {
 		l.put(keyUserAgent, quote(userAgent))
 	}
 	return l.members

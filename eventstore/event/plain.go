@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"encoding/binary"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -23,6 +24,16 @@ type span struct{ from, to int }
 
 // isPlain tells whether it is worth to begin: no byte is of an escape or of anything but printable ASCII.
 func isPlain(encoded []byte) bool {
+	// Eight bytes at a time: the highest bit of the first that is not plain says so, and there is none where all are.
+	const each = 0x0101010101010101
+	const highest = 0x80 * each
+	for ; len(encoded) >= 8; encoded = encoded[8:] {
+		eight := binary.LittleEndian.Uint64(encoded)
+		backslash := eight ^ '\\'*each
+		if (eight|(eight+each)|(eight-' '*each)|(backslash-each)&^backslash)&highest != 0 {
+			return false
+		}
+	}
 	for _, c := range encoded {
 		if c < ' ' || c >= 0x7f || c == '\\' {
 			return false

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"reflect"
 	"slices"
 	"strings"
@@ -85,4 +86,17 @@ func FuzzPlainFacts(f *testing.F) {
 		requireReadAlike[LeadCreated](t, encoded)
 		requireReadAlike[LeadMerged](t, encoded)
 	})
+}
+
+func TestAByteThatIsNotPlainIsSeenWhereverItIs(t *testing.T) {
+	t.Parallel()
+	for _, around := range []byte{' ', '[', ']', '~', '"', 'a'} {
+		for place := range 19 {
+			for c := range 256 {
+				text := bytes.Repeat([]byte{around}, 19)
+				text[place] = byte(c)
+				require.Equal(t, c >= ' ' && c < 0x7f && c != '\\', isPlain(text), "%q", text)
+			}
+		}
+	}
 }

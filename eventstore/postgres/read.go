@@ -30,31 +30,43 @@ const (
 
 const selectEvents = `SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM log.event `
 
-// Read implements eventstore.Store. A stream of up to 500 small events is one round trip.
+// Read implements eventstore.Store. A stream of up to 500 small events is one round trip. Of a longer one, the next page is
+// on its way while the consumer works on a page.
 func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) {
 			return // no stream can have that name
 		}
-		for limit := streamPage; ; {
-			page, err := s.page(ctx, 0, selectEvents+`WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3`,
-				stream, int64(from), limit)
-			if err != nil {
-				yield(eventstore.Recorded{}, err)
-				return
+		limit := streamPage
+		page, err := s.streamPage(ctx, 0, stream, from, limit)
+		for err == nil {
+			var next chan fetched
+			if len(page.events) == limit || page.cut {
+				from = page.events[len(page.events)-1].Revision + 1
+				limit = page.next(limit, len(page.events), streamPageMax)
+				next = make(chan fetched, 1)
+				go func() {
+					page, err := s.streamPage(ctx, limit, stream, from, limit)
+					next <- fetched{page: page, err: err}
+				}()
 			}
 			for _, recorded := range page.events {
 				if !yield(recorded, nil) {
 					return
 				}
-				from = recorded.Revision + 1
 			}
-			if len(page.events) < limit && !page.cut {
+			if next == nil {
 				return
 			}
-			limit = page.next(limit, len(page.events), streamPageMax)
+			f := <-next
+			page, err = f.page, f.err
 		}
+		yield(eventstore.Recorded{}, err)
 	}
+}
+
+func (s *Store) streamPage(ctx context.Context, room int, stream string, from eventstore.Revision, limit int) (page, error) {
+	return s.page(ctx, room, selectEvents+`WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3`, stream, int64(from), limit)
 }
 
 // Head implements eventstore.Store.
@@ -122,7 +134,9 @@ func (s *Store) page(ctx context.Context, room int, query string, arguments ...a
 		if err != nil {
 			return page{}, err
 		}
-		p.events = append(p.events, recorded)
+		if p.events = append(p.events, recorded); len(p.events) == fewEvents {
+			d.chunk = maxChunk
+		}
 		p.bytes += len(recorded.Data)
 	}
 	if err := rows.Err(); err != nil {
@@ -135,6 +149,7 @@ func (s *Store) page(ctx context.Context, room int, query string, arguments ...a
 const (
 	chunkPerEvent = 256
 	maxChunk      = 16 << 10
+	fewEvents     = 16 // of a page that was not expected to be long: then it is
 )
 
 // decoder turns rows of selectEvents into events. It remembers what neighbours share.
@@ -142,6 +157,7 @@ type decoder struct {
 	chunk    int    // bytes of a piece; 0: none is shared
 	free     []byte // the rest of the latest piece
 	texts    strings.Builder
+	stream   string
 	types    map[string]string
 	encoded  []byte // of metadata
 	metadata event.Metadata
@@ -154,8 +170,11 @@ func (d *decoder) decode(row [][]byte) (eventstore.Recorded, error) {
 	r := eventstore.Recorded{
 		Position: eventstore.Position(binary.BigEndian.Uint64(row[0])),
 		Revision: eventstore.Revision(binary.BigEndian.Uint64(row[2])),
-		Stream:   d.text(row[4]),
 	}
+	if d.stream != string(row[4]) {
+		d.stream = d.text(row[4])
+	}
+	r.Stream = d.stream
 	r.At = time.UnixMicro(int64(binary.BigEndian.Uint64(row[1])) + postgresEpoch).UTC()
 	r.ID = ulid.ULID(row[3])
 	r.Type = d.typeName(row[5])

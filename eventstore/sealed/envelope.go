@@ -103,51 +103,56 @@ type envelope struct {
 	blob  []byte
 }
 
-// openEnvelope takes a stored event apart. Not ok: nothing of it is sealed, as in those from before there were keys.
+// openEnvelope takes a stored event apart, and appends what is sealed to a buffer. Not ok: nothing of it is sealed, as in
+// those from before there were keys.
 //
 // What is sealed is the last member, a string of base64 alone. A quote within a string has a backslash before it, so no
 // text of anybody's looks like the member's name.
-func openEnvelope(data []byte) (envelope, bool) {
+func openEnvelope(data, buffer []byte) (v envelope, _ []byte, ok bool) {
 	members, ok := bytes.CutSuffix(data, []byte(`"}`))
 	if !ok {
-		return envelope{}, false
+		return v, buffer, false
 	}
-	quote := bytes.LastIndexByte(members, '"')
-	if quote < 0 {
-		return envelope{}, false
+	// From the front, where there is little, and not from the back: what is sealed is most of it.
+	before, text, ok := bytes.Cut(members, []byte(sealedName+`"`))
+	for ok && bytes.IndexByte(text, '"') >= 0 {
+		var more []byte
+		more, text, ok = bytes.Cut(text, []byte(sealedName+`"`))
+		before = members[:len(before)+len(sealedName)+1+len(more)]
 	}
-	before, ok := bytes.CutSuffix(members[:quote], []byte(sealedName))
 	if !ok || len(before) == 0 {
-		return envelope{}, false
+		return v, buffer, false
 	}
-	blob, err := encoding.AppendDecode(nil, members[quote+1:])
+	from := len(buffer)
+	buffer, err := encoding.AppendDecode(buffer, text)
+	blob := buffer[from:]
 	if err != nil || len(blob) < keyIDBytes {
-		return envelope{}, false
+		return v, buffer[:from], false
 	}
 	plain := bytes.TrimSuffix(before[1:], []byte{','})
-	return envelope{plain, int64(binary.BigEndian.Uint64(blob)), blob[keyIDBytes:]}, true
+	return envelope{plain, int64(binary.BigEndian.Uint64(blob)), blob[keyIDBytes:]}, buffer, true
 }
 
 // open gives an event back as it was before it was sealed.
-func (v envelope) open(k key, r *eventstore.Recorded) error {
-	aead, err := k.aead()
-	if err != nil {
+func (v envelope) open(o *opener, r *eventstore.Recorded) error {
+	if err := o.prepare(); err != nil {
 		return err
 	}
 	s := takeScratch()
 	defer s.giveBack()
 	s.place = appendPlace(s.place, r.Stream, r.ID)
-	opened, err := aead.Open(s.text, nil, v.blob, s.place)
+	opened, err := o.aead.Open(s.text, nil, v.blob, s.place)
 	if err != nil || len(opened) == 0 {
 		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
 	}
 	s.text = opened
 	form, text := opened[0], opened[1:]
-	ip, text, ipOK := cutText(text)
-	userAgent, personal, agentOK := cutText(text)
+	ip, text, ipOK := cutText(text, o.ip)
+	userAgent, personal, agentOK := cutText(text, o.userAgent)
 	if !ipOK || !agentOK {
 		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
 	}
+	o.ip, o.userAgent = ip, userAgent
 	r.Metadata.IP, r.Metadata.UserAgent = ip, userAgent
 	if form == wholeForm {
 		r.Data = bytes.Clone(personal)
@@ -172,12 +177,16 @@ func (v envelope) erase(r *eventstore.Recorded) {
 	r.Data = append(r.Data, erasedShown...)
 }
 
-func cutText(from []byte) (text string, rest []byte, ok bool) {
+// cutText takes a text that is most often the one before.
+func cutText(from []byte, before string) (text string, rest []byte, ok bool) {
 	length, n := binary.Uvarint(from)
 	if n <= 0 || length > uint64(len(from)-n) {
 		return "", nil, false
 	}
-	return string(from[n : n+int(length)]), from[n+int(length):], true
+	if text, rest := from[n:n+int(length)], from[n+int(length):]; string(text) != before {
+		return string(text), rest, true
+	}
+	return before, from[n+int(length):], true
 }
 
 // divide appends the members of an event's data to what is plain and what is personal of it. Not ok: nothing is appended,

@@ -74,15 +74,15 @@ func TestWhatIsPersonalIsSealedAndComesBack(t *testing.T) {
 		}
 
 		read := eventstore.Recorded{Event: stored, Stream: "lead-1"}
-		v, ok := openEnvelope(stored.Data)
+		v, _, ok := openEnvelope(stored.Data, nil)
 		require.True(t, ok)
 		require.Equal(t, k.id, v.keyID)
-		require.NoError(t, v.open(k, &read))
+		require.NoError(t, v.open(&opener{key: k}, &read))
 		require.Equal(t, given.Metadata, read.Metadata)
 		require.JSONEq(t, string(given.Data), string(read.Data))
 		require.False(t, read.Erased)
 
-		v, _ = openEnvelope(stored.Data)
+		v, _, _ = openEnvelope(stored.Data, nil)
 		erased := eventstore.Recorded{Event: stored}
 		v.erase(&erased)
 		require.True(t, erased.Erased)
@@ -96,7 +96,7 @@ func TestWhatIsPersonalIsSealedAndComesBack(t *testing.T) {
 		}
 
 		elsewhere := eventstore.Recorded{Event: stored, Stream: "lead-2"}
-		require.ErrorIs(t, v.open(k, &elsewhere), ErrDamaged)
+		require.ErrorIs(t, v.open(&opener{key: k}, &elsewhere), ErrDamaged)
 	}
 }
 
@@ -107,11 +107,15 @@ func TestWhatIsNotSealedIsNotTakenForIt(t *testing.T) {
 		`{"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"} `, `{"name":"\"sealed\":\"AAAAAAAAAAAAAAAAAAAAAAAA"}`,
 		`{"customFields":{"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}}`, `{"unsealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"name":"sealed"}`,
 	} {
-		_, ok := openEnvelope([]byte(data))
+		_, _, ok := openEnvelope([]byte(data), nil)
 		require.False(t, ok, data)
 	}
+	const nested = `"a":{"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}`
+	v, _, ok := openEnvelope([]byte(`{`+nested+`,"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}`), nil)
+	require.True(t, ok)
+	require.Equal(t, nested, string(v.plain))
 	for _, name := range event.Catalogue() {
-		_, ok := openEnvelope(golden(t, name))
+		_, _, ok := openEnvelope(golden(t, name), nil)
 		require.False(t, ok, name)
 	}
 }
@@ -128,9 +132,9 @@ func TestWhateverTheDataIsItComesBackByteForByteOrAsTheSameJSON(t *testing.T) {
 		stored, err := seal(k, "lead-1", given)
 		require.NoError(t, err)
 		read := eventstore.Recorded{Event: stored, Stream: "lead-1"}
-		v, ok := openEnvelope(read.Data)
+		v, _, ok := openEnvelope(read.Data, nil)
 		require.True(t, ok)
-		require.NoError(t, v.open(k, &read))
+		require.NoError(t, v.open(&opener{key: k}, &read))
 		if string(read.Data) != data {
 			require.JSONEq(t, data, string(read.Data))
 		}
@@ -147,9 +151,9 @@ func FuzzSealedData(f *testing.F) {
 		stored, err := seal(k, "lead-1", given)
 		require.NoError(t, err)
 		read := eventstore.Recorded{Event: stored, Stream: "lead-1"}
-		v, ok := openEnvelope(read.Data)
+		v, _, ok := openEnvelope(read.Data, nil)
 		require.True(t, ok)
-		require.NoError(t, v.open(k, &read))
+		require.NoError(t, v.open(&opener{key: k}, &read))
 		canonical, shown := jsontext.Value(data).Clone(), jsontext.Value(read.Data).Clone()
 		if canonical.IsValid() {
 			require.NoError(t, canonical.Canonicalize())

@@ -94,7 +94,7 @@ func (s *Store) legible(ctx context.Context, streams map[string]int64) error {
 		if err != nil {
 			return err
 		}
-		if !has(keys[stream], id) {
+		if !slices.ContainsFunc(keys[stream], func(k key) bool { return k.id == id }) {
 			s.ring.forget(stream)
 			return fmt.Errorf("the key of a stream was destroyed: %w", &eventstore.ConflictError{
 				Stream: stream, Expected: eventstore.Any, Actual: eventstore.Any})
@@ -208,9 +208,10 @@ type reading struct {
 	*Store
 	stream string
 	from   eventstore.Revision
-	keys   []key
+	keys   []opener
 	gone   []int64 // ids of keys that are not in the vault
 	again  bool
+	sealed []byte // of the event at hand
 }
 
 func (r *reading) pass(ctx context.Context, yield func(eventstore.Recorded, error) bool) {
@@ -230,22 +231,25 @@ func (r *reading) pass(ctx context.Context, yield func(eventstore.Recorded, erro
 }
 
 // open opens an event, or says that the stream is to be read again from there.
-func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) (err error) {
-	v, sealed := openEnvelope(recorded.Data)
-	if !sealed {
+func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error {
+	v, buffer, sealed := openEnvelope(recorded.Data, r.sealed[:0])
+	if r.sealed = buffer; !sealed {
 		return nil
 	}
-	if known, ok := r.ring.recall(r.stream); len(r.keys) == 0 && ok {
-		r.keys = append(r.keys, known.key)
-		if !known.kept && known.id == v.keyID {
-			r.ring.prove(r.stream, v.keyID)
+	if len(r.keys) == 0 {
+		if known, ok := r.ring.recall(r.stream); ok {
+			r.keys = openers([]key{known.key})
+			if !known.kept && known.id == v.keyID {
+				r.ring.prove(r.stream, v.keyID)
+			}
 		}
 	}
 	if !has(r.keys, v.keyID) && !slices.Contains(r.gone, v.keyID) {
-		if r.keys, err = r.ring.look(ctx, r.stream); err != nil {
+		keys, err := r.ring.look(ctx, r.stream)
+		if err != nil {
 			return err
 		}
-		if !has(r.keys, v.keyID) {
+		if r.keys = openers(keys); !has(r.keys, v.keyID) {
 			r.gone, r.again = append(r.gone, v.keyID), true
 			return nil
 		}
@@ -253,15 +257,15 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) (err 
 	return openWith(r.keys, v, recorded)
 }
 
-func has(keys []key, id int64) bool {
-	return slices.ContainsFunc(keys, func(k key) bool { return k.id == id })
+func has(keys []opener, id int64) bool {
+	return slices.ContainsFunc(keys, func(o opener) bool { return o.id == id })
 }
 
 // openWith opens an event with one of a stream's keys; it is erased when there is none for it.
-func openWith(keys []key, v envelope, recorded *eventstore.Recorded) error {
-	for _, k := range keys {
-		if k.id == v.keyID {
-			return v.open(k, recorded)
+func openWith(keys []opener, v envelope, recorded *eventstore.Recorded) error {
+	for i := range keys {
+		if keys[i].id == v.keyID {
+			return v.open(&keys[i], recorded)
 		}
 	}
 	v.erase(recorded)

@@ -126,21 +126,23 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 		event *eventstore.Recorded
 	}
 	var all []locked
-	rings := map[string][]key{}
+	rings := map[string][]opener{}
 	var unknown []string
+	buffer := make([]byte, 0, payload(items))
 	for _, item := range items {
 		if item.Event == nil || !about(item.Event.Stream) {
 			continue
 		}
-		v, sealed := openEnvelope(item.Event.Data)
-		if !sealed {
+		var v envelope
+		var sealed bool
+		if v, buffer, sealed = openEnvelope(item.Event.Data, buffer); !sealed {
 			continue
 		}
 		all = append(all, locked{v, item.Event})
 		keys, seen := rings[item.Event.Stream]
 		if !seen {
 			if known, ok := s.ring.recall(item.Event.Stream); ok {
-				keys = []key{known.key}
+				keys = openers([]key{known.key})
 			}
 			rings[item.Event.Stream] = keys
 		}
@@ -150,12 +152,13 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		found, err := s.vault.find(ctx, slices.Compact(unknown))
+		unknown = slices.Compact(unknown)
+		found, err := s.vault.find(ctx, unknown)
 		if err != nil {
 			return err
 		}
 		for _, stream := range unknown {
-			rings[stream] = found[stream]
+			rings[stream] = openers(found[stream])
 		}
 	}
 	for _, l := range all {
@@ -164,4 +167,13 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 		}
 	}
 	return nil
+}
+
+func payload(items []eventstore.Item) (bytes int) {
+	for _, item := range items {
+		if item.Event != nil {
+			bytes += len(item.Event.Data)
+		}
+	}
+	return bytes
 }

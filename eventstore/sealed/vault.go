@@ -34,6 +34,28 @@ type key struct {
 
 func (k key) aead() (cipher.AEAD, error) { return newAEAD(k.secret[:]) }
 
+// opener is a key at work: many events of one stream are opened with it. It remembers what they have in common.
+type opener struct {
+	key
+	aead          cipher.AEAD // made when it is first needed
+	ip, userAgent string      // of the event before
+}
+
+func openers(keys []key) []opener {
+	all := make([]opener, len(keys))
+	for i, k := range keys {
+		all[i].key = k
+	}
+	return all
+}
+
+func (o *opener) prepare() (err error) {
+	if o.aead == nil {
+		o.aead, err = o.key.aead()
+	}
+	return err
+}
+
 // Vault keeps the keys of streams that are about a person, each sealed, in the table person.key.
 type Vault struct {
 	pool    *pgxpool.Pool
