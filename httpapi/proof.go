@@ -45,7 +45,7 @@ func (x *exchange) showTreeHead() (answer, error) {
 // proveTokenEvent proves that a token event is a leaf of a signed tree.
 func (x *exchange) proveTokenEvent() (answer, error) {
 	p := x.params()
-	position, err := strconv.ParseUint(p.values.Get("position"), 10, 64)
+	position, err := strconv.ParseUint(p.get("position"), 10, 64)
 	if err != nil {
 		p.wrong.Add("position", "must be the position of a token event, as GET /api/v1/crm/audit/tokens lists them")
 	}
@@ -108,7 +108,7 @@ func hashes(path []tlog.Hash) []string {
 
 // size reads a number of leaves, the newest when it is not given.
 func (p *params) size(name string) int64 {
-	value := p.values.Get(name)
+	value := p.get(name)
 	if value == "" {
 		return query.Newest
 	}

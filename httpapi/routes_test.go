@@ -150,6 +150,8 @@ func TestTheParametersOfAListAreChecked(t *testing.T) {
 		"createdSince=yesterday": "createdSince", "createdUntil=2026-13-01T00:00:00Z": "createdUntil",
 		"minPosition=-1": "minPosition", "minPosition=18446744073709551616": "minPosition",
 		"q=%00": "q", "phone=x": "phone", "email=x": "email",
+		"limit=%zz": "limit", "status=won%": "status", "cursor=%": "cursor", "createdSince=%2": "createdSince", "minPosition=%x": "minPosition",
+		"status=new&status=won": "status", "limit=2&limit=2": "limit", "limit=2;status=won": "limit",
 	} {
 		r := s.as(http.MethodGet, leads+"?"+query, "")
 		require.Equal(t, http.StatusBadRequest, r.status, query)
@@ -157,7 +159,9 @@ func TestTheParametersOfAListAreChecked(t *testing.T) {
 	}
 	both := s.as(http.MethodGet, leads+"?limit=0&createdSince=x", "")
 	require.ElementsMatch(t, []string{"limit", "createdSince"}, both.fieldsNamed())
-	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads+"?limit=200&unknown=1", "").status)
+	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads+"?limit=200&unknown=1&unknown=%zz&%zz=1&&", "").status)
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status)
+	require.Empty(t, s.as(http.MethodGet, leads+"?source=api;x", "").at("data"), "a semicolon is part of a value")
 }
 
 func TestLeadsAreFoundByPhoneAsPeopleWriteIt(t *testing.T) {
