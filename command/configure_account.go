@@ -17,11 +17,13 @@ type ConfigureAccount struct {
 	Caller    Caller // the administrator; its account may be another
 	AccountID string
 	Settings  account.Settings
+	// Keep leaves what Settings do not say as it is, and does not put it back to its default.
+	Keep bool
 	// JWTNotBefore revokes the account's JWTs that were issued before. Zero leaves it as it is, whatever the settings.
 	JWTNotBefore time.Time
 }
 
-// ConfigureAccount replaces an account's settings and returns them as they are then. Saying the same again changes
+// ConfigureAccount replaces an account's settings, or changes those that are said, and returns them as they are then. Saying the same again changes
 // nothing. The errors are field.Errors and those of the store.
 func (h *Handlers) ConfigureAccount(ctx context.Context, cmd ConfigureAccount) (state account.State, position eventstore.Position, err error) {
 	if !account.ValidID(cmd.AccountID) {
@@ -65,7 +67,11 @@ func (h *Handlers) ConfigureAccount(ctx context.Context, cmd ConfigureAccount) (
 
 // decide says what changes: the settings, the revocation of JWTs, both or nothing.
 func (cmd ConfigureAccount) decide(before account.State, now time.Time) (facts []event.Data, err error) {
-	configured, err := before.Configure(cmd.Settings, lead.KnownRegion)
+	settings := cmd.Settings
+	if cmd.Keep {
+		settings = before.Keeping(settings)
+	}
+	configured, err := before.Configure(settings, lead.KnownRegion)
 	var wrong, late field.Errors
 	if err != nil && !errors.As(err, &wrong) {
 		return nil, err

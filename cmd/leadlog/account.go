@@ -13,7 +13,7 @@ import (
 )
 
 type accountCommand struct {
-	Set accountSetCommand `cmd:"" help:"Provision an account, or replace its settings."`
+	Set accountSetCommand `cmd:"" help:"Provision an account, or change those of its settings that are given."`
 }
 
 type accountSetCommand struct {
@@ -21,13 +21,13 @@ type accountSetCommand struct {
 
 	ID        string   `arg:"" help:"1 to 64 of letters, digits, _ and -."`
 	Name      string   `help:"For people."`
-	Feature   []string `sep:"none" placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated."`
-	Stage     []string `sep:"none" placeholder:"NAME" help:"Stage of the pipeline, in order. May be repeated. Default: new, contacted, qualified, negotiation, won, lost."`
-	Region    string   `placeholder:"CODE" help:"Country by which national phone numbers are read. Default: IN."`
-	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 is off. Default: the service's."`
-	RateBurst *int     `placeholder:"N" help:"Burst. Default: the service's."`
+	Feature   []string `sep:"none" placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated. An empty one: none."`
+	Stage     []string `sep:"none" placeholder:"NAME" help:"Stage of the pipeline, in order. May be repeated. An empty one, or a new account: new, contacted, qualified, negotiation, won, lost."`
+	Region    string   `placeholder:"CODE" help:"Country by which national phone numbers are read; of a new account IN."`
+	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 is off; of a new account as the service is set."`
+	RateBurst *int     `placeholder:"N" help:"Burst; of a new account as the service is set."`
 
-	JWTNotBefore time.Time `name:"jwt-not-before" placeholder:"TIME" help:"JWTs issued before, such as 2006-01-02T15:04:05Z, are refused. Default: as it is."`
+	JWTNotBefore time.Time `name:"jwt-not-before" placeholder:"TIME" help:"JWTs issued before, such as 2006-01-02T15:04:05Z, are refused."`
 }
 
 // Run is leadlog account set.
@@ -52,9 +52,10 @@ func (a *accountSetCommand) Run(ctx context.Context, c console) error {
 		Caller:    command.Caller{Actor: "system:cli"},
 		AccountID: a.ID,
 		Settings: account.Settings{
-			Name: a.Name, Features: a.Feature, Stages: a.Stage, Region: a.Region,
+			Name: a.Name, Features: named(a.Feature), Stages: named(a.Stage), Region: a.Region,
 			RateLimit: a.RateLimit, RateBurst: a.RateBurst,
 		},
+		Keep:         true,
 		JWTNotBefore: a.JWTNotBefore,
 	})
 	if errors.As(err, &field.Errors{}) {
@@ -63,9 +64,17 @@ func (a *accountSetCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "account %s: features %s; stages %s; region %s %s (position %d)\n", a.ID,
+	fmt.Fprintf(c.out, "account %s: features %s; stages %s; region %s%s (position %d)\n", a.ID,
 		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, revoked(state), position)
 	return nil
+}
+
+// named are the names that a flag gave: none at all when it gave one that is empty, and nil when it is not there.
+func named(given []string) []string {
+	if len(given) == 1 && given[0] == "" {
+		return []string{}
+	}
+	return given
 }
 
 // revoked tells from when on JWTs are worth something, if the account has said so.

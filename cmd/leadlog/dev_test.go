@@ -153,6 +153,16 @@ func TestOtherCommandsShareThePrivatePostgreSQL(t *testing.T) {
 	require.Equal(t, 201, got.status, got.body)
 	require.Equal(t, "Sold", got.data()["status"])
 	require.Equal(t, 403, mustCall(t, "GET", r.base+"/api/v1/crm/leads", jwt, "").status, "the scope is leads:write alone")
+
+	revoke := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z")
+	require.Zero(t, revoke.finish(t), revoke.err)
+	require.Contains(t, revoke.out.String(), "features crm_api; stages Fresh, Sold; region US; JWTs from 2026-01-01", "what is not given stays")
+	got = mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2672"}`)
+	require.Equal(t, 201, got.status, got.body)
+	lapse := launch(t, settings, "account", "set", "acme", "--feature", "")
+	require.Zero(t, lapse.finish(t), lapse.err)
+	require.Contains(t, lapse.out.String(), "features none; stages Fresh, Sold")
+	require.Equal(t, 403, mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2673"}`).status)
 }
 
 func reach(t *testing.T, base string) error {

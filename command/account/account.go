@@ -2,6 +2,7 @@
 package account
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -96,6 +97,20 @@ type Settings struct {
 	Region    string   // empty: DefaultRegion
 	RateLimit *float64
 	RateBurst *int
+}
+
+// Keeping fills in what settings leave out, nil or an empty text, with what the account has. Features or stages that
+// are there and empty are said.
+func (s State) Keeping(want Settings) Settings {
+	if want.Features == nil {
+		want.Features = s.Features
+	}
+	if want.Stages == nil {
+		want.Stages = s.Stages
+	}
+	want.Name, want.Region = cmp.Or(want.Name, s.Name), cmp.Or(want.Region, s.Region)
+	want.RateLimit, want.RateBurst = cmp.Or(want.RateLimit, s.RateLimit), cmp.Or(want.RateBurst, s.RateBurst)
+	return want
 }
 
 // Configure decides on new settings, or says what is wrong with them as field.Errors. knownRegion tells whether phone

@@ -135,6 +135,29 @@ func TestConfiguringReplacesAndTheSameAgainIsNoEvent(t *testing.T) {
 	require.True(t, s.Has(FeatureAPI), "the state before is as it was")
 }
 
+func TestWhatSettingsLeaveOutMayBeKept(t *testing.T) {
+	t.Parallel()
+	has := State{
+		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US",
+		RateLimit: p(2.0), RateBurst: p(3),
+	}
+	kept, err := has.Configure(has.Keeping(Settings{}), knownRegion)
+	require.NoError(t, err)
+	require.Nil(t, kept, "nothing was said")
+	changed, err := has.Configure(has.Keeping(Settings{Region: "DE", RateLimit: p(0.0), Stages: []string{}}), knownRegion)
+	require.NoError(t, err)
+	require.Equal(t, &event.AccountConfigured{
+		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", RateLimit: p(0.0), RateBurst: p(3),
+	}, changed)
+	none, err := has.Configure(has.Keeping(Settings{Features: []string{}}), knownRegion)
+	require.NoError(t, err)
+	require.Empty(t, none.Features)
+	require.Equal(t, has.Stages, none.Stages)
+	fresh, err := State{}.Configure(State{}.Keeping(Settings{Features: []string{FeatureAPI}}), knownRegion)
+	require.NoError(t, err)
+	require.Equal(t, &event.AccountConfigured{Features: []string{FeatureAPI}, Stages: defaultStages, Region: "IN"}, fresh)
+}
+
 func TestEachSettingAloneIsAChange(t *testing.T) {
 	t.Parallel()
 	base := Settings{Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", RateLimit: p(5.0), RateBurst: p(9)}
