@@ -23,13 +23,3 @@ func TestTheRunbookHasEveryAlertAndNoOther(t *testing.T) {
 	}
 	require.Equal(t, want, told)
 }
-
-func TestTheRunbookNamesFilesThatAreThere(t *testing.T) {
-	t.Parallel()
-	raw, err := os.ReadFile("runbook.md")
-	require.NoError(t, err)
-	for _, name := range regexp.MustCompile(`deploy/[a-z/.-]*[a-z]`).FindAllString(string(raw), -1) {
-		_, err := os.Stat("../" + name)
-		require.NoError(t, err, name)
-	}
-}

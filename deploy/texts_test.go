@@ -1,0 +1,122 @@
+package deploy
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// files are the files of the repository whose names end so, relative to this directory.
+func files(t *testing.T, suffix string) (found []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := entry.Name(); entry.IsDir() && (name == ".git" || name == ".leadlog" || name == "bin" || name == "node_modules") {
+			return fs.SkipDir
+		}
+		if strings.HasSuffix(path, suffix) {
+			found = append(found, path)
+		}
+		return nil
+	}))
+	require.NotEmpty(t, found)
+	return found
+}
+
+func text(t *testing.T, file string) string {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(raw)
+}
+
+// anchors are what the headings of a text are linked by.
+func anchors(text string) (all []string) {
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		plain := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		all = append(all, strings.ReplaceAll(plain, " ", "-"))
+	}
+	return all
+}
+
+func TestEveryLinkInTheTextsLeadsSomewhere(t *testing.T) {
+	t.Parallel()
+	links := 0
+	for _, file := range files(t, ".md") {
+		for _, link := range regexp.MustCompile(`\]\(([^)]+)\)|src="([^"]+)"`).FindAllStringSubmatch(text(t, file), -1) {
+			path, anchor, _ := strings.Cut(link[1]+link[2], "#")
+			if strings.HasPrefix(path, "https://") {
+				continue
+			}
+			links++
+			target := file
+			if path != "" {
+				target = filepath.Join(filepath.Dir(file), path)
+				require.FileExists(t, target, "%s links to %s", file, path)
+			}
+			if anchor != "" {
+				require.Contains(t, anchors(text(t, target)), anchor, "%s links to %s", file, link[0])
+			}
+		}
+	}
+	require.Greater(t, links, 30)
+}
+
+func TestTheTextsNameFilesThatAreThere(t *testing.T) {
+	t.Parallel()
+	for _, file := range files(t, ".md") {
+		for _, name := range regexp.MustCompile(`\b(?:cmd|command|projection|eventstore|query|httpapi|deploy)/[a-zA-Z_/.-]*[a-z]`).FindAllString(text(t, file), -1) {
+			_, err := os.Stat(filepath.Join("..", name))
+			require.NoError(t, err, "%s names %s", file, name)
+		}
+	}
+}
+
+func TestTheReadmeLeadsToEveryDocument(t *testing.T) {
+	t.Parallel()
+	readme := text(t, "../README.md")
+	documents, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	for _, document := range documents {
+		if !strings.HasPrefix(document, "release-") {
+			require.Contains(t, readme, "](deploy/"+document+")")
+		}
+	}
+}
+
+// TestTheTourHasEveryPackage: each package stands in the README's tree, or the one that it is part of, and nothing that is not there.
+func TestTheTourHasEveryPackage(t *testing.T) {
+	t.Parallel()
+	_, tour, _ := strings.Cut(text(t, "../README.md"), "\n## A tour of the tree\n")
+	tour, _, _ = strings.Cut(tour, "\n## ")
+	var shown []string
+	top := ""
+	for _, line := range regexp.MustCompile(`(?m)^( *)((?:[a-z]+/)+(?: [a-z]+/)*)  `).FindAllStringSubmatch(tour, -1) {
+		if line[1] == "" {
+			top = line[2]
+			shown = append(shown, top)
+			continue
+		}
+		for name := range strings.FieldsSeq(line[2]) {
+			shown = append(shown, top+name)
+		}
+	}
+	for _, directory := range shown {
+		require.DirExists(t, filepath.Join("..", directory))
+	}
+	for _, file := range files(t, ".go") {
+		directory := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(file), "../")) + "/"
+		named := slices.ContainsFunc(shown, func(known string) bool {
+			return directory == known || strings.Count(known, "/") > 1 && strings.HasPrefix(directory, known)
+		})
+		require.True(t, named, "the tour has no %s", directory)
+	}
+}
