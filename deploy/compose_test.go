@@ -22,6 +22,8 @@ type service struct {
 	Image       string
 	Profiles    []string
 	Environment map[string]string
+	Entrypoint  []string
+	Command     []string
 	Volumes     []string
 	Networks    any
 	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
@@ -70,6 +72,29 @@ func TestTheServicesOfEveryProfileHaveWhatTheyNeed(t *testing.T) {
 		}
 		slices.Sort(got)
 		require.Equal(t, want, got, "profile %q", profile)
+	}
+}
+
+// A server that is given an empty password takes one that everybody knows. Compose can demand a variable only of all
+// profiles alike, so the guards are in the containers.
+func TestNothingStartsWithoutItsPassword(t *testing.T) {
+	t.Parallel()
+	c := compose(t)
+	for guard, variable := range map[string]string{"grafana": "GF_SECURITY_ADMIN_PASSWORD", "certificates": "KURRENTDB_PASSWORD"} {
+		require.Contains(t, c.Services[guard].Environment, variable)
+		run := strings.Split(strings.ReplaceAll(strings.Join(append(c.Services[guard].Entrypoint, c.Services[guard].Command...), "\x00"), "$$", "$"), "\x00")
+		for password, refused := range map[string]bool{"": true, "a password": false} {
+			start := exec.CommandContext(t.Context(), run[0], run[1:]...)
+			start.Env = []string{"PATH=", variable + "=" + password} // so it gets no further than the guard
+			said, err := start.CombinedOutput()
+			require.Error(t, err, "what it would start is not on this machine")
+			require.Equal(t, refused, strings.HasPrefix(string(said), "set "), "%s: %s", guard, said)
+		}
+	}
+	for name, s := range c.Services {
+		if strings.HasPrefix(name, "node") {
+			require.Contains(t, s.DependsOn, "certificates", name)
+		}
 	}
 }
 
