@@ -103,8 +103,8 @@ type capture struct {
 
 // decide brings an arrival to its outcome.
 //
-// Most arrivals are new people, so it first appends claims and lead as if nobody owned the phone or email, reading
-// nothing. Only a conflict makes it look who does, one caller of a person at a time.
+// Most arrivals are new people, so unless the person was here lately it first appends claims and lead as if nobody owned
+// the phone or email, reading nothing. Only a conflict makes it look who does, one caller of a person at a time.
 func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 	if err := c.parse(); err != nil {
 		return LeadCaptured{}, err
@@ -113,7 +113,7 @@ func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 		return LeadCaptured{}, err
 	}
 	var answer LeadCaptured
-	if c.arrival.UnknownStatus == "" { // only a lead that is there could have such a stage
+	if _, known := c.guess(); !known && c.arrival.UnknownStatus == "" { // only a lead that is there could have such a stage
 		var err error
 		if answer, err = c.attempt(ctx, nobody); eventstore.Conflict(err) == nil {
 			return answer, err
@@ -185,6 +185,7 @@ func (c *capture) attempt(ctx context.Context, owners func(context.Context) (pho
 	if err != nil {
 		return LeadCaptured{}, err
 	}
+	c.remember(phone, email)
 	ids, err := c.newIDs(3)
 	if err != nil {
 		return LeadCaptured{}, err
@@ -234,6 +235,9 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	after := lead.Evolve(before, event.Fact{
 		ID: fact.Events[0].ID, Stream: stream, At: at, Metadata: fact.Events[0].Metadata, Data: decision.Fact,
 	})
+	for _, taken := range c.takes(decision, phone, email) {
+		c.acquaintances.remember(taken.stream, decision.LeadID)
+	}
 	return LeadCaptured{Lead: after, Merged: decision.Merged, Position: position}, nil
 }
 

@@ -165,6 +165,9 @@ func (c *capture) await(ctx context.Context, stage int) error {
 func (c *capture) leadStreams(ctx context.Context) (streams []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()
+	if known, ok, err := c.recognise(ctx); ok || err != nil {
+		return []string{known.stream}, err
+	}
 	for _, stream := range []string{c.phone, c.email} {
 		if stream == "" {
 			continue

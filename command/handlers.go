@@ -61,7 +61,9 @@ type Handlers struct {
 	transact  eventstore.Transactor
 	claims    claim.Names
 	directory *Directory
-	secrets   Secrets
+	// acquaintances are who was here lately.
+	acquaintances *acquaintances
+	secrets       Secrets
 	// forgetting is what EraseLead needs.
 	forgetting Forgetting
 	// privateTargets lets endpoints be http, loopback or private addresses.
@@ -106,7 +108,7 @@ func NewHandlers(o Options) *Handlers {
 		store: o.Store, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, forgetting: o.Forgetting, log: o.Log,
 		privateTargets: o.AllowPrivateTargets, resolver: o.Resolver, now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
-		windows: semaphore.NewWeighted(windows),
+		windows: semaphore.NewWeighted(windows), acquaintances: &acquaintances{},
 	}
 }
 

@@ -32,6 +32,8 @@ type world struct {
 	asked   int
 	arrived []*arrival
 	places  map[claim.Kind]bool // that it is about
+	started int                 // processes
+	known   *command.Handlers   // who of them remembers
 }
 
 // newWorld has an account, and leads for arrivals to meet.
@@ -49,18 +51,24 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// process starts one, that stops or waits where before says.
+// process starts one, that stops or waits where before says. Every other one remembers the people whom those like it met.
 func (w *world) process(before func(storetest.Step) error) process {
 	store := &storetest.Ordered{Store: w.log, Before: before}
 	directory, err := command.NewDirectory(store, time.Now)
 	require.NoError(w.t, err)
-	return process{
-		Handlers: command.NewHandlers(command.Options{
-			Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(),
-			Resolver: noNames{},
-		}),
-		store: store, directory: directory,
+	handlers := command.NewHandlers(command.Options{
+		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(),
+		Resolver: noNames{},
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.known == nil {
+		w.known = handlers
 	}
+	if w.started++; w.started%2 == 0 {
+		handlers.KnowAs(w.known)
+	}
+	return process{Handlers: handlers, store: store, directory: directory}
 }
 
 // arrival is one capture: what was asked, and the answer.

@@ -21,21 +21,38 @@ type owner struct {
 
 // owners looks up who has the arrival's phone and email.
 func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
+	known, ok, err := c.recognise(ctx)
+	if err != nil {
+		return phone, email, err
+	}
+	if ok {
+		phone, email = c.ownedBy(&known.lead)
+		return phone, email, nil
+	}
 	onPhone, err := c.read(ctx, c.phone)
 	if err != nil {
 		return phone, email, err
 	}
-	onEmail, err := c.read(ctx, c.email)
-	if err != nil {
-		return phone, email, err
-	}
-	var looked holder
+	looked := known
 	look := func(stream string) (_ holder, err error) {
 		// Mostly both claims name the same lead. One that was not born may have been closed since.
 		if looked.stream != stream || looked.expect == eventstore.NoStream {
 			looked, err = c.holderOf(ctx, stream)
 		}
 		return looked, err
+	}
+	if onPhone.Holder != "" {
+		switch found, err := look(event.LeadStream(onPhone.Holder)); {
+		case err != nil:
+			return phone, email, err
+		case c.hasAll(found.lead):
+			phone, email = c.ownedBy(&found.lead)
+			return phone, email, nil
+		}
+	}
+	onEmail, err := c.read(ctx, c.email)
+	if err != nil {
+		return phone, email, err
 	}
 	if phone, err = c.ownerOf(ctx, onPhone, claim.Phone, c.arrival.Phone, look); err == nil {
 		email, err = c.ownerOf(ctx, onEmail, claim.Email, c.arrival.Email, look)
@@ -44,6 +61,35 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 		phone.lead = email.lead // which was read later
 	}
 	return phone, email, err
+}
+
+// recognise reads the lead that the arrival's person is thought to be, and tells whether it has everything that the
+// arrival brings. If it has, the claims need not be read: nobody else can have any of it.
+func (c *capture) recognise(ctx context.Context) (known holder, ok bool, err error) {
+	id, guessed := c.guess()
+	if !guessed {
+		return holder{}, false, nil
+	}
+	known, err = c.holderOf(ctx, event.LeadStream(id))
+	return known, err == nil && c.hasAll(known.lead), err
+}
+
+// hasAll tells whether a lead has, or ever had, the arrival's phone and its email, as far as there are.
+func (c *capture) hasAll(l lead.State) bool {
+	return l.Phase == lead.Live &&
+		(c.phone == "" || has(l, claim.Phone, c.arrival.Phone)) && (c.email == "" || has(l, claim.Email, c.arrival.Email))
+}
+
+// ownedBy are the owners of an arrival of which one lead has everything. What it has is not taken, so what to expect of
+// the claims does not matter.
+func (c *capture) ownedBy(l *lead.State) (phone, email owner) {
+	if c.phone != "" {
+		phone.lead = l
+	}
+	if c.email != "" {
+		email.lead = l
+	}
+	return phone, email
 }
 
 // held is a claim as it stands on the log.

@@ -32,6 +32,7 @@ type captureRun struct {
 	plain, oneStatement, handler, captures, tenthMerges, merges []float64 // a second
 	p50, p99, p99AtHalf, plainAtHalf                            []time.Duration
 	behind, inService, inDatabase, inLoad                       []time.Duration
+	mergeInService, mergeInDatabase                             []time.Duration
 }
 
 // Run is leadbench captures.
@@ -153,9 +154,20 @@ func (c *captureRun) aTenthMerges(ctx context.Context) error {
 }
 
 func (c *captureRun) allMerge(ctx context.Context) error {
-	l, err := c.capture(ctx, 0, returning(c.known, 1))
+	var l load
+	service, database, err := c.rig.spent(c.leadlog, func() (err error) {
+		if l, err = c.capture(ctx, 0, returning(c.known, 1)); err == nil {
+			_, err = c.leadlog.catchUp(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	each := time.Duration(len(l.latencies))
 	c.merges = append(c.merges, l.rate())
-	return err
+	c.mergeInService, c.mergeInDatabase = append(c.mergeInService, service/each), append(c.mergeInDatabase, database/each)
+	return nil
 }
 
 func (c *captureRun) capture(ctx context.Context, interval time.Duration, next func(*person) ([]byte, int)) (load, error) {
@@ -196,6 +208,7 @@ func (c *captureRun) report(ctx context.Context) error {
 		t.row("p99 of a plain transaction at half of its own rate", millis(median(c.plainAtHalf)), "")
 	}
 	t.row("processor time of a capture, with its views: service, database", millis(median(c.inService))+", "+millis(median(c.inDatabase)), "")
+	t.row("processor time of a merge, likewise", millis(median(c.mergeInService))+", "+millis(median(c.mergeInDatabase)), "")
 	t.row("processor time of making the load", millis(median(c.inLoad)), "")
 	t.row("one caller: p50 of a capture", millis(alone), "")
 	t.row("one caller: p50 of the plain transaction", millis(transactionAlone), "")
