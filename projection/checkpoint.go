@@ -107,9 +107,38 @@ func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store even
 	case !there:
 		err = fmt.Errorf("%w (it has seen event %s at revision %d of stream %s)", ErrAheadOfLog, c.seen.event, c.seen.revision, c.seen.stream)
 	case c.version != p.Version():
-		err = fmt.Errorf("%w (it is of version %d, the program's is %d)", ErrReplayDue, c.version, p.Version())
+		c, err = c.upgrade(ctx, conn, p)
 	}
 	return c, head, err
+}
+
+// upgrade makes the view one of the projector's version, where the projector knows how. As in apply the checkpoint comes
+// first.
+func (c checkpoint) upgrade(ctx context.Context, conn *pgx.Conn, p Projector) (checkpoint, error) {
+	due := fmt.Errorf("%w (it is of version %d, the program's is %d)", ErrReplayDue, c.version, p.Version())
+	u, can := p.(upgrader)
+	if !can {
+		return c, due
+	}
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE checkpoint SET version = $4 WHERE projector = $1 AND version = $2 AND position = $3`,
+			c.projector, c.version, int64(c.position), p.Version())
+		if err == nil && tag.RowsAffected() != 1 {
+			err = errOvertaken
+		}
+		if err != nil {
+			return err
+		}
+		ok, err := u.upgrade(ctx, tx, c.version)
+		if err == nil && !ok {
+			err = due
+		}
+		return err
+	})
+	if err == nil {
+		c.version = p.Version()
+	}
+	return c, err
 }
 
 // Belong says, as ErrForeignLog, that there are views and that none of them is of this log.

@@ -14,13 +14,15 @@ import (
 // copied is a table of a copy of a view that tells of persons.
 type copied struct {
 	name     string
-	visitors bool // otherwise leads
+	visitors bool   // otherwise leads
+	wins     string // the table that counts those of its leads that are won, when there is one
 }
 
 // copies are those of every copy of a view that is in the database.
 func copies(ctx context.Context, tx pgx.Tx) ([]copied, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT format('%I.%I', n.nspname, c.relname), c.relname = 'visitor_activity'
+		SELECT format('%I.%I', n.nspname, c.relname), c.relname = 'visitor_activity',
+		       CASE c.relname WHEN 'lead' THEN coalesce(to_regclass(format('%I.won_day', n.nspname))::text, '') ELSE '' END
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		 WHERE c.relkind = 'r' AND c.relname IN ('lead', 'source_history', 'visitor_activity')
 		   AND obj_description(n.oid, 'pg_namespace') LIKE $1 || '%'`, markerPrefix)
@@ -28,7 +30,7 @@ func copies(ctx context.Context, tx pgx.Tx) ([]copied, error) {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c copied, err error) {
-		return c, row.Scan(&c.name, &c.visitors)
+		return c, row.Scan(&c.name, &c.visitors, &c.wins)
 	})
 }
 
@@ -61,11 +63,32 @@ func ForgetInCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 	}
 	for _, c := range all {
 		condition, arguments := gone.rows(c)
-		if _, err := tx.Exec(ctx, `DELETE FROM `+c.name+` AS c WHERE `+condition, arguments...); err != nil {
+		remove := `DELETE FROM ` + c.name + ` AS c WHERE ` + condition
+		if c.wins != "" {
+			remove = discounting(remove, c.wins)
+		}
+		if _, err := tx.Exec(ctx, remove, arguments...); err != nil {
+			return err
+		}
+		if c.wins == "" {
+			continue
+		}
+		if _, err := tx.Exec(ctx, `DELETE FROM `+c.wins+` WHERE leads = 0`); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// discounting has a statement that removes leads take them out of what is won as well: a replay that goes on with the copy
+// will not find them there.
+func discounting(remove, wins string) string {
+	return `
+		WITH gone AS (` + remove + ` RETURNING account, (created_at AT TIME ZONE 'UTC')::date AS day, source, status, won),
+		     lost AS (SELECT account, day, source, count(*) AS leads, coalesce(sum(won), 0) AS value
+		                FROM gone WHERE status = 'won' GROUP BY account, day, source)
+		UPDATE ` + wins + ` AS d SET leads = d.leads - lost.leads, value = trim_scale(d.value - lost.value)
+		  FROM lost WHERE d.account = lost.account AND d.day = lost.day AND d.source = lost.source`
 }
 
 // InCopies tells whether anything of leads and visitors is in a copy.

@@ -18,17 +18,18 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// LeadView keeps leads as they are now. One that has departed into another is not among them: the log knows it.
+// LeadView keeps leads as they are now, and what those that are won come to. One that has departed into another is not
+// among them: the log knows it.
 type LeadView struct{}
 
 // Name implements Projector.
 func (LeadView) Name() string { return schema.Lead }
 
 // Version implements Projector. The rows hold lead.State as JSON: when its fields change, so does this.
-func (LeadView) Version() int { return 2 }
+func (LeadView) Version() int { return schema.LeadWithWins }
 
 // Tables implements Projector.
-func (LeadView) Tables() []string { return []string{"lead"} }
+func (LeadView) Tables() []string { return []string{"lead", "won_day"} }
 
 // Filter implements Projector.
 func (LeadView) Filter() eventstore.Filter {
@@ -64,14 +65,31 @@ func (LeadView) prepare(batch []Event) write {
 		if err := fresh.insert(ctx, tx, "lead", leadColumns...); err != nil {
 			return err
 		}
-		return changeLeads(ctx, tx, known)
+		won, err := changeLeads(ctx, tx, known)
+		if err != nil {
+			return err
+		}
+		for i := range born.leads {
+			if is, counts := worthOf(&born.leads[i]); counts {
+				won.add(is, 1)
+			}
+		}
+		return won.save(ctx, tx)
 	}
 }
 
-// changeLeads applies events of leads that have rows, or had.
-func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) error {
+// upgrade implements upgrader. Version 2 had the same rows of leads, and no others.
+func (LeadView) upgrade(ctx context.Context, tx pgx.Tx, from int) (bool, error) {
+	if from != 2 {
+		return false, nil
+	}
+	return true, countWins(ctx, tx)
+}
+
+// changeLeads applies events of leads that have rows, or had, and tells by how much that changes what is won.
+func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) (won wins, err error) {
 	if len(batch) == 0 {
-		return nil
+		return won, nil
 	}
 	ids := map[string]struct{}{}
 	for _, e := range batch {
@@ -79,12 +97,16 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) error {
 	}
 	known, err := findLeads(ctx, tx, slices.Sorted(maps.Keys(ids)))
 	if err != nil {
-		return err
+		return won, err
 	}
+	before := slices.Clone(known.leads)
 	for _, e := range batch {
 		if err := known.evolve(event.LeadID(e.Stream), e); err != nil {
-			return err
+			return won, err
 		}
+	}
+	if won, err = winsOf(ctx, tx, before, known.leads[:len(before)]); err != nil {
+		return won, err
 	}
 	var changed []lead.State
 	var gone []string
@@ -99,9 +121,9 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) error {
 	slices.SortFunc(changed, func(a, b lead.State) int { return cmp.Compare(a.ID, b.ID) })
 	slices.Sort(gone)
 	if err := updateLeads(ctx, tx, changed); err != nil {
-		return err
+		return won, err
 	}
-	return deleteLeads(ctx, tx, "lead", gone)
+	return won, deleteLeads(ctx, tx, "lead", gone)
 }
 
 // leadFold folds leads, in the order in which they are first met.

@@ -65,6 +65,13 @@ func prepare(p Projector, batch []Event) write {
 	return func(ctx context.Context, tx pgx.Tx) error { return p.Apply(ctx, tx, batch) }
 }
 
+// upgrader is a Projector that can go on with the tables of an earlier version, once it has added what they lack: nobody
+// has to build them anew.
+type upgrader interface {
+	// upgrade is not ok when the tables are of a version that it cannot go on from.
+	upgrade(ctx context.Context, tx pgx.Tx, from int) (ok bool, err error)
+}
+
 // union selects what any of the projectors wants, and perhaps more.
 func union(projectors []Projector) (all eventstore.Filter) {
 	anyStream, anyType := false, false

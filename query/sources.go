@@ -76,27 +76,33 @@ var (
 	lastDay  = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 )
 
-// The two parts come from two views, and one of them may be ahead for a moment: neither loses rows of the other.
-const sourceReport = `
-	WITH arrived AS (
-	    SELECT date_trunc($2, day::timestamp)::date AS start, source,
-	           sum(created)::bigint AS created, sum(merged)::bigint AS merged, sum(refused)::bigint AS refused
-	      FROM views.source_day
-	     WHERE account = $1 AND day >= $3::date AND day < $4::date
-	     GROUP BY 1, 2
-	), won AS (
-	    SELECT date_trunc($2, created_at AT TIME ZONE 'UTC')::date AS start, source, count(*) AS leads, sum(won) AS value
-	      FROM views.lead
-	     WHERE account = $1 AND status = 'won'
-	       AND created_at >= $3::date::timestamp AT TIME ZONE 'UTC' AND created_at < $4::date::timestamp AT TIME ZONE 'UTC'
-	     GROUP BY 1, 2
-	)
-	SELECT start, source, coalesce(created, 0), coalesce(merged, 0), coalesce(refused, 0), coalesce(leads, 0),
-	       trim_scale(coalesce(value, 0))::text
-	  FROM arrived FULL JOIN won USING (start, source)
-	 WHERE ($5 = '' OR source = $5) AND (start, source) > ($6::date, $7)
+// reportOf adds up two views, of which one may be ahead for a moment: neither loses rows of the other.
+func reportOf(won string) string {
+	return `
+	SELECT start, source, sum(created)::bigint, sum(merged)::bigint, sum(refused)::bigint, sum(leads)::bigint,
+	       trim_scale(sum(value))::text
+	  FROM (SELECT date_trunc($2, day::timestamp)::date AS start, source, created, merged, refused, leads, value
+	          FROM (SELECT day, source, created, merged, refused, 0 AS leads, 0 AS value
+	                  FROM views.source_day WHERE account = $1 AND day >= $3::date AND day < $4::date
+	                 UNION ALL ` + won + `) AS days
+	         WHERE $5 = '' OR source = $5) AS counted
+	 WHERE (start, source) > ($6::date, $7)
+	 GROUP BY start, source
 	 ORDER BY start, source
 	 LIMIT $8`
+}
+
+var (
+	sourceReport = reportOf(`
+	                SELECT day, source, 0, 0, 0, leads, value
+	                  FROM views.won_day WHERE account = $1 AND day >= $3::date AND day < $4::date`)
+
+	// sourceReportOfLeads is the same while a process keeps the leads that does not add up what is won.
+	sourceReportOfLeads = reportOf(`
+	                SELECT (created_at AT TIME ZONE 'UTC')::date, source, 0, 0, 0, 1, coalesce(won, 0)
+	                  FROM views.lead WHERE account = $1 AND status = 'won'
+	                   AND created_at >= $3::date::timestamp AT TIME ZONE 'UTC' AND created_at < $4::date::timestamp AT TIME ZONE 'UTC'`)
+)
 
 // SourceReport counts what became of arrivals, per interval and source, in that order. The error is ErrCursor for a
 // cursor of another list.
@@ -109,7 +115,15 @@ func (r *Reader) SourceReport(ctx context.Context, account string, filter Report
 	if !storable(filter.Source) || !storable(source) {
 		return List[SourceCount]{}, nil
 	}
-	rows, err := r.pool.Query(ctx, sourceReport, account, filter.Interval, since, until, filter.Source, start, source, p.Limit+1)
+	version, err := r.leadVersion(ctx)
+	if err != nil {
+		return List[SourceCount]{}, schema.Unavailable(err)
+	}
+	statement := sourceReport
+	if version < schema.LeadWithWins {
+		statement = sourceReportOfLeads
+	}
+	rows, err := r.pool.Query(ctx, statement, account, filter.Interval, since, until, filter.Source, start, source, p.Limit+1)
 	if err != nil {
 		return List[SourceCount]{}, schema.Unavailable(err)
 	}
@@ -120,6 +134,12 @@ func (r *Reader) SourceReport(ctx context.Context, account string, filter Report
 	return cut(counts, p.Limit, func(c SourceCount) string {
 		return encodeCursor(cursorOf(reportCursor, account), strconv.FormatInt(day(c.From), 10), c.Source)
 	}), nil
+}
+
+// leadVersion is the one of the leads' view, which only grows; 0 when there is none.
+func (r *Reader) leadVersion(ctx context.Context) (version int, err error) {
+	err = r.pool.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM views.checkpoint WHERE projector = $1`, LeadView).Scan(&version)
+	return version, err
 }
 
 // days are the first day that counts and the first that does not any more.

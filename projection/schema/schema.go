@@ -41,6 +41,9 @@ const (
 	Reveal          = "reveal"
 )
 
+// LeadWithWins is the version of the projector Lead from which on it keeps won_day.
+const LeadWithWins = 3
+
 // versionTable says which migrations the schema has seen.
 const versionTable = "views.migration"
 

@@ -238,7 +238,6 @@ END,
 CREATE INDEX lead_newest ON views.lead USING btree (account, created_at);
 CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at);
 CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at);
-CREATE INDEX lead_won ON views.lead USING btree (account, created_at) INCLUDE (source, won) WHERE (status = 'won'::text);
 COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what lists select by.';
 COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
 COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
@@ -392,3 +391,14 @@ CREATE INDEX visitor_activity_visitor ON views.visitor_activity USING btree (acc
 COMMENT ON TABLE views.visitor_activity IS 'What visitors of web sites did. The leads that they are have their ids in VisitorIDs of their state.';
 COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the clock of whoever told.';
 COMMENT ON COLUMN views.visitor_activity.recorded_at IS 'When it came to the log.';
+
+CREATE TABLE views.won_day (
+    account text COLLATE "C" NOT NULL,
+    day date NOT NULL,
+    source text COLLATE "C" NOT NULL,
+    leads bigint NOT NULL,
+    value numeric NOT NULL,
+    CONSTRAINT won_day_key PRIMARY KEY (account, day, source)
+) WITH (fillfactor=50);
+COMMENT ON TABLE views.won_day IS 'Leads that are won now, by the day (UTC) on which they were opened and the source that opened them.';
+COMMENT ON COLUMN views.won_day.value IS 'Of their opportunities, together.';

@@ -81,6 +81,7 @@ func TestEverythingThatDoesNotAgreeIsFound(t *testing.T) {
 		"a row was changed":        {`UPDATE views.lead SET status = 'won'`, "view lead, row LEAD: is not what the log says"},
 		"a row was deleted":        {`DELETE FROM views.lead`, "view lead, row LEAD: is missing"},
 		"a row was made up":        {`UPDATE views.account SET account_id = 'other'`, "view account, row other: is not of the log"},
+		"a sum is wrong":           {`INSERT INTO views.won_day VALUES ('acme', '2026-03-01', 'api', 1, 1)`, "is not of the log"},
 		"a count is wrong":         {`UPDATE views.source_day SET created = 7`, "is not what the log says"},
 		"a refusal was changed":    {`UPDATE views.refused SET code = 'X'`, "view refused, row 6: is not what the log says"},
 		"a refusal was deleted":    {`DELETE FROM views.refused`, "view refused, row 6: is missing"},

@@ -1,0 +1,196 @@
+package projection_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// deals puts leads on the log that are won and lost again, change what they are worth, are joined and erased, and begin on
+// several days. It returns those that are left.
+func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) (leads []string) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 2))
+	pick := func(from ...string) string { return from[random.IntN(len(from))] }
+	value := func() string { return pick("", "0", "1200.50", "7.1", "-0", "99999999999.9999") }
+	begun := map[string]time.Time{}
+	put := func(id string, facts ...event.Data) {
+		for i, fact := range facts {
+			e := w.NewEvent()
+			e.At = begun[id].Add(time.Duration(i) * time.Millisecond)
+			var err error
+			e.Type, e.Data, err = event.Encode(fact)
+			require.NoError(t, err)
+			e.Metadata.Account = "acme"
+			_, err = w.Store.Append(t.Context(), eventstore.Write{Stream: event.LeadStream(id), Expect: eventstore.Any, Events: []eventstore.Event{e}})
+			require.NoError(t, err)
+		}
+	}
+	for range steps {
+		n := random.IntN(100)
+		if len(leads) < 3 || n < 30 {
+			id := w.NewID()
+			begun[id] = projectiontest.Start.Add(time.Duration(random.IntN(72)) * time.Hour)
+			put(id, event.LeadCreated{
+				ContactUID: w.NewID(), Name: "N", Status: pick("new", "won", "Won"), Source: pick("api", "website"),
+				OpportunityID: "O", OpportunityValue: value(),
+			})
+			leads = append(leads, id)
+			continue
+		}
+		i := random.IntN(len(leads))
+		id := leads[i]
+		switch {
+		case n < 80:
+			put(id, event.LeadMerged{Source: "chatbot", Status: pick("", "lost", "won"), OpportunityID: "O", OpportunityValue: value()})
+		case n < 90:
+			leads = append(leads[:i:i], leads[i+1:]...)
+			into := leads[random.IntN(len(leads))]
+			from := foldLead(t, w, id)
+			put(id, event.LeadDeparted{Into: into})
+			put(into, foldLead(t, w, into).Absorb(from))
+		default:
+			leads = append(leads[:i:i], leads[i+1:]...)
+			put(id, event.LeadErased{})
+		}
+	}
+	return leads
+}
+
+func foldLead(t *testing.T, w *projectiontest.World, id string) lead.State {
+	t.Helper()
+	state, _, err := eventstore.Load(t.Context(), w.Store, event.LeadStream(id), lead.Evolve)
+	require.NoError(t, err)
+	return state
+}
+
+// counted is what the leads of a schema that are won come to, as their states say.
+func counted(t *testing.T, w *projectiontest.World, schema string) []string {
+	t.Helper()
+	rows, err := w.Pool.Query(t.Context(), `
+		SELECT format('(%s,%s,%s,%s,%s)', account, (created_at AT TIME ZONE 'UTC')::date, source, count(*),
+		              trim_scale(sum(coalesce(nullif(state ->> 'OpportunityValue', '')::numeric, 0))))
+		  FROM `+schema+`.lead WHERE lower(state ->> 'Status') = 'won'
+		 GROUP BY account, (created_at AT TIME ZONE 'UTC')::date, source
+		 ORDER BY account, (created_at AT TIME ZONE 'UTC')::date, source`)
+	require.NoError(t, err)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return all
+}
+
+func TestWhatIsWonIsWhatTheLeadsThatAreWonComeTo(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	for seed := range uint64(4) {
+		deals(t, w, seed, 120)
+		runner := w.Runner(t, projection.LeadView{})
+		runner.Batches([]int{1, 2, 7, 100}[seed])
+		stop := projectiontest.Run(t, runner)
+		projectiontest.Await(t, runner)
+		stop()
+		require.Greater(t, len(counted(t, w, "views")), 2)
+		require.Equal(t, counted(t, w, "views"), dumpTable(t, w, "views", "won_day"))
+	}
+	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
+	require.Equal(t, counted(t, w, "views"), dumpTable(t, w, "views", "won_day"))
+}
+
+func TestADayOnWhichNothingIsWonAnyMoreHasNoRow(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	for i, after := range []event.Data{event.LeadMerged{Status: "lost"}, event.LeadErased{}, event.LeadDeparted{Into: w.NewID()}} {
+		id := w.NewID()
+		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Status: "won", Source: "api", OpportunityValue: "1.50"})
+		w.Project(t)
+		require.Equal(t, []string{"(acme,2026-03-01,api,1,1.5)"}, dumpTable(t, w, "views", "won_day"), i)
+		w.Append(t, "acme", event.LeadStream(id), after)
+		w.Project(t)
+		require.Empty(t, dumpTable(t, w, "views", "won_day"), i)
+	}
+}
+
+// The program of before does not keep what is won, and may run until the newer one takes over.
+func TestAViewOfTheVersionWithoutWinsIsGoneOnWith(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	deals(t, w, 5, 100)
+	w.Project(t)
+	want := dumpTable(t, w, "views", "won_day")
+	_, err := w.Pool.Exec(t.Context(), `
+		UPDATE views.checkpoint SET version = 2 WHERE projector = 'lead';
+		UPDATE views.won_day SET leads = 7, source = 'chatbot' WHERE source = 'api'`)
+	require.NoError(t, err)
+	w.Project(t)
+	require.Equal(t, want, dumpTable(t, w, "views", "won_day"))
+	deals(t, w, 6, 50)
+	w.Project(t)
+	require.Equal(t, counted(t, w, "views"), dumpTable(t, w, "views", "won_day"))
+
+	_, err = w.Pool.Exec(t.Context(), `UPDATE views.checkpoint SET version = 1 WHERE projector = 'lead'`)
+	require.NoError(t, err)
+	runner := hastened(t, w, projection.LeadView{})
+	projectiontest.Run(t, runner)
+	require.Eventually(t, func() bool { return status(t, runner).State == projection.Stale }, projectiontest.Soon, time.Millisecond)
+	require.ErrorIs(t, status(t, runner).Err, projection.ErrReplayDue)
+}
+
+// Whoever is forgotten is taken out of copies by their rows, also of one that a replay is in the middle of. When it comes to
+// the erasure there is no row any more to tell what it was worth.
+func TestWhoIsForgottenInACopyIsNotCountedThere(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	var won []string
+	for n := range 4 {
+		won = append(won, w.NewID())
+		w.Append(t, "acme", event.LeadStream(won[n]), event.LeadCreated{Name: "N", Status: "won", Source: "api", OpportunityValue: fmt.Sprint(n, ".5")})
+	}
+	busy := w.NewID()
+	w.Append(t, "acme", event.LeadStream(busy), event.LeadCreated{Name: "N", Status: "new", Source: "api"})
+	for range 20 { // several batches
+		var facts []event.Data
+		for range 1000 {
+			facts = append(facts, event.LeadMerged{Source: "website"})
+		}
+		w.Append(t, "acme", event.LeadStream(busy), facts...)
+	}
+	w.Append(t, "acme", event.LeadStream(won[1]), event.LeadErased{})
+	w.Project(t)
+	want := dumpTable(t, w, "views", "won_day")
+	require.Equal(t, []string{"(acme,2026-03-01,api,3,6.5)"}, want)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	r := replay(w, projection.LeadView{})
+	r.Progress = func(done, end eventstore.Position) {
+		if done > 0 && done < end {
+			cancel()
+		}
+	}
+	require.ErrorIs(t, r.Run(ctx), context.Canceled)
+	require.Equal(t, []string{"(acme,2026-03-01,api,4,8)"}, dumpTable(t, w, "replay_lead", "won_day"))
+	asOf := replay(w, projection.LeadView{})
+	asOf.Into, asOf.Until = "before", projection.Until{Position: 4}
+	require.NoError(t, asOf.Run(t.Context()))
+
+	for range 2 { // once is enough
+		require.NoError(t, pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
+			return projection.ForgetInCopies(t.Context(), tx, projection.Forgotten{Leads: []string{won[1]}})
+		}))
+		for _, place := range []string{"replay_lead", "before"} {
+			require.Equal(t, counted(t, w, place), dumpTable(t, w, place, "won_day"), place)
+		}
+	}
+	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
+	require.Equal(t, want, dumpTable(t, w, "views", "won_day"))
+}
