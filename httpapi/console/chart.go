@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"html/template"
 	"maps"
 	"slices"
 	"strconv"
@@ -23,18 +24,20 @@ type chart struct {
 }
 
 type column struct {
-	X, Width, Middle float64
-	Label            string // of the day, when there is room for it
-	Day              time.Time
-	Parts            []part
-	Total            int
+	x, width float64
+	Middle   float64
+	Label    string // of the day, when there is room for it
+	Day      string
+	Parts    []part
+	Counts   []int // in the order of the legend
+	Total    int
 }
 
+// part has its place and its words ready: a page may have more than a thousand, and a template takes its time for each value.
 type part struct {
-	Source    string
-	Class     string
-	Y, Height float64
-	Count     int
+	Class string
+	Place template.HTMLAttr
+	Title string
 }
 
 type line struct {
@@ -74,8 +77,8 @@ func newChart(title string, days []query.DayCount, steps []time.Time, count func
 	top := c.scale(slices.Max(append(slices.Collect(maps.Values(totals)), 1)))
 	pitch := (chartWidth - chartLeft) / float64(len(steps))
 	for i, day := range steps {
-		one := column{X: chartLeft + float64(i)*pitch + pitch*.12, Width: pitch * .76, Day: day, Total: totals[day]}
-		one.Middle = one.X + one.Width/2
+		one := column{x: chartLeft + float64(i)*pitch + pitch*.12, width: pitch * .76, Day: day.Format(time.DateOnly), Total: totals[day]}
+		one.Middle = one.x + one.width/2
 		if i%max(1, len(steps)/10) == 0 {
 			one.Label = day.Format("2 Jan")
 		}
@@ -91,15 +94,29 @@ const floor = chartHeight - chartBottom
 // stack puts a day's parts on each other, the largest source of all lowest.
 func (c *column) stack(parts []query.DayCount, order []legend, top int, count func(query.DayCount) int) {
 	y := floor
-	for _, l := range order {
+	c.Counts = make([]int, len(order))
+	for i, l := range order {
 		for _, p := range parts {
 			if p.Source == l.Source {
-				height := (floor - chartTop) * float64(count(p)) / float64(top)
+				c.Counts[i] = count(p)
+				height := (floor - chartTop) * float64(c.Counts[i]) / float64(top)
 				y -= height
-				c.Parts = append(c.Parts, part{p.Source, l.Class, y, height, count(p)})
+				c.Parts = append(c.Parts, part{l.Class, c.place(y, height), c.Day + ", " + words(p.Source) + ": " + number(c.Counts[i])})
 			}
 		}
 	}
+}
+
+// place is where a part of the column is drawn, as attributes of its rectangle.
+func (c *column) place(y, height float64) template.HTMLAttr {
+	var attributes []byte
+	for _, a := range []struct {
+		name  string
+		value float64
+	}{{`x="`, c.x}, {`" width="`, c.width}, {`" y="`, y}, {`" height="`, height}} {
+		attributes = strconv.AppendFloat(append(attributes, a.name...), a.value, 'f', 2, 64)
+	}
+	return template.HTMLAttr(append(attributes, '"'))
 }
 
 // scale draws lines at round numbers, and returns the one at the top.
@@ -122,14 +139,4 @@ func (c *chart) scale(most int) int {
 // class is the colour of a source, the same on every page.
 func class(source string) string {
 	return "s" + strconv.Itoa(slices.Index(lead.Sources(), source)+1)
-}
-
-// Of is how much of a column came from a source.
-func (c column) Of(source string) int {
-	for _, p := range c.Parts {
-		if p.Source == source {
-			return p.Count
-		}
-	}
-	return 0
 }

@@ -32,6 +32,7 @@ type sourcePage struct {
 type sourceTotal struct {
 	query.SourceCount
 	Between string // the first touch and this one, where it was a later one: the median
+	worth   amount // what Value is made of
 }
 
 // Bounds of a report: of the days when nothing else is asked for, and of the rows that a page has. An export has all.
@@ -124,11 +125,14 @@ func totals(counts []query.SourceCount, between []query.Between) (all []sourceTo
 		i := slices.IndexFunc(all, func(t sourceTotal) bool { return t.Source == c.Source })
 		if i < 0 {
 			i = len(all)
-			all = append(all, sourceTotal{SourceCount: query.SourceCount{Source: c.Source, Value: jsontext.Value("0")}})
+			all = append(all, sourceTotal{SourceCount: query.SourceCount{Source: c.Source}})
 		}
 		t := &all[i]
 		t.Created, t.Merged, t.Refused, t.Won = t.Created+c.Created, t.Merged+c.Merged, t.Refused+c.Refused, t.Won+c.Won
-		t.Value = sum(t.Value, c.Value)
+		t.worth.add(string(c.Value))
+	}
+	for i := range all {
+		all[i].Value = jsontext.Value(all[i].worth.String())
 	}
 	for _, b := range between {
 		for i := range all {
@@ -143,15 +147,26 @@ func totals(counts []query.SourceCount, between []query.Between) (all []sourceTo
 	return all
 }
 
-// sum adds exact decimals of at most 4 places, as amounts have.
-func sum(a, b jsontext.Value) jsontext.Value {
-	x, okA := new(big.Rat).SetString(string(a))
-	y, okB := new(big.Rat).SetString(string(b))
-	if !okA || !okB {
-		return a
+// amount is a sum of exact decimals of at most 4 places, as amounts have, in ten thousandths.
+type amount struct{ big.Int }
+
+// add takes nothing for a text that is no such decimal.
+func (a *amount) add(decimal string) {
+	whole, fraction, _ := strings.Cut(decimal, ".")
+	if whole == "0" && fraction == "" {
+		return // most are
 	}
-	text := x.Add(x, y).FloatString(4)
-	return jsontext.Value(strings.TrimSuffix(strings.TrimRight(text, "0"), "."))
+	if len(fraction) > 4 {
+		return
+	}
+	if n, ok := new(big.Int).SetString(whole+fraction+"0000"[len(fraction):], 10); ok {
+		a.Add(&a.Int, n)
+	}
+}
+
+func (a *amount) String() string {
+	text := new(big.Rat).SetFrac(&a.Int, big.NewInt(10_000)).FloatString(4)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
 // span is a duration as people say it, in its two largest units.

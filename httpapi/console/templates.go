@@ -102,7 +102,7 @@ func functions(base string, a assets) template.FuncMap {
 		"plural":   plural,
 		"plural64": func(n int64, one string) string { return plural(int(n), one) },
 		"day":      func(t query.Timestamp) string { return time.Time(t).UTC().Format(time.DateOnly) },
-		"words":    func(s string) string { return strings.ReplaceAll(s, "_", " ") },
+		"words":    words,
 		"list":     func(items ...any) []any { return items },
 		"add":      func(a, b int) int { return a + b },
 		"isZero":   func(t query.Timestamp) bool { return time.Time(t).IsZero() },
@@ -114,6 +114,9 @@ func functions(base string, a assets) template.FuncMap {
 		"fault":    fault,
 	}
 }
+
+// words are a name of ours as people write it.
+func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
 // latest is the last of a delivery's attempts, if there is one.
 func latest(attempts []query.Attempt) *query.Attempt {
