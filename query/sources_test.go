@@ -1,10 +1,13 @@
 package query_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -28,5 +31,72 @@ func TestTheReportIsTheSameWhileTheProgramOfBeforeKeepsTheLeads(t *testing.T) {
 		list, err := reader.SourceReport(t.Context(), "acme", filter, whole)
 		require.NoError(t, err)
 		require.Equal(t, reports[name], text(t, list.Items), name)
+	}
+}
+
+// What came from one source is found on the days that source_day has of it, and on those that it may not have yet.
+func TestTheHistoryOfASourceHasAllThatTheWholeHistoryHasOfIt(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	const days = 9
+	for n := range 200 {
+		id := w.NewID()
+		source := []string{"api", "website", "whatsapp"}[n%3]
+		if n%40 == 7 {
+			source = "landing"
+		}
+		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Status: "new", Source: source})
+		w.Append(t, "other", event.LeadStream(w.NewID()), event.LeadCreated{Name: "N", Status: "new", Source: "chatbot"})
+	}
+	w.Project(t)
+	reader := query.New(w.Pool, w.Store)
+	// Everything happened within seconds: it is moved to days of its own, in no order of the log.
+	_, err := w.Pool.Exec(t.Context(), `
+		UPDATE views.source_history SET first_seen_at = first_seen_at - position % $1 * interval '1 day'`, days)
+	require.NoError(t, err)
+	recount := func(where string) {
+		_, err := w.Pool.Exec(t.Context(), `
+			DELETE FROM views.source_day;
+			INSERT INTO views.source_day (account, day, source, created, merged, refused)
+			SELECT account, (first_seen_at AT TIME ZONE 'UTC')::date, source, 0, count(*), 0 FROM views.source_history WHERE `+where+` GROUP BY 1, 2, 3`)
+		require.NoError(t, err)
+	}
+	list := func(filter query.SourceFilter, limit int) (ids []string) {
+		for p := (query.Page{Limit: limit}); ; {
+			part, err := reader.Sources(t.Context(), "acme", filter, p)
+			require.NoError(t, err)
+			for _, e := range part.Items {
+				if filter.Source == "" || e.Source == filter.Source {
+					ids = append(ids, e.LeadID+" "+e.Source)
+				}
+			}
+			if p.Cursor = part.NextCursor; p.Cursor == "" {
+				return ids
+			}
+		}
+	}
+	for name, where := range map[string]string{
+		"all is counted":    `true`,
+		"nothing is":        `false`,
+		"the newest is not": `first_seen_at < (SELECT max(first_seen_at) - interval '2 days' FROM views.source_history)`,
+	} {
+		recount(where)
+		for _, source := range []string{"api", "landing", "chatbot", "google_ad", "\x00"} {
+			for _, bounds := range []query.SourceFilter{
+				{}, {Since: projectiontest.Start.AddDate(0, 0, -5)}, {Until: projectiontest.Start.AddDate(0, 0, -2)},
+				{Since: projectiontest.Start.AddDate(0, 0, -6), Until: projectiontest.Start.AddDate(0, 0, -3)},
+			} {
+				var want []string
+				for _, id := range list(bounds, 200) {
+					if strings.HasSuffix(id, " "+source) {
+						want = append(want, id)
+					}
+				}
+				require.Equal(t, source == "api" || source == "landing", want != nil, "%s: %s", name, source)
+				bounds.Source = source
+				require.Equal(t, want, list(bounds, 3), "%s: %s", name, source)
+				require.Equal(t, want, list(bounds, 200), "%s: %s", name, source)
+			}
+		}
 	}
 }
