@@ -23,6 +23,7 @@ type builder struct {
 	place      string
 	checkpoint checkpoint
 	from, end  eventstore.Position // of the stretch that is being folded: behind the one, up to the other
+	passing    bool                // the copy is thrown away when it was looked at
 	moved      time.Time           // when the checkpoint was last written
 }
 
@@ -42,7 +43,7 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, place string)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{Replay: r, projector: p, filter: p.Filter(), conn: conn, place: place}
+	b := &builder{Replay: r, projector: p, filter: p.Filter(), conn: conn, place: place, passing: task == verifying}
 	if err := b.lock(ctx); err != nil {
 		closeConn(ctx, conn)
 		return nil, err
@@ -144,7 +145,11 @@ func (b *builder) counts(e *Event) bool {
 func (b *builder) marker(ctx context.Context) (string, error) {
 	var migration int64
 	err := b.conn.QueryRow(ctx, `SELECT max(version_id) FROM views.migration WHERE is_applied`).Scan(&migration)
-	return fmt.Sprintf("%sof views at migration %d, as of %s", markerPrefix, migration, b.Until), err
+	said := fmt.Sprintf("%sof views at migration %d, as of %s", markerPrefix, migration, b.Until)
+	if b.passing {
+		said += ", unlogged"
+	}
+	return said, err
 }
 
 const markerPrefix = "leadlog copy "
@@ -179,7 +184,7 @@ func (b *builder) openCopy(ctx context.Context) error {
 			return nil
 		}
 		for _, table := range b.projector.Tables() {
-			if err := makeCopy(ctx, tx, b.Live, b.place, table); err != nil {
+			if err := b.makeTable(ctx, tx, table); err != nil {
 				return err
 			}
 		}
@@ -218,7 +223,17 @@ func (b *builder) openPlace(ctx context.Context, tx pgx.Tx, marker string) error
 			return err
 		}
 	}
-	return makeCopy(ctx, tx, b.Live, b.place, "checkpoint")
+	return b.makeTable(ctx, tx, "checkpoint")
+}
+
+// makeTable makes a table of the copy. One that is thrown away needs no write-ahead log: when PostgreSQL crashes, it is
+// empty, and so is its checkpoint.
+func (b *builder) makeTable(ctx context.Context, tx pgx.Tx, table string) error {
+	err := makeCopy(ctx, tx, b.Live, b.place, table)
+	if err == nil && b.passing {
+		_, err = tx.Exec(ctx, `ALTER TABLE `+pgx.Identifier{b.place, table}.Sanitize()+` SET UNLOGGED`)
+	}
+	return err
 }
 
 // finishCopy makes what rows need only when they are read.

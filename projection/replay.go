@@ -62,7 +62,7 @@ type Replay struct {
 // Run builds the views.
 func (r Replay) Run(ctx context.Context) error {
 	r = r.filled()
-	builders, err := r.open(ctx, "replay", "replay_")
+	builders, err := r.open(ctx, replaying)
 	defer closeAll(ctx, builders)
 	if err != nil {
 		return schema.Unavailable(err)
@@ -110,12 +110,18 @@ func (r Replay) filled() Replay {
 	return r
 }
 
+// What copies are for. Their schemas are named after it, and their sessions.
+const (
+	replaying = "replay"
+	verifying = "verify"
+)
+
 // open makes the copies, or finds them as an earlier attempt left them. Those that are open are returned with an error too.
-func (r Replay) open(ctx context.Context, task, prefix string) (builders []*builder, err error) {
+func (r Replay) open(ctx context.Context, task string) (builders []*builder, err error) {
 	for _, p := range r.Projectors {
 		place := r.Into
 		if place == "" {
-			place = prefix + p.Name()
+			place = task + "_" + p.Name()
 		}
 		b, err := r.newBuilder(ctx, p, task, place)
 		if err != nil {

@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/oklog/ulid/v2"
@@ -18,6 +19,7 @@ import (
 type reading struct {
 	tx       pgx.Tx
 	most     int
+	seed     maphash.Seed // of the hashes of streams
 	sparse   bool
 	findings []string
 	told     map[string]int // findings, by kind
@@ -90,7 +92,7 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 		r.find("gap", "position %d follows position %d", e.Position, r.last)
 	}
 	r.last = e.Position
-	r.seen = append(r.seen, []any{int64(e.Position), e.Stream, int64(e.Revision)})
+	r.seen = append(r.seen, []any{int64(e.Position), e.Stream, int64(maphash.String(r.seed, e.Stream)), int64(e.Revision)})
 	data, err := event.Decode(e.Type, e.Data)
 	if err != nil {
 		r.find("event", "event at position %d of stream %s is not readable as %s", e.Position, e.Stream, e.Type)
@@ -133,9 +135,9 @@ func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 	}
 	switch d := data.(type) {
 	case event.ClaimTaken:
-		r.claimed = append(r.claimed, []any{int64(e.Position), e.Stream, d.Kind, d.Holder})
+		r.claimed = append(r.claimed, []any{int64(e.Position), e.Stream, int64(e.Revision), d.Kind, d.Holder})
 	case event.ClaimReleased:
-		r.claimed = append(r.claimed, []any{int64(e.Position), e.Stream, d.Kind, ""})
+		r.claimed = append(r.claimed, []any{int64(e.Position), e.Stream, int64(e.Revision), d.Kind, ""})
 		r.settle(e.Stream)
 	case event.ClaimBound:
 		r.settle(e.Stream)
@@ -165,8 +167,8 @@ func (r *reading) flush(ctx context.Context) error {
 		columns []string
 		rows    *[][]any
 	}{
-		{"seen", []string{"position", "stream", "revision"}, &r.seen},
-		{"claimed", []string{"position", "stream", "kind", "holder"}, &r.claimed},
+		{"seen", []string{"position", "stream", "hash", "revision"}, &r.seen},
+		{"claimed", []string{"position", "stream", "revision", "kind", "holder"}, &r.claimed},
 		{"lived", []string{"position", "stream", "lives"}, &r.lived},
 		{"departed", []string{"position", "lead_id", "into_id"}, &r.departed},
 		{"joined", []string{"position", "lead_id", "from_id"}, &r.joined},

@@ -7,6 +7,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 
@@ -76,10 +77,12 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, temporary); err != nil {
-			return err
+		for _, statements := range []string{settings, temporary} {
+			if _, err := tx.Exec(ctx, statements); err != nil {
+				return err
+			}
 		}
-		r := reading{tx: tx, most: v.Most, sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
+		r := reading{tx: tx, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 			owed: map[string]owed{}, owing: map[ulid.ULID]string{},
 			erased: map[string]erasure{}, closed: map[string]bool{}, gone: map[string]bool{}}
 		if err := r.all(ctx, v.Store, v.Progress); err != nil {
@@ -87,6 +90,11 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		}
 		if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, departed, joined`); err != nil {
 			return err
+		}
+		for _, conclusion := range conclusions {
+			if _, err := tx.Exec(ctx, conclusion, position); err != nil {
+				return err
+			}
 		}
 		findings = r.findings
 		for _, question := range questions {
