@@ -47,7 +47,7 @@ func (x *exchange) showAccount() (answer, error) {
 	if err := x.waitFor(x.params(), query.AccountView); err != nil {
 		return answer{}, err
 	}
-	record, err := x.Query.Account(x.ctx, id)
+	record, err := surely(x, func() (query.Account, error) { return x.Query.Account(x.ctx, id) }, query.AccountView)
 	if err != nil {
 		return answer{}, missing(err, errNoAccount)
 	}

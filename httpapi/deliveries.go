@@ -12,7 +12,7 @@ import (
 var errNoDelivery = errors.New("no such delivery")
 
 func (x *exchange) listDeliveries() (answer, error) {
-	return part(x, webhook.ErrNotFound, x.Query.Deliveries, query.EndpointView)
+	return part(x, webhook.ErrNotFound, x.Query.Deliveries, query.EndpointView, query.DeliveryQueue)
 }
 
 func (x *exchange) showDelivery() (answer, error) {
@@ -20,15 +20,23 @@ func (x *exchange) showDelivery() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if err := x.waitFor(x.params(), query.EndpointView); err != nil {
+	if err := x.waitFor(x.params(), query.EndpointView, query.DeliveryQueue); err != nil {
 		return answer{}, err
 	}
-	if _, err := x.Query.Endpoint(x.ctx, x.caller.Account, id); err != nil {
-		return answer{}, missing(err, webhook.ErrNotFound)
-	}
-	delivery, err := x.Query.Delivery(x.ctx, x.caller.Account, id, chi.URLParam(x.r, "deliveryId"))
+	delivery, err := x.delivery(id)
 	if err != nil {
-		return answer{}, missing(err, errNoDelivery)
+		return answer{}, err
 	}
 	return found(delivery)
+}
+
+// delivery is the one of an endpoint that the path names.
+func (x *exchange) delivery(webhookID string) (query.Delivery, error) {
+	if _, err := x.endpoint(webhookID); err != nil {
+		return query.Delivery{}, err
+	}
+	delivery, err := surely(x, func() (query.Delivery, error) {
+		return x.Query.Delivery(x.ctx, x.caller.Account, webhookID, chi.URLParam(x.r, "deliveryId"))
+	}, query.DeliveryQueue)
+	return delivery, missing(err, errNoDelivery)
 }

@@ -123,7 +123,7 @@ func (x *exchange) showLead() (answer, error) {
 	if err := x.waitFor(p, query.LeadView); err != nil {
 		return answer{}, err
 	}
-	shown, err := x.Query.Lead(x.ctx, x.caller.Account, id)
+	shown, err := surely(x, func() (query.Lead, error) { return x.Query.Lead(x.ctx, x.caller.Account, id) }, query.LeadView)
 	if err != nil {
 		return answer{}, missing(err, errNoLead)
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/url"
 	"strconv"
 	"strings"
@@ -106,6 +107,19 @@ func (p *params) page() query.Page {
 		page.Limit = limit
 	}
 	return page
+}
+
+// surely asks views for what a path names. What they do not have may have come a moment ago, so only when they show all that
+// was on the log, and do not have it then, is it missing.
+func surely[T any](x *exchange, ask func() (T, error), views ...string) (T, error) {
+	found, err := ask()
+	if !errors.Is(err, query.ErrNotFound) || len(views) == 0 {
+		return found, err
+	}
+	if err := x.Query.CatchUp(x.ctx, views...); err != nil {
+		return found, err
+	}
+	return ask()
 }
 
 // waitFor waits until the views that answer a GET have reached its minPosition. All parameters must have been taken

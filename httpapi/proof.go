@@ -53,7 +53,9 @@ func (x *exchange) proveTokenEvent() (answer, error) {
 	if err := x.waitFor(p, query.TokenEventView); err != nil {
 		return answer{}, err
 	}
-	proof, err := x.Query.ProveTokenEvent(x.ctx, x.caller.Account, eventstore.Position(position), size)
+	proof, err := surely(x, func() (query.EventProof, error) {
+		return x.Query.ProveTokenEvent(x.ctx, x.caller.Account, eventstore.Position(position), size)
+	}, query.TokenEventView)
 	if err != nil {
 		return answer{}, missing(err, errNoTokenEvent)
 	}

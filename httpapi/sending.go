@@ -3,8 +3,6 @@ package httpapi
 import (
 	"net/http"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -33,15 +31,12 @@ func (x *exchange) retryDelivery() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if _, err := x.Query.Endpoint(x.ctx, x.caller.Account, id); err != nil {
-		return answer{}, missing(err, webhook.ErrNotFound)
+	delivery, err := x.delivery(id)
+	if err != nil {
+		return answer{}, err
 	}
-	deliveryID := chi.URLParam(x.r, "deliveryId")
-	if _, err := x.Query.Delivery(x.ctx, x.caller.Account, id, deliveryID); err != nil {
-		return answer{}, missing(err, errNoDelivery)
-	}
-	accepted, err := x.Commands.RetryDelivery(x.ctx, command.RetryDelivery{Caller: x.caller, WebhookID: id, DeliveryID: deliveryID})
-	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: deliveryID}, err)
+	accepted, err := x.Commands.RetryDelivery(x.ctx, command.RetryDelivery{Caller: x.caller, WebhookID: id, DeliveryID: delivery.DeliveryID})
+	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: delivery.DeliveryID}, err)
 }
 
 // replayEndpoint queues again, out of the log, what happened in a span of time.

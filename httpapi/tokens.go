@@ -77,7 +77,7 @@ func (x *exchange) showToken() (answer, error) {
 	if err := x.waitFor(x.params(), query.TokenView); err != nil {
 		return answer{}, err
 	}
-	record, err := x.Query.Token(x.ctx, x.caller.Account, id)
+	record, err := surely(x, func() (query.Token, error) { return x.Query.Token(x.ctx, x.caller.Account, id) }, query.TokenView)
 	if err != nil {
 		return answer{}, missing(err, errNoToken)
 	}
@@ -99,6 +99,6 @@ func part[T any](x *exchange, none error, list func(context.Context, string, str
 	if err := x.waitFor(p, views...); err != nil {
 		return answer{}, err
 	}
-	items, err := list(x.ctx, x.caller.Account, id, page)
+	items, err := surely(x, func() (query.List[T], error) { return list(x.ctx, x.caller.Account, id, page) }, views...)
 	return listed(items, missing(err, none))
 }

@@ -117,9 +117,14 @@ func (x *exchange) showEndpoint() (answer, error) {
 	if err := x.waitFor(x.params(), query.EndpointView); err != nil {
 		return answer{}, err
 	}
-	endpoint, err := x.Query.Endpoint(x.ctx, x.caller.Account, id)
+	endpoint, err := x.endpoint(id)
 	if err != nil {
-		return answer{}, missing(err, webhook.ErrNotFound)
+		return answer{}, err
 	}
 	return found(endpoint)
+}
+
+func (x *exchange) endpoint(id string) (query.Endpoint, error) {
+	endpoint, err := surely(x, func() (query.Endpoint, error) { return x.Query.Endpoint(x.ctx, x.caller.Account, id) }, query.EndpointView)
+	return endpoint, missing(err, webhook.ErrNotFound)
 }

@@ -161,6 +161,7 @@ func TestWhatOnlyAnOwnerMayDoWithAnEndpoint(t *testing.T) {
 			require.Equal(t, "Webhook endpoint not found", r.at("message"), "%s %s", name, c.path)
 		}
 	}
+	s.fanOut()
 	retried := s.as(http.MethodPost, path+"/deliveries/01KAJ8Q6ZJ0000000000000001/retry", "")
 	require.Equal(t, http.StatusNotFound, retried.status)
 	require.Equal(t, "Delivery not found", retried.at("message"))

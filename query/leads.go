@@ -132,10 +132,13 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 		return list, err
 	}
 	state, err := r.leadState(ctx, account, id)
-	if err != nil || state.Phase != lead.Departed {
-		return list, err
+	switch {
+	case err == nil && state.Phase == lead.Departed:
+		return departedSources(state, p)
+	case err == nil && p.Cursor == "": // every lead came from somewhere: the history is behind the view of leads
+		err = ErrNotFound
 	}
-	return departedSources(state, p)
+	return list, err
 }
 
 func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {

@@ -28,6 +28,7 @@ const (
 	VisitorActivityView = schema.VisitorActivity
 	RefusedView         = schema.Refused
 	RevealView          = schema.Reveal
+	DeliveryQueue       = schema.FanOut // no view, but made of the log and as much behind it
 )
 
 // Reader answers queries. Its methods may be called from many goroutines. Besides the errors that each names, they
@@ -84,10 +85,29 @@ func (r *Reader) WaitFor(ctx context.Context, view string, position eventstore.P
 	}
 }
 
+// CatchUp returns when views show everything that is on the log now. The error is ErrBehind when one does not within five
+// seconds.
+func (r *Reader) CatchUp(ctx context.Context, views ...string) error {
+	head, err := r.store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	for _, view := range views {
+		if err := r.WaitFor(ctx, view, head); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // position is how far a view has come: 0 when nothing was ever projected into it.
 func (r *Reader) position(ctx context.Context, view string) (eventstore.Position, error) {
+	kept := schema.Views
+	if view == DeliveryQueue {
+		kept = schema.Deliveries
+	}
 	var position int64
-	err := r.pool.QueryRow(ctx, `SELECT position FROM views.checkpoint WHERE projector = $1`, view).Scan(&position)
+	err := r.pool.QueryRow(ctx, `SELECT position FROM `+kept+`.checkpoint WHERE projector = $1`, view).Scan(&position)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}

@@ -88,7 +88,11 @@ func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (L
 		return List[TokenEvent]{}, ErrNotFound
 	}
 	list, err := r.AuditTokens(ctx, account, AuditFilter{TokenID: id}, p)
-	if err == nil && len(list.Items) == 0 {
+	switch {
+	case err != nil || len(list.Items) > 0:
+	case p.Cursor == "": // every token was created; to look again could find that, and not what is to be answered
+		err = ErrNotFound
+	default:
 		_, err = one(ctx, r, pgx.RowTo[bool],
 			`SELECT true FROM views.token_event WHERE token_id = $1 AND account = $2 LIMIT 1`, id, account)
 	}
