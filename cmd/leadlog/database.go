@@ -11,8 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/deploy/pgdev"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/logcopy"
 	"github.com/leadlog/leadlog/eventstore/postgres"
@@ -116,6 +119,10 @@ func (m *migrateCommand) Run(ctx context.Context, c console) error {
 // hint says what to try about an error.
 func hint(err error) string {
 	switch {
+	case errors.Is(err, command.ErrFeatureDisabled):
+		return "leadlog account set ID --feature crm_api"
+	case errors.Is(err, move.ErrSameLog):
+		return "--from with the address of the log as it is, --to with that of another server or database"
 	case errors.Is(err, postgres.ErrSchemaOld), errors.Is(err, schema.ErrSchemaOld):
 		return "leadlog migrate"
 	case errors.Is(err, postgres.ErrSchemaNew), errors.Is(err, schema.ErrSchemaNew):
@@ -138,6 +145,8 @@ func hint(err error) string {
 		return "LEADLOG_SEAL_KEY as the service has it, or keys/seal_key in the data directory"
 	case errors.Is(err, command.ErrOtherClaimKey):
 		return "LEADLOG_CLAIM_KEY, or keys/claim_key in the data directory, as it was backed up with the database"
+	case errors.Is(err, eventstore.ErrUnavailable), errors.As(err, new(*pgconn.ConnectError)):
+		return "again, when the server of LEADLOG_DATABASE_URL, and that of LEADLOG_EVENTSTORE_URL when it is set, can be reached from here and lets this user in"
 	}
 	return ""
 }

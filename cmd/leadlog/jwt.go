@@ -17,7 +17,7 @@ type jwtCommand struct {
 
 	Account string        `required:"" placeholder:"ID" help:"Account that the JWT is for."`
 	Subject string        `default:"cli" help:"Who bears it, for the audit trail."`
-	Scope   string        `placeholder:"\"SCOPE …\"" help:"What it may do. Default: everything in the account but admin."`
+	Scope   *string       `placeholder:"\"SCOPE …\"" help:"What it may do. Default: everything in the account but admin."`
 	TTL     time.Duration `name:"ttl" default:"1h" help:"How long it is good for."`
 }
 
@@ -32,10 +32,9 @@ func (j *jwtCommand) Run(c console) error {
 	if j.TTL < time.Second {
 		return &usageError{fmt.Errorf("--ttl=%s: must be a second or more", j.TTL)}
 	}
-	for _, scope := range strings.Fields(j.Scope) {
-		if !slices.Contains(httpapi.Scopes(), scope) {
-			return &usageError{fmt.Errorf("--scope %q: must be some of %s", scope, strings.Join(httpapi.Scopes(), " "))}
-		}
+	scope, err := j.scope()
+	if err != nil {
+		return err
 	}
 	if j.JWTSecret == "" { // the one that dev made
 		secret, err := j.keyring().get(jwtSecretFile)
@@ -48,12 +47,34 @@ func (j *jwtCommand) Run(c console) error {
 	if j.tokens.check(&check); check.err() != nil {
 		return check.err()
 	}
-	signed, err := j.mint(j.Account, j.Subject, j.Scope, j.TTL)
+	signed, err := j.mint(j.Account, j.Subject, scope, j.TTL)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(c.out, signed)
 	return nil
+}
+
+// scope is what the flag names. Without one a JWT may do everything in the account, so one that is empty, which is what a
+// shell makes of a variable that is not set, is no way of asking for that.
+func (j *jwtCommand) scope() (string, error) {
+	if j.Scope == nil {
+		return "", nil
+	}
+	scopes := strings.Fields(*j.Scope)
+	for _, scope := range scopes {
+		if !slices.Contains(httpapi.Scopes(), scope) {
+			return "", badScope(scope)
+		}
+	}
+	if len(scopes) == 0 {
+		return "", badScope(*j.Scope)
+	}
+	return strings.Join(scopes, " "), nil
+}
+
+func badScope(given string) error {
+	return &usageError{fmt.Errorf("--scope=%q: must be some of %s", given, strings.Join(httpapi.Scopes(), " "))}
 }
 
 // mint signs a JWT as the service's own settings would accept it.

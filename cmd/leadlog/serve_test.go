@@ -113,6 +113,7 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 		{"LEADLOG_CORS_ORIGINS", "https://example.com:443", `LEADLOG_CORS_ORIGINS="https://example.com:443"`},
 		{"LEADLOG_DATABASE_URL", "postgres://u:hunter2@h:99999/d", `LEADLOG_DATABASE_URL=(30 characters, not shown)`},
 		{"LEADLOG_BASE_PATH", "crm", `LEADLOG_BASE_PATH="crm"`},
+		{"LEADLOG_BASE_PATH", "/a/../crm", `LEADLOG_BASE_PATH="/a/../crm"`},
 		{"LEADLOG_LOG_LEVEL", "loud", `LEADLOG_LOG_LEVEL="loud"`},
 		{"LEADLOG_LOG_FORMAT", "xml", `LEADLOG_LOG_FORMAT="xml"`},
 		{"LEADLOG_WEBHOOK_ALLOW_PRIVATE", "perhaps", `LEADLOG_WEBHOOK_ALLOW_PRIVATE="perhaps"`},
@@ -148,14 +149,30 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 	}
 }
 
+func TestADatabaseThatIsNotThereIsSaidWithWhatToTry(t *testing.T) {
+	t.Parallel()
+	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	for _, args := range [][]string{{"serve"}, {"migrate"}, {"export", "leads", "--account", "a"}, {"account", "set", "a"}} {
+		p := launch(t, map[string]string{
+			"LEADLOG_DATABASE_URL": "postgres://u:hunter2@127.0.0.1:1/none", "LEADLOG_JWT_SECRET": strings.Repeat("s", 32),
+			"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key, "LEADLOG_DATA_DIR": t.TempDir(),
+		}, args...)
+		require.Equal(t, 1, p.finish(t), args)
+		require.Contains(t, p.err.String(), "Try: again, when the server of LEADLOG_DATABASE_URL", args)
+		require.NotContains(t, p.err.String(), "hunter2")
+	}
+}
+
 func TestUsageMistakesExitWithTwo(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{"no-such-command"}, {"serve", "--no-such-flag"}, {"jwt"}, {"jwt", "--account", "a b"}, {"jwt", "--account", "a", "--scope", "everything"},
+		{"jwt", "--account", "a", "--scope", ""}, {"jwt", "--account", "a", "--scope", " "},
 	} {
 		p := launch(t, map[string]string{"LEADLOG_JWT_SECRET": strings.Repeat("s", 32)}, args...)
 		require.Equal(t, 2, p.finish(t), args)
 		require.NotEmpty(t, p.err.String())
+		require.Empty(t, p.out.String())
 	}
 	version := launch(t, nil, "version")
 	require.Zero(t, version.finish(t))

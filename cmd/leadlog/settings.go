@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -175,11 +176,11 @@ func (c *checker) logURL(name, address string) {
 }
 
 func (c *checker) basePath(value string) string {
-	path := strings.TrimRight(value, "/")
-	if path != "" && (!strings.HasPrefix(path, "/") || strings.ContainsAny(path, "?#{}* ") || strings.Contains(path, "//")) {
+	prefix := strings.TrimRight(value, "/")
+	if prefix != "" && (!strings.HasPrefix(prefix, "/") || strings.ContainsAny(prefix, "?#{}* ") || path.Clean(prefix) != prefix) {
 		c.refuse("LEADLOG_BASE_PATH", value, "a path such as /crm")
 	}
-	return path
+	return prefix
 }
 
 func (c *checker) rate(name, value string) float64 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -44,7 +45,14 @@ func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 // tracingWanted reads the variables that say whether there are traces, and refuses those that ask for what is not here.
 func tracingWanted(env func(string) string) (bool, error) {
 	var c checker
-	endpoint := env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") + env("OTEL_EXPORTER_OTLP_ENDPOINT")
+	var endpoint string
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
+		given := env(name)
+		endpoint += given
+		if u, err := url.Parse(given); given != "" && (err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "") {
+			c.refuse(name, given, "an https or http URL") // the exporter would take its default instead
+		}
+	}
 	exporter := env("OTEL_TRACES_EXPORTER")
 	if exporter != "" && exporter != "otlp" && exporter != "none" {
 		c.refuse("OTEL_TRACES_EXPORTER", exporter, "otlp or none")

@@ -138,6 +138,7 @@ func TestWhatIsAskedOfTracingAndIsNotThereIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	for _, bad := range [][2]string{
 		{"OTEL_TRACES_EXPORTER", "zipkin"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}, {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"}, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "::bad"},
 	} {
 		_, err := tracingWanted(func(name string) string { return map[string]string{bad[0]: bad[1]}[name] })
 		var usage *usageError
