@@ -23,50 +23,17 @@ type ReleaseContact struct {
 // killed between the two leaves a claim whose holder does not have the value, which counts as free.
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError, lead.ErrLastContact, field.Errors and those of the store.
-func (h *Handlers) ReleaseContact(ctx context.Context, cmd ReleaseContact) (updated LeadUpdated, err error) {
-	if !validID(cmd.LeadID) {
-		return LeadUpdated{}, lead.ErrNotFound
-	}
-	stream := event.LeadStream(cmd.LeadID)
-	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) (err error) {
-		updated, err = h.releaseContact(ctx, cmd, stream)
-		return err
+func (h *Handlers) ReleaseContact(ctx context.Context, cmd ReleaseContact) (LeadUpdated, error) {
+	var left leaving
+	return h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, rules lead.Rules) (event.Data, error) {
+		released, err := state.Release(cmd.Caller.Account, cmd.Body, rules)
+		kind, value := claim.Phone, released.Phone
+		if value == "" {
+			kind, value = claim.Email, released.Email
+		}
+		left = leaving{kind: kind, stream: h.claims.Stream(cmd.Caller.Account, kind, value), holder: cmd.LeadID}
+		return released, err
+	}, func(ctx context.Context, account, fact eventstore.Write) (eventstore.Position, error) {
+		return h.vacate(ctx, cmd.Caller, left, fact, account)
 	})
-	return updated, err
-}
-
-func (h *Handlers) releaseContact(ctx context.Context, cmd ReleaseContact, stream string) (LeadUpdated, error) {
-	state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Fold)
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	account, err := h.directory.ConfirmAccount(ctx, cmd.Caller.Account)
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	released, err := state.Release(cmd.Caller.Account, cmd.Body, lead.Rules{Region: account.State.Region})
-	if err != nil {
-		return LeadUpdated{}, h.toHeir(ctx, err)
-	}
-	write, err := h.write(cmd.Caller, stream, expect, h.after(state.UpdatedAt), released)
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	left := leaving{kind: claim.Phone, holder: cmd.LeadID}
-	value := released.Phone
-	if value == "" {
-		left.kind, value = claim.Email, released.Email
-	}
-	left.stream = h.claims.Stream(cmd.Caller.Account, left.kind, value)
-	position, err := h.vacate(ctx, cmd.Caller, left, write, account.Check())
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	return LeadUpdated{Lead: evolved(state, stream, write, released), Position: position}, nil
-}
-
-// evolved is a lead after a fact that was written to its stream.
-func evolved(state lead.State, stream string, write eventstore.Write, data event.Data) lead.State {
-	fact := write.Events[0]
-	return lead.Evolve(state, event.Fact{ID: fact.ID, Stream: stream, At: fact.At, Metadata: fact.Metadata, Data: data})
 }

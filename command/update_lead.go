@@ -26,43 +26,57 @@ type LeadUpdated struct {
 // UpdateLead decides on a change of a lead of the caller's account and appends it.
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError, field.Errors and those of the store.
-func (h *Handlers) UpdateLead(ctx context.Context, cmd UpdateLead) (updated LeadUpdated, err error) {
-	if !validID(cmd.LeadID) {
+func (h *Handlers) UpdateLead(ctx context.Context, cmd UpdateLead) (LeadUpdated, error) {
+	return h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, rules lead.Rules) (event.Data, error) {
+		opportunity, err := h.newID()
+		if err != nil {
+			return nil, err
+		}
+		return state.Update(cmd.Caller.Account, cmd.Body, rules, opportunity.String())
+	}, func(ctx context.Context, account, fact eventstore.Write) (eventstore.Position, error) {
+		return h.store.Append(ctx, account, fact)
+	})
+}
+
+// changeLead lets decide say what happens to a lead, and appends that fact behind a check of what was believed of the
+// account. Whatever came between makes it decide again.
+func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
+	decide func(lead.State, lead.Rules) (event.Data, error),
+	put func(ctx context.Context, account, fact eventstore.Write) (eventstore.Position, error),
+) (updated LeadUpdated, err error) {
+	if !validID(id) {
 		return LeadUpdated{}, lead.ErrNotFound
 	}
-	stream := event.LeadStream(cmd.LeadID)
-	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) (err error) {
-		updated, err = h.updateLead(ctx, cmd, stream)
-		return err
+	stream := event.LeadStream(id)
+	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
+		state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Fold)
+		if err != nil {
+			return err
+		}
+		account, err := h.directory.ConfirmAccount(ctx, caller.Account)
+		if err != nil {
+			return err
+		}
+		decided, err := decide(state, lead.Rules{Region: account.State.Region, Stages: account.State.Stages})
+		if err != nil {
+			return h.toHeir(ctx, err)
+		}
+		fact, err := h.write(caller, stream, expect, h.after(state.UpdatedAt), decided)
+		if err != nil {
+			return err
+		}
+		position, err := put(ctx, account.Check(), fact)
+		if err != nil {
+			return err
+		}
+		updated = LeadUpdated{Lead: evolved(state, stream, fact, decided), Position: position}
+		return nil
 	})
 	return updated, err
 }
 
-func (h *Handlers) updateLead(ctx context.Context, cmd UpdateLead, stream string) (LeadUpdated, error) {
-	state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Fold)
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	account, err := h.directory.ConfirmAccount(ctx, cmd.Caller.Account)
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	opportunity, err := h.newID()
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	rules := lead.Rules{Region: account.State.Region, Stages: account.State.Stages}
-	decided, err := state.Update(cmd.Caller.Account, cmd.Body, rules, opportunity.String())
-	if err != nil {
-		return LeadUpdated{}, h.toHeir(ctx, err)
-	}
-	write, err := h.write(cmd.Caller, stream, expect, h.after(state.UpdatedAt), decided)
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	position, err := h.store.Append(ctx, account.Check(), write)
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	return LeadUpdated{Lead: evolved(state, stream, write, decided), Position: position}, nil
+// evolved is a lead after a fact that was written to its stream.
+func evolved(state lead.State, stream string, write eventstore.Write, data event.Data) lead.State {
+	fact := write.Events[0]
+	return lead.Evolve(state, event.Fact{ID: fact.ID, Stream: stream, At: fact.At, Metadata: fact.Metadata, Data: data})
 }
