@@ -46,12 +46,7 @@ func (filter LeadFilter) selection(account, from, order string) selection {
 	if filter.Q != "" {
 		s.and(`search LIKE ?`, contains(strings.ToLower(filter.Q)))
 	}
-	if !filter.CreatedSince.IsZero() {
-		s.and(`created_at >= ?`, filter.CreatedSince)
-	}
-	if !filter.CreatedUntil.IsZero() {
-		s.and(`created_at < ?`, filter.CreatedUntil)
-	}
+	s.within(`created_at`, filter.CreatedSince, filter.CreatedUntil)
 	return s
 }
 

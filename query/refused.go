@@ -35,12 +35,7 @@ func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilt
 	s.and(`account = ?`, account)
 	s.equal(`source`, filter.Source)
 	s.equal(`code`, filter.Code)
-	if !filter.Since.IsZero() {
-		s.and(`at >= ?`, filter.Since)
-	}
-	if !filter.Until.IsZero() {
-		s.and(`at < ?`, filter.Until)
-	}
+	s.within(`at`, filter.Since, filter.Until)
 	if err := s.after(cursorOf(refusedCursor, account), p.Cursor); err != nil {
 		return List[RefusedArrival]{}, err
 	}

@@ -32,12 +32,7 @@ func (r *Reader) Reveals(ctx context.Context, account string, filter RevealFilte
 		order: `position DESC`,
 	}
 	s.and(`account = ?`, account)
-	if !filter.Since.IsZero() {
-		s.and(`at >= ?`, filter.Since)
-	}
-	if !filter.Until.IsZero() {
-		s.and(`at < ?`, filter.Until)
-	}
+	s.within(`at`, filter.Since, filter.Until)
 	if err := s.before(cursorOf(revealCursor, account), p.Cursor); err != nil {
 		return List[Reveal]{}, err
 	}

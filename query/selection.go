@@ -3,6 +3,7 @@ package query
 import (
 	"strconv"
 	"strings"
+	"time"
 )
 
 // selection is a SELECT in the making.
@@ -31,6 +32,16 @@ func (s *selection) and(condition string, values ...any) {
 func (s *selection) equal(column, value string) {
 	if value != "" {
 		s.and(column+" = ?", value)
+	}
+}
+
+// within adds that a column is not before a time, and before another; a zero time bounds nothing.
+func (s *selection) within(column string, since, until time.Time) {
+	if !since.IsZero() {
+		s.and(column+" >= ?", since)
+	}
+	if !until.IsZero() {
+		s.and(column+" < ?", until)
 	}
 }
 

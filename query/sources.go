@@ -42,12 +42,7 @@ func (f SourceFilter) selection(account, from, order string) selection {
 	s := selection{from: from, order: order}
 	s.and(`account = ?`, account)
 	s.equal(`source`, f.Source) // as $2
-	if !f.Since.IsZero() {
-		s.and(`first_seen_at >= ?`, f.Since)
-	}
-	if !f.Until.IsZero() {
-		s.and(`first_seen_at < ?`, f.Until)
-	}
+	s.within(`first_seen_at`, f.Since, f.Until)
 	return s
 }
 

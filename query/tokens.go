@@ -129,12 +129,7 @@ func (f AuditFilter) selection(account string) selection {
 	s.and(`account = ?`, account)
 	s.equal(`token_id`, f.TokenID)
 	s.equal(`type`, f.Type)
-	if !f.Since.IsZero() {
-		s.and(`at >= ?`, f.Since)
-	}
-	if !f.Until.IsZero() {
-		s.and(`at < ?`, f.Until)
-	}
+	s.within(`at`, f.Since, f.Until)
 	return s
 }
 

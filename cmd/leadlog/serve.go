@@ -81,6 +81,7 @@ type app struct {
 	draining  atomic.Bool // the end has begun: whoever balances should send no more
 }
 
+// wire makes the service, from the log upwards.
 func (s service) wire(ctx context.Context, c config, views, events string, log *slog.Logger) (_ *app, err error) {
 	a := &app{config: c, log: log}
 	defer func() {
@@ -91,74 +92,92 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if a.tracing, err = openTracing(ctx, log); err != nil {
 		return nil, err
 	}
-	if a.pool, err = openPool(ctx, views); err != nil {
-		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
-	}
-	below, appends, err := openMeasuredLog(ctx, events, log)
-	if err != nil {
+	if err := a.wireLog(ctx, views, events); err != nil {
 		return nil, err
 	}
-	a.appends = appends
-	if a.store, err = sealLog(ctx, a.tracing.log(below), events, a.pool, c.sealKeys, log); err != nil {
+	claims := claim.NewNames(c.claimKey)
+	if err := a.wireCommands(ctx, claims); err != nil {
 		return nil, err
 	}
-	if err := schema.Current(ctx, a.pool); err != nil {
-		return nil, err
-	}
-	// After a move, what came to the log that was left would never be seen again.
-	if err := projection.Belong(ctx, a.pool, a.store); err != nil {
-		return nil, err
-	}
-	if a.secrets, err = delivery.NewSecrets(a.pool, c.sealKeys[0], c.sealKeys[1:]...); err != nil {
-		return nil, err
-	}
-	if a.directory, err = command.NewDirectory(a.store, time.Now); err != nil {
-		return nil, err
-	}
-	if a.uses, err = command.NewUses(a.store, time.Now, log); err != nil {
-		return nil, err
-	}
-	a.handlers = command.NewHandlers(command.Options{
-		Store: a.store, Claims: claim.NewNames(c.claimKey), Directory: a.directory, Secrets: a.secrets, Log: log,
-		AllowPrivateTargets: c.allowPrivateTargets, Forgetting: forget.Forgetter{Keys: a.store, Pool: a.pool},
-	})
-	if err := a.handlers.FixClaimKey(ctx); err != nil {
-		return nil, err
-	}
-	a.tail = projection.NewTail(a.store, append(projection.All(), delivery.FanOut{})...)
-	a.runner, err = projection.New(projection.Options{
-		URL: views, Store: a.store, Tail: a.tail, Projectors: projection.All(), Log: log, Watch: a.tracing.batches(),
-	})
-	if err != nil {
+	if err := a.wireViews(views, claims); err != nil {
 		return nil, err
 	}
 	if err := a.wireDeliveries(ctx, views); err != nil {
 		return nil, err
 	}
-	signer, err := audit.NewSigner(c.treeKey)
-	if err != nil {
-		return nil, fmt.Errorf("LEADLOG_TREE_KEY: %w", err)
-	}
-	log.Info("tree heads are signed here", "publicKey", signer.PublicKey())
 	verifier, err := s.tokens.verifier(ctx, log)
 	if err != nil {
 		return nil, err
 	}
+	return a, a.wireHTTP(ctx, verifier)
+}
+
+// wireLog opens the log, and the database of the views, which must be of that log and of this program's version.
+func (a *app) wireLog(ctx context.Context, views, events string) (err error) {
+	if a.pool, err = openPool(ctx, views); err != nil {
+		return fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
+	}
+	below, appends, err := openMeasuredLog(ctx, events, a.log)
+	if err != nil {
+		return err
+	}
+	a.appends = appends
+	if a.store, err = sealLog(ctx, a.tracing.log(below), events, a.pool, a.config.sealKeys, a.log); err != nil {
+		return err
+	}
+	if err := schema.Current(ctx, a.pool); err != nil {
+		return err
+	}
+	// After a move, what came to the log that was left would never be seen again.
+	return projection.Belong(ctx, a.pool, a.store)
+}
+
+func (a *app) wireCommands(ctx context.Context, claims claim.Names) (err error) {
+	if a.secrets, err = delivery.NewSecrets(a.pool, a.config.sealKeys[0], a.config.sealKeys[1:]...); err != nil {
+		return err
+	}
+	if a.directory, err = command.NewDirectory(a.store, time.Now); err != nil {
+		return err
+	}
+	if a.uses, err = command.NewUses(a.store, time.Now, a.log); err != nil {
+		return err
+	}
+	a.handlers = command.NewHandlers(command.Options{
+		Store: a.store, Claims: claims, Directory: a.directory, Secrets: a.secrets, Log: a.log,
+		AllowPrivateTargets: a.config.allowPrivateTargets, Forgetting: forget.Forgetter{Keys: a.store, Pool: a.pool},
+	})
+	return a.handlers.FixClaimKey(ctx)
+}
+
+func (a *app) wireViews(views string, claims claim.Names) (err error) {
+	a.tail = projection.NewTail(a.store, append(projection.All(), delivery.FanOut{})...)
+	a.runner, err = projection.New(projection.Options{
+		URL: views, Store: a.store, Tail: a.tail, Projectors: projection.All(), Log: a.log, Watch: a.tracing.batches(),
+	})
+	a.reader = query.New(a.pool, a.store, query.WithClaims(claims))
+	return err
+}
+
+func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier) error {
+	signer, err := audit.NewSigner(a.config.treeKey)
+	if err != nil {
+		return fmt.Errorf("LEADLOG_TREE_KEY: %w", err)
+	}
+	a.log.Info("tree heads are signed here", "publicKey", signer.PublicKey())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
-	a.reader = query.New(a.pool, a.store, query.WithClaims(claim.NewNames(c.claimKey)))
 	a.codes = webconsole.NewCodes(time.Now)
-	memoryLimit := limitMemory(log)
+	memoryLimit := limitMemory(a.log)
 	collectSeldom()
 	a.handler = httpapi.New(httpapi.Options{
-		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: log,
-		RateLimit: c.rateLimit, RateBurst: c.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
-		TrustedProxies: c.trustedProxies, CORSOrigins: c.corsOrigins, BasePath: c.basePath,
-		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: c.sealKeys[0], ConsoleCodes: a.codes, Stopping: ctx.Done(),
+		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
+		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
+		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.basePath,
+		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.sealKeys[0], ConsoleCodes: a.codes, Stopping: ctx.Done(),
 		BodyBytes: bodies(memoryLimit), BatchBytes: bodies(memoryLimit),
 	})
-	return a, nil
+	return nil
 }
 
 // openPool prepares connections for what the service asks in passing, which takes no long time.
@@ -249,46 +268,17 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 		defer cancel()
 		return server.Shutdown(stopping)
 	})
-	group.Go(func() error {
-		a.runner.Run(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		a.fanOut.Run(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		a.uses.Run(taking)
-		return nil
-	})
-	group.Go(func() error {
-		a.courier.Run(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		delivery.Days{Pool: a.pool, Log: a.log}.Run(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log}.Run(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		expiry{query: a.reader, handlers: a.handlers, log: a.log}.run(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		a.store.Run(taking)
-		return nil
-	})
-	group.Go(func() error {
-		a.reseal(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		a.secrets.Run(ctx, a.log)
-		return nil
-	})
+	background := func(ctx context.Context, works ...func(context.Context)) {
+		for _, work := range works {
+			group.Go(func() error { work(ctx); return nil })
+		}
+	}
+	background(taking, a.uses.Run, a.store.Run)
+	background(ctx, a.runner.Run, a.fanOut.Run, a.courier.Run, a.reseal,
+		delivery.Days{Pool: a.pool, Log: a.log}.Run,
+		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log}.Run,
+		expiry{query: a.reader, handlers: a.handlers, log: a.log}.run,
+		func(ctx context.Context) { a.secrets.Run(ctx, a.log) })
 	a.log.Info("listening", "addr", listener.Addr().String())
 	listening(listener.Addr())
 	err = group.Wait()

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -92,34 +91,6 @@ func TestAmountFromNumberReadsJSONNumbers(t *testing.T) {
 			require.EqualError(t, err, message, "%.40q gave %s", literal, got)
 			require.Zero(t, got)
 		}
-	}
-}
-
-func TestAmountIsAPlainNumberInJSON(t *testing.T) {
-	t.Parallel()
-	type deal struct {
-		Value *Amount `json:"value"`
-		Paid  Amount  `json:"paid,omitzero"`
-	}
-	value, err := ParseAmount("₹1,20,000.50")
-	require.NoError(t, err)
-	data, err := json.Marshal(deal{Value: &value})
-	require.NoError(t, err)
-	require.Equal(t, `{"value":120000.5}`, string(data))
-
-	var read deal
-	require.NoError(t, json.Unmarshal([]byte(`{"value":1.200005e5,"paid":0.0}`), &read))
-	require.Equal(t, value, *read.Value)
-	require.Equal(t, Amount{}, read.Paid)
-
-	data, err = json.Marshal(deal{Value: &Amount{}})
-	require.NoError(t, err)
-	require.Equal(t, `{"value":0}`, string(data), "0 is a value")
-
-	require.NoError(t, json.Unmarshal([]byte(`{"value":null}`), &read))
-	require.Nil(t, read.Value)
-	for _, bad := range []string{`{"paid":"5"}`, `{"paid":-1}`, `{"paid":1e400}`, `{"paid":{}}`, `{"paid":true}`} {
-		require.Error(t, json.Unmarshal([]byte(bad), &read), bad)
 	}
 }
 

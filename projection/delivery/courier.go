@@ -2,9 +2,7 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
@@ -13,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -228,78 +225,4 @@ func (c *Courier) work(ctx context.Context, r row, attempts *sync.WaitGroup) {
 			attempts.Go(func() { c.work(ctx, other, attempts) })
 		}
 	}
-}
-
-// attempt carries a row out and says what came of it.
-func (c *Courier) attempt(ctx context.Context, r row) result {
-	done := result{row: r, state: cancelled}
-	if r.dead {
-		return done
-	}
-	said, err := c.body(ctx, r)
-	var signing []string
-	if err == nil {
-		// The latest moment: a secret is destroyed when its endpoint is deleted, and then nothing more is sent.
-		signing, err = c.secrets.get(ctx, secretVersion{r.webhookID, r.secret})
-	}
-	if errors.Is(err, ErrNoSecret) || errors.Is(err, errForgotten) {
-		done.forgotten = errors.Is(err, errForgotten)
-		return done
-	}
-	if errors.Is(err, errNotOnLog) && c.sameLog(ctx) { // nor will it be again: the fan-out has seen it there
-		c.log.Error("delivery of an event that the log has lost", slog.String("deliveryId", r.id))
-		done.state, done.told, done.outcome = failed, true, outcome{at: time.Now(), err: errNotOnLog}
-		return done
-	}
-	if ctx.Err() != nil { // the courier ends
-		done.state = queued
-		return done
-	}
-	if err != nil { // of ours, not the endpoint's: it costs no attempt
-		c.log.Error("delivery not made ready", slog.String("deliveryId", r.id), slog.Any("error", err))
-		done.state, done.wait = queued, c.schedule[0]
-		return done
-	}
-	sending, traceParent, traced := c.watcher.begin(ctx, r, said.trace)
-	done.outcome = send(sending, c.client, r, said.body, signing, traceParent, time.Now)
-	traced(done.outcome.status, done.outcome.err)
-	if ctx.Err() != nil && !done.outcome.success() { // broken off: nobody knows what would have come of it
-		done.state = queued
-		return done
-	}
-	done.attempted = true
-	c.watcher.attempted(done.outcome)
-	if done.outcome.success() {
-		done.state = delivered
-		return done
-	}
-	if done.outcome.status == http.StatusGone && !c.switchOff(ctx, Verdict{r.webhookID, r.url, webhook.Gone, done.outcome.at}) {
-		done.state, done.wait = queued, c.schedule[0] // it will say so again
-		return done
-	}
-	wait, again := next(c.schedule, r.attempts+1, done.outcome, time.Now(), rand.Float64())
-	if done.state, done.wait = failed, wait; again {
-		done.state = queued
-	}
-	return done
-}
-
-// sameLog tells that this is the log that deliveries are made of, for all that it has lost, and no other that somebody
-// named by mistake.
-func (c *Courier) sameLog(ctx context.Context) bool {
-	epoch, err := c.store.Epoch(ctx)
-	if err != nil {
-		return false
-	}
-	var same bool
-	err = c.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $1 AND epoch = $2)`, schema.FanOut, epoch).Scan(&same)
-	return err == nil && same
-}
-
-// body is what a delivery says.
-func (c *Courier) body(ctx context.Context, r row) (rendered, error) {
-	if known, ok := c.bodies.get(r); ok {
-		return known, nil
-	}
-	return render(ctx, c.store, r)
 }

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/eventstore/esdb"
+)
+
+// usageError is a mistake in how the program was called, settings included.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+// checker collects everything that is wrong with settings.
+type checker struct{ wrong []error }
+
+func (c *checker) refuse(name, value, want string) {
+	c.wrong = append(c.wrong, fmt.Errorf("%s=%q: must be %s", name, value, want))
+}
+
+// refuseSecret does the same for a value that must not show.
+func (c *checker) refuseSecret(name, value, want string) {
+	shown := "(not set)"
+	if value != "" {
+		shown = fmt.Sprintf("(%d characters, not shown)", len(value))
+	}
+	c.wrong = append(c.wrong, fmt.Errorf("%s=%s: must be %s", name, shown, want))
+}
+
+func (c *checker) err() error {
+	if err := errors.Join(c.wrong...); err != nil {
+		return &usageError{err}
+	}
+	return nil
+}
+
+func goodPostgres(address string) bool {
+	_, err := pgxpool.ParseConfig(address)
+	return err == nil && (strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://"))
+}
+
+// logURL refuses what is not the address of a log. Such an address may hold a password.
+func (c *checker) logURL(name, address string) {
+	switch {
+	case esdb.Understands(address):
+		if err := esdb.Check(address); err != nil {
+			c.refuseSecret(name, address, "a good connection string: "+err.Error())
+		}
+	case !goodPostgres(address):
+		c.refuseSecret(name, address, "a good URL that begins with postgres://, esdb:// or kurrentdb://")
+	}
+}
+
+func (c *checker) basePath(value string) string {
+	prefix := strings.TrimRight(value, "/")
+	if prefix != "" && (!strings.HasPrefix(prefix, "/") || strings.ContainsAny(prefix, "?#{}* ") || path.Clean(prefix) != prefix) {
+		c.refuse("LEADLOG_BASE_PATH", value, "a path such as /crm")
+	}
+	return prefix
+}
+
+func (c *checker) rate(name, value string) float64 {
+	rate, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(rate >= 0) || math.IsInf(rate, 1) {
+		c.refuse(name, value, "a number of captures a second, 0 or more")
+	}
+	return rate
+}
+
+func (c *checker) whole(name, value string) int {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		c.refuse(name, value, "a whole number, 1 or more")
+	}
+	return n
+}
+
+func (c *checker) boolean(name, value string, unset bool) bool {
+	if value == "" {
+		return unset
+	}
+	b, err := strconv.ParseBool(value)
+	if err != nil {
+		c.refuse(name, value, "true or false")
+	}
+	return b
+}
+
+// Bounds of times. The end of the service waits for attempts under way, so for as long as one may take.
+const (
+	maxTimeout = time.Minute
+	maxDelay   = 7 * 24 * time.Hour
+	maxDrain   = 5 * time.Minute
+)
+
+func (c *checker) schedule(name, value string) (delays []time.Duration) {
+	for _, part := range list(value) {
+		delays = append(delays, c.duration(name, part, maxDelay))
+	}
+	return delays
+}
+
+func (c *checker) duration(name, value string, most time.Duration) time.Duration {
+	d, err := time.ParseDuration(value)
+	if err != nil || d <= 0 || d > most {
+		c.refuse(name, value, "a time such as 15s or 5m, at most "+most.String())
+	}
+	return d
+}
+
+func (c *checker) drain(name, value string) time.Duration {
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 || d > maxDrain {
+		c.refuse(name, value, "a time such as 5s, at most "+maxDrain.String()+"; 0s stops at once")
+	}
+	return d
+}
+
+func (c *checker) networks(name, value string) (prefixes []netip.Prefix) {
+	for _, part := range list(value) {
+		prefix, err := netip.ParsePrefix(part)
+		if addr, notPrefix := netip.ParseAddr(part); err != nil && notPrefix == nil {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			c.refuse(name, part, "a network such as 10.0.0.0/8")
+			continue
+		}
+		prefixes = append(prefixes, prefix.Masked())
+	}
+	return prefixes
+}
+
+func (c *checker) origins(name, value string) []string {
+	origins := list(value)
+	for _, origin := range origins {
+		u, err := url.Parse(origin)
+		if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || origin != canonicalOrigin(u) {
+			c.refuse(name, origin, "an origin as browsers write it, such as https://example.com; * is never allowed")
+		}
+	}
+	return origins
+}
+
+// canonicalOrigin is how browsers write the origin of a URL: in small letters, without the port that goes without saying.
+func canonicalOrigin(u *url.URL) string {
+	origin := strings.ToLower(u.Scheme + "://" + u.Host)
+	return strings.TrimSuffix(origin, map[string]string{"https": ":443", "http": ":80"}[u.Scheme])
+}
+
+func (c *checker) key(name, value string) []byte {
+	key, err := base64.StdEncoding.DecodeString(value)
+	if err != nil || len(key) != 32 {
+		c.refuseSecret(name, value, "32 bytes in base64, such as openssl rand -base64 32 prints")
+	}
+	return key
+}
+
+// keys reads a key and those that it has replaced.
+func (c *checker) keys(name, value string) (keys [][]byte) {
+	for part := range strings.SplitSeq(value, ",") {
+		keys = append(keys, c.key(name, strings.TrimSpace(part)))
+	}
+	return keys
+}
+
+func list(value string) (parts []string) {
+	for part := range strings.SplitSeq(value, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+func validPort(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && strconv.FormatUint(n, 10) == port
+}

@@ -1,0 +1,95 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// attempt carries a row out and says what came of it.
+func (c *Courier) attempt(ctx context.Context, r row) result {
+	if r.dead {
+		return result{row: r, state: cancelled}
+	}
+	said, signing, err := c.prepare(ctx, r)
+	if err != nil || ctx.Err() != nil {
+		return c.unprepared(ctx, r, err)
+	}
+	sending, traceParent, traced := c.watcher.begin(ctx, r, said.trace)
+	outcome := send(sending, c.client, r, said.body, signing, traceParent, time.Now)
+	traced(outcome.status, outcome.err)
+	if ctx.Err() != nil && !outcome.success() { // broken off: nobody knows what would have come of it
+		return result{row: r, state: queued, outcome: outcome}
+	}
+	c.watcher.attempted(outcome)
+	return c.judge(ctx, result{row: r, attempted: true, outcome: outcome})
+}
+
+// prepare makes what an attempt sends, and finds what signs it. The secret is asked for at the latest moment: it is
+// destroyed when its endpoint is deleted, and then nothing more is sent.
+func (c *Courier) prepare(ctx context.Context, r row) (said rendered, signing []string, err error) {
+	if said, err = c.body(ctx, r); err == nil {
+		signing, err = c.secrets.get(ctx, secretVersion{r.webhookID, r.secret})
+	}
+	return said, signing, err
+}
+
+// unprepared says what comes of a row that could not be prepared.
+func (c *Courier) unprepared(ctx context.Context, r row, err error) result {
+	switch {
+	case errors.Is(err, ErrNoSecret), errors.Is(err, errForgotten):
+		return result{row: r, state: cancelled, forgotten: errors.Is(err, errForgotten)}
+	case errors.Is(err, errNotOnLog) && c.sameLog(ctx): // nor will it be again: the fan-out has seen it there
+		c.log.Error("delivery of an event that the log has lost", slog.String("deliveryId", r.id))
+		return result{row: r, state: failed, told: true, outcome: outcome{at: time.Now(), err: errNotOnLog}}
+	case ctx.Err() != nil: // the courier ends
+		return result{row: r, state: queued}
+	}
+	// The fault is ours, not the endpoint's: it costs no attempt.
+	c.log.Error("delivery not made ready", slog.String("deliveryId", r.id), slog.Any("error", err))
+	return result{row: r, state: queued, wait: c.schedule[0]}
+}
+
+// judge says what comes of a row after an attempt.
+func (c *Courier) judge(ctx context.Context, done result) result {
+	r := done.row
+	if done.outcome.success() {
+		done.state = delivered
+		return done
+	}
+	if done.outcome.status == http.StatusGone && !c.switchOff(ctx, Verdict{r.webhookID, r.url, webhook.Gone, done.outcome.at}) {
+		done.state, done.wait = queued, c.schedule[0] // it will say so again
+		return done
+	}
+	wait, again := next(c.schedule, r.attempts+1, done.outcome, time.Now(), rand.Float64())
+	if done.state, done.wait = failed, wait; again {
+		done.state = queued
+	}
+	return done
+}
+
+// sameLog tells that this is the log that deliveries are made of, for all that it has lost, and no other that somebody
+// named by mistake.
+func (c *Courier) sameLog(ctx context.Context) bool {
+	epoch, err := c.store.Epoch(ctx)
+	if err != nil {
+		return false
+	}
+	var same bool
+	err = c.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $1 AND epoch = $2)`, schema.FanOut, epoch).Scan(&same)
+	return err == nil && same
+}
+
+// body is what a delivery says.
+func (c *Courier) body(ctx context.Context, r row) (rendered, error) {
+	if known, ok := c.bodies.get(r); ok {
+		return known, nil
+	}
+	return render(ctx, c.store, r)
+}
