@@ -124,13 +124,13 @@ func hint(err error) string {
 	case errors.Is(err, move.ErrSameLog):
 		return "--from with the address of the log as it is, --to with that of another server or database"
 	case errors.Is(err, postgres.ErrSchemaOld), errors.Is(err, schema.ErrSchemaOld):
-		return "leadlog migrate"
+		return "leadlog migrate; or, if the data are elsewhere, LEADLOG_DATABASE_URL or LEADLOG_DATA_DIR as the service has it"
 	case errors.Is(err, postgres.ErrSchemaNew), errors.Is(err, schema.ErrSchemaNew):
 		return "a newer leadlog: this one is older than the database's schema"
 	case errors.Is(err, projection.ErrForeignLog):
 		return "LEADLOG_EVENTSTORE_URL with the address of the log that the views were moved to; or, if the log was replaced on purpose, leadlog replay all"
 	case errors.Is(err, move.ErrServiceRuns):
-		return "again, when every leadlog serve and dev has stopped: what was copied stays, and what remains is little"
+		return "again, when every leadlog serve and dev has stopped: what was copied stays, and little remains"
 	case errors.Is(err, move.ErrGrown):
 		return "again, when nobody writes to the source"
 	case errors.Is(err, move.ErrThird):
@@ -138,7 +138,7 @@ func hint(err error) string {
 	case errors.Is(err, logcopy.ErrOther):
 		return "an empty database or server as --to, or the log that this one was moved from"
 	case errors.Is(err, projection.ErrSchemaTaken):
-		return "another name as --into; or, when nobody needs what is there, DROP SCHEMA of that name with CASCADE in psql, and again"
+		return "another name as --into; or, if nobody needs what is there, DROP SCHEMA NAME CASCADE in psql, and again"
 	case errors.Is(err, projection.ErrReplayRuns):
 		return "again, when the other has ended"
 	case errors.Is(err, sealed.ErrNoKey), errors.Is(err, sealed.ErrUnknownKey):
