@@ -23,8 +23,8 @@ type bearer struct {
 	believed Believed[token.State]
 }
 
-// Admit lets a caller in whose account has the feature crm_api. The error is ErrFeatureDisabled when it does not,
-// found so on the log and not just believed.
+// Admit lets a caller in if its account has the feature crm_api. The error is ErrFeatureDisabled if it does not, which is
+// looked up on the log before it is said.
 func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error) {
 	believed, err := d.Account(ctx, caller.Account)
 	if err == nil && !believed.State.Has(account.FeatureAPI) {
@@ -39,14 +39,14 @@ func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error)
 	return Admission{Caller: caller, Account: believed}, nil
 }
 
-// ByToken adds the API token that the caller bears, so that its revocation refuses what the admission is used for.
+// ByToken adds the caller's API token, so that whatever relies on the admission is refused once the token is revoked.
 func (a Admission) ByToken(value token.Value, believed Believed[token.State]) Admission {
 	a.bearer = &bearer{value, believed}
 	return a
 }
 
-// ByJWT adds when the JWT was issued that the caller bears, so that a revocation by the account refuses what the admission
-// is used for. The zero time is that of a JWT that does not say so.
+// ByJWT adds when the caller's JWT was issued, so that whatever relies on the admission is refused once the account has
+// revoked such JWTs. The zero time stands for a JWT that does not say when.
 func (a Admission) ByJWT(issued time.Time) Admission {
 	a.issued = &issued
 	return a
@@ -64,8 +64,7 @@ func (a Admission) judge() error {
 	return nil
 }
 
-// stands is judge for an admission whose account others may have read anew since the caller was let in. A refusal is
-// confirmed.
+// stands judges once more: somebody else may have read the account since the caller was let in. A refusal is confirmed.
 func (a *Admission) stands(ctx context.Context, d *Directory) error {
 	if a.judge() == nil {
 		return nil
@@ -99,8 +98,8 @@ func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore
 	return a, false, nil
 }
 
-// confirm reads anew what the admission believes, for a refusal that no append confirms. Changed tells that the account
-// is not as it was believed to be. The errors are those of renew.
+// confirm reads again what the admission believes, before a refusal that no append would confirm. Changed says that the
+// account is not as it was believed to be. The errors are those of renew.
 func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, err error) {
 	if a.bearer != nil {
 		if a.bearer.believed, err = d.ConfirmToken(ctx, a.bearer.value); err != nil {
@@ -114,8 +113,8 @@ func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, er
 	return a.Account.expect != before, err
 }
 
-// Confirm reads anew what the admission believes, for a refusal that no command gets to see, such as of a body that
-// cannot be read: a revoked token learns nothing but that it is revoked. The errors are ErrUnauthorized,
+// Confirm reads again what the admission believes, before a refusal that no command gets to see, such as that of a body
+// which cannot be read: a revoked token learns nothing but that it is revoked. The errors are ErrUnauthorized,
 // ErrFeatureDisabled and those of the store.
 func (a Admission) Confirm(ctx context.Context, d *Directory) error {
 	_, err := a.confirm(ctx, d)

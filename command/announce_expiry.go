@@ -8,9 +8,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// AnnounceExpiry says of a token that it ends soon, unless that was said of this end, or is not so any more. It stands on
-// the token's own stream, at the revision that it was decided on: whatever processes find the token due, and however often,
-// it is said once, and never behind a rotation. What is believed of the token elsewhere is read anew then, once a process.
+// AnnounceExpiry records that a token ends soon, unless this end was announced before or has moved. The fact goes on the
+// token's own stream, at the revision that it was decided on. So it is there once, however many processes find the token due,
+// and never after a rotation. It makes what processes believe of the token stale; each reads the token again, once.
 func (h *Handlers) AnnounceExpiry(ctx context.Context, tokenID string) error {
 	stream := event.TokenStream(tokenID)
 	return h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {

@@ -61,7 +61,7 @@ func (d *Directory) Account(ctx context.Context, id string) (Believed[account.St
 	return d.ConfirmAccount(ctx, id)
 }
 
-// ConfirmAccount reads an account anew. A refusal that rests on a belief confirms it first.
+// ConfirmAccount reads an account from the log. A refusal that rests on a belief confirms it so first.
 func (d *Directory) ConfirmAccount(ctx context.Context, id string) (Believed[account.State], error) {
 	now := d.now()
 	believed, err := load(ctx, d.store, event.AccountStream(id), account.Evolve)
@@ -79,10 +79,10 @@ const (
 	AnyAge   time.Duration = math.MaxInt64 // the append that follows confirms it
 )
 
-// AdmitJWT lets a JWT of an account in that was issued at a time, the zero time when it does not say so. The error is
-// ErrUnauthorized when it was revoked, found so on the log and not just believed.
+// AdmitJWT lets in a JWT of an account that was issued at a time; the zero time stands for a JWT that does not say when.
+// The error is ErrUnauthorized when it was revoked, which is looked up on the log before it is said.
 //
-// While the log is out of reach, which revokes nothing either, reads go on by what is believed: views may be elsewhere.
+// While the log is out of reach nothing can be revoked either, so reads go on by what is believed: views may be elsewhere.
 func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, age time.Duration) error {
 	believed, known := d.accounts.Get(id)
 	admits := known && believed.State.AdmitsJWT(issued)
@@ -114,7 +114,7 @@ func (d *Directory) KnownToken(value token.Value) (Believed[token.State], bool) 
 	return believed, ok && believed.State.Admits(value.Hash(), d.now())
 }
 
-// ConfirmToken reads the token of a value anew. The error is ErrUnauthorized when it does not let its bearer in, and a
+// ConfirmToken reads the token of a value from the log. The error is ErrUnauthorized when it does not let its bearer in, and a
 // *RefusedUse when it once would have.
 func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (Believed[token.State], error) {
 	presented, err := load(ctx, d.store, event.TokenStream(value.TokenID()), token.EvolveFor(value.Hash()))

@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// DisableWebhookEndpoint says what was seen of an endpoint by those who send to it, for which it is to get nothing more.
+// DisableWebhookEndpoint asks that an endpoint get nothing more, because of what those who send to it saw.
 type DisableWebhookEndpoint struct {
 	WebhookID string
 	Reason    string    // webhook.Gone or webhook.Failing

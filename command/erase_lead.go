@@ -20,7 +20,7 @@ type Forgetting interface {
 	// Visited tells whether anything that a visitor did before an erasure is still shown, and whether some lead is linked
 	// with it.
 	Visited(ctx context.Context, account, stream string, erased eventstore.Position) (shown, linked bool, err error)
-	// Sweep takes leads out of copies that no event reaches, and of visitors, by their streams, what comes before a position.
+	// Sweep removes leads from copies that no event reaches, and of visitors, by their streams, what comes before a position.
 	Sweep(ctx context.Context, leads []string, visitors map[string]eventstore.Position) error
 }
 
@@ -30,7 +30,7 @@ type EraseLead struct {
 	LeadID string
 }
 
-// LeadErased is the answer. Again says that the lead had been erased before: what was left to do of that is done now.
+// LeadErased is the answer. Again says that the lead was erased before, and that what was left undone then is done now.
 type LeadErased struct {
 	Again    bool
 	Claims   int // on phones and emails, which are free
@@ -38,7 +38,7 @@ type LeadErased struct {
 	Position eventstore.Position
 }
 
-// erasing is a lead on its way into oblivion.
+// erasing is a lead that is being erased.
 type erasing struct {
 	lead.State
 	fact     event.LeadErased // once it is on the log
@@ -47,7 +47,7 @@ type erasing struct {
 }
 
 // EraseLead forgets a lead of the caller's account: the fact comes first, then its key goes, then its claims, and last what
-// was made of it elsewhere. Stopped anywhere, it goes on when it is asked for again, out of what the fact names.
+// was made of it elsewhere. If it is stopped anywhere, asking again finishes it, from what the fact names.
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError and those of the store.
 func (h *Handlers) EraseLead(ctx context.Context, cmd EraseLead) (LeadErased, error) {
@@ -71,8 +71,8 @@ func (h *Handlers) EraseLead(ctx context.Context, cmd EraseLead) (LeadErased, er
 	return done, h.eraseStranded(ctx, cmd, e)
 }
 
-// eraseStranded erases leads that have departed into this one and never came: who joined them was killed in between, on a
-// store without transactions, and the fact does not name them.
+// eraseStranded erases leads that departed into this one and never arrived. That happens on a store without transactions,
+// when the process that joined them is killed in between; the fact does not name them.
 func (h *Handlers) eraseStranded(ctx context.Context, cmd EraseLead, e erasing) error {
 	for _, id := range e.awaited {
 		if slices.Contains(e.fact.Leads, id) {
@@ -92,7 +92,7 @@ func (h *Handlers) eraseStranded(ctx context.Context, cmd EraseLead, e erasing) 
 	return nil
 }
 
-// erasable refuses what is not a live lead, but for one that has departed into a lead that is erased.
+// erasable refuses what is not a live lead, except one that has departed into an erased lead.
 func (h *Handlers) erasable(ctx context.Context, account string, state lead.State) error {
 	err := state.Present(account)
 	if _, departed := errors.AsType[*lead.DepartedError](err); !departed {
@@ -147,7 +147,7 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 	return e, false, err
 }
 
-// forget is everything behind the fact.
+// forget does all that follows the fact.
 func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e erasing) (visitors int, err error) {
 	leads, streams := append([]string{cmd.LeadID}, e.fact.Leads...), []string{stream}
 	for _, id := range e.fact.Leads {
@@ -194,7 +194,7 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 	return visitors, h.forgetting.Sweep(ctx, leads, unlinked)
 }
 
-// letGo releases a claim that an erased lead has. Whoever met it before took it for free.
+// letGo releases a claim that an erased lead still holds. Until then, whoever meets the claim treats it as free.
 func (h *Handlers) letGo(ctx context.Context, stream string, leads []string) error {
 	held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
 	if err != nil || !slices.Contains(leads, held.Holder) {

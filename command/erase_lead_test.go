@@ -130,7 +130,7 @@ func TestAnErasureThatWasStoppedAnywhereIsFinishedByTheNext(t *testing.T) {
 	require.Greater(t, stops, 10)
 }
 
-// A claim that an erasure which was stopped left behind is released by who looks for such.
+// A claim that an erasure which was stopped left behind is released by whoever looks for such claims.
 func TestClaimsOfAnErasedLeadAreHealed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Heal finishes what a process that was killed left of one claim, if it did: it closes the holder, unless that has what
-// was claimed for it, and releases the claim, so that nobody has to do so who meets it. What was claimed for a lead that is
-// part of another now goes to that one. It says what it did, or nothing when there was nothing to do, and names no value
+// Heal finishes what a killed process may have left of one claim. It closes the holder, unless the holder has what was
+// claimed for it, and releases the claim, so that nobody who meets it has to. What was claimed for a lead that has become
+// part of another goes to that one. It says what it did, or nothing when there was nothing to do, and names no value
 // of anybody.
 //
 // It may run beside a live service. A command that was under way and not killed meets a conflict and decides again.

@@ -23,7 +23,7 @@ type heir struct {
 	missing []eventstore.Event // facts that complete it, in order, from its revision on
 }
 
-// heirOf follows a lead that has departed. Who did not depart is its own heir.
+// heirOf follows a lead that has departed. A lead that has not is its own heir.
 func (h *Handlers) heirOf(ctx context.Context, account string, first holder) (heir, error) {
 	var departed []lead.State
 	at := first

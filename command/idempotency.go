@@ -22,8 +22,8 @@ var ErrErased = errors.New("the lead of this idempotency key was erased")
 // binding is an arrival's claim on its idempotency key. It goes into the append of the outcome, before it, so that one
 // key has one outcome; an arrival that comes to none leaves the key free.
 //
-// On a store without transactions the claim can be there and the outcome not. Then the key is free still, but whoever
-// decides anew first closes the stream that the claim names, at the revision where the outcome is not: whatever the
+// On a store without transactions the claim can be there and the outcome not. Then the key is still free, but whoever
+// decides again first closes the stream that the claim names, at the revision where the outcome is not: whatever the
 // first writer was about to append meets a conflict, or is found.
 type binding struct {
 	stream string
@@ -78,7 +78,7 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	if !outcome.there {
 		return LeadCaptured{}, false, err
 	}
-	// No append confirms the admission, and who is not let in any more learns nothing.
+	// No append confirms the admission, and a caller who is not let in any more learns nothing.
 	if _, unconfirmed := c.Admission.confirm(ctx, c.directory); unconfirmed != nil {
 		return LeadCaptured{}, false, unconfirmed
 	}

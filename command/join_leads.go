@@ -21,7 +21,7 @@ type JoinLeads struct {
 	Body   map[string]jsontext.Value // members of the request's body: from
 }
 
-// JoinLeads lets one lead of the caller's account depart into another, gives that what it had, and moves its claims. The
+// JoinLeads lets one lead of the caller's account depart into another, gives the other what it had, and moves its claims. The
 // same join asked for again changes nothing, and finishes what a process that was killed left of it.
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError, field.Errors and those of the store.
@@ -100,8 +100,8 @@ func (h *Handlers) announce(ctx context.Context, caller Caller, into, from holde
 	return into, nil
 }
 
-// joinedBefore answers for leads of which one has departed. When it is the one that was to depart, and into the lead that
-// it was to depart into, then this is that join again, wherever that lead is by now.
+// joinedBefore answers when one of the two leads has departed already. If it departed as this join asks, this is the same
+// join again, wherever the lead that it departed into is by now; otherwise the refusal stands.
 func (h *Handlers) joinedBefore(ctx context.Context, caller Caller, into, from holder, account Believed[account.State], refused error) (LeadUpdated, error) {
 	again, ok := errors.AsType[*lead.DepartedError](from.lead.Present(caller.Account))
 	if !ok {
@@ -126,8 +126,8 @@ func (h *Handlers) joinedBefore(ctx context.Context, caller Caller, into, from h
 	return LeadUpdated{Lead: last.lead, Position: position}, nil
 }
 
-// bequeath is the writes that move what was claimed for a departed lead, or for one that was part of it, to its heir,
-// which has it. What the heir has released may be somebody else's by now.
+// bequeath gives the writes that move the claims of a departed lead, and of leads that were part of it, to its heir. What
+// the heir does not have is left alone: it was released, and may be somebody else's by now.
 func (h *Handlers) bequeath(ctx context.Context, caller Caller, departed, heir lead.State) (moved []eventstore.Write, err error) {
 	for _, kind := range []claim.Kind{claim.Phone, claim.Email} {
 		for _, value := range values(departed, kind) {

@@ -16,7 +16,7 @@ import (
 type Secrets interface {
 	// Put keeps an endpoint's secret.
 	Put(ctx context.Context, webhookID, secret string) error
-	// Rotate keeps a secret in place of another, which goes on signing until a time. Not kept: there is none to replace. When
+	// Rotate keeps a secret in place of another, which goes on signing until a time. Kept is false when there is none to replace. When
 	// rotations come in another order than they were decided in, the one with the latest time is current.
 	Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error)
 	// Destroy forgets all of them for good; that there is none is no error.

@@ -30,7 +30,7 @@ func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) (eventstore.Position,
 		if err != nil {
 			return 0, err
 		}
-		there := state.Phase == lead.Live || state.Phase == lead.Departed // that one stays to be read
+		there := state.Phase == lead.Live || state.Phase == lead.Departed // a departed lead can still be read
 		if !there || state.Account != cmd.Caller.Account {
 			return 0, lead.ErrNotFound
 		}

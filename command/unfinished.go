@@ -28,7 +28,7 @@ func (h *Handlers) holderOf(ctx context.Context, stream string) (holder, error) 
 	return holder{stream, expect, state}, err
 }
 
-// closing is the write that closes a holder to what was claimed for it. One that is closed for good needs none.
+// closing is the write that closes a holder to what was claimed for it. A holder that is closed for ever needs none.
 func (h *Handlers) closing(account string, held holder, claims ...string) ([]eventstore.Write, error) {
 	var closed eventstore.Write
 	var err error
@@ -57,5 +57,5 @@ func (h *Handlers) close(ctx context.Context, account string, held holder, claim
 	return err
 }
 
-// claimKeeper is who closes holders, and releases what they do not have.
+// claimKeeper is the actor that closes holders, and releases what they do not have.
 func claimKeeper(account string) Caller { return Caller{Account: account, Actor: "system:claims"} }

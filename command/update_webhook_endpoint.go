@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// UpdateWebhookEndpoint asks that an endpoint get other events, elsewhere, or nothing for a while.
+// UpdateWebhookEndpoint asks that an endpoint get other events, get them at another URL, or get none for a while.
 type UpdateWebhookEndpoint struct {
 	Caller    Caller
 	WebhookID string
@@ -53,14 +53,14 @@ func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookE
 	return updated, err
 }
 
-// appendedToEndpoint is what an endpoint came to by an append.
+// appendedToEndpoint is an endpoint after an append.
 type appendedToEndpoint struct {
 	state    webhook.State
 	last     eventstore.Event
 	position eventstore.Position
 }
 
-// appendToEndpoint puts what was decided on an endpoint on its stream.
+// appendToEndpoint appends what was decided about an endpoint to its stream.
 func (h *Handlers) appendToEndpoint(ctx context.Context, caller Caller, stream string, expect eventstore.Expected,
 	state webhook.State, facts ...event.Data) (appended appendedToEndpoint, err error) {
 	write := eventstore.Write{Stream: stream, Expect: expect}

@@ -3,7 +3,7 @@
 --   leadlog_owner   owns the log; leadlog migrate runs as it, and nothing else
 --   leadlog_writer  leadlog serve and every other command: adds to the log, and cannot change or take away what is there.
 --                   Views and deliveries are its own: it builds them anew, and makes and drops their days
---   leadlog_reader  reads the log and the views, and no secret, not even sealed: for who looks into things
+--   leadlog_reader  reads the log and the views, and no secret, not even sealed: for people who look into things
 --
 -- Analysts, who read views alone, have deploy/analyst.sql. As a superuser, in leadlog's database, before the first
 -- leadlog migrate, and again after every one:

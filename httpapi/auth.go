@@ -62,8 +62,8 @@ func capturingMany(x *exchange) error {
 	return err
 }
 
-// admit admits the caller's account to capturing, on the strength of a credential. Who does not bear one any more learns
-// nothing of the account.
+// admit admits the caller's account to capturing, on the strength of a credential. A caller whose credential is no longer
+// good learns nothing about the account.
 func (x *exchange) admit(by func(command.Admission) command.Admission) (err error) {
 	x.admission, err = x.Directory.Admit(x.ctx, x.caller)
 	x.admission.Caller = x.caller
@@ -174,8 +174,8 @@ func (x *exchange) identify(account, actor, credential string) {
 // confirmTime bounds how long a refusal waits to be confirmed.
 const confirmTime = 5 * time.Second
 
-// orRevoked lets a refusal stand only if the caller is let in still: a revoked token learns nothing else. It has
-// time of its own: a slow body may have used up the request's.
+// orRevoked lets a refusal stand only if the caller is still let in: a revoked token learns nothing else. It has its own
+// time limit, because a slow body may have used up the request's.
 func (x *exchange) orRevoked(err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTime)
 	defer cancel()

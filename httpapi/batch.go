@@ -100,7 +100,7 @@ func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string, 
 			if failed == nil && line.TooLong {
 				failed = errTooLarge
 			}
-			// What others found out about the account meanwhile is worth knowing before the append finds it out again.
+			// What other lines found out about the account meanwhile saves an append that would only find it out again.
 			if admission, err := x.Directory.Admit(ctx, x.caller); err == nil {
 				x.admission.Account = admission.Account
 			}

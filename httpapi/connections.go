@@ -23,8 +23,8 @@ func maxConnections() int {
 	return max(int(files.Cur)-sparedFiles, int(files.Cur)/2)
 }
 
-// connections lets clients stay connected as long as there is room. When there is none, who has waited longest without
-// having sent a whole header makes place, for a client that wants something. Requests under way are not touched: there
+// connections lets clients stay connected as long as there is room. When there is none, the one that has waited longest
+// without sending a whole header makes room for a client that wants something. Requests under way are not touched: there
 // is a bound on them elsewhere.
 type connections struct {
 	most    int

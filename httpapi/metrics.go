@@ -62,7 +62,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	return m
 }
 
-// watchLender reports how often the limiter had to go by buckets of this process alone.
+// watchLender reports how often the limiter had to use buckets of this process alone.
 func watchLender(registry *prometheus.Registry, quotas *quota.Shared) {
 	if registry != nil {
 		registered[prometheus.Collector](registry, prometheus.NewCounterFunc(prometheus.CounterOpts{

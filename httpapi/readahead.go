@@ -20,8 +20,8 @@ type bodyLine struct {
 
 // lineReader reads a body's lines ahead of those who work on them.
 //
-// Many clients send all they have before they read an answer. Would reading wait until answers are read, neither side
-// went on; so it does not quite wait. Once a megabyte is ahead it slows down, which is as good as waiting for a client
+// Many clients send all they have before they read an answer. If reading waited until answers are read, neither side
+// would go on; so it does not quite wait. Once a megabyte is ahead it slows down, which is as good as waiting for a client
 // that does read, and the bound on the body as a whole is a bound on what is held. All batches together have a budget
 // for that. When it is spent, reading does wait, and a client that does not read its answers then is cut off.
 type lineReader struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// route is one thing that can be asked for.
+// route is a method and path, who may use it, and what answers it.
 type route struct {
 	method  string
 	pattern string
@@ -15,7 +15,7 @@ type route struct {
 	handle  func(*exchange) (answer, error)
 }
 
-// The routes that pages of other origins may be let to.
+// Routes that pages of other origins may be allowed to call.
 const (
 	capturePath  = "/api/v1/crm/leads"
 	activityPath = "/api/v1/crm/visitors/{id}/activity"

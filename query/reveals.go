@@ -14,7 +14,7 @@ type Reveal struct {
 	Actor     string    `json:"actor"`
 	What      string    `json:"what"`   // lead, or what was exported: leads or sources
 	LeadID    *string   `json:"leadId"` // null: of many
-	IP        string    `json:"ip"`     // of who looked
+	IP        string    `json:"ip"`     // of the one who looked
 	UserAgent string    `json:"userAgent"`
 	RequestID string    `json:"requestId"`
 }

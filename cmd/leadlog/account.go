@@ -20,14 +20,14 @@ type accountSetCommand struct {
 	database `embed:""`
 
 	ID        string   `arg:"" help:"1 to 64 of letters, digits, _ and -."`
-	Name      string   `help:"For people."`
-	Feature   []string `sep:"none" placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated. An empty one: none."`
-	Stage     []string `sep:"none" placeholder:"NAME" help:"Stage of the pipeline, in order. May be repeated. An empty one, or a new account: new, contacted, qualified, negotiation, won, lost."`
-	Region    string   `placeholder:"CODE" help:"Country by which national phone numbers are read; of a new account IN."`
-	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 is off; of a new account as the service is set."`
-	RateBurst *int     `placeholder:"N" help:"Burst; of a new account as the service is set."`
+	Name      string   `help:"The account's name, for people."`
+	Feature   []string `sep:"none" placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated. An empty one takes all features away."`
+	Stage     []string `sep:"none" placeholder:"NAME" help:"Stage of the pipeline, in order. May be repeated. An empty one sets the default, which a new account has: new, contacted, qualified, negotiation, won, lost."`
+	Region    string   `placeholder:"CODE" help:"Country whose phone numbers need no country code. Default of a new account: IN."`
+	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 is off. Default of a new account: the service's."`
+	RateBurst *int     `placeholder:"N" help:"Burst of captures. Default of a new account: the service's."`
 
-	JWTNotBefore time.Time `name:"jwt-not-before" placeholder:"TIME" help:"JWTs issued before, such as 2006-01-02T15:04:05Z, are refused."`
+	JWTNotBefore time.Time `name:"jwt-not-before" placeholder:"TIME" help:"Refuse JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
 }
 
 // Run is leadlog account set.

@@ -153,7 +153,7 @@ func (c *checker) origins(name, value string) []string {
 	return origins
 }
 
-// canonicalOrigin is how browsers write the origin of a URL: in small letters, without the port that goes without saying.
+// canonicalOrigin is how browsers write the origin of a URL: in lower case, without the scheme's default port.
 func canonicalOrigin(u *url.URL) string {
 	origin := strings.ToLower(u.Scheme + "://" + u.Host)
 	return strings.TrimSuffix(origin, map[string]string{"https": ":443", "http": ":80"}[u.Scheme])

@@ -46,12 +46,12 @@ func (d database) open(ctx context.Context, log *slog.Logger) (views, events str
 	return views, events, private, nil
 }
 
-// connectSeconds bounds how long a connection comes about, at one address after the other. It is the patience of an append, so
-// that one finds a database that has moved on to the next address.
+// connectSeconds bounds how long connecting may take, over all addresses that are tried one after the other. An append waits
+// as long, so that it finds a database that has moved to the next address.
 const connectSeconds = 5
 
-// givingUp is an address of PostgreSQL with a bound on connecting, unless it says one itself: nobody else ends the wait for a server that
-// takes connections and says nothing, or that has gone without a word.
+// givingUp is an address of PostgreSQL with a bound on connecting, unless it has one: otherwise nothing ends the wait for a
+// server that accepts connections and says nothing, or that has vanished.
 func givingUp(address string) string {
 	u, err := url.Parse(address)
 	if err != nil { // it was checked before

@@ -15,11 +15,11 @@ type exportCommand struct {
 	sealedDatabase `embed:""`
 
 	What    string `arg:"" enum:"sources,leads,tokens" help:"sources: the source history; leads: as they are now; tokens: the audit trail of API tokens."`
-	Account string `required:"" placeholder:"ID" help:"Whose."`
+	Account string `required:"" placeholder:"ID" help:"Account to export."`
 	Since   string `placeholder:"TIME" help:"Leave out what is older: first seen, created or happened before this, such as 2026-01-31T00:00:00Z."`
 	Until   string `placeholder:"TIME" help:"Leave out what is not older than this."`
-	Format  string `enum:"csv,ndjson" default:"csv" help:"csv or ndjson."`
-	Head    string `placeholder:"FILE" help:"Of tokens as ndjson: write the signed tree head that the export can be verified with."`
+	Format  string `enum:"csv,ndjson" default:"csv" help:"Format: csv or ndjson."`
+	Head    string `placeholder:"FILE" help:"With tokens and --format ndjson: also write the signed tree head, with which the export can be verified."`
 	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
 }
 

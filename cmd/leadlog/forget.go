@@ -26,7 +26,7 @@ type forgetCommand struct {
 	sealedDatabase `embed:""`
 
 	Lead     string `arg:"" placeholder:"LEAD" help:"Id of the lead whose person is to be forgotten."`
-	Account  string `required:"" placeholder:"ID" help:"Whose the lead is."`
+	Account  string `required:"" placeholder:"ID" help:"Account that the lead belongs to."`
 	Yes      bool   `help:"Do not ask."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }

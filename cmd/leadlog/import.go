@@ -22,12 +22,12 @@ type importCommand struct {
 	sealedDatabase `embed:""`
 
 	File      string            `arg:"" placeholder:"FILE" help:"CSV with a header, or JSON lines."`
-	Account   string            `required:"" placeholder:"ID" help:"Whose the leads are to be."`
+	Account   string            `required:"" placeholder:"ID" help:"Account that the leads are for."`
 	DryRun    bool              `help:"Say which rows would be refused, and why, and write nothing."`
 	Map       map[string]string `mapsep:"none" placeholder:"COLUMN=FIELD" help:"What a CSV column is: name, firstName, lastName, phone, email, status, leadTemperature, opportunityValue, visitorId, metadata.KEY, customFields.KEY, or nothing to leave it out. May be repeated."`
 	Format    string            `enum:",csv,ndjson" default:"" placeholder:"FORMAT" help:"csv or ndjson. Default: by the file's name, or by how it begins."`
-	Delimiter string            `placeholder:"CHARACTER" help:"Between the cells of CSV; tab may be written out. Default: found out from the header."`
-	Encoding  string            `placeholder:"NAME" help:"Of CSV, such as windows-1251. Default: found out; UTF-8, UTF-16 and Windows-1252 are."`
+	Delimiter string            `placeholder:"CHARACTER" help:"What separates the cells of a CSV file, such as ; or tab. Default: found out from the header."`
+	Encoding  string            `placeholder:"NAME" help:"Encoding of a CSV file, such as windows-1251. Default: found out among UTF-8, UTF-16 and Windows-1252."`
 	Outcome   string            `placeholder:"FILE" help:"Where to write what became of each row. Default: FILE.outcome.csv beside the file."`
 	ClaimKey  string            `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }

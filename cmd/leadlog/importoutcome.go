@@ -19,7 +19,7 @@ type ledger interface {
 	rows() *tally
 	add(command.Arrived) error // one that ends the import
 	flush()                    // hands on what was added
-	again() string             // what running it again does, for who is to do so
+	again() string             // what running it again does, for whoever is to do so
 	end() string               // where it is all to be seen
 }
 

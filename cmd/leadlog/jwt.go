@@ -16,9 +16,9 @@ type jwtCommand struct {
 	tokens   `embed:""`
 
 	Account string        `required:"" placeholder:"ID" help:"Account that the JWT is for."`
-	Subject string        `default:"cli" help:"Who bears it, for the audit trail."`
+	Subject string        `default:"cli" help:"Whom it is for, by the name that the audit trail shows."`
 	Scope   *string       `placeholder:"\"SCOPE …\"" help:"What it may do. Default: everything in the account but admin."`
-	TTL     time.Duration `name:"ttl" default:"1h" help:"How long it is good for."`
+	TTL     time.Duration `name:"ttl" default:"1h" help:"How long it is valid."`
 }
 
 // Run is leadlog jwt.

@@ -94,7 +94,7 @@ func newDeliveryMetrics() *deliveryMetrics {
 		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "leadlog_delivery_attempt_seconds",
 			Help: "How long attempts of this process took, by their outcome: success or failure.",
-			// To the timeout of 15 s, and beyond for who raised it.
+			// To the timeout of 15 s, and beyond for those who raised it.
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60},
 		}, []string{"outcome"}),
 		finished: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -24,7 +24,7 @@ type holdings struct {
 	close  func()
 }
 
-// readAtLength is for commands that read the whole log and make garbage all the while. Collecting it less often saves
+// readAtLength is for commands that read the whole log, and make much garbage on the way. Collecting it less often saves
 // them a sixth of their time, and the limit keeps them under 256 MiB resident. GOGC and GOMEMLIMIT have precedence.
 func readAtLength() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {

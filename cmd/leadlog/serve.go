@@ -78,7 +78,7 @@ type app struct {
 	reader    *query.Reader
 	codes     *webconsole.Codes // of links that sign in to the console
 	handler   http.Handler
-	draining  atomic.Bool // the end has begun: whoever balances should send no more
+	draining  atomic.Bool // shutting down: load balancers should send no more requests
 }
 
 // wire makes the service, from the log upwards.
@@ -180,23 +180,23 @@ func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier) error {
 	return nil
 }
 
-// openPool prepares connections for what the service asks in passing, which takes no long time.
+// openPool prepares connections for the short queries of requests.
 func openPool(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		return nil, err
 	}
 	schema.Bound(config.ConnConfig)
-	config.PingTimeout = connectSeconds * time.Second // else one that has gone without a word keeps its place for good
+	config.PingTimeout = connectSeconds * time.Second // else a connection whose server has vanished keeps its place in the pool for ever
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// deliveryRest is how long an event may wait for others on its way to the endpoints: less than a view may, for somebody
-// waits for it.
+// deliveryRest is how long an event may wait for others on its way to the endpoints: less than on its way to a view, because
+// a receiver waits for it.
 const deliveryRest = 5 * time.Millisecond
 
-// wireDeliveries makes what sends events to webhook endpoints. Where deliveries of this log begin is fixed before the
-// first request is answered.
+// wireDeliveries makes what sends events to webhook endpoints. It fixes where on the log deliveries begin, before the first
+// request is answered.
 func (a *app) wireDeliveries(ctx context.Context, views string) error {
 	if err := delivery.Begin(ctx, a.pool, a.store); err != nil {
 		return err
@@ -225,7 +225,7 @@ func (a *app) wireDeliveries(ctx context.Context, views string) error {
 	return nil
 }
 
-// disableEndpoint carries out what the couriers decide on, who know no commands.
+// disableEndpoint carries out what couriers decide: they know no commands.
 func (a *app) disableEndpoint(ctx context.Context, v delivery.Verdict) error {
 	return a.handlers.DisableWebhookEndpoint(ctx, command.DisableWebhookEndpoint{
 		WebhookID: v.WebhookID, Reason: v.Reason, URL: v.URL, SeenFrom: v.SeenFrom,
@@ -250,7 +250,7 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	server := httpapi.NewServer(a.config.addr, a.parting(a.handler))
 	server.ErrorLog = slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)
 	group, ctx := errgroup.WithContext(ctx)
-	// What requests need for themselves goes on while they are taken still.
+	// What requests depend on goes on while requests are still taken.
 	taking, taken := context.WithCancel(context.WithoutCancel(ctx))
 	defer taken()
 	group.Go(func() error {

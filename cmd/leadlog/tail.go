@@ -22,7 +22,7 @@ type tailCommand struct {
 
 	Type string  `placeholder:"PATTERN" help:"Only events whose public type matches, such as 'token.*'."`
 	JSON bool    `name:"json" help:"One JSON object a line, with the event's data. It holds what people told about themselves."`
-	From *uint64 `placeholder:"POSITION" help:"Begin behind this position; 0 is the beginning of the log. Default: its end."`
+	From *uint64 `placeholder:"POSITION" help:"Start after this position; 0 is the beginning of the log. Default: its end."`
 }
 
 // Run is leadlog tail.

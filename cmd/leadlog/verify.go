@@ -12,7 +12,7 @@ import (
 type verifyCommand struct {
 	sealedDatabase `embed:""`
 
-	Most     int    `default:"10" placeholder:"N" help:"Differences of each kind to tell, and notes."`
+	Most     int    `default:"10" placeholder:"N" help:"How many differences and notes of each kind to print."`
 	Heal     bool   `help:"Finish what killed processes left: close holders that do not have what was claimed for them, and release the claims. May run beside the service."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"With --heal: the HMAC key of claim names."`
 

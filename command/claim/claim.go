@@ -96,7 +96,7 @@ func (n Names) Fingerprint() []byte {
 type State struct {
 	Kind      Kind
 	Account   string
-	Holder    string           // id of who has the value; empty when it is free
+	Holder    string           // id of the one that has the value; empty when it is free
 	Bound     event.ClaimBound // of an idempotency key; zero when it is free
 	UpdatedAt time.Time        // of the latest fact
 }

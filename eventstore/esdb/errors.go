@@ -41,7 +41,7 @@ func missing(err error) bool {
 	return is(err, client.ErrorCodeResourceNotFound) && grpcStatus(err) == nil
 }
 
-// wrongExpected tells a conflict. Its revisions stand in the text only, and so are read again by who needs them.
+// wrongExpected tells a conflict. Its revisions stand in the text only, and so are read again by those who need them.
 func wrongExpected(err error) bool { return is(err, client.ErrorCodeWrongExpectedVersion) }
 
 // lost tells that a client is best given up: it closed itself, broke, or its node is out of reach. In the last case

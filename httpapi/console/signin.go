@@ -36,7 +36,7 @@ func (v *visit) form() (url.Values, error) {
 
 var errBadForm = errors.New("a form that cannot be read")
 
-// signIn begins a session for who has a JWT, or the code of a link. The code is used up by the form and not by the link,
+// signIn begins a session for somebody who has a JWT, or the code of a link. The code is used up by the form and not by the link,
 // which programs that look at links in advance would otherwise use up.
 func (v *visit) signIn() (screen, error) {
 	form, err := v.form()

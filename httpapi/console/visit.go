@@ -20,7 +20,7 @@ type page struct {
 	method  string
 	pattern string
 	scope   string // that it takes; empty: any session will do
-	open    bool   // to who is not signed in
+	open    bool   // also to people who are not signed in
 	show    func(*visit) (screen, error)
 }
 
@@ -106,7 +106,7 @@ func (v *visit) answer() (screen, error) {
 
 func (v *visit) reads() bool { return v.r.Method == http.MethodGet || v.r.Method == http.MethodHead }
 
-// admit judges the session anew: it may have ended, its JWT may have been revoked, and it may not have what the page wants.
+// admit judges the session again: it may have ended, its JWT may have been revoked, and it may not have what the page wants.
 func (v *visit) admit() error {
 	if !v.Now().Before(v.identity.Expires) {
 		return command.ErrUnauthorized
