@@ -92,6 +92,18 @@ func TestTheReadmeLeadsToEveryDocument(t *testing.T) {
 	}
 }
 
+// TestTheReadmesFiguresAreThoseOfTheirPage: whoever measures again writes both.
+func TestTheReadmesFiguresAreThoseOfTheirPage(t *testing.T) {
+	t.Parallel()
+	_, section, _ := strings.Cut(text(t, "../README.md"), "\n## How fast it is\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	figures := regexp.MustCompile(`\b\d+[.,]\d+\b|\b\d+ ms\b`).FindAllString(section, -1)
+	require.Greater(t, len(figures), 3)
+	for _, figure := range figures {
+		require.Regexp(t, `\b`+regexp.QuoteMeta(figure)+`\b`, text(t, "performance.md"))
+	}
+}
+
 // TestTheTourHasEveryPackage: each package stands in the README's tree, or the one that it is part of, and nothing that is not there.
 func TestTheTourHasEveryPackage(t *testing.T) {
 	t.Parallel()

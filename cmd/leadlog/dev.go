@@ -137,6 +137,7 @@ func (w welcome) print(c console, base string) {
 		fmt.Fprintf(c.out, "JWT        %s\n           (good for 24 hours; another: leadlog jwt --account %s)\n", w.jwt, demoAccount)
 		fmt.Fprintf(c.out, "Console    %s/console/sign-in?code=%s\n           (signs in once, within 10 minutes; afterwards with the JWT)\n", base, w.code)
 	}
+	fmt.Fprintf(c.out, "API        %s/docs\n           (every call, with a curl line to try)\n", base)
 	fmt.Fprintf(c.out, "\nCapture a lead:\n\n"+
 		"curl -sS %s/api/v1/crm/leads -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d '%s'\n\n",
 		base, bearer, `{"name":"Asha Rao","phone":"98765 43210","metadata":{"source":"website"}}`)

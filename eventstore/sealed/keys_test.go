@@ -1,0 +1,200 @@
+package sealed_test
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealed"
+)
+
+func TestAnAppendThatIsRefusedLeavesNoKey(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		store, stream, taken := p.open(), newLead(), newLead()
+		_, err := store.Append(t.Context(), eventstore.Check("claim-1", eventstore.At(3)), write(stream, eventstore.NoStream, fact(t, asha())))
+		require.NotNil(t, eventstore.Conflict(err))
+		require.Zero(t, p.keys(stream))
+
+		_, err = store.Append(t.Context(), write(taken, eventstore.NoStream, fact(t, asha())))
+		require.NoError(t, err)
+		_, err = store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())), write(taken, eventstore.NoStream, fact(t, asha())))
+		require.NotNil(t, eventstore.Conflict(err))
+		require.Equal(t, 1, p.keys(taken), "of the lead that is there")
+		require.Contains(t, string(read(t, store, taken)[0].Data), "Asha")
+		for _, r := range read(t, store, stream) { // on a store without transactions the first write stands
+			require.False(t, r.Erased)
+		}
+	})
+}
+
+// An append whose outcome was not heard of is sent again, whatever happened meanwhile.
+func TestAKeyThatWasDestroyedDoesNotComeBackWithTheSameAppend(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	store, stream := p.open(), newLead()
+	again := write(stream, eventstore.NoStream, fact(t, asha()))
+	first, err := store.Append(t.Context(), again)
+	require.NoError(t, err)
+	require.NoError(t, store.Destroy(t.Context(), stream))
+	position, err := store.Append(t.Context(), again)
+	require.NoError(t, err)
+	require.Equal(t, first, position)
+	require.Zero(t, p.keys(stream))
+	require.True(t, read(t, store, stream)[0].Erased)
+}
+
+// An append that another process has made already is the same append, and what follows it is sealed with a key that is there.
+func TestWhatFollowsAnAppendThatWasThereAlreadyCanBeRead(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		stream := newLead()
+		again := write(stream, eventstore.NoStream, fact(t, asha()))
+		_, err := p.open().Append(t.Context(), again)
+		require.NoError(t, err)
+		store := p.open()
+		_, err = store.Append(t.Context(), again)
+		require.NoError(t, err)
+		_, err = store.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "api", Name: "Asha"})))
+		require.NoError(t, err)
+		for _, r := range read(t, p.open(), stream) {
+			require.False(t, r.Erased, r.Type)
+		}
+	})
+}
+
+// A browser keeps the id that it was given: what it does after its visitor was forgotten is told under a new key.
+func TestAVisitorWhoWasForgottenMayComeAgain(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		store, stream := p.open(), event.VisitorStream("acme", "aa")
+		act := func() {
+			acted := fact(t, event.VisitorActed{VisitorID: "v", Kind: "click", URL: "https://example.com/"})
+			_, err := store.Append(t.Context(), write(stream, eventstore.Any, acted))
+			require.NoError(t, err)
+		}
+		act()
+		act()
+		require.NoError(t, store.Destroy(t.Context(), stream))
+		act()
+		require.NoError(t, store.Destroy(t.Context(), stream))
+		act()
+		for _, all := range [][]eventstore.Recorded{read(t, store, stream), read(t, p.open(), stream), follow(t, p.open())} {
+			require.Len(t, all, 4)
+			for i, r := range all {
+				require.Equal(t, i < 3, r.Erased, i)
+			}
+		}
+	})
+}
+
+// One process remembers a key that another destroys, and has not heard of that yet.
+func TestNothingIsTakenInUnderAKeyThatIsGone(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		near, far, stream := p.open(), p.open(), event.VisitorStream("acme", "aa")
+		act := func() error {
+			_, err := far.Append(t.Context(), write(stream, eventstore.Any, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click"})))
+			return err
+		}
+		require.NoError(t, act())
+		require.NoError(t, act())
+		require.NoError(t, near.Destroy(t.Context(), stream))
+		conflict := eventstore.Conflict(act())
+		require.NotNil(t, conflict)
+		require.Equal(t, stream, conflict.Stream)
+		require.NoError(t, act())
+		all := read(t, near, stream)
+		require.False(t, all[len(all)-1].Erased)
+	})
+}
+
+func TestEventsFromBeforeThereWereKeysAreReadAsTheyAre(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		stream, created := newLead(), fact(t, asha())
+		_, err := p.below().Append(t.Context(), write(stream, eventstore.NoStream, created))
+		require.NoError(t, err)
+		store := p.open()
+		_, err = store.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "website", Name: "Asha R."})))
+		require.NoError(t, err)
+		for _, all := range [][]eventstore.Recorded{read(t, store, stream), follow(t, p.open())} {
+			require.Len(t, all, 2)
+			require.Equal(t, created.Data, all[0].Data)
+			require.Equal(t, created.Metadata, all[0].Metadata)
+			require.Contains(t, string(all[1].Data), "Asha R.")
+		}
+	})
+}
+
+func TestKeysAreSealedAnewWhenTheSealingKeyRotates(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	store := p.open()
+	var streams []string
+	for range 1203 { // more than are sealed anew at a time
+		streams = append(streams, newLead())
+	}
+	var writes []eventstore.Write
+	for _, stream := range streams {
+		writes = append(writes, write(stream, eventstore.NoStream, fact(t, asha())))
+	}
+	_, err := store.Append(t.Context(), writes...)
+	require.NoError(t, err)
+
+	fails := func(store *sealed.Store, target error) {
+		t.Helper()
+		for _, err := range store.Read(t.Context(), streams[0], 0) {
+			require.ErrorIs(t, err, target)
+		}
+		for _, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+			require.ErrorIs(t, err, target)
+		}
+	}
+	fails(p.open(nextKey), sealed.ErrUnknownKey)
+	nobody := sealed.Wrap(p.below(), p.vault(), true, slog.New(slog.DiscardHandler))
+	fails(nobody, sealed.ErrNoKey)
+	_, err = nobody.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
+	require.ErrorIs(t, err, sealed.ErrNoKey)
+
+	n, err := p.vault(nextKey, sealKey).Reseal(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, len(streams), n)
+	fails(p.open(), sealed.ErrUnknownKey)
+	all := follow(t, p.open(nextKey))
+	require.Len(t, all, len(streams))
+	for _, r := range all {
+		require.Contains(t, string(r.Data), "Asha")
+	}
+	n, err = p.vault(nextKey).Reseal(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+func TestAKeyOfAnotherStreamDoesNotOpen(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	store, stream := p.open(), newLead()
+	_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
+	require.NoError(t, err)
+	moved := newLead()
+	_, err = p.pool.Exec(t.Context(), `UPDATE person.key SET stream = $1`, moved)
+	require.NoError(t, err)
+	_, err = store.Append(t.Context(), write(moved, eventstore.At(7), fact(t, asha())))
+	require.ErrorContains(t, err, "is damaged")
+}
+
+func TestADatabaseOfKeysThatIsDownIsUnavailable(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, esdbtest.Start(t).URL())
+	store, stream := p.open(), newLead()
+	_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
+	require.NoError(t, err)
+	p.pool.Close()
+	_, err = store.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	for _, err := range sealed.Wrap(p.below(), p.vault(sealKey), false, slog.New(slog.DiscardHandler)).Read(t.Context(), stream, 0) {
+		require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	}
+}
+
+// The largest lead that a capture may make, sealed, is one that both stores take.

@@ -1,0 +1,228 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+func TestPeopleAreMaskedInThePages(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	made := b.capture(`{"name":"Asha Rao","phone":"9876543210","email":"asha@rao.example","city":"Pune","metadata":{"source":"website","ip":"198.51.100.7","utm":"diwali"}}`)
+	id := made.at("data", "leadId").(string)
+	b.as(http.MethodGet, after("/api/v1/crm/leads", made), "")
+	for _, path := range []string{"/console/leads", "/console/leads/" + id, "/console/leads/" + id + "?raw=0&revision=0"} {
+		r := b.get(path)
+		require.Equal(t, http.StatusOK, r.status, path)
+		require.Contains(t, r.body, "A••• R•••")
+		for _, personal := range []string{"Asha", "Rao", "9876543210", "asha@", "rao.example", "Pune", "198.51.100.7", "diwali"} {
+			require.NotContains(t, r.body, personal, path)
+		}
+	}
+	require.Contains(t, b.get("/console/leads/"+id+"?raw=0").body, "contactUID")
+}
+
+func TestALeadOfAnotherAccountIsNotThere(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	id := b.capture(`{"phone":"9876543210"}`).at("data", "leadId").(string)
+	b.signIn(b.mint("other", ""))
+	theirs, none := b.get("/console/leads/"+id), b.get("/console/leads/01JQKXZ8V4W9H6M3T2R5N7P0AB")
+	require.Equal(t, http.StatusNotFound, theirs.status)
+	require.Equal(t, none.body, theirs.body)
+}
+
+func TestALeadCanBeSeenAsOfEachEvent(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	id := b.capture(`{"phone":"9876543210","metadata":{"source":"website"}}`).at("data", "leadId").(string)
+	for _, status := range []string{"contacted", "won"} {
+		b.as(http.MethodPatch, "/api/v1/crm/leads/"+id, fmt.Sprintf(`{"status":%q}`, status))
+	}
+	for revision, status := range []string{"new", "contacted", "won"} {
+		r := b.get(fmt.Sprintf("/console/leads/%s?revision=%d", id, revision))
+		now, _, _ := strings.Cut(r.body, "What happened")
+		require.Contains(t, now, `<span class="state `+status+`">`)
+		require.Contains(t, r.body, `<td class="old">contacted</td><td class="new">won</td>`)
+	}
+	require.Equal(t, http.StatusNotFound, b.get("/console/leads/"+id+"?revision=3").status)
+}
+
+func TestATokenIsMadeRotatedAndDeletedInTheConsole(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	r := b.post("/console/tokens", "name", "", "expiresInDays", "400")
+	require.Equal(t, http.StatusBadRequest, r.status)
+	require.Equal(t, 2, strings.Count(r.body, `class="fault"`))
+
+	value := regexp.MustCompile(`<code id="value" class="value">(leadlog_[0-9A-Za-z]+)</code>`)
+	id := regexp.MustCompile(`/console/tokens/([0-9A-Z]{26})/rotate`)
+	r = b.post("/console/tokens", "name", "The <form>", "expiresInDays", "30")
+	require.Equal(t, http.StatusOK, r.status)
+	require.Contains(t, r.body, "1 of 5 slots used")
+	require.Contains(t, r.body, "The &lt;form&gt;")
+	first, token := value.FindStringSubmatch(r.body)[1], id.FindStringSubmatch(r.body)[1]
+	works := func(credential string) int {
+		return b.send(call{method: http.MethodPost, path: "/api/v1/crm/leads", credential: credential, body: `{"phone":"9876543210","metadata":{"source":"website"}}`}).status
+	}
+	require.Equal(t, http.StatusCreated, works(first))
+	require.NotContains(t, b.get("/console/tokens").body, first, "it is shown once")
+
+	require.Contains(t, b.get("/console/tokens/"+token+"/rotate").body, "stops working at once")
+	second := value.FindStringSubmatch(b.post("/console/tokens/" + token + "/rotate").body)[1]
+	require.Equal(t, []int{http.StatusUnauthorized, http.StatusOK}, []int{works(first), works(second)})
+
+	require.Contains(t, b.get("/console/tokens/"+token+"/delete").body, "for good")
+	require.Equal(t, "/console/tokens", b.post("/console/tokens/"+token+"/delete").goTo)
+	require.Equal(t, http.StatusUnauthorized, works(second))
+	r = b.get("/console/tokens")
+	require.Contains(t, r.body, "0 of 5 slots used")
+	require.Contains(t, r.body, "1 deleted token")
+	r = b.post("/console/tokens/" + token + "/delete")
+	require.Equal(t, http.StatusNotFound, r.status)
+	require.Contains(t, r.body, "Token not found or already deleted")
+}
+
+func TestEveryTokenIsFoundInTheConsoleHoweverManyWereDeletedSince(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	const tokens = "/api/v1/crm/tokens"
+	create := func(name string) (id string) {
+		made := b.as(http.MethodPost, tokens, fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name))
+		require.Equal(t, http.StatusCreated, made.status, made.raw)
+		return made.at("data", "tokenId").(string)
+	}
+	kept := create("kept")
+	var last reply
+	for n := range 53 {
+		last = b.as(http.MethodDelete, tokens+"/"+create(fmt.Sprintf("gone %02d", n)), "")
+		require.Equal(t, http.StatusOK, last.status, last.raw)
+	}
+	b.as(http.MethodGet, after(tokens, last), "")
+	page := b.get("/console/tokens").body
+	require.Contains(t, page, "1 of 5 slots used")
+	require.Contains(t, page, kept+"/rotate")
+	require.Contains(t, page, "gone 03")
+	require.NotContains(t, page, "gone 02")
+	next := regexp.MustCompile(`href="(\?cursor=[^"]+)" rel="next"`).FindStringSubmatch(page)
+	require.NotNil(t, next, "more of them are not shown, and the page says so")
+	rest := b.get("/console/tokens" + next[1]).body
+	require.Contains(t, rest, "1 of 5 slots used")
+	for _, name := range []string{"gone 02", "gone 00", "First part"} {
+		require.Contains(t, rest, name)
+	}
+	require.NotContains(t, rest, "gone 03")
+}
+
+func TestAPageIsStreamedUntilTheServiceStops(t *testing.T) {
+	t.Parallel()
+	stopping := make(chan struct{})
+	b := browse(t, func(o *httpapi.Options) { o.Stopping = stopping })
+	b.signIn(b.jwt)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.server.URL+"/console/leads", nil)
+	require.NoError(t, err)
+	request.Header.Set("Accept", "text/event-stream")
+	response, err := b.client.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
+	read := make([]byte, 64<<10)
+	var said strings.Builder
+	sees := func(text string) {
+		for !strings.Contains(said.String(), text) {
+			n, err := response.Body.Read(read)
+			said.Write(read[:n])
+			require.NoError(t, err)
+		}
+	}
+	sees("No lead has arrived yet")
+	b.capture(`{"name":"Asha Rao","phone":"9876543210"}`)
+	sees("A••• R•••")
+	close(stopping)
+	_, err = io.Copy(io.Discard, response.Body)
+	require.NoError(t, err)
+}
+
+func TestAnEndpointIsLookedAfterInTheConsole(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	r := b.post("/console/webhooks", "url", "http://example.com", "description", "CRM <sync>")
+	require.Equal(t, http.StatusBadRequest, r.status)
+	require.Equal(t, 2, strings.Count(r.body, `class="fault"`), "the URL, and that no event was chosen")
+	require.Contains(t, r.body, "CRM &lt;sync&gt;")
+
+	r = b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created", "events", "lead.merged")
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	secret := regexp.MustCompile(`>(whsec_[^<]+)<`)
+	first := secret.FindStringSubmatch(r.body)[1]
+	at := regexp.MustCompile(`data-address="(/console/webhooks/[0-9A-Z]{26})"`).FindStringSubmatch(r.body)[1]
+	require.Contains(t, r.body, "lead.created, lead.merged")
+	require.NotContains(t, b.get(at).body, first, "it is shown once")
+
+	require.Contains(t, b.get(at+"/secret").body, "24 hours")
+	r = b.post(at + "/secret")
+	require.NotEqual(t, first, secret.FindStringSubmatch(r.body)[1])
+	require.Contains(t, r.body, "The secret before signs too until")
+
+	require.Equal(t, at, b.post(at+"/test").goTo)
+	require.Equal(t, at, b.post(at+"/replay", "since", "2026-01-02T03:04").goTo)
+	r = b.post(at+"/replay", "since", "2026-01-02T03:04", "until", "2025-01-02T03:04")
+	require.Equal(t, http.StatusBadRequest, r.status)
+	require.Contains(t, r.body, "must be after since")
+
+	require.Equal(t, at, b.post(at+"/switch", "enabled", "false").goTo)
+	require.Contains(t, b.get(at).body, `<span class="state disabled">`)
+	r = b.post(at + "/test")
+	require.Equal(t, http.StatusConflict, r.status)
+	require.Contains(t, r.body, "enable it first")
+	b.post(at+"/switch", "enabled", "true")
+	require.Contains(t, b.get(at).body, `<span class="state enabled">`)
+
+	stranger := b.service.browser().signIn(b.mint("other", ""))
+	for _, path := range []string{at, at + "/secret", at + "/delete"} {
+		require.Equal(t, http.StatusNotFound, stranger.get(path).status, path)
+	}
+	require.Equal(t, http.StatusNotFound, stranger.post(at+"/delete").status)
+	require.Contains(t, b.get(at+"/delete").body, "cannot be taken back")
+	require.Equal(t, "/console/webhooks", b.post(at+"/delete").goTo)
+	require.Equal(t, http.StatusNotFound, b.get(at).status)
+}
+
+// What a view shows some time after.
+const (
+	soon  = 30 * time.Second
+	pause = 10 * time.Millisecond
+)
+
+func TestWhatTheConsoleDoesIsFollowed(t *testing.T) {
+	t.Parallel()
+	const own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	b := browse(t, func(o *httpapi.Options) {
+		o.Trace = func(r *http.Request) (*http.Request, string, func(httpapi.Traced)) {
+			return r, own, func(httpapi.Traced) {}
+		}
+	})
+	b.signIn(b.jwt)
+	require.Equal(t, http.StatusOK, b.post("/console/tokens", "name", "CI", "expiresInDays", "30").status)
+	var metadata string
+	require.NoError(t, b.pool.QueryRow(t.Context(),
+		`SELECT metadata::text FROM log.event_readable WHERE type LIKE 'token.created%'`).Scan(&metadata))
+	require.Contains(t, metadata, own)
+}
