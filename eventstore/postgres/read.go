@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	streamPage    = 500  // events of one stream that are read first,
-	streamPageMax = 4000 // and at most at a time, when there are more
+	firstPage     = 50   // events of one stream that are read first,
+	streamPage    = 500  // then, when there are more,
+	streamPageMax = 4000 // and at most at a time
 
 	// maxPageBytes is how much payload a page gathers before it is cut short.
 	maxPageBytes = 4 << 20
@@ -30,20 +31,20 @@ const (
 
 const selectEvents = `SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM log.event `
 
-// Read implements eventstore.Store. A stream of up to 500 small events is one round trip. Of a longer one, the next page is
-// on its way while the consumer works on a page.
+// Read implements eventstore.Store. A stream of less than 50 small events is one round trip, which those share who read at
+// the same time. Of a longer one, the next page is on its way while the consumer works on a page.
 func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) {
 			return // no stream can have that name
 		}
-		limit := streamPage
-		page, err := s.streamPage(ctx, 0, stream, from, limit)
+		limit := firstPage
+		page, err := s.first(ctx, stream, from)
 		for err == nil {
 			var next chan fetched
 			if len(page.events) == limit || page.cut {
 				from = page.events[len(page.events)-1].Revision + 1
-				limit = page.next(limit, len(page.events), streamPageMax)
+				limit = page.next(max(limit, streamPage/2), len(page.events), streamPageMax)
 				next = make(chan fetched, 1)
 				go func() {
 					page, err := s.streamPage(ctx, limit, stream, from, limit)
@@ -110,39 +111,53 @@ func (p page) next(asked, fitted, most int) int {
 	return asked
 }
 
-// page gathers the events of a query, so that no connection is held while a consumer works on them. It makes room for
-// as many as the caller expects.
+// page gathers the events of a query. It makes room for as many as the caller expects.
 func (s *Store) page(ctx context.Context, room int, query string, arguments ...any) (page, error) {
+	p := page{events: make([]eventstore.Recorded, 0, room)}
+	d := decoder{chunk: min(room*chunkPerEvent, maxChunk)}
+	var err error
+	p.bytes, p.cut, err = s.query(ctx, &d, query, arguments, func(recorded eventstore.Recorded, _ [][]byte) {
+		if p.events = append(p.events, recorded); len(p.events) == fewEvents {
+			d.chunk = maxChunk
+		}
+	})
+	if err != nil {
+		return page{}, err
+	}
+	return p, nil
+}
+
+// query gives each row of a query that begins with the columns of selectEvents, all before it returns, so that no
+// connection is held while a consumer works on them. It says how much payload that was, and whether it was cut short.
+func (s *Store) query(
+	ctx context.Context, d *decoder, query string, arguments []any, each func(recorded eventstore.Recorded, row [][]byte),
+) (size int, cut bool, err error) {
 	asking, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	// Binary columns, read without the driver's conversions: decoding is the cost of reading a log.
 	arguments = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, arguments...)
 	rows, err := s.pool.Query(asking, query, arguments...)
 	if err != nil {
-		return page{}, unavailable(ctx, err)
+		return 0, false, unavailable(ctx, err)
 	}
 	defer rows.Close()
-	p := page{events: make([]eventstore.Recorded, 0, room)}
-	d := decoder{chunk: min(room*chunkPerEvent, maxChunk)}
 	for rows.Next() {
-		if p.bytes >= maxPageBytes {
-			p.cut = true
+		if size >= maxPageBytes {
 			cancel() // the rest may be gigabytes: better to lose the connection than to receive them
-			return p, nil
+			return size, true, nil
 		}
-		recorded, err := d.decode(rows.RawValues())
+		row := rows.RawValues()
+		recorded, err := d.decode(row)
 		if err != nil {
-			return page{}, err
+			return 0, false, err
 		}
-		if p.events = append(p.events, recorded); len(p.events) == fewEvents {
-			d.chunk = maxChunk
-		}
-		p.bytes += len(recorded.Data)
+		each(recorded, row)
+		size += len(recorded.Data)
 	}
 	if err := rows.Err(); err != nil {
-		return page{}, unavailable(ctx, err)
+		return 0, false, unavailable(ctx, err)
 	}
-	return p, nil
+	return size, false, nil
 }
 
 // Events of a long page share pieces of memory, so that not each takes its own. Who keeps one event keeps the piece.

@@ -64,6 +64,7 @@ type Store struct {
 	pool     *pgxpool.Pool
 	writer   *writer
 	listener *listener
+	firsts   eventstore.Together[beginning, page]
 	poll     time.Duration
 
 	closing  context.Context // ended by Close
@@ -93,6 +94,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 		log = slog.Default()
 	}
 	s := &Store{pool: pool, poll: cmp.Or(options.Poll, 250*time.Millisecond)}
+	s.firsts = eventstore.Together[beginning, page]{Ask: s.firstPages, Lanes: readLanes, Most: readMost, Patience: answerTime}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), cmp.Or(options.Patience, 5*time.Second), log)
 	s.writer.watch = options.Watch

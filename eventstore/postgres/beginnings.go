@@ -1,0 +1,69 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"slices"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// Reads of streams that come at once share a query. Most streams that are read are short: leads, claims, tokens. So the
+// query reads the first page of each, and who wants more goes on alone.
+const (
+	readLanes = 2  // queries at a time
+	readMost  = 64 // streams of one
+)
+
+// beginning is where a read begins.
+type beginning struct {
+	stream string
+	from   eventstore.Revision
+}
+
+// first is the first page of a stream from a revision on.
+func (s *Store) first(ctx context.Context, stream string, from eventstore.Revision) (page, error) {
+	waiting, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	p, err := s.firsts.Answer(waiting, beginning{stream, from})
+	switch {
+	case err != nil && waiting.Err() != nil:
+		return page{}, unavailable(waiting, err)
+	case err == nil && p.cut:
+		return s.streamPage(ctx, 0, stream, from, firstPage)
+	}
+	return p, err
+}
+
+const selectFirst = `SELECT e.*, asked.place
+  FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS asked (stream, revision, place)
+ CROSS JOIN LATERAL (
+       SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM log.event
+        WHERE stream = asked.stream COLLATE "C" AND revision >= asked.revision
+        ORDER BY revision LIMIT $3) AS e`
+
+// firstPages reads many. When they are too much together all are cut, to nothing.
+func (s *Store) firstPages(ctx context.Context, asked []beginning) ([]page, error) {
+	streams, revisions := make([]string, len(asked)), make([]int64, len(asked))
+	for i, a := range asked {
+		streams[i], revisions[i] = a.stream, int64(a.from)
+	}
+	pages := make([]page, len(asked))
+	_, cut, err := s.query(ctx, &decoder{}, selectFirst, []any{streams, revisions, firstPage}, func(recorded eventstore.Recorded, row [][]byte) {
+		p := &pages[binary.BigEndian.Uint64(row[8])-1]
+		p.events = append(p.events, recorded)
+		p.bytes += len(recorded.Data)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range pages {
+		if cut {
+			pages[i] = page{cut: true}
+		}
+		// The database gives them in this order, but does not promise to.
+		slices.SortFunc(pages[i].events, func(x, y eventstore.Recorded) int { return cmp.Compare(x.Revision, y.Revision) })
+	}
+	return pages, nil
+}

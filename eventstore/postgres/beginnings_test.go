@@ -1,0 +1,99 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+)
+
+// fill appends a stream of so many events, each with a text of so many bytes.
+func fill(t *testing.T, store eventstore.Store, stream string, events, size int) {
+	t.Helper()
+	var all []eventstore.Event
+	for range events {
+		all = append(all, fact(`"`+strings.Repeat("x", size)+`"`))
+	}
+	_, err := store.Append(t.Context(), start(stream, all...))
+	require.NoError(t, err)
+}
+
+// readWhole reads a stream of so many events from a revision on, and tells what is wrong.
+func readWhole(ctx context.Context, store eventstore.Store, stream string, events, from int) error {
+	next := from
+	for recorded, err := range store.Read(ctx, stream, eventstore.Revision(from)) {
+		if err != nil {
+			return err
+		}
+		if recorded.Stream != stream || recorded.Revision != eventstore.Revision(next) {
+			return fmt.Errorf("%s at %d: got %s at %d", stream, next, recorded.Stream, recorded.Revision)
+		}
+		next++
+	}
+	if next != max(events, from) {
+		return fmt.Errorf("%s from %d ends at %d", stream, from, next)
+	}
+	return nil
+}
+
+func TestReadsThatShareAQueryGetEachTheirStream(t *testing.T) {
+	t.Parallel()
+	store := open(t, postgres.Options{URL: database(t), MaxReaders: 2})
+	lengths := []int{0, 1, 2, 49, 50, 51, 100, 700}
+	for _, n := range lengths[1:] {
+		fill(t, store, fmt.Sprint("s-", n), n, 10)
+	}
+	for range 3 {
+		var readers sync.WaitGroup
+		for _, n := range lengths {
+			for _, from := range []int{0, 0, 1, 2, 48, 50, 51, 1000} {
+				readers.Go(func() { assert.NoError(t, readWhole(t.Context(), store, fmt.Sprint("s-", n), n, from)) })
+			}
+		}
+		readers.Wait()
+	}
+}
+
+func TestLargeStreamsThatAreReadTogetherAreReadWhole(t *testing.T) {
+	t.Parallel()
+	store := open(t, postgres.Options{URL: database(t), MaxReaders: 2})
+	for i := range 12 { // a MiB each: more than a query gathers
+		fill(t, store, fmt.Sprint("large-", i), 4, 256<<10)
+	}
+	fill(t, store, "small", 3, 10)
+	var readers sync.WaitGroup
+	for i := range 12 {
+		readers.Go(func() { assert.NoError(t, readWhole(t.Context(), store, fmt.Sprint("large-", i), 4, 0)) })
+		readers.Go(func() { assert.NoError(t, readWhole(t.Context(), store, "small", 3, i%4)) })
+	}
+	readers.Wait()
+}
+
+func TestAReaderThatLeavesTakesNobodyAlong(t *testing.T) {
+	t.Parallel()
+	store := open(t, postgres.Options{URL: database(t), MaxReaders: 2})
+	fill(t, store, "s", 3, 10)
+	var readers sync.WaitGroup
+	for i := range 60 {
+		readers.Go(func() {
+			if i%2 == 0 {
+				assert.NoError(t, readWhole(t.Context(), store, "s", 3, 0))
+				return
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			go leave()
+			if err := readWhole(ctx, store, "s", 3, 0); err != nil {
+				assert.ErrorIs(t, err, eventstore.ErrUnavailable)
+				assert.ErrorIs(t, err, context.Canceled)
+			}
+		})
+	}
+	readers.Wait()
+}

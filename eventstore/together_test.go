@@ -1,0 +1,170 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// queries notes what is asked together. Each query takes a second, or as long as its context.
+type queries struct {
+	mu    sync.Mutex
+	asked [][]int
+	fails func(questions []int) error
+}
+
+var errRefused = errors.New("refused")
+
+func (q *queries) ask(ctx context.Context, questions []int) ([]string, error) {
+	q.mu.Lock()
+	q.asked = append(q.asked, questions)
+	q.mu.Unlock()
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if q.fails != nil {
+		if err := q.fails(questions); err != nil {
+			return nil, err
+		}
+	}
+	var answers []string
+	for _, n := range questions {
+		answers = append(answers, fmt.Sprint("answer ", n))
+	}
+	return answers, nil
+}
+
+func (q *queries) together(lanes, most int) *Together[int, string] {
+	return &Together[int, string]{Ask: q.ask, Lanes: lanes, Most: most, Patience: time.Minute}
+}
+
+func TestQuestionsThatGatherShareAQuery(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var q queries
+		together := q.together(2, 4)
+		var callers sync.WaitGroup
+		for n := range 9 {
+			callers.Go(func() {
+				answer, err := together.Answer(t.Context(), n)
+				if err != nil || answer != fmt.Sprint("answer ", n) {
+					t.Errorf("question %d: %s, %v", n, answer, err)
+				}
+			})
+			synctest.Wait()
+		}
+		callers.Wait()
+		require.Equal(t, [][]int{{0}, {1}}, q.asked[:2], "a free lane is taken at once")
+		require.ElementsMatch(t, [][]int{{2, 3, 4, 5}, {6, 7, 8}}, q.asked[2:])
+		synctest.Wait()
+		require.Zero(t, together.busy)
+		require.Empty(t, together.waiting)
+	})
+}
+
+func TestAQuestionIsAskedAfterItCame(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var q queries
+		together := q.together(1, 4)
+		first := start(func() error { _, err := together.Answer(t.Context(), 1); return err })
+		synctest.Wait()
+		again := start(func() error { _, err := together.Answer(t.Context(), 1); return err })
+		require.NoError(t, <-first)
+		require.NoError(t, <-again)
+		require.Equal(t, [][]int{{1}, {1}}, q.asked, "what is asked while a query is under way is not answered by it")
+	})
+}
+
+func TestWhatIsWrongWithOneQuestionIsNobodyElses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := queries{fails: func(questions []int) error {
+			for _, n := range questions {
+				if n == 2 {
+					return errRefused
+				}
+			}
+			return nil
+		}}
+		together := q.together(1, 10)
+		var callers sync.WaitGroup
+		for n := range 4 {
+			callers.Go(func() {
+				answer, err := together.Answer(t.Context(), n)
+				if n == 2 {
+					if !errors.Is(err, errRefused) {
+						t.Errorf("the bad question: %v", err)
+					}
+				} else if err != nil || answer != fmt.Sprint("answer ", n) {
+					t.Errorf("question %d: %s, %v", n, answer, err)
+				}
+			})
+			synctest.Wait()
+		}
+		callers.Wait()
+		require.ElementsMatch(t, [][]int{{0}, {1, 2, 3}, {1}, {2}, {3}}, q.asked)
+	})
+}
+
+func TestAQueryThatFailedForOneIsNotAskedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := queries{fails: func([]int) error { return errRefused }}
+		_, err := q.together(1, 10).Answer(t.Context(), 1)
+		require.ErrorIs(t, err, errRefused)
+		require.Len(t, q.asked, 1)
+	})
+}
+
+func TestAQueryEndsWhenNobodyWaitsForItAnyMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := queries{fails: func([]int) error { panic("it went on") }}
+		together := q.together(1, 10)
+		begin := time.Now()
+		busy := start(func() error { // keeps the lane for a while, so that those after it share a query
+			return together.until(t.Context(), begin.Add(500*time.Millisecond), 0)
+		})
+		synctest.Wait()
+		one := start(func() error { return together.until(t.Context(), begin.Add(700*time.Millisecond), 1) })
+		other := start(func() error { return together.until(t.Context(), begin.Add(900*time.Millisecond), 2) })
+		early := start(func() error { return together.until(t.Context(), begin.Add(100*time.Millisecond), 3) })
+		for _, caller := range []<-chan error{busy, one, other, early} {
+			require.ErrorIs(t, <-caller, context.DeadlineExceeded)
+		}
+		synctest.Wait()
+		require.Equal(t, 900*time.Millisecond, time.Since(begin), "the lane was free at once")
+		require.Len(t, q.asked, 2)
+		require.ElementsMatch(t, []int{1, 2}, q.asked[1], "who left before the query is not asked for")
+		require.Zero(t, together.busy)
+		require.Empty(t, together.waiting)
+	})
+}
+
+func (t *Together[Q, A]) until(ctx context.Context, deadline time.Time, asked Q) error {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	_, err := t.Answer(ctx, asked)
+	return err
+}
+
+func TestAQueryHasAPatience(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		together := &Together[int, string]{Lanes: 1, Most: 1, Patience: time.Minute,
+			Ask: func(ctx context.Context, _ []int) ([]string, error) { <-ctx.Done(); return nil, ctx.Err() }}
+		begin := time.Now()
+		_, err := together.Answer(t.Context(), 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Minute, time.Since(begin))
+	})
+}
