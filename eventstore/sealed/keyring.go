@@ -101,11 +101,10 @@ func (r *keyring) remember(stream string, k key, at uint64, kept bool) {
 // look asks the vault for the keys of a stream.
 func (r *keyring) look(ctx context.Context, stream string) ([]key, error) {
 	at := r.moment()
-	found, err := r.vault.find(ctx, []string{stream})
+	keys, err := r.vault.findOf(ctx, stream)
 	if err != nil {
 		return nil, err
 	}
-	keys := found[stream]
 	if len(keys) > 0 {
 		r.remember(stream, keys[len(keys)-1], at, true)
 	}

@@ -90,11 +90,11 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 // legible looks for keys that events have just been sealed with, and is a conflict when one is gone.
 func (s *Store) legible(ctx context.Context, streams map[string]int64) error {
 	for stream, id := range streams {
-		keys, err := s.vault.find(ctx, []string{stream})
+		keys, err := s.vault.findOf(ctx, stream)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(keys[stream], func(k key) bool { return k.id == id }) {
+		if !slices.ContainsFunc(keys, func(k key) bool { return k.id == id }) {
 			s.ring.forget(stream)
 			return fmt.Errorf("the key of a stream was destroyed: %w", &eventstore.ConflictError{
 				Stream: stream, Expected: eventstore.Any, Actual: eventstore.Any})

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -61,12 +62,14 @@ type Vault struct {
 	pool    *pgxpool.Pool
 	sealers map[string]cipher.AEAD
 	current string // empty: there is none
+	lookUps eventstore.Together[string, []key]
 }
 
 // NewVault keeps keys in the database of a pool. The first of the sealing keys seals new keys; what the others sealed is
 // opened. Without any, what is sealed cannot be read or written.
 func NewVault(pool *pgxpool.Pool, sealing ...[]byte) (*Vault, error) {
 	v := &Vault{pool: pool, sealers: map[string]cipher.AEAD{}}
+	v.lookUps = eventstore.Together[string, []key]{Ask: v.findEach, Lanes: 2, Most: 256, Patience: 30 * time.Second}
 	for i, k := range sealing {
 		if len(k) != KeySize {
 			return nil, fmt.Errorf("a sealing key has %d bytes, needed are %d", len(k), KeySize)
@@ -155,6 +158,27 @@ func (v *Vault) find(ctx context.Context, streams []string) (map[string][]key, e
 		found[k.Stream] = append(found[k.Stream], opened)
 	}
 	return found, nil
+}
+
+// findOf opens the keys of one stream, in a query that is shared with who looks for others at the same time.
+func (v *Vault) findOf(ctx context.Context, stream string) ([]key, error) {
+	keys, err := v.lookUps.Answer(ctx, stream)
+	if err != nil && ctx.Err() != nil {
+		err = unavailable(ctx, err)
+	}
+	return keys, err
+}
+
+func (v *Vault) findEach(ctx context.Context, streams []string) ([][]key, error) {
+	found, err := v.find(ctx, streams)
+	if err != nil {
+		return nil, err
+	}
+	each := make([][]key, len(streams))
+	for i, stream := range streams {
+		each[i] = found[stream]
+	}
+	return each, nil
 }
 
 func scanKey(row pgx.CollectableRow) (k eventstore.Key, err error) {
