@@ -43,8 +43,10 @@ type erasing struct {
 	lead.State
 	fact     event.LeadErased // once it is on the log
 	position eventstore.Position
-	awaited  []string // ids of leads that were about to depart into it, and perhaps did
 }
+
+// awaited is a lead that was about to depart into another, and perhaps did.
+type awaited struct{ id, into string }
 
 // EraseLead forgets a lead of the caller's account: the fact comes first, then its key goes, then its claims, and last what
 // was made of it elsewhere. If it is stopped anywhere, asking again finishes it, from what the fact names.
@@ -68,28 +70,62 @@ func (h *Handlers) EraseLead(ctx context.Context, cmd EraseLead) (LeadErased, er
 	if done.Visitors, err = h.forget(ctx, cmd, stream, e); err != nil {
 		return done, err
 	}
-	return done, h.eraseStranded(ctx, cmd, e)
+	return done, h.eraseStranded(ctx, cmd, e.fact)
 }
 
-// eraseStranded erases leads that departed into this one and never arrived. That happens on a store without transactions,
-// when the process that joined them is killed in between; the fact does not name them.
-func (h *Handlers) eraseStranded(ctx context.Context, cmd EraseLead, e erasing) error {
-	for _, id := range e.awaited {
-		if slices.Contains(e.fact.Leads, id) {
-			continue
+// awaited are the leads that any of these was about to take in. On a store with transactions there are none.
+func (h *Handlers) awaited(ctx context.Context, leads ...string) (found []awaited, err error) {
+	for _, into := range leads {
+		for recorded, err := range h.store.Read(ctx, event.LeadStream(into), 0) {
+			if err != nil {
+				return nil, err
+			}
+			if recorded.Type != (event.LeadJoining{}).EventType() {
+				continue
+			}
+			fact, err := recorded.Fact()
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, awaited{fact.Data.(event.LeadJoining).From, into})
 		}
-		awaited, err := h.holderOf(ctx, event.LeadStream(id))
+	}
+	return found, nil
+}
+
+// closeAwaited keeps leads that are awaited from departing into what is about to be erased: whoever joins them meets a
+// conflict, and finds nothing to join them to.
+func (h *Handlers) closeAwaited(ctx context.Context, account string, leads ...string) error {
+	all, err := h.awaited(ctx, leads...)
+	for _, a := range all {
+		held, err := h.holderOf(ctx, event.LeadStream(a.id))
+		if err == nil && held.lead.Phase == lead.Live {
+			err = h.close(ctx, account, held, event.LeadStream(a.into))
+		}
 		if err != nil {
 			return err
 		}
-		if awaited.lead.Phase != lead.Departed || awaited.lead.JoinedInto != cmd.LeadID {
+	}
+	return err
+}
+
+// eraseStranded erases leads that have departed into this one, or into one that is part of it, and never came: who joined
+// them was killed in between, on a store without transactions, and the fact does not name them.
+func (h *Handlers) eraseStranded(ctx context.Context, cmd EraseLead, fact event.LeadErased) error {
+	all, err := h.awaited(ctx, append(fact.Leads, cmd.LeadID)...)
+	for _, a := range all {
+		if slices.Contains(fact.Leads, a.id) {
 			continue
 		}
-		if _, err := h.EraseLead(ctx, EraseLead{Caller: cmd.Caller, LeadID: id}); err != nil {
+		held, err := h.holderOf(ctx, event.LeadStream(a.id))
+		if err == nil && held.lead.Phase == lead.Departed && held.lead.JoinedInto == a.into {
+			_, err = h.EraseLead(ctx, EraseLead{Caller: cmd.Caller, LeadID: a.id})
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return err
 }
 
 // erasable refuses what is not a live lead, except one that has departed into an erased lead.
@@ -117,17 +153,17 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 			return e, false, err
 		}
 		e.State, expect = lead.Evolve(e.State, fact), eventstore.At(recorded.Revision)
-		switch data := fact.Data.(type) {
-		case event.LeadErased:
+		if data, ok := fact.Data.(event.LeadErased); ok {
 			e.fact, e.position, again = data, recorded.Position, true
-		case event.LeadJoining:
-			e.awaited = append(e.awaited, data.From)
 		}
 	}
 	if again && e.Account == cmd.Caller.Account {
 		return e, true, nil
 	}
 	if err := h.erasable(ctx, cmd.Caller.Account, e.State); err != nil {
+		return e, false, err
+	}
+	if err := h.closeAwaited(ctx, e.Account, append(e.Joined, cmd.LeadID)...); err != nil {
 		return e, false, err
 	}
 	e.fact.Leads = e.Joined

@@ -177,6 +177,36 @@ func TestWhoHasDepartedIntoAnErasedLeadIsErasedWithIt(t *testing.T) {
 	require.Len(t, states, 2)
 }
 
+// A join is stopped before each of its writes in turn. Then the lead that was to stay is joined into a third, which is
+// erased: with it goes who has departed into a part of it, and nobody who has not.
+func TestWhoHasDepartedIntoAPartOfAnErasedLeadIsErasedWithIt(t *testing.T) {
+	t.Parallel()
+	for n, whole := 0, false; !whole; n++ {
+		w := newWorld(t)
+		var ids [3]string
+		w.gone.keys = map[string]bool{}
+		for i := range ids {
+			ids[i] = w.arrived[i].answer.Lead.ID
+			w.gone.keys[event.LeadStream(ids[i])] = true
+		}
+		join := func(p process, from, into string) error {
+			_, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: into, Body: members(`{"from":"` + from + `"}`)})
+			return err
+		}
+		err := join(w.process(stopAt(n)), ids[0], ids[1])
+		if whole = err == nil; !whole {
+			require.ErrorIs(t, err, errKilled)
+		}
+		first, _, err := eventstore.Load(t.Context(), w.log, event.LeadStream(ids[0]), lead.Evolve)
+		require.NoError(t, err)
+		require.NoError(t, join(w.process(nil), ids[1], ids[2]))
+		_, err = w.process(nil).EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: ids[2]})
+		require.NoError(t, err)
+		require.Equal(t, first.Phase == lead.Live, w.gone.keys[event.LeadStream(ids[0])], "stop %d", n)
+		require.False(t, w.gone.keys[event.LeadStream(ids[1])] || w.gone.keys[event.LeadStream(ids[2])])
+	}
+}
+
 // What a visitor did stays, in copies too, while another lead is linked with it.
 func TestAVisitorOfAnotherLeadIsLeftInCopies(t *testing.T) {
 	t.Parallel()

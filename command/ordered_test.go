@@ -27,6 +27,7 @@ type world struct {
 	t       *testing.T
 	log     eventstore.Store
 	secrets *secrets
+	gone    *oblivion
 
 	mu      sync.Mutex // of what follows
 	asked   int
@@ -38,7 +39,7 @@ type world struct {
 
 // newWorld has an account, and leads for arrivals to meet.
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, log: storetest.Memory(storetest.Capabilities{Transactional: true, GapFree: true}), secrets: &secrets{}, places: map[claim.Kind]bool{}}
+	w := &world{t: t, log: storetest.Memory(storetest.Capabilities{Transactional: true, GapFree: true}), secrets: &secrets{}, gone: &oblivion{}, places: map[claim.Kind]bool{}}
 	p := w.process(nil)
 	p.provision(t)
 	for _, body := range []string{
@@ -58,7 +59,7 @@ func (w *world) process(before func(storetest.Step) error) process {
 	require.NoError(w.t, err)
 	handlers := command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(),
-		Resolver: noNames{},
+		Resolver: noNames{}, Forgetting: forgetting{w.gone, func() error { return nil }},
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,7 +143,7 @@ func (w *world) arrive(p process, body, key string, by *command.TokenIssued) *ar
 func served(t *testing.T, err error) {
 	t.Helper()
 	for _, fine := range []error{
-		command.ErrKeyReused, token.ErrLimit, token.ErrNotFound, webhook.ErrLimit, webhook.ErrNotFound,
+		command.ErrKeyReused, command.ErrErased, token.ErrLimit, token.ErrNotFound, webhook.ErrLimit, webhook.ErrNotFound,
 	} {
 		if errors.Is(err, fine) {
 			return

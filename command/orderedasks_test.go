@@ -74,6 +74,7 @@ func release(kind string, nth int, value string) asked {
 				return r.Metadata.RequestID == caller.RequestID && r.Type == event.LeadReleased{}.EventType()
 			}
 			_, gone := errors.AsType[*lead.DepartedError](err)
+			gone = gone || errors.Is(err, lead.ErrNotFound)
 			if (gone || errors.As(err, &field.Errors{})) && !slices.ContainsFunc(w.events(), own) {
 				return nil
 			}
@@ -85,7 +86,7 @@ func release(kind string, nth int, value string) asked {
 // joins are of leads that arrivals may come for meanwhile, in both directions and in a circle.
 var joins = []asked{join(2, 1), join(1, 2), join(3, 1), join(2, 3)}
 
-// join is of the nth lead into another. What somebody else joined elsewhere meanwhile is refused, which is as good as done,
+// join is of the nth lead into another. What somebody else joined elsewhere, or erased, meanwhile is refused, which is as good as done,
 // unless it was this very request that let it depart.
 func join(from, into int) asked {
 	return asked{fmt.Sprintf("join %d into %d", from, into), func(w *world) func(process) error {
@@ -98,7 +99,27 @@ func join(from, into int) asked {
 			own := func(r eventstore.Recorded) bool {
 				return r.Metadata.RequestID == caller.RequestID && r.Type == event.LeadDeparted{}.EventType()
 			}
+			if errors.Is(err, lead.ErrNotFound) { // also when it departed just before: then it was erased with the other
+				return nil
+			}
 			if _, gone := errors.AsType[*lead.DepartedError](err); gone && !slices.ContainsFunc(w.events(), own) {
+				return nil
+			}
+			return err
+		}
+	}}
+}
+
+// erasures are of leads that arrivals may come for, and that others may be joined with, meanwhile.
+var erasures = []asked{erase(1), erase(2), erase(3)}
+
+// erase is of the nth lead. One that has departed is its heir's to be erased with.
+func erase(nth int) asked {
+	return asked{fmt.Sprint("erase ", nth), func(w *world) func(process) error {
+		id := w.arrived[nth-1].answer.Lead.ID
+		return func(p process) error {
+			_, err := p.EraseLead(w.t.Context(), command.EraseLead{Caller: w.asker(), LeadID: id})
+			if _, gone := errors.AsType[*lead.DepartedError](err); gone {
 				return nil
 			}
 			return err
@@ -152,4 +173,4 @@ var others = append([]asked{
 			return err
 		}
 	}},
-}, slices.Concat(releases, joins)...)
+}, slices.Concat(releases, joins, erasures)...)

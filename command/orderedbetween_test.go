@@ -96,6 +96,19 @@ func TestAJoinAndAnythingElseMayComeBetweenAnyTwoWritesOfEachOther(t *testing.T)
 	}
 }
 
+func TestAnErasureAndAnythingElseMayComeBetweenAnyTwoWritesOfEachOther(t *testing.T) {
+	t.Parallel()
+	for _, erased := range erasures {
+		for _, other := range slices.Concat(captures(""), captures("key"), releases, joins, erasures) {
+			t.Run(erased.name+", "+other.name, func(t *testing.T) {
+				t.Parallel()
+				betweenAnyTwo(t, erased, func(w *world) error { return other.with(w)(w.process(nil)) })
+				betweenAnyTwo(t, other, func(w *world) error { return erased.with(w)(w.process(nil)) })
+			})
+		}
+	}
+}
+
 func TestACommandMayComeBetweenAnyTwoWritesOfAnother(t *testing.T) {
 	t.Parallel()
 	for name, second := range map[string]func(w *world) error{
@@ -234,7 +247,7 @@ func TestNoOrderOfThingsBreaksALaw(t *testing.T) {
 					all := captures([]string{"", "key", "other"}[s.random.IntN(3)])
 					all = append(all, createFirst, healing, releases[s.random.IntN(len(releases))])
 					if seed%2 == 0 && s.random.IntN(2) == 0 {
-						all = joins
+						all = append(slices.Clone(joins), erasures[s.random.IntN(len(erasures))])
 					}
 					asks[i] = all[s.random.IntN(len(all))].with(w)
 				}

@@ -25,6 +25,7 @@ type known struct {
 	leads     map[string]lead.State // by stream
 	owners    map[string]string     // of kind and value, the lead's stream
 	released  map[string][]string   // of kind and value, ids of leads that had it
+	forgotten map[string]bool       // ids of leads
 	claims    map[string]claim.State
 	tokens    map[string]bool // that live, by stream
 	endpoints map[string]bool
@@ -38,7 +39,7 @@ type known struct {
 func (w *world) obey() *known {
 	w.t.Helper()
 	k := &known{
-		w: w, leads: map[string]lead.State{}, owners: map[string]string{}, released: map[string][]string{}, claims: map[string]claim.State{},
+		w: w, leads: map[string]lead.State{}, owners: map[string]string{}, released: map[string][]string{}, forgotten: map[string]bool{}, claims: map[string]claim.State{},
 		tokens: map[string]bool{}, endpoints: map[string]bool{}, effects: map[string][]eventstore.Recorded{},
 		at: map[eventstore.Position]eventstore.Recorded{}, leadAt: map[eventstore.Position]lead.State{},
 	}
@@ -73,6 +74,8 @@ func (k *known) note(r eventstore.Recorded) {
 			delete(k.owners, name)
 			k.released[name] = append(k.released[name], event.LeadID(r.Stream))
 		}
+	case event.LeadErased:
+		k.forget(append(data.Leads, event.LeadID(r.Stream)))
 	case event.LeadJoined:
 		k.inherited(data)
 	case event.TokenCreated:
@@ -96,13 +99,28 @@ func (k *known) note(r eventstore.Recorded) {
 	before := k.leads[r.Stream]
 	after := lead.Evolve(before, fact)
 	require.EqualValues(t, r.Revision, after.Revision)
-	require.NotContains(t, []lead.Phase{lead.Abandoned, lead.Departed}, before.Phase, "nothing follows the end of a lead")
+	if _, erased := fact.Data.(event.LeadErased); !erased || before.Phase == lead.Erased {
+		require.NotContains(t, []lead.Phase{lead.Abandoned, lead.Departed, lead.Erased}, before.Phase, "nothing follows the end of a lead")
+	}
 	k.leads[r.Stream], k.leadAt[r.Position] = after, after
 	for kind, values := range map[claim.Kind][]string{claim.Phone: after.Phones, claim.Email: after.Emails} {
 		for _, value := range values {
 			name := string(kind) + " " + value
 			require.Contains(t, []string{"", r.Stream}, k.owners[name], "two leads have %s", name)
 			k.owners[name] = r.Stream
+		}
+	}
+}
+
+// forget lets nobody have what leads had that are erased.
+func (k *known) forget(leads []string) {
+	for _, id := range leads {
+		k.forgotten[id] = true
+		for name, stream := range k.owners {
+			if stream == event.LeadStream(id) {
+				delete(k.owners, name)
+				k.released[name] = append(k.released[name], id)
+			}
 		}
 	}
 }
@@ -264,8 +282,11 @@ func (w *world) healed() {
 	require.NoError(w.t, err)
 	k := w.obey()
 	for stream, state := range k.leads {
-		if state.Phase == lead.Departed {
-			require.Contains(w.t, k.leads[event.LeadStream(k.heir(state.ID))].Joined, state.ID, "%s has departed and is nowhere", stream)
+		heir := k.leads[event.LeadStream(k.heir(state.ID))]
+		if heir.Phase == lead.Erased {
+			require.True(w.t, k.forgotten[state.ID], "%s is part of a lead that is erased, and is not", stream)
+		} else if state.Phase == lead.Departed {
+			require.Contains(w.t, heir.Joined, state.ID, "%s has departed and is nowhere", stream)
 		}
 	}
 	for stream, held := range k.claims {

@@ -146,7 +146,7 @@ type LeadAbandoned struct{}
 // that this has now, meets a conflict and decides again. It changes nothing of the lead, so it has the time of the fact
 // before it. Only a store without transactions needs it.
 type LeadWaived struct {
-	Claims []string `json:"claims"` // streams of the claims
+	Claims []string `json:"claims"` // streams of the claims, or of a lead that awaited this one and is about to be erased
 }
 
 // LeadErased says that a person is forgotten: what the events before it tell of them is not to be read any more, and

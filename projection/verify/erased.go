@@ -81,14 +81,26 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 	return findings, nil
 }
 
+// partsOf are leads, and all that ever departed into them: more than an erasure names when somebody was killed in a join.
+func (r *reading) partsOf(leads ...string) (all []string) {
+	for len(leads) > 0 {
+		next := leads[0]
+		if leads = leads[1:]; !slices.Contains(all, next) {
+			all, leads = append(all, next), append(leads, r.parts[next]...)
+		}
+	}
+	return all
+}
+
 // unerased tells of erasures that a process which was killed did not finish.
-func (v Verification) unerased(ctx context.Context, all map[string]erasure) error {
+func (v Verification) unerased(ctx context.Context, r reading) error {
 	if v.Left == nil || v.Unfinished == nil {
 		return nil
 	}
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		e := all[id]
-		unfinished, err := v.Unfinished(ctx, e.account, append([]string{id}, e.fact.Leads...), e.fact.Visitors, e.position)
+	for _, id := range slices.Sorted(maps.Keys(r.erased)) {
+		e := r.erased[id]
+		leads := r.partsOf(append([]string{id}, e.fact.Leads...)...)
+		unfinished, err := v.Unfinished(ctx, e.account, leads, e.fact.Visitors, e.position)
 		if err != nil {
 			return err
 		}

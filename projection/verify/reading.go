@@ -31,6 +31,7 @@ type reading struct {
 	owed      map[string]owed      // by the claim on an idempotency key
 	owing     map[ulid.ULID]string // the claim that an outcome is owed to
 	erased    map[string]erasure   // by lead
+	parts     map[string][]string  // leads that have departed, by the lead that each went into
 	closed    map[string]bool      // leads that cannot be opened, and that nobody erased yet
 	gone      map[string]bool      // leads that are erased, or were part of one that is
 	seen      [][]any
@@ -147,6 +148,7 @@ func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 	case event.LeadCreated, event.TokenCreated, event.WebhookRegistered:
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, true})
 	case event.LeadDeparted:
+		r.parts[d.Into] = append(r.parts[d.Into], event.LeadID(e.Stream))
 		r.departed = append(r.departed, []any{int64(e.Position), event.LeadID(e.Stream), d.Into})
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 	case event.LeadJoined:

@@ -84,7 +84,7 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		}
 		r := reading{tx: tx, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 			owed: map[string]owed{}, owing: map[ulid.ULID]string{},
-			erased: map[string]erasure{}, closed: map[string]bool{}, gone: map[string]bool{}}
+			erased: map[string]erasure{}, parts: map[string][]string{}, closed: map[string]bool{}, gone: map[string]bool{}}
 		if err := r.all(ctx, v.Store, v.Progress); err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		if err != nil {
 			return err
 		}
-		if err := v.unerased(ctx, r.erased); err != nil {
+		if err := v.unerased(ctx, r); err != nil {
 			return err
 		}
 		return v.left(ctx, tx, position, r.owed)
