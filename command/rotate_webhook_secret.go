@@ -51,11 +51,26 @@ func (h *Handlers) RotateWebhookSecret(ctx context.Context, cmd RotateWebhookSec
 		return WebhookSecretRotated{}, err
 	}
 	kept, err := h.secrets.Rotate(ctx, cmd.WebhookID, secret, answer.Rotated.PreviousUntil)
-	if err == nil && !kept { // it was deleted meanwhile
-		err = webhook.ErrNotFound
+	if err == nil && !kept {
+		err = h.replaceLost(ctx, cmd.WebhookID, secret)
 	}
 	if err != nil {
 		return WebhookSecretRotated{}, err
 	}
 	return answer, nil
+}
+
+// replaceLost keeps a secret for an endpoint that has none. Either it was deleted meanwhile, or its secret is lost, as after
+// the restore of an older backup. Whoever deletes it destroys its secret after that is on the log, so a look that comes
+// after the secret is kept leaves none behind.
+func (h *Handlers) replaceLost(ctx context.Context, webhookID, secret string) error {
+	if err := h.secrets.Put(ctx, webhookID, secret); err != nil {
+		return err
+	}
+	state, _, err := eventstore.Load(ctx, h.store, event.WebhookStream(webhookID), webhook.Evolve)
+	if err == nil && state.Phase != webhook.Live {
+		h.destroySecret(ctx, webhookID)
+		err = webhook.ErrNotFound
+	}
+	return err
 }

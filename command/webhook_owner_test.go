@@ -131,6 +131,39 @@ func TestARotatedSecretTakesThePlaceOfTheOneThatIsThere(t *testing.T) {
 	require.ErrorIs(t, err, webhook.ErrNotFound)
 }
 
+// deleting are secrets that are destroyed with their endpoint just when a rotation comes to them.
+type deleting struct {
+	*secrets
+	remove func()
+}
+
+func (d deleting) Rotate(ctx context.Context, id, secret string, until time.Time) (bool, error) {
+	d.remove()
+	return d.secrets.Rotate(ctx, id, secret, until)
+}
+
+func TestARotationReplacesASecretThatIsLostAndNoneOfADeletedEndpoint(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.endpoints(1)[0].ID
+	w.secrets.kept.Delete(id)
+	rotate := command.RotateWebhookSecret{Caller: owner, WebhookID: id}
+	rotated, err := w.process(nil).RotateWebhookSecret(t.Context(), rotate)
+	require.NoError(t, err)
+	kept, _ := w.secrets.kept.Load(id)
+	require.Equal(t, rotated.Secret, kept)
+
+	meanwhile := func() {
+		_, err := w.process(nil).DeleteWebhookEndpoint(t.Context(), command.DeleteWebhookEndpoint{Caller: owner, WebhookID: id})
+		require.NoError(t, err)
+	}
+	late := command.NewHandlers(command.Options{Store: w.log, Secrets: deleting{w.secrets, meanwhile}, Log: quiet()})
+	_, err = late.RotateWebhookSecret(t.Context(), rotate)
+	require.ErrorIs(t, err, webhook.ErrNotFound)
+	_, left := w.secrets.kept.Load(id)
+	require.False(t, left)
+}
+
 func TestAChangeThatChangesNothingWritesNothing(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -42,9 +41,16 @@ func (c *Courier) prepare(ctx context.Context, r row) (said rendered, signing []
 
 // unprepared says what comes of a row that could not be prepared.
 func (c *Courier) unprepared(ctx context.Context, r row, err error) result {
+	if errors.Is(err, ErrNoSecret) {
+		if err = c.unsigned(ctx, r); err == nil { // the endpoint is deleted, which the fan-out has not read yet
+			return result{row: r, state: cancelled}
+		}
+	}
 	switch {
-	case errors.Is(err, ErrNoSecret), errors.Is(err, errForgotten):
-		return result{row: r, state: cancelled, forgotten: errors.Is(err, errForgotten)}
+	case errors.Is(err, errForgotten):
+		return result{row: r, state: cancelled, forgotten: true}
+	case errors.Is(err, errSecretLost):
+		return c.later(result{row: r, attempted: true, outcome: outcome{at: time.Now(), err: errSecretLost}})
 	case errors.Is(err, errNotOnLog) && c.sameLog(ctx): // nor will it be again: the fan-out has seen it there
 		c.log.Error("delivery of an event that the log has lost", slog.String("deliveryId", r.id))
 		return result{row: r, state: failed, told: true, outcome: outcome{at: time.Now(), err: errNotOnLog}}
@@ -67,11 +73,7 @@ func (c *Courier) judge(ctx context.Context, done result) result {
 		done.state, done.wait = queued, c.schedule[0] // it will say so again
 		return done
 	}
-	wait, again := next(c.schedule, r.attempts+1, done.outcome, time.Now(), rand.Float64())
-	if done.state, done.wait = failed, wait; again {
-		done.state = queued
-	}
-	return done
+	return c.later(done)
 }
 
 // sameLog tells that this is the log that deliveries are made of, for all that it has lost, and no other that somebody

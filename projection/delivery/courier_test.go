@@ -19,6 +19,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -290,13 +291,39 @@ func TestWhatIsQueuedForADeletedEndpointIsCancelled(t *testing.T) {
 	deleted, secretless := target(t, w, r.URL), target(t, w, r.URL)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	w.Append(t, "acme", event.WebhookStream(deleted), event.WebhookDeleted{})
-	require.NoError(t, secrets(t, w.Pool, key(1)).Destroy(t.Context(), secretless))
 	spread(t, w)
+	w.Append(t, "acme", event.WebhookStream(secretless), event.WebhookDeleted{})
+	require.NoError(t, secrets(t, w.Pool, key(1)).Destroy(t.Context(), secretless))
 	send(t, w)
 	require.Equal(t, map[string]int{"cancelled": 1}, states(t, w, deleted, 1))
 	require.Equal(t, map[string]int{"cancelled": 1}, states(t, w, secretless, 1),
 		"deleted on the log, and the fan-out has not read so far")
 	require.Empty(t, r.ids())
+}
+
+// As after the restore of a backup that is older than the endpoint.
+func TestADeliveryWaitsForASecretThatIsLost(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	r := receive(t, good)
+	id := target(t, w, r.URL)
+	kept := secrets(t, w.Pool, key(1))
+	require.NoError(t, kept.Destroy(t.Context(), id))
+	send(t, w, func(o *delivery.CourierOptions) {
+		o.Schedule = slices.Repeat([]time.Duration{20 * time.Millisecond}, 10_000)
+	})
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	require.Eventually(t, func() bool {
+		var told int
+		err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE error LIKE '%rotate it%'`).Scan(&told)
+		return err == nil && told > 1
+	}, projectiontest.Soon, 10*time.Millisecond, "its owner is told")
+	require.Empty(t, r.ids())
+	handlers := command.NewHandlers(command.Options{Store: w.Store, Secrets: kept, Log: slog.New(slog.DiscardHandler)})
+	_, err := handlers.RotateWebhookSecret(t.Context(), command.RotateWebhookSecret{Caller: command.Caller{Account: "acme"}, WebhookID: id})
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
+	require.Len(t, r.ids(), 1)
 }
 
 func TestAHungEndpointHoldsNobodyUp(t *testing.T) {

@@ -2,8 +2,13 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
+
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // secretAge is how long secrets are believed without another look, by an attempt whose row was claimed before they were
@@ -58,4 +63,17 @@ func (k *keyring) get(ctx context.Context, of secretVersion) ([]string, error) {
 	}
 	k.known[of] = knownSecret{secrets, asked}
 	return secrets, nil
+}
+
+// errSecretLost is for the owner of an endpoint to read. What waits is sent when the secret was rotated.
+var errSecretLost = errors.New("not sent: the signing secret of this endpoint is lost; rotate it to get another")
+
+// unsigned says, as errSecretLost, that an endpoint without a secret is there all the same, as after the restore of a
+// backup that is older than it.
+func (c *Courier) unsigned(ctx context.Context, r row) error {
+	state, _, err := eventstore.Load(ctx, c.store, event.WebhookStream(r.webhookID), webhook.Evolve)
+	if err == nil && state.Phase == webhook.Live {
+		err = errSecretLost
+	}
+	return err
 }

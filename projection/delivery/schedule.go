@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -34,6 +35,15 @@ func next(schedule []time.Duration, number int, o outcome, now time.Time, random
 		wait = max(wait, overloadFloor)
 	}
 	return max(wait, min(retryAfter(o.retryAfter, now), longestRetryAfter)), true
+}
+
+// later puts a delivery off whose attempt failed, if there is another on the schedule.
+func (c *Courier) later(done result) result {
+	wait, again := next(c.schedule, done.attempts+1, done.outcome, time.Now(), rand.Float64())
+	if done.state, done.wait = failed, wait; again {
+		done.state = queued
+	}
+	return done
 }
 
 // retryAfter reads the header: seconds, or a date. 0 when it is neither.
