@@ -15,6 +15,8 @@ import (
 type Forgetting interface {
 	// Destroy forgets the keys of streams: what they tell of a person is not to be read any more, by anybody.
 	Destroy(ctx context.Context, streams ...string) error
+	// Expel forgets keys that have come back, as with a backup of them, of what streams told before they were forgotten.
+	Expel(ctx context.Context, streams ...string) error
 	// Await returns when everything that is derived from the log has come to a position.
 	Await(ctx context.Context, position eventstore.Position) error
 	// Visited tells whether anything that a visitor did before an erasure is still shown, and whether some lead is linked
@@ -67,6 +69,11 @@ func (h *Handlers) EraseLead(ctx context.Context, cmd EraseLead) (LeadErased, er
 		return LeadErased{}, err
 	}
 	done := LeadErased{Again: again, Claims: len(e.fact.Claims), Position: e.position}
+	if again {
+		if err := h.forgetting.Expel(ctx, e.fact.Visitors...); err != nil {
+			return done, err
+		}
+	}
 	if done.Visitors, err = h.forget(ctx, cmd, stream, e); err != nil {
 		return done, err
 	}

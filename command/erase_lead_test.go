@@ -50,6 +50,8 @@ func (f forgetting) Destroy(_ context.Context, streams ...string) error {
 	})
 }
 
+func (f forgetting) Expel(context.Context, ...string) error { return f.do(func() {}) }
+
 func (f forgetting) Await(context.Context, eventstore.Position) error { return f.do(func() {}) }
 
 func (f forgetting) Visited(_ context.Context, _, stream string, _ eventstore.Position) (shown, linked bool, err error) {

@@ -89,6 +89,39 @@ func TestAVisitorWhoWasForgottenMayComeAgain(t *testing.T) {
 	})
 }
 
+// A backup of the keys brings one back of a visitor who was forgotten since, and who has come again.
+func TestAKeyThatCameBackGoesAndTheOnesSinceStay(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		store, stream := p.open(), event.VisitorStream("acme", "aa")
+		say := func(data event.Data) {
+			_, err := store.Append(t.Context(), write(stream, eventstore.Any, fact(t, data)))
+			require.NoError(t, err)
+		}
+		returned := func() bool {
+			back, err := store.Returned(t.Context(), event.VisitorStream("acme", "bb"), stream)
+			require.NoError(t, err)
+			return back
+		}
+		acted := event.VisitorActed{VisitorID: "v", Kind: "click"}
+		say(acted)
+		_, err := p.pool.Exec(t.Context(), `CREATE TABLE person.backup AS TABLE person.key`)
+		require.NoError(t, err)
+		require.False(t, returned(), "nobody was forgotten yet")
+		require.NoError(t, store.Destroy(t.Context(), stream))
+		say(event.VisitorForgotten{})
+		say(acted)
+		require.False(t, returned())
+		_, err = p.pool.Exec(t.Context(), `INSERT INTO person.key TABLE person.backup`)
+		require.NoError(t, err)
+		require.True(t, returned())
+		require.NoError(t, store.Expel(t.Context(), stream))
+		require.False(t, returned())
+		all := read(t, p.open(), stream)
+		require.True(t, all[0].Erased)
+		require.False(t, all[2].Erased)
+	})
+}
+
 // One process remembers a key that another destroys, and has not heard of that yet.
 func TestNothingIsTakenInUnderAKeyThatIsGone(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {

@@ -20,6 +20,9 @@ import (
 // Keys are those that persons' events are sealed with.
 type Keys interface {
 	Destroy(ctx context.Context, streams ...string) error
+	// Expel destroys those of what streams told before they were forgotten, and Returned tells whether there are such.
+	Expel(ctx context.Context, streams ...string) error
+	Returned(ctx context.Context, streams ...string) (bool, error)
 	// Held tells whether there is a key of any of the streams.
 	Held(ctx context.Context, streams ...string) (bool, error)
 }
@@ -98,6 +101,9 @@ func (f Forgetter) Unfinished(
 	}
 	if held, err := f.Held(ctx, streams...); held || err != nil {
 		return held, err
+	}
+	if returned, err := f.Returned(ctx, visitors...); returned || err != nil {
+		return returned, err
 	}
 	gone := projection.Forgotten{Leads: leads, Visitors: map[string]eventstore.Position{}}
 	for _, stream := range visitors {

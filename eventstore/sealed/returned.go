@@ -1,0 +1,71 @@
+package sealed
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A backup of the keys brings back those of whoever was forgotten after it was made. What a stream says before it was
+// forgotten can be read again then, and nothing shows it, for the views know the fact that forgot it. A visitor may have
+// come again since: what came later has keys of its own, which stay.
+
+// Returned tells whether a key of any of the streams is there of what they said before they were forgotten.
+func (s *Store) Returned(ctx context.Context, streams ...string) (bool, error) {
+	for _, stream := range streams {
+		if ids, err := s.returned(ctx, stream); len(ids) > 0 || err != nil {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// Expel destroys such keys.
+func (s *Store) Expel(ctx context.Context, streams ...string) error {
+	for _, stream := range streams {
+		ids, err := s.returned(ctx, stream)
+		if err == nil && len(ids) > 0 {
+			err = s.vault.destroy(ctx, stream, ids)
+			s.ring.forget(stream)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) returned(ctx context.Context, stream string) (ids []int64, err error) {
+	kept, err := s.vault.find(ctx, []string{stream})
+	if err != nil || len(kept[stream]) == 0 {
+		return nil, err
+	}
+	var since []int64 // the keys of what came after the stream was forgotten last
+	for recorded, err := range s.Store.Read(ctx, stream, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if bare(recorded.Type) {
+			ids, since = append(ids, since...), nil
+			continue
+		}
+		v, _, sealed := openEnvelope(recorded.Data, nil)
+		if sealed && !slices.Contains(since, v.keyID) && slices.ContainsFunc(kept[stream], func(k key) bool { return k.id == v.keyID }) {
+			since = append(since, v.keyID)
+		}
+	}
+	return ids, nil
+}
+
+// destroy forgets some keys of a stream for good, and tells every process that may remember them.
+func (v *Vault) destroy(ctx context.Context, stream string, ids []int64) error {
+	return unavailable(ctx, pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `DELETE FROM person.key WHERE stream = $1 AND id = ANY ($2)`, stream, ids); err != nil {
+			return fmt.Errorf("destroy keys that came back: %w", err)
+		}
+		_, err := tx.Exec(ctx, `SELECT pg_notify($1, $2)`, channel, stream)
+		return err
+	}))
+}
