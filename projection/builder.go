@@ -39,6 +39,8 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, place string)
 	}
 	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
 	config.RuntimeParams["maintenance_work_mem"] = "256MB" // indexes are built of whole tables
+	// Views are built side by side, and so are their indexes. Workers for one of them would put into files what they sort.
+	config.RuntimeParams["max_parallel_maintenance_workers"] = "0"
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
