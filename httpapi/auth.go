@@ -138,6 +138,9 @@ func (x *exchange) verify(credential string, age time.Duration) (Identity, error
 		return Identity{}, fmt.Errorf("%w: no JWTs are accepted here", command.ErrUnauthorized)
 	}
 	identity, err := x.JWT.Verify(x.ctx, credential, x.Now())
+	if errors.Is(err, errNoKeys) {
+		return Identity{}, err
+	}
 	if err != nil {
 		if errors.Is(err, errForged) {
 			if err := x.spend(); err != nil {

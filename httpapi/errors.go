@@ -86,6 +86,7 @@ var failures = []struct {
 	{errNoAccount, http.StatusNotFound, "Account not found", "", 0},
 	{query.ErrNotFound, http.StatusNotFound, "Not found", "", 0},
 
+	{errNoKeys, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
 	{errOverloaded, http.StatusServiceUnavailable, unavailable, "", retryBehind},
 	{query.ErrBehind, http.StatusServiceUnavailable, unavailable, "", retryBehind},
 	{eventstore.ErrContended, http.StatusServiceUnavailable, unavailable, "", retryBehind},

@@ -33,7 +33,8 @@ func asymmetric() []string {
 }
 
 // NewJWKS verifies JWTs signed with the keys that a URL publishes. It fetches them until ctx ends. A server that is
-// down is no error: until it answers, the keys known before count, and no others.
+// down is no error: until it answers, the keys known before count, and no others. While none are, nobody can tell whether a
+// JWT is good.
 func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger) (*Verifier, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
@@ -63,7 +64,16 @@ func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.L
 	if err != nil {
 		return nil, fmt.Errorf("JWKS: %w", err)
 	}
-	return newVerifier(o, asymmetric(), func(ctx context.Context) jwt.Keyfunc { return finder.KeyfuncCtx(ctx) }), nil
+	return newVerifier(o, asymmetric(), func(ctx context.Context) jwt.Keyfunc {
+		find := finder.KeyfuncCtx(ctx)
+		return func(t *jwt.Token) (any, error) {
+			key, err := find(t)
+			if known, _ := remote.KeyReadAll(ctx); len(known) == 0 {
+				return nil, errNoKeys
+			}
+			return key, err
+		}
+	}), nil
 }
 
 // bounded is a transport whose answers end after maxKeySet.

@@ -31,6 +31,9 @@ const (
 // errForged says that a JWT was not signed by the issuer: it may be a guess.
 var errForged = errors.New("not signed by the issuer")
 
+// errNoKeys says that the issuer's keys were never there to be fetched: whose JWT it is cannot be told.
+var errNoKeys = errors.New("no key of the issuer is known yet")
+
 // VerifierOptions say what a JWT must hold beside a good signature. Empty ones ask for nothing.
 type VerifierOptions struct {
 	Issuer       string
@@ -93,7 +96,8 @@ func (i Identity) Scopes() []string {
 	return slices.DeleteFunc(Scopes(), func(scope string) bool { return !i.May(scope) })
 }
 
-// Verify checks a JWT. The error is errForged when its signature is not the issuer's, as far as can be told.
+// Verify checks a JWT. The error is errForged when its signature is not the issuer's, as far as can be told, and errNoKeys
+// when nothing can be told.
 // It says what is wrong in words that hold nothing of the JWT.
 func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Identity, error) {
 	if len(text) > maxJWT {
@@ -107,7 +111,10 @@ func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Iden
 		}
 		return v.key(ctx)(t)
 	})
-	if errors.Is(err, jwt.ErrTokenInvalidClaims) {
+	switch {
+	case errors.Is(err, errNoKeys):
+		return Identity{}, errNoKeys
+	case errors.Is(err, jwt.ErrTokenInvalidClaims):
 		return Identity{}, claimProblem(err)
 	}
 	if err != nil {
