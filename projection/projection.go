@@ -52,7 +52,7 @@ type Projector interface {
 // write is the rest of Apply.
 type write func(ctx context.Context, tx pgx.Tx) error
 
-// preparer is a Projector that can begin with a batch before those before it are written. prepare does all that takes no
+// preparer is a Projector that can start on a batch before earlier ones are written: prepare does all that needs no
 // look at the tables.
 type preparer interface {
 	prepare(batch []Event) write

@@ -105,9 +105,9 @@ func (s *session) follow(ctx context.Context) error {
 	}
 }
 
-// crowded is how long to rest where so many events came since the last rest. What a look or a transaction costs hardly
-// depends on how many events it is about: those that come one by one are seen soon, and those that come in crowds in
-// larger ones, up to five times later.
+// crowded is how long to rest when so many events came since the last rest. A look or a transaction costs about the
+// same however many events it is about. So events that come one by one are seen soon, and those that come in crowds are
+// taken together, up to five times later.
 func crowded(rest time.Duration, events int) time.Duration {
 	const crowd = 20
 	return rest * time.Duration(min(1+events/crowd, 5))

@@ -221,7 +221,7 @@ func (t *Tail) drop() {
 	t.items = slices.Clone(t.items[half:])
 }
 
-// tell wakes who waits. The caller has the lock.
+// tell wakes those who wait. The caller has the lock.
 func (t *Tail) tell() {
 	if t.grown != nil {
 		close(t.grown)

@@ -19,8 +19,8 @@ type Between struct {
 // latestTouches bounds what it costs to tell the time between touches.
 const latestTouches = 2000
 
-// BetweenTouches tells, by source, how long after the first touch a later one came, of the latest touches of a time: at
-// most 2,000 are looked at, of all sources together.
+// BetweenTouches tells, by source, how long after a lead's first touch a later one came. It looks at the latest 2,000
+// touches of the period, of all sources together.
 func (r *Reader) BetweenTouches(ctx context.Context, account string, since, until time.Time) ([]Between, error) {
 	filter := SourceFilter{Since: since, Until: until}
 	s := filter.selection(account, `SELECT lead_id, source, first_seen_at FROM views.source_history`, `first_seen_at DESC, position DESC`)

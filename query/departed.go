@@ -12,8 +12,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// A lead that was joined into another is in no view, so no list shows it and no report counts it. What it was stays on its
-// stream, and who asks for it by its id is told from there.
+// A lead that was joined into another is in no view, so no list shows it and no report counts it. What it was stays on
+// its stream, and whoever asks for it by its id is answered from there.
 
 // leadState finds a lead in the view, or one that has departed on the log. The error is ErrNotFound when the account never
 // had it.

@@ -102,8 +102,8 @@ func (r *Reader) ProveTokenEvents(ctx context.Context, account string, events []
 	return head, paths, schema.Unavailable(prove(tree))
 }
 
-// noting notes which hashes of a tree are asked for, and gives none that means anything: so that all which proofs are made
-// of can be read in one go, and not path by path.
+// noting records which hashes of a tree are asked for, and returns placeholders, so that all hashes of several proofs
+// can be read in one go and not path by path.
 type noting map[int64]struct{}
 
 // ReadHashes implements tlog.HashReader.

@@ -176,7 +176,7 @@ type Account struct {
 	Region    string   `json:"region"`
 	RateLimit *float64 `json:"rateLimit"` // null: the service's default
 	RateBurst *int     `json:"rateBurst"`
-	// JWTNotBefore is when the first JWT was issued that is worth something; null: any may be.
+	// JWTNotBefore is the time before which JWTs must not have been issued; null: they may be of any time.
 	JWTNotBefore Timestamp `json:"jwtNotBefore"`
 	CreatedAt    Timestamp `json:"createdAt"`
 	UpdatedAt    Timestamp `json:"updatedAt"`

@@ -48,8 +48,8 @@ func (r *Reader) Token(ctx context.Context, account, id string) (Token, error) {
 	return one(ctx, r, r.scanToken, tokenColumns+` WHERE token_id = $1 AND account = $2`, id, account)
 }
 
-// TokensToAnnounce returns ids of tokens, of all accounts, that end within a time and of which nobody has said so, those
-// that end first and at most limit. A token that was never to live longer is not among them.
+// TokensToAnnounce returns the ids of tokens, of all accounts, whose end comes within a time and was not announced: at
+// most limit, the earliest end first. A token whose whole lifetime is no longer than that is not among them.
 func (r *Reader) TokensToAnnounce(ctx context.Context, within time.Duration, limit int) ([]string, error) {
 	rows, err := r.pool.Query(ctx, `
 		SELECT token_id FROM views.token

@@ -55,7 +55,7 @@ type Failure struct {
 	Status     int
 	Message    string
 	Fields     field.Errors
-	RetryAfter time.Duration // 0: no matter
+	RetryAfter time.Duration // 0: it does not matter when
 }
 
 // Console serves the pages.
@@ -89,7 +89,7 @@ func New(o Options) http.Handler {
 	return secured(guarded.Handler(router))
 }
 
-// policy lets a page load what the console serves, and nothing else from nowhere.
+// policy lets a page load what the console serves, and nothing from anywhere else.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 

@@ -14,7 +14,7 @@ import (
 // errForgotten says that a delivery is about a lead that is erased: it is not made.
 var errForgotten = errors.New("the lead of a delivery is erased")
 
-// erasedType is what alone is still said of a lead that is erased.
+// erasedType is the only event of an erased lead that is still sent.
 const erasedType = "lead.erased"
 
 // erasedData is what is said of it.
@@ -53,7 +53,7 @@ func forget(ctx context.Context, tx pgx.Tx, streams []string) error {
 	return nil
 }
 
-// forgotten tells whether what a delivery says is not to be said any more, by what stands on the lead's stream at the end.
+// forgotten tells, by the end of the lead's stream, whether a delivery must not be made any more.
 func forgotten(ctx context.Context, store eventstore.Store, state lead.State, r row) (bool, error) {
 	for recorded, err := range store.Read(ctx, r.stream, eventstore.Revision(r.revision+1)) {
 		if err != nil {

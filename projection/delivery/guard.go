@@ -23,7 +23,7 @@ var azureWire = netip.MustParsePrefix("168.63.129.16/32")
 var publicHosts = ssrf.New(ssrf.WithPorts(webhook.PublicPorts...), ssrf.WithDeniedV4Prefixes(azureWire))
 
 // guard is a dialer's Control: it lets connections go to public hosts alone. It is asked after the name was resolved,
-// with the address that is about to be connected to, at every dial: what the name meant before is nothing to it.
+// with the address that is about to be connected to, at every dial, whatever the name resolved to before.
 func guard(network, address string, c syscall.RawConn) error {
 	err := publicHosts.Safe(network, address, c)
 	switch {

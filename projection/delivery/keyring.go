@@ -15,7 +15,7 @@ import (
 // replaced or destroyed. It is also how long a replaced one may sign after its time.
 const secretAge = 500 * time.Millisecond
 
-// mostSecrets is how many are remembered before those are forgotten that are believed no more.
+// mostSecrets is how many are remembered before those that are too old to be believed are forgotten.
 const mostSecrets = 1024
 
 // keyring remembers secrets for a moment: a burst to one endpoint does not ask for its secret with every attempt.
@@ -25,8 +25,8 @@ type keyring struct {
 	known   map[secretVersion]knownSecret
 }
 
-// secretVersion is another one after each rotation. A claim reads it with its rows, so that what is claimed after a
-// rotation was answered is signed by what it brought.
+// secretVersion changes with each rotation. A claim reads it with its rows, so that what is claimed after a rotation
+// was answered is signed with the new secret.
 type secretVersion struct{ webhookID, version string }
 
 type knownSecret struct {

@@ -176,8 +176,8 @@ func (p replay) match(recorded eventstore.Recorded, rows *queue) error {
 	return nil
 }
 
-// begin is the position behind which a replay goes on. One that has not begun is spared the part of the log that is
-// older: it is looked for by halves, since times grow with positions but for what clocks differ.
+// begin is the position behind which a replay goes on. A replay that has not begun skips the part of the log that is
+// too old. Where that ends is found by bisection, since times grow with positions, except for how far clocks differ.
 func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, error) {
 	if p.reached != nil {
 		return *p.reached, nil

@@ -20,7 +20,7 @@ const testType = "webhook.test"
 type requests struct {
 	retries []retry
 	replays []replay
-	fresh   []string // endpoints that how they failed before says nothing of any more
+	fresh   []string // endpoints whose earlier failures do not count any more
 }
 
 type retry struct {
@@ -61,7 +61,7 @@ func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows 
 	}
 }
 
-// save carries out what was asked for, once, should the log ever be read again. It comes after the rows of the batch.
+// save carries out what was asked for, once even if the log is read again. It comes after the rows of the batch.
 func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	batch := &pgx.Batch{}
 	for _, retry := range r.retries {
