@@ -62,15 +62,11 @@ func (b *growthBenchmark) Run(ctx context.Context) error {
 		"appends a second", "pgbench, as many leads", "ratio", "goal")
 	for _, g := range all {
 		t.row(count(float64(g.events)), count(median(g.captures.rate)), g.captures.processor(),
-			times(float64(g.cost())/float64(all[0].cost())), atMost("1.3"),
+			times(float64(g.captures.cost())/float64(all[0].captures.cost())), atMost("1.3"),
 			count(median(g.appends)), count(median(g.plain)), times(median(g.appends)/median(g.plain)), atLeast(2.5))
 	}
 	t.print()
 	return nil
-}
-
-func (g *grown) cost() time.Duration {
-	return median(g.captures.inService) + median(g.captures.inDatabase)
 }
 
 // measure runs one round on one log.

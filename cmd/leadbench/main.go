@@ -20,6 +20,7 @@ type benchmarks struct {
 	Batch    batchBenchmark    `cmd:"" help:"Many leads a request, beside one a request over many connections."`
 	Append   appendBenchmark   `cmd:"" help:"Appends to the log alone, beside plain rows written by pgbench."`
 	Growth   growthBenchmark   `cmd:"" help:"Captures and appends on logs of several lengths, beside tables of as many plain rows."`
+	Against  againstBenchmark  `cmd:"" help:"Captures by this program and by another build of it, in turn: what a change costs or gains."`
 	Webhooks webhooksBenchmark `cmd:"" help:"Deliveries to webhook endpoints: rate, cost, latency, and what endpoints that hang do to others."`
 	Replay   replayBenchmark   `cmd:"" help:"Reading the log and building the views out of it, beside a plain COPY of its rows; exports; time travel."`
 	Scale    scaleSimulation   `cmd:"" help:"What up to a billion leads take: machines, disks, cost. Works it out, and measures nothing."`

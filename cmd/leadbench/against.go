@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// againstBenchmark asks what a change costs or gains: captures by two builds of leadlog, in turn, in many short rounds, so
+// that both meet the same moments of the machine. Each has a database of its own in one PostgreSQL.
+type againstBenchmark struct {
+	settings    `embed:""`
+	Other       string        `arg:"" placeholder:"FILE" help:"The program to compare with, such as one built before the change."`
+	Connections int           `default:"64"`
+	Duration    time.Duration `default:"1s" help:"Of each measurement."`
+}
+
+// side is one of the two.
+type side struct {
+	batchFigures
+	name string
+	service
+}
+
+// Run is leadbench against.
+func (b *againstBenchmark) Run(ctx context.Context) error {
+	r, err := newRig(ctx, b.settings)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	other, err := filepath.Abs(b.Other)
+	if err != nil {
+		return err
+	}
+	sides := make([]*side, 2)
+	for i, program := range []string{r.program, other} {
+		address, err := r.database(ctx, fmt.Sprintf("side%d", i+1))
+		if err != nil {
+			return err
+		}
+		r.program = program
+		s, err := r.serve(ctx, address, b.Setting...)
+		if err != nil {
+			return err
+		}
+		defer s.stop()
+		sides[i] = &side{name: program, service: *s}
+	}
+	single := &capturesBenchmark{Connections: b.Connections, Duration: b.Duration}
+	for round := range b.Rounds {
+		say("round %d of %d", round+1, b.Rounds)
+		for _, s := range sides {
+			err := s.measure(ctx, r, &s.service, 1, func() (load, error) {
+				return single.post(ctx, s.base, "/api/v1/crm/leads", s.token, 0, newcomers())
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	t := newTable("program", "captures a second", "processor time of one: service, database", "together", "to the first")
+	for _, s := range sides {
+		t.row(filepath.Base(s.name), count(median(s.rate)), s.processor(), millis(s.cost()), times(float64(s.cost())/float64(sides[0].cost())))
+	}
+	t.print()
+	return nil
+}
+
+// cost is the processor time of one lead.
+func (f *batchFigures) cost() time.Duration {
+	each := make([]time.Duration, len(f.inService))
+	for i := range each {
+		each[i] = f.inService[i] + f.inDatabase[i]
+	}
+	return median(each)
+}
