@@ -52,7 +52,7 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
 		for _, s := range sides {
-			err := s.measure(ctx, r, &s.service, 1, func() (load, error) {
+			err := s.afresh(ctx, r, &s.service, 1, func() (load, error) {
 				return single.post(ctx, s.base, "/api/v1/crm/leads", s.token, 0, newcomers())
 			})
 			if err != nil {

@@ -40,12 +40,12 @@ func (b *batchBenchmark) Run(ctx context.Context) error {
 	var one, many batchFigures
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
-		if err := one.measure(ctx, r, leadlog, 1, func() (load, error) {
+		if err := one.afresh(ctx, r, leadlog, 1, func() (load, error) {
 			return single.post(ctx, leadlog.base, "/api/v1/crm/leads", leadlog.token, 0, newcomers())
 		}); err != nil {
 			return err
 		}
-		if err := many.measure(ctx, r, leadlog, b.Lines, func() (load, error) { return b.post(ctx, leadlog) }); err != nil {
+		if err := many.afresh(ctx, r, leadlog, b.Lines, func() (load, error) { return b.post(ctx, leadlog) }); err != nil {
 			return err
 		}
 	}
@@ -70,11 +70,16 @@ type batchFigures struct {
 	inService, inDatabase []time.Duration
 }
 
-// measure runs one round, from and to a service whose views have read everything. Each success is so many leads.
-func (f *batchFigures) measure(ctx context.Context, r *rig, s *service, leads int, run func() (load, error)) error {
+// afresh runs one round after a checkpoint.
+func (f *batchFigures) afresh(ctx context.Context, r *rig, s *service, leads int, run func() (load, error)) error {
 	if err := r.checkpoint(ctx); err != nil {
 		return err
 	}
+	return f.measure(ctx, r, s, leads, run)
+}
+
+// measure runs one round, from and to a service whose views have read everything. Each success is so many leads.
+func (f *batchFigures) measure(ctx context.Context, r *rig, s *service, leads int, run func() (load, error)) error {
 	var l load
 	service, database, err := r.spent(s, func() (err error) {
 		if l, err = run(); err == nil {
