@@ -59,7 +59,7 @@ func TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter(t *testing.T) {
 		requireReplayed(t, merged, process.keyed("k-2", more))
 		requireReplayed(t, refused, process.keyed("k-3", curated))
 	}
-	reordered := `{ "metadata": {"source":"website", "n":1.50}, "phone": "9876543210", "name":"Asha" }`
+	reordered := `{ "metadata": {"n":1.50, "source":"web\u0073ite"}, "phone": "9876543210", "n\u0061me":"\u0041sha" }`
 	requireReplayed(t, created, other.keyed("k-1", reordered))
 	now, err := s.store.Head(t.Context())
 	require.NoError(t, err)

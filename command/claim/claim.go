@@ -71,8 +71,8 @@ func (n Names) Slot(account string, kind Kind, slot int) string {
 	return n.Stream(account, kind, strconv.Itoa(slot))
 }
 
-// Digest tells one request body of an account from another without giving it away. The order of members and the white
-// space between them do not count.
+// Digest tells one request body of an account from another without giving it away. The order of members at any depth, how
+// strings are escaped and white space do not count: programs that keep objects in hash tables write them anew each time.
 func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
 	var data []byte
 	write := func(part string) {
@@ -82,7 +82,9 @@ func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
 	write(account)
 	for _, name := range slices.Sorted(maps.Keys(body)) {
 		write(name)
-		write(string(body[name]))
+		value := body[name].Clone()
+		_ = value.Format(jsontext.ReorderRawObjects(true)) // it was read as JSON before
+		write(string(value))
 	}
 	return n.sum(data)
 }
