@@ -146,7 +146,7 @@ func hint(err error) string {
 	case errors.Is(err, command.ErrOtherClaimKey):
 		return "LEADLOG_CLAIM_KEY, or keys/claim_key in the data directory, as it was backed up with the database"
 	case errors.Is(err, eventstore.ErrUnavailable), errors.As(err, new(*pgconn.ConnectError)):
-		return "again, when the server of LEADLOG_DATABASE_URL, and that of LEADLOG_EVENTSTORE_URL when it is set, can be reached from here and lets this user in"
+		return "again, when the server of LEADLOG_DATABASE_URL, LEADLOG_EVENTSTORE_URL, --from or --to, whichever this is, can be reached from here and lets this user in"
 	}
 	return ""
 }

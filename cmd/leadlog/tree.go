@@ -103,7 +103,9 @@ func (v *verifyCommand) openHeads(c console) (heads []audit.Head, err error) {
 			return nil, err
 		}
 		var head audit.Head
-		if head, key, err = audit.OpenHead(text, key); err != nil {
+		if head, key, err = audit.OpenHead(text, key); errors.Is(err, audit.ErrPublicKey) && v.PublicKey != "" {
+			return nil, &usageError{fmt.Errorf("--public-key=%q: %w", v.PublicKey, err)}
+		} else if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		heads = append(heads, head)
