@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/leadlog/leadlog/command"
@@ -134,7 +135,7 @@ func (w welcome) print(c console, base string) {
 		fmt.Fprintf(c.out, "API token  %s\n", w.apiToken)
 	}
 	if w.jwt != "" {
-		fmt.Fprintf(c.out, "JWT        %s\n           (good for 24 hours; another: leadlog jwt --account %s)\n", w.jwt, demoAccount)
+		fmt.Fprintf(c.out, "JWT        %s\n           (good for 24 hours; another: %s jwt --account %s)\n", w.jwt, os.Args[0], demoAccount)
 		fmt.Fprintf(c.out, "Console    %s/console/sign-in?code=%s\n           (signs in once, within 10 minutes; afterwards with the JWT)\n", base, w.code)
 	}
 	fmt.Fprintf(c.out, "API        %s/docs\n           (every call, with a curl line to try)\n", base)
