@@ -74,17 +74,27 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 			return 0, err
 		}
 	}
+	if s.beside { // those who follow the log may see the events before this hears of them
+		s.remember(&p, false)
+	}
 	position, err := s.Store.Append(ctx, p.writes...)
 	if conflict := eventstore.Conflict(err); conflict != nil && !s.beside {
 		s.vault.drop(ctx, p.unused(conflict.Stream))
 	}
 	if err == nil {
-		for i, k := range p.minted {
-			s.ring.remember(p.keys[i].Stream, k, p.at, !s.beside)
+		if !s.beside {
+			s.remember(&p, true)
 		}
 		err = s.legible(ctx, p.unsure)
 	}
 	return position, err
+}
+
+// remember takes note of an append's new keys.
+func (s *Store) remember(p *parcel, kept bool) {
+	for i, k := range p.minted {
+		s.ring.remember(p.keys[i].Stream, k, p.at, kept)
+	}
 }
 
 // legible looks for keys that events have just been sealed with, and is a conflict when one is gone.

@@ -139,9 +139,10 @@ func (v *Vault) secret(kept eventstore.Key) ([]byte, error) {
 
 const selectKeys = `SELECT stream, id, sealed_by, sealed FROM person.key`
 
-// find opens the keys of streams.
+// find opens the keys of streams. The query is planned anew each time: a plan from when the table was small would go on
+// comparing every key there is with every stream that is asked for.
 func (v *Vault) find(ctx context.Context, streams []string) (map[string][]key, error) {
-	rows, err := v.pool.Query(ctx, selectKeys+` WHERE stream = ANY ($1)`, streams)
+	rows, err := v.pool.Query(ctx, selectKeys+` WHERE stream = ANY ($1)`, pgx.QueryExecModeCacheDescribe, streams)
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}

@@ -1,0 +1,97 @@
+package sealed_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/sealed"
+)
+
+// early is a store that does something between an append and its answer.
+type early struct {
+	eventstore.Store
+	appended func()
+}
+
+func (s early) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	position, err := s.Store.Append(ctx, writes...)
+	s.appended()
+	return position, err
+}
+
+func TestWhoFollowsTheLogNeedsNotAskForKeysOfThisProcess(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	var store *sealed.Store
+	seen := 0
+	store = sealed.Wrap(early{p.below(), func() {
+		p.pool.Close() // whoever asks for a key gets an error
+		for _, r := range follow(t, store) {
+			require.Contains(t, string(r.Data), "Asha Rao")
+			seen++
+		}
+	}}, p.vault(sealKey), true, slog.New(slog.DiscardHandler))
+	_, err := store.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
+	require.NoError(t, err)
+	require.Equal(t, 1, seen)
+}
+
+// A plan from when few persons were known compares every key with every stream that is asked for.
+func TestNoPlanOfALookUpIsKept(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	one, err := pgxpool.ParseConfig(p.url)
+	require.NoError(t, err)
+	one.MaxConns = 1
+	p.pool.Close()
+	p.pool, err = pgxpool.NewWithConfig(t.Context(), one)
+	require.NoError(t, err)
+	t.Cleanup(p.pool.Close)
+	stream := newLead()
+	_, err = p.open().Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
+	require.NoError(t, err)
+	for range 10 {
+		require.Len(t, read(t, p.open(), stream), 1)
+	}
+	var kept int
+	require.NoError(t, p.pool.QueryRow(t.Context(),
+		`SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SELECT stream,%'`).Scan(&kept))
+	require.Zero(t, kept)
+}
+
+func TestKeysThatAreLookedUpTogetherOpenEachTheirStream(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	writer, streams := p.open(), make([]string, 40)
+	for i := range streams {
+		streams[i] = newLead()
+		lead := asha()
+		lead.ContactUID = fmt.Sprint("contact-", i)
+		_, err := writer.Append(t.Context(), write(streams[i], eventstore.NoStream, fact(t, lead)))
+		require.NoError(t, err)
+	}
+	_, err := p.pool.Exec(t.Context(), `UPDATE person.key SET sealed = '\x00' WHERE stream = $1`, streams[7])
+	require.NoError(t, err)
+	other := p.open() // which remembers none
+	var readers sync.WaitGroup
+	for i, stream := range streams {
+		readers.Go(func() {
+			for r, err := range other.Read(t.Context(), stream, 0) {
+				if i == 7 {
+					assert.ErrorContains(t, err, "is damaged")
+				} else if assert.NoError(t, err) {
+					assert.Contains(t, string(r.Data), fmt.Sprintf(`"contact-%d"`, i))
+				}
+			}
+		})
+	}
+	readers.Wait()
+}
