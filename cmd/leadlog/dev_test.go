@@ -111,7 +111,7 @@ func TestDevRecoversFromKills(t *testing.T) {
 	t.Log("and Ctrl-C stops the one that was started again")
 	second.signal(t, syscall.SIGINT)
 	require.Zero(t, second.finish(t), second.err)
-	require.Empty(t, postgresOf(settings))
+	require.Empty(t, postgresOf(settings), second.err)
 	second = dev(t, settings)
 
 	t.Log("kill -9 of both")
@@ -121,7 +121,7 @@ func TestDevRecoversFromKills(t *testing.T) {
 	require.Equal(t, 409, third.capture(t, `{"phone":"9876543211"}`).status)
 	third.signal(t, syscall.SIGTERM)
 	require.Zero(t, third.finish(t), third.err)
-	require.Empty(t, postgresOf(settings))
+	require.Empty(t, postgresOf(settings), third.err)
 }
 
 func TestALogIsNotServedUnderAnotherClaimKey(t *testing.T) {

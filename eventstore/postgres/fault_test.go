@@ -81,8 +81,12 @@ func TestAppendIsUnavailableWhileTheDatabaseIsGoneAndRecovers(t *testing.T) {
 	address := database(t)
 	way := pgtest.NewProxy(t, address)
 	store := open(t, postgres.Options{URL: way.URL(), Patience: 200 * time.Millisecond})
-	_, err := store.Append(t.Context(), start("before", fact(`{}`)))
-	require.NoError(t, err)
+	before := start("before", fact(`{}`))
+	var err error
+	require.Eventually(t, func() bool { // the first connection may take longer than the store's patience
+		_, err = store.Append(t.Context(), before)
+		return err == nil
+	}, patience, time.Millisecond)
 
 	way.Refuse()
 	during := start("during", fact(`{}`))
