@@ -65,6 +65,11 @@ func (x *exchange) listLeads() (answer, error) {
 		Q: p.text("q"), Phone: phone, Email: emailFilter(p),
 		CreatedSince: p.time("createdSince"), CreatedUntil: p.time("createdUntil"),
 	}
+	if filter.Q != "" {
+		if filter.Region, err = x.region(); err != nil {
+			return answer{}, err
+		}
+	}
 	page := p.page()
 	if err := x.waitFor(p, query.LeadView); err != nil {
 		return answer{}, err
@@ -78,16 +83,21 @@ func (x *exchange) phoneFilter(p *params) (string, error) {
 	if raw == "" {
 		return "", nil
 	}
-	settings, err := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
+	region, err := x.region()
 	if err != nil {
 		return "", err
 	}
-	region := cmp.Or(settings.State.Region, account.DefaultRegion)
 	phone, err := lead.ParsePhone(raw, region)
 	if err != nil {
 		p.wrong.Add("phone", err.Error())
 	}
 	return phone, nil
+}
+
+// region is the account's, by which its phones are read.
+func (x *exchange) region() (string, error) {
+	settings, err := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
+	return cmp.Or(settings.State.Region, account.DefaultRegion), err
 }
 
 func emailFilter(p *params) string {

@@ -35,6 +35,15 @@ func TestALeadIsFoundByThePhoneAndTheEmailThatItHas(t *testing.T) {
 	found("phone=9876543210&status=won", last)
 	found("phone=9876543299", last)
 
+	// A search for a whole phone or email is for who has it, and if nobody does for whoever has it as a part.
+	longer := s.capture(`{"phone":"9876543218","email":"not-first@example.com"}`)
+	found("q=9876543210", longer, into)
+	found("q=first@EXAMPLE.com", longer, into)
+	found("q=irst@example.com", longer, into, longer.at("data", "leadId").(string))
+	found("q=987654321", longer, into, longer.at("data", "leadId").(string))
+	found("q=first@example.com&source=facebook_ad", longer)
+	found("q=nobody@example.com", longer)
+
 	last = s.capture(`{"phone":"9876543210","email":"second@example.com","metadata":{"source":"website"}}`)
 	found("email=second@example.com", last, into)
 	found("email=first@example.com", last) // which it owns still, and does not have

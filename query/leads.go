@@ -18,7 +18,15 @@ import (
 
 // Leads lists an account's leads, newest first, without metadata. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p Page) (List[Lead], error) {
-	s := filter.selection(account, `SELECT state FROM views.lead`, `created_at DESC, lead_id DESC`)
+	if exact, whole := filter.exact(); whole && r.claims != nil && p.Cursor == "" {
+		if list, err := r.Leads(ctx, account, exact, p); err != nil || len(list.Items) > 0 {
+			return list, err
+		}
+	}
+	s, err := filter.listing(account, p)
+	if err != nil {
+		return List[Lead]{}, err
+	}
 	if err := s.olderThan(`lead_id`, cursorOf(leadCursor, account), p.Cursor); err != nil {
 		return List[Lead]{}, err
 	}
@@ -35,8 +43,50 @@ func (r *Reader) LeadsAll(ctx context.Context, account string, filter LeadFilter
 	return All(func(p Page) (List[Lead], error) { return r.Leads(ctx, account, filter, p) })
 }
 
+// exact looks for who has what Q is, if it is a whole phone or email.
+func (filter LeadFilter) exact() (exact LeadFilter, whole bool) {
+	if filter.Q == "" || filter.Phone != "" || filter.Email != "" {
+		return filter, false
+	}
+	var err error
+	exact = filter
+	exact.Q = ""
+	if exact.Email, err = lead.ParseEmail(filter.Q); err == nil {
+		return exact, true
+	}
+	exact.Phone, err = lead.ParsePhone(filter.Q, filter.Region)
+	return exact, err == nil
+}
+
+// listing selects a part of the list, newest first. A search by nothing else looks first for when leads that match were
+// created, which the index on that time tells by itself, and only then at the leads: those of the moment that a cursor names
+// may all be in the part before, hence one moment more.
+func (filter LeadFilter) listing(account string, p Page) (s selection, err error) {
+	const order = `created_at DESC, lead_id DESC`
+	if filter.Q == "" || filter.Status+filter.Source+filter.LeadTemperature+filter.Phone+filter.Email != "" {
+		return filter.selection(account, `SELECT state FROM views.lead`, order), nil
+	}
+	moments := filter.selection(account, `SELECT DISTINCT created_at FROM views.lead`, `created_at DESC`)
+	if p.Cursor != "" {
+		after, err := decodeNewest(cursorOf(leadCursor, account), p.Cursor)
+		if err != nil {
+			return s, err
+		}
+		moments.and(`created_at <= ?`, after.createdAt)
+	}
+	s = selection{from: `SELECT state FROM (` + moments.sql(p.Limit+2) + `) AS moments JOIN views.lead USING (created_at)`, order: order, args: moments.args}
+	filter.narrow(&s, account)
+	return s, nil
+}
+
 func (filter LeadFilter) selection(account, from, order string) selection {
 	s := selection{from: from, order: order}
+	filter.narrow(&s, account)
+	return s
+}
+
+// narrow adds what the filter asks for.
+func (filter LeadFilter) narrow(s *selection, account string) {
 	s.and(`account = ?`, account)
 	s.equal(`status`, strings.ToLower(filter.Status))
 	s.equal(`source`, filter.Source)
@@ -47,7 +97,6 @@ func (filter LeadFilter) selection(account, from, order string) selection {
 		s.and(`search LIKE ?`, contains(strings.ToLower(filter.Q)))
 	}
 	s.within(`created_at`, filter.CreatedSince, filter.CreatedUntil)
-	return s
 }
 
 // olderThan adds that a list ordered by created_at and an id, newest first, goes on after a cursor.

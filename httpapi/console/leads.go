@@ -66,7 +66,7 @@ func (v *visit) leads() (screen, error) {
 func leadFilter(p *params, region string) query.LeadFilter {
 	f := query.LeadFilter{
 		Q: p.text("q"), Status: p.text("status"), Source: p.text("source"), LeadTemperature: p.text("leadTemperature"),
-		CreatedSince: p.day("createdSince"), CreatedUntil: p.until("createdUntil"),
+		CreatedSince: p.day("createdSince"), CreatedUntil: p.until("createdUntil"), Region: region,
 	}
 	var err error
 	if phone := p.text("phone"); phone != "" {

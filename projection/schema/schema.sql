@@ -235,7 +235,7 @@ CASE
 END,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
 ) WITH (fillfactor=85);
-CREATE INDEX lead_newest ON views.lead USING btree (account, created_at);
+CREATE INDEX lead_newest ON views.lead USING btree (account, created_at) INCLUDE (search);
 CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at);
 CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at);
 COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what lists select by.';
