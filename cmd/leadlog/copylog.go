@@ -37,7 +37,7 @@ func (m *copyLogCommand) Run(ctx context.Context, c console) error {
 	if check.err() != nil {
 		return check.err()
 	}
-	if m.DatabaseURL == "" { // the views stand beside the log, unless somebody says otherwise
+	if m.DatabaseURL == "" && m.From != "" { // the views stand beside the log, unless somebody says otherwise
 		m.DatabaseURL = firstPostgres(m.From, m.To)
 	}
 	log := plainLogger(c)

@@ -192,6 +192,23 @@ func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
 }
 
 // TestACopyThatIsKilledGoesOn kills copies of a log until one comes through.
+func TestTheLogOfThePrivatePostgreSQLMovesWithoutBeingNamed(t *testing.T) {
+	t.Parallel()
+	settings := development(t)
+	delete(settings, "LEADLOG_EVENTSTORE_URL")
+	for _, args := range [][]string{{"migrate"}, {"account", "set", "acme", "--feature", "crm_api"}, {"replay", "all"}} {
+		p := launch(t, settings, args...)
+		require.Zero(t, p.finish(t), p.err)
+	}
+	to := pgtest.Database(t)
+	moving := launch(t, settings, "copy-log", "--to", to)
+	require.Zero(t, moving.finish(t), moving.err)
+	require.Contains(t, moving.out.String(), "both logs: 1 events")
+	settings["LEADLOG_EVENTSTORE_URL"] = to
+	verify := launch(t, settings, "verify")
+	require.Zero(t, verify.finish(t), verify.out)
+}
+
 func TestACopyThatIsKilledGoesOn(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
