@@ -55,7 +55,7 @@ func acceptable(header http.Header, medias ...string) bool {
 		return true
 	}
 	media, params, err := mime.ParseMediaType(types[0])
-	if err != nil || !slices.Contains(medias, media) && !strings.HasSuffix(media, "+json") {
+	if err != nil || !slices.Contains(medias, media) && !(strings.Contains(media, "/") && strings.HasSuffix(media, "+json")) {
 		return false
 	}
 	charset, given := params["charset"]

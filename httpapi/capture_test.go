@@ -194,6 +194,7 @@ func TestABodyThatIsNotJSONIsNotRead(t *testing.T) {
 		"another charset":    {map[string]string{"Content-Type": "application/json; charset=latin1"}, `{}`, 415},
 		"compressed":         {map[string]string{"Content-Encoding": "gzip"}, `{}`, 415},
 		"JSON of some kind":  {map[string]string{"Content-Type": "application/vnd.lead+json"}, `{}`, 400},
+		"half a media type":  {map[string]string{"Content-Type": "+json"}, `{}`, 415},
 		"UTF-8 said aloud":   {map[string]string{"Content-Type": "application/json; charset=UTF-8"}, `{}`, 400},
 		"no type":            {map[string]string{"Content-Type": ""}, `{}`, 400},
 		"too large":          {nil, `{"note":"` + strings.Repeat("x", 2<<20) + `"}`, 413},
