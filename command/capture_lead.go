@@ -228,7 +228,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	position, err := c.store.Append(ctx, append(slices.Concat(writes, bound, waived, claims), fact)...)
+	position, err := c.store.Append(ctx, slices.Concat(writes, bound, waived, claims, []eventstore.Write{fact})...)
 	if err != nil {
 		return LeadCaptured{}, err
 	}

@@ -45,7 +45,8 @@ func captured(c command.LeadCaptured) (status int, body envelope) {
 	if c.Merged {
 		status = http.StatusOK
 	}
-	return status, envelope{Success: true, Merged: &c.Merged, Data: query.NewLead(c.Lead)}
+	data := query.NewLead(c.Lead)
+	return status, envelope{Success: true, Merged: &c.Merged, Data: &data} // a pointer, for it is large, and encoding would copy it
 }
 
 // replayed tells an answer, or a refusal, that an idempotency key had before.
