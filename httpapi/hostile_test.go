@@ -20,6 +20,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -329,6 +330,39 @@ func TestBatchesHaveABudgetTogether(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return s.send(call{method: http.MethodPost, path: batch, credential: s.jwt, body: `{"email":"q@example.com"}`}).status == http.StatusOK
 	}, time.Minute, 5*time.Millisecond)
+}
+
+// TestAnAccountThatIsSlowKeepsNoOtherOut has an account begin as many batches, and as many large bodies, as it may, and send
+// no more of them.
+func TestAnAccountThatIsSlowKeepsNoOtherOut(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BatchBytes, o.BodyBytes = 0, 16<<20, 8<<20 })
+	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
+	theirs := s.mint("other", "leads:write")
+
+	begun := 0
+	for refused := false; !refused; {
+		w := s.wire(s.jwt)
+		w.send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", begun))
+		response, err := http.ReadResponse(bufio.NewReader(w.conn), nil)
+		require.NoError(t, err)
+		if refused = response.StatusCode == http.StatusServiceUnavailable; !refused {
+			require.Equal(t, http.StatusOK, response.StatusCode)
+			begun++
+		}
+	}
+	require.Equal(t, 2, begun, "half of all, of 4 MiB each")
+	r := s.send(call{method: http.MethodPost, path: batch, credential: theirs, body: `{"email":"q@example.com"}`})
+	require.Equal(t, http.StatusOK, r.status, r.raw)
+
+	for range 8 {
+		say(s.dial(), fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+			leads, s.jwt, 2<<20, strings.Repeat("x", 1<<20)))
+	}
+	large := `{"note":"` + strings.Repeat("x", 1<<20) + `"}`
+	require.Eventually(t, func() bool { return s.capture(large).status == http.StatusServiceUnavailable }, time.Minute, 5*time.Millisecond)
+	r = s.send(call{method: http.MethodPost, path: leads, credential: theirs, body: large})
+	require.Equal(t, http.StatusBadRequest, r.status, "it is read, and has no phone: %s", r.raw)
 }
 
 // TestIdleConnectionsKeepNobodyOut opens as many connections as the files of the test allow, up to 10,000, and sends

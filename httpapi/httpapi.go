@@ -43,7 +43,7 @@ type Options struct {
 	Quotas quota.Lender
 
 	// MaxRequests are how many requests may be under way at a time, BodyBytes how much they may hold of their bodies in
-	// all, and BatchBytes how much batches may. More is answered with 503. 0 is a default.
+	// all, and BatchBytes how much batches may; an account half of that. More is answered with 503. 0 is a default.
 	MaxRequests           int
 	BodyBytes, BatchBytes int64
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"sync"
 	"sync/atomic"
 )
 
@@ -20,15 +21,15 @@ const (
 // load is what the process has taken on. More is refused before it takes memory.
 type load struct {
 	requests budget // one for each that is under way
-	bodies   budget // bytes read of bodies of requests that are under way
-	batches  budget // bytes that batches may hold of theirs
+	bodies   shared // bytes read of bodies of requests that are under way
+	batches  shared // bytes that batches may hold of theirs
 }
 
 func newLoad(o Options) *load {
 	return &load{
 		requests: budget{most: cmp.Or(int64(o.MaxRequests), defaultRequests)},
-		bodies:   budget{most: cmp.Or(o.BodyBytes, defaultBodyBytes)},
-		batches:  budget{most: cmp.Or(o.BatchBytes, defaultBatchBytes)},
+		bodies:   newShared(cmp.Or(o.BodyBytes, defaultBodyBytes), 2*maxBody),
+		batches:  newShared(cmp.Or(o.BatchBytes, defaultBatchBytes), 2*batchBytes),
 	}
 }
 
@@ -49,6 +50,48 @@ func (b *budget) take(n int64) bool {
 
 func (b *budget) giveBack(n int64) { b.used.Add(-n) }
 
+// shared is a budget of which no account has more than half, so that nobody who sends a byte now and then keeps everybody
+// else out.
+type shared struct {
+	budget
+	each int64 // what an account may have
+	mu   sync.Mutex
+	by   map[string]int64
+}
+
+// newShared lets every account have at least so much, should half of all be less.
+func newShared(most, least int64) shared {
+	return shared{budget: budget{most: most}, each: max(most/2, least), by: map[string]int64{}}
+}
+
+// of is what an account may have of it.
+func (s *shared) of(account string) allowance { return allowance{s, account} }
+
+type allowance struct {
+	*shared
+	account string
+}
+
+// take takes a part, unless too little is left of it or of all.
+func (a allowance) take(n int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.by[a.account]+n > a.each || !a.budget.take(n) {
+		return false
+	}
+	a.by[a.account] += n
+	return true
+}
+
+func (a allowance) giveBack(n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.by[a.account] -= n; a.by[a.account] == 0 {
+		delete(a.by, a.account)
+	}
+	a.budget.giveBack(n)
+}
+
 // counted are routes that are shed under load. The others cost next to nothing, and some tell how the service does.
 func (r route) counted() bool {
 	switch r.pattern {
@@ -68,7 +111,9 @@ func (x *exchange) takeOn(route route) (done func(), err error) {
 	}
 	return func() {
 		x.load.requests.giveBack(1)
-		x.load.bodies.giveBack(x.held)
+		if x.held > 0 {
+			x.load.bodies.of(x.caller.Account).giveBack(x.held)
+		}
 	}, nil
 }
 
@@ -81,7 +126,7 @@ type weighed struct {
 
 func (w weighed) Read(p []byte) (int, error) {
 	n, err := w.body.Read(p)
-	if n > 0 && !w.x.load.bodies.take(int64(n)) {
+	if n > 0 && !w.x.load.bodies.of(w.x.caller.Account).take(int64(n)) {
 		return n, errOverloaded
 	}
 	w.x.held += int64(n)

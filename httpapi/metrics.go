@@ -28,8 +28,8 @@ func tellLoad(registry *prometheus.Registry, l *load) {
 		of   *budget
 	}{
 		"leadlog_http_requests_in_flight": {"Requests under way, as far as they are limited.", &l.requests},
-		"leadlog_http_body_bytes":         {"What requests under way hold of their bodies.", &l.bodies},
-		"leadlog_http_batch_bytes":        {"What batches under way may hold of their bodies.", &l.batches},
+		"leadlog_http_body_bytes":         {"What requests under way hold of their bodies.", &l.bodies.budget},
+		"leadlog_http_batch_bytes":        {"What batches under way may hold of their bodies.", &l.batches.budget},
 	} {
 		registered(registry, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: one.help},
 			func() float64 { return float64(one.of.used.Load()) }))

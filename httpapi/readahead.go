@@ -30,7 +30,7 @@ type lineReader struct {
 	bounded io.Reader     // as much of it as may be
 	lines   chan bodyLine // has room for all lines of a batch
 	ahead   atomic.Int64  // bytes
-	budget  *budget
+	budget  allowance
 	held    int64         // of the budget
 	taken   chan struct{} // holds one value when something was taken
 	stopped chan struct{} // closed when nobody will take any more
@@ -47,7 +47,7 @@ const (
 )
 
 // readAhead begins to read, when the budget has room for a batch. The reader is to be stopped. The error is errOverloaded.
-func readAhead(control *http.ResponseController, body io.ReadCloser, all *budget) (*lineReader, error) {
+func readAhead(control *http.ResponseController, body io.ReadCloser, all allowance) (*lineReader, error) {
 	if !all.take(batchBytes) {
 		return nil, errOverloaded
 	}
