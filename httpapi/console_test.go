@@ -131,7 +131,7 @@ func TestASessionEndsWithItsJWTAndWithItsRevocation(t *testing.T) {
 	b := browse(t, func(o *httpapi.Options) { o.Now = func() time.Time { return now } })
 	b.signIn(b.jwt)
 	require.Equal(t, http.StatusOK, b.get("/console/leads").status)
-	now = now.Add(time.Hour + time.Second)
+	now = time.Now().Add(time.Hour + time.Second)
 	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
 	require.Equal(t, http.StatusUnauthorized, b.post("/console/tokens", "name", "x", "expiresInDays", "1").status)
 
