@@ -1,7 +1,7 @@
 package command
 
 import (
-	"encoding/hex"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -12,7 +12,7 @@ import (
 
 // acquainted is how many claims are remembered before those are let go that were remembered a generation ago, of about
 // 40 bytes each.
-const acquainted = 32768
+const acquainted = 49152
 
 // acquaintances remembers which lead has what was claimed lately: of people who come again, so that nobody first takes
 // them for new. It is a guess, which the lead's own stream confirms or not, and it holds nothing of a person but the name
@@ -22,15 +22,16 @@ type acquaintances struct {
 	latest, earlier map[claimName]ulid.ULID
 }
 
-type claimName [16]byte
+// claimName is the first half of the hash in a claim's name. Where that is not enough to tell two apart, the guess is wrong.
+type claimName uint64
 
-func nameOf(claimStream string) (name claimName, ok bool) {
+func nameOf(claimStream string) (claimName, bool) {
 	hash := strings.TrimPrefix(claimStream, event.ClaimPrefix)
-	if len(hash) != hex.EncodedLen(len(name)) {
-		return name, false
+	if len(hash) < 16 {
+		return 0, false
 	}
-	_, err := hex.Decode(name[:], []byte(hash))
-	return name, err == nil
+	name, err := strconv.ParseUint(hash[:16], 16, 64)
+	return claimName(name), err == nil
 }
 
 // holder is the lead that is thought to have what was claimed.
