@@ -47,9 +47,6 @@ type erasing struct {
 	position eventstore.Position
 }
 
-// awaited is a lead that was about to depart into another, and perhaps did.
-type awaited struct{ id, into string }
-
 // EraseLead forgets a lead of the caller's account: the fact comes first, then its key goes, then its claims, and last what
 // was made of it elsewhere. If it is stopped anywhere, asking again finishes it, from what the fact names.
 //
@@ -74,65 +71,8 @@ func (h *Handlers) EraseLead(ctx context.Context, cmd EraseLead) (LeadErased, er
 			return done, err
 		}
 	}
-	if done.Visitors, err = h.forget(ctx, cmd, stream, e); err != nil {
-		return done, err
-	}
-	return done, h.eraseStranded(ctx, cmd, e.fact)
-}
-
-// awaited are the leads that any of these was about to take in. On a store with transactions there are none.
-func (h *Handlers) awaited(ctx context.Context, leads ...string) (found []awaited, err error) {
-	for _, into := range leads {
-		for recorded, err := range h.store.Read(ctx, event.LeadStream(into), 0) {
-			if err != nil {
-				return nil, err
-			}
-			if recorded.Type != (event.LeadJoining{}).EventType() {
-				continue
-			}
-			fact, err := recorded.Fact()
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, awaited{fact.Data.(event.LeadJoining).From, into})
-		}
-	}
-	return found, nil
-}
-
-// closeAwaited keeps leads that are awaited from departing into what is about to be erased: whoever joins them meets a
-// conflict, and finds nothing to join them to.
-func (h *Handlers) closeAwaited(ctx context.Context, account string, leads ...string) error {
-	all, err := h.awaited(ctx, leads...)
-	for _, a := range all {
-		held, err := h.holderOf(ctx, event.LeadStream(a.id))
-		if err == nil && held.lead.Phase == lead.Live {
-			err = h.close(ctx, account, held, event.LeadStream(a.into))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return err
-}
-
-// eraseStranded erases leads that have departed into this one, or into one that is part of it, and never came: who joined
-// them was killed in between, on a store without transactions, and the fact does not name them.
-func (h *Handlers) eraseStranded(ctx context.Context, cmd EraseLead, fact event.LeadErased) error {
-	all, err := h.awaited(ctx, append(fact.Leads, cmd.LeadID)...)
-	for _, a := range all {
-		if slices.Contains(fact.Leads, a.id) {
-			continue
-		}
-		held, err := h.holderOf(ctx, event.LeadStream(a.id))
-		if err == nil && held.lead.Phase == lead.Departed && held.lead.JoinedInto == a.into {
-			_, err = h.EraseLead(ctx, EraseLead{Caller: cmd.Caller, LeadID: a.id})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return err
+	done.Visitors, err = h.forget(ctx, cmd, stream, e)
+	return done, err
 }
 
 // erasable refuses what is not a live lead, except one that has departed into an erased lead.
@@ -170,10 +110,11 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 	if err := h.erasable(ctx, cmd.Caller.Account, e.State); err != nil {
 		return e, false, err
 	}
-	if err := h.closeAwaited(ctx, e.Account, append(e.Joined, cmd.LeadID)...); err != nil {
+	settled, err := h.settle(ctx, e.Account, holder{stream, expect, e.State})
+	if err != nil {
 		return e, false, err
 	}
-	e.fact.Leads = e.Joined
+	e.State, e.fact.Leads = settled.lead, settled.lead.Joined
 	for kind, values := range map[claim.Kind][]string{claim.Phone: e.Phones, claim.Email: e.Emails} {
 		for _, value := range values {
 			e.fact.Claims = append(e.fact.Claims, h.claims.Stream(e.Account, kind, value))
@@ -182,7 +123,7 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 	for _, id := range e.VisitorIDs {
 		e.fact.Visitors = append(e.fact.Visitors, h.claims.Visitor(e.Account, id))
 	}
-	write, err := h.write(cmd.Caller.nobody(), stream, expect, h.after(e.UpdatedAt), e.fact)
+	write, err := h.write(cmd.Caller.nobody(), stream, settled.expect, h.after(e.UpdatedAt), e.fact)
 	if err != nil {
 		return e, false, err
 	}

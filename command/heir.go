@@ -46,15 +46,65 @@ func (h *Handlers) heirOf(ctx context.Context, account string, first holder) (he
 		if slices.Contains(last.lead.Joined, from.ID) {
 			continue
 		}
-		data := last.lead.Absorb(from)
-		completed, err := h.write(claimKeeper(account), at.stream, at.expect, h.after(later(last.lead, from)), data)
-		if err != nil {
+		if err := last.absorb(h, account, from); err != nil {
 			return heir{}, err
 		}
-		last.lead = evolved(last.lead, at.stream, completed, data)
-		last.missing = append(last.missing, completed.Events...)
 	}
 	return last, nil
+}
+
+// absorb makes the heir what it is with a lead that has departed into it.
+func (last *heir) absorb(h *Handlers, account string, from lead.State) error {
+	data := last.lead.Absorb(from)
+	completed, err := h.write(claimKeeper(account), last.stream, last.expect, h.after(later(last.lead, from)), data)
+	if err != nil {
+		return err
+	}
+	last.lead = evolved(last.lead, last.stream, completed, data)
+	last.missing = append(last.missing, completed.Events...)
+	return nil
+}
+
+// settle makes a lead ready to depart, or to be erased: whoever has departed into it becomes part of it, and who is about
+// to meets a conflict, and finds it gone. So nobody departs into a lead that has ended, and a join is one step to all who
+// look on.
+func (h *Handlers) settle(ctx context.Context, account string, held holder) (holder, error) {
+	awaited, _, err := eventstore.Load(ctx, h.store, held.stream, awaits)
+	if err != nil {
+		return holder{}, err
+	}
+	settled := heir{holder: held}
+	for _, id := range awaited {
+		other, err := h.holderOf(ctx, event.LeadStream(id))
+		switch {
+		case err != nil:
+		case other.lead.Phase == lead.Live:
+			err = h.close(ctx, account, other, held.stream)
+		case other.lead.Phase == lead.Departed && other.lead.JoinedInto == held.lead.ID:
+			err = settled.absorb(h, account, other.lead)
+		}
+		if err != nil {
+			return holder{}, err
+		}
+	}
+	if writes := settled.complete(); writes != nil {
+		if _, err := h.store.Append(ctx, writes...); err != nil {
+			return holder{}, err
+		}
+		settled.expect = eventstore.At(eventstore.Revision(settled.lead.Revision))
+	}
+	return settled.holder, nil
+}
+
+// awaits folds the ids of leads that were announced and did not come. On a store with transactions there are none.
+func awaits(ids []string, fact event.Fact) []string {
+	switch data := fact.Data.(type) {
+	case event.LeadJoining:
+		return append(ids, data.From)
+	case event.LeadJoined:
+		return slices.DeleteFunc(ids, func(id string) bool { return id == data.From })
+	}
+	return ids
 }
 
 // complete is the write that gives an heir what is missing. One that has everything needs none.

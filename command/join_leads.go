@@ -42,11 +42,14 @@ func (h *Handlers) JoinLeads(ctx context.Context, cmd JoinLeads) (joined LeadUpd
 }
 
 func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fromStream string) (LeadUpdated, error) {
-	into, err := h.holderOf(ctx, intoStream)
+	from, err := h.holderOf(ctx, fromStream)
+	if err == nil && from.lead.Present(caller.Account) == nil {
+		from, err = h.settle(ctx, caller.Account, from)
+	}
 	if err != nil {
 		return LeadUpdated{}, err
 	}
-	from, err := h.holderOf(ctx, fromStream)
+	into, err := h.holderOf(ctx, intoStream) // the later of the two: settling may have closed it
 	if err != nil {
 		return LeadUpdated{}, err
 	}

@@ -75,7 +75,11 @@ func (k *known) note(r eventstore.Recorded) {
 			k.released[name] = append(k.released[name], event.LeadID(r.Stream))
 		}
 	case event.LeadErased:
+		k.whole(r.Stream)
 		k.forget(append(data.Leads, event.LeadID(r.Stream)))
+	case event.LeadDeparted:
+		require.Equal(t, lead.Live, k.leads[event.LeadStream(data.Into)].Phase, "departs into a lead that is gone")
+		k.whole(r.Stream)
 	case event.LeadJoined:
 		k.inherited(data)
 	case event.TokenCreated:
@@ -108,6 +112,17 @@ func (k *known) note(r eventstore.Recorded) {
 			name := string(kind) + " " + value
 			require.Contains(t, []string{"", r.Stream}, k.owners[name], "two leads have %s", name)
 			k.owners[name] = r.Stream
+		}
+	}
+}
+
+// whole requires of a lead that ends that whoever departed into it is part of it: one call follows the other, as if a join
+// were one step.
+func (k *known) whole(stream string) {
+	ends := k.leads[stream]
+	for _, other := range k.leads {
+		if other.Phase == lead.Departed && other.JoinedInto == ends.ID {
+			require.Contains(k.w.t, ends.Joined, other.ID, "%s ends without one that has departed into it", stream)
 		}
 	}
 }
