@@ -4,7 +4,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test bench fuzz lint postgres cc node python chromium promtool chaos restart-test
+.PHONY: help run test bench fuzz lint postgres cc node messagedb python chromium promtool chaos restart-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,12 +29,12 @@ chaos: postgres ## kills the service and PostgreSQL under load, ROUNDS times (10
 restart-test: postgres ## restarts two processes behind a balancer in turn, under load, ROUNDS times (12): does a request fail?
 	LEADLOG_TEST_RESTARTS=$(or $(ROUNDS),12) $(WITHPG) -- go test ./cmd/leadlog -run RestartsOneAfterTheOther -count=1 -v -timeout 30m
 
-bench: postgres ## leadlog beside plain rows, on a PostgreSQL of its own; ten minutes in which nothing else should run
+bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its own; ten minutes in which nothing else should run
 	go build -o bin/leadlog ./cmd/leadlog
 	go build -o bin/leadbench ./cmd/leadbench
 	bin/leadbench captures --leadlog bin/leadlog --duration 4s
 	bin/leadbench batch --leadlog bin/leadlog --duration 3s
-	bin/leadbench append --duration 3s
+	bin/leadbench append --duration 3s --message-db bin/messagedb/node_modules/@eventide/message-db/database
 	bin/leadbench webhooks --leadlog bin/leadlog --rounds 1
 	bin/leadbench replay --leadlog bin/leadlog --rounds 1
 	bin/leadbench growth --leadlog bin/leadlog --rounds 2 --duration 3s
@@ -74,6 +74,11 @@ cc:
 # One test verifies signatures with the standard's JavaScript library, another runs what the quick start prints.
 node:
 	@command -v node >/dev/null && command -v npm >/dev/null || deploy/pgdev/install/node
+
+# What the log's appends are compared with; its version and hash are in the lock file.
+messagedb: node
+	@[ -d bin/messagedb/node_modules ] || { mkdir -p bin/messagedb && cp cmd/leadbench/messagedb/package*.json bin/messagedb && \
+		npm ci --prefix bin/messagedb --ignore-scripts --no-audit --no-fund --loglevel=error; }
 
 # One test runs what the quick start prints.
 python:

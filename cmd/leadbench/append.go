@@ -17,7 +17,15 @@ type appendBenchmark struct {
 	settings `embed:""`
 	Callers  []int         `default:"8,64,256" help:"Callers at a time, and clients of pgbench."`
 	Duration time.Duration `default:"5s" help:"Of each measurement."`
+
+	MessageDB string `placeholder:"DIR" help:"Where message-db's SQL files are, to compare with its write_message too."`
 }
+
+// With so many callers the log is compared with message-db, and this is the least ratio.
+const (
+	messageDBCallers = 64
+	messageDBGoal    = 15
+)
 
 // appendGoals are the least ratios that the log has to reach, by the number of callers.
 var appendGoals = map[int]float64{8: 1.3, 64: 3.5, 256: 4}
@@ -46,7 +54,13 @@ func (b *appendBenchmark) Run(ctx context.Context) error {
 	if err := beginChecked(ctx, store); err != nil {
 		return err
 	}
-	plain, appends := map[int][]float64{}, map[int][]float64{}
+	var other string
+	if b.MessageDB != "" {
+		if other, err = r.messageDB(ctx, b.MessageDB); err != nil {
+			return err
+		}
+	}
+	plain, appends, others := map[int][]float64{}, map[int][]float64{}, []float64{}
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
 		for _, callers := range b.Callers {
@@ -66,6 +80,16 @@ func (b *appendBenchmark) Run(ctx context.Context) error {
 				return err
 			}
 			appends[callers] = append(appends[callers], l.rate())
+			if other == "" || callers != messageDBCallers {
+				continue
+			}
+			if err := r.checkpoint(ctx); err != nil {
+				return err
+			}
+			if rate, err = r.pgbench(ctx, other, messageDBFacts, callers, b.Duration); err != nil {
+				return err
+			}
+			others = append(others, rate)
 		}
 	}
 	t := newTable("callers", "appends a second", "pgbench: two INSERTs in a transaction", "leadlog to it", "goal")
@@ -78,6 +102,11 @@ func (b *appendBenchmark) Run(ctx context.Context) error {
 			times(median(appends[callers])/median(plain[callers])), goal)
 	}
 	t.print()
+	if len(others) > 0 {
+		t = newTable("callers", "message-db: three write_message in a statement", "leadlog to it", "goal")
+		t.row(fmt.Sprint(messageDBCallers), count(median(others)), times(median(appends[messageDBCallers])/median(others)), atLeast(messageDBGoal))
+		t.print()
+	}
 	return nil
 }
 
