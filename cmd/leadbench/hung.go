@@ -34,6 +34,9 @@ func (r *webhookRun) besideHung(ctx context.Context) (load, error) {
 		}
 		targets = append(targets, target{jwt, healthy})
 	}
+	if err := r.checkpoint(ctx); err != nil { // the backlog is said to have grown over days
+		return load{}, err
+	}
 	if _, err := r.pool.Exec(ctx, `NOTIFY leadlog_delivery`); err != nil {
 		return load{}, err
 	}
