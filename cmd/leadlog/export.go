@@ -7,6 +7,9 @@ import (
 	"iter"
 	"time"
 
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/export"
 )
@@ -38,6 +41,14 @@ func (e *exportCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer h.close()
+	known, _, err := eventstore.Load(ctx, h.store, event.AccountStream(e.Account), account.Evolve)
+	if err != nil {
+		return err
+	}
+	if !known.Provisioned {
+		check.refuse("--account", e.Account, "an account: there is none of that name")
+		return check.err()
+	}
 	reader := query.New(h.pool, h.store)
 	switch e.What {
 	case "sources":

@@ -56,7 +56,7 @@ func TestExportAndTailOfARunningService(t *testing.T) {
 
 	for _, args := range [][]string{
 		{"export", "leads", "--account", "acme", "--since", "yesterday"}, {"export", "secrets", "--account", "acme"},
-		{"export", "leads"}, {"tail", "--type", "["},
+		{"export", "leads"}, {"export", "leads", "--account", "acmee"}, {"tail", "--type", "["},
 	} {
 		p := launch(t, settings, args...)
 		require.Equal(t, 2, p.finish(t), args)
