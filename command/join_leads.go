@@ -152,7 +152,8 @@ func (h *Handlers) bequeath(ctx context.Context, caller Caller, departed, heir l
 	return moved, nil
 }
 
-// toHeir makes the refusal of a lead that has departed name the lead that it is part of in the end.
+// toHeir makes the refusal of a lead that has departed name the lead that it is part of in the end. With one that was erased
+// it is gone.
 func (h *Handlers) toHeir(ctx context.Context, err error) error {
 	departed, ok := errors.AsType[*lead.DepartedError](err)
 	if !ok {
@@ -165,6 +166,9 @@ func (h *Handlers) toHeir(ctx context.Context, err error) error {
 	last, unread := h.heirOf(ctx, first.lead.Account, first)
 	if unread != nil {
 		return unread
+	}
+	if last.lead.Phase != lead.Live {
+		return lead.ErrNotFound
 	}
 	return &lead.DepartedError{LeadID: departed.LeadID, Into: last.lead.ID}
 }

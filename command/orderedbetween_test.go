@@ -15,14 +15,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 // letIn lets others go first before a process writes for the nth time, counted from 0.
 func letIn(n int, others func()) (before func(storetest.Step) error, did *bool) {
+	return letInAt(n, func(step storetest.Step) bool { return step.Writes }, others)
+}
+
+// letInAt is letIn for steps of a kind.
+func letInAt(n int, kind func(storetest.Step) bool, others func()) (before func(storetest.Step) error, did *bool) {
 	did = new(bool)
 	return func(step storetest.Step) error {
-		if !step.Writes {
+		if !kind(step) {
 			return nil
 		}
 		if n--; n == -1 {
@@ -35,20 +41,25 @@ func letIn(n int, others func()) (before func(storetest.Step) error, did *bool) 
 
 // betweenAnyTwo runs a command once for each of its writes, with a second one before it, from beginning to end.
 func betweenAnyTwo(t *testing.T, first asked, second func(w *world) error) {
+	betweenAny(t, func(step storetest.Step) bool { return step.Writes }, first, second)
+}
+
+// betweenAny is betweenAnyTwo for steps of a kind.
+func betweenAny(t *testing.T, kind func(storetest.Step) bool, first asked, second func(w *world) error) {
 	for n, more := 0, true; more; n++ {
 		require.Less(t, n, 200, "a command that never ends")
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			ask := first.with(w)
 			var err error
-			before, did := letIn(n, func() { err = second(w) })
+			before, did := letInAt(n, kind, func() { err = second(w) })
 			served(t, ask(w.process(before)))
 			served(t, err)
 			w.obeyAndServe()
 			w.healed()
 			more = *did
 			if t.Failed() {
-				t.Logf("between %d writes and the next", n)
+				t.Logf("between %d steps and the next", n)
 			}
 		})
 	}
@@ -106,6 +117,37 @@ func TestAnErasureAndAnythingElseMayComeBetweenAnyTwoWritesOfEachOther(t *testin
 				betweenAnyTwo(t, other, func(w *world) error { return erased.with(w)(w.process(nil)) })
 			})
 		}
+	}
+}
+
+// Of what a join has read, all may be gone when it reads on.
+func TestAnErasureOrAJoinMayComeBetweenAnyTwoStepsOfAJoin(t *testing.T) {
+	t.Parallel()
+	for _, joined := range joins {
+		for _, other := range slices.Concat(erasures, joins) {
+			t.Run(joined.name+", "+other.name, func(t *testing.T) {
+				t.Parallel()
+				betweenAny(t, anyStep, joined, func(w *world) error { return other.with(w)(w.process(nil)) })
+			})
+		}
+	}
+}
+
+func anyStep(storetest.Step) bool { return true }
+
+// Nobody is sent to a lead that is erased.
+func TestAJoinThatIsAskedForAgainWhileTheLeadIsErasedIsDoneOrFindsNothing(t *testing.T) {
+	t.Parallel()
+	for n, more := 0, true; more; n++ {
+		w := newWorld(t)
+		require.NoError(t, join(1, 2).with(w)(w.process(nil)))
+		ask := command.JoinLeads{Caller: owner, LeadID: w.arrived[1].answer.Lead.ID, Body: members(fmt.Sprintf(`{"from":%q}`, w.arrived[0].answer.Lead.ID))}
+		before, did := letInAt(n, anyStep, func() { require.NoError(t, erase(2).with(w)(w.process(nil))) })
+		_, err := w.process(before).JoinLeads(t.Context(), ask)
+		if err != nil {
+			require.ErrorIs(t, err, lead.ErrNotFound, "step %d", n)
+		}
+		more = *did
 	}
 }
 

@@ -150,6 +150,7 @@ func callWith(ctx context.Context, method, url, bearer, body string, headers map
 			request.Header.Set(name, value)
 		}
 	}
+	request.GetBody = nil // one call is one request: one with a key would be sent again by itself when it is cut off
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return answer{}, err
