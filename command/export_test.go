@@ -1,6 +1,12 @@
 package command
 
-import "time"
+import (
+	"time"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
 
 // Patience sets how long recording may take, of one sample and of all that are left at the end.
 func (u *Uses) Patience(d time.Duration) { u.patience = d }
@@ -15,5 +21,18 @@ func Remembered(test func(remember func(claimStream, leadID string), holder func
 	return len(a.latest) + len(a.earlier)
 }
 
-// KnowAs lets handlers remember whom others remember.
-func (h *Handlers) KnowAs(others *Handlers) { h.acquaintances = others.acquaintances }
+// KnowAs lets handlers remember whom others remember, and what became of them.
+func (h *Handlers) KnowAs(others *Handlers) {
+	h.acquaintances, h.leads = others.acquaintances, others.leads
+}
+
+// RememberAll lets handlers remember leads from their first arrival on, as if it were one of many.
+func (h *Handlers) RememberAll() {
+	rules := leadFolds
+	rules.Long = 1
+	rules.Keep = func(s lead.State, latest event.Fact) bool {
+		_, created := latest.Data.(event.LeadCreated)
+		return created || leadFolds.Keep(s, latest)
+	}
+	h.leads = eventstore.NewFolds(rules)
+}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -63,6 +64,7 @@ type Handlers struct {
 	directory *Directory
 	// acquaintances are who was here lately.
 	acquaintances *acquaintances
+	leads         *eventstore.Folds[lead.State]
 	secrets       Secrets
 	// forgetting is what EraseLead needs.
 	forgetting Forgetting
@@ -108,7 +110,7 @@ func NewHandlers(o Options) *Handlers {
 		store: o.Store, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, forgetting: o.Forgetting, log: o.Log,
 		privateTargets: o.AllowPrivateTargets, resolver: o.Resolver, now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
-		windows: semaphore.NewWeighted(windows), acquaintances: &acquaintances{},
+		windows: semaphore.NewWeighted(windows), acquaintances: &acquaintances{}, leads: eventstore.NewFolds(leadFolds),
 	}
 }
 

@@ -65,6 +65,7 @@ func (w *world) process(before func(storetest.Step) error) process {
 	defer w.mu.Unlock()
 	if w.known == nil {
 		w.known = handlers
+		w.known.RememberAll()
 	}
 	if w.started++; w.started%2 == 0 {
 		handlers.KnowAs(w.known)

@@ -26,7 +26,7 @@ type Reveal struct {
 // shown. The errors are lead.ErrNotFound and those of the store.
 func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) (eventstore.Position, error) {
 	if cmd.What == RevealOne {
-		state, _, err := eventstore.Load(ctx, h.store, event.LeadStream(cmd.LeadID), lead.Fold)
+		state, _, err := h.leads.Load(ctx, h.store, event.LeadStream(cmd.LeadID))
 		if err != nil {
 			return 0, err
 		}

@@ -23,8 +23,18 @@ type holder struct {
 	lead   lead.State
 }
 
+// leadFolds are how leads are folded. The stream is long of a lead that arrives again and again, and then the latest fact is
+// mostly one more arrival.
+var leadFolds = eventstore.FoldRules[lead.State]{
+	Evolve: lead.Fold, Long: 128, Most: 256, Largest: 16 << 10,
+	Keep: func(s lead.State, latest event.Fact) bool {
+		_, merged := latest.Data.(event.LeadMerged)
+		return merged && s.Phase == lead.Live
+	},
+}
+
 func (h *Handlers) holderOf(ctx context.Context, stream string) (holder, error) {
-	state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Fold)
+	state, expect, err := h.leads.Load(ctx, h.store, stream)
 	return holder{stream, expect, state}, err
 }
 

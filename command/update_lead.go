@@ -49,7 +49,7 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 	}
 	stream := event.LeadStream(id)
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := eventstore.Load(ctx, h.store, stream, lead.Fold)
+		state, expect, err := h.leads.Load(ctx, h.store, stream)
 		if err != nil {
 			return err
 		}

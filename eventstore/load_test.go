@@ -19,14 +19,18 @@ type history struct {
 	stream string
 	events []eventstore.Recorded
 	broken error // yielded after the events
+	read   *int  // events
 }
 
 func (h history) Read(_ context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
-		if stream != h.stream || from != 0 {
+		if stream != h.stream {
 			return
 		}
-		for _, r := range h.events {
+		for _, r := range h.events[min(int(from), len(h.events)):] {
+			if h.read != nil {
+				*h.read++
+			}
 			if !yield(r, nil) {
 				return
 			}

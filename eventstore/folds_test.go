@@ -1,0 +1,137 @@
+package eventstore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// prefixes folds a stream to what it says, in order: no two histories come to the same.
+var prefixes = eventstore.FoldRules[[]string]{
+	Evolve: func(said []string, f event.Fact) []string { return append(said, f.Data.(event.TokenRotated).Prefix) },
+	Keep:   func(said []string, _ event.Fact) bool { return said[len(said)-1] != "not to be kept" },
+	Long:   3, Most: 2, Largest: 200,
+}
+
+func rotated(t *testing.T, prefixes ...string) history {
+	facts := make([]event.Data, len(prefixes))
+	for i, prefix := range prefixes {
+		facts[i] = event.TokenRotated{Prefix: prefix}
+	}
+	h := tokenHistory(t, facts...)
+	h.read = new(int)
+	return h
+}
+
+// reads requires that a stream is loaded as Load does it, and tells how many events that took.
+func reads(t *testing.T, folds *eventstore.Folds[[]string], h history) int {
+	t.Helper()
+	wanted, wantedEnd, err := eventstore.Load(t.Context(), h, "token-1", prefixes.Evolve)
+	require.NoError(t, err)
+	*h.read = 0
+	state, end, err := folds.Load(t.Context(), h, "token-1")
+	require.NoError(t, err)
+	require.Equal(t, wanted, state)
+	require.Equal(t, wantedEnd, end)
+	return *h.read
+}
+
+func TestALongStreamIsReadOnFromWhereItWasLeft(t *testing.T) {
+	t.Parallel()
+	folds := eventstore.NewFolds(prefixes)
+	whole := rotated(t, "a", "b", "c", "d", "not to be kept", "f")
+	upTo := func(n int) history {
+		h := whole
+		h.events = h.events[:n]
+		return h
+	}
+	require.Equal(t, 2, reads(t, folds, upTo(2)))
+	require.Equal(t, 2, reads(t, folds, upTo(2)), "a short stream is not worth remembering")
+	require.Equal(t, 3, reads(t, folds, upTo(3)))
+	require.Equal(t, 1, reads(t, folds, upTo(3)), "the last event tells that it is the same stream")
+	require.Equal(t, 2, reads(t, folds, upTo(4)))
+	require.Equal(t, 2, reads(t, folds, upTo(5)))
+	require.Equal(t, 2, reads(t, folds, upTo(5)), "what is not to be kept is folded again")
+	require.Equal(t, 3, reads(t, folds, upTo(6)))
+	require.Equal(t, 1, reads(t, folds, upTo(6)))
+}
+
+func TestWhatIsNotTheSameAnyMoreIsReadAnew(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(h *history){
+		"another log":                 func(h *history) { h.events[3].ID = ulid.Make() },
+		"a shorter log":               func(h *history) { h.events = h.events[:2] },
+		"an empty log":                func(h *history) { h.events = nil },
+		"somebody has been forgotten": func(h *history) { h.events[3].Erased = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folds := eventstore.NewFolds(prefixes)
+			h := rotated(t, "a", "b", "c", "d")
+			reads(t, folds, h)
+			require.Equal(t, 1, reads(t, folds, h))
+			change(&h)
+			looked := 1 // at what is there instead
+			if len(h.events) < 4 {
+				looked = 0
+			}
+			require.Equal(t, looked+len(h.events), reads(t, folds, h))
+		})
+	}
+}
+
+func TestALargeStateIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	folds := eventstore.NewFolds(prefixes)
+	h := rotated(t, "a", "b", "c", string(make([]byte, 300)))
+	require.Equal(t, 4, reads(t, folds, h))
+	require.Equal(t, 4, reads(t, folds, h))
+}
+
+// A stream may be so long that nobody has the time to read all of it.
+func TestWhoIsCutOffLeavesWhatWasReadToTheNext(t *testing.T) {
+	t.Parallel()
+	folds := eventstore.NewFolds(prefixes)
+	h := rotated(t, "a", "b", "c", "d", "e")
+	cut := h
+	cut.events, cut.broken = h.events[:4], context.DeadlineExceeded
+	_, _, err := folds.Load(t.Context(), cut, "token-1")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, 2, reads(t, folds, h))
+}
+
+func TestAnUnreadStreamIsAnErrorAndForgetsNothing(t *testing.T) {
+	t.Parallel()
+	folds := eventstore.NewFolds(prefixes)
+	h := rotated(t, "a", "b", "c")
+	reads(t, folds, h)
+	gone := h
+	gone.events, gone.broken = nil, errors.New("connection lost")
+	_, _, err := folds.Load(t.Context(), gone, "token-1")
+	require.ErrorIs(t, err, gone.broken)
+	require.Equal(t, 1, reads(t, folds, h))
+}
+
+// Whatever is loaded in between, what is remembered is what Load says.
+func TestFoldsSayWhatLoadSays(t *testing.T) {
+	t.Parallel()
+	whole := rotated(t, "a", "b", "not to be kept", "c", "d", "e", "not to be kept", "not to be kept", "f")
+	rapid.Check(t, func(r *rapid.T) {
+		folds := eventstore.NewFolds(prefixes)
+		for n := 0; n <= len(whole.events); n += rapid.IntRange(0, 3).Draw(r, "more") {
+			h := whole
+			h.events = h.events[:n]
+			reads(t, folds, h)
+			if rapid.Bool().Draw(r, "enough") {
+				break
+			}
+		}
+	})
+}
