@@ -3,6 +3,7 @@ package eventstore
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/go-json-experiment/json"
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -51,40 +52,55 @@ func NewFolds[S any](rules FoldRules[S]) *Folds[S] {
 }
 
 // Load is Load. Where one is cut off the next goes on.
-func (f *Folds[S]) Load(ctx context.Context, store Store, stream string) (state S, end Expected, err error) {
+func (f *Folds[S]) Load(ctx context.Context, store Store, stream string) (S, Expected, error) {
+	state, last, err := f.LoadTo(ctx, store, stream, math.MaxInt64)
+	if last.ID == (ulid.ULID{}) {
+		return state, NoStream, err
+	}
+	return state, At(last.Revision), err
+}
+
+// LoadTo folds a stream up to a revision, and returns the event that it came to as well, which is nothing's when there is
+// none.
+func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until Revision) (state S, last Recorded, err error) {
 	known, remembered := f.known.Get(stream)
-	var last event.Fact
-	end = NoStream
+	if remembered && known.revision > until {
+		known, remembered = folded{}, false
+	}
+	var fact event.Fact
 	for recorded, unread := range store.Read(ctx, stream, known.revision) {
-		if err = unread; err != nil {
+		if err = unread; err != nil || recorded.Revision > until {
 			break
 		}
 		if remembered && recorded.Revision == known.revision {
 			if recorded.ID != known.id || recorded.Erased || json.Unmarshal(known.state, &state) != nil {
 				break // the log is another, or somebody has been forgotten
 			}
-			end = At(known.revision)
+			last = recorded
 			continue
 		}
-		var fact event.Fact
-		if fact, err = recorded.Fact(); err != nil {
+		var next event.Fact
+		if next, err = recorded.Fact(); err != nil {
 			err = fmt.Errorf("stream %s at revision %d: %w", stream, recorded.Revision, err)
 			break
 		}
-		state, end, last = f.rules.Evolve(state, fact), At(recorded.Revision), fact
+		state, last, fact = f.rules.Evolve(state, next), recorded, next
 	}
-	if remembered && end == NoStream && err == nil {
+	if remembered && last.ID == (ulid.ULID{}) && err == nil {
 		f.known.Remove(stream)
-		return f.Load(ctx, store, stream)
+		return f.LoadTo(ctx, store, stream, until)
 	}
-	if last.Data != nil && int(end) >= f.rules.Long-1 && f.rules.Keep(state, last) {
-		f.remember(stream, state, Revision(end), last.ID)
+	if fact.Data != nil && int(last.Revision) >= f.rules.Long-1 && f.rules.Keep(state, fact) {
+		f.remember(stream, state, last.Revision, last.ID)
 	}
-	return state, end, err
+	return state, last, err
 }
 
+// exactly tells what is not there from what is empty.
+var exactly = json.JoinOptions(json.FormatNilMapAsNull(true), json.FormatNilSliceAsNull(true))
+
 func (f *Folds[S]) remember(stream string, state S, revision Revision, id ulid.ULID) {
-	if encoded, err := json.Marshal(state); err == nil && len(encoded) <= f.rules.Largest {
+	if encoded, err := json.Marshal(state, exactly); err == nil && len(encoded) <= f.rules.Largest {
 		f.known.Add(stream, folded{encoded, revision, id})
 	}
 }

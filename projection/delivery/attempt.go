@@ -93,5 +93,5 @@ func (c *Courier) body(ctx context.Context, r row) (rendered, error) {
 	if known, ok := c.bodies.get(r); ok {
 		return known, nil
 	}
-	return render(ctx, c.store, r)
+	return render(ctx, c.store, c.folds, r)
 }

@@ -52,6 +52,7 @@ type Courier struct {
 	store    eventstore.Store
 	secrets  *keyring
 	bodies   *Bodies
+	folds    *eventstore.Folds[subject]
 	disable  func(context.Context, Verdict) error
 	log      *slog.Logger
 	client   *http.Client
@@ -87,7 +88,8 @@ func NewCourier(o CourierOptions) *Courier {
 	config.RuntimeParams["enable_seqscan"] = "off"
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &Courier{
-		pool: o.Pool, config: config, store: o.Store, secrets: newKeyring(o.Secrets), bodies: o.Bodies, disable: o.Disable, log: o.Log,
+		pool: o.Pool, config: config, store: o.Store, secrets: newKeyring(o.Secrets), bodies: o.Bodies, folds: eventstore.NewFolds(subjects),
+		disable: o.Disable, log: o.Log,
 		client: newClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
 		lanes: newLanes(), results: make(chan result, mostInHand), wake: make(chan struct{}, 1),
 	}

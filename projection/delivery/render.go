@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -99,36 +98,44 @@ type testData struct {
 	WebhookID string `json:"webhookId"`
 }
 
+// subject is what a delivery may be about.
+type subject struct {
+	Lead  lead.State
+	Token token.State
+}
+
+// subjects are remembered of leads that arrive again and again: one delivery follows the other.
+var subjects = eventstore.FoldRules[subject]{
+	Evolve: func(s subject, fact event.Fact) subject {
+		return subject{lead.Fold(s.Lead, fact), token.Evolve(s.Token, fact)}
+	},
+	Keep: func(s subject, latest event.Fact) bool {
+		_, merged := latest.Data.(event.LeadMerged)
+		return merged && s.Lead.Phase == lead.Live
+	},
+	Long: 128, Most: 64, Largest: 16 << 10,
+}
+
 // render makes the body of a delivery out of the event's stream up to the event: the same bytes at every attempt.
-func render(ctx context.Context, store eventstore.Store, r row) (rendered, error) {
-	var (
-		leadState  lead.State
-		tokenState token.State
-	)
-	for recorded, err := range store.Read(ctx, r.stream, 0) {
-		if err != nil {
-			return rendered{}, err
-		}
-		fact, err := recorded.Fact()
-		if err != nil {
-			return rendered{}, fmt.Errorf("stream %s at revision %d: %w", r.stream, recorded.Revision, err)
-		}
-		leadState, tokenState = lead.Evolve(leadState, fact), token.Evolve(tokenState, fact)
-		if int64(recorded.Revision) < r.revision {
-			continue
-		}
-		if r.eventID != "" && r.eventID != recorded.ID.String() {
-			break // what stands there now was never this delivery's
-		}
-		if leadState.Phase != lead.Unborn {
-			if gone, err := forgotten(ctx, store, leadState, r); gone || err != nil {
-				return rendered{}, cmp.Or(err, errForgotten)
-			}
-		}
-		body, err := r.encode(fact, leadState, tokenState)
-		return rendered{body: body, trace: recorded.Metadata.TraceParent}, err
+func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds[subject], r row) (rendered, error) {
+	about, recorded, err := folds.LoadTo(ctx, store, r.stream, eventstore.Revision(r.revision))
+	if err != nil {
+		return rendered{}, err
 	}
-	return rendered{}, errNotOnLog
+	if recorded.Stream == "" || int64(recorded.Revision) != r.revision || r.eventID != "" && r.eventID != recorded.ID.String() {
+		return rendered{}, errNotOnLog // what stands there now was never this delivery's
+	}
+	if about.Lead.Phase != lead.Unborn {
+		if gone, err := forgotten(ctx, store, about.Lead, r); gone || err != nil {
+			return rendered{}, cmp.Or(err, errForgotten)
+		}
+	}
+	fact, err := recorded.Fact()
+	if err != nil {
+		return rendered{}, err
+	}
+	body, err := r.encode(fact, about.Lead, about.Token)
+	return rendered{body: body, trace: recorded.Metadata.TraceParent}, err
 }
 
 // encode makes the body out of the event and the state that it led to.
