@@ -126,7 +126,7 @@ func newPair(t *testing.T) *pair {
 	}
 	p.atomic = true
 	p.disturbances = append(p.disturbances, func(t *testing.T) {
-		ask(t, p.settings, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+		ask(t, p.settings, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`)
 	})
 	return p
 }
