@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"time"
@@ -13,16 +15,17 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection/schema"
-	"github.com/leadlog/leadlog/query"
 )
 
 // replayBenchmark asks how fast the log is read and the views are built out of it, beside PostgreSQL handing out the same
 // rows as they lie.
 type replayBenchmark struct {
 	settings `embed:""`
-	Events   int `default:"1000000" help:"Events on the log."`
-	Rows     int `default:"1000000" help:"Rows of the export."`
+	Events   int  `default:"1000000" help:"Events on the log."`
+	Rows     int  `default:"1000000" help:"Rows of the export."`
+	Unsealed bool `help:"A log from before persons' data was sealed."`
 }
 
 // Run is leadbench replay.
@@ -32,23 +35,17 @@ func (b *replayBenchmark) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	m := &replayMeasures{rig: r}
-	if m.address, err = r.database(ctx, "log"); err != nil {
+	m := &replayMeasures{rig: r, sealKey: key()}
+	if err := m.open(ctx); err != nil {
 		return err
 	}
-	if err := schema.Migrate(ctx, m.address); err != nil {
-		return err
-	}
-	if err := postgres.Migrate(ctx, m.address); err != nil {
-		return err
-	}
-	if m.store, err = postgres.Open(ctx, postgres.Options{URL: m.address}); err != nil {
-		return err
-	}
-	defer m.store.Close()
+	defer m.close()
 	say("writing a log of %d events", b.Events)
-	past := newHistory()
-	if m.head, err = past.write(ctx, m.store, b.Events); err != nil {
+	past, log := newHistory(), m.opened
+	if b.Unsealed {
+		log = m.store
+	}
+	if m.head, err = past.write(ctx, log, b.Events); err != nil {
 		return err
 	}
 	for round := range b.Rounds {
@@ -71,13 +68,49 @@ func (b *replayBenchmark) Run(ctx context.Context) error {
 type replayMeasures struct {
 	*rig
 	address string
+	sealKey string
+	pool    *pgxpool.Pool
 	store   *postgres.Store
+	opened  eventstore.Store // the same, whose events are opened
 	head    eventstore.Position
 
-	copied, scanned    []time.Duration
-	replayed, verified []finished
-	exports            []export
-	asOf               []time.Duration
+	copied, scanned, read []time.Duration
+	replayed, verified    []finished
+	exports               []export
+	asOf                  timeTravel
+}
+
+func (m *replayMeasures) open(ctx context.Context) (err error) {
+	if m.address, err = m.database(ctx, "log"); err != nil {
+		return err
+	}
+	if err := schema.Migrate(ctx, m.address); err != nil {
+		return err
+	}
+	if err := postgres.Migrate(ctx, m.address); err != nil {
+		return err
+	}
+	if m.pool, err = pgxpool.New(ctx, m.address); err != nil {
+		return err
+	}
+	if m.store, err = postgres.Open(ctx, postgres.Options{URL: m.address}); err != nil {
+		return err
+	}
+	raw, err := base64.StdEncoding.DecodeString(m.sealKey)
+	if err != nil {
+		return err
+	}
+	vault, err := sealed.NewVault(m.pool, raw)
+	if err != nil {
+		return err
+	}
+	m.opened = sealed.Wrap(m.store, vault, true, slog.New(slog.DiscardHandler))
+	return nil
+}
+
+func (m *replayMeasures) close() {
+	m.store.Close()
+	m.pool.Close()
 }
 
 func (m *replayMeasures) round(ctx context.Context) error {
@@ -107,18 +140,23 @@ func (m *replayMeasures) copy(ctx context.Context) error {
 	return err
 }
 
-// scan reads every event through the store.
+// scan reads every event through the store, as it is kept and opened.
 func (m *replayMeasures) scan(ctx context.Context) error {
-	began := time.Now()
-	for item, err := range m.store.Subscribe(ctx, 0, eventstore.Filter{}) {
-		if err != nil {
-			return err
+	for _, s := range []struct {
+		store eventstore.Store
+		took  *[]time.Duration
+	}{{m.store, &m.scanned}, {m.opened, &m.read}} {
+		began := time.Now()
+		for item, err := range s.store.Subscribe(ctx, 0, eventstore.Filter{}) {
+			if err != nil {
+				return err
+			}
+			if item.Position >= m.head {
+				break
+			}
 		}
-		if item.Position >= m.head {
-			break
-		}
+		*s.took = append(*s.took, time.Since(began))
 	}
-	m.scanned = append(m.scanned, time.Since(began))
 	return nil
 }
 
@@ -134,22 +172,39 @@ func (m *replayMeasures) verify(ctx context.Context) error {
 	return err
 }
 
-// timeTravel asks for a lead as it was before the last of its many events.
+// timeTravel is how long it takes to be told of a lead as it was before the last of its many events, and what it costs.
+type timeTravel struct {
+	took              []time.Duration
+	program, database time.Duration // processor time of one
+}
+
+// timeTravel asks a running service over HTTP.
 func (m *replayMeasures) timeTravel(ctx context.Context, lead string) error {
-	pool, err := pgxpool.New(ctx, m.address)
+	s, err := m.serve(ctx, m.address, "LEADLOG_SEAL_KEY="+m.sealKey)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	reader := query.New(pool, m.store)
-	for range 200 {
-		began := time.Now()
-		if _, err := reader.LeadAsOf(ctx, account, lead, time.Now()); err != nil {
-			return err
+	defer s.stop()
+	path := "/api/v1/crm/leads/" + lead + "?asOf=" + time.Now().UTC().Format(time.RFC3339)
+	ask := func(times int) error {
+		for range times {
+			var answer any
+			began := time.Now()
+			if err := s.call(ctx, "GET", path, "", &answer); err != nil {
+				return err
+			}
+			m.asOf.took = append(m.asOf.took, time.Since(began))
 		}
-		m.asOf = append(m.asOf, time.Since(began))
+		return nil
 	}
-	return nil
+	const times = 1000
+	if err := ask(times / 10); err != nil { // to warm up
+		return err
+	}
+	m.asOf.took = nil
+	program, database, err := m.spent(s, func() error { return ask(times) })
+	m.asOf.program, m.asOf.database = program/times, database/times
+	return err
 }
 
 // finished is a command of the program that came to its end.
@@ -161,7 +216,7 @@ type finished struct {
 
 func (m *replayMeasures) command(ctx context.Context, out io.Writer, args ...string) (f finished, err error) {
 	cmd := exec.CommandContext(ctx, m.program, args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + m.address}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + m.address, "LEADLOG_SEAL_KEY=" + m.sealKey}
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	before, err := m.processor()
 	if err != nil {
@@ -188,6 +243,8 @@ func (m *replayMeasures) print() {
 	t.row("events by an ordered binary COPY", count(copied), "1", "", "", "", "")
 	scanned := rate(median(m.scanned))
 	t.row("events read through the store", count(scanned), times(scanned/copied), atLeast(0.75), "", "", "")
+	read := rate(median(m.read))
+	t.row("events read through the store, and opened", count(read), times(read/copied), "", "", "", "")
 	for _, c := range []struct {
 		what, goal string
 		runs       []finished
@@ -205,8 +262,8 @@ func (m *replayMeasures) print() {
 		t.row("rows of the source history as "+e.format, count(float64(e.rows)/e.took.Seconds()), "", "", "", mebibytes(e.memory), atMost("256 MiB"))
 	}
 	t.print()
-	t = newTable("a lead of "+fmt.Sprint(busyEvents)+" events, as it was", "median", "goal")
-	t.row("folded", millis(median(m.asOf)), atMost("5 ms"))
+	t = newTable("a lead of "+fmt.Sprint(busyEvents)+" events", "median", "goal", "processor time: service, PostgreSQL")
+	t.row("as it was, over HTTP", millis(median(m.asOf.took)), atMost("5 ms"), millis(m.asOf.program)+", "+millis(m.asOf.database))
 	t.print()
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
 // history makes the log that a replay reads: four arrivals in five are new people, each with claims on a phone and an
@@ -20,8 +19,16 @@ import (
 type history struct {
 	random *rand.Rand
 	at     time.Time
-	people []string // ids of leads
-	busy   string
+	people []arrived
+	busy   string // id of that lead
+	append int    // the one that is being made
+}
+
+// arrived is a lead that was born.
+type arrived struct {
+	lead     string
+	revision eventstore.Revision
+	append   int // that it was in last: a stream may be in one but once
 }
 
 // busyEvents is how many events the busy lead has.
@@ -32,19 +39,15 @@ func newHistory() *history {
 }
 
 // write appends events until the log has as many, many arrivals at a time. It returns the position of the last.
-func (h *history) write(ctx context.Context, store *postgres.Store, events int) (last eventstore.Position, err error) {
+func (h *history) write(ctx context.Context, store eventstore.Store, events int) (last eventstore.Position, err error) {
 	if last, err = store.Append(ctx, h.busyLead()...); err != nil {
 		return 0, err
 	}
 	for int(last) < events {
 		var writes []eventstore.Write
-		named := map[string]bool{} // a stream may be in an append but once
+		h.append++
 		for len(writes) < min(2000, events-int(last)) {
-			arrival := h.arrival()
-			if !named[arrival[0].Stream] {
-				named[arrival[0].Stream] = true
-				writes = append(writes, arrival...)
-			}
+			writes = append(writes, h.arrival()...)
 		}
 		if last, err = store.Append(ctx, writes...); err != nil {
 			return 0, err
@@ -63,10 +66,9 @@ func (h *history) arrival() []eventstore.Write {
 		if n%2 == 0 {
 			back = h.random.IntN(min(2000, len(h.people)))
 		}
-		lead := h.people[len(h.people)-1-back]
-		return []eventstore.Write{{Stream: event.LeadStream(lead), Expect: eventstore.Any, Events: []eventstore.Event{h.fact(h.merged())}}}
+		return h.again(&h.people[len(h.people)-1-back])
 	default:
-		lead := h.people[h.random.IntN(len(h.people))]
+		lead := h.people[h.random.IntN(len(h.people))].lead
 		return []eventstore.Write{h.begin(event.RefusedStream(h.id().String()),
 			event.LeadRefused{Source: "api", Code: "DUPLICATE_LEAD_SOURCE", LeadID: lead})}
 	}
@@ -74,8 +76,18 @@ func (h *history) arrival() []eventstore.Write {
 
 func (h *history) newcomer() []eventstore.Write {
 	lead := h.id().String()
-	h.people = append(h.people, lead)
+	h.people = append(h.people, arrived{lead: lead, append: h.append})
 	return h.lead(lead)
+}
+
+// again is an arrival of somebody who is known, unless it is too early for another one.
+func (h *history) again(p *arrived) []eventstore.Write {
+	if p.append == h.append {
+		return nil
+	}
+	write := eventstore.Write{Stream: event.LeadStream(p.lead), Expect: eventstore.At(p.revision), Events: []eventstore.Event{h.fact(h.merged())}}
+	p.revision, p.append = p.revision+1, h.append
+	return []eventstore.Write{write}
 }
 
 // lead is what appends a new lead: its claims go with it.
