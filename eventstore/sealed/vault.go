@@ -139,10 +139,15 @@ func (v *Vault) secret(kept eventstore.Key) ([]byte, error) {
 
 const selectKeys = `SELECT stream, id, sealed_by, sealed FROM person.key`
 
+// selectEach looks into the index for each stream, however many. Left to choose, PostgreSQL reads the whole table for some
+// thousand of them, again and again while a log is replayed.
+const selectEach = `SELECT k.* FROM unnest($1::text[]) AS asked (stream)
+	CROSS JOIN LATERAL (` + selectKeys + ` WHERE stream = asked.stream COLLATE "C" OFFSET 0) AS k`
+
 // find opens the keys of streams. The query is planned anew each time: a plan from when the table was small would go on
 // comparing every key there is with every stream that is asked for.
 func (v *Vault) find(ctx context.Context, streams []string) (map[string][]key, error) {
-	rows, err := v.pool.Query(ctx, selectKeys+` WHERE stream = ANY ($1)`, pgx.QueryExecModeCacheDescribe, streams)
+	rows, err := v.pool.Query(ctx, selectEach, pgx.QueryExecModeCacheDescribe, streams)
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
