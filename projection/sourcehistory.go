@@ -170,18 +170,18 @@ func (s *sighting) appendMetadata(buffer []byte) []byte {
 	if s.Metadata == nil {
 		return append(buffer, "{}"...)
 	}
-	e := encoder{buffer}
-	e.members("", s.Metadata)
-	return e.buffer
+	w := event.Writer{Buffer: buffer, Raw: true}
+	w.Members("", s.Metadata)
+	return w.Buffer
 }
 
 func (s *sighting) appendChanged(buffer []byte) []byte {
 	if s.Changed == nil {
 		return append(buffer, "[]"...)
 	}
-	e := encoder{buffer}
-	e.list("", s.Changed)
-	return e.buffer
+	w := event.Writer{Buffer: buffer}
+	w.List("", s.Changed)
+	return w.Buffer
 }
 
 func (s *sighting) write(r *rows) {

@@ -41,7 +41,13 @@ var ErrUnknownType = errors.New("unknown event type")
 
 // Encode returns a fact's stored name and JSON. Equal facts give equal bytes.
 func Encode(data Data) (eventType string, encoded []byte, err error) {
-	encoded, err = json.Marshal(data, json.Deterministic(true))
+	if plain, ok := data.(written); ok {
+		w := Writer{Buffer: make([]byte, 0, 512)}
+		plain.write(&w)
+		encoded, err = w.Object(0), w.Err
+	} else {
+		encoded, err = json.Marshal(data, json.Deterministic(true))
+	}
 	if err != nil {
 		return "", nil, fmt.Errorf("encode %s: %w", data.EventType(), err)
 	}

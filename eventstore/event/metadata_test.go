@@ -18,8 +18,9 @@ func TestMetadataIsReadAsItWasWritten(t *testing.T) {
 			return Metadata{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9]}
 		}
 		written, before := draw("written"), draw("before")
-		encoded, err := json.Marshal(written)
+		encoded, err := written.Encode()
 		require.NoError(t, err)
+		requireWrittenAlike(t, written, written.Encode)
 		read, err := DecodeMetadata(encoded, &before)
 		require.NoError(t, err)
 		require.Equal(t, written, read)

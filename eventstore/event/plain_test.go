@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -55,6 +56,50 @@ func TestFactsAreReadPlainlyAsTheLibraryReadsThem(t *testing.T) {
 			requireReadAlike[LeadMerged](t, encoded)
 		}
 	})
+}
+
+// requireWrittenAlike holds that a value is written by hand as the library writes it, or by neither.
+func requireWrittenAlike(t require.TestingT, value any, write func() ([]byte, error)) {
+	want, wrong := json.Marshal(value, json.Deterministic(true))
+	got, err := write()
+	require.Equal(t, wrong == nil, err == nil, "%+v: %v, %v", value, wrong, err)
+	if err == nil {
+		require.Equal(t, string(want), string(got))
+	}
+}
+
+func TestFactsAreWrittenByHandAsTheLibraryWritesThem(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		for _, fact := range []Data{drawn[LeadCreated](t), drawn[LeadMerged](t), drawn[ClaimTaken](t)} {
+			requireWrittenAlike(t, fact, func() ([]byte, error) {
+				require.Implements(t, (*written)(nil), fact)
+				_, encoded, err := Encode(fact)
+				return encoded, err
+			})
+		}
+	})
+}
+
+func TestWhatIsNoJSONIsNotWritten(t *testing.T) {
+	t.Parallel()
+	for _, fact := range []Data{
+		LeadCreated{Name: "a\xff"}, LeadCreated{CustomFields: map[string]jsontext.Value{"a\xff": jsontext.Value(`1`)}},
+		LeadCreated{Changed: []string{"a\xff"}}, LeadCreated{CustomFields: map[string]jsontext.Value{"none": nil, "empty": {}}},
+		LeadCreated{Metadata: map[string]jsontext.Value{"cut": jsontext.Value(`"a`)}},
+		LeadCreated{Metadata: map[string]jsontext.Value{"quote": jsontext.Value(`"`)}},
+		LeadCreated{Metadata: map[string]jsontext.Value{"two": jsontext.Value(`"a""b"`)}},
+		LeadCreated{Metadata: map[string]jsontext.Value{"nothing": jsontext.Value(`""`), "null": nil}},
+		LeadCreated{Metadata: map[string]jsontext.Value{"word": jsontext.Value(`tru`)}},
+		LeadCreated{Metadata: map[string]jsontext.Value{"twice": jsontext.Value(`{"a":1,"a":2}`)}},
+		LeadCreated{Metadata: map[string]jsontext.Value{"space": jsontext.Value(`{ "a" : [ 1.50, "\u00e9<" ] }`)}},
+		LeadMerged{Metadata: map[string]jsontext.Value{}, Changed: []string{}},
+	} {
+		requireWrittenAlike(t, fact, func() ([]byte, error) {
+			_, encoded, err := Encode(fact)
+			return encoded, err
+		})
+	}
 }
 
 // Else it would be read the long way, and nobody would notice.

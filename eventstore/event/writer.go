@@ -1,0 +1,136 @@
+package event
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Writer appends JSON as the library writes it, by hand, in a fraction of the time: what a log has most of, and what
+// views hold. A member comes after the name that it is given, with the comma and colon around it. Those that are zero or
+// nil are left out.
+type Writer struct {
+	Buffer []byte
+	Raw    bool  // values are JSON, and are to stay as they are spelled
+	Err    error // the first: something is not JSON, or not UTF-8
+}
+
+// Member is a text.
+func (w *Writer) Member(name, value string) {
+	if value != "" {
+		w.Text(name, value)
+	}
+}
+
+// True is a bool.
+func (w *Writer) True(name string, value bool) {
+	if value {
+		w.Buffer = append(append(w.Buffer, name...), "true"...)
+	}
+}
+
+// Number is a whole number.
+func (w *Writer) Number(name string, value int64) {
+	if value != 0 {
+		w.Buffer = strconv.AppendInt(append(w.Buffer, name...), value, 10)
+	}
+}
+
+// Moment is a time.
+func (w *Writer) Moment(name string, at time.Time) {
+	if !at.IsZero() {
+		w.Buffer = append(append(w.Buffer, name...), '"')
+		w.Buffer = append(at.AppendFormat(w.Buffer, time.RFC3339Nano), '"')
+	}
+}
+
+// List is a list of texts.
+func (w *Writer) List(name string, values []string) {
+	if values == nil {
+		return
+	}
+	w.Buffer = append(append(w.Buffer, name...), '[')
+	for i, value := range values {
+		w.Text(separator(i), value)
+	}
+	w.Buffer = append(w.Buffer, ']')
+}
+
+// Members is an object, its members in the order of their names.
+func (w *Writer) Members(name string, of map[string]jsontext.Value) {
+	if of == nil {
+		return
+	}
+	w.Buffer = append(append(w.Buffer, name...), '{')
+	var room [16]string // most objects have fewer members
+	keys := room[:0]
+	for key := range of {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for i, key := range keys {
+		w.Text(separator(i), key)
+		w.Buffer = append(w.Buffer, ':')
+		w.value(of[key])
+	}
+	w.Buffer = append(w.Buffer, '}')
+}
+
+func (w *Writer) value(v jsontext.Value) {
+	if v == nil {
+		v = jsontext.Value("null")
+	}
+	if w.Raw || literal(v) {
+		w.Buffer = append(w.Buffer, v...)
+		return
+	}
+	var err error
+	w.Buffer, err = jsontext.AppendFormat(w.Buffer, v)
+	w.note(err)
+}
+
+// literal tells of most strings that they are JSON, and that there is no other way to write them.
+func literal(v jsontext.Value) bool {
+	last := len(v) - 1
+	return last > 0 && v[0] == '"' && bytes.IndexByte(v[1:], '"') == last-1 && isPlain(v)
+}
+
+// Text appends a name, or whatever comes before, and a text. Most texts are as they are between quotes.
+func (w *Writer) Text(before, value string) {
+	w.Buffer = append(w.Buffer, before...)
+	for i := range len(value) {
+		if c := value[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			var err error
+			w.Buffer, err = jsontext.AppendQuote(w.Buffer, value)
+			w.note(err)
+			return
+		}
+	}
+	w.Buffer = append(append(append(w.Buffer, '"'), value...), '"')
+}
+
+func (w *Writer) note(err error) {
+	if w.Err == nil {
+		w.Err = err
+	}
+}
+
+// Object puts a brace where the first comma was, behind a place in the buffer where the members begin, and another one
+// behind them.
+func (w *Writer) Object(begin int) []byte {
+	if len(w.Buffer) == begin {
+		return append(w.Buffer, "{}"...)
+	}
+	w.Buffer[begin] = '{'
+	return append(w.Buffer, '}')
+}
+
+func separator(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return ","
+}
