@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -71,7 +70,7 @@ func newRequest(writes []eventstore.Write) (*request, error) {
 		for _, e := range w.Events {
 			if encoded == nil || e.Metadata != previous {
 				var err error
-				if encoded, err = json.Marshal(e.Metadata); err != nil {
+				if encoded, err = e.Metadata.Encode(); err != nil {
 					return nil, fmt.Errorf("%w: metadata of %s: %w", eventstore.ErrInvalid, e.Type, err)
 				}
 				previous = e.Metadata
@@ -98,6 +97,7 @@ type writer struct {
 	config   *pgx.ConnConfig
 	conn     *pgx.Conn // nil while disconnected
 	prepared *pgconn.StatementDescription
+	room     *room // of the connection
 	columns  columns
 	queue    chan *request
 	patience time.Duration

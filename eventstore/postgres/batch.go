@@ -81,7 +81,7 @@ func (w *writer) send(batch []*request) ([]outcome, error) {
 		}
 	}
 	w.columns.fill(batch)
-	a, err := w.columns.call(ctx, w.conn.PgConn(), w.prepared)
+	a, err := w.columns.call(ctx, w.conn.PgConn(), w.prepared, w.room)
 	if err != nil {
 		if causeOf(err) != theData {
 			w.disconnect()
@@ -95,6 +95,7 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	if w.conn, err = pgx.ConnectConfig(ctx, w.config); err != nil {
 		return err
 	}
+	w.room = new(room)
 	w.prepared, err = w.conn.PgConn().Prepare(ctx, "append", callAppend, nil)
 	if err != nil {
 		w.disconnect()

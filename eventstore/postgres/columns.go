@@ -151,11 +151,14 @@ type answer struct {
 }
 
 // call makes the round trip, which is one transaction, on a connection where callAppend is prepared.
-func (c *columns) call(ctx context.Context, conn *pgconn.PgConn, prepared *pgconn.StatementDescription) (a answer, err error) {
+func (c *columns) call(ctx context.Context, conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room) (a answer, err error) {
 	var values [arguments][]byte
+	size := beside
 	for i := range c.arrays {
 		values[i] = c.arrays[i].bytes()
+		size += 4 + len(values[i])
 	}
+	room.reserve(conn, size)
 	binaryFormat := []int16{pgx.BinaryFormatCode}
 	result := conn.ExecStatement(ctx, prepared, values[:], binaryFormat, binaryFormat).Read()
 	if result.Err != nil {

@@ -39,7 +39,7 @@ type subscription struct {
 	filter eventstore.Filter
 	after  eventstore.Position // everything up to here is yielded
 	span   int                 // positions to read at a time
-	room   int                 // events that the next page may have
+	share  float64             // of the positions of the latest page, those whose events matched
 	asked  eventstore.Position // everything up to here is on its way
 	ahead  []chan fetched      // pages that are being read while the one before them is consumed
 }
@@ -85,7 +85,7 @@ func (s *subscription) advance(ctx context.Context, head eventstore.Position, yi
 		return false, f.err
 	}
 	s.span = f.next(s.span, int(f.end-s.after), rangePage)
-	s.after, s.room = f.end, len(f.events)+len(f.events)/8
+	s.after, s.share = f.end, float64(len(f.events))/float64(f.end-s.after)
 	if f.cut { // those ahead begin behind what was left out
 		s.asked, s.ahead = f.end, nil
 	}
@@ -104,7 +104,7 @@ func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
 	for len(s.ahead) < pagesAhead && s.asked < head {
 		end := min(s.asked+eventstore.Position(s.span), head)
 		query, arguments := s.query(s.asked, end)
-		page, room := make(chan fetched, 1), s.room
+		page, room := make(chan fetched, 1), s.room(end)
 		s.ahead, s.asked = append(s.ahead, page), end
 		go func() {
 			p, err := s.store.page(ctx, room, query, arguments...)
@@ -114,6 +114,11 @@ func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
 			page <- fetched{p, end, err}
 		}()
 	}
+}
+
+// room is for as many events as the next page, up to a position, may have if they come like those of the latest, and some.
+func (s *subscription) room(end eventstore.Position) int {
+	return int(float64(end-s.asked)*s.share*9/8) + 1
 }
 
 // query selects what matches between two positions.
