@@ -12,7 +12,8 @@ import (
 // database writes.
 type feed struct {
 	items  chan feedItem
-	failed error // met after items that were handed out
+	failed error   // met after items that were handed out
+	events []Event // of the latest batch: its memory is that of the next one
 }
 
 type feedItem struct {
@@ -63,9 +64,11 @@ func decoded(item eventstore.Item) feedItem {
 const linger = 2 * time.Millisecond
 
 // collect waits for events and takes what is there, at most limit of them. When there are
-// nothing but marks it returns the latest, and not before quiet has passed.
+// nothing but marks it returns the latest, and not before quiet has passed. A batch is good until the next call.
 func (f *feed) collect(ctx context.Context, limit int, quiet time.Time) (batch, error) {
-	var b batch
+	clear(f.events) // so that nothing is kept while nothing comes
+	b := batch{events: f.events[:0]}
+	defer func() { f.events = b.events }()
 	var due <-chan time.Time
 	for len(b.events) < limit {
 		item, ok, err := f.next(ctx, due)

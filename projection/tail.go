@@ -18,7 +18,7 @@ type Tail struct {
 	filter eventstore.Filter
 
 	mu        sync.Mutex
-	followers int
+	followers map[*follower]struct{}
 	stop      context.CancelFunc // of the reader; nil when none reads
 	err       error              // that the last reader ended with
 	items     []feedItem         // in the order of the log
@@ -29,10 +29,19 @@ type Tail struct {
 	grown     chan struct{} // closed by the next change; nil when nobody waits
 }
 
+// follower is a projector that follows the tail.
+type follower struct {
+	cursor int  // number of the item that it takes next
+	away   bool // it reads the log by itself
+}
+
 // bounds are of what a tail holds.
 type bounds struct {
 	items int
 	bytes int // of payload
+	// spare is how many that every follower has taken, so that who reads the log by itself finds its way back. More would
+	// be work for the garbage collector.
+	spare int
 }
 
 // tailRest is the least time between two looks at the log, so that appends which come one by one are read together. It
@@ -41,19 +50,21 @@ const tailRest = 4 * time.Millisecond
 
 // NewTail prepares a tail for these projectors. It reads while one of them follows.
 func NewTail(store eventstore.Store, projectors ...Projector) *Tail {
-	return &Tail{store: store, filter: union(projectors), most: bounds{items: 5000, bytes: 3 << 20}}
+	return &Tail{
+		store: store, filter: union(projectors), followers: map[*follower]struct{}{}, most: bounds{items: 5000, bytes: 3 << 20, spare: 500},
+	}
 }
 
 // follow brings what comes after a position to a follower, as a subscription would, until the context ends or it
 // fails.
 func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eventstore.Filter, to chan<- feedItem) error {
-	if err := t.join(ctx); err != nil {
+	f := &follower{away: true}
+	if err := t.join(ctx, f); err != nil {
 		return err
 	}
-	defer t.leave()
+	defer t.leave(f)
 	for {
-		cursor, base := t.seek(after)
-		if after < base {
+		if base := t.seek(f, after); after < base {
 			reached, err := t.catchUp(ctx, after, base, filter, to)
 			if err != nil {
 				return err
@@ -62,7 +73,7 @@ func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eve
 			continue
 		}
 		for {
-			items, on, err := t.next(ctx, cursor)
+			items, on, err := t.next(ctx, f)
 			if err != nil {
 				return err
 			}
@@ -72,7 +83,6 @@ func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eve
 			if after, err = pass(ctx, items, after, filter, to); err != nil {
 				return err
 			}
-			cursor += len(items)
 		}
 	}
 }
@@ -122,11 +132,11 @@ func put(ctx context.Context, item feedItem, to chan<- feedItem) error {
 }
 
 // join has the reader begin when it does not read.
-func (t *Tail) join(ctx context.Context) error {
+func (t *Tail) join(ctx context.Context, f *follower) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stop == nil {
-		if t.followers == 0 { // else somebody has come as far as the tail has, and goes on from there
+		if len(t.followers) == 0 { // else somebody has come as far as the tail has, and goes on from there
 			head, err := t.store.Head(ctx)
 			if err != nil {
 				return err
@@ -137,15 +147,15 @@ func (t *Tail) join(ctx context.Context) error {
 		t.stop, t.err = stop, nil
 		go t.read(reading, t.end())
 	}
-	t.followers++
+	t.followers[f] = struct{}{}
 	return nil
 }
 
 // leave has the reader end when nobody follows any more.
-func (t *Tail) leave() {
+func (t *Tail) leave(f *follower) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.followers--; t.followers > 0 {
+	if delete(t.followers, f); len(t.followers) > 0 {
 		return
 	}
 	if t.stop != nil {
@@ -207,18 +217,34 @@ func (t *Tail) add(ctx context.Context, item feedItem) bool {
 	return true
 }
 
-// drop forgets the older half when there is too much.
+// drop forgets what all have taken, and the older half when there is too much all the same.
 func (t *Tail) drop() {
-	if len(t.items) <= t.most.items && t.bytes <= t.most.bytes {
+	n := 0
+	if len(t.items) >= 2*t.most.spare {
+		n = t.taken() - t.most.spare
+	}
+	if len(t.items) > t.most.items || t.bytes > t.most.bytes {
+		n = max(n, len(t.items)/2, 1)
+	} else if n < max(1, t.most.spare) { // it would not be worth the copy
 		return
 	}
-	half := max(1, len(t.items)/2)
-	for _, item := range t.items[:half] {
+	for _, item := range t.items[:n] {
 		t.bytes -= item.size()
 	}
-	t.base = t.items[half-1].position
-	t.dropped += half
-	t.items = slices.Clone(t.items[half:])
+	t.base = t.items[n-1].position
+	t.dropped += n
+	t.items = slices.Clone(t.items[n:])
+}
+
+// taken is how many of the items every follower has taken.
+func (t *Tail) taken() int {
+	n := len(t.items)
+	for f := range t.followers {
+		if !f.away {
+			n = min(n, f.cursor-t.dropped)
+		}
+	}
+	return n
 }
 
 // tell wakes those who wait. The caller has the lock.
@@ -229,40 +255,27 @@ func (t *Tail) tell() {
 	}
 }
 
-// firstBetween is the first event behind a position, up to another, that a filter selects; nil when there is none. It is
-// false when the tail does not hold all that is between the two.
-func (t *Tail) firstBetween(after, until eventstore.Position, filter eventstore.Filter) (*eventstore.Recorded, bool) {
+// seek has a follower go on with the first item behind a position, and says where the tail begins: if that is behind the
+// position, it is to read by itself.
+func (t *Tail) seek(f *follower, after eventstore.Position) (base eventstore.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if after < t.base {
-		return nil, false
-	}
-	for _, item := range t.items[sort.Search(len(t.items), func(i int) bool { return t.items[i].position > after }):] {
-		if item.position <= until && item.event != nil && filter.Matches(item.event.Stream, item.event.Type) {
-			return &item.event.Recorded, true
-		}
-	}
-	return nil, t.end() >= until
+	f.cursor = t.dropped + sort.Search(len(t.items), func(i int) bool { return t.items[i].position > after })
+	f.away = after < t.base
+	return t.base
 }
 
-// seek is the number of the first item behind a position, and where the tail begins.
-func (t *Tail) seek(after eventstore.Position) (cursor int, base eventstore.Position) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	i := sort.Search(len(t.items), func(i int) bool { return t.items[i].position > after })
-	return t.dropped + i, t.base
-}
-
-// next waits for items from a number on. Not on means that they are not there any more.
-func (t *Tail) next(ctx context.Context, cursor int) (items []feedItem, on bool, err error) {
+// next waits for the items that a follower takes next. Not on means that they are not there any more.
+func (t *Tail) next(ctx context.Context, f *follower) (items []feedItem, on bool, err error) {
 	for {
 		t.mu.Lock()
-		switch i := cursor - t.dropped; {
+		switch i := f.cursor - t.dropped; {
 		case i < 0:
 			t.mu.Unlock()
 			return nil, false, nil
 		case i < len(t.items):
 			items = slices.Clone(t.items[i:min(i+500, len(t.items))])
+			f.cursor += len(items)
 			t.mu.Unlock()
 			return items, true, nil
 		case t.stop == nil:

@@ -112,7 +112,7 @@ func TestEveryFollowerGetsWhatASubscriptionWouldGive(t *testing.T) {
 		filters := []eventstore.Filter{streams("a-"), streams("b-"), streams("a-", "b-")}
 		log := newMemory(rapid.IntRange(1, 7).Draw(t, "page"))
 		tail := NewTail(log, selective{filter: filters[0]}, selective{filter: filters[1]})
-		tail.most.items = rapid.IntRange(1, 20).Draw(t, "most")
+		tail.most.items, tail.most.spare = rapid.IntRange(1, 20).Draw(t, "most"), rapid.IntRange(0, 5).Draw(t, "spare")
 		draw := rapid.SampledFrom([]string{"a-1", "b-1", "c-1"})
 		before := rapid.SliceOfN(draw, 0, 30).Draw(t, "before")
 		during := rapid.SliceOfN(draw, 0, 60).Draw(t, "during")
@@ -259,9 +259,10 @@ func TestAReaderThatBeginsAgainSkipsNothing(t *testing.T) {
 	t.Parallel()
 	log := newMemory(10)
 	tail := NewTail(log, selective{filter: streams("a-")})
-	require.NoError(t, tail.join(t.Context()))
-	defer tail.leave()
-	cursor, _ := tail.seek(0)
+	first, second := &follower{}, &follower{}
+	require.NoError(t, tail.join(t.Context(), first))
+	defer tail.leave(first)
+	tail.seek(first, 0)
 	log.change(func() { log.fault = eventstore.ErrUnavailable })
 	require.Eventually(t, func() bool {
 		tail.mu.Lock()
@@ -270,11 +271,51 @@ func TestAReaderThatBeginsAgainSkipsNothing(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	log.change(func() { log.fault = nil })
 	log.append("a-1", `{}`)
-	require.NoError(t, tail.join(t.Context()))
-	defer tail.leave()
+	require.NoError(t, tail.join(t.Context(), second))
+	defer tail.leave(second)
 	log.append("a-1", `{}`)
-	items, on, err := tail.next(t.Context(), cursor)
+	items, on, err := tail.next(t.Context(), first)
 	require.NoError(t, err)
 	require.True(t, on)
 	require.EqualValues(t, 1, items[0].position)
+}
+
+func TestATailHoldsWhatSomebodyHasNotTaken(t *testing.T) {
+	t.Parallel()
+	log := newMemory(10)
+	tail := NewTail(log, selective{filter: streams("a-")})
+	tail.most = bounds{items: 100, bytes: 1 << 20, spare: 5}
+	quick, slow, away := &follower{}, &follower{}, &follower{away: true}
+	for _, f := range []*follower{quick, slow, away} {
+		require.NoError(t, tail.join(t.Context(), f))
+		defer tail.leave(f)
+	}
+	tail.seek(quick, 0)
+	tail.seek(slow, 0)
+	events := func(f *follower, n int) {
+		for n > 0 {
+			items, on, err := tail.next(t.Context(), f)
+			require.NoError(t, err)
+			require.True(t, on)
+			for _, item := range items {
+				if item.event != nil {
+					n--
+				}
+			}
+		}
+	}
+	held := func() (n int) {
+		tail.mu.Lock()
+		defer tail.mu.Unlock()
+		return len(tail.items)
+	}
+	for range 40 {
+		log.append("a-1", `{}`)
+	}
+	events(quick, 40)
+	require.GreaterOrEqual(t, held(), 40)
+	events(slow, 40)
+	log.append("a-1", `{}`)
+	events(quick, 1)
+	require.Less(t, held(), 15)
 }

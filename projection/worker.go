@@ -37,7 +37,7 @@ type Status struct {
 	Failures uint64              // since the process began
 }
 
-// Applied is a batch of events whose effects and checkpoint are written.
+// Applied is a batch of events whose effects and checkpoint are written. Who wants to keep events makes a copy.
 type Applied struct {
 	Projector    string
 	Events       []Event

@@ -125,8 +125,8 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 		envelope
 		event *eventstore.Recorded
 	}
-	var all []locked
-	rings := map[string][]opener{}
+	all := make([]locked, 0, len(items))
+	rings := make(map[string][]opener, len(items))
 	var unknown []string
 	buffer := make([]byte, 0, payload(items))
 	for _, item := range items {
