@@ -44,9 +44,11 @@ func (a *acquaintances) holder(claimStream string) (leadID string, ok bool) {
 	defer a.mu.Unlock()
 	id, ok := a.latest[name]
 	if !ok {
-		id, ok = a.earlier[name]
+		if id, ok = a.earlier[name]; !ok {
+			return "", false
+		}
 	}
-	return id.String(), ok
+	return id.String(), true
 }
 
 func (a *acquaintances) remember(claimStream, leadID string) {

@@ -32,6 +32,9 @@ const undecodable = "\xff"
 // filter or a dryRun that is dropped asks for more than the caller did.
 func (x *exchange) params() *params {
 	p := &params{values: make(url.Values)}
+	if x.r.URL.RawQuery == "" {
+		return p
+	}
 	for pair := range strings.SplitSeq(x.r.URL.RawQuery, "&") {
 		name, value, _ := strings.Cut(pair, "=")
 		name, err := url.QueryUnescape(name)
