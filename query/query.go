@@ -32,10 +32,7 @@ type Timestamp time.Time
 
 // MarshalJSON writes the time.
 func (t Timestamp) MarshalJSON() ([]byte, error) {
-	if time.Time(t).IsZero() {
-		return []byte("null"), nil
-	}
-	return time.Time(t).UTC().AppendFormat(make([]byte, 0, 26), `"2006-01-02T15:04:05.000Z"`), nil
+	return t.append(make([]byte, 0, 26)), nil
 }
 
 // Page asks for a part of a list. Limit is 1 to 200; Cursor is empty or the NextCursor of the part before.
