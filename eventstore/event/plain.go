@@ -132,6 +132,16 @@ func (p *plain) readList(into *[]string) {
 	}
 }
 
+// Plain are the members of an object whose members are plain texts, in memory of their own. Of any other it does not tell.
+func Plain(object jsontext.Value) (members map[string]jsontext.Value, ok bool) {
+	if !isPlain(object) {
+		return nil, false
+	}
+	p := plain{encoded: bytes.Clone(object)}
+	p.readValues(&members)
+	return members, p.done()
+}
+
 // readValues takes an object whose members are texts, for a field that was not read before.
 func (p *plain) readValues(into *map[string]jsontext.Value) {
 	if p.expect('{'); *into != nil {
