@@ -17,13 +17,15 @@ const (
 	newbornPrefix = "leadlog-newborn-"
 )
 
-// throwawayHome is a new directory in the first temporary one that PostgreSQL's user can reach.
+// throwawayHome is a new directory in the first temporary one that PostgreSQL's user can reach. In memory a database is
+// copied in 30 ms and on a disk with ext4 in 300, once tests have dropped many: each of a database's 300 files looks past
+// all that were deleted within five minutes for a place on the disk.
 func throwawayHome(log *slog.Logger) (home, error) {
 	account, err := accountOf("")
 	if err != nil {
 		return home{}, err
 	}
-	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+	for _, parent := range append(inMemory(), os.TempDir(), "/tmp", "/var/tmp") {
 		sweep(parent, log)
 		dir, err := os.MkdirTemp(parent, newbornPrefix)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/deploy/pgdev"
 )
@@ -184,13 +185,17 @@ func drop(database string) error {
 	}
 }
 
+// sessions belong to the process, as templates do: a session of its own costs as much as the copy that it asks for.
+var sessions = sync.OnceValues(func() (*pgxpool.Pool, error) {
+	return pgxpool.New(context.Background(), os.Getenv(URLVariable))
+})
+
 func execute(ctx context.Context, statement string) error {
-	conn, err := pgx.Connect(ctx, os.Getenv(URLVariable))
+	pool, err := sessions()
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	_, err = conn.Exec(ctx, statement)
+	_, err = pool.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 
