@@ -2,6 +2,7 @@ package eventstore
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -81,6 +82,7 @@ func (t *Together[Q, A]) alone(ctx context.Context, asked Q) (value A, err error
 // work asks what is waiting until nothing is.
 func (t *Together[Q, A]) work() {
 	for {
+		runtime.Gosched() // so that those who are about to ask come along
 		ctx, cancel := context.WithTimeout(context.Background(), t.Patience)
 		taken := t.take(cancel)
 		if len(taken) == 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -170,6 +171,7 @@ func (w *writer) run(closing context.Context) {
 			}
 			deferred = append(deferred, r)
 		}
+		runtime.Gosched() // so that those who are about to append come along: a batch costs most of what ten do
 		var batch []*request
 		batch, deferred = w.collect(deferred)
 		if len(batch) > 0 {
