@@ -70,8 +70,8 @@ func Decode(eventType string, encoded []byte) (Data, error) {
 
 // decoders is the catalogue. An old version's entry decodes into the newest struct: that is its upcaster.
 var decoders = map[string]func([]byte) (Data, error){
-	LeadCreated{}.EventType():       decodePlain[LeadCreated],
-	LeadMerged{}.EventType():        decodePlain[LeadMerged],
+	LeadCreated{}.EventType():       decodeCreated,
+	LeadMerged{}.EventType():        decodeMerged,
 	LeadUpdated{}.EventType():       decode[LeadUpdated],
 	LeadReleased{}.EventType():      decode[LeadReleased],
 	LeadJoining{}.EventType():       decode[LeadJoining],
@@ -117,23 +117,34 @@ func decode[T Data](encoded []byte) (Data, error) {
 	return data, nil
 }
 
-// decodePlain is decode for facts that make up most of a log.
-func decodePlain[T Data, P interface {
-	*T
-	member(*plain, span)
-}](encoded []byte) (Data, error) {
-	if isPlain(encoded) {
-		var data T
-		p := plain{encoded: encoded}
-		p.expect('{')
-		for first := true; p.more(&first, '}'); {
-			P(&data).member(&p, p.name())
-		}
-		if p.done() {
-			return data, nil
-		}
+// decodeCreated and decodeMerged are decode for facts that make up most of a log.
+func decodeCreated(encoded []byte) (Data, error) {
+	var data LeadCreated
+	if readPlain(encoded, data.member) {
+		return data, nil
 	}
-	return decode[T](encoded)
+	return decode[LeadCreated](encoded)
+}
+
+func decodeMerged(encoded []byte) (Data, error) {
+	var data LeadMerged
+	if readPlain(encoded, data.member) {
+		return data, nil
+	}
+	return decode[LeadMerged](encoded)
+}
+
+// readPlain has the members of an object read, if all of it is plain.
+func readPlain(encoded []byte, member func(*plain, span)) bool {
+	if !isPlain(encoded) {
+		return false
+	}
+	p := plain{encoded: encoded}
+	p.expect('{')
+	for first := true; p.more(&first, '}'); {
+		member(&p, p.name())
+	}
+	return p.done()
 }
 
 // Catalogue lists the stored names of all facts.
