@@ -75,6 +75,32 @@ func TestTheServicesOfEveryProfileHaveWhatTheyNeed(t *testing.T) {
 	}
 }
 
+// How much memory there is differs. What the log of a long past costs was measured with the rest.
+func TestPostgreSQLIsSetUpAsTheRunbookAsks(t *testing.T) {
+	t.Parallel()
+	runbook, err := os.ReadFile("runbook.md")
+	require.NoError(t, err)
+	measured, err := os.ReadFile("../cmd/leadbench/growth.go")
+	require.NoError(t, err)
+	var names []string
+	for _, argument := range compose(t).Services["postgres"].Command {
+		name, value, is := strings.Cut(argument, "=")
+		if !is {
+			continue
+		}
+		names = append(names, name)
+		if name == "shared_buffers" {
+			continue
+		}
+		require.Contains(t, string(runbook), "   "+name+" = "+value)
+		if strings.HasSuffix(name, "wal_size") || strings.HasPrefix(name, "checkpoint") {
+			require.Contains(t, string(measured), `"`+argument+`"`)
+		}
+	}
+	want := []string{"shared_buffers", "max_wal_size", "min_wal_size", "checkpoint_timeout", "shared_preload_libraries"}
+	require.Equal(t, want, names)
+}
+
 // A server that is given an empty password takes one that everybody knows. Compose can demand a variable only of all
 // profiles alike, so the guards are in the containers.
 func TestNothingStartsWithoutItsPassword(t *testing.T) {
