@@ -18,7 +18,7 @@ import (
 // kept, beside tables of plain rows that hold as many leads.
 type growthBenchmark struct {
 	settings    `embed:""`
-	Events      []int         `default:"10000,1000000" help:"Events on the logs, the shortest first. 10000,1000000,10000000 takes a quarter of an hour and 15 GB."`
+	Events      []int         `default:"10000,1000000" help:"Events on the logs, the shortest first. 10000,1000000,10000000 takes a quarter of an hour and 25 GB."`
 	Connections int           `default:"64"`
 	Duration    time.Duration `default:"5s" help:"Of each measurement."`
 	Settle      time.Duration `default:"4us" help:"How long each load goes on before anything is measured, for each event of the log: 40 s for ten million. Until then much of the indexes is not in PostgreSQL's memory. 0s measures a server that was just started."`
