@@ -3,9 +3,7 @@ package command
 import (
 	"time"
 
-	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // Patience sets how long recording may take, of one sample and of all that are left at the end.
@@ -30,9 +28,5 @@ func (h *Handlers) KnowAs(others *Handlers) {
 func (h *Handlers) RememberAll() {
 	rules := leadFolds
 	rules.Long = 1
-	rules.Keep = func(s lead.State, latest event.Fact) bool {
-		_, created := latest.Data.(event.LeadCreated)
-		return created || leadFolds.Keep(s, latest)
-	}
 	h.leads = eventstore.NewFolds(rules)
 }

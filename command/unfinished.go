@@ -23,14 +23,11 @@ type holder struct {
 	lead   lead.State
 }
 
-// leadFolds are how leads are folded. The stream is long of a lead that arrives again and again, and then the latest fact is
-// mostly one more arrival.
+// leadFolds are how leads are folded. The stream is long of a lead that arrives, or is changed, again and again. What is
+// known of one that lives comes of facts that nobody can read when the person is forgotten.
 var leadFolds = eventstore.FoldRules[lead.State]{
 	Evolve: lead.Fold, Long: 128, Most: 256, Largest: 16 << 10,
-	Keep: func(s lead.State, latest event.Fact) bool {
-		_, merged := latest.Data.(event.LeadMerged)
-		return merged && s.Phase == lead.Live
-	},
+	Keep: func(s lead.State) bool { return s.Phase == lead.Live },
 }
 
 func (h *Handlers) holderOf(ctx context.Context, stream string) (holder, error) {

@@ -26,9 +26,9 @@ type Folds[S any] struct {
 type FoldRules[S any] struct {
 	// Evolve may use up the state that it is given.
 	Evolve func(S, event.Fact) S
-	// Keep tells whether a state may be remembered after a fact. It must be a fact of which something is gone when a person
-	// is forgotten: that is how it is seen that what is remembered must go too.
-	Keep func(S, event.Fact) bool
+	// Keep tells whether a state may be remembered. One of a person must not come of a fact that stays as it is when they are
+	// forgotten: that something is gone from it is how it is seen that what is remembered must go too.
+	Keep func(S) bool
 	// Long is from how many events on a stream is remembered.
 	Long int
 	// Most streams are remembered, of which none takes more bytes than Largest.
@@ -67,7 +67,6 @@ func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until
 	if remembered && known.revision > until {
 		known, remembered = folded{}, false
 	}
-	var fact event.Fact
 	for recorded, unread := range store.Read(ctx, stream, known.revision) {
 		if err = unread; err != nil || recorded.Revision > until {
 			break
@@ -79,18 +78,18 @@ func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until
 			last = recorded
 			continue
 		}
-		var next event.Fact
-		if next, err = recorded.Fact(); err != nil {
+		var fact event.Fact
+		if fact, err = recorded.Fact(); err != nil {
 			err = fmt.Errorf("stream %s at revision %d: %w", stream, recorded.Revision, err)
 			break
 		}
-		state, last, fact = f.rules.Evolve(state, next), recorded, next
+		state, last = f.rules.Evolve(state, fact), recorded
 	}
 	if remembered && last.ID == (ulid.ULID{}) && err == nil {
 		f.known.Remove(stream)
 		return f.LoadTo(ctx, store, stream, until)
 	}
-	if fact.Data != nil && int(last.Revision) >= f.rules.Long-1 && f.rules.Keep(state, fact) {
+	if last.ID != known.id && int(last.Revision) >= f.rules.Long-1 && f.rules.Keep(state) {
 		f.remember(stream, state, last.Revision, last.ID)
 	}
 	return state, last, err

@@ -16,7 +16,7 @@ import (
 // prefixes folds a stream to what it says, in order: no two histories come to the same.
 var prefixes = eventstore.FoldRules[[]string]{
 	Evolve: func(said []string, f event.Fact) []string { return append(said, f.Data.(event.TokenRotated).Prefix) },
-	Keep:   func(said []string, _ event.Fact) bool { return said[len(said)-1] != "not to be kept" },
+	Keep:   func(said []string) bool { return said[len(said)-1] != "not to be kept" },
 	Long:   3, Most: 2, Largest: 200,
 }
 

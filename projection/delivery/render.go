@@ -109,10 +109,7 @@ var subjects = eventstore.FoldRules[subject]{
 	Evolve: func(s subject, fact event.Fact) subject {
 		return subject{lead.Fold(s.Lead, fact), token.Evolve(s.Token, fact)}
 	},
-	Keep: func(s subject, latest event.Fact) bool {
-		_, merged := latest.Data.(event.LeadMerged)
-		return merged && s.Lead.Phase == lead.Live
-	},
+	Keep: func(s subject) bool { return s.Lead.Phase == lead.Live },
 	Long: 128, Most: 64, Largest: 16 << 10,
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -20,7 +19,6 @@ func TestWhatIsRememberedOfAStreamMakesTheSameBodies(t *testing.T) {
 	remembers := subjects
 	remembers.Long = 1
 	remembers.Most = 1000
-	remembers.Keep = func(s subject, _ event.Fact) bool { return s.Lead.Phase == lead.Live }
 	remembering := eventstore.NewFolds(remembers)
 	head, err := w.Store.Head(t.Context())
 	require.NoError(t, err)
