@@ -86,12 +86,14 @@ func (v *visit) again() ([]byte, error) {
 	})
 }
 
-// sse writes a text as one server-sent event.
+// sse writes a text as one server-sent event. A carriage return ends a line there too, and what stood behind it would be
+// taken for fields of the event, whoever wrote it: an endpoint in an answer, a form in its metadata.
 func sse(text []byte) []byte {
 	var out bytes.Buffer
+	text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n")) // as HTML is read
 	for line := range bytes.Lines(text) {
 		out.WriteString("data: ")
-		out.Write(bytes.TrimRight(line, "\r\n"))
+		out.Write(bytes.TrimSuffix(line, []byte("\n")))
 		out.WriteByte('\n')
 	}
 	out.WriteByte('\n')
