@@ -71,14 +71,15 @@ func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decisi
 		}
 		return refuse(a, code, target.ID, "")
 	}
-	merged, err := a.merge(*target, rules, ids)
+	heldBy := ""
+	if clash {
+		heldBy = byEmail.ID
+	}
+	merged, err := a.merge(*target, rules, ids, heldBy)
 	if err != nil {
 		return Decision{}, err
 	}
 	merged.NewSource = !known
-	if clash {
-		merged.Email, merged.EmailHeldBy = "", byEmail.ID
-	}
 	merged.Changed = changes(*target, merged)
 	return Decision{
 		LeadID: target.ID, Merged: true, Fact: merged,
@@ -130,8 +131,19 @@ func derivedName(a Arrival) string {
 	return a.Phone
 }
 
-// merge lays the arrival over the lead: the latest non-empty value wins.
-func (a Arrival) merge(target State, rules Rules, ids NewIDs) (event.LeadMerged, error) {
+// What one lead may have of what it is found by, and be linked with. It is folded again and again, and the fact that erases it
+// names each.
+const (
+	MaxContacts = 1000 // phones that it has or ever had, and as many emails
+	MaxVisitors = 1000
+	MaxJoined   = 1000 // leads that are part of it
+)
+
+const tooManyContacts = "is one more than the 1000 that a lead can have: release others of this lead first"
+
+// merge lays the arrival over the lead: the latest non-empty value wins. An email that another lead holds stays there. A
+// visitor beyond those that a lead can be linked with is not worth losing an arrival for: it is not linked.
+func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string) (event.LeadMerged, error) {
 	var wrong field.Errors
 	merged := event.LeadMerged{
 		Source: a.Source,
@@ -139,6 +151,18 @@ func (a Arrival) merge(target State, rules Rules, ids NewIDs) (event.LeadMerged,
 		Status: a.Status, Temperature: a.Temperature, OpportunityValue: a.OpportunityValue,
 		CustomFields: a.CustomFields, Metadata: a.Metadata,
 		IP: a.IP, UserAgent: a.UserAgent, VisitorID: a.VisitorID,
+	}
+	if emailHeldBy != "" {
+		merged.Email, merged.EmailHeldBy = "", emailHeldBy
+	}
+	if len(with(target.Phones, merged.Phone)) > MaxContacts {
+		wrong.Add("phone", tooManyContacts)
+	}
+	if len(with(target.Emails, merged.Email)) > MaxContacts {
+		wrong.Add("email", tooManyContacts)
+	}
+	if len(with(target.VisitorIDs, merged.VisitorID)) > MaxVisitors {
+		merged.VisitorID = ""
 	}
 	wrong = append(wrong, a.badStatus(target, rules)...)
 	if a.UnknownStatus != "" && wrong == nil {

@@ -63,6 +63,18 @@ func (s State) Join(account string, from State) (event.LeadDeparted, event.LeadJ
 	} else if size(whole) > maxJoined {
 		wrong.Add("customFields", "must be at most 700 KiB with all else that the other lead has")
 	}
+	if len(withAll(s.Phones, from.Phones)) > MaxContacts {
+		wrong.Add("phone", "must be at most 1000 that both leads ever had")
+	}
+	if len(withAll(s.Emails, from.Emails)) > MaxContacts {
+		wrong.Add("email", "must be at most 1000 that both leads ever had")
+	}
+	if len(withAll(s.VisitorIDs, from.VisitorIDs)) > MaxVisitors {
+		wrong.Add("visitorId", "must be at most 1000, of both leads")
+	}
+	if len(s.Joined)+1+len(from.Joined) > MaxJoined {
+		wrong.Add("from", "must not bring the leads that are part of this one to more than 1000")
+	}
 	if !fits(fill(s.Metadata, from.Metadata)) {
 		wrong.Add("metadata", "must come to at most 64 keys and 32 KiB, of both leads")
 	}

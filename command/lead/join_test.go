@@ -146,3 +146,24 @@ func TestWhatBothHaveMustFitIntoOne(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatTwoLeadsAreFoundByAndLinkedWithMustFitIntoOne(t *testing.T) {
+	t.Parallel()
+	full, other := *ann("api"), *bala("api")
+	for name, fill := range map[string]func(many, more *State){
+		"phone": func(many, more *State) { many.Phones, more.Phones = numbered("p", MaxContacts), []string{"one more"} },
+		"email": func(many, more *State) { many.Emails, more.Emails = numbered("e", MaxContacts), []string{"one more"} },
+		"visitorId": func(many, more *State) {
+			many.VisitorIDs, more.VisitorIDs = numbered("v", MaxVisitors), []string{"one more"}
+		},
+		"from": func(many, more *State) { many.Joined, more.Joined = numbered("l", MaxJoined-1), []string{"one more"} },
+	} {
+		many, more := full, other
+		fill(&many, &more)
+		_, _, err := many.Join("acme", more)
+		require.Equal(t, []string{name}, fieldNames(t, err), name)
+		more.Phones, more.Emails, more.VisitorIDs, more.Joined = many.Phones, many.Emails, many.VisitorIDs, nil
+		_, _, err = many.Join("acme", more)
+		require.NoError(t, err, name)
+	}
+}

@@ -201,3 +201,44 @@ func TestEmptyMetadataIsKeptAsGivenAtFirstAndChangesNothingLater(t *testing.T) {
 	state := Evolve(Evolve(State{}, first), later)
 	require.Equal(t, map[string]jsontext.Value{"utm": jsontext.Value(`"x"`), "note": jsontext.Value(`""`)}, state.Metadata)
 }
+
+// numbered are n values that differ.
+func numbered(prefix string, n int) (all []string) {
+	for i := range n {
+		all = append(all, prefix+strconv.Itoa(i))
+	}
+	return all
+}
+
+// A form that always gives the same email, or a new visitorId each time, would make a lead that takes ever longer to fold,
+// and that no fact could erase.
+func TestWhatALeadIsFoundByAndLinkedWithHasABound(t *testing.T) {
+	t.Parallel()
+	full := *ann("website")
+	full.Phones = append(numbered("+9198765", MaxContacts-1), phoneA)
+	full.Emails = append(numbered("a@", MaxContacts-1), emailA)
+	full.VisitorIDs = numbered("v", MaxVisitors)
+	for _, c := range []struct {
+		name           string
+		arrival        Arrival
+		phone, email   *State
+		wrong, visitor string
+	}{
+		{"what it has", Arrival{Phone: phoneA, Email: emailA, VisitorID: "v7"}, &full, &full, "", "v7"},
+		{"one phone more", Arrival{Phone: phoneNew, Email: emailA}, nil, &full, "phone", ""},
+		{"one email more", Arrival{Phone: phoneA, Email: emailNew}, &full, nil, "email", ""},
+		{"an email that stays another's", Arrival{Phone: phoneA, Email: emailB}, &full, bala("api"), "", ""},
+		{"a visitor more is not worth an arrival", Arrival{Phone: phoneA, VisitorID: "one more"}, &full, nil, "", ""},
+	} {
+		c.arrival.Source = "website"
+		decision, err := Decide(c.arrival, someRules, c.phone, c.email, someIDs)
+		if c.wrong != "" {
+			require.Equal(t, []string{c.wrong}, fieldNames(t, err), c.name)
+			continue
+		}
+		require.NoError(t, err, c.name)
+		merged := decision.Fact.(event.LeadMerged)
+		require.Equal(t, c.visitor, merged.VisitorID, c.name)
+		require.NotContains(t, merged.Changed, "visitorId", c.name)
+	}
+}
