@@ -26,7 +26,7 @@ type holder struct {
 // leadFolds are how leads are folded. The stream is long of a lead that arrives, or is changed, again and again. What is
 // known of one that lives comes of facts that nobody can read when the person is forgotten.
 var leadFolds = eventstore.FoldRules[lead.State]{
-	Evolve: lead.Fold, Long: 128, Most: 256, Largest: 16 << 10,
+	Evolve: lead.Fold, Long: 128, Memory: 8 << 20,
 	Keep: func(s lead.State) bool { return s.Phase == lead.Live },
 }
 

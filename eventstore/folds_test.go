@@ -17,7 +17,7 @@ import (
 var prefixes = eventstore.FoldRules[[]string]{
 	Evolve: func(said []string, f event.Fact) []string { return append(said, f.Data.(event.TokenRotated).Prefix) },
 	Keep:   func(said []string) bool { return said[len(said)-1] != "not to be kept" },
-	Long:   3, Most: 2, Largest: 200,
+	Long:   3, Memory: 8 << 10,
 }
 
 func rotated(t *testing.T, prefixes ...string) history {
@@ -90,9 +90,58 @@ func TestWhatIsNotTheSameAnyMoreIsReadAnew(t *testing.T) {
 func TestALargeStateIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	folds := eventstore.NewFolds(prefixes)
-	h := rotated(t, "a", "b", "c", string(make([]byte, 300)))
+	h := rotated(t, "a", "b", "c", string(make([]byte, 1000)))
 	require.Equal(t, 4, reads(t, folds, h))
 	require.Equal(t, 4, reads(t, folds, h))
+}
+
+// count folds a stream to how many events it has, and remembers three streams at most.
+var count = eventstore.FoldRules[int]{
+	Evolve: func(n int, _ event.Fact) int { return n + 1 },
+	Keep:   func(int) bool { return true },
+	Long:   1, Memory: 1000,
+}
+
+// readsTo loads a stream up to a revision, and tells how many events that took.
+func readsTo(t *testing.T, folds *eventstore.Folds[int], h history, until eventstore.Revision) int {
+	t.Helper()
+	*h.read = 0
+	n, last, err := folds.LoadTo(t.Context(), h, "token-1", until)
+	require.NoError(t, err)
+	require.Equal(t, int(until)+1, n)
+	require.Equal(t, until, last.Revision)
+	return *h.read
+}
+
+// An endpoint that is far behind, or fails and is told again, has the service fold what a lead was long ago, in turn with
+// what it is now.
+func TestWhoIsFarBehindAndWhoIsNotDoNotMakeEachOtherReadAnew(t *testing.T) {
+	t.Parallel()
+	h := rotated(t, make([]string, 10_000)...)
+	folds := eventstore.NewFolds(count)
+	readsTo(t, folds, h, 100)
+	readsTo(t, folds, h, 9000)
+	for i := range eventstore.Revision(20) {
+		require.LessOrEqual(t, readsTo(t, folds, h, 101+i), 3)
+		require.LessOrEqual(t, readsTo(t, folds, h, 9001+i), 3)
+	}
+	require.Equal(t, 52, readsTo(t, folds, h, 50), "what came later is of no use, nor is it forgotten with it")
+	require.LessOrEqual(t, readsTo(t, folds, h, 9030), 12)
+	require.Equal(t, 4192-50+2, readsTo(t, folds, h, 4192), "the part before has something")
+	require.Equal(t, 4, readsTo(t, folds, h, 4194))
+}
+
+func TestWhatIsRememberedHasABound(t *testing.T) {
+	t.Parallel()
+	h := rotated(t, make([]string, 20_000)...)
+	folds := eventstore.NewFolds(count)
+	for _, until := range []eventstore.Revision{100, 9000, 17_000} {
+		readsTo(t, folds, h, until)
+	}
+	require.LessOrEqual(t, readsTo(t, folds, h, 101), 3)
+	require.LessOrEqual(t, readsTo(t, folds, h, 17_001), 3)
+	readsTo(t, folds, h, 5000)
+	require.Greater(t, readsTo(t, folds, h, 9001), 4000, "the one that was asked for longest ago is gone")
 }
 
 // A stream may be so long that nobody has the time to read all of it.

@@ -5,10 +5,6 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/leadlog/leadlog/command/lead"
-	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // errForgotten says that a delivery is about a lead that is erased: it is not made.
@@ -51,17 +47,4 @@ func forget(ctx context.Context, tx pgx.Tx, streams []string) error {
 		}
 	}
 	return nil
-}
-
-// forgotten tells, by the end of the lead's stream, whether a delivery must not be made any more.
-func forgotten(ctx context.Context, store eventstore.Store, state lead.State, r row) (bool, error) {
-	for recorded, err := range store.Read(ctx, r.stream, eventstore.Revision(r.revision+1)) {
-		if err != nil {
-			return false, err
-		}
-		if recorded.Type == (event.LeadErased{}).EventType() {
-			return true, nil
-		}
-	}
-	return state.Phase == lead.Erased && r.kind != erasedType, nil
 }

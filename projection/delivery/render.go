@@ -1,9 +1,9 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -104,28 +104,31 @@ type subject struct {
 	Token token.State
 }
 
-// subjects are remembered of leads that arrive again and again: one delivery follows the other.
+// subjects are remembered of leads that arrive again and again, where one delivery follows the other, and of what is no lead:
+// there is nobody to forget.
 var subjects = eventstore.FoldRules[subject]{
 	Evolve: func(s subject, fact event.Fact) subject {
 		return subject{lead.Fold(s.Lead, fact), token.Evolve(s.Token, fact)}
 	},
-	Keep: func(s subject) bool { return s.Lead.Phase == lead.Live },
-	Long: 128, Most: 64, Largest: 16 << 10,
+	Keep: func(s subject) bool { return s.Lead.Phase == lead.Live || s.Lead.Phase == lead.Unborn },
+	Long: 128, Memory: 4 << 20,
 }
 
 // render makes the body of a delivery out of the event's stream up to the event: the same bytes at every attempt.
 func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds[subject], r row) (rendered, error) {
-	about, recorded, err := folds.LoadTo(ctx, store, r.stream, eventstore.Revision(r.revision))
+	now, recorded, err := folds.LoadTo(ctx, store, r.stream, math.MaxInt64)
+	about := now
+	if err == nil && int64(recorded.Revision) > r.revision {
+		about, recorded, err = folds.LoadTo(ctx, store, r.stream, eventstore.Revision(r.revision))
+	}
 	if err != nil {
 		return rendered{}, err
 	}
 	if recorded.Stream == "" || int64(recorded.Revision) != r.revision || r.eventID != "" && r.eventID != recorded.ID.String() {
 		return rendered{}, errNotOnLog // what stands there now was never this delivery's
 	}
-	if about.Lead.Phase != lead.Unborn {
-		if gone, err := forgotten(ctx, store, about.Lead, r); gone || err != nil {
-			return rendered{}, cmp.Or(err, errForgotten)
-		}
+	if (now.Lead.Phase == lead.Erased || about.Lead.Phase == lead.Erased) && r.kind != erasedType {
+		return rendered{}, errForgotten
 	}
 	fact, err := recorded.Fact()
 	if err != nil {

@@ -18,7 +18,6 @@ func TestWhatIsRememberedOfAStreamMakesTheSameBodies(t *testing.T) {
 	w.WriteHistory(t, 7, 600)
 	remembers := subjects
 	remembers.Long = 1
-	remembers.Most = 1000
 	remembering := eventstore.NewFolds(remembers)
 	head, err := w.Store.Head(t.Context())
 	require.NoError(t, err)
