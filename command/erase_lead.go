@@ -76,12 +76,12 @@ func (h *Handlers) EraseLead(ctx context.Context, cmd EraseLead) (LeadErased, er
 }
 
 // erasable refuses what is not a live lead, except one that has departed into an erased lead.
-func (h *Handlers) erasable(ctx context.Context, account string, state lead.State) error {
-	err := state.Present(account)
+func (h *Handlers) erasable(ctx context.Context, account string, held holder) error {
+	err := held.lead.Present(account)
 	if _, departed := errors.AsType[*lead.DepartedError](err); !departed {
 		return err
 	}
-	last, unread := h.heirOf(ctx, account, holder{stream: event.LeadStream(state.ID), lead: state})
+	last, unread := h.heirOf(ctx, account, held)
 	if unread != nil || last.lead.Phase == lead.Erased {
 		return unread
 	}
@@ -90,27 +90,19 @@ func (h *Handlers) erasable(ctx context.Context, account string, state lead.Stat
 
 // appendErasure puts the fact on the log, unless it is there.
 func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream string) (e erasing, again bool, err error) {
-	expect := eventstore.NoStream
-	for recorded, err := range h.store.Read(ctx, stream, 0) {
-		if err != nil {
-			return e, false, err
-		}
-		fact, err := recorded.Fact()
-		if err != nil {
-			return e, false, err
-		}
-		e.State, expect = lead.Evolve(e.State, fact), eventstore.At(recorded.Revision)
-		if data, ok := fact.Data.(event.LeadErased); ok {
-			e.fact, e.position, again = data, recorded.Position, true
-		}
-	}
-	if again && e.Account == cmd.Caller.Account {
-		return e, true, nil
-	}
-	if err := h.erasable(ctx, cmd.Caller.Account, e.State); err != nil {
+	held, err := h.holderOf(ctx, stream)
+	if err != nil {
 		return e, false, err
 	}
-	settled, err := h.settle(ctx, e.Account, holder{stream, expect, e.State})
+	if held.lead.Phase == lead.Erased && held.lead.Account == cmd.Caller.Account {
+		if e, again, err = h.erasure(ctx, held); again || err != nil {
+			return e, again, err
+		}
+	}
+	if err := h.erasable(ctx, cmd.Caller.Account, held); err != nil {
+		return e, false, err
+	}
+	settled, err := h.settle(ctx, cmd.Caller.Account, held)
 	if err != nil {
 		return e, false, err
 	}
@@ -129,6 +121,24 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 	}
 	e.position, err = h.store.Append(ctx, write)
 	return e, false, err
+}
+
+// erasure finds the fact on the log, which ends its stream.
+func (h *Handlers) erasure(ctx context.Context, held holder) (e erasing, found bool, err error) {
+	e.State = held.lead
+	for recorded, err := range h.store.Read(ctx, held.stream, eventstore.Revision(held.expect)) {
+		if err != nil {
+			return e, false, err
+		}
+		fact, err := recorded.Fact()
+		if err != nil {
+			return e, false, err
+		}
+		if data, ok := fact.Data.(event.LeadErased); ok {
+			e.fact, e.position, found = data, recorded.Position, true
+		}
+	}
+	return e, found, nil
 }
 
 // forget does all that follows the fact.

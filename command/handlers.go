@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/leadlog/leadlog/command/claim"
-	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -64,7 +63,7 @@ type Handlers struct {
 	directory *Directory
 	// acquaintances are who was here lately.
 	acquaintances *acquaintances
-	leads         *eventstore.Folds[lead.State]
+	leads         *eventstore.Folds[leadFold]
 	secrets       Secrets
 	// forgetting is what EraseLead needs.
 	forgetting Forgetting

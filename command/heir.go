@@ -69,12 +69,8 @@ func (last *heir) absorb(h *Handlers, account string, from lead.State) error {
 // to meets a conflict, and finds it gone. So nobody departs into a lead that has ended, and a join is one step to all who
 // look on.
 func (h *Handlers) settle(ctx context.Context, account string, held holder) (holder, error) {
-	awaited, _, err := eventstore.Load(ctx, h.store, held.stream, awaits)
-	if err != nil {
-		return holder{}, err
-	}
 	settled := heir{holder: held}
-	for _, id := range awaited {
+	for _, id := range held.awaited {
 		other, err := h.holderOf(ctx, event.LeadStream(id))
 		switch {
 		case err != nil:
@@ -100,7 +96,9 @@ func (h *Handlers) settle(ctx context.Context, account string, held holder) (hol
 func awaits(ids []string, fact event.Fact) []string {
 	switch data := fact.Data.(type) {
 	case event.LeadJoining:
-		return append(ids, data.From)
+		if !slices.Contains(ids, data.From) {
+			return append(ids, data.From)
+		}
 	case event.LeadJoined:
 		return slices.DeleteFunc(ids, func(id string) bool { return id == data.From })
 	}

@@ -73,3 +73,40 @@ func TestALeadThatIsChangedAgainAndAgainIsReadOnFromWhereItWasLeft(t *testing.T)
 	change(long)
 	require.LessOrEqual(t, log.events.Load(), int64(2))
 }
+
+// Reading a stream of half a million events takes longer than a decision may take. Whoever cannot be read must still be
+// forgotten, and joined.
+func TestALongLeadIsErasedAndJoinedWithoutReadingItAgain(t *testing.T) {
+	t.Parallel()
+	for name, can := range map[string]storetest.Capabilities{
+		"with transactions": {Transactional: true, GapFree: true}, "without": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, log := startCounted(t, can)
+			var ids []string
+			for _, phone := range []string{"+919876500001", "+919876500002"} {
+				for range long {
+					captured, err := p.capture(t.Context(), `{"phone":"`+phone+`","metadata":{"source":"website"}}`)
+					require.NoError(t, err)
+					if !captured.Merged {
+						ids = append(ids, captured.Lead.ID)
+					}
+				}
+			}
+			log.events.Store(0)
+			joined, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: ids[0], Body: members(`{"from":"` + ids[1] + `"}`)})
+			require.NoError(t, err)
+			require.Equal(t, []string{ids[1]}, joined.Lead.Joined)
+			erase := command.EraseLead{Caller: owner, LeadID: ids[0]}
+			erased, err := p.EraseLead(t.Context(), erase)
+			require.NoError(t, err)
+			require.Equal(t, 2, erased.Claims)
+			require.Less(t, log.events.Load(), int64(20))
+			again, err := p.EraseLead(t.Context(), erase)
+			require.NoError(t, err)
+			require.True(t, again.Again)
+			require.Equal(t, erased.Position, again.Position)
+		})
+	}
+}

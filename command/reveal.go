@@ -26,12 +26,12 @@ type Reveal struct {
 // shown. The errors are lead.ErrNotFound and those of the store.
 func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) (eventstore.Position, error) {
 	if cmd.What == RevealOne {
-		state, _, err := h.leads.Load(ctx, h.store, event.LeadStream(cmd.LeadID))
+		held, err := h.holderOf(ctx, event.LeadStream(cmd.LeadID))
 		if err != nil {
 			return 0, err
 		}
-		there := state.Phase == lead.Live || state.Phase == lead.Departed // a departed lead can still be read
-		if !there || state.Account != cmd.Caller.Account {
+		there := held.lead.Phase == lead.Live || held.lead.Phase == lead.Departed // a departed lead can still be read
+		if !there || held.lead.Account != cmd.Caller.Account {
 			return 0, lead.ErrNotFound
 		}
 	}

@@ -18,21 +18,31 @@ import (
 
 // holder is a stream that a claim names, as it was found: of a lead, or of a refused arrival.
 type holder struct {
-	stream string
-	expect eventstore.Expected
-	lead   lead.State
+	stream  string
+	expect  eventstore.Expected
+	lead    lead.State
+	awaited []string
+}
+
+// leadFold is what a lead's stream comes to.
+type leadFold struct {
+	Lead    lead.State
+	Awaited []string `json:",omitzero"` // ids of leads that were announced and did not come
 }
 
 // leadFolds are how leads are folded. The stream is long of a lead that arrives, or is changed, again and again. What is
 // known of one that lives comes of facts that nobody can read when the person is forgotten.
-var leadFolds = eventstore.FoldRules[lead.State]{
-	Evolve: lead.Fold, Long: 128, Memory: 8 << 20,
-	Keep: func(s lead.State) bool { return s.Phase == lead.Live },
+var leadFolds = eventstore.FoldRules[leadFold]{
+	Evolve: func(f leadFold, fact event.Fact) leadFold {
+		return leadFold{lead.Fold(f.Lead, fact), awaits(f.Awaited, fact)}
+	},
+	Keep: func(f leadFold) bool { return f.Lead.Phase == lead.Live },
+	Long: 128, Memory: 8 << 20,
 }
 
 func (h *Handlers) holderOf(ctx context.Context, stream string) (holder, error) {
-	state, expect, err := h.leads.Load(ctx, h.store, stream)
-	return holder{stream, expect, state}, err
+	known, expect, err := h.leads.Load(ctx, h.store, stream)
+	return holder{stream, expect, known.Lead, known.Awaited}, err
 }
 
 // closing is the write that closes a holder to what was claimed for it. A holder that is closed for ever needs none.

@@ -49,7 +49,7 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 	}
 	stream := event.LeadStream(id)
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := h.leads.Load(ctx, h.store, stream)
+		held, err := h.holderOf(ctx, stream)
 		if err != nil {
 			return err
 		}
@@ -57,11 +57,11 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 		if err != nil {
 			return err
 		}
-		decided, err := decide(state, lead.Rules{Region: account.State.Region, Stages: account.State.Stages})
+		decided, err := decide(held.lead, lead.Rules{Region: account.State.Region, Stages: account.State.Stages})
 		if err != nil {
 			return h.toHeir(ctx, err)
 		}
-		fact, err := h.write(caller, stream, expect, h.after(state.UpdatedAt), decided)
+		fact, err := h.write(caller, stream, held.expect, h.after(held.lead.UpdatedAt), decided)
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 		if err != nil {
 			return err
 		}
-		updated = LeadUpdated{Lead: evolved(state, stream, fact, decided), Position: position}
+		updated = LeadUpdated{Lead: evolved(held.lead, stream, fact, decided), Position: position}
 		return nil
 	})
 	return updated, err
