@@ -24,7 +24,7 @@ func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookE
 	}
 	stream := event.WebhookStream(cmd.WebhookID)
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := eventstore.Load(ctx, h.store, stream, webhook.Evolve)
+		state, expect, err := h.endpoints.Load(ctx, h.store, stream)
 		if err != nil {
 			return err
 		}

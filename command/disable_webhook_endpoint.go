@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/leadlog/leadlog/command/webhook"
-	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -23,7 +21,7 @@ type DisableWebhookEndpoint struct {
 func (h *Handlers) DisableWebhookEndpoint(ctx context.Context, cmd DisableWebhookEndpoint) error {
 	stream := event.WebhookStream(cmd.WebhookID)
 	return h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := eventstore.Load(ctx, h.store, stream, webhook.Evolve)
+		state, expect, err := h.endpoints.Load(ctx, h.store, stream)
 		if err != nil {
 			return err
 		}

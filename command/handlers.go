@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -64,6 +65,7 @@ type Handlers struct {
 	// acquaintances are who was here lately.
 	acquaintances *acquaintances
 	leads         *eventstore.Folds[leadFold]
+	endpoints     *eventstore.Folds[webhook.State]
 	secrets       Secrets
 	// forgetting is what EraseLead needs.
 	forgetting Forgetting
@@ -110,6 +112,7 @@ func NewHandlers(o Options) *Handlers {
 		privateTargets: o.AllowPrivateTargets, resolver: o.Resolver, now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 		windows: semaphore.NewWeighted(windows), acquaintances: &acquaintances{}, leads: eventstore.NewFolds(leadFolds),
+		endpoints: eventstore.NewFolds(endpointFolds),
 	}
 }
 

@@ -13,12 +13,13 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// counted is a store that counts the events of leads that are read.
+// counted is a store that counts the events of leads and endpoints that are read.
 type counted struct {
 	eventstore.Store
 	events atomic.Int64
@@ -27,7 +28,7 @@ type counted struct {
 func (c *counted) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		for recorded, err := range c.Store.Read(ctx, stream, from) {
-			if strings.HasPrefix(stream, event.LeadPrefix) {
+			if strings.HasPrefix(stream, event.LeadPrefix) || strings.HasPrefix(stream, event.WebhookPrefix) {
 				c.events.Add(1)
 			}
 			if !yield(recorded, err) {
@@ -109,4 +110,21 @@ func TestALongLeadIsErasedAndJoinedWithoutReadingItAgain(t *testing.T) {
 			require.Equal(t, erased.Position, again.Position)
 		})
 	}
+}
+
+func TestAnEndpointThatIsTestedAgainAndAgainIsReadOnFromWhereItWasLeft(t *testing.T) {
+	t.Parallel()
+	p, log := startCounted(t, storetest.Capabilities{Transactional: true, GapFree: true})
+	registered, err := p.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/"}})
+	require.NoError(t, err)
+	test := func() {
+		_, err := p.TestWebhookEndpoint(t.Context(), command.TestWebhookEndpoint{Caller: owner, WebhookID: registered.ID})
+		require.NoError(t, err)
+	}
+	for range long {
+		test()
+	}
+	log.events.Store(0)
+	test()
+	require.LessOrEqual(t, log.events.Load(), int64(2))
 }

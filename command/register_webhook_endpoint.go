@@ -108,7 +108,7 @@ func (h *Handlers) webhookSlots() slots {
 	return slots{
 		kind: claim.WebhookSlot, count: webhook.MaxPerAccount, full: webhook.ErrLimit,
 		holder: func(ctx context.Context, id string) (holds, unborn bool, expect eventstore.Expected, err error) {
-			state, expect, err := eventstore.Load(ctx, h.store, event.WebhookStream(id), webhook.Evolve)
+			state, expect, err := h.endpoints.Load(ctx, h.store, event.WebhookStream(id))
 			return state.HoldsSlot(), state.Phase == webhook.Unborn, expect, err
 		},
 		stream:    event.WebhookStream,

@@ -35,7 +35,7 @@ func (h *Handlers) RotateWebhookSecret(ctx context.Context, cmd RotateWebhookSec
 	answer := WebhookSecretRotated{Secret: secret}
 	stream := event.WebhookStream(cmd.WebhookID)
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := eventstore.Load(ctx, h.store, stream, webhook.Evolve)
+		state, expect, err := h.endpoints.Load(ctx, h.store, stream)
 		if err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (h *Handlers) replaceLost(ctx context.Context, webhookID, secret string) er
 	if err := h.secrets.Put(ctx, webhookID, secret); err != nil {
 		return err
 	}
-	state, _, err := eventstore.Load(ctx, h.store, event.WebhookStream(webhookID), webhook.Evolve)
+	state, _, err := h.endpoints.Load(ctx, h.store, event.WebhookStream(webhookID))
 	if err == nil && state.Phase != webhook.Live {
 		h.destroySecret(ctx, webhookID)
 		err = webhook.ErrNotFound

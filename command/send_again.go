@@ -64,7 +64,7 @@ func (h *Handlers) accept(ctx context.Context, caller Caller, id string,
 	}
 	stream := event.WebhookStream(id)
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := eventstore.Load(ctx, h.store, stream, webhook.Evolve)
+		state, expect, err := h.endpoints.Load(ctx, h.store, stream)
 		if err != nil {
 			return err
 		}

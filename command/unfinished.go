@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -38,6 +39,14 @@ var leadFolds = eventstore.FoldRules[leadFold]{
 	},
 	Keep: func(f leadFold) bool { return f.Lead.Phase == lead.Live },
 	Long: 128, Memory: 8 << 20,
+}
+
+// endpointFolds are how endpoints are folded. The stream is long of one that is tested, or whose deliveries are asked for
+// again, by a program.
+var endpointFolds = eventstore.FoldRules[webhook.State]{
+	Evolve: webhook.Evolve,
+	Keep:   func(webhook.State) bool { return true }, // it says nothing of a person
+	Long:   128, Memory: 1 << 20,
 }
 
 func (h *Handlers) holderOf(ctx context.Context, stream string) (holder, error) {

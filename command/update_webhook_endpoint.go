@@ -29,7 +29,7 @@ func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookE
 	}
 	stream := event.WebhookStream(cmd.WebhookID)
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := eventstore.Load(ctx, h.store, stream, webhook.Evolve)
+		state, expect, err := h.endpoints.Load(ctx, h.store, stream)
 		if err != nil {
 			return err
 		}
