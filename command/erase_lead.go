@@ -19,9 +19,9 @@ type Forgetting interface {
 	Expel(ctx context.Context, streams ...string) error
 	// Await returns when everything that is derived from the log has come to a position.
 	Await(ctx context.Context, position eventstore.Position) error
-	// Visited tells whether anything that a visitor did before an erasure is still shown, and whether some lead is linked
-	// with it.
-	Visited(ctx context.Context, account, stream string, erased eventstore.Position) (shown, linked bool, err error)
+	// Visited gives those of visitors, by their streams, of whom anything that they did before an erasure is still shown, and
+	// tells whether some lead is linked with them.
+	Visited(ctx context.Context, account string, streams []string, erased eventstore.Position) (linked map[string]bool, err error)
 	// Sweep removes leads from copies that no event reaches, and of visitors, by their streams, what comes before a position.
 	Sweep(ctx context.Context, leads []string, visitors map[string]eventstore.Position) error
 }
@@ -161,11 +161,12 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 	}
 	position := e.position
 	unlinked := map[string]eventstore.Position{}
+	visited, err := h.forgetting.Visited(ctx, e.Account, e.fact.Visitors, e.position)
+	if err != nil {
+		return 0, err
+	}
 	for _, visitor := range e.fact.Visitors {
-		shown, linked, err := h.forgetting.Visited(ctx, e.Account, visitor, e.position)
-		if err != nil {
-			return 0, err
-		}
+		linked, shown := visited[visitor]
 		if linked { // what it did is another lead's too
 			continue
 		}

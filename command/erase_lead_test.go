@@ -54,9 +54,15 @@ func (f forgetting) Expel(context.Context, ...string) error { return f.do(func()
 
 func (f forgetting) Await(context.Context, eventstore.Position) error { return f.do(func() {}) }
 
-func (f forgetting) Visited(_ context.Context, _, stream string, _ eventstore.Position) (shown, linked bool, err error) {
-	err = f.do(func() { shown, linked = f.shown[stream], f.linked[stream] })
-	return shown, linked, err
+func (f forgetting) Visited(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
+	linked := map[string]bool{}
+	return linked, f.do(func() {
+		for _, stream := range streams {
+			if f.shown[stream] {
+				linked[stream] = f.linked[stream]
+			}
+		}
+	})
 }
 
 func (f forgetting) Sweep(_ context.Context, leads []string, visitors map[string]eventstore.Position) error {

@@ -23,6 +23,7 @@ import (
 type counted struct {
 	eventstore.Store
 	events atomic.Int64
+	gone   onlooker
 }
 
 func (c *counted) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
@@ -38,15 +39,27 @@ func (c *counted) Read(ctx context.Context, stream string, from eventstore.Revis
 	}
 }
 
+// onlooker counts how often somebody has to look who else is linked with visitors, which goes over all leads of an account.
+type onlooker struct {
+	forgetting
+	times *atomic.Int64
+}
+
+func (a onlooker) Visited(ctx context.Context, account string, streams []string, erased eventstore.Position) (map[string]bool, error) {
+	a.times.Add(1)
+	return a.forgetting.Visited(ctx, account, streams, erased)
+}
+
 // startCounted starts a process on a log that stays in memory.
 func startCounted(t *testing.T, can storetest.Capabilities) (process, *counted) {
 	t.Helper()
 	store := &counted{Store: storetest.Memory(can)}
+	store.gone = onlooker{forgetting{&oblivion{shown: map[string]bool{}}, func() error { return nil }}, new(atomic.Int64)}
 	directory, err := command.NewDirectory(store, time.Now)
 	require.NoError(t, err)
 	p := process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: &secrets{}, Log: quiet(),
-		Resolver: noNames{}, Forgetting: forgetting{&oblivion{}, func() error { return nil }},
+		Resolver: noNames{}, Forgetting: store.gone,
 	})}
 	p.provision(t)
 	return p, store
@@ -110,6 +123,23 @@ func TestALongLeadIsErasedAndJoinedWithoutReadingItAgain(t *testing.T) {
 			require.Equal(t, erased.Position, again.Position)
 		})
 	}
+}
+
+func TestAnErasureLooksOnceForWhoElseIsLinkedWithItsVisitors(t *testing.T) {
+	t.Parallel()
+	p, log := startCounted(t, storetest.Capabilities{Transactional: true, GapFree: true})
+	var captured command.LeadCaptured
+	for i := range 30 {
+		var err error
+		visitor := fmt.Sprint("v-", i)
+		captured, err = p.capture(t.Context(), `{"phone":"+919876500001","metadata":{"source":"website"},"visitorId":"`+visitor+`"}`)
+		require.NoError(t, err)
+		log.gone.shown[claim.NewNames(claimKey()).Visitor("acme", visitor)] = true
+	}
+	erased, err := p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: captured.Lead.ID})
+	require.NoError(t, err)
+	require.Equal(t, 30, erased.Visitors)
+	require.EqualValues(t, 1, log.gone.times.Load())
 }
 
 func TestAnEndpointThatIsTestedAgainAndAgainIsReadOnFromWhereItWasLeft(t *testing.T) {

@@ -170,8 +170,12 @@ func (a amnesia) Destroy(ctx context.Context, streams ...string) error {
 
 func (amnesia) Await(context.Context, eventstore.Position) error { return nil }
 
-func (amnesia) Visited(context.Context, string, string, eventstore.Position) (shown, linked bool, err error) {
-	return true, false, nil
+func (amnesia) Visited(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
+	linked := map[string]bool{}
+	for _, stream := range streams {
+		linked[stream] = false
+	}
+	return linked, nil
 }
 
 func (amnesia) Sweep(context.Context, []string, map[string]eventstore.Position) error { return nil }

@@ -71,16 +71,34 @@ func (f Forgetter) Await(ctx context.Context, position eventstore.Position) erro
 	}
 }
 
-// Visited tells whether anything that a visitor did before an erasure is still shown, and whether a lead that is there is
-// linked with it: somebody forgotten may come again, and is not the person who was. It goes over the account's leads, in which an index would cost every capture and serve erasures alone.
-func (f Forgetter) Visited(ctx context.Context, account, stream string, erased eventstore.Position) (shown, linked bool, err error) {
-	err = f.Pool.QueryRow(ctx, `
-		WITH ids AS (SELECT DISTINCT visitor_id FROM views.visitor_activity WHERE stream = $2 AND account = $1 AND position < $3)
-		SELECT EXISTS (SELECT FROM ids), EXISTS (
-		       SELECT FROM views.lead l CROSS JOIN LATERAL json_array_elements_text(l.state -> 'VisitorIDs') AS v (id)
-		        WHERE l.account = $1 AND json_typeof(l.state -> 'VisitorIDs') = 'array' AND v.id IN (SELECT visitor_id FROM ids)
-		          AND EXISTS (SELECT FROM ids))`, account, stream, int64(erased)).Scan(&shown, &linked)
-	return shown, linked, schema.Unavailable(err)
+// Visited gives those of visitors, by their streams, of whom anything that they did before an erasure is still shown, and
+// tells whether a lead that is there is linked with them: somebody forgotten may come again, and is not the person who was.
+// It goes over the account's leads, once for all visitors: an index would cost every capture and serve erasures alone.
+func (f Forgetter) Visited(ctx context.Context, account string, streams []string, erased eventstore.Position) (map[string]bool, error) {
+	linked := map[string]bool{}
+	if len(streams) == 0 {
+		return linked, nil
+	}
+	rows, err := f.Pool.Query(ctx, `
+		WITH ids AS MATERIALIZED (
+		     SELECT DISTINCT stream, visitor_id FROM views.visitor_activity WHERE stream = ANY ($2) AND account = $1 AND position < $3
+		), taken AS MATERIALIZED (
+		     SELECT DISTINCT v.id FROM views.lead l CROSS JOIN LATERAL json_array_elements_text(l.state -> 'VisitorIDs') AS v (id)
+		      WHERE l.account = $1 AND json_typeof(l.state -> 'VisitorIDs') = 'array' AND v.id IN (SELECT visitor_id FROM ids)
+		        AND EXISTS (SELECT FROM ids)
+		)
+		SELECT i.stream, bool_or(t.id IS NOT NULL) FROM ids i LEFT JOIN taken t ON t.id = i.visitor_id GROUP BY i.stream`,
+		account, streams, int64(erased))
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	var stream string
+	var is bool
+	_, err = pgx.ForEachRow(rows, []any{&stream, &is}, func() error {
+		linked[stream] = is
+		return nil
+	})
+	return linked, schema.Unavailable(err)
 }
 
 // Sweep takes leads, and what visitors did before a position, out of copies of the views as of a day, and of those that a
@@ -106,17 +124,21 @@ func (f Forgetter) Unfinished(
 		return returned, err
 	}
 	gone := projection.Forgotten{Leads: leads, Visitors: map[string]eventstore.Position{}}
+	visited, err := f.Visited(ctx, account, visitors, erased)
+	if err != nil {
+		return false, err
+	}
 	for _, stream := range visitors {
-		shown, linked, err := f.Visited(ctx, account, stream, erased)
-		if err != nil || shown && !linked {
-			return err == nil, err
+		linked, shown := visited[stream]
+		if shown && !linked {
+			return true, nil
 		}
 		if !linked {
 			gone.Visitors[stream] = erased
 		}
 	}
 	var copied bool
-	err := pgx.BeginFunc(ctx, f.Pool, func(tx pgx.Tx) (err error) {
+	err = pgx.BeginFunc(ctx, f.Pool, func(tx pgx.Tx) (err error) {
 		copied, err = projection.InCopies(ctx, tx, gone)
 		return err
 	})
