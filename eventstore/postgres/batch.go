@@ -73,15 +73,15 @@ func abandoned(batch []*request) bool {
 // send makes one attempt. It keeps the connection only when the database has answered with a result or refused
 // the data.
 func (w *writer) send(batch []*request) ([]outcome, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), w.patience)
-	defer cancel()
 	if w.conn == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), w.patience)
+		defer cancel()
 		if err := w.connect(ctx); err != nil {
 			return nil, err
 		}
 	}
 	w.columns.fill(batch)
-	a, err := w.columns.call(ctx, w.conn.PgConn(), w.prepared, w.room)
+	a, err := w.columns.call(w.conn.PgConn(), w.prepared, w.room, w.patience)
 	if err != nil {
 		if causeOf(err) != theData {
 			w.disconnect()
@@ -109,7 +109,8 @@ func (w *writer) disconnect() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = w.conn.Close(ctx) // broken already, or no longer needed
+	_ = w.conn.PgConn().Conn().SetDeadline(time.Time{}) // that of the last call
+	_ = w.conn.Close(ctx)                               // broken already, or no longer needed
 	w.conn = nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -150,8 +151,14 @@ type answer struct {
 	stored    []int64
 }
 
-// call makes the round trip, which is one transaction, on a connection where callAppend is prepared.
-func (c *columns) call(ctx context.Context, conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room) (a answer, err error) {
+// call makes the round trip, which is one transaction, on a connection where callAppend is prepared. The connection's
+// deadline bounds it: a context would take a goroutine for each call, which costs as much as an empty query.
+func (c *columns) call(
+	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, patience time.Duration,
+) (a answer, err error) {
+	if err := conn.Conn().SetDeadline(time.Now().Add(patience)); err != nil {
+		return a, err
+	}
 	var values [arguments][]byte
 	size := beside
 	for i := range c.arrays {
@@ -160,7 +167,7 @@ func (c *columns) call(ctx context.Context, conn *pgconn.PgConn, prepared *pgcon
 	}
 	room.reserve(conn, size)
 	binaryFormat := []int16{pgx.BinaryFormatCode}
-	result := conn.ExecStatement(ctx, prepared, values[:], binaryFormat, binaryFormat).Read()
+	result := conn.ExecStatement(context.Background(), prepared, values[:], binaryFormat, binaryFormat).Read()
 	if result.Err != nil {
 		return a, result.Err
 	}
