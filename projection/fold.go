@@ -12,9 +12,9 @@ import (
 )
 
 // Bounds of a batch of a fold. So many are in hand at a time, in all their forms, that a replay of a log of any size
-// stays under 256 MiB.
+// stays under 256 MiB. Larger ones cost more, not less: what is in hand the garbage collector goes over again and again.
 const (
-	foldEvents = 5000
+	foldEvents = 2000
 	foldBytes  = 4 << 20 // of payload
 )
 
