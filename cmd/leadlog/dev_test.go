@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev"
 )
 
 // development is a data directory and the settings to run leadlog dev on it.
 func development(t *testing.T) map[string]string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "leadlog-dev-")
+	dir, err := pgdev.MkdirTemp("leadlog-dev-")
 	require.NoError(t, err)
-	require.NoError(t, os.Chmod(dir, 0o755)) // the user that PostgreSQL runs as must get there
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return onStore(t, map[string]string{"LEADLOG_DATA_DIR": dir + "/data", "LEADLOG_ADDR": "127.0.0.1:0"})
 }

@@ -2,5 +2,6 @@
 
 package pgdev
 
-// inMemory is no directory: other systems have none that everybody may write to.
-func inMemory() []string { return nil }
+import "os"
+
+func tempDir() string { return os.TempDir() }

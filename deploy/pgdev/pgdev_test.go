@@ -20,12 +20,11 @@ import (
 // soon is how long a test waits for something that another process does. It is a limit, never a measure.
 const soon = time.Minute
 
-// newDir is a data directory that PostgreSQL's user can reach. t.TempDir is not one: its parent is 0700.
+// newDir is a data directory that PostgreSQL's user can reach.
 func newDir(t *testing.T) string {
 	t.Helper()
-	parent, err := os.MkdirTemp("", "pgdev-test-")
+	parent, err := MkdirTemp("pgdev-test-")
 	require.NoError(t, err)
-	require.NoError(t, os.Chmod(parent, 0o755))
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
 	return filepath.Join(parent, "data")
 }

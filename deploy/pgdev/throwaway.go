@@ -17,6 +17,16 @@ const (
 	newbornPrefix = "leadlog-newborn-"
 )
 
+// MkdirTemp makes a directory for the clusters of a test, which PostgreSQL's user can reach: t.TempDir is none, its parent
+// is 0700. Whoever makes it removes it.
+func MkdirTemp(pattern string) (string, error) {
+	dir, err := os.MkdirTemp(tempDir(), pattern)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755)
+}
+
 // throwawayHome is a new directory in the first temporary one that PostgreSQL's user can reach. In memory a database is
 // copied in 30 ms and on a disk with ext4 in 300, once tests have dropped many: each of a database's 300 files looks past
 // all that were deleted within five minutes for a place on the disk.
@@ -25,7 +35,7 @@ func throwawayHome(log *slog.Logger) (home, error) {
 	if err != nil {
 		return home{}, err
 	}
-	for _, parent := range append(inMemory(), os.TempDir(), "/tmp", "/var/tmp") {
+	for _, parent := range []string{tempDir(), os.TempDir(), "/tmp", "/var/tmp"} {
 		sweep(parent, log)
 		dir, err := os.MkdirTemp(parent, newbornPrefix)
 		if err != nil {
