@@ -42,7 +42,7 @@ var ErrUnknownType = errors.New("unknown event type")
 // Encode returns a fact's stored name and JSON. Equal facts give equal bytes.
 func Encode(data Data) (eventType string, encoded []byte, err error) {
 	if plain, ok := data.(written); ok {
-		w := Writer{Buffer: make([]byte, 0, 512)}
+		w := Writer{Buffer: make([]byte, 0, plain.room())}
 		plain.write(&w)
 		encoded, err = w.Object(0), w.Err
 	} else {

@@ -3,7 +3,14 @@ package event
 // The facts that a log has most of, and what every event has, are written by hand, as json.Marshal would write them.
 
 // written is a fact that writes itself.
-type written interface{ write(*Writer) }
+type written interface {
+	write(*Writer)
+	room() int // bytes that most take
+}
+
+func (LeadCreated) room() int { return 640 }
+func (LeadMerged) room() int  { return 512 }
+func (ClaimTaken) room() int  { return 64 }
 
 func (d LeadCreated) write(w *Writer) {
 	w.Text(`,"contactUID":`, d.ContactUID)
