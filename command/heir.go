@@ -74,7 +74,7 @@ func (h *Handlers) settle(ctx context.Context, account string, held holder) (hol
 		other, err := h.holderOf(ctx, event.LeadStream(id))
 		switch {
 		case err != nil:
-		case other.lead.Phase == lead.Live:
+		case other.lead.Phase == lead.Live || other.expect == eventstore.NoStream: // which a store that is behind says
 			err = h.close(ctx, account, other, held.stream)
 		case other.lead.Phase == lead.Departed && other.lead.JoinedInto == held.lead.ID:
 			err = settled.absorb(h, account, other.lead)

@@ -53,7 +53,12 @@ func (a onlooker) Visited(ctx context.Context, account string, streams []string,
 // startCounted starts a process on a log that stays in memory.
 func startCounted(t *testing.T, can storetest.Capabilities) (process, *counted) {
 	t.Helper()
-	store := &counted{Store: storetest.Memory(can)}
+	return startCountedOn(t, storetest.Memory(can))
+}
+
+func startCountedOn(t *testing.T, log eventstore.Store) (process, *counted) {
+	t.Helper()
+	store := &counted{Store: log}
 	store.gone = onlooker{forgetting{&oblivion{shown: map[string]bool{}}, func() error { return nil }}, new(atomic.Int64)}
 	directory, err := command.NewDirectory(store, time.Now)
 	require.NoError(t, err)
