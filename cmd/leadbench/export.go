@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -25,6 +26,9 @@ func (m *replayMeasures) export(ctx context.Context, rows int) error {
 	}
 	defer conn.Close(ctx)
 	const many = "many"
+	if _, err := m.command(ctx, io.Discard, "account", "set", many, "--feature", "crm_api"); err != nil {
+		return err
+	}
 	_, err = conn.Exec(ctx, `
 		INSERT INTO views.source_history (lead_id, source, account, position, first_seen_at, last_seen_at, arrivals,
 		                                  credential, metadata, ip, user_agent, request_id, changed)
