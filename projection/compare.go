@@ -146,8 +146,14 @@ func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, most int) (found
 	if err := b.foldWithin(ctx, tx, live.position); err != nil {
 		return nil, err
 	}
+	f, fills := b.projector.(filler)
 	for _, table := range b.projector.Tables() {
-		more, err := b.compareTable(ctx, tx, table, most-len(found))
+		var more []Difference
+		if fills && table == f.filled() {
+			more, err = f.misfilled(ctx, tx, b.Live, most-len(found))
+		} else {
+			more, err = b.compareTable(ctx, tx, table, most-len(found))
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -47,6 +47,9 @@ func openFeed(ctx context.Context, tail *Tail, after eventstore.Position, filter
 	return f
 }
 
+// idle tells whether nothing waits to be applied.
+func (f *feed) idle() bool { return len(f.items) == 0 }
+
 func (f *feed) drain() {
 	for range f.items {
 	}
@@ -64,12 +67,13 @@ func decoded(item eventstore.Item) feedItem {
 const linger = 2 * time.Millisecond
 
 // collect waits for events and takes what is there, at most limit of them. When there are
-// nothing but marks it returns the latest, and not before quiet has passed. A batch is good until the next call.
-func (f *feed) collect(ctx context.Context, limit int, quiet time.Time) (batch, error) {
+// nothing but marks it returns the latest, and not before quiet has passed. When not even these come, it returns
+// with nothing on wake. A batch is good until the next call.
+func (f *feed) collect(ctx context.Context, limit int, quiet time.Time, wake <-chan time.Time) (batch, error) {
 	clear(f.events) // so that nothing is kept while nothing comes
 	b := batch{events: f.events[:0]}
 	defer func() { f.events = b.events }()
-	var due <-chan time.Time
+	due, marked := wake, false
 	for len(b.events) < limit {
 		item, ok, err := f.next(ctx, due)
 		if err != nil || !ok {
@@ -92,8 +96,8 @@ func (f *feed) collect(ctx context.Context, limit int, quiet time.Time) (batch, 
 			if len(f.items) == 0 {
 				return b, nil
 			}
-		case due == nil:
-			due = time.After(time.Until(quiet))
+		case !marked:
+			due, marked = time.After(time.Until(quiet)), true
 		}
 		if len(b.events) > 0 && len(f.items) == 0 && due == nil {
 			due = time.After(linger)

@@ -26,10 +26,10 @@ type LeadView struct{}
 func (LeadView) Name() string { return schema.Lead }
 
 // Version implements Projector. The rows hold lead.State as JSON: when its fields change, so does this.
-func (LeadView) Version() int { return schema.LeadWithWins }
+func (LeadView) Version() int { return schema.LeadWithBlocks }
 
 // Tables implements Projector.
-func (LeadView) Tables() []string { return []string{"lead", "won_day"} }
+func (LeadView) Tables() []string { return []string{"lead", "won_day", blockTable} }
 
 // Filter implements Projector.
 func (LeadView) Filter() eventstore.Filter {
@@ -65,6 +65,9 @@ func (LeadView) prepare(batch []Event) write {
 		if err := fresh.insert(ctx, tx, "lead", leadColumns...); err != nil {
 			return err
 		}
+		if err := blurNew(ctx, tx, born.leads); err != nil {
+			return err
+		}
 		won, err := changeLeads(ctx, tx, known)
 		if err != nil {
 			return err
@@ -78,12 +81,16 @@ func (LeadView) prepare(batch []Event) write {
 	}
 }
 
-// upgrade implements upgrader. Version 2 had the same rows of leads, and no others.
+// upgrade implements upgrader. Versions 2 and 3 had the same rows of leads. A projector of those does not know of blocks,
+// so none are made before it is over.
 func (LeadView) upgrade(ctx context.Context, tx pgx.Tx, from int) (bool, error) {
-	if from != 2 {
-		return false, nil
+	switch from {
+	case 2:
+		return true, countWins(ctx, tx)
+	case schema.LeadWithWins:
+		return true, nil
 	}
-	return true, countWins(ctx, tx)
+	return false, nil
 }
 
 // changeLeads applies events of leads that have rows, or had, and tells by how much that changes what is won.
@@ -106,6 +113,9 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) (won wins, err 
 		}
 	}
 	if won, err = winsOf(ctx, tx, before, known.leads[:len(before)]); err != nil {
+		return won, err
+	}
+	if err := blurChanged(ctx, tx, before, known.leads[:len(before)]); err != nil {
 		return won, err
 	}
 	var changed []lead.State

@@ -15,6 +15,8 @@ type session struct {
 	*worker
 	conn       *pgx.Conn
 	checkpoint checkpoint
+	filling    filling   // nil: there is nothing to fill
+	fillAt     time.Time // not before
 }
 
 // serve runs one session to its end, which is always an error.
@@ -25,6 +27,9 @@ func (w *worker) serve(ctx context.Context) error {
 	}
 	defer closeConn(ctx, conn)
 	s := session{worker: w, conn: conn}
+	if p, fills := w.projector.(filler); fills {
+		s.filling = p.filling()
+	}
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
@@ -80,8 +85,11 @@ func (s *session) follow(ctx context.Context) error {
 	defer feed.drain()
 	defer cancel()
 	var written time.Time
-	for {
-		batch, err := feed.collect(ctx, s.limit, written.Add(s.pace.marks))
+	for behind := false; ; {
+		if err := s.fill(ctx, feed, behind); err != nil {
+			return err
+		}
+		batch, err := feed.collect(ctx, s.limit, written.Add(s.pace.marks), s.wake())
 		if err != nil {
 			return err
 		}
@@ -97,7 +105,10 @@ func (s *session) follow(ctx context.Context) error {
 			s.watch(Applied{s.projector.Name(), batch.events, began, written})
 		}
 		s.applied(batch.position)
-		if len(batch.events) < s.limit {
+		if s.filling != nil {
+			s.filling.note(batch.events)
+		}
+		if behind = len(batch.events) >= s.limit; !behind {
 			if err := rest(ctx, began.Add(crowded(s.pace.rest, len(batch.events)))); err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // Leads lists an account's leads, newest first, without metadata. The error is ErrCursor for a cursor of another list.
@@ -23,19 +24,34 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 			return list, err
 		}
 	}
-	s, err := filter.listing(account, p)
+	s := filter.selection(account, `SELECT state FROM views.lead`, `created_at DESC, lead_id DESC`)
+	kind := cursorOf(leadCursor, account)
+	after, err := s.olderThan(`lead_id`, kind, p.Cursor)
 	if err != nil {
-		return List[Lead]{}, err
-	}
-	if err := s.olderThan(`lead_id`, cursorOf(leadCursor, account), p.Cursor); err != nil {
 		return List[Lead]{}, err
 	}
 	if err := r.owning(ctx, &s, account, filter); err != nil {
 		return List[Lead]{}, err
 	}
-	return page(ctx, r, s, p.Limit, scanListedLead, func(l Lead) string {
-		return newestCursor{time.Time(l.CreatedAt), l.LeadID}.encode(cursorOf(leadCursor, account))
+	next := func(l Lead) string { return newestCursor{time.Time(l.CreatedAt), l.LeadID}.encode(kind) }
+	searches, err := r.searches(ctx, account, filter)
+	if err != nil {
+		return List[Lead]{}, err
+	}
+	if !searches || s.none {
+		return page(ctx, r, s, p.Limit, scanListedLead, next)
+	}
+	if !after.IsZero() {
+		after = after.Add(time.Millisecond) // others of that moment may follow
+	}
+	found := newSearch(s, filter, after, p.Limit+1)
+	err = pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		return found.run(ctx, tx)
 	})
+	if err != nil {
+		return List[Lead]{}, schema.Unavailable(err)
+	}
+	return cut(found.found, p.Limit, next), nil
 }
 
 // LeadsAll yields all that Leads lists, in constant memory. It ends after yielding an error.
@@ -58,27 +74,6 @@ func (filter LeadFilter) exact() (exact LeadFilter, whole bool) {
 	return exact, err == nil
 }
 
-// listing selects a part of the list, newest first. A search by nothing else looks first for when leads that match were
-// created, which the index on that time tells by itself, and only then at the leads: those of the moment that a cursor names
-// may all be in the part before, hence one moment more.
-func (filter LeadFilter) listing(account string, p Page) (s selection, err error) {
-	const order = `created_at DESC, lead_id DESC`
-	if filter.Q == "" || filter.Status+filter.Source+filter.LeadTemperature+filter.Phone+filter.Email != "" {
-		return filter.selection(account, `SELECT state FROM views.lead`, order), nil
-	}
-	moments := filter.selection(account, `SELECT DISTINCT created_at FROM views.lead`, `created_at DESC`)
-	if p.Cursor != "" {
-		after, err := decodeNewest(cursorOf(leadCursor, account), p.Cursor)
-		if err != nil {
-			return s, err
-		}
-		moments.and(`created_at <= ?`, after.createdAt)
-	}
-	s = selection{from: `SELECT state FROM (` + moments.sql(p.Limit+2) + `) AS moments JOIN views.lead USING (created_at)`, order: order, args: moments.args}
-	filter.narrow(&s, account)
-	return s, nil
-}
-
 func (filter LeadFilter) selection(account, from, order string) selection {
 	s := selection{from: from, order: order}
 	filter.narrow(&s, account)
@@ -99,17 +94,17 @@ func (filter LeadFilter) narrow(s *selection, account string) {
 	s.within(`created_at`, filter.CreatedSince, filter.CreatedUntil)
 }
 
-// olderThan adds that a list ordered by created_at and an id, newest first, goes on after a cursor.
-func (s *selection) olderThan(id, kind, cursor string) error {
+// olderThan adds that a list ordered by created_at and an id, newest first, goes on after a cursor, and returns when that is.
+func (s *selection) olderThan(id, kind, cursor string) (after time.Time, err error) {
 	if cursor == "" {
-		return nil
+		return after, nil
 	}
-	after, err := decodeNewest(kind, cursor)
+	last, err := decodeNewest(kind, cursor)
 	if err != nil {
-		return err
+		return after, err
 	}
-	s.and(`(created_at, `+id+`) < (?, ?)`, after.createdAt, after.id)
-	return nil
+	s.and(`(created_at, `+id+`) < (?, ?)`, last.createdAt, last.id)
+	return last.createdAt, nil
 }
 
 // Lead returns one lead with its metadata, also one that was joined into another. The error is ErrNotFound when the

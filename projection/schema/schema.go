@@ -44,6 +44,9 @@ const (
 // LeadWithWins is the version of the projector Lead from which on it keeps won_day.
 const LeadWithWins = 3
 
+// LeadWithBlocks is the version of the projector Lead from which on it keeps lead_block.
+const LeadWithBlocks = 4
+
 // versionTable says which migrations the schema has seen.
 const versionTable = "views.migration"
 

@@ -245,6 +245,19 @@ COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
 COMMENT ON COLUMN views.lead.state IS 'The whole lead but for its sources, without what is empty. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
 
+CREATE TABLE views.lead_block (
+    until timestamp with time zone NOT NULL,
+    since timestamp with time zone NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    grams bytea,
+    CONSTRAINT lead_block_until PRIMARY KEY (account, until)
+);
+CREATE INDEX lead_block_unknown ON views.lead_block USING btree (account) WHERE (grams IS NULL);
+COMMENT ON TABLE views.lead_block IS 'Leads of an account in the order of their creation, block by block, each from the end of the one before. Leads behind the last are in none yet.';
+COMMENT ON COLUMN views.lead_block.until IS 'Of the first leads that are not.';
+COMMENT ON COLUMN views.lead_block.since IS 'Of the first leads that are in it; -infinity in the first block.';
+COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be made anew.';
+
 CREATE TABLE views.refused (
     "position" bigint NOT NULL,
     account text COLLATE "C" NOT NULL,

@@ -1,0 +1,260 @@
+package projection
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// What a search leaves out is told by views.lead_block, whose rows are made behind the leads, when there is time. Whoever
+// writes leads only takes away what a block says, in the same transaction, where it is not true any more.
+
+const (
+	blockTable = "lead_block"
+	// blockLeads are those of one block; more, when they are of one moment.
+	blockLeads = 128
+	// blocksAtOnce bounds how long a view waits for blocks.
+	blocksAtOnce = 8
+	// accountsAtOnce are looked at for leads that are in no block.
+	accountsAtOnce = 20
+	// accountsKept bounds for how many accounts new leads are counted.
+	accountsKept = 10_000
+)
+
+// blurNew takes away what blocks say that new leads are in, by the oldest of each account. There are none, as long as the
+// leads of several processes come in the order of their clocks, give or take ten seconds.
+func blurNew(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
+	oldest := map[string]time.Time{}
+	for i := range leads {
+		at, met := oldest[leads[i].Account]
+		if leads[i].Phase == lead.Live && (!met || leads[i].CreatedAt.Before(at)) {
+			oldest[leads[i].Account] = leads[i].CreatedAt
+		}
+	}
+	if len(oldest) == 0 {
+		return nil
+	}
+	accounts, times := make([]string, 0, len(oldest)), make([]time.Time, 0, len(oldest))
+	for account, at := range oldest {
+		accounts, times = append(accounts, account), append(times, at)
+	}
+	_, err := tx.Exec(ctx, `
+		UPDATE lead_block AS b SET grams = NULL FROM unnest($1::text[], $2::timestamptz[]) AS n (account, oldest)
+		 WHERE b.account = n.account AND b.until > n.oldest AND b.grams IS NOT NULL`, accounts, times)
+	return err
+}
+
+// blurChanged takes away what blocks say of leads that are found by something else now, or are not there any more.
+func blurChanged(ctx context.Context, tx pgx.Tx, before, after []lead.State) error {
+	var accounts []string
+	var times []time.Time
+	for i := range before {
+		if after[i].Phase != lead.Live || after[i].Temperature != before[i].Temperature || searched(&before[i]) != searched(&after[i]) {
+			accounts, times = append(accounts, before[i].Account), append(times, before[i].CreatedAt)
+		}
+	}
+	if len(accounts) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+		UPDATE lead_block AS b SET grams = NULL
+		  FROM unnest($1::text[], $2::timestamptz[]) AS n (account, at)
+		 CROSS JOIN LATERAL (SELECT until FROM lead_block WHERE account = n.account AND until > n.at ORDER BY until LIMIT 1) AS its
+		 WHERE b.account = n.account AND b.until = its.until AND b.grams IS NOT NULL`, accounts, times)
+	return err
+}
+
+// leadBlocks is what one session has to do on blocks.
+type leadBlocks struct {
+	sweeping bool // accounts behind swept are still to be looked at: what happened to them before is not known
+	swept    string
+	born     map[string]int // new leads since an account was looked at
+	full     []string       // accounts that have enough of them
+	blurred  bool           // blocks may say nothing
+	looked   time.Time      // for those
+}
+
+// filling implements filler.
+func (LeadView) filling() filling {
+	return &leadBlocks{sweeping: true, born: map[string]int{}, blurred: true}
+}
+
+// note implements filling.
+func (l *leadBlocks) note(events []Event) {
+	for i := range events {
+		l.blurred = true // maybe
+		if events[i].Revision > 0 {
+			continue
+		}
+		account := events[i].Metadata.Account
+		if l.born[account]++; l.born[account] == blockLeads {
+			l.full = append(l.full, account)
+			delete(l.born, account)
+		}
+	}
+	if len(l.born) > accountsKept {
+		clear(l.born)
+		l.sweeping, l.swept = true, ""
+	}
+}
+
+// due implements filling. To look for blocks that say nothing is for nothing, mostly.
+func (l *leadBlocks) due() bool {
+	return l.sweeping || len(l.full) > 0 || l.blurred && time.Since(l.looked) >= fillPause
+}
+
+// pending implements filling.
+func (l *leadBlocks) pending() bool { return l.blurred || l.due() }
+
+// fill implements filling.
+func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
+	if l.blurred && time.Since(l.looked) >= fillPause {
+		made, err := remakeBlocks(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if made == blocksAtOnce { // there may be more
+			return nil
+		}
+		l.blurred, l.looked = false, time.Now()
+	}
+	for range accountsAtOnce {
+		account, err := l.next(ctx, tx)
+		if err != nil || account == "" {
+			return err
+		}
+		made, err := makeBlocks(ctx, tx, account)
+		if err != nil {
+			return err
+		}
+		if made > 0 {
+			l.full = append(l.full, account) // there may be more
+			return nil
+		}
+	}
+	return nil
+}
+
+// next is an account to look at, if there is one.
+func (l *leadBlocks) next(ctx context.Context, tx pgx.Tx) (account string, err error) {
+	if len(l.full) > 0 {
+		account, l.full = l.full[0], l.full[1:]
+		return account, nil
+	}
+	if !l.sweeping {
+		return "", nil
+	}
+	err = tx.QueryRow(ctx, `SELECT coalesce((SELECT account FROM lead WHERE account > $1 ORDER BY account LIMIT 1), '')`, l.swept).Scan(&account)
+	l.swept, l.sweeping = account, account != ""
+	return account, err
+}
+
+// makeBlocks makes the next blocks of an account. Its latest leads stay out, since others may still come between them.
+func makeBlocks(ctx context.Context, tx pgx.Tx, account string) (made int, err error) {
+	rows, err := tx.Query(ctx, `
+		SELECT created_at, search, temperature, source FROM lead
+		 WHERE account = $1 AND created_at >= (SELECT coalesce(max(until), '-infinity') FROM lead_block WHERE account = $1)
+		   AND created_at < (SELECT max(created_at) FROM lead WHERE account = $1) - interval '10 s'
+		 ORDER BY created_at LIMIT $2`, account, blocksAtOnce*blockLeads+1)
+	if err != nil {
+		return 0, err
+	}
+	var at time.Time
+	var search, temperature, source string
+	var ends []time.Time
+	var blocks [][]byte
+	block, leads, latest := schema.Grams{}, 0, time.Time{}
+	_, err = pgx.ForEachRow(rows, []any{&at, &search, &temperature, &source}, func() error {
+		if leads >= blockLeads && at.After(latest) {
+			ends, blocks = append(ends, at), append(blocks, append([]byte(nil), block[:]...))
+			block, leads = schema.Grams{}, 0
+		}
+		block.AddLead(search, temperature, source)
+		leads, latest = leads+1, at
+		return nil
+	})
+	if err != nil || len(ends) == 0 {
+		return 0, err
+	}
+	_, err = tx.Exec(ctx, `
+		INSERT INTO lead_block (account, since, until, grams)
+		SELECT $1, coalesce(lag(until) OVER (ORDER BY until), (SELECT max(until) FROM lead_block WHERE account = $1), '-infinity'), until, grams
+		  FROM unnest($2::timestamptz[], $3::bytea[]) AS n (until, grams)`, account, ends, blocks)
+	return len(ends), err
+}
+
+// leadsOf are what a block b says of its leads, three texts for each, in one schema.
+func leadsOf(place string) string {
+	return `ARRAY(SELECT ARRAY[search, temperature, source] FROM ` + place + `lead l
+	               WHERE l.account = b.account AND l.created_at >= b.since AND l.created_at < b.until)`
+}
+
+// remakeBlocks has blocks that say nothing tell of their leads again.
+func remakeBlocks(ctx context.Context, tx pgx.Tx) (made int, err error) {
+	rows, err := tx.Query(ctx, `
+		SELECT account, until, `+leadsOf(``)+` FROM lead_block AS b WHERE grams IS NULL LIMIT $1`, blocksAtOnce)
+	if err != nil {
+		return 0, err
+	}
+	var account string
+	var until time.Time
+	var leads [][]string
+	var accounts []string
+	var ends []time.Time
+	var blocks [][]byte
+	_, err = pgx.ForEachRow(rows, []any{&account, &until, &leads}, func() error {
+		accounts, ends, blocks = append(accounts, account), append(ends, until), append(blocks, gramsOf(leads))
+		return nil
+	})
+	if err != nil || len(ends) == 0 {
+		return 0, err
+	}
+	_, err = tx.Exec(ctx, `
+		UPDATE lead_block AS b SET grams = n.grams
+		  FROM unnest($1::text[], $2::timestamptz[], $3::bytea[]) AS n (account, until, grams)
+		 WHERE b.account = n.account AND b.until = n.until`, accounts, ends, blocks)
+	return len(ends), err
+}
+
+func gramsOf(leads [][]string) []byte {
+	var block schema.Grams
+	for _, l := range leads {
+		block.AddLead(l[0], l[1], l[2])
+	}
+	return block[:]
+}
+
+// filled implements filler.
+func (LeadView) filled() string { return blockTable }
+
+// misfilled implements filler. Each block begins where the one before ends, and says what its leads do.
+func (LeadView) misfilled(ctx context.Context, tx pgx.Tx, live string, most int) (found []Difference, err error) {
+	place := pgx.Identifier{live}.Sanitize() + `.`
+	rows, err := tx.Query(ctx, `
+		SELECT account, until, grams, since = lag(until, 1, '-infinity') OVER (PARTITION BY account ORDER BY until), `+leadsOf(place)+`
+		  FROM `+place+blockTable+` AS b ORDER BY account, until`)
+	if err != nil {
+		return nil, err
+	}
+	var account string
+	var until time.Time
+	var grams []byte
+	var joins bool
+	var leads [][]string
+	_, err = pgx.ForEachRow(rows, []any{&account, &until, &grams, &joins, &leads}, func() error {
+		d := Difference{Table: blockTable, Key: account + " " + until.UTC().Format(time.RFC3339Nano), What: "is not what its leads say"}
+		if !joins {
+			d.What = "does not begin where the one before ends"
+		}
+		if len(found) < most && (!joins || grams != nil && !bytes.Equal(grams, gramsOf(leads))) {
+			found = append(found, d)
+		}
+		return nil
+	})
+	return found, err
+}
