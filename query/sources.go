@@ -22,15 +22,8 @@ const sourceColumns = `
 // is ErrCursor for a cursor of another list.
 func (r *Reader) Sources(ctx context.Context, account string, filter SourceFilter, p Page) (List[SourceEntry], error) {
 	s, kind := filter.selection(account, sourceColumns, `first_seen_at, position`), cursorOf(historyCursor, account)
-	after, err := s.seenAfter(kind, p.Cursor)
-	if err != nil {
+	if err := s.seenAfter(kind, p.Cursor); err != nil {
 		return List[SourceEntry]{}, err
-	}
-	if filter.Source != "" {
-		if after.Before(filter.Since) {
-			after = filter.Since
-		}
-		s = s.byDaysOf(after, p.Limit+1)
 	}
 	found, err := page(ctx, r, s, p.Limit, scanSourceEntry, func(e placed[SourceEntry]) string {
 		return encodeCursor(kind, strconv.FormatInt(time.Time(e.item.FirstSeenAt).UnixMilli(), 10), strconv.FormatInt(e.position, 10))
@@ -41,51 +34,30 @@ func (r *Reader) Sources(ctx context.Context, account string, filter SourceFilte
 func (f SourceFilter) selection(account, from, order string) selection {
 	s := selection{from: from, order: order}
 	s.and(`account = ?`, account)
-	s.equal(`source`, f.Source) // as $2
+	s.equal(`source`, f.Source)
 	s.within(`first_seen_at`, f.Since, f.Until)
 	return s
 }
 
-// seenAfter adds that a list in the order of first_seen_at and position goes on behind a cursor, and returns when that is.
-func (s *selection) seenAfter(kind, cursor string) (after time.Time, err error) {
+// seenAfter adds that a list in the order of first_seen_at and position goes on behind a cursor.
+func (s *selection) seenAfter(kind, cursor string) error {
 	if cursor == "" {
-		return after, nil
+		return nil
 	}
 	parts, err := decodeCursor(kind, cursor, 2)
 	if err != nil {
-		return after, err
+		return err
 	}
 	millis, err := decimal(parts[0])
 	if err != nil || millis > latest {
-		return after, ErrCursor
+		return ErrCursor
 	}
 	position, err := decimal(parts[1])
 	if err != nil || position == math.MaxInt64 {
-		return after, ErrCursor
+		return ErrCursor
 	}
-	after = time.UnixMilli(millis).UTC()
-	s.and(`(first_seen_at, position) > (?, ?)`, after, position)
-	return after, nil
-}
-
-// byDaysOf has a selection of one source look only at days on which something came from it, from that of a moment on, one
-// after another until the page is full. A source that few come from is not looked for among all others then, nor in an index
-// of its own, which every capture would pay for. The newest days may not be counted yet: all from then on are one day more.
-func (s selection) byDaysOf(from time.Time, limit int) selection {
-	s.and(`? < d.next AND first_seen_at >= d.first AND first_seen_at < d.next`, from)
-	return selection{
-		from: `
-		SELECT h.*
-		  FROM (SELECT day::timestamp AT TIME ZONE 'UTC' AS first, (day + 1)::timestamp AT TIME ZONE 'UTC' AS next
-		          FROM views.source_day
-		         WHERE account = $1 AND source = $2 AND created + merged > 0
-		           AND day < (SELECT max(day) - 1 FROM views.source_day WHERE account = $1)
-		         UNION ALL
-		        SELECT coalesce((SELECT max(day) - 1 FROM views.source_day WHERE account = $1), '-infinity')::timestamp AT TIME ZONE 'UTC', 'infinity'
-		         ORDER BY 1) AS d
-		 CROSS JOIN LATERAL (` + s.sql(limit) + `) AS h`,
-		where: []string{`true`}, order: `d.first, h.first_seen_at, h.position`, args: s.args, none: s.none,
-	}
+	s.and(`(first_seen_at, position) > (?, ?)`, time.UnixMilli(millis).UTC(), position)
+	return nil
 }
 
 // SourcesAll yields all that Sources lists, in constant memory. It ends after yielding an error.

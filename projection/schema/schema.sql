@@ -327,6 +327,7 @@ CREATE TABLE views.source_history (
     CONSTRAINT source_history_lead_source PRIMARY KEY (lead_id, source)
 ) WITH (fillfactor=90);
 CREATE INDEX source_history_newest ON views.source_history USING btree (account, first_seen_at, "position");
+CREATE INDEX source_history_source ON views.source_history USING btree (account, source, first_seen_at, "position");
 COMMENT ON TABLE views.source_history IS 'One row for each source that a lead ever came from.';
 COMMENT ON COLUMN views.source_history."position" IS 'Of the first arrival from this source: the order of the history.';
 COMMENT ON COLUMN views.source_history.metadata IS 'As the first arrival from this source gave it.';
