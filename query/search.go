@@ -95,7 +95,9 @@ func newSearch(leads selection, filter LeadFilter, before time.Time, limit int) 
 		}
 	}
 	if filter.LeadTemperature != "" {
-		has(schema.WordBit(strings.ToLower(filter.LeadTemperature), filter.Source))
+		for _, bit := range schema.WordBits(strings.ToLower(filter.LeadTemperature), filter.Source) {
+			has(bit)
+		}
 	}
 	s.bits = `until > ` + from + ` AND since < ` + to + ` AND CASE WHEN grams IS NULL THEN true ELSE ` + strings.Join(bits, ` AND `) + ` END`
 	return s
