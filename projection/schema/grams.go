@@ -3,8 +3,8 @@ package schema
 import "slices"
 
 // Grams is a Bloom filter of what lists ask of the leads of a block: each part of one to four bytes of a text that is
-// searched sets a bit or two, and so does a temperature, and a temperature with a source, which may be rare. What lacks a bit is in
-// none of these leads; what has all of its bits may be.
+// searched sets a bit or two, and so does a temperature, and a temperature with a source. What lacks a bit is in none of these
+// leads; what has all of its bits may be.
 //
 // So it stands in views.lead_block: whoever changes what follows has to empty that table.
 type Grams [gramBytes]byte

@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- What a search leaves out: for some hundred leads in the order of their creation one row, which tells by a few bits what
--- cannot be found among them. It is made when there is time for it, in 30 bytes a lead, so a capture pays nothing;
+-- cannot be found among them. It is made when there is time for it, in 30 bytes a lead, so a capture does not wait for it;
 -- trigrams would cost each of them more than its row does.
 CREATE TABLE views.lead_block (
     until   timestamptz NOT NULL,
