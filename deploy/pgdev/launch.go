@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -202,15 +203,31 @@ func settings(opts Options, h home, port int, socketDir string) []string {
 	return pairs
 }
 
-// freePort returns the wanted loopback port when it is free, else one that is.
+// freePort returns the wanted loopback port when it is free, else one that is: first one of those below what systems give
+// to connections and to whoever asks for any. Somebody connected knows the server by its port, and while it is started again
+// the port must be nobody else's.
 func freePort(wanted int) (int, error) {
-	for _, port := range []int{wanted, 0} {
-		listener, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
-		if err != nil {
-			continue
+	var ports []int
+	if wanted > 0 {
+		ports = append(ports, wanted)
+	}
+	for range 16 {
+		ports = append(ports, 16_384+rand.IntN(16_384))
+	}
+	for _, port := range append(ports, 0) {
+		if free, err := listenOn(port); err == nil {
+			return free, nil
 		}
-		defer listener.Close()
-		return listener.Addr().(*net.TCPAddr).Port, nil
 	}
 	return 0, errors.New("no free port on 127.0.0.1")
+}
+
+// listenOn tries whether a port is free, or any when it is 0.
+func listenOn(port int) (int, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
 }

@@ -302,6 +302,17 @@ func TestADirectoryThatCannotBeReachedHasItsClusterElsewhere(t *testing.T) {
 	require.Equal(t, h, again)
 }
 
+// TestNoConnectionIsGivenThePortOfAServerThatDied: a service knows its PostgreSQL by the port, and would be left without
+// one that came back at another. Linux gives connections ports from 32768 on, others from higher ones.
+func TestNoConnectionIsGivenThePortOfAServerThatDied(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		port, err := freePort(0)
+		require.NoError(t, err)
+		require.Less(t, port, 32768)
+	}
+}
+
 func TestALongPathHasItsSocketElsewhere(t *testing.T) {
 	t.Parallel()
 	s := started(t, filepath.Join(newDir(t), strings.Repeat("long", 20), "with space"))
