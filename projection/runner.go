@@ -26,7 +26,7 @@ type Options struct {
 	// Tail is shared by runners on one log; nil means one of its own.
 	Tail *Tail
 	// Rest is the least time between two transactions of a projector that keeps up, so that events which come one by
-	// one share a transaction; 0 means 20 ms. A view is behind by as much, and by up to eight times as much while events
+	// one share a transaction; 0 means 20 ms. A view is behind by as much, and by up to five times as much while events
 	// come in crowds.
 	Rest time.Duration
 	// Watch is told of every batch of events that was applied. It returns at once; nil watches nothing.

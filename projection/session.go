@@ -118,10 +118,10 @@ func (s *session) follow(ctx context.Context) error {
 
 // crowded is how long to rest when so many events came since the last rest. A look or a transaction costs about the
 // same however many events it is about. So events that come one by one are seen soon, and those that come in crowds are
-// taken together, up to eight times later.
+// taken together, up to five times later.
 func crowded(rest time.Duration, events int) time.Duration {
-	const crowd = 10
-	return rest * time.Duration(min(1+events/crowd, 8))
+	const crowd = 20
+	return rest * time.Duration(min(1+events/crowd, 5))
 }
 
 // rest waits until a moment.
