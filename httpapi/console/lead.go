@@ -82,15 +82,12 @@ func (v *visit) showLead(through lens) (screen, error) {
 // addOrigins adds where the lead came from, and what it did before and since as a visitor.
 func (v *visit) addOrigins(shown *leadPage, through lens, p *params, id string) error {
 	sources, err := v.Query.LeadSources(v.ctx, v.identity.Account, id, query.Page{Limit: rows})
-	if errors.Is(err, query.ErrNotFound) { // the view has not seen the lead yet
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, query.ErrNotFound) { // a view that has not seen the lead yet shows nothing of it
 		return err
 	}
 	shown.Sources = sources.Items
 	activity, err := v.Query.LeadActivity(v.ctx, v.identity.Account, id, query.Page{Limit: rows, Cursor: p.text("activity")})
-	if err != nil {
+	if err != nil && !errors.Is(err, query.ErrNotFound) {
 		return err
 	}
 	for _, a := range activity.Items {
