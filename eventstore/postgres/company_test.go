@@ -1,0 +1,65 @@
+package postgres
+
+import (
+	"cmp"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestARequestWaitsForThoseWhoCameLatelyAndNotForLong(t *testing.T) {
+	const took = time.Millisecond // unless said otherwise
+	for name, c := range map[string]struct {
+		lately int           // how many the batch before was
+		others int           // how many come now, beside the first
+		apart  time.Duration // one after another
+		batch  int
+		waits  time.Duration
+		took   time.Duration // to write the batch before
+	}{
+		"alone":                          {lately: 1, batch: 1},
+		"all are there":                  {lately: 3, others: 2, batch: 3},
+		"all come soon":                  {lately: 4, others: 3, apart: took / 4, batch: 4, waits: took * 3 / 4},
+		"one stays away":                 {lately: 4, others: 2, apart: took / 4, batch: 3, waits: took},
+		"one stays away from a slow one": {lately: 2, batch: 1, waits: longestWait, took: time.Second},
+		"one comes beside the last one":  {lately: 1, others: 1, apart: took / 4, batch: 1},
+		"of a crowd some are enough":     {lately: 200, others: enough + 10, apart: took / 100, batch: enough, waits: took / 100 * (enough - 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				queue := make(chan *request, c.others)
+				go func() {
+					for range c.others {
+						time.Sleep(c.apart)
+						queue <- asked("a", "")
+					}
+				}()
+				var present company
+				present.came(c.lately, time.Now().Add(-cmp.Or(c.took, took)), time.Now())
+				if c.apart == 0 {
+					synctest.Wait()
+				}
+				began := time.Now()
+				batch := present.await([]*request{asked("b", "")}, queue)
+				require.Equal(t, c.waits, time.Since(began))
+				require.Equal(t, c.batch, len(batch)+len(queue))
+				time.Sleep(time.Hour) // the others end
+			})
+		})
+	}
+}
+
+// Whoever came once and never again is soon waited for no longer.
+func TestACompanyGetsSmaller(t *testing.T) {
+	t.Parallel()
+	var present company
+	now := time.Now()
+	present.came(5, now, now)
+	for n := 4; n > 0; n-- {
+		present.came(1, now, now)
+		require.Equal(t, n, present.size)
+	}
+}
