@@ -103,14 +103,17 @@ type writer struct {
 	patience time.Duration
 	failure  atomic.Pointer[error] // of the last attempt, nil when it succeeded
 	ended    chan struct{}
-	watch    func(Batch) // nil: nobody does
+	backend  atomic.Uint32               // process id at the server of the latest connection
+	wrote    func(w written, whole bool) // is told of every batch that is on the log; not whole: of more than w says
+	watch    func(Batch)                 // nil: nobody does
 	log      *slog.Logger
 }
 
 func newWriter(config *pgx.ConnConfig, queue int, patience time.Duration, log *slog.Logger) *writer {
 	config = named(config, "writer")
 	config.RuntimeParams["statement_timeout"] = fmt.Sprint(patience.Milliseconds())
-	return &writer{config: config, queue: make(chan *request, queue), patience: patience, ended: make(chan struct{}), log: log}
+	return &writer{config: config, queue: make(chan *request, queue), patience: patience, ended: make(chan struct{}), log: log,
+		wrote: func(written, bool) {}}
 }
 
 var (

@@ -41,6 +41,7 @@ func (w *writer) commit(batch []*request) {
 			return
 		}
 		w.failed(err)
+		w.wrote(written{}, false) // for all that is known
 		time.Sleep(pause)
 		if abandoned(batch) {
 			return
@@ -88,6 +89,7 @@ func (w *writer) send(batch []*request) ([]outcome, error) {
 		}
 		return nil, err
 	}
+	w.wrote(w.columns.written(batch, a))
 	return w.columns.outcomes(batch, a), nil
 }
 
@@ -95,6 +97,7 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	if w.conn, err = pgx.ConnectConfig(ctx, w.config); err != nil {
 		return err
 	}
+	w.backend.Store(w.conn.PgConn().PID())
 	w.room = new(room)
 	w.prepared, err = w.conn.PgConn().Prepare(ctx, "append", callAppend, nil)
 	if err != nil {

@@ -148,6 +148,7 @@ func TestTwoProcessesAppendAtOnceAndAThirdMissesNothing(t *testing.T) {
 	seen := follow(t, reader, "last")
 	work := load{acked: map[ulid.ULID]eventstore.Position{}}
 	first, second := open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url})
+	seenByFirst, seenBySecond := follow(t, first, "last"), follow(t, second, "last") // who also write
 	work.run(t.Context(), first, "first", 8, 100)
 	work.run(t.Context(), second, "second", 8, 100)
 	work.group.Wait()
@@ -157,6 +158,8 @@ func TestTwoProcessesAppendAtOnceAndAThirdMissesNothing(t *testing.T) {
 	require.Len(t, events, 2*8*100*2+1)
 	requireWhole(t, events)
 	work.requireIn(t, events)
+	require.Equal(t, events, seenByFirst())
+	require.Equal(t, events, seenBySecond())
 }
 
 // One process's appends expect what another's have just changed.

@@ -64,6 +64,7 @@ type Store struct {
 	pool     *pgxpool.Pool
 	writer   *writer
 	listener *listener
+	recent   recent
 	firsts   eventstore.Together[beginning, page]
 	poll     time.Duration
 
@@ -99,6 +100,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), cmp.Or(options.Patience, 5*time.Second), log)
 	s.writer.watch = options.Watch
 	s.listener = newListener(config.ConnConfig, log)
+	s.writer.wrote = s.wrote
 	s.running.Go(func() { s.writer.run(s.closing) })
 	return s, nil
 }

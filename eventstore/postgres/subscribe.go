@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,26 +55,52 @@ type fetched struct {
 	err error
 }
 
-// run returns nil when the consumer stops.
+// run returns nil when the consumer stops. What this process writes is at hand; the log is asked for the rest when somebody
+// else has written, and from time to time.
 func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx) // and with it the page that nobody will want
 	defer cancel()
+	var heard uint64
+	var next time.Time
 	for {
-		bell := s.store.listener.bell() // taken before the look at the head, so that nothing falls between
-		head, err := s.store.Head(ctx)
-		if err != nil {
-			return err
+		bell, others := s.store.listener.bell() // taken before the looks, so that nothing falls between
+		if !s.takeRecent(yield) {
+			return nil
 		}
-		for s.after < head {
-			on, err := s.advance(ctx, head, yield)
-			if err != nil || !on {
+		if others != heard || !time.Now().Before(next) {
+			heard, next = others, time.Now().Add(s.store.poll)
+			head, err := s.store.Head(ctx)
+			if err != nil {
 				return err
 			}
+			for s.after < head {
+				on, err := s.advance(ctx, head, yield)
+				if err != nil || !on {
+					return err
+				}
+			}
+			continue
 		}
-		if err := s.store.wait(ctx, bell); err != nil {
+		if err := s.store.wait(ctx, bell, next); err != nil {
 			return err
 		}
 	}
+}
+
+// takeRecent yields what this process has written behind the position that the subscription has reached. It is false when the
+// consumer stops.
+func (s *subscription) takeRecent(yield func(eventstore.Item, error) bool) bool {
+	batches := s.store.recent.since(s.after)
+	if len(batches) == 0 {
+		return true
+	}
+	for _, b := range batches {
+		if !b.each(s.after, s.filter, yield) {
+			return false
+		}
+	}
+	s.after = batches[len(batches)-1].end
+	return yield(eventstore.Item{Position: s.after}, nil)
 }
 
 // advance yields one page and its mark. Meanwhile the next ones are on their way.
@@ -156,9 +183,19 @@ func behind(prefix string) (past string, ok bool) {
 	return prefix[:last] + string(rune(prefix[last]+1)), true
 }
 
-// wait returns when there may be something new.
-func (s *Store) wait(ctx context.Context, bell <-chan struct{}) error {
-	poll := time.NewTimer(s.poll)
+// wrote has the subscriptions take what this process has written.
+func (s *Store) wrote(w written, whole bool) {
+	if whole && w.end > w.after {
+		s.recent.add(w)
+	}
+	if !whole || w.end > w.after {
+		s.listener.ring(!whole)
+	}
+}
+
+// wait returns when there may be something new, or it is time for a look.
+func (s *Store) wait(ctx context.Context, bell <-chan struct{}, next time.Time) error {
+	poll := time.NewTimer(time.Until(next))
 	defer poll.Stop()
 	select {
 	case <-bell:
@@ -177,7 +214,7 @@ func (s *Store) listen() {
 	s.starting.Lock()
 	defer s.starting.Unlock()
 	if s.closing.Err() == nil {
-		s.listener.once.Do(func() { s.running.Go(func() { s.listener.run(s.closing) }) })
+		s.listener.once.Do(func() { s.running.Go(func() { s.listener.run(s.closing, &s.writer.backend) }) })
 	}
 }
 
@@ -188,32 +225,38 @@ type listener struct {
 	log    *slog.Logger
 	once   sync.Once
 
-	mu   sync.Mutex
-	rung chan struct{} // closed by the next ring
+	mu     sync.Mutex
+	rung   chan struct{} // closed by the next ring
+	others uint64        // rings for what others may have appended
 }
 
 func newListener(config *pgx.ConnConfig, log *slog.Logger) *listener {
-	return &listener{config: named(config, "listener"), log: log, rung: make(chan struct{})}
+	return &listener{config: named(config, "listener"), log: log, rung: make(chan struct{}), others: 1}
 }
 
-// bell returns what is closed by the next ring.
-func (l *listener) bell() <-chan struct{} {
+// bell returns what is closed by the next ring, and how often it rang for others.
+func (l *listener) bell() (rung <-chan struct{}, others uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.rung
+	return l.rung, l.others
 }
 
-func (l *listener) ring() {
+// ring wakes the subscriptions; for others, when not all that is new is at hand.
+func (l *listener) ring(forOthers bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if forOthers {
+		l.others++
+	}
 	close(l.rung)
 	l.rung = make(chan struct{})
 }
 
-func (l *listener) run(ctx context.Context) {
+// run listens until the context ends. Own is the session of this process that appends.
+func (l *listener) run(ctx context.Context, own *atomic.Uint32) {
 	const shortest, longest = 50 * time.Millisecond, 2 * time.Second
 	for pause := shortest; ; pause = min(2*pause, longest) {
-		heard, err := l.listen(ctx)
+		heard, err := l.listen(ctx, own)
 		if ctx.Err() != nil {
 			return
 		}
@@ -232,7 +275,7 @@ func (l *listener) run(ctx context.Context) {
 }
 
 // listen rings at every notification until the connection fails. It tells whether there was a connection at all.
-func (l *listener) listen(ctx context.Context) (heard bool, err error) {
+func (l *listener) listen(ctx context.Context, own *atomic.Uint32) (heard bool, err error) {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
 	if err != nil {
 		return false, err
@@ -245,11 +288,14 @@ func (l *listener) listen(ctx context.Context) (heard bool, err error) {
 	if _, err := conn.Exec(ctx, `LISTEN leadlog_log`); err != nil {
 		return false, err
 	}
-	l.ring() // for what was appended while nobody listened
+	l.ring(true) // for what was appended while nobody listened
 	for {
-		if _, err := conn.WaitForNotification(ctx); err != nil {
+		told, err := conn.WaitForNotification(ctx)
+		if err != nil {
 			return true, err
 		}
-		l.ring()
+		if told.PID != own.Load() {
+			l.ring(true)
+		}
 	}
 }
