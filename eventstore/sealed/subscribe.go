@@ -84,7 +84,11 @@ func (a *ahead) put(ctx context.Context, item eventstore.Item) bool {
 		}
 	}
 	defer a.mu.Unlock()
-	a.items = append(a.items, item)
+	if last := len(a.items) - 1; last >= 0 && a.items[last].Event == nil {
+		a.items[last] = item // which tells of a later position, so that no consumer rests at marks of long ago
+	} else {
+		a.items = append(a.items, item)
+	}
 	if item.Event != nil {
 		a.bytes += len(item.Event.Data)
 	}

@@ -18,9 +18,57 @@ type endless struct{ eventstore.Store }
 
 func (endless) Subscribe(_ context.Context, after eventstore.Position, _ eventstore.Filter) iter.Seq2[eventstore.Item, error] {
 	return func(yield func(eventstore.Item, error) bool) {
-		for after++; yield(eventstore.Item{Position: after}, nil); after++ {
+		for after++; yield(happened(after), nil); after++ {
 		}
 	}
+}
+
+func happened(at eventstore.Position) eventstore.Item {
+	return eventstore.Item{Event: &eventstore.Recorded{Position: at}, Position: at}
+}
+
+// busy is a log on which one event after another appears, with a progress mark behind each.
+type busy struct {
+	eventstore.Store
+	events eventstore.Position
+}
+
+func (b busy) Subscribe(ctx context.Context, after eventstore.Position, _ eventstore.Filter) iter.Seq2[eventstore.Item, error] {
+	return func(yield func(eventstore.Item, error) bool) {
+		for after++; after <= b.events; after++ {
+			if !yield(happened(after), nil) || !yield(eventstore.Item{Position: after}, nil) {
+				return
+			}
+		}
+		<-ctx.Done()
+	}
+}
+
+// A consumer that rests at each mark would rest once for each append, and fall behind one that appends more often.
+func TestAMarkWithEventsBehindItIsNotToldToASlowConsumer(t *testing.T) {
+	t.Parallel()
+	vault, err := sealed.NewVault(nil, sealKey)
+	require.NoError(t, err)
+	const events = 100
+	store := sealed.Wrap(busy{events: events}, vault, true, slog.New(slog.DiscardHandler))
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var told, marks []eventstore.Position
+		for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+			require.NoError(t, err)
+			if item.Event != nil {
+				told = append(told, item.Position)
+			} else {
+				marks = append(marks, item.Position)
+			}
+			if synctest.Wait(); item.Event == nil && item.Position == events { // the rest is read ahead
+				break
+			}
+		}
+		require.Len(t, told, events)
+		require.LessOrEqual(t, len(marks), 2) // one may have been all that there was
+	})
 }
 
 // The context ends while the consumer is slow and as much is read ahead as may be: who reads ahead gives up, and says so.
