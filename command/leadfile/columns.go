@@ -229,7 +229,8 @@ func quoted(text string) jsontext.Value {
 
 // armed takes away the apostrophe by which exports, ours too, keep spreadsheets from taking a cell for a formula.
 func armed(cell string) string {
-	if len(cell) > 1 && cell[0] == '\'' && strings.ContainsRune("=+-@\t\r", rune(cell[1])) {
+	rest := strings.TrimLeft(cell, "'")
+	if rest != "" && len(rest) < len(cell) && strings.ContainsRune("=+-@\t\r", rune(rest[0])) {
 		return cell[1:]
 	}
 	return cell

@@ -100,9 +100,10 @@ func (r rows[T]) flush() error {
 	return r.table.Error()
 }
 
-// Defused keeps a spreadsheet from taking a cell that a caller wrote for a formula.
+// Defused keeps a spreadsheet from taking a cell that a caller wrote for a formula. An apostrophe that was there already
+// is not taken for ours.
 func Defused(cell string) string {
-	if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
+	if rest := strings.TrimLeft(cell, "'"); rest != "" && strings.ContainsRune("=+-@\t\r", rune(rest[0])) {
 		return "'" + cell
 	}
 	return cell
