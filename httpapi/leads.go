@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"strings"
+	"unicode"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
@@ -61,8 +63,12 @@ func (x *exchange) listLeads() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	stage, err := x.stageFilter(p)
+	if err != nil {
+		return answer{}, err
+	}
 	filter := query.LeadFilter{
-		Status: p.text("status"), Source: p.text("source"), LeadTemperature: p.text("leadTemperature"),
+		Status: stage, Source: p.text("source"), LeadTemperature: p.text("leadTemperature"),
 		Q: p.text("q"), Phone: phone, Email: emailFilter(p),
 		CreatedSince: p.time("createdSince"), CreatedUntil: p.time("createdUntil"),
 	}
@@ -76,6 +82,20 @@ func (x *exchange) listLeads() (answer, error) {
 		return answer{}, err
 	}
 	return listed(x.Query.Leads(x.ctx, x.caller.Account, filter, page))
+}
+
+// stageFilter is a stage as the account spells it, and so its leads. Letters beyond ASCII, such as Σ, may have two small
+// ones, so that a view cannot tell without the account what is the same but for case.
+func (x *exchange) stageFilter(p *params) (string, error) {
+	raw := p.text("status")
+	if strings.IndexFunc(raw, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {
+		return raw, nil
+	}
+	settings, err := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
+	if stage, known := account.Stage(settings.State.Stages, raw); known {
+		return stage, err
+	}
+	return raw, err
 }
 
 // phoneFilter reads a number as a capture of the account would.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
@@ -176,6 +178,20 @@ func TestLeadsAreFoundByPhoneAsPeopleWriteIt(t *testing.T) {
 		require.Len(t, s.as(http.MethodGet, after(leads+"?"+query, write), "").at("data"), 1, query)
 	}
 	require.Empty(t, s.as(http.MethodGet, leads+"?phone=9876543211", "").at("data"))
+}
+
+func TestLeadsAreFoundByTheirStageInAnyLetterCase(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"Νέος", "Sold"}})
+	for phone, stage := range map[string]string{"9876543210": "ΝΈΟΣ", "9876543211": "SOLD"} {
+		captured := s.capture(fmt.Sprintf(`{"phone":%q,"status":%q}`, phone, stage))
+		require.Equal(t, http.StatusCreated, captured.status, captured.raw)
+		for _, written := range []string{stage, strings.ToLower(stage), captured.at("data", "status").(string)} {
+			found := s.as(http.MethodGet, after(leads+"?status="+url.QueryEscape(written), captured), "")
+			require.Len(t, found.at("data"), 1, "%s: %s", written, found.raw)
+		}
+	}
 }
 
 func TestAViewThatIsBehindIsAskedForAgain(t *testing.T) {
