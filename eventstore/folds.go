@@ -2,9 +2,11 @@ package eventstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -43,19 +45,22 @@ type FoldRules[S any] struct {
 // not make each other read the stream from its beginning.
 type part struct {
 	stream string
-	number Revision // of partEvents each; Load has one of its own, behind all others
+	number Revision // of partEvents each; the stream's end has one of its own, behind all others
 }
 
 const (
-	partEvents   = 4096
-	bytesOfEntry = 256 // beside its state
+	partEvents   = 256
+	bytesOfEntry = 320 // beside its state
 )
+
+func endOf(stream string) part { return part{stream, math.MaxInt64 / partEvents} }
 
 // folded is what a stream came to with an event. As JSON it takes the bytes that it takes, and holds on to no event.
 type folded struct {
-	state    []byte
+	state    []byte // nil: it is only known that the event is there
 	revision Revision
 	id       ulid.ULID
+	at       time.Time
 }
 
 // NewFolds has nothing in memory yet.
@@ -79,69 +84,178 @@ func (f *Folds[S]) Load(ctx context.Context, store Store, stream string) (S, Exp
 // LoadTo folds a stream up to a revision, and returns the event that it came to as well, which is nothing's when there is
 // none.
 func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until Revision) (state S, last Recorded, err error) {
-	at, known, remembered := f.recall(stream, until)
-	for recorded, unread := range store.Read(ctx, stream, known.revision) {
+	g := f.recall(stream, until)
+	for recorded, unread := range store.Read(ctx, stream, g.known.revision) {
 		if err = unread; err != nil || recorded.Revision > until {
 			break
 		}
-		if remembered && recorded.Revision == known.revision {
-			if recorded.ID != known.id || recorded.Erased || json.Unmarshal(known.state, &state) != nil {
-				break // the log is another, or somebody has been forgotten
-			}
-			last = recorded
-			continue
-		}
-		var fact event.Fact
-		if fact, err = recorded.Fact(); err != nil {
-			err = fmt.Errorf("stream %s at revision %d: %w", stream, recorded.Revision, err)
+		if err = g.take(recorded); err != nil {
 			break
 		}
-		state, last = f.rules.Evolve(state, fact), recorded
 	}
-	if remembered && last.ID == (ulid.ULID{}) && err == nil {
-		f.mu.Lock()
-		f.forget(at)
-		f.mu.Unlock()
+	if g.mistaken(err) {
 		return f.LoadTo(ctx, store, stream, until)
 	}
-	if last.ID != known.id && int(last.Revision) >= f.rules.Long-1 && f.rules.Keep(state) {
-		f.remember(part{stream, until / partEvents}, state, last)
-	}
-	return state, last, err
+	g.keep(part{stream, until / partEvents})
+	return g.state, g.last, err
 }
 
-// recall gives the latest that is remembered of a stream up to a revision: of its part, or of the one before.
-func (f *Folds[S]) recall(stream string, until Revision) (at part, known folded, remembered bool) {
+// LoadAt folds a stream up to a moment, which belongs to it, and returns the event that the stream ends with as well, which
+// is nothing's when there is none.
+func (f *Folds[S]) LoadAt(ctx context.Context, store Store, stream string, moment time.Time) (state S, end Recorded, err error) {
+	g, tip := f.recallAt(stream, moment)
+	for recorded, unread := range store.Read(ctx, stream, g.known.revision) {
+		if err = unread; err != nil {
+			break
+		}
+		if end = recorded; recorded.At.After(moment) { // as do all that follow
+			if recorded.Revision < tip {
+				break
+			}
+			continue
+		}
+		if err = g.take(recorded); err != nil {
+			break
+		}
+		if recorded.Revision%partEvents == partEvents-1 {
+			g.keep(part{stream, recorded.Revision / partEvents})
+		}
+	}
+	if g.mistaken(err) {
+		return f.LoadAt(ctx, store, stream, moment)
+	}
+	if err == nil && end.Revision < tip {
+		if end, err = lastFrom(ctx, store, stream, tip); err == nil && end.ID == (ulid.ULID{}) {
+			f.mu.Lock()
+			f.forget(endOf(stream)) // the log is another
+			f.mu.Unlock()
+			return f.LoadAt(ctx, store, stream, moment)
+		}
+	}
+	if err == nil && g.last.ID == end.ID {
+		g.keep(endOf(stream))
+	} else if err == nil {
+		g.keep(part{stream, g.last.Revision / partEvents})
+		f.noteEnd(stream, end)
+	}
+	return g.state, end, err
+}
+
+// lastFrom is the last event of a stream, if it is at a revision or behind.
+func lastFrom(ctx context.Context, store Store, stream string, from Revision) (last Recorded, err error) {
+	for recorded, err := range store.Read(ctx, stream, from) {
+		if err != nil {
+			return last, err
+		}
+		last = recorded
+	}
+	return last, nil
+}
+
+// folding is a fold that goes on from what is remembered, if anything is.
+type folding[S any] struct {
+	*Folds[S]
+	at         part // that it is remembered of
+	known      folded
+	remembered bool
+	state      S
+	last       Recorded
+}
+
+// errMistaken says that what is remembered is not what the log has: it is another, or somebody has been forgotten.
+var errMistaken = errors.New("what is remembered of a stream is not true")
+
+func (g *folding[S]) take(recorded Recorded) error {
+	if g.remembered && recorded.Revision == g.known.revision {
+		if recorded.ID != g.known.id || recorded.Erased || json.Unmarshal(g.known.state, &g.state) != nil {
+			return errMistaken
+		}
+		g.last = recorded
+		return nil
+	}
+	fact, err := recorded.Fact()
+	if err != nil {
+		return fmt.Errorf("stream %s at revision %d: %w", recorded.Stream, recorded.Revision, err)
+	}
+	g.state, g.last = g.rules.Evolve(g.state, fact), recorded
+	return nil
+}
+
+// mistaken tells whether the fold has to begin anew, after it has forgotten what misled it.
+func (g *folding[S]) mistaken(err error) bool {
+	if g.remembered && (errors.Is(err, errMistaken) || err == nil && g.last.ID == (ulid.ULID{})) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.forget(g.at)
+		return true
+	}
+	return false
+}
+
+// keep remembers what the fold has come to.
+func (g *folding[S]) keep(at part) {
+	if g.last.ID == g.known.id || int(g.last.Revision) < g.rules.Long-1 || !g.rules.Keep(g.state) {
+		return
+	}
+	if encoded, err := json.Marshal(g.state, exactly); err == nil && len(encoded) <= g.rules.Memory/8 {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.remember(at, folded{encoded, g.last.Revision, g.last.ID, g.last.At})
+	}
+}
+
+// noteEnd remembers what a long stream ends with, and not what it comes to there.
+func (f *Folds[S]) noteEnd(stream string, end Recorded) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if known, ok := f.known.Peek(endOf(stream)); int(end.Revision) >= f.rules.Long-1 && (!ok || known.id != end.ID) {
+		f.remember(endOf(stream), folded{nil, end.Revision, end.ID, end.At})
+	}
+}
+
+// recall begins with the latest that is remembered of a stream up to a revision: of its part, or of the one before.
+func (f *Folds[S]) recall(stream string, until Revision) *folding[S] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for before := range Revision(2) {
-		at = part{stream, until/partEvents - before}
-		if known, remembered = f.known.Get(at); remembered && known.revision <= until {
-			return at, known, true
+		at := part{stream, until/partEvents - before}
+		if known, ok := f.known.Get(at); ok && known.state != nil && known.revision <= until {
+			return &folding[S]{Folds: f, at: at, known: known, remembered: true}
 		}
 	}
-	return at, folded{}, false
+	return &folding[S]{Folds: f}
+}
+
+// recallAt begins with the latest that is remembered of a stream up to a moment. Up to tip the stream is known to go on.
+func (f *Folds[S]) recallAt(stream string, moment time.Time) (g *folding[S], tip Revision) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	end, ok := f.known.Get(endOf(stream))
+	if !ok {
+		return &folding[S]{Folds: f}, 0
+	}
+	for at := endOf(stream); at.number >= 0; at.number = min(at.number, end.revision/partEvents+1) - 1 {
+		if known, ok := f.known.Peek(at); ok && known.state != nil && !known.at.After(moment) {
+			f.known.Get(at)
+			return &folding[S]{Folds: f, at: at, known: known, remembered: true}, end.revision
+		}
+	}
+	return &folding[S]{Folds: f}, end.revision
 }
 
 // exactly tells what is not there from what is empty.
 var exactly = json.JoinOptions(json.FormatNilMapAsNull(true), json.FormatNilSliceAsNull(true))
 
-func (f *Folds[S]) remember(at part, state S, last Recorded) {
-	encoded, err := json.Marshal(state, exactly)
-	if err != nil || len(encoded) > f.rules.Memory/8 {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// remember is for who holds the mutex, as is forget.
+func (f *Folds[S]) remember(at part, known folded) {
 	f.forget(at)
-	f.known.Add(at, folded{encoded, last.Revision, last.ID})
-	for f.bytes += len(encoded) + bytesOfEntry; f.bytes > f.rules.Memory; {
+	f.known.Add(at, known)
+	for f.bytes += len(known.state) + bytesOfEntry; f.bytes > f.rules.Memory; {
 		_, oldest, _ := f.known.RemoveOldest()
 		f.bytes -= len(oldest.state) + bytesOfEntry
 	}
 }
 
-// forget is for who holds the mutex.
 func (f *Folds[S]) forget(at part) {
 	if known, ok := f.known.Peek(at); ok {
 		f.known.Remove(at)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
@@ -127,8 +128,8 @@ func TestWhoIsFarBehindAndWhoIsNotDoNotMakeEachOtherReadAnew(t *testing.T) {
 	}
 	require.Equal(t, 52, readsTo(t, folds, h, 50), "what came later is of no use, nor is it forgotten with it")
 	require.LessOrEqual(t, readsTo(t, folds, h, 9030), 12)
-	require.Equal(t, 4192-50+2, readsTo(t, folds, h, 4192), "the part before has something")
-	require.Equal(t, 4, readsTo(t, folds, h, 4194))
+	require.Equal(t, 300-50+2, readsTo(t, folds, h, 300), "the part before has something")
+	require.Equal(t, 4, readsTo(t, folds, h, 302))
 }
 
 func TestWhatIsRememberedHasABound(t *testing.T) {
@@ -178,6 +179,95 @@ func TestFoldsSayWhatLoadSays(t *testing.T) {
 			h := whole
 			h.events = h.events[:n]
 			reads(t, folds, h)
+			if rapid.Bool().Draw(r, "enough") {
+				break
+			}
+		}
+	})
+}
+
+// timed has two events of each second.
+func timed(t *testing.T, events int) history {
+	h := rotated(t, make([]string, events)...)
+	for i := range h.events {
+		h.events[i].At = second(i / 2)
+	}
+	return h
+}
+
+func second(n int) time.Time { return time.Unix(1_700_000_000+int64(n), 0).UTC() }
+
+// readsAt loads a stream as it was at a second, requires that it is, and tells how many events that took.
+func readsAt(t require.TestingT, folds *eventstore.Folds[int], h history, n int) int {
+	*h.read = 0
+	counted, end, err := folds.LoadAt(context.Background(), h, "token-1", second(n))
+	require.NoError(t, err)
+	require.Equal(t, min(max(2*(n+1), 0), len(h.events)), counted)
+	if len(h.events) > 0 {
+		require.Equal(t, h.events[len(h.events)-1].ID, end.ID)
+	} else {
+		require.Zero(t, end)
+	}
+	return *h.read
+}
+
+func TestMomentsOfALongStreamAreReadFromNearBefore(t *testing.T) {
+	t.Parallel()
+	roomy := count
+	roomy.Memory = 1 << 20
+	folds, h := eventstore.NewFolds(roomy), timed(t, 1000)
+	require.Equal(t, 1000, readsAt(t, folds, h, 200))
+	require.LessOrEqual(t, readsAt(t, folds, h, 200), 3, "an event behind the moment and the last tell that nothing else is asked")
+	require.Equal(t, 1000-401, readsAt(t, folds, h, 600), "what nobody folded yet is folded once")
+	require.Equal(t, 1, readsAt(t, folds, h, 600))
+	for _, n := range []int{480, 300, 100, 2, 499, 350} {
+		require.LessOrEqual(t, readsAt(t, folds, h, n), 260)
+	}
+	require.LessOrEqual(t, readsAt(t, folds, h, -1), 260, "before there was anything")
+}
+
+func TestAMomentOfWhatIsNotTheSameAnyMoreIsReadAnew(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(h *history){
+		"another log": func(h *history) {
+			for i := range h.events {
+				h.events[i].ID = ulid.Make()
+			}
+		},
+		"a shorter log":               func(h *history) { h.events = h.events[:700] },
+		"a log that is shorter yet":   func(h *history) { h.events = h.events[:2] },
+		"an empty log":                func(h *history) { h.events = nil },
+		"somebody has been forgotten": func(h *history) { h.events[399].Erased, h.events[255].Erased = true, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folds, h := eventstore.NewFolds(count), timed(t, 1000)
+			readsAt(t, folds, h, 199)
+			require.LessOrEqual(t, readsAt(t, folds, h, 199), 3)
+			change(&h)
+			require.GreaterOrEqual(t, readsAt(t, folds, h, 199), min(400, len(h.events)))
+			readsAt(t, folds, h, 499)
+			readsAt(t, folds, h, 0)
+		})
+	}
+}
+
+// Whatever is loaded in between, by moment or revision, and however the stream grows.
+func TestMomentsAreWhatTheStreamWasThen(t *testing.T) {
+	t.Parallel()
+	whole := timed(t, 1200)
+	rapid.Check(t, func(r *rapid.T) {
+		folds := eventstore.NewFolds(count)
+		for n := 0; n <= len(whole.events); n += rapid.IntRange(0, 300).Draw(r, "more") {
+			h := whole
+			h.events = h.events[:n]
+			readsAt(r, folds, h, rapid.IntRange(-1, 650).Draw(r, "second"))
+			if n > 0 && rapid.Bool().Draw(r, "by revision") {
+				until := rapid.IntRange(0, n-1).Draw(r, "until")
+				counted, _, err := folds.LoadTo(context.Background(), h, "token-1", eventstore.Revision(until))
+				require.NoError(r, err)
+				require.Equal(r, until+1, counted)
+			}
 			if rapid.Bool().Draw(r, "enough") {
 				break
 			}

@@ -3,12 +3,12 @@ package query
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -29,27 +29,32 @@ func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State,
 	return state, err
 }
 
-// foldLead folds a lead's stream up to a moment, which belongs to it; the zero time is now. It
-// reads on to the end of the stream: a lead that is erased is so at any time.
-func (r *Reader) foldLead(ctx context.Context, id string, until time.Time) (state lead.State, err error) {
-	for recorded, err := range r.store.Read(ctx, event.LeadStream(id), 0) {
-		if err != nil {
-			return lead.State{}, err
-		}
-		if erasure(recorded) { // then it was never there
-			return lead.State{Phase: lead.Erased}, nil
-		}
-		if !until.IsZero() && recorded.At.After(until) { // times never go back within a stream
-			continue
-		}
-		fact, err := recorded.Fact()
-		if err != nil {
-			return lead.State{}, fmt.Errorf("event at position %d: %w", recorded.Position, err)
-		}
-		state = lead.Fold(state, fact)
+// leadFolds are how leads are folded that somebody asks of again and again: as they were, or after they departed. A lead's
+// fold is of facts that nobody can read when the person is forgotten.
+var leadFolds = eventstore.FoldRules[lead.State]{
+	Evolve: lead.Fold,
+	Keep:   func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Departed },
+	Long:   128, Memory: 4 << 20,
+}
+
+// foldLead folds a lead's stream up to a moment, which belongs to it; the zero time is now. A lead that is erased is so at
+// any time.
+func (r *Reader) foldLead(ctx context.Context, id string, until time.Time) (lead.State, error) {
+	if until.IsZero() {
+		until = endOfTime
+	}
+	state, end, err := r.leads.LoadAt(ctx, r.store, event.LeadStream(id), until)
+	if err != nil {
+		return lead.State{}, err
+	}
+	if erasure(end) { // then it was never there
+		return lead.State{Phase: lead.Erased}, nil
 	}
 	return state, nil
 }
+
+// endOfTime is behind the time of every event.
+var endOfTime = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
 // newWholeLead shows a lead with its metadata, and what was joined: into it, or it into which other.
 func newWholeLead(s lead.State) Lead {

@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -36,6 +37,7 @@ const (
 type Reader struct {
 	pool  *pgxpool.Pool
 	store eventstore.Store
+	leads *eventstore.Folds[lead.State]
 	now   func() time.Time
 
 	claims   *claim.Names  // nil: not known
@@ -50,7 +52,7 @@ func WithClock(now func() time.Time) Option { return func(r *Reader) { r.now = n
 
 // New returns a Reader of the read models in the pool's database and of the log they are made of.
 func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
-	r := &Reader{pool: pool, store: store, now: time.Now, patience: waitLimit}
+	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, patience: waitLimit}
 	for _, option := range options {
 		option(r)
 	}
