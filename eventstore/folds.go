@@ -49,11 +49,15 @@ type part struct {
 }
 
 const (
-	partEvents   = 256
+	partEvents   = 4096
+	momentEvents = 32
 	bytesOfEntry = 320 // beside its state
 )
 
 func endOf(stream string) part { return part{stream, math.MaxInt64 / partEvents} }
+
+// moments are parts of their own: nobody knows which revision a moment will be, so a fold that passes them leaves all behind.
+func moments(stream string, revision Revision) part { return part{stream, -1 - revision/momentEvents} }
 
 // folded is what a stream came to with an event. As JSON it takes the bytes that it takes, and holds on to no event.
 type folded struct {
@@ -117,8 +121,8 @@ func (f *Folds[S]) LoadAt(ctx context.Context, store Store, stream string, momen
 		if err = g.take(recorded); err != nil {
 			break
 		}
-		if recorded.Revision%partEvents == partEvents-1 {
-			g.keep(part{stream, recorded.Revision / partEvents})
+		if recorded.Revision%momentEvents == momentEvents-1 {
+			g.keep(moments(stream, recorded.Revision))
 		}
 	}
 	if g.mistaken(err) {
@@ -135,7 +139,7 @@ func (f *Folds[S]) LoadAt(ctx context.Context, store Store, stream string, momen
 	if err == nil && g.last.ID == end.ID {
 		g.keep(endOf(stream))
 	} else if err == nil {
-		g.keep(part{stream, g.last.Revision / partEvents})
+		g.keep(moments(stream, g.last.Revision))
 		f.noteEnd(stream, end)
 	}
 	return g.state, end, err
@@ -234,8 +238,11 @@ func (f *Folds[S]) recallAt(stream string, moment time.Time) (g *folding[S], tip
 	if !ok {
 		return &folding[S]{Folds: f}, 0
 	}
-	for at := endOf(stream); at.number >= 0; at.number = min(at.number, end.revision/partEvents+1) - 1 {
-		if known, ok := f.known.Peek(at); ok && known.state != nil && !known.at.After(moment) {
+	if end.state != nil && !end.at.After(moment) {
+		return &folding[S]{Folds: f, at: endOf(stream), known: end, remembered: true}, end.revision
+	}
+	for at := moments(stream, end.revision); at.number < 0; at.number++ {
+		if known, ok := f.known.Peek(at); ok && !known.at.After(moment) {
 			f.known.Get(at)
 			return &folding[S]{Folds: f, at: at, known: known, remembered: true}, end.revision
 		}

@@ -32,26 +32,28 @@ const (
 const selectEvents = `SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM log.event `
 
 // Read implements eventstore.Store. A stream of less than 50 small events is one round trip, which those share who read at
-// the same time. Of a longer one, the next page is on its way while the consumer works on a page.
+// the same time. Of a longer one, the next page is on its way while the consumer works on a page; on the first one it may
+// find that it has enough.
 func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) {
 			return // no stream can have that name
 		}
-		limit := firstPage
+		limit, wanted := firstPage, firstPage*3/4
 		page, err := s.first(ctx, stream, from)
 		for err == nil {
 			var next chan fetched
-			if len(page.events) == limit || page.cut {
-				from = page.events[len(page.events)-1].Revision + 1
-				limit = page.next(max(limit, streamPage/2), len(page.events), streamPageMax)
-				next = make(chan fetched, 1)
-				go func() {
-					page, err := s.streamPage(ctx, limit, stream, from, limit)
-					next <- fetched{page: page, err: err}
-				}()
-			}
-			for _, recorded := range page.events {
+			more := len(page.events) == limit || page.cut
+			for i, recorded := range page.events {
+				if more && i == min(wanted, len(page.events)-1) {
+					from = page.events[len(page.events)-1].Revision + 1
+					limit = page.next(max(limit, streamPage/2), len(page.events), streamPageMax)
+					next = make(chan fetched, 1)
+					go func() {
+						page, err := s.streamPage(ctx, limit, stream, from, limit)
+						next <- fetched{page: page, err: err}
+					}()
+				}
 				if !yield(recorded, nil) {
 					return
 				}
@@ -60,7 +62,7 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 				return
 			}
 			f := <-next
-			page, err = f.page, f.err
+			page, err, wanted = f.page, f.err, 0
 		}
 		yield(eventstore.Recorded{}, err)
 	}
