@@ -47,16 +47,11 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	}
 	defer h.close()
 	var left []verify.Leftover
-	var shown *progress
+	shown := newProgress(c.err, "verify")
 	findings, err := verify.Verification{
 		URL: h.url, Pool: h.pool, Store: h.store, Sparse: h.sparse, Heads: heads, Most: v.Most,
-		Progress: func(what string, done, end eventstore.Position) {
-			if shown == nil || shown.what != "verify "+what {
-				shown = newProgress(c.err, "verify "+what)
-			}
-			shown.show(uint64(done), uint64(end), "positions")
-		},
-		Left: func(l verify.Leftover) { left = append(left, l) }, Unfinished: h.forgetter(0).Unfinished,
+		Progress: func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") },
+		Left:     func(l verify.Leftover) { left = append(left, l) }, Unfinished: h.forgetter(0).Unfinished,
 	}.Run(ctx)
 	for _, finding := range findings {
 		fmt.Fprintln(c.out, finding)

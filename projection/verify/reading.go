@@ -52,7 +52,7 @@ type owed struct {
 const rowsAtOnce = 5000
 
 // all reads the log up to its end of now.
-func (r *reading) all(ctx context.Context, store eventstore.Store, progress func(string, eventstore.Position, eventstore.Position)) error {
+func (r *reading) all(ctx context.Context, store eventstore.Store, tell func(done, end eventstore.Position)) error {
 	head, err := store.Head(ctx)
 	if err != nil || head == 0 {
 		return err
@@ -65,7 +65,7 @@ func (r *reading) all(ctx context.Context, store eventstore.Store, progress func
 			break
 		}
 		if item.Event == nil {
-			progress("log", item.Position, head)
+			tell(item.Position, head)
 		} else if err := r.note(ctx, *item.Event); err != nil {
 			return err
 		}

@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"math"
 	"slices"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
@@ -23,13 +26,14 @@ import (
 
 // Verification is what to verify.
 type Verification struct {
-	URL      string // of the read models' database
-	Pool     *pgxpool.Pool
-	Store    eventstore.Store
-	Sparse   bool         // positions of the log need not follow each other, as they need not in EventStoreDB
-	Heads    []audit.Head // signed before: the audit trees must begin with what they say
-	Most     int          // findings of each kind that are told
-	Progress func(what string, done, end eventstore.Position)
+	URL    string // of the read models' database
+	Pool   *pgxpool.Pool
+	Store  eventstore.Store
+	Sparse bool         // positions of the log need not follow each other, as they need not in EventStoreDB
+	Heads  []audit.Head // signed before: the audit trees must begin with what they say
+	Most   int          // findings of each kind that are told
+	// Progress is told how far the log by itself and the views are, both.
+	Progress func(done, end eventstore.Position)
 	// Left, if it is there, is told of every leftover. They are no findings: a process that was killed leaves some on a store without
 	// transactions, one that is in the middle of a command looks the same, and neither is in anybody's way.
 	Left func(Leftover)
@@ -46,17 +50,48 @@ type Leftover struct {
 }
 
 // Run returns what does not agree, as sentences without anything personal. The error says that it could not look.
+//
+// The log by itself and the views are looked at side by side: while one of them has PostgreSQL think, the other reads.
 func (v Verification) Run(ctx context.Context) (findings []string, err error) {
-	if findings, err = v.log(ctx); err != nil {
-		return findings, schema.Unavailable(err)
+	var ofViews []string
+	both := &progress{tell: v.Progress}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		defer both.finish(0)
+		findings, err = v.log(ctx, both.of(0))
+		return schema.Unavailable(err)
+	})
+	group.Go(func() (err error) {
+		defer both.finish(1)
+		ofViews, err = v.views(ctx, both.of(1))
+		return err
+	})
+	err = group.Wait()
+	return append(findings, ofViews...), err
+}
+
+// progress is how far two parts are.
+type progress struct {
+	tell func(done, end eventstore.Position)
+	mu   sync.Mutex
+	done [2]eventstore.Position
+	end  eventstore.Position
+}
+
+func (p *progress) of(part int) func(done, end eventstore.Position) {
+	return func(done, end eventstore.Position) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.done[part], p.end = done, max(p.end, end)
+		p.tell(min(p.done[0], p.done[1], p.end), p.end)
 	}
-	compared, err := projection.Replay{
-		URL: v.URL, Store: v.Store, Projectors: projection.All(),
-		Progress: func(done, end eventstore.Position) { v.Progress("views", done, end) },
-	}.Compare(ctx, v.Most)
-	if err != nil {
-		return findings, err
-	}
+}
+
+func (p *progress) finish(part int) { p.of(part)(math.MaxInt64, 0) }
+
+// views verifies that each is what a fresh fold of the log gives.
+func (v Verification) views(ctx context.Context, tell func(done, end eventstore.Position)) (findings []string, err error) {
+	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: projection.All(), Progress: tell}.Compare(ctx, v.Most)
 	for _, view := range compared {
 		if view.Err != nil { // it is stale, or the log cannot be folded into it
 			findings = append(findings, fmt.Sprintf("view %s: %v", view.View, view.Err))
@@ -65,12 +100,12 @@ func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 			findings = append(findings, d.String())
 		}
 	}
-	return findings, nil
+	return findings, err
 }
 
 // log verifies what the log says by itself, and its claims against the leads. It is one transaction, whose snapshot of
 // the leads is taken before the log is read: so the log is never behind them.
-func (v Verification) log(ctx context.Context) (findings []string, err error) {
+func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Position)) (findings []string, err error) {
 	err = pgx.BeginTxFunc(ctx, v.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		var position int64
 		err := tx.QueryRow(ctx, `SELECT coalesce(max(position), 0) FROM views.checkpoint WHERE projector = $1`, schema.Lead).Scan(&position)
@@ -85,7 +120,7 @@ func (v Verification) log(ctx context.Context) (findings []string, err error) {
 		r := reading{tx: tx, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 			owed: map[string]owed{}, owing: map[ulid.ULID]string{},
 			erased: map[string]erasure{}, parts: map[string][]string{}, closed: map[string]bool{}, gone: map[string]bool{}}
-		if err := r.all(ctx, v.Store, v.Progress); err != nil {
+		if err := r.all(ctx, v.Store, tell); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, departed, joined`); err != nil {

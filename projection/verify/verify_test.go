@@ -29,7 +29,7 @@ func run(t *testing.T, w *projectiontest.World, heads ...audit.Head) []string {
 func runAndSeeWhatIsLeft(t *testing.T, w *projectiontest.World, heads ...audit.Head) (findings []string, left []verify.Leftover) {
 	t.Helper()
 	findings, err := verify.Verification{
-		URL: w.URL, Pool: w.Pool, Store: w.Store, Heads: heads, Most: 3, Progress: func(string, eventstore.Position, eventstore.Position) {},
+		URL: w.URL, Pool: w.Pool, Store: w.Store, Heads: heads, Most: 3, Progress: func(_, _ eventstore.Position) {},
 		Left: func(l verify.Leftover) { left = append(left, l) },
 	}.Run(t.Context())
 	require.NoError(t, err)
@@ -214,12 +214,31 @@ func (f forgetful) Subscribe(ctx context.Context, after eventstore.Position, fil
 	}
 }
 
+func TestProgressIsThatOfTheSlowerPart(t *testing.T) {
+	t.Parallel()
+	w, _, _ := sound(t)
+	head, err := w.Store.Head(t.Context())
+	require.NoError(t, err)
+	var done, end eventstore.Position
+	_, err = verify.Verification{
+		URL: w.URL, Pool: w.Pool, Store: w.Store, Most: 3,
+		Progress: func(d, e eventstore.Position) {
+			require.GreaterOrEqual(t, d, done)
+			require.LessOrEqual(t, d, e)
+			done, end = d, e
+		},
+	}.Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, head, done)
+	require.Equal(t, head, end)
+}
+
 func TestALeadThatIsErasedMeanwhileIsNotLost(t *testing.T) {
 	t.Parallel()
 	w, first, second := sound(t)
 	verified := func(erase func()) []string {
 		findings, err := verify.Verification{
-			URL: w.URL, Pool: w.Pool, Most: 3, Progress: func(string, eventstore.Position, eventstore.Position) {},
+			URL: w.URL, Pool: w.Pool, Most: 3, Progress: func(_, _ eventstore.Position) {},
 			Store: forgetful{w.Store, sync.OnceValue(func() string { erase(); return event.LeadStream(first) })},
 		}.Run(t.Context())
 		require.NoError(t, err)
