@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"time"
@@ -172,23 +173,25 @@ func (m *replayMeasures) verify(ctx context.Context) error {
 	return err
 }
 
-// timeTravel is how long it takes to be told of a lead as it was before the last of its many events, and what it costs.
+// timeTravel is how long it takes to be told of a lead as it was among its many events, and what it costs.
 type timeTravel struct {
 	took              []time.Duration
 	program, database time.Duration // processor time of one
 }
 
-// timeTravel asks a running service over HTTP.
+// timeTravel asks a running service over HTTP, for moments of all of the lead's life in no order.
 func (m *replayMeasures) timeTravel(ctx context.Context, lead string) error {
 	s, err := m.serve(ctx, m.address, "LEADLOG_SEAL_KEY="+m.sealKey)
 	if err != nil {
 		return err
 	}
 	defer s.stop()
-	path := "/api/v1/crm/leads/" + lead + "?asOf=" + time.Now().UTC().Format(time.RFC3339)
+	random := rand.New(rand.NewPCG(3, 4))
 	ask := func(times int) error {
 		for range times {
 			var answer any
+			moment := beginning.Add(time.Duration(1+random.IntN(busyEvents)) * time.Second)
+			path := "/api/v1/crm/leads/" + lead + "?asOf=" + moment.Format(time.RFC3339)
 			began := time.Now()
 			if err := s.call(ctx, "GET", path, "", &answer); err != nil {
 				return err

@@ -34,8 +34,11 @@ type arrived struct {
 // busyEvents is how many events the busy lead has.
 const busyEvents = 1000
 
+// beginning is when a history begins: with the busy lead.
+var beginning = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
 func newHistory() *history {
-	return &history{random: rand.New(rand.NewPCG(1, 2)), at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	return &history{random: rand.New(rand.NewPCG(1, 2)), at: beginning}
 }
 
 // write appends events until the log has as many, many arrivals at a time. It returns the position of the last.

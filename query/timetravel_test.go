@@ -1,0 +1,54 @@
+package query_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/query"
+)
+
+// Of a lead of many events it is remembered what it was. What it was stays true, until it is erased.
+func TestALongLeadIsAtEveryMomentWhatItWasUntilItIsErased(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	id := w.NewID()
+	facts := []event.Data{event.LeadCreated{ContactUID: w.NewID(), Name: "Asha Rao", Phone: "+919876543210", Status: "new", Temperature: "warm", Source: "website"}}
+	sources := []string{"website", "api", "whatsapp"}
+	for i := range 299 {
+		facts = append(facts, event.LeadMerged{Source: sources[i%3], Status: []string{"contacted", "qualified"}[i%2], VisitorID: sources[i%3]})
+	}
+	w.Append(t, "acme", event.LeadStream(id), facts...)
+	reader := query.New(w.Pool, w.Store)
+	var stream []eventstore.Recorded
+	for recorded, err := range w.Store.Read(t.Context(), event.LeadStream(id), 0) {
+		require.NoError(t, err)
+		stream = append(stream, recorded)
+	}
+	var states []lead.State
+	for i, recorded := range stream {
+		fact, err := recorded.Fact()
+		require.NoError(t, err)
+		var before lead.State
+		if i > 0 {
+			before = states[i-1]
+		}
+		states = append(states, lead.Evolve(before, fact))
+	}
+	for _, revision := range []int{10, 299, 10, 150, 151, 149, 31, 32, 33, 0, 298, 299} {
+		shown, err := reader.LeadAsOf(t.Context(), "acme", id, stream[revision].At)
+		require.NoError(t, err)
+		want := query.NewLead(states[revision])
+		want.Metadata = states[revision].Metadata
+		require.JSONEq(t, text(t, want), text(t, shown), "at revision %d", revision)
+	}
+	w.Append(t, "acme", event.LeadStream(id), event.LeadErased{})
+	for _, revision := range []int{10, 150, 299} {
+		_, err := reader.LeadAsOf(t.Context(), "acme", id, stream[revision].At)
+		require.ErrorIs(t, err, query.ErrNotFound, "at revision %d", revision)
+	}
+}
