@@ -26,7 +26,7 @@ type LeadView struct{}
 func (LeadView) Name() string { return schema.Lead }
 
 // Version implements Projector. The rows hold lead.State as JSON: when its fields change, so does this.
-func (LeadView) Version() int { return schema.LeadWithBlocks }
+func (LeadView) Version() int { return schema.LeadWithLongGrams }
 
 // Tables implements Projector.
 func (LeadView) Tables() []string { return []string{"lead", "won_day", blockTable} }
@@ -81,16 +81,23 @@ func (LeadView) prepare(batch []Event) write {
 	}
 }
 
-// upgrade implements upgrader. Versions 2 and 3 had the same rows of leads. A projector of those does not know of blocks,
-// so none are made before it is over.
+// upgrade implements upgrader. Versions from 2 on had the same rows of leads, but for how accents are searched. Blocks are
+// made anew when it is over: a projector of before does not know of them, or makes others.
 func (LeadView) upgrade(ctx context.Context, tx pgx.Tx, from int) (bool, error) {
 	switch from {
 	case 2:
-		return true, countWins(ctx, tx)
-	case schema.LeadWithWins:
-		return true, nil
+		if err := countWins(ctx, tx); err != nil {
+			return false, err
+		}
+	case schema.LeadWithWins, schema.LeadWithBlocks:
+	default:
+		return false, nil
 	}
-	return false, nil
+	if _, err := tx.Exec(ctx, `DELETE FROM lead_block`); err != nil {
+		return false, err
+	}
+	_, err := tx.Exec(ctx, `UPDATE lead SET search = normalize(search) WHERE search IS NOT NORMALIZED`)
+	return true, err
 }
 
 // changeLeads applies events of leads that have rows, or had, and tells by how much that changes what is won.
@@ -207,7 +214,7 @@ func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (leadFold, error) {
 
 // searched is what a list's search looks through.
 func searched(state *lead.State) string {
-	return strings.ToLower(state.Name + "\n" + state.Phone + "\n" + state.Email)
+	return schema.Searched(state.Name + "\n" + state.Phone + "\n" + state.Email)
 }
 
 var leadColumns = []string{"lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email", "search", "state"}

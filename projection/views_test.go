@@ -145,7 +145,7 @@ func TestTheSourcesOfALeadAreThoseOfItsFold(t *testing.T) {
 // went or changed its name would not be folds any more.
 func TestALeadsStateLooksAsThisVersionOfTheViewWritesIt(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, 4, projection.LeadView{}.Version(), "write down the new version's JSON here")
+	require.Equal(t, 5, projection.LeadView{}.Version(), "write down the new version's JSON here")
 	fields, err := json.Marshal(lead.State{}, json.Deterministic(true), json.FormatNilMapAsNull(true), json.FormatNilSliceAsNull(true))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"Phase":0,"ID":"","Revision":0,"Account":"","ContactUID":"","Name":"","NameDerived":false,"Phone":"",

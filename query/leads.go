@@ -34,17 +34,17 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 		return List[Lead]{}, err
 	}
 	next := func(l Lead) string { return newestCursor{time.Time(l.CreatedAt), l.LeadID}.encode(kind) }
-	searches, err := r.searches(ctx, account, filter)
+	if s.none || !filter.searches() {
+		return page(ctx, r, s, p.Limit, scanListedLead, next)
+	}
+	w, err := r.wayOf(ctx, account, filter)
 	if err != nil {
 		return List[Lead]{}, err
-	}
-	if !searches || s.none {
-		return page(ctx, r, s, p.Limit, scanListedLead, next)
 	}
 	if !after.IsZero() {
 		after = after.Add(time.Millisecond) // others of that moment may follow
 	}
-	found := newSearch(s, filter, after, p.Limit+1)
+	found := newSearch(s, account, filter, w, after, p.Limit+1)
 	err = pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		return found.run(ctx, tx)
 	})
@@ -76,20 +76,37 @@ func (filter LeadFilter) exact() (exact LeadFilter, whole bool) {
 
 func (filter LeadFilter) selection(account, from, order string) selection {
 	s := selection{from: from, order: order}
-	filter.narrow(&s, account)
+	filter.narrow(&s, account, "")
 	return s
 }
 
-// narrow adds what the filter asks for.
-func (filter LeadFilter) narrow(s *selection, account string) {
+// Filters that have an index each.
+const (
+	bySource = "source"
+	byStatus = "status"
+)
+
+// narrow adds what the filter asks for. When it is to go by the index of one of these, it names the other in a way that
+// PostgreSQL takes no index for; and what is asked of all that is searched, after the rest, which costs a fifth of it.
+func (filter LeadFilter) narrow(s *selection, account, by string) {
+	source, status, search := bySource, byStatus, "search"
+	switch by {
+	case bySource:
+		status += ` || ''`
+	case byStatus:
+		source += ` || ''`
+	}
+	if filter.Status+filter.Source+filter.LeadTemperature != "" {
+		search += ` || ''`
+	}
 	s.and(`account = ?`, account)
-	s.equal(`status`, strings.ToLower(filter.Status))
-	s.equal(`source`, filter.Source)
+	s.equal(status, strings.ToLower(filter.Status))
+	s.equal(source, filter.Source)
 	s.equal(`temperature`, strings.ToLower(filter.LeadTemperature))
 	s.equal(`phone`, filter.Phone)
 	s.equal(`email`, filter.Email)
 	if filter.Q != "" {
-		s.and(`search LIKE ?`, contains(strings.ToLower(filter.Q)))
+		s.and(search+` LIKE ?`, contains(schema.Searched(filter.Q)))
 	}
 	s.within(`created_at`, filter.CreatedSince, filter.CreatedUntil)
 }

@@ -42,6 +42,7 @@ type Reader struct {
 
 	claims   *claim.Names  // nil: not known
 	patience time.Duration // of WaitFor
+	few      int           // leads, for searches
 }
 
 // Option changes how a Reader answers.
@@ -52,7 +53,7 @@ func WithClock(now func() time.Time) Option { return func(r *Reader) { r.now = n
 
 // New returns a Reader of the read models in the pool's database and of the log they are made of.
 func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
-	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, patience: waitLimit}
+	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, patience: waitLimit, few: fewLeads}
 	for _, option := range options {
 		option(r)
 	}

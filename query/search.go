@@ -15,50 +15,82 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// A search, be it for a part of what leads are called or for those of a temperature, goes over an account's leads newest
-// first, until a page is full: over those that are in no block of views.lead_block yet, and then block by block over the
-// rest, without the blocks that say that there is nothing to be found.
+// A search is a list by more than one thing: by a part of what leads are called, a temperature, or a source and a stage. It
+// goes over an account's leads newest first until a page is full, in an index that has all that is asked: of one source, of
+// one stage, or of all leads. Where blocks of views.lead_block tell what there is not, it first goes over the leads that are
+// in no block yet, and then over the rest without the blocks that say that there is nothing to be found.
 
 const (
 	firstBlocks = 8   // are searched by one statement,
 	timesBlocks = 4   // by each after it so many times more,
-	mostBlocks  = 512 // and not more than so many, which is some 15 ms of PostgreSQL
+	mostBlocks  = 512 // and not more than so many, which is some 10 ms of PostgreSQL
 	// fewLeads of a source or a stage are rather looked at one by one.
 	fewLeads = 10_000
 )
 
+// way is how a search goes.
+type way struct {
+	by     string // the filter whose index it goes by; empty: that of all leads
+	few    bool   // no blocks are asked
+	blocks int    // the version that they are of
+}
+
 // searches tells whether a list is one that search makes.
-func (r *Reader) searches(ctx context.Context, account string, filter LeadFilter) (bool, error) {
-	if filter.Q+filter.LeadTemperature == "" || filter.Phone+filter.Email != "" {
-		return false, nil
-	}
-	for _, beside := range []LeadFilter{{Source: filter.Source}, {Status: filter.Status}} {
-		if beside == (LeadFilter{}) {
+func (f LeadFilter) searches() bool {
+	return f.Phone+f.Email == "" && (f.Q+f.LeadTemperature != "" || f.Source != "" && f.Status != "")
+}
+
+// wayOf chooses between source and stage what fewer leads have: its ten-thousandth lead is older, if there is one.
+func (r *Reader) wayOf(ctx context.Context, account string, f LeadFilter) (w way, err error) {
+	var reaches time.Time
+	w.few = f.Q+f.LeadTemperature == "" // no block would tell anything
+	for _, by := range []string{bySource, byStatus} {
+		one := LeadFilter{Source: f.Source}
+		if by == byStatus {
+			one = LeadFilter{Status: f.Status}
+		}
+		if one == (LeadFilter{}) {
 			continue
 		}
-		s := beside.selection(account, `SELECT FROM views.lead`, `created_at`)
-		many, err := one(ctx, r, pgx.RowTo[bool], `SELECT count(*) = `+strconv.Itoa(fewLeads)+` FROM (`+s.sql(fewLeads)+`) AS l`, s.args...)
-		if err != nil || !many {
-			return false, err
+		one.CreatedSince, one.CreatedUntil = f.CreatedSince, f.CreatedUntil
+		s := one.selection(account, `SELECT created_at FROM views.lead`, `created_at DESC`)
+		rows, err := r.pool.Query(ctx, s.sql(1)+` OFFSET `+strconv.Itoa(r.few-1), s.args...)
+		if err != nil {
+			return w, schema.Unavailable(err)
+		}
+		last, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
+		if err != nil {
+			return w, schema.Unavailable(err)
+		}
+		if len(last) == 0 {
+			return way{by: by, few: true}, nil
+		}
+		if w.by == "" || last[0].Before(reaches) {
+			w.by, reaches = by, last[0]
 		}
 	}
-	return true, nil
+	if w.few {
+		return w, nil
+	}
+	w.blocks, err = r.leadVersion(ctx)
+	return w, schema.Unavailable(err)
 }
 
 // search is a search in the making.
 type search struct {
-	among  string // the statement, but for which blocks
-	behind []any  // its arguments
-	bits   string // condition on a block
-	args   []any  // of both
-	limit  int
+	way   way
+	among string // the statement, but for which blocks
+	times []any  // its arguments
+	bits  string // condition on a block
+	args  []any  // of both
+	limit int
 
 	found  []Lead
 	before pgtype.Timestamptz // leads created before it are left
 }
 
 // newSearch searches what leads selects by a filter, before a moment if there is one.
-func newSearch(leads selection, filter LeadFilter, before time.Time, limit int) *search {
+func newSearch(leads selection, account string, filter LeadFilter, w way, before time.Time, limit int) *search {
 	lower, upper := pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.NegativeInfinity}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
 	if !filter.CreatedSince.IsZero() {
 		lower = pgtype.Timestamptz{Valid: true, Time: filter.CreatedSince}
@@ -68,29 +100,37 @@ func newSearch(leads selection, filter LeadFilter, before time.Time, limit int) 
 			upper = pgtype.Timestamptz{Valid: true, Time: end}
 		}
 	}
-	s := &search{limit: limit, args: leads.args}
+	const within = `created_at >= span.since AND created_at < span.until`
+	moments := selection{from: `SELECT DISTINCT created_at FROM views.lead`, order: `created_at DESC`, args: leads.args, where: []string{within}}
+	filter.CreatedSince, filter.CreatedUntil = time.Time{}, time.Time{}
+	filter.narrow(&moments, account, w.by)
+	// The index tells by itself when leads that match were created. Then these are looked up. The moment that a part of
+	// the list ended in may have no more of them.
+	leads.from = `SELECT state, created_at, lead_id FROM (` + moments.sql(limit+1) + `) AS moments JOIN views.lead USING (created_at)`
+
+	s := &search{way: w, limit: limit, args: moments.args, before: upper}
 	arg := func(value any) string {
 		s.args = append(s.args, value)
 		return `$` + strconv.Itoa(len(s.args))
 	}
 	from, to := arg(lower), arg(upper)
-	leads.and(`created_at >= greatest(b.since, ` + from + `) AND created_at < least(b.until, ` + to + `)`)
-	leads.from = `SELECT state, created_at, lead_id FROM views.lead`
-	if filter.Q != "" {
-		// The index on what is searched tells by itself when leads that match were created. Then these are looked up.
-		moments := `SELECT DISTINCT created_at FROM views.lead
-			         WHERE account = $1 AND search LIKE ` + arg(contains(strings.ToLower(filter.Q))) + ` AND ` + leads.where[len(leads.where)-1] + `
-			         ORDER BY created_at DESC`
-		leads.from = `SELECT state, created_at, lead_id FROM (` + moments + `) AS moments JOIN views.lead USING (created_at)`
-	}
 	s.among = `
-		SELECT b.since, l.state FROM (%s) AS b LEFT JOIN LATERAL (` + leads.sql(limit) + `) AS l ON true
-		 ORDER BY b.until DESC, l.created_at DESC, l.lead_id DESC LIMIT `
-	s.behind = s.args
+		WITH block AS (%s),
+		     span AS (SELECT greatest(min(since), ` + from + `) AS since, least(max(until), ` + to + `) AS until
+		                FROM (SELECT since, until, count(*) FILTER (WHERE apart) OVER (ORDER BY until DESC) AS ordinal
+		                        FROM (SELECT since, until, until <> lag(since) OVER (ORDER BY until DESC) AS apart FROM block) AS b) AS b
+		               GROUP BY ordinal)
+		SELECT searched, since, state
+		  FROM (SELECT count(*) AS searched, min(since) AS since FROM block) AS b
+		  LEFT JOIN (SELECT l.* FROM span CROSS JOIN LATERAL (` + leads.sql(limit) + `) AS l) AS l ON true
+		 ORDER BY created_at DESC, lead_id DESC LIMIT ` + strconv.Itoa(limit)
+	if s.times = s.args; w.few {
+		return s
+	}
 	bits := []string{`true`}
 	has := func(bit uint32) { bits = append(bits, `get_bit(grams, `+arg(int32(bit))+`) = 1`) }
 	if filter.Q != "" {
-		for _, bit := range schema.GramsOf(strings.ToLower(filter.Q)) {
+		for _, bit := range schema.GramsOf(schema.Searched(filter.Q), w.blocks) {
 			has(bit)
 		}
 	}
@@ -104,6 +144,7 @@ func newSearch(leads selection, filter LeadFilter, before time.Time, limit int) 
 }
 
 const (
+	allTime      = `SELECT timestamptz '-infinity' AS since, timestamptz 'infinity' AS until`
 	behindBlocks = `SELECT coalesce((SELECT until FROM views.lead_block WHERE account = $1 ORDER BY until DESC LIMIT 1), '-infinity') AS since,
 	                       timestamptz 'infinity' AS until`
 	someBlocks = `SELECT since, until FROM views.lead_block WHERE account = $1 AND until <= %s AND %s ORDER BY until DESC LIMIT %d`
@@ -112,31 +153,31 @@ const (
 // run returns the leads that a page has and one that shows that more follow. All of it sees one state of the database: a
 // replay may put another table in the place of the blocks.
 func (s *search) run(ctx context.Context, tx pgx.Tx) error {
-	if _, err := s.step(ctx, tx, behindBlocks, 1, s.behind...); err != nil {
+	if s.way.few {
+		_, err := s.step(ctx, tx, allTime, s.times...)
+		return err
+	}
+	if _, err := s.step(ctx, tx, behindBlocks, s.times...); err != nil {
 		return err
 	}
 	for most := firstBlocks; len(s.found) < s.limit; most = min(timesBlocks*most, mostBlocks) {
 		args := append(s.args[:len(s.args):len(s.args)], s.before)
 		blocks := fmt.Sprintf(someBlocks, `$`+strconv.Itoa(len(args)), s.bits, most)
-		if searched, err := s.step(ctx, tx, blocks, most, args...); err != nil || searched < most {
+		if searched, err := s.step(ctx, tx, blocks, args...); err != nil || searched < most {
 			return err
 		}
 	}
 	return nil
 }
 
-// step searches blocks, which are no more than most, and tells how many there were.
-func (s *search) step(ctx context.Context, tx pgx.Tx, blocks string, most int, args ...any) (searched int, err error) {
-	rows, err := tx.Query(ctx, fmt.Sprintf(s.among, blocks)+strconv.Itoa(s.limit+most), args...)
+// step searches blocks and tells how many there were.
+func (s *search) step(ctx context.Context, tx pgx.Tx, blocks string, args ...any) (searched int, err error) {
+	rows, err := tx.Query(ctx, fmt.Sprintf(s.among, blocks), args...)
 	if err != nil {
 		return 0, err
 	}
-	var since pgtype.Timestamptz
 	var encoded []byte
-	_, err = pgx.ForEachRow(rows, []any{&since, &encoded}, func() error {
-		if since != s.before {
-			searched, s.before = searched+1, since
-		}
+	_, err = pgx.ForEachRow(rows, []any{&searched, &s.before, &encoded}, func() error {
 		if encoded == nil || len(s.found) == s.limit {
 			return nil
 		}

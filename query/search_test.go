@@ -15,10 +15,9 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// A search looks through blocks of leads, for moments first and then for leads. Many leads may be of one moment, and a part
-// of the list may end within it.
-func TestASearchInPartsHasAllThatTheWholeListHasOfIt(t *testing.T) {
-	t.Parallel()
+// crowded has blocks of leads of two accounts. Many leads may be of one moment.
+func crowded(t *testing.T) *projectiontest.World {
+	t.Helper()
 	w := projectiontest.New(t)
 	// In moments of 1, 7, 70 and 150 leads.
 	for n := range 640 {
@@ -43,7 +42,9 @@ func TestASearchInPartsHasAllThatTheWholeListHasOfIt(t *testing.T) {
 			e := w.NewEvent()
 			e.At, e.Metadata.Account = projectiontest.Start.Add(time.Duration(moment)*time.Minute), account
 			var err error
-			e.Type, e.Data, err = event.Encode(event.LeadCreated{Name: name, Status: "new", Temperature: "hot", Source: "api"})
+			e.Type, e.Data, err = event.Encode(event.LeadCreated{
+				Name: name, Temperature: "hot", Status: []string{"New", "won"}[n%2], Source: []string{"api", "website", "api"}[n/2%3],
+			})
 			require.NoError(t, err)
 			_, err = w.Store.Append(t.Context(), eventstore.Write{
 				Stream: event.LeadStream(e.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{e},
@@ -59,21 +60,34 @@ func TestASearchInPartsHasAllThatTheWholeListHasOfIt(t *testing.T) {
 	// The last moments are in none: others might still come before them.
 	require.Eventually(t, func() bool { return count(`grams IS NOT NULL`) == 2*4 }, projectiontest.Soon, 2*time.Millisecond)
 	stop()
+	return w
+}
 
+// inParts is a whole list of an account's leads.
+func inParts(t *testing.T, reader *query.Reader, filter query.LeadFilter, limit int) (leads []query.Lead) {
+	t.Helper()
+	for p := (query.Page{Limit: limit}); ; {
+		part, err := reader.Leads(t.Context(), "acme", filter, p)
+		require.NoError(t, err)
+		leads = append(leads, part.Items...)
+		if p.Cursor = part.NextCursor; p.Cursor == "" {
+			return leads
+		}
+		require.Len(t, part.Items, limit)
+		require.LessOrEqual(t, len(leads), 640)
+	}
+}
+
+// A search looks for moments first and then for leads, and a part of the list may end within a moment.
+func TestASearchInPartsHasAllThatTheWholeListHasOfIt(t *testing.T) {
+	t.Parallel()
+	w := crowded(t)
 	reader := query.New(w.Pool, w.Store)
 	list := func(filter query.LeadFilter, limit int) (names []string) {
-		for p := (query.Page{Limit: limit}); ; {
-			part, err := reader.Leads(t.Context(), "acme", filter, p)
-			require.NoError(t, err)
-			for _, l := range part.Items {
-				names = append(names, l.Name)
-			}
-			if p.Cursor = part.NextCursor; p.Cursor == "" {
-				return names
-			}
-			require.Len(t, part.Items, limit)
-			require.LessOrEqual(t, len(names), 640)
+		for _, l := range inParts(t, reader, filter, limit) {
+			names = append(names, l.Name)
 		}
+		return names
 	}
 	since, until := projectiontest.Start.Add(5*time.Minute), projectiontest.Start.Add(80*time.Minute)
 	for _, blocks := range []string{`false`, `since > '2026-03-01' AND until < '2026-03-02'`, `true`} {
@@ -111,6 +125,58 @@ func TestASearchInPartsHasAllThatTheWholeListHasOfIt(t *testing.T) {
 	require.Len(t, list(query.LeadFilter{Q: "zubin"}, 3), 4)
 }
 
+// A search goes by the index of what fewer leads have, over blocks when these are not few.
+func TestASearchWithinASourceOrAStageHasAllThatTheWholeListHasOfIt(t *testing.T) {
+	t.Parallel()
+	w := crowded(t)
+	reader := query.New(w.Pool, w.Store)
+	since, until := projectiontest.Start.Add(5*time.Minute), projectiontest.Start.Add(80*time.Minute)
+	for _, bounds := range []query.LeadFilter{{}, {CreatedSince: since, CreatedUntil: until}} {
+		all := inParts(t, reader, bounds, 200)
+		found := 0
+		for _, few := range []int{1, 250, 1000} {
+			reader.Few(few)
+			for _, q := range []string{"", "asha", "ravi iyer", "zubin", "nobody"} {
+				for _, status := range []string{"", "NEW", "won", "lost"} {
+					for _, source := range []string{"", "api", "website", "chatbot"} {
+						for _, temperature := range []string{"", "hot", "cold"} {
+							var want []query.Lead
+							for _, l := range all {
+								if strings.Contains(strings.ToLower(l.Name), q) && (status == "" || strings.EqualFold(status, l.Status)) &&
+									(source == "" || source == l.Source) && (temperature == "" || temperature == l.LeadTemperature) {
+									want = append(want, l)
+								}
+							}
+							filter := bounds
+							filter.Q, filter.Status, filter.Source, filter.LeadTemperature = q, status, source, temperature
+							require.Equal(t, want, inParts(t, reader, filter, 60), "%+v", filter)
+							if len(want) < 10 {
+								require.Equal(t, want, inParts(t, reader, filter, 1), "%+v one by one", filter)
+							}
+							found += len(want)
+						}
+					}
+				}
+			}
+		}
+		require.Greater(t, found, 10_000)
+	}
+}
+
+// It does not matter whether an accent is a character of its own, in what somebody is called and in what is looked for.
+func TestASearchFindsAccentsHoweverTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	for _, name := range []string{"Jos\u00c9 Garc\u00eda", "JOSE\u0301 Garci\u0301a"} {
+		w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{Name: name, Status: "new", Source: "api"})
+	}
+	w.Project(t)
+	reader := query.New(w.Pool, w.Store)
+	for _, q := range []string{"jos\u00e9 g", "Jose\u0301 G", "\u00ed", "i\u0301a"} {
+		require.Len(t, inParts(t, reader, query.LeadFilter{Q: q}, 10), 2, q)
+	}
+}
+
 // What a block says keeps a search from looking into it.
 func TestASearchDoesNotLookIntoBlocksThatLackAGram(t *testing.T) {
 	t.Parallel()
@@ -131,4 +197,43 @@ func TestASearchDoesNotLookIntoBlocksThatLackAGram(t *testing.T) {
 	list, err := reader.Leads(t.Context(), "acme", query.LeadFilter{LeadTemperature: "hot"}, query.Page{Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, list.Items)
+}
+
+// Blocks that follow each other are searched as one, and what lies between others is not.
+func TestASearchDoesNotLookBetweenBlocks(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	for range 3 {
+		w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{Name: "Asha", Status: "new", Source: "api"})
+	}
+	w.Project(t)
+	for n, name := range []string{"asha", "ravi", "asha"} {
+		var block schema.Grams
+		block.AddLead(name, "warm", "api")
+		_, err := w.Pool.Exec(t.Context(), `
+			INSERT INTO views.lead_block (account, since, until, grams)
+			SELECT 'acme', created_at, coalesce(lead(created_at) OVER (ORDER BY created_at), '2030-01-01'), $1 FROM views.lead
+			 ORDER BY created_at OFFSET $2 LIMIT 1`, block[:], n)
+		require.NoError(t, err)
+	}
+	require.Len(t, inParts(t, query.New(w.Pool, w.Store), query.LeadFilter{Q: "asha"}, 10), 2)
+}
+
+// Blocks of a process of before have no grams of six bytes.
+func TestASearchAsksBlocksOfBeforeForShorterGrams(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{Name: "Asha Rao", Status: "new", Source: "api"})
+	w.Project(t)
+	var block schema.Grams
+	for i := range len("asha rao") - 3 {
+		block.AddLead("asha rao"[i:i+4], "warm", "api")
+	}
+	_, err := w.Pool.Exec(t.Context(), `INSERT INTO views.lead_block (account, since, until, grams) VALUES ('acme', '-infinity', '2030-01-01', $1)`, block[:])
+	require.NoError(t, err)
+	reader := query.New(w.Pool, w.Store)
+	require.Empty(t, inParts(t, reader, query.LeadFilter{Q: "asha rao"}, 10))
+	_, err = w.Pool.Exec(t.Context(), `UPDATE views.checkpoint SET version = 4 WHERE projector = 'lead'`)
+	require.NoError(t, err)
+	require.Len(t, inParts(t, reader, query.LeadFilter{Q: "asha rao"}, 10), 1)
 }

@@ -1,17 +1,27 @@
 package schema
 
-import "slices"
+import (
+	"slices"
+	"strings"
 
-// Grams is a Bloom filter of what lists ask of the leads of a block: each part of one to four bytes of a text that is
-// searched sets a bit or two, and so does a temperature, and a temperature with a source. What lacks a bit is in none of these
+	"golang.org/x/text/unicode/norm"
+)
+
+// Searched is a text as searches compare it: without regard to letter case, and to whether an accent is a character of its own.
+func Searched(text string) string { return norm.NFC.String(strings.ToLower(text)) }
+
+// Grams is a Bloom filter of what lists ask of the leads of a block: each part of one to four, and of six, bytes of a text that
+// is searched sets a bit or two, and so does a temperature, and a temperature with a source. What lacks a bit is in none of these
 // leads; what has all of its bits may be.
 //
 // So it stands in views.lead_block: whoever changes what follows has to empty that table.
 type Grams [gramBytes]byte
 
 const (
-	gramBytes   = 3840 // two rows to a page; a sixth of the bits of 128 leads
-	longestGram = 4
+	gramBytes = 3840 // two rows to a page; a fifth of the bits of 128 leads
+	// longGram tells a first name that is frequent, with how the last name begins, from the first name alone.
+	longGram   = 6
+	middleGram = 4 // the longest in blocks of before LeadWithLongGrams
 	// shortGram is the longest of those that set two bits: a search may have nothing else, and many blocks have any one bit.
 	shortGram = 2
 	// gramsAsked bounds how many bits a search looks at. More would leave out hardly more.
@@ -20,13 +30,17 @@ const (
 
 // bitOf is the place of a gram's bit, the gram's bytes being a number. No text has a zero byte, so that a short one is not
 // another that is longer.
-func bitOf(gram uint32) uint32 {
-	gram ^= gram >> 15
-	gram *= 0x2c1b3c6d // an odd number that spreads what it multiplies; any other would do
-	gram ^= gram >> 12
-	gram *= 0x297a2d39
-	return uint32(uint64(gram) * (8 * gramBytes) >> 32)
+func bitOf(gram uint64) uint32 {
+	bits := uint32(gram) ^ uint32(gram>>32)*0x9e3779b1
+	bits ^= bits >> 15
+	bits *= 0x2c1b3c6d // an odd number that spreads what it multiplies; any other would do
+	bits ^= bits >> 12
+	bits *= 0x297a2d39
+	return uint32(uint64(bits) * (8 * gramBytes) >> 32)
 }
+
+// other is a gram by which a short one sets a second bit.
+func other(gram uint64) uint64 { return uint64(^uint32(gram)) }
 
 // AddLead sets the bits of a lead.
 func (g *Grams) AddLead(search, temperature, source string) {
@@ -39,14 +53,17 @@ func (g *Grams) AddLead(search, temperature, source string) {
 func (g *Grams) set(bit uint32) { g[bit/8] |= 1 << (bit % 8) }
 
 func (g *Grams) add(text string) {
-	var last uint32 // four bytes
+	var last uint64 // eight bytes
 	for i := range len(text) {
-		last = last<<8 | uint32(text[i])
-		for size := 1; size <= min(longestGram, i+1); size++ {
+		last = last<<8 | uint64(text[i])
+		for size := 1; size <= min(longGram, i+1); size++ {
+			if size == longGram-1 {
+				continue
+			}
 			gram := last & (1<<(8*size) - 1)
 			g.set(bitOf(gram))
 			if size <= shortGram {
-				g.set(bitOf(^gram))
+				g.set(bitOf(other(gram)))
 			}
 		}
 	}
@@ -60,28 +77,34 @@ func WordBits(temperature, source string) []uint32 {
 			word = (word ^ uint32(text[i])) * 16777619
 		}
 	}
-	return []uint32{bitOf(word), bitOf(^word)}
+	return []uint32{bitOf(uint64(word)), bitOf(uint64(^word))}
 }
 
 // GramsOf are places of bits that a text has, always as many: those of its longest grams, spread over it, and of shorter
-// ones when there are few, some more than once.
-func GramsOf(text string) (bits [gramsAsked]uint32) {
+// ones when there are few, some more than once. The blocks are of a version of the projector Lead.
+func GramsOf(text string, version int) (bits [gramsAsked]uint32) {
 	var all []uint32
-	longest := min(longestGram, len(text))
+	longest := min(longGram, len(text))
+	if longest == longGram-1 || version < LeadWithLongGrams {
+		longest = min(middleGram, longest)
+	}
 	for size := longest; size > 0; size-- {
+		if size == longGram-1 {
+			continue
+		}
 		for i := range len(text) - size + 1 {
 			if size < longest && len(all) >= gramsAsked {
 				break
 			}
-			var gram uint32
+			var gram uint64
 			for _, b := range []byte(text[i : i+size]) {
-				gram = gram<<8 | uint32(b)
+				gram = gram<<8 | uint64(b)
 			}
 			if bit := bitOf(gram); !slices.Contains(all, bit) {
 				all = append(all, bit)
 			}
 			if size <= shortGram {
-				all = append(all, bitOf(^gram))
+				all = append(all, bitOf(other(gram)))
 			}
 		}
 	}

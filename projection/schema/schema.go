@@ -47,6 +47,10 @@ const LeadWithWins = 3
 // LeadWithBlocks is the version of the projector Lead from which on it keeps lead_block.
 const LeadWithBlocks = 4
 
+// LeadWithLongGrams is the version of the projector Lead from which on blocks have grams of six bytes, and what is searched is
+// in Unicode's normal form C.
+const LeadWithLongGrams = 5
+
 // versionTable says which migrations the schema has seen.
 const versionTable = "views.migration"
 

@@ -235,9 +235,9 @@ CASE
 END,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
 ) WITH (fillfactor=85);
-CREATE INDEX lead_newest ON views.lead USING btree (account, created_at) INCLUDE (search);
-CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at);
-CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at);
+CREATE INDEX lead_newest ON views.lead USING btree (account, created_at) INCLUDE (temperature, search);
+CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at) INCLUDE (temperature, status, search);
+CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at) INCLUDE (temperature, source, search);
 COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what lists select by.';
 COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
 COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
@@ -369,7 +369,9 @@ CREATE TABLE views.token_event (
     CONSTRAINT token_event_position PRIMARY KEY ("position")
 );
 CREATE INDEX token_event_account ON views.token_event USING btree (account, "position");
+CREATE INDEX token_event_at ON views.token_event USING btree (account, at);
 CREATE INDEX token_event_token ON views.token_event USING btree (token_id, "position");
+CREATE INDEX token_event_type ON views.token_event USING btree (account, type, "position");
 COMMENT ON TABLE views.token_event IS 'What happened to API tokens: who did it, from where, by which request.';
 COMMENT ON COLUMN views.token_event.type IS 'Public name, without version.';
 COMMENT ON COLUMN views.token_event.data IS 'Without the hash of the value.';
