@@ -74,6 +74,15 @@ func (g gate) Explain(err error) console.Failure {
 	return console.Failure{Status: f.status, Message: f.envelope.Message, Fields: f.envelope.Errors, RetryAfter: f.retryAfter}
 }
 
+// Follow implements console.Gate.
+func (g gate) Follow(account string) (leave func(), err error) {
+	place := g.api.load.pages.of(account)
+	if !place.take(1) {
+		return nil, errOverloaded
+	}
+	return func() { place.giveBack(1) }, nil
+}
+
 // Note implements console.Gate.
 func (g gate) Note(r *http.Request, route, account string, err error) {
 	record := recordOf(r)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
@@ -41,6 +42,59 @@ func TestALeadOfAnotherAccountIsNotThere(t *testing.T) {
 	theirs, none := b.get("/console/leads/"+id), b.get("/console/leads/01JQKXZ8V4W9H6M3T2R5N7P0AB")
 	require.Equal(t, http.StatusNotFound, theirs.status)
 	require.Equal(t, none.body, theirs.body)
+}
+
+// One view has seen the lead, and another has not yet.
+func TestALeadIsShownByTheViewThatHasIt(t *testing.T) {
+	t.Parallel()
+	for _, table := range []string{"source_history", "lead"} {
+		b := browse(t)
+		b.signIn(b.jwt)
+		made := b.capture(`{"name":"Asha Rao","phone":"9876543210","metadata":{"source":"website"}}`)
+		id := made.at("data", "leadId").(string)
+		for _, path := range []string{leads + "/" + id, leads + "/" + id + "/sources"} {
+			require.Equal(t, http.StatusOK, b.as(http.MethodGet, after(path, made), "").status)
+		}
+		_, err := b.pool.Exec(t.Context(), `DELETE FROM views.`+table)
+		require.NoError(t, err)
+		r := b.get("/console/leads/" + id)
+		require.Equal(t, http.StatusOK, r.status, table)
+		require.Contains(t, r.body, "A••• R•••")
+	}
+}
+
+// An account has at most half of the pages that are kept up to date.
+func TestAnAccountThatFollowsManyPagesKeepsNoOtherOut(t *testing.T) {
+	t.Parallel()
+	b := browse(t, func(o *httpapi.Options) { o.LivePages = 4 })
+	b.provision("other", account.Settings{})
+	follow := func(b *browser) (status int, leave context.CancelFunc) {
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.server.URL+"/console/usage", nil)
+		require.NoError(t, err)
+		request.Header.Set("Accept", "text/event-stream")
+		response, err := b.client.Do(request)
+		require.NoError(t, err)
+		t.Cleanup(func() { response.Body.Close() })
+		if response.StatusCode == http.StatusServiceUnavailable {
+			require.Equal(t, "1", response.Header.Get("Retry-After"))
+		}
+		return response.StatusCode, cancel
+	}
+	b.signIn(b.jwt)
+	theirs := b.service.browser()
+	theirs.signIn(b.mint("other", ""))
+	status, leave := follow(b)
+	require.Equal(t, http.StatusOK, status)
+	status, _ = follow(b)
+	require.Equal(t, http.StatusOK, status)
+	status, _ = follow(b)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	status, _ = follow(theirs)
+	require.Equal(t, http.StatusOK, status)
+	leave()
+	require.Eventually(t, func() bool { status, _ := follow(b); return status == http.StatusOK }, time.Minute, 5*time.Millisecond)
 }
 
 func TestALeadCanBeSeenAsOfEachEvent(t *testing.T) {

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -363,6 +364,34 @@ func TestAnAccountThatIsSlowKeepsNoOtherOut(t *testing.T) {
 	require.Eventually(t, func() bool { return s.capture(large).status == http.StatusServiceUnavailable }, time.Minute, 5*time.Millisecond)
 	r = s.send(call{method: http.MethodPost, path: leads, credential: theirs, body: large})
 	require.Equal(t, http.StatusBadRequest, r.status, "it is read, and has no phone: %s", r.raw)
+}
+
+// TestAnAccountThatWaitsKeepsNoOtherOut has an account ask for what is not on the log yet, as often as it may.
+func TestAnAccountThatWaitsKeepsNoOtherOut(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.MaxRequests = 8 })
+	s.provision("other", account.Settings{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	t.Cleanup(func() { cancel(); waiting.Wait() })
+	for range 5 {
+		waiting.Go(func() {
+			for ctx.Err() == nil {
+				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+leads+"?minPosition=999999999", nil)
+				request.Header.Set("Authorization", "Bearer "+s.jwt)
+				if response, err := s.server.Client().Do(request); err == nil {
+					response.Body.Close()
+				}
+			}
+		})
+	}
+	require.Eventually(t, func() bool {
+		r := s.as(http.MethodGet, leads+"?minPosition=1", "")
+		return r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") == "1"
+	}, time.Minute, time.Millisecond)
+	theirs := s.mint("other", "")
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads + "?minPosition=1", credential: theirs}).status)
+	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status, "who does not wait is answered")
 }
 
 // TestIdleConnectionsKeepNobodyOut opens as many connections as the files of the test allow, up to 10,000, and sends

@@ -46,6 +46,8 @@ type Options struct {
 	// all, and BatchBytes how much batches may; an account half of that. More is answered with 503. 0 is a default.
 	MaxRequests           int
 	BodyBytes, BatchBytes int64
+	// LivePages are how many pages of the console may be kept up to date at a time, an account half of them. 0 is a default.
+	LivePages int
 
 	// TrustedProxies are the networks whose X-Forwarded-For counts.
 	TrustedProxies []netip.Prefix

@@ -16,6 +16,7 @@ const (
 	defaultRequests   = 2048
 	defaultBodyBytes  = 64 << 20
 	defaultBatchBytes = 128 << 20
+	defaultLivePages  = 256
 )
 
 // load is what the process has taken on. More is refused before it takes memory.
@@ -23,13 +24,18 @@ type load struct {
 	requests budget // one for each that is under way
 	bodies   shared // bytes read of bodies of requests that are under way
 	batches  shared // bytes that batches may hold of theirs
+	waiting  shared // requests that wait until a view has come to a position
+	pages    shared // of the console that are kept up to date
 }
 
 func newLoad(o Options) *load {
+	requests := cmp.Or(int64(o.MaxRequests), defaultRequests)
 	return &load{
-		requests: budget{most: cmp.Or(int64(o.MaxRequests), defaultRequests)},
+		requests: budget{most: requests},
 		bodies:   newShared(cmp.Or(o.BodyBytes, defaultBodyBytes), 2*maxBody),
 		batches:  newShared(cmp.Or(o.BatchBytes, defaultBatchBytes), 2*batchBytes),
+		waiting:  newShared(requests, 1),
+		pages:    newShared(cmp.Or(int64(o.LivePages), defaultLivePages), 1),
 	}
 }
 

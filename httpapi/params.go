@@ -126,7 +126,7 @@ func surely[T any](x *exchange, ask func() (T, error), views ...string) (T, erro
 }
 
 // waitFor waits until the views that answer a GET have reached its minPosition. All parameters must have been taken
-// before: what is wrong with any of them is said here.
+// before: what is wrong with any of them is said here. No account waits with more than half of what may be under way.
 func (x *exchange) waitFor(p *params, views ...string) error {
 	var position eventstore.Position
 	if value := p.get("minPosition"); value != "" {
@@ -139,6 +139,11 @@ func (x *exchange) waitFor(p *params, views ...string) error {
 	if err := p.wrong.Err(); err != nil || position == 0 {
 		return err
 	}
+	place := x.load.waiting.of(x.caller.Account)
+	if !place.take(1) {
+		return errOverloaded
+	}
+	defer place.giveBack(1)
 	for _, view := range views {
 		if err := x.Query.WaitFor(x.ctx, view, position); err != nil {
 			return err

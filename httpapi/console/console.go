@@ -8,6 +8,7 @@ package console
 import (
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -44,6 +45,9 @@ type Gate interface {
 	Caller(r *http.Request) command.Caller
 	// Secure tells whether the browser came by HTTPS.
 	Secure(r *http.Request) bool
+	// Follow takes a place among the pages that are kept up to date, to be left again. The error is that there is none for
+	// the account.
+	Follow(account string) (leave func(), err error)
 	// Explain finds the answer to an error.
 	Explain(error) Failure
 	// Note tells the access log what a request was for, and why it failed.
@@ -64,15 +68,12 @@ type Console struct {
 	seals   *seals
 	pages   *templates
 	assets  assets
-	streams chan struct{} // a place for each page that is kept up to date
+	streams atomic.Int64 // pages that are kept up to date
 }
-
-// mostStreams bounds how many pages a process keeps up to date.
-const mostStreams = 256
 
 // New makes the handler of everything under Base.
 func New(o Options) http.Handler {
-	c := &Console{Options: o, seals: newSeals(o.Key), assets: newAssets(o.Base), streams: make(chan struct{}, mostStreams)}
+	c := &Console{Options: o, seals: newSeals(o.Key), assets: newAssets(o.Base)}
 	c.pages = newTemplates(o.Base, c.assets)
 	router := chi.NewRouter()
 	for _, page := range pages() {

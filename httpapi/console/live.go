@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// What is shown is looked at anew once a second, and a line goes out now and then, so that nobody on the way takes the
-// connection for dead.
+// What is shown is looked at anew once a second, or less often when that is much to do, and a line goes out now and then, so
+// that nobody on the way takes the connection for dead.
 const (
 	liveInterval  = time.Second
+	liveShare     = 4 // all live pages together are being made a fourth of the time
 	liveHeartbeat = 20 * time.Second
 	liveWrite     = 10 * time.Second
 )
@@ -23,24 +24,24 @@ func wantsStream(r *http.Request) bool {
 // stream sends a page, and sends it again whenever it has changed, until the browser goes, the session ends or the service
 // stops. The script puts what has changed in the place of what is shown.
 func (v *visit) stream() {
-	select {
-	case v.streams <- struct{}{}:
-		defer func() { <-v.streams }()
-	default:
-		v.w.Header().Set("Retry-After", "30")
-		http.Error(v.w, "Too many pages are kept up to date here.", http.StatusServiceUnavailable)
+	leave, err := v.Gate.Follow(v.identity.Account)
+	if err != nil {
+		v.fail(err)
 		return
 	}
+	defer leave()
+	v.streams.Add(1)
+	defer v.streams.Add(-1)
 	control := http.NewResponseController(v.w)
 	_ = control.SetReadDeadline(time.Time{}) // nothing more is read, and that must not end it
 	v.w.Header().Set("Content-Type", "text/event-stream")
 	v.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
-	tick := time.NewTicker(liveInterval)
-	defer tick.Stop()
 	var last []byte
 	var said time.Time
 	for {
+		begun := time.Now()
 		next, err := v.again()
+		pause := livePause(time.Since(begun), v.streams.Load())
 		message := sse(next)
 		switch {
 		case err != nil:
@@ -59,13 +60,18 @@ func (v *visit) stream() {
 			last, said = next, time.Now()
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-v.r.Context().Done():
 			return
 		case <-v.Stopping:
 			return
 		}
 	}
+}
+
+// livePause is how long a page that took some time to make is not made again, while so many are live.
+func livePause(took time.Duration, pages int64) time.Duration {
+	return max(liveInterval, liveShare*time.Duration(pages)*took)
 }
 
 // again looks at the page as if it were opened anew.

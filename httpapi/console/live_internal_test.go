@@ -2,6 +2,7 @@ package console
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -11,4 +12,12 @@ func TestNobodysTextEndsOrRulesAnEvent(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "data: <td>ok\ndata: event: end\ndata: \ndata: retry: 1</td>\n\n", string(sse([]byte("<td>ok\revent: end\r\n\rretry: 1</td>"))))
 	require.Equal(t, "data: a\ndata: b\n\n", string(sse([]byte("a\r\nb\n"))))
+}
+
+func TestLivePagesTakeTheirShareHoweverManyThereAreAndHoweverMuchTheyAre(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, time.Second, livePause(8*time.Millisecond, 1))
+	require.Equal(t, time.Second, livePause(5*time.Millisecond, 50))
+	require.Equal(t, 2*time.Second, livePause(5*time.Millisecond, 100))
+	require.Equal(t, 4*time.Second, livePause(time.Second, 1))
 }
