@@ -136,9 +136,11 @@ func one[T any](ctx context.Context, r *Reader, scan pgx.RowToFunc[T], sql strin
 	return found, schema.Unavailable(err)
 }
 
-// page reads the part of a list that a selection yields, and one row more to know whether the list goes on.
+// page reads the part of a list that a selection yields, and one row more to know whether the list goes on. PostgreSQL plans
+// it for what is asked, and not once for all that may be: a value that few or none have wants another index.
 func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pgx.RowToFunc[T], after func(T) string) (List[T], error) {
-	rows, err := r.pool.Query(ctx, s.sql(limit+1), s.args...)
+	args := append([]any{pgx.QueryExecModeCacheDescribe}, s.args...)
+	rows, err := r.pool.Query(ctx, s.sql(limit+1), args...)
 	if err != nil {
 		return List[T]{}, schema.Unavailable(err)
 	}

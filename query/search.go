@@ -24,8 +24,10 @@ const (
 	firstBlocks = 8   // are searched by one statement,
 	timesBlocks = 4   // by each after it so many times more,
 	mostBlocks  = 512 // and not more than so many, which is some 10 ms of PostgreSQL
-	// fewLeads of a source or a stage are rather looked at one by one.
+	// fewLeads of a source or a stage are rather looked at one by one, and so are timesFew as many, as their times tell: it
+	// takes 10 ms, and blocks three times as long when they have something of what is frequent.
 	fewLeads = 10_000
+	timesFew = 10
 )
 
 // way is how a search goes.
@@ -40,7 +42,8 @@ func (f LeadFilter) searches() bool {
 	return f.Phone+f.Email == "" && (f.Q+f.LeadTemperature != "" || f.Source != "" && f.Status != "")
 }
 
-// wayOf chooses between source and stage what fewer leads have: its ten-thousandth lead is older, if there is one.
+// wayOf chooses between source and stage what fewer leads have: its ten-thousandth lead is older, if there is one. How far
+// back that one is tells about how many there are.
 func (r *Reader) wayOf(ctx context.Context, account string, f LeadFilter) (w way, err error) {
 	var reaches time.Time
 	w.few = f.Q+f.LeadTemperature == "" // no block would tell anything
@@ -68,6 +71,14 @@ func (r *Reader) wayOf(ctx context.Context, account string, f LeadFilter) (w way
 		if w.by == "" || last[0].Before(reaches) {
 			w.by, reaches = by, last[0]
 		}
+	}
+	if w.by != "" && !w.few {
+		span := LeadFilter{CreatedSince: f.CreatedSince, CreatedUntil: f.CreatedUntil}.selection(account, `SELECT min(created_at), max(created_at) FROM views.lead`, `1`)
+		var first, last time.Time
+		if err := r.pool.QueryRow(ctx, span.sql(1), span.args...).Scan(&first, &last); err != nil {
+			return w, schema.Unavailable(err)
+		}
+		w.few = timesFew*last.Sub(reaches) > last.Sub(first)
 	}
 	if w.few {
 		return w, nil
