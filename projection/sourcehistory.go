@@ -143,11 +143,12 @@ func newSightings(batch []Event) *sightings {
 
 // sourceEntry is what an arrival tells.
 func sourceEntry(e *Event) (lead.SourceEntry, bool) {
+	fact := e.Fact()
 	switch data := e.Data.(type) {
 	case event.LeadCreated:
-		return lead.NewSourceEntry(e.Fact(), data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed), true
+		return lead.NewSourceEntry(&fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed), true
 	case event.LeadMerged:
-		return lead.NewSourceEntry(e.Fact(), data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed), true
+		return lead.NewSourceEntry(&fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed), true
 	}
 	return lead.SourceEntry{}, false
 }

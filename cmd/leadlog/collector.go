@@ -14,8 +14,10 @@ const leastHeap = 64 << 20 // bytes
 
 const liveHeap = "/gc/heap/live:bytes"
 
-// collectSeldom has the collector wait until the heap has grown to leastHeap, and for as much garbage as there is live
-// once more than half of that is live. GOGC, when it is set, is left as it is.
+// collectSeldom has the collector wait until the heap has grown to leastHeap, and for half as much garbage as there is live
+// once more than two thirds of that is live. What is made while garbage is marked counts as live until the next time, which on
+// a machine that is busy is as much again: to wait for as much garbage as that took 20 MiB more than are ever used. GOGC,
+// when it is set, is left as it is.
 func collectSeldom() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -39,5 +41,5 @@ func seldom(live uint64) int {
 	if live == 0 { // before the first collection
 		live = leastHeap / 8
 	}
-	return int(min(max(leastHeap*4/live, 8), 64)-4) * 25
+	return int(min(max(leastHeap*4/live, 6), 64)-4) * 25
 }

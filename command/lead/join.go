@@ -100,7 +100,8 @@ func (s State) Absorb(from State) event.LeadJoined {
 // whole is the fact that a lead with all it has becomes part of this one.
 func (s State) whole(from State) event.LeadJoined {
 	joined := event.LeadJoined{From: from.ID, Joined: from.Joined, Was: from.snapshot()}
-	after := s.joined(event.Fact{Data: joined}, joined)
+	after := s
+	after.join(&event.Fact{}, &joined)
 	joined.Changed = changes(s, event.LeadMerged{
 		Phone: after.Phone, Email: after.Email, OpportunityValue: after.OpportunityValue, CustomFields: after.CustomFields,
 	})
@@ -137,9 +138,9 @@ func (s State) snapshot() event.LeadSnapshot {
 	}
 }
 
-// joined takes another lead in: what this one has stays, and where it has nothing, it takes what the other had.
-func (s State) joined(fact event.Fact, data event.LeadJoined) State {
-	was := data.Was
+// join takes another lead in: what this one has stays, and where it has nothing, it takes what the other had.
+func (s *State) join(fact *event.Fact, data *event.LeadJoined) {
+	was := &data.Was
 	if s.NameDerived && !was.NameDerived {
 		s.Name, s.NameDerived = was.Name, false
 	}
@@ -157,12 +158,10 @@ func (s State) joined(fact event.Fact, data event.LeadJoined) State {
 	s.Sources = joinSources(s.Sources, was.Sources)
 	s.Joined = withAll(with(s.Joined, data.From), data.Joined)
 	s.UpdatedAt = fact.At
-	return s
 }
 
-func (s State) departed(fact event.Fact, data event.LeadDeparted) State {
+func (s *State) depart(fact *event.Fact, data *event.LeadDeparted) {
 	s.Phase, s.JoinedInto, s.UpdatedAt = Departed, data.Into, fact.At
-	return s
 }
 
 // joinSources makes one history of two, in the order in which each source was first seen. Of a source that both have,

@@ -78,40 +78,45 @@ func Evolve(s State, fact event.Fact) State {
 
 // Fold is Evolve for who folds a whole stream and keeps the last state alone: the one that it was given is used up.
 func Fold(s State, fact event.Fact) State {
+	s.fold(&fact)
+	return s
+}
+
+// fold works in place: a state and a fact are half a kilobyte each, and a fold would copy them at every call.
+func (s *State) fold(fact *event.Fact) {
 	revision := s.Revision + 1
 	if s.Phase == Unborn {
 		revision = 0
 	}
-	s = evolve(s, fact)
+	s.evolve(fact)
 	s.Revision = revision
-	return s
 }
 
-func evolve(s State, fact event.Fact) State {
+func (s *State) evolve(fact *event.Fact) {
 	if _, erased := fact.Data.(event.LeadErased); erased || fact.Erased || s.Phase == Erased {
-		return s.erased(fact)
+		s.erase(fact)
+		return
 	}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
-		return created(fact, data)
+		s.create(fact, &data)
 	case event.LeadMerged:
-		return s.merged(fact, data)
+		s.merge(fact, &data)
 	case event.LeadUpdated:
-		return s.updated(fact, data)
+		s.update(fact, &data)
 	case event.LeadReleased:
-		return s.released(fact, data)
+		s.release(fact, &data)
 	case event.LeadDeparted:
-		return s.departed(fact, data)
+		s.depart(fact, &data)
 	case event.LeadJoined:
-		return s.joined(fact, data)
+		s.join(fact, &data)
 	case event.LeadAbandoned:
 		s.Phase = Abandoned
 	}
-	return s
 }
 
-func created(fact event.Fact, data event.LeadCreated) State {
-	s := State{
+func (s *State) create(fact *event.Fact, data *event.LeadCreated) {
+	*s = State{
 		Phase: Live, ID: event.LeadID(fact.Stream), Account: fact.Metadata.Account,
 		ContactUID: data.ContactUID, Name: data.Name, NameDerived: data.NameDerived,
 		Phone: data.Phone, Email: data.Email, Phones: with(nil, data.Phone), Emails: with(nil, data.Email),
@@ -123,10 +128,9 @@ func created(fact event.Fact, data event.LeadCreated) State {
 		CreatedAt:  fact.At, UpdatedAt: fact.At,
 	}
 	s.Sources = []SourceEntry{NewSourceEntry(fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed)}
-	return s
 }
 
-func (s State) merged(fact event.Fact, data event.LeadMerged) State {
+func (s *State) merge(fact *event.Fact, data *event.LeadMerged) {
 	if data.Name != "" {
 		s.Name, s.NameDerived = data.Name, false
 	}
@@ -142,12 +146,11 @@ func (s State) merged(fact event.Fact, data event.LeadMerged) State {
 	s.VisitorIDs = with(s.VisitorIDs, data.VisitorID)
 	s.CustomFields = union(s.CustomFields, data.CustomFields)
 	s.Metadata = overlay(s.Metadata, data.Metadata, data.IP, data.UserAgent)
-	s.Sources = s.seen(fact, data)
+	s.see(fact, data)
 	s.UpdatedAt = fact.At
-	return s
 }
 
-func (s State) updated(fact event.Fact, data event.LeadUpdated) State {
+func (s *State) update(fact *event.Fact, data *event.LeadUpdated) {
 	if data.Name != "" {
 		s.Name, s.NameDerived = data.Name, false
 	}
@@ -157,23 +160,22 @@ func (s State) updated(fact event.Fact, data event.LeadUpdated) State {
 	replace(&s.OpportunityValue, data.OpportunityValue)
 	s.CustomFields = without(union(s.CustomFields, data.CustomFields), data.RemovedFields)
 	s.UpdatedAt = fact.At
-	return s
 }
 
-// seen notes an arrival in the source history: a new entry, or a later sighting in the one that is there.
-func (s State) seen(fact event.Fact, data event.LeadMerged) []SourceEntry {
+// see notes an arrival in the source history: a new entry, or a later sighting in the one that is there.
+func (s *State) see(fact *event.Fact, data *event.LeadMerged) {
 	for i := range s.Sources {
 		if s.Sources[i].Source == data.Source {
 			s.Sources[i].LastSeenAt = fact.At
 			s.Sources[i].Arrivals++
-			return s.Sources
+			return
 		}
 	}
-	return append(s.Sources, NewSourceEntry(fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed))
+	s.Sources = append(s.Sources, NewSourceEntry(fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed))
 }
 
 // NewSourceEntry is the history entry that an arrival from a new source opens.
-func NewSourceEntry(fact event.Fact, source string, metadata map[string]jsontext.Value, ip, userAgent string, changed []string) SourceEntry {
+func NewSourceEntry(fact *event.Fact, source string, metadata map[string]jsontext.Value, ip, userAgent string, changed []string) SourceEntry {
 	return SourceEntry{
 		Source: source, FirstSeenAt: fact.At, LastSeenAt: fact.At, Arrivals: 1,
 		Credential: fact.Metadata.Credential, Metadata: metadata, IP: ip, UserAgent: userAgent,

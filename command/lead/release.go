@@ -88,7 +88,7 @@ func remaining(all []string, current, gone string) string {
 	return ""
 }
 
-func (s State) released(fact event.Fact, data event.LeadReleased) State {
+func (s *State) release(fact *event.Fact, data *event.LeadReleased) {
 	if data.Phone != "" {
 		s.Phones, s.Phone = except(s.Phones, data.Phone), data.Current
 	} else {
@@ -96,7 +96,6 @@ func (s State) released(fact event.Fact, data event.LeadReleased) State {
 	}
 	replace(&s.Name, data.Name)
 	s.UpdatedAt = fact.At
-	return s
 }
 
 // except copies a list without a value; of nothing that is left it makes nil, as a list that never had anything.
