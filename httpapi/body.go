@@ -118,6 +118,7 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 	if _, err := decoder.ReadToken(); err != nil {
 		return nil, malformed(err)
 	}
+	room := make([]byte, 0, len(raw)) // for all values together
 	for decoder.PeekKind() == '"' {
 		name, err := decoder.ReadToken()
 		if err != nil {
@@ -131,11 +132,11 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 		if err != nil {
 			return nil, malformed(err)
 		}
-		compact, problem := compacted(value)
-		if problem != "" {
+		var problem string
+		if room, problem = appendCompact(room[len(room):], value); problem != "" {
 			return nil, bad(shown(key), problem)
 		}
-		members[key] = compact
+		members[key] = room[:len(room):len(room)]
 	}
 	if _, err := decoder.ReadToken(); err != nil { // the closing brace
 		return nil, malformed(err)
@@ -176,10 +177,9 @@ func shown(key string) string {
 	return string([]rune(key)[:maxShown]) + "…"
 }
 
-// compacted copies a value that is valid JSON without its insignificant white space, and says what else is wrong
+// appendCompact copies a value that is valid JSON without its insignificant white space, and says what else is wrong
 // with it: one pass over the bytes for all of it.
-func compacted(value jsontext.Value) (_ jsontext.Value, problem string) {
-	out := make([]byte, 0, len(value))
+func appendCompact(out []byte, value jsontext.Value) (_ []byte, problem string) {
 	depth := 1 // of the body
 	for i := 0; i < len(value); {
 		switch c := value[i]; c {

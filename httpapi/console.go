@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -27,8 +28,16 @@ func (a *api) mountConsole() {
 			return
 		}
 		defer a.load.requests.giveBack(1)
-		pages.ServeHTTP(w, r)
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), recordKey{}, w.(*record))))
 	}))
+}
+
+// recordKey brings a request's record to the gate, whom the console asks about requests alone.
+type recordKey struct{}
+
+func recordOf(r *http.Request) *record {
+	record, _ := r.Context().Value(recordKey{}).(*record)
+	return record
 }
 
 // gate is what the console asks of the API.

@@ -36,7 +36,7 @@ func (a *api) cors(next http.Handler) http.Handler {
 		header.Set("Access-Control-Allow-Methods", http.MethodPost)
 		header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent, "+idempotencyHeader+", "+requestIDHeader)
 		header.Set("Access-Control-Max-Age", "600") // seconds
-		recordOf(r).route = route
+		w.(*record).route = route
 		w.WriteHeader(http.StatusNoContent)
 	})
 }

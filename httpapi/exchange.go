@@ -38,7 +38,7 @@ func (a *api) serve(route route) http.HandlerFunc {
 		ctx, cancel := context.WithTimeout(staying(r), patience)
 		defer cancel()
 		x := &exchange{
-			api: a, w: w, r: r, ctx: ctx, record: recordOf(r),
+			api: a, w: w, r: r, ctx: ctx, record: w.(*record), // as observe made it
 			client: clientAddress(r, a.TrustedProxies), policy: capturePolicy,
 		}
 		x.record.route = route.pattern

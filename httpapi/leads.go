@@ -47,8 +47,8 @@ func captured(c command.LeadCaptured) (status int, body envelope) {
 	if c.Merged {
 		status = http.StatusOK
 	}
-	data := query.NewLead(c.Lead)
-	return status, envelope{Success: true, Merged: &c.Merged, Data: &data} // a pointer, for it is large, and encoding would copy it
+	data, merged := query.NewLead(c.Lead), c.Merged                      // a copy, so that no pointer keeps all of c
+	return status, envelope{Success: true, Merged: &merged, Data: &data} // a pointer, for it is large, and encoding would copy it
 }
 
 // replayed tells an answer, or a refusal, that an idempotency key had before.

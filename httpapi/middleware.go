@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -24,13 +23,6 @@ type record struct {
 	status     int    // 0 until the header is written
 	bytes      int64
 	err        error
-}
-
-type recordKey struct{}
-
-func recordOf(r *http.Request) *record {
-	record, _ := r.Context().Value(recordKey{}).(*record)
-	return record
 }
 
 // WriteHeader notes the status.
@@ -79,7 +71,6 @@ func (a *api) observe(next http.Handler) http.Handler {
 		}
 		header[requestIDHeader] = []string{note.requestID}
 		r, traced := a.follow(r, note)
-		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, note))
 		defer func() {
 			thrown, begun := recover(), note.status != 0
 			if thrown != nil {

@@ -12,9 +12,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"hash"
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -35,14 +37,18 @@ const (
 )
 
 // Names makes stream names of claims. Its key never rotates: with another key every claim would be forgotten.
-type Names struct{ key []byte }
+type Names struct{ macs *sync.Pool } // of hash.Hash: to take the key in costs as much as a name
 
 // NewNames returns names under a secret key of 32 bytes. The key keeps who reads the log from finding out, by
 // trying numbers, whose claim a stream is.
-func NewNames(key []byte) Names { return Names{key: key} }
+func NewNames(key []byte) Names {
+	return Names{&sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
+}
 
 func (n Names) sum(data []byte) []byte {
-	mac := hmac.New(sha256.New, n.key)
+	mac := n.macs.Get().(hash.Hash)
+	defer n.macs.Put(mac)
+	mac.Reset()
 	mac.Write(data)
 	return mac.Sum(nil)
 }

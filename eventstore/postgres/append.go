@@ -99,6 +99,7 @@ type writer struct {
 	prepared *pgconn.StatementDescription
 	room     *room // of the connection
 	columns  columns
+	touched  map[string]bool // of the latest selection: its memory is that of the next one
 	queue    chan *request
 	patience time.Duration
 	failure  atomic.Pointer[error] // of the last attempt, nil when it succeeded
@@ -112,8 +113,10 @@ type writer struct {
 func newWriter(config *pgx.ConnConfig, queue int, patience time.Duration, log *slog.Logger) *writer {
 	config = named(config, "writer")
 	config.RuntimeParams["statement_timeout"] = fmt.Sprint(patience.Milliseconds())
-	return &writer{config: config, queue: make(chan *request, queue), patience: patience, ended: make(chan struct{}), log: log,
-		wrote: func(written, bool) {}}
+	return &writer{
+		config: config, touched: map[string]bool{}, queue: make(chan *request, queue), patience: patience, ended: make(chan struct{}),
+		log: log, wrote: func(written, bool) {},
+	}
 }
 
 var (
@@ -203,7 +206,8 @@ func (w *writer) next(closing context.Context) *request {
 // collect makes a batch of what was deferred and what has queued meanwhile, and returns what is deferred now, in the
 // order of arrival.
 func (w *writer) collect(deferred []*request) (batch, rest []*request) {
-	s := selection{touched: make(map[string]bool, 2*len(deferred))}
+	clear(w.touched)
+	s := selection{touched: w.touched}
 	for _, r := range deferred {
 		s.offer(r)
 	}
