@@ -31,8 +31,9 @@ type Tail struct {
 
 // follower is a projector that follows the tail.
 type follower struct {
-	cursor int  // number of the item that it takes next
-	away   bool // it reads the log by itself
+	cursor int        // number of the item that it takes next
+	away   bool       // it reads the log by itself
+	taken  []feedItem // its latest items: their memory is that of the next ones
 }
 
 // bounds are of what a tail holds.
@@ -265,8 +266,10 @@ func (t *Tail) seek(f *follower, after eventstore.Position) (base eventstore.Pos
 	return t.base
 }
 
-// next waits for the items that a follower takes next. Not on means that they are not there any more.
+// next waits for the items that a follower takes next, which are good until the next call. Not on means that they are not
+// there any more.
 func (t *Tail) next(ctx context.Context, f *follower) (items []feedItem, on bool, err error) {
+	clear(f.taken) // so that nothing is kept while nothing comes
 	for {
 		t.mu.Lock()
 		switch i := f.cursor - t.dropped; {
@@ -274,10 +277,10 @@ func (t *Tail) next(ctx context.Context, f *follower) (items []feedItem, on bool
 			t.mu.Unlock()
 			return nil, false, nil
 		case i < len(t.items):
-			items = t.items[i:min(i+500, len(t.items))] // nobody changes what is there: who adds does so behind it, and who drops makes a copy
-			f.cursor += len(items)
+			f.taken = append(f.taken[:0], t.items[i:min(i+500, len(t.items))]...)
+			f.cursor += len(f.taken)
 			t.mu.Unlock()
-			return items, true, nil
+			return f.taken, true, nil
 		case t.stop == nil:
 			err := t.err
 			t.mu.Unlock()
