@@ -55,7 +55,6 @@ func (g gate) exchange(r *http.Request) *exchange {
 	return x
 }
 
-// SignIn implements console.Gate.
 func (g gate) SignIn(r *http.Request, jwt string) (console.Identity, error) {
 	identity, err := g.exchange(r).verify(jwt, command.ReadAnew)
 	if err != nil {
@@ -66,10 +65,8 @@ func (g gate) SignIn(r *http.Request, jwt string) (console.Identity, error) {
 	}, nil
 }
 
-// Guess implements console.Gate.
 func (g gate) Guess(r *http.Request) error { return g.exchange(r).spend() }
 
-// Caller implements console.Gate.
 func (g gate) Caller(r *http.Request) command.Caller { return g.exchange(r).caller }
 
 // Secure implements console.Gate. What a proxy says of the browser counts when it is one of ours.
@@ -77,13 +74,11 @@ func (g gate) Secure(r *http.Request) bool {
 	return r.TLS != nil || within(address(r.RemoteAddr), g.api.TrustedProxies) && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }
 
-// Explain implements console.Gate.
 func (g gate) Explain(err error) console.Failure {
 	f := describe(err)
 	return console.Failure{Status: f.status, Message: f.envelope.Message, Fields: f.envelope.Errors, RetryAfter: f.retryAfter}
 }
 
-// Follow implements console.Gate.
 func (g gate) Follow(account string) (leave func(), err error) {
 	place := g.api.load.pages.of(account)
 	if !place.take(1) {
@@ -92,7 +87,6 @@ func (g gate) Follow(account string) (leave func(), err error) {
 	return func() { place.giveBack(1) }, nil
 }
 
-// Note implements console.Gate.
 func (g gate) Note(r *http.Request, route, account string, err error) {
 	record := recordOf(r)
 	record.route, record.account, record.err = route, account, err

@@ -13,21 +13,13 @@ import (
 // RefusedArrivals keeps the arrivals that were answered with a conflict, a row each.
 type RefusedArrivals struct{}
 
-// Name implements Projector.
-func (RefusedArrivals) Name() string { return schema.Refused }
-
-// Version implements Projector.
-func (RefusedArrivals) Version() int { return 1 }
-
-// Tables implements Projector.
+func (RefusedArrivals) Name() string     { return schema.Refused }
+func (RefusedArrivals) Version() int     { return 1 }
 func (RefusedArrivals) Tables() []string { return []string{"refused"} }
-
-// Filter implements Projector.
 func (RefusedArrivals) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.RefusedPrefix}}
 }
 
-// Apply implements Projector.
 func (RefusedArrivals) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	var arrivals rows
 	for _, e := range batch {

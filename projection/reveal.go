@@ -13,21 +13,13 @@ import (
 // Reveals keeps who looked at what people told about themselves, a row each time.
 type Reveals struct{}
 
-// Name implements Projector.
-func (Reveals) Name() string { return schema.Reveal }
-
-// Version implements Projector.
-func (Reveals) Version() int { return 1 }
-
-// Tables implements Projector.
+func (Reveals) Name() string     { return schema.Reveal }
+func (Reveals) Version() int     { return 1 }
 func (Reveals) Tables() []string { return []string{"reveal"} }
-
-// Filter implements Projector.
 func (Reveals) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.RevealPrefix}}
 }
 
-// Apply implements Projector.
 func (Reveals) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	var reveals rows
 	for _, e := range batch {

@@ -17,16 +17,9 @@ import (
 // SourceDay counts what became of each day's arrivals, by source.
 type SourceDay struct{}
 
-// Name implements Projector.
-func (SourceDay) Name() string { return schema.SourceDay }
-
-// Version implements Projector.
-func (SourceDay) Version() int { return 2 }
-
-// Tables implements Projector.
+func (SourceDay) Name() string     { return schema.SourceDay }
+func (SourceDay) Version() int     { return 2 }
 func (SourceDay) Tables() []string { return []string{"source_day"} }
-
-// Filter implements Projector.
 func (SourceDay) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.RefusedPrefix}}
 }
@@ -44,7 +37,6 @@ func (d sourceDay) compare(other sourceDay) int {
 // outcomes counts arrivals by what became of them, and how many of all were lines of a batch or a file.
 type outcomes struct{ created, merged, refused, lines int64 }
 
-// Apply implements Projector.
 func (SourceDay) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	counted := map[sourceDay]outcomes{}
 	for _, e := range batch {

@@ -17,16 +17,9 @@ import (
 // is joined into another become that one's.
 type SourceHistory struct{}
 
-// Name implements Projector.
-func (SourceHistory) Name() string { return schema.SourceHistory }
-
-// Version implements Projector.
-func (SourceHistory) Version() int { return 1 }
-
-// Tables implements Projector.
+func (SourceHistory) Name() string     { return schema.SourceHistory }
+func (SourceHistory) Version() int     { return 1 }
 func (SourceHistory) Tables() []string { return []string{"source_history"} }
-
-// Filter implements Projector.
 func (SourceHistory) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix}}
 }
@@ -42,7 +35,6 @@ type sighting struct {
 	position eventstore.Position
 }
 
-// Apply implements Projector.
 func (h SourceHistory) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	return h.prepare(batch)(ctx, tx)
 }

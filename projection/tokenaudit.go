@@ -18,21 +18,13 @@ import (
 // whose leaves are its rows.
 type TokenAudit struct{}
 
-// Name implements Projector.
-func (TokenAudit) Name() string { return schema.TokenEvent }
-
-// Version implements Projector.
-func (TokenAudit) Version() int { return 2 }
-
-// Tables implements Projector.
+func (TokenAudit) Name() string     { return schema.TokenEvent }
+func (TokenAudit) Version() int     { return 2 }
 func (TokenAudit) Tables() []string { return []string{"token_event", "token_tree"} }
-
-// Filter implements Projector.
 func (TokenAudit) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.TokenPrefix, event.TokenUsePrefix}}
 }
 
-// Apply implements Projector.
 func (TokenAudit) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	leaves := slices.DeleteFunc(slices.Clone(batch), func(e Event) bool { return !audit.IsLeaf(e.Type) })
 	if len(leaves) == 0 {

@@ -17,16 +17,9 @@ import (
 // TokenView keeps the records of API tokens, deleted ones too.
 type TokenView struct{}
 
-// Name implements Projector.
-func (TokenView) Name() string { return schema.Token }
-
-// Version implements Projector.
-func (TokenView) Version() int { return 2 }
-
-// Tables implements Projector.
+func (TokenView) Name() string     { return schema.Token }
+func (TokenView) Version() int     { return 2 }
 func (TokenView) Tables() []string { return []string{"token"} }
-
-// Filter implements Projector.
 func (TokenView) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.TokenPrefix, event.TokenUsePrefix}}
 }
@@ -80,7 +73,6 @@ func (t *tokenRow) use(at time.Time) *tokenRow {
 	return t
 }
 
-// Apply implements Projector.
 func (TokenView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	ids := map[string]struct{}{}
 	for _, e := range batch {

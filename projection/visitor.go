@@ -17,21 +17,13 @@ import (
 // visitors, and readers join the two. So it does not matter whether the activity or the lead came first.
 type VisitorActivity struct{}
 
-// Name implements Projector.
-func (VisitorActivity) Name() string { return schema.VisitorActivity }
-
-// Version implements Projector.
-func (VisitorActivity) Version() int { return 2 }
-
-// Tables implements Projector.
+func (VisitorActivity) Name() string     { return schema.VisitorActivity }
+func (VisitorActivity) Version() int     { return 2 }
 func (VisitorActivity) Tables() []string { return []string{"visitor_activity"} }
-
-// Filter implements Projector.
 func (VisitorActivity) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.VisitorPrefix}}
 }
 
-// Apply implements Projector.
 func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	var recorded activities
 	for _, e := range batch {

@@ -106,7 +106,6 @@ func (r *Reader) ProveTokenEvents(ctx context.Context, account string, events []
 // can be read in one go and not path by path.
 type noting map[int64]struct{}
 
-// ReadHashes implements tlog.HashReader.
 func (n noting) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	for _, index := range indexes {
 		n[index] = struct{}{}
@@ -120,7 +119,6 @@ type remembering struct {
 	known map[int64]tlog.Hash
 }
 
-// ReadHashes implements tlog.HashReader.
 func (t remembering) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	var missing []int64
 	for _, index := range indexes {

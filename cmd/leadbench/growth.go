@@ -202,7 +202,6 @@ type rows struct {
 	next     []eventstore.Write
 }
 
-// Next implements pgx.CopyFromSource.
 func (r *rows) Next() bool {
 	if len(r.next) > 1 {
 		r.next = r.next[1:]
@@ -213,12 +212,10 @@ func (r *rows) Next() bool {
 	return r.position <= r.events
 }
 
-// Values implements pgx.CopyFromSource.
 func (r *rows) Values() ([]any, error) {
 	e := r.next[0].Events[0]
 	metadata, err := json.Marshal(e.Metadata)
 	return []any{int64(r.position), e.At, int64(0), [16]byte(e.ID), r.next[0].Stream, e.Type, e.Data, metadata}, err
 }
 
-// Err implements pgx.CopyFromSource.
 func (r *rows) Err() error { return nil }

@@ -70,14 +70,12 @@ func (m *logMetrics) outcome(err error) prometheus.Observer {
 	return m.failed
 }
 
-// Describe implements prometheus.Collector.
 func (m *logMetrics) Describe(descs chan<- *prometheus.Desc) {
 	for _, c := range []prometheus.Collector{m.appends, m.batches, m.took, m.events} {
 		c.Describe(descs)
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (m *logMetrics) Collect(metrics chan<- prometheus.Metric) {
 	for _, c := range []prometheus.Collector{m.appends, m.batches, m.took, m.events} {
 		c.Collect(metrics)
@@ -100,7 +98,6 @@ func openMeasuredLog(ctx context.Context, address string, log *slog.Logger) (eve
 	return measuredLog{store, metrics}, metrics, nil
 }
 
-// Append implements eventstore.Store.
 func (l measuredLog) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	began := time.Now()
 	position, err := l.eventLog.Append(ctx, writes...)
@@ -127,14 +124,12 @@ var (
 		"Appends that wait in this process for their turn; from 4096 on they are refused.", nil, nil)
 )
 
-// Describe implements prometheus.Collector.
 func (poolMetrics) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{poolConnections, poolMost, poolWaits, poolWaited, appendsWaiting} {
 		descs <- d
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (m poolMetrics) Collect(metrics chan<- prometheus.Metric) {
 	reportPool(metrics, "views", m.views.Stat())
 	if m.log != nil {

@@ -27,7 +27,6 @@ var (
 		"1 for the state that a projector is in: running, standby, failed or stale.", []string{"projector", "state"}, nil)
 )
 
-// Describe implements prometheus.Collector.
 func (v viewMetrics) Describe(descs chan<- *prometheus.Desc) {
 	descs <- viewPosition
 	descs <- viewLag
@@ -39,7 +38,6 @@ func (v viewMetrics) Describe(descs chan<- *prometheus.Desc) {
 // scrapePatience is how long a scrape waits for the head of the log. Without it the lag is left out.
 const scrapePatience = 2 * time.Second
 
-// Collect implements prometheus.Collector.
 func (v viewMetrics) Collect(metrics chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
 	defer cancel()
@@ -70,10 +68,8 @@ var usesSampled = prometheus.NewDesc("leadlog_token_uses_sampled_total",
 	"Samples of API tokens' uses by this process, by outcome: recorded, or dropped because the log did not keep up.",
 	[]string{"type", "outcome"}, nil)
 
-// Describe implements prometheus.Collector.
 func (useMetrics) Describe(descs chan<- *prometheus.Desc) { descs <- usesSampled }
 
-// Collect implements prometheus.Collector.
 func (m useMetrics) Collect(metrics chan<- prometheus.Metric) {
 	m.uses.Counts(func(eventType string, recorded, dropped uint64) {
 		metrics <- prometheus.MustNewConstMetric(usesSampled, prometheus.CounterValue, float64(recorded), eventType, "recorded")
@@ -131,7 +127,6 @@ func (d *deliveryMetrics) watcher() delivery.Watcher {
 	}
 }
 
-// Describe implements prometheus.Collector.
 func (d *deliveryMetrics) Describe(descs chan<- *prometheus.Desc) {
 	d.attempts.Describe(descs)
 	d.finished.Describe(descs)

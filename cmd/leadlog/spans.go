@@ -97,7 +97,6 @@ type tracedLog struct {
 	tracer trace.Tracer
 }
 
-// Append implements eventstore.Store.
 func (l tracedLog) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return l.eventLog.Append(ctx, writes...)

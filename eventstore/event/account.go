@@ -18,8 +18,5 @@ type JWTsRevoked struct {
 	NotBefore time.Time `json:"notBefore"` // whole milliseconds, UTC
 }
 
-// EventType names the fact.
-func (JWTsRevoked) EventType() string { return "account.jwtsrevoked.v1" }
-
-// EventType names the fact.
+func (JWTsRevoked) EventType() string       { return "account.jwtsrevoked.v1" }
 func (AccountConfigured) EventType() string { return "account.configured.v1" }

@@ -28,14 +28,7 @@ type ClaimKeyFixed struct {
 	Fingerprint []byte `json:"fingerprint"` // HMAC of a constant under the key
 }
 
-// EventType names the fact.
 func (ClaimKeyFixed) EventType() string { return "claimkey.fixed.v1" }
-
-// EventType names the fact.
-func (ClaimBound) EventType() string { return "claim.bound.v1" }
-
-// EventType names the fact.
-func (ClaimTaken) EventType() string { return "claim.taken.v1" }
-
-// EventType names the fact.
+func (ClaimBound) EventType() string    { return "claim.bound.v1" }
+func (ClaimTaken) EventType() string    { return "claim.taken.v1" }
 func (ClaimReleased) EventType() string { return "claim.released.v1" }

@@ -158,35 +158,14 @@ type LeadErased struct {
 	Visitors []string `json:"visitors,omitzero"` // streams of the visitors that the lead was linked with
 }
 
-// EventType names the fact.
-func (LeadCreated) EventType() string { return "lead.created.v1" }
-
-// EventType names the fact.
-func (LeadMerged) EventType() string { return "lead.merged.v1" }
-
-// EventType names the fact.
-func (LeadUpdated) EventType() string { return "lead.updated.v1" }
-
-// EventType names the fact.
-func (LeadReleased) EventType() string { return "lead.released.v1" }
-
-// EventType names the fact.
-func (LeadJoining) EventType() string { return "lead.joining.v1" }
-
-// EventType names the fact.
-func (LeadDeparted) EventType() string { return "lead.departed.v1" }
-
-// EventType names the fact.
-func (LeadJoined) EventType() string { return "lead.joined.v1" }
-
-// EventType names the fact.
-func (LeadRefused) EventType() string { return "lead.refused.v1" }
-
-// EventType names the fact.
+func (LeadCreated) EventType() string   { return "lead.created.v1" }
+func (LeadMerged) EventType() string    { return "lead.merged.v1" }
+func (LeadUpdated) EventType() string   { return "lead.updated.v1" }
+func (LeadReleased) EventType() string  { return "lead.released.v1" }
+func (LeadJoining) EventType() string   { return "lead.joining.v1" }
+func (LeadDeparted) EventType() string  { return "lead.departed.v1" }
+func (LeadJoined) EventType() string    { return "lead.joined.v1" }
+func (LeadRefused) EventType() string   { return "lead.refused.v1" }
 func (LeadAbandoned) EventType() string { return "lead.abandoned.v1" }
-
-// EventType names the fact.
-func (LeadWaived) EventType() string { return "lead.waived.v1" }
-
-// EventType names the fact.
-func (LeadErased) EventType() string { return "lead.erased.v1" }
+func (LeadWaived) EventType() string    { return "lead.waived.v1" }
+func (LeadErased) EventType() string    { return "lead.erased.v1" }

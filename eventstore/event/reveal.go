@@ -7,5 +7,4 @@ type LeadRevealed struct {
 	What   string `json:"what"`            // lead, or what was exported: leads or sources
 }
 
-// EventType names the fact.
 func (LeadRevealed) EventType() string { return "lead.revealed.v1" }

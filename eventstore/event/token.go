@@ -42,23 +42,10 @@ type TokenRefused struct {
 	Prefix string `json:"prefix"` // of the value that was refused: which one it was
 }
 
-// EventType names the fact.
-func (TokenUsed) EventType() string { return "token.used.v1" }
-
-// EventType names the fact.
-func (TokenRefused) EventType() string { return "token.refused.v1" }
-
-// EventType names the fact.
-func (TokenCreated) EventType() string { return "token.created.v1" }
-
-// EventType names the fact.
-func (TokenRotated) EventType() string { return "token.rotated.v1" }
-
-// EventType names the fact.
-func (TokenExpiring) EventType() string { return "token.expiring.v1" }
-
-// EventType names the fact.
-func (TokenDeleted) EventType() string { return "token.deleted.v1" }
-
-// EventType names the fact.
+func (TokenUsed) EventType() string      { return "token.used.v1" }
+func (TokenRefused) EventType() string   { return "token.refused.v1" }
+func (TokenCreated) EventType() string   { return "token.created.v1" }
+func (TokenRotated) EventType() string   { return "token.rotated.v1" }
+func (TokenExpiring) EventType() string  { return "token.expiring.v1" }
+func (TokenDeleted) EventType() string   { return "token.deleted.v1" }
 func (TokenAbandoned) EventType() string { return "token.abandoned.v1" }

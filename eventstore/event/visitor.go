@@ -21,8 +21,5 @@ type VisitorActed struct {
 // a browser keeps the id that it was given.
 type VisitorForgotten struct{}
 
-// EventType names the fact.
-func (VisitorActed) EventType() string { return "visitor.acted.v1" }
-
-// EventType names the fact.
+func (VisitorActed) EventType() string     { return "visitor.acted.v1" }
 func (VisitorForgotten) EventType() string { return "visitor.forgotten.v1" }

@@ -53,32 +53,13 @@ type WebhookDeleted struct{}
 // Only a store without transactions needs it.
 type WebhookAbandoned struct{}
 
-// EventType names the fact.
 func (WebhookRegistered) EventType() string { return "webhook.registered.v1" }
-
-// EventType names the fact.
-func (WebhookUpdated) EventType() string { return "webhook.updated.v1" }
-
-// EventType names the fact.
-func (WebhookDisabled) EventType() string { return "webhook.disabled.v1" }
-
-// EventType names the fact.
-func (WebhookEnabled) EventType() string { return "webhook.enabled.v1" }
-
-// EventType names the fact.
-func (WebhookRotated) EventType() string { return "webhook.rotated.v1" }
-
-// EventType names the fact.
-func (WebhookTested) EventType() string { return "webhook.tested.v1" }
-
-// EventType names the fact.
-func (WebhookRetried) EventType() string { return "webhook.retried.v1" }
-
-// EventType names the fact.
-func (WebhookReplayed) EventType() string { return "webhook.replayed.v1" }
-
-// EventType names the fact.
-func (WebhookDeleted) EventType() string { return "webhook.deleted.v1" }
-
-// EventType names the fact.
-func (WebhookAbandoned) EventType() string { return "webhook.abandoned.v1" }
+func (WebhookUpdated) EventType() string    { return "webhook.updated.v1" }
+func (WebhookDisabled) EventType() string   { return "webhook.disabled.v1" }
+func (WebhookEnabled) EventType() string    { return "webhook.enabled.v1" }
+func (WebhookRotated) EventType() string    { return "webhook.rotated.v1" }
+func (WebhookTested) EventType() string     { return "webhook.tested.v1" }
+func (WebhookRetried) EventType() string    { return "webhook.retried.v1" }
+func (WebhookReplayed) EventType() string   { return "webhook.replayed.v1" }
+func (WebhookDeleted) EventType() string    { return "webhook.deleted.v1" }
+func (WebhookAbandoned) EventType() string  { return "webhook.abandoned.v1" }

@@ -54,7 +54,6 @@ func (faithful) items(page []eventstore.Recorded, head eventstore.Position, filt
 	return items
 }
 
-// Atomic implements Store.
 func (m *memory) Atomic() bool { return m.model.can.Transactional }
 
 func newMemory(can Capabilities, manner manner) *memory {

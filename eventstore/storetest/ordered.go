@@ -44,7 +44,6 @@ func (o *Ordered) before(step Step) error {
 	return err
 }
 
-// Append implements eventstore.Store.
 func (o *Ordered) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -108,7 +107,6 @@ func (o *Ordered) unlessStanding(ctx context.Context, bodies []eventstore.Write,
 	return position, nil
 }
 
-// Read implements eventstore.Store.
 func (o *Ordered) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if err := o.before(Step{Stream: stream}); err != nil {
@@ -119,7 +117,6 @@ func (o *Ordered) Read(ctx context.Context, stream string, from eventstore.Revis
 	}
 }
 
-// Subscribe implements eventstore.Store.
 func (o *Ordered) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
 	return func(yield func(eventstore.Item, error) bool) {
 		if err := o.before(Step{}); err != nil {
@@ -133,7 +130,6 @@ func (o *Ordered) Subscribe(ctx context.Context, after eventstore.Position, filt
 // Atomic implements eventstore.Store: whatever the store below does, writes reach it one by one.
 func (o *Ordered) Atomic() bool { return false }
 
-// Head implements eventstore.Store.
 func (o *Ordered) Head(ctx context.Context) (eventstore.Position, error) {
 	if err := o.before(Step{}); err != nil {
 		return 0, err

@@ -50,16 +50,12 @@ type FanOut struct {
 	Bodies *Bodies // for a courier in this process; nil: none
 }
 
-// Name implements projection.Projector.
 func (FanOut) Name() string { return schema.FanOut }
-
-// Version implements projection.Projector.
 func (FanOut) Version() int { return 1 }
 
-// Tables implements projection.Projector. Deliveries are not among them: they are kept, whatever happens to a checkpoint.
+// Tables leaves out those of deliveries: they are kept, whatever happens to a checkpoint.
 func (FanOut) Tables() []string { return []string{"endpoint"} }
 
-// Filter implements projection.Projector.
 func (FanOut) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.TokenPrefix, event.WebhookPrefix}}
 }
@@ -92,7 +88,6 @@ func wanted(events []string, name string) bool {
 	return slices.Contains(events, "*") || slices.Contains(events, name)
 }
 
-// Apply implements projection.Projector.
 func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	origin, endpoints, err := f.known(ctx, tx, batch)
 	if err != nil {

@@ -60,31 +60,24 @@ func (limit) end(ctx context.Context) {
 	}
 }
 
-// TraceQueryStart implements pgx.QueryTracer.
 func (l limit) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	return l.begin(ctx)
 }
 
-// TraceQueryEnd implements pgx.QueryTracer.
 func (l limit) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) { l.end(ctx) }
 
-// TraceBatchStart implements pgx.BatchTracer.
 func (l limit) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return l.begin(ctx)
 }
 
-// TraceBatchQuery implements pgx.BatchTracer.
 func (limit) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
-// TraceBatchEnd implements pgx.BatchTracer.
 func (l limit) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) { l.end(ctx) }
 
-// TraceCopyFromStart implements pgx.CopyFromTracer.
 func (l limit) TraceCopyFromStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceCopyFromStartData) context.Context {
 	return l.begin(ctx)
 }
 
-// TraceCopyFromEnd implements pgx.CopyFromTracer.
 func (l limit) TraceCopyFromEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceCopyFromEndData) {
 	l.end(ctx)
 }
