@@ -29,14 +29,11 @@ func (x *exchange) configureAccount() (answer, error) {
 	state, position, err := x.Commands.ConfigureAccount(x.ctx, command.ConfigureAccount{
 		Caller: x.caller, AccountID: id, Settings: settings, JWTNotBefore: notBefore,
 	})
-	if err != nil {
-		return answer{}, err
-	}
 	return answer{position: position, body: envelope{Success: true, Data: query.Account{
 		AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region,
 		RateLimit: state.RateLimit, RateBurst: state.RateBurst, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
 		CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
-	}}}, nil
+	}}}, err
 }
 
 func (x *exchange) showAccount() (answer, error) {
@@ -48,8 +45,5 @@ func (x *exchange) showAccount() (answer, error) {
 		return answer{}, err
 	}
 	record, err := surely(x, func() (query.Account, error) { return x.Query.Account(x.ctx, id) }, query.AccountView)
-	if err != nil {
-		return answer{}, missing(err, errNoAccount)
-	}
-	return found(record)
+	return found(record, missing(err, errNoAccount))
 }

@@ -22,8 +22,8 @@ func (a *api) mountConsole() {
 	})
 	a.router.Mount(a.BasePath+consolePath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.load.requests.take(1) { // pages count among what is under way like any other request
-			x := gate{a}.exchange(r)
-			x.w, x.record.route = w, consolePath
+			x := a.exchange(w, r, w.(*record))
+			x.record.route = consolePath
 			x.fail(errOverloaded)
 			return
 		}
@@ -43,17 +43,8 @@ func recordOf(r *http.Request) *record {
 // gate is what the console asks of the API.
 type gate struct{ api *api }
 
-func (g gate) exchange(r *http.Request) *exchange {
-	x := &exchange{api: g.api, r: r, ctx: r.Context(), record: recordOf(r), client: clientAddress(r, g.api.TrustedProxies)}
-	x.caller = command.Caller{RequestID: x.record.requestID, TraceParent: x.record.trace, UserAgent: userAgent(r.UserAgent())}
-	if x.caller.TraceParent == "" {
-		x.caller.TraceParent = traceParent(r.Header.Get("Traceparent"))
-	}
-	if x.client.IsValid() {
-		x.caller.IP = x.client.String()
-	}
-	return x
-}
+// exchange asks on behalf of a page, which writes its answer itself.
+func (g gate) exchange(r *http.Request) *exchange { return g.api.exchange(nil, r, recordOf(r)) }
 
 func (g gate) SignIn(r *http.Request, jwt string) (console.Identity, error) {
 	identity, err := g.exchange(r).verify(jwt, command.ReadAnew)

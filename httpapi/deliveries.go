@@ -23,11 +23,7 @@ func (x *exchange) showDelivery() (answer, error) {
 	if err := x.waitFor(x.params(), query.EndpointView, query.DeliveryQueue); err != nil {
 		return answer{}, err
 	}
-	delivery, err := x.delivery(id)
-	if err != nil {
-		return answer{}, err
-	}
-	return found(delivery)
+	return found(x.delivery(id))
 }
 
 // delivery is the one of an endpoint that the path names.

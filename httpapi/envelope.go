@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// answer is what a route says when all went well.
+// answer is what a route says when all went well. Beside an error it counts for nothing.
 type answer struct {
 	status   int // 0 is 200
 	body     any // an envelope
@@ -39,20 +39,23 @@ type listEnvelope struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-func found(data any) (answer, error) {
-	return answer{body: envelope{Success: true, Data: data}}, nil
+// found answers with one thing.
+func found(data any, err error) (answer, error) {
+	return answer{body: envelope{Success: true, Data: data}}, err
+}
+
+// done answers that something is so now, by which event.
+func done(message string, position eventstore.Position, err error) (answer, error) {
+	return answer{position: position, body: envelope{Success: true, Message: message}}, err
 }
 
 // listed answers with a part of a list. JSON has [] for no items, never null.
 func listed[T any](list query.List[T], err error) (answer, error) {
-	if err != nil {
-		return answer{}, err
-	}
 	body := listEnvelope{Success: true, Data: list.Items}
 	if list.NextCursor != "" {
 		body.NextCursor = &list.NextCursor
 	}
-	return answer{body: body}, nil
+	return answer{body: body}, err
 }
 
 // positionHeader carries the log position of a write, for ?minPosition= of a later read.

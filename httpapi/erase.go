@@ -1,19 +1,19 @@
 package httpapi
 
-import "github.com/leadlog/leadlog/command"
+import (
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/lead"
+)
 
 // eraseLead forgets a person.
 func (x *exchange) eraseLead() (answer, error) {
-	id, err := x.ulidID(errNoLead)
+	id, err := x.ulidID(lead.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
 	erased, err := x.Commands.EraseLead(x.ctx, command.EraseLead{Caller: x.caller, LeadID: id})
-	if err != nil {
-		return answer{}, err
+	if err == nil && erased.Again {
+		err = lead.ErrNotFound
 	}
-	if erased.Again {
-		return answer{}, errNoLead
-	}
-	return answer{position: erased.Position, body: envelope{Success: true, Message: "Lead erased"}}, nil
+	return done("Lead erased", erased.Position, err)
 }

@@ -27,7 +27,6 @@ var (
 	errBatchTooLarge = errors.New("request body too large for a batch")
 	errTooManyLines  = errors.New("too many lines for a batch")
 
-	errNoLead    = errors.New("no such lead")
 	errNoToken   = errors.New("no such token")
 	errNoAccount = errors.New("no such account")
 
@@ -80,7 +79,6 @@ var failures = []struct {
 	{lead.ErrLastContact, http.StatusConflict, "This is the only phone or email that the lead has", "LAST_CONTACT", 0},
 	{lead.ErrNotFound, http.StatusNotFound, "Lead not found", "", 0},
 	{errNoDelivery, http.StatusNotFound, "Delivery not found", "", 0},
-	{errNoLead, http.StatusNotFound, "Lead not found", "", 0},
 	{errNoToken, http.StatusNotFound, "Token not found", "", 0},
 	{errNoTokenEvent, http.StatusNotFound, "No token event at this position", "", 0},
 	{errNoAccount, http.StatusNotFound, "Account not found", "", 0},

@@ -37,21 +37,8 @@ func (a *api) serve(route route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(staying(r), patience)
 		defer cancel()
-		x := &exchange{
-			api: a, w: w, r: r, ctx: ctx, record: w.(*record), // as observe made it
-			client: clientAddress(r, a.TrustedProxies), policy: capturePolicy,
-		}
-		x.record.route = route.pattern
-		x.caller = command.Caller{
-			RequestID: x.record.requestID, TraceParent: x.record.trace,
-			UserAgent: userAgent(r.UserAgent()),
-		}
-		if x.caller.TraceParent == "" {
-			x.caller.TraceParent = traceParent(r.Header.Get("Traceparent"))
-		}
-		if x.client.IsValid() {
-			x.caller.IP = x.client.String()
-		}
+		x := a.exchange(w, r, w.(*record)) // as observe made it
+		x.ctx, x.record.route = ctx, route.pattern
 		if len(r.TransferEncoding) > 0 {
 			// A request may have had a Content-Length beside it, which net/http drops: what a proxy that goes by the
 			// length takes for the next request must not be read as one.
@@ -71,6 +58,21 @@ func (a *api) serve(route route) http.HandlerFunc {
 		}
 		x.send(answer)
 	}
+}
+
+// exchange begins with what a request says of its caller by itself.
+func (a *api) exchange(w http.ResponseWriter, r *http.Request, record *record) *exchange {
+	x := &exchange{
+		api: a, w: w, r: r, ctx: r.Context(), record: record, client: clientAddress(r, a.TrustedProxies), policy: capturePolicy,
+	}
+	x.caller = command.Caller{RequestID: x.record.requestID, TraceParent: x.record.trace, UserAgent: userAgent(r.UserAgent())}
+	if x.caller.TraceParent == "" {
+		x.caller.TraceParent = traceParent(r.Header.Get("Traceparent"))
+	}
+	if x.client.IsValid() {
+		x.caller.IP = x.client.String()
+	}
+	return x
 }
 
 // ask has the request answered, if its credential lets it through.

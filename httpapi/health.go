@@ -15,7 +15,7 @@ type healthStatus struct {
 }
 
 // health says that the process answers, whatever else is down.
-func (x *exchange) health() (answer, error) { return found(healthStatus{"alive"}) }
+func (x *exchange) health() (answer, error) { return found(healthStatus{"alive"}, nil) }
 
 type readyStatus struct {
 	Status     string      `json:"status"`
@@ -37,5 +37,5 @@ func (x *exchange) readiness() (answer, error) {
 			}, nil
 		}
 	}
-	return found(ready)
+	return found(ready, nil)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -30,7 +31,7 @@ func (x *exchange) joinLeads() (answer, error) {
 
 // changed answers with the lead in the path as a command leaves it.
 func changed(x *exchange, change func(id string, body map[string]jsontext.Value) (command.LeadUpdated, error)) (answer, error) {
-	id, err := x.ulidID(errNoLead)
+	id, err := x.ulidID(lead.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
@@ -39,8 +40,5 @@ func changed(x *exchange, change func(id string, body map[string]jsontext.Value)
 		return answer{}, err
 	}
 	updated, err := change(id, body)
-	if err != nil {
-		return answer{}, err
-	}
-	return answer{position: updated.Position, body: envelope{Success: true, Data: query.NewLead(updated.Lead)}}, nil
+	return answer{position: updated.Position, body: envelope{Success: true, Data: query.NewLead(updated.Lead)}}, err
 }

@@ -134,39 +134,29 @@ func emailFilter(p *params) string {
 }
 
 func (x *exchange) showLead() (answer, error) {
-	id, err := x.ulidID(errNoLead)
-	if err != nil {
-		return answer{}, err
-	}
 	p := x.params()
 	asOf := p.time("asOf")
-	if !asOf.IsZero() {
-		// The log knows the past without waiting for a view.
-		if err := p.wrong.Err(); err != nil {
-			return answer{}, err
-		}
-		shown, err := x.Query.LeadAsOf(x.ctx, x.caller.Account, id, asOf)
-		if err != nil {
-			return answer{}, missing(err, errNoLead)
-		}
-		return found(shown)
+	if asOf.IsZero() {
+		return one(x, p, lead.ErrNotFound, x.Query.Lead, query.LeadView)
 	}
-	if err := x.waitFor(p, query.LeadView); err != nil {
+	// The log knows the past without waiting for a view.
+	id, err := x.ulidID(lead.ErrNotFound)
+	if err == nil {
+		err = p.wrong.Err()
+	}
+	if err != nil {
 		return answer{}, err
 	}
-	shown, err := surely(x, func() (query.Lead, error) { return x.Query.Lead(x.ctx, x.caller.Account, id) }, query.LeadView)
-	if err != nil {
-		return answer{}, missing(err, errNoLead)
-	}
-	return found(shown)
+	shown, err := x.Query.LeadAsOf(x.ctx, x.caller.Account, id, asOf)
+	return found(shown, missing(err, lead.ErrNotFound))
 }
 
 func (x *exchange) listLeadSources() (answer, error) {
-	return part(x, errNoLead, x.Query.LeadSources, query.LeadView, query.SourceHistoryView)
+	return part(x, lead.ErrNotFound, x.Query.LeadSources, query.LeadView, query.SourceHistoryView)
 }
 
 func (x *exchange) listLeadEvents() (answer, error) {
-	return part(x, errNoLead, x.Query.LeadEvents)
+	return part(x, lead.ErrNotFound, x.Query.LeadEvents)
 }
 
 // missing gives what is not found the name of what was looked for.

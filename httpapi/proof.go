@@ -35,11 +35,7 @@ func (x *exchange) showTreeHead() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	signed, err := x.signed(head)
-	if err != nil {
-		return answer{}, err
-	}
-	return found(signed)
+	return found(x.signed(head))
 }
 
 // proveTokenEvent proves that a token event is a leaf of a signed tree.
@@ -60,15 +56,12 @@ func (x *exchange) proveTokenEvent() (answer, error) {
 		return answer{}, missing(err, errNoTokenEvent)
 	}
 	signed, err := x.signed(proof.Head)
-	if err != nil {
-		return answer{}, err
-	}
 	return found(struct {
 		signedHead `json:",inline"`
 		Event      query.TokenEvent `json:"event"`
 		LeafHash   string           `json:"leafHash"`
 		Proof      []string         `json:"proof"`
-	}{signed, proof.Event, proof.Leaf.String(), hashes(proof.Path)})
+	}{signed, proof.Event, proof.Leaf.String(), hashes(proof.Path)}, err)
 }
 
 // proveTree proves that the tree at one size is the beginning of the tree at another.
@@ -90,14 +83,11 @@ func (x *exchange) proveTree() (answer, error) {
 		return answer{}, err
 	}
 	later, err := x.signed(proof.To)
-	if err != nil {
-		return answer{}, err
-	}
 	return found(struct {
 		From  signedHead `json:"from"`
 		To    signedHead `json:"to"`
 		Proof []string   `json:"proof"`
-	}{earlier, later, hashes(proof.Path)})
+	}{earlier, later, hashes(proof.Path)}, err)
 }
 
 func hashes(path []tlog.Hash) []string {

@@ -63,8 +63,5 @@ func (x *exchange) replayEndpoint() (answer, error) {
 }
 
 func sendingAnswer(accepted command.SendingAccepted, data acceptedSending, err error) (answer, error) {
-	if err != nil {
-		return answer{}, err
-	}
-	return answer{status: http.StatusAccepted, position: accepted.Position, body: envelope{Success: true, Data: data}}, nil
+	return answer{status: http.StatusAccepted, position: accepted.Position, body: envelope{Success: true, Data: data}}, err
 }

@@ -54,10 +54,7 @@ func (x *exchange) rotateToken() (answer, error) {
 
 func (x *exchange) deleteToken() (answer, error) {
 	position, err := x.Commands.DeleteToken(x.ctx, command.DeleteToken{Caller: x.caller, TokenID: x.pathID()})
-	if err != nil {
-		return answer{}, err
-	}
-	return answer{position: position, body: envelope{Success: true, Message: "Token deleted"}}, nil
+	return done("Token deleted", position, err)
 }
 
 func (x *exchange) listTokens() (answer, error) {
@@ -70,22 +67,24 @@ func (x *exchange) listTokens() (answer, error) {
 }
 
 func (x *exchange) showToken() (answer, error) {
-	id, err := x.ulidID(errNoToken)
-	if err != nil {
-		return answer{}, err
-	}
-	if err := x.waitFor(x.params(), query.TokenView); err != nil {
-		return answer{}, err
-	}
-	record, err := surely(x, func() (query.Token, error) { return x.Query.Token(x.ctx, x.caller.Account, id) }, query.TokenView)
-	if err != nil {
-		return answer{}, missing(err, errNoToken)
-	}
-	return found(record)
+	return one(x, x.params(), errNoToken, x.Query.Token, query.TokenView)
 }
 
 func (x *exchange) listTokenEvents() (answer, error) {
 	return part(x, errNoToken, x.Query.TokenEvents, query.TokenEventView)
+}
+
+// one answers with the one thing that the path names.
+func one[T any](x *exchange, p *params, none error, find func(ctx context.Context, account, id string) (T, error), views ...string) (answer, error) {
+	id, err := x.ulidID(none)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := x.waitFor(p, views...); err != nil {
+		return answer{}, err
+	}
+	item, err := surely(x, func() (T, error) { return find(x.ctx, x.caller.Account, id) }, views...)
+	return found(item, missing(err, none))
 }
 
 // part answers with a list of what belongs to the one thing that the path names.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -27,5 +28,5 @@ func (x *exchange) recordActivity() (answer, error) {
 
 // listLeadActivity tells what the visitors did that a lead is.
 func (x *exchange) listLeadActivity() (answer, error) {
-	return part(x, errNoLead, x.Query.LeadActivity, query.LeadView, query.VisitorActivityView)
+	return part(x, lead.ErrNotFound, x.Query.LeadActivity, query.LeadView, query.VisitorActivityView)
 }

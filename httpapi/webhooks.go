@@ -31,16 +31,13 @@ func (x *exchange) registerEndpoint() (answer, error) {
 	registered, err := x.Commands.RegisterWebhookEndpoint(x.ctx, command.RegisterWebhookEndpoint{
 		Caller: x.caller, Registration: registration,
 	})
-	if err != nil {
-		return answer{}, err
-	}
 	return answer{
 		status: http.StatusCreated, position: registered.Position, secret: true,
 		body: envelope{Success: true, Data: registeredEndpoint{
 			Secret:   registered.Secret,
 			Endpoint: query.NewEndpoint(registered.ID, registered.Endpoint),
 		}},
-	}, nil
+	}, err
 }
 
 // updateEndpoint changes what is given; null is as good as not given.
@@ -79,25 +76,19 @@ type rotatedSecret struct {
 
 func (x *exchange) rotateEndpointSecret() (answer, error) {
 	rotated, err := x.Commands.RotateWebhookSecret(x.ctx, command.RotateWebhookSecret{Caller: x.caller, WebhookID: x.pathID()})
-	if err != nil {
-		return answer{}, err
-	}
 	return answer{
 		position: rotated.Position, secret: true,
 		body: envelope{Success: true, Data: rotatedSecret{
 			WebhookID: x.pathID(), Secret: rotated.Secret, PreviousUntil: query.Timestamp(rotated.Rotated.PreviousUntil),
 		}},
-	}, nil
+	}, err
 }
 
 func (x *exchange) deleteEndpoint() (answer, error) {
 	position, err := x.Commands.DeleteWebhookEndpoint(x.ctx, command.DeleteWebhookEndpoint{
 		Caller: x.caller, WebhookID: x.pathID(),
 	})
-	if err != nil {
-		return answer{}, err
-	}
-	return answer{position: position, body: envelope{Success: true, Message: "Webhook endpoint deleted"}}, nil
+	return done("Webhook endpoint deleted", position, err)
 }
 
 func (x *exchange) listEndpoints() (answer, error) {
@@ -110,18 +101,7 @@ func (x *exchange) listEndpoints() (answer, error) {
 }
 
 func (x *exchange) showEndpoint() (answer, error) {
-	id, err := x.ulidID(webhook.ErrNotFound)
-	if err != nil {
-		return answer{}, err
-	}
-	if err := x.waitFor(x.params(), query.EndpointView); err != nil {
-		return answer{}, err
-	}
-	endpoint, err := x.endpoint(id)
-	if err != nil {
-		return answer{}, err
-	}
-	return found(endpoint)
+	return one(x, x.params(), webhook.ErrNotFound, x.Query.Endpoint, query.EndpointView)
 }
 
 func (x *exchange) endpoint(id string) (query.Endpoint, error) {
