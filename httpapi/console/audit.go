@@ -1,29 +1,23 @@
 package console
 
 import (
-	"cmp"
 	"encoding/base64"
 	"net/http"
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/query"
 )
 
 // auditPage is what happened to tokens, and whether it can be proven.
 type auditPage struct {
-	Filter map[string]string
-	Wrong  field.Errors
+	filtered
+	parts
 	Types  []string
 	Tokens []query.Token
 	Events []provenEvent
 	Proof  proof
-	First  string
-	Next   string
-	Query  string
-	Active bool
 }
 
 // provenEvent is a token event, and whether it was proven to be a leaf of the tree.
@@ -52,11 +46,7 @@ var tokenEventTypes = []string{"token.created", "token.rotated", "token.expiring
 
 func (v *visit) audit() (screen, error) {
 	p := v.params()
-	shown := auditPage{Filter: map[string]string{}, Types: tokenEventTypes, Query: p.without("cursor")}
-	for _, name := range []string{"since", "until", "type", "tokenId"} {
-		shown.Filter[name] = p.text(name)
-		shown.Active = shown.Active || shown.Filter[name] != ""
-	}
+	shown := auditPage{filtered: p.filtered("since", "until", "type", "tokenId"), Types: tokenEventTypes}
 	filter, page := auditFilter(p), p.page()
 	if shown.Wrong = p.wrong; shown.Wrong != nil {
 		return screen{name: "audit", title: "Token audit", status: http.StatusBadRequest, data: shown}, nil
@@ -75,12 +65,7 @@ func (v *visit) audit() (screen, error) {
 		}
 		shown.Tokens = tokens.Items
 	}
-	if page.Cursor != "" {
-		shown.First = cmp.Or(p.without("cursor"), "?")
-	}
-	if list.NextCursor != "" {
-		shown.Next = p.with("cursor", list.NextCursor)
-	}
+	shown.parts = p.parts(page, list.NextCursor)
 	return screen{name: "audit", title: "Token audit", data: shown, live: page.Cursor == ""}, nil
 }
 
@@ -167,19 +152,14 @@ func (v *visit) headSeen() (audit.Head, bool) {
 
 // revealPage is who looked at people.
 type revealPage struct {
-	Filter  map[string]string
-	Wrong   field.Errors
+	filtered
+	parts
 	Reveals []query.Reveal
-	First   string
-	Next    string
-	Query   string
-	Active  bool
 }
 
 func (v *visit) reveals() (screen, error) {
 	p := v.params()
-	shown := revealPage{Filter: map[string]string{"since": p.text("since"), "until": p.text("until")}, Query: p.without("cursor")}
-	shown.Active = shown.Filter["since"]+shown.Filter["until"] != ""
+	shown := revealPage{filtered: p.filtered("since", "until")}
 	filter, page := revealFilter(p), p.page()
 	if shown.Wrong = p.wrong; shown.Wrong != nil {
 		return screen{name: "reveals", title: "Reveals", status: http.StatusBadRequest, data: shown}, nil
@@ -188,13 +168,7 @@ func (v *visit) reveals() (screen, error) {
 	if err != nil {
 		return screen{}, err
 	}
-	shown.Reveals = list.Items
-	if page.Cursor != "" {
-		shown.First = cmp.Or(p.without("cursor"), "?")
-	}
-	if list.NextCursor != "" {
-		shown.Next = p.with("cursor", list.NextCursor)
-	}
+	shown.Reveals, shown.parts = list.Items, p.parts(page, list.NextCursor)
 	return screen{name: "reveals", title: "Reveals", data: shown, live: page.Cursor == ""}, nil
 }
 

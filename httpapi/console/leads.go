@@ -12,20 +12,14 @@ import (
 
 // leadList is the page of leads.
 type leadList struct {
-	Filter  map[string]string
-	Wrong   field.Errors
+	filtered
+	parts
 	Choices leadChoices
 	Leads   []leadShown
-	Next    string // query string of the part that comes after
-	First   string // that of the first part; empty when it is this one
-	Query   string // that of all of it, for exports
-	Active  bool   // something is filtered
 }
 
 // leadChoices are what filters can be set to.
 type leadChoices struct{ Stages, Sources, Temperatures []string }
-
-var leadFilters = []string{"q", "phone", "email", "status", "source", "leadTemperature", "createdSince", "createdUntil"}
 
 func (v *visit) leads() (screen, error) {
 	p := v.params()
@@ -34,12 +28,8 @@ func (v *visit) leads() (screen, error) {
 		return screen{}, err
 	}
 	shown := leadList{
-		Filter: map[string]string{}, Query: p.without("cursor"),
-		Choices: leadChoices{settings.State.Stages, lead.Sources(), []string{"hot", "warm", "cold"}},
-	}
-	for _, name := range leadFilters {
-		shown.Filter[name] = p.text(name)
-		shown.Active = shown.Active || shown.Filter[name] != ""
+		filtered: p.filtered("q", "phone", "email", "status", "source", "leadTemperature", "createdSince", "createdUntil"),
+		Choices:  leadChoices{settings.State.Stages, lead.Sources(), []string{"hot", "warm", "cold"}},
 	}
 	page := p.page()
 	filter := leadFilter(p, cmp.Or(settings.State.Region, account.DefaultRegion))
@@ -53,12 +43,7 @@ func (v *visit) leads() (screen, error) {
 	for _, one := range list.Items {
 		shown.Leads = append(shown.Leads, lens{}.lead(one))
 	}
-	if page.Cursor != "" {
-		shown.First = cmp.Or(p.without("cursor"), "?")
-	}
-	if list.NextCursor != "" {
-		shown.Next = p.with("cursor", list.NextCursor)
-	}
+	shown.parts = p.parts(page, list.NextCursor)
 	return screen{name: "leads", title: "Leads", data: shown, live: page.Cursor == ""}, nil
 }
 

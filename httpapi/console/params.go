@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/url"
 	"strings"
 	"time"
@@ -66,6 +67,37 @@ func (p *params) until(name string) time.Time {
 const rows = 50
 
 func (p *params) page() query.Page { return query.Page{Limit: rows, Cursor: p.text("cursor")} }
+
+// parts are the query strings of other parts of a list; empty when there are none.
+type parts struct{ First, Next string }
+
+// parts are those beside the page that is shown.
+func (p *params) parts(shown query.Page, next string) (other parts) {
+	if shown.Cursor != "" {
+		other.First = cmp.Or(p.without("cursor"), "?")
+	}
+	if next != "" {
+		other.Next = p.with("cursor", next)
+	}
+	return other
+}
+
+// filtered is what a list is filtered by.
+type filtered struct {
+	Filter map[string]string // by parameter, as given
+	Wrong  field.Errors
+	Query  string // that of all of the list, for exports
+	Active bool   // something is filtered
+}
+
+func (p *params) filtered(names ...string) filtered {
+	f := filtered{Filter: map[string]string{}, Query: p.without("cursor")}
+	for _, name := range names {
+		f.Filter[name] = p.text(name)
+		f.Active = f.Active || f.Filter[name] != ""
+	}
+	return f
+}
 
 // with is the query string of this page with another value, or without one.
 func (p *params) with(name, value string) string {

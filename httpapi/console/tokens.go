@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
@@ -14,14 +13,13 @@ import (
 
 // tokenList is the page of API tokens.
 type tokenList struct {
+	parts                  // of the deleted ones
 	Tokens   []query.Token // that hold a slot
 	Deleted  []query.Token // a part of them
 	Slots    int           // of an account
 	MayWrite bool
 	Form     tokenForm
 	Issued   *issuedToken
-	First    string // query strings of other parts of the deleted ones; empty when there are none
-	Next     string
 }
 
 // tokenForm is what was asked for of a new token, and what was wrong with it.
@@ -58,13 +56,7 @@ func (v *visit) tokenScreen(form tokenForm, issued *issuedToken) (screen, error)
 	}
 	shown := tokenList{
 		Tokens: held.Items, Deleted: deleted.Items, Slots: token.MaxPerAccount,
-		MayWrite: v.identity.May("tokens:write"), Form: form, Issued: issued,
-	}
-	if page.Cursor != "" {
-		shown.First = cmp.Or(p.without("cursor"), "?")
-	}
-	if deleted.NextCursor != "" {
-		shown.Next = p.with("cursor", deleted.NextCursor)
+		MayWrite: v.identity.May("tokens:write"), Form: form, Issued: issued, parts: p.parts(page, deleted.NextCursor),
 	}
 	return screen{name: "tokens", title: "API Tokens", data: shown, live: v.reads()}, nil
 }

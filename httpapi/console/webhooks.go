@@ -14,9 +14,9 @@ import (
 
 // endpointList is the page of webhook endpoints.
 type endpointList struct {
+	parts
 	Endpoints []query.Endpoint
 	Most      int // of an account
-	Next      string
 	MayWrite  bool
 	Form      endpointForm
 }
@@ -36,9 +36,8 @@ type choice struct {
 // endpointPage is one endpoint and what was sent to it.
 type endpointPage struct {
 	query.Endpoint
+	parts
 	Deliveries []query.Delivery
-	First      string
-	Next       string
 	MayWrite   bool
 	Secret     *shownSecret
 	Replay     replayForm
@@ -61,13 +60,14 @@ func (v *visit) webhooks() (screen, error) {
 
 func (v *visit) endpointScreen(form endpointForm) (screen, error) {
 	p := v.params()
-	list, err := v.Query.Endpoints(v.ctx, v.identity.Account, query.Page{Limit: rows, Cursor: p.text("cursor")})
+	page := p.page()
+	list, err := v.Query.Endpoints(v.ctx, v.identity.Account, page)
 	if err != nil {
 		return screen{}, err
 	}
-	shown := endpointList{Endpoints: list.Items, Most: webhook.MaxPerAccount, MayWrite: v.identity.May("webhooks:write"), Form: form}
-	if list.NextCursor != "" {
-		shown.Next = p.with("cursor", list.NextCursor)
+	shown := endpointList{
+		Endpoints: list.Items, Most: webhook.MaxPerAccount, MayWrite: v.identity.May("webhooks:write"), Form: form,
+		parts: p.parts(page, list.NextCursor),
 	}
 	return screen{name: "webhooks", title: "Webhooks", data: shown, live: v.reads()}, nil
 }
@@ -124,12 +124,7 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 	}
 	shown := endpointPage{
 		Endpoint: endpoint, Deliveries: list.Items, MayWrite: v.identity.May("webhooks:write"), Secret: secret, Replay: replay,
-	}
-	if page.Cursor != "" {
-		shown.First = "?"
-	}
-	if list.NextCursor != "" {
-		shown.Next = p.with("cursor", list.NextCursor)
+		parts: p.parts(page, list.NextCursor),
 	}
 	return screen{name: "webhook", title: "Webhook endpoint", data: shown, live: v.reads() && page.Cursor == ""}, nil
 }
