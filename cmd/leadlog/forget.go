@@ -38,16 +38,8 @@ var errNotConfirmed = errors.New("nobody said yes: nothing was erased")
 
 // Run is leadlog forget: what DELETE does, without a service or beside one.
 func (f *forgetCommand) Run(ctx context.Context, c console) error {
-	if err := f.fillClaimKey(&f.ClaimKey); err != nil {
-		return err
-	}
-	var check checker
-	claims := check.key("LEADLOG_CLAIM_KEY", f.ClaimKey)
-	sealing, err := f.sealKeys(&check)
-	if sealing == nil && err == nil {
-		check.key("LEADLOG_SEAL_KEY", "")
-	}
-	if err = errors.Join(err, check.err()); err != nil {
+	keys, err := f.serviceKeys(f.ClaimKey)
+	if err != nil {
 		return err
 	}
 	if id, err := ulid.ParseStrict(f.Lead); err != nil || id.String() != f.Lead {
@@ -59,7 +51,7 @@ func (f *forgetCommand) Run(ctx context.Context, c console) error {
 	}
 	defer h.close()
 	handlers := command.NewHandlers(command.Options{
-		Store: h.store, Claims: claim.NewNames(claims), Log: h.log, Forgetting: h.forgetter(forgetPatience),
+		Store: h.store, Claims: claim.NewNames(keys.claim), Log: h.log, Forgetting: h.forgetter(forgetPatience),
 	})
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/leadlog/leadlog/command"
@@ -10,29 +9,6 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/verify"
 )
-
-// healingKeys are what --heal needs to know whose a claim is, and to throw away the secret of an endpoint that is not.
-type healingKeys struct {
-	claim []byte
-	seal  [][]byte
-}
-
-// keys checks the keys when they are needed. Those of the private PostgreSQL are in its data directory.
-func (v *verifyCommand) keys() (healingKeys, error) {
-	if !v.Heal {
-		return healingKeys{}, nil
-	}
-	if err := v.fillClaimKey(&v.ClaimKey); err != nil {
-		return healingKeys{}, err
-	}
-	var check checker
-	keys := healingKeys{claim: check.key("LEADLOG_CLAIM_KEY", v.ClaimKey)}
-	var err error
-	if keys.seal, err = v.sealKeys(&check); keys.seal == nil {
-		check.key("LEADLOG_SEAL_KEY", "")
-	}
-	return keys, errors.Join(err, check.err())
-}
 
 // note tells what killed processes left, which is nothing wrong.
 func (v *verifyCommand) note(c console, left []verify.Leftover) {
@@ -49,7 +25,7 @@ func (v *verifyCommand) note(c console, left []verify.Leftover) {
 
 // heal finishes what was left, claim by claim, and tells each. With another claim key than the log's no claim would
 // seem to be anybody's, so that is refused.
-func heal(ctx context.Context, c console, h *holdings, keys healingKeys, left []verify.Leftover) error {
+func heal(ctx context.Context, c console, h *holdings, keys serviceKeys, left []verify.Leftover) error {
 	if len(left) == 0 {
 		return nil
 	}

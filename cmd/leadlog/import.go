@@ -9,7 +9,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/command"
@@ -72,47 +71,29 @@ func (i *importCommand) Run(ctx context.Context, c console) error {
 	return errors.Join(err, outcomes.close())
 }
 
-// wire opens the log alone: an import needs no view. A dry run is made on a draft of it.
+// wire makes what captures. A dry run is made on a draft of the log.
 func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers, *command.Directory, func(), error) {
-	if err := i.fillClaimKey(&i.ClaimKey); err != nil {
-		return nil, nil, nil, err
-	}
 	var check checker
-	i.database.check(&check)
-	key := check.key("LEADLOG_CLAIM_KEY", i.ClaimKey)
-	sealing, err := i.sealKeys(&check)
+	key, err := i.claimKey(&check, i.ClaimKey)
 	if err = errors.Join(err, check.err()); err != nil {
 		return nil, nil, nil, err
 	}
-	log := plainLogger(c)
-	views, events, private, err := i.database.open(ctx, log)
+	h, err := i.hold(ctx, c)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	pool, err := pgxpool.New(ctx, views)
-	if err != nil {
-		leave(private, log)
-		return nil, nil, nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
-	}
-	store, err := openSealedLog(ctx, events, pool, sealing, log)
-	if err != nil {
-		pool.Close()
-		leave(private, log)
-		return nil, nil, nil, err
-	}
-	release := func() { store.Close(); pool.Close(); leave(private, log) }
-	var target eventstore.Store = store
+	var target eventstore.Store = h.store
 	if i.DryRun {
-		target = draft.On(store)
+		target = draft.On(h.store)
 	}
 	directory, err := command.NewDirectory(target, time.Now)
 	if err != nil {
-		release()
+		h.close()
 		return nil, nil, nil, err
 	}
 	return command.NewHandlers(command.Options{
-		Store: target, Claims: claim.NewNames(key), Directory: directory, Log: log,
-	}), directory, release, nil
+		Store: target, Claims: claim.NewNames(key), Directory: directory, Log: h.log,
+	}), directory, h.close, nil
 }
 
 // importAll imports what the source has and tells how far it is.

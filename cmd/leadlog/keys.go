@@ -138,28 +138,50 @@ func (s *service) fill(generate bool) error {
 	return nil
 }
 
-// fillClaimKey takes the claim key of the private PostgreSQL when none is given.
-func (d database) fillClaimKey(value *string) (err error) {
-	if *value != "" || d.DatabaseURL != "" {
-		return nil
+// orKept is a key as a setting gives it or else, for the private PostgreSQL, as the data directory has it; "" when there is
+// none.
+func (d database) orKept(given, name string) (string, error) {
+	if given != "" || d.DatabaseURL != "" {
+		return given, nil
 	}
-	if *value, err = d.keyring().get(claimKeyFile); err != nil {
-		return fmt.Errorf("key in the data directory: %w", err)
+	kept, err := d.keyring().get(name)
+	if err != nil {
+		return "", fmt.Errorf("key in the data directory: %w", err)
 	}
-	return nil
+	return kept, nil
 }
 
-// sealKeys are the keys that open what is sealed, those of the private PostgreSQL too; none when none is given.
+func (d database) claimKey(check *checker, given string) ([]byte, error) {
+	key, err := d.orKept(given, claimKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return check.key("LEADLOG_CLAIM_KEY", key), nil
+}
+
+// sealKeys are the keys that open what is sealed; none when none is given.
 func (d sealedDatabase) sealKeys(check *checker) ([][]byte, error) {
-	value := d.SealKey
-	if value == "" && d.DatabaseURL == "" {
-		var err error
-		if value, err = d.keyring().get(sealKeyFile); err != nil {
-			return nil, fmt.Errorf("key in the data directory: %w", err)
-		}
+	key, err := d.orKept(d.SealKey, sealKeyFile)
+	if key == "" {
+		return nil, err
 	}
-	if value == "" {
-		return nil, nil
+	return check.keys("LEADLOG_SEAL_KEY", key), nil
+}
+
+// serviceKeys are what a command needs that does what else the service does: it tells whose a claim is, and opens what is
+// sealed.
+type serviceKeys struct {
+	claim []byte
+	seal  [][]byte
+}
+
+func (d sealedDatabase) serviceKeys(claimKey string) (keys serviceKeys, err error) {
+	var check checker
+	if keys.claim, err = d.claimKey(&check, claimKey); err != nil {
+		return keys, err
 	}
-	return check.keys("LEADLOG_SEAL_KEY", value), nil
+	if keys.seal, err = d.sealKeys(&check); err == nil && keys.seal == nil {
+		check.key("LEADLOG_SEAL_KEY", "")
+	}
+	return keys, errors.Join(err, check.err())
 }

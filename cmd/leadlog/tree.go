@@ -12,11 +12,9 @@ import (
 
 // treeSigner makes the signer of tree heads out of a key, or out of the one that belongs to the private PostgreSQL.
 func (d database) treeSigner(key string) (*audit.Signer, error) {
-	if key == "" && d.DatabaseURL == "" {
-		var err error
-		if key, err = d.keyring().get(treeKeyFile); err != nil {
-			return nil, fmt.Errorf("key in the data directory: %w", err)
-		}
+	key, err := d.orKept(key, treeKeyFile)
+	if err != nil {
+		return nil, err
 	}
 	var check checker
 	seed := check.key("LEADLOG_TREE_KEY", key)

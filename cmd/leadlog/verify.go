@@ -26,9 +26,12 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	if v.Most < 1 {
 		return &usageError{fmt.Errorf("--most=%d: must be 1 or more", v.Most)}
 	}
-	keys, err := v.keys()
-	if err != nil {
-		return err
+	var keys serviceKeys
+	if v.Heal {
+		var err error
+		if keys, err = v.serviceKeys(v.ClaimKey); err != nil {
+			return err
+		}
 	}
 	if v.Export != "" && len(v.Tree) == 0 {
 		return &usageError{errors.New("an export is checked with a tree head: verify --tree head.txt export.ndjson")}
