@@ -46,17 +46,10 @@ func (r *webhookRun) replayed(ctx context.Context) (time.Duration, error) {
 
 // queued waits until an endpoint's replay has read all it asked for, and says how many deliveries that gave.
 func (r *webhookRun) queued(ctx context.Context, webhookID string) (deliveries int, err error) {
-	for {
-		var finished bool
-		err := r.pool.QueryRow(ctx, `SELECT coalesce(bool_and(finished_at IS NOT NULL), false), coalesce(sum(queued), 0)::bigint
+	err = until(ctx, func() (finished bool, err error) {
+		err = r.pool.QueryRow(ctx, `SELECT coalesce(bool_and(finished_at IS NOT NULL), false), coalesce(sum(queued), 0)::bigint
 			FROM delivery.replay WHERE webhook_id = $1`, webhookID).Scan(&finished, &deliveries)
-		if err != nil || finished {
-			return deliveries, err
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
+		return finished, err
+	})
+	return deliveries, err
 }

@@ -36,25 +36,18 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 	}
 	sides := make([]*side, 2)
 	for i, program := range []string{r.program, other} {
-		address, err := r.database(ctx, fmt.Sprintf("side%d", i+1))
-		if err != nil {
-			return err
-		}
 		r.program = program
-		s, err := r.serve(ctx, address, b.Setting...)
+		s, err := r.serveAnew(ctx, fmt.Sprintf("side%d", i+1), b.Setting...)
 		if err != nil {
 			return err
 		}
 		defer s.stop()
 		sides[i] = &side{name: program, service: *s}
 	}
-	single := &capturesBenchmark{Connections: b.Connections, Duration: b.Duration}
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
 		for _, s := range sides {
-			err := s.afresh(ctx, r, &s.service, 1, func() (load, error) {
-				return single.post(ctx, s.base, "/api/v1/crm/leads", s.token, 0, newcomers())
-			})
+			err := s.afresh(ctx, r, &s.service, 1, func() (load, error) { return s.captureAll(ctx, b.Connections, b.Duration) })
 			if err != nil {
 				return err
 			}

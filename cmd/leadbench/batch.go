@@ -27,22 +27,16 @@ func (b *batchBenchmark) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	log, err := r.database(ctx, "log")
-	if err != nil {
-		return err
-	}
-	leadlog, err := r.serve(ctx, log)
+	leadlog, err := r.serveAnew(ctx, "log")
 	if err != nil {
 		return err
 	}
 	defer leadlog.stop()
-	single := &capturesBenchmark{Connections: b.Connections, Duration: b.Duration}
 	var one, many batchFigures
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
-		if err := one.afresh(ctx, r, leadlog, 1, func() (load, error) {
-			return single.post(ctx, leadlog.base, "/api/v1/crm/leads", leadlog.token, 0, newcomers())
-		}); err != nil {
+		err := one.afresh(ctx, r, leadlog, 1, func() (load, error) { return leadlog.captureAll(ctx, b.Connections, b.Duration) })
+		if err != nil {
 			return err
 		}
 		if err := many.afresh(ctx, r, leadlog, b.Lines, func() (load, error) { return b.post(ctx, leadlog) }); err != nil {
@@ -160,20 +154,12 @@ func (s *service) batch(ctx context.Context, body []byte) error {
 
 // memory is the most that a fresh service takes when it is sent as much as a batch may be.
 func (b *batchBenchmark) memory(ctx context.Context, r *rig) (float64, error) {
-	log, err := r.database(ctx, "memory")
-	if err != nil {
-		return 0, err
-	}
-	fresh, err := r.serve(ctx, log)
+	fresh, err := r.serveAnew(ctx, "memory")
 	if err != nil {
 		return 0, err
 	}
 	defer fresh.stop()
 	const most = 32 << 20 // bytes of a batch
-	var answered struct{}
-	if err := fresh.call(ctx, http.MethodGet, "/healthz", "", &answered); err != nil {
-		return 0, err
-	}
 	body := batchBody(9_000, most/9_000-300)
 	if len(body) > most {
 		return 0, fmt.Errorf("a batch of %d bytes", len(body))

@@ -52,11 +52,7 @@ func (b *capturesBenchmark) Run(ctx context.Context) error {
 	}
 	defer minimal.stop()
 	c.minimal = base
-	log, err := r.database(ctx, "log")
-	if err != nil {
-		return err
-	}
-	if c.leadlog, err = r.serve(ctx, log, b.Setting...); err != nil {
+	if c.leadlog, err = r.serveAnew(ctx, "log", b.Setting...); err != nil {
 		return err
 	}
 	defer c.leadlog.stop()
@@ -109,7 +105,7 @@ func (c *captureRun) oneStatements(ctx context.Context) error {
 }
 
 func (c *captureRun) minimalHandler(ctx context.Context) error {
-	l, err := c.post(ctx, c.minimal, "/leads", "", 0, newcomers())
+	l, err := post(ctx, c.minimal, "/leads", "", c.Connections, c.Duration, 0, newcomers())
 	c.handler = append(c.handler, l.rate())
 	return err
 }
@@ -171,7 +167,7 @@ func (c *captureRun) allMerge(ctx context.Context) error {
 }
 
 func (c *captureRun) capture(ctx context.Context, interval time.Duration, next func(*person) ([]byte, int)) (load, error) {
-	return c.post(ctx, c.leadlog.base, "/api/v1/crm/leads", c.leadlog.token, interval, next)
+	return post(ctx, c.leadlog.base, capturePath, c.leadlog.token, c.Connections, c.Duration, interval, next)
 }
 
 // ownProcessor is the processor time that this process, which makes the load, has used.
@@ -219,11 +215,19 @@ func (c *captureRun) report(ctx context.Context) error {
 	return nil
 }
 
+const capturePath = "/api/v1/crm/leads"
+
+// captureAll drives connections that each capture newcomers, one after another.
+func (s *service) captureAll(ctx context.Context, connections int, duration time.Duration) (load, error) {
+	return post(ctx, s.base, capturePath, s.token, connections, duration, 0, newcomers())
+}
+
 // post drives connections that each have a lead taken in, one after another, or every interval.
-func (b *capturesBenchmark) post(
-	ctx context.Context, base, path, bearer string, interval time.Duration, next func(*person) (body []byte, status int),
+func post(
+	ctx context.Context, base, path, bearer string, connections int, duration, interval time.Duration,
+	next func(*person) (body []byte, status int),
 ) (load, error) {
-	wires, err := dialAll(b.Connections, base, path, bearer)
+	wires, err := dialAll(connections, base, path, bearer)
 	if err != nil {
 		return load{}, err
 	}
@@ -236,12 +240,12 @@ func (b *capturesBenchmark) post(
 			return w.post(body, status)
 		}
 	}
-	return drive(ctx, b.Duration, interval, workers)
+	return drive(ctx, duration, interval, workers)
 }
 
 // alone is the p50 of one caller at a time: a capture, and a plain transaction on a connection of its own.
 func (b *capturesBenchmark) alone(ctx context.Context, s *service, crud string) (capture, transaction time.Duration, err error) {
-	w, err := dial(s.base, "/api/v1/crm/leads", s.token)
+	w, err := dial(s.base, capturePath, s.token)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -254,14 +258,8 @@ func (b *capturesBenchmark) alone(ctx context.Context, s *service, crud string) 
 	metadata, fields := map[string]any{"source": "website", "utm_campaign": "diwali"}, map[string]any{"city": "Pune"}
 	plain := func(ctx context.Context) error {
 		n := strconv.FormatUint(rand.Uint64(), 10)
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			var id int64
-			err := tx.QueryRow(ctx, crudLead, account, "Asha Rao", "+91"+n, "a"+n+"@example.com", "website", metadata, fields).Scan(&id)
-			if err == nil {
-				_, err = tx.Exec(ctx, crudHistory, id, "website", metadata)
-			}
-			return err
-		})
+		_, err := insert(ctx, conn, crudBody{"Asha Rao", "+91" + n, "a" + n + "@example.com", metadata, fields})
+		return err
 	}
 	p := &person{}
 	captured := func(context.Context) error {
@@ -284,15 +282,23 @@ func (b *capturesBenchmark) alone(ctx context.Context, s *service, crud string) 
 // catchUp waits until every view has read the whole log, and says how long that took.
 func (s *service) catchUp(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
-	for {
+	err := until(ctx, func() (bool, error) {
 		behind, err := s.lag(ctx)
-		if err != nil || behind == 0 {
-			return time.Since(began), err
+		return behind == 0, err
+	})
+	return time.Since(began), err
+}
+
+// until asks again and again whether something is so.
+func until(ctx context.Context, so func() (bool, error)) error {
+	for {
+		if is, err := so(); is || err != nil {
+			return err
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

@@ -193,8 +193,13 @@ func (s *crudServer) Run(ctx context.Context) error {
 	return nil
 }
 
-func insert(ctx context.Context, pool *pgxpool.Pool, body crudBody) (id int64, err error) {
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+// beginner is a connection or a pool of them.
+type beginner interface {
+	Begin(context.Context) (pgx.Tx, error)
+}
+
+func insert(ctx context.Context, db beginner, body crudBody) (id int64, err error) {
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, crudLead, account, body.Name, body.Phone, body.Email, "website", body.Metadata, body.CustomFields).Scan(&id)
 		if err != nil {
 			return err

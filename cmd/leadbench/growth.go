@@ -93,7 +93,7 @@ func (b *growthBenchmark) settle(ctx context.Context, r *rig, g *grown) error {
 	if _, err := r.pgbench(ctx, g.crud, plainCrud, b.Connections, enough); err != nil {
 		return err
 	}
-	if _, err := b.capture(ctx, g, enough); err != nil {
+	if _, err := g.leadlog.captureAll(ctx, b.Connections, enough); err != nil {
 		return err
 	}
 	_, err := g.leadlog.catchUp(ctx)
@@ -102,7 +102,7 @@ func (b *growthBenchmark) settle(ctx context.Context, r *rig, g *grown) error {
 
 // measure runs one round on one log. Checkpoints come when they are due, as they do in production.
 func (b *growthBenchmark) measure(ctx context.Context, r *rig, g *grown) error {
-	err := g.captures.measure(ctx, r, g.leadlog, 1, func() (load, error) { return b.capture(ctx, g, b.Duration) })
+	err := g.captures.measure(ctx, r, g.leadlog, 1, func() (load, error) { return g.leadlog.captureAll(ctx, b.Connections, b.Duration) })
 	if err != nil {
 		return err
 	}
@@ -118,11 +118,6 @@ func (b *growthBenchmark) measure(ctx context.Context, r *rig, g *grown) error {
 	g.appends = append(g.appends, l.rate())
 	_, err = g.leadlog.catchUp(ctx)
 	return err
-}
-
-func (b *growthBenchmark) capture(ctx context.Context, g *grown, duration time.Duration) (load, error) {
-	single := &capturesBenchmark{Connections: b.Connections, Duration: duration}
-	return single.post(ctx, g.leadlog.base, "/api/v1/crm/leads", g.leadlog.token, 0, newcomers())
 }
 
 // grow makes a log of so many events, its views, and a table of as many leads.

@@ -66,6 +66,15 @@ func (r *rig) serve(ctx context.Context, database string, more ...string) (*serv
 	return s, nil
 }
 
+// serveAnew is serve on an empty database.
+func (r *rig) serveAnew(ctx context.Context, name string, more ...string) (*service, error) {
+	address, err := r.database(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return r.serve(ctx, address, more...)
+}
+
 // provision waits until the service is ready and makes a token.
 func (s *service) provision(ctx context.Context) error {
 	if err := s.ready(ctx, s.base+"/readyz"); err != nil {
@@ -256,7 +265,7 @@ func statOf(pid int) ([]string, error) {
 	}
 	fields := strings.Fields(string(file[bytes.LastIndexByte(file, ')')+1:]))
 	if len(fields) < 15 {
-		return nil, fmt.Errorf("/proc/%d/stat is not as it used to be", pid)
+		return nil, fmt.Errorf("/proc/%d/stat has too few fields", pid)
 	}
 	return fields, nil
 }

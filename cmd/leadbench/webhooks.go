@@ -203,24 +203,17 @@ func (r *webhookRun) settled(ctx context.Context) error {
 	if _, err := r.service.catchUp(ctx); err != nil {
 		return err
 	}
-	for {
-		var queued bool
-		if err := r.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM delivery.queue)`).Scan(&queued); err != nil || !queued {
-			return err
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return until(ctx, func() (empty bool, err error) {
+		err = r.pool.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM delivery.queue)`).Scan(&empty)
+		return empty, err
+	})
 }
 
 // capturedBurst captures leads over HTTP on 64 connections, and says at what rate their deliveries came.
 func (r *webhookRun) capturedBurst(ctx context.Context) (float64, error) {
 	r.receiver.reset()
 	const connections = 64
-	wires, err := dialAll(connections, r.service.base, "/api/v1/crm/leads", r.service.token)
+	wires, err := dialAll(connections, r.service.base, capturePath, r.service.token)
 	if err != nil {
 		return 0, err
 	}
@@ -263,7 +256,7 @@ func (r *webhookRun) steady(ctx context.Context, targets []target, rate int) (lo
 	defer func() { closeAll(slices.DeleteFunc(wires, func(w *wire) bool { return w == nil })) }()
 	for i, t := range targets {
 		var err error
-		if wires[i], err = dial(r.service.base, "/api/v1/crm/leads", t.jwt); err != nil {
+		if wires[i], err = dial(r.service.base, capturePath, t.jwt); err != nil {
 			return load{}, err
 		}
 	}
