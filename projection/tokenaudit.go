@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -34,7 +33,7 @@ func (TokenAudit) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	if err != nil {
 		return err
 	}
-	var events tokenEventRows
+	var events rows
 	for _, e := range leaves {
 		tree := trees[e.Metadata.Account]
 		entry, err := audit.NewEntry(e.Recorded, e.Data, tree.edge.Size())
@@ -44,37 +43,25 @@ func (TokenAudit) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 		if err != nil {
 			return fmt.Errorf("event at position %d: %w", e.Position, err)
 		}
-		events.add(e, entry)
+		events.row(13)
+		events.bigint(int64(e.Position))
+		events.text(entry.ID)
+		events.text(entry.TokenID)
+		events.text(e.Metadata.Account)
+		events.text(entry.Type)
+		events.timestamp(e.At)
+		events.text(entry.Actor)
+		events.text(entry.IP)
+		events.text(entry.UserAgent)
+		events.text(entry.RequestID)
+		events.json(entry.Data)
+		events.text(entry.Digest)
+		events.bigint(entry.Leaf)
 	}
-	if err := events.save(ctx, tx); err != nil {
+	err = events.insert(ctx, tx, "token_event", "position", "event_id", "token_id", "account", "type", "at", "actor", "ip",
+		"user_agent", "request_id", "data", "digest", "leaf")
+	if err != nil {
 		return err
 	}
 	return saveTrees(ctx, tx, trees)
-}
-
-// tokenEventRows are rows of the table, by column.
-type tokenEventRows struct {
-	positions, leaves                                                        []int64
-	eventIDs, tokenIDs, accounts, types, actors, ips, agents, requests, sums []string
-	times                                                                    []time.Time
-	records                                                                  [][]byte
-}
-
-func (r *tokenEventRows) add(e Event, entry audit.Entry) {
-	r.positions, r.leaves = append(r.positions, int64(e.Position)), append(r.leaves, entry.Leaf)
-	r.eventIDs, r.tokenIDs = append(r.eventIDs, entry.ID), append(r.tokenIDs, entry.TokenID)
-	r.accounts, r.types = append(r.accounts, e.Metadata.Account), append(r.types, entry.Type)
-	r.times, r.records = append(r.times, e.At), append(r.records, entry.Data)
-	r.actors, r.requests = append(r.actors, entry.Actor), append(r.requests, entry.RequestID)
-	r.ips, r.agents, r.sums = append(r.ips, entry.IP), append(r.agents, entry.UserAgent), append(r.sums, entry.Digest)
-}
-
-func (r *tokenEventRows) save(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `
-		INSERT INTO token_event (position, event_id, token_id, account, type, at, actor, ip, user_agent, request_id, data, digest, leaf)
-		SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[],
-		                     $8::text[], $9::text[], $10::text[], $11::json[], $12::text[], $13::bigint[])`,
-		r.positions, r.eventIDs, r.tokenIDs, r.accounts, r.types, r.times, r.actors, r.ips, r.agents, r.requests, r.records,
-		r.sums, r.leaves)
-	return err
 }
