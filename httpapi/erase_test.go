@@ -170,19 +170,6 @@ func TestARepeatUnderItsKeyAfterAnErasureIsGone(t *testing.T) {
 	s.captureWhole(201, nil)
 }
 
-func TestOnlyALeadOfTheAccountIsErased(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	id := s.leadID(s.captureWhole(201, nil))
-	stranger := s.mint("globex", "")
-	r := s.send(call{method: http.MethodDelete, path: leads + "/" + id, credential: stranger})
-	require.Equal(t, 404, r.status, r.raw)
-	r = s.send(call{method: http.MethodDelete, path: leads + "/" + id, credential: s.mint(ownAccount, "leads:read")})
-	require.Equal(t, 403, r.status, r.raw)
-	s.erase("01M7YGZVZWE6S8RYN49QGMF6BH", 404)
-	s.erase(id, 200)
-}
-
 // Of callers that capture, repeat and erase one person all at once, each gets an honest answer, and in the end either there
 // is a lead of that person, with a key, or there is none.
 func TestErasuresCapturesAndRepeatsAtOnce(t *testing.T) {

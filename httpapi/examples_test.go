@@ -165,6 +165,7 @@ func (s *service) fanOut() {
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
+// Bodies are no JSON: of a caller who is not let in nothing is read.
 func TestTheDocumentSaysWhoMayAsk(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -174,7 +175,7 @@ func TestTheDocumentSaysWhoMayAsk(t *testing.T) {
 	for _, o := range operations() {
 		scopes, tokens := o.scopes()
 		ask := func(credential string) reply {
-			return s.request(call{method: o.method, path: path.Replace(o.path), credential: credential})
+			return s.request(call{method: o.method, path: path.Replace(o.path), credential: credential, body: "no json"})
 		}
 		if len(scopes) == 0 {
 			require.Equal(t, http.StatusOK, ask("").status, o.path)

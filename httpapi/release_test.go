@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/leadlog/leadlog/command/account"
 )
 
 func TestANumberThatWasReleasedIsSomebodyNew(t *testing.T) {
@@ -48,23 +46,7 @@ func TestANumberThatWasReleasedIsSomebodyNew(t *testing.T) {
 	again := s.as(http.MethodPost, path+"/contacts/release", `{"phone":"9876543211"}`)
 	require.Equal(t, http.StatusBadRequest, again.status, again.raw)
 	require.Equal(t, []string{"phone"}, again.fieldsNamed())
-}
-
-func TestWhoseContactsMayBeReleased(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	created := s.capture(`{"phone":"9876543210","email":"asha@example.com"}`)
-	path := leads + "/" + created.at("data", "leadId").(string) + "/contacts/release"
-	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	_, value := s.token()
-	for credential, status := range map[string]int{
-		s.mint("other", ""): http.StatusNotFound, s.mint(ownAccount, "leads:read"): http.StatusForbidden, value: http.StatusUnauthorized,
-	} {
-		r := s.send(call{method: http.MethodPost, path: path, credential: credential, body: `{"phone":"9876543210"}`})
-		require.Equal(t, status, r.status, r.raw)
-	}
-	require.Equal(t, http.StatusNotFound, s.as(http.MethodPost, leads+"/01JQKXZ8V4W9H6M3T2R5N7P0AB/contacts/release", `{"phone":"9876543210"}`).status)
-	require.Equal(t, []string{"body"}, s.as(http.MethodPost, path, `{}`).fieldsNamed())
+	require.Equal(t, []string{"body"}, s.as(http.MethodPost, path+"/contacts/release", `{}`).fieldsNamed())
 }
 
 // Whatever comes first, nobody is two leads and no lead is left without a contact.

@@ -41,7 +41,6 @@ func TestOnEventStoreDB(t *testing.T) {
 		"joins at once":                       TestJoinsInEveryDirectionAndArrivalsAtOnce,
 		"an endpoint's life":                  TestAWebhookEndpointsLife,
 		"accounts":                            TestAnAdministratorProvisionsAccounts,
-		"a log that is out of reach":          TestALogThatIsOutOfReachIsUnavailable,
 		"the source history":                  TestTheSourceHistoryGoesOutAsJSONCSVAndLines,
 		"the report":                          TestTheReportSaysWhatBecameOfEachSourcesArrivals,
 		"a lead at any time":                  TestALeadIsShownAsItWasAtAnyTime,
@@ -51,7 +50,6 @@ func TestOnEventStoreDB(t *testing.T) {
 		"another process refuses a token":     TestAnotherProcessRefusesATokenAtOnce,
 		"the audit trail":                     TestTheAuditTrailGoesOutAsJSONCSVAndLines,
 		"a position that is not reached yet":  TestAViewThatIsBehindIsAskedForAgain,
-		"an id may be anything":               TestAnIDMayBeAnything,
 		"the claim of a key and the person":   TestTheClaimOfAKeyHoldsNothingOfThePerson,
 		"settings that came after the answer": TestARepeatIsNotJudgedBySettingsThatCameAfter,
 	} {

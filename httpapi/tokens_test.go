@@ -157,43 +157,6 @@ func TestWhatIsWrongWithATokenIsSaidAllAtOnce(t *testing.T) {
 	}
 }
 
-func TestTokensAreForJWTsOfTheAccountAlone(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	id, value := s.token()
-	byToken := s.send(call{method: http.MethodDelete, path: tokens + "/" + id, credential: value})
-	require.Equal(t, http.StatusUnauthorized, byToken.status)
-	require.Equal(t, "Bearer", byToken.header.Get("WWW-Authenticate"))
-	stranger := s.send(call{method: http.MethodDelete, path: tokens + "/" + id, credential: s.mint("other", "")})
-	require.Equal(t, http.StatusNotFound, stranger.status)
-	reader := s.send(call{method: http.MethodDelete, path: tokens + "/" + id, credential: s.mint(ownAccount, "tokens:read")})
-	require.Equal(t, http.StatusForbidden, reader.status)
-	require.Equal(t, "Scope tokens:write required", reader.at("message"))
-	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, tokens+"/"+id, "").status)
-}
-
-func TestAnIDMayBeAnything(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	for _, id := range []string{
-		"x", "%00", "a%2Fb", "..%2f", "%ff%fe", strings.Repeat("y", 64<<10), strings.ToLower(ulid.Make().String()), "%20",
-	} {
-		for _, c := range []call{
-			{method: http.MethodDelete, path: tokens + "/" + id}, {method: http.MethodPost, path: tokens + "/" + id + "/rotate"},
-			{method: http.MethodGet, path: tokens + "/" + id}, {method: http.MethodGet, path: tokens + "/" + id + "/events"},
-			{method: http.MethodGet, path: leads + "/" + id}, {method: http.MethodGet, path: leads + "/" + id + "/sources"},
-			{method: http.MethodGet, path: leads + "/" + id + "/events"},
-			{method: http.MethodGet, path: "/webhooks/endpoints/" + id}, {method: http.MethodDelete, path: "/webhooks/endpoints/" + id},
-		} {
-			c.credential = s.jwt
-			r := s.send(c)
-			require.Equal(t, http.StatusNotFound, r.status, "%s %.80s: %s", c.method, c.path, r.raw)
-			require.Equal(t, false, r.at("success"))
-			require.NotEqual(t, "Not found", r.at("message"), "the route is there, the thing is not: %.80s", c.path)
-		}
-	}
-}
-
 func TestTheAuditTrailGoesOutAsJSONCSVAndLines(t *testing.T) {
 	t.Parallel()
 	s := start(t)

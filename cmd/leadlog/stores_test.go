@@ -22,7 +22,6 @@ func TestOnEventStoreDB(t *testing.T) {
 		"export and tail":                                    TestExportAndTailOfARunningService,
 		"replay and verify":                                  TestReplayWhileTheServiceGoesOn,
 		"revocation over two processes":                      TestRevocationIsExactAcrossProcesses,
-		"simultaneous callers over two processes":            TestSimultaneousCallersGetWhatOneAfterTheOtherWould,
 		"captures are linearizable":                          TestCapturesAreLinearizable,
 		"tokens are linearizable":                            TestTokensAreLinearizable,
 		"dev started again":                                  TestDevStartedAgainHasEverythingItHad,
