@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -19,18 +20,12 @@ type DisableWebhookEndpoint struct {
 // off or gone already, and when what was seen is of another URL or of a time before it was enabled. The errors are those
 // of the store.
 func (h *Handlers) DisableWebhookEndpoint(ctx context.Context, cmd DisableWebhookEndpoint) error {
-	stream := event.WebhookStream(cmd.WebhookID)
-	return h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := h.endpoints.Load(ctx, h.store, stream)
-		if err != nil {
-			return err
+	delivery := Caller{Actor: "system:delivery"}
+	_, err := h.changeEndpoint(ctx, delivery, cmd.WebhookID, func(state webhook.State, _ time.Time) ([]event.Data, error) {
+		if disabled, ok := state.Disable(cmd.Reason, cmd.URL, cmd.SeenFrom); ok {
+			return []event.Data{disabled}, nil
 		}
-		disabled, ok := state.Disable(cmd.Reason, cmd.URL, cmd.SeenFrom)
-		if !ok {
-			return nil
-		}
-		delivery := Caller{Account: state.Account, Actor: "system:delivery"}
-		_, err = h.appendToEndpoint(ctx, delivery, stream, expect, state, disabled)
-		return err
+		return nil, nil
 	})
+	return err
 }

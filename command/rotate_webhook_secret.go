@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"time"
 
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
@@ -25,31 +26,19 @@ type WebhookSecretRotated struct {
 // RotateWebhookSecret gives an endpoint of the caller's account a new secret. The fact comes first: a caller whose
 // secret was not kept asks again. The errors are webhook.ErrNotFound and those of the store and of Secrets.
 func (h *Handlers) RotateWebhookSecret(ctx context.Context, cmd RotateWebhookSecret) (WebhookSecretRotated, error) {
-	if !validID(cmd.WebhookID) {
-		return WebhookSecretRotated{}, webhook.ErrNotFound
-	}
 	secret, err := newSecret(h.random)
 	if err != nil {
 		return WebhookSecretRotated{}, err
 	}
 	answer := WebhookSecretRotated{Secret: secret}
-	stream := event.WebhookStream(cmd.WebhookID)
-	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := h.endpoints.Load(ctx, h.store, stream)
-		if err != nil {
-			return err
-		}
-		answer.Rotated, err = state.Rotate(cmd.Caller.Account, h.after(state.UpdatedAt))
-		if err != nil {
-			return err
-		}
-		appended, err := h.appendToEndpoint(ctx, cmd.Caller, stream, expect, state, answer.Rotated)
-		answer.Endpoint, answer.Position = appended.state, appended.position
-		return err
+	changed, err := h.changeEndpoint(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, at time.Time) (_ []event.Data, err error) {
+		answer.Rotated, err = state.Rotate(cmd.Caller.Account, at)
+		return []event.Data{answer.Rotated}, err
 	})
 	if err != nil {
 		return WebhookSecretRotated{}, err
 	}
+	answer.Endpoint, answer.Position = changed.state, changed.position
 	kept, err := h.secrets.Rotate(ctx, cmd.WebhookID, secret, answer.Rotated.PreviousUntil)
 	if err == nil && !kept {
 		err = h.replaceLost(ctx, cmd.WebhookID, secret)

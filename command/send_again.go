@@ -59,25 +59,13 @@ func (h *Handlers) ReplayWebhookEndpoint(ctx context.Context, cmd ReplayWebhookE
 
 func (h *Handlers) accept(ctx context.Context, caller Caller, id string,
 	decide func(webhook.State, time.Time) (event.Data, error)) (accepted SendingAccepted, err error) {
-	if !validID(id) {
-		return SendingAccepted{}, webhook.ErrNotFound
-	}
-	stream := event.WebhookStream(id)
-	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		state, expect, err := h.endpoints.Load(ctx, h.store, stream)
-		if err != nil {
-			return err
-		}
-		fact, err := decide(state, h.after(state.UpdatedAt))
-		if err != nil {
-			return err
-		}
-		appended, err := h.appendToEndpoint(ctx, caller, stream, expect, state, fact)
-		accepted = SendingAccepted{
-			Fact: fact, Position: appended.position,
-			DeliveryID: webhook.DeliveryID(appended.last.ID, appended.last.ID, id, 0),
-		}
-		return err
+	changed, err := h.changeEndpoint(ctx, caller, id, func(state webhook.State, at time.Time) (_ []event.Data, err error) {
+		accepted.Fact, err = decide(state, at)
+		return []event.Data{accepted.Fact}, err
 	})
-	return accepted, err
+	if err != nil {
+		return SendingAccepted{}, err
+	}
+	accepted.Position, accepted.DeliveryID = changed.position, webhook.DeliveryID(changed.last.ID, changed.last.ID, id, 0)
+	return accepted, nil
 }

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"time"
 
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
@@ -23,56 +24,59 @@ type WebhookUpdated struct {
 
 // UpdateWebhookEndpoint decides on a change of an endpoint of the caller's account and appends it. The errors are
 // webhook.ErrNotFound, field.Errors and those of the store.
-func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookEndpoint) (updated WebhookUpdated, err error) {
-	if !validID(cmd.WebhookID) {
-		return WebhookUpdated{}, webhook.ErrNotFound
+func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookEndpoint) (WebhookUpdated, error) {
+	changed, err := h.changeEndpoint(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, _ time.Time) ([]event.Data, error) {
+		facts, err := state.Update(cmd.Caller.Account, cmd.Change, h.privateTargets)
+		if err == nil && cmd.Change.URL != nil && *cmd.Change.URL != state.URL {
+			err = h.judgeHost(ctx, *cmd.Change.URL)
+		}
+		return facts, err
+	})
+	return WebhookUpdated{Endpoint: changed.state, Position: changed.position}, err
+}
+
+// changedEndpoint is an endpoint after a decision.
+type changedEndpoint struct {
+	state    webhook.State
+	last     eventstore.Event    // the latest that was appended
+	position eventstore.Position // 0 when nothing was
+}
+
+// changeEndpoint lets decide say what happens to an endpoint, at a time, and appends those facts. Whatever came between makes
+// it decide again. The errors are webhook.ErrNotFound, those of decide and those of the store.
+func (h *Handlers) changeEndpoint(ctx context.Context, caller Caller, id string,
+	decide func(webhook.State, time.Time) ([]event.Data, error)) (changed changedEndpoint, err error) {
+	if !validID(id) {
+		return changed, webhook.ErrNotFound
 	}
-	stream := event.WebhookStream(cmd.WebhookID)
+	stream := event.WebhookStream(id)
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
 		state, expect, err := h.endpoints.Load(ctx, h.store, stream)
 		if err != nil {
 			return err
 		}
-		facts, err := state.Update(cmd.Caller.Account, cmd.Change, h.privateTargets)
+		at := h.after(state.UpdatedAt)
+		facts, err := decide(state, at)
 		if err != nil {
 			return err
 		}
-		if cmd.Change.URL != nil && *cmd.Change.URL != state.URL {
-			if err := h.judgeHost(ctx, *cmd.Change.URL); err != nil {
-				return err
-			}
-		}
-		updated = WebhookUpdated{Endpoint: state}
+		changed = changedEndpoint{state: state}
 		if len(facts) == 0 {
 			return nil
 		}
-		appended, err := h.appendToEndpoint(ctx, cmd.Caller, stream, expect, state, facts...)
-		updated = WebhookUpdated{Endpoint: appended.state, Position: appended.position}
+		caller.Account = state.Account // whoever it is, the fact is the endpoint's account's
+		write := eventstore.Write{Stream: stream, Expect: expect}
+		for _, data := range facts {
+			if changed.last, err = h.stamp(caller, at, data); err != nil {
+				return err
+			}
+			write.Events = append(write.Events, changed.last)
+			changed.state = webhook.Evolve(changed.state, event.Fact{
+				ID: changed.last.ID, Stream: stream, At: at, Metadata: changed.last.Metadata, Data: data,
+			})
+		}
+		changed.position, err = h.store.Append(ctx, write)
 		return err
 	})
-	return updated, err
-}
-
-// appendedToEndpoint is an endpoint after an append.
-type appendedToEndpoint struct {
-	state    webhook.State
-	last     eventstore.Event
-	position eventstore.Position
-}
-
-// appendToEndpoint appends what was decided about an endpoint to its stream.
-func (h *Handlers) appendToEndpoint(ctx context.Context, caller Caller, stream string, expect eventstore.Expected,
-	state webhook.State, facts ...event.Data) (appended appendedToEndpoint, err error) {
-	write := eventstore.Write{Stream: stream, Expect: expect}
-	at := h.after(state.UpdatedAt)
-	for _, data := range facts {
-		if appended.last, err = h.stamp(caller, at, data); err != nil {
-			return appended, err
-		}
-		write.Events = append(write.Events, appended.last)
-		state = webhook.Evolve(state, event.Fact{ID: appended.last.ID, Stream: stream, At: at, Metadata: appended.last.Metadata, Data: data})
-	}
-	appended.state = state
-	appended.position, err = h.store.Append(ctx, write)
-	return appended, err
+	return changed, err
 }
