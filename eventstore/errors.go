@@ -16,8 +16,8 @@ var (
 )
 
 // ConflictError says that a stream was not as an append expected. Nothing of that append was written on a store
-// with transactions; on another, at most the writes before this one. Or, where nothing was expected, what was written can
-// be read by nobody: eventstore/sealed.
+// with transactions; on another, at most the writes before this one. A write that expects nothing conflicts only in
+// eventstore/sealed: when its key was destroyed meanwhile, so that nobody can read what was written.
 type ConflictError struct {
 	Stream   string
 	Expected Expected

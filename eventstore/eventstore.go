@@ -75,13 +75,13 @@ type Write struct {
 	Stream string
 	Expect Expected
 	Events []Event
-	// Key is to be kept with the events in one transaction, unless the append was made before: a key that was destroyed
-	// since does not come back. Stores whose keys are elsewhere pass over it. Mostly it is nil.
+	// Key is kept with the events, in one transaction; nil for most writes. An append that is repeated does not bring back
+	// a key that was destroyed since. Stores that keep no keys ignore it.
 	Key *Key
 }
 
-// Key is what the personal part of a stream's events is sealed with, itself sealed. It stands beside the log: a person is
-// to be forgotten, and a log forgets nothing.
+// Key is what the personal part of a stream's events is sealed with, itself sealed. It is kept beside the log and not on
+// it, so that it can be destroyed to forget the person.
 type Key struct {
 	Stream   string
 	ID       int64  // tells it from other keys of the stream
@@ -134,8 +134,7 @@ type Store interface {
 	// formed; ErrUnavailable when the engine is out of reach, and then the append may or may not have happened.
 	Append(ctx context.Context, writes ...Write) (Position, error)
 
-	// Atomic tells whether Append applies all writes or none. What needs more than an order must do without where it
-	// does not.
+	// Atomic tells whether Append applies all writes or none. Callers that rely on that must check it first.
 	Atomic() bool
 
 	// Read yields a stream's events from a revision on, in order, up to what is durable when the read ends.

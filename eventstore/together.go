@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Together answers the questions of many callers with few queries, as their appends share transactions: while Lanes
-// queries are under way questions gather, and the next query takes all of them. A question that comes when there is a
-// lane waits for nobody.
+// Together answers the questions of many callers with few queries: while as many queries are under way as there are
+// Lanes, questions gather, and the next query takes all of them. A question that finds a free lane is asked at once.
 //
 // A query begins after each of its questions was asked, so an answer is never older than its question.
 type Together[Q, A any] struct {
@@ -30,7 +29,7 @@ type Together[Q, A any] struct {
 type question[Q, A any] struct {
 	asked  Q
 	answer chan answer[A] // holds one
-	party  *party         // nil while it waits; guarded by the mutex
+	group  *group         // nil while it waits; guarded by the mutex
 }
 
 type answer[A any] struct {
@@ -39,14 +38,14 @@ type answer[A any] struct {
 	shared bool // with the questions of others
 }
 
-// party are those whose questions went into one query.
-type party struct {
-	size int // how many still wait
+// group is the questions of one query.
+type group struct {
+	size int // how many of their callers still wait
 	end  context.CancelFunc
 }
 
-// Answer asks one question. When a query fails that many share, each asks again by itself, so that what is wrong with
-// one question is nobody else's.
+// Answer asks one question. When a query of several questions fails, each is asked again by itself, so that one bad
+// question fails alone.
 func (t *Together[Q, A]) Answer(ctx context.Context, asked Q) (A, error) {
 	q := &question[Q, A]{asked: asked, answer: make(chan answer[A], 1)}
 	t.mu.Lock()
@@ -105,7 +104,7 @@ func (t *Together[Q, A]) work() {
 	}
 }
 
-// take gives the next query its questions. When there are none the lane is free again.
+// take returns the questions of the next query. When there are none it frees the lane.
 func (t *Together[Q, A]) take(end context.CancelFunc) []*question[Q, A] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,22 +115,22 @@ func (t *Together[Q, A]) take(end context.CancelFunc) []*question[Q, A] {
 	}
 	taken := slices.Clone(t.waiting[:n])
 	t.waiting = slices.Delete(t.waiting, 0, n)
-	together := &party{size: n, end: end}
+	together := &group{size: n, end: end}
 	for _, q := range taken {
-		q.party = together
+		q.group = together
 	}
 	return taken
 }
 
-// leave says that a caller waits no longer.
+// leave is called by a caller that no longer waits. The last one of a group ends its query.
 func (t *Together[Q, A]) leave(q *question[Q, A]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if q.party == nil {
+	if q.group == nil {
 		t.waiting = slices.DeleteFunc(t.waiting, func(other *question[Q, A]) bool { return other == q })
 		return
 	}
-	if q.party.size--; q.party.size == 0 {
-		q.party.end()
+	if q.group.size--; q.group.size == 0 {
+		q.group.end()
 	}
 }

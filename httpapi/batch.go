@@ -32,8 +32,8 @@ type lineAnswer struct {
 	Replayed   bool  `json:"replayed,omitzero"`
 }
 
-// captureBatch takes leads in, one a line, and answers each line while more of them come. A line that fails does so
-// alone, so once the first line is read the answer is 200.
+// captureBatch takes leads in, one a line, and answers each line while more of them come. A line that fails, fails
+// alone: the status of the whole answer is 200 once reading has begun.
 func (x *exchange) captureBatch() (answer, error) {
 	if !acceptable(x.r.Header, mediaLines...) {
 		return answer{}, x.orRevoked(errLinesType)

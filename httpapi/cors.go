@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// cors lets pages of the origins on the list capture leads and record what visitors do. Other routes, and all when the list is empty, know
-// nothing of other origins. Neither * nor null, which any page can make itself, is an origin to list.
+// cors lets pages of the listed origins capture leads and record what visitors do. All other routes, and these when the
+// list is empty, answer no other origin. * is never an origin, nor is null, which any page can give itself.
 func (a *api) cors(next http.Handler) http.Handler {
 	allowed := slices.DeleteFunc(slices.Clone(a.CORSOrigins), func(o string) bool { return o == "*" || o == "null" })
 	if len(allowed) == 0 {

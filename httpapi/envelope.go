@@ -107,8 +107,8 @@ func encode(v any) ([]byte, error) {
 
 var answerOptions = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 
-// counted is how long an answer is, in bytes, whose length the server writes by itself. It spares the header of a capture's
-// answer a ninth entry, at which Go's maps grow.
+// counted is up to how many bytes net/http writes the Content-Length of an answer by itself. Left to it, the header of a
+// capture's answer has no ninth entry, at which Go's maps grow.
 const counted = 2048
 
 var typeJSON = []string{mediaJSON + "; charset=utf-8"}

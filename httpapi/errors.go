@@ -49,8 +49,8 @@ const (
 	retryBehind      = time.Second
 )
 
-// failures is the one table from an error to its answer; the first that matches counts. Errors that carry more than
-// this are in describe. What is not here is a 500 and says nothing.
+// failures is the one table from an error to its answer; the first that matches counts. Errors whose answer has more in
+// it are in describe. Any other error is a 500 that says nothing of it.
 var failures = []struct {
 	is         error
 	status     int

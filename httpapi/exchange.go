@@ -83,8 +83,8 @@ func (x *exchange) ask(route route) (answer, error) {
 	return route.handle(x)
 }
 
-// staying is a request's context without the end that net/http gives it once the client sends no more. A client may
-// close its half of the connection and wait for the answer, and what was begun for one that is gone is soon done.
+// staying is a request's context that net/http does not end when the client closes its half of the connection: such a
+// client may still wait for the answer. What was begun for one that is gone is soon done.
 func staying(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
 
 // pathID is the id in the path, decoded. It may be anything.

@@ -19,7 +19,7 @@ const (
 	defaultLivePages  = 256
 )
 
-// load is what the process has taken on. More is refused before it takes memory.
+// load counts what the process has taken on, so that more can be refused before it takes memory.
 type load struct {
 	requests budget // one for each that is under way
 	bodies   shared // bytes read of bodies of requests that are under way
@@ -123,8 +123,8 @@ func (x *exchange) takeOn(route route) (done func(), err error) {
 	}, nil
 }
 
-// weighed is the request's body, whose bytes count until the request is done: a slow one for what came of it, and not
-// for what it announced.
+// weighed is the request's body, whose bytes count until the request is done: those that have come, not those that its
+// Content-Length announces.
 type weighed struct {
 	x    *exchange
 	body io.Reader

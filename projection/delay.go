@@ -8,8 +8,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Delay is how long the oldest event has been on the log that concerns a projector and that it has not applied, as of a
-// Status of it. Where the tail does not reach back so far it asks the log, so it is for those who look now and then.
+// Delay is how long the oldest event that a projector has still to apply has been on the log, as of a Status of it. Where
+// the tail does not reach back that far it reads the log, so it is not for calling often.
 func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
 	for _, w := range r.workers {
 		if s.Lag == 0 || w.projector.Name() != s.Name {

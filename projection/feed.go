@@ -66,9 +66,9 @@ func decoded(item eventstore.Item) feedItem {
 // linger is how long a batch that has events waits for the progress mark that a store mostly sends behind them.
 const linger = 2 * time.Millisecond
 
-// collect waits for events and takes what is there, at most limit of them. When there are
-// nothing but marks it returns the latest, and not before quiet has passed. When not even these come, it returns
-// with nothing on wake. A batch is good until the next call.
+// collect waits for events and takes those that are there, at most limit of them. When only progress marks come, it
+// returns the latest of them once quiet has passed. When nothing comes, it returns an empty batch on wake. A batch may be
+// used until the next call.
 func (f *feed) collect(ctx context.Context, limit int, quiet time.Time, wake <-chan time.Time) (batch, error) {
 	clear(f.events) // so that nothing is kept while nothing comes
 	b := batch{events: f.events[:0]}
@@ -106,7 +106,7 @@ func (f *feed) collect(ctx context.Context, limit int, quiet time.Time, wake <-c
 	return b, nil
 }
 
-// next takes one item. Not ok means that due came first.
+// next takes one item. It is not ok when due came first.
 func (f *feed) next(ctx context.Context, due <-chan time.Time) (item feedItem, ok bool, err error) {
 	if f.failed != nil {
 		return item, false, f.failed

@@ -9,13 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// filler is a Projector that makes more of its rows than readers must have, behind them and when there is time for it.
+// filler is a Projector that derives more from its rows than readers need, such as what speeds up searches. It does so in
+// the background, when there is nothing to apply.
 type filler interface {
 	// filling begins to, for one session.
 	filling() filling
-	// misfilled tells what of it is not true, in the schema of the live view.
+	// misfilled compares the table filled in the live view's schema with the rows, and lists what is wrong.
 	misfilled(ctx context.Context, tx pgx.Tx, live string, most int) ([]Difference, error)
-	// filled is the table that it is in. No fold makes its rows.
+	// filled is the table that it writes. Its rows are not a fold of the log.
 	filled() string
 }
 
@@ -33,7 +34,7 @@ type filling interface {
 // fillPause is how long a session that has nothing to apply waits for what is pending.
 const fillPause = time.Second
 
-// fillAgain is how long after a failure nothing is filled. Readers do without.
+// fillAgain is how long after a failure nothing is filled.
 const fillAgain = 30 * time.Second
 
 // fill does a part of what there is to fill, unless the view is behind, and goes on until an event comes.

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// copied is a table of a copy of a view that tells of persons.
+// copied is a table of a copy of a view, with data of persons.
 type copied struct {
 	name     string
 	visitors bool   // otherwise leads
@@ -34,14 +34,14 @@ func copies(ctx context.Context, tx pgx.Tx) ([]copied, error) {
 	})
 }
 
-// Forgotten is who is to be forgotten: leads by their ids, and visitors by their streams, with the position that what they
-// did comes before. A visitor may come again.
+// Forgotten names who is to be removed: leads by their ids, and visitors by their streams. Of a visitor, who may come
+// again, only what stands before the position is removed.
 type Forgotten struct {
 	Leads    []string
 	Visitors map[string]eventstore.Position
 }
 
-// rows is what tells the rows of a table that are to go, and its arguments.
+// rows is the condition that selects the rows to remove from a table, and its arguments.
 func (f Forgotten) rows(of copied) (condition string, arguments []any) {
 	if !of.visitors {
 		return `lead_id = ANY ($1)`, []any{f.Leads}
@@ -80,8 +80,7 @@ func ForgetInCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 	return nil
 }
 
-// discounting has a statement that removes leads take them out of what is won as well: a replay that goes on with the copy
-// will not find them there.
+// discounting extends a statement that removes leads: what they had won is subtracted from the table of wins too.
 func discounting(remove, wins string) string {
 	return `
 		WITH gone AS (` + remove + ` RETURNING account, (created_at AT TIME ZONE 'UTC')::date AS day, source, status, won),

@@ -114,7 +114,7 @@ func (m *copyLogCommand) copyKeys(ctx context.Context, views string) error {
 	return sealed.CopyKeys(ctx, pools[0], pools[1])
 }
 
-// shownAs tells on stderr how far something has come.
+// shownAs shows on stderr how far something has come.
 func shownAs(c console, what string) func(done, end eventstore.Position) {
 	shown := newProgress(c.err, what)
 	return func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") }

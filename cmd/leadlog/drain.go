@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// drain says through /readyz that no more requests should come, and takes those that come nevertheless, until whoever
-// balances between processes has noticed. Views and deliveries are another process's from its beginning on.
+// drain makes /readyz say that no more requests should come, and still takes those that do, until the load balancer has
+// noticed. Another process takes over views and deliveries as soon as it begins.
 func (a *app) drain() {
 	a.draining.Store(true)
 	if a.config.drain > 0 {
@@ -15,8 +15,8 @@ func (a *app) drain() {
 	}
 }
 
-// parting has clients leave with their answer while the service drains. Connections that are idle stay open until its
-// end: a request may be on its way on one of them, and whoever sent it could not know whether it was carried out.
+// parting closes each connection with its answer while the service drains. Idle connections stay open until the end: a
+// request may be on its way on one of them, and its sender could not know whether it was carried out.
 func (a *app) parting(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.draining.Load() {

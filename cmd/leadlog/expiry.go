@@ -16,7 +16,7 @@ const (
 	expiryAtOnce   = 100         // tokens
 )
 
-// expiry has it said of tokens that they end soon. Any number of processes may: each end is announced once.
+// expiry announces tokens that end soon. Any number of processes may run it: each end is announced once.
 type expiry struct {
 	query    *query.Reader
 	handlers *command.Handlers
@@ -39,7 +39,7 @@ func (e expiry) run(ctx context.Context) {
 	}
 }
 
-// turn announces what is due now. What the view does not show yet, or shows still, is for a later turn.
+// turn announces what is due now, as far as the view shows it; a later turn announces the rest.
 func (e expiry) turn(ctx context.Context) error {
 	ids, err := e.query.TokensToAnnounce(ctx, token.Notice, expiryAtOnce)
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 
 // ledger is where an import notes what became of each row.
 type ledger interface {
-	name() string // of what is done
+	name() string // of what is done, for the progress line
 	rows() *tally
-	add(command.Arrived) error // one that ends the import
-	flush()                    // hands on what was added
-	again() string             // what running it again does, for whoever is to do so
-	end() string               // where it is all to be seen
+	add(command.Arrived) error // an error ends the import
+	flush()                    // writes what was added
+	again() string             // what it does to run the import again; part of a sentence
+	end() string               // where the outcome can be read
 }
 
 // tally counts rows by what became of them.
@@ -32,7 +32,7 @@ type became struct {
 	leadID, said string
 }
 
-// count counts a row. The error is the row's, when it is not about the row and so ends the import.
+// count counts a row. The error is one that is not about the row, and ends the import.
 func (t *tally) count(arrived command.Arrived) (became, error) {
 	var (
 		refused *command.LeadRefused
@@ -110,7 +110,7 @@ func (o *outcomes) add(arrived command.Arrived) error {
 	return o.table.Write([]string{strconv.Itoa(arrived.Line), strconv.Itoa(row.status), row.leadID, export.Defused(row.said)})
 }
 
-// What goes wrong with it shows when it is closed.
+// flush leaves its error to close.
 func (o *outcomes) flush() { o.table.Flush() }
 
 func (o *outcomes) close() error {

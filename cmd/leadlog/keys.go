@@ -168,8 +168,8 @@ func (d sealedDatabase) sealKeys(check *checker) ([][]byte, error) {
 	return check.keys("LEADLOG_SEAL_KEY", key), nil
 }
 
-// serviceKeys are what a command needs that does what else the service does: it tells whose a claim is, and opens what is
-// sealed.
+// serviceKeys are the keys of a command that decides as the service does: the one that names claims, and those that open
+// what is sealed.
 type serviceKeys struct {
 	claim []byte
 	seal  [][]byte
