@@ -17,14 +17,14 @@ type ConfigureAccount struct {
 	Caller    Caller // the administrator; its account may be another
 	AccountID string
 	Settings  account.Settings
-	// Keep leaves what Settings do not say as it is, and does not put it back to its default.
+	// Keep leaves settings that are not given as they are, instead of putting them back to their defaults.
 	Keep bool
 	// JWTNotBefore revokes the account's JWTs that were issued before. Zero leaves it as it is, whatever the settings.
 	JWTNotBefore time.Time
 }
 
-// ConfigureAccount replaces an account's settings, or changes those that are said, and returns them as they are then. Saying the same again changes
-// nothing. The errors are field.Errors and those of the store.
+// ConfigureAccount replaces an account's settings, or with Keep changes those that are given, and returns them as they are
+// then. Giving the same again changes nothing. The errors are field.Errors and those of the store.
 func (h *Handlers) ConfigureAccount(ctx context.Context, cmd ConfigureAccount) (state account.State, position eventstore.Position, err error) {
 	if !account.ValidID(cmd.AccountID) {
 		return state, 0, field.Errors{{Field: "accountId", Message: "must be 1 to 64 of letters, digits, _ and -"}}

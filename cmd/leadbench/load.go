@@ -31,8 +31,8 @@ func (l load) quantile(share float64) time.Duration {
 	return l.latencies[min(int(share*float64(len(l.latencies))), len(l.latencies)-1)]
 }
 
-// drive has as many workers as there are do one thing after another until the time is over, or one fails. Interval, when it is not 0, is
-// between the starts of a worker's things.
+// drive runs the workers, each one thing after another, until the time is over or one fails. An interval other than 0 is the
+// time between the starts of a worker's things.
 func drive(ctx context.Context, duration, interval time.Duration, workers []func(ctx context.Context) error) (load, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -1,5 +1,6 @@
-// Package schema is the house of the read models in PostgreSQL: the tables of the schema views, and beside them
-// the sealed secrets and the deliveries to webhook endpoints. Projectors write there and queries read there; what both must agree on is said here.
+// Package schema has the tables in PostgreSQL: those of the read models in the schema views, and beside them the sealed
+// secrets and the deliveries to webhook endpoints. Projectors write them and queries read them; here is what both must
+// agree on.
 package schema
 
 import (
@@ -84,7 +85,7 @@ func Migrate(ctx context.Context, url string) error {
 	return nil
 }
 
-// createSchema makes the house of the version table. IF NOT EXISTS alone can fail when two sessions race.
+// createSchema makes the schema of the version table. IF NOT EXISTS alone can fail when two sessions race.
 func createSchema(ctx context.Context, db *sql.DB) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
