@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,16 +15,24 @@ import (
 
 func TestWhoWaitsLongestMakesPlace(t *testing.T) {
 	t.Parallel()
-	hold := make(chan struct{})
+	held, hold, idled := make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 100)
+	letGo := sync.OnceFunc(func() { close(hold) })
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/held" {
+			held <- struct{}{}
 			<-hold
 		}
 		_, _ = io.WriteString(w, "ok")
 	}))
-	server.Config.ConnState = newConnections(4).changed
+	connections := newConnections(4)
+	server.Config.ConnState = func(conn net.Conn, state http.ConnState) {
+		if connections.changed(conn, state); state == http.StateIdle {
+			idled <- struct{}{}
+		}
+	}
 	server.Start()
 	defer server.Close()
+	defer letGo() // else a failure would wait for what is held
 	dial := func(say string) net.Conn {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		require.NoError(t, err)
@@ -40,6 +49,7 @@ func TestWhoWaitsLongestMakesPlace(t *testing.T) {
 		_, err = io.Copy(io.Discard, response.Body)
 		require.NoError(t, err)
 		response.Body.Close()
+		<-idled // the server notes it after it has answered
 	}
 	ended := func(conn net.Conn) {
 		t.Helper()
@@ -49,6 +59,7 @@ func TestWhoWaitsLongestMakesPlace(t *testing.T) {
 		require.NotContains(t, err.Error(), "timeout")
 	}
 	working := dial(get("/held"))
+	<-held
 	idle := dial(get("/"))
 	answered(idle)
 	half := dial("GET / HTTP/1.1\r\nHost")
@@ -63,7 +74,7 @@ func TestWhoWaitsLongestMakesPlace(t *testing.T) {
 		answered(dial(get("/")))
 	}
 	ended(silent)
-	close(hold)
+	letGo()
 	answered(working)
 }
 
