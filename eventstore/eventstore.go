@@ -128,7 +128,8 @@ type Store interface {
 	// the head. A store with transactions applies all writes or none; another applies them in the order given,
 	// checks first, so a caller orders its writes such that any prefix of them is safe.
 	//
-	// Appending the same event ids at the same place again is the same append: it returns the same position.
+	// Appending the same event ids at the same place again is the same append: it returns the same position. What the
+	// writes refer to is not changed afterwards.
 	//
 	// The error is a *ConflictError when a stream is not as expected; ErrInvalid when the writes are not well
 	// formed; ErrUnavailable when the engine is out of reach, and then the append may or may not have happened.

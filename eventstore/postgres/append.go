@@ -24,8 +24,8 @@ const (
 )
 
 // Append implements eventstore.Store. When the context ends before the append had its turn, nothing was written and
-// the error is the context's own; afterwards it is ErrUnavailable too, for it may be written yet. So what the writes
-// refer to must not be changed after an error.
+// the error is the context's own; afterwards it is ErrUnavailable too, for it may be written yet. What the writes refer
+// to must not be changed any more: subscriptions of this process are given it.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err

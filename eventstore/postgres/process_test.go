@@ -252,3 +252,53 @@ func TestLargeEventsAreReadInPiecesThatFit(t *testing.T) {
 	require.Equal(t, ids, read)
 	require.Equal(t, ids, followed)
 }
+
+// What the process has written meanwhile is more than is at hand, and nothing will wake the subscription.
+func TestASubscriptionThatWasSlowReadsTheRestFromTheLog(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url, Poll: forever})
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	seen := make(chan int)
+	go func() {
+		n := 0
+		for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+			if err != nil {
+				break
+			}
+			if item.Event == nil {
+				continue
+			}
+			if n++; item.Event.Stream == "first" {
+				close(begun)
+				<-goOn
+			}
+			if item.Event.Stream == "last" {
+				break
+			}
+		}
+		seen <- n
+	}()
+	appended := func(stream string, e eventstore.Event) {
+		_, err := store.Append(t.Context(), start(stream, e))
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { // it has been woken for what came while nobody listened
+		return execute(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'`) > 0
+	}, patience, time.Millisecond)
+	appended("zeroth", fact(`{}`))
+	appended("first", fact(`{}`))
+	<-begun
+	const large = 20
+	for i := range large {
+		appended(fmt.Sprint("large-", i), fact(`"`+strings.Repeat("x", 200_000)+`"`))
+	}
+	appended("last", fact(`{}`))
+	close(goOn)
+	select {
+	case n := <-seen:
+		require.Equal(t, large+3, n)
+	case <-time.After(patience):
+		require.Fail(t, "it waits for ever")
+	}
+}

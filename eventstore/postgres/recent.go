@@ -50,12 +50,13 @@ func (r *recent) add(b written) {
 	}
 }
 
-// since returns what was written behind a position, when nothing is missing in between; else nothing.
-func (r *recent) since(after eventstore.Position) []written {
+// since returns what was written behind a position. Not whole: something of it is not at hand any more, and nothing is
+// returned.
+func (r *recent) since(after eventstore.Position) (_ []written, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.batches) == 0 || after < r.batches[0].after {
-		return nil
+	if len(r.batches) > 0 && after < r.batches[0].after {
+		return nil, false
 	}
 	i, _ := slices.BinarySearchFunc(r.batches, after, func(b written, after eventstore.Position) int {
 		if b.end <= after {
@@ -63,7 +64,7 @@ func (r *recent) since(after eventstore.Position) []written {
 		}
 		return 1
 	})
-	return slices.Clone(r.batches[i:])
+	return slices.Clone(r.batches[i:]), true
 }
 
 // each yields the events that match behind a position. It is false when the consumer stops.

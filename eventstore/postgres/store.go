@@ -6,6 +6,9 @@
 // waits for a client. Positions have no gaps and follow the order of commits, over any number of processes:
 // a subscriber that reads everything up to the newest position has skipped nothing.
 //
+// What a process writes is at hand for its own subscriptions. They ask the log when somebody else has written, of which a
+// notification tells, and from time to time.
+//
 // What may have happened is never guessed. When the connection breaks, the same batch is sent again; event ids
 // standing at their places make it the same append.
 //

@@ -64,10 +64,11 @@ func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, erro
 	var next time.Time
 	for {
 		bell, others := s.store.listener.bell() // taken before the looks, so that nothing falls between
-		if !s.takeRecent(yield) {
+		on, whole := s.takeRecent(yield)
+		if !on {
 			return nil
 		}
-		if others != heard || !time.Now().Before(next) {
+		if !whole || others != heard || !time.Now().Before(next) {
 			heard, next = others, time.Now().Add(s.store.poll)
 			head, err := s.store.Head(ctx)
 			if err != nil {
@@ -87,20 +88,20 @@ func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, erro
 	}
 }
 
-// takeRecent yields what this process has written behind the position that the subscription has reached. It is false when the
-// consumer stops.
-func (s *subscription) takeRecent(yield func(eventstore.Item, error) bool) bool {
-	batches := s.store.recent.since(s.after)
+// takeRecent yields what this process has written behind the position that the subscription has reached. It is not on when
+// the consumer stops, and not whole when that has to be read from the log.
+func (s *subscription) takeRecent(yield func(eventstore.Item, error) bool) (on, whole bool) {
+	batches, whole := s.store.recent.since(s.after)
 	if len(batches) == 0 {
-		return true
+		return true, whole
 	}
 	for _, b := range batches {
 		if !b.each(s.after, s.filter, yield) {
-			return false
+			return false, true
 		}
 	}
 	s.after = batches[len(batches)-1].end
-	return yield(eventstore.Item{Position: s.after}, nil)
+	return yield(eventstore.Item{Position: s.after}, nil), true
 }
 
 // advance yields one page and its mark. Meanwhile the next ones are on their way.
