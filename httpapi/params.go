@@ -144,10 +144,5 @@ func (x *exchange) waitFor(p *params, views ...string) error {
 		return errOverloaded
 	}
 	defer place.giveBack(1)
-	for _, view := range views {
-		if err := x.Query.WaitFor(x.ctx, view, position); err != nil {
-			return err
-		}
-	}
-	return nil
+	return x.Query.WaitFor(x.ctx, position, views...)
 }

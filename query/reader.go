@@ -65,42 +65,43 @@ const (
 	longestPause = 50 * time.Millisecond
 )
 
-// WaitFor returns when a view shows everything up to a position. The error is ErrBehind when it does not within five
-// seconds.
-func (r *Reader) WaitFor(ctx context.Context, view string, position eventstore.Position) error {
+// WaitFor returns when views show everything up to a position. The error is ErrBehind when they do not within five seconds.
+func (r *Reader) WaitFor(ctx context.Context, position eventstore.Position, views ...string) error {
 	limited, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
-		at, err := r.position(limited, view)
-		if err == nil && at >= position {
-			return nil
-		}
-		if err != nil && limited.Err() == nil {
+	for _, view := range views {
+		if err := r.await(limited, view, position); err != nil {
+			if limited.Err() != nil && ctx.Err() == nil {
+				return ErrBehind
+			}
 			return schema.Unavailable(err)
+		}
+	}
+	return nil
+}
+
+// await returns when a view shows everything up to a position, or the context ends.
+func (r *Reader) await(ctx context.Context, view string, position eventstore.Position) error {
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
+		if at, err := r.position(ctx, view); err != nil || at >= position {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return schema.Unavailable(ctx.Err())
-		case <-limited.Done():
-			return ErrBehind
+			return ctx.Err()
 		case <-time.After(pause):
 		}
 	}
 }
 
-// CatchUp returns when views show everything that is on the log now. The error is ErrBehind when one does not within five
+// CatchUp returns when views show everything that is on the log now. The error is ErrBehind when they do not within five
 // seconds.
 func (r *Reader) CatchUp(ctx context.Context, views ...string) error {
 	head, err := r.store.Head(ctx)
 	if err != nil {
 		return err
 	}
-	for _, view := range views {
-		if err := r.WaitFor(ctx, view, head); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.WaitFor(ctx, head, views...)
 }
 
 // position is how far a view has come: 0 when nothing was ever projected into it.

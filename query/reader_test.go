@@ -293,7 +293,7 @@ func TestADatabaseOutOfReachIsSaidSo(t *testing.T) {
 	reader, ctx := far(t), t.Context()
 	const id = "01KAJ8Q6ZJ0000000000000001"
 	for name, ask := range map[string]func() error{
-		"waiting":      func() error { return reader.WaitFor(ctx, query.LeadView, 1) },
+		"waiting":      func() error { return reader.WaitFor(ctx, 1, query.LeadView) },
 		"leads":        func() error { _, err := reader.Leads(ctx, "acme", query.LeadFilter{}, whole); return err },
 		"lead":         func() error { _, err := reader.Lead(ctx, "acme", id); return err },
 		"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, whole); return err },
@@ -322,19 +322,17 @@ func TestWaitForEndsWhenTheViewIsThere(t *testing.T) {
 	position := w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
 
 	reader.Patience(20 * time.Millisecond)
-	require.ErrorIs(t, reader.WaitFor(t.Context(), query.AccountView, position), query.ErrBehind, "no checkpoint yet")
+	require.ErrorIs(t, reader.WaitFor(t.Context(), position, query.AccountView), query.ErrBehind, "no checkpoint yet")
 
 	reader.Patience(projectiontest.Soon)
 	projectiontest.Run(t, w.Runner(t))
 	views := []string{query.LeadView, query.SourceHistoryView, query.TokenView, query.TokenEventView, query.AccountView, query.EndpointView}
-	for _, view := range views {
-		require.NoError(t, reader.WaitFor(t.Context(), view, position), view)
-	}
+	require.NoError(t, reader.WaitFor(t.Context(), position, views...))
 	got, err := reader.Account(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Equal(t, []string{"new"}, got.Stages)
 
 	reader.Patience(20 * time.Millisecond)
-	require.ErrorIs(t, reader.WaitFor(t.Context(), query.AccountView, position+1), query.ErrBehind)
-	require.ErrorIs(t, reader.WaitFor(t.Context(), query.AccountView, 1<<64-1), query.ErrBehind)
+	require.ErrorIs(t, reader.WaitFor(t.Context(), position+1, query.AccountView), query.ErrBehind)
+	require.ErrorIs(t, reader.WaitFor(t.Context(), 1<<64-1, query.AccountView), query.ErrBehind)
 }

@@ -200,7 +200,5 @@ const settleTime = 2 * time.Second
 func (v *visit) settle(position eventstore.Position, views ...string) {
 	ctx, cancel := context.WithTimeout(v.ctx, settleTime)
 	defer cancel()
-	for _, view := range views {
-		_ = v.Query.WaitFor(ctx, view, position) // a view that is behind is seen to be
-	}
+	_ = v.Query.WaitFor(ctx, position, views...) // a view that is behind is seen to be
 }
