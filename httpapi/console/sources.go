@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
@@ -55,12 +56,18 @@ func (v *visit) sources() (screen, error) {
 	if shown.Wrong != nil {
 		return screen{name: "sources", title: "Sources", status: http.StatusBadRequest, data: shown}, nil
 	}
-	list, err := v.Query.SourceReport(v.ctx, v.identity.Account, filter, query.Page{Limit: reportRows})
-	if err != nil {
-		return screen{}, err
-	}
-	between, err := v.Query.BetweenTouches(v.ctx, v.identity.Account, filter.Since, filter.Until)
-	if err != nil {
+	var list query.List[query.SourceCount]
+	var between []query.Between
+	asking, ctx := errgroup.WithContext(v.ctx)
+	asking.Go(func() (err error) {
+		list, err = v.Query.SourceReport(ctx, v.identity.Account, filter, query.Page{Limit: reportRows})
+		return err
+	})
+	asking.Go(func() (err error) {
+		between, err = v.Query.BetweenTouches(ctx, v.identity.Account, filter.Since, filter.Until)
+		return err
+	})
+	if err := asking.Wait(); err != nil {
 		return screen{}, err
 	}
 	shown.Totals = totals(list.Items, between)
