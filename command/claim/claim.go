@@ -12,11 +12,9 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"hash"
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -37,18 +35,14 @@ const (
 )
 
 // Names makes stream names of claims. Its key never rotates: with another key every claim would be forgotten.
-type Names struct{ macs *sync.Pool } // of hash.Hash: to take the key in costs as much as a name
+type Names struct{ key []byte }
 
 // NewNames returns names under a secret key of 32 bytes. The key keeps who reads the log from finding out, by
 // trying numbers, whose claim a stream is.
-func NewNames(key []byte) Names {
-	return Names{&sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
-}
+func NewNames(key []byte) Names { return Names{key: key} }
 
 func (n Names) sum(data []byte) []byte {
-	mac := n.macs.Get().(hash.Hash)
-	defer n.macs.Put(mac)
-	mac.Reset()
+	mac := hmac.New(sha256.New, n.key)
 	mac.Write(data)
 	return mac.Sum(nil)
 }
