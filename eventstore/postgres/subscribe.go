@@ -55,30 +55,26 @@ type fetched struct {
 	err error
 }
 
-// run returns nil when the consumer stops. What this process writes is at hand; the log is asked for the rest when somebody
-// else has written, and from time to time.
+// run returns nil when the consumer stops. What is on the log is read from there. Of what is appended then, this process has
+// at hand what it writes itself; the log is asked for the rest when somebody else has written, and from time to time.
 func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx) // and with it the page that nobody will want
 	defer cancel()
-	var heard uint64
+	var heard uint64 // of others, when the log was asked last
 	var next time.Time
 	for {
 		bell, others := s.store.listener.bell() // taken before the looks, so that nothing falls between
-		on, whole := s.takeRecent(yield)
+		on, whole := true, false
+		if heard > 0 {
+			on, whole = s.takeRecent(yield)
+		}
 		if !on {
 			return nil
 		}
 		if !whole || others != heard || !time.Now().Before(next) {
 			heard, next = others, time.Now().Add(s.store.poll)
-			head, err := s.store.Head(ctx)
-			if err != nil {
+			if on, err := s.takeLog(ctx, yield); err != nil || !on {
 				return err
-			}
-			for s.after < head {
-				on, err := s.advance(ctx, head, yield)
-				if err != nil || !on {
-					return err
-				}
 			}
 			continue
 		}
@@ -86,6 +82,20 @@ func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, erro
 			return err
 		}
 	}
+}
+
+// takeLog yields what is on the log now.
+func (s *subscription) takeLog(ctx context.Context, yield func(eventstore.Item, error) bool) (on bool, err error) {
+	head, err := s.store.Head(ctx)
+	if err != nil {
+		return false, err
+	}
+	for s.after < head {
+		if on, err := s.advance(ctx, head, yield); err != nil || !on {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // takeRecent yields what this process has written behind the position that the subscription has reached. It is not on when
