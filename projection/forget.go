@@ -2,10 +2,12 @@ package projection
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -34,6 +36,25 @@ func copies(ctx context.Context, tx pgx.Tx) ([]copied, error) {
 	})
 }
 
+// eachCopy does something about each of them. One that is dropped meanwhile has nothing of anybody.
+func eachCopy(ctx context.Context, tx pgx.Tx, do func(tx pgx.Tx, c copied) error) error {
+	all, err := copies(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return do(tx, c) })
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && refused.Code == "42P01" { // no such table
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Forgotten names who is to be removed: leads by their ids, and visitors by their streams. Of a visitor, who may come
 // again, only what stands before the position is removed.
 type Forgotten struct {
@@ -57,27 +78,18 @@ func (f Forgotten) rows(of copied) (condition string, arguments []any) {
 // ForgetInCopies takes leads and visitors out of every copy of a view that is in the database. A copy that is being made
 // from then on has them no more by itself.
 func ForgetInCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
-	all, err := copies(ctx, tx)
-	if err != nil {
-		return err
-	}
-	for _, c := range all {
+	return eachCopy(ctx, tx, func(tx pgx.Tx, c copied) error {
 		condition, arguments := gone.rows(c)
 		remove := `DELETE FROM ` + c.name + ` AS c WHERE ` + condition
 		if c.wins != "" {
 			remove = discounting(remove, c.wins)
 		}
-		if _, err := tx.Exec(ctx, remove, arguments...); err != nil {
+		if _, err := tx.Exec(ctx, remove, arguments...); err != nil || c.wins == "" {
 			return err
 		}
-		if c.wins == "" {
-			continue
-		}
-		if _, err := tx.Exec(ctx, `DELETE FROM `+c.wins+` WHERE leads = 0`); err != nil {
-			return err
-		}
-	}
-	return nil
+		_, err := tx.Exec(ctx, `DELETE FROM `+c.wins+` WHERE leads = 0`)
+		return err
+	})
 }
 
 // discounting extends a statement that removes leads: what they had won is subtracted from the table of wins too.
@@ -91,20 +103,15 @@ func discounting(remove, wins string) string {
 }
 
 // InCopies tells whether anything of leads and visitors is in a copy.
-func InCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (bool, error) {
-	all, err := copies(ctx, tx)
-	if err != nil {
-		return false, err
-	}
-	for _, c := range all {
-		var there bool
-		condition, arguments := gone.rows(c)
-		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+c.name+` AS c WHERE `+condition+`)`, arguments...).Scan(&there)
-		if there || err != nil {
-			return there, err
+func InCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (there bool, err error) {
+	err = eachCopy(ctx, tx, func(tx pgx.Tx, c copied) error {
+		if there {
+			return nil
 		}
-	}
-	return false, nil
+		condition, arguments := gone.rows(c)
+		return tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+c.name+` AS c WHERE `+condition+`)`, arguments...).Scan(&there)
+	})
+	return there, err
 }
 
 // forgetErased takes out of copies who was erased after the moment that they are of, or while they were made.

@@ -54,19 +54,22 @@ type Leftover struct {
 // The log by itself and the views are looked at side by side: while one of them has PostgreSQL think, the other reads.
 func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 	var ofViews []string
+	var r reading
 	both := &progress{tell: v.Progress}
-	group, ctx := errgroup.WithContext(ctx)
+	group, parts := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		defer both.finish(0)
-		findings, err = v.log(ctx, both.of(0))
+		r, findings, err = v.log(parts, both.of(0))
 		return schema.Unavailable(err)
 	})
 	group.Go(func() (err error) {
 		defer both.finish(1)
-		ofViews, err = v.views(ctx, both.of(1))
+		ofViews, err = v.views(parts, both.of(1))
 		return err
 	})
-	err = group.Wait()
+	if err = group.Wait(); err == nil { // and the copies that views were compared with are gone, which have who is erased in them
+		err = schema.Unavailable(v.unerased(ctx, r))
+	}
 	return append(findings, ofViews...), err
 }
 
@@ -105,7 +108,7 @@ func (v Verification) views(ctx context.Context, tell func(done, end eventstore.
 
 // log verifies what the log says by itself, and its claims against the leads. It is one transaction, whose snapshot of
 // the leads is taken before the log is read: so the log is never behind them.
-func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Position)) (findings []string, err error) {
+func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Position)) (r reading, findings []string, err error) {
 	err = pgx.BeginTxFunc(ctx, v.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		var position int64
 		err := tx.QueryRow(ctx, `SELECT coalesce(max(position), 0) FROM views.checkpoint WHERE projector = $1`, schema.Lead).Scan(&position)
@@ -117,7 +120,7 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 				return err
 			}
 		}
-		r := reading{tx: tx, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
+		r = reading{tx: tx, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 			owed: map[string]owed{}, owing: map[ulid.ULID]string{},
 			erased: map[string]erasure{}, parts: map[string][]string{}, closed: map[string]bool{}, gone: map[string]bool{}}
 		if err := r.all(ctx, v.Store, tell); err != nil {
@@ -153,12 +156,9 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 		if err != nil {
 			return err
 		}
-		if err := v.unerased(ctx, r); err != nil {
-			return err
-		}
 		return v.left(ctx, tx, position, r.owed)
 	})
-	return findings, err
+	return r, findings, err
 }
 
 func ask(ctx context.Context, tx pgx.Tx, question string, position int64, most int) ([]string, error) {

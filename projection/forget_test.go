@@ -1,0 +1,54 @@
+package projection_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// Whoever verifies drops copies when others are about to look into them.
+func TestACopyThatIsDroppedMeanwhileIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	gone := projection.Forgotten{Leads: []string{"01KAJ8Q6ZJ0000000000000001"}}
+	for name, look := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"who removes somebody": func(ctx context.Context, tx pgx.Tx) error { return projection.ForgetInCopies(ctx, tx, gone) },
+		"who asks for somebody": func(ctx context.Context, tx pgx.Tx) error {
+			there, err := projection.InCopies(ctx, tx, gone)
+			require.False(t, there)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := projectiontest.New(t)
+			for _, statement := range []string{
+				`CREATE SCHEMA going`, `COMMENT ON SCHEMA going IS 'leadlog copy of views'`, `CREATE TABLE going.lead (lead_id text)`,
+			} {
+				_, err := w.Pool.Exec(t.Context(), statement)
+				require.NoError(t, err)
+			}
+			dropping, err := w.Pool.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = dropping.Exec(t.Context(), `DROP SCHEMA going CASCADE`)
+			require.NoError(t, err)
+
+			looked := make(chan error, 1)
+			go func() {
+				looked <- pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error { return look(t.Context(), tx) })
+			}()
+			require.Eventually(t, func() bool {
+				var waits bool
+				err := w.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+					WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits)
+				return err == nil && waits
+			}, projectiontest.Soon, projectiontest.Soon/10_000)
+			require.NoError(t, dropping.Commit(t.Context()))
+			require.NoError(t, <-looked)
+		})
+	}
+}
