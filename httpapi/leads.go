@@ -139,10 +139,9 @@ func (x *exchange) showLead() (answer, error) {
 	if asOf.IsZero() {
 		return one(x, p, lead.ErrNotFound, x.Query.Lead, query.LeadView)
 	}
-	// The log knows the past without waiting for a view.
 	id, err := x.ulidID(lead.ErrNotFound)
 	if err == nil {
-		err = p.wrong.Err()
+		err = x.waitFor(p) // for no view: the log knows the past
 	}
 	if err != nil {
 		return answer{}, err

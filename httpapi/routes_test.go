@@ -162,7 +162,10 @@ func TestTheParametersOfAListAreChecked(t *testing.T) {
 	both := s.as(http.MethodGet, leads+"?limit=0&createdSince=x", "")
 	require.ElementsMatch(t, []string{"limit", "createdSince"}, both.fieldsNamed())
 	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads+"?limit=200&unknown=1&unknown=%zz&%zz=1&&", "").status)
-	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status)
+	captured := s.capture(`{"phone":"9876543210"}`)
+	require.Equal(t, http.StatusCreated, captured.status)
+	asItWas := s.as(http.MethodGet, leads+"/"+s.leadID(captured)+"?asOf=2026-01-01T00:00:00Z&minPosition=x", "")
+	require.Equal(t, []string{"minPosition"}, asItWas.fieldsNamed(), "though no view is asked")
 	require.Empty(t, s.as(http.MethodGet, leads+"?source=api;x", "").at("data"), "a semicolon is part of a value")
 }
 
