@@ -43,8 +43,12 @@ func (r *recent) add(b written) {
 	if n := len(r.batches); n > 0 && r.batches[n-1].end != b.after {
 		r.batches, r.bytes = nil, 0
 	}
+	if b.bytes > mostRecent { // it is only known that it is there
+		b = written{after: b.end, end: b.end}
+		r.batches, r.bytes = nil, 0
+	}
 	r.batches, r.bytes = append(r.batches, b), r.bytes+b.bytes
-	for r.bytes > mostRecent && len(r.batches) > 1 {
+	for r.bytes > mostRecent {
 		r.bytes -= r.batches[0].bytes
 		r.batches = slices.Delete(r.batches, 0, 1)
 	}

@@ -63,9 +63,12 @@ func TestWhatAProcessHasWrittenLatelyIsBounded(t *testing.T) {
 	}
 	require.Equal(t, 3, atHand(7))
 	require.Zero(t, atHand(6))
-	r.add(wroteOne(10, 2*mostRecent)) // one alone is kept, however large
-	require.Equal(t, 1, atHand(10))
-	require.Zero(t, atHand(9))
+	r.add(wroteOne(10, 2*mostRecent)) // is read from the log
+	_, whole := r.since(10)
+	require.False(t, whole)
+	require.Zero(t, atHand(11))
+	r.add(wroteOne(11, 1))
+	require.Equal(t, 1, atHand(11))
 }
 
 // A subscription of the process that writes yields times as the log gives them back.
