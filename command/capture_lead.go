@@ -224,6 +224,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if err != nil {
 		return LeadCaptured{}, err
 	}
+	fact.Events[0].Decoded = decision.Fact // whose values are in the form in which they are stored
 	bound, err := c.bind(fact)
 	if err != nil {
 		return LeadCaptured{}, err

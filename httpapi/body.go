@@ -98,8 +98,8 @@ func bad(name, message string) error { return field.Errors{{Field: name, Message
 // byteOrderMark is what some programs put before UTF-8.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// ParseObject splits a JSON object into its members, whose values come out without insignificant white space.
-// The error is field.Errors, which names the member that is wrong, or body.
+// ParseObject splits a JSON object into its members, whose values come out in the shortest form, as lead.Members gives
+// them. The error is field.Errors, which names the member that is wrong, or body.
 //
 // Beyond the grammar it refuses what stores and readers disagree about: invalid UTF-8, lone surrogates, NUL, keys
 // that come twice in an object, numbers that no float64 holds, and depth beyond maxDepth.
@@ -136,7 +136,13 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 		if room, problem = appendCompact(room[len(room):], value); problem != "" {
 			return nil, bad(shown(key), problem)
 		}
-		members[key] = room[:len(room):len(room)]
+		compact := jsontext.Value(room[:len(room):len(room)])
+		if bytes.IndexByte(compact, '\\') >= 0 {
+			if err := compact.Format(); err != nil {
+				return nil, malformed(err)
+			}
+		}
+		members[key] = compact
 	}
 	if _, err := decoder.ReadToken(); err != nil { // the closing brace
 		return nil, malformed(err)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 func TestABodyIsTakenApartIntoCompactMembers(t *testing.T) {
@@ -27,6 +30,35 @@ func TestABodyIsTakenApartIntoCompactMembers(t *testing.T) {
 		members, err := ParseObject([]byte(nothing))
 		require.NoError(t, err, "%q", nothing)
 		require.Empty(t, members)
+	}
+}
+
+// A decision is handed to the views as it was made, beside its JSON, so that another spelling would make a view another than
+// the same view made anew from the log.
+func TestADecisionReadsBackAsTheVerySame(t *testing.T) {
+	t.Parallel()
+	rules := lead.Rules{Region: "IN", Stages: []string{"new", "won"}}
+	ids := lead.NewIDs{Lead: "l", Contact: "c", Opportunity: "o"}
+	for _, value := range []string{
+		`"Pune"`, `"\u0041\/\n\u00e9"`, `"é\\"`, `"<b>&\u2028"`, `"\u007f"`, `1.50`, `1E2`, `-0`, `false`, `[ 1 , "\u0041" ]`, `{"b" : "\u0042", "a":[{}]}`, `{}`, `""`, `null`,
+	} {
+		for _, where := range []string{`"k":%s`, `"\u006b":%s`, `"customFields":{"k":%s}`, `"metadata":{"k":%s,"source":"shop","ip":"::1"}`, `"name":%s,"opportunityValue":7.50`} {
+			body, err := ParseObject(fmt.Appendf(nil, `{"phone":"+919876543210",`+where+`}`, value))
+			require.NoError(t, err)
+			arrival, err := lead.ParseArrival(body, rules, lead.Client{IP: "203.0.113.7", UserAgent: `"a\b"`})
+			if err != nil { // a name that is no text
+				continue
+			}
+			for _, owner := range []*lead.State{nil, {ID: "l", Phone: "+919876543210", Status: "new"}} {
+				decision, err := lead.Decide(arrival, rules, owner, nil, ids)
+				require.NoError(t, err)
+				name, encoded, err := event.Encode(decision.Fact)
+				require.NoError(t, err)
+				read, err := event.Decode(name, encoded)
+				require.NoError(t, err)
+				require.Equal(t, decision.Fact, read, "%s", encoded)
+			}
+		}
 	}
 }
 

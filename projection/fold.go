@@ -126,7 +126,7 @@ func decodeEach(events []Event) (err error) {
 }
 
 func decodeEvent(r eventstore.Recorded) (event.Data, error) {
-	data, err := event.Decode(r.Type, r.Data)
+	data, err := r.Decode()
 	if err != nil {
 		return nil, fmt.Errorf("event at position %d of stream %s: %w", r.Position, r.Stream, err)
 	}

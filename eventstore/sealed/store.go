@@ -163,11 +163,15 @@ func (p *parcel) seal(ctx context.Context, s *Store, i int) error {
 		}
 		p.unsure[w.Stream] = k.id
 	}
+	unsealed := w.Events
 	w.Events = slices.Clone(w.Events)
-	for j, e := range w.Events {
+	for j, e := range unsealed {
 		if sealable(e) {
 			if w.Events[j], err = seal(k, w.Stream, e); err != nil {
 				return err
+			}
+			if w.Events[j].Decoded = nil; e.Decoded != nil {
+				w.Events[j].Unsealed = &unsealed[j]
 			}
 		}
 	}

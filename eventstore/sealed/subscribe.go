@@ -137,6 +137,9 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 		if item.Event == nil || !about(item.Event.Stream) {
 			continue
 		}
+		if item.Event.Unsealed != nil && s.unseal(item.Event) {
+			continue
+		}
 		var v envelope
 		var sealed bool
 		if v, buffer, sealed = openEnvelope(item.Event.Data, buffer); !sealed {
@@ -171,6 +174,18 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 		}
 	}
 	return nil
+}
+
+// unseal gives an event back as this process appended it, as long as the key of its stream is remembered: what was
+// forgotten meanwhile is opened like anything else, and found erased.
+func (s *Store) unseal(r *eventstore.Recorded) bool {
+	before := r.Unsealed
+	r.Unsealed = nil
+	if _, known := s.ring.recall(r.Stream); !known {
+		return false
+	}
+	r.Data, r.Metadata, r.Decoded = before.Data, before.Metadata, before.Decoded
+	return true
 }
 
 func payload(items []eventstore.Item) (bytes int) {

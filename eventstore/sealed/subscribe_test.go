@@ -44,6 +44,60 @@ func (b busy) Subscribe(ctx context.Context, after eventstore.Position, _ events
 	}
 }
 
+// echo is a log that gives its followers what was appended, as it was appended.
+type echo struct {
+	eventstore.Store
+	items []eventstore.Item
+}
+
+func (e *echo) Append(_ context.Context, writes ...eventstore.Write) (at eventstore.Position, _ error) {
+	for _, w := range writes {
+		for _, appended := range w.Events {
+			at = eventstore.Position(len(e.items) + 1)
+			e.items = append(e.items, eventstore.Item{Event: &eventstore.Recorded{Event: appended, Stream: w.Stream, Position: at}, Position: at})
+		}
+	}
+	return at, nil
+}
+
+func (e *echo) Subscribe(context.Context, eventstore.Position, eventstore.Filter) iter.Seq2[eventstore.Item, error] {
+	return func(yield func(eventstore.Item, error) bool) {
+		for _, item := range e.items {
+			if !yield(item, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestWhatIsStillAtHandIsGivenAsItWasUnlessItWasForgottenMeanwhile(t *testing.T) {
+	t.Parallel()
+	below, p := &echo{}, newPlace(t, "")
+	store := sealed.Wrap(below, p.vault(sealKey), true, slog.New(slog.DiscardHandler))
+	appended, stays, goes := fact(t, asha()), newLead(), newLead()
+	appended.Decoded = asha()
+	for _, stream := range []string{stays, goes} {
+		_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, appended))
+		require.NoError(t, err)
+	}
+	for _, item := range below.items {
+		requireNothingOfAsha(t, []eventstore.Recorded{*item.Event})
+		require.Nil(t, item.Event.Decoded)
+	}
+	require.NoError(t, store.Destroy(t.Context(), goes))
+	var followed []eventstore.Recorded
+	for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+		require.NoError(t, err)
+		followed = append(followed, *item.Event)
+	}
+	require.Len(t, followed, 2)
+	require.Equal(t, appended, followed[0].Event)
+	require.True(t, followed[1].Erased)
+	require.Nil(t, followed[1].Decoded)
+	require.Nil(t, followed[1].Unsealed)
+	requireNothingOfAsha(t, followed[1:])
+}
+
 // A consumer that rests at each mark would rest once for each append, and fall behind one that appends more often.
 func TestAMarkWithEventsBehindItIsNotToldToASlowConsumer(t *testing.T) {
 	t.Parallel()
