@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"hash"
 	"maps"
 	"slices"
 	"strconv"
@@ -35,16 +36,24 @@ const (
 )
 
 // Names makes stream names of claims. Its key never rotates: with another key every claim would be forgotten.
-type Names struct{ key []byte }
+type Names struct{ keyed hash.Cloner } // an HMAC with the key, before any data
 
 // NewNames returns names under a secret key of 32 bytes. The key keeps who reads the log from finding out, by
 // trying numbers, whose claim a stream is.
-func NewNames(key []byte) Names { return Names{key: key} }
+func NewNames(key []byte) Names {
+	mac := hmac.New(sha256.New, key)
+	mac.Reset() // has it keep what it makes of the key
+	return Names{keyed: mac.(hash.Cloner)}
+}
 
-func (n Names) sum(data []byte) []byte {
-	mac := hmac.New(sha256.New, n.key)
+// sum appends the HMAC of data.
+func (n Names) sum(to, data []byte) []byte {
+	mac, err := n.keyed.Clone()
+	if err != nil {
+		panic(err) // SHA-256 has a clone
+	}
 	mac.Write(data)
-	return mac.Sum(nil)
+	return mac.Sum(to)
 }
 
 // hashLength is how many bytes of the HMAC name a stream. 128 bits make a collision between any two values as
@@ -63,7 +72,7 @@ func (n Names) Visitor(account, id string) string {
 
 func (n Names) hash(account, kind, value string) string {
 	triple := account + "\x00" + kind + "\x00" + value + "\x00" // no part contains NUL, so no two triples run together
-	return hex.EncodeToString(n.sum([]byte(triple))[:hashLength])
+	return hex.EncodeToString(n.sum(make([]byte, 0, sha256.Size), []byte(triple))[:hashLength])
 }
 
 // Slot names the claim on a numbered place, counted from 1.
@@ -86,12 +95,12 @@ func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
 		_ = value.Format(jsontext.ReorderRawObjects(true)) // it was read as JSON before
 		write(string(value))
 	}
-	return n.sum(data)
+	return n.sum(nil, data)
 }
 
 // Fingerprint tells one key from another without giving it away.
 func (n Names) Fingerprint() []byte {
-	return n.sum([]byte("leadlog claim key"))[:hashLength]
+	return n.sum(nil, []byte("leadlog claim key"))[:hashLength]
 }
 
 // State is what a claim's stream says.
