@@ -60,12 +60,13 @@ func (h *Handlers) CaptureLeads(
 			defer close(queue)
 			team := team{work: make(chan *underway), do: func(u *underway) {
 				defer h.windows.Release(1)
-				u.outcome <- h.captureInPlace(ctx, u.place, u.arriving)
+				defer u.place.finish()
+				u.arrived = h.captureInPlace(ctx, u.place, u.arriving)
 			}}
 			defer close(team.work)
 			var order order
 			for arriving := range arrivals(ctx) {
-				u := &underway{arriving: arriving, bytes: min(int64(arriving.Bytes), windowBytes), outcome: make(chan Arrived, 1)}
+				u := &underway{arriving: arriving, bytes: min(int64(arriving.Bytes), windowBytes)}
 				if room.Acquire(ctx, u.bytes) != nil || h.windows.Acquire(ctx, 1) != nil {
 					return
 				}
@@ -83,21 +84,21 @@ func (h *Handlers) CaptureLeads(
 			if !open {
 				return
 			}
-			arrived, _ := next(u.outcome, idle)
+			_, _ = next(u.place.done, idle)
 			room.Release(u.bytes)
-			if !yield(arrived) {
+			if !yield(u.arrived) {
 				return
 			}
 		}
 	}
 }
 
-// underway is an arrival of which nothing is known yet.
+// underway is an arrival on its way.
 type underway struct {
 	arriving Arriving
 	place    *place
 	bytes    int64
-	outcome  chan Arrived // holds one
+	arrived  Arrived // once it has left its place
 }
 
 // team is as many goroutines as there were ever arrivals under way at a time. Each does one after another, since a stack
@@ -134,7 +135,6 @@ func next[T any](from <-chan T, idle func()) (T, bool) {
 
 // captureInPlace is CaptureLead for an arrival among others.
 func (h *Handlers) captureInPlace(ctx context.Context, place *place, arriving Arriving) Arrived {
-	defer place.finish()
 	cmd, err := arriving.Read(ctx)
 	if err != nil {
 		return Arrived{Line: arriving.Line, Err: err}

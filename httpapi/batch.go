@@ -10,6 +10,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
@@ -161,12 +162,26 @@ func (w *lineWriter) write(answer lineAnswer) error {
 	if w.err != nil {
 		return w.err
 	}
-	encoded, err := encode(answer)
+	encoded, err := answer.append(w.buffer.AvailableBuffer())
 	if err == nil {
 		_, err = w.buffer.Write(append(encoded, '\n'))
 	}
 	w.err = err
 	return err
+}
+
+func (a *lineAnswer) append(to []byte) ([]byte, error) {
+	if a.Merged == nil {
+		encoded, err := encode(a)
+		return append(to, encoded...), err
+	}
+	w := event.Writer{Buffer: to}
+	begin := len(to)
+	w.Number(`,"line":`, int64(a.Line))
+	w.Number(`,"status":`, int64(a.Status))
+	w.Buffer = a.appendCaptured(append(w.Buffer, ','))
+	w.True(`,"replayed":`, a.Replayed)
+	return w.Object(begin), nil
 }
 
 // flush hands on what is written.

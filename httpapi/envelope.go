@@ -9,6 +9,7 @@ import (
 
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -24,7 +25,7 @@ type answer struct {
 // envelope is the body of every answer but a list.
 type envelope struct {
 	Success bool         `json:"success"`
-	Merged  *bool        `json:"merged,omitzero"`
+	Merged  *bool        `json:"merged,omitzero"` // of what a capture is answered alone
 	DryRun  bool         `json:"dryRun,omitzero"`
 	Message string       `json:"message,omitzero"`
 	Code    string       `json:"code,omitzero"`
@@ -102,7 +103,17 @@ func (x *exchange) stream(write func() error) {
 
 // encode writes JSON, the same for the same value every time.
 func encode(v any) ([]byte, error) {
+	if e, ok := v.(envelope); ok && e.Merged != nil {
+		return append(e.appendCaptured(append(make([]byte, 0, 1024), '{')), '}'), nil
+	}
 	return json.Marshal(v, answerOptions)
+}
+
+// appendCaptured appends the members of what a capture is answered as the library would write them, in a fraction of the time.
+func (e *envelope) appendCaptured(to []byte) []byte {
+	w := event.Writer{Buffer: strconv.AppendBool(append(to, `"success":true,"merged":`...), *e.Merged)}
+	w.True(`,"dryRun":`, e.DryRun)
+	return e.Data.(*query.Lead).Append(append(w.Buffer, `,"data":`...))
 }
 
 var answerOptions = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true))

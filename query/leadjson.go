@@ -9,10 +9,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// MarshalJSONTo writes a lead as the library would by the struct's tags, in a fraction of the time: every capture is
-// answered with one.
+// MarshalJSONTo writes a lead as Append does.
 func (l *Lead) MarshalJSONTo(to *jsontext.Encoder) error {
-	buffer := to.AvailableBuffer()
+	return to.WriteValue(l.Append(to.AvailableBuffer()))
+}
+
+// Append writes a lead as the library would by the struct's tags, in a fraction of the time: every capture is answered with
+// one.
+func (l *Lead) Append(buffer []byte) []byte {
 	begin := len(buffer)
 	w := event.Writer{Buffer: buffer, Raw: true}
 	w.Text(`,"leadId":`, l.LeadID)
@@ -38,7 +42,7 @@ func (l *Lead) MarshalJSONTo(to *jsontext.Encoder) error {
 	w.Member(`,"joinedInto":`, l.JoinedInto)
 	w.Buffer = l.CreatedAt.append(append(w.Buffer, `,"createdAt":`...))
 	w.Buffer = l.UpdatedAt.append(append(w.Buffer, `,"updatedAt":`...))
-	return to.WriteValue(w.Object(begin))
+	return w.Object(begin)
 }
 
 func (t Timestamp) append(buffer []byte) []byte {
