@@ -1,13 +1,17 @@
 package sealed
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
@@ -31,4 +35,51 @@ func TestKeysOfManyAreLookedUpInTheIndex(t *testing.T) {
 	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(plan, "\n"), "Index Scan using key_id")
+}
+
+func TestKeysOfLeadsThatWereBornOneAfterAnotherAreThoseOfEach(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), pgtest.DatabaseFrom(t, "log", postgres.Migrate))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	v, err := NewVault(pool, make([]byte, KeySize))
+	require.NoError(t, err)
+	want := map[string][]key{}
+	var kept []*eventstore.Key
+	keep := func(stream string, keys int) {
+		for range keys {
+			k, sealed, err := v.mint(stream)
+			require.NoError(t, err)
+			want[stream], kept = append(want[stream], k), append(kept, &sealed)
+		}
+	}
+	var born []string
+	for n := range 2 * run {
+		stream := fmt.Sprintf("lead-%04d", n)
+		born = append(born, stream)
+		if n%10 != 3 { // whose person is forgotten
+			keep(stream, 1+n%2)
+		}
+		keep(stream+"-of-somebody-else", 1)
+	}
+	keep("lead-0", 1) // was born before
+	require.NoError(t, v.keep(t.Context(), kept))
+	_, err = pool.Exec(t.Context(), `UPDATE person.key SET sealed = '\x00' WHERE stream LIKE '%-of-somebody-else'`)
+	require.NoError(t, err)
+	for stream := range want {
+		if strings.HasSuffix(stream, "-of-somebody-else") {
+			delete(want, stream)
+		}
+	}
+
+	found, err := v.findMany(t.Context(), slices.Clone(born), []string{"lead-0", born[4]})
+	require.NoError(t, err)
+	require.Len(t, found, len(want))
+	for stream, keys := range want {
+		require.ElementsMatch(t, keys, found[stream], stream)
+	}
+
+	few, err := v.findMany(t.Context(), born[:run-1], nil)
+	require.NoError(t, err)
+	require.ElementsMatch(t, want[born[1]], few[born[1]])
 }

@@ -3,10 +3,11 @@ package sealed
 import (
 	"context"
 	"iter"
-	"slices"
+	"strings"
 	"sync"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // What a subscription reads ahead of its consumer, so that the keys of many events are looked up at once.
@@ -131,7 +132,7 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 	}
 	all := make([]locked, 0, len(items))
 	rings := make(map[string][]opener, len(items))
-	var unknown []string
+	var born, others []string // streams whose keys are to be looked up
 	buffer := make([]byte, 0, payload(items))
 	for _, item := range items {
 		if item.Event == nil || !about(item.Event.Stream) {
@@ -153,20 +154,20 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 			}
 			rings[item.Event.Stream] = keys
 		}
-		if !has(keys, v.keyID) {
-			unknown = append(unknown, item.Event.Stream)
+		switch {
+		case has(keys, v.keyID), seen && len(keys) == 0: // which is to be looked up already
+		case item.Event.Revision == 0 && strings.HasPrefix(item.Event.Stream, event.LeadPrefix):
+			born = append(born, item.Event.Stream)
+		default:
+			others = append(others, item.Event.Stream)
 		}
 	}
-	if len(unknown) > 0 {
-		slices.Sort(unknown)
-		unknown = slices.Compact(unknown)
-		found, err := s.vault.find(ctx, unknown)
-		if err != nil {
-			return err
-		}
-		for _, stream := range unknown {
-			rings[stream] = openers(found[stream])
-		}
+	found, err := s.vault.findMany(ctx, born, others)
+	if err != nil {
+		return err
+	}
+	for stream, keys := range found {
+		rings[stream] = openers(keys)
 	}
 	for _, l := range all {
 		if err := openWith(rings[l.event.Stream], l.envelope, l.event); err != nil {
