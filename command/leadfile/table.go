@@ -38,6 +38,13 @@ type Row struct {
 func NewTable(r io.Reader, delimiter rune) (*Table, error) {
 	in := bufio.NewReaderSize(r, chunk)
 	t := &Table{Delimiter: delimiter}
+	head, err := in.Peek(chunk)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if endsInReturns(head) {
+		in = bufio.NewReaderSize(returns{in}, chunk)
+	}
 	first, err := firstLine(in)
 	if err != nil {
 		return nil, err
@@ -90,6 +97,37 @@ func firstLine(in *bufio.Reader) (string, error) {
 		line += "\n"
 	}
 	return line, nil
+}
+
+// endsInReturns tells whether lines end in a carriage return alone, as Excel's "CSV (Macintosh)" has them. Cells may hold
+// line feeds all the same.
+func endsInReturns(head []byte) bool {
+	quoted, found := false, false
+	for _, b := range head {
+		switch {
+		case b == '"':
+			quoted = !quoted
+		case quoted:
+		case b == '\n':
+			return false
+		case b == '\r':
+			found = true
+		}
+	}
+	return found
+}
+
+// returns reads carriage returns as the line feeds that encoding/csv looks for: it takes a file without any for its header.
+type returns struct{ r io.Reader }
+
+func (c returns) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	for i, b := range p[:n] {
+		if b == '\r' {
+			p[i] = '\n'
+		}
+	}
+	return n, err
 }
 
 // mostFrequent is the delimiter that stands most often in a line, outside of quotes.

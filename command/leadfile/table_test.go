@@ -47,6 +47,20 @@ func TestCSVIsReadInAnyDialect(t *testing.T) {
 	require.Equal(t, []leadfile.Row{{Line: 2, Cells: []string{"1", "2"}}}, got)
 }
 
+// A file of Excel's "CSV (Macintosh)" was taken for one long header: nothing was imported, and nothing refused.
+func TestLinesMayEndInCarriageReturns(t *testing.T) {
+	t.Parallel()
+	for _, mark := range []string{"", "\ufeff", "sep=;\r"} {
+		table, got := rows(t, mark+"name;phone\r\"Asha\nRao\";98765\r\rRavi;98766", 0)
+		require.Equal(t, []string{"name", "phone"}, table.Header)
+		require.Len(t, got, 2)
+		require.Equal(t, []string{"Asha\nRao", "98765"}, got[0].Cells)
+		require.Equal(t, []string{"Ravi", "98766"}, got[1].Cells)
+	}
+	_, got := rows(t, "name,phone\nAsha\rRao,98765\n", 0)
+	require.Equal(t, []leadfile.Row{{Line: 2, Cells: []string{"Asha\rRao", "98765"}}}, got, "it ends no line here")
+}
+
 func TestABadRowIsOneRow(t *testing.T) {
 	t.Parallel()
 	_, got := rows(t, "a,b\n1,\"two\nlines\"\n1,2,3\nx\"y,2\n\"x\"y,2\n3,4\n", 0)
