@@ -23,6 +23,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/move"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/query"
 )
 
 // open returns the URLs of the read models' database and of the log. Without LEADLOG_DATABASE_URL it starts the private
@@ -141,6 +142,8 @@ func hint(err error) string {
 		return "another name as --into; or, if nobody needs what is there, DROP SCHEMA NAME CASCADE in psql, and again"
 	case errors.Is(err, projection.ErrReplayRuns):
 		return "again, when the other has ended"
+	case errors.Is(err, query.ErrBehind):
+		return "again, with a service running, which brings the views up to the log; or leadlog replay all first"
 	case errors.Is(err, sealed.ErrNoKey), errors.Is(err, sealed.ErrUnknownKey):
 		return "LEADLOG_SEAL_KEY as the service has it, or keys/seal_key in the data directory"
 	case errors.Is(err, command.ErrOtherClaimKey):
