@@ -163,14 +163,3 @@ func holdsNUL(v any) bool {
 	}
 	return false
 }
-
-func BenchmarkParseObject(b *testing.B) {
-	body := []byte(`{"name":"Asha Rao","phone":"+91 98765 43210","email":"asha@example.com","status":"new","opportunityValue":120000.5,
-		"metadata":{"source":"website","utm":{"campaign":"spring"}},"customFields":{"city":"Pune","plan":"pro"}}`)
-	b.SetBytes(int64(len(body)))
-	for b.Loop() {
-		if _, err := ParseObject(body); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

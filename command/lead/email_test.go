@@ -157,18 +157,3 @@ func FuzzParseEmail(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) { requireEmailLaws(t, raw) })
 }
-
-func BenchmarkParseEmail(b *testing.B) {
-	for name, raw := range map[string]string{
-		"canonical": "asha.rao@example.com", "capitals": " Asha.Rao@Example.com", "own_script": "asha@bücher.example",
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := ParseEmail(raw); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -183,25 +183,3 @@ func FuzzParseAmount(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) { requireAmountLaws(t, raw) })
 }
-
-func BenchmarkParseAmount(b *testing.B) {
-	for name, raw := range map[string]string{"plain": "120000.5", "indian": "₹ 1,20,000.50", "code": "INR 1,200"} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := ParseAmount(raw); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkAmountFromNumber(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := AmountFromNumber("120000.50"); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -216,18 +216,3 @@ func FuzzParsePhone(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw, region string) { requirePhoneLaws(t, raw, region) })
 }
-
-func BenchmarkParsePhone(b *testing.B) {
-	for name, raw := range map[string]string{
-		"settled": "+919876543210", "e164": "+442079460958", "national": "98765 43210", "script": "९८७६५४३२१०",
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := ParsePhone(raw, "IN"); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -160,29 +159,4 @@ func TestAReplayGoesOnWhereItWasKilled(t *testing.T) {
 	var queued int
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT queued FROM delivery.replay`).Scan(&queued))
 	require.Equal(t, events, queued)
-}
-
-func BenchmarkReplay(b *testing.B) {
-	const events = 100_000
-	w := projectiontest.New(b)
-	require.NoError(b, delivery.Begin(b.Context(), w.Pool, w.Store))
-	leads(b, w, "acme", events)
-	queued := 0
-	for b.Loop() {
-		b.StopTimer()
-		id := w.NewID()
-		w.Append(b, "acme", event.WebhookStream(id), event.WebhookRegistered{URL: "https://a.example", Events: []string{"*"}, Slot: 1}, replayAll(1))
-		runner := fanOut(b, w)
-		stop := projectiontest.Run(b, runner)
-		projectiontest.Await(b, runner)
-		stop()
-		b.StartTimer()
-		for worked := true; worked; {
-			var err error
-			worked, err = replayer(w).Turn(b.Context())
-			require.NoError(b, err)
-		}
-		queued += events
-	}
-	b.ReportMetric(float64(queued)/b.Elapsed().Seconds(), "queued/s")
 }
