@@ -123,7 +123,7 @@ func TestImportsRunOneWay(t *testing.T) {
 		{pure, deciders, true},
 		{[]string{"eventstore/audit"}, slices.Concat(facts, []string{"eventstore"}), true},
 		{[]string{"command"}, readers, true},
-		{[]string{"projection/..."}, slices.Concat(readers, []string{"eventstore/audit", "projection/..."}), false},
+		{[]string{"projection/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/migration", "projection/..."}), false},
 		{[]string{"query/..."}, slices.Concat(readers, []string{"eventstore/audit", "query/...", "projection/schema"}), true},
 	} {
 		found := 0

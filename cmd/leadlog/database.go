@@ -18,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/logcopy"
+	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection"
@@ -124,9 +125,9 @@ func hint(err error) string {
 		return "leadlog account set ID --feature crm_api"
 	case errors.Is(err, move.ErrSameLog):
 		return "--from with the address of the log as it is, --to with that of another server or database"
-	case errors.Is(err, postgres.ErrSchemaOld), errors.Is(err, schema.ErrSchemaOld):
+	case errors.Is(err, migration.ErrOld):
 		return "leadlog migrate; or, if the data are elsewhere, LEADLOG_DATABASE_URL or LEADLOG_DATA_DIR as the service has it"
-	case errors.Is(err, postgres.ErrSchemaNew), errors.Is(err, schema.ErrSchemaNew):
+	case errors.Is(err, migration.ErrNew):
 		return "a newer leadlog: this one is older than the database's schema"
 	case errors.Is(err, projection.ErrForeignLog):
 		return "LEADLOG_EVENTSTORE_URL with the address of the log that the views were moved to; or, if the log was replaced on purpose, leadlog replay all"

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
@@ -63,7 +64,7 @@ func TestEachLogHasAnEpochOfItsOwn(t *testing.T) {
 func TestASchemaOfAnotherVersionIsToldApart(t *testing.T) {
 	t.Parallel()
 	empty := open(t, postgres.Options{URL: pgtest.Database(t), Patience: forever}) // it does not wait for a schema to come
-	require.ErrorIs(t, empty.Current(t.Context()), postgres.ErrSchemaOld)
+	require.ErrorIs(t, empty.Current(t.Context()), migration.ErrOld)
 	_, err := empty.Append(t.Context(), start("a", fact(`{}`)))
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 
@@ -71,9 +72,9 @@ func TestASchemaOfAnotherVersionIsToldApart(t *testing.T) {
 	store := open(t, postgres.Options{URL: url})
 	require.NoError(t, store.Current(t.Context()))
 	execute(t, url, `INSERT INTO log.migration (version_id, is_applied) VALUES (999, true)`)
-	require.ErrorIs(t, store.Current(t.Context()), postgres.ErrSchemaNew)
+	require.ErrorIs(t, store.Current(t.Context()), migration.ErrNew)
 	execute(t, url, `DELETE FROM log.migration WHERE version_id > 0`)
-	require.ErrorIs(t, store.Current(t.Context()), postgres.ErrSchemaOld)
+	require.ErrorIs(t, store.Current(t.Context()), migration.ErrOld)
 }
 
 func TestOperatorsReadPayloadsAsJSON(t *testing.T) {

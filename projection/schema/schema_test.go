@@ -19,6 +19,7 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -75,18 +76,18 @@ func TestAnotherSchemaThanTheProgramsIsToldApart(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	pool := open(t, url)
-	require.ErrorIs(t, schema.Current(t.Context(), pool), schema.ErrSchemaOld, "an empty database")
+	require.ErrorIs(t, schema.Current(t.Context(), pool), migration.ErrOld, "an empty database")
 
 	require.NoError(t, schema.Migrate(t.Context(), url))
 	require.NoError(t, schema.Current(t.Context(), pool))
 
 	_, err := pool.Exec(t.Context(), `INSERT INTO views.migration (version_id, is_applied) VALUES (9999, true)`)
 	require.NoError(t, err)
-	require.ErrorIs(t, schema.Current(t.Context(), pool), schema.ErrSchemaNew)
+	require.ErrorIs(t, schema.Current(t.Context(), pool), migration.ErrNew)
 
 	_, err = pool.Exec(t.Context(), `DELETE FROM views.migration WHERE version_id > 0`)
 	require.NoError(t, err)
-	require.ErrorIs(t, schema.Current(t.Context(), pool), schema.ErrSchemaOld)
+	require.ErrorIs(t, schema.Current(t.Context(), pool), migration.ErrOld)
 }
 
 func TestDroppedViewsAreMadeAgainAndSecretsStay(t *testing.T) {

@@ -51,9 +51,3 @@ func class(code string) string {
 	}
 	return code[:2]
 }
-
-// missing tells that a table or its schema is not there.
-func missing(err error) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && (answer.Code == "42P01" || answer.Code == "3F000")
-}
