@@ -18,7 +18,7 @@ type againstBenchmark struct {
 
 // side is one of the two.
 type side struct {
-	batchFigures
+	figures
 	name string
 	service
 }
@@ -37,7 +37,7 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 	sides := make([]*side, 2)
 	for i, program := range []string{r.program, other} {
 		r.program = program
-		s, err := r.serveAnew(ctx, fmt.Sprintf("side%d", i+1), b.Setting...)
+		s, err := r.serveAnew(ctx, fmt.Sprintf("side%d", i+1))
 		if err != nil {
 			return err
 		}
@@ -47,8 +47,7 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
 		for _, s := range sides {
-			err := s.afresh(ctx, r, &s.service, 1, func() (load, error) { return s.captureAll(ctx, b.Connections, b.Duration) })
-			if err != nil {
+			if err := s.captured(ctx, r, &s.service, b.Connections, b.Duration); err != nil {
 				return err
 			}
 		}
@@ -59,13 +58,4 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 	}
 	t.print()
 	return nil
-}
-
-// cost is the processor time of one lead.
-func (f *batchFigures) cost() time.Duration {
-	each := make([]time.Duration, len(f.inService))
-	for i := range each {
-		each[i] = f.inService[i] + f.inDatabase[i]
-	}
-	return median(each)
 }

@@ -60,36 +60,23 @@ func (b *appendBenchmark) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	plain, appends, others := map[int][]float64{}, map[int][]float64{}, []float64{}
+	plain, appends, others := rates{}, rates{}, rates{}
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
 		for _, callers := range b.Callers {
-			if err := r.checkpoint(ctx); err != nil {
-				return err
+			err := plain.measure(ctx, r, callers, func() (float64, error) { return r.pgbench(ctx, crud, plainCrud, callers, b.Duration) })
+			if err == nil {
+				err = appends.measure(ctx, r, callers, func() (float64, error) {
+					l, err := appendAll(ctx, store, callers, b.Duration)
+					return l.rate(), err
+				})
 			}
-			rate, err := r.pgbench(ctx, crud, plainCrud, callers, b.Duration)
+			if err == nil && other != "" && callers == messageDBCallers {
+				err = others.measure(ctx, r, callers, func() (float64, error) { return r.pgbench(ctx, other, messageDBFacts, callers, b.Duration) })
+			}
 			if err != nil {
 				return err
 			}
-			plain[callers] = append(plain[callers], rate)
-			if err := r.checkpoint(ctx); err != nil {
-				return err
-			}
-			l, err := appendAll(ctx, store, callers, b.Duration)
-			if err != nil {
-				return err
-			}
-			appends[callers] = append(appends[callers], l.rate())
-			if other == "" || callers != messageDBCallers {
-				continue
-			}
-			if err := r.checkpoint(ctx); err != nil {
-				return err
-			}
-			if rate, err = r.pgbench(ctx, other, messageDBFacts, callers, b.Duration); err != nil {
-				return err
-			}
-			others = append(others, rate)
 		}
 	}
 	t := newTable("callers", "appends a second", "pgbench: two INSERTs in a transaction", "leadlog to it", "goal")
@@ -102,12 +89,25 @@ func (b *appendBenchmark) Run(ctx context.Context) error {
 			times(median(appends[callers])/median(plain[callers])), goal)
 	}
 	t.print()
-	if len(others) > 0 {
+	for callers, rates := range others {
 		t = newTable("callers", "message-db: three write_message in a statement", "leadlog to it", "goal")
-		t.row(fmt.Sprint(messageDBCallers), count(median(others)), times(median(appends[messageDBCallers])/median(others)), atLeast(messageDBGoal))
+		t.row(fmt.Sprint(callers), count(median(rates)), times(median(appends[callers])/median(rates)), atLeast(messageDBGoal))
 		t.print()
 	}
 	return nil
+}
+
+// rates are what rounds gave, by the number of callers.
+type rates map[int][]float64
+
+// measure runs one round after a checkpoint.
+func (r rates) measure(ctx context.Context, on *rig, callers int, run func() (float64, error)) error {
+	if err := on.checkpoint(ctx); err != nil {
+		return err
+	}
+	rate, err := run()
+	r[callers] = append(r[callers], rate)
+	return err
 }
 
 // appendAll has callers append arrivals of new leads, one after another each.

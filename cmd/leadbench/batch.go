@@ -32,14 +32,16 @@ func (b *batchBenchmark) Run(ctx context.Context) error {
 		return err
 	}
 	defer leadlog.stop()
-	var one, many batchFigures
+	var one, many figures
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
-		err := one.afresh(ctx, r, leadlog, 1, func() (load, error) { return leadlog.captureAll(ctx, b.Connections, b.Duration) })
-		if err != nil {
+		if err := one.captured(ctx, r, leadlog, b.Connections, b.Duration); err != nil {
 			return err
 		}
-		if err := many.afresh(ctx, r, leadlog, b.Lines, func() (load, error) { return b.post(ctx, leadlog) }); err != nil {
+		if err := r.checkpoint(ctx); err != nil {
+			return err
+		}
+		if _, err := many.measure(ctx, r, leadlog, b.Lines, func() (load, error) { return b.post(ctx, leadlog) }); err != nil {
 			return err
 		}
 	}
@@ -56,42 +58,6 @@ func (b *batchBenchmark) Run(ctx context.Context) error {
 	t.row("most resident memory of a fresh service, a batch of 32 MiB", mebibytes(memory), atMost("128 MiB"))
 	t.print()
 	return nil
-}
-
-// batchFigures are what rounds of one way to send leads gave.
-type batchFigures struct {
-	rate                  []float64 // leads a second
-	inService, inDatabase []time.Duration
-}
-
-// afresh runs one round after a checkpoint.
-func (f *batchFigures) afresh(ctx context.Context, r *rig, s *service, leads int, run func() (load, error)) error {
-	if err := r.checkpoint(ctx); err != nil {
-		return err
-	}
-	return f.measure(ctx, r, s, leads, run)
-}
-
-// measure runs one round, from and to a service whose views have read everything. Each success is so many leads.
-func (f *batchFigures) measure(ctx context.Context, r *rig, s *service, leads int, run func() (load, error)) error {
-	var l load
-	service, database, err := r.spent(s, func() (err error) {
-		if l, err = run(); err == nil {
-			_, err = s.catchUp(ctx)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	all := time.Duration(len(l.latencies) * leads)
-	f.rate = append(f.rate, l.rate()*float64(leads))
-	f.inService, f.inDatabase = append(f.inService, service/all), append(f.inDatabase, database/all)
-	return nil
-}
-
-func (f *batchFigures) processor() string {
-	return millis(median(f.inService)) + ", " + millis(median(f.inDatabase))
 }
 
 // post drives batches, one after another from each sender.

@@ -29,10 +29,9 @@ type captureRun struct {
 	leadlog *service
 	known   people // who were captured in this round
 
-	plain, oneStatement, handler, captures, tenthMerges, merges []float64 // a second
-	p50, p99, p99AtHalf, plainAtHalf                            []time.Duration
-	behind, inService, inDatabase, inLoad                       []time.Duration
-	mergeInService, mergeInDatabase                             []time.Duration
+	plain, oneStatement, handler, tenthMerges []float64 // a second
+	p50, p99, p99AtHalf, plainAtHalf, inLoad  []time.Duration
+	fresh, merges                             figures
 }
 
 // Run is leadbench captures.
@@ -52,7 +51,7 @@ func (b *capturesBenchmark) Run(ctx context.Context) error {
 	}
 	defer minimal.stop()
 	c.minimal = base
-	if c.leadlog, err = r.serveAnew(ctx, "log", b.Setting...); err != nil {
+	if c.leadlog, err = r.serveAnew(ctx, "log"); err != nil {
 		return err
 	}
 	defer c.leadlog.stop()
@@ -111,33 +110,22 @@ func (c *captureRun) minimalHandler(ctx context.Context) error {
 }
 
 func (c *captureRun) newLeads(ctx context.Context) error {
-	var l load
-	var behind time.Duration
 	before := ownProcessor()
-	service, database, err := c.rig.spent(c.leadlog, func() (err error) {
+	l, err := c.fresh.measure(ctx, c.rig, c.leadlog, 1, func() (l load, err error) {
 		c.known, err = meet(func() (err error) {
 			l, err = c.capture(ctx, 0, newcomers())
 			return err
 		})
 		c.inLoad = append(c.inLoad, (ownProcessor()-before)/time.Duration(max(1, len(l.latencies))))
-		if err == nil {
-			behind, err = c.leadlog.catchUp(ctx)
-		}
-		return err
+		return l, err
 	})
-	if err != nil {
-		return err
-	}
-	each := time.Duration(len(l.latencies))
-	c.captures, c.behind = append(c.captures, l.rate()), append(c.behind, behind)
 	c.p50, c.p99 = append(c.p50, l.quantile(0.5)), append(c.p99, l.quantile(0.99))
-	c.inService, c.inDatabase = append(c.inService, service/each), append(c.inDatabase, database/each)
-	return nil
+	return err
 }
 
 // halfTheRate is how long captures take while the machine has room.
 func (c *captureRun) halfTheRate(ctx context.Context) error {
-	half := c.captures[len(c.captures)-1] / 2
+	half := c.fresh.rate[len(c.fresh.rate)-1] / 2
 	l, err := c.capture(ctx, time.Duration(float64(c.Connections)/half*float64(time.Second)), newcomers())
 	c.p99AtHalf = append(c.p99AtHalf, l.quantile(0.99))
 	return err
@@ -150,20 +138,8 @@ func (c *captureRun) aTenthMerges(ctx context.Context) error {
 }
 
 func (c *captureRun) allMerge(ctx context.Context) error {
-	var l load
-	service, database, err := c.rig.spent(c.leadlog, func() (err error) {
-		if l, err = c.capture(ctx, 0, returning(c.known, 1)); err == nil {
-			_, err = c.leadlog.catchUp(ctx)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	each := time.Duration(len(l.latencies))
-	c.merges = append(c.merges, l.rate())
-	c.mergeInService, c.mergeInDatabase = append(c.mergeInService, service/each), append(c.mergeInDatabase, database/each)
-	return nil
+	_, err := c.merges.measure(ctx, c.rig, c.leadlog, 1, func() (load, error) { return c.capture(ctx, 0, returning(c.known, 1)) })
+	return err
 }
 
 func (c *captureRun) capture(ctx context.Context, interval time.Duration, next func(*person) ([]byte, int)) (load, error) {
@@ -186,7 +162,7 @@ func (c *captureRun) report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	captured := median(c.captures)
+	captured := median(c.fresh.rate)
 	t := newTable("what", "a second", "leadlog to it", "goal")
 	t.row("leadlog: captures of new leads over HTTP", count(captured), "", "")
 	if !c.Alone {
@@ -197,19 +173,19 @@ func (c *captureRun) report(ctx context.Context) error {
 	t.print()
 	t = newTable("leadlog", "figure", "goal")
 	t.row("a tenth of the arrivals merge: share of the rate", times(median(c.tenthMerges)/captured), atLeast(0.9))
-	t.row("every arrival merges: share of the rate", times(median(c.merges)/captured), atLeast(0.6))
+	t.row("every arrival merges: share of the rate", times(median(c.merges.rate)/captured), atLeast(0.6))
 	t.row("p50, p99 of a capture, saturated", millis(median(c.p50))+", "+millis(median(c.p99)), "")
 	t.row("p99 of a capture at half that rate", millis(median(c.p99AtHalf)), atMost("10 ms"))
 	if !c.Alone {
 		t.row("p99 of a plain transaction at half of its own rate", millis(median(c.plainAtHalf)), "")
 	}
-	t.row("processor time of a capture, with its views: service, database", millis(median(c.inService))+", "+millis(median(c.inDatabase)), "")
-	t.row("processor time of a merge, likewise", millis(median(c.mergeInService))+", "+millis(median(c.mergeInDatabase)), "")
+	t.row("processor time of a capture, with its views: service, database", c.fresh.processor(), "")
+	t.row("processor time of a merge, likewise", c.merges.processor(), "")
 	t.row("processor time of making the load", millis(median(c.inLoad)), "")
 	t.row("one caller: p50 of a capture", millis(alone), "")
 	t.row("one caller: p50 of the plain transaction", millis(transactionAlone), "")
 	t.row("one caller: capture to transaction", times(float64(alone)/float64(transactionAlone)), atMost("1.3"))
-	t.row("views behind the log at the end", millis(median(c.behind)), atMost("2 s"))
+	t.row("views behind the log at the end", millis(median(c.fresh.behind)), atMost("2 s"))
 	t.row("most resident memory", mebibytes(memory), atMost("128 MiB"))
 	t.print()
 	return nil

@@ -65,13 +65,7 @@ func (r *rig) crud(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	conn, err := pgx.Connect(ctx, address)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, crudTables)
-	return address, err
+	return address, execute(ctx, address, crudTables)
 }
 
 // pgbench runs a script with prepared statements and returns transactions a second.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // export is one of the source history that came to its end.
@@ -20,16 +18,11 @@ type export struct {
 // go on behind such a time.
 func (m *replayMeasures) export(ctx context.Context, rows int) error {
 	say("making a source history of %d entries", rows)
-	conn, err := pgx.Connect(ctx, m.address)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
 	const many = "many"
 	if _, err := m.command(ctx, io.Discard, "account", "set", many, "--feature", "crm_api"); err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, `
+	err := execute(ctx, m.address, `
 		INSERT INTO views.source_history (lead_id, source, account, position, first_seen_at, last_seen_at, arrivals,
 		                                  credential, metadata, ip, user_agent, request_id, changed)
 		SELECT lpad(n::text, 26, '0'), 'website', $1, n, date_trunc('milliseconds', now()), date_trunc('milliseconds', now()), 1,

@@ -34,7 +34,7 @@ type grown struct {
 	leadlog *service
 	crud    string // address
 
-	captures       batchFigures
+	captures       figures
 	appends, plain []float64 // a second
 }
 
@@ -102,7 +102,7 @@ func (b *growthBenchmark) settle(ctx context.Context, r *rig, g *grown) error {
 
 // measure runs one round on one log. Checkpoints come when they are due, as they do in production.
 func (b *growthBenchmark) measure(ctx context.Context, r *rig, g *grown) error {
-	err := g.captures.measure(ctx, r, g.leadlog, 1, func() (load, error) { return g.leadlog.captureAll(ctx, b.Connections, b.Duration) })
+	_, err := g.captures.measure(ctx, r, g.leadlog, 1, func() (load, error) { return g.leadlog.captureAll(ctx, b.Connections, b.Duration) })
 	if err != nil {
 		return err
 	}
@@ -158,16 +158,6 @@ func (r *rig) grow(ctx context.Context, events int) (g *grown, err error) {
 const crudPast = `INSERT INTO lead (account, name, phone, email, status, temperature, source, metadata, custom_fields)
 SELECT 'bench', 'Asha Rao', '+91' || n, 'a' || n || '@example.com', 'new', 'warm', 'website', '{"source":"website","utm_campaign":"diwali"}', '{"city":"Pune"}'
   FROM (SELECT hashint8extended(i, 1) AS n FROM generate_series(1, $1::bigint) AS i) AS random`
-
-func execute(ctx context.Context, address, statement string, arguments ...any) error {
-	conn, err := pgx.Connect(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, statement, arguments...)
-	return err
-}
 
 // fill copies events onto an empty log, and lets PostgreSQL make the indexes when they are there.
 func fill(ctx context.Context, address string, events int) error {

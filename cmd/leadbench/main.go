@@ -31,7 +31,7 @@ type benchmarks struct {
 type settings struct {
 	Rounds  int      `default:"3" help:"Rounds; the median of them is told."`
 	Leadlog string   `placeholder:"FILE" help:"The program to measure. Default: built from the source around here."`
-	Setting []string `sep:"none" placeholder:"NAME=VALUE" help:"Further setting of the service, such as GOGC=50. May be repeated."`
+	Setting []string `sep:"none" placeholder:"NAME=VALUE" help:"Further setting of leadlog, such as GOGC=50. May be repeated."`
 	Cluster []string `sep:"none" placeholder:"NAME=VALUE" help:"Setting of PostgreSQL, of all that is compared, such as shared_buffers=6GB. May be repeated."`
 	Dir     string   `placeholder:"DIR" help:"Where PostgreSQL keeps its files for as long as it is measured. Default: a new temporary directory."`
 }

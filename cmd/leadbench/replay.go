@@ -219,7 +219,7 @@ type finished struct {
 
 func (m *replayMeasures) command(ctx context.Context, out io.Writer, args ...string) (f finished, err error) {
 	cmd := exec.CommandContext(ctx, m.program, args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + m.address, "LEADLOG_SEAL_KEY=" + m.sealKey}
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + m.address, "LEADLOG_SEAL_KEY=" + m.sealKey}, m.setting...)
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	before, err := m.processor()
 	if err != nil {

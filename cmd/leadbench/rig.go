@@ -20,13 +20,14 @@ import (
 // rig is what a benchmark stands on: a durable PostgreSQL of its own and the program to measure.
 type rig struct {
 	server  *pgdev.Server
-	program string // the leadlog binary
+	program string   // the leadlog binary
+	setting []string // of it, NAME=VALUE
 	scratch string
 }
 
 // newRig starts it. It is to be closed.
 func newRig(ctx context.Context, s settings) (_ *rig, err error) {
-	r := &rig{program: s.Leadlog}
+	r := &rig{program: s.Leadlog, setting: s.Setting}
 	if r.scratch, err = os.MkdirTemp("", "leadbench-"); err != nil {
 		return nil, err
 	}
@@ -68,11 +69,6 @@ func newRig(ctx context.Context, s settings) (_ *rig, err error) {
 // makeWALFiles has PostgreSQL make the files of min_wal_size, which takes it some 50 ms each and happens once: a server
 // that has been running uses them again and again.
 func (r *rig) makeWALFiles(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, r.superuserURL())
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
 	const make = `
 DO $$
 BEGIN
@@ -81,14 +77,13 @@ BEGIN
         PERFORM pg_switch_wal();
     END LOOP;
 END $$`
-	if _, err := conn.Exec(ctx, make); err != nil {
+	if err := execute(ctx, r.superuserURL(), make); err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, "CHECKPOINT")
-	return err
+	return r.checkpoint(ctx)
 }
 
-// close stops PostgreSQL and removes what it kept, unless the caller named the place.
+// close stops PostgreSQL and removes what it kept.
 func (r *rig) close() {
 	if r.server != nil {
 		stopping, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -103,17 +98,10 @@ func (r *rig) close() {
 
 // database makes an empty database and returns its address.
 func (r *rig) database(ctx context.Context, name string) (string, error) {
-	conn, err := pgx.Connect(ctx, r.server.URL())
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close(ctx)
-	quoted := pgx.Identifier{name}.Sanitize()
-	if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted+" WITH (FORCE)"); err != nil {
-		return "", err
-	}
-	if _, err := conn.Exec(ctx, "CREATE DATABASE "+quoted); err != nil {
-		return "", err
+	for _, statement := range []string{"DROP DATABASE IF EXISTS " + name + " WITH (FORCE)", "CREATE DATABASE " + name} {
+		if err := execute(ctx, r.server.URL(), statement); err != nil {
+			return "", err
+		}
 	}
 	address, err := url.Parse(r.server.URL())
 	if err != nil {
@@ -125,12 +113,17 @@ func (r *rig) database(ctx context.Context, name string) (string, error) {
 
 // checkpoint has PostgreSQL write out what it owes, so that one measurement does not pay for the one before.
 func (r *rig) checkpoint(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, r.superuserURL())
+	return execute(ctx, r.superuserURL(), "CHECKPOINT")
+}
+
+// execute runs a statement on a connection of its own.
+func execute(ctx context.Context, address, statement string, arguments ...any) error {
+	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, "CHECKPOINT")
+	_, err = conn.Exec(ctx, statement, arguments...)
 	return err
 }
 

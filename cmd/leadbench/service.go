@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,8 +33,8 @@ type service struct {
 	env   []string // of its commands
 }
 
-// serve migrates a database, provisions it, and runs leadlog on it. Further settings are NAME=value. The rate limiter
-// works on every capture, and lets them all through.
+// serve migrates a database, provisions it, and runs leadlog on it. Further settings are NAME=value; those of --setting count
+// most. The rate limiter works on every capture, and lets them all through.
 func (r *rig) serve(ctx context.Context, database string, more ...string) (*service, error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -44,7 +45,7 @@ func (r *rig) serve(ctx context.Context, database string, more ...string) (*serv
 		"LEADLOG_CLAIM_KEY=" + key(), "LEADLOG_SEAL_KEY=" + key(), "LEADLOG_TREE_KEY=" + key(), "LEADLOG_JWT_SECRET=" + key(),
 		"LEADLOG_LOG_LEVEL=warn", "LEADLOG_RATE_LIMIT=1000000", "LEADLOG_RATE_BURST=1000000",
 		"LEADLOG_WEBHOOK_ALLOW_PRIVATE=true",
-	}, more...)
+	}, slices.Concat(more, r.setting)...)
 	if _, err := r.leadlog(ctx, env, "migrate"); err != nil {
 		return nil, err
 	}
@@ -67,12 +68,12 @@ func (r *rig) serve(ctx context.Context, database string, more ...string) (*serv
 }
 
 // serveAnew is serve on an empty database.
-func (r *rig) serveAnew(ctx context.Context, name string, more ...string) (*service, error) {
+func (r *rig) serveAnew(ctx context.Context, name string) (*service, error) {
 	address, err := r.database(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	return r.serve(ctx, address, more...)
+	return r.serve(ctx, address)
 }
 
 // provision waits until the service is ready and makes a token.

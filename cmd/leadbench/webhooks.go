@@ -26,7 +26,7 @@ type webhooksBenchmark struct {
 	Replayed int           `default:"100000" help:"Deliveries that an endpoint asks for again at once."`
 }
 
-// webhookRun is one service under measurement.
+// webhookRun is one service under measurement, and what was measured so far.
 type webhookRun struct {
 	*webhooksBenchmark
 	*rig
@@ -34,6 +34,10 @@ type webhookRun struct {
 	receiver *receiver
 	store    *postgres.Store
 	pool     *pgxpool.Pool
+
+	// What rounds gave.
+	rates, captured       []float64       // deliveries a second
+	each, whole, p50, p99 []time.Duration // processor time of a delivery, without and with its event; latencies
 }
 
 // Run is leadbench webhooks.
@@ -48,63 +52,71 @@ func (b *webhooksBenchmark) Run(ctx context.Context) error {
 	if err := run.begin(ctx); err != nil {
 		return err
 	}
-	var rates, captured []float64
-	var each, with, p50, p99 []time.Duration
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
-		_, alone, err := run.burst(ctx, 0)
-		if err != nil {
-			return err
-		}
-		id, err := run.register(ctx, run.service.jwt, "/take")
-		if err != nil {
-			return err
-		}
-		rate, spent, err := run.burst(ctx, b.Burst)
-		if err != nil {
-			return err
-		}
-		rates, each, with = append(rates, rate), append(each, (spent-alone)/time.Duration(b.Burst)), append(with, spent/time.Duration(b.Burst))
-		if rate, err = run.capturedBurst(ctx); err != nil {
-			return err
-		}
-		captured = append(captured, rate)
-		latencies, err := run.steady(ctx, []target{{run.service.jwt, 1}}, 100)
-		if err != nil {
-			return err
-		}
-		p50, p99 = append(p50, latencies.quantile(0.5)), append(p99, latencies.quantile(0.99))
-		if err := run.service.call(ctx, "DELETE", "/webhooks/endpoints/"+id, "", &struct{}{}); err != nil {
+		if err := run.round(ctx); err != nil {
 			return err
 		}
 	}
-	queued, err := run.replayed(ctx)
+	return run.report(ctx)
+}
+
+func (r *webhookRun) round(ctx context.Context) error {
+	_, alone, err := r.burst(ctx, 0)
 	if err != nil {
 		return err
 	}
-	hung, err := run.besideHung(ctx)
+	id, err := r.register(ctx, r.service.jwt, "/take")
 	if err != nil {
 		return err
 	}
-	memory, err := run.service.memory()
+	rate, spent, err := r.burst(ctx, r.Burst)
 	if err != nil {
 		return err
 	}
-	resumed, again, err := run.killed(ctx)
+	captured, err := r.capturedBurst(ctx)
+	if err != nil {
+		return err
+	}
+	latencies, err := r.steady(ctx, []target{{r.service.jwt, 1}}, 100)
+	if err != nil {
+		return err
+	}
+	r.rates, r.captured = append(r.rates, rate), append(r.captured, captured)
+	r.each, r.whole = append(r.each, (spent-alone)/time.Duration(r.Burst)), append(r.whole, spent/time.Duration(r.Burst))
+	r.p50, r.p99 = append(r.p50, latencies.quantile(0.5)), append(r.p99, latencies.quantile(0.99))
+	return r.service.call(ctx, "DELETE", "/webhooks/endpoints/"+id, "", &struct{}{})
+}
+
+// report measures what is measured once, and tells everything.
+func (r *webhookRun) report(ctx context.Context) error {
+	queued, err := r.replayed(ctx)
+	if err != nil {
+		return err
+	}
+	hung, err := r.besideHung(ctx)
+	if err != nil {
+		return err
+	}
+	memory, err := r.service.memory()
+	if err != nil {
+		return err
+	}
+	resumed, again, err := r.killed(ctx)
 	if err != nil {
 		return err
 	}
 	t := newTable("webhooks", "figure", "goal")
-	t.row(fmt.Sprintf("deliveries a second, %d events put on the log at once, one endpoint", b.Burst), count(median(rates)), atLeast(2500))
-	t.row("the same, captured over HTTP meanwhile", count(median(captured)), "")
-	t.row("processor time of a delivery, service and database", millis(median(each)), atMost("0.5 ms"))
-	t.row("the same with the append and the views", millis(median(with)), "")
-	t.row("capture to receipt at 100 a second: p50, p99", millis(median(p50))+", "+millis(median(p99)), atMost("25 ms"))
-	t.row(fmt.Sprintf("%d deliveries asked for again: until they are queued, sending all the while", b.Replayed), millis(queued), atMost("10 s"))
-	t.row(fmt.Sprintf("10 of 100 endpoints hang with %d queued, 100 deliveries a second: healthy p50, p99", b.Backlog),
+	t.row(fmt.Sprintf("deliveries a second, %d events put on the log at once, one endpoint", r.Burst), count(median(r.rates)), atLeast(2500))
+	t.row("the same, captured over HTTP meanwhile", count(median(r.captured)), "")
+	t.row("processor time of a delivery, service and database", millis(median(r.each)), atMost("0.5 ms"))
+	t.row("the same with the append and the views", millis(median(r.whole)), "")
+	t.row("capture to receipt at 100 a second: p50, p99", millis(median(r.p50))+", "+millis(median(r.p99)), atMost("25 ms"))
+	t.row(fmt.Sprintf("%d deliveries asked for again: until they are queued, sending all the while", r.Replayed), millis(queued), atMost("10 s"))
+	t.row(fmt.Sprintf("10 of 100 endpoints hang with %d queued, 100 deliveries a second: healthy p50, p99", r.Backlog),
 		millis(hung.quantile(0.5))+", "+millis(hung.quantile(0.99)), atMost("50 ms"))
 	t.row("kill -9 in the burst, with that backlog: from the start to the first delivery", millis(resumed), atMost("2 s"))
-	t.row("deliveries of that burst which came twice", fmt.Sprintf("%.1f %%", 100*float64(again)/float64(b.Burst)), atMost("2 %"))
+	t.row("deliveries of that burst which came twice", fmt.Sprintf("%.1f %%", 100*float64(again)/float64(r.Burst)), atMost("2 %"))
 	t.row("most resident memory", mebibytes(memory), atMost("256 MiB"))
 	t.print()
 	return nil
