@@ -106,6 +106,7 @@ func (filter LeadFilter) narrow(s *selection, account, by string) {
 	s.equal(`phone`, filter.Phone)
 	s.equal(`email`, filter.Email)
 	if filter.Q != "" {
+		s.none = s.none || strings.Contains(filter.Q, "\n") // is in no name, and stands between them in what is searched
 		s.and(search+` LIKE ?`, contains(schema.Searched(filter.Q)))
 	}
 	s.within(`created_at`, filter.CreatedSince, filter.CreatedUntil)

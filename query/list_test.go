@@ -221,6 +221,8 @@ func TestLeadsAreSelectedByWhatTheFilterSays(t *testing.T) {
 		"a percent sign is itself": {query.LeadFilter{Q: "100%"}, []string{a}},
 		"a backslash is itself":    {query.LeadFilter{Q: `k\s`}, []string{b}},
 		"a backslash at the end":   {query.LeadFilter{Q: `e\`}, nil},
+		"a line break":             {query.LeadFilter{Q: "\n"}, nil},
+		"of a name and a phone":    {query.LeadFilter{Q: "100%\n+91"}, nil},
 		"quotes":                   {query.LeadFilter{Q: `' OR true --`}, nil},
 		"since is inclusive":       {query.LeadFilter{CreatedSince: at(4)}, []string{x, b}},
 		"until is exclusive":       {query.LeadFilter{CreatedUntil: at(4)}, []string{a}},
