@@ -193,6 +193,7 @@ func (b *builder) compareTable(ctx context.Context, tx pgx.Tx, table string, mos
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Difference, error) {
 		d := Difference{Table: table}
-		return d, row.Scan(&d.Key, &d.What)
+		err := row.Scan(&d.Key, &d.What)
+		return d, err
 	})
 }

@@ -32,7 +32,8 @@ func copies(ctx context.Context, tx pgx.Tx) ([]copied, error) {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c copied, err error) {
-		return c, row.Scan(&c.name, &c.visitors, &c.wins)
+		err = row.Scan(&c.name, &c.visitors, &c.wins)
+		return c, err
 	})
 }
 

@@ -2,10 +2,7 @@ package query
 
 import (
 	"context"
-	"fmt"
-	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/account"
@@ -22,21 +19,8 @@ func (r *Reader) Account(ctx context.Context, id string) (Account, error) {
 		 WHERE account_id = $1`, id)
 }
 
-func scanAccount(row pgx.CollectableRow) (Account, error) {
-	var a Account
-	var features, stages []byte
-	var notBefore *time.Time
-	err := row.Scan(&a.AccountID, &a.Name, &features, &stages, &a.Region, &a.RateLimit, &a.RateBurst, &notBefore,
-		stamp(&a.CreatedAt), stamp(&a.UpdatedAt))
-	if err != nil {
-		return a, err
-	}
-	a.JWTNotBefore = orNone(notBefore)
-	if err := json.Unmarshal(features, &a.Features); err != nil {
-		return a, fmt.Errorf("features of an account: %w", err)
-	}
-	if err := json.Unmarshal(stages, &a.Stages); err != nil {
-		return a, fmt.Errorf("stages of an account: %w", err)
-	}
-	return a, nil
+func scanAccount(row pgx.CollectableRow) (a Account, err error) {
+	err = row.Scan(&a.AccountID, &a.Name, jsonOf{&a.Features}, jsonOf{&a.Stages}, &a.Region, &a.RateLimit, &a.RateBurst, &a.JWTNotBefore,
+		&a.CreatedAt, &a.UpdatedAt)
+	return a, err
 }

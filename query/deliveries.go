@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -78,9 +77,7 @@ func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string) (D
 
 func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 	d := Delivery{Attempts: []Attempt{}}
-	var finished, due *time.Time
-	err := row.Scan(&d.DeliveryID, &d.WebhookID, &d.EventID, &d.Type, &d.State, stamp(&d.CreatedAt), &finished, &due)
-	d.FinishedAt, d.NextAttemptAt = orNone(finished), orNone(due)
+	err := row.Scan(&d.DeliveryID, &d.WebhookID, &d.EventID, &d.Type, &d.State, &d.CreatedAt, &d.FinishedAt, &d.NextAttemptAt)
 	return d, err
 }
 
@@ -98,7 +95,7 @@ func (r *Reader) addAttempts(ctx context.Context, deliveries []Delivery) error {
 	}
 	var id string
 	var a Attempt
-	_, err = pgx.ForEachRow(rows, []any{&id, stamp(&a.At), &a.Status, &a.DurationMS, &a.Response, &a.Error}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &a.At, &a.Status, &a.DurationMS, &a.Response, &a.Error}, func() error {
 		d := &deliveries[places[id]]
 		d.Attempts = append(d.Attempts, a)
 		return nil

@@ -3,11 +3,9 @@ package query
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/webhook"
@@ -60,34 +58,25 @@ func (r *Reader) EndpointAfter(ctx context.Context, id string, s webhook.State) 
 func NewEndpoint(id string, s webhook.State) Endpoint {
 	e := Endpoint{
 		WebhookID: id, URL: s.URL, Events: s.Events, Description: s.Description, CreatedAt: Timestamp(s.CreatedAt),
+		DisabledAt: Timestamp(s.DisabledAt),
 	}
-	var reason *string
 	if s.DisabledReason != "" {
-		reason = &s.DisabledReason
+		e.DisabledReason = &s.DisabledReason
 	}
-	e.setState(reason, s.DisabledAt)
+	e.setState()
 	return e
 }
 
-func (e *Endpoint) setState(disabledReason *string, disabledAt time.Time) {
-	e.State, e.DisabledReason, e.DisabledAt = "enabled", disabledReason, Timestamp(disabledAt)
-	if disabledReason != nil {
+func (e *Endpoint) setState() {
+	e.State = "enabled"
+	if e.DisabledReason != nil {
 		e.State = "disabled"
 	}
 }
 
 func scanEndpoint(row pgx.CollectableRow) (e Endpoint, err error) {
-	var events []byte
-	var reason *string
-	var disabled, success, failure, failing *time.Time
-	err = row.Scan(&e.WebhookID, &e.URL, &events, &e.Description, stamp(&e.CreatedAt), &reason, &disabled, &success, &failure, &failing, &e.Queued)
-	if err != nil {
-		return e, err
-	}
-	e.setState(reason, time.Time(orNone(disabled)))
-	e.LastSuccessAt, e.LastFailureAt, e.FailingSince = orNone(success), orNone(failure), orNone(failing)
-	if err := json.Unmarshal(events, &e.Events); err != nil {
-		return e, fmt.Errorf("events of an endpoint: %w", err)
-	}
-	return e, nil
+	err = row.Scan(&e.WebhookID, &e.URL, jsonOf{&e.Events}, &e.Description, &e.CreatedAt, &e.DisabledReason, &e.DisabledAt,
+		&e.LastSuccessAt, &e.LastFailureAt, &e.FailingSince, &e.Queued)
+	e.setState()
+	return e, err
 }

@@ -2,14 +2,13 @@ package query
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
@@ -160,14 +159,8 @@ func (r *Reader) LeadAsOf(ctx context.Context, account, id string, at time.Time)
 }
 
 func scanState(row pgx.CollectableRow) (state lead.State, err error) {
-	var encoded []byte
-	if err := row.Scan(&encoded); err != nil {
-		return state, err
-	}
-	if err := json.Unmarshal(encoded, &state); err != nil {
-		return state, fmt.Errorf("state of a lead: %w", err)
-	}
-	return state, nil
+	err = row.Scan(jsonOf{&state})
+	return state, err
 }
 
 // erasure tells that an event erased its lead, or was erased with it.
@@ -200,27 +193,21 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 
 func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {
 	var e placed[SourceEntry]
-	var metadata, changed []byte
-	var credential string
-	err := row.Scan(&e.position, &e.item.LeadID, &e.item.Source, stamp(&e.item.FirstSeenAt), stamp(&e.item.LastSeenAt),
-		&e.item.Arrivals, &credential, &metadata, &e.item.IP, &e.item.UserAgent, &e.item.RequestID, &changed)
-	if err != nil {
-		return e, err
-	}
-	e.item.Credential = newCredential(credential)
-	if err := json.Unmarshal(metadata, &e.item.Metadata); err != nil {
-		return e, fmt.Errorf("metadata of a source: %w", err)
-	}
-	if err := json.Unmarshal(changed, &e.item.Changed); err != nil {
-		return e, fmt.Errorf("changes of a source: %w", err)
-	}
-	return e, nil
+	err := row.Scan(&e.position, &e.item.LeadID, &e.item.Source, &e.item.FirstSeenAt, &e.item.LastSeenAt,
+		&e.item.Arrivals, &e.item.Credential, jsonOf{&e.item.Metadata}, &e.item.IP, &e.item.UserAgent, &e.item.RequestID, jsonOf{&e.item.Changed})
+	return e, err
 }
 
 // newCredential takes apart what events call a credential: token:{tokenId} or jwt:{sub}. A subject may have colons.
 func newCredential(written string) Credential {
 	kind, id, _ := strings.Cut(written, ":")
 	return Credential{Kind: kind, ID: id}
+}
+
+// ScanText reads a column.
+func (c *Credential) ScanText(written pgtype.Text) error {
+	*c = newCredential(written.String)
+	return nil
 }
 
 // LeadEvents lists what happened to a lead, oldest first, as it stands on the log. The errors are ErrNotFound and

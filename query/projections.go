@@ -61,7 +61,7 @@ func (r *Reader) Projections(ctx context.Context) ([]Projection, error) {
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Projection, err error) {
 		p.Replays = []Replay{}
-		err = row.Scan(&p.Name, &p.Version, &p.Position, stamp(&p.UpdatedAt), &p.Running)
+		err = row.Scan(&p.Name, &p.Version, &p.Position, &p.UpdatedAt, &p.Running)
 		return p, err
 	})
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Reader) addReplays(ctx context.Context, to []Projection, head eventstor
 		}
 		var name string
 		replay := Replay{Schema: place, End: head}
-		_, err = pgx.ForEachRow(rows, []any{&name, &replay.Version, &replay.Position, stamp(&replay.UpdatedAt), &replay.Running}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&name, &replay.Version, &replay.Position, &replay.UpdatedAt, &replay.Running}, func() error {
 			for i := range to {
 				if to[i].Name == name && (replay.Running || strings.HasPrefix(place, "replay_")) {
 					to[i].Replays = append(to[i].Replays, replay)

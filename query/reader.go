@@ -7,7 +7,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
@@ -225,16 +227,17 @@ func All[T any](part func(Page) (List[T], error)) iter.Seq2[T, error] {
 	}
 }
 
-// stamp lets a column that is never null be scanned.
-func stamp(t *Timestamp) *time.Time { return (*time.Time)(t) }
-
-// orNone shows a column that may be null.
-func orNone(t *time.Time) Timestamp {
-	if t == nil {
-		return Timestamp{}
-	}
-	return Timestamp(*t)
+// ScanTimestamptz reads a column. Null is the zero time.
+func (t *Timestamp) ScanTimestamptz(at pgtype.Timestamptz) error {
+	*t = Timestamp(at.Time)
+	return nil
 }
+
+// jsonOf reads a column of JSON into what it says.
+type jsonOf struct{ into any }
+
+// ScanBytes implements pgtype.BytesScanner.
+func (j jsonOf) ScanBytes(text []byte) error { return json.Unmarshal(text, j.into) }
 
 // cut makes a part of a list out of its items and perhaps one that shows that more follow.
 func cut[T any](items []T, limit int, after func(T) string) List[T] {

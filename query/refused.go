@@ -44,9 +44,7 @@ func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilt
 
 func scanRefused(row pgx.CollectableRow) (placed[RefusedArrival], error) {
 	var a placed[RefusedArrival]
-	var credential string
-	err := row.Scan(&a.position, stamp(&a.item.At), &a.item.Source, &a.item.Code, &a.item.LeadID, &a.item.OtherLeadID,
-		&credential, &a.item.RequestID)
-	a.item.Credential = newCredential(credential)
+	err := row.Scan(&a.position, &a.item.At, &a.item.Source, &a.item.Code, &a.item.LeadID, &a.item.OtherLeadID,
+		&a.item.Credential, &a.item.RequestID)
 	return a, err
 }

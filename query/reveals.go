@@ -46,6 +46,6 @@ func (r *Reader) RevealsAll(ctx context.Context, account string, filter RevealFi
 
 func scanReveal(row pgx.CollectableRow) (placed[Reveal], error) {
 	var v placed[Reveal]
-	err := row.Scan(&v.position, stamp(&v.item.At), &v.item.Actor, &v.item.What, &v.item.LeadID, &v.item.IP, &v.item.UserAgent, &v.item.RequestID)
+	err := row.Scan(&v.position, &v.item.At, &v.item.Actor, &v.item.What, &v.item.LeadID, &v.item.IP, &v.item.UserAgent, &v.item.RequestID)
 	return v, err
 }

@@ -152,7 +152,7 @@ func (f ReportFilter) days() (since, until time.Time) {
 func scanSourceCount(row pgx.CollectableRow) (SourceCount, error) {
 	var c SourceCount
 	var value string
-	err := row.Scan(stamp(&c.From), &c.Source, &c.Created, &c.Merged, &c.Refused, &c.Won, &value)
+	err := row.Scan((*time.Time)(&c.From), &c.Source, &c.Created, &c.Merged, &c.Refused, &c.Won, &value)
 	c.Value = jsontext.Value(value)
 	return c, err
 }

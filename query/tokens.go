@@ -64,12 +64,9 @@ func (r *Reader) TokensToAnnounce(ctx context.Context, within time.Duration, lim
 
 func (r *Reader) scanToken(row pgx.CollectableRow) (Token, error) {
 	var t Token
-	var rotated, deleted, used *time.Time
-	err := row.Scan(&t.TokenID, &t.Name, &t.Prefix, stamp(&t.ExpiresAt), stamp(&t.CreatedAt), &t.CreatedBy, &rotated, &deleted, &used)
-	t.RotatedAt, t.DeletedAt = orNone(rotated), orNone(deleted)
-	t.LastUsedAt = orNone(used)
+	err := row.Scan(&t.TokenID, &t.Name, &t.Prefix, &t.ExpiresAt, &t.CreatedAt, &t.CreatedBy, &t.RotatedAt, &t.DeletedAt, &t.LastUsedAt)
 	switch {
-	case deleted != nil:
+	case !time.Time(t.DeletedAt).IsZero():
 		t.Status = "deleted"
 	case r.now().Before(time.Time(t.ExpiresAt)):
 		t.Status = "active"

@@ -34,7 +34,7 @@ func (r *Reader) Usage(ctx context.Context, account string, first time.Time, day
 		return nil, schema.Unavailable(err)
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d UsageDay, err error) {
-		err = row.Scan(stamp(&d.Day), &d.Captures, &d.BatchLines, &d.Refused, &d.Deliveries)
+		err = row.Scan(&d.Day, &d.Captures, &d.BatchLines, &d.Refused, &d.Deliveries)
 		return d, err
 	})
 	return found, schema.Unavailable(err)

@@ -2,11 +2,9 @@ package query
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 
@@ -81,16 +79,9 @@ func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (
 
 func scanActivity(row pgx.CollectableRow) (placed[Activity], error) {
 	var a placed[Activity]
-	var properties []byte
 	err := row.Scan(&a.position, &a.item.ActivityID, &a.item.VisitorID, &a.item.Type, &a.item.URL, &a.item.Title,
-		&a.item.Referrer, stamp(&a.item.At), stamp(&a.item.RecordedAt), &properties)
-	if err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal(properties, &a.item.Properties); err != nil {
-		return a, fmt.Errorf("properties of an activity: %w", err)
-	}
-	return a, nil
+		&a.item.Referrer, &a.item.At, &a.item.RecordedAt, jsonOf{&a.item.Properties})
+	return a, err
 }
 
 // activityPlace is a place in the order of activities: by when they happened, then by when they came to the log.

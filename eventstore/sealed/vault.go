@@ -262,7 +262,8 @@ func (v *Vault) findEach(ctx context.Context, streams []string) ([][]key, error)
 }
 
 func scanKey(row pgx.CollectableRow) (k eventstore.Key, err error) {
-	return k, row.Scan(&k.Stream, &k.ID, &k.SealedBy, &k.Sealed)
+	err = row.Scan(&k.Stream, &k.ID, &k.SealedBy, &k.Sealed)
+	return k, err
 }
 
 // keep writes keys down before the append that uses them, for a log that is somewhere else.

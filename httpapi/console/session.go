@@ -62,7 +62,8 @@ func (s *seals) open(sealed string) (i Identity, ok bool) {
 	if err != nil {
 		return i, false
 	}
-	return i, json.Unmarshal(plain, &i) == nil
+	err = json.Unmarshal(plain, &i)
+	return i, err == nil
 }
 
 const cookieName = "leadlog_console"

@@ -180,8 +180,7 @@ func (v *visit) explain(err error) Failure {
 
 // wrong are the faults of a form, when that is what an error is: the form is shown again then.
 func wrong(err error) (field.Errors, bool) {
-	var faults field.Errors
-	return faults, errors.As(err, &faults)
+	return errors.AsType[field.Errors](err)
 }
 
 // within gives a part of a long visit time of its own.
