@@ -85,7 +85,7 @@ func (r *Reader) WaitFor(ctx context.Context, position eventstore.Position, view
 // await returns when a view shows everything up to a position, or the context ends.
 func (r *Reader) await(ctx context.Context, view string, position eventstore.Position) error {
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
-		if at, err := r.position(ctx, view); err != nil || at >= position {
+		if at, err := r.Position(ctx, view); err != nil || at >= position {
 			return err
 		}
 		select {
@@ -106,8 +106,8 @@ func (r *Reader) CatchUp(ctx context.Context, views ...string) error {
 	return r.WaitFor(ctx, head, views...)
 }
 
-// position is how far a view has come: 0 when nothing was ever projected into it.
-func (r *Reader) position(ctx context.Context, view string) (eventstore.Position, error) {
+// Position is how far a view has come: 0 when nothing was ever projected into it.
+func (r *Reader) Position(ctx context.Context, view string) (eventstore.Position, error) {
 	kept := schema.Views
 	if view == DeliveryQueue {
 		kept = schema.Deliveries

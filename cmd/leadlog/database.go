@@ -144,7 +144,7 @@ func hint(err error) string {
 	case errors.Is(err, projection.ErrReplayRuns):
 		return "again, when the other has ended"
 	case errors.Is(err, query.ErrBehind):
-		return "again, with a service running, which brings the views up to the log; or leadlog replay all first"
+		return "leadlog replay all first, if a line above says so; or again, where the service runs that keeps the views"
 	case errors.Is(err, sealed.ErrNoKey), errors.Is(err, sealed.ErrUnknownKey):
 		return "LEADLOG_SEAL_KEY as the service has it, or keys/seal_key in the data directory"
 	case errors.Is(err, command.ErrOtherClaimKey):

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -26,8 +27,7 @@ type exportCommand struct {
 	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
 }
 
-// exportedViews are what the exports are read from. One that is behind the log would be exported without its latest rows, and
-// nobody could tell.
+// exportedViews are what the exports are read from.
 var exportedViews = map[string]string{"sources": query.SourceHistoryView, "leads": query.LeadView, "tokens": query.TokenEventView}
 
 // Run is leadlog export.
@@ -54,7 +54,7 @@ func (e *exportCommand) Run(ctx context.Context, c console) error {
 		return check.err()
 	}
 	reader := query.New(h.pool, h.store)
-	if err := reader.CatchUp(ctx, exportedViews[e.What]); err != nil {
+	if err := h.upToDate(ctx, reader, exportedViews[e.What]); err != nil {
 		return err
 	}
 	switch e.What {
@@ -71,6 +71,37 @@ func (e *exportCommand) Run(ctx context.Context, c console) error {
 			return err
 		}
 		return e.writeHead(ctx, c, reader, *written)
+	}
+}
+
+// upToDate returns when a view shows what is on the log: exported while it is behind, it would lack its latest rows, and
+// nobody could tell. Where no service brings it forward this program does, for as long as it gets on.
+func (h *holdings) upToDate(ctx context.Context, reader *query.Reader, view string) error {
+	err := reader.CatchUp(ctx, view)
+	if !errors.Is(err, query.ErrBehind) {
+		return err
+	}
+	head, err := h.store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	leave, err := h.keepUp(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	for reached := eventstore.Position(0); ; {
+		if err := reader.WaitFor(ctx, head, view); !errors.Is(err, query.ErrBehind) {
+			return err
+		}
+		at, err := reader.Position(ctx, view)
+		if err != nil {
+			return err
+		}
+		if at == reached {
+			return query.ErrBehind
+		}
+		reached = at
 	}
 }
 
