@@ -99,6 +99,7 @@ type writer struct {
 	prepared *pgconn.StatementDescription
 	room     *room // of the connection
 	columns  columns
+	tidings  tidings
 	touched  map[string]bool // of the latest selection: its memory is that of the next one
 	queue    chan *request
 	patience time.Duration
@@ -113,6 +114,7 @@ type writer struct {
 func newWriter(config *pgx.ConnConfig, queue int, patience time.Duration, log *slog.Logger) *writer {
 	config = named(config, "writer")
 	config.RuntimeParams["statement_timeout"] = fmt.Sprint(patience.Milliseconds())
+	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &writer{
 		config: config, touched: map[string]bool{}, queue: make(chan *request, queue), patience: patience, ended: make(chan struct{}),
 		log: log, wrote: func(written, bool) {},
@@ -190,15 +192,27 @@ func (w *writer) run(closing context.Context) {
 
 // next waits for a request. It returns nil when there is none and will be none.
 func (w *writer) next(closing context.Context) *request {
-	select {
-	case r := <-w.queue:
-		return r
-	case <-closing.Done():
-	}
-	select {
-	case r := <-w.queue:
-		return r
-	default:
+	for {
+		var due <-chan time.Time
+		if w.tidings.owed {
+			due = time.After(time.Until(w.tidings.next))
+		}
+		select {
+		case r := <-w.queue:
+			return r
+		case <-due:
+			w.tell()
+			continue
+		case <-closing.Done():
+		}
+		select {
+		case r := <-w.queue:
+			return r
+		default:
+		}
+		if w.tidings.owed && w.conn != nil {
+			w.tell()
+		}
 		return nil
 	}
 }

@@ -74,23 +74,36 @@ func abandoned(batch []*request) bool {
 // send makes one attempt. It keeps the connection only when the database has answered with a result or refused
 // the data.
 func (w *writer) send(batch []*request) ([]outcome, error) {
-	if w.conn == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), w.patience)
-		defer cancel()
-		if err := w.connect(ctx); err != nil {
-			return nil, err
-		}
+	if err := w.ready(); err != nil {
+		return nil, err
 	}
 	w.columns.fill(batch)
-	a, err := w.columns.call(w.conn.PgConn(), w.prepared, w.room, w.patience)
+	tell := w.tidings.with(w.columns.arrays[eventID].n)
+	a, err := w.columns.call(w.conn.PgConn(), w.prepared, w.room, tell)
 	if err != nil {
 		if causeOf(err) != theData {
 			w.disconnect()
 		}
 		return nil, err
 	}
+	if tell {
+		w.tidings.told()
+	}
 	w.wrote(w.columns.written(batch, a))
 	return w.columns.outcomes(batch, a), nil
+}
+
+// ready has a connection, whose deadline bounds what is done next. A context would take a goroutine each time, which costs as
+// much as an empty query.
+func (w *writer) ready() error {
+	if w.conn == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), w.patience)
+		defer cancel()
+		if err := w.connect(ctx); err != nil {
+			return err
+		}
+	}
+	return w.conn.PgConn().Conn().SetDeadline(time.Now().Add(w.patience))
 }
 
 func (w *writer) connect(ctx context.Context) (err error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,10 +12,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-const callAppend = `SELECT head, revisions, refused, stored FROM log.append_sealed(
-	$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
+const callAppend = `SELECT head, revisions, refused, stored FROM log.append(
+	$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`
 
-// The arguments of log.append_sealed, in its order; what they mean is said there and at log.append_batch.
+// The arguments of log.append, in its order, but for the last; what they mean is said there.
 const (
 	expectedStream = iota
 	expectedRevision
@@ -26,6 +25,7 @@ const (
 	eventAppend
 	eventExpected
 	eventPlace
+	eventNumber
 	eventID
 	eventAt
 	eventType
@@ -43,14 +43,14 @@ const (
 var elementTypes = [arguments]uint32{
 	expectedStream: pgtype.TextOID, expectedRevision: pgtype.Int8OID, expectedFirst: pgtype.UUIDOID,
 	writeAppend: pgtype.Int4OID, writeExpected: pgtype.Int4OID,
-	eventAppend: pgtype.Int4OID, eventExpected: pgtype.Int4OID, eventPlace: pgtype.Int4OID,
+	eventAppend: pgtype.Int4OID, eventExpected: pgtype.Int4OID, eventPlace: pgtype.Int4OID, eventNumber: pgtype.Int4OID,
 	eventID: pgtype.UUIDOID, eventAt: pgtype.TimestamptzOID, eventType: pgtype.TextOID, eventData: pgtype.ByteaOID,
 	eventMetadata: pgtype.Int4OID, metadata: pgtype.ByteaOID,
 	keyAppend: pgtype.Int4OID, keyExpected: pgtype.Int4OID,
 	keyID: pgtype.Int8OID, keySealedBy: pgtype.TextOID, keySealed: pgtype.ByteaOID,
 }
 
-// columns are a batch as log.append_sealed takes it, kept from batch to batch for their memory.
+// columns are a batch as log.append takes it, kept from batch to batch for their memory.
 type columns struct {
 	arrays   [arguments]array
 	expected []int32               // per write: the number of what it expects
@@ -85,6 +85,7 @@ func (c *columns) fill(batch []*request) {
 				a[eventAppend].element32(number)
 				a[eventExpected].element32(expected)
 				a[eventPlace].element32(int32(place))
+				a[eventNumber].element32(int32(a[eventAppend].n))
 				a[eventID].raw(e.ID[:])
 				a[eventAt].time(e.At)
 				a[eventType].text(e.Type)
@@ -143,7 +144,7 @@ func (c *columns) expect(write eventstore.Write) (number int32) {
 	return number
 }
 
-// answer is what log.append_sealed returns.
+// answer is what log.append returns.
 type answer struct {
 	head      int64
 	revisions []int64
@@ -151,15 +152,15 @@ type answer struct {
 	stored    []int64
 }
 
-// call makes the round trip, which is one transaction, on a connection where callAppend is prepared. The connection's
-// deadline bounds it: a context would take a goroutine for each call, which costs as much as an empty query.
+// call makes the round trip, which is one transaction, on a connection where callAppend is prepared.
 func (c *columns) call(
-	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, patience time.Duration,
+	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, tell bool,
 ) (a answer, err error) {
-	if err := conn.Conn().SetDeadline(time.Now().Add(patience)); err != nil {
-		return a, err
+	var values [arguments + 1][]byte
+	values[arguments] = []byte{0}
+	if tell {
+		values[arguments][0] = 1
 	}
-	var values [arguments][]byte
 	size := beside
 	for i := range c.arrays {
 		values[i] = c.arrays[i].bytes()
@@ -172,7 +173,7 @@ func (c *columns) call(
 		return a, result.Err
 	}
 	if len(result.Rows) != 1 || len(result.Rows[0]) != 4 || len(result.Rows[0][0]) != 8 {
-		return a, errors.New("log.append_sealed answers otherwise than this program knows")
+		return a, errors.New("log.append answers otherwise than this program knows")
 	}
 	row := result.Rows[0]
 	a.head = int64(binary.BigEndian.Uint64(row[0]))

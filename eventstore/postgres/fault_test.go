@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
-// lock holds the lock that log.append_batch takes, so that appends come together behind it.
+// lock holds the lock that log.append takes, so that appends come together behind it.
 func lock(t *testing.T, url string) (release func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -36,6 +36,14 @@ func awaitLocked(t *testing.T, url string) {
 	require.Eventually(t, func() bool {
 		return execute(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database()
 			AND application_name = 'leadlog writer' AND wait_event = 'advisory'`) == 1
+	}, patience, time.Millisecond)
+}
+
+// awaitListener returns when a subscription has been woken for what came while nobody listened.
+func awaitListener(t *testing.T, url string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return execute(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'`) > 0
 	}, patience, time.Millisecond)
 }
 
@@ -73,6 +81,32 @@ func TestANotificationWakesASubscription(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, seen(), i+1)
 		terminate(t, url, "listener") // and another listens, telling of what came between
+	}
+}
+
+// Of appends one behind another only the first tells at once.
+func TestTheLastOfManyAppendsIsToldToo(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*postgres.Store){
+		"of a process that goes on": func(*postgres.Store) {},
+		"of one that closes":        (*postgres.Store).Close,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := database(t)
+			reader := open(t, postgres.Options{URL: url, Poll: forever})
+			writer := open(t, postgres.Options{URL: url})
+			seen := follow(t, reader, "last")
+			awaitListener(t, url)
+			for i := range 10 {
+				_, err := writer.Append(t.Context(), start(fmt.Sprint(i), fact(`{}`)))
+				require.NoError(t, err)
+			}
+			_, err := writer.Append(t.Context(), start("last", fact(`{}`)))
+			require.NoError(t, err)
+			end(writer)
+			require.Len(t, seen(), 11)
+		})
 	}
 }
 

@@ -283,9 +283,7 @@ func TestASubscriptionThatWasSlowReadsTheRestFromTheLog(t *testing.T) {
 		_, err := store.Append(t.Context(), start(stream, e))
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { // it has been woken for what came while nobody listened
-		return execute(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'`) > 0
-	}, patience, time.Millisecond)
+	awaitListener(t, url)
 	appended("zeroth", fact(`{}`))
 	appended("first", fact(`{}`))
 	<-begun

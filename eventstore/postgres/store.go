@@ -1,7 +1,7 @@
 // Package postgres keeps the log in PostgreSQL: one table, one writer at a time, group commit.
 //
 // Callers of Append queue in the process. One goroutine with a connection of its own takes what has come together,
-// up to 512 appends, and hands it to the SQL function log.append_sealed in one round trip, which is also its transaction.
+// up to 512 appends, and hands it to the SQL function log.append in one round trip, which is also its transaction.
 // So one flush to disk and one turn of the lock serve many callers, and the lock is never held while the server
 // waits for a client. Positions have no gaps and follow the order of commits, over any number of processes:
 // a subscriber that reads everything up to the newest position has skipped nothing.
@@ -151,7 +151,7 @@ func setSession(config *pgx.ConnConfig) {
 		config.RuntimeParams["application_name"] = "leadlog"
 	}
 	for name, value := range map[string]string{
-		// What log.append_batch sees after taking its lock must be what was committed before.
+		// What log.append sees after taking its lock must be what was committed before.
 		"default_transaction_isolation": "read committed",
 		// Every query of the log is a short walk along an index. Compiling one costs more than running it, and a plan
 		// made while the table was small must not go on scanning it.
