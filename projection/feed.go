@@ -12,8 +12,9 @@ import (
 // database writes.
 type feed struct {
 	items  chan feedItem
-	failed error   // met after items that were handed out
-	events []Event // of the latest batch: its memory is that of the next one
+	chosen func(Event) bool // nil: all are
+	failed error            // met after items that were handed out
+	events []Event          // of the latest batch: its memory is that of the next one
 }
 
 type feedItem struct {
@@ -66,8 +67,8 @@ func decoded(item eventstore.Item) feedItem {
 // linger is how long a batch that has events waits for the progress mark that a store mostly sends behind them.
 const linger = 2 * time.Millisecond
 
-// collect waits for events and takes those that are there, at most limit of them. When only progress marks come, it
-// returns the latest of them once quiet has passed. When nothing comes, it returns an empty batch on wake. A batch may be
+// collect waits for events and takes those that are there, at most limit of them. When only progress marks come, or events
+// that are not chosen, it returns the latest of them once quiet has passed. When nothing comes, it returns an empty batch on wake. A batch may be
 // used until the next call.
 func (f *feed) collect(ctx context.Context, limit int, quiet time.Time, wake <-chan time.Time) (batch, error) {
 	clear(f.events) // so that nothing is kept while nothing comes
@@ -88,7 +89,7 @@ func (f *feed) collect(ctx context.Context, limit int, quiet time.Time, wake <-c
 		}
 		b.position = item.position
 		switch {
-		case item.event != nil:
+		case item.event != nil && (f.chosen == nil || f.chosen(*item.event)):
 			if b.events = append(b.events, *item.event); len(b.events) == 1 {
 				due = nil
 			}

@@ -65,6 +65,14 @@ func prepare(p Projector, batch []Event) write {
 	return func(ctx context.Context, tx pgx.Tx) error { return p.Apply(ctx, tx, batch) }
 }
 
+// chooser is a Projector to which most of the events that it selects mean nothing, as its rows tell. The checkpoint passes
+// over them without a transaction for each batch.
+type chooser interface {
+	// Choose looks at the rows, which nobody but the session writes while it lasts. What it returns is given each event
+	// once, in the order of the log.
+	Choose(ctx context.Context, conn *pgx.Conn) (chosen func(Event) bool, err error)
+}
+
 // upgrader is a Projector that can go on with the tables of an earlier version, once it has added what they lack: nobody
 // has to build them anew.
 type upgrader interface {

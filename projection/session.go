@@ -15,8 +15,9 @@ type session struct {
 	*worker
 	conn       *pgx.Conn
 	checkpoint checkpoint
-	filling    filling   // nil: there is nothing to fill
-	fillAt     time.Time // not before
+	chosen     func(Event) bool // nil: all are
+	filling    filling          // nil: there is nothing to fill
+	fillAt     time.Time        // not before
 }
 
 // serve runs one session to its end, which is always an error.
@@ -36,6 +37,11 @@ func (w *worker) serve(ctx context.Context) error {
 	var head eventstore.Position
 	if s.checkpoint, head, err = openCheckpoint(ctx, conn, w.projector, w.store); err != nil {
 		return err
+	}
+	if p, chooses := w.projector.(chooser); chooses {
+		if s.chosen, err = p.Choose(ctx, conn); err != nil {
+			return err
+		}
 	}
 	w.opened(s.checkpoint.position, head)
 	return s.follow(ctx)
@@ -82,6 +88,7 @@ func TryLock(ctx context.Context, tx pgx.Tx, schema, projector string) (mine boo
 func (s *session) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	feed := openFeed(ctx, s.tail, s.checkpoint.position, s.projector.Filter(), s.pace.batch)
+	feed.chosen = s.chosen
 	defer feed.drain()
 	defer cancel()
 	var written time.Time
