@@ -2,15 +2,13 @@ package projection
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // copied is a table of a copy of a view, with data of persons.
@@ -45,11 +43,7 @@ func eachCopy(ctx context.Context, tx pgx.Tx, do func(tx pgx.Tx, c copied) error
 	}
 	for _, c := range all {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return do(tx, c) })
-		var refused *pgconn.PgError
-		if errors.As(err, &refused) && refused.Code == "42P01" { // no such table
-			continue
-		}
-		if err != nil {
+		if err != nil && !schema.Missing(err) {
 			return err
 		}
 	}

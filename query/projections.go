@@ -2,11 +2,9 @@ package query
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -109,16 +107,9 @@ func (r *Reader) addReplays(ctx context.Context, to []Projection, head eventstor
 			}
 			return nil
 		})
-		if err != nil && !dropped(err) {
+		if err != nil && !schema.Missing(err) { // the replay may have ended since it was seen
 			return err
 		}
 	}
 	return nil
-}
-
-// dropped tells that a replay has ended since it was seen.
-func dropped(err error) bool {
-	const undefinedTable, undefinedSchema = "42P01", "3F000"
-	var refused *pgconn.PgError
-	return errors.As(err, &refused) && (refused.Code == undefinedTable || refused.Code == undefinedSchema)
 }

@@ -2,14 +2,14 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 const (
@@ -82,7 +82,7 @@ func (d Days) over(ctx context.Context) ([]time.Time, error) {
 		err := d.Pool.QueryRow(ctx, `
 			SELECT `+pending+` OR EXISTS (SELECT FROM `+partition("delivery", day)+`
 			        WHERE finished_at >= now() - $2::integer * interval '1 day')`, day, keptDays).Scan(&kept)
-		if err != nil && !gone(err) { // another process may have been faster
+		if err != nil && !schema.Missing(err) { // another process may have been faster
 			return nil, err
 		}
 		if err == nil && !kept {
@@ -123,7 +123,7 @@ func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error)
 		dropped = err == nil
 		return err
 	})
-	if gone(err) {
+	if schema.Missing(err) {
 		return false, nil
 	}
 	return dropped, err
@@ -131,11 +131,4 @@ func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error)
 
 func partition(of string, day time.Time) string {
 	return pgx.Identifier{"delivery", of + "_" + day.Format("20060102")}.Sanitize()
-}
-
-// gone tells that another process was faster.
-func gone(err error) bool {
-	const undefinedTable = "42P01"
-	var refused *pgconn.PgError
-	return errors.As(err, &refused) && refused.Code == undefinedTable
 }

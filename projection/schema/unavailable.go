@@ -51,3 +51,9 @@ func class(code string) string {
 	}
 	return code[:2]
 }
+
+// Missing tells that a table, or its schema, is not there, or not any more.
+func Missing(err error) bool {
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (answer.Code == "42P01" || answer.Code == "3F000")
+}
