@@ -136,33 +136,6 @@ func TestAnAccountHasFiftyEndpointsHoweverManyAreAskedForAtOnce(t *testing.T) {
 	require.EqualValues(t, webhook.MaxPerAccount, made.Load())
 }
 
-func TestSimultaneousRotationsLeaveOneValueAlive(t *testing.T) {
-	t.Parallel()
-	url := database(t)
-	processes := []process{start(t, url), start(t, url)}
-	processes[0].provision(t)
-	first, err := processes[0].CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 30})
-	require.NoError(t, err)
-	values := make([]command.TokenIssued, 9)
-	values[8] = first
-	for _, err := range atOnce(8, func(i int) (err error) {
-		values[i], err = processes[i%2].RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: first.ID})
-		return err
-	}) {
-		require.NoError(t, err)
-	}
-	alive := 0
-	for i, issued := range values {
-		_, err := processes[i%2].captureByToken(t.Context(), issued, fmt.Sprintf(`{"phone":"98765432%02d"}`, i))
-		if err == nil {
-			alive++
-			continue
-		}
-		require.ErrorIs(t, err, command.ErrUnauthorized)
-	}
-	require.Equal(t, 1, alive)
-}
-
 func TestNoCaptureThatStartsAfterARevocationPasses(t *testing.T) {
 	t.Parallel()
 	url := database(t)

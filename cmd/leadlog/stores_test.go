@@ -21,7 +21,6 @@ func TestOnEventStoreDB(t *testing.T) {
 		"import":                                             TestImportOfJSONLines,
 		"export and tail":                                    TestExportAndTailOfARunningService,
 		"replay and verify":                                  TestReplayWhileTheServiceGoesOn,
-		"revocation over two processes":                      TestRevocationIsExactAcrossProcesses,
 		"captures are linearizable":                          TestCapturesAreLinearizable,
 		"tokens are linearizable":                            TestTokensAreLinearizable,
 		"dev started again":                                  TestDevStartedAgainHasEverythingItHad,
