@@ -71,11 +71,11 @@ func public(data event.Data) (string, bool) {
 	return "", false
 }
 
-// Choose leaves out what nobody is told of: most accounts have no endpoint.
+// Choose leaves out what nobody is told of: most accounts never had an endpoint.
 func (FanOut) Choose(ctx context.Context, conn *pgx.Conn) (func(projection.Event) bool, error) {
-	told := map[string]bool{} // accounts that have one, or had
+	told := map[string]bool{} // accounts that have one, or had: what was queued for it goes with an erasure
 	var account string
-	rows, err := conn.Query(ctx, `SELECT DISTINCT account FROM endpoint WHERE NOT deleted`)
+	rows, err := conn.Query(ctx, `SELECT DISTINCT account FROM endpoint`)
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +85,6 @@ func (FanOut) Choose(ctx context.Context, conn *pgx.Conn) (func(projection.Event
 	return func(e projection.Event) bool {
 		if strings.HasPrefix(e.Stream, event.WebhookPrefix) {
 			told[e.Metadata.Account] = true
-			return true
-		}
-		if _, erased := e.Data.(event.LeadErased); erased {
 			return true
 		}
 		_, sent := public(e.Data)

@@ -23,13 +23,15 @@ func begun(t *testing.T) *projectiontest.World {
 	return w
 }
 
-func fanOut(t testing.TB, w *projectiontest.World) *projection.Runner {
+func fanOut(t testing.TB, w *projectiontest.World) *projection.Runner { return watchedFanOut(t, w, nil) }
+
+func watchedFanOut(t testing.TB, w *projectiontest.World, watch func(projection.Applied)) *projection.Runner {
 	t.Helper()
 	epoch, err := w.Store.Epoch(t.Context())
 	require.NoError(t, err)
 	runner, err := projection.New(projection.Options{
 		URL: w.URL, Store: w.Store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
-		Schema: schema.Deliveries, Log: slog.New(slog.DiscardHandler),
+		Schema: schema.Deliveries, Watch: watch, Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	return runner
@@ -102,6 +104,36 @@ func TestWhatWasThereBeforeDeliveriesBeganIsSentToNobody(t *testing.T) {
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store), "a restart changes nothing")
 	spread(t, w)
 	require.Equal(t, []string{"lead.created " + after + " 0"}, queued(t, w, id))
+}
+
+// What the fan-out applies takes a transaction, and most of the log is for no endpoint.
+func TestOnlyAccountsThatHaveOrHadAnEndpointAreLookedAt(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	applied := func() (streams []string) {
+		runner := watchedFanOut(t, w, func(a projection.Applied) {
+			for _, e := range a.Events {
+				streams = append(streams, e.Stream)
+			}
+		})
+		stop := projectiontest.Run(t, runner)
+		projectiontest.Await(t, runner)
+		stop()
+		return streams
+	}
+	quiet, early, told := event.LeadStream(w.NewID()), event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
+	w.Append(t, "quiet", quiet, newLead("Ada"))
+	w.Append(t, "acme", early, newLead("Ben"))
+	endpoint := register(t, w, "acme", "https://example.com", "*")
+	w.Append(t, "acme", told, newLead("Cy"))
+	w.Append(t, "quiet", quiet, event.LeadErased{})
+	require.Equal(t, []string{event.WebhookStream(endpoint), told}, applied())
+
+	w.Append(t, "acme", event.WebhookStream(endpoint), event.WebhookDeleted{})
+	require.Equal(t, []string{event.WebhookStream(endpoint)}, applied())
+	w.Append(t, "quiet", event.LeadStream(w.NewID()), newLead("Dan"))
+	w.Append(t, "acme", told, event.LeadErased{}) // what was queued for the endpoint goes
+	require.Equal(t, []string{told}, applied())
 }
 
 func TestReadingTheLogAgainQueuesNothingTwice(t *testing.T) {
