@@ -1,6 +1,7 @@
 package command
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -10,63 +11,72 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// acquainted is how many claims are remembered before those are let go that were remembered a generation ago, of about
-// 40 bytes each.
-const acquainted = 49152
-
 // acquaintances remembers which lead has what was claimed lately: of people who come again, so that nobody first takes
-// them for new. It is a guess, which the lead's own stream confirms or not, and it holds nothing of a person but the name
-// of a claim. It has no pointers, so that the garbage collector has nothing to look for in it.
+// them for new. It is a guess, which the lead's own stream confirms or not, and it holds nothing of a person but a part of
+// the name of a claim.
+//
+// It is a table of a fixed size, 5 MiB for 260,000 claims, since maps that grow would take as much for a third of them. It
+// has no pointers, so that the garbage collector has nothing to look for in it.
 type acquaintances struct {
-	mu              sync.Mutex
-	latest, earlier map[claimName]ulid.ULID
+	mu      sync.Mutex
+	buckets []bucket // none before somebody is remembered
 }
 
-// claimName is the first half of the hash in a claim's name. Where that is not enough to tell two apart, the guess is wrong.
-type claimName uint64
+const (
+	buckets    = 1 << 15
+	bucketSize = 8
+)
 
-func nameOf(claimStream string) (claimName, bool) {
+// bucket is claims whose names begin alike. A new one takes the place of the oldest.
+type bucket struct {
+	names [bucketSize]uint32 // 0: the place is free
+	leads [bucketSize]ulid.ULID
+	next  uint32
+}
+
+// placeOf is the bucket of a claim and its name there. Where that is not enough to tell two apart, the guess is wrong.
+func placeOf(claimStream string) (place int, name uint32, ok bool) {
 	hash := strings.TrimPrefix(claimStream, event.ClaimPrefix)
 	if len(hash) < 16 {
-		return 0, false
+		return 0, 0, false
 	}
-	name, err := strconv.ParseUint(hash[:16], 16, 64)
-	return claimName(name), err == nil
+	first, err := strconv.ParseUint(hash[:16], 16, 64)
+	return int(first>>32) % buckets, uint32(first) | 1, err == nil
 }
 
 // holder is the lead that is thought to have what was claimed.
 func (a *acquaintances) holder(claimStream string) (leadID string, ok bool) {
-	name, ok := nameOf(claimStream)
-	if !ok {
-		return "", false
-	}
+	place, name, ok := placeOf(claimStream)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	id, ok := a.latest[name]
-	if !ok {
-		if id, ok = a.earlier[name]; !ok {
-			return "", false
-		}
+	if !ok || a.buckets == nil {
+		return "", false
 	}
-	return id.String(), true
+	b := &a.buckets[place]
+	if i := slices.Index(b.names[:], name); i >= 0 {
+		return b.leads[i].String(), true
+	}
+	return "", false
 }
 
 func (a *acquaintances) remember(claimStream, leadID string) {
-	name, ok := nameOf(claimStream)
+	place, name, ok := placeOf(claimStream)
 	id, err := ulid.ParseStrict(leadID)
 	if !ok || err != nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.latest == nil || len(a.latest) >= acquainted {
-		a.latest, a.earlier = a.earlier, a.latest
-		if a.latest == nil {
-			a.latest = make(map[claimName]ulid.ULID)
-		}
-		clear(a.latest)
+	if a.buckets == nil {
+		a.buckets = make([]bucket, buckets)
 	}
-	a.latest[name] = id
+	b := &a.buckets[place]
+	i := slices.Index(b.names[:], name)
+	if i < 0 {
+		i = int(b.next % bucketSize)
+		b.next++
+	}
+	b.names[i], b.leads[i] = name, id
 }
 
 // guess is the lead that the arrival's person is thought to be. Two that are thought to be are none.

@@ -9,14 +9,13 @@ import (
 // Patience sets how long recording may take, of one sample and of all that are left at the end.
 func (u *Uses) Patience(d time.Duration) { u.patience = d }
 
-// Acquainted is how many claims a generation of acquaintances has.
-const Acquainted = acquainted
+// Acquainted is how many claims are remembered at most.
+const Acquainted = buckets * bucketSize
 
-// Remembered lets a test remember leads by their claims, and says how many are remembered in the end.
-func Remembered(test func(remember func(claimStream, leadID string), holder func(claimStream string) (string, bool))) int {
+// Remembered lets a test remember leads by their claims.
+func Remembered(test func(remember func(claimStream, leadID string), holder func(claimStream string) (string, bool))) {
 	var a acquaintances
 	test(a.remember, a.holder)
-	return len(a.latest) + len(a.earlier)
 }
 
 // KnowAs lets handlers remember whom others remember, and what became of them.

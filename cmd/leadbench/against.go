@@ -14,6 +14,7 @@ type againstBenchmark struct {
 	Other       string        `arg:"" placeholder:"FILE" help:"The program to compare with, such as one built before the change."`
 	Connections int           `default:"64"`
 	Duration    time.Duration `default:"1s" help:"Of each measurement."`
+	Merging     float64       `help:"Share of the arrivals that are of people who came before, and were not the last."`
 }
 
 // side is one of the two.
@@ -21,6 +22,7 @@ type side struct {
 	figures
 	name string
 	service
+	known people // who came before
 }
 
 // Run is leadbench against.
@@ -43,11 +45,16 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 		}
 		defer s.stop()
 		sides[i] = &side{name: program, service: *s}
+		if b.Merging > 0 {
+			if err := sides[i].meetSome(ctx, b.Connections, 5*b.Duration); err != nil {
+				return err
+			}
+		}
 	}
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
 		for _, s := range sides {
-			if err := s.captured(ctx, r, &s.service, b.Connections, b.Duration); err != nil {
+			if err := s.captured(ctx, r, &s.service, b.Connections, b.Duration, returning(s.known, b.Merging)); err != nil {
 				return err
 			}
 		}
@@ -58,4 +65,16 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 	}
 	t.print()
 	return nil
+}
+
+// meetSome has people come, and then others, so that the first are some of many who were here lately.
+func (s *side) meetSome(ctx context.Context, connections int, duration time.Duration) (err error) {
+	s.known, err = meet(func() error {
+		_, err := s.captureAll(ctx, connections, duration)
+		return err
+	})
+	if err == nil {
+		_, err = s.captureAll(ctx, connections, duration)
+	}
+	return err
 }

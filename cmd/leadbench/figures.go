@@ -31,11 +31,15 @@ func (f *figures) measure(ctx context.Context, r *rig, s *service, leads int, ru
 }
 
 // captured runs one round of single captures, after a checkpoint.
-func (f *figures) captured(ctx context.Context, r *rig, s *service, connections int, duration time.Duration) error {
+func (f *figures) captured(
+	ctx context.Context, r *rig, s *service, connections int, duration time.Duration, next func(*person) (body []byte, status int),
+) error {
 	if err := r.checkpoint(ctx); err != nil {
 		return err
 	}
-	_, err := f.measure(ctx, r, s, 1, func() (load, error) { return s.captureAll(ctx, connections, duration) })
+	_, err := f.measure(ctx, r, s, 1, func() (load, error) {
+		return post(ctx, s.base, capturePath, s.token, connections, duration, 0, next)
+	})
 	return err
 }
 
