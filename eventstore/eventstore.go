@@ -63,6 +63,7 @@ type Recorded struct {
 	Revision Revision
 	Position Position
 	Erased   bool // what was personal in it is gone for good
+	Key      *Key // one of its stream, where a store that has it at hand gives it along; nil says nothing
 }
 
 // Fact decodes the event for a fold. The error is event.ErrUnknownType for a type this program does not know.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -43,14 +44,35 @@ const selectFirst = `SELECT e.*, asked.place
         WHERE stream = asked.stream COLLATE "C" AND revision >= asked.revision
         ORDER BY revision LIMIT $3) AS e`
 
+// selectKeyed is selectFirst, and has a key of each stream that $4 names beside the first of its events.
+const selectKeyed = `SELECT e.*, asked.place, k.*
+  FROM unnest($1::text[], $2::bigint[], $4::text[]) WITH ORDINALITY AS asked (stream, revision, keyed, place)
+ CROSS JOIN LATERAL (
+       SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM log.event
+        WHERE stream = asked.stream COLLATE "C" AND revision >= asked.revision
+        ORDER BY revision LIMIT $3) AS e
+  LEFT JOIN LATERAL (
+       SELECT id, sealed_by, sealed FROM person.key
+        WHERE stream = asked.keyed COLLATE "C" AND e.revision = asked.revision LIMIT 1) AS k ON true`
+
 // firstPages reads many. When they are too much together all are cut, to nothing.
 func (s *Store) firstPages(ctx context.Context, asked []beginning) ([]page, error) {
-	streams, revisions := make([]string, len(asked)), make([]int64, len(asked))
+	streams, revisions, keyed := make([]string, len(asked)), make([]int64, len(asked)), make([]*string, len(asked))
+	query, arguments := selectFirst, []any{streams, revisions, firstPage}
 	for i, a := range asked {
 		streams[i], revisions[i] = a.stream, int64(a.from)
+		if s.keyed(a.stream) {
+			keyed[i] = &streams[i]
+			query, arguments = selectKeyed, []any{streams, revisions, firstPage, keyed}
+		}
 	}
 	pages := make([]page, len(asked))
-	_, cut, err := s.query(ctx, &decoder{}, selectFirst, []any{streams, revisions, firstPage}, func(recorded eventstore.Recorded, row [][]byte) {
+	_, cut, err := s.query(ctx, &decoder{}, query, arguments, func(recorded eventstore.Recorded, row [][]byte) {
+		if len(row) > 9 && row[9] != nil {
+			recorded.Key = &eventstore.Key{
+				Stream: recorded.Stream, ID: int64(binary.BigEndian.Uint64(row[9])), SealedBy: string(row[10]), Sealed: bytes.Clone(row[11]),
+			}
+		}
 		p := &pages[binary.BigEndian.Uint64(row[8])-1]
 		p.events = append(p.events, recorded)
 		p.bytes += len(recorded.Data)

@@ -48,6 +48,10 @@ type Options struct {
 	// Poll is how often subscribers look for events although nothing woke them; 0 means 250 ms.
 	Poll time.Duration
 
+	// Keyed tells which streams may have a key that is wanted with what is read of them, so that it costs no round trip of
+	// its own; nil: none.
+	Keyed func(stream string) bool
+
 	// Watch is told of every batch that was written. It returns at once; nil watches nothing.
 	Watch func(Batch)
 
@@ -69,6 +73,7 @@ type Store struct {
 	listener *listener
 	recent   recent
 	firsts   eventstore.Together[beginning, page]
+	keyed    func(stream string) bool
 	poll     time.Duration
 
 	closing  context.Context // ended by Close
@@ -97,7 +102,10 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	s := &Store{pool: pool, poll: cmp.Or(options.Poll, 250*time.Millisecond)}
+	s := &Store{pool: pool, keyed: options.Keyed, poll: cmp.Or(options.Poll, 250*time.Millisecond)}
+	if s.keyed == nil {
+		s.keyed = func(string) bool { return false }
+	}
 	s.firsts = eventstore.Together[beginning, page]{Ask: s.firstPages, Lanes: readLanes, Most: readMost, Patience: answerTime}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), cmp.Or(options.Patience, 5*time.Second), log)

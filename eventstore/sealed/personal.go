@@ -82,8 +82,8 @@ var declared = map[string]declaration{
 
 func list(names string) []string { return strings.Fields(names) }
 
-// about tells whether a stream is about a person. Each such stream has a key of its own.
-func about(stream string) bool {
+// About tells whether a stream is about a person. Each such stream has a key of its own.
+func About(stream string) bool {
 	return strings.HasPrefix(stream, event.LeadPrefix) || strings.HasPrefix(stream, event.VisitorPrefix)
 }
 

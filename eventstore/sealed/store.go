@@ -62,7 +62,7 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	}
 	p := parcel{writes: writes, at: s.ring.moment()}
 	for i, w := range writes {
-		if !about(w.Stream) || !slices.ContainsFunc(w.Events, sealable) {
+		if !About(w.Stream) || !slices.ContainsFunc(w.Events, sealable) {
 			continue
 		}
 		if err := p.seal(ctx, s, i); err != nil {
@@ -206,7 +206,7 @@ func (p *parcel) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, 
 // A key that is gone was destroyed after the stream said so. So what was read before the look for the key is read again
 // then: whoever is shown an erased event is shown, further on, the fact that erased it.
 func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
-	if !about(stream) {
+	if !About(stream) {
 		return s.Store.Read(ctx, stream, from)
 	}
 	return func(yield func(eventstore.Recorded, error) bool) {
@@ -225,11 +225,12 @@ type reading struct {
 	keys   []opener
 	gone   []int64 // ids of keys that are not in the vault
 	again  bool
+	at     uint64 // moment of the keyring before this pass
 	sealed []byte // of the event at hand
 }
 
 func (r *reading) pass(ctx context.Context, yield func(eventstore.Recorded, error) bool) {
-	r.again = false
+	r.again, r.at = false, r.ring.moment()
 	for recorded, err := range r.Store.Store.Read(ctx, r.stream, r.from) {
 		if err == nil {
 			err = r.open(ctx, &recorded)
@@ -247,6 +248,8 @@ func (r *reading) pass(ctx context.Context, yield func(eventstore.Recorded, erro
 // open opens an event, or says that the stream is to be read again from there.
 func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error {
 	v, buffer, sealed := openEnvelope(recorded.Data, r.sealed[:0])
+	given := recorded.Key
+	recorded.Key = nil
 	if r.sealed = buffer; !sealed {
 		return nil
 	}
@@ -256,6 +259,11 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error
 			if !known.kept && known.id == v.keyID {
 				r.ring.prove(r.stream, v.keyID)
 			}
+		}
+	}
+	if given != nil {
+		if err := r.take(*given); err != nil {
+			return err
 		}
 	}
 	if !has(r.keys, v.keyID) && !slices.Contains(r.gone, v.keyID) {
@@ -269,6 +277,19 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error
 		}
 	}
 	return openWith(r.keys, v, recorded)
+}
+
+// take takes up a key that came along.
+func (r *reading) take(given eventstore.Key) error {
+	if has(r.keys, given.ID) {
+		return nil
+	}
+	opened, err := r.vault.unseal(given)
+	if err == nil {
+		r.keys = append(r.keys, openers([]key{opened})...)
+		r.ring.remember(r.stream, opened, r.at, true)
+	}
+	return err
 }
 
 func has(keys []opener, id int64) bool {

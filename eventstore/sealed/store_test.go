@@ -63,7 +63,10 @@ func newPlace(t testing.TB, log string) place {
 }
 
 // below opens the store that is sealed into, as another process would.
-func (p place) below() eventstore.Store {
+func (p place) below() eventstore.Store { return p.giving(sealed.About) }
+
+// giving is below, and gives keys of some streams along.
+func (p place) giving(keyed func(stream string) bool) eventstore.Store {
 	p.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	if p.log != "" {
@@ -72,7 +75,7 @@ func (p place) below() eventstore.Store {
 		p.t.Cleanup(store.Close)
 		return store
 	}
-	store, err := postgres.Open(context.Background(), postgres.Options{URL: p.url, MaxReaders: 4, Log: quiet})
+	store, err := postgres.Open(context.Background(), postgres.Options{URL: p.url, MaxReaders: 4, Keyed: keyed, Log: quiet})
 	require.NoError(p.t, err)
 	p.t.Cleanup(store.Close)
 	return store
@@ -233,7 +236,7 @@ func TestWhoIsShownAnErasedEventIsShownTheErasure(t *testing.T) {
 	store, stream := p.open(), newLead()
 	_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
 	require.NoError(t, err)
-	between := &meddled{Store: p.below(), meddle: func() {
+	between := &meddled{Store: p.giving(nil), meddle: func() {
 		_, err := store.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadErased{})))
 		require.NoError(t, err)
 		require.NoError(t, store.Destroy(t.Context(), stream))
@@ -304,7 +307,7 @@ func TestKeysGoAlongWithALogThatMoves(t *testing.T) {
 	require.Equal(t, 1, to.keys(stays))
 	require.Zero(t, to.keys(goes))
 	require.Contains(t, string(read(t, store, stays)[0].Data), "Asha")
-	moved := sealed.Wrap(from.below(), to.vault(sealKey), true, slog.New(slog.DiscardHandler))
+	moved := sealed.Wrap(from.giving(nil), to.vault(sealKey), true, slog.New(slog.DiscardHandler))
 	require.Contains(t, string(read(t, moved, stays)[0].Data), "Asha")
 	require.True(t, read(t, moved, goes)[0].Erased)
 }

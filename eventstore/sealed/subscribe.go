@@ -135,7 +135,7 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 	var born, others []string // streams whose keys are to be looked up
 	buffer := make([]byte, 0, payload(items))
 	for _, item := range items {
-		if item.Event == nil || !about(item.Event.Stream) {
+		if item.Event == nil || !About(item.Event.Stream) {
 			continue
 		}
 		if item.Event.Unsealed != nil && s.unseal(item.Event) {
