@@ -72,8 +72,7 @@ func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 		return c.foresee(ctx)
 	}
 	answer, err := c.decide(ctx)
-	var wrong field.Errors
-	if !errors.As(err, &wrong) {
+	if _, wrong := errors.AsType[field.Errors](err); !wrong {
 		return answer, err
 	}
 	if answer, answered, err := c.recallAlone(ctx); answered || err != nil {
@@ -192,8 +191,7 @@ func (c *capture) attempt(ctx context.Context, owners func(context.Context) (pho
 	}
 	decision, err := lead.Decide(c.arrival, c.rules(), phone.lead, email.lead,
 		lead.NewIDs{Lead: ids[0], Contact: ids[1], Opportunity: ids[2]})
-	var refusal *lead.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, refused := errors.AsType[*lead.Refusal](err); refused {
 		return LeadCaptured{}, c.refuse(ctx, refusal)
 	}
 	if err != nil {

@@ -123,9 +123,9 @@ func (h *Handlers) newID() (ulid.ULID, error) {
 
 // newIDs makes n ids as text.
 func (h *Handlers) newIDs(n int) ([]string, error) {
-	ids := make([]string, n)
+	ids, now := make([]string, n), ulid.Timestamp(h.now())
 	for i := range ids {
-		id, err := h.newID()
+		id, err := ulid.New(now, h.entropy)
 		if err != nil {
 			return nil, err
 		}

@@ -41,7 +41,6 @@ func (e Expected) String() string {
 
 // Conflict returns the conflict in an error's chain, or nil.
 func Conflict(err error) *ConflictError {
-	var conflict *ConflictError
-	errors.As(err, &conflict)
+	conflict, _ := errors.AsType[*ConflictError](err)
 	return conflict
 }

@@ -115,8 +115,7 @@ func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string, 
 // arriving is one line. It runs beside others, so it has an admission of its own.
 func (x *exchange) arriving(line bodyLine, failed error, admission command.Admission, key string) command.Arriving {
 	return command.Arriving{Line: line.Number, Bytes: len(line.Text), Read: func(ctx context.Context) (command.CaptureLead, error) {
-		var limit limitError
-		if errors.As(failed, &limit) {
+		if _, limited := errors.AsType[limitError](failed); limited {
 			return command.CaptureLead{}, failed
 		}
 		cmd := command.CaptureLead{Admission: admission}

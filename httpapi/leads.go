@@ -53,8 +53,8 @@ func captured(c command.LeadCaptured) (status int, body envelope) {
 
 // replayed tells an answer, or a refusal, that an idempotency key had before.
 func replayed(c command.LeadCaptured, err error) bool {
-	var refused *command.LeadRefused
-	return c.Replayed || errors.As(err, &refused) && refused.Replayed
+	refused, is := errors.AsType[*command.LeadRefused](err)
+	return c.Replayed || is && refused.Replayed
 }
 
 func (x *exchange) listLeads() (answer, error) {
