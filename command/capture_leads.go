@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"iter"
+	"runtime"
 	"strconv"
 	"sync"
 
@@ -123,14 +124,17 @@ func (t *team) take(running *sync.WaitGroup, u *underway) {
 
 // next receives, and says so when it has to wait for it.
 func next[T any](from <-chan T, idle func()) (T, bool) {
-	select {
-	case value, open := <-from:
-		return value, open
-	default:
-		idle()
-		value, open := <-from
-		return value, open
+	for range 2 {
+		select {
+		case value, open := <-from:
+			return value, open
+		default:
+			runtime.Gosched() // whoever is about to answer goes first, so that answers are written many at a time
+		}
 	}
+	idle()
+	value, open := <-from
+	return value, open
 }
 
 // captureInPlace is CaptureLead for an arrival among others.

@@ -12,8 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -159,7 +159,11 @@ func Types(data ...Data) []string {
 	return names
 }
 
-var versionSuffix = regexp.MustCompile(`\.v[0-9]+$`)
-
 // PublicName is a type as callers see it, without its version: lead.created for lead.created.v1.
-func PublicName(eventType string) string { return versionSuffix.ReplaceAllString(eventType, "") }
+func PublicName(eventType string) string {
+	name := strings.TrimRight(eventType, "0123456789")
+	if public, versioned := strings.CutSuffix(name, ".v"); versioned && name != eventType {
+		return public
+	}
+	return eventType
+}

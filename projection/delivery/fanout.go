@@ -115,13 +115,14 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 		return err
 	}
 	changed := map[string]endpoint{}
+	var ids []string // of endpoints, in order; nil: to be sorted
 	var rows queue
 	var asked requests
 	var forgotten []string // streams of leads
 	for _, e := range batch {
 		if id, ok := strings.CutPrefix(e.Stream, event.WebhookPrefix); ok {
 			if now, ok := endpoints[id].evolve(e); ok {
-				endpoints[id], changed[id] = now, now
+				endpoints[id], changed[id], ids = now, now, nil
 			}
 			if e.Position > origin {
 				asked.add(id, endpoints[id], e, &rows)
@@ -136,7 +137,11 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 			continue
 		}
 		wanted := len(rows.deliveries)
-		for _, id := range slices.Sorted(maps.Keys(endpoints)) {
+		if ids == nil {
+			ids = slices.AppendSeq(make([]string, 0, len(endpoints)), maps.Keys(endpoints))
+			slices.Sort(ids)
+		}
+		for _, id := range ids {
 			if endpoints[id].wants(e.Metadata.Account, name) {
 				rows.add(e.ID, id, name, 0, e)
 			}
