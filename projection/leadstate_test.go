@@ -6,11 +6,13 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // anyLead draws a state with every kind of value: nil and empty, odd texts, raw JSON.
@@ -26,7 +28,7 @@ func anyLead(t *rapid.T) lead.State {
 	})
 	text := func(name string) string { return rapid.String().Draw(t, name) }
 	return lead.State{
-		Phase: lead.Phase(rapid.IntRange(0, 3).Draw(t, "phase")), ID: text("id"), Revision: rapid.Int64().Draw(t, "revision"),
+		Phase: lead.Live, ID: text("id"), Revision: rapid.Int64().Draw(t, "revision"),
 		Account: text("account"), ContactUID: text("contact"), Name: text("name"), NameDerived: rapid.Bool().Draw(t, "derived"),
 		Phone: text("phone"), Email: text("email"), Phones: texts.Draw(t, "phones"), Emails: texts.Draw(t, "emails"),
 		Status: text("status"), Temperature: text("temperature"), OpportunityID: text("opportunity"), OpportunityValue: text("value"),
@@ -37,19 +39,50 @@ func anyLead(t *rapid.T) lead.State {
 	}
 }
 
-func TestALeadsStateIsWrittenAsTheLibraryWouldAndReadBackTheSame(t *testing.T) {
+// rowOf is what the table of leads holds of one, as it is read.
+func rowOf(state *lead.State, written []byte) (row schema.LeadRow) {
+	into := row.Into()
+	for i, text := range []string{state.ID, state.Account, "", state.Temperature, state.Source, state.Phone, state.Email} {
+		if i != 2 {
+			*into[i].(*zeronull.Text) = zeronull.Text(text)
+		}
+	}
+	*into[2].(*zeronull.Timestamptz) = zeronull.Timestamptz(state.CreatedAt)
+	*into[7].(*[]byte) = written
+	return row
+}
+
+func TestALeadsRowIsReadBackAsTheLeadThatWasWritten(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		state := anyLead(t)
+		written := projection.AppendState(nil, &state)
+		row := rowOf(&state, written)
+		back, err := row.State()
+		require.NoError(t, err)
+		require.Equal(t, string(written), string(projection.AppendState(nil, &back)), "a row that is written anew stays as it is")
+		state.Sources = nil
+		for known, shown := range map[*[]string]string{&state.Phones: state.Phone, &state.Emails: state.Email} {
+			if *known == nil && shown != "" { // no list and an empty one are the same
+				*known = []string{}
+			}
+		}
+		require.Equal(t, state, back)
+	})
+}
+
+// What remains of a state is in the JSON as the library would write it.
+func TestALeadsStateIsWrittenAsTheLibraryWould(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		state := anyLead(t)
 		encoded := projection.AppendState([]byte("before"), &state)
-		state.Sources = nil
-		want, err := json.Marshal(state, json.Deterministic(true), json.OmitZeroStructFields(true), json.FormatNilSliceAsNull(true),
+		var rest lead.State
+		require.NoError(t, json.Unmarshal(encoded[len("before"):], &rest))
+		want, err := json.Marshal(rest, json.Deterministic(true), json.OmitZeroStructFields(true), json.FormatNilSliceAsNull(true),
 			jsontext.PreserveRawStrings(true))
 		require.NoError(t, err)
 		require.Equal(t, "before"+string(want), string(encoded))
-		var back lead.State
-		require.NoError(t, json.Unmarshal(want, &back))
-		require.Equal(t, state, back)
 	})
 	require.Equal(t, "{}", string(projection.AppendState(nil, &lead.State{})))
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/lead"
@@ -26,7 +25,7 @@ type LeadView struct{}
 func (LeadView) Name() string { return schema.Lead }
 
 // Version implements Projector. The rows hold lead.State as JSON: when its fields change, so does this.
-func (LeadView) Version() int { return schema.LeadWithLongGrams }
+func (LeadView) Version() int { return schema.LeadWithoutColumns }
 
 // Tables implements Projector.
 func (LeadView) Tables() []string { return []string{"lead", "won_day", blockTable} }
@@ -81,23 +80,39 @@ func (LeadView) prepare(batch []Event) write {
 	}
 }
 
-// upgrade implements upgrader. Versions from 2 on had the same rows of leads, but for how accents are searched. Blocks are
-// made anew when it is over: a projector of before does not know of them, or makes others.
+// upgrade implements upgrader. The rows of versions from 2 on can be read, and are written anew. So are blocks, when it is
+// over, of before schema.LeadWithLongGrams: a projector of then does not know of them, or makes others.
 func (LeadView) upgrade(ctx context.Context, tx pgx.Tx, from int) (bool, error) {
 	switch from {
 	case 2:
 		if err := countWins(ctx, tx); err != nil {
 			return false, err
 		}
-	case schema.LeadWithWins, schema.LeadWithBlocks:
+	case schema.LeadWithWins, schema.LeadWithBlocks, schema.LeadWithLongGrams:
 	default:
 		return false, nil
 	}
-	if _, err := tx.Exec(ctx, `DELETE FROM lead_block`); err != nil {
-		return false, err
+	if from < schema.LeadWithLongGrams {
+		if _, err := tx.Exec(ctx, `DELETE FROM lead_block`); err != nil {
+			return false, err
+		}
 	}
-	_, err := tx.Exec(ctx, `UPDATE lead SET search = normalize(search) WHERE search IS NOT NORMALIZED`)
-	return true, err
+	return true, rewriteLeads(ctx, tx)
+}
+
+// rewriteLeads writes all rows as this version of the projector does, however many there are.
+func rewriteLeads(ctx context.Context, tx pgx.Tx) error {
+	const some = 1000
+	for last := ""; ; {
+		found, err := queryLeads(ctx, tx, `WHERE lead_id > $1 ORDER BY lead_id LIMIT $2`, last, some)
+		if err != nil {
+			return err
+		}
+		if err := updateLeads(ctx, tx, found.leads); err != nil || len(found.leads) < some {
+			return err
+		}
+		last = found.leads[some-1].ID
+	}
 }
 
 // changeLeads applies events of leads that have rows, or had, and tells by how much that changes what is won.
@@ -195,19 +210,20 @@ func deleteLeads(ctx context.Context, tx pgx.Tx, table string, ids []string) err
 }
 
 func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (leadFold, error) {
-	found := leadFold{place: make(map[string]int, len(ids))}
-	rows, err := tx.Query(ctx, `SELECT state FROM lead WHERE lead_id = ANY ($1)`, ids)
+	return queryLeads(ctx, tx, `WHERE lead_id = ANY ($1)`, ids)
+}
+
+func queryLeads(ctx context.Context, tx pgx.Tx, which string, args ...any) (leadFold, error) {
+	found := leadFold{place: map[string]int{}}
+	rows, err := tx.Query(ctx, `SELECT `+schema.LeadColumns+` FROM lead `+which, args...)
 	if err != nil {
 		return found, err
 	}
-	var encoded []byte
-	_, err = pgx.ForEachRow(rows, []any{&encoded}, func() error {
-		var state lead.State
-		if err := json.Unmarshal(encoded, &state); err != nil {
-			return fmt.Errorf("state of a lead: %w", err)
-		}
+	var row schema.LeadRow
+	_, err = pgx.ForEachRow(rows, row.Into(), func() error {
+		state, err := row.State()
 		found.add(state.ID, state)
-		return nil
+		return err
 	})
 	return found, err
 }
@@ -220,7 +236,7 @@ func searched(state *lead.State) string {
 var leadColumns = []string{"lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email", "search", "state"}
 
 func newLeadRows(leads []lead.State) rows {
-	r := makeRows(len(leads), 800)
+	r := makeRows(len(leads), 500)
 	for i := range leads {
 		state := &leads[i]
 		if state.Phase != lead.Live {

@@ -10,6 +10,7 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // A lead that was joined into another is in no view, so no list shows it and no report counts it. What it was stays on
@@ -18,7 +19,7 @@ import (
 // leadState finds a lead in the view, or one that has departed on the log. The error is ErrNotFound when the account never
 // had it.
 func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State, error) {
-	state, err := one(ctx, r, scanState, `SELECT state FROM views.lead WHERE lead_id = $1 AND account = $2`, id, account)
+	state, err := one(ctx, r, scanState, `SELECT `+schema.LeadColumns+` FROM views.lead WHERE lead_id = $1 AND account = $2`, id, account)
 	if !errors.Is(err, ErrNotFound) {
 		return state, err
 	}

@@ -23,7 +23,7 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 			return list, err
 		}
 	}
-	s := filter.selection(account, `SELECT state FROM views.lead`, `created_at DESC, lead_id DESC`)
+	s := filter.selection(account, `SELECT `+schema.LeadColumns+` FROM views.lead`, `created_at DESC, lead_id DESC`)
 	kind := cursorOf(leadCursor, account)
 	after, err := s.olderThan(`lead_id`, kind, p.Cursor)
 	if err != nil {
@@ -159,8 +159,11 @@ func (r *Reader) LeadAsOf(ctx context.Context, account, id string, at time.Time)
 }
 
 func scanState(row pgx.CollectableRow) (state lead.State, err error) {
-	err = row.Scan(jsonOf{&state})
-	return state, err
+	var found schema.LeadRow
+	if err := row.Scan(found.Into()...); err != nil {
+		return state, err
+	}
+	return found.State()
 }
 
 // erasure tells that an event erased its lead, or was erased with it.

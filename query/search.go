@@ -7,11 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -117,7 +115,7 @@ func newSearch(leads selection, account string, filter LeadFilter, w way, before
 	filter.narrow(&moments, account, w.by)
 	// The index tells by itself when leads that match were created. Then these are looked up. The moment that a part of
 	// the list ended in may have no more of them.
-	leads.from = `SELECT state, created_at, lead_id FROM (` + moments.sql(limit+1) + `) AS moments JOIN views.lead USING (created_at)`
+	leads.from = `SELECT ` + schema.LeadColumns + ` FROM (` + moments.sql(limit+1) + `) AS moments JOIN views.lead USING (created_at)`
 
 	s := &search{way: w, limit: limit, args: moments.args, before: upper}
 	arg := func(value any) string {
@@ -131,7 +129,7 @@ func newSearch(leads selection, account string, filter LeadFilter, w way, before
 		                FROM (SELECT since, until, count(*) FILTER (WHERE apart) OVER (ORDER BY until DESC) AS ordinal
 		                        FROM (SELECT since, until, until <> lag(since) OVER (ORDER BY until DESC) AS apart FROM block) AS b) AS b
 		               GROUP BY ordinal)
-		SELECT searched, since, state
+		SELECT searched, since, ` + schema.LeadColumns + `
 		  FROM (SELECT count(*) AS searched, min(since) AS since FROM block) AS b
 		  LEFT JOIN (SELECT l.* FROM span CROSS JOIN LATERAL (` + leads.sql(limit) + `) AS l) AS l ON true
 		 ORDER BY created_at DESC, lead_id DESC LIMIT ` + strconv.Itoa(limit)
@@ -187,17 +185,14 @@ func (s *search) step(ctx context.Context, tx pgx.Tx, blocks string, args ...any
 	if err != nil {
 		return 0, err
 	}
-	var encoded []byte
-	_, err = pgx.ForEachRow(rows, []any{&searched, &s.before, &encoded}, func() error {
-		if encoded == nil || len(s.found) == s.limit {
+	var row schema.LeadRow
+	_, err = pgx.ForEachRow(rows, append([]any{&searched, &s.before}, row.Into()...), func() error {
+		if !row.Found() || len(s.found) == s.limit {
 			return nil
 		}
-		var state lead.State
-		if err := json.Unmarshal(encoded, &state); err != nil {
-			return fmt.Errorf("state of a lead: %w", err)
-		}
+		state, err := row.State()
 		s.found = append(s.found, NewLead(state))
-		return nil
+		return err
 	})
 	return searched, err
 }

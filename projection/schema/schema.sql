@@ -242,7 +242,7 @@ COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what list
 COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
 COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
 COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
-COMMENT ON COLUMN views.lead.state IS 'The whole lead but for its sources, without what is empty. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
+COMMENT ON COLUMN views.lead.state IS 'The rest of the lead but for its sources, without what is empty. Without Phones or Emails: the one in the column alone. Without UpdatedAt: nothing was since created_at. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
 
 CREATE TABLE views.lead_block (

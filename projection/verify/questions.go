@@ -25,13 +25,17 @@ const temporary = `
 //
 // What a claim says last is what no later event of it says otherwise. Those that are not the first are few.
 var conclusions = []string{
-	// The values of each lead. Its state is JSON, and read once.
+	// The values of each lead. Its state is JSON, and read once. Where it tells of none, there is the one that is shown.
 	`INSERT INTO known
 	 SELECT lead_id, account, v.kind, v.value
 	   FROM views.lead, json_to_record(state) AS s ("Phones" json, "Emails" json), LATERAL (
 	        SELECT 'phone', json_array_elements_text(CASE json_typeof("Phones") WHEN 'array' THEN "Phones" END)
 	         UNION ALL
-	        SELECT 'email', json_array_elements_text(CASE json_typeof("Emails") WHEN 'array' THEN "Emails" END)) AS v (kind, value)
+	        SELECT 'phone', phone WHERE "Phones" IS NULL AND phone <> ''
+	         UNION ALL
+	        SELECT 'email', json_array_elements_text(CASE json_typeof("Emails") WHEN 'array' THEN "Emails" END)
+	         UNION ALL
+	        SELECT 'email', email WHERE "Emails" IS NULL AND email <> '') AS v (kind, value)
 	  WHERE $1::bigint >= 0`,
 
 	// The claims of each lead: those too that name a lead which is part of it by now.
