@@ -195,14 +195,26 @@ func (e endpoint) evolve(recorded projection.Event) (_ endpoint, ok bool) {
 
 // known finds where deliveries begin, and the endpoints of all accounts that a batch is about, and those that it changes.
 func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) (eventstore.Position, map[string]endpoint, error) {
+	var origin *int64
+	questions := &pgx.Batch{}
+	questions.Queue(`SELECT max(position) FROM origin WHERE epoch = $1`, f.Epoch).QueryRow(func(row pgx.Row) error { return row.Scan(&origin) })
+	found := askEndpoints(questions, batch)
+	if err := tx.SendBatch(ctx, questions).Close(); err != nil {
+		return 0, nil, err
+	}
+	if origin == nil {
+		return 0, nil, errors.New("nobody said where deliveries of this log begin")
+	}
+	return eventstore.Position(*origin), found, nil
+}
+
+// askEndpoints asks for those of all accounts that a batch is about.
+func askEndpoints(questions *pgx.Batch, batch []projection.Event) (found map[string]endpoint) {
 	accounts := map[string]struct{}{}
 	for i := range batch {
 		accounts[batch[i].Metadata.Account] = struct{}{}
 	}
-	var origin *int64
-	found := map[string]endpoint{}
-	questions := &pgx.Batch{}
-	questions.Queue(`SELECT max(position) FROM origin WHERE epoch = $1`, f.Epoch).QueryRow(func(row pgx.Row) error { return row.Scan(&origin) })
+	found = map[string]endpoint{}
 	questions.Queue(`SELECT webhook_id, account, url, events, disabled FROM endpoint WHERE account = ANY ($1) AND NOT deleted`,
 		slices.Sorted(maps.Keys(accounts))).Query(func(rows pgx.Rows) error {
 		var id string
@@ -214,13 +226,7 @@ func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 		})
 		return err
 	})
-	if err := tx.SendBatch(ctx, questions).Close(); err != nil {
-		return 0, nil, err
-	}
-	if origin == nil {
-		return 0, nil, errors.New("nobody said where deliveries of this log begin")
-	}
-	return eventstore.Position(*origin), found, nil
+	return found
 }
 
 // awaitDisk has the transaction wait for the disk. What is queued may be sent before the disk has it, and a crash would

@@ -1,5 +1,6 @@
 // Package verify reads the whole log and every view and says whether they agree: positions and streams without gaps, one
-// lead to a phone or email, tokens and endpoints within their limits, and views that are what a fresh fold gives.
+// lead to a phone or email, tokens and endpoints within their limits, and views and endpoints of deliveries that are what
+// a fresh fold gives.
 //
 // What it must remember of a log of any size is in temporary tables of the database, not in the memory of the process.
 package verify
@@ -21,6 +22,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -53,7 +55,7 @@ type Leftover struct {
 //
 // The log by itself and the views are looked at side by side: while one of them has PostgreSQL think, the other reads.
 func (v Verification) Run(ctx context.Context) (findings []string, err error) {
-	var ofViews []string
+	var ofViews, ofDeliveries []string
 	var r reading
 	both := &progress{tell: v.Progress}
 	group, parts := errgroup.WithContext(ctx)
@@ -67,10 +69,14 @@ func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 		ofViews, err = v.views(parts, both.of(1))
 		return err
 	})
+	group.Go(func() (err error) {
+		ofDeliveries, err = v.deliveries(parts)
+		return err
+	})
 	if err = group.Wait(); err == nil { // and the copies that views were compared with are gone, which have who is erased in them
 		err = schema.Unavailable(v.unerased(ctx, r))
 	}
-	return append(findings, ofViews...), err
+	return slices.Concat(findings, ofViews, ofDeliveries), err
 }
 
 // progress is how far two parts are.
@@ -101,6 +107,22 @@ func (v Verification) views(ctx context.Context, tell func(done, end eventstore.
 		}
 		for _, d := range view.Found {
 			findings = append(findings, d.String())
+		}
+	}
+	return findings, err
+}
+
+// deliveries verifies that they go to the endpoints that the log tells of. What is queued and sent is no fold of the log.
+func (v Verification) deliveries(ctx context.Context) (findings []string, err error) {
+	compared, err := projection.Replay{
+		URL: v.URL, Store: v.Store, Live: schema.Deliveries, Projectors: []projection.Projector{delivery.Endpoints{}},
+	}.Compare(ctx, v.Most)
+	for _, of := range compared {
+		if of.Err != nil {
+			findings = append(findings, fmt.Sprintf("deliveries: %v", of.Err))
+		}
+		for _, d := range of.Found {
+			findings = append(findings, fmt.Sprintf("deliveries, %s %s: %s", d.Table, d.Key, d.What))
 		}
 	}
 	return findings, err

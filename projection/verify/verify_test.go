@@ -3,6 +3,7 @@ package verify_test
 import (
 	"context"
 	"iter"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +15,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/verify"
 )
 
@@ -104,6 +108,45 @@ func TestEverythingThatDoesNotAgreeIsFound(t *testing.T) {
 			says := replaced(c.says, first)
 			require.Condition(t, func() bool { return anyContains(found, says) }, "%q in %q", says, found)
 		})
+	}
+}
+
+// TestEndpointsThatDeliveriesKnowOtherwiseAreFound spoils what decides on who gets a webhook, which no answer shows.
+func TestEndpointsThatDeliveriesKnowOtherwiseAreFound(t *testing.T) {
+	t.Parallel()
+	w, _, _ := sound(t)
+	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
+	register := func(later ...event.Data) string {
+		id := w.NewID()
+		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}})
+		for _, data := range later {
+			w.Append(t, "acme", event.WebhookStream(id), data)
+		}
+		return id
+	}
+	id := register(event.WebhookUpdated{URL: "https://example.com/2", Events: []string{"lead.created"}})
+	register(event.WebhookDisabled{Reason: "owner"})
+	register(event.WebhookDeleted{})
+	w.Project(t)
+	epoch, err := w.Store.Epoch(t.Context())
+	require.NoError(t, err)
+	runner, err := projection.New(projection.Options{
+		URL: w.URL, Store: w.Store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
+		Schema: schema.Deliveries, Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	stop := projectiontest.Run(t, runner)
+	projectiontest.Await(t, runner)
+	stop()
+	require.Empty(t, run(t, w))
+
+	for _, c := range []struct{ spoil, says string }{
+		{`UPDATE delivery.endpoint SET url = 'https://elsewhere.example' WHERE webhook_id = $1`, "is not what the log says"},
+		{`DELETE FROM delivery.endpoint WHERE webhook_id = $1`, "is missing"},
+	} {
+		_, err := w.Pool.Exec(t.Context(), c.spoil, id)
+		require.NoError(t, err)
+		require.Equal(t, []string{"deliveries, endpoint " + id + ": " + c.says}, run(t, w))
 	}
 }
 
