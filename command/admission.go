@@ -64,7 +64,8 @@ func (a Admission) judge() error {
 	return nil
 }
 
-// stands judges once more: somebody else may have read the account since the caller was let in. A refusal is confirmed.
+// stands judges the account again: somebody else may have read it since the caller was let in. A refusal is confirmed on the
+// log.
 func (a *Admission) stands(ctx context.Context, d *Directory) error {
 	if a.judge() == nil {
 		return nil

@@ -49,7 +49,8 @@ func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookE
 	return position, nil
 }
 
-// destroySecret does what it can: the endpoint is gone whatever happens to its secret, which signs nothing without it.
+// destroySecret destroys the secret if it can. If it fails that is logged: the endpoint is gone, and without it the secret
+// signs nothing.
 func (h *Handlers) destroySecret(ctx context.Context, webhookID string) {
 	if err := h.secrets.Destroy(context.WithoutCancel(ctx), webhookID); err != nil {
 		h.log.Warn("secret of a deleted endpoint not destroyed", slog.String("webhookId", webhookID), slog.Any("error", err))

@@ -61,7 +61,7 @@ func (d *Directory) Account(ctx context.Context, id string) (Believed[account.St
 	return d.ConfirmAccount(ctx, id)
 }
 
-// ConfirmAccount reads an account from the log. A refusal that rests on a belief confirms it so first.
+// ConfirmAccount reads an account from the log. It is called before a refusal that would otherwise rest on a belief.
 func (d *Directory) ConfirmAccount(ctx context.Context, id string) (Believed[account.State], error) {
 	now := d.now()
 	believed, err := load(ctx, d.store, event.AccountStream(id), account.Evolve)
@@ -72,7 +72,7 @@ func (d *Directory) ConfirmAccount(ctx context.Context, id string) (Believed[acc
 	return believed, err
 }
 
-// How old what is believed of an account may be when a JWT is judged by it.
+// How old a belief about an account may be when a JWT is judged by it.
 const (
 	ReadAnew time.Duration = 0             // a request that starts after a revocation was answered is refused
 	Brief    time.Duration = time.Second   // of reads, so that they cost the log nothing
@@ -123,7 +123,7 @@ func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (Believ
 		return believed, err
 	}
 	if now := d.now(); !believed.State.Admits(value.Hash(), now) {
-		// What is believed of the token may still be right for its present value: only a change drops it.
+		// The belief may still be right for the token's present value, so only a change of the stream drops it.
 		if known, ok := d.tokens.Peek(value.TokenID()); ok && known.expect != believed.expect {
 			d.tokens.Remove(value.TokenID())
 		}
@@ -133,7 +133,7 @@ func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (Believ
 	return believed, nil
 }
 
-// lookUpTime bounds a look at the log. Of many arrivals from one source none has a deadline of its own.
+// lookUpTime bounds one read of the log. The arrivals of a batch or an import have no deadlines of their own.
 const lookUpTime = 5 * time.Second
 
 func load[S any](ctx context.Context, store eventstore.Store, stream string, evolve func(S, event.Fact) S) (Believed[S], error) {

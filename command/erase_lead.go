@@ -11,18 +11,19 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Forgetting does away with what is known of a person outside the log. All of it may be done again.
+// Forgetting removes what is known of a person outside the log. Each of its steps may be repeated.
 type Forgetting interface {
-	// Destroy forgets the keys of streams: what they tell of a person is not to be read any more, by anybody.
+	// Destroy deletes the keys of streams. From then on nobody can read what these streams tell of a person.
 	Destroy(ctx context.Context, streams ...string) error
-	// Expel forgets keys that have come back, as with a backup of them, of what streams told before they were forgotten.
+	// Expel deletes keys that came back, for example from a backup, and that open events from before the streams were
+	// forgotten.
 	Expel(ctx context.Context, streams ...string) error
-	// Await returns when everything that is derived from the log has come to a position.
+	// Await returns when everything derived from the log has reached a position.
 	Await(ctx context.Context, position eventstore.Position) error
-	// Visited gives those of visitors, by their streams, of whom anything that they did before an erasure is still shown, and
-	// tells whether some lead is linked with them.
+	// Visited returns, by stream, the visitors whose activity from before an erasure is still shown. The value tells whether a
+	// live lead is linked with the visitor.
 	Visited(ctx context.Context, account string, streams []string, erased eventstore.Position) (linked map[string]bool, err error)
-	// Sweep removes leads from copies that no event reaches, and of visitors, by their streams, what comes before a position.
+	// Sweep removes leads from copies that no event reaches, and the activity of visitors from before a position, by stream.
 	Sweep(ctx context.Context, leads []string, visitors map[string]eventstore.Position) error
 }
 
@@ -32,7 +33,7 @@ type EraseLead struct {
 	LeadID string
 }
 
-// LeadErased is the answer. Again says that the lead was erased before, and that what was left undone then is done now.
+// LeadErased is the answer. Again is true if the lead was erased before and this call finished what was left undone then.
 type LeadErased struct {
 	Again    bool
 	Claims   int // on phones and emails, which are free
@@ -47,8 +48,9 @@ type erasing struct {
 	position eventstore.Position
 }
 
-// EraseLead forgets a lead of the caller's account: the fact comes first, then its key goes, then its claims, and last what
-// was made of it elsewhere. If it is stopped anywhere, asking again finishes it, from what the fact names.
+// EraseLead forgets a lead of the caller's account. First it appends the fact, then it destroys the key, then it releases the
+// claims, and last it removes what was derived from the lead. If it is interrupted, asking again finishes it: the fact names
+// what there is to do.
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError and those of the store.
 func (h *Handlers) EraseLead(ctx context.Context, cmd EraseLead) (LeadErased, error) {
@@ -88,7 +90,7 @@ func (h *Handlers) erasable(ctx context.Context, account string, held holder) er
 	return err
 }
 
-// appendErasure puts the fact on the log, unless it is there.
+// appendErasure appends the fact, unless it is on the log already.
 func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream string) (e erasing, again bool, err error) {
 	held, err := h.holderOf(ctx, stream)
 	if err != nil {
@@ -189,7 +191,7 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 	return visitors, h.forgetting.Sweep(ctx, leads, unlinked)
 }
 
-// letGo releases a claim that an erased lead still holds. Until then, whoever meets the claim treats it as free.
+// letGo releases a claim that an erased lead still holds. Until then everybody treats that claim as free.
 func (h *Handlers) letGo(ctx context.Context, stream string, leads []string) error {
 	held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
 	if err != nil || !slices.Contains(leads, held.Holder) {

@@ -49,8 +49,8 @@ func (c Caller) metadata() event.Metadata {
 	}
 }
 
-// nobody is the caller without where the request came from, which may be where a person is: for facts that are about
-// nobody, and that nobody's key seals.
+// nobody is the caller without address and user agent, which may tell where a person is. It is for facts that are about no
+// person and so are not sealed.
 func (c Caller) nobody() Caller {
 	c.IP, c.UserAgent = "", ""
 	return c
@@ -134,7 +134,7 @@ func (h *Handlers) newIDs(n int) ([]string, error) {
 	return ids, nil
 }
 
-// validID tells whether a text can be an id of ours. One that cannot names nothing.
+// validID tells whether a text has the form of an id. A text of another form names nothing.
 func validID(id string) bool {
 	parsed, err := ulid.ParseStrict(id)
 	return err == nil && parsed.String() == id

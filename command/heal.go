@@ -11,12 +11,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Heal finishes what a killed process may have left of one claim. It closes the holder, unless the holder has what was
-// claimed for it, and releases the claim, so that nobody who meets it has to. What was claimed for a lead that has become
-// part of another goes to that one. It says what it did, or nothing when there was nothing to do, and names no value
-// of anybody.
+// Heal finishes what a killed process may have left of one claim. If the holder does not have the claimed value, Heal closes
+// the holder and releases the claim, so that nobody who meets the claim has to. If the holder has become part of another lead,
+// the claim goes to that lead. It returns what it did, or nothing, without naming anybody's value.
 //
-// It may run beside a live service. A command that was under way and not killed meets a conflict and decides again.
+// It may run beside a live service: a command that was under way and not killed meets a conflict and decides again.
 func (h *Handlers) Heal(ctx context.Context, claimStream string) (did string, err error) {
 	err = h.transact.Do(ctx, []string{claimStream}, func(ctx context.Context) (err error) {
 		did, err = h.heal(ctx, claimStream)
@@ -103,7 +102,7 @@ func (h *Handlers) leftBy(found holder, stream string, held claim.State, lacks s
 	return left, err
 }
 
-// leftByDeparted is a claim that goes to the heir of its holder, after what the heir has not got yet.
+// leftByDeparted is a claim whose holder departed. It goes to the heir, after whatever is missing from the heir was added.
 func (h *Handlers) leftByDeparted(ctx context.Context, departed holder, held claim.State, named func(value string) bool) (leftover, error) {
 	last, err := h.heirOf(ctx, held.Account, departed)
 	left := leftover{holder: departed.stream, why: "departed without it", closed: last.complete()}

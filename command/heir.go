@@ -17,7 +17,8 @@ import (
 //
 // So a claim is followed from whoever it names to the heir, and whoever finds something missing there completes it.
 
-// heir is the lead that a departed one is part of, in the end, as it is when nothing is missing.
+// heir is the live lead that a departed lead is now part of, at the end of all joins, as if everything that is still missing
+// from it had been appended.
 type heir struct {
 	holder
 	missing []eventstore.Event // facts that complete it, in order, from its revision on
@@ -41,7 +42,7 @@ func (h *Handlers) heirOf(ctx context.Context, account string, first holder) (he
 	if at.lead.Phase != lead.Live {
 		return last, nil
 	}
-	// What departed last brings along what was complete in it.
+	// The lead that departed last brings with it what was missing from it.
 	for _, from := range slices.Backward(departed) {
 		if slices.Contains(last.lead.Joined, from.ID) {
 			continue
@@ -53,7 +54,7 @@ func (h *Handlers) heirOf(ctx context.Context, account string, first holder) (he
 	return last, nil
 }
 
-// absorb makes the heir what it is with a lead that has departed into it.
+// absorb adds a departed lead to the heir, if the heir does not have it yet.
 func (last *heir) absorb(h *Handlers, account string, from lead.State) error {
 	data := last.lead.Absorb(from)
 	completed, err := h.write(claimKeeper(account), last.stream, last.expect, h.after(later(last.lead, from)), data)
@@ -65,9 +66,9 @@ func (last *heir) absorb(h *Handlers, account string, from lead.State) error {
 	return nil
 }
 
-// settle makes a lead ready to depart, or to be erased: whoever has departed into it becomes part of it, and who is about
-// to meets a conflict, and finds it gone. So nobody departs into a lead that has ended, and a join is one step to all who
-// look on.
+// settle makes a lead ready to depart or to be erased. Leads that have departed into it are added to it. A lead that is about
+// to depart into it meets a conflict and finds it gone. So no lead departs into one that has ended, and to every observer a
+// join is one step.
 func (h *Handlers) settle(ctx context.Context, account string, held holder) (holder, error) {
 	settled := heir{holder: held}
 	for _, id := range held.awaited {
@@ -92,7 +93,7 @@ func (h *Handlers) settle(ctx context.Context, account string, held holder) (hol
 	return settled.holder, nil
 }
 
-// awaits folds the ids of leads that were announced and did not come. On a store with transactions there are none.
+// awaits folds the ids of leads that announced that they would join this one and did not. A store with transactions has none.
 func awaits(ids []string, fact event.Fact) []string {
 	switch data := fact.Data.(type) {
 	case event.LeadJoining:
@@ -105,7 +106,7 @@ func awaits(ids []string, fact event.Fact) []string {
 	return ids
 }
 
-// complete is the write that gives an heir what is missing. One that has everything needs none.
+// complete is the write that adds to an heir what is missing, or none if nothing is.
 func (last heir) complete() []eventstore.Write {
 	if len(last.missing) == 0 {
 		return nil
@@ -113,7 +114,7 @@ func (last heir) complete() []eventstore.Write {
 	return []eventstore.Write{{Stream: last.stream, Expect: last.expect, Events: last.missing}}
 }
 
-// later is when something happened to either of two leads last.
+// later is the time of the latest event of two leads.
 func later(a, b lead.State) time.Time {
 	if a.UpdatedAt.After(b.UpdatedAt) {
 		return a.UpdatedAt

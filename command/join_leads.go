@@ -87,9 +87,9 @@ func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fro
 	return LeadUpdated{Lead: after, Position: position}, nil
 }
 
-// announce is for a store without transactions, where nothing else keeps two leads from departing into each other at
-// once, or three in a circle: each is written to before the other departs, and after that was read. So of leads that
-// wait for each other one meets a conflict, and finds the other gone.
+// announce is for a store without transactions. There, nothing else keeps two leads from departing into each other at the same
+// time, or three in a circle. Before a lead departs, the lead that it goes into is written to, and read after that. So of
+// leads that wait for each other, one meets a conflict and finds the other gone.
 func (h *Handlers) announce(ctx context.Context, caller Caller, into, from holder, account Believed[account.State]) (holder, error) {
 	announced, err := h.write(caller, into.stream, into.expect, into.lead.UpdatedAt, event.LeadJoining{From: from.lead.ID})
 	if err != nil {
@@ -129,8 +129,8 @@ func (h *Handlers) joinedBefore(ctx context.Context, caller Caller, into, from h
 	return LeadUpdated{Lead: last.lead, Position: position}, nil
 }
 
-// bequeath gives the writes that move the claims of a departed lead, and of leads that were part of it, to its heir. What
-// the heir does not have is left alone: it was released, and may be somebody else's by now.
+// bequeath returns the writes that move the claims of a departed lead, and of leads that were part of it, to its heir. A value
+// that the heir does not have is left alone: it was released, and may belong to another lead by now.
 func (h *Handlers) bequeath(ctx context.Context, caller Caller, departed, heir lead.State) (moved []eventstore.Write, err error) {
 	for _, kind := range []claim.Kind{claim.Phone, claim.Email} {
 		for _, value := range values(departed, kind) {
@@ -152,8 +152,8 @@ func (h *Handlers) bequeath(ctx context.Context, caller Caller, departed, heir l
 	return moved, nil
 }
 
-// toHeir makes the refusal of a lead that has departed name the lead that it is part of in the end. With one that was erased
-// it is gone.
+// toHeir completes the error for a departed lead: it names the live lead that it is part of now. If that lead was erased, the
+// error is lead.ErrNotFound.
 func (h *Handlers) toHeir(ctx context.Context, err error) error {
 	departed, ok := errors.AsType[*lead.DepartedError](err)
 	if !ok {

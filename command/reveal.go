@@ -15,15 +15,15 @@ const (
 	RevealSources = "sources" // an export of the source history
 )
 
-// Reveal asks to see what people told about themselves.
+// Reveal asks to see personal data without a mask.
 type Reveal struct {
 	Caller Caller
 	What   string
 	LeadID string // of RevealOne
 }
 
-// Reveal notes that somebody is about to look at what people told about themselves: it is on the log before anything is
-// shown. The errors are lead.ErrNotFound and those of the store.
+// Reveal records that somebody is about to see personal data. The fact is on the log before anything is shown. The errors are
+// lead.ErrNotFound and those of the store.
 func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) (eventstore.Position, error) {
 	if cmd.What == RevealOne {
 		held, err := h.holderOf(ctx, event.LeadStream(cmd.LeadID))

@@ -49,9 +49,9 @@ func (h *Handlers) RotateWebhookSecret(ctx context.Context, cmd RotateWebhookSec
 	return answer, nil
 }
 
-// replaceLost keeps a secret for an endpoint that has none. Either it was deleted meanwhile, or its secret is lost, as after
-// the restore of an older backup. Whoever deletes it destroys its secret after that is on the log, so a look that comes
-// after the secret is kept leaves none behind.
+// replaceLost keeps a secret for an endpoint that has none: the endpoint was deleted meanwhile, or its secret is lost, for
+// example after a restore of an older backup. A deletion destroys the secret after its fact is on the log. So the stream is
+// read again after the secret was kept, and no secret of a deleted endpoint stays behind.
 func (h *Handlers) replaceLost(ctx context.Context, webhookID, secret string) error {
 	if err := h.secrets.Put(ctx, webhookID, secret); err != nil {
 		return err

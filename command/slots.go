@@ -61,8 +61,7 @@ func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, err
 	return slot{}, s.full
 }
 
-// lookedAt is how many places are looked at side by side: while somebody looks, everybody else who asks for one of the
-// account's places waits.
+// lookedAt is how many places are read at a time. Meanwhile, everybody else who asks for one of the account's places waits.
 const lookedAt = 5
 
 // placeFound is a slot as it was found.
@@ -112,7 +111,7 @@ func (h *Handlers) take(caller Caller, s slots, free slot, holder string) (event
 	return h.write(caller, free.stream, free.expect, h.after(free.since), event.ClaimTaken{Kind: string(s.kind), Holder: holder})
 }
 
-// leaving is a claim that its holder gives up.
+// leaving is a claim that its holder is giving up.
 type leaving struct {
 	kind           claim.Kind
 	stream, holder string
@@ -122,8 +121,8 @@ func (h *Handlers) leavingSlot(account string, s slots, number int, holder strin
 	return leaving{s.kind, h.claims.Slot(account, s.kind, number), holder}
 }
 
-// vacate appends the fact that a holder does not have what it claimed any more, behind the checks, and then the release of
-// the claim. One that has gone to somebody else meanwhile, as it may once the fact is on the log, is not released again.
+// vacate appends, behind the checks, the fact that ends a holder, and then the release of its claim. Once the fact is on the
+// log the claim may go to somebody else; then it is not released again.
 func (h *Handlers) vacate(ctx context.Context, caller Caller, left leaving, fact eventstore.Write, checks ...eventstore.Write) (eventstore.Position, error) {
 	writes := append(slices.Clone(checks), fact)
 	held, expect, err := eventstore.Load(ctx, h.store, left.stream, claim.Evolve)

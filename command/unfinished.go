@@ -31,8 +31,8 @@ type leadFold struct {
 	Awaited []string `json:",omitzero"` // ids of leads that were announced and did not come
 }
 
-// leadFolds are how leads are folded. The stream is long of a lead that arrives, or is changed, again and again. What is
-// known of one that lives comes of facts that nobody can read when the person is forgotten.
+// leadFolds says how leads are folded. Some streams are long: those of leads that arrive or are changed again and again. Only
+// live leads are kept in memory: their state rests on sealed events, which become unreadable when the person is forgotten.
 var leadFolds = eventstore.FoldRules[leadFold]{
 	Evolve: func(f leadFold, fact event.Fact) leadFold {
 		return leadFold{lead.Fold(f.Lead, fact), awaits(f.Awaited, fact)}
@@ -41,8 +41,8 @@ var leadFolds = eventstore.FoldRules[leadFold]{
 	Long: 128, Memory: 8 << 20,
 }
 
-// endpointFolds are how endpoints are folded. The stream is long of one that is tested, or whose deliveries are asked for
-// again, by a program.
+// endpointFolds says how endpoints are folded. A stream is long if a program keeps testing the endpoint or asking for its
+// deliveries again.
 var endpointFolds = eventstore.FoldRules[webhook.State]{
 	Evolve: webhook.Evolve,
 	Keep:   func(webhook.State) bool { return true }, // it says nothing of a person
@@ -54,7 +54,7 @@ func (h *Handlers) holderOf(ctx context.Context, stream string) (holder, error) 
 	return holder{stream, expect, known.Lead, known.Awaited}, err
 }
 
-// closing is the write that closes a holder to what was claimed for it. A holder that is closed for ever needs none.
+// closing is the write after which a holder can never get what was claimed for it. A holder that has ended needs none.
 func (h *Handlers) closing(account string, held holder, claims ...string) ([]eventstore.Write, error) {
 	var closed eventstore.Write
 	var err error
@@ -69,12 +69,12 @@ func (h *Handlers) closing(account string, held holder, claims ...string) ([]eve
 	return []eventstore.Write{closed}, err
 }
 
-// abandonment is the write that keeps a holder from ever being born. A conflict means that it was born after all.
+// abandonment is the write after which a holder can never be born. A conflict means that it was born after all.
 func (h *Handlers) abandonment(account, stream string, abandoned event.Data) (eventstore.Write, error) {
 	return h.write(claimKeeper(account), stream, eventstore.NoStream, h.timestamp(), abandoned)
 }
 
-// close closes a holder. A conflict means that it got what was claimed for it after all, or something else.
+// close appends closing. A conflict means that something came first: perhaps the very fact that was missing.
 func (h *Handlers) close(ctx context.Context, account string, held holder, claims ...string) error {
 	closed, err := h.closing(account, held, claims...)
 	if err == nil && closed != nil {

@@ -41,8 +41,8 @@ func refusal(value token.Value, presented token.Presented, now time.Time) error 
 	return &RefusedUse{Account: presented.Account, TokenID: value.TokenID(), Prefix: value.Prefix(), Reason: reason}
 }
 
-// Uses puts samples of how tokens are used on the log: of each token the first use of a minute, and the first that was
-// refused. Nobody waits for it: what it cannot keep up with is dropped, and counted.
+// Uses records samples of how tokens are used: for each token, the first use of a minute and the first refusal of a minute.
+// Nobody waits for it. If it cannot keep up, it drops samples and counts them.
 type Uses struct {
 	store  eventstore.Store
 	now    func() time.Time
@@ -187,8 +187,8 @@ func (u *Uses) keep(ctx context.Context, next use) {
 	u.counts[next.sample.eventType][usesRecorded].Add(1)
 }
 
-// record appends a sample, unless it is there: another process may have taken it. It appends where it believes that the
-// stream ends and looks only after a conflict, so that mostly it reads nothing.
+// record appends a sample, unless another process has appended it. It expects the stream to end where it last saw it end, and
+// reads the stream only after a conflict; so mostly it reads nothing.
 func (u *Uses) record(ctx context.Context, next use) error {
 	stream := event.TokenUseStream(next.tokenID, next.at)
 	eventType, encoded, err := event.Encode(next.data)
@@ -229,7 +229,7 @@ func (u *Uses) record(ctx context.Context, next use) error {
 	}
 }
 
-// look reads what came behind a stream's end as it was, and tells whether an event is among it.
+// look reads the events after a stream's last known end, and tells whether an event is among them.
 func (u *Uses) look(ctx context.Context, stream string, end streamEnd, id ulid.ULID) (_ streamEnd, there bool, err error) {
 	for recorded, err := range u.store.Read(ctx, stream, eventstore.Revision(end.expect+1)) {
 		if err != nil {
@@ -241,7 +241,7 @@ func (u *Uses) look(ctx context.Context, stream string, end streamEnd, id ulid.U
 	return end, there, nil
 }
 
-// id is the same in every process, so that a sample that two of them take is one event.
+// id is the same in every process, so a sample that two processes take is one event.
 func (s sample) id() (id ulid.ULID, err error) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", s.token, s.eventType, s.minute))
 	if err := id.SetTime(uint64(s.minute) * 60_000); err != nil {

@@ -49,10 +49,10 @@ type Event struct {
 	At       time.Time // when it happened: UTC, whole milliseconds, never before its predecessor in the stream
 	Data     []byte    // JSON
 	Metadata event.Metadata
-	// Decoded is what Data says, where that is at hand: with who appends, who may say so when decoding gives the very same, and
-	// with who follows in the same process. Nobody changes it.
+	// Decoded is what Data says, if it is at hand, so that nobody has to decode it: the appender may set it if decoding Data
+	// gives exactly this, and those who follow the log in the same process may find it. Nobody changes it.
 	Decoded event.Data
-	// Unsealed is an event that has Decoded, before it was sealed, where that is at hand.
+	// Unsealed is the event as it was before it was sealed, with Decoded, if it is at hand.
 	Unsealed *Event
 }
 
@@ -103,7 +103,7 @@ type Key struct {
 	Sealed   []byte
 }
 
-// Check is a Write that only expects.
+// Check is a Write without events.
 func Check(stream string, expect Expected) Write { return Write{Stream: stream, Expect: expect} }
 
 // Item is what a subscription yields: an event, or, when Event is nil, a progress mark that says how far

@@ -15,9 +15,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Folds is Load for streams of which some grow long, such as that of a lead which a monitor brings in every minute. What a
-// long stream came to is remembered, and whoever loads it again reads on from there. That is a guess, as every read is,
-// which the append's expected revision confirms.
+// Folds is Load for streams of which some grow long, such as that of a lead that a monitor captures every minute. It remembers
+// what a long stream came to and reads on from there. That is a guess, as every read is; the append's expected revision
+// confirms it.
 //
 // Its methods may be called from many goroutines.
 type Folds[S any] struct {
@@ -30,19 +30,19 @@ type Folds[S any] struct {
 
 // FoldRules are how a kind of stream is folded, and what of it is remembered. A state must survive JSON.
 type FoldRules[S any] struct {
-	// Evolve may use up the state that it is given.
+	// Evolve may change the state that it is given.
 	Evolve func(S, event.Fact) S
-	// Keep tells whether a state may be remembered. One of a person must not come of a fact that stays as it is when they are
-	// forgotten: that something is gone from it is how it is seen that what is remembered must go too.
+	// Keep tells whether a state may be remembered. For a state about a person, the events it comes from must become
+	// unreadable when the person is forgotten: that is how a remembered state is found to be stale.
 	Keep func(S) bool
-	// Long is from how many events on a stream is remembered.
+	// Long is the number of events from which on a stream is remembered.
 	Long int
-	// Memory is how many bytes all that is remembered may take, and one state an eighth of them.
+	// Memory is how many bytes all remembered states may take together. One state may take an eighth of that.
 	Memory int
 }
 
-// part is where in a stream a fold was asked to end. Who sends of an event long ago, again, and who sends of the latest do
-// not make each other read the stream from its beginning.
+// part is where in a stream a fold was asked to end. Folds that end early and folds that end late are remembered apart, so
+// that callers of the one do not make callers of the other read the stream from its beginning.
 type part struct {
 	stream string
 	number Revision // of partEvents each; the stream's end has one of its own, behind all others
@@ -56,10 +56,11 @@ const (
 
 func endOf(stream string) part { return part{stream, math.MaxInt64 / partEvents} }
 
-// moments are parts of their own: nobody knows which revision a moment will be, so a fold that passes them leaves all behind.
+// moments are the parts of folds up to a moment. Its revision is not known in advance, so such a fold is remembered at the end
+// of each part that it passes.
 func moments(stream string, revision Revision) part { return part{stream, -1 - revision/momentEvents} }
 
-// folded is what a stream came to with an event. As JSON it takes the bytes that it takes, and holds on to no event.
+// folded is a state after an event. It is kept as JSON, so that its size is known and it holds no event in memory.
 type folded struct {
 	state    []byte // nil: it is only known that the event is there
 	revision Revision
@@ -76,7 +77,7 @@ func NewFolds[S any](rules FoldRules[S]) *Folds[S] {
 	return &Folds[S]{rules: rules, known: known}
 }
 
-// Load is Load. Where one is cut off the next goes on.
+// Load is the function Load. If a read is cut off, the next one goes on from there.
 func (f *Folds[S]) Load(ctx context.Context, store Store, stream string) (S, Expected, error) {
 	state, last, err := f.LoadTo(ctx, store, stream, math.MaxInt64)
 	if last.ID == (ulid.ULID{}) {
@@ -85,8 +86,7 @@ func (f *Folds[S]) Load(ctx context.Context, store Store, stream string) (S, Exp
 	return state, At(last.Revision), err
 }
 
-// LoadTo folds a stream up to a revision, and returns the event that it came to as well, which is nothing's when there is
-// none.
+// LoadTo folds a stream up to a revision. It also returns the last event it folded: the zero Recorded if there is none.
 func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until Revision) (state S, last Recorded, err error) {
 	g := f.recall(stream, until)
 	for recorded, unread := range store.Read(ctx, stream, g.known.revision) {
@@ -104,8 +104,8 @@ func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until
 	return g.state, g.last, err
 }
 
-// LoadAt folds a stream up to a moment, which belongs to it, and returns the event that the stream ends with as well, which
-// is nothing's when there is none.
+// LoadAt folds a stream up to a moment, inclusive. It also returns the last event of the whole stream: the zero Recorded if
+// there is none.
 func (f *Folds[S]) LoadAt(ctx context.Context, store Store, stream string, moment time.Time) (state S, end Recorded, err error) {
 	g, tip := f.recallAt(stream, moment)
 	for recorded, unread := range store.Read(ctx, stream, g.known.revision) {
@@ -166,7 +166,7 @@ type folding[S any] struct {
 	last       Recorded
 }
 
-// errMistaken says that what is remembered is not what the log has: it is another, or somebody has been forgotten.
+// errMistaken says that what is remembered is not what the log holds: the log was replaced, or a person was forgotten.
 var errMistaken = errors.New("what is remembered of a stream is not true")
 
 func (g *folding[S]) take(recorded Recorded) error {
@@ -185,7 +185,7 @@ func (g *folding[S]) take(recorded Recorded) error {
 	return nil
 }
 
-// mistaken tells whether the fold has to begin anew, after it has forgotten what misled it.
+// mistaken tells whether the fold has to begin anew. What was remembered wrongly is dropped first.
 func (g *folding[S]) mistaken(err error) bool {
 	if g.remembered && (errors.Is(err, errMistaken) || err == nil && g.last.ID == (ulid.ULID{})) {
 		g.mu.Lock()
@@ -208,7 +208,7 @@ func (g *folding[S]) keep(at part) {
 	}
 }
 
-// noteEnd remembers what a long stream ends with, and not what it comes to there.
+// noteEnd remembers the last event of a long stream, without the state there.
 func (f *Folds[S]) noteEnd(stream string, end Recorded) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -217,7 +217,7 @@ func (f *Folds[S]) noteEnd(stream string, end Recorded) {
 	}
 }
 
-// recall begins with the latest that is remembered of a stream up to a revision: of its part, or of the one before.
+// recall begins with the latest remembered state up to a revision: of its part, or of the part before.
 func (f *Folds[S]) recall(stream string, until Revision) *folding[S] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -230,7 +230,7 @@ func (f *Folds[S]) recall(stream string, until Revision) *folding[S] {
 	return &folding[S]{Folds: f}
 }
 
-// recallAt begins with the latest that is remembered of a stream up to a moment. Up to tip the stream is known to go on.
+// recallAt begins with the latest remembered state up to a moment. The stream is known to reach as far as tip.
 func (f *Folds[S]) recallAt(stream string, moment time.Time) (g *folding[S], tip Revision) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -250,10 +250,10 @@ func (f *Folds[S]) recallAt(stream string, moment time.Time) (g *folding[S], tip
 	return &folding[S]{Folds: f}, end.revision
 }
 
-// exactly tells what is not there from what is empty.
+// exactly keeps nil and empty apart.
 var exactly = json.JoinOptions(json.FormatNilMapAsNull(true), json.FormatNilSliceAsNull(true))
 
-// remember is for who holds the mutex, as is forget.
+// remember and forget are called with the mutex held.
 func (f *Folds[S]) remember(at part, known folded) {
 	f.forget(at)
 	f.known.Add(at, known)

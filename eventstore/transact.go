@@ -16,8 +16,8 @@ var ErrContended = errors.New("too many writers on the same streams")
 const (
 	// conflictDeadline bounds how long a decision is taken again and again on conflicts.
 	conflictDeadline = 5 * time.Second
-	// queueDeadline bounds how long somebody waits for the turn, so that a crowd of first arrivals of one person is
-	// answered also where each takes a while.
+	// queueDeadline bounds how long a caller waits for its turn, so that every caller of a crowd is answered, even if each
+	// takes a while.
 	queueDeadline = 15 * time.Second
 )
 

@@ -23,9 +23,8 @@ func maxConnections() int {
 	return max(int(files.Cur)-sparedFiles, int(files.Cur)/2)
 }
 
-// connections lets clients stay connected as long as there is room. When there is none, the one that has waited longest
-// without sending a whole header makes room for a client that wants something. Requests under way are not touched: there
-// is a bound on them elsewhere.
+// connections lets clients stay connected as long as there is room. If there is none, it closes the connection that has waited
+// longest without sending a complete header. Requests under way are not touched; their number has a bound of its own.
 type connections struct {
 	most    int
 	mu      sync.Mutex

@@ -32,7 +32,7 @@ func (a *api) mountConsole() {
 	}))
 }
 
-// recordKey brings a request's record to the gate, whom the console asks about requests alone.
+// recordKey is the context key of a request's record: the console passes requests to the gate, nothing else.
 type recordKey struct{}
 
 func recordOf(r *http.Request) *record {

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// answer is what a route says when all went well. Beside an error it counts for nothing.
+// answer is what a route answers if there is no error.
 type answer struct {
 	status   int // 0 is 200
 	body     any // an envelope
@@ -118,8 +118,8 @@ func (e *envelope) appendCaptured(to []byte) []byte {
 
 var answerOptions = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 
-// counted is up to how many bytes net/http writes the Content-Length of an answer by itself. Left to it, the header of a
-// capture's answer has no ninth entry, at which Go's maps grow.
+// counted is the size in bytes up to which net/http sets Content-Length by itself. Leaving it to net/http keeps the header of
+// a capture's answer at eight entries; at the ninth, Go's maps grow.
 const counted = 2048
 
 var typeJSON = []string{mediaJSON + "; charset=utf-8"}

@@ -43,7 +43,7 @@ type limitError struct{ retryAfter time.Duration }
 
 func (limitError) Error() string { return "rate limit exceeded" }
 
-// Statuses of the service itself being in difficulty come back with when to try again.
+// When to try again, in answers that say that the service is in difficulty.
 const (
 	retryUnavailable = 2 * time.Second
 	retryBehind      = time.Second

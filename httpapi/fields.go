@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 )
 
-// fields takes the fields of a small body one by one and notes those of the wrong type. A null is as good as absent.
+// fields reads the fields of a small body one by one and notes those of the wrong type. Null means absent.
 type fields struct {
 	members map[string]jsontext.Value
 	wrong   field.Errors

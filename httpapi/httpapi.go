@@ -35,15 +35,15 @@ type Options struct {
 	Log       *slog.Logger
 	Now       func() time.Time // nil is the system's clock
 
-	// RateLimit is how many captures a second an account may make that has no limit of its own, 0 any number;
-	// RateBurst how many at once. As many activities of visitors may come beside them.
+	// RateLimit is how many captures a second an account may make, and RateBurst how many at once, if the account has no limit
+	// of its own; 0 is no limit. Activities of visitors have the same limits, counted apart.
 	RateLimit float64
 	RateBurst int
 	// Quotas keeps the accounts' token buckets for all processes; nil limits each process by itself.
 	Quotas quota.Lender
 
-	// MaxRequests are how many requests may be under way at a time, BodyBytes how much they may hold of their bodies in
-	// all, and BatchBytes how much batches may; an account half of that. More is answered with 503. 0 is a default.
+	// MaxRequests is how many requests may be under way at a time, BodyBytes how much memory their bodies may take together,
+	// and BatchBytes the same for batches. One account may use half of each. Beyond that the answer is 503. 0 is a default.
 	MaxRequests           int
 	BodyBytes, BatchBytes int64
 	// LivePages are how many pages of the console may be kept up to date at a time, an account half of them. 0 is a default.

@@ -84,8 +84,8 @@ func (x *exchange) listLeads() (answer, error) {
 	return listed(x.Query.Leads(x.ctx, x.caller.Account, filter, page))
 }
 
-// stageFilter is a stage as the account spells it, and so its leads. Letters beyond ASCII, such as Σ, may have two small
-// ones, so that a view cannot tell without the account what is the same but for case.
+// stageFilter is a stage in the account's spelling, which its leads have. Letters beyond ASCII, such as Σ, may have two
+// lower-case forms, so a view alone cannot compare them without regard to case.
 func (x *exchange) stageFilter(p *params) (string, error) {
 	raw := p.text("status")
 	if strings.IndexFunc(raw, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {

@@ -23,7 +23,7 @@ const credentialLimit = "credentials"
 // limitHeader says what is left of a quota.
 const limitHeader = "RateLimit"
 
-// tellQuota says what is left in the structured fields of draft-ietf-httpapi-ratelimit-headers.
+// tellQuota sets the header that says what is left, in the form of draft-ietf-httpapi-ratelimit-headers.
 func tellQuota(header http.Header, policy string, use quota.Use) {
 	tellLimit(header, policy, use.Limit)
 	if use.Limit.Rate > 0 {

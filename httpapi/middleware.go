@@ -60,7 +60,7 @@ var inEveryAnswer = []struct {
 	{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'"}},
 }
 
-// observe stands around everything: it names the request, notes how it went, and turns a panic into an answer.
+// observe wraps everything: it gives the request an id, records the outcome, and turns a panic into an answer.
 func (a *api) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now() // a duration, so the real clock
@@ -148,7 +148,7 @@ func newRequestIDs(now func() time.Time) *requestIDs {
 
 const maxRequestID = 128 // characters
 
-// of is the name that the caller gave, if it is one that a log can hold, and otherwise a new one.
+// of is the id that the caller sent, if a log can hold it, and otherwise a new one.
 func (ids *requestIDs) of(r *http.Request) string {
 	if given := r.Header.Get(requestIDHeader); visible(given) && len(given) <= maxRequestID {
 		return given

@@ -112,8 +112,8 @@ func (p *params) page() query.Page {
 	return page
 }
 
-// surely asks views for what a path names. What they do not have may have come a moment ago, so only when they show all that
-// was on the log, and do not have it then, is it missing.
+// surely asks views for what a path names. What they do not have may have been written a moment ago. So it counts as missing
+// only if it is not there either after the views have caught up with the log.
 func surely[T any](x *exchange, ask func() (T, error), views ...string) (T, error) {
 	found, err := ask()
 	if !errors.Is(err, query.ErrNotFound) || len(views) == 0 {

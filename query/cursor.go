@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A cursor says after which item a list goes on. It is made of what the list is ordered by, so items that come or go
-// meanwhile neither repeat nor hide others. Its first part is its kind: it names the list with the version of its order,
-// and the account.
+// A cursor says after which item a list goes on. It is made of what the list is ordered by, so items that appear or vanish
+// meanwhile neither repeat nor hide others. It begins with its kind, which names the list, the version of its order, and the
+// account.
 const (
 	leadCursor       = "l1"
 	sourceCursor     = "s1"
@@ -28,8 +28,8 @@ const (
 	auditCursor      = "b1"
 )
 
-// cursorOf is the kind of a list's cursors for one account. Nobody is kept from making one up, which shows no more than
-// the list does anyway; but one that another account was given is none here.
+// cursorOf is the kind of the cursors of one list of one account. A cursor that was given to another account is refused.
+// Anybody can make one up, but it shows no more than the list does anyway.
 func cursorOf(list, account string) string {
 	sum := sha256.Sum256([]byte(account))
 	return list + "-" + base64.RawURLEncoding.EncodeToString(sum[:6])

@@ -16,8 +16,7 @@ import (
 // A lead that was joined into another is in no view, so no list shows it and no report counts it. What it was stays on
 // its stream, and whoever asks for it by its id is answered from there.
 
-// leadState finds a lead in the view, or one that has departed on the log. The error is ErrNotFound when the account never
-// had it.
+// leadState finds a lead in the view or, if it has departed, on the log. The error is ErrNotFound if the account never had it.
 func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State, error) {
 	state, err := one(ctx, r, scanState, `SELECT `+schema.LeadColumns+` FROM views.lead WHERE lead_id = $1 AND account = $2`, id, account)
 	if !errors.Is(err, ErrNotFound) {
@@ -38,8 +37,7 @@ var leadFolds = eventstore.FoldRules[lead.State]{
 	Long:   128, Memory: 4 << 20,
 }
 
-// foldLead folds a lead's stream up to a moment, which belongs to it; the zero time is now. A lead that is erased is so at
-// any time.
+// foldLead folds a lead's stream up to a moment, inclusive; the zero time is now. An erased lead is erased at any time.
 func (r *Reader) foldLead(ctx context.Context, id string, until time.Time) (lead.State, error) {
 	if until.IsZero() {
 		until = endOfTime
@@ -57,7 +55,7 @@ func (r *Reader) foldLead(ctx context.Context, id string, until time.Time) (lead
 // endOfTime is behind the time of every event.
 var endOfTime = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// newWholeLead shows a lead with its metadata, and what was joined: into it, or it into which other.
+// newWholeLead shows a lead with its metadata, the leads that were joined into it, and the lead that it was joined into.
 func newWholeLead(s lead.State) Lead {
 	l := NewLead(s)
 	if l.Metadata = s.Metadata; l.Metadata == nil {
@@ -67,7 +65,7 @@ func newWholeLead(s lead.State) Lead {
 	return l
 }
 
-// wholeLead is newWholeLead of a moment; one that was joined names the lead that it was part of then, after all joins.
+// wholeLead is newWholeLead as of a moment. JoinedInto names the lead at the end of all joins up to then.
 func (r *Reader) wholeLead(ctx context.Context, s lead.State, until time.Time) (Lead, error) {
 	l := newWholeLead(s)
 	for range longestWay {
@@ -86,11 +84,10 @@ func (r *Reader) wholeLead(ctx context.Context, s lead.State, until time.Time) (
 	return l, nil
 }
 
-// longestWay is how many joins are followed to the lead that is there.
+// longestWay bounds how many joins are followed.
 const longestWay = 100
 
-// departedSources are the entries of a lead that has departed, as they were. The ones that the lead it is part of has
-// now are in the view.
+// departedSources are the sources of a departed lead, as it left. The view has those of the lead that it is part of now.
 func departedSources(s lead.State, p Page) (List[SourceEntry], error) {
 	kind, after := cursorOf(sourceCursor, s.Account), int64(0)
 	if p.Cursor != "" {

@@ -58,7 +58,7 @@ func (r *Reader) LeadsAll(ctx context.Context, account string, filter LeadFilter
 	return All(func(p Page) (List[Lead], error) { return r.Leads(ctx, account, filter, p) })
 }
 
-// exact looks for who has what Q is, if it is a whole phone or email.
+// exact is the filter for who has Q as their phone or email, if Q is a whole phone or email.
 func (filter LeadFilter) exact() (exact LeadFilter, whole bool) {
 	if filter.Q == "" || filter.Phone != "" || filter.Email != "" {
 		return filter, false
@@ -85,8 +85,8 @@ const (
 	byStatus = "status"
 )
 
-// narrow adds what the filter asks for. When it is to go by the index of one of these, it names the other in a way that
-// PostgreSQL takes no index for; and what is asked of all that is searched, after the rest, which costs a fifth of it.
+// narrow adds the filter's conditions. If the search is to use the index of source or of status, the other is written so that
+// PostgreSQL uses no index for it. The text search comes after the other conditions, which cost a fifth of it.
 func (filter LeadFilter) narrow(s *selection, account, by string) {
 	source, status, search := bySource, byStatus, "search"
 	switch by {
@@ -111,7 +111,7 @@ func (filter LeadFilter) narrow(s *selection, account, by string) {
 	s.within(`created_at`, filter.CreatedSince, filter.CreatedUntil)
 }
 
-// olderThan adds that a list ordered by created_at and an id, newest first, goes on after a cursor, and returns when that is.
+// olderThan makes a list, ordered by created_at and an id, newest first, go on after a cursor. It returns the cursor's time.
 func (s *selection) olderThan(id, kind, cursor string) (after time.Time, err error) {
 	if cursor == "" {
 		return after, nil
@@ -201,7 +201,7 @@ func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {
 	return e, err
 }
 
-// newCredential takes apart what events call a credential: token:{tokenId} or jwt:{sub}. A subject may have colons.
+// newCredential splits a credential as events write it: token:{tokenId} or jwt:{sub}. A subject may contain colons.
 func newCredential(written string) Credential {
 	kind, id, _ := strings.Cut(written, ":")
 	return Credential{Kind: kind, ID: id}
@@ -242,8 +242,8 @@ func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (Li
 	return cut(events, p.Limit, func(e Event) string { return encodeOrdinal(cursorOf(eventCursor, account), int64(e.Revision)) }), nil
 }
 
-// read takes events of a stream of the account's. The error is ErrNotFound when it is another account's, or of a lead that
-// is erased, which stands at its end.
+// read returns events of a stream. The error is ErrNotFound if the stream is another account's, or its lead was erased, which
+// only the end of the stream shows.
 func (r *Reader) read(ctx context.Context, account, stream string, from eventstore.Revision, limit int) ([]Event, error) {
 	var events []Event
 	for recorded, err := range r.store.Read(ctx, stream, from) {

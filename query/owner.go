@@ -10,13 +10,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// WithClaims says how claims are named. With it a lead is found by its phone or email where the log keeps who owns each;
-// without it every row of the account is looked at, for the view has no index on them: they are random, and an index of
-// random keys is what a capture pays most for.
+// WithClaims makes leads found by phone or email through the log, where a claim says who owns each. Without it, every row of
+// the account is read: the view has no index on phones and emails, because an index of random keys is the most expensive part
+// of a capture.
 func WithClaims(names claim.Names) Option { return func(r *Reader) { r.claims = &names } }
 
-// owning adds that leads own the phone and the email that a filter names, which they do when they have it. What they had
-// before they own too, so it takes the place of no other condition.
+// owning adds the condition that a lead owns the phone and the email of a filter. A lead also owns values it had before, so
+// the filter's other conditions stay.
 func (r *Reader) owning(ctx context.Context, s *selection, account string, filter LeadFilter) error {
 	if r.claims == nil {
 		return nil
@@ -38,8 +38,8 @@ func (r *Reader) owning(ctx context.Context, s *selection, account string, filte
 	return nil
 }
 
-// heir is the lead that a claim's holder is part of, which is mostly itself. On a store without transactions a claim may
-// name a lead that has departed, for good: who joined it into another was killed before the claim moved.
+// heir is the lead that a claim's holder is part of, mostly the holder itself. On a store without transactions a claim may go
+// on naming a departed lead: the process that joined it into another was killed before the claim moved.
 func (r *Reader) heir(ctx context.Context, holder string) (string, error) {
 	for range longestWay {
 		there, err := one(ctx, r, pgx.RowTo[bool], `SELECT EXISTS (SELECT FROM views.lead WHERE lead_id = $1)`, holder)

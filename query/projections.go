@@ -82,7 +82,7 @@ const replaySchemas = `
 	   AND has_table_privilege(c.oid, 'SELECT')
 	 ORDER BY nspname`
 
-// addReplays adds those that run, and those that were interrupted on their way to take a live view's place.
+// addReplays adds the replays that run, and those that were interrupted before they could replace a live view.
 func (r *Reader) addReplays(ctx context.Context, to []Projection, head eventstore.Position) error {
 	rows, err := r.pool.Query(ctx, replaySchemas, []string{schema.Views, schema.Deliveries})
 	if err != nil {

@@ -102,8 +102,8 @@ func (r *Reader) ProveTokenEvents(ctx context.Context, account string, events []
 	return head, paths, schema.Unavailable(prove(tree))
 }
 
-// noting records which hashes of a tree are asked for, and returns placeholders, so that all hashes of several proofs
-// can be read in one go and not path by path.
+// noting records which hashes of a tree are asked for and returns placeholders, so that the hashes of several proofs can be
+// read in one query.
 type noting map[int64]struct{}
 
 func (n noting) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
@@ -113,7 +113,7 @@ func (n noting) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return make([]tlog.Hash, len(indexes)), nil
 }
 
-// remembering reads each hash of a tree once: the paths of leaves that are near each other have most in common.
+// remembering reads each hash of a tree once: the paths of neighbouring leaves have most hashes in common.
 type remembering struct {
 	tlog.HashReader
 	known map[int64]tlog.Hash

@@ -120,7 +120,7 @@ func (r *Reader) Position(ctx context.Context, view string) (eventstore.Position
 	return eventstore.Position(position), err
 }
 
-// one reads a row by what names it. The error is ErrNotFound when there is none.
+// one reads a single row. The error is ErrNotFound if there is none.
 func one[T any](ctx context.Context, r *Reader, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
 	var none T
 	for _, arg := range args {
@@ -139,8 +139,8 @@ func one[T any](ctx context.Context, r *Reader, scan pgx.RowToFunc[T], sql strin
 	return found, schema.Unavailable(err)
 }
 
-// page reads the part of a list that a selection yields, and one row more to know whether the list goes on. PostgreSQL plans
-// it for what is asked, and not once for all that may be: a value that few or none have wants another index.
+// page reads one part of a list and one row more, which tells whether the list goes on. PostgreSQL plans the query for these
+// very values: a value that few or no leads have needs another index.
 func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pgx.RowToFunc[T], after func(T) string) (List[T], error) {
 	args := append([]any{pgx.QueryExecModeCacheDescribe}, s.args...)
 	rows, err := r.pool.Query(ctx, s.sql(limit+1), args...)
@@ -160,7 +160,7 @@ type placed[T any] struct {
 	item     T
 }
 
-// after adds that a list in the order of the log goes on after a cursor.
+// after makes a list in the order of the log go on after a cursor.
 func (s *selection) after(kind, cursor string) error {
 	if cursor == "" {
 		return nil
@@ -173,7 +173,7 @@ func (s *selection) after(kind, cursor string) error {
 	return nil
 }
 
-// before adds that a list in the order of the log, newest first, goes on behind a cursor.
+// before makes a list in the order of the log, newest first, go on after a cursor.
 func (s *selection) before(kind, cursor string) error {
 	if cursor == "" {
 		return nil
@@ -192,7 +192,7 @@ func pageByPosition[T any](ctx context.Context, r *Reader, s selection, kind str
 	return unplaced(found), err
 }
 
-// unplaced leaves out the places of a list's items.
+// unplaced drops the positions of a list's items.
 func unplaced[T any](found List[placed[T]]) List[T] {
 	list := List[T]{Items: make([]T, len(found.Items)), NextCursor: found.NextCursor}
 	for i, p := range found.Items {
@@ -204,7 +204,7 @@ func unplaced[T any](found List[placed[T]]) List[T] {
 // exportPage is how many rows of an export are in memory at a time.
 const exportPage = 250
 
-// All yields a whole list, part by part, and not as one long result: a slow reader holds no connection.
+// All yields a whole list page by page, not as one long result: a slow reader holds no connection.
 func All[T any](part func(Page) (List[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		p := Page{Limit: exportPage}
@@ -239,7 +239,7 @@ type jsonOf struct{ into any }
 // ScanBytes implements pgtype.BytesScanner.
 func (j jsonOf) ScanBytes(text []byte) error { return json.Unmarshal(text, j.into) }
 
-// cut makes a part of a list out of its items and perhaps one that shows that more follow.
+// cut makes a page out of items of which the last may only show that more follow.
 func cut[T any](items []T, limit int, after func(T) string) List[T] {
 	if len(items) <= limit {
 		return List[T]{Items: items}
@@ -257,7 +257,7 @@ func validID(id string) bool {
 	return err == nil && parsed.String() == id
 }
 
-// storable tells whether PostgreSQL can hold a text. One that it cannot equals nothing in it.
+// storable tells whether PostgreSQL can store a text. A text that it cannot store equals nothing in it.
 func storable(text string) bool {
 	if !utf8.ValidString(text) {
 		return false

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Reveal is that somebody looked at what people told about themselves. It has nothing of these people.
+// Reveal says that somebody looked at personal data. It holds none of it.
 type Reveal struct {
 	At        Timestamp `json:"at"`
 	Actor     string    `json:"actor"`

@@ -13,10 +13,12 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// A search is a list by more than one thing: by a part of what leads are called, a temperature, or a source and a stage. It
-// goes over an account's leads newest first until a page is full, in an index that has all that is asked: of one source, of
-// one stage, or of all leads. Where blocks of views.lead_block tell what there is not, it first goes over the leads that are
-// in no block yet, and then over the rest without the blocks that say that there is nothing to be found.
+// A search is a list by more than one thing: part of a name, phone or email, a temperature, or a source and a stage together.
+// It walks an account's leads from the newest on, in an index that has everything asked for (of one source, of one stage, or
+// of all leads), until a page is full.
+//
+// views.lead_block summarises leads in blocks, each with a filter that tells what none of its leads has. Where it helps, a
+// search first walks the leads that are in no block yet, and then the others without the blocks that cannot hold a match.
 
 const (
 	firstBlocks = 8   // are searched by one statement,
@@ -28,20 +30,20 @@ const (
 	timesFew = 10
 )
 
-// way is how a search goes.
+// way is the plan of a search.
 type way struct {
 	by     string // the filter whose index it goes by; empty: that of all leads
 	few    bool   // no blocks are asked
 	blocks int    // the version that they are of
 }
 
-// searches tells whether a list is one that search makes.
+// searches tells whether a list needs a search.
 func (f LeadFilter) searches() bool {
 	return f.Phone+f.Email == "" && (f.Q+f.LeadTemperature != "" || f.Source != "" && f.Status != "")
 }
 
-// wayOf chooses between source and stage what fewer leads have: its ten-thousandth lead is older, if there is one. How far
-// back that one is tells about how many there are.
+// wayOf chooses between source and stage: it takes the one that fewer leads have. That is estimated by how far back in time
+// its 10,000th lead is, if it has so many.
 func (r *Reader) wayOf(ctx context.Context, account string, f LeadFilter) (w way, err error) {
 	var reaches time.Time
 	w.few = f.Q+f.LeadTemperature == "" // no block would tell anything
@@ -98,7 +100,7 @@ type search struct {
 	before pgtype.Timestamptz // leads created before it are left
 }
 
-// newSearch searches what leads selects by a filter, before a moment if there is one.
+// newSearch prepares a search for leads that match a filter, before a moment if one is given.
 func newSearch(leads selection, account string, filter LeadFilter, w way, before time.Time, limit int) *search {
 	lower, upper := pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.NegativeInfinity}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
 	if !filter.CreatedSince.IsZero() {
@@ -113,8 +115,8 @@ func newSearch(leads selection, account string, filter LeadFilter, w way, before
 	moments := selection{from: `SELECT DISTINCT created_at FROM views.lead`, order: `created_at DESC`, args: leads.args, where: []string{within}}
 	filter.CreatedSince, filter.CreatedUntil = time.Time{}, time.Time{}
 	filter.narrow(&moments, account, w.by)
-	// The index tells by itself when leads that match were created. Then these are looked up. The moment that a part of
-	// the list ended in may have no more of them.
+	// The index alone tells when matching leads were created; only then are the leads looked up. More leads may be of the
+	// moment that the previous page ended in.
 	leads.from = `SELECT ` + schema.LeadColumns + ` FROM (` + moments.sql(limit+1) + `) AS moments JOIN views.lead USING (created_at)`
 
 	s := &search{way: w, limit: limit, args: moments.args, before: upper}
@@ -159,8 +161,8 @@ const (
 	someBlocks = `SELECT since, until FROM views.lead_block WHERE account = $1 AND until <= %s AND %s ORDER BY until DESC LIMIT %d`
 )
 
-// run returns the leads that a page has and one that shows that more follow. All of it sees one state of the database: a
-// replay may put another table in the place of the blocks.
+// run finds the leads of a page, and one more if more follow. It runs in one snapshot: a replay may replace the table of
+// blocks meanwhile.
 func (s *search) run(ctx context.Context, tx pgx.Tx) error {
 	if s.way.few {
 		_, err := s.step(ctx, tx, allTime, s.times...)
@@ -179,7 +181,7 @@ func (s *search) run(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// step searches blocks and tells how many there were.
+// step searches some blocks and returns how many there were.
 func (s *search) step(ctx context.Context, tx pgx.Tx, blocks string, args ...any) (searched int, err error) {
 	rows, err := tx.Query(ctx, fmt.Sprintf(s.among, blocks), args...)
 	if err != nil {

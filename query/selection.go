@@ -28,14 +28,14 @@ func (s *selection) and(condition string, values ...any) {
 	s.where = append(s.where, condition)
 }
 
-// equal adds that a column has a value, unless the value is empty.
+// equal adds the condition that a column has a value, unless the value is empty.
 func (s *selection) equal(column, value string) {
 	if value != "" {
 		s.and(column+" = ?", value)
 	}
 }
 
-// within adds that a column is not before a time, and before another; a zero time bounds nothing.
+// within adds the condition that a column is not before one time and is before another; a zero time sets no bound.
 func (s *selection) within(column string, since, until time.Time) {
 	if !since.IsZero() {
 		s.and(column+" >= ?", since)

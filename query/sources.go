@@ -71,7 +71,7 @@ var (
 	lastDay  = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 )
 
-// reportOf adds up two views, of which one may be ahead for a moment: neither loses rows of the other.
+// reportOf adds up two views. One may be ahead of the other for a moment; no row of either is lost.
 func reportOf(won string) string {
 	return `
 	SELECT start, source, sum(created)::bigint, sum(merged)::bigint, sum(refused)::bigint, sum(leads)::bigint,
@@ -92,7 +92,8 @@ var (
 	                SELECT day, source, 0, 0, 0, leads, value
 	                  FROM views.won_day WHERE account = $1 AND day >= $3::date AND day < $4::date`)
 
-	// sourceReportOfLeads is the same while a process keeps the leads that does not add up what is won.
+	// sourceReportOfLeads is the same for the time in which an older process keeps the view of leads and does not maintain
+	// won_day.
 	sourceReportOfLeads = reportOf(`
 	                SELECT (created_at AT TIME ZONE 'UTC')::date, source, 0, 0, 0, 1, coalesce(won, 0)
 	                  FROM views.lead WHERE account = $1 AND status = 'won'
@@ -137,7 +138,7 @@ func (r *Reader) leadVersion(ctx context.Context) (version int, err error) {
 	return version, err
 }
 
-// days are the first day that counts and the first that does not any more.
+// days are the first day that counts and the first one after the last.
 func (f ReportFilter) days() (since, until time.Time) {
 	since, until = firstDay, lastDay
 	if !f.Since.IsZero() {

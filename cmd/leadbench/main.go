@@ -1,8 +1,8 @@
-// Command leadbench measures leadlog beside what it is compared with: in turn, in one run, on one machine, median of
-// several rounds. What counts is the ratio; the numbers drift with the machine and whatever else runs on it.
+// Command leadbench measures leadlog beside comparable programs: in turn, in one run, on one machine, with the median of
+// several rounds. What counts is the ratio; absolute numbers change with the machine and with whatever else runs on it.
 //
-// It starts a PostgreSQL of its own, durable as in production, and runs leadlog as a process of its own. Nothing it
-// does touches a database that was there before.
+// It starts its own PostgreSQL, durable as in production, and runs leadlog as a separate process. It touches no other
+// database.
 package main
 
 import (

@@ -13,8 +13,8 @@ import (
 // messageDBFiles are what message-db is installed of, in order. A pattern names files that do not need each other.
 var messageDBFiles = []string{"schema/*.sql", "extensions/*.sql", "types/*.sql", "tables/*.sql", "functions/*.sql", "indexes/*.sql"}
 
-// messageDBFacts is what the capture of a new lead appends, by message-db's function, for pgbench: three streams that are to be
-// new. In one statement it is fastest: the lock that writers of a category share is held for no round trip, and there is one commit.
+// messageDBFacts is the script for pgbench that appends a new lead with message-db: three new streams. In one statement it is
+// fastest: the lock that writers of a category share is held for no round trip, and there is one commit.
 var messageDBFacts = func() string {
 	script, separator := "\\set n random(1, 9000000000000000000)\nSELECT ", ""
 	for i, write := range arrival()[len(checked):] {

@@ -17,14 +17,14 @@ var madeUp atomic.Uint64
 // number is a phone number of ten digits that nobody else has, in no order.
 func number(i uint64) uint64 { return 6_000_000_000 + i*2_654_435_761%3_999_999_979 }
 
-// meet notes who is made up meanwhile.
+// meet returns the people who are made up while something is done.
 func meet(do func() error) (people, error) {
 	first := madeUp.Load() + 1
 	err := do()
 	return people{first, madeUp.Load()}, err
 }
 
-// newcomers are people whom nobody knows.
+// newcomers are arrivals of people who are not known yet.
 func newcomers() func(*person) (body []byte, status int) { return returning(people{}, 0) }
 
 // returning are arrivals of which a share are of people who came before, anyone as often as any other.
@@ -37,7 +37,7 @@ func returning(known people, share float64) func(*person) (body []byte, status i
 	}
 }
 
-// arrive is the body of an arrival, and the status that it wants.
+// arrive is the body of an arrival, and the status it should get.
 func (p *person) arrive(phone uint64, status int) ([]byte, int) {
 	p.body = append(p.body[:0], `{"name":"Asha Rao","phone":"+91`...)
 	p.body = strconv.AppendUint(p.body, phone, 10)

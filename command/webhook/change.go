@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Change is what its owner makes of an endpoint. What is nil stays as it is.
+// Change is a change of an endpoint by its owner. Nil leaves a field as it is.
 type Change struct {
 	URL         *string
 	Events      []string // not nil and empty is all, as in a Registration

@@ -107,7 +107,7 @@ func (c *connection) take(ctx context.Context) (*link, error) {
 	}
 }
 
-// use counts a user in, if the link is proven or the user is the one that looks for a node.
+// use counts a user in, if the link is proven or if this user is the one that looks for a node.
 func (c *connection) use(l *link, first bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,8 +189,8 @@ func (c *connection) close() {
 	time.AfterFunc(c.lingering, func() { _ = l.Close() }) // always nil
 }
 
-// hold runs one call of the client, for no longer than its context lasts, that opens something. Whoever gets it ends
-// the visit; what comes too late is closed.
+// hold runs one call of the client that opens something, for no longer than its context lasts. The caller ends the visit. What
+// is opened too late is closed.
 func hold[T any](
 	ctx context.Context, c *connection, closeLate func(T), do func(context.Context, *client.Client) (T, error),
 ) (T, *visit, error) {

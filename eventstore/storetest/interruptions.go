@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// often is more than any pool a store keeps: what is not given back runs out.
+// often is more than the size of any pool: what is not given back runs out.
 const often = 50
 
 func interruptionLaws() []law {

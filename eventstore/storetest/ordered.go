@@ -76,7 +76,7 @@ func (o *Ordered) Append(ctx context.Context, writes ...eventstore.Write) (event
 	return position, nil
 }
 
-// unlessStanding is what a failed check means: nothing, when the same append went through before what it checked moved.
+// unlessStanding judges a failed check: it counts for nothing if the same append succeeded before the checked stream moved.
 func (o *Ordered) unlessStanding(ctx context.Context, bodies []eventstore.Write, failed error) (eventstore.Position, error) {
 	var position eventstore.Position
 	if eventstore.Conflict(failed) == nil {

@@ -110,7 +110,7 @@ func (v *visit) prove(events []query.TokenEvent) ([]provenEvent, proof, error) {
 
 const headCookie = "leadlog_tree"
 
-// compareHeads proves that the tree begins with the one that this browser saw the last time, whose signed head it kept.
+// compareHeads proves that the tree begins with the tree that this browser saw last, whose signed head it keeps in a cookie.
 func (v *visit) compareHeads(p *proof) error {
 	before, known := v.headSeen()
 	switch {

@@ -91,7 +91,7 @@ func newChart(title string, days []query.DayCount, steps []time.Time, count func
 // floor is where columns stand.
 const floor = chartHeight - chartBottom
 
-// stack puts a day's parts on each other, the largest source of all lowest.
+// stack places a day's parts on top of each other, the source that is largest in total at the bottom.
 func (c *column) stack(parts []query.DayCount, order []legend, top int, count func(query.DayCount) int) {
 	y := floor
 	c.Counts = make([]int, len(order))

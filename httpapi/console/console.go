@@ -1,8 +1,8 @@
-// Package console is what people see of leadlog: pages that are written on the server, one stylesheet, and as little
-// script as it takes to show what happens while it happens. It needs no network but the service's own.
+// Package console serves the web console: pages rendered on the server, one stylesheet, and just enough script to keep a page
+// up to date. It loads nothing from elsewhere.
 //
-// A page asks the queries that the API asks, and a form gives the commands that the API gives. Who may see or do what is
-// said by the JWT that somebody signed in with, and judged anew at every request.
+// Pages use the same queries as the API, and forms give the same commands. What somebody may see or do is decided by the JWT
+// they signed in with, anew at every request.
 package console
 
 import (
@@ -94,7 +94,7 @@ func New(o Options) http.Handler {
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// secured sets what every answer says to browsers. Pages hold people's data, so that nobody on the way keeps one.
+// secured sets the headers of every answer. Pages hold personal data, so no cache on the way may keep one.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()

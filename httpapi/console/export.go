@@ -74,7 +74,7 @@ func (p patient) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// These two show people as they are, so that it is noted first who asked.
+// These two show people unmasked, so it is recorded first who asked.
 
 func (v *visit) exportLeads() (screen, error) {
 	settings, err := v.Directory.Account(v.ctx, v.identity.Account)
@@ -98,7 +98,7 @@ func (v *visit) exportSources() (screen, error) {
 	return exported(v, p, export.Sources(), v.Query.SourcesAll(v.r.Context(), v.identity.Account, filter))
 }
 
-// noteExport notes nothing when what is asked for is wrong: nothing is shown then.
+// noteExport records an export, unless its parameters are wrong: then nothing is shown.
 func (v *visit) noteExport(p *params, what string) error {
 	if err := p.wrong.Err(); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (v *visit) exportUsage() (screen, error) {
 	return exported(v, v.params(), export.Usage(), these(days, err))
 }
 
-// these yields what is there already, or why it is not.
+// these yields items that are already at hand, or the error.
 func these[T any](items []T, err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// What is shown is looked at anew once a second, or less often when that is much to do, and a line goes out now and then, so
-// that nobody on the way takes the connection for dead.
+// A live page is rendered again once a second, or less often if that takes long. A comment line is sent now and then, so that
+// no proxy takes the connection for dead.
 const (
 	liveInterval  = time.Second
 	liveShare     = 4 // all live pages together are being made a fourth of the time
@@ -69,7 +69,7 @@ func (v *visit) stream() {
 	}
 }
 
-// livePause is how long a page that took some time to make is not made again, while so many are live.
+// livePause is how long a page waits before it is rendered again, given how long rendering took and how many pages are live.
 func livePause(took time.Duration, pages int64) time.Duration {
 	return max(liveInterval, liveShare*time.Duration(pages)*took)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// lens shows what is said of people: as it is, once that was asked for and noted, and otherwise masked. What is shown of a
-// masked value is enough to tell two people in a list apart, and not enough to call one.
+// lens shows personal data: as it is, if the user asked for that and it was recorded, and otherwise masked. A masked value is
+// enough to tell two people in a list apart, and not enough to call one.
 type lens struct{ revealed bool }
 
 const dots = "•••"
@@ -67,7 +67,7 @@ func (l lens) value(field, value string) string {
 	return value
 }
 
-// plain is a JSON string as text, and any other value as JSON.
+// plain is the text of a JSON string; any other value stays JSON.
 func plain(value jsontext.Value) string {
 	var text string
 	if value.Kind() == '"' && json.Unmarshal(value, &text) == nil {
@@ -76,8 +76,8 @@ func plain(value jsontext.Value) string {
 	return string(value)
 }
 
-// impersonal are the members of events that say nothing of a person. What an event has beside them is masked, so that a
-// new member is masked until somebody says here that it need not be.
+// impersonal are the members of events that say nothing of a person. All others are masked, so a new member is masked until it
+// is listed here.
 var impersonal = []string{
 	"contactUID", "nameDerived", "status", "leadTemperature", "opportunityId", "opportunityValue", "source", "newSource",
 	"changed", "emailHeldBy", "removedFields", "claims", "code", "leadId", "other", "from", "into", "joined",
@@ -101,8 +101,7 @@ func (l lens) raw(data jsontext.Value) string {
 	return string(text)
 }
 
-// address is what is left of a URL of a page that somebody saw: whose page it was. A path may name a person as well as a
-// query may.
+// address is the URL of a page that a visitor saw, masked but for the site: the path and the query may name a person.
 func (l lens) address(of string) string {
 	if l.revealed || of == "" {
 		return of

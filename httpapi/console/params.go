@@ -82,7 +82,7 @@ func (p *params) parts(shown query.Page, next string) (other parts) {
 	return other
 }
 
-// filtered is what a list is filtered by.
+// filtered are the filters of a list.
 type filtered struct {
 	Filter map[string]string // by parameter, as given
 	Wrong  field.Errors
@@ -116,7 +116,7 @@ func (p *params) with(name, value string) string {
 	return "?" + values.Encode()
 }
 
-// without is the query string of this page but for some names; empty when nothing is left.
+// without is the query string of this page without some parameters; empty if nothing is left.
 func (p *params) without(names ...string) string {
 	rest := &params{values: url.Values{}}
 	for key, all := range p.values {

@@ -60,7 +60,7 @@ type scopeError string
 
 func (e scopeError) Error() string { return "Scope " + string(e) + " required" }
 
-// serve is the way of every request: who asks, whether they may, and what they are shown.
+// serve handles every request: who asks, whether they may, and what they see.
 func (c *Console) serve(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
@@ -178,12 +178,12 @@ func (v *visit) explain(err error) Failure {
 	return v.Gate.Explain(err)
 }
 
-// wrong are the faults of a form, when that is what an error is: the form is shown again then.
+// wrong returns the field errors of a form, if that is what the error is. The form is then shown again.
 func wrong(err error) (field.Errors, bool) {
 	return errors.AsType[field.Errors](err)
 }
 
-// within gives a part of a long visit time of its own.
+// within runs a part of a long visit with a deadline of its own.
 func (v *visit) within(do func(*visit) ([]byte, error)) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), patience)
 	defer cancel()

@@ -18,7 +18,7 @@ type erasure struct {
 	fact     event.LeadErased
 }
 
-// noteErasure remembers who was erased, and of whom there are events that cannot be opened.
+// noteErasure remembers which leads were erased, and which leads have events that cannot be opened.
 func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
 	id, isLead := strings.CutPrefix(e.Stream, event.LeadPrefix)
 	if !isLead {
@@ -44,7 +44,7 @@ func (r *reading) noteGone(id string, erased event.LeadErased) {
 	}
 }
 
-// lost tells of leads whose key is gone although nobody erased them, nor while the log was read.
+// lost reports leads whose key is gone although they were not erased, not even while the log was read.
 func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []string, err error) {
 	if len(r.closed) == 0 {
 		return nil, nil
@@ -81,7 +81,7 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 	return findings, nil
 }
 
-// partsOf are leads, and all that ever departed into them: more than an erasure names when somebody was killed in a join.
+// partsOf are leads and all leads that ever departed into them. An erasure names fewer if a process was killed during a join.
 func (r *reading) partsOf(leads ...string) (all []string) {
 	for len(leads) > 0 {
 		next := leads[0]
@@ -92,7 +92,7 @@ func (r *reading) partsOf(leads ...string) (all []string) {
 	return all
 }
 
-// unerased tells of erasures that a process which was killed did not finish.
+// unerased reports erasures that a killed process did not finish.
 func (v Verification) unerased(ctx context.Context, r reading) error {
 	if v.Left == nil || v.Unfinished == nil {
 		return nil

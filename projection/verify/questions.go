@@ -1,7 +1,7 @@
 package verify
 
-// settings are of the transaction. Nothing is looked up row by row, whatever the planner believes of tables that it has
-// not seen before; and what is sorted is mostly sorted in memory.
+// settings of the transaction: no nested loops, since the planner knows nothing of the temporary tables, and enough memory to
+// sort.
 const settings = `SET LOCAL enable_nestloop = off; SET LOCAL jit = off; SET LOCAL work_mem = '32MB'`
 
 // temporary holds what is remembered of the log, and what follows from it.

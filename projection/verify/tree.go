@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// noteLeaf remembers what an event is as a leaf of its account's tree. One that is not readable, for which data is nil,
-// keeps its place.
+// noteLeaf remembers the hash of an event that is a leaf of its account's tree. An unreadable event, for which data is nil,
+// still takes its place.
 func (r *reading) noteLeaf(e eventstore.Recorded, data event.Data) error {
 	if !audit.IsLeaf(e.Type) {
 		return nil
@@ -62,8 +62,8 @@ func askTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// compareHeads says which signed heads are not of the trees that are stored: whoever changes the log and builds the views
-// anew makes a tree that agrees with it, but not one that agrees with a head that somebody keeps.
+// compareHeads reports signed heads that the stored trees do not agree with. Somebody who changes the log and rebuilds the
+// views gets a tree that agrees with the log, but not with a head that was signed before.
 func compareHeads(ctx context.Context, tx pgx.Tx, heads []audit.Head) (findings []string, err error) {
 	for _, head := range heads {
 		var last int64

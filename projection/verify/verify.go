@@ -36,10 +36,10 @@ type Verification struct {
 	Most   int          // findings of each kind that are told
 	// Progress is told how far the log by itself and the views are, both.
 	Progress func(done, end eventstore.Position)
-	// Left, if it is there, is told of every leftover. They are no findings: a process that was killed leaves some on a store without
-	// transactions, one that is in the middle of a command looks the same, and neither is in anybody's way.
+	// Left, if not nil, is told of every leftover. Leftovers are no findings: on a store without transactions a killed process
+	// leaves some, a command under way looks the same, and they are in nobody's way.
 	Left func(Leftover)
-	// Unfinished, if it is there, tells whether something is left to do of the erasure of leads and visitors at a position.
+	// Unfinished, if not nil, tells whether the erasure of leads and visitors at a position has something left to do.
 	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
 }
 
