@@ -17,7 +17,7 @@ type DeleteToken struct {
 // DeleteToken ends a token of the caller's account and frees its slot. The errors are token.ErrNotFound and those of
 // the store.
 func (h *Handlers) DeleteToken(ctx context.Context, cmd DeleteToken) (position eventstore.Position, err error) {
-	if !validID(cmd.TokenID) {
+	if !event.ValidID(cmd.TokenID) {
 		return 0, token.ErrNotFound
 	}
 	stream := event.TokenStream(cmd.TokenID)

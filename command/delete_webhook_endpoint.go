@@ -19,7 +19,7 @@ type DeleteWebhookEndpoint struct {
 // by a caller who got no answer, it makes up for a secret that was not destroyed. The errors are webhook.ErrNotFound and
 // those of the store.
 func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookEndpoint) (position eventstore.Position, err error) {
-	if !validID(cmd.WebhookID) {
+	if !event.ValidID(cmd.WebhookID) {
 		return 0, webhook.ErrNotFound
 	}
 	stream := event.WebhookStream(cmd.WebhookID)

@@ -54,7 +54,7 @@ type erasing struct {
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError and those of the store.
 func (h *Handlers) EraseLead(ctx context.Context, cmd EraseLead) (LeadErased, error) {
-	if !validID(cmd.LeadID) {
+	if !event.ValidID(cmd.LeadID) {
 		return LeadErased{}, lead.ErrNotFound
 	}
 	stream := event.LeadStream(cmd.LeadID)

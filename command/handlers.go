@@ -134,12 +134,6 @@ func (h *Handlers) newIDs(n int) ([]string, error) {
 	return ids, nil
 }
 
-// validID tells whether a text has the form of an id. A text of another form names nothing.
-func validID(id string) bool {
-	parsed, err := ulid.ParseStrict(id)
-	return err == nil && parsed.String() == id
-}
-
 // timestamp is now, in whole milliseconds, for the first fact of a stream.
 func (h *Handlers) timestamp() time.Time { return h.after(time.Time{}) }
 

@@ -30,7 +30,7 @@ func (h *Handlers) JoinLeads(ctx context.Context, cmd JoinLeads) (joined LeadUpd
 	if err != nil {
 		return LeadUpdated{}, err
 	}
-	if !validID(cmd.LeadID) || !validID(from) {
+	if !event.ValidID(cmd.LeadID) || !event.ValidID(from) {
 		return LeadUpdated{}, lead.ErrNotFound
 	}
 	streams := []string{event.LeadStream(cmd.LeadID), event.LeadStream(from)}

@@ -17,7 +17,7 @@ type RotateToken struct {
 // RotateToken gives a token of the caller's account a new value. The errors are token.ErrNotFound and those of
 // the store.
 func (h *Handlers) RotateToken(ctx context.Context, cmd RotateToken) (TokenIssued, error) {
-	if !validID(cmd.TokenID) {
+	if !event.ValidID(cmd.TokenID) {
 		return TokenIssued{}, token.ErrNotFound
 	}
 	value, err := token.NewValue(cmd.TokenID, h.random)

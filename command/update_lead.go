@@ -44,7 +44,7 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 	decide func(lead.State, lead.Rules) (event.Data, error),
 	put func(ctx context.Context, account, fact eventstore.Write) (eventstore.Position, error),
 ) (updated LeadUpdated, err error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return LeadUpdated{}, lead.ErrNotFound
 	}
 	stream := event.LeadStream(id)

@@ -46,7 +46,7 @@ type changedEndpoint struct {
 // it decide again. The errors are webhook.ErrNotFound, those of decide and those of the store.
 func (h *Handlers) changeEndpoint(ctx context.Context, caller Caller, id string,
 	decide func(webhook.State, time.Time) ([]event.Data, error)) (changed changedEndpoint, err error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return changed, webhook.ErrNotFound
 	}
 	stream := event.WebhookStream(id)

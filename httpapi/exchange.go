@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // patience is how long a request may take in all, but for what is streamed.
@@ -103,15 +103,10 @@ func (x *exchange) pathID() string {
 // ulidID is the id in the path when it can be one of ours, and otherwise the error that says there is no such thing.
 func (x *exchange) ulidID(missing error) (string, error) {
 	id := x.pathID()
-	if !isULID(id) {
+	if !event.ValidID(id) {
 		return "", missing
 	}
 	return id, nil
-}
-
-func isULID(id string) bool {
-	parsed, err := ulid.ParseStrict(id)
-	return err == nil && parsed.String() == id
 }
 
 func (x *exchange) unknownRoute() (answer, error) { return answer{}, errUnknownRoute }

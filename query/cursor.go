@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // A cursor says after which item a list goes on. It is made of what the list is ordered by, so items that appear or vanish
@@ -57,7 +59,7 @@ func decodeNewest(kind, cursor string) (newestCursor, error) {
 		return newestCursor{}, err
 	}
 	millis, err := decimal(parts[0])
-	if err != nil || millis > latest || !validID(parts[1]) {
+	if err != nil || millis > latest || !event.ValidID(parts[1]) {
 		return newestCursor{}, ErrCursor
 	}
 	return newestCursor{time.UnixMilli(millis).UTC(), parts[1]}, nil

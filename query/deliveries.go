@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -60,7 +61,7 @@ func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, p Pa
 
 // Delivery returns one delivery of an endpoint. The error is ErrNotFound when there is none such.
 func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string) (Delivery, error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return Delivery{}, ErrNotFound
 	}
 	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // mostQueued bounds what it costs to say how much is queued for an endpoint.
@@ -33,7 +34,7 @@ func (r *Reader) Endpoints(ctx context.Context, account string, p Page) (List[En
 
 // Endpoint returns one endpoint's record. The error is ErrNotFound when the account has none such, or not any more.
 func (r *Reader) Endpoint(ctx context.Context, account, id string) (Endpoint, error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return Endpoint{}, ErrNotFound
 	}
 	return one(ctx, r, scanEndpoint, endpointColumns+` WHERE e.webhook_id = $1 AND account = $2`, id, account)

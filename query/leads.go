@@ -127,7 +127,7 @@ func (s *selection) olderThan(id, kind, cursor string) (after time.Time, err err
 // Lead returns one lead with its metadata, also one that was joined into another. The error is ErrNotFound when the
 // account has no such lead.
 func (r *Reader) Lead(ctx context.Context, account, id string) (Lead, error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return Lead{}, ErrNotFound
 	}
 	state, err := r.leadState(ctx, account, id)
@@ -145,7 +145,7 @@ func scanListedLead(row pgx.CollectableRow) (Lead, error) {
 // LeadAsOf returns a lead as it was at a moment, what happened in that very millisecond included: the fold of its
 // stream up to there. The error is ErrNotFound when the account had no such lead then.
 func (r *Reader) LeadAsOf(ctx context.Context, account, id string, at time.Time) (Lead, error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return Lead{}, ErrNotFound
 	}
 	state, err := r.foldLead(ctx, id, at)
@@ -171,7 +171,7 @@ func erasure(r eventstore.Recorded) bool { return r.Erased || r.Type == event.Le
 
 // LeadSources lists where a lead came from, oldest first. The errors are ErrNotFound and ErrCursor.
 func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (List[SourceEntry], error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return List[SourceEntry]{}, ErrNotFound
 	}
 	s := selection{order: `position`, from: sourceColumns}
@@ -216,7 +216,7 @@ func (c *Credential) ScanText(written pgtype.Text) error {
 // LeadEvents lists what happened to a lead, oldest first, as it stands on the log. The errors are ErrNotFound and
 // ErrCursor.
 func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (List[Event], error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return List[Event]{}, ErrNotFound
 	}
 	var from eventstore.Revision

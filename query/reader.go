@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
@@ -246,15 +245,6 @@ func cut[T any](items []T, limit int, after func(T) string) List[T] {
 	}
 	items = items[:limit]
 	return List[T]{Items: items, NextCursor: after(items[limit-1])}
-}
-
-// validID tells whether a text can be an id of ours. One that cannot names nothing.
-func validID(id string) bool {
-	if len(id) != ulid.EncodedSize {
-		return false
-	}
-	parsed, err := ulid.ParseStrict(id)
-	return err == nil && parsed.String() == id
 }
 
 // storable tells whether PostgreSQL can store a text. A text that it cannot store equals nothing in it.

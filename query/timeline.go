@@ -45,7 +45,7 @@ type Moment struct {
 
 // LeadTimeline folds a lead's stream, step by step. The error is ErrNotFound.
 func (r *Reader) LeadTimeline(ctx context.Context, account, id string, m Moment) (t Timeline, err error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return t, ErrNotFound
 	}
 	var state lead.State

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 const tokenColumns = `SELECT token_id, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at FROM views.token`
@@ -42,7 +43,7 @@ func (r *Reader) tokens(ctx context.Context, account, which string, p Page) (Lis
 
 // Token returns one token's record. The error is ErrNotFound when the account never had it.
 func (r *Reader) Token(ctx context.Context, account, id string) (Token, error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return Token{}, ErrNotFound
 	}
 	return one(ctx, r, r.scanToken, tokenColumns+` WHERE token_id = $1 AND account = $2`, id, account)
@@ -81,7 +82,7 @@ const tokenEventColumns = `
 
 // TokenEvents lists what happened to one token, oldest first. The errors are ErrNotFound and ErrCursor.
 func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (List[TokenEvent], error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return List[TokenEvent]{}, ErrNotFound
 	}
 	list, err := r.AuditTokens(ctx, account, AuditFilter{TokenID: id}, p)

@@ -53,7 +53,7 @@ const leadActivity = `
 // LeadActivity lists what the visitors did whose ids a lead carries, before it came and after, oldest first. The errors
 // are ErrNotFound and ErrCursor.
 func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (List[Activity], error) {
-	if !validID(id) {
+	if !event.ValidID(id) {
 		return List[Activity]{}, ErrNotFound
 	}
 	after, err := decodeActivity(cursorOf(activityCursor, account), p.Cursor)

@@ -10,12 +10,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	"golang.org/x/term"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/forget"
@@ -42,7 +42,7 @@ func (f *forgetCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	if id, err := ulid.ParseStrict(f.Lead); err != nil || id.String() != f.Lead {
+	if !event.ValidID(f.Lead) {
 		return &usageError{fmt.Errorf("%q is not the id of a lead", f.Lead)}
 	}
 	h, err := f.hold(ctx, c)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // A token's value is
@@ -61,9 +63,7 @@ func ParseValue(text string) (Value, error) {
 	if sum != checksum(body) {
 		return Value{}, ErrMalformed
 	}
-	id := text[len(valuePrefix) : len(valuePrefix)+ulid.EncodedSize]
-	parsed, err := ulid.ParseStrict(id)
-	if err != nil || parsed.String() != id {
+	if !event.ValidID(text[len(valuePrefix) : len(valuePrefix)+ulid.EncodedSize]) {
 		return Value{}, ErrMalformed
 	}
 	for _, c := range []byte(body[len(valuePrefix)+ulid.EncodedSize:]) {

@@ -3,6 +3,8 @@ package event
 import (
 	"strings"
 	"time"
+
+	"github.com/oklog/ulid/v2"
 )
 
 // Streams are named after what they tell of. Ids are ULIDs, but for an account's, which the owner of the
@@ -68,3 +70,12 @@ const (
 	RevealPrefix   = "reveal-"
 	ClaimPrefix    = "claim-"
 )
+
+// ValidID tells whether a text has the form of an id. A text of another form names nothing.
+func ValidID(id string) bool {
+	if len(id) != ulid.EncodedSize {
+		return false
+	}
+	parsed, err := ulid.ParseStrict(id)
+	return err == nil && parsed.String() == id
+}
