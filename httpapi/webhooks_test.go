@@ -166,3 +166,46 @@ func TestWhatOnlyAnOwnerMayDoWithAnEndpoint(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, retried.status)
 	require.Equal(t, "Delivery not found", retried.at("message"))
 }
+
+const endpoints = "/webhooks/endpoints"
+
+func TestAWebhookEndpointsLife(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","events":["lead.created"],"description":"d"}`)
+	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	require.Equal(t, "no-store", created.header.Get("Cache-Control"))
+	require.True(t, strings.HasPrefix(created.at("data", "secret").(string), "whsec_"))
+	id := created.at("data", "webhookId").(string)
+
+	shown := s.as(http.MethodGet, after(endpoints+"/"+id, created), "")
+	require.Equal(t, http.StatusOK, shown.status, shown.raw)
+	want := created.at("data").(map[string]any)
+	delete(want, "secret")
+	require.Equal(t, want, shown.at("data"), "what was answered is what is shown, but for the secret")
+	require.Len(t, s.as(http.MethodGet, after(endpoints, created), "").at("data"), 1)
+
+	deleted := s.as(http.MethodDelete, endpoints+"/"+id, "")
+	require.Equal(t, `{"success":true,"message":"Webhook endpoint deleted"}`, deleted.raw)
+	again := s.as(http.MethodDelete, endpoints+"/"+id, "")
+	require.Equal(t, http.StatusNotFound, again.status)
+	require.Equal(t, `{"success":false,"message":"Webhook endpoint not found"}`, again.raw)
+	require.Equal(t, http.StatusNotFound, s.as(http.MethodGet, after(endpoints+"/"+id, deleted), "").status)
+}
+
+func TestWhatIsWrongWithAnEndpointIsSaidAllAtOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for body, fields := range map[string][]string{
+		`{}`: {"url"},
+		`{"url":"ftp://x","events":"all","description":7}`:           {"events", "description", "url"},
+		`{"url":"https://example.com","events":[1]}`:                 {"events"},
+		`{"url":"https://example.com","events":["lead.nope"]}`:       {"events"},
+		`{"url":"https://example.com","description":["not a text"]}`: {"description"},
+	} {
+		r := s.as(http.MethodPost, endpoints, body)
+		require.Equal(t, http.StatusBadRequest, r.status, body)
+		require.Equal(t, fields, r.fieldsNamed(), body)
+	}
+	require.Empty(t, s.as(http.MethodGet, endpoints, "").at("data"))
+}

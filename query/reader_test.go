@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
@@ -252,87 +251,4 @@ func ids[T any](items []T, id func(T) string) []string {
 		all[i] = id(item)
 	}
 	return all
-}
-
-// far is a Reader whose database nobody can reach.
-func far(t *testing.T) *query.Reader {
-	t.Helper()
-	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none")
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return query.New(pool, projectiontest.New(t).Store)
-}
-
-func TestAnIdThatCannotBeOneIsNotAskedFor(t *testing.T) {
-	t.Parallel()
-	reader, ctx := far(t), t.Context()
-	for _, id := range []string{
-		"", "x", "\x00", "01KAJ8Q6ZJ000000000000000\x00", strings.Repeat("0", 64<<10), "01kaj8q6zj0000000000000001",
-		"81KAJ8Q6ZJ0000000000000001", "01KAJ8Q6ZJ000000000000000U", "01KAJ8Q6ZJ000000000000000\xff", "' OR true --              ",
-	} {
-		for name, ask := range map[string]func() error{
-			"lead":         func() error { _, err := reader.Lead(ctx, "acme", id); return err },
-			"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, whole); return err },
-			"lead events":  func() error { _, err := reader.LeadEvents(ctx, "acme", id, whole); return err },
-			"activity":     func() error { _, err := reader.LeadActivity(ctx, "acme", id, whole); return err },
-			"token":        func() error { _, err := reader.Token(ctx, "acme", id); return err },
-			"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, whole); return err },
-			"endpoint":     func() error { _, err := reader.Endpoint(ctx, "acme", id); return err },
-		} {
-			require.ErrorIs(t, ask(), query.ErrNotFound, "%s %.40q", name, id)
-		}
-	}
-	for _, id := range []string{"", "a b", "a\x00", strings.Repeat("a", 65), "é"} {
-		_, err := reader.Account(ctx, id)
-		require.ErrorIs(t, err, query.ErrNotFound)
-	}
-}
-
-func TestADatabaseOutOfReachIsSaidSo(t *testing.T) {
-	t.Parallel()
-	reader, ctx := far(t), t.Context()
-	const id = "01KAJ8Q6ZJ0000000000000001"
-	for name, ask := range map[string]func() error{
-		"waiting":      func() error { return reader.WaitFor(ctx, 1, query.LeadView) },
-		"leads":        func() error { _, err := reader.Leads(ctx, "acme", query.LeadFilter{}, whole); return err },
-		"lead":         func() error { _, err := reader.Lead(ctx, "acme", id); return err },
-		"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, whole); return err },
-		"activity":     func() error { _, err := reader.LeadActivity(ctx, "acme", id, whole); return err },
-		"refused":      func() error { _, err := reader.Refused(ctx, "acme", query.RefusedFilter{}, whole); return err },
-		"tokens":       func() error { _, err := reader.Tokens(ctx, "acme", whole); return err },
-		"token":        func() error { _, err := reader.Token(ctx, "acme", id); return err },
-		"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, whole); return err },
-		"endpoints":    func() error { _, err := reader.Endpoints(ctx, "acme", whole); return err },
-		"account":      func() error { _, err := reader.Account(ctx, "acme"); return err },
-		"export": func() error {
-			for _, err := range reader.AuditTokensAll(ctx, "acme", query.AuditFilter{}) {
-				return err
-			}
-			return nil
-		},
-	} {
-		require.ErrorIs(t, ask(), eventstore.ErrUnavailable, name)
-	}
-}
-
-func TestWaitForEndsWhenTheViewIsThere(t *testing.T) {
-	t.Parallel()
-	w := projectiontest.New(t)
-	reader := query.New(w.Pool, w.Store)
-	position := w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
-
-	reader.Patience(20 * time.Millisecond)
-	require.ErrorIs(t, reader.WaitFor(t.Context(), position, query.AccountView), query.ErrBehind, "no checkpoint yet")
-
-	reader.Patience(projectiontest.Soon)
-	projectiontest.Run(t, w.Runner(t))
-	views := []string{query.LeadView, query.SourceHistoryView, query.TokenView, query.TokenEventView, query.AccountView, query.EndpointView}
-	require.NoError(t, reader.WaitFor(t.Context(), position, views...))
-	got, err := reader.Account(t.Context(), "acme")
-	require.NoError(t, err)
-	require.Equal(t, []string{"new"}, got.Stages)
-
-	reader.Patience(20 * time.Millisecond)
-	require.ErrorIs(t, reader.WaitFor(t.Context(), position+1, query.AccountView), query.ErrBehind)
-	require.ErrorIs(t, reader.WaitFor(t.Context(), 1<<64-1, query.AccountView), query.ErrBehind)
 }

@@ -1,0 +1,60 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAnAdministratorProvisionsAccounts(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	admin := s.mint("admins", "admin")
+	path := "/api/v1/admin/accounts/new_one"
+	put := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"name":"New","features":["crm_api"],"region":"us","rateBurst":5}`})
+	require.Equal(t, http.StatusOK, put.status, put.raw)
+	shown := s.send(call{method: http.MethodGet, path: after(path, put), credential: admin})
+	require.Equal(t, http.StatusOK, shown.status, shown.raw)
+	require.Equal(t, put.at("data"), shown.at("data"))
+	require.Equal(t, "US", shown.at("data", "region"))
+	require.Nil(t, shown.at("data", "rateLimit"))
+
+	wrong := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"features":"crm_api","region":"XX","rateBurst":1.5}`})
+	require.Equal(t, []string{"features", "rateBurst", "region"}, wrong.fieldsNamed(), wrong.raw)
+	require.Equal(t, http.StatusBadRequest, s.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/a%20b", credential: admin, body: `{}`}).status)
+	require.Equal(t, http.StatusNotFound, s.send(call{method: http.MethodGet, path: "/api/v1/admin/accounts/nobody", credential: admin}).status)
+	require.Equal(t, http.StatusForbidden, s.as(http.MethodPut, path, `{}`).status, "no scope is not the scope admin")
+}
+
+func TestAMisspeltSettingIsRefusedAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	admin := s.mint("admins", "admin")
+	put := func(body string) reply {
+		return s.send(call{method: http.MethodPut, path: accounts + "new_one", credential: admin, body: body})
+	}
+	first := put(`{"name":"New","features":["crm_api"],"rateBurst":5}`)
+	require.Equal(t, http.StatusOK, first.status, first.raw)
+	wrong := put(`{"name":"New","feature":["crm_api"],"RateBurst":5,"region":7}`)
+	require.Equal(t, http.StatusBadRequest, wrong.status, wrong.raw)
+	require.Equal(t, []string{"RateBurst", "feature", "region"}, wrong.fieldsNamed())
+	require.Contains(t, wrong.raw, `{"field":"feature","message":"is not known here"}`)
+	shown := s.send(call{method: http.MethodGet, path: after(accounts+"new_one", first), credential: admin})
+	require.Equal(t, first.at("data"), shown.at("data"))
+
+	echo, err := json.Marshal(shown.at("data"))
+	require.NoError(t, err)
+	again := put(string(echo))
+	require.Equal(t, http.StatusOK, again.status, "an account as it was answered: %s", again.raw)
+	require.Equal(t, first.at("data"), again.at("data"))
+
+	var many strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&many, `,"k%d":1`, i)
+	}
+	require.Len(t, put(`{"name":"New"`+many.String()+`}`).fieldsNamed(), 100, "an answer has a bound, whatever was sent")
+}

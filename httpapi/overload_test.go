@@ -1,0 +1,247 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+// TestMoreRequestsThanTheServiceTakesOnAreShed fills the service with requests that wait, and lets them go.
+func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
+	t.Parallel()
+	const most = 8
+	s := start(t, func(o *httpapi.Options) { o.MaxRequests, o.ConsoleKey = most, []byte(jwtSecret) })
+	waiting := make([]*wire, most)
+	answered := make([]*bufio.Reader, most)
+	for i := range waiting { // a batch lasts as long as its client likes
+		waiting[i] = s.wire(s.jwt)
+		waiting[i].send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", i))
+		answered[i] = waiting[i].answers()
+	}
+	for _, c := range []call{
+		{method: http.MethodPost, path: leads, credential: s.jwt, body: `{"phone":"9876543210"}`},
+		{method: http.MethodGet, path: leads, credential: s.jwt},
+		{method: http.MethodPost, path: leads, credential: "a guess", body: `{}`},
+		{method: http.MethodGet, path: "/console/sign-in"},
+	} {
+		r := s.send(c)
+		require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
+		require.Equal(t, `{"success":false,"message":"Service unavailable"}`, r.raw)
+		require.Equal(t, "1", r.header.Get("Retry-After"))
+	}
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status, "it is alive, and says so")
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/readyz"}).status)
+	require.Contains(t, s.send(call{method: http.MethodGet, path: "/metrics"}).raw, `status="503"} 2`)
+
+	waiting[0].end()
+	_, err := io.ReadAll(answered[0])
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.capture(`{"phone":"9876543210"}`).status == http.StatusCreated }, time.Minute, 5*time.Millisecond,
+		"one that is done makes room")
+	for i := 1; i < most; i++ {
+		waiting[i].end()
+	}
+}
+
+// TestBodiesHaveABudgetTogether has clients send the halves of large bodies, until the budget is full.
+func TestBodiesHaveABudgetTogether(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BodyBytes = 0, 2<<20 })
+	held := func() int {
+		n, err := strconv.ParseFloat(s.metric("leadlog_http_body_bytes"), 64)
+		require.NoError(t, err)
+		return int(n)
+	}
+	const half = 900 << 10
+	conns := make([]net.Conn, 2)
+	for i := range conns {
+		conns[i] = s.dial()
+		say(conns[i], fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+			leads, s.jwt, 2*half, strings.Repeat("x", half)))
+	}
+	require.Eventually(t, func() bool { return held() == len(conns)*half }, time.Minute, 5*time.Millisecond)
+	large := `{"note":"` + strings.Repeat("x", 500<<10) + `"}`
+	r := s.capture(large)
+	require.Equal(t, http.StatusServiceUnavailable, r.status, "a third finds no room: %s", r.raw)
+	require.Equal(t, "1", r.header.Get("Retry-After"))
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status, "a small one does")
+	for _, conn := range conns {
+		conn.Close()
+	}
+	require.Eventually(t, func() bool { return held() == 0 }, time.Minute, 5*time.Millisecond)
+	require.Equal(t, http.StatusBadRequest, s.capture(large).status, "and is read when the others are gone")
+}
+
+// metric is what /metrics says of one without labels.
+func (s *service) metric(name string) string {
+	s.t.Helper()
+	_, after, found := strings.Cut(s.send(call{method: http.MethodGet, path: "/metrics"}).raw, "\n"+name+" ")
+	require.True(s.t, found, name)
+	value, _, _ := strings.Cut(after, "\n")
+	return value
+}
+
+// TestBatchesHaveABudgetTogether has a client fill the budget of batches and go on.
+func TestBatchesHaveABudgetTogether(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BatchBytes = 0, 8<<20 })
+	one, two := s.wire(s.jwt), s.wire(s.jwt)
+	for i, w := range []*wire{one, two} {
+		w.send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", i))
+	}
+	first, second := one.answers(), two.answers()
+	r := s.send(call{method: http.MethodPost, path: batch, credential: s.jwt, body: `{"email":"q@example.com"}`})
+	require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
+	require.Equal(t, "1", r.header.Get("Retry-After"))
+
+	// Without a budget left it is read no faster than it is answered, and all of it is.
+	line := `{"email":"p0@example.com","metadata":{"source":"website"}}` + strings.Repeat(" ", 100<<10) + "\n"
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for range 40 {
+			one.send(line)
+		}
+		one.end()
+	})
+	answers, err := io.ReadAll(first)
+	require.NoError(t, err)
+	sending.Wait()
+	require.Equal(t, 41, strings.Count(string(answers), `"success":true,`))
+	two.end()
+	_, err = io.ReadAll(second)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return s.send(call{method: http.MethodPost, path: batch, credential: s.jwt, body: `{"email":"q@example.com"}`}).status == http.StatusOK
+	}, time.Minute, 5*time.Millisecond)
+}
+
+// TestAnAccountThatIsSlowKeepsNoOtherOut has an account begin as many batches, and as many large bodies, as it may, and send
+// no more of them.
+func TestAnAccountThatIsSlowKeepsNoOtherOut(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BatchBytes, o.BodyBytes = 0, 16<<20, 8<<20 })
+	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
+	theirs := s.mint("other", "leads:write")
+
+	begun := 0
+	for refused := false; !refused; {
+		w := s.wire(s.jwt)
+		w.send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", begun))
+		response, err := http.ReadResponse(bufio.NewReader(w.conn), nil)
+		require.NoError(t, err)
+		if refused = response.StatusCode == http.StatusServiceUnavailable; !refused {
+			require.Equal(t, http.StatusOK, response.StatusCode)
+			begun++
+		}
+	}
+	require.Equal(t, 2, begun, "half of all, of 4 MiB each")
+	r := s.send(call{method: http.MethodPost, path: batch, credential: theirs, body: `{"email":"q@example.com"}`})
+	require.Equal(t, http.StatusOK, r.status, r.raw)
+
+	for range 8 {
+		say(s.dial(), fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+			leads, s.jwt, 2<<20, strings.Repeat("x", 1<<20)))
+	}
+	large := `{"note":"` + strings.Repeat("x", 1<<20) + `"}`
+	require.Eventually(t, func() bool { return s.capture(large).status == http.StatusServiceUnavailable }, time.Minute, 5*time.Millisecond)
+	r = s.send(call{method: http.MethodPost, path: leads, credential: theirs, body: large})
+	require.Equal(t, http.StatusBadRequest, r.status, "it is read, and has no phone: %s", r.raw)
+}
+
+// TestAnAccountThatWaitsKeepsNoOtherOut has an account ask for what is not on the log yet, as often as it may.
+func TestAnAccountThatWaitsKeepsNoOtherOut(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.MaxRequests = 8 })
+	s.provision("other", account.Settings{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	t.Cleanup(func() { cancel(); waiting.Wait() })
+	for range 5 {
+		waiting.Go(func() {
+			for ctx.Err() == nil {
+				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+leads+"?minPosition=999999999", nil)
+				request.Header.Set("Authorization", "Bearer "+s.jwt)
+				if response, err := s.server.Client().Do(request); err == nil {
+					response.Body.Close()
+				}
+			}
+		})
+	}
+	require.Eventually(t, func() bool {
+		r := s.as(http.MethodGet, leads+"?minPosition=1", "")
+		return r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") == "1"
+	}, time.Minute, time.Millisecond)
+	theirs := s.mint("other", "")
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads + "?minPosition=1", credential: theirs}).status)
+	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status, "who does not wait is answered")
+}
+
+// TestIdleConnectionsKeepNobodyOut opens as many connections as the files of the test allow, up to 10,000, and sends
+// nothing on them, or half a header.
+func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
+	s := start(t)
+	n := min(10_000, (openFiles(t)-500)/2) // both ends are here
+	require.Greater(t, n, 100, "ulimit -n is too low for this test")
+	before := heap()
+	for i := range n {
+		conn := s.dial()
+		if i%2 == 1 {
+			say(conn, "GET /healthz HTTP/1.1\r\nHo")
+		}
+	}
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status)
+	held := int64(heap()-before) / int64(n)
+	require.Less(t, held, int64(64<<10), "bytes for each connection, both ends")
+	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status)
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	var files syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
+	return int(min(files.Cur, 200_000))
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}
+
+// TestAFloodOfGuessesAsksTheLogForNoMoreThanItsShare guesses tokens that look right. What the limit turns away has cost
+// the log nothing.
+func TestAFloodOfGuessesAsksTheLogForNoMoreThanItsShare(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	s := startOn(t, server.URL())
+	before, answered := server.StreamReads(event.TokenPrefix), map[int]int{}
+	for range 300 {
+		guess, err := token.NewValue(ulid.Make().String(), rand.Reader)
+		require.NoError(t, err)
+		answered[s.send(call{method: http.MethodPost, path: leads, credential: guess.Reveal(), body: `{}`}).status]++
+	}
+	require.Positive(t, answered[http.StatusTooManyRequests], "%v", answered)
+	require.Equal(t, 300, answered[http.StatusUnauthorized]+answered[http.StatusTooManyRequests], "%v", answered)
+	require.LessOrEqual(t, server.StreamReads(event.TokenPrefix)-before, answered[http.StatusUnauthorized])
+}
