@@ -50,7 +50,7 @@ func goodPostgres(address string) bool {
 	return err == nil && (strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://"))
 }
 
-// logURL refuses what is not the address of a log. Such an address may hold a password.
+// logURL refuses an address that is not one of a log. The message does not repeat it: it may hold a password.
 func (c *checker) logURL(name, address string) {
 	switch {
 	case esdb.Understands(address):

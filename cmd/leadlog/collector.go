@@ -7,9 +7,9 @@ import (
 	"runtime/metrics"
 )
 
-// leastHeap is how large the heap may grow before garbage is collected. What is live of it while 64 connections capture
-// is a quarter, so a collection, which costs by what is live, comes a third as often as it would by itself; with all
-// that is beside the heap the process stays under 128 MiB.
+// leastHeap is how large the heap may grow before the garbage collector runs. With 64 connections capturing, a quarter of that
+// is live. A collection costs by what is live, so collecting a third as often saves time; with everything outside of the heap
+// the process stays under 128 MiB.
 const leastHeap = 64 << 20 // bytes
 
 const liveHeap = "/gc/heap/live:bytes"

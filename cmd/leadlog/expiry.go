@@ -39,7 +39,7 @@ func (e expiry) run(ctx context.Context) {
 	}
 }
 
-// turn announces what is due now, as far as the view shows it; a later turn announces the rest.
+// turn announces the ends that are due now, as far as the view shows them; a later turn announces the rest.
 func (e expiry) turn(ctx context.Context) error {
 	ids, err := e.query.TokensToAnnounce(ctx, token.Notice, expiryAtOnce)
 	if err != nil {

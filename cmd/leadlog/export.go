@@ -74,8 +74,8 @@ func (e *exportCommand) Run(ctx context.Context, c console) error {
 	}
 }
 
-// upToDate returns when a view shows what is on the log: exported while it is behind, it would lack its latest rows, and
-// nobody could tell. Where no service brings it forward this program does, for as long as it gets on.
+// upToDate returns when a view has everything that is on the log. An export of a view that is behind would silently lack its
+// latest rows. Where no service brings the view forward, this program does.
 func (h *holdings) upToDate(ctx context.Context, reader *query.Reader, view string) error {
 	err := reader.CatchUp(ctx, view)
 	if !errors.Is(err, query.ErrBehind) {

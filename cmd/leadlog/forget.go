@@ -31,7 +31,7 @@ type forgetCommand struct {
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }
 
-// forgetPatience is how long the views may take to come to the erasure: whoever waits here is no request.
+// forgetPatience is how long the command waits for the views to reach the erasure: no request waits behind it.
 const forgetPatience = 10 * time.Minute
 
 var errNotConfirmed = errors.New("nobody said yes: nothing was erased")
@@ -77,7 +77,7 @@ func (f *forgetCommand) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// confirm asks whoever is at the terminal.
+// confirm asks for a yes on the terminal.
 func (f *forgetCommand) confirm(c console) error {
 	if f.Yes {
 		return nil
@@ -107,7 +107,7 @@ func (f *forgetCommand) tell(c console, erased command.LeadErased) {
 		f.Lead, did, erased.Position, erased.Visitors, erased.Claims)
 }
 
-// forgetter does away with persons in these read models.
+// forgetter forgets persons in these read models.
 func (h *holdings) forgetter(patience time.Duration) forget.Forgetter {
 	return forget.Forgetter{Keys: h.store, Pool: h.pool, Patience: patience}
 }

@@ -23,8 +23,8 @@ func (v *verifyCommand) note(c console, left []verify.Leftover) {
 	}
 }
 
-// heal finishes what was left, claim by claim, and tells each. With another claim key than the log's no claim would
-// seem to be anybody's, so that is refused.
+// heal finishes what was left, claim by claim, and prints each. A claim key that is not the log's is refused: with it, no
+// claim would seem to belong to anybody.
 func heal(ctx context.Context, c console, h *holdings, keys serviceKeys, left []verify.Leftover) error {
 	if len(left) == 0 {
 		return nil
@@ -61,7 +61,7 @@ func heal(ctx context.Context, c console, h *holdings, keys serviceKeys, left []
 	return nil
 }
 
-// finishErasure does what is left to do of an erasure.
+// finishErasure completes an erasure.
 func finishErasure(ctx context.Context, c console, h *holdings, handlers *command.Handlers, left verify.Leftover) error {
 	leave, err := h.keepUp(ctx)
 	if err != nil {

@@ -31,10 +31,10 @@ type importCommand struct {
 	ClaimKey  string            `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }
 
-// errRows says that some rows were not taken in. What is wrong with them has been told.
+// errRows says that some rows were not imported. Why was printed before.
 var errRows = errors.New("some rows were not imported")
 
-// Run is leadlog import. It goes the way of a capture over HTTP, but for the rate limit.
+// Run is leadlog import. Rows take the same path as captures over HTTP, without the rate limit.
 func (i *importCommand) Run(ctx context.Context, c console) error {
 	source, err := i.open()
 	if err != nil {
@@ -71,7 +71,7 @@ func (i *importCommand) Run(ctx context.Context, c console) error {
 	return errors.Join(err, outcomes.close())
 }
 
-// wire makes what captures. A dry run is made on a draft of the log.
+// wire makes the handlers. A dry run works on a draft of the log.
 func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers, *command.Directory, func(), error) {
 	var check checker
 	key, err := i.claimKey(&check, i.ClaimKey)

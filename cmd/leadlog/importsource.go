@@ -176,7 +176,7 @@ func (s *importSource) describe(w io.Writer) {
 	}
 }
 
-// importText is a row as the file has it: the JSON of a capture's body, or what is wrong with it.
+// importText is one row of the file: the JSON of a capture's body, or the error.
 type importText struct {
 	line int
 	json []byte
@@ -281,7 +281,7 @@ func digest(source string, body map[string]jsontext.Value) []byte {
 	return hash.Sum(nil)[:16]
 }
 
-// reason is what is wrong with a row, in one line.
+// reason describes an error in one line.
 func reason(err error) string {
 	var wrong field.Errors
 	if !errors.As(err, &wrong) {

@@ -58,7 +58,7 @@ type sealedLog struct {
 	vault *sealed.Vault
 }
 
-// openSealedLog is openLog. Without keys, what is sealed is an error to whoever meets it.
+// openSealedLog is openLog with personal data opened. Without keys, reading a sealed event is an error.
 func openSealedLog(ctx context.Context, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (*sealedLog, error) {
 	below, err := openLog(ctx, address, log)
 	if err != nil {

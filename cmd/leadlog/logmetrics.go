@@ -51,7 +51,7 @@ func newLogMetrics() *logMetrics {
 	return m
 }
 
-// batch is told of each round trip.
+// batch counts one round trip.
 func (m *logMetrics) batch(b postgres.Batch) {
 	m.batches.Observe(float64(b.Appends))
 	m.took.Observe(b.Took.Seconds())

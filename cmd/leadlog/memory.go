@@ -16,9 +16,9 @@ const (
 	machineMemory  = "/proc/meminfo"
 )
 
-// limitMemory has the collector work harder, rather than the process grow, when it comes near to what it may use: three
-// quarters of the container's memory, or of the machine's. GOMEMLIMIT, when it is set, is left as it is. It returns the
-// limit, in bytes, and math.MaxInt64 where there is none.
+// limitMemory makes the garbage collector work harder instead of letting the process grow beyond three quarters of the
+// container's memory, or of the machine's. GOMEMLIMIT, if set, is left alone. It returns the limit in bytes, or math.MaxInt64
+// if there is none.
 func limitMemory(log *slog.Logger) int64 {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		if most := memory(os.ReadFile); most < math.MaxInt64 {
@@ -62,6 +62,6 @@ const (
 	mostBodies  = 256 << 20
 )
 
-// bodies is how much of a memory limit the bodies of requests may have, and as much again those of batches. What is made
-// of them while they are read is several times as much.
+// bodies is how much of a memory limit the bodies of requests may take, and those of batches again as much. Decoding takes
+// several times as much as the body.
 func bodies(limit int64) int64 { return min(max(limit/16, leastBodies), mostBodies) }

@@ -77,8 +77,7 @@ func (m useMetrics) Collect(metrics chan<- prometheus.Metric) {
 	})
 }
 
-// deliveryMetrics report what is sent to webhook endpoints, all endpoints together: a label for each would grow with the
-// customers.
+// deliveryMetrics count deliveries of all endpoints together: a label per endpoint would grow with the number of customers.
 type deliveryMetrics struct {
 	courier  *delivery.Courier
 	attempts *prometheus.HistogramVec
@@ -135,7 +134,7 @@ func (d *deliveryMetrics) Describe(descs chan<- *prometheus.Desc) {
 	descs <- deliveryOldestDue
 }
 
-// Collect implements prometheus.Collector. What only the database knows is left out when it does not answer.
+// Collect implements prometheus.Collector. What only the database knows is left out if it does not answer.
 func (d *deliveryMetrics) Collect(metrics chan<- prometheus.Metric) {
 	d.attempts.Collect(metrics)
 	d.finished.Collect(metrics)

@@ -31,7 +31,7 @@ const (
 	heartbeat = 5 * time.Second
 )
 
-// show tells of so many done out of so many; of a total of 0 when nobody knows how many there are.
+// show prints how far the work is. A total of 0 means that it is not known.
 func (p *progress) show(done, total uint64, unit string) {
 	pause := heartbeat
 	if p.terminal {

@@ -42,7 +42,8 @@ func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	return &tracing{provider, provider.Tracer("leadlog")}, nil
 }
 
-// tracingWanted reads the variables that say whether there are traces, and refuses those that ask for what is not here.
+// tracingWanted reads OpenTelemetry's variables. It refuses those that ask for an exporter or protocol that leadlog does not
+// have.
 func tracingWanted(env func(string) string) (bool, error) {
 	var c checker
 	var endpoint string

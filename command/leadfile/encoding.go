@@ -62,7 +62,7 @@ func Detect(r io.Reader) (Encoding, error) {
 	return windows, nil
 }
 
-// zeros tells on which side of two bytes the zeros stand that no text in bytes has: UTF-16, without a mark.
+// zeros tells UTF-16 without a mark, in which one byte of each pair is mostly zero, and its byte order.
 func zeros(head []byte) (little, big bool) {
 	var count [2]int
 	for i, b := range head {
@@ -76,7 +76,7 @@ func zeros(head []byte) (little, big bool) {
 
 func validUTF8(in *bufio.Reader) (bool, error) {
 	for {
-		// A character that is cut in two at the end of what is looked at is looked at again.
+		// A character may be cut in two at the end of the part that is examined.
 		part, err := in.Peek(chunk)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return false, err

@@ -1,5 +1,5 @@
-// Package leadfile reads files of leads as people and programs write them: CSV of any dialect, and JSON lines. What a lead
-// may be is not for it to say.
+// Package leadfile reads files of leads as people and programs write them: CSV of any dialect, and JSON lines. It does not
+// judge what a lead may be.
 package leadfile
 
 import (
@@ -20,9 +20,9 @@ type Line struct {
 // chunk is how much is read at a time, at most.
 const chunk = 64 << 10 // bytes
 
-// Lines yields the lines of JSON lines that are not blank. Of one that has more than most bytes it tells only that,
-// so that no line takes more memory than that. What stands after the last line feed is a line too, unless reading
-// fails there: then the error comes in its place, with its number, and nothing after it.
+// Lines yields the lines of a text that are not blank. For a line of more than most bytes it yields only that it is too long,
+// so that memory stays bounded. Text after the last line feed is a line too, unless reading fails there: then the error takes
+// its place, with its line number, and nothing follows.
 func Lines(r io.Reader, most int) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		in := bufio.NewReaderSize(r, chunk)

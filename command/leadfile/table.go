@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// maxRecord is how long a row may be. A quote that nobody closes makes the rest of a file one row.
+// maxRecord is how long a row may be. An unclosed quote makes the rest of a file one row.
 const maxRecord = 2 << 20 // bytes
 
 // ErrNoHeader says that a table has no first row to name its columns.
@@ -99,8 +99,8 @@ func firstLine(in *bufio.Reader) (string, error) {
 	return line, nil
 }
 
-// endsInReturns tells whether lines end in a carriage return alone, as Excel's "CSV (Macintosh)" has them. Cells may hold
-// line feeds all the same.
+// endsInReturns tells whether lines end in a carriage return alone, as in Excel's "CSV (Macintosh)". Cells may contain line
+// feeds even then.
 func endsInReturns(head []byte) bool {
 	quoted, found := false, false
 	for _, b := range head {
@@ -117,7 +117,8 @@ func endsInReturns(head []byte) bool {
 	return found
 }
 
-// returns reads carriage returns as the line feeds that encoding/csv looks for: it takes a file without any for its header.
+// returns turns carriage returns into line feeds: without any line feed, encoding/csv would take the whole file for the
+// header.
 type returns struct{ r io.Reader }
 
 func (c returns) Read(p []byte) (int, error) {
@@ -151,8 +152,7 @@ func mostFrequent(line string) rune {
 	return best
 }
 
-// Rows yields the rows that are not blank. A row that is wrong is one of them; the error is that of reading the file,
-// or of a row without an end.
+// Rows yields the rows that are not blank, wrong ones too. The error is that of reading the file, or of a row without an end.
 func (t *Table) Rows() iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		for {
@@ -182,7 +182,7 @@ func (t *Table) Rows() iter.Seq2[Row, error] {
 	}
 }
 
-// row makes cells as many as columns. Empty ones too many at the end are nothing, and those too few are empty.
+// row fits cells to the columns: empty cells beyond the last column are dropped, missing ones are empty.
 func (t *Table) row(line int, cells []string) Row {
 	for len(cells) > len(t.Header) && cells[len(cells)-1] == "" {
 		cells = cells[:len(cells)-1]
@@ -207,7 +207,7 @@ func blankCells(cells []string) bool {
 // errEndless says that a row is longer than any row may be.
 var errEndless = errors.New("a row is longer than 2 MiB: is there a quote that nobody closes?")
 
-// bound fails a reader that has read too much since it was last told how much it may.
+// bound is a reader that fails once more was read than left allows.
 type bound struct {
 	r    io.Reader
 	left int
