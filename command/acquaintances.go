@@ -79,6 +79,21 @@ func (a *acquaintances) remember(claimStream, leadID string) {
 	b.names[i], b.leads[i] = name, id
 }
 
+// forget is for a claim whose lead is erased: whoever brings what was claimed is new, and need not read the stream of the
+// lead, of which nothing is remembered any more, to find that out.
+func (a *acquaintances) forget(claimStream string) {
+	place, name, ok := placeOf(claimStream)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !ok || a.buckets == nil {
+		return
+	}
+	b := &a.buckets[place]
+	if i := slices.Index(b.names[:], name); i >= 0 {
+		b.names[i] = 0
+	}
+}
+
 // guess is the lead that the arrival's person is thought to be. Two that are thought to be are none.
 func (c *capture) guess() (leadID string, ok bool) {
 	for _, stream := range []string{c.phone, c.email} {

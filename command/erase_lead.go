@@ -153,6 +153,7 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 		return 0, err
 	}
 	for _, held := range e.fact.Claims {
+		h.acquaintances.forget(held)
 		err := h.transact.Do(ctx, []string{held}, func(ctx context.Context) error { return h.letGo(ctx, held, leads) })
 		if err != nil {
 			return 0, err

@@ -130,6 +130,25 @@ func TestALongLeadIsErasedAndJoinedWithoutReadingItAgain(t *testing.T) {
 	}
 }
 
+// What was remembered of the lead has gone with the person, so its stream would be read from the beginning.
+func TestWhoComesAgainAfterAnErasureHasNobodyReadTheErasedLead(t *testing.T) {
+	t.Parallel()
+	p, log := startCounted(t, storetest.Capabilities{Transactional: true, GapFree: true})
+	const body = `{"phone":"+919876500001","email":"asha@example.com","metadata":{"source":"website"}}`
+	first, err := p.capture(t.Context(), body)
+	require.NoError(t, err)
+	_, err = p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.Lead.ID})
+	require.NoError(t, err)
+	log.events.Store(0)
+	again, err := p.capture(t.Context(), body)
+	require.NoError(t, err)
+	require.False(t, again.Merged)
+	require.Zero(t, log.events.Load())
+	merged, err := p.capture(t.Context(), body)
+	require.NoError(t, err)
+	require.Equal(t, again.Lead.ID, merged.Lead.ID)
+}
+
 func TestAnErasureLooksOnceForWhoElseIsLinkedWithItsVisitors(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t, storetest.Capabilities{Transactional: true, GapFree: true})
