@@ -35,13 +35,13 @@ type bucket struct {
 }
 
 // placeOf is the bucket of a claim and its name there. Where that is not enough to tell two apart, the guess is wrong.
-func placeOf(claimStream string) (place int, name uint32, ok bool) {
+func placeOf(claimStream string) (place, name uint32, ok bool) {
 	hash := strings.TrimPrefix(claimStream, event.ClaimPrefix)
 	if len(hash) < 16 {
 		return 0, 0, false
 	}
 	first, err := strconv.ParseUint(hash[:16], 16, 64)
-	return int(first>>32) % buckets, uint32(first) | 1, err == nil
+	return uint32(first >> 32), uint32(first) | 1, err == nil
 }
 
 // holder is the lead that is thought to have what was claimed.
@@ -52,7 +52,7 @@ func (a *acquaintances) holder(claimStream string) (leadID string, ok bool) {
 	if !ok || a.buckets == nil {
 		return "", false
 	}
-	b := &a.buckets[place]
+	b := &a.buckets[place%uint32(len(a.buckets))]
 	if i := slices.Index(b.names[:], name); i >= 0 {
 		return b.leads[i].String(), true
 	}
@@ -70,7 +70,7 @@ func (a *acquaintances) remember(claimStream, leadID string) {
 	if a.buckets == nil {
 		a.buckets = make([]bucket, buckets)
 	}
-	b := &a.buckets[place]
+	b := &a.buckets[place%uint32(len(a.buckets))]
 	i := slices.Index(b.names[:], name)
 	if i < 0 {
 		i = int(b.next % bucketSize)
@@ -88,7 +88,7 @@ func (a *acquaintances) forget(claimStream string) {
 	if !ok || a.buckets == nil {
 		return
 	}
-	b := &a.buckets[place]
+	b := &a.buckets[place%uint32(len(a.buckets))]
 	if i := slices.Index(b.names[:], name); i >= 0 {
 		b.names[i] = 0
 	}

@@ -9,12 +9,12 @@ import (
 // Patience sets how long recording may take, of one sample and of all that are left at the end.
 func (u *Uses) Patience(d time.Duration) { u.patience = d }
 
-// Acquainted is how many claims are remembered at most.
-const Acquainted = buckets * bucketSize
+// Acquainted is how many claims a test remembers at most.
+const Acquainted = 256 * bucketSize
 
 // Remembered lets a test remember leads by their claims.
 func Remembered(test func(remember func(claimStream, leadID string), holder func(claimStream string) (string, bool))) {
-	var a acquaintances
+	a := acquaintances{buckets: make([]bucket, Acquainted/bucketSize)}
 	test(a.remember, a.holder)
 }
 
