@@ -14,6 +14,7 @@ type againstBenchmark struct {
 	Other       string        `arg:"" placeholder:"FILE" help:"The program to compare with, such as one built before the change."`
 	Connections int           `default:"64"`
 	Duration    time.Duration `default:"1s" help:"Of each measurement."`
+	Rate        float64       `help:"Captures a second to ask for. Default: as many as there can be."`
 	Merging     float64       `help:"Share of the arrivals that are of people who came before, and were not the last."`
 }
 
@@ -51,17 +52,22 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 			}
 		}
 	}
+	var interval time.Duration // between the starts of a connection's captures
+	if b.Rate > 0 {
+		interval = time.Duration(float64(b.Connections) / b.Rate * float64(time.Second))
+	}
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
 		for _, s := range sides {
-			if err := s.captured(ctx, r, &s.service, b.Connections, b.Duration, returning(s.known, b.Merging)); err != nil {
+			if err := s.captured(ctx, r, &s.service, b.Connections, b.Duration, interval, returning(s.known, b.Merging)); err != nil {
 				return err
 			}
 		}
 	}
-	t := newTable("program", "captures a second", "processor time of one: service, database", "together", "to the first")
+	t := newTable("program", "captures a second", "processor time of one: service, database", "together", "to the first", "p50, p99")
 	for _, s := range sides {
-		t.row(filepath.Base(s.name), count(median(s.rate)), s.processor(), millis(s.cost()), times(float64(s.cost())/float64(sides[0].cost())))
+		t.row(filepath.Base(s.name), count(median(s.rate)), s.processor(), millis(s.cost()), times(float64(s.cost())/float64(sides[0].cost())),
+			millis(median(s.p50))+", "+millis(median(s.p99)))
 	}
 	t.print()
 	return nil

@@ -35,7 +35,7 @@ func (b *batchBenchmark) Run(ctx context.Context) error {
 	var one, many figures
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
-		if err := one.captured(ctx, r, leadlog, b.Connections, b.Duration, newcomers()); err != nil {
+		if err := one.captured(ctx, r, leadlog, b.Connections, b.Duration, 0, newcomers()); err != nil {
 			return err
 		}
 		if err := r.checkpoint(ctx); err != nil {

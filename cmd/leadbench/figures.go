@@ -10,6 +10,7 @@ type figures struct {
 	rate                  []float64       // leads a second
 	inService, inDatabase []time.Duration // processor time of a lead, with its views
 	behind                []time.Duration // until the views had read everything
+	p50, p99              []time.Duration // until an answer was there
 }
 
 // measure runs one round, from and to a service whose views have read everything. Each success is so many leads.
@@ -27,18 +28,20 @@ func (f *figures) measure(ctx context.Context, r *rig, s *service, leads int, ru
 	all := time.Duration(len(l.latencies) * leads)
 	f.rate, f.behind = append(f.rate, l.rate()*float64(leads)), append(f.behind, behind)
 	f.inService, f.inDatabase = append(f.inService, service/all), append(f.inDatabase, database/all)
+	f.p50, f.p99 = append(f.p50, l.quantile(0.5)), append(f.p99, l.quantile(0.99))
 	return l, nil
 }
 
-// captured runs one round of single captures, after a checkpoint.
+// captured runs one round of single captures, after a checkpoint. An interval other than 0 is the time between the starts of
+// a connection's captures.
 func (f *figures) captured(
-	ctx context.Context, r *rig, s *service, connections int, duration time.Duration, next func(*person) (body []byte, status int),
+	ctx context.Context, r *rig, s *service, connections int, duration, interval time.Duration, next func(*person) (body []byte, status int),
 ) error {
 	if err := r.checkpoint(ctx); err != nil {
 		return err
 	}
 	_, err := f.measure(ctx, r, s, 1, func() (load, error) {
-		return post(ctx, s.base, capturePath, s.token, connections, duration, 0, next)
+		return post(ctx, s.base, capturePath, s.token, connections, duration, interval, next)
 	})
 	return err
 }
