@@ -23,7 +23,9 @@ func begun(t *testing.T) *projectiontest.World {
 	return w
 }
 
-func fanOut(t testing.TB, w *projectiontest.World) *projection.Runner { return watchedFanOut(t, w, nil) }
+func fanOut(t testing.TB, w *projectiontest.World) *projection.Runner {
+	return watchedFanOut(t, w, nil)
+}
 
 func watchedFanOut(t testing.TB, w *projectiontest.World, watch func(projection.Applied)) *projection.Runner {
 	t.Helper()
