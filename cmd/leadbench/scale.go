@@ -19,7 +19,7 @@ type scaleSimulation struct {
 	Repeats   float64   `default:"1.0" help:"Arrivals that merge or are refused, for each that opens a lead."`
 	Peak      float64   `default:"8" help:"Busiest second of a day over its mean."`
 	Rate      float64   `default:"4000" help:"Captures a second of one database that may be counted on."`
-	LeadBytes float64   `default:"4100" help:"Log, keys, views and their indexes of an arrival that opens a lead."`
+	LeadBytes float64   `default:"3800" help:"Log, keys, views and their indexes of an arrival that opens a lead."`
 	MoreBytes float64   `default:"2600" help:"The same of one that does not."`
 	Disk      float64   `default:"2000" help:"Largest disk of one database, in GB, filled to 70 %."`
 	Month     float64   `default:"700" help:"What one database with its standby and two processes of leadlog costs a month."`
