@@ -76,6 +76,13 @@ func TestWhatIsNotInTheViewsYetIsNotLeftOutOfAnExport(t *testing.T) {
 		require.Zero(t, code, said)
 		require.Equal(t, rows, strings.Count(out, "\n"), what)
 	}
+
+	execute(t, settings["LEADLOG_DATABASE_URL"], `UPDATE views.checkpoint SET version = 99, position = 0 WHERE projector = 'source_history'`)
+	code, out, said := finished(t, settings, "export", "sources", "--account", "acme")
+	require.Equal(t, 1, code)
+	require.Empty(t, out)
+	require.Contains(t, said, "was built by another version")
+	require.Contains(t, said, "Try: leadlog replay all first")
 }
 
 func TestReplayWhileTheServiceGoesOn(t *testing.T) {
