@@ -68,8 +68,8 @@ func decoded(item eventstore.Item) feedItem {
 const linger = 2 * time.Millisecond
 
 // collect waits for events and takes those that are there, at most limit of them. When only progress marks come, or events
-// that are not chosen, it returns the latest of them once quiet has passed. When nothing comes, it returns an empty batch on wake. A batch may be
-// used until the next call.
+// that are not chosen, it returns the latest of them once quiet has passed. When nothing comes, it returns an empty batch on
+// wake. A batch may be used until the next call.
 func (f *feed) collect(ctx context.Context, limit int, quiet time.Time, wake <-chan time.Time) (batch, error) {
 	clear(f.events) // so that nothing is kept while nothing comes
 	b := batch{events: f.events[:0]}

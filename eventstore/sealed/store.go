@@ -11,7 +11,6 @@ package sealed
 import (
 	"context"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
 
@@ -199,110 +198,4 @@ func (p *parcel) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, 
 	p.keys = append(p.keys, &kept)
 	p.minted = append(p.minted, fresh)
 	return fresh, nil
-}
-
-// Read implements eventstore.Store.
-//
-// A key that is gone was destroyed after the stream said so. So what was read before the look for the key is read again
-// then: whoever is shown an erased event is shown, further on, the fact that erased it.
-func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
-	if !About(stream) {
-		return s.Store.Read(ctx, stream, from)
-	}
-	return func(yield func(eventstore.Recorded, error) bool) {
-		r := reading{Store: s, stream: stream, from: from}
-		for r.again = true; r.again; {
-			r.pass(ctx, yield)
-		}
-	}
-}
-
-// reading is one read of a stream.
-type reading struct {
-	*Store
-	stream string
-	from   eventstore.Revision
-	keys   []opener
-	gone   []int64 // ids of keys that are not in the vault
-	again  bool
-	at     uint64 // moment of the keyring before this pass
-	sealed []byte // of the event at hand
-}
-
-func (r *reading) pass(ctx context.Context, yield func(eventstore.Recorded, error) bool) {
-	r.again, r.at = false, r.ring.moment()
-	for recorded, err := range r.Store.Store.Read(ctx, r.stream, r.from) {
-		if err == nil {
-			err = r.open(ctx, &recorded)
-		}
-		if r.again {
-			return
-		}
-		if !yield(recorded, err) || err != nil {
-			return
-		}
-		r.from = recorded.Revision + 1
-	}
-}
-
-// open opens an event, or says that the stream is to be read again from there.
-func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error {
-	v, buffer, sealed := openEnvelope(recorded.Data, r.sealed[:0])
-	given := recorded.Key
-	recorded.Key = nil
-	if r.sealed = buffer; !sealed {
-		return nil
-	}
-	if len(r.keys) == 0 {
-		if known, ok := r.ring.recall(r.stream); ok {
-			r.keys = openers([]key{known.key})
-			if !known.kept && known.id == v.keyID {
-				r.ring.prove(r.stream, v.keyID)
-			}
-		}
-	}
-	if given != nil {
-		if err := r.take(*given); err != nil {
-			return err
-		}
-	}
-	if !has(r.keys, v.keyID) && !slices.Contains(r.gone, v.keyID) {
-		keys, err := r.ring.look(ctx, r.stream)
-		if err != nil {
-			return err
-		}
-		if r.keys = openers(keys); !has(r.keys, v.keyID) {
-			r.gone, r.again = append(r.gone, v.keyID), true
-			return nil
-		}
-	}
-	return openWith(r.keys, v, recorded)
-}
-
-// take takes up a key that came along.
-func (r *reading) take(given eventstore.Key) error {
-	if has(r.keys, given.ID) {
-		return nil
-	}
-	opened, err := r.vault.unseal(given)
-	if err == nil {
-		r.keys = append(r.keys, openers([]key{opened})...)
-		r.ring.remember(r.stream, opened, r.at, true)
-	}
-	return err
-}
-
-func has(keys []opener, id int64) bool {
-	return slices.ContainsFunc(keys, func(o opener) bool { return o.id == id })
-}
-
-// openWith opens an event with one of a stream's keys; it is erased when there is none for it.
-func openWith(keys []opener, v envelope, recorded *eventstore.Recorded) error {
-	for i := range keys {
-		if keys[i].id == v.keyID {
-			return v.open(&keys[i], recorded)
-		}
-	}
-	v.erase(recorded)
-	return nil
 }

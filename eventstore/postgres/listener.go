@@ -1,0 +1,102 @@
+package postgres
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// listen starts the listener with the first subscription.
+func (s *Store) listen() {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.closing.Err() == nil {
+		s.listener.once.Do(func() { s.running.Go(func() { s.listener.run(s.closing, &s.writer.backend) }) })
+	}
+}
+
+// listener wakes the subscriptions of a store when any process has appended. A connection that listens can die
+// unnoticed, so it only makes them quick: what guarantees that they go on is that they look by themselves.
+type listener struct {
+	config *pgx.ConnConfig
+	log    *slog.Logger
+	once   sync.Once
+
+	mu     sync.Mutex
+	rung   chan struct{} // closed by the next ring
+	others uint64        // rings for what others may have appended
+}
+
+func newListener(config *pgx.ConnConfig, log *slog.Logger) *listener {
+	return &listener{config: named(config, "listener"), log: log, rung: make(chan struct{}), others: 1}
+}
+
+// bell returns what is closed by the next ring, and how often it rang for others.
+func (l *listener) bell() (rung <-chan struct{}, others uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rung, l.others
+}
+
+// ring wakes the subscriptions; for others, when not all that is new is at hand.
+func (l *listener) ring(forOthers bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if forOthers {
+		l.others++
+	}
+	close(l.rung)
+	l.rung = make(chan struct{})
+}
+
+// run listens until the context ends. Own is the session of this process that appends.
+func (l *listener) run(ctx context.Context, own *atomic.Uint32) {
+	const shortest, longest = 50 * time.Millisecond, 2 * time.Second
+	for pause := shortest; ; pause = min(2*pause, longest) {
+		heard, err := l.listen(ctx, own)
+		if ctx.Err() != nil {
+			return
+		}
+		if heard {
+			pause = shortest
+		}
+		if pause == shortest {
+			l.log.Warn("nobody tells of appends for now; looking for them, and trying on", "error", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// listen rings at every notification until the connection fails. It tells whether there was a connection at all.
+func (l *listener) listen(ctx context.Context, own *atomic.Uint32) (heard bool, err error) {
+	conn, err := pgx.ConnectConfig(ctx, l.config)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx) // broken already, or no longer needed
+	}()
+	if _, err := conn.Exec(ctx, `LISTEN leadlog_log`); err != nil {
+		return false, err
+	}
+	l.ring(true) // for what was appended while nobody listened
+	for {
+		told, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return true, err
+		}
+		if told.PID != own.Load() {
+			l.ring(true)
+		}
+	}
+}
