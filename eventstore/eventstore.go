@@ -53,7 +53,13 @@ type Event struct {
 	// gives exactly this, and those who follow the log in the same process may find it. Nobody changes it.
 	Decoded event.Data
 	// Unsealed is the event as it was before it was sealed, with Decoded, if it is at hand.
-	Unsealed *Event
+	Unsealed Unsealed
+}
+
+// Unsealed is an event before it was sealed, nil if it is not at hand, and the id of the key that sealed it.
+type Unsealed struct {
+	Event *Event
+	KeyID int64
 }
 
 // Recorded is an event as it stands on the log.

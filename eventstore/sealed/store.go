@@ -170,7 +170,7 @@ func (p *parcel) seal(ctx context.Context, s *Store, i int) error {
 				return err
 			}
 			if w.Events[j].Decoded = nil; e.Decoded != nil {
-				w.Events[j].Unsealed = &unsealed[j]
+				w.Events[j].Unsealed = eventstore.Unsealed{Event: &unsealed[j], KeyID: k.id}
 			}
 		}
 	}

@@ -138,7 +138,7 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 		if item.Event == nil || !About(item.Event.Stream) {
 			continue
 		}
-		if item.Event.Unsealed != nil && s.unseal(item.Event) {
+		if item.Event.Unsealed.Event != nil && s.unseal(item.Event) {
 			continue
 		}
 		var v envelope
@@ -177,12 +177,12 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 	return nil
 }
 
-// unseal gives an event back as this process appended it, as long as the key of its stream is remembered: what was
-// forgotten meanwhile is opened like anything else, and found erased.
+// unseal gives an event back as this process appended it, as long as the key that sealed it is remembered: what was
+// forgotten meanwhile is opened like anything else, and found erased, also when its stream has another key since.
 func (s *Store) unseal(r *eventstore.Recorded) bool {
-	before := r.Unsealed
-	r.Unsealed = nil
-	if _, known := s.ring.recall(r.Stream); !known {
+	before, id := r.Unsealed.Event, r.Unsealed.KeyID
+	r.Unsealed = eventstore.Unsealed{}
+	if known, ok := s.ring.recall(r.Stream); !ok || known.id != id {
 		return false
 	}
 	r.Data, r.Metadata, r.Decoded = before.Data, before.Metadata, before.Decoded

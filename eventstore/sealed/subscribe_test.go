@@ -74,9 +74,9 @@ func TestWhatIsStillAtHandIsGivenAsItWasUnlessItWasForgottenMeanwhile(t *testing
 	t.Parallel()
 	below, p := &echo{}, newPlace(t, "")
 	store := sealed.Wrap(below, p.vault(sealKey), true, slog.New(slog.DiscardHandler))
-	appended, stays, goes := fact(t, asha()), newLead(), newLead()
+	appended, stays, goes, again := fact(t, asha()), newLead(), newLead(), newLead()
 	appended.Decoded = asha()
-	for _, stream := range []string{stays, goes} {
+	for _, stream := range []string{stays, goes, again} {
 		_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, appended))
 		require.NoError(t, err)
 	}
@@ -84,18 +84,23 @@ func TestWhatIsStillAtHandIsGivenAsItWasUnlessItWasForgottenMeanwhile(t *testing
 		requireNothingOfAsha(t, []eventstore.Recorded{*item.Event})
 		require.Nil(t, item.Event.Decoded)
 	}
-	require.NoError(t, store.Destroy(t.Context(), goes))
+	require.NoError(t, store.Destroy(t.Context(), goes, again))
+	_, err := store.Append(t.Context(), write(again, eventstore.NoStream, fact(t, asha()))) // with a key of its own
+	require.NoError(t, err)
 	var followed []eventstore.Recorded
 	for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
 		require.NoError(t, err)
 		followed = append(followed, *item.Event)
 	}
-	require.Len(t, followed, 2)
+	require.Len(t, followed, 4)
 	require.Equal(t, appended, followed[0].Event)
-	require.True(t, followed[1].Erased)
-	require.Nil(t, followed[1].Decoded)
-	require.Nil(t, followed[1].Unsealed)
-	requireNothingOfAsha(t, followed[1:])
+	for _, forgotten := range followed[1:3] {
+		require.True(t, forgotten.Erased)
+		require.Nil(t, forgotten.Decoded)
+		require.Zero(t, forgotten.Unsealed)
+	}
+	requireNothingOfAsha(t, followed[1:3])
+	require.Contains(t, string(followed[3].Data), "Asha Rao")
 }
 
 // A consumer that rests at each mark would rest once for each append, and fall behind one that appends more often.
