@@ -51,6 +51,13 @@ func (a *arrivals) missing(events []string) (positions []string) {
 	return positions
 }
 
+// different is how many deliveries came, each counted once.
+func (a *arrivals) different() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.deliveries)
+}
+
 // twice is how many deliveries were not the first of their webhook-id.
 func (a *arrivals) twice() (n int) {
 	a.mu.Lock()
