@@ -243,7 +243,9 @@ func (s *turns) before(storetest.Step) error {
 }
 
 func (s *turns) start(ask func()) {
+	s.mu.Lock()
 	s.running++
+	s.mu.Unlock()
 	go func() {
 		ask()
 		s.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,18 +128,20 @@ func TestASessionIsWhatTheJWTAllows(t *testing.T) {
 
 func TestASessionEndsWithItsJWTAndWithItsRevocation(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
-	b := browse(t, func(o *httpapi.Options) { o.Now = func() time.Time { return now } })
+	var ahead atomic.Int64
+	b := browse(t, func(o *httpapi.Options) {
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
 	b.signIn(b.jwt)
 	require.Equal(t, http.StatusOK, b.get("/console/leads").status)
-	now = time.Now().Add(time.Hour + time.Second)
+	ahead.Store(int64(time.Hour + time.Second))
 	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
 	require.Equal(t, http.StatusUnauthorized, b.post("/console/tokens", "name", "x", "expiresInDays", "1").status)
 
-	now = time.Now()
+	ahead.Store(0)
 	b.signIn(b.issued(time.Hour))
 	require.Equal(t, http.StatusOK, b.get("/console/leads").status)
-	b.revoke(now.Add(-time.Minute).Truncate(time.Second))
+	b.revoke(time.Now().Add(-time.Minute).Truncate(time.Second))
 	r := b.post("/console/tokens", "name", "x", "expiresInDays", "1")
 	require.Equal(t, http.StatusUnauthorized, r.status)
 	require.Contains(t, r.header.Get("Set-Cookie"), "Max-Age=0")
@@ -190,8 +193,8 @@ func TestFormsOfOtherSitesDoNothing(t *testing.T) {
 
 func TestALinkSignsInOnce(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
-	codes := console.NewCodes(func() time.Time { return now })
+	var ahead atomic.Int64
+	codes := console.NewCodes(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
 	b := browse(t, func(o *httpapi.Options) { o.ConsoleCodes = codes })
 	code := codes.Issue(b.jwt)
 	require.Contains(t, b.get("/console/sign-in?code="+code).body, code, "to look at it does not use it up")
@@ -199,14 +202,15 @@ func TestALinkSignsInOnce(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.get("/console").status)
 	require.Equal(t, http.StatusUnauthorized, b.post("/console/sign-in", "code", code).status)
 	code = codes.Issue(b.jwt)
-	now = now.Add(10 * time.Minute)
+	ahead.Store(int64(10 * time.Minute))
 	require.Equal(t, http.StatusUnauthorized, b.post("/console/sign-in", "code", code).status)
 	require.Equal(t, http.StatusUnauthorized, b.post("/console/sign-in", "code", "guessed").status)
 }
 
 func TestGuessesAtTheConsoleAreLimited(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
+	now := time.Now() // the limit gives nothing back
+	b := browse(t, func(o *httpapi.Options) { o.Now = func() time.Time { return now } })
 	limited := func(form ...string) bool {
 		for range 200 {
 			if r := b.post("/console/sign-in", form...); r.status == http.StatusTooManyRequests {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
@@ -79,11 +80,11 @@ func TestChangesAndCapturesAtOnceAllCount(t *testing.T) {
 	for i := range each {
 		group.Go(func() {
 			r := processes[i%2].as(http.MethodPatch, path, fmt.Sprintf(`{"customFields":{"p%d":1}}`, i))
-			require.Equal(t, http.StatusOK, r.status, r.raw)
+			assert.Equal(t, http.StatusOK, r.status, r.raw)
 		})
 		group.Go(func() {
 			r := processes[i%2].capture(fmt.Sprintf(`{"phone":"9876543210","c%d":1,"metadata":{"source":"website"}}`, i))
-			require.Equal(t, http.StatusOK, r.status, r.raw)
+			assert.Equal(t, http.StatusOK, r.status, r.raw)
 		})
 	}
 	group.Wait()

@@ -44,7 +44,7 @@ func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
 		{method: http.MethodPost, path: leads, credential: "a guess", body: `{}`},
 		{method: http.MethodGet, path: "/console/sign-in"},
 	} {
-		r := s.send(c)
+		r := s.request(c)
 		require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
 		require.Equal(t, `{"success":false,"message":"Service unavailable"}`, r.raw)
 		require.Equal(t, "1", r.header.Get("Retry-After"))
@@ -188,7 +188,7 @@ func TestAnAccountThatWaitsKeepsNoOtherOut(t *testing.T) {
 		})
 	}
 	require.Eventually(t, func() bool {
-		r := s.as(http.MethodGet, leads+"?minPosition=1", "")
+		r := s.request(call{method: http.MethodGet, path: leads + "?minPosition=1", credential: s.jwt})
 		return r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") == "1"
 	}, time.Minute, time.Millisecond)
 	theirs := s.mint("other", "")
@@ -234,7 +234,8 @@ func heap() uint64 {
 func TestAFloodOfGuessesAsksTheLogForNoMoreThanItsShare(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
-	s := startOn(t, server.URL())
+	now := time.Now() // the limit gives nothing back
+	s := provisioned(serveOn(t, migrated(t), server.URL(), func(o *httpapi.Options) { o.Now = func() time.Time { return now } }))
 	before, answered := server.StreamReads(event.TokenPrefix), map[int]int{}
 	for range 300 {
 		guess, err := token.NewValue(ulid.Make().String(), rand.Reader)

@@ -21,7 +21,7 @@ const trail = "/api/v1/crm/audit/"
 // eventually asks until an answer is as it should be.
 func (s *service) eventually(path string, is func(reply) bool) reply {
 	s.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		r := s.as(http.MethodGet, path, "")
 		if is(r) {
 			return r

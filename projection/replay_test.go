@@ -3,6 +3,7 @@ package projection_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -60,22 +61,24 @@ func TestViewsAreReplacedWhileEventsComeAndNoneIsLostOrCountedTwice(t *testing.T
 	stop := projectiontest.Run(t, runner)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	written := make(chan int)
-	go func() {
-		n := 0
-		for ; ctx.Err() == nil; n++ {
+	written := 0
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer cancel()
+	writing.Go(func() {
+		for ; ctx.Err() == nil; written++ {
 			id := w.NewID()
-			w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Status: "new", Source: "api", Phone: fmt.Sprint("+", n)})
+			w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Status: "new", Source: "api", Phone: fmt.Sprint("+", written)})
 			w.Append(t, "acme", event.LeadStream(id), event.LeadMerged{Source: "website"})
 			w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: "C", LeadID: id})
 		}
-		written <- n
-	}()
+	})
 	for range 3 {
 		require.NoError(t, replay(w, projection.All()...).Run(t.Context()))
 	}
 	cancel()
-	require.NotZero(t, <-written)
+	writing.Wait()
+	require.NotZero(t, written)
 	projectiontest.Await(t, runner)
 	stop()
 

@@ -71,7 +71,7 @@ func TestNothingAcknowledgedIsLostThroughKills(t *testing.T) {
 		kills[what](t, c)
 		c.await(t, 100) // it goes on by itself
 		work.end()
-		require.Empty(t, c.wrong, "round %d, after the death of %s", round+1, what)
+		require.Empty(t, c.complaints(), "round %d, after the death of %s", round+1, what)
 		require.NoError(t, c.check(t.Context(), work), "round %d, after the death of %s", round+1, what)
 		agree := launch(t, c.settings, "verify")
 		require.Zero(t, agree.finish(t), "round %d, after the death of %s: %s %s", round+1, what, agree.out, agree.err)
@@ -202,8 +202,10 @@ func (c *chaos) complain(format string, arguments ...any) {
 	c.wrong = append(c.wrong, fmt.Sprintf(format, arguments...))
 }
 
-func (c *chaos) failed() bool {
+func (c *chaos) complaints() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.wrong) > 0
+	return slices.Clone(c.wrong)
 }
+
+func (c *chaos) failed() bool { return len(c.complaints()) > 0 }

@@ -191,7 +191,6 @@ func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
 	}
 }
 
-// TestACopyThatIsKilledGoesOn kills copies of a log until one comes through.
 func TestTheLogOfThePrivatePostgreSQLMovesWithoutBeingNamed(t *testing.T) {
 	t.Parallel()
 	settings := development(t)
@@ -209,6 +208,7 @@ func TestTheLogOfThePrivatePostgreSQLMovesWithoutBeingNamed(t *testing.T) {
 	require.Zero(t, verify.finish(t), verify.out)
 }
 
+// TestACopyThatIsKilledGoesOn kills copies of a log until one comes through.
 func TestACopyThatIsKilledGoesOn(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
@@ -241,7 +241,7 @@ func TestACopyThatIsKilledGoesOn(t *testing.T) {
 		select {
 		case <-p.ended:
 		default:
-			p.signal(t, syscall.SIGKILL)
+			require.NoError(t, kill(p))
 			kills++
 			p.finish(t)
 			continue

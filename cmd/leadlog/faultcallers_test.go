@@ -68,7 +68,7 @@ func (c *chaos) suffer(t *testing.T, f fault) *sufferers {
 func (c *chaos) toChange(t *testing.T) []request {
 	t.Helper()
 	lead, _, _ := c.insist(t.Context(), request{method: "POST", path: leadsPath, body: `{"phone":"9876543210","metadata":{"source":"website"}}`}, 200, 201)
-	require.Empty(t, c.wrong)
+	require.Empty(t, c.complaints())
 	one := func(path, id string) string {
 		listed, _, _ := c.insist(t.Context(), request{method: "GET", path: path + "?minPosition=" + lead.header.Get("X-Log-Position")}, 200)
 		return path + "/" + listed.body["data"].([]any)[0].(map[string]any)[id].(string)
@@ -91,7 +91,7 @@ func (s *sufferers) await(t *testing.T, phase int32, status int) {
 		defer s.mu.Unlock()
 		return s.answers[phase][status] > 0 || s.failed()
 	}, 2*time.Minute, time.Millisecond, "phase %d, %d", phase, status)
-	require.Empty(t, s.wrong)
+	require.Empty(t, s.complaints())
 }
 
 // capture brings in one person after another.
@@ -165,7 +165,7 @@ func (s *sufferers) settle(t *testing.T) {
 			defer s.mu.Unlock()
 			s.people = append(s.people, person{asked: []request{r}, answered: []answer{got}})
 			if !ok {
-				return fmt.Errorf("repeated after a 503: %v", s.wrong)
+				return fmt.Errorf("repeated after a 503: %v", s.complaints())
 			}
 			return nil
 		})
@@ -179,7 +179,7 @@ func (s *sufferers) settle(t *testing.T) {
 				err = fmt.Errorf("lead %s was captured at %s, the log has %v", p.id(), p.position(), facts)
 			}
 			if _, _, ok := s.insist(t.Context(), request{method: "GET", path: leadsPath + "/" + p.id() + "?minPosition=" + p.position()}, 200); err == nil && !ok {
-				err = fmt.Errorf("lead %s is in no view: %v", p.id(), s.wrong)
+				err = fmt.Errorf("lead %s is in no view: %v", p.id(), s.complaints())
 			}
 			return err
 		})

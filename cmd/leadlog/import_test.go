@@ -200,7 +200,7 @@ func TestAnImportThatWasKilledGoesOnAndDoublesNothing(t *testing.T) {
 			told, err := os.ReadFile(outcome)
 			return err == nil && strings.Count(string(told), "\n") > share
 		}, time.Minute, time.Millisecond, "%s", p.err)
-		require.NoError(t, p.cmd.Process.Kill())
+		require.NoError(t, kill(p))
 		p.finish(t)
 	}
 	last := launch(t, settings, "import", path, "--account", "acme")

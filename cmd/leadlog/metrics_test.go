@@ -12,7 +12,7 @@ import (
 func TestMetricsTellOfTheLogTheViewsTheLimiterAndThePools(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
-	settings["LEADLOG_RATE_LIMIT"], settings["LEADLOG_RATE_BURST"] = "1", "1"
+	settings["LEADLOG_RATE_LIMIT"], settings["LEADLOG_RATE_BURST"] = "0.001", "1"
 	jwt := provisioned(t, settings)
 	_, base := serve(t, settings)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)

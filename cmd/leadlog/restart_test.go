@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -33,8 +32,7 @@ type balancer struct {
 	turn  int
 }
 
-// balance asks each process often, as a balancer does, and whenever one of them takes leave.
-func balance(t *testing.T, bases ...string) *balancer {
+func balance(t *testing.T) *balancer {
 	t.Helper()
 	b := &balancer{}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
@@ -47,17 +45,13 @@ func balance(t *testing.T, bases ...string) *balancer {
 		},
 	})
 	t.Cleanup(b.Close)
-	for _, base := range bases {
-		target, err := url.Parse(base)
-		require.NoError(t, err)
-		go b.watch(t.Context(), target)
-	}
 	return b
 }
 
-func (b *balancer) watch(ctx context.Context, target *url.URL) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Second}
-	for ctx.Err() == nil {
+// watch asks a process often whether it is ready, as a balancer does, until the process has ended.
+func (b *balancer) watch(p *program, target *url.URL) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for ended := false; !ended; {
 		response, err := client.Get(target.String() + "/readyz")
 		ready := err == nil && response.StatusCode == http.StatusOK
 		if err == nil {
@@ -73,7 +67,8 @@ func (b *balancer) watch(ctx context.Context, target *url.URL) {
 		b.mu.Unlock()
 		select {
 		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
+		case <-p.ended:
+			ended = true
 		}
 	}
 }
@@ -94,15 +89,6 @@ func (b *balancer) has(n int) bool {
 	return len(b.ready) == n
 }
 
-// freePort is an address that a process can listen on again and again.
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 // TestRestartsOneAfterTheOtherFailNoRequestAndDoubleNoDelivery restarts two processes behind a balancer in turn, under load.
 func TestRestartsOneAfterTheOtherFailNoRequestAndDoubleNoDelivery(t *testing.T) {
 	t.Parallel()
@@ -111,21 +97,21 @@ func TestRestartsOneAfterTheOtherFailNoRequestAndDoubleNoDelivery(t *testing.T) 
 		rounds = 2
 	}
 	settings := production(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"], settings["LEADLOG_DRAIN"] = "true", "3s"
+	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"], settings["LEADLOG_DRAIN"] = "true", "5s"
 	jwt := provisioned(t, settings)
-	addresses := []string{freePort(t), freePort(t)}
-	start := func(i int) *program {
-		own := map[string]string{}
-		for name, value := range settings {
-			own[name] = value
-		}
-		own["LEADLOG_ADDR"] = addresses[i]
-		return launch(t, own, "serve")
+	front := balance(t)
+	start := func() *program {
+		p, base := serve(t, settings)
+		target, err := url.Parse(base)
+		require.NoError(t, err)
+		go front.watch(p, target)
+		return p
 	}
-	processes := []*program{start(0), start(1)}
-	front := balance(t, "http://"+addresses[0], "http://"+addresses[1])
-	both := func() { require.Eventually(t, func() bool { return front.has(2) }, time.Minute, 10*time.Millisecond) }
-	both()
+	processes := []*program{start(), start()}
+	ready := func(n int) {
+		require.Eventually(t, func() bool { return front.has(n) }, time.Minute, 10*time.Millisecond)
+	}
+	ready(2)
 	receiver := receiveWebhooks(t)
 	endpoint := mustCall(t, "POST", front.URL+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`)
 	require.Equal(t, 201, endpoint.status, endpoint.body)
@@ -159,8 +145,9 @@ func TestRestartsOneAfterTheOtherFailNoRequestAndDoubleNoDelivery(t *testing.T) 
 		i := round % 2
 		processes[i].signal(t, syscall.SIGTERM)
 		require.Zero(t, processes[i].finish(t), processes[i].err)
-		processes[i] = start(i)
-		both()
+		ready(1)
+		processes[i] = start()
+		ready(2)
 	}
 	stop()
 	calling.Wait()

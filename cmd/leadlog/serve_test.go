@@ -45,7 +45,7 @@ func provisioned(t *testing.T, settings map[string]string) string {
 func TestARefusedUseIsRecordedWhileTheServiceDrains(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
-	settings["LEADLOG_DRAIN"] = "5s"
+	settings["LEADLOG_DRAIN"] = "10s"
 	jwt := provisioned(t, settings)
 	p, base := serve(t, settings)
 	created := mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`)
@@ -58,6 +58,7 @@ func TestARefusedUseIsRecordedWhileTheServiceDrains(t *testing.T) {
 	require.Equal(t, 401, refused.status)
 	require.Zero(t, p.finish(t), p.err)
 
+	delete(settings, "LEADLOG_DRAIN")
 	_, base = serve(t, settings)
 	require.Eventually(t, func() bool {
 		events := mustCall(t, "GET", base+"/api/v1/crm/audit/tokens", jwt, "").body["data"].([]any)

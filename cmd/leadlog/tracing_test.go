@@ -120,7 +120,7 @@ func TestATraceLeadsFromARequestThroughItsAppendIntoTheViewsAndTheDelivery(t *te
 		require.LessOrEqual(t, found[name].StartTimeUnixNano, found[name].EndTimeUnixNano, name)
 	}
 	require.Equal(t, "00-"+trace+"-"+hex.EncodeToString(found["deliver lead.created"].SpanId)+"-01", (<-headers).Get("Traceparent"))
-	require.Contains(t, p.err.String(), `"traceId":"`+trace+`"`)
+	p.sees(t, p.err, `("traceId":"`+trace+`")`)
 	for _, secret := range []string{"Asha", "asha@", "9876543210", jwt, "verysecret", "a secret of thirty-two bytes"} {
 		require.NotContains(t, traces.text(), secret)
 	}

@@ -144,7 +144,7 @@ func TestAKilledPostgreSQLStartsAgainWhenABusySessionOutlivesIt(t *testing.T) {
 	busy := make(chan error, 1)
 	go func() {
 		_, err := conn.Exec(context.WithoutCancel(t.Context()),
-			`DO $$ BEGIN WHILE clock_timestamp() < now() + interval '2 seconds' LOOP END LOOP; END $$`)
+			`DO $$ BEGIN WHILE clock_timestamp() < now() + interval '5 seconds' LOOP END LOOP; END $$`)
 		busy <- err
 	}()
 	require.Eventually(t, func() bool {

@@ -139,6 +139,13 @@ func TestASharedQuotaHolds(t *testing.T) {
 	})
 }
 
+// patient is a lender that takes its time: who does not wait for it goes by a bucket of its own.
+type patient struct{ Lender }
+
+func (p patient) Lend(ctx context.Context, key string, limit Limit, want int) (Lease, error) {
+	return p.Lender.Lend(context.WithoutCancel(ctx), key, limit, want)
+}
+
 func TestProcessesOnOneDatabaseShareABucket(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -150,7 +157,7 @@ func TestProcessesOnOneDatabaseShareABucket(t *testing.T) {
 		pool, err := pgxpool.New(t.Context(), url)
 		require.NoError(t, err)
 		t.Cleanup(pool.Close)
-		process := NewShared(Postgres{pool}, 10, time.Now)
+		process := NewShared(patient{Postgres{pool}}, 10, time.Now)
 		for range 8 {
 			working.Go(func() {
 				for range 20 {

@@ -29,9 +29,14 @@ import (
 // receiver is an endpoint's server that notes what it gets.
 type receiver struct {
 	*httptest.Server
-	mu       sync.Mutex
-	received []http.Header
-	bodies   [][]byte
+	mu  sync.Mutex
+	all []attempt
+}
+
+// attempt is a request as it came.
+type attempt struct {
+	header http.Header
+	body   []byte
 }
 
 func receive(t *testing.T, answer func(n int, w http.ResponseWriter)) *receiver {
@@ -40,8 +45,8 @@ func receive(t *testing.T, answer func(n int, w http.ResponseWriter)) *receiver 
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, _ := io.ReadAll(request.Body)
 		r.mu.Lock()
-		r.received, r.bodies = append(r.received, request.Header.Clone()), append(r.bodies, body)
-		n := len(r.received)
+		r.all = append(r.all, attempt{request.Header.Clone(), body})
+		n := len(r.all)
 		r.mu.Unlock()
 		answer(n, w)
 	}))
@@ -51,12 +56,17 @@ func receive(t *testing.T, answer func(n int, w http.ResponseWriter)) *receiver 
 
 func good(int, http.ResponseWriter) {}
 
-func (r *receiver) ids() map[string]int {
+// got is what came so far.
+func (r *receiver) got() []attempt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return slices.Clone(r.all)
+}
+
+func (r *receiver) ids() map[string]int {
 	ids := map[string]int{}
-	for _, header := range r.received {
-		ids[header.Get("webhook-id")]++
+	for _, a := range r.got() {
+		ids[a.header.Get("webhook-id")]++
 	}
 	return ids
 }
@@ -68,7 +78,7 @@ func send(t *testing.T, w *projectiontest.World, change ...func(*delivery.Courie
 	projectiontest.Run(t, spreading)
 	o := delivery.CourierOptions{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
-		AllowPrivateTargets: true, Schedule: []time.Duration{time.Millisecond, time.Millisecond}, Timeout: 10 * time.Second,
+		AllowPrivateTargets: true, Schedule: []time.Duration{time.Millisecond, time.Millisecond}, Timeout: projectiontest.Soon,
 	}
 	for _, c := range change {
 		c(&o)
@@ -121,9 +131,9 @@ func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 	verifier, err := standardwebhooks.NewWebhook(secret)
 	require.NoError(t, err)
 	names := map[string]string{}
-	for i, header := range r.received {
-		require.NoError(t, verifier.Verify(r.bodies[i], header))
-		require.Error(t, verifier.Verify(append([]byte(" "), r.bodies[i]...), header))
+	for _, a := range r.got() {
+		require.NoError(t, verifier.Verify(a.body, a.header))
+		require.Error(t, verifier.Verify(append([]byte(" "), a.body...), a.header))
 		var body struct {
 			Type, Timestamp, ID string
 			Sequence            int64
@@ -132,7 +142,7 @@ func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 				SourceEntry          struct{ Source string }
 			}
 		}
-		require.NoError(t, json.Unmarshal(r.bodies[i], &body, json.MatchCaseInsensitiveNames(true)))
+		require.NoError(t, json.Unmarshal(a.body, &body, json.MatchCaseInsensitiveNames(true)))
 		require.Equal(t, lead, body.Data.LeadID)
 		require.Equal(t, "website", body.Data.Source)
 		require.NotEmpty(t, body.ID)
@@ -168,7 +178,7 @@ func TestTheSourceEntryOfAMergeIsTheOneOfTheHistory(t *testing.T) {
 			SourceEntry jsontext.Value `json:"sourceEntry"`
 		} `json:"data"`
 	}
-	require.NoError(t, json.Unmarshal(r.bodies[0], &body))
+	require.NoError(t, json.Unmarshal(r.got()[0].body, &body))
 	require.JSONEq(t, string(want), string(body.Data.SourceEntry))
 
 	// One that was queued when bodies told less is what it was at every attempt.
@@ -177,8 +187,8 @@ func TestTheSourceEntryOfAMergeIsTheOneOfTheHistory(t *testing.T) {
 	var delivered string
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT delivery_id FROM delivery.delivery WHERE webhook_id = $1`, id).Scan(&delivered))
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: delivered})
-	require.Eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.bodies) == 2 }, projectiontest.Soon, 5*time.Millisecond)
-	require.NoError(t, json.Unmarshal(r.bodies[1], &body))
+	require.Eventually(t, func() bool { return len(r.got()) == 2 }, projectiontest.Soon, 5*time.Millisecond)
+	require.NoError(t, json.Unmarshal(r.got()[1].body, &body))
 	var entry map[string]any
 	require.NoError(t, json.Unmarshal(body.Data.SourceEntry, &entry))
 	require.Equal(t, []string{"arrivals", "firstSeenAt", "lastSeenAt", "source"}, slices.Sorted(maps.Keys(entry)))
@@ -204,7 +214,7 @@ func TestAJoinIsSentAsAnUpdateOfTheLeadThatStays(t *testing.T) {
 			JoinedFrom       string  `json:"joinedFrom"`
 		} `json:"data"`
 	}
-	require.NoError(t, json.Unmarshal(r.bodies[0], &body))
+	require.NoError(t, json.Unmarshal(r.got()[0].body, &body))
 	require.Equal(t, "lead.updated", body.Type)
 	require.Equal(t, into, body.Data.LeadID)
 	require.Equal(t, from, body.Data.JoinedFrom)
@@ -228,7 +238,7 @@ func TestWhatComesAfterARotationIsSignedByTheNewSecretToo(t *testing.T) {
 		for _, signing := range []string{previous, next} {
 			verifier, err := standardwebhooks.NewWebhook(signing)
 			require.NoError(t, err)
-			require.NoError(t, verifier.Verify(r.bodies[n], r.received[n]), "rotation %d", n)
+			require.NoError(t, verifier.Verify(r.got()[n].body, r.got()[n].header), "rotation %d", n)
 		}
 		previous = next
 	}

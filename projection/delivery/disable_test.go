@@ -56,7 +56,7 @@ func TestWhoeverSaysGoneIsDisabledAndGetsNothingMore(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
 	require.Len(t, r.ids(), 1)
-	require.Len(t, r.bodies, 2, "asked again, because it could not be disabled the first time")
+	require.Len(t, r.got(), 2, "asked again, because it could not be disabled the first time")
 	require.Len(t, v.said(), 1)
 	require.Equal(t, "gone", v.said()[0].Reason)
 	require.Equal(t, r.URL, v.said()[0].URL)
@@ -143,19 +143,21 @@ func TestASuccessAndEnablingAgainEndAFailure(t *testing.T) {
 func TestAnAttemptUnderWayAtAnEarlierURLSaysNothingOfTheNewOne(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
-	begun, answer := make(chan struct{}), make(chan struct{})
+	begun, hold := make(chan struct{}), make(chan struct{})
+	answer := sync.OnceFunc(func() { close(hold) })
 	r := receive(t, func(_ int, w http.ResponseWriter) {
 		close(begun)
-		<-answer
+		<-hold
 		w.WriteHeader(http.StatusInternalServerError)
 	})
+	t.Cleanup(answer) // else a failure would wait for what hangs
 	id := target(t, w, r.URL)
 	spreading := send(t, w, func(o *delivery.CourierOptions) { o.Schedule = []time.Duration{time.Hour} })
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	<-begun
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{URL: "http://127.0.0.1:1/", Events: []string{"*"}, Changed: []string{"url"}})
 	projectiontest.Await(t, spreading)
-	close(answer)
+	answer()
 	require.Eventually(t, func() bool {
 		var attempts int
 		err := w.Pool.QueryRow(t.Context(), `SELECT attempts FROM delivery.queue WHERE webhook_id = $1`, id).Scan(&attempts)

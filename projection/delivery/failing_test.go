@@ -32,9 +32,10 @@ func TestAFailureIsTriedAgainWithTheSameIdAndTheSameBytes(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 	require.Len(t, r.ids(), 1)
-	require.Len(t, r.bodies, 3)
-	require.Equal(t, r.bodies[0], r.bodies[1])
-	require.Equal(t, r.bodies[0], r.bodies[2])
+	got := r.got()
+	require.Len(t, got, 3)
+	require.Equal(t, got[0].body, got[1].body)
+	require.Equal(t, got[0].body, got[2].body)
 	var attempts string
 	require.NoError(t, w.Pool.QueryRow(t.Context(),
 		`SELECT string_agg(status::text, ', ' ORDER BY at) FROM delivery.attempt`).Scan(&attempts))
@@ -51,8 +52,8 @@ func TestAfterTheScheduleADeliveryHasFailedAndGoneIsFinal(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, first, 1))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, second, 1))
-	require.Len(t, broken.bodies, 3)
-	require.Len(t, gone.bodies, 1)
+	require.Len(t, broken.got(), 3)
+	require.Len(t, gone.got(), 1)
 }
 
 func TestAPrivateAddressIsNotDialled(t *testing.T) {

@@ -31,10 +31,10 @@ func TestWhatArrivesVerifiesWithTheStandardsJavaScriptLibraryToo(t *testing.T) {
 		Secret     string     `json:"secret"`
 		Deliveries []delivery `json:"deliveries"`
 	}{Secret: secret}
-	for i, header := range r.received {
-		d := delivery{Headers: map[string]string{}, Body: string(r.bodies[i])}
-		for name := range header {
-			d.Headers[strings.ToLower(name)] = header.Get(name)
+	for _, a := range r.got() {
+		d := delivery{Headers: map[string]string{}, Body: string(a.body)}
+		for name := range a.header {
+			d.Headers[strings.ToLower(name)] = a.header.Get(name)
 		}
 		given.Deliveries = append(given.Deliveries, d)
 	}

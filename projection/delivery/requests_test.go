@@ -29,12 +29,12 @@ func TestATestGoesToOneEndpointWhateverItAskedFor(t *testing.T) {
 	send(t, w)
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookTested{})
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
-	require.Len(t, r.bodies, 1)
+	require.Len(t, r.got(), 1)
 	var body struct {
 		Type string
 		Data struct{ WebhookID string }
 	}
-	require.NoError(t, json.Unmarshal(r.bodies[0], &body, json.MatchCaseInsensitiveNames(true)))
+	require.NoError(t, json.Unmarshal(r.got()[0].body, &body, json.MatchCaseInsensitiveNames(true)))
 	require.Equal(t, "webhook.test", body.Type)
 	require.Equal(t, id, body.Data.WebhookID)
 }
@@ -50,11 +50,11 @@ func TestBothSecretsSignWhileTheyOverlap(t *testing.T) {
 	send(t, w)
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookTested{})
 	states(t, w, id, 1)
-	require.Len(t, strings.Fields(r.received[0].Get("webhook-signature")), 2)
+	require.Len(t, strings.Fields(r.got()[0].header.Get("webhook-signature")), 2)
 	for _, s := range []string{secret, second} {
 		verifier, err := standardwebhooks.NewWebhook(s)
 		require.NoError(t, err)
-		require.NoError(t, verifier.Verify(r.bodies[0], r.received[0]))
+		require.NoError(t, verifier.Verify(r.got()[0].body, r.got()[0].header))
 	}
 }
 
@@ -78,16 +78,12 @@ func TestADeliveryIsMadeAgainWhenItsOwnerAsks(t *testing.T) {
 	send(t, w)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
-	require.Len(t, r.bodies, 3)
+	require.Len(t, r.got(), 3)
 	well.Store(true)
 	retried := event.WebhookRetried{DeliveryID: only(t, w, id)}
 	w.Append(t, "acme", event.WebhookStream(id), retried)
 	attempts := func(n int) {
-		require.Eventually(t, func() bool {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return len(r.bodies) == n
-		}, projectiontest.Soon, time.Millisecond)
+		require.Eventually(t, func() bool { return len(r.got()) == n }, projectiontest.Soon, time.Millisecond)
 	}
 	attempts(4)
 	w.Append(t, "acme", event.WebhookStream(register(t, w, "acme", r.URL, "*")), retried) // of another endpoint
@@ -155,13 +151,13 @@ func TestABodyOverSixtyFourKibibytesGoesWithoutItsFields(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), small)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), large)
 	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
-	for _, raw := range r.bodies {
-		require.LessOrEqual(t, len(raw), 64<<10)
+	for _, a := range r.got() {
+		require.LessOrEqual(t, len(a.body), 64<<10)
 		var body struct {
 			Truncated bool
 			Data      map[string]any
 		}
-		require.NoError(t, json.Unmarshal(raw, &body, json.MatchCaseInsensitiveNames(true)))
+		require.NoError(t, json.Unmarshal(a.body, &body, json.MatchCaseInsensitiveNames(true)))
 		cut := body.Data["name"] == "Large"
 		require.Equal(t, cut, body.Truncated)
 		for _, field := range []string{"customFields", "metadata"} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,12 +17,14 @@ import (
 func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
-	release := make(chan struct{})
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
 	attempted := make(chan struct{}, 1000)
 	hung := receive(t, func(int, http.ResponseWriter) {
 		attempted <- struct{}{}
-		<-release
+		<-hold
 	})
+	t.Cleanup(release) // else a failure would wait for what hangs
 	id := target(t, w, hung.URL)
 	for range 30 { // more than a lane has slots
 		w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
@@ -51,7 +54,7 @@ func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt`).Scan(&attempts))
 	require.Zero(t, attempts, "what was broken off is no failure of the endpoint")
 
-	close(release)
+	release()
 	send(t, w)
 	require.Equal(t, map[string]int{"delivered": 30}, states(t, w, id, 30))
 }
@@ -59,11 +62,13 @@ func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
 func TestWhatIsUnderWayWhenACourierEndsMayFinish(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
-	release, attempted := make(chan struct{}), make(chan struct{}, 10)
+	hold, attempted := make(chan struct{}), make(chan struct{}, 10)
+	release := sync.OnceFunc(func() { close(hold) })
 	slow := receive(t, func(int, http.ResponseWriter) {
 		attempted <- struct{}{}
-		<-release
+		<-hold
 	})
+	t.Cleanup(release)
 	id := target(t, w, slow.URL)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	spread(t, w)
@@ -79,7 +84,7 @@ func TestWhatIsUnderWayWhenACourierEndsMayFinish(t *testing.T) {
 	}()
 	<-attempted
 	cancel()
-	close(release)
+	release()
 	<-ended
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 	require.Len(t, slow.ids(), 1)
