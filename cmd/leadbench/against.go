@@ -15,6 +15,7 @@ type againstBenchmark struct {
 	Connections int           `default:"64"`
 	Duration    time.Duration `default:"1s" help:"Of each measurement."`
 	Rate        float64       `help:"Captures a second to ask for. Default: as many as there can be."`
+	Lines       int           `help:"Send batches of so many lines, one after another, instead of single captures."`
 	Merging     float64       `help:"Share of the arrivals that are of people who came before, and were not the last."`
 }
 
@@ -59,7 +60,12 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
 		for _, s := range sides {
-			if err := s.captured(ctx, r, &s.service, b.Connections, b.Duration, interval, returning(s.known, b.Merging)); err != nil {
+			if b.Lines > 0 {
+				err = s.tookIn(ctx, r, &s.service, batchBenchmark{Batches: 1, Lines: b.Lines, Duration: b.Duration})
+			} else {
+				err = s.captured(ctx, r, &s.service, b.Connections, b.Duration, interval, returning(s.known, b.Merging))
+			}
+			if err != nil {
 				return err
 			}
 		}

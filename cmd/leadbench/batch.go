@@ -18,6 +18,7 @@ type batchBenchmark struct {
 	Batches     int           `default:"1" help:"Batches at a time."`
 	Lines       int           `default:"10000" help:"Of a batch."`
 	Duration    time.Duration `default:"5s" help:"Of each measurement."`
+	Alone       bool          `help:"Only the batches: to look into leadlog while it takes them in."`
 }
 
 // Run is leadbench batch.
@@ -35,22 +36,25 @@ func (b *batchBenchmark) Run(ctx context.Context) error {
 	var one, many figures
 	for round := range b.Rounds {
 		say("round %d of %d", round+1, b.Rounds)
-		if err := one.captured(ctx, r, leadlog, b.Connections, b.Duration, 0, newcomers()); err != nil {
+		if !b.Alone {
+			if err := one.captured(ctx, r, leadlog, b.Connections, b.Duration, 0, newcomers()); err != nil {
+				return err
+			}
+		}
+		if err := many.tookIn(ctx, r, leadlog, *b); err != nil {
 			return err
 		}
-		if err := r.checkpoint(ctx); err != nil {
-			return err
-		}
-		if _, err := many.measure(ctx, r, leadlog, b.Lines, func() (load, error) { return b.post(ctx, leadlog) }); err != nil {
-			return err
-		}
+	}
+	t := newTable("what", "leads a second", "processor time of a lead, with its views: service, database")
+	t.row(fmt.Sprintf("batches of %d lines, %d at a time", b.Lines, b.Batches), count(median(many.rate)), many.processor())
+	if b.Alone {
+		t.print()
+		return nil
 	}
 	memory, err := b.memory(ctx, r)
 	if err != nil {
 		return err
 	}
-	t := newTable("what", "leads a second", "processor time of a lead, with its views: service, database")
-	t.row(fmt.Sprintf("batches of %d lines, %d at a time", b.Lines, b.Batches), count(median(many.rate)), many.processor())
 	t.row(fmt.Sprintf("single captures, %d connections", b.Connections), count(median(one.rate)), one.processor())
 	t.print()
 	t = newTable("leadlog", "figure", "goal")
@@ -60,8 +64,17 @@ func (b *batchBenchmark) Run(ctx context.Context) error {
 	return nil
 }
 
+// tookIn runs one round of batches, after a checkpoint.
+func (f *figures) tookIn(ctx context.Context, r *rig, s *service, b batchBenchmark) error {
+	if err := r.checkpoint(ctx); err != nil {
+		return err
+	}
+	_, err := f.measure(ctx, r, s, b.Lines, func() (load, error) { return b.post(ctx, s) })
+	return err
+}
+
 // post drives batches, one after another from each sender.
-func (b *batchBenchmark) post(ctx context.Context, s *service) (load, error) {
+func (b batchBenchmark) post(ctx context.Context, s *service) (load, error) {
 	workers := make([]func(context.Context) error, b.Batches)
 	for i := range workers {
 		workers[i] = func(ctx context.Context) error {
