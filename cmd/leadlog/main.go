@@ -40,6 +40,7 @@ type commands struct {
 type console struct{ out, err io.Writer }
 
 func main() {
+	slackenTimers()
 	ctx, release := interruptible()
 	defer release()
 	os.Exit(run(ctx, os.Args[1:], console{os.Stdout, os.Stderr}))
