@@ -77,16 +77,17 @@ func (x *exchange) answerLines(key string) error {
 	var last eventstore.Position
 	for arrived := range x.Commands.CaptureLeads(x.ctx, arrivals, out.flush) {
 		answer, position := x.lineAnswer(arrived)
-		last = max(last, position)
+		if position > last {
+			last = position
+			x.lastWrites.note(x.caller.Account, last)
+		}
 		if err := out.write(answer); err != nil {
 			return err // a client that has gone: what is not answered may be on the log, or not
 		}
 	}
 	out.flush()
 	tellQuota(x.w.Header(), x.policy, used)
-	if last != 0 {
-		x.w.Header().Set(positionHeader, strconv.FormatUint(uint64(last), 10))
-	}
+	x.wrote(last)
 	return out.err
 }
 

@@ -64,11 +64,9 @@ const positionHeader = "X-Log-Position"
 
 // send writes an answer.
 func (x *exchange) send(a answer) {
-	header := x.w.Header()
-	if a.position != 0 {
-		header.Set(positionHeader, strconv.FormatUint(uint64(a.position), 10))
-	}
+	x.wrote(a.position)
 	if a.secret {
+		header := x.w.Header()
 		header.Set("Cache-Control", "no-store")
 		header.Set("Pragma", "no-cache")
 	}

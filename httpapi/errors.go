@@ -157,9 +157,7 @@ func (x *exchange) fail(err error) {
 	if errors.Is(err, errOverloaded) {
 		header.Set("Connection", "close") // so that nothing more is read, and another process may be tried
 	}
-	if f.position != 0 {
-		header.Set(positionHeader, strconv.FormatUint(uint64(f.position), 10))
-	}
+	x.wrote(f.position)
 	if f.retryAfter > 0 {
 		header.Set("Retry-After", strconv.FormatInt(wholeSeconds(f.retryAfter), 10))
 	}

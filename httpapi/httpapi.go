@@ -78,6 +78,7 @@ type api struct {
 	quotas        *quota.Shared // by policy and account
 	confirmations *quota.Local  // by account
 	failures      *quota.Local  // by address
+	lastWrites    *lastWrites
 	load          *load
 	metrics       *metrics
 	ids           *requestIDs
@@ -96,7 +97,7 @@ func New(o Options) http.Handler {
 		Options: o, router: chi.NewRouter(), ids: newRequestIDs(o.Now),
 		quotas:        quota.NewShared(o.Quotas, 2*accountsKept, o.Now),
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
-		load: newLoad(o), metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
+		lastWrites: newLastWrites(o.Now), load: newLoad(o), metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
 	}
 	watchLender(o.Metrics, a.quotas)
 	tellLoad(o.Metrics, a.load)

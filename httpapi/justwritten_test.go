@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -51,6 +52,68 @@ func TestWhatWasJustWrittenIsNotMissing(t *testing.T) {
 		require.Equal(t, http.StatusOK, s.send(call{method: http.MethodPut, path: account, credential: admin, body: "{}"}).status)
 		require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: account, credential: admin}).status)
 	}
+}
+
+// The same of what was there before and is not as it was.
+func TestAReadShowsWhatItsAccountJustWrote(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	shown := func(path string, member ...string) any {
+		t.Helper()
+		r := s.as(http.MethodGet, path, "")
+		require.Equal(t, http.StatusOK, r.status, "%s: %s", path, r.raw)
+		return r.at(append([]string{"data"}, member...)...)
+	}
+	written := func(method, path, body string) reply {
+		t.Helper()
+		r := s.as(method, path, body)
+		require.Equal(t, http.StatusOK, r.status, r.raw)
+		return r
+	}
+	lead := leads + "/" + s.leadID(s.capture(`{"phone":"9876543210"}`))
+	register := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook"}`)
+	endpoint := endpoints + "/" + register.at("data", "webhookId").(string)
+	account, admin := "/api/v1/admin/accounts/other", s.mint(ownAccount, "admin")
+	for i := range 8 {
+		name := fmt.Sprintf("Asha %d", i)
+		written(http.MethodPatch, lead, `{"name":"`+name+`"}`)
+		require.Equal(t, name, shown(lead, "name"))
+		written(http.MethodPatch, lead, `{"status":"won"}`)
+		require.Len(t, shown(leads+"?status=won"), 1)
+		written(http.MethodPatch, lead, `{"status":"new"}`)
+		require.Empty(t, shown(leads+"?status=won"))
+		require.Equal(t, http.StatusConflict, s.capture(`{"phone":"9876543210"}`).status)
+		require.Len(t, shown(leads+"/refused"), i+1)
+
+		id, _ := s.token()
+		written(http.MethodPost, tokens+"/"+id+"/rotate", "")
+		require.NotNil(t, shown(tokens+"/"+id, "rotatedAt"))
+		written(http.MethodDelete, tokens+"/"+id, "")
+		require.Equal(t, "deleted", shown(tokens+"/"+id, "status"))
+
+		written(http.MethodPatch, endpoint, `{"description":"`+name+`"}`)
+		require.Equal(t, name, shown(endpoint, "description"))
+
+		put := call{method: http.MethodPut, path: account, credential: admin, body: `{"name":"` + name + `"}`}
+		require.Equal(t, http.StatusOK, s.send(put).status)
+		get := call{method: http.MethodGet, path: account, credential: admin}
+		require.Equal(t, name, s.send(get).at("data", "name"))
+	}
+}
+
+// A view that stands still keeps nobody waiting for long: the answer is what it shows.
+func TestAReadIsAnsweredByAViewThatStandsStill(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	lead := leads + "/" + s.leadID(s.capture(`{"phone":"9876543210","name":"Asha"}`))
+	require.Equal(t, http.StatusOK, s.as(http.MethodGet, lead, "").status)
+	tx, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
+	_, err = tx.Exec(t.Context(), `LOCK TABLE views.lead IN EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, s.as(http.MethodPatch, lead, `{"name":"Bela"}`).status)
+	require.Equal(t, "Asha", s.as(http.MethodGet, lead, "").at("data", "name"))
 }
 
 func TestDeliveriesAreReadAsOfAPosition(t *testing.T) {

@@ -125,8 +125,9 @@ func surely[T any](x *exchange, ask func() (T, error), views ...string) (T, erro
 	return ask()
 }
 
-// waitFor waits until the views that answer a GET have reached its minPosition. All parameters must have been taken
-// before: what is wrong with any of them is said here. No account waits with more than half of what may be under way.
+// waitFor waits until the views that answer a GET have reached its minPosition or, without one, the caller's last write.
+// All parameters must have been taken before: what is wrong with any of them is said here. No account waits with more than
+// half of what may be under way.
 func (x *exchange) waitFor(p *params, views ...string) error {
 	var position eventstore.Position
 	if value := p.get("minPosition"); value != "" {
@@ -136,10 +137,14 @@ func (x *exchange) waitFor(p *params, views ...string) error {
 		}
 		position = eventstore.Position(parsed)
 	}
-	if err := p.wrong.Err(); err != nil || position == 0 {
+	if err := p.wrong.Err(); err != nil {
 		return err
 	}
 	place := x.load.waiting.of(x.caller.Account)
+	if position == 0 {
+		x.waitForOwn(place, views...)
+		return nil
+	}
 	if !place.take(1) {
 		return errOverloaded
 	}

@@ -1,0 +1,76 @@
+package httpapi
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// lastWrites knows where on the log the last write is that this process answered to each account, so that whoever writes and
+// then reads sees what they wrote, without a minPosition.
+type lastWrites struct {
+	now func() time.Time
+	mu  sync.Mutex
+	of  *simplelru.LRU[string, lastWrite]
+}
+
+type lastWrite struct {
+	position eventstore.Position
+	at       time.Time
+}
+
+// ownWritesWithin is how long after a write a read waits for the views to show it. They are milliseconds behind; when
+// they are this far behind something is wrong with them, and old answers are better than none.
+const ownWritesWithin = time.Second
+
+func newLastWrites(now func() time.Time) *lastWrites {
+	of, err := simplelru.NewLRU[string, lastWrite](accountsKept, nil)
+	if err != nil {
+		panic(err) // a size that is not positive
+	}
+	return &lastWrites{now: now, of: of}
+}
+
+func (l *lastWrites) note(account string, position eventstore.Position) {
+	at := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last, _ := l.of.Peek(account); position > last.position {
+		l.of.Add(account, lastWrite{position, at})
+	}
+}
+
+// recent is an account's last write, and how long a read waits for it yet; 0 when it needs not.
+func (l *lastWrites) recent(account string) (eventstore.Position, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, _ := l.of.Peek(account)
+	return last.position, max(0, ownWritesWithin-l.now().Sub(last.at))
+}
+
+// wrote tells the caller where on the log their write is.
+func (x *exchange) wrote(position eventstore.Position) {
+	if position == 0 {
+		return
+	}
+	x.lastWrites.note(x.caller.Account, position)
+	x.w.Header().Set(positionHeader, strconv.FormatUint(uint64(position), 10))
+}
+
+// waitForOwn waits for the caller's last write, if there is a place, and for no longer than is left: the answer is given in
+// any case.
+func (x *exchange) waitForOwn(place allowance, views ...string) {
+	position, left := x.lastWrites.recent(x.caller.Account)
+	if left == 0 || !place.take(1) {
+		return
+	}
+	defer place.giveBack(1)
+	ctx, cancel := context.WithTimeout(x.ctx, left)
+	defer cancel()
+	_ = x.Query.WaitFor(ctx, position, views...) // what is wrong with the database, the read itself finds
+}
