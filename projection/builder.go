@@ -19,6 +19,7 @@ type builder struct {
 	Replay
 	projector  Projector
 	filter     eventstore.Filter
+	config     *pgx.ConnConfig
 	conn       *pgx.Conn
 	place      string
 	checkpoint checkpoint
@@ -38,16 +39,12 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, place string)
 		return nil, err
 	}
 	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
-	config.RuntimeParams["maintenance_work_mem"] = "256MB" // indexes are built of whole tables
-	// Views are built side by side, and so are their indexes. Workers for one of them would put into files what they sort.
-	config.RuntimeParams["max_parallel_maintenance_workers"] = "0"
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
+	b := &builder{Replay: r, projector: p, filter: p.Filter(), config: config, place: place, passing: task == verifying}
+	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}
-	b := &builder{Replay: r, projector: p, filter: p.Filter(), conn: conn, place: place, passing: task == verifying}
 	if err := b.lock(ctx); err != nil {
-		closeConn(ctx, conn)
+		closeConn(ctx, b.conn)
 		return nil, err
 	}
 	return b, nil
@@ -236,16 +233,6 @@ func (b *builder) makeTable(ctx context.Context, tx pgx.Tx, table string) error 
 		_, err = tx.Exec(ctx, `ALTER TABLE `+pgx.Identifier{b.place, table}.Sanitize()+` SET UNLOGGED`)
 	}
 	return err
-}
-
-// finishCopy makes what rows need only when they are read.
-func (b *builder) finishCopy(ctx context.Context) error {
-	for _, table := range b.projector.Tables() {
-		if err := finishCopy(ctx, b.conn, b.Live, b.place, table); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // retryable tells errors of who met somebody on the way: a deadlock, or a lock that did not come in time.

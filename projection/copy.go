@@ -34,15 +34,13 @@ const (
 		  FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		 WHERE n.nspname = $1 AND c.relname = $3 AND k.contype IN ('p', 'u')`
 
-	// Indexes that no constraint needs are built at once when the rows are there.
+	// Indexes that no constraint needs are built at once when the rows are there, and may be side by side.
 	copyIndexes = `
 		SELECT format('CREATE %sINDEX IF NOT EXISTS %I ON %I.%I %s', CASE WHEN x.indisunique THEN 'UNIQUE ' END, i.relname,
 		              $2::text, $3::text, substr(pg_get_indexdef(i.oid), strpos(pg_get_indexdef(i.oid), ' USING ') + 1))
 		  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
 		  JOIN pg_class c ON c.oid = x.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-		 WHERE n.nspname = $1 AND c.relname = $3 AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = x.indexrelid)
-		 UNION ALL
-		SELECT format('ANALYZE %I.%I', $2::text, $3::text)`
+		 WHERE n.nspname = $1 AND c.relname = $3 AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = x.indexrelid)`
 
 	// Who may read the live table may read the one that takes its place, and no other rows of it.
 	copyGrants = `
@@ -75,10 +73,6 @@ func makeCopy(ctx context.Context, db execer, from, to, table string) error {
 	return perform(ctx, db, copyTable, from, to, table)
 }
 
-func finishCopy(ctx context.Context, db execer, from, to, table string) error {
-	return perform(ctx, db, copyIndexes, from, to, table)
-}
-
 func grantAlike(ctx context.Context, db execer, from, to, table string) error {
 	return perform(ctx, db, copyGrants, from, to, table)
 }
@@ -89,18 +83,19 @@ func openAlike(ctx context.Context, db execer, from, to string) error {
 
 // perform executes the statements that a query yields.
 func perform(ctx context.Context, db execer, query, from, to, table string) error {
-	rows, err := db.Query(ctx, query, from, to, table)
-	if err != nil {
-		return err
-	}
-	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
-	}
+	statements, err := propose(ctx, db, query, from, to, table)
 	for _, statement := range statements {
 		if _, err := db.Exec(ctx, statement); err != nil {
 			return err
 		}
 	}
-	return nil
+	return err
+}
+
+func propose(ctx context.Context, db execer, query, from, to, table string) (statements []string, err error) {
+	rows, err := db.Query(ctx, query, from, to, table)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

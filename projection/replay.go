@@ -57,6 +57,8 @@ type Replay struct {
 	Progress func(done, end eventstore.Position)
 	// Built is told of each view that is done, and of the position that it is of.
 	Built func(p Projector, position eventstore.Position)
+
+	indexing chan struct{} // holds one for each index that is being built
 }
 
 // Run builds the views.
@@ -107,6 +109,7 @@ func (r Replay) filled() Replay {
 	if r.Built == nil {
 		r.Built = func(Projector, eventstore.Position) {}
 	}
+	r.indexing = make(chan struct{}, indexesAtOnce)
 	return r
 }
 
