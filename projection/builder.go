@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ type builder struct {
 	from, end  eventstore.Position // of the stretch that is being folded: behind the one, up to the other
 	passing    bool                // the copy is thrown away when it was looked at
 	moved      time.Time           // when the checkpoint was last written
+	spare      chan []Event        // room of parts that are written, for those to come
 }
 
 // idle is how long the checkpoint of a copy that nothing happens to may stay behind: what a replay that is interrupted
@@ -39,7 +41,7 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, place string)
 		return nil, err
 	}
 	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
-	b := &builder{Replay: r, projector: p, filter: p.Filter(), config: config, place: place, passing: task == verifying}
+	b := &builder{Replay: r, projector: p, filter: p.Filter(), config: config, place: place, passing: task == verifying, spare: make(chan []Event, 2)}
 	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}
@@ -95,6 +97,7 @@ func (b *builder) follow(ctx context.Context, batches <-chan batch) error {
 			if err := b.save(ctx, part); err != nil {
 				return fmt.Errorf("view %s: %w", b.projector.Name(), err)
 			}
+			b.giveBack(part.events)
 		}
 		return nil
 	})
@@ -128,11 +131,29 @@ func (b *builder) cut(whole batch) batch {
 			continue
 		}
 		if part.events == nil {
-			part.events = make([]Event, 0, len(whole.events)-i)
+			part.events = b.room(len(whole.events) - i)
 		}
 		part.events = append(part.events, whole.events[i])
 	}
 	return part
+}
+
+// room is for as many events. What a part after the other would take makes the most work for the garbage collector.
+func (b *builder) room(events int) []Event {
+	select {
+	case room := <-b.spare:
+		return slices.Grow(room, events)
+	default:
+		return make([]Event, 0, events)
+	}
+}
+
+func (b *builder) giveBack(room []Event) {
+	clear(room) // what the events hold is free
+	select {
+	case b.spare <- room[:0]:
+	default:
+	}
 }
 
 func (b *builder) counts(e *Event) bool {

@@ -29,7 +29,7 @@ type holdings struct {
 func readAtLength() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(400)
-		debug.SetMemoryLimit(160 << 20)
+		debug.SetMemoryLimit(200 << 20)
 	}
 }
 

@@ -3,6 +3,7 @@ package sealed
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 
@@ -14,6 +15,9 @@ import (
 const (
 	aheadItems = 2000
 	aheadBytes = 4 << 20 // of payload
+
+	// mostBuffer is what a subscription keeps to open the next events in: enough for as many of the usual size.
+	mostBuffer = 1 << 20
 )
 
 // Subscribe implements eventstore.Store. Nothing waits for company: what has come when the consumer asks is opened together.
@@ -37,11 +41,16 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 			}
 			a.end(nil)
 		})
+		var buffer []byte
 		for {
 			items, err, ended := a.take()
-			if opening := s.openAll(ctx, items); opening != nil {
+			var opening error
+			if buffer, opening = s.openAll(ctx, items, buffer[:0]); opening != nil {
 				err = opening
 				items = nil
+			}
+			if cap(buffer) > mostBuffer {
+				buffer = nil
 			}
 			for _, item := range items {
 				if !yield(item, nil) {
@@ -124,8 +133,9 @@ func wake(c chan struct{}) {
 }
 
 // openAll opens events in place. Keys that are not remembered are looked up together, and not remembered after: a replay
-// goes over everybody once, and those who were here lately are worth more.
-func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
+// goes over everybody once, and those who were here lately are worth more. What is sealed passes through a buffer, which
+// is for the next ones then.
+func (s *Store) openAll(ctx context.Context, items []eventstore.Item, buffer []byte) ([]byte, error) {
 	type locked struct {
 		envelope
 		event *eventstore.Recorded
@@ -133,7 +143,7 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 	all := make([]locked, 0, len(items))
 	rings := make(map[string][]opener, len(items))
 	var born, others []string // streams whose keys are to be looked up
-	buffer := make([]byte, 0, payload(items))
+	buffer = slices.Grow(buffer, payload(items))
 	for _, item := range items {
 		if item.Event == nil || !About(item.Event.Stream) {
 			continue
@@ -164,17 +174,17 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item) error {
 	}
 	found, err := s.vault.findMany(ctx, born, others)
 	if err != nil {
-		return err
+		return buffer, err
 	}
 	for stream, keys := range found {
 		rings[stream] = openers(keys)
 	}
 	for _, l := range all {
 		if err := openWith(rings[l.event.Stream], l.envelope, l.event); err != nil {
-			return err
+			return buffer, err
 		}
 	}
-	return nil
+	return buffer, nil
 }
 
 // unseal gives an event back as this process appended it, as long as the key that sealed it is remembered: what was
