@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,7 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, place string)
 		return nil, err
 	}
 	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
+	maps.Copy(config.RuntimeParams, indexSettings)
 	b := &builder{Replay: r, projector: p, filter: p.Filter(), config: config, place: place, passing: task == verifying, spare: make(chan []Event, 2)}
 	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err

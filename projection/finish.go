@@ -13,38 +13,49 @@ const (
 	indexMemory   = "192MB"
 )
 
+// indexSettings are those of a session that builds indexes.
+var indexSettings = map[string]string{
+	"maintenance_work_mem": indexMemory,
+	// Workers for one index would put into files what they sort.
+	"max_parallel_maintenance_workers": "0",
+	// Who begins in the middle of a table, since another one reads there, has to sort what comes in order from the beginning.
+	"synchronize_seqscans": "off",
+}
+
 // finishCopy makes what rows need only when they are read. A table is analyzed first: that and the building of its indexes
 // keep each other out.
 func (b *builder) finishCopy(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
+	var indexes []string
 	for _, table := range b.projector.Tables() {
 		if _, err := b.conn.Exec(ctx, `ANALYZE `+pgx.Identifier{b.place, table}.Sanitize()); err != nil {
 			return err
 		}
-		statements, err := propose(ctx, b.conn, copyIndexes, b.Live, b.place, table)
+		more, err := propose(ctx, b.conn, copyIndexes, b.Live, b.place, table)
 		if err != nil {
 			return err
 		}
-		for _, statement := range statements {
-			group.Go(func() error { return b.index(ctx, statement) })
-		}
+		indexes = append(indexes, more...)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for i, statement := range indexes {
+		group.Go(func() error {
+			if err := hand(ctx, struct{}{}, b.indexing); err != nil {
+				return err
+			}
+			defer func() { <-b.indexing }()
+			if i == 0 {
+				_, err := b.conn.Exec(ctx, statement)
+				return err
+			}
+			return b.apart(ctx, statement)
+		})
 	}
 	return group.Wait()
 }
 
-// index builds one index when it is its turn, on a connection of its own.
-func (b *builder) index(ctx context.Context, statement string) error {
-	if err := hand(ctx, struct{}{}, b.indexing); err != nil {
-		return err
-	}
-	defer func() { <-b.indexing }()
-	config := b.config.Copy()
-	config.RuntimeParams["maintenance_work_mem"] = indexMemory
-	// Workers for one index would put into files what they sort.
-	config.RuntimeParams["max_parallel_maintenance_workers"] = "0"
-	// Who begins in the middle of a table, since another one reads there, has to sort what comes in order from the beginning.
-	config.RuntimeParams["synchronize_seqscans"] = "off"
-	conn, err := pgx.ConnectConfig(ctx, config)
+// apart executes a statement on a connection of its own.
+func (b *builder) apart(ctx context.Context, statement string) error {
+	conn, err := pgx.ConnectConfig(ctx, b.config)
 	if err != nil {
 		return err
 	}
