@@ -129,6 +129,10 @@ func (a answer) data() map[string]any {
 	return data
 }
 
+// caller lets go of connections that it does not use for a second. The service closes those that were dialled and never used
+// after five, and a request that is on its way on one of them then has no answer.
+var caller = &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Second, MaxIdleConnsPerHost: 16}}
+
 func call(ctx context.Context, method, url, bearer, body string) (answer, error) {
 	return callWith(ctx, method, url, bearer, body, nil)
 }
@@ -151,7 +155,7 @@ func callWith(ctx context.Context, method, url, bearer, body string, headers map
 		}
 	}
 	request.GetBody = nil // one call is one request: one with a key would be sent again by itself when it is cut off
-	response, err := http.DefaultClient.Do(request)
+	response, err := caller.Do(request)
 	if err != nil {
 		return answer{}, err
 	}

@@ -35,7 +35,7 @@ type balancer struct {
 func balance(t *testing.T) *balancer {
 	t.Helper()
 	b := &balancer{}
-	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Second} // see caller
 	t.Cleanup(transport.CloseIdleConnections)
 	b.Server = httptest.NewServer(&httputil.ReverseProxy{
 		Transport: transport,
