@@ -13,6 +13,9 @@ func (x *exchange) configureAccount() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if body.members == nil { // {} is asked for; a body that was forgotten is not
+		return answer{}, bad("body", "must be a JSON object")
+	}
 	// What is left out gets its default, so a slip in a name would switch something off. An account as it was answered
 	// may be sent back.
 	body.only("name", "features", "stages", "region", "rateLimit", "rateBurst", "jwtNotBefore", "accountId", "createdAt", "updatedAt")

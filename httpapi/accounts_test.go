@@ -43,6 +43,9 @@ func TestAMisspeltSettingIsRefusedAndChangesNothing(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, wrong.status, wrong.raw)
 	require.Equal(t, []string{"RateBurst", "feature", "region"}, wrong.fieldsNamed())
 	require.Contains(t, wrong.raw, `{"field":"feature","message":"is not known here"}`)
+	for _, forgotten := range []string{"", " \n"} {
+		require.Equal(t, []string{"body"}, put(forgotten).fieldsNamed())
+	}
 	shown := s.send(call{method: http.MethodGet, path: after(accounts+"new_one", first), credential: admin})
 	require.Equal(t, first.at("data"), shown.at("data"))
 

@@ -24,7 +24,7 @@ const (
 	maxDepth = 32      // objects and arrays in each other, the body itself included
 )
 
-// members reads the body as a JSON object, strictly. No body at all is an empty object. The error is errMediaType,
+// members reads the body as a JSON object, strictly. No body at all is read as a nil map. The error is errMediaType,
 // errTooLarge, errSlowBody or field.Errors.
 func (x *exchange) members() (map[string]jsontext.Value, error) {
 	if !acceptable(x.r.Header, mediaJSON) {
@@ -99,15 +99,15 @@ func bad(name, message string) error { return field.Errors{{Field: name, Message
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // ParseObject splits a JSON object into its members, whose values come out in the shortest form, as lead.Members gives
-// them. The error is field.Errors, which names the member that is wrong, or body.
+// them; a nil map when there is nothing but white space. The error is field.Errors, which names the member that is wrong,
+// or body.
 //
 // Beyond the grammar it refuses what stores and readers disagree about: invalid UTF-8, lone surrogates, NUL, keys
 // that come twice in an object, numbers that no float64 holds, and depth beyond maxDepth.
 func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 	raw = bytes.TrimPrefix(raw, byteOrderMark)
-	members := make(map[string]jsontext.Value)
 	if len(bytes.TrimLeft(raw, " \t\r\n")) == 0 {
-		return members, nil
+		return nil, nil
 	}
 	decoder := decoders.Get().(*jsontext.Decoder)
 	defer decoders.Put(decoder)
@@ -118,6 +118,7 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 	if _, err := decoder.ReadToken(); err != nil {
 		return nil, malformed(err)
 	}
+	members := make(map[string]jsontext.Value)
 	room := make([]byte, 0, len(raw)) // for all values together
 	for decoder.PeekKind() == '"' {
 		name, err := decoder.ReadToken()

@@ -115,7 +115,7 @@ func (d *description) judge(r *http.Request, base string, seen *witness) error {
 		Body: io.NopCloser(bytes.NewReader(seen.body.Bytes())),
 	}
 	route, found := d.find(r, base, input)
-	if !found {
+	if !found || seen.status == http.StatusMethodNotAllowed { // which a path may be that looks like an id
 		return d.judgeStray(r, seen)
 	}
 	if r.Method == http.MethodHead {

@@ -77,6 +77,9 @@ func (a *api) exchange(w http.ResponseWriter, r *http.Request, record *record) *
 
 // ask has the request answered, if its credential lets it through.
 func (x *exchange) ask(route route) (answer, error) {
+	if strings.HasSuffix(route.pattern, "/{id}") && x.literal[x.r.URL.Path] {
+		return x.wrongMethod() // DELETE …/leads/refused is not about a lead of that id
+	}
 	if err := route.access(x); err != nil {
 		return answer{}, err
 	}

@@ -75,9 +75,10 @@ type Options struct {
 type api struct {
 	Options
 	router        *chi.Mux
-	quotas        *quota.Shared // by policy and account
-	confirmations *quota.Local  // by account
-	failures      *quota.Local  // by address
+	literal       map[string]bool // paths that are none of an id
+	quotas        *quota.Shared   // by policy and account
+	confirmations *quota.Local    // by account
+	failures      *quota.Local    // by address
 	lastWrites    *lastWrites
 	load          *load
 	metrics       *metrics
@@ -94,7 +95,7 @@ func New(o Options) http.Handler {
 		o.BasePath = "/" + o.BasePath
 	}
 	a := &api{
-		Options: o, router: chi.NewRouter(), ids: newRequestIDs(o.Now),
+		Options: o, router: chi.NewRouter(), literal: map[string]bool{}, ids: newRequestIDs(o.Now),
 		quotas:        quota.NewShared(o.Quotas, 2*accountsKept, o.Now),
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
 		lastWrites: newLastWrites(o.Now), load: newLoad(o), metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
@@ -102,6 +103,7 @@ func New(o Options) http.Handler {
 	watchLender(o.Metrics, a.quotas)
 	tellLoad(o.Metrics, a.load)
 	for _, route := range a.routes() {
+		a.literal[o.BasePath+route.pattern] = true
 		a.router.Method(route.method, o.BasePath+route.pattern, a.serve(route))
 		if route.method == http.MethodGet {
 			a.router.Method(http.MethodHead, o.BasePath+route.pattern, a.serve(route))

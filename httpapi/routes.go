@@ -90,15 +90,23 @@ func (a *api) routes() []route {
 	return all
 }
 
-// methodsOf are those that the path answers to, for the Allow header.
+// methodsOf are those that the path answers to, for the Allow header. What answers to any id counts only where no route is
+// for this very path.
 func (a *api) methodsOf(path string) []string {
-	var allowed []string
+	var allowed, literal []string
 	for _, method := range []string{
 		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 	} {
-		if a.router.Find(chi.NewRouteContext(), method, path) != "" {
+		switch a.router.Find(chi.NewRouteContext(), method, path) {
+		case "":
+		case path:
+			literal = append(literal, method)
+		default:
 			allowed = append(allowed, method)
 		}
+	}
+	if len(literal) > 0 {
+		return literal
 	}
 	return allowed
 }

@@ -26,17 +26,20 @@ func TestEveryAnswerIsInTheEnvelope(t *testing.T) {
 		status       int
 		allow        string
 	}{
-		"no such route":         {"GET", "/nowhere", 404, ""},
-		"a later issue's route": {"POST", leads + "/batch/x/y", 404, ""},
-		"no such version":       {"POST", "/api/v2/crm/leads", 404, ""},
-		"a trailing slash":      {"POST", leads + "/", 404, ""},
-		"a wrong method":        {"DELETE", leads, 405, "GET, HEAD, POST"},
-		"a wrong method on id":  {"POST", tokens + "/x", 405, "GET, HEAD, DELETE"},
-		"an odd method":         {"BREW", leads, 405, "GET, HEAD, POST"},
-		"an odd method nowhere": {"BREW", "/nowhere", 404, ""},
-		"preflight, CORS off":   {"OPTIONS", leads, 405, "GET, HEAD, POST"},
-		"health":                {"GET", "/healthz", 200, ""},
-		"readiness":             {"GET", "/readyz", 200, ""},
+		"no such route":             {"GET", "/nowhere", 404, ""},
+		"a later issue's route":     {"POST", leads + "/batch/x/y", 404, ""},
+		"no such version":           {"POST", "/api/v2/crm/leads", 404, ""},
+		"a trailing slash":          {"POST", leads + "/", 404, ""},
+		"a wrong method":            {"DELETE", leads, 405, "GET, HEAD, POST"},
+		"a wrong method on id":      {"POST", tokens + "/x", 405, "GET, HEAD, DELETE"},
+		"a wrong method on a batch": {"GET", leads + "/batch", 405, "POST"},
+		"what no lead's id is":      {"DELETE", leads + "/refused", 405, "GET, HEAD"},
+		"an odd method on a batch":  {"BREW", leads + "/batch", 405, "POST"},
+		"an odd method":             {"BREW", leads, 405, "GET, HEAD, POST"},
+		"an odd method nowhere":     {"BREW", "/nowhere", 404, ""},
+		"preflight, CORS off":       {"OPTIONS", leads, 405, "GET, HEAD, POST"},
+		"health":                    {"GET", "/healthz", 200, ""},
+		"readiness":                 {"GET", "/readyz", 200, ""},
 	} {
 		r := s.send(call{method: c.method, path: c.path})
 		require.Equal(t, c.status, r.status, name)

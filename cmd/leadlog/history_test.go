@@ -122,6 +122,7 @@ func TestReplayWhileTheServiceGoesOn(t *testing.T) {
 	require.Contains(t, copied.err.String(), "as_of is as of 2000-01-01T00:00:00Z")
 	for _, args := range [][]string{
 		{"replay", "nothing"}, {"replay", "lead", "--until", "5"}, {"replay", "lead", "--into", "x", "--until", "soon"}, {"replay", "lead", "--into", `a"b`},
+		{"replay", "lead", "--into", ""}, {"replay", "lead", "--into", "x", "--until", ""},
 	} {
 		refused := launch(t, settings, args...)
 		require.Equal(t, 2, refused.finish(t), args)

@@ -17,14 +17,14 @@ import (
 type replayCommand struct {
 	sealedDatabase `embed:""`
 
-	View  string `arg:"" help:"Name of a view, such as lead or source_history, or all."`
-	Until string `placeholder:"TIME|POSITION" help:"Build the view as of then. Needs --into: a live view is never put back."`
-	Into  string `placeholder:"SCHEMA" help:"Build a copy in this schema, and leave the live view alone."`
+	View  string  `arg:"" help:"Name of a view, such as lead or source_history, or all."`
+	Until *string `placeholder:"TIME|POSITION" help:"Build the view as of then. Needs --into: a live view is never put back."`
+	Into  *string `placeholder:"SCHEMA" help:"Build a copy in this schema, and leave the live view alone."`
 }
 
 // Run is leadlog replay. It reads the log and writes views, and nothing else: no webhook is sent.
 func (r *replayCommand) Run(ctx context.Context, c console) error {
-	projectors, until, err := r.parse()
+	projectors, into, until, err := r.parse()
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (r *replayCommand) Run(ctx context.Context, c console) error {
 	defer h.close()
 	shown, begun := newProgress(c.err, "replay "+r.View), false
 	err = projection.Replay{
-		URL: h.url, Store: h.store, Projectors: projectors, Into: r.Into, Until: until,
+		URL: h.url, Store: h.store, Projectors: projectors, Into: into, Until: until,
 		Progress: func(done, end eventstore.Position) {
 			if !begun {
 				begun = true
@@ -46,8 +46,8 @@ func (r *replayCommand) Run(ctx context.Context, c console) error {
 		},
 		Built: func(p projection.Projector, position eventstore.Position) {
 			what := "replaced"
-			if r.Into != "" {
-				what = r.Into + " is as of " + until.String()
+			if into != "" {
+				what = into + " is as of " + until.String()
 			}
 			shown.note("replay %s: %s, from the log up to position %d", p.Name(), what, position)
 		},
@@ -62,8 +62,9 @@ func (r *replayCommand) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// parse reads the arguments.
-func (r *replayCommand) parse() (projectors []projection.Projector, until projection.Until, err error) {
+// parse reads the arguments. Into is empty for the live view, which is never what an empty --into asks for: a script says
+// that whose variable is not set.
+func (r *replayCommand) parse() (projectors []projection.Projector, into string, until projection.Until, err error) {
 	var check checker
 	var names []string
 	for _, p := range projection.All() {
@@ -76,21 +77,24 @@ func (r *replayCommand) parse() (projectors []projection.Projector, until projec
 		slices.Sort(names)
 		check.refuse("VIEW", r.View, "all or one of "+strings.Join(names, ", "))
 	}
-	if r.Until != "" {
-		if r.Into == "" {
-			check.refuse("--until", r.Until, "given together with --into: a live view is never put back")
+	if r.Until != nil {
+		if r.Into == nil {
+			check.refuse("--until", *r.Until, "given together with --into: a live view is never put back")
 		}
-		if position, err := strconv.ParseUint(r.Until, 10, 63); err == nil && position > 0 {
+		if position, err := strconv.ParseUint(*r.Until, 10, 63); err == nil && position > 0 {
 			until.Position = eventstore.Position(position)
 		} else {
-			until.Time = check.until(r.Until)
+			until.Time = check.until(*r.Until)
 		}
 	}
-	// What PostgreSQL and leadlog keep for themselves is refused when it is found to be there.
-	if r.Into != "" && !regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`).MatchString(r.Into) || strings.HasPrefix(r.Into, "replay_") {
-		check.refuse("--into", r.Into, "a name of at most 63 small letters, digits and _, and not one that begins with replay_")
+	if r.Into != nil {
+		into = *r.Into
+		// What PostgreSQL and leadlog keep for themselves is refused when it is found to be there.
+		if !regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`).MatchString(into) || strings.HasPrefix(into, "replay_") {
+			check.refuse("--into", into, "a name of at most 63 small letters, digits and _, and not one that begins with replay_")
+		}
 	}
-	return projectors, until, check.err()
+	return projectors, into, until, check.err()
 }
 
 func (c *checker) until(value string) time.Time {

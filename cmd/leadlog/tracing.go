@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,8 +44,13 @@ func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	return &tracing{provider, provider.Tracer("leadlog")}, nil
 }
 
-// tracingWanted reads OpenTelemetry's variables. It refuses those that ask for an exporter or protocol that leadlog does not
-// have.
+// samplers are OpenTelemetry's. It would only warn of another, and trace everything.
+var samplers = []string{
+	"always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio",
+}
+
+// tracingWanted reads OpenTelemetry's variables. It refuses those that ask for an exporter, protocol or sampler that leadlog
+// does not have.
 func tracingWanted(env func(string) string) (bool, error) {
 	var c checker
 	var endpoint string
@@ -61,6 +68,13 @@ func tracingWanted(env func(string) string) (bool, error) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if protocol := env(name); protocol != "" && protocol != "http/protobuf" {
 			c.refuse(name, protocol, "http/protobuf")
+		}
+	}
+	if sampler := strings.ToLower(strings.TrimSpace(env("OTEL_TRACES_SAMPLER"))); sampler != "" && !slices.Contains(samplers, sampler) {
+		c.refuse("OTEL_TRACES_SAMPLER", sampler, "one of "+strings.Join(samplers, ", "))
+	} else if share := env("OTEL_TRACES_SAMPLER_ARG"); share != "" && strings.HasSuffix(sampler, "traceidratio") {
+		if ratio, err := strconv.ParseFloat(strings.TrimSpace(share), 64); err != nil || !(ratio >= 0 && ratio <= 1) {
+			c.refuse("OTEL_TRACES_SAMPLER_ARG", share, "a number from 0 to 1")
 		}
 	}
 	on := exporter == "otlp" || exporter == "" && endpoint != ""

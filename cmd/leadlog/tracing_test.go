@@ -146,8 +146,11 @@ func TestWhatIsAskedOfTracingAndIsNotThereIsRefusedByName(t *testing.T) {
 	for _, bad := range [][2]string{
 		{"OTEL_TRACES_EXPORTER", "zipkin"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}, {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"}, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "::bad"},
+		{"OTEL_TRACES_SAMPLER", "bogus"}, {"OTEL_TRACES_SAMPLER_ARG", "2"}, {"OTEL_TRACES_SAMPLER_ARG", "NaN"},
 	} {
-		_, err := tracingWanted(func(name string) string { return map[string]string{bad[0]: bad[1]}[name] })
+		set := map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio"}
+		set[bad[0]] = bad[1]
+		_, err := tracingWanted(func(name string) string { return set[name] })
 		var usage *usageError
 		require.ErrorAs(t, err, &usage)
 		require.ErrorContains(t, err, bad[0]+`="`+bad[1]+`"`)
