@@ -18,6 +18,7 @@ import (
 const (
 	maxBatch      = 512      // appends
 	maxBatchBytes = 2 << 20  // a batch ends before the append that would exceed it
+	maxKept       = 1 << 20  // bytes of memory that goes from batch to batch: full batches of most leads take less
 	maxAppend     = 64 << 20 // bytes; PostgreSQL's own bound for a value is 1 GiB
 	eventBytes    = 64       // what an event takes beside its texts, so that many empty ones are bounded too
 	maxDeferred   = 4096     // appends that wait for another one's stream
@@ -62,7 +63,11 @@ const (
 )
 
 func newRequest(writes []eventstore.Write) (*request, error) {
-	r := &request{writes: writes, done: make(chan outcome, 1)}
+	events := 0
+	for _, w := range writes {
+		events += len(w.Events)
+	}
+	r := &request{writes: writes, metadata: make([][]byte, 0, events), done: make(chan outcome, 1)}
 	var previous event.Metadata
 	var encoded []byte
 	for _, w := range writes {

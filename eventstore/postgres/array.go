@@ -23,7 +23,7 @@ const (
 
 // reset empties the array. What it took is kept for the next batch, unless that was much more than most need.
 func (a *array) reset() {
-	if cap(a.encoded) > maxBatchBytes/4 {
+	if cap(a.encoded) > maxKept {
 		a.encoded = nil
 	}
 	a.n, a.nulls, a.encoded = 0, false, append(a.encoded[:0], make([]byte, arrayHeader)...)

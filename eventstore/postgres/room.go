@@ -18,7 +18,7 @@ const beside = 256
 
 // reserve has the next messages of the connection, of so many bytes, written into the room.
 func (r *room) reserve(conn *pgconn.PgConn, size int) {
-	if cap(r.buffer) > maxBatchBytes/4 && size <= maxBatchBytes/4 {
+	if cap(r.buffer) > maxKept && size <= maxKept {
 		r.buffer = nil // much more than most need
 	}
 	r.buffer = slices.Grow(r.buffer[:0], size)

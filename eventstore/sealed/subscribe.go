@@ -140,36 +140,34 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item, buffer []b
 		envelope
 		event *eventstore.Recorded
 	}
-	all := make([]locked, 0, len(items))
-	rings := make(map[string][]opener, len(items))
+	closed, bytes := s.closed(items)
+	if len(closed) == 0 { // as mostly in the process that has appended them
+		return buffer, nil
+	}
+	all := make([]locked, 0, len(closed))
+	rings := make(map[string][]opener, len(closed))
 	var born, others []string // streams whose keys are to be looked up
-	buffer = slices.Grow(buffer, payload(items))
-	for _, item := range items {
-		if item.Event == nil || !About(item.Event.Stream) {
-			continue
-		}
-		if item.Event.Unsealed.Event != nil && s.unseal(item.Event) {
-			continue
-		}
+	buffer = slices.Grow(buffer, bytes)
+	for _, r := range closed {
 		var v envelope
 		var sealed bool
-		if v, buffer, sealed = openEnvelope(item.Event.Data, buffer); !sealed {
+		if v, buffer, sealed = openEnvelope(r.Data, buffer); !sealed {
 			continue
 		}
-		all = append(all, locked{v, item.Event})
-		keys, seen := rings[item.Event.Stream]
+		all = append(all, locked{v, r})
+		keys, seen := rings[r.Stream]
 		if !seen {
-			if known, ok := s.ring.recall(item.Event.Stream); ok {
+			if known, ok := s.ring.recall(r.Stream); ok {
 				keys = openers([]key{known.key})
 			}
-			rings[item.Event.Stream] = keys
+			rings[r.Stream] = keys
 		}
 		switch {
 		case has(keys, v.keyID), seen && len(keys) == 0: // which is to be looked up already
-		case item.Event.Revision == 0 && strings.HasPrefix(item.Event.Stream, event.LeadPrefix):
-			born = append(born, item.Event.Stream)
+		case r.Revision == 0 && strings.HasPrefix(r.Stream, event.LeadPrefix):
+			born = append(born, r.Stream)
 		default:
-			others = append(others, item.Event.Stream)
+			others = append(others, r.Stream)
 		}
 	}
 	found, err := s.vault.findMany(ctx, born, others)
@@ -199,11 +197,15 @@ func (s *Store) unseal(r *eventstore.Recorded) bool {
 	return true
 }
 
-func payload(items []eventstore.Item) (bytes int) {
+// closed are the events that may have to be opened, and what they hold. The others it gives back as they were appended.
+func (s *Store) closed(items []eventstore.Item) (closed []*eventstore.Recorded, bytes int) {
 	for _, item := range items {
-		if item.Event != nil {
-			bytes += len(item.Event.Data)
+		r := item.Event
+		if r == nil || !About(r.Stream) || r.Unsealed.Event != nil && s.unseal(r) {
+			continue
 		}
+		closed = append(closed, r)
+		bytes += len(r.Data)
 	}
-	return bytes
+	return closed, bytes
 }
