@@ -20,6 +20,7 @@ type holdings struct {
 	store  *sealedLog
 	sparse bool // positions of the log need not follow each other
 	pool   *pgxpool.Pool
+	seal   [][]byte // keys that open what is sealed; none when none is given
 	log    *slog.Logger
 	close  func()
 }
@@ -47,7 +48,7 @@ func (d sealedDatabase) hold(ctx context.Context, c console) (_ *holdings, err e
 	if err != nil {
 		return nil, err
 	}
-	h := &holdings{url: views, sparse: esdb.Understands(events), log: log}
+	h := &holdings{url: views, sparse: esdb.Understands(events), seal: keys, log: log}
 	h.close = func() {
 		if h.store != nil {
 			h.store.Close()

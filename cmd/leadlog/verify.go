@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/verify"
 )
 
@@ -51,10 +52,15 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	defer h.close()
 	var left []verify.Leftover
 	shown := newProgress(c.err, "verify")
+	broken, err := h.brokenSecrets()
+	if err != nil {
+		return err
+	}
 	findings, err := verify.Verification{
 		URL: h.url, Pool: h.pool, Store: h.store, Sparse: h.sparse, Heads: heads, Most: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") },
 		Left:     func(l verify.Leftover) { left = append(left, l) }, Unfinished: h.forgetter(0).Unfinished,
+		Broken: broken,
 	}.Run(ctx)
 	for _, finding := range findings {
 		fmt.Fprintln(c.out, finding)
@@ -73,6 +79,15 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	}
 	fmt.Fprintln(c.out, "the log and the views agree")
 	return nil
+}
+
+// brokenSecrets finds endpoints without a signing secret that opens; nil when there is no key to open one with.
+func (h *holdings) brokenSecrets() (func(context.Context) (map[string]error, error), error) {
+	if len(h.seal) == 0 {
+		return nil, nil
+	}
+	secrets, err := delivery.NewSecrets(h.pool, h.seal[0], h.seal[1:]...)
+	return secrets.Broken, err
 }
 
 var errDiffers = errors.New("the log and the views do not agree")

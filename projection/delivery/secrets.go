@@ -157,6 +157,35 @@ func (s *Secrets) Get(ctx context.Context, webhookID string) ([]string, error) {
 	return secrets, nil
 }
 
+// Broken tells for which endpoints that the fan-out knows, and has not seen deleted, Get fails, and why. Those of deletions
+// under way may be among them.
+func (s *Secrets) Broken(ctx context.Context) (map[string]error, error) {
+	rows, err := s.pool.Query(ctx, `
+		SELECT e.webhook_id, key_id, sealed FROM delivery.endpoint e LEFT JOIN secret.webhook USING (webhook_id) WHERE NOT deleted
+		 UNION ALL
+		SELECT e.webhook_id, key_id, sealed FROM delivery.endpoint e JOIN secret.earlier USING (webhook_id)
+		 WHERE NOT deleted AND until > now()`)
+	if err != nil {
+		return nil, fmt.Errorf("read signing secrets: %w", schema.Unavailable(err))
+	}
+	broken := map[string]error{}
+	var id string
+	var key *string
+	var sealed []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &key, &sealed}, func() error {
+		if key == nil {
+			broken[id] = ErrNoSecret
+		} else if _, err := s.unseal(id, *key, sealed); err != nil {
+			broken[id] = err
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read signing secrets: %w", schema.Unavailable(err))
+	}
+	return broken, nil
+}
+
 func (s *Secrets) unseal(webhookID, key string, sealed []byte) (string, error) {
 	sealer, known := s.keys[key]
 	if !known {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/oklog/ulid/v2"
@@ -27,6 +29,7 @@ type reading struct {
 	last      eventstore.Position
 	tokens    map[string]int
 	endpoints map[string]int
+	broken    map[string]error     // why deliveries to an endpoint cannot be signed, by endpoint
 	leaves    map[string]int64     // by account
 	owed      map[string]owed      // by the claim on an idempotency key
 	owing     map[ulid.ULID]string // the claim that an outcome is owed to
@@ -88,6 +91,14 @@ func (r *reading) find(kind, format string, args ...any) {
 	}
 }
 
+// unsigned are the endpoints that are there, and whose deliveries cannot be signed.
+func (r *reading) unsigned() (findings []string) {
+	for _, id := range slices.Sorted(maps.Keys(r.broken)) {
+		findings = append(findings, fmt.Sprintf("deliveries to endpoint %s cannot be signed: %v", id, r.broken[id]))
+	}
+	return findings[:min(len(findings), r.most)]
+}
+
 func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 	if e.Position != r.last+1 && !r.sparse {
 		r.find("gap", "position %d follows position %d", e.Position, r.last)
@@ -126,6 +137,7 @@ func (r *reading) count(e eventstore.Recorded, data event.Data) {
 		}
 	case event.WebhookDeleted:
 		r.endpoints[account]--
+		delete(r.broken, event.WebhookID(e.Stream))
 	}
 }
 

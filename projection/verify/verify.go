@@ -41,6 +41,8 @@ type Verification struct {
 	Left func(Leftover)
 	// Unfinished, if not nil, tells whether the erasure of leads and visitors at a position has something left to do.
 	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
+	// Broken, if not nil, tells which endpoints have no signing secret that opens, and why. Some may just be deleted.
+	Broken func(ctx context.Context) (map[string]error, error)
 }
 
 // Leftover is a claim whose holder does not have what was claimed for it, or one of several claims.
@@ -142,7 +144,13 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 				return err
 			}
 		}
-		r = reading{tx: tx, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
+		var broken map[string]error
+		if v.Broken != nil { // before the log is read, which has the deletion before the secret goes
+			if broken, err = v.Broken(ctx); err != nil {
+				return err
+			}
+		}
+		r = reading{tx: tx, broken: broken, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 			owed: map[string]owed{}, owing: map[ulid.ULID]string{},
 			erased: map[string]erasure{}, parts: map[string][]string{}, closed: map[string]bool{}, gone: map[string]bool{}}
 		if err := r.all(ctx, v.Store, tell); err != nil {
@@ -156,7 +164,7 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 				return err
 			}
 		}
-		findings = r.findings
+		findings = append(r.findings, r.unsigned()...)
 		for _, question := range questions {
 			more, err := ask(ctx, tx, question, position, v.Most)
 			if err != nil {

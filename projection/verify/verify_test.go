@@ -3,7 +3,6 @@ package verify_test
 import (
 	"context"
 	"iter"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,10 +14,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
-	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/verify"
 )
 
@@ -128,16 +125,7 @@ func TestEndpointsThatDeliveriesKnowOtherwiseAreFound(t *testing.T) {
 	register(event.WebhookDisabled{Reason: "owner"})
 	register(event.WebhookDeleted{})
 	w.Project(t)
-	epoch, err := w.Store.Epoch(t.Context())
-	require.NoError(t, err)
-	runner, err := projection.New(projection.Options{
-		URL: w.URL, Store: w.Store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
-		Schema: schema.Deliveries, Log: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	stop := projectiontest.Run(t, runner)
-	projectiontest.Await(t, runner)
-	stop()
+	fanOut(t, w)
 	require.Empty(t, run(t, w))
 
 	for _, c := range []struct{ spoil, says string }{

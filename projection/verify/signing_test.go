@@ -1,0 +1,78 @@
+package verify_test
+
+import (
+	"bytes"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/verify"
+)
+
+// fanOut tells deliveries of all that is on the log.
+func fanOut(t *testing.T, w *projectiontest.World) {
+	t.Helper()
+	epoch, err := w.Store.Epoch(t.Context())
+	require.NoError(t, err)
+	runner, err := projection.New(projection.Options{
+		URL: w.URL, Store: w.Store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch}},
+		Schema: schema.Deliveries, Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	stop := projectiontest.Run(t, runner)
+	defer stop()
+	projectiontest.Await(t, runner)
+}
+
+func TestAnEndpointWhoseDeliveriesCannotBeSignedIsFound(t *testing.T) {
+	t.Parallel()
+	w, _, _ := sound(t)
+	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
+	secrets, err := delivery.NewSecrets(w.Pool, bytes.Repeat([]byte{1}, delivery.KeySize))
+	require.NoError(t, err)
+	register := func() string {
+		id := w.NewID()
+		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}})
+		require.NoError(t, secrets.Put(t.Context(), id, "whsec_c2VjcmV0"))
+		return id
+	}
+	id, deleted := register(), register()
+	require.NoError(t, secrets.Destroy(t.Context(), deleted))
+	w.Project(t)
+	fanOut(t, w)
+	signing := func() []string {
+		findings, err := verify.Verification{
+			URL: w.URL, Pool: w.Pool, Store: w.Store, Most: 3, Progress: func(_, _ eventstore.Position) {}, Broken: secrets.Broken,
+		}.Run(t.Context())
+		require.NoError(t, err)
+		return findings
+	}
+	says := func(of, why string) []string {
+		return []string{"deliveries to endpoint " + of + " cannot be signed: " + why}
+	}
+	require.Equal(t, says(deleted, delivery.ErrNoSecret.Error()), signing())
+	w.Append(t, "acme", event.WebhookStream(deleted), event.WebhookDeleted{})
+	w.Project(t)
+	require.Empty(t, signing(), "the log knows of the deletion, deliveries not yet")
+
+	spoil := func(sql string) {
+		_, err := w.Pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	spoil(`UPDATE secret.webhook SET sealed = set_byte(sealed, 20, get_byte(sealed, 20) # 1)`)
+	require.Len(t, signing(), 1)
+	require.Contains(t, signing()[0], delivery.ErrDamaged.Error())
+	spoil(`DELETE FROM secret.webhook`)
+	require.Equal(t, says(id, delivery.ErrNoSecret.Error()), signing())
+	require.NoError(t, secrets.Put(t.Context(), id, "whsec_c2VjcmV0"))
+	require.Empty(t, signing())
+	spoil(`INSERT INTO secret.earlier SELECT webhook_id, 'unknown', sealed, now() + interval '1 hour' FROM secret.webhook`)
+	require.Contains(t, signing()[0], delivery.ErrUnknownKey.Error())
+}
