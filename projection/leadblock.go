@@ -3,6 +3,7 @@ package projection
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -74,7 +75,8 @@ type leadBlocks struct {
 	sweeping bool // accounts behind swept are still to be looked at: what happened to them before is not known
 	swept    string
 	born     map[string]int // new leads since an account was looked at
-	full     []string       // accounts that have enough of them
+	full     []string       // accounts that have enough of them, each once
+	rests    time.Time      // until then, for the latest look at some found nothing to do
 	blurred  bool           // blocks may say nothing
 	looked   time.Time      // for those
 }
@@ -93,8 +95,10 @@ func (l *leadBlocks) note(events []Event) {
 		}
 		account := events[i].Metadata.Account
 		if l.born[account]++; l.born[account] == blockLeads {
-			l.full = append(l.full, account)
 			delete(l.born, account)
+			if !slices.Contains(l.full, account) {
+				l.full = append(l.full, account)
+			}
 		}
 	}
 	if len(l.born) > accountsKept {
@@ -105,11 +109,11 @@ func (l *leadBlocks) note(events []Event) {
 
 // due implements filling. To look for blocks that say nothing is for nothing, mostly.
 func (l *leadBlocks) due() bool {
-	return l.sweeping || len(l.full) > 0 || l.blurred && time.Since(l.looked) >= fillPause
+	return l.sweeping || len(l.full) > 0 && !time.Now().Before(l.rests) || l.blurred && time.Since(l.looked) >= fillPause
 }
 
 // pending implements filling.
-func (l *leadBlocks) pending() bool { return l.blurred || l.due() }
+func (l *leadBlocks) pending() bool { return l.blurred || l.sweeping || len(l.full) > 0 }
 
 // fill implements filling.
 func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
@@ -136,6 +140,7 @@ func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
 			l.full = append(l.full, account) // there may be more
 			return nil
 		}
+		l.rests = time.Now().Add(fillPause)
 	}
 	return nil
 }
