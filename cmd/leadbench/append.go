@@ -86,12 +86,12 @@ func (b *appendBenchmark) Run(ctx context.Context) error {
 			goal = atLeast(least)
 		}
 		t.row(fmt.Sprint(callers), count(median(appends[callers])), count(median(plain[callers])),
-			times(median(appends[callers])/median(plain[callers])), goal)
+			times(share(appends[callers], plain[callers])), goal)
 	}
 	t.print()
 	for callers, rates := range others {
 		t = newTable("callers", "message-db: three write_message in a statement", "leadlog to it", "goal")
-		t.row(fmt.Sprint(callers), count(median(rates)), times(median(appends[callers])/median(rates)), atLeast(messageDBGoal))
+		t.row(fmt.Sprint(callers), count(median(rates)), times(share(appends[callers], rates)), atLeast(messageDBGoal))
 		t.print()
 	}
 	return nil

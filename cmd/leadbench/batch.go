@@ -58,7 +58,7 @@ func (b *batchBenchmark) Run(ctx context.Context) error {
 	t.row(fmt.Sprintf("single captures, %d connections", b.Connections), count(median(one.rate)), one.processor())
 	t.print()
 	t = newTable("leadlog", "figure", "goal")
-	t.row("leads a second in batches to single captures", times(median(many.rate)/median(one.rate)), atLeast(3))
+	t.row("leads a second in batches to single captures", times(share(many.rate, one.rate)), atLeast(3))
 	t.row("most resident memory of a fresh service, a batch of 32 MiB", mebibytes(memory), atMost("128 MiB"))
 	t.print()
 	return nil

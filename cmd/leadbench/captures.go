@@ -161,18 +161,17 @@ func (c *captureRun) report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	captured := median(c.fresh.rate)
 	t := newTable("what", "a second", "leadlog to it", "goal")
-	t.row("leadlog: captures of new leads over HTTP", count(captured), "", "")
+	t.row("leadlog: captures of new leads over HTTP", count(median(c.fresh.rate)), "", "")
 	if !c.Alone {
-		t.row("pgbench: two INSERTs in a transaction", count(median(c.plain)), times(captured/median(c.plain)), atLeast(1.5))
-		t.row("pgbench: the same as one statement", count(median(c.oneStatement)), times(captured/median(c.oneStatement)), atLeast(1))
-		t.row("minimal handler: the two INSERTs over HTTP", count(median(c.handler)), times(captured/median(c.handler)), atLeast(2.5))
+		t.row("pgbench: two INSERTs in a transaction", count(median(c.plain)), times(share(c.fresh.rate, c.plain)), atLeast(1.5))
+		t.row("pgbench: the same as one statement", count(median(c.oneStatement)), times(share(c.fresh.rate, c.oneStatement)), atLeast(1))
+		t.row("minimal handler: the two INSERTs over HTTP", count(median(c.handler)), times(share(c.fresh.rate, c.handler)), atLeast(2.5))
 	}
 	t.print()
 	t = newTable("leadlog", "figure", "goal")
-	t.row("a tenth of the arrivals merge: share of the rate", times(median(c.tenthMerges)/captured), atLeast(0.9))
-	t.row("every arrival merges: share of the rate", times(median(c.merges.rate)/captured), atLeast(0.6))
+	t.row("a tenth of the arrivals merge: share of the rate", times(share(c.tenthMerges, c.fresh.rate)), atLeast(0.9))
+	t.row("every arrival merges: share of the rate", times(share(c.merges.rate, c.fresh.rate)), atLeast(0.6))
 	t.row("p50, p99 of a capture, saturated", millis(median(c.fresh.p50))+", "+millis(median(c.fresh.p99)), "")
 	t.row("p99 of a capture at half that rate", millis(median(c.p99AtHalf)), atMost("10 ms"))
 	if !c.Alone {

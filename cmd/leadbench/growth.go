@@ -77,7 +77,7 @@ func (b *growthBenchmark) Run(ctx context.Context) error {
 	for _, g := range all {
 		t.row(count(float64(g.events)), count(median(g.captures.rate)), g.captures.processor(),
 			times(float64(g.captures.cost())/float64(all[0].captures.cost())), atMost("1.3"),
-			count(median(g.appends)), count(median(g.plain)), times(median(g.appends)/median(g.plain)), atLeast(2.5))
+			count(median(g.appends)), count(median(g.plain)), times(share(g.appends, g.plain)), atLeast(2.5))
 	}
 	t.print()
 	return nil

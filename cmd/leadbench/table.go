@@ -41,6 +41,16 @@ func median[T int | int64 | uint64 | float64 | time.Duration](of []T) T {
 	return sorted[len(sorted)/2]
 }
 
+// share is the median of what one thing came to of another in each round: what slowed the machine down for one then did so for
+// the other.
+func share(of, to []float64) float64 {
+	ratios := make([]float64, min(len(of), len(to)))
+	for i := range ratios {
+		ratios[i] = of[i] / to[i]
+	}
+	return median(ratios)
+}
+
 func count(n float64) string     { return fmt.Sprintf("%.0f", n) }
 func times(ratio float64) string { return fmt.Sprintf("%.2f", ratio) }
 func millis(d time.Duration) string {
