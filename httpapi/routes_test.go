@@ -27,7 +27,7 @@ func TestEveryAnswerIsInTheEnvelope(t *testing.T) {
 		allow        string
 	}{
 		"no such route":             {"GET", "/nowhere", 404, ""},
-		"a path below a batch":       {"POST", leads + "/batch/x/y", 404, ""},
+		"a path below a batch":      {"POST", leads + "/batch/x/y", 404, ""},
 		"no such version":           {"POST", "/api/v2/crm/leads", 404, ""},
 		"a trailing slash":          {"POST", leads + "/", 404, ""},
 		"a wrong method":            {"DELETE", leads, 405, "GET, HEAD, POST"},
