@@ -69,6 +69,7 @@ type Recorded struct {
 	Revision Revision
 	Position Position
 	Erased   bool // what was personal in it is gone for good
+	Damaged  bool // what was personal in it does not open; shown, as if erased too, only to who asks the sealed store for it
 	Key      *Key // one of its stream, where a store that has it at hand gives it along; nil says nothing
 }
 

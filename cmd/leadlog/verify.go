@@ -57,7 +57,7 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	findings, err := verify.Verification{
-		URL: h.url, Pool: h.pool, Store: h.store, Sparse: h.sparse, Heads: heads, Most: v.Most,
+		URL: h.url, Pool: h.pool, Store: h.store.Forensic(), Sparse: h.sparse, Heads: heads, Most: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") },
 		Left:     func(l verify.Leftover) { left = append(left, l) }, Unfinished: h.forgetter(0).Unfinished,
 		Broken: broken,

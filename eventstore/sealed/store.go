@@ -24,6 +24,7 @@ type Store struct {
 	beside           bool
 	ring             *keyring
 	log              *slog.Logger
+	forensic         bool // subscriptions go on behind events that are damaged
 }
 
 // Wrap makes a store that seals. Beside says that the vault is in the database of the log: new keys go there with the
@@ -31,6 +32,14 @@ type Store struct {
 // may leave one behind, which opens nothing.
 func Wrap(below eventstore.Store, vault *Vault, beside bool, log *slog.Logger) *Store {
 	return &Store{Store: below, vault: vault, beside: beside, ring: newKeyring(vault), log: log}
+}
+
+// Forensic is the same store for who looks for damage: its subscriptions show an event that does not open as damaged and
+// erased, and go on, where all others end with ErrDamaged, since nothing may be made of such an event.
+func (s *Store) Forensic() *Store {
+	forensic := *s
+	forensic.forensic = true
+	return &forensic
 }
 
 // Run listens for persons that other processes forget, until the context ends. Without it a process remembers a key for a

@@ -2,6 +2,7 @@ package sealed
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -178,7 +179,12 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item, buffer []b
 		rings[stream] = openers(keys)
 	}
 	for _, l := range all {
-		if err := openWith(rings[l.event.Stream], l.envelope, l.event); err != nil {
+		err := openWith(rings[l.event.Stream], l.envelope, l.event)
+		if s.forensic && errors.Is(err, ErrDamaged) {
+			l.erase(l.event)
+			l.event.Damaged, err = true, nil
+		}
+		if err != nil {
 			return buffer, err
 		}
 	}

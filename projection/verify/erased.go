@@ -30,7 +30,7 @@ func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 		r.noteGone(id, d)
 	default:
-		if e.Erased && !r.gone[id] {
+		if e.Erased && !e.Damaged && !r.gone[id] {
 			r.closed[id] = true
 		}
 	}
