@@ -88,6 +88,19 @@ func TestAnExportThatIsWholeAgreesWithItsHead(t *testing.T) {
 	}
 }
 
+func TestEmptyLinesAreNothingAtTheEndOfAnExportAndWrongWithinIt(t *testing.T) {
+	t.Parallel()
+	lines, tree := exported(t, 3)
+	h, whole := head(t, tree), strings.Join(lines, "")
+	for _, end := range []string{"\n", "\r\n", "\n\n \n"} {
+		findings, events, err := audit.Check{Heads: []audit.Head{h}, Most: 5}.Export(strings.NewReader(whole + end))
+		require.NoError(t, err)
+		require.Empty(t, findings, "%q", end)
+		require.EqualValues(t, 3, events)
+	}
+	require.Equal(t, []string{"line 2: is empty"}, check(t, h, lines[0]+"\n\n"+lines[1]+lines[2]))
+}
+
 func TestAnyByteOfAnExportThatIsChangedIsFoundInItsLine(t *testing.T) {
 	t.Parallel()
 	lines, tree := exported(t, 4)

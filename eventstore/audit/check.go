@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type Check struct {
 const maxLine = 1 << 20
 
 // Export reads an export to its end, in constant memory. It returns what is wrong with it, as sentences that name the
-// events, and how many events were read. The error says that the export could not be read.
+// events, and, if nothing is, how many events it holds. The error says that the export could not be read.
 func (c Check) Export(r io.Reader) (findings []string, events int64, err error) {
 	checking := checking{Check: c, newest: slices.MaxFunc(c.Heads, func(a, b Head) int { return cmp.Compare(a.Size, b.Size) })}
 	if err := checking.compare(); err != nil {
@@ -46,7 +47,7 @@ func (c Check) Export(r io.Reader) (findings []string, events int64, err error) 
 		return checking.findings, checking.lines, err
 	}
 	checking.end()
-	return checking.findings, checking.lines, nil
+	return checking.findings, checking.next, nil
 }
 
 // checking is a check under way.
@@ -55,6 +56,7 @@ type checking struct {
 	newest   Head
 	tree     Edge
 	lines    int64
+	empty    int64 // the first empty line since the last event, or 0
 	next     int64 // the leaf that belongs on the next line
 	wrong    bool
 	findings []string
@@ -69,6 +71,14 @@ func (c *checking) find(format string, args ...any) {
 
 func (c *checking) line(line []byte) error {
 	c.lines++
+	if len(bytes.TrimSpace(line)) == 0 {
+		c.empty = cmp.Or(c.empty, c.lines)
+		return nil
+	}
+	if c.empty > 0 { // at the end, where editors and shells leave some, they are nothing
+		c.find("line %d: is empty", c.empty)
+		c.empty = 0
+	}
 	var e Entry
 	if err := json.Unmarshal(line, &e, json.RejectUnknownMembers(true)); err != nil {
 		c.find("line %d: is no token event as leadlog exports it: %v", c.lines, err)
