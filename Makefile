@@ -17,7 +17,7 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 # in which it has nothing to find, and what else is run with it in another form.
 test: postgres cc node python promtool chromium ## the whole test suite with the race detector, on a throwaway PostgreSQL
 	go build -o bin/leadlog ./cmd/leadlog
-	LEADLOG_TEST_PROGRAM=$(CURDIR)/bin/leadlog $(WITHPG) -- go test -race -timeout 20m ./...
+	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- go test -race -timeout 20m ./...
 	@for package in $$(grep -rlE --include='*_test.go' '^//go:build !race' . | xargs -n1 dirname | sort -u); do \
 		tests=$$(grep -lE '^//go:build !race' $$package/*_test.go | xargs sed -n 's/^func \(Test[[:alnum:]]*\).*/\1/p' | paste -sd '|' -); \
 		go test $$package -run "^($$tests)$$" || exit 1; done
