@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -266,6 +267,20 @@ func (r *Reader) read(ctx context.Context, account, stream string, from eventsto
 func newEvent(r eventstore.Recorded) Event {
 	return Event{
 		ID: r.ID.String(), Type: event.PublicName(r.Type), Revision: r.Revision, Position: r.Position,
-		At: Timestamp(r.At), Actor: r.Metadata.Actor, RequestID: r.Metadata.RequestID, Data: jsontext.Value(r.Data),
+		At: Timestamp(r.At), Actor: r.Metadata.Actor, RequestID: r.Metadata.RequestID, Data: said(r),
 	}
 }
+
+// said is what an event says. On the log a time has only the decimals that it needs; of a lead's events, a join has times.
+func said(r eventstore.Recorded) jsontext.Value {
+	if r.Type == (event.LeadJoined{}).EventType() {
+		if joined, err := r.Decode(); err == nil {
+			if data, err := json.Marshal(joined, json.Deterministic(true), asAnswered); err == nil {
+				return data
+			}
+		}
+	}
+	return jsontext.Value(r.Data)
+}
+
+var asAnswered = json.WithMarshalers(json.MarshalFunc(func(t time.Time) ([]byte, error) { return Timestamp(t).MarshalJSON() }))

@@ -2,6 +2,7 @@ package query_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -50,5 +51,23 @@ func TestALongLeadIsAtEveryMomentWhatItWasUntilItIsErased(t *testing.T) {
 	for _, revision := range []int{10, 150, 299} {
 		_, err := reader.LeadAsOf(t.Context(), "acme", id, stream[revision].At)
 		require.ErrorIs(t, err, query.ErrNotFound, "at revision %d", revision)
+	}
+}
+
+// On the log a time may have fewer decimals.
+func TestTimesWithinTheEventsOfALeadHaveThreeDecimals(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	id := w.NewID()
+	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "Asha", Phone: "+911", Status: "new", Source: "api"})
+	first := projectiontest.Start.Add(200 * time.Millisecond)
+	w.Append(t, "acme", event.LeadStream(id), event.LeadJoined{From: w.NewID(), Was: event.LeadSnapshot{
+		CreatedAt: first, Sources: []event.SourceSnapshot{{Source: "website", FirstSeenAt: first, LastSeenAt: first.Add(time.Second)}},
+	}})
+	events, err := query.New(w.Pool, w.Store).LeadEvents(t.Context(), "acme", id, whole)
+	require.NoError(t, err)
+	data := string(events.Items[1].Data)
+	for _, says := range []string{`"createdAt":"2026-03-01T09:00:00.200Z"`, `"firstSeenAt":"2026-03-01T09:00:00.200Z"`, `"lastSeenAt":"2026-03-01T09:00:01.200Z"`} {
+		require.Contains(t, data, says)
 	}
 }
