@@ -76,7 +76,7 @@ type leadBlocks struct {
 	swept    string
 	born     map[string]int // new leads since an account was looked at
 	full     []string       // accounts that have enough of them, each once
-	rests    time.Time      // until then, for the latest look at some found nothing to do
+	rests    time.Time      // until then, for the latest look at some found nothing to do at any of them
 	blurred  bool           // blocks may say nothing
 	looked   time.Time      // for those
 }
@@ -137,7 +137,7 @@ func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 		if made > 0 {
-			l.full = append(l.full, account) // there may be more
+			l.full, l.rests = append(l.full, account), time.Time{} // there may be more
 			return nil
 		}
 		l.rests = time.Now().Add(fillPause)

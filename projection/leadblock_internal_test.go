@@ -45,4 +45,12 @@ func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 	l.blurred, l.rests = false, time.Now().Add(time.Hour)
 	require.False(t, l.due())
 	require.True(t, l.pending(), "there will be")
+
+	_, err = conn.Exec(t.Context(), `
+		INSERT INTO lead SELECT n, 'busy', now() + n * interval '1 s', 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 2*blockLeads)
+	require.NoError(t, err)
+	l.full, l.rests = []string{"acme", "busy"}, time.Time{}
+	require.NoError(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.fill(t.Context(), tx) }))
+	require.Equal(t, []string{"busy"}, l.full, "there may be more")
+	require.True(t, l.due(), "another account, which needs nothing, holds nobody up")
 }
