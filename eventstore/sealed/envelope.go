@@ -15,8 +15,9 @@ import (
 )
 
 // An event is stored with its plain members as they were, and last of all a member "sealed": in base64 the id of the key,
-// a nonce, and, encrypted and authenticated, where the request came from and the personal members. It opens at its own
-// place alone: the stream and the id of the event are authenticated with it.
+// a nonce, and, encrypted and authenticated, where the request came from and the personal members. It is bound to what is
+// not sealed: with its stream, id, type, time, metadata and plain members it opens, and when one byte of those is another
+// it does not. So nobody without the key can give a lead another source, or another day.
 
 // ErrDamaged says that a sealed event does not open: it was changed, or moved here from another place.
 var ErrDamaged = errors.New("the sealed part of an event is damaged")
@@ -52,8 +53,8 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 		s.text = append(s.text, e.Data...)
 	}
 	s.blob = binary.BigEndian.AppendUint64(s.blob, uint64(k.id))
-	s.place = appendPlace(s.place, stream, e.ID)
-	s.blob = aead.Seal(s.blob, nil, s.text, s.place)
+	s.bound = appendBound(s.bound, stream, &e, s.plain)
+	s.blob = aead.Seal(s.blob, nil, s.text, s.bound)
 	data := make([]byte, 0, len(`{,`)+len(s.plain)+len(sealedName)+len(`""}`)+encoding.EncodedLen(len(s.blob)))
 	data = append(append(data, '{'), s.plain...)
 	if len(s.plain) > 0 {
@@ -67,7 +68,7 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 }
 
 // scratch is memory that sealing and opening use again and again.
-type scratch struct{ text, plain, blob, place []byte }
+type scratch struct{ text, plain, blob, bound []byte }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
@@ -83,7 +84,7 @@ func (s *scratch) giveBack() {
 		return
 	}
 	clear(s.text)
-	s.text, s.plain, s.blob, s.place = s.text[:0], s.plain[:0], s.blob[:0], s.place[:0]
+	s.text, s.plain, s.blob, s.bound = s.text[:0], s.plain[:0], s.blob[:0], s.bound[:0]
 	scratches.Put(s)
 }
 
@@ -91,7 +92,25 @@ func appendText(to []byte, text string) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
 }
 
-// appendPlace adds what an event is bound to.
+// bindsAll begins what an event is bound to, but for the first ones that were sealed: they are bound to stream and id alone,
+// and no stream begins so.
+const bindsAll = 1
+
+// appendBound adds what an event is bound to: all that is stored of it in the open. Before each text stands its length, so
+// that nothing of one can pass for the beginning of the next. The address and the user agent are sealed themselves.
+func appendBound(to []byte, stream string, e *eventstore.Event, plain []byte) []byte {
+	to = append(append(to, bindsAll), e.ID[:]...)
+	to = binary.AppendVarint(to, e.At.UnixMicro())
+	m := &e.Metadata
+	for _, text := range [...]string{
+		stream, e.Type, m.Account, m.Actor, m.Credential, m.RequestID, m.Causation, m.Correlation, m.TraceParent, m.Line,
+	} {
+		to = appendText(to, text)
+	}
+	return append(to, plain...)
+}
+
+// appendPlace adds what the first events that were sealed are bound to.
 func appendPlace(to []byte, stream string, id ulid.ULID) []byte {
 	return append(append(to, stream...), id[:]...)
 }
@@ -140,8 +159,12 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 	}
 	s := takeScratch()
 	defer s.giveBack()
-	s.place = appendPlace(s.place, r.Stream, r.ID)
-	opened, err := o.aead.Open(s.text, nil, v.blob, s.place)
+	s.bound = appendBound(s.bound, r.Stream, &r.Event, v.plain)
+	opened, err := o.aead.Open(s.text, nil, v.blob, s.bound)
+	if err != nil {
+		s.bound = appendPlace(s.bound[:0], r.Stream, r.ID)
+		opened, err = o.aead.Open(s.text, nil, v.blob, s.bound)
+	}
 	if err != nil || len(opened) == 0 {
 		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
 	}

@@ -2,7 +2,8 @@
 //
 // What leads and visitors tell about themselves is sealed with a key of their own before it goes to the log, and opened
 // when it is read, so that nobody else knows of it. The keys stand in a table beside the log. With its key, everything
-// that a person told is gone, in every copy of the log that was ever made.
+// that a person told is gone, in every copy of the log that was ever made. What is sealed is bound to what is not, so that
+// nobody without the key changes either unseen.
 //
 // Which members of which events are personal stands in one table, in personal.go. Events from before there were keys are
 // read as they are.
@@ -24,7 +25,7 @@ type Store struct {
 	beside           bool
 	ring             *keyring
 	log              *slog.Logger
-	forensic         bool // subscriptions go on behind events that are damaged
+	forensic         bool
 }
 
 // Wrap makes a store that seals. Beside says that the vault is in the database of the log: new keys go there with the
@@ -32,14 +33,6 @@ type Store struct {
 // may leave one behind, which opens nothing.
 func Wrap(below eventstore.Store, vault *Vault, beside bool, log *slog.Logger) *Store {
 	return &Store{Store: below, vault: vault, beside: beside, ring: newKeyring(vault), log: log}
-}
-
-// Forensic is the same store for who looks for damage: its subscriptions show an event that does not open as damaged and
-// erased, and go on, where all others end with ErrDamaged, since nothing may be made of such an event.
-func (s *Store) Forensic() *Store {
-	forensic := *s
-	forensic.forensic = true
-	return &forensic
 }
 
 // Run listens for persons that other processes forget, until the context ends. Without it a process remembers a key for a

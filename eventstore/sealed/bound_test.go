@@ -1,0 +1,86 @@
+package sealed
+
+import (
+	"bytes"
+	"encoding/binary"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+func TestNothingThatIsStoredInTheOpenCanBeAnotherWithoutTheKey(t *testing.T) {
+	t.Parallel()
+	k := testKey()
+	given := eventstore.Event{
+		ID: ulid.Make(), Type: event.LeadMerged{}.EventType(), At: time.UnixMilli(1_790_000_000_000).UTC(),
+		Data: []byte(`{"name":"Asha","source":"website"}`),
+	}
+	metadata := reflect.TypeFor[event.Metadata]()
+	for i := range metadata.NumField() {
+		reflect.ValueOf(&given.Metadata).Elem().Field(i).SetString("given")
+	}
+	stored, err := seal(k, "lead-1", given)
+	require.NoError(t, err)
+	opens := func(change func(*eventstore.Recorded)) error {
+		r := eventstore.Recorded{Event: stored, Stream: "lead-1"}
+		change(&r)
+		v, _, ok := openEnvelope(r.Data, nil)
+		require.True(t, ok)
+		return v.open(&opener{key: k}, &r)
+	}
+	require.NoError(t, opens(func(*eventstore.Recorded) {}))
+	for i := range metadata.NumField() {
+		if name := metadata.Field(i).Name; name != "IP" && name != "UserAgent" { // these are sealed
+			require.ErrorIs(t, opens(func(r *eventstore.Recorded) {
+				reflect.ValueOf(&r.Metadata).Elem().Field(i).SetString("another")
+			}), ErrDamaged, name)
+		}
+	}
+	for what, change := range map[string]func(*eventstore.Recorded){
+		"stream": func(r *eventstore.Recorded) { r.Stream = "lead-2" },
+		"id":     func(r *eventstore.Recorded) { r.ID = ulid.Make() },
+		"type":   func(r *eventstore.Recorded) { r.Type = event.LeadCreated{}.EventType() },
+		"time":   func(r *eventstore.Recorded) { r.At = r.At.Add(-time.Microsecond) },
+		"member": func(r *eventstore.Recorded) { r.Data = bytes.Replace(r.Data, []byte("website"), []byte("webside"), 1) },
+		"more": func(r *eventstore.Recorded) {
+			r.Data = bytes.Replace(r.Data, []byte("{"), []byte(`{"status":"won",`), 1)
+		},
+		"less": func(r *eventstore.Recorded) {
+			r.Data = append([]byte("{"), r.Data[bytes.Index(r.Data, []byte(`"sealed"`)):]...)
+		},
+		"of one text to the next": func(r *eventstore.Recorded) {
+			r.Metadata.Account, r.Metadata.Actor = r.Metadata.Account+"g", r.Metadata.Actor[1:]
+		},
+	} {
+		require.ErrorIs(t, opens(change), ErrDamaged, what)
+	}
+}
+
+// The first events that were sealed were bound to their place alone.
+func TestWhatWasSealedBeforeAllOfAnEventWasBoundStillOpens(t *testing.T) {
+	t.Parallel()
+	k := testKey()
+	aead, err := k.aead()
+	require.NoError(t, err)
+	id := ulid.Make()
+	text := append(appendText(appendText([]byte{membersForm}, "192.0.2.1"), "curl"), `"name":"Asha"`...)
+	blob := aead.Seal(binary.BigEndian.AppendUint64(nil, uint64(k.id)), nil, text, append([]byte("lead-1"), id[:]...))
+	r := eventstore.Recorded{Stream: "lead-1", Event: eventstore.Event{
+		ID: id, Type: event.LeadCreated{}.EventType(), At: time.Now(), Metadata: event.Metadata{Account: "acme"},
+		Data: []byte(`{"source":"website","sealed":"` + encoding.EncodeToString(blob) + `"}`),
+	}}
+	v, _, ok := openEnvelope(r.Data, nil)
+	require.True(t, ok)
+	elsewhere := r
+	elsewhere.Stream = "lead-2"
+	require.NoError(t, v.open(&opener{key: k}, &r))
+	require.Equal(t, `{"source":"website","name":"Asha"}`, string(r.Data))
+	require.Equal(t, event.Metadata{Account: "acme", IP: "192.0.2.1", UserAgent: "curl"}, r.Metadata)
+	require.ErrorIs(t, v.open(&opener{key: k}, &elsewhere), ErrDamaged)
+}
