@@ -69,8 +69,11 @@ type Recorded struct {
 	Revision Revision
 	Position Position
 	Erased   bool // what was personal in it is gone for good
-	Damaged  bool // what was personal in it does not open; shown, as if erased too, only to who asks the sealed store for it
 	Key      *Key // one of its stream, where a store that has it at hand gives it along; nil says nothing
+
+	// The sealed store shows these to who asks it for what is damaged.
+	Damaged bool   // what was personal in it does not open, and it is shown as if erased too; or it is not sealed, as it should be
+	Stored  *Event // the event as the log has it
 }
 
 // Fact decodes the event for a fold. The error is event.ErrUnknownType for a type this program does not know.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/logcopy"
 	"github.com/leadlog/leadlog/eventstore/postgres"
@@ -69,7 +70,7 @@ func (m *copyLogCommand) move(ctx context.Context, c console, views string, log 
 		return fmt.Errorf("--to: %w", err)
 	}
 	defer to.Close()
-	var same logcopy.Digest
+	var same audit.Head
 	moved, err := move.Move{
 		URL: views, From: from, To: to,
 		Copy: logcopy.Copy{From: from, To: to, Progress: shownAs(c, "copy")}.Run,
@@ -86,7 +87,7 @@ func (m *copyLogCommand) move(ctx context.Context, c console, views string, log 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "both logs: %s\n", same)
+	fmt.Fprintf(c.out, "both logs: %d events, tree root %s\n", same.Size, same.Root)
 	if moved == 0 {
 		fmt.Fprintln(c.out, "no view had to be moved")
 		return nil

@@ -70,7 +70,7 @@ func (e *exportCommand) Run(ctx context.Context, c console) error {
 		if err := exported(c, e.Format, export.TokenEvents(), events); err != nil || e.Head == "" {
 			return err
 		}
-		return e.writeHead(ctx, c, reader, *written)
+		return e.signExport(ctx, c, reader, *written)
 	}
 }
 

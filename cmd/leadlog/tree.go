@@ -39,8 +39,8 @@ func (t *treeKeyCommand) Run(c console) error {
 	return nil
 }
 
-// writeHead signs what was exported: the account's tree when it had so many events.
-func (e *exportCommand) writeHead(ctx context.Context, c console, reader *query.Reader, events int64) error {
+// signExport signs what was exported: the account's tree when it had so many events.
+func (e *exportCommand) signExport(ctx context.Context, c console, reader *query.Reader, events int64) error {
 	signer, err := e.database.treeSigner(e.TreeKey)
 	if err != nil {
 		return err
@@ -49,14 +49,18 @@ func (e *exportCommand) writeHead(ctx context.Context, c console, reader *query.
 	if err != nil {
 		return err
 	}
+	return writeHead(c, e.Head, signer, head)
+}
+
+func writeHead(c console, file string, signer *audit.Signer, head audit.Head) error {
 	text, err := signer.SignHead(head)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(e.Head, []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.err, "%s: tree head of size %d, signed with %s\n", e.Head, head.Size, signer.PublicKey())
+	fmt.Fprintf(c.err, "%s: tree head of size %d, signed with %s\n", file, head.Size, signer.PublicKey())
 	return nil
 }
 
@@ -65,6 +69,9 @@ var errNotProven = errors.New("the export is not what the tree head was signed f
 // checkExport compares an export of token events with signed tree heads. It needs nothing but these files.
 func (v *verifyCommand) checkExport(c console, heads []audit.Head) error {
 	for i, head := range heads {
+		if head.Account == audit.WholeLog {
+			return &usageError{fmt.Errorf("%s: is a head of the whole log, which is checked on its database: verify --tree %[1]s", v.Tree[i])}
+		}
 		if head.Account != heads[0].Account {
 			return fmt.Errorf("%s: is of account %s, and %s of %s", v.Tree[i], head.Account, v.Tree[0], heads[0].Account)
 		}

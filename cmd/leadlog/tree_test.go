@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore/audit"
@@ -94,4 +95,49 @@ func TestAnAuditorChecksAnExportWithNothingButTwoFiles(t *testing.T) {
 		code, _, said := finished(t, settings, args...)
 		require.Equal(t, 2, code, "%q: %s", args, said)
 	}
+}
+
+func TestAHeadOfTheWholeLogIsSignedWhenAllAgreesAndIsHeldAgainstTheLogLater(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	service, base := serve(t, settings)
+	captureAs(t, base, jwt, "asha")
+	head := filepath.Join(t.TempDir(), "log.txt")
+	code, out, said := finished(t, settings, "verify", "--head", head)
+	require.Zero(t, code, out+said)
+	require.Equal(t, "the log and the views agree\n", out)
+	require.Regexp(t, `log\.txt: tree head of size 4, signed with leadlog\+`, said, "an account, two claims and a lead")
+	text, err := os.ReadFile(head)
+	require.NoError(t, err)
+	require.Regexp(t, `^leadlog/\*\n4\n`, string(text))
+
+	captureAs(t, base, jwt, "ravi")
+	code, out, said = finished(t, settings, "verify", "--tree", head)
+	require.Zero(t, code, out+said)
+	stopped(t, service)
+	conn, err := pgx.Connect(t.Context(), settings["LEADLOG_DATABASE_URL"])
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL;
+		UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'jwt:', 'jws:')::bytea WHERE type = 'claim.taken.v1'`)
+	require.NoError(t, err)
+	code, out, said = finished(t, settings, "verify")
+	require.Zero(t, code, out+said, "a claim is nobody's, and has no seal")
+	other := filepath.Join(t.TempDir(), "other.txt")
+	code, out, _ = finished(t, settings, "verify", "--tree", head, "--head", other)
+	require.Equal(t, 1, code)
+	require.Equal(t, "the log: its first 4 events are not those of the head that was signed\n", out)
+	require.NoFileExists(t, other, "nothing is signed that does not agree")
+
+	for _, args := range [][]string{
+		{"verify", "--tree", head, head}, {"verify", "--tree", head, "--head", other, head},
+	} {
+		code, _, said = finished(t, settings, args...)
+		require.Equal(t, 2, code, "%q: %s", args, said)
+	}
+	settings["LEADLOG_TREE_KEY"] = "short"
+	code, _, said = finished(t, settings, "verify", "--head", other)
+	require.Equal(t, 2, code)
+	require.Contains(t, said, "LEADLOG_TREE_KEY")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/verify"
 )
@@ -17,8 +18,10 @@ type verifyCommand struct {
 	Heal     bool   `help:"Finish what killed processes left: close holders that do not have what was claimed for them, and release the claims. May run beside the service."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"With --heal: the HMAC key of claim names."`
 
-	Tree      []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head that the account's audit tree must begin with. May be given more than once."`
+	Tree      []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head that the account's audit tree must begin with, or the log, when it is a head of the whole log. May be given more than once."`
 	PublicKey string   `name:"public-key" env:"LEADLOG_TREE_PUBLIC_KEY" placeholder:"KEY" help:"Key that tree heads must be signed by, as leadlog tree-key prints it. Default: the one that the head names."`
+	Head      string   `placeholder:"FILE" help:"When everything agrees, also write a signed head of the whole log."`
+	TreeKey   string   `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"With --head: 32 bytes: the Ed25519 seed that signs tree heads."`
 	Export    string   `arg:"" optional:"" type:"existingfile" help:"Export of token events as JSON lines: check it against the newest --tree, and its beginnings against older ones, without the database."`
 }
 
@@ -34,8 +37,11 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 			return err
 		}
 	}
-	if v.Export != "" && len(v.Tree) == 0 {
+	switch {
+	case v.Export != "" && len(v.Tree) == 0:
 		return &usageError{errors.New("an export is checked with a tree head: verify --tree head.txt export.ndjson")}
+	case v.Export != "" && v.Head != "":
+		return &usageError{errors.New("--head is of the log, which an export is checked without")}
 	}
 	heads, err := v.openHeads(c)
 	if err != nil {
@@ -44,6 +50,10 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	if v.Export != "" {
 		return v.checkExport(c, heads)
 	}
+	sign, err := v.signLog(c)
+	if err != nil {
+		return err
+	}
 	readAtLength()
 	h, err := v.hold(ctx, c)
 	if err != nil {
@@ -51,6 +61,7 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	}
 	defer h.close()
 	var left []verify.Leftover
+	var whole audit.Head
 	shown := newProgress(c.err, "verify")
 	broken, err := h.brokenSecrets()
 	if err != nil {
@@ -60,7 +71,7 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 		URL: h.url, Pool: h.pool, Store: h.store.Forensic(), Sparse: h.sparse, Heads: heads, Most: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") },
 		Left:     func(l verify.Leftover) { left = append(left, l) }, Unfinished: h.forgetter(0).Unfinished,
-		Broken: broken,
+		Broken: broken, Whole: func(h audit.Head) { whole = h },
 	}.Run(ctx)
 	for _, finding := range findings {
 		fmt.Fprintln(c.out, finding)
@@ -78,7 +89,16 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 		return errDiffers
 	}
 	fmt.Fprintln(c.out, "the log and the views agree")
-	return nil
+	return sign(whole)
+}
+
+// signLog prepares to write the signed head that --head asks for. A key that is none is refused before the log is read.
+func (v *verifyCommand) signLog(c console) (sign func(audit.Head) error, err error) {
+	if v.Head == "" {
+		return func(audit.Head) error { return nil }, nil
+	}
+	signer, err := v.treeSigner(v.TreeKey)
+	return func(h audit.Head) error { return writeHead(c, v.Head, signer, h) }, err
 }
 
 // brokenSecrets finds endpoints without a signing secret that opens; nil when there is no key to open one with.

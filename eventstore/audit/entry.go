@@ -3,7 +3,7 @@
 //
 // Each account has a tree of its own. An auditor of one account holds all of its leaves, and so can see that nothing is
 // missing; a tree over the whole log would show each event to be there, but leave open which ones were left out, and
-// tell every auditor how much happens in other accounts.
+// tell every auditor how much happens in other accounts. There is such a tree too, [Log], for who runs the service.
 //
 // The tree is that of RFC 6962, as golang.org/x/mod/sumdb/tlog keeps it. Its leaves are the events that are shown:
 // token.created, token.rotated, token.deleted and token.refused. Samples of good uses are no leaves: they say when a

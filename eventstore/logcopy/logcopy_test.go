@@ -15,6 +15,7 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -85,7 +86,7 @@ func bring(ctx context.Context, from, to eventstore.Store) error {
 // pair is where one event stands in the source and in the copy.
 type pair struct{ from, to eventstore.Position }
 
-func compare(ctx context.Context, from, to eventstore.Store) (logcopy.Digest, []pair, error) {
+func compare(ctx context.Context, from, to eventstore.Store) (audit.Head, []pair, error) {
 	var pairs []pair
 	digest, err := logcopy.Compare(ctx, from, to, func(_, _ eventstore.Position) {}, func(from, to eventstore.Position) error {
 		pairs = append(pairs, pair{from, to})
@@ -106,7 +107,7 @@ func TestACopyIsTheSameLogEventByEvent(t *testing.T) {
 				require.NoError(t, bring(t.Context(), from, to))
 				digest, pairs, err := compare(t.Context(), from, to)
 				require.NoError(t, err)
-				require.EqualValues(t, len(pairs), digest.Events)
+				require.EqualValues(t, len(pairs), digest.Size)
 				back, _, err := compare(t.Context(), to, from)
 				require.NoError(t, err)
 				require.Equal(t, digest, back)

@@ -43,8 +43,12 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 			a.end(nil)
 		})
 		var buffer []byte
+		looking := forensics{}
 		for {
 			items, err, ended := a.take()
+			if s.forensic {
+				looking.note(items)
+			}
 			var opening error
 			if buffer, opening = s.openAll(ctx, items, buffer[:0]); opening != nil {
 				err = opening

@@ -27,6 +27,7 @@ type reading struct {
 	told     map[string]int // findings, by kind
 
 	last      eventstore.Position
+	whole     whole
 	tokens    map[string]int
 	endpoints map[string]int
 	broken    map[string]error     // why deliveries to an endpoint cannot be signed, by endpoint
@@ -57,6 +58,9 @@ const rowsAtOnce = 5000
 // all reads the log up to its end of now.
 func (r *reading) all(ctx context.Context, store eventstore.Store, tell func(done, end eventstore.Position)) error {
 	head, err := store.Head(ctx)
+	if err == nil {
+		err = r.whole.compare()
+	}
 	if err != nil || head == 0 {
 		return err
 	}
@@ -112,6 +116,9 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 	data, err := event.Decode(e.Type, e.Data)
 	if err != nil {
 		r.find("event", "event at position %d of stream %s is not readable as %s", e.Position, e.Stream, e.Type)
+	}
+	if err := r.whole.add(e); err != nil {
+		return err
 	}
 	if err := r.noteLeaf(e, data); err != nil {
 		return err

@@ -32,10 +32,12 @@ type Verification struct {
 	Pool   *pgxpool.Pool
 	Store  eventstore.Store
 	Sparse bool         // positions of the log need not follow each other, as they need not in EventStoreDB
-	Heads  []audit.Head // signed before: the audit trees must begin with what they say
+	Heads  []audit.Head // signed before: the log and the audit trees must begin with what they say
 	Most   int          // findings of each kind that are told
 	// Progress is told how far the log by itself and the views are, both.
 	Progress func(done, end eventstore.Position)
+	// Whole, if not nil, is told the head of the tree over the log as it was read.
+	Whole func(audit.Head)
 	// Left, if not nil, is told of every leftover. Leftovers are no findings: on a store without transactions a killed process
 	// leaves some, a command under way looks the same, and they are in nobody's way.
 	Left func(Leftover)
@@ -150,7 +152,8 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 				return err
 			}
 		}
-		r = reading{tx: tx, broken: broken, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
+		whole, heads := newWhole(v.Heads)
+		r = reading{tx: tx, whole: whole, broken: broken, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 			owed: map[string]owed{}, owing: map[ulid.ULID]string{},
 			erased: map[string]erasure{}, parts: map[string][]string{}, closed: map[string]bool{}, gone: map[string]bool{}}
 		if err := r.all(ctx, v.Store, tell); err != nil {
@@ -164,7 +167,7 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 				return err
 			}
 		}
-		findings = append(r.findings, r.unsigned()...)
+		findings = slices.Concat(r.findings, r.whole.findings(), r.unsigned())
 		for _, question := range questions {
 			more, err := ask(ctx, tx, question, position, v.Most)
 			if err != nil {
@@ -176,7 +179,7 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 		if findings = append(findings, more...); err != nil {
 			return err
 		}
-		more, err = compareHeads(ctx, tx, v.Heads)
+		more, err = compareHeads(ctx, tx, heads)
 		findings = append(findings, more...)
 		if err != nil {
 			return err
@@ -185,6 +188,13 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 		findings = append(findings, more...)
 		if err != nil {
 			return err
+		}
+		if v.Whole != nil {
+			head, err := r.whole.tree.Head()
+			if err != nil {
+				return err
+			}
+			v.Whole(head)
 		}
 		return v.left(ctx, tx, position, r.owed)
 	})

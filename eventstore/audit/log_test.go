@@ -1,0 +1,62 @@
+package audit_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// Heads that somebody kept are held against what later versions make of the log. The hashes were worked out by another
+// program, from what deploy/audit.md says.
+func TestTheTreeOfALogNeverBecomesAnother(t *testing.T) {
+	t.Parallel()
+	first := eventstore.Recorded{Stream: "lead-1", Revision: 3, Position: 9, Event: eventstore.Event{
+		ID: ulid.ULID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, Type: "lead.created.v1", At: time.UnixMicro(1_790_000_000_000_123),
+		Metadata: event.Metadata{Account: "acme", Actor: "user:ada", Line: "7"}, Data: []byte(`{"source":"api"}`),
+	}}
+	second := first
+	second.Data = bytes.Replace(first.Data, []byte("api"), []byte("ads"), 1)
+	var log audit.Log
+	for _, e := range []eventstore.Recorded{first, second} {
+		leaf, err := audit.LogLeaf(e)
+		require.NoError(t, err)
+		require.NoError(t, log.Add(leaf))
+		head, err := log.Head()
+		require.NoError(t, err)
+		require.Equal(t, audit.WholeLog, head.Account)
+		require.Equal(t, []string{"qKMk7CMBN8foRUaC+VnV5IR92oLdccSfGyfx+rHoTYc=", "W/+dLG/HqjWNOsh82HxRaYbx3Q1fgNNexdmEN+LosP8="}[head.Size-1], head.Root.String())
+	}
+}
+
+func TestEachPartOfAnEventIsInItsLeafAndItsPositionIsNot(t *testing.T) {
+	t.Parallel()
+	given := eventstore.Recorded{Stream: "lead-1", Event: eventstore.Event{Type: "lead.created.v1", Data: []byte("{}")}}
+	leaf := func(change func(*eventstore.Recorded)) string {
+		e := given
+		change(&e)
+		hash, err := audit.LogLeaf(e)
+		require.NoError(t, err)
+		return hash.String()
+	}
+	same := leaf(func(*eventstore.Recorded) {})
+	require.Equal(t, same, leaf(func(e *eventstore.Recorded) { e.Position = 7 }))
+	for what, change := range map[string]func(*eventstore.Recorded){
+		"id":                      func(e *eventstore.Recorded) { e.ID[15]++ },
+		"time":                    func(e *eventstore.Recorded) { e.At = e.At.Add(time.Microsecond) },
+		"revision":                func(e *eventstore.Recorded) { e.Revision++ },
+		"stream":                  func(e *eventstore.Recorded) { e.Stream = "lead-2" },
+		"type":                    func(e *eventstore.Recorded) { e.Type = "lead.merged.v1" },
+		"metadata":                func(e *eventstore.Recorded) { e.Metadata.IP = "192.0.2.1" },
+		"data":                    func(e *eventstore.Recorded) { e.Data = []byte("{ }") },
+		"of one text to the next": func(e *eventstore.Recorded) { e.Stream, e.Type = "lead-1l", "ead.created.v1" },
+	} {
+		require.NotEqual(t, same, leaf(change), what)
+	}
+}

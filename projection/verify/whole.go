@@ -1,0 +1,78 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
+)
+
+// whole is the tree over the log as far as it is read, and what it is held against.
+type whole struct {
+	tree    audit.Log
+	heads   []audit.Head // signed before, the smallest first; those that the tree has not reached
+	agreed  int64        // how many events the latest of those had that it has reached
+	finding string       // about the first that it does not agree with
+}
+
+// newWhole takes those heads that are of the whole log, and returns the others.
+func newWhole(heads []audit.Head) (w whole, others []audit.Head) {
+	for _, head := range heads {
+		if head.Account == audit.WholeLog {
+			w.heads = append(w.heads, head)
+		} else {
+			others = append(others, head)
+		}
+	}
+	slices.SortFunc(w.heads, func(a, b audit.Head) int { return cmp.Compare(a.Size, b.Size) })
+	return w, others
+}
+
+func (w *whole) add(e eventstore.Recorded) error {
+	if e.Stored != nil {
+		e.Event = *e.Stored
+	}
+	leaf, err := audit.LogLeaf(e)
+	if err == nil {
+		err = w.tree.Add(leaf)
+	}
+	if err != nil {
+		return err
+	}
+	return w.compare()
+}
+
+// compare holds the tree against the heads of its size.
+func (w *whole) compare() error {
+	for len(w.heads) > 0 && w.heads[0].Size == w.tree.Size() {
+		now, err := w.tree.Head()
+		if err != nil {
+			return err
+		}
+		switch signed := w.heads[0]; {
+		case signed.Root == now.Root:
+			w.agreed = now.Size
+		case w.finding == "":
+			w.finding = fmt.Sprintf("the log: its first %d events are not those of the head that was signed", now.Size)
+			if w.agreed > 0 {
+				w.finding += fmt.Sprintf(", though the first %d are", w.agreed)
+			}
+		}
+		w.heads = w.heads[1:]
+	}
+	return nil
+}
+
+// findings are there when the log has ended.
+func (w *whole) findings() (findings []string) {
+	if w.finding != "" {
+		findings = append(findings, w.finding)
+	}
+	if len(w.heads) > 0 {
+		findings = append(findings, fmt.Sprintf("the log: has lost events: a head of %d was signed, and there are %d",
+			w.heads[0].Size, w.tree.Size()))
+	}
+	return findings
+}

@@ -1,0 +1,126 @@
+package verify_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/verify"
+)
+
+// people is a log with sealed leads, each at an odd position with its claim behind it, and views of it.
+type people struct {
+	*projectiontest.World
+	store *sealed.Store
+	leads []string // streams
+}
+
+func newPeople(t *testing.T, leads int) *people {
+	t.Helper()
+	w := projectiontest.New(t)
+	vault, err := sealed.NewVault(w.Pool, bytes.Repeat([]byte{1}, sealed.KeySize))
+	require.NoError(t, err)
+	p := &people{World: w, store: sealed.Wrap(w.Store, vault, true, slog.New(slog.DiscardHandler))}
+	for n := range leads {
+		e := w.NewEvent()
+		e.Type, e.Data, err = event.Encode(event.LeadCreated{Name: "N", Phone: fmt.Sprintf("+91%d", n), Status: "new", Source: "api"})
+		require.NoError(t, err)
+		e.Metadata.Account = "acme"
+		stream := event.LeadStream(e.ID.String())
+		_, err = p.store.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: []eventstore.Event{e}})
+		require.NoError(t, err)
+		w.Append(t, "acme", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: event.LeadID(stream)})
+		p.leads = append(p.leads, stream)
+	}
+	p.project(t)
+	return p
+}
+
+func (p *people) project(t *testing.T) {
+	t.Helper()
+	_, err := p.Pool.Exec(t.Context(), `DELETE FROM views.checkpoint`)
+	require.NoError(t, err)
+	runner, err := projection.New(projection.Options{URL: p.URL, Store: p.store, Projectors: projection.All(), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	stop := projectiontest.Run(t, runner)
+	projectiontest.Await(t, runner)
+	stop()
+}
+
+// rewrite changes the log behind the back of the service.
+func (p *people) rewrite(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	_, err := p.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL`)
+	require.NoError(t, err)
+	_, err = p.Pool.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+}
+
+func (p *people) verify(t *testing.T, heads ...audit.Head) (findings []string, whole audit.Head) {
+	t.Helper()
+	findings, err := verify.Verification{
+		URL: p.URL, Pool: p.Pool, Store: p.store.Forensic(), Heads: heads, Most: 3, Progress: func(_, _ eventstore.Position) {},
+		Whole: func(h audit.Head) { whole = h },
+	}.Run(t.Context())
+	require.NoError(t, err)
+	return findings, whole
+}
+
+func damaged(n int, stream string) string {
+	return fmt.Sprintf("event at position %d of stream %s, revision 0, does not open: it was changed, or moved here from another place", 2*n+1, stream)
+}
+
+func TestWhoeverGivesALeadAnotherSourceOrDayOrAccountBehindTheServicesBackIsFoundOut(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"source":            `data = replace(convert_from(data, 'UTF8'), '"api"', '"ads"')::bytea`,
+		"day":               `recorded_at = recorded_at - '1 day'::interval`,
+		"account":           `metadata = replace(convert_from(metadata, 'UTF8'), 'acme', 'acmf')::bytea`,
+		"nothing is sealed": `data = '{"phone":"+911","status":"new","source":"ads"}'::bytea`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPeople(t, 3)
+			p.rewrite(t, `UPDATE log.event SET `+change+` WHERE stream = $1`, p.leads[1])
+			findings, _ := p.verify(t)
+			require.Contains(t, findings, damaged(1, p.leads[1]))
+		})
+	}
+}
+
+func TestAHeadOfTheWholeLogHoldsWhoeverHasAllKeysToIt(t *testing.T) {
+	t.Parallel()
+	p := newPeople(t, 3)
+	findings, early := p.verify(t)
+	require.Empty(t, findings)
+	require.Equal(t, audit.WholeLog, early.Account)
+	require.EqualValues(t, 6, early.Size)
+	p.Append(t, "acme", event.ClaimPrefix+p.NewID(), event.ClaimBound{Kind: "idempotency", Stream: p.leads[0], EventID: p.leads[0][len("lead-"):]})
+	findings, late := p.verify(t, early)
+	require.Empty(t, findings, "the log has grown")
+	require.EqualValues(t, 7, late.Size)
+
+	require.NoError(t, p.store.Destroy(t.Context(), p.leads[2]))
+	findings, whole := p.verify(t, late, early)
+	require.NotContains(t, fmt.Sprint(findings), "the log: ", "a person who is forgotten is on the log as before")
+	require.Equal(t, late, whole)
+
+	p.rewrite(t, `UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'acme', 'acmf')::bytea WHERE position = 7`)
+	findings, _ = p.verify(t, late, early)
+	require.Contains(t, findings, "the log: its first 7 events are not those of the head that was signed, though the first 6 are")
+	p.rewrite(t, `DELETE FROM log.event WHERE position = 7`)
+	findings, _ = p.verify(t, late, early)
+	require.Contains(t, findings, "the log: has lost events: a head of 7 was signed, and there are 6")
+	p.rewrite(t, `UPDATE log.event SET stream = 'claim-other' WHERE position = 2`)
+	findings, _ = p.verify(t, early)
+	require.Contains(t, findings, "the log: its first 6 events are not those of the head that was signed")
+}
