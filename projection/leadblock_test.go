@@ -144,7 +144,11 @@ func TestBlocksOfBeforeAreMadeAnew(t *testing.T) {
 		require.NotZero(t, changed.RowsAffected(), as)
 	}
 	projectiontest.Run(t, w.Runner(t, projection.LeadView{}))
-	require.Eventually(t, func() bool { return len(differences(t, w)) == 0 }, projectiontest.Soon, 2*time.Millisecond)
+	require.Eventually(t, func() bool {
+		var version int
+		err := w.Pool.QueryRow(t.Context(), `SELECT version FROM views.checkpoint WHERE projector = 'lead'`).Scan(&version)
+		return err == nil && version == projection.LeadView{}.Version()
+	}, projectiontest.Soon, 2*time.Millisecond)
 	awaitBlocks(t, w, 2)
 	require.Empty(t, differences(t, w))
 }
