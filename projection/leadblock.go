@@ -25,6 +25,8 @@ const (
 	accountsAtOnce = 20
 	// accountsKept bounds for how many accounts new leads are counted.
 	accountsKept = 10_000
+	// blockAge is how old a lead is before it goes into a block, in seconds: until then others may still come before it.
+	blockAge = 10
 )
 
 // blurNew takes away what blocks say that new leads are in, by the oldest of each account. There are none, as long as the
@@ -77,6 +79,8 @@ type leadBlocks struct {
 	born     map[string]int // new leads since an account was looked at
 	full     []string       // accounts that have enough of them, each once
 	rests    time.Time      // until then, for the latest look at some found nothing to do at any of them
+	young    []string       // accounts that have enough leads for a block, though not old enough, each once
+	ripe     time.Time      // when to look at those again
 	blurred  bool           // blocks may say nothing
 	looked   time.Time      // for those
 }
@@ -96,9 +100,7 @@ func (l *leadBlocks) note(events []Event) {
 		account := events[i].Metadata.Account
 		if l.born[account]++; l.born[account] == blockLeads {
 			delete(l.born, account)
-			if !slices.Contains(l.full, account) {
-				l.full = append(l.full, account)
-			}
+			l.look(account)
 		}
 	}
 	if len(l.born) > accountsKept {
@@ -109,11 +111,15 @@ func (l *leadBlocks) note(events []Event) {
 
 // due implements filling. To look for blocks that say nothing is for nothing, mostly.
 func (l *leadBlocks) due() bool {
-	return l.sweeping || len(l.full) > 0 && !time.Now().Before(l.rests) || l.blurred && time.Since(l.looked) >= fillPause
+	now := time.Now()
+	return l.sweeping || len(l.full) > 0 && !now.Before(l.rests) || len(l.young) > 0 && !now.Before(l.ripe) ||
+		l.blurred && now.Sub(l.looked) >= fillPause
 }
 
 // pending implements filling.
-func (l *leadBlocks) pending() bool { return l.blurred || l.sweeping || len(l.full) > 0 }
+func (l *leadBlocks) pending() bool {
+	return l.blurred || l.sweeping || len(l.full) > 0 || len(l.young) > 0
+}
 
 // fill implements filling.
 func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
@@ -127,6 +133,10 @@ func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
 		}
 		l.blurred, l.looked = false, time.Now()
 	}
+	if len(l.young) > 0 && !time.Now().Before(l.ripe) {
+		l.look(l.young...)
+		l.young = nil
+	}
 	for range accountsAtOnce {
 		account, err := l.next(ctx, tx)
 		if err != nil || account == "" {
@@ -137,12 +147,39 @@ func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 		if made > 0 {
-			l.full, l.rests = append(l.full, account), time.Time{} // there may be more
+			l.look(account) // there may be more
+			l.rests = time.Time{}
 			return nil
 		}
 		l.rests = time.Now().Add(fillPause)
+		soon, err := soonEnough(ctx, tx, account)
+		if err != nil {
+			return err
+		}
+		if soon {
+			l.wait(account)
+		}
 	}
 	return nil
+}
+
+// look has accounts looked at, behind those that wait for it already.
+func (l *leadBlocks) look(accounts ...string) {
+	for _, account := range accounts {
+		if !slices.Contains(l.full, account) {
+			l.full = append(l.full, account)
+		}
+	}
+}
+
+// wait has an account looked at again when its leads are old enough, though none may come any more.
+func (l *leadBlocks) wait(account string) {
+	if len(l.young) == 0 {
+		l.ripe = time.Now().Add(blockAge * time.Second)
+	}
+	if !slices.Contains(l.young, account) {
+		l.young = append(l.young, account)
+	}
 }
 
 // next is an account to look at, if there is one.
@@ -159,13 +196,25 @@ func (l *leadBlocks) next(ctx context.Context, tx pgx.Tx) (account string, err e
 	return account, err
 }
 
-// makeBlocks makes the next blocks of an account. Its latest leads stay out, since others may still come between them.
+// outside selects the leads of the account $1 that are in no block.
+const outside = `
+		  FROM lead WHERE account = $1 AND created_at >= (SELECT coalesce(max(until), '-infinity') FROM lead_block WHERE account = $1)`
+
+// soonEnough tells whether an account has leads for another block, some of which are young.
+func soonEnough(ctx context.Context, tx pgx.Tx, account string) (soon bool, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT (SELECT max(created_at) FROM lead WHERE account = $1) >= now() - $3 * interval '1 s' AND EXISTS (SELECT`+outside+` OFFSET $2)`,
+		account, blockLeads, blockAge).Scan(&soon)
+	return soon, err
+}
+
+// makeBlocks makes the next blocks of an account. Leads that are young stay out. Where a process has a clock that is ahead,
+// the account's latest lead tells the time.
 func makeBlocks(ctx context.Context, tx pgx.Tx, account string) (made int, err error) {
 	rows, err := tx.Query(ctx, `
-		SELECT created_at, search, temperature, source FROM lead
-		 WHERE account = $1 AND created_at >= (SELECT coalesce(max(until), '-infinity') FROM lead_block WHERE account = $1)
-		   AND created_at < (SELECT max(created_at) FROM lead WHERE account = $1) - interval '10 s'
-		 ORDER BY created_at LIMIT $2`, account, blocksAtOnce*blockLeads+1)
+		SELECT created_at, search, temperature, source`+outside+`
+		   AND created_at < greatest(now(), (SELECT max(created_at) FROM lead WHERE account = $1)) - $3 * interval '1 s'
+		 ORDER BY created_at LIMIT $2`, account, blocksAtOnce*blockLeads+1, blockAge)
 	if err != nil {
 		return 0, err
 	}

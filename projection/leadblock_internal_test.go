@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -13,20 +14,32 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// In a crowd an account has enough new leads for a block many times a second, and none of them is old enough.
-func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
-	t.Parallel()
+// fillOnce does a part of what there is to do on blocks, on a connection of its own.
+func fillOnce(t *testing.T, conn *pgx.Conn, l *leadBlocks) {
+	t.Helper()
+	require.NoError(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.fill(t.Context(), tx) }))
+}
+
+// emptyViews opens views that hold nothing.
+func emptyViews(t *testing.T) *pgx.Conn {
+	t.Helper()
 	url := pgtest.Database(t)
 	require.NoError(t, schema.Migrate(t.Context(), url))
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
-	defer conn.Close(t.Context())
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	_, err = conn.Exec(t.Context(), `SET search_path = views`)
 	require.NoError(t, err)
+	return conn
+}
 
+// In a crowd an account has enough new leads for a block many times a second, and none of them is old enough.
+func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
+	t.Parallel()
+	conn := emptyViews(t)
 	l := LeadView{}.filling().(*leadBlocks)
 	for l.due() { // at what is there already
-		require.NoError(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.fill(t.Context(), tx) }))
+		fillOnce(t, conn, l)
 	}
 	births := make([]Event, 3*blockLeads)
 	for i := range births {
@@ -37,7 +50,7 @@ func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 	require.True(t, l.due())
 
 	began := time.Now()
-	require.NoError(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.fill(t.Context(), tx) }))
+	fillOnce(t, conn, l)
 	require.Empty(t, l.full)
 	require.True(t, l.rests.After(began), "there was nothing to do")
 
@@ -46,11 +59,39 @@ func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 	require.False(t, l.due())
 	require.True(t, l.pending(), "there will be")
 
-	_, err = conn.Exec(t.Context(), `
+	_, err := conn.Exec(t.Context(), `
 		INSERT INTO lead SELECT n, 'busy', now() + n * interval '1 s', 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 2*blockLeads)
 	require.NoError(t, err)
 	l.full, l.rests = []string{"acme", "busy"}, time.Time{}
-	require.NoError(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.fill(t.Context(), tx) }))
+	fillOnce(t, conn, l)
 	require.Equal(t, []string{"busy"}, l.full, "there may be more")
 	require.True(t, l.due(), "another account, which needs nothing, holds nobody up")
+}
+
+// They were ten seconds old when nobody looked any more.
+func TestTheLastLeadsOfAnAccountThatFallsSilentComeIntoBlocks(t *testing.T) {
+	t.Parallel()
+	conn := emptyViews(t)
+	_, err := conn.Exec(t.Context(), `
+		INSERT INTO lead SELECT n, 'acme', now() - n * interval '1 ms', 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 3*blockLeads)
+	require.NoError(t, err)
+	made := func() (blocks int) {
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM lead_block`).Scan(&blocks))
+		return blocks
+	}
+	l := LeadView{}.filling().(*leadBlocks)
+	for l.due() {
+		fillOnce(t, conn, l)
+	}
+	require.Zero(t, made())
+	require.True(t, l.pending(), "they grow older")
+
+	_, err = conn.Exec(t.Context(), `UPDATE lead SET created_at = created_at - interval '1 minute'`)
+	require.NoError(t, err)
+	l.ripe = time.Now()
+	for l.due() {
+		fillOnce(t, conn, l)
+	}
+	require.Equal(t, 2, made(), "the last 128 begin no other block")
+	require.False(t, l.pending())
 }
