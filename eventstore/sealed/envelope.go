@@ -40,7 +40,7 @@ var encoding = base64.RawStdEncoding
 func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	aead, err := k.aead()
 	if err != nil {
-		return e, err
+		return e, fmt.Errorf("%w: stream %s", err, stream)
 	}
 	s := takeScratch()
 	defer s.giveBack()
@@ -155,7 +155,7 @@ func openEnvelope(data, buffer []byte) (v envelope, _ []byte, ok bool) {
 // open gives an event back as it was before it was sealed.
 func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 	if err := o.prepare(); err != nil {
-		return err
+		return fmt.Errorf("%w: stream %s at revision %d", err, r.Stream, r.Revision)
 	}
 	s := takeScratch()
 	defer s.giveBack()

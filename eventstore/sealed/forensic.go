@@ -2,9 +2,9 @@ package sealed
 
 import "github.com/leadlog/leadlog/eventstore"
 
-// Forensic is the same store for who looks for damage. Its subscriptions show each event as it is stored beside what it
-// opens to. One that does not open, or that is not sealed though events before it are, they show as damaged and go on, where
-// all others end with ErrDamaged, since nothing may be made of such an event.
+// Forensic is the same store for who looks for damage: it shows an event that does not open, or whose key does not, as
+// damaged and erased. Others get ErrDamaged and nothing behind it, since nothing may be made of such an event. Its
+// subscriptions show each event as it is stored too, and as damaged one that is not sealed though events before it are.
 func (s *Store) Forensic() *Store {
 	forensic := *s
 	forensic.forensic = true

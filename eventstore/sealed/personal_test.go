@@ -48,7 +48,7 @@ func golden(t *testing.T, eventType string) []byte {
 }
 
 func testKey() key {
-	return key{-7, [KeySize]byte([]byte("0123456789abcdef0123456789abcdef"))}
+	return key{id: -7, secret: [KeySize]byte([]byte("0123456789abcdef0123456789abcdef"))}
 }
 
 func TestWhatIsPersonalIsSealedAndComesBack(t *testing.T) {

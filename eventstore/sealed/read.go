@@ -2,6 +2,7 @@ package sealed
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 
@@ -83,7 +84,7 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error
 			return nil
 		}
 	}
-	return openWith(r.keys, v, recorded)
+	return r.openWith(r.keys, v, recorded)
 }
 
 // take takes up a key that came along.
@@ -104,11 +105,17 @@ func has(keys []opener, id int64) bool {
 }
 
 // openWith opens an event with one of a stream's keys; it is erased when there is none for it.
-func openWith(keys []opener, v envelope, recorded *eventstore.Recorded) error {
+func (s *Store) openWith(keys []opener, v envelope, recorded *eventstore.Recorded) error {
 	for i := range keys {
-		if keys[i].id == v.keyID {
-			return v.open(&keys[i], recorded)
+		if keys[i].id != v.keyID {
+			continue
 		}
+		err := v.open(&keys[i], recorded)
+		if s.forensic && errors.Is(err, ErrDamaged) {
+			recorded.Damaged = true
+			break
+		}
+		return err
 	}
 	v.erase(recorded)
 	return nil

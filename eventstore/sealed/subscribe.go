@@ -2,7 +2,6 @@ package sealed
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -183,12 +182,7 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item, buffer []b
 		rings[stream] = openers(keys)
 	}
 	for _, l := range all {
-		err := openWith(rings[l.event.Stream], l.envelope, l.event)
-		if s.forensic && errors.Is(err, ErrDamaged) {
-			l.erase(l.event)
-			l.event.Damaged, err = true, nil
-		}
-		if err != nil {
+		if err := s.openWith(rings[l.event.Stream], l.envelope, l.event); err != nil {
 			return buffer, err
 		}
 	}

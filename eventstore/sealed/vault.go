@@ -27,13 +27,22 @@ var ErrUnknownKey = errors.New("a person's key is sealed with a key that is not 
 // ErrNoKey says that something sealed was met, and no key was given at all.
 var ErrNoKey = errors.New("what people told about themselves is sealed: set LEADLOG_SEAL_KEY")
 
+// errDamagedKey says that a key does not open: it was changed, or moved here from another stream.
+var errDamagedKey = fmt.Errorf("%w, or rather its key is damaged", ErrDamaged)
+
 // key is what the events of one stream are sealed with.
 type key struct {
-	id     int64
-	secret [KeySize]byte
+	id      int64
+	secret  [KeySize]byte
+	damaged bool // there is no secret
 }
 
-func (k key) aead() (cipher.AEAD, error) { return newAEAD(k.secret[:]) }
+func (k key) aead() (cipher.AEAD, error) {
+	if k.damaged {
+		return nil, errDamagedKey
+	}
+	return newAEAD(k.secret[:])
+}
 
 // opener is a key at work: many events of one stream are opened with it. It remembers what they have in common.
 type opener struct {
@@ -103,7 +112,7 @@ func (v *Vault) mint(stream string) (key, eventstore.Key, error) {
 	}
 	var random [keyIDBytes + KeySize]byte
 	_, _ = rand.Read(random[:]) // never fails
-	fresh := key{int64(binary.BigEndian.Uint64(random[:keyIDBytes])), [KeySize]byte(random[keyIDBytes:])}
+	fresh := key{id: int64(binary.BigEndian.Uint64(random[:keyIDBytes])), secret: [KeySize]byte(random[keyIDBytes:])}
 	kept := eventstore.Key{Stream: stream, ID: fresh.id, SealedBy: v.current}
 	kept.Sealed = v.sealers[v.current].Seal(nil, nil, fresh.secret[:], owner(stream, fresh.id))
 	return fresh, kept, nil
@@ -114,12 +123,16 @@ func owner(stream string, id int64) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, len(stream)+8), stream...), uint64(id))
 }
 
+// unseal opens a key. That one is damaged shows where it is needed, so that who reads many streams gets the others.
 func (v *Vault) unseal(kept eventstore.Key) (key, error) {
 	secret, err := v.secret(kept)
+	if errors.Is(err, errDamagedKey) {
+		return key{id: kept.ID, damaged: true}, nil
+	}
 	if err != nil {
 		return key{}, err
 	}
-	return key{kept.ID, [KeySize]byte(secret)}, nil
+	return key{id: kept.ID, secret: [KeySize]byte(secret)}, nil
 }
 
 func (v *Vault) secret(kept eventstore.Key) ([]byte, error) {
@@ -132,7 +145,7 @@ func (v *Vault) secret(kept eventstore.Key) ([]byte, error) {
 	}
 	secret, err := sealer.Open(nil, nil, kept.Sealed, owner(kept.Stream, kept.ID))
 	if err != nil || len(secret) != KeySize {
-		return nil, fmt.Errorf("the key of stream %s, sealed by key %s, is damaged", kept.Stream, kept.SealedBy)
+		return nil, fmt.Errorf("%w: stream %s, sealed by key %s", errDamagedKey, kept.Stream, kept.SealedBy)
 	}
 	return secret, nil
 }

@@ -31,6 +31,11 @@ func TestEveryEventThatDoesNotOpenIsNamedAndWhatElseIsWrongIsFound(t *testing.T)
 	require.Contains(t, findings, "view lead, row "+event.LeadID(streams[5])+": is not what the log says")
 	require.False(t, anyContains(findings, "cannot be read: its key is not there"), "%q", findings)
 
+	spoil(`UPDATE person.key SET sealed = '\x00' WHERE stream = ANY ($1)`, streams[4])
+	findings = found()
+	require.Equal(t, []string{says(0), says(3), says(4)}, findings[:3], "a key that is damaged ends nothing either")
+	require.False(t, anyContains(findings, "cannot be read: its key is not there"), "%q", findings)
+
 	spoil(damage, streams[1], streams[2])
 	findings = found()
 	require.Equal(t, []string{says(0), says(1), says(2)}, findings[:3], "at most so many of a kind")

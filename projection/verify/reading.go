@@ -110,7 +110,7 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 	r.last = e.Position
 	r.seen = append(r.seen, []any{int64(e.Position), e.Stream, int64(maphash.String(r.seed, e.Stream)), int64(e.Revision)})
 	if e.Damaged {
-		r.find("damage", "event at position %d of stream %s, revision %d, does not open: it was changed, or moved here from another place",
+		r.find("damage", "event at position %d of stream %s, revision %d, does not open: it or its key was changed, or moved here from another place",
 			e.Position, e.Stream, e.Revision)
 	}
 	data, err := event.Decode(e.Type, e.Data)

@@ -76,7 +76,7 @@ func (p *people) verify(t *testing.T, heads ...audit.Head) (findings []string, w
 }
 
 func damaged(n int, stream string) string {
-	return fmt.Sprintf("event at position %d of stream %s, revision 0, does not open: it was changed, or moved here from another place", 2*n+1, stream)
+	return fmt.Sprintf("event at position %d of stream %s, revision 0, does not open: it or its key was changed, or moved here from another place", 2*n+1, stream)
 }
 
 func TestWhoeverGivesALeadAnotherSourceOrDayOrAccountBehindTheServicesBackIsFoundOut(t *testing.T) {
