@@ -3,7 +3,6 @@ package projection
 import (
 	"bytes"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -70,130 +69,6 @@ func blurChanged(ctx context.Context, tx pgx.Tx, before, after []lead.State) err
 		 CROSS JOIN LATERAL (SELECT until FROM lead_block WHERE account = n.account AND until > n.at ORDER BY until LIMIT 1) AS its
 		 WHERE b.account = n.account AND b.until = its.until AND b.grams IS NOT NULL`, accounts, times)
 	return err
-}
-
-// leadBlocks is what one session has to do on blocks.
-type leadBlocks struct {
-	sweeping bool // accounts behind swept are still to be looked at: what happened to them before is not known
-	swept    string
-	born     map[string]int // new leads since an account was looked at
-	full     []string       // accounts that have enough of them, each once
-	rests    time.Time      // until then, for the latest look at some found nothing to do at any of them
-	young    []string       // accounts that have enough leads for a block, though not old enough, each once
-	ripe     time.Time      // when to look at those again
-	blurred  bool           // blocks may say nothing
-	looked   time.Time      // for those
-}
-
-// filling implements filler.
-func (LeadView) filling() filling {
-	return &leadBlocks{sweeping: true, born: map[string]int{}, blurred: true}
-}
-
-// note implements filling.
-func (l *leadBlocks) note(events []Event) {
-	for i := range events {
-		l.blurred = true // maybe
-		if events[i].Revision > 0 {
-			continue
-		}
-		account := events[i].Metadata.Account
-		if l.born[account]++; l.born[account] == blockLeads {
-			delete(l.born, account)
-			l.look(account)
-		}
-	}
-	if len(l.born) > accountsKept {
-		clear(l.born)
-		l.sweeping, l.swept = true, ""
-	}
-}
-
-// due implements filling. To look for blocks that say nothing is for nothing, mostly.
-func (l *leadBlocks) due() bool {
-	now := time.Now()
-	return l.sweeping || len(l.full) > 0 && !now.Before(l.rests) || len(l.young) > 0 && !now.Before(l.ripe) ||
-		l.blurred && now.Sub(l.looked) >= fillPause
-}
-
-// pending implements filling.
-func (l *leadBlocks) pending() bool {
-	return l.blurred || l.sweeping || len(l.full) > 0 || len(l.young) > 0
-}
-
-// fill implements filling.
-func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
-	if l.blurred && time.Since(l.looked) >= fillPause {
-		made, err := remakeBlocks(ctx, tx)
-		if err != nil {
-			return err
-		}
-		if made == blocksAtOnce { // there may be more
-			return nil
-		}
-		l.blurred, l.looked = false, time.Now()
-	}
-	if len(l.young) > 0 && !time.Now().Before(l.ripe) {
-		l.look(l.young...)
-		l.young = nil
-	}
-	for range accountsAtOnce {
-		account, err := l.next(ctx, tx)
-		if err != nil || account == "" {
-			return err
-		}
-		made, err := makeBlocks(ctx, tx, account)
-		if err != nil {
-			return err
-		}
-		if made > 0 {
-			l.look(account) // there may be more
-			l.rests = time.Time{}
-			return nil
-		}
-		l.rests = time.Now().Add(fillPause)
-		soon, err := soonEnough(ctx, tx, account)
-		if err != nil {
-			return err
-		}
-		if soon {
-			l.wait(account)
-		}
-	}
-	return nil
-}
-
-// look has accounts looked at, behind those that wait for it already.
-func (l *leadBlocks) look(accounts ...string) {
-	for _, account := range accounts {
-		if !slices.Contains(l.full, account) {
-			l.full = append(l.full, account)
-		}
-	}
-}
-
-// wait has an account looked at again when its leads are old enough, though none may come any more.
-func (l *leadBlocks) wait(account string) {
-	if len(l.young) == 0 {
-		l.ripe = time.Now().Add(blockAge * time.Second)
-	}
-	if !slices.Contains(l.young, account) {
-		l.young = append(l.young, account)
-	}
-}
-
-// next is an account to look at, if there is one.
-func (l *leadBlocks) next(ctx context.Context, tx pgx.Tx) (account string, err error) {
-	if len(l.full) > 0 {
-		account, l.full = l.full[0], l.full[1:]
-		return account, nil
-	}
-	if !l.sweeping {
-		return "", nil
-	}
-	err = tx.QueryRow(ctx, `SELECT coalesce((SELECT account FROM lead WHERE account > $1 ORDER BY account LIMIT 1), '')`, l.swept).Scan(&account)
-	l.swept, l.sweeping = account, account != ""
-	return account, err
 }
 
 // outside selects the leads of the account $1 that are in no block.
