@@ -95,3 +95,28 @@ func TestTheLastLeadsOfAnAccountThatFallsSilentComeIntoBlocks(t *testing.T) {
 	require.Equal(t, 2, made(), "the last 128 begin no other block")
 	require.False(t, l.pending())
 }
+
+// The account that had been taken up was forgotten, until it had 128 leads more.
+func TestBlocksThatCouldNotBeMadeAreMadeLater(t *testing.T) {
+	t.Parallel()
+	conn := emptyViews(t)
+	l := LeadView{}.filling().(*leadBlocks)
+	for l.due() {
+		fillOnce(t, conn, l)
+	}
+	_, err := conn.Exec(t.Context(), `
+		INSERT INTO lead SELECT n, 'acme', now() - n * interval '1 minute', 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 2*blockLeads)
+	require.NoError(t, err)
+	l.look("acme")
+	_, err = conn.Exec(t.Context(), `ALTER TABLE lead_block RENAME TO away`)
+	require.NoError(t, err)
+	require.Error(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.fill(t.Context(), tx) }))
+	_, err = conn.Exec(t.Context(), `ALTER TABLE away RENAME TO lead_block`)
+	require.NoError(t, err)
+	for l.due() {
+		fillOnce(t, conn, l)
+	}
+	var blocks int
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM lead_block`).Scan(&blocks))
+	require.Equal(t, 1, blocks)
+}

@@ -57,18 +57,33 @@ func (l *leadBlocks) pending() bool {
 	return l.blurred || l.sweeping || len(l.full) > 0 || len(l.young) > 0
 }
 
-// fill implements filling.
+// fill implements filling. After an error nothing is known of what it had taken up.
 func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
-	if l.blurred && time.Since(l.looked) >= fillPause {
-		made, err := remakeBlocks(ctx, tx)
-		if err != nil {
-			return err
-		}
-		if made == blocksAtOnce { // there may be more
-			return nil
-		}
-		l.blurred, l.looked = false, time.Now()
+	more, err := l.remake(ctx, tx)
+	if err == nil && !more {
+		err = l.make(ctx, tx)
 	}
+	if err != nil {
+		l.sweeping, l.swept, l.blurred = true, "", true
+	}
+	return err
+}
+
+// remake has some blocks that say nothing tell of their leads again, when it is time for that. There may be more.
+func (l *leadBlocks) remake(ctx context.Context, tx pgx.Tx) (more bool, err error) {
+	if !l.blurred || time.Since(l.looked) < fillPause {
+		return false, nil
+	}
+	made, err := remakeBlocks(ctx, tx)
+	if err != nil || made == blocksAtOnce {
+		return true, err
+	}
+	l.blurred, l.looked = false, time.Now()
+	return false, nil
+}
+
+// make looks at accounts until one has leads for a block.
+func (l *leadBlocks) make(ctx context.Context, tx pgx.Tx) error {
 	if len(l.young) > 0 && !time.Now().Before(l.ripe) {
 		l.look(l.young...)
 		l.young = nil
