@@ -41,6 +41,10 @@ func (i *importCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer source.close()
+	outcome := cmp.Or(i.Outcome, i.File+".outcome.csv")
+	if sameFile(source.file, outcome) {
+		return &usageError{fmt.Errorf("--outcome=%q: must be another file than the one to import, which it would overwrite", outcome)}
+	}
 	source.describe(c.err)
 	handlers, directory, release, err := i.wire(ctx, c)
 	if err != nil {
@@ -63,7 +67,7 @@ func (i *importCommand) Run(ctx context.Context, c console) error {
 	if i.DryRun {
 		return importAll(ctx, c, handlers, source, admission, &foretold{out: c.out, born: map[string]int{}})
 	}
-	outcomes, err := createOutcomes(cmp.Or(i.Outcome, i.File+".outcome.csv"))
+	outcomes, err := createOutcomes(outcome)
 	if err != nil {
 		return err
 	}
@@ -156,4 +160,14 @@ func openRegular(path string) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// sameFile tells whether a path leads to a file that is open.
+func sameFile(file *os.File, path string) bool {
+	own, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(path)
+	return err == nil && os.SameFile(own, other)
 }

@@ -38,6 +38,24 @@ func outcomesIn(t *testing.T, path string) (told []string) {
 	return told
 }
 
+func TestAnImportDoesNotOverwriteItsFile(t *testing.T) {
+	t.Parallel()
+	const text = "phone\n98765 43210\n"
+	path := written(t, "leads.csv", text)
+	link := filepath.Join(filepath.Dir(path), "link.csv")
+	require.NoError(t, os.Symlink(path, link))
+	for _, outcome := range []string{path, link} {
+		var said strings.Builder
+		// Nothing listens there: it is refused before anything is looked for.
+		args := []string{"import", path, "--account", "acme", "--outcome", outcome, "--database-url", "postgres://127.0.0.1:1/none"}
+		require.Equal(t, exitUsage, run(t.Context(), args, console{&said, &said}), said.String())
+		require.Contains(t, said.String(), "must be another file")
+		kept, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, text, string(kept))
+	}
+}
+
 func TestImportOfATable(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
