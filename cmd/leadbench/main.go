@@ -33,7 +33,7 @@ type settings struct {
 	Leadlog string   `placeholder:"FILE" help:"The program to measure. Default: built from the source around here."`
 	Setting []string `sep:"none" placeholder:"NAME=VALUE" help:"Further setting of leadlog, such as GOGC=50. May be repeated."`
 	Cluster []string `sep:"none" placeholder:"NAME=VALUE" help:"Setting of PostgreSQL, of all that is compared, such as shared_buffers=6GB. May be repeated."`
-	Dir     string   `placeholder:"DIR" help:"Where PostgreSQL keeps its files for as long as it is measured. Default: a new temporary directory."`
+	Dir     string   `placeholder:"DIR" help:"Where PostgreSQL keeps its files for as long as it is measured, in a directory of their own. Default: the one for temporary files."`
 }
 
 func main() {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -44,9 +43,9 @@ func newRig(ctx context.Context, s settings) (_ *rig, err error) {
 			return nil, fmt.Errorf("building leadlog: %w", err)
 		}
 	}
-	dir := s.Dir
-	if dir == "" {
-		dir = filepath.Join(r.scratch, "postgres")
+	dir := filepath.Join(r.scratch, "postgres")
+	if s.Dir != "" { // a directory in it, since what PostgreSQL leaves there is removed
+		dir = filepath.Join(s.Dir, filepath.Base(r.scratch))
 	}
 	cluster := map[string]string{
 		"max_connections": "400",
@@ -181,11 +180,8 @@ func (r *rig) processor() (time.Duration, error) {
 	for _, stat := range all {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(stat)))
 		fields, err := statOf(pid)
-		if errors.Is(err, os.ErrNotExist) || err == nil && fields[1] != strconv.Itoa(postmaster) {
+		if err != nil || fields[1] != strconv.Itoa(postmaster) { // it has ended while we looked, or is none of PostgreSQL's
 			continue
-		}
-		if err != nil {
-			continue // it has ended while we looked
 		}
 		used += ticks(fields, 11, 12)
 	}
