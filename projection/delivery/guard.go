@@ -36,9 +36,10 @@ func guard(network, address string, c syscall.RawConn) error {
 }
 
 // tellable leaves out of an error what an endpoint's owner has no business to know: to what address our name server
-// takes a name, which would let them explore a network from within, and where that name server is.
+// takes a name, which would let them explore a network from within, where that name server is, and what address we have.
 func tellable(err error) error {
 	var name *net.DNSError
+	var at *net.OpError
 	switch {
 	case errors.Is(err, errNotPublic):
 		return errNotPublic
@@ -46,6 +47,8 @@ func tellable(err error) error {
 		return errPort
 	case errors.As(err, &name):
 		return fmt.Errorf("the host name %s does not resolve: %s", name.Name, name.Err)
+	case errors.As(err, &at):
+		return &net.OpError{Op: at.Op, Net: at.Net, Err: at.Err}
 	}
 	return err
 }

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,6 +80,8 @@ func TestAnErrorDoesNotTellWhereOurNamesLead(t *testing.T) {
 		&net.OpError{Op: "dial", Net: "tcp", Addr: at, Err: errNotPublic}:                                               "the host is not at a public address",
 		&net.OpError{Op: "dial", Net: "tcp", Addr: at, Err: errPort}:                                                    "the port is neither 443 nor 8443",
 		&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "hooks.example", Server: "10.0.0.2:53"}}: "the host name hooks.example does not resolve: no such host",
+		&net.OpError{Op: "dial", Net: "tcp", Addr: at, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}:        "dial tcp: connect: connection refused",
+		&net.OpError{Op: "read", Net: "tcp", Source: at, Addr: at, Err: os.NewSyscallError("read", syscall.ECONNRESET)}: "read tcp: read: connection reset by peer",
 		errors.New("EOF"): "EOF",
 	} {
 		require.EqualError(t, tellable(&url.Error{Op: "Post", URL: "https://hooks.example/", Err: given}),
