@@ -63,18 +63,41 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// findCheckpoint looks in the schema of the connection.
 func findCheckpoint(ctx context.Context, db querier, projector string) (c checkpoint, found bool, err error) {
+	return findCheckpointIn(ctx, db, `checkpoint`, projector)
+}
+
+// findCheckpointIn looks in a table that is named as in SQL.
+func findCheckpointIn(ctx context.Context, db querier, table, projector string) (c checkpoint, found bool, err error) {
 	var position int64
 	c.projector = projector
 	err = db.QueryRow(ctx, `
 		SELECT version, epoch, position, coalesce(seen_stream, ''), coalesce(seen_revision, 0), coalesce(seen_event, '')
-		  FROM checkpoint WHERE projector = $1`, projector).
+		  FROM `+table+` WHERE projector = $1`, projector).
 		Scan(&c.version, &c.epoch, &position, &c.seen.stream, &c.seen.revision, &c.seen.event)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, false, nil
 	}
 	c.position = eventstore.Position(position)
 	return c, err == nil, err
+}
+
+// on says whether this is a checkpoint of a log with that epoch and head: otherwise the error is ErrForeignLog or
+// ErrAheadOfLog.
+func (c checkpoint) on(ctx context.Context, store eventstore.Store, epoch string, head eventstore.Position) error {
+	there, err := c.seen.onLog(ctx, store)
+	switch {
+	case err != nil:
+		return err
+	case c.epoch != epoch:
+		return fmt.Errorf("%w (it is of %s, the log is %s)", ErrForeignLog, c.epoch, epoch)
+	case c.position > head:
+		return fmt.Errorf("%w (it is at %d, the log ends at %d)", ErrAheadOfLog, c.position, head)
+	case !there:
+		return fmt.Errorf("%w (it has seen event %s at revision %d of stream %s)", ErrAheadOfLog, c.seen.event, c.seen.revision, c.seen.stream)
+	}
+	return nil
 }
 
 // openCheckpoint returns where a projector goes on and where the log ends, or why it must not go on.
@@ -95,18 +118,7 @@ func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store even
 		c, err = startAnew(ctx, conn, p, epoch)
 		return c, head, err
 	}
-	there, err := c.seen.onLog(ctx, store)
-	if err != nil {
-		return c, 0, err
-	}
-	switch {
-	case c.epoch != epoch:
-		err = fmt.Errorf("%w (it is of %s, the log is %s)", ErrForeignLog, c.epoch, epoch)
-	case c.position > head:
-		err = fmt.Errorf("%w (it is at %d, the log ends at %d)", ErrAheadOfLog, c.position, head)
-	case !there:
-		err = fmt.Errorf("%w (it has seen event %s at revision %d of stream %s)", ErrAheadOfLog, c.seen.event, c.seen.revision, c.seen.stream)
-	case c.version != p.Version():
+	if err = c.on(ctx, store, epoch, head); err == nil && c.version != p.Version() {
 		c, err = c.upgrade(ctx, conn, p)
 	}
 	return c, head, err

@@ -106,27 +106,22 @@ func (b *builder) dropCopy(ctx context.Context) {
 }
 
 // liveCheckpoint is how far the live view is: nowhere, when it was never built.
-func (b *builder) liveCheckpoint(ctx context.Context, db querier) (c checkpoint, err error) {
-	var position int64
-	err = db.QueryRow(ctx, `SELECT coalesce(max(version), $2), coalesce(max(epoch), $3), coalesce(max(position), 0)
-		FROM `+pgx.Identifier{b.Live}.Sanitize()+`.checkpoint WHERE projector = $1`,
-		b.projector.Name(), b.checkpoint.version, b.checkpoint.epoch).Scan(&c.version, &c.epoch, &position)
+func (b *builder) liveCheckpoint(ctx context.Context, db querier) (checkpoint, error) {
+	c, found, err := findCheckpointIn(ctx, db, pgx.Identifier{b.Live, "checkpoint"}.Sanitize(), b.projector.Name())
 	if err != nil {
 		return c, err
 	}
-	c.position = eventstore.Position(position)
-	head, err := b.Store.Head(ctx)
-	switch {
-	case err != nil:
-		return c, err
-	case c.epoch != b.checkpoint.epoch:
-		return c, ErrForeignLog
-	case c.position > head:
-		return c, fmt.Errorf("%w (it is at %d, the log ends at %d)", ErrAheadOfLog, c.position, head)
-	case c.version != b.checkpoint.version:
-		return c, ErrReplayDue
+	if !found {
+		return checkpoint{projector: c.projector, version: b.checkpoint.version, epoch: b.checkpoint.epoch}, nil
 	}
-	return c, nil
+	head, err := b.Store.Head(ctx)
+	if err != nil {
+		return c, err
+	}
+	if err = c.on(ctx, b.Store, b.checkpoint.epoch, head); err == nil && c.version != b.checkpoint.version {
+		err = ErrReplayDue
+	}
+	return c, err
 }
 
 // differences compares within one snapshot. The copy may be a little behind what that shows: the rest is folded here.

@@ -119,11 +119,10 @@ func (b *builder) holdLive(ctx context.Context, tx pgx.Tx, live string) (c check
 	if err != nil {
 		return c, err
 	}
-	var position int64
-	err = tx.QueryRow(ctx, `
-		SELECT version, epoch, position, coalesce(seen_stream, ''), coalesce(seen_revision, 0), coalesce(seen_event, '')
-		  FROM `+live+`.checkpoint WHERE projector = $1 FOR UPDATE`,
-		b.checkpoint.projector).Scan(&c.version, &c.epoch, &position, &c.seen.stream, &c.seen.revision, &c.seen.event)
-	c.position = eventstore.Position(position)
+	table := live + `.checkpoint`
+	if _, err = tx.Exec(ctx, `SELECT FROM `+table+` WHERE projector = $1 FOR UPDATE`, b.checkpoint.projector); err != nil {
+		return c, err
+	}
+	c, _, err = findCheckpointIn(ctx, tx, table, b.checkpoint.projector)
 	return c, err
 }

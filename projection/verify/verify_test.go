@@ -92,6 +92,7 @@ func TestEverythingThatDoesNotAgreeIsFound(t *testing.T) {
 		"a stream has a gap":       {`UPDATE log.event SET revision = 4 WHERE position = 5`, "has revision 4, not 0"},
 		"an event was changed":     {`UPDATE log.event SET data = replace(convert_from(data, 'UTF8'), '"N"', '"M"')::bytea WHERE position = 3`, "view lead, row LEAD: is not what the log says"},
 		"an event is not readable": {`UPDATE log.event SET type = 'x.v1' WHERE position = 4`, "event at position 4 of stream claim-"},
+		"another log was restored": {`UPDATE views.checkpoint SET seen_event = 'other' WHERE projector = 'lead'`, "view lead: the view has seen what the log does not have"},
 		"another version's view":   {`UPDATE views.checkpoint SET version = 9`, "view token: the view was built by another version"},
 	} {
 		t.Run(name, func(t *testing.T) {
