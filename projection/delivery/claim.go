@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // lockClass is the first key of the advisory locks that leases belong to.
@@ -76,18 +78,23 @@ func (s *session) reclaim(ctx context.Context) error {
 	return err
 }
 
+// endpointsKnown is whether the fan-out has read as far as deliveries begin. While it reads the log anew, as after a restore,
+// it knows endpoints as they once were: at URLs that they have moved from, or not yet disabled.
+const endpointsKnown = `EXISTS (SELECT FROM delivery.checkpoint c JOIN delivery.origin o USING (epoch)
+                        WHERE c.projector = '` + schema.FanOut + `' AND c.position >= o.position)`
+
 // claim takes rows that are due: of each endpoint as many as its lane has room for, in the order of the log. It steps
 // from endpoint to endpoint over the index, so that a long backlog of one costs the others nothing.
 // The version of an endpoint's secrets is the transaction that wrote the current one: Rotate writes it anew.
 // It goes back to the rows by their places, where no plan can think of reading the whole queue instead.
 func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
-	total, known, room, other := l.quota()
+	total, ids, room, other := l.quota()
 	if total == 0 {
 		return nil, nil
 	}
 	rows, err := s.conn.Query(ctx, `
 		WITH RECURSIVE waiting (id) AS (
-		    (SELECT webhook_id FROM delivery.queue ORDER BY webhook_id LIMIT 1)
+		    (SELECT webhook_id FROM delivery.queue WHERE `+endpointsKnown+` ORDER BY webhook_id LIMIT 1)
 		    UNION ALL
 		    SELECT (SELECT q.webhook_id FROM delivery.queue q WHERE q.webhook_id > w.id ORDER BY q.webhook_id LIMIT 1)
 		      FROM waiting w WHERE w.id IS NOT NULL
@@ -107,7 +114,7 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
 		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.renderer, q.attempts, e.url, e.deleted OR e.disabled,
 		          coalesce((SELECT s.xmin::text FROM secret.webhook s WHERE s.webhook_id = q.webhook_id), '')`,
-		s.id, total, known, room, other)
+		s.id, total, ids, room, other)
 	if err != nil {
 		return nil, err
 	}

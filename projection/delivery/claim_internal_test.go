@@ -46,3 +46,27 @@ func TestASessionThatIsOpenedAgainLeavesAloneWhatIsBackInTheQueue(t *testing.T) 
 	require.NoError(t, err)
 	require.Equal(t, map[string]*int32{"back": nil, "in hand": &s.id}, leases)
 }
+
+// After a restore the fan-out reads the log anew. Meanwhile it knows an endpoint at the URL from which it has moved.
+func TestNothingIsSentBeforeTheFanOutHasReadAsFarAsDeliveriesBegin(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	s, err := courier.open(t.Context())
+	require.NoError(t, err)
+	defer s.close(t.Context())
+	claimed := func(after string) int {
+		_, err := w.Pool.Exec(t.Context(), after)
+		require.NoError(t, err)
+		rows, err := s.claim(t.Context(), courier.lanes)
+		require.NoError(t, err)
+		return len(rows)
+	}
+	require.Zero(t, claimed(`
+		INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled) VALUES ('w', 'acme', 'https://old.example', '{*}', false, false);
+		INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer)
+		VALUES ('d', 'w', 'lead.created', 'lead-1', 0, 1, 1);
+		INSERT INTO delivery.origin (epoch, position) VALUES ('other', 1), ('log', 5)`))
+	require.Zero(t, claimed(`INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 4, now())`))
+	require.Equal(t, 1, claimed(`UPDATE delivery.checkpoint SET position = 5`))
+}

@@ -68,7 +68,7 @@ func TestADeliveryWaitsWhileTheServiceHasAnotherLog(t *testing.T) {
 	id := target(t, w, receive(t, good).URL)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	spread(t, w)
-	_, err := w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET revision = 7; UPDATE delivery.checkpoint SET epoch = 'another'`)
+	_, err := w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET revision = 7; UPDATE delivery.checkpoint SET epoch = 'another'; UPDATE delivery.origin SET epoch = 'another'`)
 	require.NoError(t, err)
 	var log lines
 	send(t, w, func(o *delivery.CourierOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })

@@ -3,6 +3,7 @@ package verify_test
 import (
 	"context"
 	"iter"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -137,6 +138,17 @@ func TestEndpointsThatDeliveriesKnowOtherwiseAreFound(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"deliveries, endpoint " + id + ": " + c.says}, run(t, w))
 	}
+
+	runbook, err := os.ReadFile("../../deploy/runbook.md")
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(runbook), "\n### What deliveries know of endpoints\n")
+	_, rest, _ = strings.Cut(rest, "\n```sql\n")
+	remedy, _, found := strings.Cut(rest, "```")
+	require.True(t, found)
+	_, err = w.Pool.Exec(t.Context(), remedy)
+	require.NoError(t, err)
+	fanOut(t, w)
+	require.Empty(t, run(t, w))
 }
 
 func TestAPhoneOfTwoLeadsAndASixthTokenAreFound(t *testing.T) {
