@@ -24,8 +24,8 @@ func (d Difference) String() string {
 	return fmt.Sprintf("view %s, row %s: %s", d.Table, d.Key, d.What)
 }
 
-// Compared is what a comparison of one view came to. The error, when there is one, is ErrForeignLog, ErrAheadOfLog or
-// ErrReplayDue: the live view is not to be compared at all; or it says why the log cannot be folded into this view.
+// Compared is what a comparison of one view came to. With an error the view was not compared: it is of another log
+// (ErrForeignLog, ErrAheadOfLog) or another version (ErrReplayDue), or the log cannot be folded into it.
 type Compared struct {
 	View  string
 	Found []Difference

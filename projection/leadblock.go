@@ -11,8 +11,10 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// What a search leaves out is told by views.lead_block, whose rows are made behind the leads, when there is time. Whoever
-// writes leads only takes away what a block says, in the same transaction, where it is not true any more.
+// A search passes over blocks of leads among which there can be no match. A row of views.lead_block is a block: the leads of an
+// account between two times, and a Bloom filter of what they are found by (schema.Grams). Blocks are made in the background.
+// Whoever changes leads sets the filter of their block to NULL, in the same transaction: such a block is searched, until a
+// filter is made for it again.
 
 const (
 	blockTable = "lead_block"
@@ -28,8 +30,8 @@ const (
 	blockAge = 10
 )
 
-// blurNew takes away what blocks say that new leads are in, by the oldest of each account. There are none, as long as the
-// leads of several processes come in the order of their clocks, give or take ten seconds.
+// blurNew clears the filters of blocks that new leads fall into: those that end behind the oldest new lead of the account. There
+// are none while the leads of several processes come in the order of their clocks, give or take ten seconds.
 func blurNew(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	oldest := map[string]time.Time{}
 	for i := range leads {
@@ -51,7 +53,7 @@ func blurNew(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	return err
 }
 
-// blurChanged takes away what blocks say of leads that are found by something else now, or are not there any more.
+// blurChanged clears the filters of blocks with leads that are found by something else now, or are gone.
 func blurChanged(ctx context.Context, tx pgx.Tx, before, after []lead.State) error {
 	var accounts []string
 	var times []time.Time
@@ -117,13 +119,14 @@ func makeBlocks(ctx context.Context, tx pgx.Tx, account string) (made int, err e
 	return len(ends), err
 }
 
-// leadsOf are what a block b says of its leads, three texts for each, in one schema.
+// leadsOf selects what the filter of a block b is made of, three texts for each lead. The place is a schema with its dot, or
+// empty.
 func leadsOf(place string) string {
 	return `ARRAY(SELECT ARRAY[search, temperature, source] FROM ` + place + `lead l
 	               WHERE l.account = b.account AND l.created_at >= b.since AND l.created_at < b.until)`
 }
 
-// remakeBlocks has blocks that say nothing tell of their leads again.
+// remakeBlocks makes some of the filters that were cleared.
 func remakeBlocks(ctx context.Context, tx pgx.Tx) (made int, err error) {
 	rows, err := tx.Query(ctx, `
 		SELECT account, until, `+leadsOf(``)+` FROM lead_block AS b WHERE grams IS NULL LIMIT $1`, blocksAtOnce)

@@ -10,15 +10,15 @@ import (
 
 // leadBlocks is what one session has to do on blocks.
 type leadBlocks struct {
-	sweeping bool // accounts behind swept are still to be looked at: what happened to them before is not known
-	swept    string
+	sweeping bool           // all accounts are looked at once, in the order of their names: nothing is known of them yet
+	swept    string         // the account that was looked at last
 	born     map[string]int // new leads since an account was looked at
-	full     []string       // accounts that have enough of them, each once
-	rests    time.Time      // until then, for the latest look at some found nothing to do at any of them
-	young    []string       // accounts that have enough leads for a block, though not old enough, each once
+	full     []string       // accounts with enough of them for a block, each once
+	rests    time.Time      // full is left alone until then: the last look found no block to make
+	young    []string       // accounts with enough leads for a block, some of which are too young, each once
 	ripe     time.Time      // when to look at those again
-	blurred  bool           // blocks may say nothing
-	looked   time.Time      // for those
+	blurred  bool           // filters may have been cleared
+	looked   time.Time      // when filters that were cleared were last looked for
 }
 
 // filling implements filler.
@@ -29,7 +29,7 @@ func (LeadView) filling() filling {
 // note implements filling.
 func (l *leadBlocks) note(events []Event) {
 	for i := range events {
-		l.blurred = true // maybe
+		l.blurred = true // perhaps
 		if events[i].Revision > 0 {
 			continue
 		}
@@ -45,7 +45,7 @@ func (l *leadBlocks) note(events []Event) {
 	}
 }
 
-// due implements filling. To look for blocks that say nothing is for nothing, mostly.
+// due implements filling. Filters that were cleared are looked for once in a while: mostly there are none.
 func (l *leadBlocks) due() bool {
 	now := time.Now()
 	return l.sweeping || len(l.full) > 0 && !now.Before(l.rests) || len(l.young) > 0 && !now.Before(l.ripe) ||
@@ -69,7 +69,7 @@ func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// remake has some blocks that say nothing tell of their leads again, when it is time for that. There may be more.
+// remake makes some of the filters that were cleared, when it is time to look for them. More: there may be others.
 func (l *leadBlocks) remake(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	if !l.blurred || time.Since(l.looked) < fillPause {
 		return false, nil

@@ -88,7 +88,7 @@ func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eve
 	}
 }
 
-// catchUp reads the log without the tail, up to where the tail begins at the latest.
+// catchUp reads the log without the tail, until it has come to where the tail begins.
 func (t *Tail) catchUp(ctx context.Context, after, base eventstore.Position, filter eventstore.Filter, to chan<- feedItem) (eventstore.Position, error) {
 	for item, err := range t.store.Subscribe(ctx, after, filter) {
 		if err != nil {
@@ -104,8 +104,8 @@ func (t *Tail) catchUp(ctx context.Context, after, base eventstore.Position, fil
 	return after, fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
 }
 
-// pass hands on what matches behind a position, and how far that goes. A follower that has caught up by itself may be
-// ahead of the tail.
+// pass hands on the items behind a position that match, and then a mark that says how far the items go, unless the last one
+// said so. It returns how far the follower is. One that has caught up by itself may be ahead of the tail.
 func pass(ctx context.Context, items []feedItem, after eventstore.Position, filter eventstore.Filter, to chan<- feedItem) (eventstore.Position, error) {
 	told := after
 	for _, item := range items {
@@ -266,8 +266,8 @@ func (t *Tail) seek(f *follower, after eventstore.Position) (base eventstore.Pos
 	return t.base
 }
 
-// next waits for the items that a follower takes next, which are good until the next call. Not on means that they are not
-// there any more.
+// next waits for the items that a follower takes next. They may be used until the next call. On is false when the tail has
+// dropped them: the follower was too slow.
 func (t *Tail) next(ctx context.Context, f *follower) (items []feedItem, on bool, err error) {
 	clear(f.taken) // so that nothing is kept while nothing comes
 	for {

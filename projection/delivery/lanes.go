@@ -38,16 +38,17 @@ const (
 	failing               // it was not
 )
 
-// lanes give each endpoint slots of its own. One that fails has ever fewer, down to one, and one that was not heard of
-// yet has few, so that those that hang hold nobody up. Of one that answers well rows are taken ahead of its slots.
+// lanes give each endpoint slots of its own, so that endpoints that hang hold up nobody else. An endpoint that has not
+// answered yet has few, and each failure halves them, down to one. For an endpoint that answers well more rows are taken in
+// hand than it has slots.
 type lanes struct {
 	mu       sync.Mutex
 	byID     map[string]*lane
 	inHand   map[string]struct{} // ids of rows that are not written down yet
 	again    map[string]row      // of those, rows that were claimed once more
 	underWay [failing + 1]int
-	starved  bool // rows were left because too much was in hand
-	blocked  bool // or because too much of a lane was not written down
+	starved  bool // nothing was claimed, because too much was in hand
+	blocked  bool // an attempt waits, because too many of its lane were not written down
 	stopped  bool
 }
 
@@ -197,8 +198,8 @@ func (l *lanes) become(lane *lane, c class) {
 	lane.class = c
 }
 
-// left notes that rows are written down. It returns those that are leased still, because they were claimed once more
-// before this was noted, to be put back; and whether others waited for that.
+// left notes that rows are written down. It returns those to be put back: they were claimed once more before this was noted,
+// so they have a lease again. Wanted: others waited for the room.
 func (l *lanes) left(results []result) (again []result, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
