@@ -48,7 +48,7 @@ func (r Replayer) Run(ctx context.Context) {
 	}
 }
 
-// Turn brings every open replay a step on, so that none waits for a long one. It tells whether there was anything to do.
+// Turn brings every open replay a step on, so that none waits for a long one, nor for one that fails. It tells whether any was.
 func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 	conn, err := r.Pool.Acquire(ctx)
 	if err != nil {
@@ -71,13 +71,15 @@ func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 	if err != nil {
 		return false, schema.Unavailable(err)
 	}
+	var failed error
 	for _, p := range open {
 		if err := r.step(ctx, conn.Conn(), p); err != nil {
-			return worked, fmt.Errorf("replay %d of webhook %s: %w", p.generation, p.webhookID, schema.Unavailable(err))
+			failed = errors.Join(failed, fmt.Errorf("replay %d of webhook %s: %w", p.generation, p.webhookID, schema.Unavailable(err)))
+			continue
 		}
 		worked = true
 	}
-	return worked, nil
+	return worked, failed
 }
 
 // openReplays lists those whose endpoints can be sent to and have room in the queue. Those of endpoints that are gone or

@@ -79,6 +79,26 @@ func TestAReplayQueuesWhatMatchesInItsSpanOfTime(t *testing.T) {
 	require.Equal(t, 3, finished)
 }
 
+func TestAReplayThatFailsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	broken, sound := register(t, w, "acme", "https://a.example", "*"), register(t, w, "globex", "https://b.example", "*")
+	unreadable := w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	w.Append(t, "globex", event.LeadStream(w.NewID()), newLead("Ben"))
+	span := event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 1}
+	w.Append(t, "acme", event.WebhookStream(broken), span) // first in turn
+	w.Append(t, "globex", event.WebhookStream(sound), span)
+	spread(t, w)
+	_, err := w.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL`)
+	require.NoError(t, err)
+	_, err = w.Pool.Exec(t.Context(), `UPDATE log.event SET type = 'lead.invented.v1' WHERE position = $1`, int64(unreadable))
+	require.NoError(t, err)
+	_, err = replayer(w).Turn(t.Context())
+	require.ErrorContains(t, err, broken)
+	require.Equal(t, map[int]int{0: 1, 1: 1}, generations(t, w, sound))
+	require.Equal(t, map[int]int{0: 1}, generations(t, w, broken))
+}
+
 func TestReplayedDeliveriesAreOfTheDayTheyWereAskedFor(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
