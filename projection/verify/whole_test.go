@@ -20,6 +20,7 @@ import (
 // people is a log with sealed leads, each at an odd position with its claim behind it, and views of it.
 type people struct {
 	*projectiontest.World
+	vault *sealed.Vault
 	store *sealed.Store
 	leads []string // streams
 }
@@ -29,7 +30,8 @@ func newPeople(t *testing.T, leads int) *people {
 	w := projectiontest.New(t)
 	vault, err := sealed.NewVault(w.Pool, bytes.Repeat([]byte{1}, sealed.KeySize))
 	require.NoError(t, err)
-	p := &people{World: w, store: sealed.Wrap(w.Store, vault, true, slog.New(slog.DiscardHandler))}
+	p := &people{World: w, vault: vault}
+	p.store = p.open()
 	for n := range leads {
 		e := w.NewEvent()
 		e.Type, e.Data, err = event.Encode(event.LeadCreated{Name: "N", Phone: fmt.Sprintf("+91%d", n), Status: "new", Source: "api"})
@@ -43,6 +45,11 @@ func newPeople(t *testing.T, leads int) *people {
 	}
 	p.project(t)
 	return p
+}
+
+// open is the log as a program sees it that has just begun.
+func (p *people) open() *sealed.Store {
+	return sealed.Wrap(p.Store, p.vault, true, slog.New(slog.DiscardHandler))
 }
 
 func (p *people) project(t *testing.T) {
@@ -68,7 +75,7 @@ func (p *people) rewrite(t *testing.T, sql string, args ...any) {
 func (p *people) verify(t *testing.T, heads ...audit.Head) (findings []string, whole audit.Head) {
 	t.Helper()
 	findings, err := verify.Verification{
-		URL: p.URL, Pool: p.Pool, Store: p.store.Forensic(), Heads: heads, Most: 3, Progress: func(_, _ eventstore.Position) {},
+		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Heads: heads, Most: 3, Progress: func(_, _ eventstore.Position) {},
 		Whole: func(h audit.Head) { whole = h },
 	}.Run(t.Context())
 	require.NoError(t, err)
