@@ -14,7 +14,7 @@ import (
 type Admission struct {
 	Caller  Caller
 	Account Believed[account.State]
-	bearer  *bearer    // of an API token
+	bearer  *bearer    // of an API token; shared by copies of the admission, so it is replaced and never changed
 	issued  *time.Time // of a JWT that the account may have revoked
 }
 
@@ -103,9 +103,11 @@ func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore
 // account is not as it was believed to be. The errors are those of renew.
 func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, err error) {
 	if a.bearer != nil {
-		if a.bearer.believed, err = d.ConfirmToken(ctx, a.bearer.value); err != nil {
+		believed, err := d.ConfirmToken(ctx, a.bearer.value)
+		if err != nil {
 			return false, err
 		}
+		*a = a.ByToken(a.bearer.value, believed)
 	}
 	before := a.Account.expect
 	if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil {

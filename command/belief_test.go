@@ -83,6 +83,25 @@ func TestARevokedTokenLearnsNothingElse(t *testing.T) {
 	}
 }
 
+// The lines of a batch share the admission that its request was let in with.
+func TestALineThatFindsTheTokenRevokedLetsNoOtherThrough(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	here, elsewhere := start(t, url), start(t, url)
+	here.provision(t)
+	issued, err := elsewhere.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 1})
+	require.NoError(t, err)
+	admission, err := here.admit(t.Context(), owner, &issued)
+	require.NoError(t, err)
+
+	_, err = elsewhere.DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: issued.ID})
+	require.NoError(t, err)
+	for _, body := range []string{`{"email":"not an address"}`, `{"email":"asha@example.com"}`} {
+		_, err = here.CaptureLead(t.Context(), command.CaptureLead{Admission: admission, Body: members(body)})
+		require.ErrorIs(t, err, command.ErrUnauthorized, body)
+	}
+}
+
 func TestARefusedArrivalIsAFactThatChangesNoLead(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
