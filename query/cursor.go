@@ -58,11 +58,42 @@ func decodeNewest(kind, cursor string) (newestCursor, error) {
 	if err != nil {
 		return newestCursor{}, err
 	}
-	millis, err := decimal(parts[0])
-	if err != nil || millis > latest || !event.ValidID(parts[1]) {
+	at, err := decodeTime(parts[0])
+	if err != nil || !event.ValidID(parts[1]) {
 		return newestCursor{}, ErrCursor
 	}
-	return newestCursor{time.UnixMilli(millis).UTC(), parts[1]}, nil
+	return newestCursor{at, parts[1]}, nil
+}
+
+func decodeTime(millis string) (time.Time, error) {
+	n, err := decimal(millis)
+	if err != nil || n > latest {
+		return time.Time{}, ErrCursor
+	}
+	return time.UnixMilli(n).UTC(), nil
+}
+
+// timeCursor is a place in a list that is ordered by a time, and then by the position on the log.
+type timeCursor struct {
+	at       time.Time
+	position int64
+}
+
+func (c timeCursor) encode(kind string) string {
+	return encodeCursor(kind, strconv.FormatInt(c.at.UnixMilli(), 10), strconv.FormatInt(c.position, 10))
+}
+
+func decodeTimeCursor(kind, cursor string) (timeCursor, error) {
+	parts, err := decodeCursor(kind, cursor, 2)
+	if err != nil {
+		return timeCursor{}, err
+	}
+	at, err := decodeTime(parts[0])
+	if err != nil {
+		return timeCursor{}, err
+	}
+	position, err := decimal(parts[1])
+	return timeCursor{at, position}, err
 }
 
 // encodeOrdinal makes the cursor of a list that is ordered by one number.

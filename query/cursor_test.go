@@ -81,7 +81,7 @@ func FuzzCursor(f *testing.F) {
 		} else {
 			require.ErrorIs(t, err, query.ErrCursor)
 		}
-		if place, err := query.DecodeActivity("l1", cursor); err == nil {
+		if place, err := query.DecodeTimeCursor("l1", cursor); err == nil {
 			require.Equal(t, cursor, place.Encode("l1"))
 		} else {
 			require.ErrorIs(t, err, query.ErrCursor)

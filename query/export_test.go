@@ -16,12 +16,12 @@ var (
 	EncodeCursor  = encodeCursor
 	CursorOf      = cursorOf
 
-	DecodeReport   = decodeReport
-	DecodeActivity = decodeActivity
+	DecodeReport     = decodeReport
+	DecodeTimeCursor = decodeTimeCursor
 )
 
 // Encode makes the cursor again.
 func (c newestCursor) Encode(kind string) string { return c.encode(kind) }
 
 // Encode makes the cursor again.
-func (p activityPlace) Encode(kind string) string { return p.encode(kind) }
+func (c timeCursor) Encode(kind string) string { return c.encode(kind) }

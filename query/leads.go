@@ -178,7 +178,7 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 	s := selection{order: `position`, from: sourceColumns}
 	s.and(`lead_id = ?`, id)
 	s.and(`account = ?`, account)
-	if err := s.after(cursorOf(sourceCursor, account), p.Cursor); err != nil {
+	if err := s.goOn(`>`, cursorOf(sourceCursor, account), p.Cursor); err != nil {
 		return List[SourceEntry]{}, err
 	}
 	list, err := pageByPosition(ctx, r, s, cursorOf(sourceCursor, account), p.Limit, scanSourceEntry)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -159,8 +160,8 @@ type placed[T any] struct {
 	item     T
 }
 
-// after makes a list in the order of the log go on after a cursor.
-func (s *selection) after(kind, cursor string) error {
+// goOn makes a list in the order of the log go on after a cursor: with > for the oldest first, with < for the newest.
+func (s *selection) goOn(compare, kind, cursor string) error {
 	if cursor == "" {
 		return nil
 	}
@@ -168,20 +169,7 @@ func (s *selection) after(kind, cursor string) error {
 	if err != nil {
 		return err
 	}
-	s.and(`position > ?`, position)
-	return nil
-}
-
-// before makes a list in the order of the log, newest first, go on after a cursor.
-func (s *selection) before(kind, cursor string) error {
-	if cursor == "" {
-		return nil
-	}
-	position, err := decodeOrdinal(kind, cursor)
-	if err != nil {
-		return err
-	}
-	s.and(`position < ?`, position)
+	s.and(`position `+compare+` ?`, position)
 	return nil
 }
 
@@ -248,14 +236,4 @@ func cut[T any](items []T, limit int, after func(T) string) List[T] {
 }
 
 // storable tells whether PostgreSQL can store a text. A text that it cannot store equals nothing in it.
-func storable(text string) bool {
-	if !utf8.ValidString(text) {
-		return false
-	}
-	for i := range len(text) {
-		if text[i] == 0 {
-			return false
-		}
-	}
-	return true
-}
+func storable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }

@@ -36,7 +36,7 @@ func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilt
 	s.equal(`source`, filter.Source)
 	s.equal(`code`, filter.Code)
 	s.within(`at`, filter.Since, filter.Until)
-	if err := s.after(cursorOf(refusedCursor, account), p.Cursor); err != nil {
+	if err := s.goOn(`>`, cursorOf(refusedCursor, account), p.Cursor); err != nil {
 		return List[RefusedArrival]{}, err
 	}
 	return pageByPosition(ctx, r, s, cursorOf(refusedCursor, account), p.Limit, scanRefused)

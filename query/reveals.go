@@ -33,7 +33,7 @@ func (r *Reader) Reveals(ctx context.Context, account string, filter RevealFilte
 	}
 	s.and(`account = ?`, account)
 	s.within(`at`, filter.Since, filter.Until)
-	if err := s.before(cursorOf(revealCursor, account), p.Cursor); err != nil {
+	if err := s.goOn(`<`, cursorOf(revealCursor, account), p.Cursor); err != nil {
 		return List[Reveal]{}, err
 	}
 	return pageByPosition(ctx, r, s, cursorOf(revealCursor, account), p.Limit, scanReveal)

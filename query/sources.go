@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"iter"
-	"math"
 	"strconv"
 	"time"
 
@@ -22,11 +21,15 @@ const sourceColumns = `
 // is ErrCursor for a cursor of another list.
 func (r *Reader) Sources(ctx context.Context, account string, filter SourceFilter, p Page) (List[SourceEntry], error) {
 	s, kind := filter.selection(account, sourceColumns, `first_seen_at, position`), cursorOf(historyCursor, account)
-	if err := s.seenAfter(kind, p.Cursor); err != nil {
-		return List[SourceEntry]{}, err
+	if p.Cursor != "" {
+		last, err := decodeTimeCursor(kind, p.Cursor)
+		if err != nil {
+			return List[SourceEntry]{}, err
+		}
+		s.and(`(first_seen_at, position) > (?, ?)`, last.at, last.position)
 	}
 	found, err := page(ctx, r, s, p.Limit, scanSourceEntry, func(e placed[SourceEntry]) string {
-		return encodeCursor(kind, strconv.FormatInt(time.Time(e.item.FirstSeenAt).UnixMilli(), 10), strconv.FormatInt(e.position, 10))
+		return timeCursor{time.Time(e.item.FirstSeenAt), e.position}.encode(kind)
 	})
 	return unplaced(found), err
 }
@@ -37,27 +40,6 @@ func (f SourceFilter) selection(account, from, order string) selection {
 	s.equal(`source`, f.Source)
 	s.within(`first_seen_at`, f.Since, f.Until)
 	return s
-}
-
-// seenAfter adds that a list in the order of first_seen_at and position goes on behind a cursor.
-func (s *selection) seenAfter(kind, cursor string) error {
-	if cursor == "" {
-		return nil
-	}
-	parts, err := decodeCursor(kind, cursor, 2)
-	if err != nil {
-		return err
-	}
-	millis, err := decimal(parts[0])
-	if err != nil || millis > latest {
-		return ErrCursor
-	}
-	position, err := decimal(parts[1])
-	if err != nil || position == math.MaxInt64 {
-		return ErrCursor
-	}
-	s.and(`(first_seen_at, position) > (?, ?)`, time.UnixMilli(millis).UTC(), position)
-	return nil
 }
 
 // SourcesAll yields all that Sources lists, in constant memory. It ends after yielding an error.

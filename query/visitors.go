@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -56,9 +55,12 @@ func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (
 	if !event.ValidID(id) {
 		return List[Activity]{}, ErrNotFound
 	}
-	after, err := decodeActivity(cursorOf(activityCursor, account), p.Cursor)
-	if err != nil {
-		return List[Activity]{}, err
+	kind, after := cursorOf(activityCursor, account), timeCursor{}
+	if p.Cursor != "" {
+		var err error
+		if after, err = decodeTimeCursor(kind, p.Cursor); err != nil {
+			return List[Activity]{}, err
+		}
 	}
 	state, err := r.leadState(ctx, account, id)
 	if err != nil || len(state.VisitorIDs) == 0 {
@@ -73,7 +75,7 @@ func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (
 		return List[Activity]{}, schema.Unavailable(err)
 	}
 	return unplaced(cut(found, p.Limit, func(a placed[Activity]) string {
-		return activityPlace{time.Time(a.item.At), a.position}.encode(cursorOf(activityCursor, account))
+		return timeCursor{time.Time(a.item.At), a.position}.encode(kind)
 	})), nil
 }
 
@@ -82,31 +84,4 @@ func scanActivity(row pgx.CollectableRow) (placed[Activity], error) {
 	err := row.Scan(&a.position, &a.item.ActivityID, &a.item.VisitorID, &a.item.Type, &a.item.URL, &a.item.Title,
 		&a.item.Referrer, &a.item.At, &a.item.RecordedAt, jsonOf{&a.item.Properties})
 	return a, err
-}
-
-// activityPlace is a place in the order of activities: by when they happened, then by when they came to the log.
-type activityPlace struct {
-	at       time.Time
-	position int64
-}
-
-func (p activityPlace) encode(kind string) string {
-	return encodeCursor(kind, strconv.FormatInt(p.at.UnixMilli(), 10), strconv.FormatInt(p.position, 10))
-}
-
-// decodeActivity returns the place after which a list goes on: before everything, for no cursor.
-func decodeActivity(kind, cursor string) (activityPlace, error) {
-	if cursor == "" {
-		return activityPlace{}, nil
-	}
-	parts, err := decodeCursor(kind, cursor, 2)
-	if err != nil {
-		return activityPlace{}, err
-	}
-	millis, err := decimal(parts[0])
-	if err != nil || millis > latest {
-		return activityPlace{}, ErrCursor
-	}
-	position, err := decimal(parts[1])
-	return activityPlace{time.UnixMilli(millis).UTC(), position}, err
 }
