@@ -64,6 +64,8 @@ func TestADatabaseOutOfReachIsSaidSo(t *testing.T) {
 		"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, whole); return err },
 		"endpoints":    func() error { _, err := reader.Endpoints(ctx, "acme", whole); return err },
 		"account":      func() error { _, err := reader.Account(ctx, "acme"); return err },
+		"position":     func() error { _, err := reader.Position(ctx, query.LeadView); return err },
+		"to announce":  func() error { _, err := reader.TokensToAnnounce(ctx, time.Hour, 1); return err },
 		"export": func() error {
 			for _, err := range reader.AuditTokensAll(ctx, "acme", query.AuditFilter{}) {
 				return err

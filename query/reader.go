@@ -117,7 +117,7 @@ func (r *Reader) Position(ctx context.Context, view string) (eventstore.Position
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
-	return eventstore.Position(position), err
+	return eventstore.Position(position), schema.Unavailable(err)
 }
 
 // one reads a single row. The error is ErrNotFound if there is none.

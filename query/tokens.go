@@ -10,6 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 const tokenColumns = `SELECT token_id, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at FROM views.token`
@@ -58,9 +59,10 @@ func (r *Reader) TokensToAnnounce(ctx context.Context, within time.Duration, lim
 		   AND expires_at > coalesce(rotated_at, created_at) + $2::interval
 		 ORDER BY expires_at LIMIT $3`, r.now(), within, limit)
 	if err != nil {
-		return nil, err
+		return nil, schema.Unavailable(err)
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return ids, schema.Unavailable(err)
 }
 
 func (r *Reader) scanToken(row pgx.CollectableRow) (Token, error) {
