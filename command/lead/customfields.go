@@ -62,23 +62,27 @@ func (r *reader) customFields() map[string]jsontext.Value {
 const tooManyCustom = "must be at most 50 in all"
 
 func (r *reader) custom(union map[string]jsontext.Value, path string, members map[string]jsontext.Value) {
-	var wrong field.Errors
+	var wrong field.Errors // all of them: which are told must not depend on the order of a map
 	for key, value := range members {
 		if _, ours := reserved[key]; (path == "" && ours) || empty(value) {
 			continue
 		}
 		if message := badCustomKey(key); message != "" {
-			wrong.Add(path+shorten(key), message)
+			wrong = append(wrong, field.Error{Field: path + shorten(key), Message: message})
 			continue
 		}
 		if len(value) > MaxCustomValue && customLength(value) > MaxCustomValue { // no character is less than a byte
-			wrong.Add(path+key, "must be at most 2000 characters")
+			wrong = append(wrong, field.Error{Field: path + key, Message: "must be at most 2000 characters"})
 			continue
 		}
 		union[key] = value
 	}
-	slices.SortFunc(wrong, func(a, b field.Error) int { return cmp.Compare(a.Field, b.Field) })
-	r.wrong = append(r.wrong, wrong...)
+	slices.SortFunc(wrong, func(a, b field.Error) int {
+		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
+	})
+	for _, one := range wrong {
+		r.wrong.Add(one.Field, one.Message)
+	}
 }
 
 func fitTogether(fields map[string]jsontext.Value) bool {

@@ -151,3 +151,14 @@ func TestCustomKeysAreBounded(t *testing.T) {
 	require.Equal(t, []string{"customFields.a", "customFields.c"},
 		refused(t, withPhone(`"customFields":{"c":"`+str(2001)+`","a":"`+str(2001)+`","b":1}`)), "in a stable order")
 }
+
+func TestOfVeryManyWrongFieldsTheSameAreToldEachTime(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", MaxCustomValue+1)
+	body := withPhone(strings.ReplaceAll(members("k", 150), ":1", `:"`+long+`"`))
+	first := refused(t, body)
+	require.Len(t, first, 100)
+	for range 10 {
+		require.Equal(t, first, refused(t, body))
+	}
+}
