@@ -71,7 +71,7 @@ func (v *visit) showLead(through lens) (screen, error) {
 		shown.Older = p.with("before", formatInt(int64(timeline.Steps[n-1].Revision)))
 	}
 	if moment.Before != 0 {
-		shown.Newer = cmp.Or(p.without("before"), "?")
+		shown.Newer = cmp.Or(p.with("before", ""), "?")
 	}
 	if err := v.addOrigins(&shown, through, p, id); err != nil {
 		return screen{}, err

@@ -74,7 +74,7 @@ type parts struct{ First, Next string }
 // parts are those beside the page that is shown.
 func (p *params) parts(shown query.Page, next string) (other parts) {
 	if shown.Cursor != "" {
-		other.First = cmp.Or(p.without("cursor"), "?")
+		other.First = cmp.Or(p.with("cursor", ""), "?")
 	}
 	if next != "" {
 		other.Next = p.with("cursor", next)
@@ -91,7 +91,7 @@ type filtered struct {
 }
 
 func (p *params) filtered(names ...string) filtered {
-	f := filtered{Filter: map[string]string{}, Query: p.without("cursor")}
+	f := filtered{Filter: map[string]string{}, Query: p.with("cursor", "")}
 	for _, name := range names {
 		f.Filter[name] = p.text(name)
 		f.Active = f.Active || f.Filter[name] != ""
@@ -99,7 +99,7 @@ func (p *params) filtered(names ...string) filtered {
 	return f
 }
 
-// with is the query string of this page with another value, or without one.
+// with is the query string of this page with another value of a parameter, or without it; empty if nothing is left.
 func (p *params) with(name, value string) string {
 	values := url.Values{}
 	for key, all := range p.values {
@@ -114,16 +114,4 @@ func (p *params) with(name, value string) string {
 		return ""
 	}
 	return "?" + values.Encode()
-}
-
-// without is the query string of this page without some parameters; empty if nothing is left.
-func (p *params) without(names ...string) string {
-	rest := &params{values: url.Values{}}
-	for key, all := range p.values {
-		rest.values[key] = all
-	}
-	for _, name := range names {
-		rest.values.Del(name)
-	}
-	return rest.with("", "")
 }
