@@ -109,8 +109,8 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 		return e, false, err
 	}
 	e.State, e.fact.Leads = settled.lead, settled.lead.Joined
-	for kind, values := range map[claim.Kind][]string{claim.Phone: e.Phones, claim.Email: e.Emails} {
-		for _, value := range values {
+	for _, kind := range []claim.Kind{claim.Phone, claim.Email} {
+		for _, value := range values(e.State, kind) {
 			e.fact.Claims = append(e.fact.Claims, h.claims.Stream(e.Account, kind, value))
 		}
 	}
