@@ -196,6 +196,40 @@ func TestAnAccountThatWaitsKeepsNoOtherOut(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status, "who does not wait is answered")
 }
 
+// TestAnAccountThatAsksForWhatIsNotThereKeepsNoOtherOut has it do so while the views stand still, so that each answer waits.
+func TestAnAccountThatAsksForWhatIsNotThereKeepsNoOtherOut(t *testing.T) {
+	t.Parallel()
+	const most = 8
+	s := start(t, func(o *httpapi.Options) { o.MaxRequests = most })
+	s.provision("other", account.Settings{})
+	tx, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
+	_, err = tx.Exec(t.Context(), `LOCK TABLE views.lead IN EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	s.provision("third", account.Settings{Features: []string{account.FeatureAPI}}) // whose lead the view does not come to show
+	r := s.send(call{method: http.MethodPost, path: leads, credential: s.mint("third", ""), body: `{"phone":"9876543210"}`})
+	require.Equal(t, http.StatusCreated, r.status, r.raw)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	t.Cleanup(func() { cancel(); asking.Wait() })
+	for range most/2 + 1 {
+		asking.Go(func() {
+			for ctx.Err() == nil {
+				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+leads+"/"+ulid.Make().String(), nil)
+				request.Header.Set("Authorization", "Bearer "+s.jwt)
+				if response, err := s.server.Client().Do(request); err == nil {
+					response.Body.Close()
+				}
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return s.metric("leadlog_http_waiting") == strconv.Itoa(most/2) }, time.Minute, time.Millisecond)
+	theirs := s.mint("other", "")
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads, credential: theirs}).status)
+}
+
 // TestIdleConnectionsKeepNobodyOut opens as many connections as the files of the test allow, up to 10,000, and sends
 // nothing on them, or half a header.
 func TestIdleConnectionsKeepNobodyOut(t *testing.T) {

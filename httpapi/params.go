@@ -113,12 +113,17 @@ func (p *params) page() query.Page {
 }
 
 // surely asks views for what a path names. What they do not have may have been written a moment ago. So it counts as missing
-// only if it is not there either after the views have caught up with the log.
+// only if it is not there either after the views have caught up with the log. That is a wait like waitFor's, with its bound.
 func surely[T any](x *exchange, ask func() (T, error), views ...string) (T, error) {
 	found, err := ask()
 	if !errors.Is(err, query.ErrNotFound) || len(views) == 0 {
 		return found, err
 	}
+	place := x.load.waiting.of(x.caller.Account)
+	if !place.take(1) {
+		return found, errOverloaded
+	}
+	defer place.giveBack(1)
 	if err := x.Query.CatchUp(x.ctx, views...); err != nil {
 		return found, err
 	}
