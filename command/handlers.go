@@ -79,7 +79,7 @@ type Handlers struct {
 	windows        *semaphore.Weighted // of CaptureLeads, all together
 }
 
-// Options are what handlers need. Now and Random default to the system's.
+// Options are what handlers need. Now, Random and Resolver default to the system's.
 type Options struct {
 	Store     eventstore.Store
 	Claims    claim.Names
@@ -92,7 +92,7 @@ type Options struct {
 	Random     io.Reader
 	// AllowPrivateTargets lets webhook endpoints be http, loopback or private addresses: for development.
 	AllowPrivateTargets bool
-	// Resolver looks up the hosts of endpoints' URLs, for a first judgement; nil is the system's.
+	// Resolver looks up the hosts of endpoints' URLs, for a first judgement.
 	Resolver Resolver
 }
 

@@ -1,12 +1,12 @@
 // Package eventstore is the log: an append-only sequence of events, each on a stream of its own subject
 // and at a position in the whole.
 //
-// A stream is the history of one lead, token, endpoint, account or claim; its events carry revisions 0, 1, 2, …
+// A stream is the history of one lead, token, endpoint, account, visitor or claim; its events carry revisions 0, 1, 2, …
 // The log as a whole orders every event of every stream by position. What leadlog knows is a fold of these events,
 // and nothing is known that is not one: the read models, the credentials and the uniqueness of a phone number are all
 // decided from here.
 //
-// [Store] is the port that engines implement: eventstore/postgres is the one built in. The suite in
+// [Store] is the port that engines implement: eventstore/postgres, and eventstore/esdb for EventStoreDB. The suite in
 // eventstore/storetest says what a store must hold, and every engine runs it.
 package eventstore
 

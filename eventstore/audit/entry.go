@@ -6,8 +6,8 @@
 // tell every auditor how much happens in other accounts. There is such a tree too, [Log], for who runs the service.
 //
 // The tree is that of RFC 6962, as golang.org/x/mod/sumdb/tlog keeps it. Its leaves are the events that are shown:
-// token.created, token.rotated, token.deleted and token.refused. Samples of good uses are no leaves: they say when a
-// token was used last, and would be most of the tree.
+// token.created, token.rotated, token.expiring, token.deleted and token.refused. Samples of good uses are no leaves: they
+// say when a token was used last, and would be most of the tree.
 //
 // The package is pure but for reading the export that it checks.
 package audit

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// readAhead is how many events wait decoded while the consumer works, at most 58 MB of them.
+	// readAhead is how many events wait decoded while the consumer works: 64 MiB at most, since an append has 1 MiB at most.
 	readAhead = 64
 
 	// answerTime is how long a read may wait for its next event. Without it a server that hangs would hold it for good.

@@ -35,7 +35,7 @@ type Shared struct {
 	shares *lru.Cache[string, *share]
 }
 
-// How long a lender may take, and how long it is left alone after it failed.
+// How long a lender may take, and how long it is left alone after a call that failed began.
 const (
 	lendingPatience = 500 * time.Millisecond
 	lendingPause    = time.Second
