@@ -11,9 +11,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// acquaintances remembers which lead has what was claimed lately: of people who come again, so that nobody first takes
-// them for new. It is a guess, which the lead's own stream confirms or not, and it holds nothing of a person but a part of
-// the name of a claim.
+// acquaintances remembers, of claims that were used lately, which lead holds each: so a person who comes again is not taken
+// for new first. It is a guess, which the lead's own stream confirms or not. Of a person it holds nothing but a part of a
+// claim's name, which is a hash.
 //
 // It is a table of a fixed size, 5 MiB for 260,000 claims, since maps that grow would take as much for a third of them. It
 // has no pointers, so that the garbage collector has nothing to look for in it.
@@ -27,14 +27,14 @@ const (
 	bucketSize = 8
 )
 
-// bucket is claims whose names begin alike. A new one takes the place of the oldest.
+// bucket holds claims whose names begin with the same bits. A new one takes the place of the oldest.
 type bucket struct {
 	names [bucketSize]uint32 // 0: the place is free
 	leads [bucketSize]ulid.ULID
 	next  uint32
 }
 
-// placeOf is the bucket of a claim and its name there. Where that is not enough to tell two apart, the guess is wrong.
+// placeOf is the bucket of a claim, and its name there. Two claims can have both in common; then the guess is wrong.
 func placeOf(claimStream string) (place, name uint32, ok bool) {
 	hash := strings.TrimPrefix(claimStream, event.ClaimPrefix)
 	if len(hash) < 16 {
@@ -79,8 +79,8 @@ func (a *acquaintances) remember(claimStream, leadID string) {
 	b.names[i], b.leads[i] = name, id
 }
 
-// forget is for a claim whose lead is erased: whoever brings what was claimed is new, and need not read the stream of the
-// lead, of which nothing is remembered any more, to find that out.
+// forget is for a claim whose lead is erased: whoever comes with that phone or email next is new, and need not read the
+// long stream of the erased lead to find that out.
 func (a *acquaintances) forget(claimStream string) {
 	place, name, ok := placeOf(claimStream)
 	a.mu.Lock()
@@ -94,7 +94,8 @@ func (a *acquaintances) forget(claimStream string) {
 	}
 }
 
-// guess is the lead that the arrival's person is thought to be. Two that are thought to be are none.
+// guess is the lead that the arrival's person is thought to be. If the phone and the email are thought to be of two different
+// leads, there is no guess.
 func (c *capture) guess() (leadID string, ok bool) {
 	for _, stream := range []string{c.phone, c.email} {
 		if stream == "" {

@@ -64,8 +64,8 @@ func (a Admission) judge() error {
 	return nil
 }
 
-// stands judges the account again: somebody else may have read it since the caller was let in. A refusal is confirmed on the
-// log.
+// stands judges by what is believed of the account now, which may be newer than what the caller's credential was checked by.
+// A refusal is confirmed on the log.
 func (a *Admission) stands(ctx context.Context, d *Directory) error {
 	if a.judge() == nil {
 		return nil
@@ -74,7 +74,7 @@ func (a *Admission) stands(ctx context.Context, d *Directory) error {
 	return err
 }
 
-// Checks go into the append that relies on the admission.
+// checks go into the append that relies on the admission.
 func (a Admission) checks() []eventstore.Write {
 	checks := []eventstore.Write{a.Account.Check()}
 	if a.bearer != nil {
@@ -83,7 +83,7 @@ func (a Admission) checks() []eventstore.Write {
 	return checks
 }
 
-// renew replaces what a conflict showed to be stale. Renewed is false when the conflict was about something else. The
+// renew reads again what a conflict showed to be stale. Renewed is false when the conflict was about something else. The
 // error is ErrUnauthorized or ErrFeatureDisabled when the caller is not let in any more.
 func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore.ConflictError) (_ Admission, renewed bool, err error) {
 	switch {

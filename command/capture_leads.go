@@ -40,9 +40,9 @@ type Arrived struct {
 	Err error
 }
 
-// CaptureLeads decides on many arrivals, many at a time, and yields what became of them, in their order. Each is
-// judged as if those before it had been answered: it is CaptureLead, called for one after the other, but for the
-// time. One that fails does so alone.
+// CaptureLeads decides on many arrivals, many at a time, and yields what became of them, in their order. The outcomes are
+// those of calling CaptureLead for one after the other, only sooner: each is judged as if those before it had been
+// answered. One that fails does so alone.
 //
 // Idle is called whenever the next outcome is not there yet. When the consumer stops, or the context ends, what is
 // under way is given up: each arrival is on the log as a whole or not at all. The arrivals are read with a context
@@ -122,7 +122,7 @@ func (t *team) take(running *sync.WaitGroup, u *underway) {
 	}
 }
 
-// next receives, and says so when it has to wait for it.
+// next receives a value. It calls idle before it waits for one that is not there yet.
 func next[T any](from <-chan T, idle func()) (T, bool) {
 	for range 2 {
 		select {

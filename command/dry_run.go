@@ -28,8 +28,7 @@ func (c *capture) foresee(ctx context.Context) (LeadCaptured, error) {
 		return LeadCaptured{}, err
 	}
 	decision, err := lead.Decide(c.arrival, c.rules(), phone.lead, email.lead, lead.NewIDs{})
-	var refusal *lead.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, refused := errors.AsType[*lead.Refusal](err); refused {
 		return LeadCaptured{}, &LeadRefused{Refusal: refusal}
 	}
 	if err != nil {

@@ -57,8 +57,8 @@ func (c *capture) bind(outcome eventstore.Write) ([]eventstore.Write, error) {
 	return []eventstore.Write{bound}, nil
 }
 
-// recall gives the answer that the arrival's key had before; answered is false when it had none, or there is no key.
-// The error may be that answer too, a *LeadRefused, or ErrKeyReused when it was for another body.
+// recall gives the answer that the arrival's key had before. Answered is false when it had none, or there is no key. With
+// answered, the error is part of the answer: a *LeadRefused, ErrErased, or ErrKeyReused when it was for another body.
 func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered bool, err error) {
 	if c.binding == nil {
 		return LeadCaptured{}, false, nil

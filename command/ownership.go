@@ -80,8 +80,8 @@ func (c *capture) hasAll(l lead.State) bool {
 		(c.phone == "" || has(l, claim.Phone, c.arrival.Phone)) && (c.email == "" || has(l, claim.Email, c.arrival.Email))
 }
 
-// ownedBy are the owners of an arrival of which one lead has everything. What it has is not taken, so what to expect of
-// the claims does not matter.
+// ownedBy are the owners when one lead has all that the arrival brings. Nothing is claimed then, so the claims' revisions
+// do not matter.
 func (c *capture) ownedBy(l *lead.State) (phone, email owner) {
 	if c.phone != "" {
 		phone.lead = l
@@ -135,8 +135,9 @@ func (c *capture) ownerOf(
 	return owner{lead: &holder.lead, expect: held.expect}, nil
 }
 
-// inherited is the owner of a value whose claim names a lead that has departed: the heir, if it has the value. If not it
-// has released it, or the departed lead never got it; and nobody can be about to give it to either by this claim.
+// inherited is the owner of a value whose claim names a lead that has departed: the heir, if it has the value. If it has
+// not, then it has released the value, or the departed lead never got it; and nobody who holds this claim can be about to
+// give it to either.
 func (c *capture) inherited(ctx context.Context, departed holder, kind claim.Kind, value string, free owner) (owner, error) {
 	last, err := c.heirOf(ctx, c.Admission.Caller.Account, departed)
 	if err != nil {
@@ -198,7 +199,7 @@ func (c *capture) claim(decision lead.Decision, phone, email owner) ([]eventstor
 	return writes, nil
 }
 
-// waive makes leads that the claims name, and that have not got the values, close their streams to whoever may still be
+// waive is for leads that the claims name and that do not have the values: it closes their streams to whoever may still be
 // about to give them the values.
 func (c *capture) waive(decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
 	if phone.named == nil && email.named == nil { // as for most who arrive

@@ -121,8 +121,8 @@ func (h *Handlers) leavingSlot(account string, s slots, number int, holder strin
 	return leaving{s.kind, h.claims.Slot(account, s.kind, number), holder}
 }
 
-// vacate appends, behind the checks, the fact that ends a holder, and then the release of its claim. Once the fact is on the
-// log the claim may go to somebody else; then it is not released again.
+// vacate appends the fact that ends a holder, after the checks, and then the release of its claim. As soon as the fact is on
+// the log somebody else may take the claim; then there is nothing to release.
 func (h *Handlers) vacate(ctx context.Context, caller Caller, left leaving, fact eventstore.Write, checks ...eventstore.Write) (eventstore.Position, error) {
 	writes := append(slices.Clone(checks), fact)
 	held, expect, err := eventstore.Load(ctx, h.store, left.stream, claim.Evolve)

@@ -229,7 +229,7 @@ func (u *Uses) record(ctx context.Context, next use) error {
 	}
 }
 
-// look reads the events after a stream's last known end, and tells whether an event is among them.
+// look reads the events after a stream's last known end. It returns the end as it is now, and whether an event is among them.
 func (u *Uses) look(ctx context.Context, stream string, end streamEnd, id ulid.ULID) (_ streamEnd, there bool, err error) {
 	for recorded, err := range u.store.Read(ctx, stream, eventstore.Revision(end.expect+1)) {
 		if err != nil {
