@@ -41,11 +41,13 @@ type FoldRules[S any] struct {
 	Memory int
 }
 
-// part is where in a stream a fold was asked to end. Folds that end early and folds that end late are remembered apart, so
-// that callers of the one do not make callers of the other read the stream from its beginning.
+// part is where in a stream a fold ends. Folds that end early and folds that end late are remembered apart, so that callers of
+// the one do not make callers of the other read the stream from its beginning.
 type part struct {
 	stream string
-	number Revision // of partEvents each; the stream's end has one of its own, behind all others
+	// number counts parts of partEvents for a fold that was asked to end at a revision; the stream's end is the highest. It
+	// counts down from -1, in parts of momentEvents, for a fold that was asked to end at a moment.
+	number Revision
 }
 
 const (
@@ -54,10 +56,11 @@ const (
 	bytesOfEntry = 320 // beside its state
 )
 
+// endOf is the part of folds to the stream's end, as Load makes them.
 func endOf(stream string) part { return part{stream, math.MaxInt64 / partEvents} }
 
-// moments are the parts of folds up to a moment. Its revision is not known in advance, so such a fold is remembered at the end
-// of each part that it passes.
+// moments is the part of a fold up to a moment that has come to a revision. At which one it will end is not known in advance,
+// so it is remembered at the end of each part that it passes.
 func moments(stream string, revision Revision) part { return part{stream, -1 - revision/momentEvents} }
 
 // folded is a state after an event. It is kept as JSON, so that its size is known and it holds no event in memory.
@@ -68,7 +71,7 @@ type folded struct {
 	at       time.Time
 }
 
-// NewFolds has nothing in memory yet.
+// NewFolds returns a Folds that remembers nothing yet.
 func NewFolds[S any](rules FoldRules[S]) *Folds[S] {
 	known, err := simplelru.NewLRU[part, folded](math.MaxInt, nil)
 	if err != nil {
@@ -77,7 +80,7 @@ func NewFolds[S any](rules FoldRules[S]) *Folds[S] {
 	return &Folds[S]{rules: rules, known: known}
 }
 
-// Load is the function Load. If a read is cut off, the next one goes on from there.
+// Load does what the function Load does. If a read is cut off, the next one goes on from there.
 func (f *Folds[S]) Load(ctx context.Context, store Store, stream string) (S, Expected, error) {
 	state, last, err := f.LoadTo(ctx, store, stream, math.MaxInt64)
 	if last.ID == (ulid.ULID{}) {
@@ -185,7 +188,7 @@ func (g *folding[S]) take(recorded Recorded) error {
 	return nil
 }
 
-// mistaken tells whether the fold has to begin anew. What was remembered wrongly is dropped first.
+// mistaken tells whether the fold has to begin anew: what was remembered is not true, and is forgotten.
 func (g *folding[S]) mistaken(err error) bool {
 	if g.remembered && (errors.Is(err, errMistaken) || err == nil && g.last.ID == (ulid.ULID{})) {
 		g.mu.Lock()
@@ -230,7 +233,7 @@ func (f *Folds[S]) recall(stream string, until Revision) *folding[S] {
 	return &folding[S]{Folds: f}
 }
 
-// recallAt begins with the latest remembered state up to a moment. The stream is known to reach as far as tip.
+// recallAt begins with the latest remembered state up to a moment. The stream is known to reach to the revision tip at least.
 func (f *Folds[S]) recallAt(stream string, moment time.Time) (g *folding[S], tip Revision) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

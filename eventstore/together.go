@@ -45,7 +45,7 @@ type group struct {
 }
 
 // Answer asks one question. When a query of several questions fails, each is asked again by itself, so that one bad
-// question fails alone.
+// question fails alone. The error is Ask's, or that of the context.
 func (t *Together[Q, A]) Answer(ctx context.Context, asked Q) (A, error) {
 	q := &question[Q, A]{asked: asked, answer: make(chan answer[A], 1)}
 	t.mu.Lock()

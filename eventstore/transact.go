@@ -31,10 +31,10 @@ type Transactor struct {
 	queue map[string]*turn
 }
 
-// turn is a lock that is waited for with a context, and counted, so that an idle stream costs nothing.
+// turn is a lock that can be waited for with a context. It is dropped when nobody has it or waits for it.
 type turn struct {
 	taken   chan struct{} // holds one value while somebody has the turn
-	waiting int
+	waiting int           // those who wait, and who has it
 }
 
 // Do runs attempt while holding the turn of every stream named, and again after each *ConflictError it returns,

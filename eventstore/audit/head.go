@@ -60,6 +60,7 @@ func NewSigner(seed []byte) (*Signer, error) {
 // PublicKey is what others check heads with, in the form of sumdb/note: a name, the key's hash and the key.
 func (s *Signer) PublicKey() string { return s.public }
 
+// Sign implements note.Signer.
 func (s *Signer) Sign(text []byte) ([]byte, error) { return ed25519.Sign(s.private, text), nil }
 
 // SignHead writes a head as a signed note. The same head gives the same text.

@@ -35,6 +35,7 @@ func On(below eventstore.Store) *Store {
 	return &Store{Store: below, streams: map[string]*stream{}}
 }
 
+// Atomic implements eventstore.Store.
 func (s *Store) Atomic() bool { return true }
 
 // Append implements eventstore.Store, but for what it says of events that are appended again: a draft's answer is never
@@ -106,6 +107,7 @@ func (s *Store) add(w eventstore.Write, end eventstore.Expected) {
 	}
 }
 
+// Read implements eventstore.Store: what is on the log below, and then what the draft adds.
 func (s *Store) Read(ctx context.Context, name string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		s.mu.Lock()

@@ -134,7 +134,8 @@ func decodeMerged(encoded []byte) (Data, error) {
 	return decode[LeadMerged](encoded)
 }
 
-// readPlain has the members of an object read, if all of it is plain.
+// readPlain reads an object with a function for its members, and tells whether all of it was plain. If not, what was read is
+// of no use.
 func readPlain(encoded []byte, member func(*plain, span)) bool {
 	if !isPlain(encoded) {
 		return false

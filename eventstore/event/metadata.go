@@ -16,8 +16,8 @@ type Metadata struct {
 	Line        string `json:"line,omitzero"` // which of the lines of a batch or a file it came in; absent: it came alone
 }
 
-// DecodeMetadata reads stored metadata. What it has in common with that of an event before, which on a log is most of
-// it, takes no memory of its own.
+// DecodeMetadata reads stored metadata. Texts that are the same as in the metadata of an event before, as most are on a log,
+// take no memory of their own.
 func DecodeMetadata(encoded []byte, before *Metadata) (Metadata, error) {
 	if isPlain(encoded) {
 		var m Metadata

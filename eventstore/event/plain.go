@@ -22,7 +22,7 @@ type plain struct {
 // span is where a text is, without its quotes.
 type span struct{ from, to int }
 
-// isPlain tells whether it is worth to begin: no byte is of an escape or of anything but printable ASCII.
+// isPlain tells whether it is worth to begin: all bytes are printable ASCII, and none is a backslash.
 func isPlain(encoded []byte) bool {
 	// Eight bytes at a time: the highest bit of the first that is not plain says so, and there is none where all are.
 	const each = 0x0101010101010101
@@ -42,7 +42,8 @@ func isPlain(encoded []byte) bool {
 	return true
 }
 
-// more tells whether an object or a list has another element, which comes next. Before the first one it is told so.
+// more tells whether an object or a list has another element, which comes next. First is true before the first one, and is
+// set to false.
 func (p *plain) more(first *bool, end byte) bool {
 	if p.bad || p.found(end) {
 		return false
@@ -132,7 +133,8 @@ func (p *plain) readList(into *[]string) {
 	}
 }
 
-// Plain are the members of an object whose members are plain texts, in memory of their own. Of any other it does not tell.
+// Plain returns the members of an object whose members are plain texts, in memory of their own. Not ok: it is another value,
+// sound or not.
 func Plain(object jsontext.Value) (members map[string]jsontext.Value, ok bool) {
 	if !isPlain(object) {
 		return nil, false

@@ -10,8 +10,8 @@ import (
 )
 
 // Writer appends JSON as the library writes it, by hand, in a fraction of the time: what a log has most of, and what
-// views hold. A member comes after the name that it is given, with the comma and colon around it. Those that are zero or
-// nil are left out.
+// views hold. A name is given as it is written, with the comma before it and the colon behind it: `,"phone":`. A member that
+// is zero or nil is left out, name and all. Object makes an object of the members.
 type Writer struct {
 	Buffer []byte
 	Raw    bool  // values are JSON, and are to stay as they are spelled
@@ -92,13 +92,13 @@ func (w *Writer) value(v jsontext.Value) {
 	w.note(err)
 }
 
-// literal tells of most strings that they are JSON, and that there is no other way to write them.
+// literal tells that a value is a string which needs no escapes, and so is written in one way only. It does not know all.
 func literal(v jsontext.Value) bool {
 	last := len(v) - 1
 	return last > 0 && v[0] == '"' && bytes.IndexByte(v[1:], '"') == last-1 && isPlain(v)
 }
 
-// Text appends a name, or whatever comes before, and a text. Most texts are as they are between quotes.
+// Text appends a name, or whatever comes before, and a text, also an empty one. Most texts need no escapes.
 func (w *Writer) Text(before, value string) {
 	w.Buffer = append(w.Buffer, before...)
 	for i := range len(value) {
@@ -118,8 +118,8 @@ func (w *Writer) note(err error) {
 	}
 }
 
-// Object puts a brace where the first comma was, behind a place in the buffer where the members begin, and another one
-// behind them.
+// Object makes the members in the buffer from begin on an object: it puts a brace in place of the first comma, and one at the
+// end.
 func (w *Writer) Object(begin int) []byte {
 	if len(w.Buffer) == begin {
 		return append(w.Buffer, "{}"...)
