@@ -62,8 +62,8 @@ func capturingMany(x *exchange) error {
 	return err
 }
 
-// admit admits the caller's account to capturing, on the strength of a credential. A caller whose credential is no longer
-// good learns nothing about the account.
+// admit lets the caller's account capture, and adds the credential to the admission, so that the append checks it. A caller
+// whose credential is no longer good learns nothing about the account.
 func (x *exchange) admit(by func(command.Admission) command.Admission) (err error) {
 	x.admission, err = x.Directory.Admit(x.ctx, x.caller)
 	x.admission.Caller = x.caller
@@ -74,7 +74,7 @@ func (x *exchange) admit(by func(command.Admission) command.Admission) (err erro
 	return err
 }
 
-// tracking lets the same callers through, by a quota of its own: what visitors do never costs a lead.
+// tracking lets the same callers through as capturing does, by another quota: what visitors do never costs a lead.
 func tracking(x *exchange) error {
 	x.policy = activityPolicy
 	return capturing(x)
@@ -130,8 +130,8 @@ func (x *exchange) byJWT(credential, scope string, age time.Duration) (Identity,
 	return identity, nil
 }
 
-// verify authenticates a JWT. Only one that was not signed by the issuer counts as a guess. Whether its account has
-// revoked it may be as believed for some time.
+// verify authenticates a JWT. Only one that was not signed by the issuer counts as a guess. Age is how old a belief may be
+// that its account has not revoked it.
 func (x *exchange) verify(credential string, age time.Duration) (Identity, error) {
 	x.record.credential = "jwt"
 	if x.JWT == nil {

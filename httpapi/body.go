@@ -62,7 +62,7 @@ func acceptable(header http.Header, medias ...string) bool {
 	return !given || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8")
 }
 
-// promised is how much room a body gets for saying that it will come.
+// promised is how much memory is set aside, at most, for a body that is announced and has not come yet.
 const promised = 64 << 10 // bytes
 
 func (x *exchange) readBody() ([]byte, error) {

@@ -12,7 +12,7 @@ import (
 
 // published is something to read that is the same for everybody.
 type published struct {
-	media, policy string // policy is the Content-Security-Policy, when it is not everybody's
+	media, policy string // policy is the Content-Security-Policy, if it is another than that of all answers
 	text          []byte
 	tag           string
 }

@@ -25,7 +25,7 @@ type answer struct {
 // envelope is the body of every answer but a list.
 type envelope struct {
 	Success bool         `json:"success"`
-	Merged  *bool        `json:"merged,omitzero"` // of what a capture is answered alone
+	Merged  *bool        `json:"merged,omitzero"` // only in the answer to a capture
 	DryRun  bool         `json:"dryRun,omitzero"`
 	Message string       `json:"message,omitzero"`
 	Code    string       `json:"code,omitzero"`

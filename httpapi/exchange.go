@@ -32,7 +32,7 @@ type exchange struct {
 	held      int64             // bytes of the body that count as held
 }
 
-// serve is the way of every request: who asks, what is answered, and how that is written.
+// serve handles every request: it finds out who asks, has the route answer, and writes the answer.
 func (a *api) serve(route route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(staying(r), patience)
@@ -60,7 +60,7 @@ func (a *api) serve(route route) http.HandlerFunc {
 	}
 }
 
-// exchange begins with what a request says of its caller by itself.
+// exchange makes the exchange of a request, with what is known of the caller before any credential is looked at.
 func (a *api) exchange(w http.ResponseWriter, r *http.Request, record *record) *exchange {
 	x := &exchange{
 		api: a, w: w, r: r, ctx: r.Context(), record: record, client: clientAddress(r, a.TrustedProxies), policy: capturePolicy,

@@ -31,7 +31,7 @@ const (
 // errForged says that a JWT was not signed by the issuer: it may be a guess.
 var errForged = errors.New("not signed by the issuer")
 
-// errNoKeys says that the issuer's keys were never there to be fetched: whose JWT it is cannot be told.
+// errNoKeys says that no key of the issuer could be fetched yet: nobody can tell whether a JWT is good.
 var errNoKeys = errors.New("no key of the issuer is known yet")
 
 // VerifierOptions say what a JWT must hold beside a good signature. Empty ones ask for nothing.
@@ -91,14 +91,14 @@ func (i Identity) May(scope string) bool {
 	return slices.Contains(i.scopes, scope)
 }
 
-// Scopes are those of leadlog's that the bearer has.
+// Scopes lists which of leadlog's scopes the bearer has.
 func (i Identity) Scopes() []string {
 	return slices.DeleteFunc(Scopes(), func(scope string) bool { return !i.May(scope) })
 }
 
-// Verify checks a JWT. The error is errForged when its signature is not the issuer's, as far as can be told, and errNoKeys
-// when nothing can be told.
-// It says what is wrong in words that hold nothing of the JWT.
+// Verify checks a JWT. The error is errForged when its signature is not known to be the issuer's, errNoKeys while no key of
+// the issuer is known, and another one when the JWT is signed well, and has expired or says what is not accepted. Its text
+// holds nothing of the JWT.
 func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Identity, error) {
 	if len(text) > maxJWT {
 		return Identity{}, fmt.Errorf("%w: longer than 8 KiB", errForged)

@@ -70,7 +70,7 @@ func (x *exchange) take() (_ quota.Use, err error) {
 
 func same[T comparable](a, b *T) bool { return a == b || (a != nil && b != nil && *a == *b) }
 
-// limit is the account's, as it is believed to be; of no rate when it has none.
+// limit is the account's, as it is believed to be; the zero Limit when it has none.
 func (x *exchange) limit() quota.Limit {
 	settings := x.admission.Account.State
 	limit, burst := x.RateLimit, x.RateBurst

@@ -39,7 +39,7 @@ func newLoad(o Options) *load {
 	}
 }
 
-// budget is so much of something, for all requests together.
+// budget bounds how much of something all requests may have together.
 type budget struct {
 	most int64
 	used atomic.Int64
@@ -65,14 +65,15 @@ type shared struct {
 	by   map[string]int64
 }
 
-// newShared lets every account have at least so much, should half of all be less.
+// newShared makes a budget. An account may have half of it, or least if that is more.
 func newShared(most, least int64) shared {
 	return shared{budget: budget{most: most}, each: max(most/2, least), by: map[string]int64{}}
 }
 
-// of is what an account may have of it.
+// of is an account's part of the budget.
 func (s *shared) of(account string) allowance { return allowance{s, account} }
 
+// allowance is what one account may have of a shared budget.
 type allowance struct {
 	*shared
 	account string

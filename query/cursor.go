@@ -43,7 +43,7 @@ const maxCursor = 128
 // latest is the end of the year 9999, the last time that timestamps in answers can show.
 const latest = 253402300799999
 
-// newestCursor is a place in a list that shows the newest first.
+// newestCursor is a place in a list that is ordered by time of creation and then by id, the newest first.
 type newestCursor struct {
 	createdAt time.Time
 	id        string
@@ -136,7 +136,7 @@ func decodeCursor(kind, cursor string, n int) ([]string, error) {
 	return parts[1:], nil
 }
 
-// decimal reads a number from 0 as strconv writes it: no sign, no leading zeros.
+// decimal reads a number, 0 or more, as strconv writes it: no sign, no leading zeros.
 func decimal(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {

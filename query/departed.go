@@ -55,7 +55,8 @@ func (r *Reader) foldLead(ctx context.Context, id string, until time.Time) (lead
 // endOfTime is behind the time of every event.
 var endOfTime = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// newWholeLead shows a lead with its metadata, the leads that were joined into it, and the lead that it was joined into.
+// newWholeLead shows a lead with its metadata, the leads that were joined into it, and the lead that it was joined into
+// first.
 func newWholeLead(s lead.State) Lead {
 	l := NewLead(s)
 	if l.Metadata = s.Metadata; l.Metadata == nil {
@@ -65,7 +66,7 @@ func newWholeLead(s lead.State) Lead {
 	return l
 }
 
-// wholeLead is newWholeLead as of a moment. JoinedInto names the lead at the end of all joins up to then.
+// wholeLead is newWholeLead, but JoinedInto names the lead at the end of all joins up to a moment; the zero time is now.
 func (r *Reader) wholeLead(ctx context.Context, s lead.State, until time.Time) (Lead, error) {
 	l := newWholeLead(s)
 	for range longestWay {

@@ -15,8 +15,8 @@ import (
 // of a capture.
 func WithClaims(names claim.Names) Option { return func(r *Reader) { r.claims = &names } }
 
-// owning adds the condition that a lead owns the phone and the email of a filter. A lead also owns values it had before, so
-// the filter's other conditions stay.
+// owning adds the condition that a lead is the one which the claims on the filter's phone and email name. A lead keeps the
+// claims on values that it had before, so the filter's own conditions on phone and email stay.
 func (r *Reader) owning(ctx context.Context, s *selection, account string, filter LeadFilter) error {
 	if r.claims == nil {
 		return nil

@@ -184,7 +184,7 @@ type LeadFilter struct {
 	Status          string // in any letter case
 	Source          string // the first touch
 	LeadTemperature string
-	Q               string    // part of name, phone or email, in any letter case; of a whole phone or email, who has it, if anybody
+	Q               string    // part of name, phone or email, in any letter case; a whole phone or email finds only who has it, if anybody has
 	Region          string    // the account's, by which a phone in Q is read
 	Phone           string    // E.164, as lead.ParsePhone makes it: the caller knows the account's region
 	Email           string    // canonical, as lead.ParseEmail makes it

@@ -13,14 +13,15 @@ const (
 	tellAgain = 250 * time.Millisecond
 )
 
-// tidings is what a process has to tell others: that there is something new. A batch tells of itself, unless one was told
-// of just before. Then the next one does, or the writer when none comes.
+// tidings is what a process has to tell others: that there is something new. A batch tells of itself, unless others were told
+// just before. Then the next batch tells of both, or the writer does when none comes.
 type tidings struct {
 	owed bool
 	next time.Time // not before
 }
 
-// with says whether a batch of so many events tells. It is owed in any case: what is not answered may be on the log.
+// with says whether a batch of so many events is to tell too. Until told is called, that stays owed: a batch whose answer was
+// lost may be on the log without anybody having been told.
 func (t *tidings) with(events int) (tell bool) {
 	t.owed = t.owed || events > 0
 	return t.owed && !time.Now().Before(t.next)
