@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"net/http"
 	"slices"
 
 	"github.com/leadlog/leadlog/command/account"
@@ -34,7 +35,7 @@ func (v *visit) leads() (screen, error) {
 	page := p.page()
 	filter := leadFilter(p, cmp.Or(settings.State.Region, account.DefaultRegion))
 	if shown.Wrong = p.wrong; shown.Wrong != nil {
-		return screen{name: "leads", title: "Leads", status: 400, data: shown}, nil
+		return screen{name: "leads", title: "Leads", status: http.StatusBadRequest, data: shown}, nil
 	}
 	list, err := v.Query.Leads(v.ctx, v.identity.Account, filter, page)
 	if err != nil {

@@ -104,7 +104,6 @@ func functions(base string, a assets) template.FuncMap {
 		"day":      func(t query.Timestamp) string { return time.Time(t).UTC().Format(time.DateOnly) },
 		"words":    words,
 		"list":     func(items ...any) []any { return items },
-		"add":      func(a, b int) int { return a + b },
 		"isZero":   func(t query.Timestamp) bool { return time.Time(t).IsZero() },
 		"latest":   latest,
 		"lower":    strings.ToLower,
