@@ -191,6 +191,7 @@ func TestWhoIsLetInNoMoreGetsNoFurther(t *testing.T) {
 	require.Equal(t, http.StatusOK, other.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").status)
 	require.Contains(t, line(false), `"status":401,`)
 	require.Contains(t, line(true), `"status":401,`)
+	require.Contains(t, line(false), `"status":401,`, "nor by what a bad line has found out")
 	w.end()
 	_, err := answers.ReadString('\n')
 	require.ErrorIs(t, err, io.EOF)
