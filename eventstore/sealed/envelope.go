@@ -200,7 +200,7 @@ func (v envelope) erase(r *eventstore.Recorded) {
 	r.Data = append(r.Data, erasedShown...)
 }
 
-// cutText takes a text that is most often the one before.
+// cutText reads a text. If it is the same as the one before, as most are, it gives that one again and takes no memory.
 func cutText(from []byte, before string) (text string, rest []byte, ok bool) {
 	length, n := binary.Uvarint(from)
 	if n <= 0 || length > uint64(len(from)-n) {

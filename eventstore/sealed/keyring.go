@@ -35,7 +35,9 @@ type name [2]uint64
 type knownKey struct {
 	key
 	since int64 // nanoseconds since the keyring began to count
-	kept  bool  // it was in the vault, or has opened something; a new one of an append that was there already is not kept
+	// kept says that the key was in the vault, or has opened something. A new key is not in the vault if its append turns out
+	// to be one that was made before, with another key.
+	kept bool
 }
 
 var counting = time.Now()
@@ -63,7 +65,8 @@ func (r *keyring) recall(stream string) (knownKey, bool) {
 	return known, ok && int64(time.Since(counting))-known.since < int64(knownFor)
 }
 
-// moment is when a look-up, or an append with new keys, began.
+// moment is taken before a look-up or an append with new keys, so that remember can tell whether something was forgotten
+// meanwhile.
 func (r *keyring) moment() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +86,8 @@ func (r *keyring) prove(stream string, id int64) {
 	}
 }
 
-// remember takes note of a key that was there at a moment, or is there if the append that brings it was not made before.
+// remember takes note of a key that was looked up, or made for an append, at a moment. It does not if anything was forgotten
+// since. For kept see knownKey.
 func (r *keyring) remember(stream string, k key, at uint64, kept bool) {
 	n := r.name(stream)
 	r.mu.Lock()

@@ -20,7 +20,7 @@ const selectEach = `SELECT k.* FROM unnest($1::text[]) AS asked (stream)
 // selectRun reads keys that stand one after another in the index, which costs a fifth of looking for each.
 const selectRun = selectKeys + ` WHERE stream BETWEEN $1 AND $2 ORDER BY stream LIMIT $3`
 
-// run is from how many leads on their keys are read in one go.
+// run is the least number of new leads whose keys are read in one go.
 const run = 50
 
 // findMany opens the keys of streams. Leads that were born one after another have names that follow each other.
