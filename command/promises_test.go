@@ -3,6 +3,7 @@ package command_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -47,6 +48,23 @@ func TestCustomFieldsThatNoEventHoldsAreRefusedNotBroken(t *testing.T) {
 	require.Equal(t, "customFields", wrong[0].Field)
 	_, err = p.capture(t.Context(), `{"phone":"9876543210","customFields":{`+strings.Join(fields[:30], ",")+`}}`)
 	require.NoError(t, err)
+}
+
+func TestTheLargestArrivalFitsIntoAnEvent(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	p.provision(t)
+	syllables := strings.Repeat("\u1112\u1161\u11ab", 2000) // in nine bytes a character
+	fields := make([]string, 39)
+	for i := range fields {
+		fields[i] = fmt.Sprintf(`"k%d":"%s"`, i, syllables)
+	}
+	for _, agent := range []int{1 << 10, 31 << 10} {
+		body := fmt.Sprintf(`{"email":"p%d@example.com","name":"%s","customFields":{%s,"last":"%s"},"metadata":{"userAgent":"%s"}}`, agent,
+			syllables[:200*9], strings.Join(fields, ","), syllables[:13_500], strings.Repeat("x", agent))
+		_, err := p.capture(t.Context(), body)
+		require.NoError(t, err)
+	}
 }
 
 // stubborn is a keeper of secrets that fails to destroy when it is told to fail.

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/leadlog/leadlog/command/lead"
 )
 
 // clientAddress is who a request comes from: the other end of the connection or, when that is a trusted proxy, the
@@ -56,14 +58,9 @@ func neighbourhood(addr netip.Addr) string {
 	return addr.String()
 }
 
-const maxUserAgent = 1024 // bytes; a longer one is cut
-
 // userAgent is a header as an event can keep it.
 func userAgent(header string) string {
-	if len(header) > maxUserAgent {
-		header = header[:maxUserAgent]
-	}
-	return strings.ToValidUTF8(header, "\uFFFD")
+	return strings.ToValidUTF8(header[:min(len(header), lead.MaxUserAgent)], "\uFFFD")
 }
 
 var traceParentForm = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$`)

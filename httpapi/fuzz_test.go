@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/lead"
 )
 
 // FuzzSignedJWT signs any header and claims with the right key: what is let in then must say what we ask for, as the
@@ -81,7 +82,7 @@ func FuzzHeaders(f *testing.F) {
 		require.Less(t, len(neighbourhood(client)), 50)
 
 		require.True(t, utf8.ValidString(userAgent(agent)))
-		require.LessOrEqual(t, len(userAgent(agent)), 3*maxUserAgent)
+		require.LessOrEqual(t, len(userAgent(agent)), 3*lead.MaxUserAgent)
 		if kept := traceParent(trace); kept != "" {
 			require.Equal(t, trace, kept)
 			require.Len(t, kept, 55)

@@ -16,6 +16,7 @@ const (
 	MaxVisitorID     = 200
 	MaxMetadataKeys  = 64
 	MaxMetadataBytes = 32 << 10 // as compact JSON
+	MaxUserAgent     = 1 << 10  // bytes of the resolved one; a longer one is cut
 )
 
 // Keys of metadata that mean something to us.
@@ -265,7 +266,8 @@ func (r *reader) metadata(client Client) (given map[string]jsontext.Value, sourc
 		if !ok {
 			r.wrong.Add("metadata.userAgent", "must be a string")
 		}
-		userAgent = s
+		// An event holds it beside the metadata as given, and must have room for both.
+		userAgent = strings.ToValidUTF8(s[:min(len(s), MaxUserAgent)], "")
 	}
 	return given, source, ip, userAgent
 }

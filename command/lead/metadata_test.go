@@ -56,6 +56,9 @@ func TestTheAgentIsTheOneGivenOrThatOfTheConnection(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "Mozilla/5.0", accepted(t, withPhone(`"metadata":{"userAgent":"Mozilla/5.0"}`)).UserAgent)
 	require.Equal(t, "curl/8", accepted(t, withPhone(`"metadata":{"userAgent":" "}`)).UserAgent, "blank is absent")
+	long := accepted(t, withPhone(`"metadata":{"userAgent":"x`+strings.Repeat("é", 1<<10)+`"}`))
+	require.Equal(t, "x"+strings.Repeat("é", 511), long.UserAgent, "a character that is cut in two goes")
+	require.Len(t, long.Metadata["userAgent"], 2+1+(2<<10), "as given")
 	require.Equal(t, []string{"metadata.userAgent"}, refused(t, withPhone(`"metadata":{"userAgent":5}`)))
 }
 
