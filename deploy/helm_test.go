@@ -2,7 +2,9 @@ package deploy
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,8 +97,14 @@ func render(t *testing.T, change func(values map[string]any)) (map[string]object
 			pad := "\n" + strings.Repeat(" ", n)
 			return pad + strings.ReplaceAll(text, "\n", pad)
 		},
-		"quote": func(value string) string { return strconv.Quote(value) },
-		"list":  func(items ...any) []any { return items },
+		"toJson": func(value any) (string, error) {
+			out, err := json.Marshal(value)
+			return string(out), err
+		},
+		"kindIs":     func(kind string, value any) bool { return reflect.ValueOf(value).Kind().String() == kind },
+		"trimSuffix": func(suffix, text string) string { return strings.TrimSuffix(text, suffix) },
+		"quote":      func(value any) string { return strconv.Quote(fmt.Sprint(value)) },
+		"list":       func(items ...any) []any { return items },
 	})
 	_, err := chartTemplates.ParseGlob("helm/templates/*")
 	require.NoError(t, err)
@@ -162,7 +170,7 @@ func TestTheChartRefusesToGuessKeysAndShowsTheWorldNoMetrics(t *testing.T) {
 	require.ErrorContains(t, err, "secret: the name of the Secret")
 	objects, err := render(t, func(values map[string]any) {
 		values["secret"], values["ownerSecret"] = "leadlog-keys", "leadlog-owner"
-		values["settings"].(map[string]any)["LEADLOG_BASE_PATH"] = "/crm"
+		values["settings"].(map[string]any)["LEADLOG_BASE_PATH"] = "/crm/"
 		values["monitoring"].(map[string]any)["enabled"] = true
 		ingress := values["ingress"].(map[string]any)
 		ingress["enabled"], ingress["host"] = true, "crm.example.com"
@@ -176,6 +184,25 @@ func TestTheChartRefusesToGuessKeysAndShowsTheWorldNoMetrics(t *testing.T) {
 	for _, p := range paths {
 		require.NotContains(t, []string{"/", "/crm", "/crm/metrics", "/crm/readyz"}, p.Path)
 	}
+}
+
+// Helm reads numbers of values files as floats.
+func TestSettingsOfTheChartThatAreNumbersStayWholeNumbers(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t, func(values map[string]any) {
+		values["secret"] = "leadlog-keys"
+		settings := values["settings"].(map[string]any)
+		settings["LEADLOG_RATE_BURST"], settings["LEADLOG_RATE_LIMIT"] = float64(1_000_000), 0.5
+		settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = true
+	})
+	require.NoError(t, err)
+	env := map[string]string{}
+	for _, setting := range objects["Deployment"].Spec.Template.Spec.Containers[0].Env {
+		env[setting.Name] = setting.Value
+	}
+	require.Equal(t, "1000000", env["LEADLOG_RATE_BURST"])
+	require.Equal(t, "0.5", env["LEADLOG_RATE_LIMIT"])
+	require.Equal(t, "true", env["LEADLOG_WEBHOOK_ALLOW_PRIVATE"])
 }
 
 // Where helm is, it has the last word.

@@ -8,6 +8,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "leadlog.secret" -}}
 {{ required "secret: the name of the Secret with the keys and addresses" .Values.secret }}
 {{- end }}
+{{- define "leadlog.base" -}}
+{{ .Values.settings.LEADLOG_BASE_PATH | default "" | trimSuffix "/" }}
+{{- end }}
 {{- define "leadlog.confined" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
