@@ -176,7 +176,9 @@ func TestTheChartRefusesToGuessKeysAndShowsTheWorldNoMetrics(t *testing.T) {
 		ingress["enabled"], ingress["host"] = true, "crm.example.com"
 	})
 	require.NoError(t, err)
-	require.Equal(t, "leadlog-owner", objects["Job"].Spec.Template.Spec.Containers[0].EnvFrom[0].SecretRef.Name)
+	secrets := objects["Job"].Spec.Template.Spec.Containers[0].EnvFrom
+	require.Len(t, secrets, 2, "the migration has to know of a log that is elsewhere")
+	require.Equal(t, "leadlog-owner", secrets[1].SecretRef.Name, "of two that have one name, the last counts")
 	require.Equal(t, "/crm/readyz", objects["Deployment"].Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path)
 	require.Equal(t, "/crm/metrics", objects["ServiceMonitor"].Spec.Endpoints[0].Path)
 	paths := objects["Ingress"].Spec.Rules[0].HTTP.Paths
