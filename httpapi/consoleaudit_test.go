@@ -59,6 +59,17 @@ func TestALeadThatWasJoinedIsRevealedToo(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(b.get("/console/audit/reveals").body, from) }, soon, pause)
 }
 
+func TestALeadAndWhatWasJoinedIntoItLeadToEachOther(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	into, from := b.twoLeads()
+	joined := b.join(into, from)
+	require.Equal(t, http.StatusOK, joined.status, joined.raw)
+	require.Contains(t, b.get("/console/leads/"+into).body, `href="/console/leads/`+from+`"`)
+	require.Contains(t, b.get("/console/leads/"+from).body, `href="/console/leads/`+into+`"`)
+}
+
 func TestWhatAVisitorSawIsMaskedUntilItIsRevealed(t *testing.T) {
 	t.Parallel()
 	b := browse(t)
