@@ -176,7 +176,7 @@ func TestEveryTokenIsFoundInTheConsoleHoweverManyWereDeletedSince(t *testing.T) 
 	require.NotNil(t, next, "more of them are not shown, and the page says so")
 	rest := b.get("/console/tokens" + next[1]).body
 	require.Contains(t, rest, "1 of 5 slots used")
-	for _, name := range []string{"gone 02", "gone 00", "First part"} {
+	for _, name := range []string{"gone 02", "gone 00", "First page"} {
 		require.Contains(t, rest, name)
 	}
 	require.NotContains(t, rest, "gone 03")

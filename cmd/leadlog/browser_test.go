@@ -213,7 +213,8 @@ func (c *chromium) dress(width int64, scheme string) {
 func awaited(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
 
 // accessible fails the test when something of the page cannot be seen, read or reached by everybody, when the page is wider
-// than the window, and when what can be done with a row of a table is out of sight.
+// than the window, when what can be done with a row of a table is out of sight, or, on a desk, covers the rest of the row, and when
+// long names squeeze their values.
 func (c *chromium) accessible(page string) {
 	c.t.Helper()
 	var found []string
@@ -227,4 +228,10 @@ func (c *chromium) accessible(page string) {
 	c.do(chromedp.Evaluate(`[...document.querySelectorAll("td.actions a, td.actions button")]
 		.filter((one) => one.getBoundingClientRect().right > document.documentElement.clientWidth).length`, &beyond))
 	assert.Zero(c.t, beyond, "actions of %s are out of sight", page)
+	c.do(chromedp.Evaluate(`innerWidth < 1000 ? 0 : [...document.querySelectorAll(".scroll:has(td.actions)")]
+		.filter((one) => one.scrollWidth > one.clientWidth).length`, &beyond))
+	assert.Zero(c.t, beyond, "actions of %s cover what stands beside them", page)
+	c.do(chromedp.Evaluate(`[...document.querySelectorAll(".beside .facts dd")]
+		.filter((one) => one.clientWidth < one.parentElement.clientWidth * .4).length`, &beyond))
+	assert.Zero(c.t, beyond, "%s leaves too little room for values beside their names", page)
 }

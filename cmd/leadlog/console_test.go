@@ -32,6 +32,7 @@ func TestSomebodyWorksWithTheConsole(t *testing.T) {
 	// A capture appears without a reload.
 	c.do(chromedp.Evaluate(`window.here = true`, nil))
 	captured := mustCall(t, "POST", api+"/leads", jwt, `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","city":"Pune",
+		"a_name_of_fifty_letters_xxxxxxxxxxxxxxxxxxxxxxxxxx":"x",
 		"opportunityValue":120000,"visitorId":"v-1","metadata":{"source":"website"}}`)
 	lead := captured.data()["leadId"].(string)
 	c.sees(`tr[data-key="` + lead + `"]`)
