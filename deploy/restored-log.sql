@@ -11,6 +11,7 @@
 BEGIN;
 UPDATE delivery.origin SET position = :head;
 DELETE FROM delivery.checkpoint;
+DELETE FROM delivery.endpoint; -- goes with its checkpoint: the service reads the log anew for it, and queues nothing up to the head
 UPDATE delivery.delivery SET state = 'cancelled' WHERE delivery_id IN (SELECT delivery_id FROM delivery.queue WHERE position > :head);
 DELETE FROM delivery.queue WHERE position > :head;
 -- What was asked for in what the log has lost is not asked for any more, and must not pass for what will be asked there.
