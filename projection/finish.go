@@ -7,16 +7,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// indexesAtOnce are built side by side, of all copies together. Each takes a processor and up to indexMemory.
+// indexesAtOnce are built side by side, of all copies together. Each takes a processor, and sorts in as much as the processor
+// has at hand: what goes through files, run by run, is in order in half of the time that memory for all of it takes.
 const (
 	indexesAtOnce = 3
-	indexMemory   = "192MB"
+	indexMemory   = "4MB"
 )
 
 // indexSettings are those of a session that builds indexes.
 var indexSettings = map[string]string{
 	"maintenance_work_mem": indexMemory,
-	// Workers for one index would put into files what they sort.
+	// The processors have other indexes to build.
 	"max_parallel_maintenance_workers": "0",
 	// Who begins in the middle of a table, since another one reads there, has to sort what comes in order from the beginning.
 	"synchronize_seqscans": "off",
