@@ -100,11 +100,13 @@ func (r *request) abandoned() bool { return r.stage.Load() == left }
 // writer is the process's one appender: a bounded queue, and a goroutine with a connection of its own.
 type writer struct {
 	config   *pgx.ConnConfig
-	conn     *pgx.Conn // nil while disconnected
-	prepared *pgconn.StatementDescription
-	room     *room // of the connection
+	conn     *pgx.Conn                    // nil while disconnected
+	prepared *pgconn.StatementDescription // of log.append
+	whole    *pgconn.StatementDescription // of log.append_whole
+	room     *room                        // of the connection
 	columns  columns
 	tidings  tidings
+	wary     wary
 	touched  map[string]bool // of the latest selection: its memory is that of the next one
 	queue    chan *request
 	patience time.Duration

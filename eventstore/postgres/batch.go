@@ -79,7 +79,7 @@ func (w *writer) send(batch []*request) ([]outcome, error) {
 	}
 	w.columns.fill(batch)
 	tell := w.tidings.with(w.columns.arrays[eventID].n)
-	a, err := w.columns.call(w.conn.PgConn(), w.prepared, w.room, tell)
+	a, err := w.write(tell)
 	if err != nil {
 		if causeOf(err) != theData {
 			w.disconnect()
@@ -112,7 +112,9 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	}
 	w.backend.Store(w.conn.PgConn().PID())
 	w.room = new(room)
-	w.prepared, err = w.conn.PgConn().Prepare(ctx, "append", callAppend, nil)
+	if w.prepared, err = w.conn.PgConn().Prepare(ctx, "append", callAppend, nil); err == nil {
+		w.whole, err = w.conn.PgConn().Prepare(ctx, "append whole", callAppendWhole, nil)
+	}
 	if err != nil {
 		w.disconnect()
 	}

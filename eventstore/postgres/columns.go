@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -38,9 +39,11 @@ const (
 	keySealedBy
 	keySealed
 	arguments
+	expectedLook = arguments // of log.append_whole
+	all          = arguments + 1
 )
 
-var elementTypes = [arguments]uint32{
+var elementTypes = [all]uint32{
 	expectedStream: pgtype.TextOID, expectedRevision: pgtype.Int8OID, expectedFirst: pgtype.UUIDOID,
 	writeAppend: pgtype.Int4OID, writeExpected: pgtype.Int4OID,
 	eventAppend: pgtype.Int4OID, eventExpected: pgtype.Int4OID, eventPlace: pgtype.Int4OID, eventNumber: pgtype.Int4OID,
@@ -48,12 +51,14 @@ var elementTypes = [arguments]uint32{
 	eventMetadata: pgtype.Int4OID, metadata: pgtype.ByteaOID,
 	keyAppend: pgtype.Int4OID, keyExpected: pgtype.Int4OID,
 	keyID: pgtype.Int8OID, keySealedBy: pgtype.TextOID, keySealed: pgtype.ByteaOID,
+	expectedLook: pgtype.Int4OID,
 }
 
-// columns are a batch as log.append takes it, kept from batch to batch for their memory.
+// columns are a batch as log.append and log.append_whole take it, kept from batch to batch for their memory.
 type columns struct {
-	arrays   [arguments]array
+	arrays   [all]array
 	expected []int32               // per write: the number of what it expects
+	believed []int64               // per expectation: the revision
 	shared   map[expectation]int32 // numbers of what checks expect: many expect the same
 	any      bool                  // something expects nothing
 }
@@ -108,7 +113,7 @@ func (c *columns) reset() {
 		c.arrays[i].element = elementTypes[i]
 		c.arrays[i].reset()
 	}
-	c.expected, c.any = c.expected[:0], false
+	c.expected, c.believed, c.any = c.expected[:0], c.believed[:0], false
 	if c.shared == nil {
 		c.shared = make(map[expectation]int32)
 	}
@@ -129,6 +134,7 @@ func (c *columns) expect(write eventstore.Write) (number int32) {
 		a := &c.arrays
 		a[expectedStream].text(write.Stream)
 		a[expectedRevision].element64(int64(write.Expect))
+		c.believed = append(c.believed, int64(write.Expect))
 		c.any = c.any || write.Expect == eventstore.Any
 		if !check && write.Expect == eventstore.Any {
 			a[expectedFirst].raw(write.Events[0].ID[:])
@@ -136,6 +142,9 @@ func (c *columns) expect(write eventstore.Write) (number int32) {
 			a[expectedFirst].null()
 		}
 		number = int32(a[expectedStream].n)
+		if check || write.Expect != eventstore.NoStream {
+			a[expectedLook].element32(number)
+		}
 		if check {
 			c.shared[key] = number
 		}
@@ -152,30 +161,22 @@ type answer struct {
 	stored    []int64
 }
 
-// call makes the round trip, which is one transaction, on a connection where callAppend is prepared.
+// call has log.append, which is prepared on the connection, write the batch.
 func (c *columns) call(
 	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, tell bool,
 ) (a answer, err error) {
 	var values [arguments + 1][]byte
-	values[arguments] = []byte{0}
-	if tell {
-		values[arguments][0] = 1
-	}
-	size := beside
-	for i := range c.arrays {
+	for i := range arguments {
 		values[i] = c.arrays[i].bytes()
-		size += 4 + len(values[i])
 	}
-	room.reserve(conn, size)
-	binaryFormat := []int16{pgx.BinaryFormatCode}
-	result := conn.ExecStatement(context.Background(), prepared, values[:], binaryFormat, binaryFormat).Read()
-	if result.Err != nil {
-		return a, result.Err
+	values[arguments] = boolean(tell)
+	row, err := roundTrip(conn, prepared, room, values[:])
+	if err != nil {
+		return a, err
 	}
-	if len(result.Rows) != 1 || len(result.Rows[0]) != 4 || len(result.Rows[0][0]) != 8 {
+	if len(row) != 4 || len(row[0]) != 8 {
 		return a, errors.New("log.append answers otherwise than this program knows")
 	}
-	row := result.Rows[0]
 	a.head = int64(binary.BigEndian.Uint64(row[0]))
 	for i, into := range []*[]int64{&a.revisions, &a.refused, &a.stored} {
 		if *into, err = integers(row[i+1]); err != nil {
@@ -183,6 +184,31 @@ func (c *columns) call(
 		}
 	}
 	return a, nil
+}
+
+func boolean(is bool) []byte {
+	if is {
+		return []byte{1}
+	}
+	return []byte{0}
+}
+
+// roundTrip calls a function, which is a transaction, and returns its one row.
+func roundTrip(conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, values [][]byte) ([][]byte, error) {
+	size := beside
+	for _, v := range values {
+		size += 4 + len(v)
+	}
+	room.reserve(conn, size)
+	binaryFormat := []int16{pgx.BinaryFormatCode}
+	result := conn.ExecStatement(context.Background(), prepared, values, binaryFormat, binaryFormat).Read()
+	if result.Err != nil {
+		return nil, result.Err
+	}
+	if len(result.Rows) != 1 {
+		return nil, fmt.Errorf("%d rows from a function of the log", len(result.Rows))
+	}
+	return result.Rows[0], nil
 }
 
 // outcomes are what the answer means for each append of the batch.

@@ -1,8 +1,8 @@
 // Package postgres keeps the log in PostgreSQL: one table, one writer at a time, group commit.
 //
 // Callers of Append queue in the process. One goroutine with a connection of its own takes what has come together,
-// up to 512 appends, and hands it to the SQL function log.append in one round trip, which is also its transaction.
-// So one flush to disk and one turn of the lock serve many callers, and the lock is never held while the server
+// up to 512 appends, and hands it to an SQL function, log.append_whole or log.append, in one round trip, which is also its
+// transaction. So one flush to disk and one turn of the lock serve many callers, and the lock is never held while the server
 // waits for a client. Positions have no gaps and follow the order of commits, over any number of processes:
 // a subscriber that reads everything up to the newest position has skipped nothing.
 //
