@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -103,10 +104,7 @@ func (a *app) reseal(ctx context.Context) {
 		return
 	}
 	persons, err := a.store.vault.Reseal(ctx)
-	if err == nil {
-		err = a.secrets.Reseal(ctx)
-	}
-	if err != nil {
+	if err = errors.Join(err, a.secrets.Reseal(ctx)); err != nil {
 		a.log.Warn("not everything is sealed with the current key; the next start goes on", slog.Any("error", err))
 		return
 	}

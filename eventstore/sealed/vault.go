@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -187,44 +188,54 @@ func (v *Vault) Held(ctx context.Context, streams ...string) (held bool, err err
 	return held, unavailable(ctx, err)
 }
 
-// resealed is how many keys are sealed anew at a time.
-const resealed = 500
+const (
+	resealed   = 500 // keys that are sealed anew at a time
+	resealTold = 10  // errors about keys that cannot be opened, before no more are told
+)
 
-// Reseal seals with the current key what earlier ones sealed, and returns how many keys that were. Afterwards nobody needs
-// the earlier ones for them. It may run beside a live service, and be stopped anywhere.
+// Reseal seals with the current key what earlier ones sealed, and returns how many keys that were. Without an error nobody
+// needs the earlier ones for them afterwards. Keys that cannot be opened stay as they are, and are the error. It may run beside
+// a live service, and be stopped anywhere.
 func (v *Vault) Reseal(ctx context.Context) (n int, err error) {
-	for {
-		done, err := v.resealSome(ctx)
-		n += done
-		if done < resealed || err != nil {
+	var told []error
+	for last := (eventstore.Key{ID: math.MinInt64}); ; {
+		old, failed, err := v.resealSome(ctx, last)
+		if err != nil {
 			return n, unavailable(ctx, err)
 		}
+		n += len(old) - len(failed)
+		told = append(told, failed[:min(len(failed), resealTold-len(told))]...)
+		if len(old) < resealed {
+			return n, errors.Join(told...)
+		}
+		last = old[len(old)-1]
 	}
 }
 
-func (v *Vault) resealSome(ctx context.Context) (n int, err error) {
+// resealSome does so with the keys behind one. It returns those that it looked at, and why some could not be opened.
+func (v *Vault) resealSome(ctx context.Context, after eventstore.Key) (old []eventstore.Key, failed []error, err error) {
 	err = pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, selectKeys+` WHERE sealed_by <> $1 ORDER BY stream, id LIMIT $2 FOR UPDATE`, v.current, resealed)
+		rows, err := tx.Query(ctx, selectKeys+` WHERE sealed_by <> $1 AND (stream, id) > ($2, $3) ORDER BY stream, id LIMIT $4 FOR UPDATE`,
+			v.current, after.Stream, after.ID, resealed)
 		if err != nil {
 			return err
 		}
-		old, err := pgx.CollectRows(rows, scanKey)
-		if err != nil {
+		if old, err = pgx.CollectRows(rows, scanKey); err != nil {
 			return err
 		}
 		batch := &pgx.Batch{}
 		for _, k := range old {
 			secret, err := v.secret(k)
 			if err != nil {
-				return err
+				failed = append(failed, err)
+				continue
 			}
 			sealed := v.sealers[v.current].Seal(nil, nil, secret, owner(k.Stream, k.ID))
 			batch.Queue(`UPDATE person.key SET sealed_by = $3, sealed = $4 WHERE stream = $1 AND id = $2`, k.Stream, k.ID, v.current, sealed)
 		}
-		n = len(old)
 		return tx.SendBatch(ctx, batch).Close()
 	})
-	return n, err
+	return old, failed, err
 }
 
 // unavailable marks errors of the database, but for those of ours.

@@ -254,25 +254,28 @@ func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 	return nil
 }
 
-// Reseal seals with the current key what the earlier ones sealed.
+// Reseal seals with the current key what the earlier ones sealed. Secrets that cannot be opened stay as they are, and are the
+// error.
 func (s *Secrets) Reseal(ctx context.Context) error {
+	var broken []error
 	for _, table := range []string{"webhook", "earlier"} {
-		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return s.reseal(ctx, tx, pgx.Identifier{"secret", table}.Sanitize()) })
-		if errors.Is(err, ErrUnknownKey) || errors.Is(err, ErrDamaged) {
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			failed, err := s.reseal(ctx, tx, pgx.Identifier{"secret", table}.Sanitize())
+			broken = append(broken, failed...)
 			return err
-		}
+		})
 		if err != nil {
 			return fmt.Errorf("seal signing secrets anew: %w", schema.Unavailable(err))
 		}
 	}
-	return nil
+	return errors.Join(broken...)
 }
 
 // reseal takes a whole table: secrets are as many as endpoints.
-func (s *Secrets) reseal(ctx context.Context, tx pgx.Tx, table string) error {
+func (s *Secrets) reseal(ctx context.Context, tx pgx.Tx, table string) (broken []error, err error) {
 	rows, err := tx.Query(ctx, `SELECT webhook_id, key_id, sealed FROM `+table+` WHERE key_id <> $1 FOR UPDATE`, s.current)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	batch := &pgx.Batch{}
 	var id, key string
@@ -280,14 +283,15 @@ func (s *Secrets) reseal(ctx context.Context, tx pgx.Tx, table string) error {
 	_, err = pgx.ForEachRow(rows, []any{&id, &key, &sealed}, func() error {
 		secret, err := s.unseal(id, key, sealed)
 		if err != nil {
-			return err
+			broken = append(broken, err)
+			return nil
 		}
 		batch.Queue(`UPDATE `+table+` SET key_id = $3, sealed = $4 WHERE webhook_id = $1 AND sealed = $2`,
 			id, bytes.Clone(sealed), s.current, s.keys[s.current].Seal(nil, nil, []byte(secret), []byte(id)))
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return tx.SendBatch(ctx, batch).Close()
+	return broken, tx.SendBatch(ctx, batch).Close()
 }
