@@ -53,7 +53,7 @@ func (c *Courier) settleAll(ctx context.Context) {
 }
 
 func (c *Courier) settleSurely(ctx context.Context, batch []result, disabling *sync.WaitGroup) {
-	for ctx.Err() == nil {
+	for said := false; ctx.Err() == nil; said = true {
 		failing, err := c.settle(ctx, batch)
 		switch {
 		case err == nil:
@@ -64,7 +64,9 @@ func (c *Courier) settleSurely(ctx context.Context, batch []result, disabling *s
 			c.settleWithout(ctx, batch, disabling, err)
 			return
 		}
-		c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))
+		if !said {
+			c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))
+		}
 		sleep(ctx, pause)
 	}
 }

@@ -96,10 +96,11 @@ func NewCourier(o CourierOptions) *Courier {
 }
 
 const (
-	poll        = 250 * time.Millisecond // behind the notifications, which may be lost
-	pause       = 200 * time.Millisecond // after the database failed
-	settleMost  = 512                    // results written down together
-	settleGrace = 3 * time.Second        // for the database, after the attempts have ended
+	poll         = 250 * time.Millisecond // behind the notifications, which may be lost
+	pause        = 200 * time.Millisecond // after the database failed, and twice as long after each time more
+	longestPause = 2 * time.Second
+	settleMost   = 512             // results written down together
+	settleGrace  = 3 * time.Second // for the database, after the attempts have ended
 )
 
 // Run sends until the context ends. Then it takes up nothing more and lets the attempts under way finish. Those that
@@ -116,18 +117,21 @@ func (c *Courier) Run(ctx context.Context) {
 	var attempts, settlers sync.WaitGroup
 	settlers.Go(func() { c.settleAll(settling) })
 	var last *session // kept, with the leases, until everything is written down
-	for ctx.Err() == nil {
+	for wait := pause; ctx.Err() == nil; wait = min(2*wait, longestPause) {
 		s, err := c.open(ctx)
 		if err == nil {
+			wait = pause
 			err = c.serve(ctx, s, attempting, &attempts)
 		}
-		if ctx.Err() == nil {
-			c.log.Warn("courier lost its session", slog.Any("error", err))
-			s.close(ctx)
-			sleep(ctx, pause)
-			continue
+		if ctx.Err() != nil {
+			last = s
+			break
 		}
-		last = s
+		if wait == pause { // said once
+			c.log.Warn("courier lost its session", slog.Any("error", err))
+		}
+		s.close(ctx)
+		sleep(ctx, wait)
 	}
 	for _, r := range c.lanes.stop() {
 		c.results <- result{row: r, state: queued}

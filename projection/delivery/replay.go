@@ -28,8 +28,9 @@ type Replayer struct {
 
 const (
 	replayPoll   = 250 * time.Millisecond
-	replayRows   = 8000   // of a transaction, and the rest of the page that they came with
-	replaySpan   = 50_000 // positions that a transaction moves at most, where nothing matches
+	replayAgain  = 5 * time.Second // after a failure
+	replayRows   = 8000            // of a transaction, and the rest of the page that they came with
+	replaySpan   = 50_000          // positions that a transaction moves at most, where nothing matches
 	mostReplayed = 150_000
 	// clockSkew is how far the clocks of processes that append may be apart for a replay to miss nothing.
 	clockSkew = time.Hour
@@ -42,7 +43,10 @@ func (r Replayer) Run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			r.Log.Warn("replay interrupted", slog.Any("error", err))
 		}
-		if !worked || err != nil {
+		switch {
+		case err != nil && !worked:
+			sleep(ctx, replayAgain)
+		case err != nil || !worked:
 			sleep(ctx, replayPoll)
 		}
 	}

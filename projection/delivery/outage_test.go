@@ -1,0 +1,43 @@
+package delivery_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// A courier tried five times a second, and said so each time, for as long as the database was away.
+func TestACourierSaysOnceThatTheDatabaseIsGone(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig("postgres://nobody@127.0.0.1:1/none?sslmode=disable")
+	require.NoError(t, err)
+	var dials atomic.Int32
+	config.ConnConfig.DialFunc = func(context.Context, string, string) (net.Conn, error) {
+		dials.Add(1)
+		return nil, errors.New("nobody is there")
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	var log lines
+	courier := delivery.NewCourier(delivery.CourierOptions{Pool: pool, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { courier.Run(ctx) })
+	require.Eventually(t, func() bool { return dials.Load() >= 3 }, projectiontest.Soon, time.Millisecond)
+	stop()
+	running.Wait()
+	require.Equal(t, 1, strings.Count(log.text.String(), "courier lost its session"))
+}
