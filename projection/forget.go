@@ -6,19 +6,20 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// copied is a table of a copy of a view, with data of persons.
+// copied is a table with personal data, in some copy of a view.
 type copied struct {
 	name     string
 	visitors bool   // otherwise leads
 	wins     string // the table that counts those of its leads that are won, when there is one
 }
 
-// copies are those of every copy of a view that is in the database.
+// copies lists these tables, of all copies of views in the database.
 func copies(ctx context.Context, tx pgx.Tx) ([]copied, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT format('%I.%I', n.nspname, c.relname), c.relname = 'visitor_activity',
@@ -35,7 +36,7 @@ func copies(ctx context.Context, tx pgx.Tx) ([]copied, error) {
 	})
 }
 
-// eachCopy does something about each of them. One that is dropped meanwhile has nothing of anybody.
+// eachCopy calls a function with each of them, in a savepoint. A copy that was dropped meanwhile is passed over.
 func eachCopy(ctx context.Context, tx pgx.Tx, do func(tx pgx.Tx, c copied) error) error {
 	all, err := copies(ctx, tx)
 	if err != nil {
@@ -70,8 +71,8 @@ func (f Forgotten) rows(of copied) (condition string, arguments []any) {
 	                 WHERE gone.stream = c.stream COLLATE "C" AND c.position < gone.before)`, []any{streams, before}
 }
 
-// ForgetInCopies takes leads and visitors out of every copy of a view that is in the database. A copy that is being made
-// from then on has them no more by itself.
+// ForgetInCopies removes leads and visitors from all copies of views in the database. A copy that is begun later will not have
+// them: they are erased on the log.
 func ForgetInCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 	return eachCopy(ctx, tx, func(tx pgx.Tx, c copied) error {
 		condition, arguments := gone.rows(c)
@@ -109,7 +110,7 @@ func InCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (there bool, err e
 	return there, err
 }
 
-// forgetErased takes out of copies who was erased after the moment that they are of, or while they were made.
+// forgetErased removes from copies whoever was erased after the moment that the copies are as of, or while they were made.
 func (r Replay) forgetErased(ctx context.Context, conn *pgx.Conn) error {
 	head, err := r.Store.Head(ctx)
 	if err != nil || head == 0 {

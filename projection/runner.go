@@ -112,8 +112,8 @@ func (r *Runner) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Status says how each projector does, in the order of Options. The error is the log's, when its head cannot be read:
-// everything but Lag is good then.
+// Status says how each projector is doing, in the order of Options. With an error the head of the log could not be read:
+// everything but Lag is right then.
 func (r *Runner) Status(ctx context.Context) ([]Status, error) {
 	head, err := r.store.Head(ctx)
 	all := make([]Status, len(r.workers))

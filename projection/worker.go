@@ -27,7 +27,7 @@ const (
 	Stale State = "stale"
 )
 
-// Status is how a projector does.
+// Status is how a projector is doing.
 type Status struct {
 	Name     string
 	State    State
@@ -106,7 +106,8 @@ func (w *worker) failed(err error) time.Duration {
 	return pause
 }
 
-// opened notes that this process has the lock. After a failure that is no success yet while there is something to apply.
+// opened notes that this process has the lock. After a failure the state stays Failed while events wait to be applied: one of them
+// may fail again.
 func (w *worker) opened(position, head eventstore.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

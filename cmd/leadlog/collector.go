@@ -14,10 +14,10 @@ const leastHeap = 64 << 20 // bytes
 
 const liveHeap = "/gc/heap/live:bytes"
 
-// collectSeldom has the collector wait until the heap has grown to leastHeap, and for half as much garbage as there is live
-// once more than two thirds of that is live. What is made while garbage is marked counts as live until the next time, which on
-// a machine that is busy is as much again: to wait for as much garbage as that took 20 MiB more than are ever used. GOGC,
-// when it is set, is left as it is.
+// collectSeldom has the collector wait until the heap has grown to leastHeap; once more than two thirds of that is live, until
+// there is half as much garbage as is live. Whatever is made while the collector marks counts as live until its next run, and on
+// a busy machine that is as much again as really is: waiting for an equal amount of garbage cost 20 MiB that were never used.
+// GOGC, if it is set, is left alone.
 func collectSeldom() {
 	if os.Getenv("GOGC") != "" {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/command/webhook"
 )
 
-// disableAfter is how long an endpoint may fail before it is switched off: by the first failure that comes so long
-// after the first one that followed the last success.
+// disableAfter is how long an endpoint may fail. It is switched off by a failure that comes so long after its first failure
+// since its last success.
 const disableAfter = 5 * 24 * time.Hour
 
 // Verdict says why an endpoint is to get nothing more: what was seen at its URL since a time.

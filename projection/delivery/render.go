@@ -104,8 +104,8 @@ type subject struct {
 	Token token.State
 }
 
-// subjects are remembered of leads that arrive again and again, where one delivery follows the other, and of what is no lead:
-// there is nobody to forget.
+// subjects are remembered, folded: those of leads that are there, since one that arrives again and again has one delivery after
+// another, and those of tokens and endpoints. A lead that was erased is not remembered.
 var subjects = eventstore.FoldRules[subject]{
 	Evolve: func(s subject, fact event.Fact) subject {
 		return subject{lead.Fold(s.Lead, fact), token.Evolve(s.Token, fact)}

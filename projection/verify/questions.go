@@ -23,7 +23,7 @@ const temporary = `
 
 // conclusions fill the tables that several questions are about. $1 is the position that the leads are of.
 //
-// What a claim says last is what no later event of it says otherwise. Those that are not the first are few.
+// A claim's last event is the one that no other event of it follows. Few claims have more than one.
 var conclusions = []string{
 	// The values of each lead. Its state is JSON, and read once. Where it tells of none, there is the one that is shown.
 	`INSERT INTO known
@@ -66,7 +66,8 @@ var conclusions = []string{
 // lead's, and each lead must hold at least as many claims as it has values. A lead that something happened to behind
 // the position is left out.
 var questions = []string{
-	// Streams are told apart by hashes, which are sorted in a fraction of the time; where they do not do, by their names.
+	// Events are sorted by the hashes of their streams, in a fraction of the time that names take. Where revisions do not count up
+	// within a hash, they are sorted by name: two streams may have one hash.
 	`SELECT format('stream %s: event at position %s has revision %s, not %s', stream, position, revision, place)
 	   FROM (SELECT *, row_number() OVER (PARTITION BY stream ORDER BY position) - 1 AS place FROM seen
 	          WHERE hash IN (SELECT hash FROM (SELECT hash, revision, row_number() OVER (PARTITION BY hash ORDER BY position) - 1 AS place FROM seen) h
