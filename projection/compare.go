@@ -98,8 +98,11 @@ func (r Replay) compare(ctx context.Context, most int) ([]Compared, error) {
 	return all, nil
 }
 
-// dropCopy leaves nothing behind. What a killed process left is used by the next.
+// dropCopy leaves nothing behind. What a killed process left is used by the next. A schema that is no copy of ours is let be.
 func (b *builder) dropCopy(ctx context.Context) {
+	if b.checkpoint.projector == "" { // it was not opened
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	_, _ = b.conn.Exec(ctx, `DROP SCHEMA IF EXISTS `+pgx.Identifier{b.place}.Sanitize()+` CASCADE`)

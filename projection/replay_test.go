@@ -219,6 +219,17 @@ func TestACopyIsOfItsDayAndLeavesTheLiveViewsAlone(t *testing.T) {
 	require.ErrorIs(t, other.Run(t.Context()), projection.ErrBeyondLog)
 }
 
+func TestAComparisonLeavesAloneASchemaThatIsNoCopy(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	_, err := w.Pool.Exec(t.Context(), `CREATE SCHEMA verify_lead; CREATE TABLE verify_lead.mine AS SELECT 1 AS kept`)
+	require.NoError(t, err)
+	_, err = replay(w, projection.LeadView{}).Compare(t.Context(), 1)
+	require.ErrorIs(t, err, projection.ErrSchemaTaken)
+	var kept int
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT kept FROM verify_lead.mine`).Scan(&kept))
+}
+
 // Who was part of an erased lead may be one by itself in a copy as of a day before that.
 func TestACopyOfBeforeAJoinHasNobodyWhoIsErasedSince(t *testing.T) {
 	t.Parallel()
