@@ -5,7 +5,15 @@ import "time"
 // Hasten makes a runner of a test do soon what it would do in its own time.
 func (r *Runner) Hasten() {
 	for _, w := range r.workers {
-		w.pace.takeover, w.pace.retry, w.pace.longest = 10*time.Millisecond, time.Millisecond, 20*time.Millisecond
+		w.pace.takeover, w.pace.stale = 10*time.Millisecond, 10*time.Millisecond
+		w.pace.retry, w.pace.longest = time.Millisecond, 20*time.Millisecond
+	}
+}
+
+// Resigned makes a runner that has failed again and again wait for ever.
+func (r *Runner) Resigned() {
+	for _, w := range r.workers {
+		w.pace.longest = 1000 * time.Hour
 	}
 }
 

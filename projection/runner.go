@@ -49,6 +49,7 @@ type pace struct {
 	takeover time.Duration // how often a standby asks for the lock
 	retry    time.Duration // first pause after a failure
 	longest  time.Duration // longest pause after failures
+	stale    time.Duration // until it is looked again whether a stale view was made anew: whoever replays it waits for that
 }
 
 // New prepares a runner. It connects in Run.
@@ -77,7 +78,7 @@ func New(o Options) (*Runner, error) {
 		r.workers = append(r.workers, &worker{
 			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, config: named,
 			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch,
-			pace:   pace{batch: 1000, rest: o.Rest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second},
+			pace:   pace{batch: 1000, rest: o.Rest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second, stale: 3 * time.Second},
 			status: Status{Name: p.Name(), State: Standby},
 		})
 	}

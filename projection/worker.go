@@ -88,7 +88,7 @@ func (w *worker) failed(err error) time.Duration {
 	w.pause = min(2*w.pause, w.pace.longest)
 	state := Failed
 	if stale(err) {
-		state, pause = Stale, w.pace.longest
+		state, pause = Stale, w.pace.stale
 	}
 
 	w.mu.Lock()
