@@ -148,6 +148,8 @@ func TestATokenIsMadeRotatedAndDeletedInTheConsole(t *testing.T) {
 	r = b.post("/console/tokens/" + token + "/delete")
 	require.Equal(t, http.StatusNotFound, r.status)
 	require.Contains(t, r.body, "Token not found or already deleted")
+	require.Contains(t, r.body, "Nothing was done")
+	require.NotContains(t, b.get("/console/leads/none").body, "Nothing was done", "nothing was to be done")
 }
 
 func TestEveryTokenIsFoundInTheConsoleHoweverManyWereDeletedSince(t *testing.T) {

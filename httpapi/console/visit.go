@@ -158,8 +158,17 @@ func (v *visit) fail(err error) {
 		v.write(screen{name: "signin", title: "Sign in", status: f.Status, data: signIn{Next: v.path("/"), Message: "You are not signed in any more."}})
 		return
 	}
-	v.write(screen{name: "failure", title: f.Message, status: f.Status, data: f})
+	v.write(screen{name: "failure", title: f.Message, status: f.Status, data: failurePage{f, v.r.Method != http.MethodPost}})
 }
+
+// failurePage is why there is no other page.
+type failurePage struct {
+	Failure
+	Reading bool // nothing was to be done but to show something
+}
+
+// Unsure tells that what somebody asked for may have been done all the same.
+func (f failurePage) Unsure() bool { return f.Status >= http.StatusInternalServerError }
 
 func (v *visit) explain(err error) Failure {
 	var scope scopeError

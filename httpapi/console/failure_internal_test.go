@@ -1,0 +1,28 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// An append whose answer is lost may stand on the log.
+func TestAPageSaysThatNothingWasDoneOnlyWhenThatIsKnown(t *testing.T) {
+	t.Parallel()
+	pages := newTemplates("/console", newAssets("/console"))
+	for name, c := range map[string]struct {
+		page failurePage
+		says string
+	}{
+		"a refused form":         {failurePage{Failure{Status: http.StatusNotFound}, false}, "Nothing was done. "},
+		"a form, and no answer":  {failurePage{Failure{Status: http.StatusServiceUnavailable}, false}, "It may have been done all the same: look before you try again. "},
+		"nothing there":          {failurePage{Failure{Status: http.StatusNotFound}, true}, ""},
+		"nothing to be read now": {failurePage{Failure{Status: http.StatusServiceUnavailable}, true}, "Try again in a moment. "},
+	} {
+		var page strings.Builder
+		require.NoError(t, pages.byName["failure"].ExecuteTemplate(&page, "layout", frame{Data: c.page}), name)
+		require.Contains(t, page.String(), "<p>"+c.says+`<a href="/console">`, name)
+	}
+}
