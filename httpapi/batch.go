@@ -76,12 +76,12 @@ func (x *exchange) answerLines(key string) error {
 	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] { return x.arrivals(ctx, lines, key, &used) }
 	var last eventstore.Position
 	for arrived := range x.Commands.CaptureLeads(x.ctx, arrivals, out.flush) {
-		answer, position := x.lineAnswer(arrived)
+		line, position, err := x.appendLine(out.buffer.AvailableBuffer(), &arrived)
 		if position > last {
 			last = position
 			x.lastWrites.note(x.caller.Account, last)
 		}
-		if err := out.write(answer); err != nil {
+		if err := out.write(line, err); err != nil {
 			return err // a client that has gone: what is not answered may be on the log, or not
 		}
 	}
@@ -136,19 +136,31 @@ func (x *exchange) arriving(line bodyLine, failed error, admission command.Admis
 	}}
 }
 
-// lineAnswer is the answer to one line, and the position of what it wrote.
-func (x *exchange) lineAnswer(arrived command.Arrived) (lineAnswer, eventstore.Position) {
-	a := lineAnswer{Line: arrived.Line, Replayed: replayed(arrived.LeadCaptured, arrived.Err)}
+// appendLine appends the answer to one line, and tells the position of what it wrote.
+func (x *exchange) appendLine(to []byte, arrived *command.Arrived) ([]byte, eventstore.Position, error) {
 	if arrived.Err == nil {
-		a.Status, a.envelope = captured(arrived.LeadCaptured)
-		return a, arrived.Position
+		return appendCapturedLine(to, arrived), arrived.Position, nil
 	}
 	f := describe(arrived.Err)
 	if f.status >= http.StatusInternalServerError {
 		x.record.err = arrived.Err
 	}
-	a.Status, a.envelope, a.RetryAfter = f.status, f.envelope, wholeSeconds(f.retryAfter)
-	return a, f.position
+	encoded, err := encode(lineAnswer{
+		Line: arrived.Line, Status: f.status, envelope: f.envelope, RetryAfter: wholeSeconds(f.retryAfter),
+		Replayed: replayed(&arrived.LeadCaptured, arrived.Err),
+	})
+	return append(to, encoded...), f.position, err
+}
+
+// appendCapturedLine writes the lineAnswer of a capture, as appendCaptured does.
+func appendCapturedLine(to []byte, arrived *command.Arrived) []byte {
+	w := event.Writer{Buffer: to}
+	begin := len(to)
+	w.Number(`,"line":`, int64(arrived.Line))
+	w.Number(`,"status":`, int64(captureStatus(&arrived.LeadCaptured)))
+	w.Buffer = appendCaptured(append(w.Buffer, ','), &arrived.LeadCaptured, false)
+	w.True(`,"replayed":`, arrived.Replayed)
+	return w.Object(begin)
 }
 
 // lineWriter writes answers, many in one go when they come fast.
@@ -158,30 +170,15 @@ type lineWriter struct {
 	err     error // the first
 }
 
-func (w *lineWriter) write(answer lineAnswer) error {
-	if w.err != nil {
-		return w.err
+// write takes a line, which may be in the buffer's own room, and why there is none.
+func (w *lineWriter) write(line []byte, err error) error {
+	if w.err == nil && err == nil {
+		_, err = w.buffer.Write(append(line, '\n'))
 	}
-	encoded, err := answer.append(w.buffer.AvailableBuffer())
-	if err == nil {
-		_, err = w.buffer.Write(append(encoded, '\n'))
+	if w.err == nil {
+		w.err = err
 	}
-	w.err = err
-	return err
-}
-
-func (a *lineAnswer) append(to []byte) ([]byte, error) {
-	if a.Merged == nil {
-		encoded, err := encode(a)
-		return append(to, encoded...), err
-	}
-	w := event.Writer{Buffer: to}
-	begin := len(to)
-	w.Number(`,"line":`, int64(a.Line))
-	w.Number(`,"status":`, int64(a.Status))
-	w.Buffer = a.appendCaptured(append(w.Buffer, ','))
-	w.True(`,"replayed":`, a.Replayed)
-	return w.Object(begin), nil
+	return w.err
 }
 
 // flush hands on what is written.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/query"
 )
 
 func TestTheAnswerToACaptureIsWrittenAsTheLibraryWould(t *testing.T) {
@@ -20,20 +21,27 @@ func TestTheAnswerToACaptureIsWrittenAsTheLibraryWould(t *testing.T) {
 	for _, state := range states {
 		for _, merged := range []bool{false, true} {
 			for _, dryRun := range []bool{false, true} {
-				status, body := captured(command.LeadCaptured{Lead: state, Merged: merged})
-				body.DryRun = dryRun
-				want, err := json.Marshal(body, answerOptions)
+				captured := command.LeadCaptured{Lead: state, Merged: merged, Replayed: dryRun}
+				want, err := json.Marshal(struct {
+					Success bool       `json:"success"`
+					Merged  bool       `json:"merged"`
+					DryRun  bool       `json:"dryRun,omitzero"`
+					Data    query.Lead `json:"data"`
+				}{true, merged, dryRun, query.NewLead(state)}, answerOptions)
 				require.NoError(t, err)
-				got, err := encode(body)
-				require.NoError(t, err)
-				require.Equal(t, string(want), string(got))
+				require.Equal(t, string(want), string(encodeCaptured(&captured, dryRun)))
 
-				line := lineAnswer{Line: 7, Status: status, envelope: body, Replayed: dryRun}
-				want, err = json.Marshal(line, answerOptions)
+				arrived := command.Arrived{Line: 7, LeadCaptured: captured}
+				want, err = json.Marshal(struct {
+					Line     int        `json:"line"`
+					Status   int        `json:"status"`
+					Success  bool       `json:"success"`
+					Merged   bool       `json:"merged"`
+					Data     query.Lead `json:"data"`
+					Replayed bool       `json:"replayed,omitzero"`
+				}{7, captureStatus(&captured), true, merged, query.NewLead(state), dryRun}, answerOptions)
 				require.NoError(t, err)
-				got, err = line.append([]byte("before "))
-				require.NoError(t, err)
-				require.Equal(t, "before "+string(want), string(got))
+				require.Equal(t, "before "+string(want), string(appendCapturedLine([]byte("before "), &arrived)))
 			}
 		}
 	}

@@ -30,29 +30,24 @@ func (x *exchange) captureLead() (answer, error) {
 	outcome, err := x.Commands.CaptureLead(x.ctx, command.CaptureLead{
 		Admission: x.admission, Body: body, IdempotencyKey: key, DryRun: dryRun,
 	})
-	if replayed(outcome, err) {
+	if replayed(&outcome, err) {
 		x.w.Header().Set(replayedHeader, "true")
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	status, said := captured(outcome)
-	said.DryRun = dryRun
-	return answer{status: status, position: outcome.Position, body: said}, nil
+	return answer{status: captureStatus(&outcome), position: outcome.Position, encoded: encodeCaptured(&outcome, dryRun)}, nil
 }
 
-// captured is the answer to a capture.
-func captured(c command.LeadCaptured) (status int, body envelope) {
-	status = http.StatusCreated
+func captureStatus(c *command.LeadCaptured) int {
 	if c.Merged {
-		status = http.StatusOK
+		return http.StatusOK
 	}
-	data, merged := query.NewLead(c.Lead), c.Merged                      // a copy, so that no pointer keeps all of c
-	return status, envelope{Success: true, Merged: &merged, Data: &data} // a pointer, for it is large, and encoding would copy it
+	return http.StatusCreated
 }
 
 // replayed tells an answer, or a refusal, that an idempotency key had before.
-func replayed(c command.LeadCaptured, err error) bool {
+func replayed(c *command.LeadCaptured, err error) bool {
 	refused, is := errors.AsType[*command.LeadRefused](err)
 	return c.Replayed || is && refused.Replayed
 }

@@ -76,7 +76,8 @@ func NewLead(s lead.State) Lead {
 		CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt),
 	}
 	if s.OpportunityValue != "" { // an opportunity has one, but of a lead that was never born no id
-		l.OpportunityID = &s.OpportunityID
+		id := s.OpportunityID // of its own: a pointer into the lead would keep all of it
+		l.OpportunityID = &id
 		l.OpportunityValue = jsontext.Value(s.OpportunityValue)
 	}
 	if l.CustomFields == nil {
