@@ -69,14 +69,23 @@ func (x *exchange) readBody() ([]byte, error) {
 	if x.r.ContentLength > maxBody {
 		return nil, errTooLarge
 	}
-	var raw bytes.Buffer
+	room := bytes.MinRead
 	if x.r.ContentLength > 0 {
-		raw.Grow(int(min(x.r.ContentLength, promised)) + bytes.MinRead) // so that reading never moves most of what was read
+		room = int(min(x.r.ContentLength, promised)) + 1 // so that reading meets the end before it makes more room
 	}
-	if _, err := raw.ReadFrom(weighed{x, http.MaxBytesReader(x.w, x.r.Body, maxBody)}); err != nil {
-		return nil, bodyError(err)
+	raw, body := make([]byte, 0, room), weighed{x, http.MaxBytesReader(x.w, x.r.Body, maxBody)}
+	for {
+		n, err := body.Read(raw[len(raw):cap(raw)])
+		raw = raw[:len(raw)+n]
+		switch {
+		case err == io.EOF:
+			return raw, nil
+		case err != nil:
+			return nil, bodyError(err)
+		case len(raw) == cap(raw):
+			raw = slices.Grow(raw, len(raw))
+		}
 	}
-	return raw.Bytes(), nil
 }
 
 // bodyError says why a body could not be read to its end.

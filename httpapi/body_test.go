@@ -1,12 +1,17 @@
 package httpapi
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"unicode/utf8"
 
 	stdjson "encoding/json"
@@ -18,6 +23,33 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
+
+func TestABodyIsReadWholeHoweverItComes(t *testing.T) {
+	t.Parallel()
+	a := &api{load: newLoad(Options{BodyBytes: 64 << 20})}
+	for _, length := range []int{0, 1, 511, 512, 513, promised - 1, promised, promised + 1, 5 * promised, maxBody} {
+		want := bytes.Repeat([]byte("lead"), length/4+1)[:length]
+		for how, body := range map[string]io.Reader{
+			"in one go": bytes.NewReader(want), "in halves": iotest.HalfReader(bytes.NewReader(want)),
+			"with its end": iotest.DataErrReader(bytes.NewReader(want)),
+		} {
+			for _, announced := range []int64{int64(length), -1} {
+				r := &http.Request{Body: io.NopCloser(body), ContentLength: announced}
+				if announced < 0 {
+					r.Body = io.NopCloser(bytes.NewReader(want))
+				}
+				x := &exchange{api: a, w: httptest.NewRecorder(), r: r}
+				got, err := x.readBody()
+				require.NoError(t, err, "%d bytes %s", length, how)
+				require.True(t, bytes.Equal(want, got), "%d bytes %s", length, how)
+				require.EqualValues(t, length, x.held, "%d bytes %s", length, how)
+			}
+		}
+	}
+	more := &http.Request{Body: io.NopCloser(bytes.NewReader(make([]byte, maxBody+1))), ContentLength: -1}
+	_, err := (&exchange{api: a, w: httptest.NewRecorder(), r: more}).readBody()
+	require.ErrorIs(t, err, errTooLarge)
+}
 
 func TestABodyIsTakenApartIntoCompactMembers(t *testing.T) {
 	t.Parallel()
