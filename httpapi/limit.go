@@ -20,21 +20,27 @@ const (
 // credentialLimit names, in metrics, the limit of addresses that send bad credentials.
 const credentialLimit = "credentials"
 
-// limitHeader says what is left of a quota.
-const limitHeader = "RateLimit"
+// limitHeader says what is left of a quota, and policyHeader what is in a full one.
+const (
+	limitHeader  = "RateLimit"
+	policyHeader = "RateLimit-Policy"
+)
+
+// What http.Header has them under, which it would find out anew at every capture.
+var limitKey, policyKey = http.CanonicalHeaderKey(limitHeader), http.CanonicalHeaderKey(policyHeader)
 
 // tellQuota sets the header that says what is left, in the form of draft-ietf-httpapi-ratelimit-headers.
 func tellQuota(header http.Header, policy string, use quota.Use) {
 	tellLimit(header, policy, use.Limit)
 	if use.Limit.Rate > 0 {
-		header.Set(limitHeader, `"`+policy+`";r=`+strconv.Itoa(use.Remaining)+`;t=`+strconv.FormatInt(wholeSeconds(use.Full), 10))
+		header[limitKey] = []string{`"` + policy + `";r=` + strconv.Itoa(use.Remaining) + `;t=` + strconv.FormatInt(wholeSeconds(use.Full), 10)}
 	}
 }
 
 func tellLimit(header http.Header, policy string, limit quota.Limit) {
 	if limit.Rate > 0 {
 		window := max(1, wholeSeconds(limit.Window()))
-		header.Set("RateLimit-Policy", `"`+policy+`";q=`+strconv.Itoa(limit.Burst)+`;w=`+strconv.FormatInt(window, 10))
+		header[policyKey] = []string{`"` + policy + `";q=` + strconv.Itoa(limit.Burst) + `;w=` + strconv.FormatInt(window, 10)}
 	}
 }
 
