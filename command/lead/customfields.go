@@ -2,6 +2,7 @@ package lead
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -37,14 +38,30 @@ var reserved = func() map[string]struct{} {
 // customFields is the union of every place where custom fields may stand, weakest first: the body itself, then
 // fields, industryData and customFields. Empty values are dropped before they can displace another.
 func (r *reader) customFields() map[string]jsontext.Value {
-	union := make(map[string]jsontext.Value)
-	r.custom(union, "", r.body)
+	var union map[string]jsontext.Value
+	for key, value := range r.body {
+		if _, ours := reserved[key]; ours {
+			continue
+		}
+		if union == nil {
+			union = make(map[string]jsontext.Value)
+		}
+		union[key] = value
+	}
+	r.custom("", union)
 	for _, key := range slices.Backward(customAliases) {
 		if !r.present(key) {
 			continue
 		}
-		if members, ok := r.object(key); ok {
-			r.custom(union, key+".", members)
+		members, ok := r.object(key)
+		if !ok {
+			continue
+		}
+		r.custom(key+".", members)
+		if len(union) == 0 { // as for most: they say it in one place
+			union = members
+		} else {
+			maps.Copy(union, members)
 		}
 	}
 	if len(union) > MaxCustomFields {
@@ -61,21 +78,23 @@ func (r *reader) customFields() map[string]jsontext.Value {
 
 const tooManyCustom = "must be at most 50 in all"
 
-func (r *reader) custom(union map[string]jsontext.Value, path string, members map[string]jsontext.Value) {
+// custom takes out of members what is empty, or noted as wrong.
+func (r *reader) custom(path string, members map[string]jsontext.Value) {
 	var wrong field.Errors // all of them: which are told must not depend on the order of a map
 	for key, value := range members {
-		if _, ours := reserved[key]; (path == "" && ours) || empty(value) {
+		if empty(value) {
+			delete(members, key)
 			continue
 		}
 		if message := badCustomKey(key); message != "" {
 			wrong = append(wrong, field.Error{Field: path + shorten(key), Message: message})
+			delete(members, key)
 			continue
 		}
 		if len(value) > MaxCustomValue && customLength(value) > MaxCustomValue { // no character is less than a byte
 			wrong = append(wrong, field.Error{Field: path + key, Message: "must be at most 2000 characters"})
-			continue
+			delete(members, key)
 		}
-		union[key] = value
 	}
 	slices.SortFunc(wrong, func(a, b field.Error) int {
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))

@@ -30,7 +30,7 @@ func literal(content []byte) bool { return bytes.IndexByte(content, '\\') < 0 &&
 
 // quote is the JSON string of a text. What is not UTF-8 becomes U+FFFD.
 func quote(s string) jsontext.Value {
-	v, _ := jsontext.AppendQuote(nil, s) // the only error is about invalid UTF-8, which it replaces
+	v, _ := jsontext.AppendQuote(make([]byte, 0, len(s)+len(`""`)), s) // the only error is about invalid UTF-8, which it replaces
 	return v
 }
 

@@ -76,19 +76,18 @@ func (r *reader) customChanges(s State) (set map[string]jsontext.Value, removed 
 			removed = append(removed, name)
 		}
 	}
-	set = make(map[string]jsontext.Value)
-	r.custom(set, key+".", members)
-	after := without(union(s.CustomFields, set), removed)
+	r.custom(key+".", members)
+	after := without(union(s.CustomFields, members), removed)
 	if len(after) > MaxCustomFields {
 		r.wrong.Add(key, tooManyCustom)
 	}
-	if !fitTogether(set) {
+	if !fitTogether(members) {
 		r.wrong.Add(key, "must be at most 700 KiB in all")
 	}
-	if len(set) == 0 {
-		set = nil
+	if len(members) == 0 {
+		return nil, removed
 	}
-	return set, removed
+	return members, removed
 }
 
 // changedBy names the fields of the lead that an update gives another value.
