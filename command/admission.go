@@ -13,14 +13,10 @@ import (
 // until an append confirms them.
 type Admission struct {
 	Caller  Caller
-	Account Believed[account.State]
-	bearer  *bearer    // of an API token; shared by copies of the admission, so it is replaced and never changed
-	issued  *time.Time // of a JWT that the account may have revoked
-}
-
-type bearer struct {
-	value    token.Value
-	believed Believed[token.State]
+	Account *Believed[account.State]
+	value   token.Value            // of the caller's API token
+	token   *Believed[token.State] // nil: the caller has none
+	issued  *time.Time             // of a JWT that the account may have revoked
 }
 
 // Admit lets a caller in if its account has the feature crm_api. The error is ErrFeatureDisabled if it does not, which is
@@ -30,18 +26,15 @@ func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error)
 	if err == nil && !believed.State.Has(account.FeatureAPI) {
 		believed, err = d.ConfirmAccount(ctx, caller.Account)
 	}
-	if err != nil {
-		return Admission{}, err
+	if err == nil && !believed.State.Has(account.FeatureAPI) {
+		err = ErrFeatureDisabled
 	}
-	if !believed.State.Has(account.FeatureAPI) {
-		return Admission{}, ErrFeatureDisabled
-	}
-	return Admission{Caller: caller, Account: believed}, nil
+	return Admission{Caller: caller, Account: believed}, err
 }
 
 // ByToken adds the caller's API token, so that whatever relies on the admission is refused once the token is revoked.
-func (a Admission) ByToken(value token.Value, believed Believed[token.State]) Admission {
-	a.bearer = &bearer{value, believed}
+func (a Admission) ByToken(value token.Value, believed *Believed[token.State]) Admission {
+	a.value, a.token = value, believed
 	return a
 }
 
@@ -77,8 +70,8 @@ func (a *Admission) stands(ctx context.Context, d *Directory) error {
 // checks go into the append that relies on the admission.
 func (a Admission) checks() []eventstore.Write {
 	checks := []eventstore.Write{a.Account.Check()}
-	if a.bearer != nil {
-		checks = append(checks, a.bearer.believed.Check())
+	if a.token != nil {
+		checks = append(checks, a.token.Check())
 	}
 	return checks
 }
@@ -92,9 +85,9 @@ func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore
 			err = a.judge()
 		}
 		return a, true, err
-	case a.bearer != nil && conflict.Stream == a.bearer.believed.stream:
-		believed, err := d.ConfirmToken(ctx, a.bearer.value)
-		return a.ByToken(a.bearer.value, believed), true, err
+	case a.token != nil && conflict.Stream == a.token.stream:
+		a.token, err = d.ConfirmToken(ctx, a.value)
+		return a, true, err
 	}
 	return a, false, nil
 }
@@ -102,12 +95,12 @@ func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore
 // confirm reads again what the admission believes, before a refusal that no append would confirm. Changed says that the
 // account is not as it was believed to be. The errors are those of renew.
 func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, err error) {
-	if a.bearer != nil {
-		believed, err := d.ConfirmToken(ctx, a.bearer.value)
+	if a.token != nil {
+		believed, err := d.ConfirmToken(ctx, a.value)
 		if err != nil {
 			return false, err
 		}
-		*a = a.ByToken(a.bearer.value, believed)
+		a.token = believed
 	}
 	before := a.Account.expect
 	if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil {

@@ -22,6 +22,7 @@ const (
 )
 
 // Believed is a stream's state as this process last saw it. It may be stale: whoever acts on it appends Check along.
+// Nobody changes one: all who believe it share it.
 type Believed[S any] struct {
 	State  S
 	stream string
@@ -30,23 +31,23 @@ type Believed[S any] struct {
 }
 
 // Check is the write that lets an append through only while the belief holds.
-func (b Believed[S]) Check() eventstore.Write { return eventstore.Check(b.stream, b.expect) }
+func (b *Believed[S]) Check() eventstore.Write { return eventstore.Check(b.stream, b.expect) }
 
 // Directory is what a process believes about accounts and tokens, so that a capture reads nothing before it appends.
 type Directory struct {
 	store    eventstore.Store
 	now      func() time.Time
-	accounts *lru.Cache[string, Believed[account.State]]
-	tokens   *lru.Cache[string, Believed[token.State]]
+	accounts *lru.Cache[string, *Believed[account.State]]
+	tokens   *lru.Cache[string, *Believed[token.State]]
 }
 
 // NewDirectory returns an empty directory over a log.
 func NewDirectory(store eventstore.Store, now func() time.Time) (*Directory, error) {
-	accounts, err := lru.New[string, Believed[account.State]](accountCacheSize)
+	accounts, err := lru.New[string, *Believed[account.State]](accountCacheSize)
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := lru.New[string, Believed[token.State]](tokenCacheSize)
+	tokens, err := lru.New[string, *Believed[token.State]](tokenCacheSize)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func NewDirectory(store eventstore.Store, now func() time.Time) (*Directory, err
 }
 
 // Account returns what is believed of an account, loading it when nothing is.
-func (d *Directory) Account(ctx context.Context, id string) (Believed[account.State], error) {
+func (d *Directory) Account(ctx context.Context, id string) (*Believed[account.State], error) {
 	if believed, ok := d.accounts.Get(id); ok {
 		return believed, nil
 	}
@@ -62,7 +63,7 @@ func (d *Directory) Account(ctx context.Context, id string) (Believed[account.St
 }
 
 // ConfirmAccount reads an account from the log. It is called before a refusal that would otherwise rest on a belief.
-func (d *Directory) ConfirmAccount(ctx context.Context, id string) (Believed[account.State], error) {
+func (d *Directory) ConfirmAccount(ctx context.Context, id string) (*Believed[account.State], error) {
 	now := d.now()
 	believed, err := load(ctx, d.store, event.AccountStream(id), account.Evolve)
 	believed.seen = now
@@ -97,8 +98,9 @@ func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, a
 		return fmt.Errorf("%w: a JWT of before the account's not-before", ErrUnauthorized)
 	case admits && age > ReadAnew && errors.Is(err, eventstore.ErrUnavailable):
 		if present, ok := d.accounts.Peek(id); ok && present.expect == believed.expect {
-			present.seen = d.now() // so that not every read waits for the log
-			d.accounts.Add(id, present)
+			renewed := *present
+			renewed.seen = d.now() // so that not every read waits for the log
+			d.accounts.Add(id, &renewed)
 		}
 		return nil
 	}
@@ -109,16 +111,16 @@ func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, a
 func (d *Directory) forgetAccount(id string) { d.accounts.Remove(id) }
 
 // KnownToken returns the token of a value that is believed to let its bearer in, without asking the log.
-func (d *Directory) KnownToken(value token.Value) (Believed[token.State], bool) {
+func (d *Directory) KnownToken(value token.Value) (*Believed[token.State], bool) {
 	believed, ok := d.tokens.Get(value.TokenID())
 	return believed, ok && believed.State.Admits(value.Hash(), d.now())
 }
 
 // ConfirmToken reads the token of a value from the log. The error is ErrUnauthorized when it does not let its bearer in, and a
 // *RefusedUse when it once would have.
-func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (Believed[token.State], error) {
+func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (*Believed[token.State], error) {
 	presented, err := load(ctx, d.store, event.TokenStream(value.TokenID()), token.EvolveFor(value.Hash()))
-	believed := Believed[token.State]{State: presented.State.State, stream: presented.stream, expect: presented.expect}
+	believed := &Believed[token.State]{State: presented.State.State, stream: presented.stream, expect: presented.expect}
 	if err != nil {
 		return believed, err
 	}
@@ -136,9 +138,9 @@ func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (Believ
 // lookUpTime bounds one read of the log. The arrivals of a batch or an import have no deadlines of their own.
 const lookUpTime = 5 * time.Second
 
-func load[S any](ctx context.Context, store eventstore.Store, stream string, evolve func(S, event.Fact) S) (Believed[S], error) {
+func load[S any](ctx context.Context, store eventstore.Store, stream string, evolve func(S, event.Fact) S) (*Believed[S], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()
 	state, expect, err := eventstore.Load(ctx, store, stream, evolve)
-	return Believed[S]{State: state, stream: stream, expect: expect}, err
+	return &Believed[S]{State: state, stream: stream, expect: expect}, err
 }

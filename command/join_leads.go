@@ -90,7 +90,7 @@ func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fro
 // announce is for a store without transactions. There, nothing else keeps two leads from departing into each other at the same
 // time, or three in a circle. Before a lead departs, the lead that it goes into is written to, and read after that. So of
 // leads that wait for each other, one meets a conflict and finds the other gone.
-func (h *Handlers) announce(ctx context.Context, caller Caller, into, from holder, account Believed[account.State]) (holder, error) {
+func (h *Handlers) announce(ctx context.Context, caller Caller, into, from holder, account *Believed[account.State]) (holder, error) {
 	announced, err := h.write(caller, into.stream, into.expect, into.lead.UpdatedAt, event.LeadJoining{From: from.lead.ID})
 	if err != nil {
 		return holder{}, err
@@ -105,7 +105,7 @@ func (h *Handlers) announce(ctx context.Context, caller Caller, into, from holde
 
 // joinedBefore answers when one of the two leads has departed already. If it departed as this join asks, this is the same
 // join again, wherever the lead that it departed into is by now; otherwise the refusal stands.
-func (h *Handlers) joinedBefore(ctx context.Context, caller Caller, into, from holder, account Believed[account.State], refused error) (LeadUpdated, error) {
+func (h *Handlers) joinedBefore(ctx context.Context, caller Caller, into, from holder, account *Believed[account.State], refused error) (LeadUpdated, error) {
 	again, ok := errors.AsType[*lead.DepartedError](from.lead.Present(caller.Account))
 	if !ok {
 		return LeadUpdated{}, h.toHeir(ctx, refused)

@@ -114,7 +114,8 @@ func (x *exchange) byToken(credential string) error {
 			return err
 		}
 	}
-	x.identify(believed.State.Account, "token:"+value.TokenID(), "token:"+value.TokenID())
+	bearer := "token:" + value.TokenID()
+	x.identify(believed.State.Account, bearer, bearer)
 	return x.admit(func(a command.Admission) command.Admission { return a.ByToken(value, believed) })
 }
 
