@@ -69,7 +69,8 @@ func (a *Admission) stands(ctx context.Context, d *Directory) error {
 
 // checks go into the append that relies on the admission.
 func (a Admission) checks() []eventstore.Write {
-	checks := []eventstore.Write{a.Account.Check()}
+	const more = 6 // of the append of a new lead, with an idempotency key
+	checks := append(make([]eventstore.Write, 0, more), a.Account.Check())
 	if a.token != nil {
 		checks = append(checks, a.token.Check())
 	}

@@ -210,11 +210,12 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	}
 	at := c.after(before.UpdatedAt)
 	writes := c.Admission.checks()
+	checks := len(writes)
 	waived, err := c.waive(decision, phone, email)
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	claims, err := c.claim(decision, phone, email)
+	writes, err = c.claim(append(writes, waived...), decision, phone, email)
 	if err != nil {
 		return LeadCaptured{}, err
 	}
@@ -227,7 +228,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	position, err := c.store.Append(ctx, slices.Concat(writes, bound, waived, claims, []eventstore.Write{fact})...)
+	position, err := c.store.Append(ctx, append(slices.Insert(writes, checks, bound...), fact)...)
 	if err != nil {
 		return LeadCaptured{}, err
 	}
