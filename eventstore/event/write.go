@@ -8,7 +8,7 @@ type written interface {
 	room() int // bytes that most take
 }
 
-func (LeadCreated) room() int { return 640 }
+func (LeadCreated) room() int { return 512 }
 func (LeadMerged) room() int  { return 512 }
 func (ClaimTaken) room() int  { return 64 }
 
@@ -57,7 +57,7 @@ func (d ClaimTaken) write(w *Writer) {
 
 // Encode is the metadata as it is stored.
 func (m *Metadata) Encode() ([]byte, error) {
-	w := Writer{Buffer: make([]byte, 0, 384)}
+	w := Writer{Buffer: make([]byte, 0, 288)}
 	w.Member(`,"account":`, m.Account)
 	w.Member(`,"actor":`, m.Actor)
 	w.Member(`,"credential":`, m.Credential)
