@@ -91,7 +91,7 @@ func (b written) each(after eventstore.Position, filter eventstore.Filter, yield
 
 // written tells what of a batch is on the log now, given the answer to it. Not ok: a part of it was there before.
 func (c *columns) written(batch []*request, a answer) (w written, ok bool) {
-	w = written{after: eventstore.Position(a.head), end: eventstore.Position(a.head), runs: make([]run, 0, c.arrays[writeAppend].n)}
+	w = written{after: eventstore.Position(a.head), end: eventstore.Position(a.head), runs: make([]run, 0, c.arrays[eventID].n)}
 	expected, refused := c.expected, 0
 	for i, r := range batch {
 		if refused < len(a.refused) && a.refused[refused] == int64(i+1) {
