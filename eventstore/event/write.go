@@ -2,9 +2,9 @@ package event
 
 // The facts that a log has most of, and what every event has, are written by hand, as json.Marshal would write them.
 
-// written is a fact that writes itself.
+// written is a fact that writes itself. A pointer to a writer would move it to the heap, since nobody knows who writes.
 type written interface {
-	write(*Writer)
+	write(Writer) Writer
 	room() int // bytes that most take
 }
 
@@ -12,7 +12,7 @@ func (LeadCreated) room() int { return 512 }
 func (LeadMerged) room() int  { return 512 }
 func (ClaimTaken) room() int  { return 64 }
 
-func (d LeadCreated) write(w *Writer) {
+func (d LeadCreated) write(w Writer) Writer {
 	w.Text(`,"contactUID":`, d.ContactUID)
 	w.Text(`,"name":`, d.Name)
 	w.True(`,"nameDerived":`, d.NameDerived)
@@ -29,9 +29,10 @@ func (d LeadCreated) write(w *Writer) {
 	w.Member(`,"userAgent":`, d.UserAgent)
 	w.Member(`,"visitorId":`, d.VisitorID)
 	w.List(`,"changed":`, d.Changed)
+	return w
 }
 
-func (d LeadMerged) write(w *Writer) {
+func (d LeadMerged) write(w Writer) Writer {
 	w.Text(`,"source":`, d.Source)
 	w.True(`,"newSource":`, d.NewSource)
 	w.Member(`,"name":`, d.Name)
@@ -48,11 +49,13 @@ func (d LeadMerged) write(w *Writer) {
 	w.Member(`,"userAgent":`, d.UserAgent)
 	w.Member(`,"visitorId":`, d.VisitorID)
 	w.List(`,"changed":`, d.Changed)
+	return w
 }
 
-func (d ClaimTaken) write(w *Writer) {
+func (d ClaimTaken) write(w Writer) Writer {
 	w.Text(`,"kind":`, d.Kind)
 	w.Text(`,"holder":`, d.Holder)
+	return w
 }
 
 // Encode is the metadata as it is stored.
