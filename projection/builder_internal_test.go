@@ -13,7 +13,7 @@ func TestTheRoomOfAPartThatIsWrittenIsTheNextOnesAndHoldsNothingMeanwhile(t *tes
 	b := builder{end: 10, spare: make(chan []Event, 1)}
 	at := func(positions ...eventstore.Position) (whole batch) {
 		for _, position := range positions {
-			whole.events = append(whole.events, Event{Recorded: eventstore.Recorded{Position: position}})
+			whole.events = append(whole.events, Event{Recorded: &eventstore.Recorded{Position: position}})
 			whole.position = position
 		}
 		return whole

@@ -53,8 +53,8 @@ func (t *Tail) firstBetween(after, until eventstore.Position, filter eventstore.
 		return nil, false
 	}
 	for _, item := range t.items[sort.Search(len(t.items), func(i int) bool { return t.items[i].position > after }):] {
-		if item.position <= until && item.event != nil && filter.Matches(item.event.Stream, item.event.Type) {
-			return &item.event.Recorded, true
+		if item.position <= until && !item.isMark() && filter.Matches(item.event.Stream, item.event.Type) {
+			return item.event.Recorded, true
 		}
 	}
 	return nil, t.end() >= until

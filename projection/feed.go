@@ -18,14 +18,16 @@ type feed struct {
 }
 
 type feedItem struct {
-	event    *Event // nil: a progress mark
+	event    Event // without one recorded: a progress mark
 	position eventstore.Position
 	err      error
 }
 
+func (i feedItem) isMark() bool { return i.event.Recorded == nil }
+
 // size is what an item holds of payload, in bytes.
 func (i feedItem) size() int {
-	if i.event == nil {
+	if i.isMark() {
 		return 0
 	}
 	return len(i.event.Recorded.Data)
@@ -60,8 +62,8 @@ func decoded(item eventstore.Item) feedItem {
 	if item.Event == nil {
 		return feedItem{position: item.Position}
 	}
-	data, err := decodeEvent(*item.Event)
-	return feedItem{event: &Event{Recorded: *item.Event, Data: data}, position: item.Position, err: err}
+	data, err := decodeEvent(item.Event)
+	return feedItem{event: Event{Recorded: item.Event, Data: data}, position: item.Position, err: err}
 }
 
 // linger is how long a batch that has events waits for the progress mark that a store mostly sends behind them.
@@ -89,8 +91,8 @@ func (f *feed) collect(ctx context.Context, limit int, quiet time.Time, wake <-c
 		}
 		b.position = item.position
 		switch {
-		case item.event != nil && (f.chosen == nil || f.chosen(*item.event)):
-			if b.events = append(b.events, *item.event); len(b.events) == 1 {
+		case !item.isMark() && (f.chosen == nil || f.chosen(item.event)):
+			if b.events = append(b.events, item.event); len(b.events) == 1 {
 				due = nil
 			}
 		case len(b.events) > 0:

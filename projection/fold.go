@@ -76,7 +76,7 @@ func gather(ctx context.Context, store eventstore.Store, s stretch, to chan<- ba
 			return err
 		}
 		if item.Event != nil && item.Position <= s.end {
-			b.events = append(b.events, Event{Recorded: *item.Event})
+			b.events = append(b.events, Event{Recorded: item.Event})
 			bytes += len(item.Event.Data)
 		}
 		b.position = min(item.Position, s.end)
@@ -125,7 +125,7 @@ func decodeEach(events []Event) (err error) {
 	return nil
 }
 
-func decodeEvent(r eventstore.Recorded) (event.Data, error) {
+func decodeEvent(r *eventstore.Recorded) (event.Data, error) {
 	data, err := r.Decode()
 	if err != nil {
 		return nil, fmt.Errorf("event at position %d of stream %s: %w", r.Position, r.Stream, err)

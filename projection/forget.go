@@ -123,7 +123,7 @@ func (r Replay) forgetErased(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 		if e := item.Event; e != nil {
-			data, err := decodeEvent(*e)
+			data, err := decodeEvent(e)
 			if err != nil {
 				return err
 			}

@@ -43,7 +43,7 @@ func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 	}
 	births := make([]Event, 3*blockLeads)
 	for i := range births {
-		births[i].Recorded = eventstore.Recorded{Event: eventstore.Event{Metadata: event.Metadata{Account: "acme"}}}
+		births[i].Recorded = &eventstore.Recorded{Event: eventstore.Event{Metadata: event.Metadata{Account: "acme"}}}
 	}
 	l.note(births)
 	require.Equal(t, []string{"acme"}, l.full)

@@ -20,8 +20,8 @@ import (
 
 // Event is an event of the log, decoded.
 type Event struct {
-	eventstore.Recorded
-	Data event.Data
+	*eventstore.Recorded // which all projectors share: nobody changes it
+	Data                 event.Data
 }
 
 // Fact is the event as deciders fold it.

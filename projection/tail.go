@@ -109,7 +109,7 @@ func (t *Tail) catchUp(ctx context.Context, after, base eventstore.Position, fil
 func pass(ctx context.Context, items []feedItem, after eventstore.Position, filter eventstore.Filter, to chan<- feedItem) (eventstore.Position, error) {
 	told := after
 	for _, item := range items {
-		if item.position > after && item.event != nil && filter.Matches(item.event.Stream, item.event.Type) {
+		if item.position > after && !item.isMark() && filter.Matches(item.event.Stream, item.event.Type) {
 			if err := put(ctx, item, to); err != nil {
 				return told, err
 			}
@@ -117,7 +117,7 @@ func pass(ctx context.Context, items []feedItem, after eventstore.Position, filt
 		}
 	}
 	end := items[len(items)-1]
-	if end.position < told || end.position == told && end.event != nil {
+	if end.position < told || end.position == told && !end.isMark() {
 		return told, nil
 	}
 	return end.position, put(ctx, feedItem{position: end.position}, to)

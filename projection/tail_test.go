@@ -167,7 +167,7 @@ func followed(ctx context.Context, log *memory, tail *Tail, after, total eventst
 			if item.position < position || item.err != nil {
 				return fmt.Sprintf("%d after %d: %v", item.position, position, item.err)
 			}
-			if position = item.position; item.event != nil {
+			if position = item.position; !item.isMark() {
 				got = append(got, position)
 			}
 		case err := <-failed:
@@ -305,7 +305,7 @@ func TestATailHoldsWhatSomebodyHasNotTaken(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, on)
 			for _, item := range items {
-				if item.event != nil {
+				if !item.isMark() {
 					n--
 				}
 			}

@@ -36,7 +36,7 @@ func (TokenAudit) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	var events rows
 	for _, e := range leaves {
 		tree := trees[e.Metadata.Account]
-		entry, err := audit.NewEntry(e.Recorded, e.Data, tree.edge.Size())
+		entry, err := audit.NewEntry(*e.Recorded, e.Data, tree.edge.Size())
 		if err == nil {
 			err = tree.add(entry)
 		}

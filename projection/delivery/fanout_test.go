@@ -8,6 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -167,7 +168,7 @@ func waits(t *testing.T, w *projectiontest.World, data event.Data) bool {
 	require.NoError(t, err)
 	head, err := w.Store.Head(t.Context())
 	require.NoError(t, err)
-	e := projection.Event{Data: data}
+	e := projection.Event{Recorded: &eventstore.Recorded{}, Data: data}
 	e.ID, e.Stream, e.Position, e.Metadata.Account = ulid.Make(), event.LeadStream(w.NewID()), head+1, "acme"
 	require.NoError(t, delivery.FanOut{Epoch: epoch}.Apply(t.Context(), tx, []projection.Event{e}))
 	var setting string

@@ -177,7 +177,7 @@ func (p replay) match(recorded eventstore.Recorded, rows *queue) error {
 		return fmt.Errorf("event at position %d of stream %s: %w", recorded.Position, recorded.Stream, err)
 	}
 	if name, sent := public(data); sent && !recorded.Erased && wanted(p.events, name) {
-		rows.add(p.requestID, p.webhookID, name, p.generation, projection.Event{Recorded: recorded, Data: data})
+		rows.add(p.requestID, p.webhookID, name, p.generation, projection.Event{Recorded: &recorded, Data: data})
 	}
 	return nil
 }
