@@ -31,10 +31,10 @@ const undecodable = "\xff"
 // params splits the query string as browsers write it. The standard library's way drops what it cannot read, and a
 // filter or a dryRun that is dropped asks for more than the caller did.
 func (x *exchange) params() *params {
-	p := &params{values: make(url.Values)}
 	if x.r.URL.RawQuery == "" {
-		return p
+		return &params{}
 	}
+	p := &params{values: make(url.Values)}
 	for pair := range strings.SplitSeq(x.r.URL.RawQuery, "&") {
 		name, value, _ := strings.Cut(pair, "=")
 		name, err := url.QueryUnescape(name)
