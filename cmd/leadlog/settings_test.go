@@ -1,8 +1,10 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,16 +22,19 @@ func TestTheTableOfSettingsHasEverySettingAndItsDefault(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| (`LEADLOG_.*?) \\|").FindAllStringSubmatch(table, -1) {
 		told = append(told, regexp.MustCompile(`LEADLOG_\w+`).FindAllString(row[1], -1)...)
 	}
-	parser, err := kong.New(&service{})
+	parser, err := kong.New(&commands{})
 	require.NoError(t, err)
-	var there []string
-	for _, flag := range parser.Model.Flags {
-		for _, variable := range flag.Envs {
-			there = append(there, variable)
-			if flag.HasDefault {
-				require.Regexp(t, "(?m)^.*`"+variable+"`.*`"+regexp.QuoteMeta(flag.Default)+"`", table)
+	there := map[string]bool{} // of any command
+	require.NoError(t, kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
+		if flag, is := node.(*kong.Flag); is {
+			for _, variable := range flag.Envs {
+				there[variable] = true
+				if flag.HasDefault {
+					require.Regexp(t, "(?m)^.*`"+variable+"`.*`"+regexp.QuoteMeta(flag.Default)+"`", table)
+				}
 			}
 		}
-	}
-	require.ElementsMatch(t, there, told)
+		return next(nil)
+	}))
+	require.ElementsMatch(t, slices.Collect(maps.Keys(there)), told)
 }
