@@ -19,7 +19,7 @@ const (
 	// window is how many of one source are under way at a time: a batch of the store's appends, and another that is made
 	// ready while the first is written.
 	window      = 512
-	windowBytes = 1 << 20 // that they may hold, but for one that is larger by itself
+	windowBytes = 512 << 10 // that they may hold, but for one that is larger by itself
 	// windows is how many of all sources are under way: half of what may wait for the store, so that there is room for
 	// who comes alone.
 	windows = 2048
