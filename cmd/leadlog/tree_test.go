@@ -130,11 +130,13 @@ func TestAHeadOfTheWholeLogIsSignedWhenAllAgreesAndIsHeldAgainstTheLogLater(t *t
 	require.Equal(t, "the log: its first 4 events are not those of the head that was signed\n", out)
 	require.NoFileExists(t, other, "nothing is signed that does not agree")
 
-	for _, args := range [][]string{
-		{"verify", "--tree", head, head}, {"verify", "--tree", head, "--head", other, head},
+	for says, args := range map[string][]string{
+		"log.txt: is a head of the whole log": {"verify", "--tree", head, head},
+		"--head is of the log":                {"verify", "--tree", head, "--head", other, head},
 	} {
 		code, _, said = finished(t, settings, args...)
 		require.Equal(t, 2, code, "%q: %s", args, said)
+		require.Contains(t, said, says)
 	}
 	settings["LEADLOG_TREE_KEY"] = "short"
 	code, _, said = finished(t, settings, "verify", "--head", other)
