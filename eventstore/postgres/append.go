@@ -99,23 +99,23 @@ func (r *request) abandoned() bool { return r.stage.Load() == left }
 
 // writer is the process's one appender: a bounded queue, and a goroutine with a connection of its own.
 type writer struct {
-	config   *pgx.ConnConfig
-	conn     *pgx.Conn                    // nil while disconnected
-	prepared *pgconn.StatementDescription // of log.append
-	whole    *pgconn.StatementDescription // of log.append_whole
-	room     *room                        // of the connection
-	columns  columns
-	tidings  tidings
-	wary     wary
-	touched  map[string]bool // of the latest selection: its memory is that of the next one
-	queue    chan *request
-	patience time.Duration
-	failure  atomic.Pointer[error] // of the last attempt, nil when it succeeded
-	ended    chan struct{}
-	backend  atomic.Uint32               // process id at the server of the latest connection
-	wrote    func(w written, whole bool) // is told of every batch that is on the log; not whole: of more than w says
-	watch    func(Batch)                 // nil: nobody does
-	log      *slog.Logger
+	config       *pgx.ConnConfig
+	conn         *pgx.Conn                    // nil while disconnected
+	prepared     *pgconn.StatementDescription // of log.append
+	whole        *pgconn.StatementDescription // of log.append_whole
+	room         *room                        // of the connection
+	columns      columns
+	notification notification
+	wary         wary
+	touched      map[string]bool // of the latest selection: its memory is that of the next one
+	queue        chan *request
+	patience     time.Duration
+	failure      atomic.Pointer[error] // of the last attempt, nil when it succeeded
+	ended        chan struct{}
+	backend      atomic.Uint32               // process id at the server of the latest connection
+	wrote        func(w written, whole bool) // is told of every batch that is on the log; not whole: of more than w says
+	watch        func(Batch)                 // nil: nobody does
+	log          *slog.Logger
 }
 
 func newWriter(config *pgx.ConnConfig, queue int, patience time.Duration, log *slog.Logger) *writer {
@@ -201,14 +201,14 @@ func (w *writer) run(closing context.Context) {
 func (w *writer) next(closing context.Context) *request {
 	for {
 		var due <-chan time.Time
-		if w.tidings.owed {
-			due = time.After(time.Until(w.tidings.next))
+		if w.notification.owed {
+			due = time.After(time.Until(w.notification.next))
 		}
 		select {
 		case r := <-w.queue:
 			return r
 		case <-due:
-			w.tell()
+			w.notify()
 			continue
 		case <-closing.Done():
 		}
@@ -217,8 +217,8 @@ func (w *writer) next(closing context.Context) *request {
 			return r
 		default:
 		}
-		if w.tidings.owed && w.conn != nil {
-			w.tell()
+		if w.notification.owed && w.conn != nil {
+			w.notify()
 		}
 		return nil
 	}

@@ -78,16 +78,16 @@ func (w *writer) send(batch []*request) ([]outcome, error) {
 		return nil, err
 	}
 	w.columns.fill(batch)
-	tell := w.tidings.with(w.columns.arrays[eventID].n)
-	a, err := w.write(tell)
+	notify := w.notification.due(w.columns.arrays[eventID].n)
+	a, err := w.write(notify)
 	if err != nil {
 		if causeOf(err) != theData {
 			w.disconnect()
 		}
 		return nil, err
 	}
-	if tell {
-		w.tidings.told()
+	if notify {
+		w.notification.sent()
 	}
 	w.wrote(w.columns.written(batch, a))
 	return w.columns.outcomes(batch, a), nil

@@ -163,13 +163,13 @@ type answer struct {
 
 // call has log.append, which is prepared on the connection, write the batch.
 func (c *columns) call(
-	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, tell bool,
+	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, notify bool,
 ) (a answer, err error) {
 	var values [arguments + 1][]byte
 	for i := range arguments {
 		values[i] = c.arrays[i].bytes()
 	}
-	values[arguments] = boolean(tell)
+	values[arguments] = boolean(notify)
 	row, err := roundTrip(conn, prepared, room, values[:])
 	if err != nil {
 		return a, err

@@ -33,15 +33,15 @@ func (w *wary) wrote(a answer) {
 }
 
 // write makes one attempt at the batch in the columns.
-func (w *writer) write(tell bool) (answer, error) {
+func (w *writer) write(notify bool) (answer, error) {
 	conn := w.conn.PgConn()
 	if w.wary == 0 && !w.columns.any {
-		a, stored, err := w.columns.callWhole(conn, w.whole, w.room, tell)
+		a, stored, err := w.columns.callWhole(conn, w.whole, w.room, notify)
 		if stored || err != nil {
 			return a, err
 		}
 	}
-	a, err := w.columns.call(conn, w.prepared, w.room, tell)
+	a, err := w.columns.call(conn, w.prepared, w.room, notify)
 	if err == nil {
 		w.wary.wrote(a)
 	}
@@ -50,13 +50,13 @@ func (w *writer) write(tell bool) (answer, error) {
 
 // callWhole has log.append_whole write the batch. Not stored: nothing was, for something is not as expected.
 func (c *columns) callWhole(
-	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, tell bool,
+	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, notify bool,
 ) (a answer, stored bool, err error) {
 	var values [len(wholeArguments) + 1][]byte
 	for i, argument := range wholeArguments {
 		values[i] = c.arrays[argument].bytes()
 	}
-	values[len(wholeArguments)] = boolean(tell)
+	values[len(wholeArguments)] = boolean(notify)
 	row, err := roundTrip(conn, prepared, room, values[:])
 	switch {
 	case err != nil:
