@@ -177,7 +177,7 @@ func (w *writer) run(closing context.Context) {
 	defer close(w.ended)
 	defer w.disconnect()
 	var deferred []*request
-	var company company
+	var linger linger
 	for {
 		if len(deferred) == 0 {
 			r := w.next(closing)
@@ -186,13 +186,13 @@ func (w *writer) run(closing context.Context) {
 			}
 			deferred = append(deferred, r)
 		}
-		deferred = company.await(deferred, w.queue)
+		deferred = linger.gather(deferred, w.queue)
 		var batch []*request
 		batch, deferred = w.collect(deferred)
 		if len(batch) > 0 {
 			began := time.Now()
 			w.commit(batch)
-			company.came(len(batch)+len(deferred)+len(w.queue), began, time.Now())
+			linger.wrote(len(batch)+len(deferred)+len(w.queue), began, time.Now())
 		}
 	}
 }

@@ -23,9 +23,9 @@ func TestARequestWaitsForThoseWhoCameLatelyAndNotForLong(t *testing.T) {
 		"all are there":                  {lately: 3, others: 2, batch: 3},
 		"all come soon":                  {lately: 4, others: 3, apart: took / 4, batch: 4, waits: took * 3 / 4},
 		"one stays away":                 {lately: 4, others: 2, apart: took / 4, batch: 3, waits: took},
-		"one stays away from a slow one": {lately: 2, batch: 1, waits: longestWait, took: time.Second},
+		"one stays away from a slow one": {lately: 2, batch: 1, waits: longestLinger, took: time.Second},
 		"one comes beside the last one":  {lately: 1, others: 1, apart: took / 4, batch: 1},
-		"of a crowd some are enough":     {lately: 200, others: enough + 10, apart: took / 100, batch: enough, waits: took / 100 * (enough - 1)},
+		"of a crowd some are enough":     {lately: 200, others: lingerSize + 10, apart: took / 100, batch: lingerSize, waits: took / 100 * (lingerSize - 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -37,13 +37,13 @@ func TestARequestWaitsForThoseWhoCameLatelyAndNotForLong(t *testing.T) {
 						queue <- asked("a", "")
 					}
 				}()
-				var present company
-				present.came(c.lately, time.Now().Add(-cmp.Or(c.took, took)), time.Now())
+				var l linger
+				l.wrote(c.lately, time.Now().Add(-cmp.Or(c.took, took)), time.Now())
 				if c.apart == 0 {
 					synctest.Wait()
 				}
 				began := time.Now()
-				batch := present.await([]*request{asked("b", "")}, queue)
+				batch := l.gather([]*request{asked("b", "")}, queue)
 				require.Equal(t, c.waits, time.Since(began))
 				require.Equal(t, c.batch, len(batch)+len(queue))
 				time.Sleep(time.Hour) // the others end
@@ -52,14 +52,13 @@ func TestARequestWaitsForThoseWhoCameLatelyAndNotForLong(t *testing.T) {
 	}
 }
 
-// Whoever came once and never again is soon waited for no longer.
-func TestACompanyGetsSmaller(t *testing.T) {
+func TestWhoStaysAwayIsSoonWaitedForNoLonger(t *testing.T) {
 	t.Parallel()
-	var present company
+	var l linger
 	now := time.Now()
-	present.came(5, now, now)
+	l.wrote(5, now, now)
 	for n := 4; n > 0; n-- {
-		present.came(1, now, now)
-		require.Equal(t, n, present.size)
+		l.wrote(1, now, now)
+		require.Equal(t, n, l.size)
 	}
 }
