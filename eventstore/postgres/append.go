@@ -103,7 +103,7 @@ type writer struct {
 	conn         *pgx.Conn                    // nil while disconnected
 	prepared     *pgconn.StatementDescription // of log.append
 	whole        *pgconn.StatementDescription // of log.append_whole
-	room         *room                        // of the connection
+	buffer       *sendBuffer                  // of the connection
 	columns      columns
 	notification notification
 	wary         wary

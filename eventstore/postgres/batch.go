@@ -111,7 +111,7 @@ func (w *writer) connect(ctx context.Context) (err error) {
 		return err
 	}
 	w.backend.Store(w.conn.PgConn().PID())
-	w.room = new(room)
+	w.buffer = new(sendBuffer)
 	if w.prepared, err = w.conn.PgConn().Prepare(ctx, "append", callAppend, nil); err == nil {
 		w.whole, err = w.conn.PgConn().Prepare(ctx, "append whole", callAppendWhole, nil)
 	}

@@ -163,14 +163,14 @@ type answer struct {
 
 // call has log.append, which is prepared on the connection, write the batch.
 func (c *columns) call(
-	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, notify bool,
+	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, buffer *sendBuffer, notify bool,
 ) (a answer, err error) {
 	var values [arguments + 1][]byte
 	for i := range arguments {
 		values[i] = c.arrays[i].bytes()
 	}
 	values[arguments] = boolean(notify)
-	row, err := roundTrip(conn, prepared, room, values[:])
+	row, err := roundTrip(conn, prepared, buffer, values[:])
 	if err != nil {
 		return a, err
 	}
@@ -194,12 +194,12 @@ func boolean(is bool) []byte {
 }
 
 // roundTrip calls a function, which is a transaction, and returns its one row.
-func roundTrip(conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, values [][]byte) ([][]byte, error) {
+func roundTrip(conn *pgconn.PgConn, prepared *pgconn.StatementDescription, buffer *sendBuffer, values [][]byte) ([][]byte, error) {
 	size := beside
 	for _, v := range values {
 		size += 4 + len(v)
 	}
-	room.reserve(conn, size)
+	buffer.reserve(conn, size)
 	binaryFormat := []int16{pgx.BinaryFormatCode}
 	result := conn.ExecStatement(context.Background(), prepared, values, binaryFormat, binaryFormat).Read()
 	if result.Err != nil {

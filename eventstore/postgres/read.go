@@ -68,8 +68,8 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 	}
 }
 
-func (s *Store) streamPage(ctx context.Context, room int, stream string, from eventstore.Revision, limit int) (page, error) {
-	return s.page(ctx, room, selectEvents+`WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3`, stream, int64(from), limit)
+func (s *Store) streamPage(ctx context.Context, capacity int, stream string, from eventstore.Revision, limit int) (page, error) {
+	return s.page(ctx, capacity, selectEvents+`WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3`, stream, int64(from), limit)
 }
 
 // Head implements eventstore.Store.
@@ -113,10 +113,10 @@ func (p page) next(asked, fitted, most int) int {
 	return asked
 }
 
-// page gathers the events of a query. It makes room for as many as the caller expects.
-func (s *Store) page(ctx context.Context, room int, query string, arguments ...any) (page, error) {
-	p := page{events: make([]eventstore.Recorded, 0, room)}
-	d := decoder{chunk: min(room*chunkPerEvent, maxChunk)}
+// page gathers the events of a query. It has memory for as many as the caller expects.
+func (s *Store) page(ctx context.Context, capacity int, query string, arguments ...any) (page, error) {
+	p := page{events: make([]eventstore.Recorded, 0, capacity)}
+	d := decoder{chunk: min(capacity*chunkPerEvent, maxChunk)}
 	var err error
 	p.bytes, p.cut, err = s.query(ctx, &d, query, arguments, func(recorded eventstore.Recorded, _ [][]byte) {
 		if p.events = append(p.events, recorded); len(p.events) == fewEvents {

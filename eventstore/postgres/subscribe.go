@@ -137,10 +137,10 @@ func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
 	for len(s.ahead) < pagesAhead && s.asked < head {
 		end := min(s.asked+eventstore.Position(s.span), head)
 		query, arguments := s.query(s.asked, end)
-		page, room := make(chan fetched, 1), s.room(end)
+		page, capacity := make(chan fetched, 1), s.capacity(end)
 		s.ahead, s.asked = append(s.ahead, page), end
 		go func() {
-			p, err := s.store.page(ctx, room, query, arguments...)
+			p, err := s.store.page(ctx, capacity, query, arguments...)
 			if p.cut {
 				end = p.events[len(p.events)-1].Position
 			}
@@ -149,8 +149,8 @@ func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
 	}
 }
 
-// room is for as many events as the next page, up to a position, may have if they come like those of the latest, and some.
-func (s *subscription) room(end eventstore.Position) int {
+// capacity is for as many events as the next page, up to a position, may have if they come like those of the latest, and some.
+func (s *subscription) capacity(end eventstore.Position) int {
 	return int(float64(end-s.asked)*s.share*9/8) + 1
 }
 

@@ -36,12 +36,12 @@ func (w *wary) wrote(a answer) {
 func (w *writer) write(notify bool) (answer, error) {
 	conn := w.conn.PgConn()
 	if w.wary == 0 && !w.columns.any {
-		a, stored, err := w.columns.callWhole(conn, w.whole, w.room, notify)
+		a, stored, err := w.columns.callWhole(conn, w.whole, w.buffer, notify)
 		if stored || err != nil {
 			return a, err
 		}
 	}
-	a, err := w.columns.call(conn, w.prepared, w.room, notify)
+	a, err := w.columns.call(conn, w.prepared, w.buffer, notify)
 	if err == nil {
 		w.wary.wrote(a)
 	}
@@ -50,14 +50,14 @@ func (w *writer) write(notify bool) (answer, error) {
 
 // callWhole has log.append_whole write the batch. Not stored: nothing was, for something is not as expected.
 func (c *columns) callWhole(
-	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, room *room, notify bool,
+	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, buffer *sendBuffer, notify bool,
 ) (a answer, stored bool, err error) {
 	var values [len(wholeArguments) + 1][]byte
 	for i, argument := range wholeArguments {
 		values[i] = c.arrays[argument].bytes()
 	}
 	values[len(wholeArguments)] = boolean(notify)
-	row, err := roundTrip(conn, prepared, room, values[:])
+	row, err := roundTrip(conn, prepared, buffer, values[:])
 	switch {
 	case err != nil:
 		return a, false, err
