@@ -106,7 +106,7 @@ type writer struct {
 	buffer       *sendBuffer                  // of the connection
 	columns      columns
 	notification notification
-	wary         wary
+	pessimism    pessimism
 	touched      map[string]bool // of the latest selection: its memory is that of the next one
 	queue        chan *request
 	patience     time.Duration

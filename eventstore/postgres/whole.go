@@ -15,27 +15,27 @@ var wholeArguments = [...]int{
 	eventMetadata, metadata, keyExpected, keyID, keySealedBy, keySealed,
 }
 
-// wary is how many more batches are written by log.append, which looks for every stream first. log.append_whole costs a sixth
-// less, but a batch of which something is refused costs nearly twice as much with it.
-type wary int
+// pessimism is how many more batches are written by log.append, which looks for every stream first. log.append_whole, which is
+// optimistic, costs a sixth less, but a batch of which something is refused costs nearly twice as much with it.
+type pessimism int
 
 // afterRefusal is so many that a process which is often refused, by people whom it takes for new, nearly always looks.
-const afterRefusal wary = 32
+const afterRefusal pessimism = 32
 
 // wrote takes note of a batch that log.append has written.
-func (w *wary) wrote(a answer) {
+func (p *pessimism) wrote(a answer) {
 	switch {
 	case len(a.refused) > 0:
-		*w = afterRefusal
-	case *w > 0:
-		*w--
+		*p = afterRefusal
+	case *p > 0:
+		*p--
 	}
 }
 
 // write makes one attempt at the batch in the columns.
 func (w *writer) write(notify bool) (answer, error) {
 	conn := w.conn.PgConn()
-	if w.wary == 0 && !w.columns.any {
+	if w.pessimism == 0 && !w.columns.any {
 		a, stored, err := w.columns.callWhole(conn, w.whole, w.buffer, notify)
 		if stored || err != nil {
 			return a, err
@@ -43,7 +43,7 @@ func (w *writer) write(notify bool) (answer, error) {
 	}
 	a, err := w.columns.call(conn, w.prepared, w.buffer, notify)
 	if err == nil {
-		w.wary.wrote(a)
+		w.pessimism.wrote(a)
 	}
 	return a, err
 }
