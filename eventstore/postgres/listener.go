@@ -27,30 +27,30 @@ type listener struct {
 	once   sync.Once
 
 	mu     sync.Mutex
-	rung   chan struct{} // closed by the next ring
-	others uint64        // rings for what others may have appended
+	woken  chan struct{} // closed by the next wake
+	others uint64        // wakes for what others may have appended
 }
 
 func newListener(config *pgx.ConnConfig, log *slog.Logger) *listener {
-	return &listener{config: named(config, "listener"), log: log, rung: make(chan struct{}), others: 1}
+	return &listener{config: named(config, "listener"), log: log, woken: make(chan struct{}), others: 1}
 }
 
-// bell returns what is closed by the next ring, and how often it rang for others.
-func (l *listener) bell() (rung <-chan struct{}, others uint64) {
+// next returns what is closed by the next wake, and how many wakes for others there were.
+func (l *listener) next() (woken <-chan struct{}, others uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.rung, l.others
+	return l.woken, l.others
 }
 
-// ring wakes the subscriptions; for others, when not all that is new is at hand.
-func (l *listener) ring(forOthers bool) {
+// wake has the subscriptions look; for others, when not all that is new is at hand.
+func (l *listener) wake(forOthers bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if forOthers {
 		l.others++
 	}
-	close(l.rung)
-	l.rung = make(chan struct{})
+	close(l.woken)
+	l.woken = make(chan struct{})
 }
 
 // run listens until the context ends. Own is the session of this process that appends.
@@ -75,7 +75,7 @@ func (l *listener) run(ctx context.Context, own *atomic.Uint32) {
 	}
 }
 
-// listen rings at every notification until the connection fails. It tells whether there was a connection at all.
+// listen wakes them at every notification until the connection fails. It tells whether there was a connection at all.
 func (l *listener) listen(ctx context.Context, own *atomic.Uint32) (heard bool, err error) {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
 	if err != nil {
@@ -89,14 +89,14 @@ func (l *listener) listen(ctx context.Context, own *atomic.Uint32) (heard bool, 
 	if _, err := conn.Exec(ctx, `LISTEN leadlog_log`); err != nil {
 		return false, err
 	}
-	l.ring(true) // for what was appended while nobody listened
+	l.wake(true) // for what was appended while nobody listened
 	for {
 		told, err := conn.WaitForNotification(ctx)
 		if err != nil {
 			return true, err
 		}
 		if told.PID != own.Load() {
-			l.ring(true)
+			l.wake(true)
 		}
 	}
 }

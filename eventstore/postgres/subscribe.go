@@ -55,10 +55,10 @@ type fetched struct {
 func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx) // and with it the page that nobody will want
 	defer cancel()
-	var heard uint64 // of others, when the log was asked last
+	var heard uint64 // wakes for others, when the log was asked last
 	var next time.Time
 	for {
-		bell, others := s.store.listener.bell() // taken before the looks, so that nothing falls between
+		woken, others := s.store.listener.next() // taken before the looks, so that nothing falls between
 		on, whole := true, false
 		if heard > 0 {
 			on, whole = s.takeRecent(yield)
@@ -73,7 +73,7 @@ func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, erro
 			}
 			continue
 		}
-		if err := s.store.wait(ctx, bell, next); err != nil {
+		if err := s.store.wait(ctx, woken, next); err != nil {
 			return err
 		}
 	}
@@ -195,16 +195,16 @@ func (s *Store) wrote(w written, whole bool) {
 		s.recent.add(w)
 	}
 	if !whole || w.end > w.after {
-		s.listener.ring(!whole)
+		s.listener.wake(!whole)
 	}
 }
 
 // wait returns when there may be something new, or it is time for a look.
-func (s *Store) wait(ctx context.Context, bell <-chan struct{}, next time.Time) error {
+func (s *Store) wait(ctx context.Context, woken <-chan struct{}, next time.Time) error {
 	poll := time.NewTimer(time.Until(next))
 	defer poll.Stop()
 	select {
-	case <-bell:
+	case <-woken:
 		return nil
 	case <-poll.C:
 		return nil
