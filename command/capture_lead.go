@@ -69,7 +69,7 @@ func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 		return LeadCaptured{}, err
 	}
 	if c.DryRun {
-		return c.foresee(ctx)
+		return c.dryRun(ctx)
 	}
 	answer, err := c.decide(ctx)
 	if _, wrong := errors.AsType[field.Errors](err); !wrong {
@@ -114,7 +114,7 @@ func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 	var answer LeadCaptured
 	if _, known := c.guess(); !known && c.arrival.UnknownStatus == "" { // only a lead that is there could have such a stage
 		var err error
-		if answer, err = c.attempt(ctx, nobody); eventstore.Conflict(err) == nil {
+		if answer, err = c.attempt(ctx, unclaimed); eventstore.Conflict(err) == nil {
 			return answer, err
 		}
 		if err := c.renew(ctx, err); err != nil {
@@ -173,8 +173,8 @@ func (c *capture) renew(ctx context.Context, err error) error {
 	return c.parse()
 }
 
-// nobody is the guess that the phone and email are unheard of.
-func nobody(context.Context) (phone, email owner, err error) {
+// unclaimed is the guess that nobody has the phone or the email.
+func unclaimed(context.Context) (phone, email owner, err error) {
 	return owner{expect: eventstore.NoStream}, owner{expect: eventstore.NoStream}, nil
 }
 
@@ -236,7 +236,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 		ID: fact.Events[0].ID, Stream: stream, At: at, Metadata: fact.Events[0].Metadata, Data: decision.Fact,
 	})
 	for _, taken := range c.takes(decision, phone, email) {
-		c.acquaintances.remember(taken.stream, decision.LeadID)
+		c.holders.remember(taken.stream, decision.LeadID)
 	}
 	return LeadCaptured{Lead: after, Merged: decision.Merged, Position: position}, nil
 }
@@ -254,7 +254,7 @@ func target(decision lead.Decision, phone, email owner) lead.State {
 
 // refuse keeps the refused arrival as a fact of its own.
 func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal) error {
-	stamped, err := c.stamp(c.Admission.Caller.nobody(), c.timestamp(), refusal.Fact)
+	stamped, err := c.stamp(c.Admission.Caller.withoutOrigin(), c.timestamp(), refusal.Fact)
 	if err != nil {
 		return err
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// foresee says what decide would do, and appends nothing. It does not complete unfinished holders either. Another arrival may
+// dryRun says what decide would do, and appends nothing. It does not complete unfinished holders either. Another arrival may
 // come before the real one and change the outcome.
 //
 // No append confirms the admission, so it is read from the log first: the rules are those of this moment.
-func (c *capture) foresee(ctx context.Context) (LeadCaptured, error) {
+func (c *capture) dryRun(ctx context.Context) (LeadCaptured, error) {
 	if _, err := c.Admission.confirm(ctx, c.directory); err != nil {
 		return LeadCaptured{}, err
 	}

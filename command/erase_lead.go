@@ -117,7 +117,7 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 	for _, id := range e.VisitorIDs {
 		e.fact.Visitors = append(e.fact.Visitors, h.claims.Visitor(e.Account, id))
 	}
-	write, err := h.write(cmd.Caller.nobody(), stream, settled.expect, h.after(e.UpdatedAt), e.fact)
+	write, err := h.write(cmd.Caller.withoutOrigin(), stream, settled.expect, h.after(e.UpdatedAt), e.fact)
 	if err != nil {
 		return e, false, err
 	}
@@ -153,7 +153,7 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 		return 0, err
 	}
 	for _, held := range e.fact.Claims {
-		h.acquaintances.forget(held)
+		h.holders.forget(held)
 		err := h.transact.Do(ctx, []string{held}, func(ctx context.Context) error { return h.letGo(ctx, held, leads) })
 		if err != nil {
 			return 0, err

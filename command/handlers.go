@@ -49,9 +49,9 @@ func (c Caller) metadata() event.Metadata {
 	}
 }
 
-// nobody is the caller without address and user agent, which may tell where a person is. It is for facts that are about no
-// person and so are not sealed.
-func (c Caller) nobody() Caller {
+// withoutOrigin is the caller without address and user agent, which may tell where a person is. It is for facts that are
+// about no person and so are not sealed.
+func (c Caller) withoutOrigin() Caller {
 	c.IP, c.UserAgent = "", ""
 	return c
 }
@@ -62,11 +62,10 @@ type Handlers struct {
 	transact  eventstore.Transactor
 	claims    claim.Names
 	directory *Directory
-	// acquaintances are who was here lately.
-	acquaintances *acquaintances
-	leads         *eventstore.Folds[leadFold]
-	endpoints     *eventstore.Folds[webhook.State]
-	secrets       Secrets
+	holders   *holderCache
+	leads     *eventstore.Folds[leadFold]
+	endpoints *eventstore.Folds[webhook.State]
+	secrets   Secrets
 	// forgetting is what EraseLead needs.
 	forgetting Forgetting
 	// privateTargets lets endpoints be http, loopback or private addresses.
@@ -111,7 +110,7 @@ func NewHandlers(o Options) *Handlers {
 		store: o.Store, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, forgetting: o.Forgetting, log: o.Log,
 		privateTargets: o.AllowPrivateTargets, resolver: o.Resolver, now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
-		windows: semaphore.NewWeighted(windows), acquaintances: &acquaintances{}, leads: eventstore.NewFolds(leadFolds),
+		windows: semaphore.NewWeighted(windows), holders: &holderCache{}, leads: eventstore.NewFolds(leadFolds),
 		endpoints: eventstore.NewFolds(endpointFolds),
 	}
 }

@@ -48,7 +48,7 @@ func (c *capture) bind(outcome eventstore.Write) ([]eventstore.Write, error) {
 		return nil, nil
 	}
 	c.binding.own = outcome.Events[0].ID.String()
-	bound, err := c.write(c.Admission.Caller.nobody(), c.binding.stream, c.binding.expect, c.after(c.binding.since), event.ClaimBound{
+	bound, err := c.write(c.Admission.Caller.withoutOrigin(), c.binding.stream, c.binding.expect, c.after(c.binding.since), event.ClaimBound{
 		Kind: string(claim.Idempotency), Digest: c.binding.digest, Stream: outcome.Stream, EventID: c.binding.own,
 	})
 	if err != nil {

@@ -188,7 +188,7 @@ func (c *capture) takes(decision lead.Decision, phone, email owner) []taking {
 // claim adds to writes those that take the values which the decision makes the lead own.
 func (c *capture) claim(writes []eventstore.Write, decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
 	for _, taken := range c.takes(decision, phone, email) {
-		write, err := c.write(c.Admission.Caller.nobody(), taken.stream, taken.expect, c.after(taken.since),
+		write, err := c.write(c.Admission.Caller.withoutOrigin(), taken.stream, taken.expect, c.after(taken.since),
 			event.ClaimTaken{Kind: string(taken.kind), Holder: decision.LeadID})
 		if err != nil {
 			return nil, err

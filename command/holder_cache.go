@@ -11,13 +11,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// acquaintances remembers, of claims that were used lately, which lead holds each: so a person who comes again is not taken
+// holderCache remembers, of claims that were used lately, which lead holds each: so a person who comes again is not taken
 // for new first. It is a guess, which the lead's own stream confirms or not. Of a person it holds nothing but a part of a
 // claim's name, which is a hash.
 //
 // It is a table of a fixed size, 5 MiB for 260,000 claims, since maps that grow would take as much for a third of them. It
 // has no pointers, so that the garbage collector has nothing to look for in it.
-type acquaintances struct {
+type holderCache struct {
 	mu      sync.Mutex
 	buckets []bucket // none before somebody is remembered
 }
@@ -27,15 +27,15 @@ const (
 	bucketSize = 8
 )
 
-// bucket holds claims whose names begin with the same bits. A new one takes the place of the oldest.
+// bucket holds claims whose hashes begin with the same bits. A new one takes the place of the oldest.
 type bucket struct {
-	names [bucketSize]uint32 // 0: the place is free
+	tags  [bucketSize]uint32 // 0: none
 	leads [bucketSize]ulid.ULID
 	next  uint32
 }
 
-// placeOf is the bucket of a claim, and its name there. Two claims can have both in common; then the guess is wrong.
-func placeOf(claimStream string) (place, name uint32, ok bool) {
+// bucketOf is the bucket of a claim, and its tag there. Two claims can have both in common; then the guess is wrong.
+func bucketOf(claimStream string) (number, tag uint32, ok bool) {
 	hash := strings.TrimPrefix(claimStream, event.ClaimPrefix)
 	if len(hash) < 16 {
 		return 0, 0, false
@@ -45,52 +45,52 @@ func placeOf(claimStream string) (place, name uint32, ok bool) {
 }
 
 // holder is the lead that is thought to have what was claimed.
-func (a *acquaintances) holder(claimStream string) (leadID string, ok bool) {
-	place, name, ok := placeOf(claimStream)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !ok || a.buckets == nil {
+func (h *holderCache) holder(claimStream string) (leadID string, ok bool) {
+	number, tag, ok := bucketOf(claimStream)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !ok || h.buckets == nil {
 		return "", false
 	}
-	b := &a.buckets[place%uint32(len(a.buckets))]
-	if i := slices.Index(b.names[:], name); i >= 0 {
+	b := &h.buckets[number%uint32(len(h.buckets))]
+	if i := slices.Index(b.tags[:], tag); i >= 0 {
 		return b.leads[i].String(), true
 	}
 	return "", false
 }
 
-func (a *acquaintances) remember(claimStream, leadID string) {
-	place, name, ok := placeOf(claimStream)
+func (h *holderCache) remember(claimStream, leadID string) {
+	number, tag, ok := bucketOf(claimStream)
 	id, err := ulid.ParseStrict(leadID)
 	if !ok || err != nil {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.buckets == nil {
-		a.buckets = make([]bucket, buckets)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.buckets == nil {
+		h.buckets = make([]bucket, buckets)
 	}
-	b := &a.buckets[place%uint32(len(a.buckets))]
-	i := slices.Index(b.names[:], name)
+	b := &h.buckets[number%uint32(len(h.buckets))]
+	i := slices.Index(b.tags[:], tag)
 	if i < 0 {
 		i = int(b.next % bucketSize)
 		b.next++
 	}
-	b.names[i], b.leads[i] = name, id
+	b.tags[i], b.leads[i] = tag, id
 }
 
 // forget is for a claim whose lead is erased: whoever comes with that phone or email next is new, and need not read the
 // long stream of the erased lead to find that out.
-func (a *acquaintances) forget(claimStream string) {
-	place, name, ok := placeOf(claimStream)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !ok || a.buckets == nil {
+func (h *holderCache) forget(claimStream string) {
+	number, tag, ok := bucketOf(claimStream)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !ok || h.buckets == nil {
 		return
 	}
-	b := &a.buckets[place%uint32(len(a.buckets))]
-	if i := slices.Index(b.names[:], name); i >= 0 {
-		b.names[i] = 0
+	b := &h.buckets[number%uint32(len(h.buckets))]
+	if i := slices.Index(b.tags[:], tag); i >= 0 {
+		b.tags[i] = 0
 	}
 }
 
@@ -101,7 +101,7 @@ func (c *capture) guess() (leadID string, ok bool) {
 		if stream == "" {
 			continue
 		}
-		switch held, known := c.acquaintances.holder(stream); {
+		switch held, known := c.holders.holder(stream); {
 		case !known || held == leadID:
 		case ok:
 			return "", false
@@ -115,9 +115,9 @@ func (c *capture) guess() (leadID string, ok bool) {
 // remember takes note of what was read, or has just been written: who has the arrival's phone and email.
 func (c *capture) remember(phone, email owner) {
 	if c.phone != "" && phone.lead != nil {
-		c.acquaintances.remember(c.phone, phone.lead.ID)
+		c.holders.remember(c.phone, phone.lead.ID)
 	}
 	if c.email != "" && email.lead != nil {
-		c.acquaintances.remember(c.email, email.lead.ID)
+		c.holders.remember(c.email, email.lead.ID)
 	}
 }

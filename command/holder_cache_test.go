@@ -179,7 +179,7 @@ func TestMoreAreMetThanRemembered(t *testing.T) {
 		id := func(i int) string { return fmt.Sprintf("01M7YGZVZWE6S8RYN4%08d", i) }
 		_, ok := holder(stream(0))
 		require.False(t, ok, "nobody is remembered yet")
-		const met = 2 * command.Acquainted
+		const met = 2 * command.CachedClaims
 		for i := range met {
 			remember(stream(i), id(i))
 		}
@@ -191,8 +191,8 @@ func TestMoreAreMetThanRemembered(t *testing.T) {
 			}
 			return n
 		}
-		require.Greater(t, remembered(met-command.Acquainted/3, met), command.Acquainted*33/100, "of the latest nearly all")
-		require.Less(t, remembered(0, met/4), command.Acquainted/20, "the first are forgotten")
+		require.Greater(t, remembered(met-command.CachedClaims/3, met), command.CachedClaims*33/100, "of the latest nearly all")
+		require.Less(t, remembered(0, met/4), command.CachedClaims/20, "the first are forgotten")
 		remember(stream(met-1), id(1))
 		held, ok := holder(stream(met - 1))
 		require.True(t, ok)
