@@ -88,7 +88,7 @@ func (b *builder) follow(ctx context.Context, batches <-chan batch) error {
 	group.Go(func() error {
 		defer close(ready)
 		for whole := range batches {
-			if err := hand(ctx, b.prepare(whole), ready); err != nil {
+			if err := send(ctx, b.prepare(whole), ready); err != nil {
 				return err
 			}
 		}

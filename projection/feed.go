@@ -45,7 +45,7 @@ func openFeed(ctx context.Context, tail *Tail, after eventstore.Position, filter
 	go func() {
 		defer close(f.items)
 		err := tail.follow(ctx, after, filter, f.items)
-		_ = put(ctx, feedItem{err: err}, f.items) // unless nobody wants to know
+		_ = send(ctx, feedItem{err: err}, f.items) // unless nobody wants to know
 	}()
 	return f
 }

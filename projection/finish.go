@@ -40,7 +40,7 @@ func (b *builder) finishCopy(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, statement := range indexes {
 		group.Go(func() error {
-			if err := hand(ctx, struct{}{}, b.indexing); err != nil {
+			if err := send(ctx, struct{}{}, b.indexing); err != nil {
 				return err
 			}
 			defer func() { <-b.indexing }()

@@ -42,7 +42,7 @@ func fold(ctx context.Context, store eventstore.Store, s stretch, each func(cont
 			if err := decodeAll(b.events); err != nil {
 				return err
 			}
-			if err := hand(ctx, b, decoded); err != nil {
+			if err := send(ctx, b, decoded); err != nil {
 				return err
 			}
 		}
@@ -59,7 +59,8 @@ func fold(ctx context.Context, store eventstore.Store, s stretch, each func(cont
 	return group.Wait()
 }
 
-func hand[T any](ctx context.Context, what T, to chan<- T) error {
+// send gives something to a channel, unless the context ends.
+func send[T any](ctx context.Context, what T, to chan<- T) error {
 	select {
 	case to <- what:
 		return nil
@@ -84,7 +85,7 @@ func gather(ctx context.Context, store eventstore.Store, s stretch, to chan<- ba
 		if b.position < s.end && !full {
 			continue
 		}
-		if err := hand(ctx, b, to); err != nil {
+		if err := send(ctx, b, to); err != nil {
 			return err
 		}
 		if b.position == s.end {

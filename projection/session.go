@@ -66,10 +66,8 @@ func (s *session) lock(ctx context.Context) error {
 			return err
 		}
 		s.standby(seen.position)
-		select {
-		case <-time.After(s.pace.takeover):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := sleep(ctx, s.pace.takeover); err != nil {
+			return err
 		}
 	}
 }
@@ -116,7 +114,7 @@ func (s *session) follow(ctx context.Context) error {
 			s.filling.note(batch.events)
 		}
 		if behind = len(batch.events) >= s.limit; !behind {
-			if err := rest(ctx, began.Add(crowded(s.pace.rest, len(batch.events)))); err != nil {
+			if err := sleep(ctx, time.Until(began.Add(crowded(s.pace.rest, len(batch.events))))); err != nil {
 				return err
 			}
 		}
@@ -131,12 +129,10 @@ func crowded(rest time.Duration, events int) time.Duration {
 	return rest * time.Duration(min(1+events/crowd, 5))
 }
 
-// rest waits until a moment.
-func rest(ctx context.Context, until time.Time) error {
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
+// sleep waits, unless the context ends.
+func sleep(ctx context.Context, d time.Duration) error {
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

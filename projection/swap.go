@@ -31,10 +31,8 @@ func (b *builder) replace(ctx context.Context) (position eventstore.Position, er
 		if !retryable(err) {
 			return position, err
 		}
-		select {
-		case <-time.After(swapPause):
-		case <-ctx.Done():
-			return 0, ctx.Err()
+		if err := sleep(ctx, swapPause); err != nil {
+			return 0, err
 		}
 	}
 	return 0, err

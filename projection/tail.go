@@ -94,7 +94,7 @@ func (t *Tail) catchUp(ctx context.Context, after, base eventstore.Position, fil
 		if err != nil {
 			return after, err
 		}
-		if err := put(ctx, decoded(item), to); err != nil {
+		if err := send(ctx, decoded(item), to); err != nil {
 			return after, err
 		}
 		if after = item.Position; after >= base {
@@ -110,7 +110,7 @@ func pass(ctx context.Context, items []feedItem, after eventstore.Position, filt
 	told := after
 	for _, item := range items {
 		if item.position > after && !item.isMark() && filter.Matches(item.event.Stream, item.event.Type) {
-			if err := put(ctx, item, to); err != nil {
+			if err := send(ctx, item, to); err != nil {
 				return told, err
 			}
 			told = item.position
@@ -120,16 +120,7 @@ func pass(ctx context.Context, items []feedItem, after eventstore.Position, filt
 	if end.position < told || end.position == told && !end.isMark() {
 		return told, nil
 	}
-	return end.position, put(ctx, feedItem{position: end.position}, to)
-}
-
-func put(ctx context.Context, item feedItem, to chan<- feedItem) error {
-	select {
-	case to <- item:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return end.position, send(ctx, feedItem{position: end.position}, to)
 }
 
 // join has the reader begin when it does not read.
@@ -190,7 +181,7 @@ func (t *Tail) read(ctx context.Context, after eventstore.Position) {
 			events++
 			continue
 		}
-		if rest(ctx, began.Add(crowded(tailRest, events))) != nil { // there is no more for now
+		if sleep(ctx, time.Until(began.Add(crowded(tailRest, events)))) != nil { // there is no more for now
 			return
 		}
 		began, events = time.Now(), 0

@@ -72,9 +72,7 @@ func (w *worker) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		select {
-		case <-time.After(w.failed(err)):
-		case <-ctx.Done():
+		if sleep(ctx, w.failed(err)) != nil {
 			return
 		}
 	}
