@@ -144,11 +144,11 @@ func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, most int) (found
 	if err := b.foldWithin(ctx, tx, live.position); err != nil {
 		return nil, err
 	}
-	f, fills := b.projector.(filler)
+	m, maintains := b.projector.(maintainer)
 	for _, table := range b.projector.Tables() {
 		var more []Difference
-		if fills && table == f.filled() {
-			more, err = f.misfilled(ctx, tx, b.Live, most-len(found))
+		if maintains && table == m.derivedTable() {
+			more, err = m.compareDerived(ctx, tx, b.Live, most-len(found))
 		} else {
 			more, err = b.compareTable(ctx, tx, table, most-len(found))
 		}

@@ -161,11 +161,11 @@ func gramsOf(leads [][]string) []byte {
 	return block[:]
 }
 
-// filled implements filler.
-func (LeadView) filled() string { return blockTable }
+// derivedTable implements maintainer.
+func (LeadView) derivedTable() string { return blockTable }
 
-// misfilled implements filler. Each block begins where the one before ends, and says what its leads do.
-func (LeadView) misfilled(ctx context.Context, tx pgx.Tx, live string, most int) (found []Difference, err error) {
+// compareDerived implements maintainer. Each block begins where the one before ends, and says what its leads do.
+func (LeadView) compareDerived(ctx context.Context, tx pgx.Tx, live string, most int) (found []Difference, err error) {
 	place := pgx.Identifier{live}.Sanitize() + `.`
 	rows, err := tx.Query(ctx, `
 		SELECT account, until, grams, since = lag(until, 1, '-infinity') OVER (PARTITION BY account ORDER BY until), `+leadsOf(place)+`

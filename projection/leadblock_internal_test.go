@@ -14,10 +14,10 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// fillOnce does a part of what there is to do on blocks, on a connection of its own.
-func fillOnce(t *testing.T, conn *pgx.Conn, l *leadBlocks) {
+// maintainOnce does a part of what there is to do on blocks, on a connection of its own.
+func maintainOnce(t *testing.T, conn *pgx.Conn, l *leadBlocks) {
 	t.Helper()
-	require.NoError(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.fill(t.Context(), tx) }))
+	require.NoError(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.run(t.Context(), tx) }))
 }
 
 // emptyViews opens views that hold nothing.
@@ -37,9 +37,9 @@ func emptyViews(t *testing.T) *pgx.Conn {
 func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 	t.Parallel()
 	conn := emptyViews(t)
-	l := LeadView{}.filling().(*leadBlocks)
+	l := LeadView{}.maintenance().(*leadBlocks)
 	for l.due() { // at what is there already
-		fillOnce(t, conn, l)
+		maintainOnce(t, conn, l)
 	}
 	births := make([]Event, 3*blockLeads)
 	for i := range births {
@@ -50,7 +50,7 @@ func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 	require.True(t, l.due())
 
 	began := time.Now()
-	fillOnce(t, conn, l)
+	maintainOnce(t, conn, l)
 	require.Empty(t, l.full)
 	require.True(t, l.rests.After(began), "there was nothing to do")
 
@@ -63,7 +63,7 @@ func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 		INSERT INTO lead SELECT n, 'busy', now() + n * interval '1 s', 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 2*blockLeads)
 	require.NoError(t, err)
 	l.full, l.rests = []string{"acme", "busy"}, time.Time{}
-	fillOnce(t, conn, l)
+	maintainOnce(t, conn, l)
 	require.Equal(t, []string{"busy"}, l.full, "there may be more")
 	require.True(t, l.due(), "another account, which needs nothing, holds nobody up")
 }
@@ -79,9 +79,9 @@ func TestTheLastLeadsOfAnAccountThatFallsSilentComeIntoBlocks(t *testing.T) {
 		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM lead_block`).Scan(&blocks))
 		return blocks
 	}
-	l := LeadView{}.filling().(*leadBlocks)
+	l := LeadView{}.maintenance().(*leadBlocks)
 	for l.due() {
-		fillOnce(t, conn, l)
+		maintainOnce(t, conn, l)
 	}
 	require.Zero(t, made())
 	require.True(t, l.pending(), "they grow older")
@@ -90,7 +90,7 @@ func TestTheLastLeadsOfAnAccountThatFallsSilentComeIntoBlocks(t *testing.T) {
 	require.NoError(t, err)
 	l.ripe = time.Now()
 	for l.due() {
-		fillOnce(t, conn, l)
+		maintainOnce(t, conn, l)
 	}
 	require.Equal(t, 2, made(), "the last 128 begin no other block")
 	require.False(t, l.pending())
@@ -100,9 +100,9 @@ func TestTheLastLeadsOfAnAccountThatFallsSilentComeIntoBlocks(t *testing.T) {
 func TestBlocksThatCouldNotBeMadeAreMadeLater(t *testing.T) {
 	t.Parallel()
 	conn := emptyViews(t)
-	l := LeadView{}.filling().(*leadBlocks)
+	l := LeadView{}.maintenance().(*leadBlocks)
 	for l.due() {
-		fillOnce(t, conn, l)
+		maintainOnce(t, conn, l)
 	}
 	_, err := conn.Exec(t.Context(), `
 		INSERT INTO lead SELECT n, 'acme', now() - n * interval '1 minute', 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 2*blockLeads)
@@ -110,11 +110,11 @@ func TestBlocksThatCouldNotBeMadeAreMadeLater(t *testing.T) {
 	l.look("acme")
 	_, err = conn.Exec(t.Context(), `ALTER TABLE lead_block RENAME TO away`)
 	require.NoError(t, err)
-	require.Error(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.fill(t.Context(), tx) }))
+	require.Error(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.run(t.Context(), tx) }))
 	_, err = conn.Exec(t.Context(), `ALTER TABLE away RENAME TO lead_block`)
 	require.NoError(t, err)
 	for l.due() {
-		fillOnce(t, conn, l)
+		maintainOnce(t, conn, l)
 	}
 	var blocks int
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM lead_block`).Scan(&blocks))

@@ -13,11 +13,11 @@ import (
 // The lock goes with the connection, so that two sessions never write one view.
 type session struct {
 	*worker
-	conn       *pgx.Conn
-	checkpoint checkpoint
-	chosen     func(Event) bool // nil: all are
-	filling    filling          // nil: there is nothing to fill
-	fillAt     time.Time        // not before
+	conn        *pgx.Conn
+	checkpoint  checkpoint
+	chosen      func(Event) bool // nil: all are
+	maintenance maintenance      // nil: there is none
+	maintainAt  time.Time        // not before
 }
 
 // serve runs one session to its end, which is always an error.
@@ -28,8 +28,8 @@ func (w *worker) serve(ctx context.Context) error {
 	}
 	defer closeConn(ctx, conn)
 	s := session{worker: w, conn: conn}
-	if p, fills := w.projector.(filler); fills {
-		s.filling = p.filling()
+	if p, maintains := w.projector.(maintainer); maintains {
+		s.maintenance = p.maintenance()
 	}
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (s *session) follow(ctx context.Context) error {
 	defer cancel()
 	var written time.Time
 	for behind := false; ; {
-		if err := s.fill(ctx, feed, behind); err != nil {
+		if err := s.maintain(ctx, feed, behind); err != nil {
 			return err
 		}
 		batch, err := feed.collect(ctx, s.limit, written.Add(s.pace.marks), s.wake())
@@ -110,8 +110,8 @@ func (s *session) follow(ctx context.Context) error {
 			s.watch(Applied{s.projector.Name(), batch.events, began, written})
 		}
 		s.applied(batch.position)
-		if s.filling != nil {
-			s.filling.note(batch.events)
+		if s.maintenance != nil {
+			s.maintenance.note(batch.events)
 		}
 		if behind = len(batch.events) >= s.limit; !behind {
 			if err := sleep(ctx, time.Until(began.Add(crowded(s.pace.rest, len(batch.events))))); err != nil {

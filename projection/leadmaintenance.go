@@ -21,12 +21,12 @@ type leadBlocks struct {
 	looked   time.Time      // when filters that were cleared were last looked for
 }
 
-// filling implements filler.
-func (LeadView) filling() filling {
+// maintenance implements maintainer.
+func (LeadView) maintenance() maintenance {
 	return &leadBlocks{sweeping: true, born: map[string]int{}, blurred: true}
 }
 
-// note implements filling.
+// note implements maintenance.
 func (l *leadBlocks) note(events []Event) {
 	for i := range events {
 		l.blurred = true // perhaps
@@ -45,20 +45,20 @@ func (l *leadBlocks) note(events []Event) {
 	}
 }
 
-// due implements filling. Filters that were cleared are looked for once in a while: mostly there are none.
+// due implements maintenance. Filters that were cleared are looked for once in a while: mostly there are none.
 func (l *leadBlocks) due() bool {
 	now := time.Now()
 	return l.sweeping || len(l.full) > 0 && !now.Before(l.rests) || len(l.young) > 0 && !now.Before(l.ripe) ||
-		l.blurred && now.Sub(l.looked) >= fillPause
+		l.blurred && now.Sub(l.looked) >= maintenancePause
 }
 
-// pending implements filling.
+// pending implements maintenance.
 func (l *leadBlocks) pending() bool {
 	return l.blurred || l.sweeping || len(l.full) > 0 || len(l.young) > 0
 }
 
-// fill implements filling. After an error nothing is known of what it had taken up.
-func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
+// run implements maintenance. After an error nothing is known of what it had taken up.
+func (l *leadBlocks) run(ctx context.Context, tx pgx.Tx) error {
 	more, err := l.remake(ctx, tx)
 	if err == nil && !more {
 		err = l.make(ctx, tx)
@@ -71,7 +71,7 @@ func (l *leadBlocks) fill(ctx context.Context, tx pgx.Tx) error {
 
 // remake makes some of the filters that were cleared, when it is time to look for them. More: there may be others.
 func (l *leadBlocks) remake(ctx context.Context, tx pgx.Tx) (more bool, err error) {
-	if !l.blurred || time.Since(l.looked) < fillPause {
+	if !l.blurred || time.Since(l.looked) < maintenancePause {
 		return false, nil
 	}
 	made, err := remakeBlocks(ctx, tx)
@@ -102,7 +102,7 @@ func (l *leadBlocks) make(ctx context.Context, tx pgx.Tx) error {
 			l.rests = time.Time{}
 			return nil
 		}
-		l.rests = time.Now().Add(fillPause)
+		l.rests = time.Now().Add(maintenancePause)
 		soon, err := soonEnough(ctx, tx, account)
 		if err != nil {
 			return err
