@@ -36,18 +36,21 @@ type lineAnswer struct {
 // captureBatch takes leads in, one a line, and answers each line while more of them come. A line that fails, fails
 // alone: the status of the whole answer is 200 once reading has begun.
 func (x *exchange) captureBatch() (answer, error) {
+	if err := x.admission.Confirm(x.ctx, x.Directory); err != nil { // there may be no line that would find out
+		return answer{}, err
+	}
 	if !acceptable(x.r.Header, mediaLines...) {
-		return answer{}, x.orRevoked(errLinesType)
+		return answer{}, errLinesType
 	}
 	if x.r.ContentLength > maxBatchBody {
-		return answer{}, x.orRevoked(errBatchTooLarge)
+		return answer{}, errBatchTooLarge
 	}
 	key, err := idempotencyKey(x.r.Header)
 	if err != nil {
-		return answer{}, x.orRevoked(err)
+		return answer{}, err
 	}
 	if x.params().values.Has("dryRun") { // whoever asks for one must not get a batch
-		return answer{}, x.orRevoked(bad("dryRun", "is for single captures"))
+		return answer{}, bad("dryRun", "is for single captures")
 	}
 	tellLimit(x.w.Header(), x.policy, x.limit())
 	return answer{stream: func() error { return x.answerLines(key) }}, nil

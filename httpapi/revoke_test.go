@@ -49,6 +49,8 @@ func TestAJWTOfBeforeARevocationIsRefusedByEveryProcess(t *testing.T) {
 		{method: http.MethodPost, path: leads, body: `{"phone":"9876543219"}`},
 		{method: http.MethodPost, path: leads, body: `{"phone":"1"}`},
 		{method: http.MethodPost, path: leads, body: `no json`},
+		{method: http.MethodPost, path: batch, body: `{"phone":"9876543219"}`},
+		{method: http.MethodPost, path: batch},
 		{method: http.MethodPost, path: leads + "?dryRun=true", body: `{"phone":"9876543219"}`},
 		{method: http.MethodPost, path: visitors + "v/activity", body: `{"type":"click"}`},
 		{method: http.MethodPost, path: visitors + "v/activity", body: `{"type":"?"}`},

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"cmp"
 	"encoding/csv"
 	"net/http"
 	"strings"
@@ -126,12 +127,13 @@ func TestAnotherProcessRefusesATokenAtOnce(t *testing.T) {
 		for name, c := range map[string]call{
 			"a new lead": {body: `{"email":"` + ulid.Make().String() + `@example.com"}`}, "a bad lead": {body: `{}`},
 			"no JSON": {body: `x`}, "no type": {body: `x`, header: map[string]string{"Content-Type": "text/plain"}},
+			"a batch": {path: batch, body: `{"email":"` + ulid.Make().String() + `@example.com"}`}, "a batch of no lines": {path: batch},
 		} {
 			id, value := here.token()
 			known := call{method: http.MethodPost, path: leads, credential: value, body: `{}`}
 			require.Equal(t, http.StatusBadRequest, there.send(known).status, "the other process knows the token now")
 			require.Equal(t, http.StatusOK, end(id).status)
-			c.method, c.path, c.credential = http.MethodPost, leads, value
+			c.method, c.path, c.credential = http.MethodPost, cmp.Or(c.path, leads), value
 			r := there.send(c)
 			require.Equal(t, http.StatusUnauthorized, r.status, "%s: %s", name, r.raw)
 			here.as(http.MethodDelete, tokens+"/"+id, "")
