@@ -83,6 +83,9 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, secrets 
 	}
 	defer response.Body.Close()
 	o.status, o.retryAfter = response.StatusCode, response.Header.Get("Retry-After")
+	if o.status == http.StatusSwitchingProtocols { // what follows is no body, and nothing would end the wait for it
+		return o
+	}
 	kept, _ := io.ReadAll(io.LimitReader(response.Body, keptResponse))
 	_, _ = io.CopyN(io.Discard, response.Body, drainedResponse)
 	o.response = storable(string(kept))
