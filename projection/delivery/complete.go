@@ -182,7 +182,8 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 	batch.Queue(`
 		WITH held AS (SELECT delivery_id FROM delivery.queue WHERE delivery_id = ANY ($1) ORDER BY delivery_id FOR UPDATE)
 		INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
-		SELECT u.id, at, status, took, CASE WHEN held.delivery_id IS NULL THEN '' ELSE response END, error
+		SELECT u.id, at, status, took, CASE WHEN held.delivery_id IS NULL THEN '' ELSE response END,
+		       CASE WHEN held.delivery_id IS NULL THEN '' ELSE error END
 		  FROM unnest($1::text[], $2::timestamptz[], $3::integer[], $4::integer[], $5::text[], $6::text[])
 		       AS u (id, at, status, took, response, error)
 		  LEFT JOIN held ON held.delivery_id = u.id
@@ -200,6 +201,6 @@ func emptyAnswers(batch *pgx.Batch, results []result) {
 		}
 	}
 	if len(ids) > 0 {
-		batch.Queue(`UPDATE delivery.attempt SET response = '' WHERE delivery_id = ANY ($1) AND response <> ''`, ids)
+		batch.Queue(`UPDATE delivery.attempt SET response = '', error = '' WHERE delivery_id = ANY ($1)`, ids)
 	}
 }

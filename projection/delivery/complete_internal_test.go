@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -82,19 +83,19 @@ func TestAnAnswerThatComesAfterItsDeliveryWasFinishedIsNotKept(t *testing.T) {
 	require.NoError(t, err)
 	var results []result
 	for _, r := range rows {
-		results = append(results, result{row: r, state: queued, attempted: true, outcome: outcome{at: time.Now(), status: 500, response: "said"}})
+		results = append(results, result{row: r, state: queued, attempted: true, outcome: outcome{at: time.Now(), status: 500, response: "said", err: errors.New(" and quoted")}})
 	}
 	_, err = courier.settle(t.Context(), results)
 	require.NoError(t, err)
-	kept := func(r row) (response string) {
+	kept := func(r row) (said string) {
 		t.Helper()
-		require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT response FROM delivery.attempt WHERE delivery_id = $1`, r.id).Scan(&response))
-		return response
+		require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT response || error FROM delivery.attempt WHERE delivery_id = $1`, r.id).Scan(&said))
+		return said
 	}
-	require.Equal(t, []string{"", "said", "said"}, []string{kept(rows[0]), kept(rows[1]), kept(rows[2])})
+	require.Equal(t, []string{"", "said and quoted", "said and quoted"}, []string{kept(rows[0]), kept(rows[1]), kept(rows[2])})
 
 	// And one that was asked for again is found to be about somebody who is erased.
 	_, err = courier.settle(t.Context(), []result{{row: rows[1], state: cancelled, forgotten: true}})
 	require.NoError(t, err)
-	require.Equal(t, []string{"", "said"}, []string{kept(rows[1]), kept(rows[2])})
+	require.Equal(t, []string{"", "said and quoted"}, []string{kept(rows[1]), kept(rows[2])})
 }

@@ -20,7 +20,7 @@ type erasedData struct {
 }
 
 // forget cancels what is queued of leads that are erased, and empties what endpoints answered to deliveries of theirs: an
-// endpoint may have said back what it was told. Whoever writes an attempt down has the row in the queue first; one that
+// endpoint may have said back what it was told, and where that was no answer, the error quotes it. Whoever writes an attempt down has the row in the queue first; one that
 // comes after finds the delivery cancelled.
 //
 // Everybody's deliveries wait meanwhile, so it goes by the index on the streams of deliveries, and reads neither all of
@@ -39,8 +39,8 @@ func forget(ctx context.Context, tx pgx.Tx, streams []string) error {
 		    RETURNING q.delivery_id
 		)
 		UPDATE delivery d SET state = 'cancelled', finished_at = now() FROM gone WHERE d.delivery_id = gone.delivery_id`, `
-		UPDATE attempt a SET response = '' FROM delivery d
-		 WHERE d.stream = ANY ($1) AND d.type <> $2 AND a.delivery_id = d.delivery_id AND a.response <> ''`,
+		UPDATE attempt a SET response = '', error = '' FROM delivery d
+		 WHERE d.stream = ANY ($1) AND d.type <> $2 AND a.delivery_id = d.delivery_id AND (a.response <> '' OR a.error <> '')`,
 	} {
 		if _, err := tx.Exec(ctx, statement, streams, erasedType); err != nil {
 			return err
