@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"container/list"
+	"context"
 	"net"
 	"net/http"
 	"sync"
@@ -24,12 +25,13 @@ func maxConnections() int {
 }
 
 // connections lets clients stay connected as long as there is room. If there is none, it closes the connection that has waited
-// longest without sending a complete header. Requests under way are not touched; their number has a bound of its own.
+// longest: for a header, for the rest of a body that nobody reads, or for a stranger to read an answer. What has been let in is
+// not touched; the number of such requests has a bound of its own.
 type connections struct {
 	most    int
 	mu      sync.Mutex
-	all     map[net.Conn]*list.Element // nil while a request is under way
-	waiting *list.List                 // of net.Conn, for a request: longest first
+	all     map[net.Conn]*list.Element // nil while a request is under way that was let in
+	waiting *list.List                 // of net.Conn: longest first
 }
 
 func newConnections(most int) *connections {
@@ -47,22 +49,69 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 func (c *connections) note(conn net.Conn, state http.ConnState) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if place := c.all[conn]; place != nil {
-		c.waiting.Remove(place)
-	}
 	switch state {
-	case http.StateNew, http.StateIdle:
+	case http.StateNew:
 		c.all[conn] = c.waiting.PushBack(conn)
-	case http.StateActive:
-		c.all[conn] = nil
+	case http.StateActive, http.StateIdle:
+		c.wait(conn)
+		return nil
 	case http.StateClosed, http.StateHijacked:
+		c.leave(conn)
 		delete(c.all, conn)
+		return nil
 	}
 	longest := c.waiting.Front()
-	if longest == nil || len(c.all) <= c.most || state != http.StateNew {
+	if longest == nil || len(c.all) <= c.most {
 		return nil
 	}
 	goes := c.waiting.Remove(longest).(net.Conn)
 	delete(c.all, goes) // at once: who comes before the server tells that it has ended is made place by another
 	return goes
+}
+
+// wait makes a connection the last of those that wait, unless it is on its way out.
+func (c *connections) wait(conn net.Conn) {
+	if _, open := c.all[conn]; open {
+		c.leave(conn)
+		c.all[conn] = c.waiting.PushBack(conn)
+	}
+}
+
+func (c *connections) leave(conn net.Conn) {
+	if place := c.all[conn]; place != nil {
+		c.waiting.Remove(place)
+		c.all[conn] = nil
+	}
+}
+
+// place is a connection among all.
+type place struct {
+	of   *connections
+	conn net.Conn
+}
+
+type placeKey struct{}
+
+// place lets requests find the place of their connection.
+func (c *connections) place(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, placeKey{}, place{c, conn})
+}
+
+// letIn says that a request was let in: its connection waits no more, until waitAgain.
+func letIn(r *http.Request) place {
+	p, placed := r.Context().Value(placeKey{}).(place)
+	if placed { // some servers of tests have none
+		p.of.mu.Lock()
+		defer p.of.mu.Unlock()
+		p.of.leave(p.conn)
+	}
+	return p
+}
+
+func (p place) waitAgain() {
+	if p.of != nil {
+		p.of.mu.Lock()
+		defer p.of.mu.Unlock()
+		p.of.wait(p.conn)
+	}
 }

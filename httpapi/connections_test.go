@@ -15,16 +15,21 @@ import (
 
 func TestWhoWaitsLongestMakesPlace(t *testing.T) {
 	t.Parallel()
-	held, hold, idled := make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 100)
+	held, hold, idled, refused := make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 100), make(chan struct{}, 100)
 	letGo := sync.OnceFunc(func() { close(hold) })
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/held" {
+		switch r.URL.Path {
+		case "/held":
+			defer letIn(r).waitAgain()
 			held <- struct{}{}
 			<-hold
+		case "/refused":
+			refused <- struct{}{}
 		}
 		_, _ = io.WriteString(w, "ok")
 	}))
 	connections := newConnections(4)
+	server.Config.ConnContext = connections.place
 	server.Config.ConnState = func(conn net.Conn, state http.ConnState) {
 		if connections.changed(conn, state); state == http.StateIdle {
 			idled <- struct{}{}
@@ -74,6 +79,17 @@ func TestWhoWaitsLongestMakesPlace(t *testing.T) {
 		answered(dial(get("/")))
 	}
 	ended(silent)
+	var strangers [10]net.Conn
+	for i := range strangers { // the server waits for their bodies, which nobody reads
+		strangers[i] = dial("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+		<-refused
+	}
+	for range 4 {
+		answered(dial(get("/")))
+	}
+	for _, stranger := range strangers {
+		ended(stranger)
+	}
 	letGo()
 	answered(working)
 }

@@ -21,13 +21,6 @@ func (a *api) mountConsole() {
 		Base: a.BasePath + consolePath, Key: a.ConsoleKey, Codes: a.ConsoleCodes, Stopping: a.Stopping,
 	})
 	a.router.Mount(a.BasePath+consolePath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !a.load.requests.take(1) { // pages count among what is under way like any other request
-			x := a.exchange(w, r, w.(*record))
-			x.record.route = consolePath
-			x.fail(errOverloaded)
-			return
-		}
-		defer a.load.requests.giveBack(1)
 		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), recordKey{}, w.(*record))))
 	}))
 }
@@ -68,6 +61,18 @@ func (g gate) Secure(r *http.Request) bool {
 func (g gate) Explain(err error) console.Failure {
 	f := describe(err)
 	return console.Failure{Status: f.status, Message: f.envelope.Message, Fields: f.envelope.Errors, RetryAfter: f.retryAfter}
+}
+
+// TakeOn implements console.Gate. Strangers read and write at their leisure, so they take up nothing that others wait for.
+func (g gate) TakeOn(r *http.Request) (done func(), err error) {
+	if !g.api.load.requests.take(1) {
+		return nil, errOverloaded
+	}
+	place := letIn(r)
+	return func() {
+		place.waitAgain()
+		g.api.load.requests.giveBack(1)
+	}, nil
 }
 
 func (g gate) Follow(account string) (leave func(), err error) {

@@ -30,6 +30,7 @@ type exchange struct {
 	policy    string            // by which the caller's account is limited
 	dryRun    bool              // the caller asks what would happen, and that nothing does
 	held      int64             // bytes of the body that count as held
+	place     place             // of the connection, once the caller was let in
 }
 
 // serve handles every request: it finds out who asks, has the route answer, and writes the answer.
@@ -82,6 +83,9 @@ func (x *exchange) ask(route route) (answer, error) {
 	}
 	if err := route.access(x); err != nil {
 		return answer{}, err
+	}
+	if route.counted() {
+		x.place = letIn(x.r)
 	}
 	return route.handle(x)
 }

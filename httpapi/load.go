@@ -117,6 +117,7 @@ func (x *exchange) takeOn(route route) (done func(), err error) {
 		return nil, errOverloaded
 	}
 	return func() {
+		x.place.waitAgain()
 		x.load.requests.giveBack(1)
 		if x.held > 0 {
 			x.load.bodies.of(x.caller.Account).giveBack(x.held)

@@ -31,6 +31,7 @@ func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
 	t.Parallel()
 	const most = 8
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests, o.ConsoleKey = most, []byte(jwtSecret) })
+	b := s.browser().signIn(s.jwt)
 	waiting := make([]*wire, most)
 	answered := make([]*bufio.Reader, most)
 	for i := range waiting { // a batch lasts as long as its client likes
@@ -42,13 +43,16 @@ func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
 		{method: http.MethodPost, path: leads, credential: s.jwt, body: `{"phone":"9876543210"}`},
 		{method: http.MethodGet, path: leads, credential: s.jwt},
 		{method: http.MethodPost, path: leads, credential: "a guess", body: `{}`},
-		{method: http.MethodGet, path: "/console/sign-in"},
 	} {
 		r := s.request(c)
 		require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
 		require.Equal(t, `{"success":false,"message":"Service unavailable"}`, r.raw)
 		require.Equal(t, "1", r.header.Get("Retry-After"))
 	}
+	page := b.get("/console/leads")
+	require.Equal(t, http.StatusServiceUnavailable, page.status, page.body)
+	require.Equal(t, "1", page.header.Get("Retry-After"))
+	require.Equal(t, http.StatusOK, b.get("/console/sign-in").status)
 	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status, "it is alive, and says so")
 	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/readyz"}).status)
 	require.Contains(t, s.send(call{method: http.MethodGet, path: "/metrics"}).raw, `status="503"} 2`)
@@ -61,6 +65,23 @@ func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
 	for i := 1; i < most; i++ {
 		waiting[i].end()
 	}
+}
+
+// TestStrangersAtTheSignInFormKeepNobodyOut begins to fill in the form more often than there may be requests under way.
+func TestStrangersAtTheSignInFormKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	const most = 4
+	s := start(t, func(o *httpapi.Options) { o.MaxRequests, o.ConsoleKey = most, []byte(jwtSecret) })
+	for range 2 * most {
+		conn := s.dial()
+		say(conn, "POST /console/sign-in HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"+
+			"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 10\r\n\r\n")
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "HTTP/1.1 100 Continue\r\n", line, "the form is being read")
+	}
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status)
+	require.Equal(t, http.StatusOK, s.browser().signIn(s.jwt).get("/console/leads").status)
 }
 
 // TestBodiesHaveABudgetTogether has clients send the halves of large bodies, until the budget is full.

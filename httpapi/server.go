@@ -15,12 +15,14 @@ const (
 // NewServer makes a server with bounds on how long and how large a request may be, and on how many connections stay
 // open that ask for nothing.
 func NewServer(addr string, handler http.Handler) *http.Server {
+	connections := newConnections(maxConnections())
 	return &http.Server{
 		Addr: addr, Handler: handler,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: writeTimeout, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes:               maxHeader,
-		ConnState:                    newConnections(maxConnections()).changed,
+		ConnState:                    connections.changed,
+		ConnContext:                  connections.place,
 		DisableGeneralOptionsHandler: true, // OPTIONS * is answered like any other unknown route
 	}
 }

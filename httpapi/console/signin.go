@@ -22,12 +22,18 @@ func (v *visit) signInForm() (screen, error) {
 	return screen{name: "signin", title: "Sign in", data: form}, nil
 }
 
-// maxForm is larger than any form of ours, in bytes. A JWT has at most 8 KiB.
-const maxForm = 64 << 10
+// Forms are smaller than that, in bytes. What strangers fill in, any number of them at a time, is a JWT of at most 8 KiB
+// and a page of ours.
+const (
+	maxForm   = 64 << 10
+	maxSignIn = 16 << 10
+)
 
 // form is what was filled in.
-func (v *visit) form() (url.Values, error) {
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
+func (v *visit) form() (url.Values, error) { return v.formWithin(maxForm) }
+
+func (v *visit) formWithin(most int64) (url.Values, error) {
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, most)
 	if err := v.r.ParseForm(); err != nil {
 		return nil, errBadForm
 	}
@@ -39,7 +45,7 @@ var errBadForm = errors.New("a form that cannot be read")
 // signIn begins a session for somebody who has a JWT, or the code of a link. The code is used up by the form and not by the link,
 // which programs that look at links in advance would otherwise use up.
 func (v *visit) signIn() (screen, error) {
-	form, err := v.form()
+	form, err := v.formWithin(maxSignIn)
 	if err != nil {
 		return screen{}, err
 	}

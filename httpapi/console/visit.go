@@ -48,6 +48,7 @@ type visit struct {
 	identity Identity
 	signedIn bool
 	caller   command.Caller
+	done     func() // once it counts among what is under way
 }
 
 var (
@@ -66,6 +67,7 @@ func (c *Console) serve(p page) http.HandlerFunc {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
 		defer cancel()
 		v := &visit{Console: c, w: w, r: r, ctx: ctx, page: p}
+		defer v.leave()
 		shown, err := v.answer()
 		c.Gate.Note(r, c.Base+strings.TrimSuffix(p.pattern, "/"), v.identity.Account, err)
 		switch {
@@ -98,10 +100,21 @@ func (v *visit) answer() (screen, error) {
 		}
 		return screen{}, command.ErrUnauthorized
 	}
+	done, err := v.Gate.TakeOn(v.r)
+	if err != nil {
+		return screen{}, err
+	}
+	v.done = done
 	if err := v.admit(); err != nil {
 		return screen{}, err
 	}
 	return v.page.show(v)
+}
+
+func (v *visit) leave() {
+	if v.done != nil {
+		v.done()
+	}
 }
 
 func (v *visit) reads() bool { return v.r.Method == http.MethodGet || v.r.Method == http.MethodHead }
