@@ -174,7 +174,7 @@ func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier) error {
 		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.basePath,
-		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.sealKeys[0], ConsoleCodes: a.codes, Stopping: ctx.Done(),
+		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.codes, Stopping: ctx.Done(),
 		BodyBytes: bodies(memoryLimit), BatchBytes: bodies(memoryLimit),
 	})
 	return nil

@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/base64"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"strings"
 	"syscall"
 	"testing"
@@ -198,4 +201,35 @@ func TestADatabaseThatIsDownAnswers503WithRetryAfter(t *testing.T) {
 		got, err := call(t.Context(), "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543212"}`)
 		return err == nil && got.status == 201
 	}, time.Minute, 50*time.Millisecond, "and it recovers by itself")
+}
+
+// TestASessionEndsWithTheJWTSecret: who knew the secret may have signed in for a hundred years.
+func TestASessionEndsWithTheJWTSecret(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	running, base := serve(t, settings)
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	browser := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	signedIn := func() int {
+		response, err := browser.Get(base + "/console/leads")
+		require.NoError(t, err)
+		response.Body.Close()
+		return response.StatusCode
+	}
+	response, err := browser.PostForm(base+"/console/sign-in", url.Values{"jwt": {jwt}})
+	require.NoError(t, err)
+	response.Body.Close()
+	require.Equal(t, http.StatusOK, signedIn())
+	restart := func() {
+		running.signal(t, syscall.SIGTERM)
+		require.Zero(t, running.finish(t), running.err)
+		running, base = serve(t, settings)
+	}
+	restart()
+	require.Equal(t, http.StatusOK, signedIn(), "a restart ends no session")
+	settings["LEADLOG_JWT_SECRET"] = "another secret of thirty-two bytes or more"
+	restart()
+	require.Equal(t, http.StatusSeeOther, signedIn())
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"net"
 	"net/netip"
 	"net/url"
@@ -66,6 +68,7 @@ type config struct {
 	drain               time.Duration
 	claimKey            []byte
 	sealKeys            [][]byte // the first is current
+	consoleKey          []byte
 	treeKey             []byte
 }
 
@@ -90,6 +93,9 @@ func (s service) check(privateTargets bool) (config, error) {
 	if _, port, err := net.SplitHostPort(s.Addr); err != nil || !validPort(port) {
 		c.refuse("LEADLOG_ADDR", s.Addr, "HOST:PORT, such as 127.0.0.1:8080")
 	}
+	if len(out.sealKeys) > 0 {
+		out.consoleKey = s.consoleKey(out.sealKeys[0])
+	}
 	s.tokens.check(&c)
 	s.database.check(&c)
 	return out, c.err()
@@ -109,6 +115,14 @@ func (t tokens) check(c *checker) {
 	if strings.TrimSpace(t.JWTAccountClaim) == "" {
 		c.refuse("LEADLOG_JWT_ACCOUNT_CLAIM", t.JWTAccountClaim, "the name of a claim")
 	}
+}
+
+// consoleKey is what sessions of the console are sealed by. It is another one when the JWT secret is: who knew the secret
+// that was may have signed in with a JWT that ends in a hundred years.
+func (s service) consoleKey(sealKey []byte) []byte {
+	sum := hmac.New(sha256.New, sealKey)
+	sum.Write([]byte("console " + s.JWTSecret))
+	return sum.Sum(nil)
 }
 
 func (d database) check(c *checker) {
