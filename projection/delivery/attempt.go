@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -13,6 +14,9 @@ import (
 
 // attempt carries a row out and says what came of it.
 func (c *Courier) attempt(ctx context.Context, r row) result {
+	if err := c.lookAgain(ctx, &r); err != nil {
+		return c.unprepared(ctx, r, err)
+	}
 	if r.dead {
 		return result{row: r, state: cancelled}
 	}
@@ -28,6 +32,18 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	}
 	c.watcher.attempted(outcome)
 	return c.judge(ctx, result{row: r, attempted: true, outcome: outcome})
+}
+
+// lookAgain reads the endpoint of a row that has waited in hand: its owner may have disabled or moved it since.
+func (c *Courier) lookAgain(ctx context.Context, r *row) error {
+	if time.Since(r.claimed) < believed {
+		return nil
+	}
+	err := c.pool.QueryRow(ctx, `SELECT url, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1`, r.webhookID).Scan(&r.url, &r.dead)
+	if err != nil {
+		return fmt.Errorf("read an endpoint: %w", err)
+	}
+	return nil
 }
 
 // prepare makes what an attempt sends, and finds what signs it. The secret is asked for at the latest moment: it is

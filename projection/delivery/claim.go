@@ -92,6 +92,7 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 	if total == 0 {
 		return nil, nil
 	}
+	asked := time.Now() // before the look: what is found may be that old
 	rows, err := s.conn.Query(ctx, `
 		WITH RECURSIVE waiting (id) AS (
 		    (SELECT webhook_id FROM delivery.queue WHERE `+endpointsKnown+` ORDER BY webhook_id LIMIT 1)
@@ -119,6 +120,7 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
+		c.claimed = asked
 		err = r.Scan(&c.id, &c.webhookID, &c.eventID, &c.kind, &c.stream, &c.revision, &c.position, &c.renderer, &c.attempts, &c.url, &c.dead, &c.secret)
 		return c, err
 	})

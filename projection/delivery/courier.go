@@ -25,6 +25,7 @@ type row struct {
 	url                         string
 	secret                      string // version of the endpoint's secrets; none: it has none
 	dead                        bool   // its endpoint is deleted or disabled
+	claimed                     time.Time
 }
 
 // CourierOptions are what a Courier is made of. Pool, Store, Secrets and Log are required.

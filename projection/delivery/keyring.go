@@ -11,9 +11,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// secretAge is how long secrets are believed without another look, by an attempt whose row was claimed before they were
-// replaced or destroyed. It is also how long a replaced one may sign after its time.
-const secretAge = 500 * time.Millisecond
+// believed is how long an endpoint's secrets, URL and state are believed without another look, by an attempt whose row was
+// claimed before they changed. It is also how long a replaced secret may sign after its time.
+const believed = 500 * time.Millisecond
 
 // mostSecrets is how many are remembered before those that are too old to be believed are forgotten.
 const mostSecrets = 1024
@@ -44,7 +44,7 @@ func (k *keyring) get(ctx context.Context, of secretVersion) ([]string, error) {
 	k.mu.Lock()
 	known, ok := k.known[of]
 	k.mu.Unlock()
-	if ok && asked.Sub(known.at) < secretAge {
+	if ok && asked.Sub(known.at) < believed {
 		return known.secrets, nil
 	}
 	secrets, err := k.secrets.Get(ctx, of.webhookID)
@@ -56,7 +56,7 @@ func (k *keyring) get(ctx context.Context, of secretVersion) ([]string, error) {
 	}
 	if len(k.known) >= mostSecrets {
 		for of, known := range k.known {
-			if asked.Sub(known.at) >= secretAge {
+			if asked.Sub(known.at) >= believed {
 				delete(k.known, of)
 			}
 		}

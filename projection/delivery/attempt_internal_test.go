@@ -1,0 +1,45 @@
+package delivery
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// Of an endpoint that answers slowly, rows wait in hand while its owner disables it, or moves it from a URL that is not theirs.
+func TestWhatWaitsInHandGoesByTheEndpointAsItIsByThen(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	arrived := make(chan string, 4)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived <- r.URL.Path }))
+	t.Cleanup(receiver.Close)
+	secrets, err := NewSecrets(w.Pool, make([]byte, KeySize))
+	require.NoError(t, err)
+	require.NoError(t, secrets.Put(t.Context(), "w", "whsec_c2VjcmV0"))
+	bodies := NewBodies()
+	bodies.recent.Add(place{"lead-1", 0}, rendered{body: []byte("{}"), at: time.Now()})
+	courier := NewCourier(CourierOptions{
+		Pool: w.Pool, Store: w.Store, Secrets: secrets, Bodies: bodies, Log: slog.New(slog.DiscardHandler), AllowPrivateTargets: true,
+	})
+	set := func(statement string) {
+		_, err := w.Pool.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	waiting := row{id: "d", webhookID: "w", stream: "lead-1", renderer: rendererVersion, url: receiver.URL + "/old", claimed: time.Now().Add(-believed)}
+	set(`INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled) VALUES ('w', 'acme', '` + receiver.URL + `/new', '{*}', false, false)`)
+	done := courier.attempt(t.Context(), waiting)
+	require.Equal(t, delivered, done.state, "%v", done.outcome.err)
+	require.Equal(t, "/new", <-arrived)
+	require.Equal(t, receiver.URL+"/new", done.url, "what comes of it is said of this URL")
+	set(`UPDATE delivery.endpoint SET disabled = true`)
+	done = courier.attempt(t.Context(), waiting)
+	require.Equal(t, cancelled, done.state)
+	require.False(t, done.attempted)
+	require.Empty(t, arrived)
+}
