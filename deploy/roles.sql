@@ -6,7 +6,8 @@
 --   leadlog_reader  reads the log and the views, and no secret, not even sealed: for people who look into things
 --
 -- Analysts, who read views alone, have deploy/analyst.sql. As a superuser, in leadlog's database, before the first
--- leadlog migrate, and again after every one:
+-- leadlog migrate, and again after every one, beside the service too: what has its owner already is not touched, since
+-- to give a table an owner waits for whoever uses it.
 --
 --     psql -d leadlog -f deploy/roles.sql
 --     psql -d leadlog -c '\password leadlog_owner' -c '\password leadlog_writer' -c '\password leadlog_reader'
@@ -14,6 +15,7 @@
 DO $$
 DECLARE
     place  text;
+    writer oid;
     object record;
 BEGIN
     FOREACH place IN ARRAY ARRAY['leadlog_owner', 'leadlog_writer', 'leadlog_reader'] LOOP
@@ -21,7 +23,10 @@ BEGIN
             EXECUTE format('CREATE ROLE %I LOGIN', place);
         END IF;
     END LOOP;
-    GRANT leadlog_writer TO leadlog_owner; -- migrations change what the writer owns
+    IF NOT pg_has_role('leadlog_owner', 'leadlog_writer', 'MEMBER') THEN -- migrations change what the writer owns
+        GRANT leadlog_writer TO leadlog_owner;
+    END IF;
+    writer := 'leadlog_writer'::regrole;
     EXECUTE format('GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %I TO leadlog_owner, leadlog_writer', current_database());
     EXECUTE format('GRANT CONNECT ON DATABASE %I TO leadlog_reader', current_database());
 
@@ -32,13 +37,14 @@ BEGIN
         EXECUTE format('ALTER SCHEMA %I OWNER TO leadlog_writer', place);
         FOR object IN
             SELECT 'TABLE ' || c.oid::regclass AS name FROM pg_class c
-             WHERE c.relnamespace = to_regnamespace(place) AND c.relkind IN ('r', 'p', 'v')
+             WHERE c.relnamespace = to_regnamespace(place) AND c.relkind IN ('r', 'p', 'v') AND c.relowner <> writer
             UNION ALL -- a sequence of a column goes with its table
             SELECT 'SEQUENCE ' || c.oid::regclass FROM pg_class c
-             WHERE c.relnamespace = to_regnamespace(place) AND c.relkind = 'S'
+             WHERE c.relnamespace = to_regnamespace(place) AND c.relkind = 'S' AND c.relowner <> writer
                AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype IN ('a', 'i'))
             UNION ALL
-            SELECT 'ROUTINE ' || p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = to_regnamespace(place)
+            SELECT 'ROUTINE ' || p.oid::regprocedure FROM pg_proc p
+             WHERE p.pronamespace = to_regnamespace(place) AND p.proowner <> writer
         LOOP
             EXECUTE 'ALTER ' || object.name || ' OWNER TO leadlog_writer';
         END LOOP;

@@ -108,6 +108,27 @@ func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
 	// A view of a later migration is the analyst's too.
 	run("analyst.sql")
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"owner"), `CREATE TABLE views.later ()`))
+	keepInUse(t, asRole(t, own, "postgres"), prefix+"writer")
 	roles()
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"analyst"), `SELECT * FROM views.lead; SELECT * FROM views.later`))
+}
+
+// keepInUse holds every table of a role in use until the test ends, as a service that never pauses would. Whoever then
+// waits for one of them fails.
+func keepInUse(t *testing.T, superuser, owner string) {
+	t.Helper()
+	require.NoError(t, inDatabase(t.Context(), t, superuser,
+		`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = ''5s''', current_database()); END $$`))
+	conn, err := pgx.Connect(t.Context(), superuser)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	_, err = conn.Exec(t.Context(), `BEGIN; DO $$
+		DECLARE name regclass;
+		BEGIN
+			FOR name IN SELECT oid FROM pg_class WHERE relkind IN ('r', 'p') AND relowner = '`+owner+`'::regrole LOOP
+				EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', name);
+			END LOOP;
+			ASSERT name IS NOT NULL;
+		END $$`)
+	require.NoError(t, err)
 }
