@@ -71,8 +71,10 @@ func (c *connections) note(conn net.Conn, state http.ConnState) net.Conn {
 
 // wait makes a connection the last of those that wait, unless it is on its way out.
 func (c *connections) wait(conn net.Conn) {
-	if _, open := c.all[conn]; open {
-		c.leave(conn)
+	switch place, open := c.all[conn]; {
+	case place != nil:
+		c.waiting.MoveToBack(place)
+	case open:
 		c.all[conn] = c.waiting.PushBack(conn)
 	}
 }
