@@ -23,10 +23,10 @@ type builder struct {
 	filter     eventstore.Filter
 	config     *pgx.ConnConfig
 	conn       *pgx.Conn
-	place      string
+	schema     string
 	checkpoint checkpoint
-	from, end  eventstore.Position // of the stretch that is being folded: behind the one, up to the other
-	passing    bool                // the copy is thrown away when it was looked at
+	from, end  eventstore.Position // of the range that is being folded: behind the one, up to the other
+	temporary  bool                // the copy is thrown away when it was looked at
 	moved      time.Time           // when the checkpoint was last written
 	spare      chan []Event        // room of parts that are written, for those to come
 }
@@ -36,14 +36,14 @@ type builder struct {
 const idle = time.Second
 
 // newBuilder connects and takes the lock of the copy.
-func (r Replay) newBuilder(ctx context.Context, p Projector, task, place string) (*builder, error) {
-	config, err := sessionConfig(r.URL, place)
+func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) (*builder, error) {
+	config, err := sessionConfig(r.URL, into)
 	if err != nil {
 		return nil, err
 	}
 	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
 	maps.Copy(config.RuntimeParams, indexSettings)
-	b := &builder{Replay: r, projector: p, filter: p.Filter(), config: config, place: place, passing: task == verifying, spare: make(chan []Event, 2)}
+	b := &builder{Replay: r, projector: p, filter: p.Filter(), config: config, schema: into, temporary: task == verifying, spare: make(chan []Event, 2)}
 	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (b *builder) lock(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '5s'`); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended($1, 0))`, "leadlog replay "+b.place+"."+b.projector.Name())
+		_, err := tx.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended($1, 0))`, "leadlog replay "+b.schema+"."+b.projector.Name())
 		return err
 	})
 	if retryable(err) {
@@ -168,7 +168,7 @@ func (b *builder) marker(ctx context.Context) (string, error) {
 	var migration int64
 	err := b.conn.QueryRow(ctx, `SELECT max(version_id) FROM views.migration WHERE is_applied`).Scan(&migration)
 	said := fmt.Sprintf("%sof views at migration %d, as of %s", markerPrefix, migration, b.Until)
-	if b.passing {
+	if b.temporary {
 		said += ", unlogged"
 	}
 	return said, err
@@ -187,7 +187,7 @@ func (b *builder) openCopy(ctx context.Context) error {
 		return err
 	}
 	return pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
-		if err := b.openPlace(ctx, tx, marker); err != nil {
+		if err := b.openSchema(ctx, tx, marker); err != nil {
 			return err
 		}
 		c, found, err := findCheckpoint(ctx, tx, b.projector.Name())
@@ -200,7 +200,7 @@ func (b *builder) openCopy(ctx context.Context) error {
 		}
 		if found && there && c.epoch == epoch && c.version == b.projector.Version() {
 			if b.Until.Position > 0 && c.position > b.Until.Position {
-				return fmt.Errorf("schema %s: %w: a copy that is at position %d already", b.place, ErrSchemaTaken, c.position)
+				return fmt.Errorf("schema %s: %w: a copy that is at position %d already", b.schema, ErrSchemaTaken, c.position)
 			}
 			b.checkpoint = c
 			return nil
@@ -220,26 +220,26 @@ func (b *builder) openCopy(ctx context.Context) error {
 	})
 }
 
-// openPlace makes the copy's schema. One that was left behind on the way to replacing the live view may be thrown away.
-func (b *builder) openPlace(ctx context.Context, tx pgx.Tx, marker string) error {
+// openSchema makes the copy's schema. One that was left behind on the way to replacing the live view may be thrown away.
+func (b *builder) openSchema(ctx context.Context, tx pgx.Tx, marker string) error {
 	var comment string
 	err := tx.QueryRow(ctx, `SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = $1`,
-		b.place).Scan(&comment)
+		b.schema).Scan(&comment)
 	switch {
 	case err == nil && comment == marker:
 		return nil
 	case err == nil && !strings.HasPrefix(comment, markerPrefix):
-		return fmt.Errorf("schema %s: %w: it is no copy of views", b.place, ErrSchemaTaken)
+		return fmt.Errorf("schema %s: %w: it is no copy of views", b.schema, ErrSchemaTaken)
 	case err == nil && b.Into != "":
-		return fmt.Errorf("schema %s: %w: it is a %s, and asked for is a %s", b.place, ErrSchemaTaken, comment, marker)
+		return fmt.Errorf("schema %s: %w: it is a %s, and asked for is a %s", b.schema, ErrSchemaTaken, comment, marker)
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return err
 	}
-	place := pgx.Identifier{b.place}.Sanitize()
+	quoted := pgx.Identifier{b.schema}.Sanitize()
 	for _, statement := range []string{
-		`DROP SCHEMA IF EXISTS ` + place + ` CASCADE`,
-		`CREATE SCHEMA ` + place,
-		`COMMENT ON SCHEMA ` + place + ` IS '` + marker + `'`, // our own words: no quotes
+		`DROP SCHEMA IF EXISTS ` + quoted + ` CASCADE`,
+		`CREATE SCHEMA ` + quoted,
+		`COMMENT ON SCHEMA ` + quoted + ` IS '` + marker + `'`, // our own words: no quotes
 	} {
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return err
@@ -251,9 +251,9 @@ func (b *builder) openPlace(ctx context.Context, tx pgx.Tx, marker string) error
 // makeTable makes a table of the copy. One that is thrown away needs no write-ahead log: when PostgreSQL crashes, it is
 // empty, and so is its checkpoint.
 func (b *builder) makeTable(ctx context.Context, tx pgx.Tx, table string) error {
-	err := makeCopy(ctx, tx, b.Live, b.place, table)
-	if err == nil && b.passing {
-		_, err = tx.Exec(ctx, `ALTER TABLE `+pgx.Identifier{b.place, table}.Sanitize()+` SET UNLOGGED`)
+	err := makeCopy(ctx, tx, b.Live, b.schema, table)
+	if err == nil && b.temporary {
+		_, err = tx.Exec(ctx, `ALTER TABLE `+pgx.Identifier{b.schema, table}.Sanitize()+` SET UNLOGGED`)
 	}
 	return err
 }

@@ -37,7 +37,7 @@ type Compared struct {
 // The error says that nothing could be compared.
 func (r Replay) Compare(ctx context.Context, most int) ([]Compared, error) {
 	r.Into, r.Until = "", Until{}
-	r = r.filled()
+	r = r.withDefaults()
 	all, err := r.compare(ctx, most)
 	if err == nil || len(r.Projectors) == 1 || ctx.Err() != nil || errors.Is(schema.Unavailable(err), eventstore.ErrUnavailable) {
 		return all, schema.Unavailable(err)
@@ -105,7 +105,7 @@ func (b *builder) dropCopy(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	_, _ = b.conn.Exec(ctx, `DROP SCHEMA IF EXISTS `+pgx.Identifier{b.place}.Sanitize()+` CASCADE`)
+	_, _ = b.conn.Exec(ctx, `DROP SCHEMA IF EXISTS `+pgx.Identifier{b.schema}.Sanitize()+` CASCADE`)
 }
 
 // liveCheckpoint is how far the live view is: nowhere, when it was never built.
@@ -161,7 +161,7 @@ func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, most int) (found
 }
 
 func (b *builder) compareTable(ctx context.Context, tx pgx.Tx, table string, most int) ([]Difference, error) {
-	live, copied := pgx.Identifier{b.Live, table}.Sanitize(), pgx.Identifier{b.place, table}.Sanitize()
+	live, copied := pgx.Identifier{b.Live, table}.Sanitize(), pgx.Identifier{b.schema, table}.Sanitize()
 	rows, err := tx.Query(ctx, `
 		SELECT quote_ident(a.attname) FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = ANY (x.indkey)
 		 WHERE x.indrelid = $1::text::regclass AND x.indisprimary ORDER BY a.attnum`, live)

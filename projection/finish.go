@@ -28,10 +28,10 @@ var indexSettings = map[string]string{
 func (b *builder) finishCopy(ctx context.Context) error {
 	var indexes []string
 	for _, table := range b.projector.Tables() {
-		if _, err := b.conn.Exec(ctx, `ANALYZE `+pgx.Identifier{b.place, table}.Sanitize()); err != nil {
+		if _, err := b.conn.Exec(ctx, `ANALYZE `+pgx.Identifier{b.schema, table}.Sanitize()); err != nil {
 			return err
 		}
-		more, err := propose(ctx, b.conn, copyIndexes, b.Live, b.place, table)
+		more, err := propose(ctx, b.conn, copyIndexes, b.Live, b.schema, table)
 		if err != nil {
 			return err
 		}

@@ -18,15 +18,15 @@ const (
 	foldBytes  = 4 << 20 // of payload
 )
 
-// stretch is a part of the log: what the filter selects behind a position, up to another one that the log has.
-type stretch struct {
+// logRange is a part of the log: what the filter selects behind a position, up to another one that the log has.
+type logRange struct {
 	after, end eventstore.Position
 	filter     eventstore.Filter
 }
 
-// fold brings a stretch to each, in batches in the order of the log. An event is decoded once, whoever it is for, and
+// fold brings a range to each, in batches in the order of the log. An event is decoded once, whoever it is for, and
 // reading, decoding and what each does go on at the same time.
-func fold(ctx context.Context, store eventstore.Store, s stretch, each func(context.Context, batch) error) error {
+func fold(ctx context.Context, store eventstore.Store, s logRange, each func(context.Context, batch) error) error {
 	if s.after >= s.end {
 		return nil
 	}
@@ -69,8 +69,8 @@ func send[T any](ctx context.Context, what T, to chan<- T) error {
 	}
 }
 
-// gather cuts a stretch into batches, whose events are not decoded yet. The last one ends where the stretch does.
-func gather(ctx context.Context, store eventstore.Store, s stretch, to chan<- batch) error {
+// gather cuts a range into batches, whose events are not decoded yet. The last one ends where the range does.
+func gather(ctx context.Context, store eventstore.Store, s logRange, to chan<- batch) error {
 	b, bytes := batch{events: make([]Event, 0, foldEvents)}, 0
 	for item, err := range store.Subscribe(ctx, s.after, s.filter) {
 		if err != nil {

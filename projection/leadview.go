@@ -143,7 +143,7 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) (won wins, err 
 	var changed []lead.State
 	var gone []string
 	for id := range ids {
-		if state := known.leads[known.place[id]]; state.Phase == lead.Live {
+		if state := known.leads[known.index[id]]; state.Phase == lead.Live {
 			changed = append(changed, state)
 		} else {
 			gone = append(gone, id)
@@ -161,7 +161,7 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) (won wins, err 
 // leadFold folds leads, in the order in which they are first met.
 type leadFold struct {
 	leads []lead.State
-	place map[string]int // by id
+	index map[string]int // by id
 }
 
 // newFold makes room for the leads that begin in a batch.
@@ -172,22 +172,22 @@ func newFold(batch []Event) leadFold {
 			births++
 		}
 	}
-	return leadFold{leads: make([]lead.State, 0, births), place: make(map[string]int, births)}
+	return leadFold{leads: make([]lead.State, 0, births), index: make(map[string]int, births)}
 }
 
 func (f *leadFold) has(id string) bool {
-	_, has := f.place[id]
+	_, has := f.index[id]
 	return has
 }
 
 func (f *leadFold) add(id string, state lead.State) int {
-	f.place[id] = len(f.leads)
+	f.index[id] = len(f.leads)
 	f.leads = append(f.leads, state)
-	return f.place[id]
+	return f.index[id]
 }
 
 func (f *leadFold) evolve(id string, e *Event) error {
-	i, met := f.place[id]
+	i, met := f.index[id]
 	if !met {
 		i = f.add(id, lead.State{})
 	}
@@ -214,7 +214,7 @@ func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (leadFold, error) {
 }
 
 func queryLeads(ctx context.Context, tx pgx.Tx, which string, args ...any) (leadFold, error) {
-	found := leadFold{place: map[string]int{}}
+	found := leadFold{index: map[string]int{}}
 	rows, err := tx.Query(ctx, `SELECT `+schema.LeadColumns+` FROM lead `+which, args...)
 	if err != nil {
 		return found, err

@@ -63,7 +63,7 @@ type Replay struct {
 
 // Run builds the views.
 func (r Replay) Run(ctx context.Context) error {
-	r = r.filled()
+	r = r.withDefaults()
 	builders, err := r.open(ctx, replaying)
 	defer closeAll(ctx, builders)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r Replay) Run(ctx context.Context) error {
 	return schema.Unavailable(err)
 }
 
-func (r Replay) filled() Replay {
+func (r Replay) withDefaults() Replay {
 	if r.Live == "" {
 		r.Live = schema.Views
 	}
@@ -122,11 +122,11 @@ const (
 // open makes the copies, or finds them as an earlier attempt left them. Those that are open are returned with an error too.
 func (r Replay) open(ctx context.Context, task string) (builders []*builder, err error) {
 	for _, p := range r.Projectors {
-		place := r.Into
-		if place == "" {
-			place = task + "_" + p.Name()
+		into := r.Into
+		if into == "" {
+			into = task + "_" + p.Name()
 		}
-		b, err := r.newBuilder(ctx, p, task, place)
+		b, err := r.newBuilder(ctx, p, task, into)
 		if err != nil {
 			return builders, err
 		}
@@ -159,7 +159,7 @@ func (r Replay) end(ctx context.Context) (eventstore.Position, error) {
 // build folds what the copies do not have yet, each up to its end. They work side by side, and none runs further ahead
 // of another than two batches.
 func (r Replay) build(ctx context.Context, builders []*builder) error {
-	whole := r.stretch(builders)
+	whole := r.missing(builders)
 	if whole.after >= whole.end {
 		return nil
 	}
@@ -198,9 +198,9 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 	return nil
 }
 
-// stretch is what of the log some copy does not have yet.
-func (r Replay) stretch(builders []*builder) stretch {
-	s := stretch{filter: union(r.Projectors)}
+// missing is what of the log some copy does not have yet.
+func (r Replay) missing(builders []*builder) logRange {
+	s := logRange{filter: union(r.Projectors)}
 	for _, b := range builders {
 		s.end = max(s.end, b.end)
 	}
@@ -222,7 +222,7 @@ func (b *builder) settle(ctx context.Context) (eventstore.Position, error) {
 		return b.replace(ctx)
 	}
 	for _, table := range b.projector.Tables() {
-		if err := grantAlike(ctx, b.conn, b.Live, b.place, table); err != nil {
+		if err := grantAlike(ctx, b.conn, b.Live, b.schema, table); err != nil {
 			return 0, err
 		}
 	}

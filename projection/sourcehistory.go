@@ -97,7 +97,7 @@ type sightings struct {
 
 func newSightings(batch []Event) *sightings {
 	var s sightings
-	seen, place := make([]sighting, 0, len(batch)), make(map[sourceKey]int, len(batch))
+	seen, index := make([]sighting, 0, len(batch)), make(map[sourceKey]int, len(batch))
 	born := make(map[string]struct{}, len(batch))
 	for i := range batch {
 		e := &batch[i]
@@ -114,12 +114,12 @@ func newSightings(batch []Event) *sightings {
 			continue
 		}
 		key := sourceKey{id, entry.Source}
-		if i, again := place[key]; again {
+		if i, again := index[key]; again {
 			seen[i].LastSeenAt = entry.LastSeenAt
 			seen[i].Arrivals++
 			continue
 		}
-		place[key] = len(seen)
+		index[key] = len(seen)
 		seen = append(seen, sighting{key, entry, e.Metadata.Account, e.Position})
 	}
 	s.rows = makeRows(len(seen), 600)

@@ -41,7 +41,7 @@ func (b *builder) replace(ctx context.Context) (position eventstore.Position, er
 // fold brings the copy what it does not have yet, up to its end.
 func (b *builder) fold(ctx context.Context, each func(context.Context, batch) error) error {
 	b.from = b.checkpoint.position
-	return fold(ctx, b.Store, stretch{after: b.from, end: b.end, filter: b.filter}, each)
+	return fold(ctx, b.Store, logRange{after: b.from, end: b.end, filter: b.filter}, each)
 }
 
 // foldWithin brings the copy up to a position in a transaction of the caller's, and leaves the checkpoint where it is.
@@ -86,16 +86,16 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 		}
 		position = there.position
 	}
-	place := pgx.Identifier{b.place}.Sanitize()
+	quoted := pgx.Identifier{b.schema}.Sanitize()
 	for _, table := range b.projector.Tables() {
-		if err := grantAlike(ctx, tx, b.Live, b.place, table); err != nil {
+		if err := grantAlike(ctx, tx, b.Live, b.schema, table); err != nil {
 			return 0, err
 		}
 		name := pgx.Identifier{table}.Sanitize()
 		if _, err := tx.Exec(ctx, `DROP TABLE `+live+`.`+name); err != nil {
 			return 0, err
 		}
-		if _, err := tx.Exec(ctx, `ALTER TABLE `+place+`.`+name+` SET SCHEMA `+live); err != nil {
+		if _, err := tx.Exec(ctx, `ALTER TABLE `+quoted+`.`+name+` SET SCHEMA `+live); err != nil {
 			return 0, err
 		}
 	}
@@ -105,7 +105,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	if err != nil {
 		return 0, err
 	}
-	_, err = tx.Exec(ctx, `DROP SCHEMA `+place+` CASCADE`)
+	_, err = tx.Exec(ctx, `DROP SCHEMA `+quoted+` CASCADE`)
 	return position, err
 }
 

@@ -191,7 +191,7 @@ func (t *Tail) read(ctx context.Context, after eventstore.Position) {
 	if ctx.Err() == nil { // else it was told to stop, and another may read already
 		t.stop()
 		t.stop, t.err = nil, err
-		t.tell()
+		t.wake()
 	}
 }
 
@@ -205,7 +205,7 @@ func (t *Tail) add(ctx context.Context, item feedItem) bool {
 	t.items = append(t.items, item)
 	t.bytes += item.size()
 	t.drop()
-	t.tell()
+	t.wake()
 	return true
 }
 
@@ -239,8 +239,8 @@ func (t *Tail) taken() int {
 	return n
 }
 
-// tell wakes those who wait. The caller has the lock.
-func (t *Tail) tell() {
+// wake is for those who wait. The caller has the lock.
+func (t *Tail) wake() {
 	if t.grown != nil {
 		close(t.grown)
 		t.grown = nil
