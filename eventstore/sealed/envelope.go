@@ -219,19 +219,19 @@ func divide(eventType string, data, plain, personal []byte) (_, _ []byte, ok boo
 	if !known {
 		return plain, personal, false
 	}
-	none, nobody := len(plain), len(personal)
+	plainStart, personalStart := len(plain), len(personal)
 	for s := (scanner{rest: data}); ; {
 		name, member, more := s.next()
 		if !more && !s.done {
-			return plain[:none], personal[:nobody], false
+			return plain[:plainStart], personal[:personalStart], false
 		}
 		if !more {
 			return plain, personal, true
 		}
 		if slices.ContainsFunc(d.plain, func(p string) bool { return p == string(name) }) {
-			plain = appendMember(plain, none, member)
+			plain = appendMember(plain, plainStart, member)
 		} else {
-			personal = appendMember(personal, nobody, member)
+			personal = appendMember(personal, personalStart, member)
 		}
 	}
 }

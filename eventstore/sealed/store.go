@@ -61,7 +61,7 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
 	}
-	p := parcel{writes: writes, at: s.ring.moment()}
+	p := sealing{writes: writes, at: s.ring.moment()}
 	for i, w := range writes {
 		if !About(w.Stream) || !slices.ContainsFunc(w.Events, sealable) {
 			continue
@@ -92,7 +92,7 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 }
 
 // remember takes note of an append's new keys.
-func (s *Store) remember(p *parcel, kept bool) {
+func (s *Store) remember(p *sealing, kept bool) {
 	for i, k := range p.minted {
 		s.ring.remember(p.keys[i].Stream, k, p.at, kept)
 	}
@@ -118,7 +118,7 @@ func sealable(e eventstore.Event) bool { return !bare(e.Type) }
 
 // unused are the new keys that an append which met a conflict on a stream has no event for: those of that stream and of the
 // writes behind it. A check comes before all writes.
-func (p *parcel) unused(stream string) (keys []*eventstore.Key) {
+func (p *sealing) unused(stream string) (keys []*eventstore.Key) {
 	behind := false
 	for _, w := range p.writes {
 		if w.Stream == stream {
@@ -134,8 +134,8 @@ func (p *parcel) unused(stream string) (keys []*eventstore.Key) {
 	return keys
 }
 
-// parcel is an append that is being made ready.
-type parcel struct {
+// sealing is an append whose events are being sealed.
+type sealing struct {
 	writes []eventstore.Write
 	own    bool              // writes are a copy
 	keys   []*eventstore.Key // new ones
@@ -145,7 +145,7 @@ type parcel struct {
 }
 
 // seal replaces a write by what is stored of it.
-func (p *parcel) seal(ctx context.Context, s *Store, i int) error {
+func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	if !p.own {
 		p.writes, p.own = slices.Clone(p.writes), true
 	}
@@ -180,7 +180,7 @@ func (p *parcel) seal(ctx context.Context, s *Store, i int) error {
 }
 
 // keyOf is the key of a stream, made when there is none: for a new stream without a look.
-func (p *parcel) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, error) {
+func (p *sealing) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, error) {
 	if w.Expect != eventstore.NoStream {
 		if known, ok := s.ring.recall(w.Stream); ok && known.kept {
 			return known.key, nil

@@ -20,11 +20,11 @@ const (
 	mostBuffer = 1 << 20
 )
 
-// Subscribe implements eventstore.Store. Nothing waits for company: what has come when the consumer asks is opened together.
+// Subscribe implements eventstore.Store. Nothing waits for more: what has come when the consumer asks is opened together.
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
 	return func(yield func(eventstore.Item, error) bool) {
 		reading, stop := context.WithCancel(ctx)
-		a := ahead{ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+		a := readAhead{ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 		var reader sync.WaitGroup
 		defer reader.Wait()
 		defer stop()
@@ -71,8 +71,8 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 	}
 }
 
-// ahead is what a subscription has read and its consumer has not.
-type ahead struct {
+// readAhead is what a subscription has read and its consumer has not.
+type readAhead struct {
 	mu    sync.Mutex
 	items []eventstore.Item
 	bytes int
@@ -84,7 +84,7 @@ type ahead struct {
 }
 
 // put adds an item. It waits while there is too much, and is false when nobody wants any more.
-func (a *ahead) put(ctx context.Context, item eventstore.Item) bool {
+func (a *readAhead) put(ctx context.Context, item eventstore.Item) bool {
 	for {
 		a.mu.Lock()
 		if len(a.items) < aheadItems && a.bytes < aheadBytes {
@@ -111,7 +111,7 @@ func (a *ahead) put(ctx context.Context, item eventstore.Item) bool {
 }
 
 // end says that nothing follows, and why.
-func (a *ahead) end(err error) {
+func (a *readAhead) end(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended, a.err = true, err
@@ -120,7 +120,7 @@ func (a *ahead) end(err error) {
 
 // take waits for something and gives all of it. The subscription below ends with its context, so this does not wait for
 // ever.
-func (a *ahead) take() (items []eventstore.Item, err error, ended bool) {
+func (a *readAhead) take() (items []eventstore.Item, err error, ended bool) {
 	<-a.ready
 	a.mu.Lock()
 	defer a.mu.Unlock()
