@@ -17,6 +17,7 @@ type Admission struct {
 	value   token.Value            // of the caller's API token
 	token   *Believed[token.State] // nil: the caller has none
 	issued  *time.Time             // of a JWT that the account may have revoked
+	expires time.Time              // of either; zero: the caller has neither
 }
 
 // Admit lets a caller in if its account has the feature crm_api. The error is ErrFeatureDisabled if it does not, which is
@@ -32,22 +33,26 @@ func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error)
 	return Admission{Caller: caller, Account: believed}, err
 }
 
-// ByToken adds the caller's API token, so that whatever relies on the admission is refused once the token is revoked.
+// ByToken adds the caller's API token, so that whatever relies on the admission is refused once the token is revoked or has
+// expired.
 func (a Admission) ByToken(value token.Value, believed *Believed[token.State]) Admission {
-	a.value, a.token = value, believed
+	a.value, a.token, a.expires = value, believed, believed.State.ExpiresAt
 	return a
 }
 
-// ByJWT adds when the caller's JWT was issued, so that whatever relies on the admission is refused once the account has
-// revoked such JWTs. The zero time stands for a JWT that does not say when.
-func (a Admission) ByJWT(issued time.Time) Admission {
-	a.issued = &issued
+// ByJWT adds when the caller's JWT was issued and when it expires, so that whatever relies on the admission is refused once
+// the account has revoked such JWTs, and from its end on. The zero time stands for a JWT that does not say when it was issued.
+func (a Admission) ByJWT(issued, expires time.Time) Admission {
+	a.issued, a.expires = &issued, expires
 	return a
 }
 
-// judge says whether the account, as it is believed to be, lets the caller in. The error is ErrUnauthorized or
-// ErrFeatureDisabled.
-func (a Admission) judge() error {
+// judge says whether the account, as it is believed to be, lets the caller in now. A batch may be under way for long. The
+// error is ErrUnauthorized or ErrFeatureDisabled.
+func (a Admission) judge(now time.Time) error {
+	if !a.expires.IsZero() && !now.Before(a.expires) {
+		return ErrUnauthorized
+	}
 	if a.issued != nil && !a.Account.State.AdmitsJWT(*a.issued) {
 		return ErrUnauthorized
 	}
@@ -60,7 +65,7 @@ func (a Admission) judge() error {
 // stands judges by what is believed of the account now, which may be newer than what the caller's credential was checked by.
 // A refusal is confirmed on the log.
 func (a *Admission) stands(ctx context.Context, d *Directory) error {
-	if a.judge() == nil {
+	if a.judge(d.now()) == nil {
 		return nil
 	}
 	_, err := a.confirm(ctx, d)
@@ -83,7 +88,7 @@ func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore
 	switch {
 	case conflict.Stream == a.Account.stream:
 		if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil {
-			err = a.judge()
+			err = a.judge(d.now())
 		}
 		return a, true, err
 	case a.token != nil && conflict.Stream == a.token.stream:
@@ -105,7 +110,7 @@ func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, er
 	}
 	before := a.Account.expect
 	if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil {
-		err = a.judge()
+		err = a.judge(d.now())
 	}
 	return a.Account.expect != before, err
 }

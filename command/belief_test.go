@@ -2,11 +2,13 @@ package command_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -99,6 +101,44 @@ func TestALineThatFindsTheTokenRevokedLetsNoOtherThrough(t *testing.T) {
 	for _, body := range []string{`{"email":"not an address"}`, `{"email":"asha@example.com"}`} {
 		_, err = here.CaptureLead(t.Context(), command.CaptureLead{Admission: admission, Body: members(body)})
 		require.ErrorIs(t, err, command.ErrUnauthorized, body)
+	}
+}
+
+// A batch may be read for longer than its credential is good.
+func TestACredentialThatExpiresLetsNoOtherLineThrough(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	p.provision(t)
+	now := time.Now()
+	directory, err := command.NewDirectory(p.store, func() time.Time { return now })
+	require.NoError(t, err)
+	p = process{command.NewHandlers(command.Options{
+		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: directory, Log: quiet(), Now: func() time.Time { return now },
+	}), p.store, directory}
+	issued, err := p.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 1})
+	require.NoError(t, err)
+	byToken, err := p.admit(t.Context(), owner, &issued)
+	require.NoError(t, err)
+	byJWT, err := p.admit(t.Context(), owner, nil)
+	require.NoError(t, err)
+	byJWT = byJWT.ByJWT(now, issued.Token.ExpiresAt)
+
+	line := func(admission command.Admission, body string) error {
+		_, err := p.CaptureLead(t.Context(), command.CaptureLead{Admission: admission, Body: members(body)})
+		return err
+	}
+	activity := func(admission command.Admission) error {
+		_, err := p.RecordActivity(t.Context(), command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{"type":"click"}`)})
+		return err
+	}
+	now = issued.Token.ExpiresAt.Add(-time.Millisecond)
+	require.NoError(t, line(byToken, `{"phone":"9876543210"}`))
+	require.NoError(t, line(byJWT, `{"phone":"9876543211"}`))
+	now = issued.Token.ExpiresAt
+	for name, admission := range map[string]command.Admission{"a token": byToken, "a JWT": byJWT} {
+		require.ErrorIs(t, line(admission, `{"phone":"9876543212"}`), command.ErrUnauthorized, name)
+		require.ErrorIs(t, line(admission, `{"email":"not an address"}`), command.ErrUnauthorized, name)
+		require.ErrorIs(t, activity(admission), command.ErrUnauthorized, name)
 	}
 }
 

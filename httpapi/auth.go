@@ -56,7 +56,9 @@ func capturingMany(x *exchange) error {
 	} else {
 		var identity Identity
 		if identity, err = x.byJWT(credential, "leads:write", command.AnyAge); err == nil {
-			err = x.admit(func(a command.Admission) command.Admission { return a.ByJWT(identity.Issued) })
+			err = x.admit(func(a command.Admission) command.Admission {
+				return a.ByJWT(identity.Issued, identity.Expires.Add(leeway))
+			})
 		}
 	}
 	return err
