@@ -2,8 +2,11 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"log/slog"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"sync"
 
@@ -138,7 +141,12 @@ func next[T any](from <-chan T, idle func()) (T, bool) {
 }
 
 // captureInPlace is CaptureLead for an arrival among others.
-func (h *Handlers) captureInPlace(ctx context.Context, place *place, arriving Arriving) Arrived {
+func (h *Handlers) captureInPlace(ctx context.Context, place *place, arriving Arriving) (arrived Arrived) {
+	defer func() {
+		if thrown := recover(); thrown != nil {
+			arrived = Arrived{Line: arriving.Line, Err: h.caught(thrown)}
+		}
+	}()
 	cmd, err := arriving.Read(ctx)
 	if err != nil {
 		return Arrived{Line: arriving.Line, Err: err}
@@ -148,6 +156,17 @@ func (h *Handlers) captureInPlace(ctx context.Context, place *place, arriving Ar
 	c.place = place
 	captured, err := c.answer(ctx)
 	return Arrived{Line: arriving.Line, LeadCaptured: captured, Err: err}
+}
+
+// caught makes a panic the error of the arrival that met it. Nobody else would catch it in a goroutine of ours, and it would
+// end the process with all other requests. Its value is told only when the runtime made it: another may hold anything.
+func (h *Handlers) caught(thrown any) error {
+	said := fmt.Sprintf("%T", thrown)
+	if fault, ok := thrown.(runtime.Error); ok {
+		said = fault.Error()
+	}
+	h.log.Error("panic", slog.String("panic", said), slog.String("stack", string(debug.Stack())))
+	return fmt.Errorf("panic: %s", said)
 }
 
 // await lets those go first that came before and touch the same streams.

@@ -205,3 +205,37 @@ func TestHoweverManySourcesThereAreTheStoreIsLeftRoom(t *testing.T) {
 		}
 	}
 }
+
+func TestAPanicFailsOneArrivalAndNotTheProcess(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	p.provision(t)
+	admission, err := p.directory.Admit(t.Context(), owner)
+	require.NoError(t, err)
+	arrivals := func(context.Context) iter.Seq[command.Arriving] {
+		return func(yield func(command.Arriving) bool) {
+			for line, read := range []func(context.Context) (command.CaptureLead, error){
+				func(context.Context) (command.CaptureLead, error) { panic("a secret") },
+				func(context.Context) (command.CaptureLead, error) {
+					return command.CaptureLead{Admission: command.Admission{}}, nil // without an account
+				},
+				func(context.Context) (command.CaptureLead, error) {
+					return command.CaptureLead{Admission: admission, Body: members(`{"phone":"9876543210"}`)}, nil
+				},
+			} {
+				if !yield(command.Arriving{Line: line, Read: read}) {
+					return
+				}
+			}
+		}
+	}
+	var errs []error
+	for arrived := range p.CaptureLeads(t.Context(), arrivals, func() {}) {
+		require.Equal(t, len(errs), arrived.Line)
+		errs = append(errs, arrived.Err)
+	}
+	require.Len(t, errs, 3)
+	require.EqualError(t, errs[0], "panic: string", "and not what it said")
+	require.ErrorContains(t, errs[1], "nil pointer")
+	require.NoError(t, errs[2])
+}
