@@ -129,6 +129,39 @@ func TestDevRecoversFromKills(t *testing.T) {
 	require.Empty(t, postgresOf(settings), third.err)
 }
 
+// A terminal that is closed ended leadlog at once, and PostgreSQL went on for nobody. It may say so twice.
+func TestDevStopsWithItsPostgreSQLWhenItsTerminalIsClosed(t *testing.T) {
+	t.Parallel()
+	settings := development(t)
+	r := dev(t, settings)
+	require.NotEmpty(t, postgresOf(settings))
+	r.signal(t, syscall.SIGHUP)
+	r.sees(t, r.err, `(stopping)`)
+	_ = r.cmd.Process.Signal(syscall.SIGHUP) // it may have ended
+	require.Zero(t, r.finish(t), r.err)
+	require.Empty(t, postgresOf(settings))
+}
+
+// leadlog export | head -1 left PostgreSQL behind, and the death of who collected its log took a service along.
+func TestACommandWhoseOutputNobodyReadsStopsItsPostgreSQL(t *testing.T) {
+	t.Parallel()
+	settings := development(t)
+	first := dev(t, settings)
+	first.signal(t, syscall.SIGINT)
+	require.Zero(t, first.finish(t), first.err)
+
+	unread, closed, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, unread.Close())
+	for _, args := range [][]string{{"tail", "--from", "0"}, {"export", "tokens", "--account", "demo"}} {
+		p := launchTo(t, closed, settings, args...)
+		require.Equal(t, 1, p.finish(t), p.err)
+		require.Contains(t, p.err.String(), "broken pipe")
+		require.Empty(t, postgresOf(settings))
+	}
+	require.NoError(t, closed.Close())
+}
+
 func TestALogIsNotServedUnderAnotherClaimKey(t *testing.T) {
 	t.Parallel()
 	settings := development(t)

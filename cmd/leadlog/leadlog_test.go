@@ -57,8 +57,17 @@ type program struct {
 // launch starts leadlog with these arguments and nothing but these settings. It is stopped at the end of the test.
 func launch(t *testing.T, settings map[string]string, args ...string) *program {
 	t.Helper()
+	out := &buffer{}
+	p := launchTo(t, out, settings, args...)
+	p.out = out
+	return p
+}
+
+// launchTo has it write its results elsewhere.
+func launchTo(t *testing.T, out io.Writer, settings map[string]string, args ...string) *program {
+	t.Helper()
 	p := &program{cmd: exec.Command(executable(), args...), out: &buffer{}, err: &buffer{}, ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
+	p.cmd.Stdout, p.cmd.Stderr = out, p.err
 	p.cmd.Env = []string{asLeadlog + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.Getenv("TMPDIR")}
 	for name, value := range settings {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)

@@ -46,10 +46,22 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], console{os.Stdout, os.Stderr}))
 }
 
-// interruptible ends the context at the first SIGINT or SIGTERM; the second one ends the process.
+// interruptible ends the context at the first SIGINT or SIGTERM; the second one ends the process. So does SIGHUP, which a
+// terminal that is closed sends more than once: only the first counts. Under nohup it is ignored, and stays so.
+//
+// SIGPIPE, which comes when nobody reads stdout or stderr any more, would end the process at once, and leave its PostgreSQL
+// behind. Writing fails instead.
 func interruptible() (context.Context, func()) {
-	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, release)
+	signal.Ignore(syscall.SIGPIPE)
+	endings := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		endings = append(endings, syscall.SIGHUP)
+	}
+	ctx, release := signal.NotifyContext(context.Background(), endings...)
+	context.AfterFunc(ctx, func() {
+		signal.Ignore(syscall.SIGHUP)
+		release()
+	})
 	return ctx, release
 }
 
