@@ -108,6 +108,24 @@ func TestDroppedViewsAreMadeAgainAndSecretsStay(t *testing.T) {
 	require.Equal(t, 1, kept)
 }
 
+// Without, the planner reads every delivery once for each of 33 days, and asks for the bounds of that day at each.
+func TestThePlannerKnowsOfDeliveriesThatOutlivedTheViewsBeforeTheyAreCounted(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	pool := open(t, url)
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	_, err := pool.Exec(t.Context(), `
+		SELECT delivery.open_day('2026-11-22');
+		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+		SELECT delivery.first_id('2026-11-22') || n, 'w', n, 0, 'lead.created', 'lead-1', 0, 1, 1 FROM generate_series(1, 7) AS n;
+		DROP SCHEMA views CASCADE`)
+	require.NoError(t, err)
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	var known int
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT reltuples FROM pg_class WHERE oid = 'delivery.delivery'::regclass`).Scan(&known))
+	require.Equal(t, 7, known)
+}
+
 func TestACopyOfEveryViewStandsForItself(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
