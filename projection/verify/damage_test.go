@@ -8,6 +8,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/projection/verify"
 )
 
 func TestEveryEventThatDoesNotOpenIsNamedAndWhatElseIsWrongIsFound(t *testing.T) {
@@ -45,4 +46,24 @@ func TestEveryEventThatDoesNotOpenIsNamedAndWhatElseIsWrongIsFound(t *testing.T)
 		require.ErrorIs(t, err, sealed.ErrDamaged, "who is to make something of the events gets none of these")
 		break
 	}
+}
+
+// As after a restore with keys of persons from before the log's last leads.
+func TestALeadWithoutItsKeyIsAFindingAndItsClaimsAreNotLeftOver(t *testing.T) {
+	t.Parallel()
+	p := newPeople(t, 2)
+	_, err := p.Pool.Exec(t.Context(), `DELETE FROM person.key WHERE stream = $1`, p.leads[1])
+	require.NoError(t, err)
+	_, err = p.Pool.Exec(t.Context(), `DELETE FROM views.lead`)
+	require.NoError(t, err)
+	p.store = p.open()
+	p.project(t)
+	var left []verify.Leftover
+	findings, err := verify.Verification{
+		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Most: 3, Progress: func(_, _ eventstore.Position) {},
+		Left: func(l verify.Leftover) { left = append(left, l) },
+	}.Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"lead " + event.LeadID(p.leads[1]) + " cannot be read: its key is not there, and it was not erased"}, findings)
+	require.Empty(t, left)
 }

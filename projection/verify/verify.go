@@ -196,7 +196,7 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 			}
 			v.Whole(head)
 		}
-		return v.left(ctx, tx, position, r.owed)
+		return v.left(ctx, tx, position, r)
 	})
 	return r, findings, err
 }
@@ -209,9 +209,13 @@ func ask(ctx context.Context, tx pgx.Tx, question string, position int64, most i
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-func (v Verification) left(ctx context.Context, tx pgx.Tx, position int64, owed map[string]owed) error {
+func (v Verification) left(ctx context.Context, tx pgx.Tx, position int64, r reading) error {
 	if v.Left == nil {
 		return nil
+	}
+	// Without its key a lead seems to have nothing. What it has claimed is nobody else's all the same: the key may be found.
+	if _, err := tx.Exec(ctx, `DELETE FROM uneven WHERE lead_id = ANY ($1)`, slices.Collect(maps.Keys(r.closed))); err != nil {
+		return err
 	}
 	for _, question := range leftovers {
 		rows, err := tx.Query(ctx, question, position)
@@ -226,8 +230,8 @@ func (v Verification) left(ctx context.Context, tx pgx.Tx, position int64, owed 
 			return err
 		}
 	}
-	for _, claim := range slices.Sorted(maps.Keys(owed)) {
-		v.Left(Leftover{Claims: []string{claim}, Says: fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, owed[claim].stream)})
+	for _, claim := range slices.Sorted(maps.Keys(r.owed)) {
+		v.Left(Leftover{Claims: []string{claim}, Says: fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, r.owed[claim].stream)})
 	}
 	return nil
 }
