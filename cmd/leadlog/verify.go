@@ -27,21 +27,9 @@ type verifyCommand struct {
 
 // Run is leadlog verify.
 func (v *verifyCommand) Run(ctx context.Context, c console) error {
-	if v.Most < 1 {
-		return &usageError{fmt.Errorf("--most=%d: must be 1 or more", v.Most)}
-	}
-	var keys serviceKeys
-	if v.Heal {
-		var err error
-		if keys, err = v.serviceKeys(v.ClaimKey); err != nil {
-			return err
-		}
-	}
-	switch {
-	case v.Export != "" && len(v.Tree) == 0:
-		return &usageError{errors.New("an export is checked with a tree head: verify --tree head.txt export.ndjson")}
-	case v.Export != "" && v.Head != "":
-		return &usageError{errors.New("--head is of the log, which an export is checked without")}
+	keys, err := v.validate()
+	if err != nil {
+		return err
 	}
 	heads, err := v.openHeads(c)
 	if err != nil {
@@ -60,36 +48,65 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer h.close()
-	var left []verify.Leftover
-	var whole audit.Head
-	shown := newProgress(c.err, "verify")
-	broken, err := h.brokenSecrets()
-	if err != nil {
-		return err
-	}
-	findings, err := verify.Verification{
-		URL: h.url, Pool: h.pool, Store: h.store.Forensic(), Sparse: h.sparse, Heads: heads, Most: v.Most,
-		Progress: func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") },
-		Left:     func(l verify.Leftover) { left = append(left, l) }, Unfinished: h.forgetter(0).Unfinished,
-		Broken: broken, Whole: func(h audit.Head) { whole = h },
-	}.Run(ctx)
-	for _, finding := range findings {
-		fmt.Fprintln(c.out, finding)
+	found, err := v.verify(ctx, c, h, heads)
+	for _, difference := range found.differences {
+		fmt.Fprintln(c.out, difference)
 	}
 	if err != nil {
 		return err
 	}
-	v.note(c, left)
+	v.note(c, found.left)
 	if v.Heal {
-		if err := heal(ctx, c, h, keys, left); err != nil {
+		if err := heal(ctx, c, h, keys, found.left); err != nil {
 			return err
 		}
 	}
-	if len(findings) > 0 {
+	if len(found.differences) > 0 {
 		return errDiffers
 	}
 	fmt.Fprintln(c.out, "the log and the views agree")
-	return sign(whole)
+	return sign(found.head)
+}
+
+// validate refuses flags that do not go together, and finds the keys that --heal needs.
+func (v *verifyCommand) validate() (keys serviceKeys, err error) {
+	if v.Most < 1 {
+		return keys, &usageError{fmt.Errorf("--most=%d: must be 1 or more", v.Most)}
+	}
+	if v.Heal {
+		if keys, err = v.serviceKeys(v.ClaimKey); err != nil {
+			return keys, err
+		}
+	}
+	switch {
+	case v.Export != "" && len(v.Tree) == 0:
+		return keys, &usageError{errors.New("an export is checked with a tree head: verify --tree head.txt export.ndjson")}
+	case v.Export != "" && v.Head != "":
+		return keys, &usageError{errors.New("--head is of the log, which an export is checked without")}
+	}
+	return keys, nil
+}
+
+// verified is what verifying came to.
+type verified struct {
+	differences []string
+	left        []verify.Leftover
+	head        audit.Head // of the whole log
+}
+
+func (v *verifyCommand) verify(ctx context.Context, c console, h *holdings, heads []audit.Head) (found verified, err error) {
+	broken, err := h.brokenSecrets()
+	if err != nil {
+		return found, err
+	}
+	shown := newProgress(c.err, "verify")
+	found.differences, err = verify.Verification{
+		URL: h.url, Pool: h.pool, Store: h.store.Forensic(), Sparse: h.sparse, Heads: heads, Most: v.Most,
+		Progress: func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") },
+		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.forgetter(0).Unfinished,
+		Broken: broken, Whole: func(head audit.Head) { found.head = head },
+	}.Run(ctx)
+	return found, err
 }
 
 // signLog prepares to write the signed head that --head asks for. A key that is none is refused before the log is read.

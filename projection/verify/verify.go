@@ -136,57 +136,16 @@ func (v Verification) deliveries(ctx context.Context) (findings []string, err er
 // the leads is taken before the log is read: so the log is never behind them.
 func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Position)) (r reading, findings []string, err error) {
 	err = pgx.BeginTxFunc(ctx, v.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
-		var position int64
+		var position int64 // of the leads
 		err := tx.QueryRow(ctx, `SELECT coalesce(max(position), 0) FROM views.checkpoint WHERE projector = $1`, schema.Lead).Scan(&position)
 		if err != nil {
 			return err
 		}
-		for _, statements := range []string{settings, temporary} {
-			if _, err := tx.Exec(ctx, statements); err != nil {
-				return err
-			}
-		}
-		var broken map[string]error
-		if v.Broken != nil { // before the log is read, which has the deletion before the secret goes
-			if broken, err = v.Broken(ctx); err != nil {
-				return err
-			}
-		}
 		whole, heads := newWhole(v.Heads)
-		r = reading{tx: tx, whole: whole, broken: broken, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse, tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
-			owed: map[string]owed{}, owing: map[ulid.ULID]string{},
-			erased: map[string]erasure{}, parts: map[string][]string{}, closed: map[string]bool{}, gone: map[string]bool{}}
-		if err := r.all(ctx, v.Store, tell); err != nil {
+		if r, err = v.read(ctx, tx, whole, tell); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, departed, joined`); err != nil {
-			return err
-		}
-		for _, conclusion := range conclusions {
-			if _, err := tx.Exec(ctx, conclusion, position); err != nil {
-				return err
-			}
-		}
-		findings = slices.Concat(r.findings, r.whole.findings(), r.unsigned())
-		for _, question := range questions {
-			more, err := ask(ctx, tx, question, position, v.Most)
-			if err != nil {
-				return err
-			}
-			findings = append(findings, more...)
-		}
-		more, err := askTree(ctx, tx, v.Most)
-		if findings = append(findings, more...); err != nil {
-			return err
-		}
-		more, err = compareHeads(ctx, tx, heads)
-		findings = append(findings, more...)
-		if err != nil {
-			return err
-		}
-		more, err = r.lost(ctx, v.Store)
-		findings = append(findings, more...)
-		if err != nil {
+		if findings, err = v.conclude(ctx, tx, &r, heads, position); err != nil {
 			return err
 		}
 		if v.Whole != nil {
@@ -199,6 +158,57 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 		return v.left(ctx, tx, position, r)
 	})
 	return r, findings, err
+}
+
+// read goes over the log, and leaves in temporary tables what is to be asked about it.
+func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, tell func(done, end eventstore.Position)) (r reading, err error) {
+	for _, statements := range []string{settings, temporary} {
+		if _, err := tx.Exec(ctx, statements); err != nil {
+			return r, err
+		}
+	}
+	var broken map[string]error
+	if v.Broken != nil { // before the log is read, which has the deletion before the secret goes
+		if broken, err = v.Broken(ctx); err != nil {
+			return r, err
+		}
+	}
+	r = reading{
+		tx: tx, whole: whole, broken: broken, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse,
+		tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
+		owed: map[string]owed{}, owing: map[ulid.ULID]string{},
+		erased: map[string]erasure{}, parts: map[string][]string{}, closed: map[string]bool{}, gone: map[string]bool{},
+	}
+	return r, r.all(ctx, v.Store, tell)
+}
+
+// conclude says what does not agree in what was read. With an error it is not all.
+func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads []audit.Head, position int64) (findings []string, err error) {
+	if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, departed, joined`); err != nil {
+		return nil, err
+	}
+	for _, conclusion := range conclusions {
+		if _, err := tx.Exec(ctx, conclusion, position); err != nil {
+			return nil, err
+		}
+	}
+	findings = slices.Concat(r.findings, r.whole.findings(), r.unsigned())
+	var asks []func() ([]string, error)
+	for _, question := range questions {
+		asks = append(asks, func() ([]string, error) { return ask(ctx, tx, question, position, v.Most) })
+	}
+	asks = append(asks,
+		func() ([]string, error) { return askTree(ctx, tx, v.Most) },
+		func() ([]string, error) { return compareHeads(ctx, tx, heads) },
+		func() ([]string, error) { return r.lost(ctx, v.Store) },
+	)
+	for _, ask := range asks {
+		more, err := ask()
+		if findings = append(findings, more...); err != nil {
+			return findings, err
+		}
+	}
+	return findings, nil
 }
 
 func ask(ctx context.Context, tx pgx.Tx, question string, position int64, most int) ([]string, error) {
