@@ -61,7 +61,7 @@ func (x *exchange) answerLines(key string) error {
 	if err := control.EnableFullDuplex(); err != nil {
 		return err
 	}
-	x.ctx = staying(x.r) // as long as lines come; each has its own bounds
+	x.ctx = detached(x.r) // as long as lines come; each has its own bounds
 	out := lineWriter{control: control, buffer: bufio.NewWriterSize(&patient{w: x.w, control: control}, 32<<10)}
 	lines, err := readAhead(control, x.r.Body, x.load.batches.of(x.caller.Account))
 	if err != nil {

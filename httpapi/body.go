@@ -62,8 +62,8 @@ func acceptable(header http.Header, medias ...string) bool {
 	return !given || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8")
 }
 
-// promised is how much memory is set aside, at most, for a body that is announced and has not come yet.
-const promised = 64 << 10 // bytes
+// preallocated is how much memory is set aside, at most, for a body that is announced and has not come yet.
+const preallocated = 64 << 10 // bytes
 
 func (x *exchange) readBody() ([]byte, error) {
 	if x.r.ContentLength > maxBody {
@@ -71,9 +71,9 @@ func (x *exchange) readBody() ([]byte, error) {
 	}
 	room := bytes.MinRead
 	if x.r.ContentLength > 0 {
-		room = int(min(x.r.ContentLength, promised)) + 1 // so that reading meets the end before it makes more room
+		room = int(min(x.r.ContentLength, preallocated)) + 1 // so that reading meets the end before it makes more room
 	}
-	raw, body := make([]byte, 0, room), weighed{x, http.MaxBytesReader(x.w, x.r.Body, maxBody)}
+	raw, body := make([]byte, 0, room), countedBody{x, http.MaxBytesReader(x.w, x.r.Body, maxBody)}
 	for {
 		n, err := body.Read(raw[len(raw):cap(raw)])
 		raw = raw[:len(raw)+n]

@@ -27,7 +27,7 @@ import (
 func TestABodyIsReadWholeHoweverItComes(t *testing.T) {
 	t.Parallel()
 	a := &api{load: newLoad(Options{BodyBytes: 64 << 20})}
-	for _, length := range []int{0, 1, 511, 512, 513, promised - 1, promised, promised + 1, 5 * promised, maxBody} {
+	for _, length := range []int{0, 1, 511, 512, 513, preallocated - 1, preallocated, preallocated + 1, 5 * preallocated, maxBody} {
 		want := bytes.Repeat([]byte("lead"), length/4+1)[:length]
 		for how, body := range map[string]io.Reader{
 			"in one go": bytes.NewReader(want), "in halves": iotest.HalfReader(bytes.NewReader(want)),

@@ -47,9 +47,9 @@ func within(addr netip.Addr, networks []netip.Prefix) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(addr) })
 }
 
-// neighbourhood is what shares one quota of failed credentials: an IPv4 address, or the /64 that an IPv6 host can
+// addressBlock is what shares one quota of failed credentials: an IPv4 address, or the /64 that an IPv6 host can
 // number itself from as it likes.
-func neighbourhood(addr netip.Addr) string {
+func addressBlock(addr netip.Addr) string {
 	if addr.Is6() {
 		if network, err := addr.Prefix(64); err == nil {
 			return network.String()

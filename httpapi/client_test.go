@@ -45,7 +45,7 @@ func TestTheClientIsTheLastHopThatNoProxyOfOursIs(t *testing.T) {
 
 func TestAnIPv6HostIsItsNetwork(t *testing.T) {
 	t.Parallel()
-	at := func(text string) string { return neighbourhood(netip.MustParseAddr(text)) }
+	at := func(text string) string { return addressBlock(netip.MustParseAddr(text)) }
 	require.Equal(t, at("2001:db8::1"), at("2001:db8::ffff:ffff:ffff:ffff"))
 	require.NotEqual(t, at("2001:db8::1"), at("2001:db8:0:1::1"))
 	require.NotEqual(t, at("192.0.2.1"), at("192.0.2.2"))

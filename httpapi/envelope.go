@@ -122,15 +122,15 @@ func appendCaptured(to []byte, c *command.LeadCaptured, dryRun bool) []byte {
 
 var answerOptions = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 
-// counted is the size in bytes up to which net/http sets Content-Length by itself. Leaving it to net/http keeps the header of
-// a capture's answer at eight entries; at the ninth, Go's maps grow.
-const counted = 2048
+// lengthByServer is the size in bytes up to which net/http sets Content-Length by itself. Leaving it to net/http keeps the
+// header of a capture's answer at eight entries; at the ninth, Go's maps grow.
+const lengthByServer = 2048
 
 var typeJSON = []string{mediaJSON + "; charset=utf-8"}
 
 func writeJSON(w http.ResponseWriter, status int, encoded []byte) {
 	w.Header()["Content-Type"] = typeJSON
-	if len(encoded) > counted {
+	if len(encoded) > lengthByServer {
 		w.Header().Set("Content-Length", strconv.Itoa(len(encoded)))
 	}
 	w.WriteHeader(status)

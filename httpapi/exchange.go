@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// patience is how long a request may take in all, but for what is streamed.
-const patience = 8 * time.Second
+// requestTimeout is how long a request may take in all, but for what is streamed.
+const requestTimeout = 8 * time.Second
 
 // exchange is one request on its way to its answer.
 type exchange struct {
@@ -36,7 +36,7 @@ type exchange struct {
 // serve handles every request: it finds out who asks, has the route answer, and writes the answer.
 func (a *api) serve(route route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(staying(r), patience)
+		ctx, cancel := context.WithTimeout(detached(r), requestTimeout)
 		defer cancel()
 		x := a.exchange(w, r, w.(*record)) // as observe made it
 		x.ctx, x.record.route = ctx, route.pattern
@@ -84,15 +84,15 @@ func (x *exchange) ask(route route) (answer, error) {
 	if err := route.access(x); err != nil {
 		return answer{}, err
 	}
-	if route.counted() {
+	if route.shed() {
 		x.place = letIn(x.r)
 	}
 	return route.handle(x)
 }
 
-// staying is a request's context that net/http does not end when the client closes its half of the connection: such a
+// detached is a request's context that net/http does not end when the client closes its half of the connection: such a
 // client may still wait for the answer. What was begun for one that is gone is soon done.
-func staying(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
+func detached(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
 
 // pathID is the id in the path, decoded. It may be anything.
 func (x *exchange) pathID() string {

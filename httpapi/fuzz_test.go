@@ -79,7 +79,7 @@ func FuzzHeaders(f *testing.F) {
 		r.RemoteAddr = "10.0.0.1:5"
 		client := clientAddress(r, trusted)
 		require.True(t, client.IsValid() && client.Zone() == "" && !client.Is4In6())
-		require.Less(t, len(neighbourhood(client)), 50)
+		require.Less(t, len(addressBlock(client)), 50)
 
 		require.True(t, utf8.ValidString(userAgent(agent)))
 		require.LessOrEqual(t, len(userAgent(agent)), 3*lead.MaxUserAgent)

@@ -15,17 +15,8 @@ func idempotencyKey(header http.Header) (string, error) {
 	if len(keys) == 0 {
 		return "", nil
 	}
-	if len(keys) > 1 || !validKey(keys[0]) {
+	if len(keys) > 1 || !visible(keys[0]) || len(keys[0]) > maxIdempotencyKey {
 		return "", bad(idempotencyHeader, "must be one key of 1 to 255 visible ASCII characters")
 	}
 	return keys[0], nil
-}
-
-func validKey(key string) bool {
-	for i := range len(key) {
-		if key[i] < '!' || key[i] > '~' {
-			return false
-		}
-	}
-	return key != "" && len(key) <= maxIdempotencyKey
 }

@@ -107,7 +107,7 @@ func (x *exchange) takeBelieved() (quota.Use, error) {
 // spend takes one look-up of a credential that is not known to be good from the quota of the client's address.
 // The error is a limitError.
 func (x *exchange) spend() error {
-	if used := x.failures.Take(neighbourhood(x.client), failureLimit); !used.Allowed {
+	if used := x.failures.Take(addressBlock(x.client), failureLimit); !used.Allowed {
 		x.metrics.limited.WithLabelValues(credentialLimit).Inc()
 		return limitError{used.RetryAfter}
 	}

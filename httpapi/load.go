@@ -99,8 +99,8 @@ func (a allowance) giveBack(n int64) {
 	a.budget.giveBack(n)
 }
 
-// counted are routes that are shed under load. The others cost next to nothing, and some tell how the service does.
-func (r route) counted() bool {
+// shed are routes that are refused under load. The others cost next to nothing, and some tell how the service does.
+func (r route) shed() bool {
 	switch r.pattern {
 	case "", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs":
 		return false
@@ -110,7 +110,7 @@ func (r route) counted() bool {
 
 // takeOn counts the request among those under way, until it is done. The error is errOverloaded.
 func (x *exchange) takeOn(route route) (done func(), err error) {
-	if !route.counted() {
+	if !route.shed() {
 		return func() {}, nil
 	}
 	if !x.load.requests.take(1) {
@@ -125,18 +125,18 @@ func (x *exchange) takeOn(route route) (done func(), err error) {
 	}, nil
 }
 
-// weighed is the request's body, whose bytes count until the request is done: those that have come, not those that its
+// countedBody is the request's body, whose bytes count until the request is done: those that have come, not those that its
 // Content-Length announces.
-type weighed struct {
+type countedBody struct {
 	x    *exchange
 	body io.Reader
 }
 
-func (w weighed) Read(p []byte) (int, error) {
-	n, err := w.body.Read(p)
-	if n > 0 && !w.x.load.bodies.of(w.x.caller.Account).take(int64(n)) {
+func (b countedBody) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	if n > 0 && !b.x.load.bodies.of(b.x.caller.Account).take(int64(n)) {
 		return n, errOverloaded
 	}
-	w.x.held += int64(n)
+	b.x.held += int64(n)
 	return n, err
 }

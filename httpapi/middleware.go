@@ -160,6 +160,7 @@ func (ids *requestIDs) of(r *http.Request) string {
 	return id.String()
 }
 
+// visible tells whether a text is not empty, and visible ASCII alone.
 func visible(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {

@@ -42,7 +42,7 @@ const (
 	batchBytes  = 4 << 20
 	comfortable = 1 << 20               // bytes ahead
 	portion     = 64 << 10              // bytes that are read at a time, at most
-	hesitation  = 20 * time.Millisecond // before each read beyond that
+	readPause   = 20 * time.Millisecond // before each read beyond that
 	lineTime    = 30 * time.Second      // for the next part of a batch to come
 )
 
@@ -91,7 +91,7 @@ func batchError(err error) error {
 
 // Read reads from the body.
 func (r *lineReader) Read(p []byte) (int, error) {
-	if err := r.hesitate(); err != nil {
+	if err := r.backpressure(); err != nil {
 		return 0, err
 	}
 	// A connection without deadlines, as in some tests, is read from without one.
@@ -99,10 +99,10 @@ func (r *lineReader) Read(p []byte) (int, error) {
 	return r.bounded.Read(p[:min(len(p), portion)])
 }
 
-// hesitate waits until little is ahead or, when the budget has room for more, only a moment. The error is
-// errOverloaded after a long time without either.
-func (r *lineReader) hesitate() error {
-	enough, tooLong := time.NewTicker(hesitation), time.Now().Add(lineTime)
+// backpressure waits until little is ahead or, when the budget has room for more, only a moment. The error is errOverloaded
+// after a long time without either.
+func (r *lineReader) backpressure() error {
+	enough, tooLong := time.NewTicker(readPause), time.Now().Add(lineTime)
 	defer enough.Stop()
 	for r.ahead.Load() > comfortable {
 		select {
@@ -172,7 +172,7 @@ func (r *lineReader) stop() {
 		select {
 		case <-r.ended:
 			return
-		case <-time.After(hesitation):
+		case <-time.After(readPause):
 		}
 	}
 }

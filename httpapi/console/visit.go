@@ -35,8 +35,8 @@ type screen struct {
 	sent   bool   // the answer is written already
 }
 
-// patience is how long a page may take in all, but for what is streamed.
-const patience = 8 * time.Second
+// pageTimeout is how long a page may take in all, but for what is streamed.
+const pageTimeout = 8 * time.Second
 
 // visit is one request on its way to its answer.
 type visit struct {
@@ -64,7 +64,7 @@ func (e scopeError) Error() string { return "Scope " + string(e) + " required" }
 // serve handles every request: who asks, whether they may, and what they see.
 func (c *Console) serve(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), pageTimeout)
 		defer cancel()
 		v := &visit{Console: c, w: w, r: r, ctx: ctx, page: p}
 		defer v.leave()
@@ -207,7 +207,7 @@ func wrong(err error) (field.Errors, bool) {
 
 // within runs a part of a long visit with a deadline of its own.
 func (v *visit) within(do func(*visit) ([]byte, error)) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), pageTimeout)
 	defer cancel()
 	part := *v
 	part.ctx = ctx
