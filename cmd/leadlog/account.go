@@ -41,7 +41,7 @@ func (a *accountSetCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	defer leave(private, log)
+	defer stopPrivate(private, log)
 	store, err := openLog(ctx, events, log)
 	if err != nil {
 		return err

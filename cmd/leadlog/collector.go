@@ -14,11 +14,11 @@ const leastHeap = 64 << 20 // bytes
 
 const liveHeap = "/gc/heap/live:bytes"
 
-// collectSeldom has the collector wait until the heap has grown to leastHeap; once more than two thirds of that is live, until
+// tuneCollector has the collector wait until the heap has grown to leastHeap; once more than two thirds of that is live, until
 // there is half as much garbage as is live. Whatever is made while the collector marks counts as live until its next run, and on
 // a busy machine that is as much again as really is: waiting for an equal amount of garbage cost 20 MiB that were never used.
 // GOGC, if it is set, is left alone.
-func collectSeldom() {
+func tuneCollector() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
@@ -27,7 +27,7 @@ func collectSeldom() {
 	var collected func(*[64]byte) // runs after each collection, since each finds the bytes unused
 	collected = func(marker *[64]byte) {
 		metrics.Read(live)
-		if next := seldom(live[0].Value.Uint64()); next != percent {
+		if next := gcPercent(live[0].Value.Uint64()); next != percent {
 			percent = next
 			debug.SetGCPercent(percent)
 		}
@@ -36,8 +36,8 @@ func collectSeldom() {
 	collected(new([64]byte))
 }
 
-// seldom is the GOGC for so many bytes that are live, in steps of a quarter: to set it stops the program for a moment.
-func seldom(live uint64) int {
+// gcPercent is the GOGC for so many bytes that are live, in steps of a quarter: to set it stops the program for a moment.
+func gcPercent(live uint64) int {
 	if live == 0 { // before the first collection
 		live = leastHeap / 8
 	}

@@ -46,7 +46,7 @@ func (m *copyLogCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	defer leave(private, log)
+	defer stopPrivate(private, log)
 	if err := currentViews(ctx, views); err != nil {
 		return err
 	}

@@ -37,13 +37,13 @@ func (d database) open(ctx context.Context, log *slog.Logger) (views, events str
 		}
 		views = private.URL()
 	}
-	views = givingUp(views)
+	views = withConnectTimeout(views)
 	events = d.EventstoreURL
 	switch {
 	case events == "":
 		events = views
 	case !esdb.Understands(events):
-		events = givingUp(events)
+		events = withConnectTimeout(events)
 	}
 	return views, events, private, nil
 }
@@ -52,9 +52,9 @@ func (d database) open(ctx context.Context, log *slog.Logger) (views, events str
 // as long, so that it finds a database that has moved to the next address.
 const connectSeconds = 5
 
-// givingUp is an address of PostgreSQL with a bound on connecting, unless it has one: otherwise nothing ends the wait for a
-// server that accepts connections and says nothing, or that has vanished.
-func givingUp(address string) string {
+// withConnectTimeout is an address of PostgreSQL with a bound on connecting, unless it has one: otherwise nothing ends the
+// wait for a server that accepts connections and says nothing, or that has vanished.
+func withConnectTimeout(address string) string {
 	u, err := url.Parse(address)
 	if err != nil { // it was checked before
 		return address
@@ -69,8 +69,8 @@ func givingUp(address string) string {
 	return u.String()
 }
 
-// leave stops the private PostgreSQL, if this process was its last user.
-func leave(private *pgdev.Server, log *slog.Logger) {
+// stopPrivate stops the private PostgreSQL, if this process was its last user.
+func stopPrivate(private *pgdev.Server, log *slog.Logger) {
 	if private == nil {
 		return
 	}
@@ -109,7 +109,7 @@ func (m *migrateCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	defer leave(private, log)
+	defer stopPrivate(private, log)
 	began := time.Now()
 	if err := migrate(ctx, views, events); err != nil {
 		return err

@@ -40,10 +40,10 @@ func (d *devCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
-	guard := guardian{dir: d.DataDir, log: log, ended: make(chan struct{})}
+	supervisor := supervisor{dir: d.DataDir, log: log, ended: make(chan struct{})}
 	watching, end := context.WithCancel(context.WithoutCancel(ctx)) // the database is needed until the service has stopped
-	go guard.watch(watching, stop, private)
-	defer guard.wait()
+	go supervisor.watch(watching, stop, private)
+	defer supervisor.wait()
 	defer end()
 	defer stop(nil)
 	if err := migrate(ctx, views, events); err != nil {
@@ -154,8 +154,8 @@ func reachable(addr net.Addr) string {
 	return "http://" + tcp.String()
 }
 
-// guardian starts the private PostgreSQL again when it dies under the service, and stops it at the end.
-type guardian struct {
+// supervisor starts the private PostgreSQL again when it dies under the service, and stops it at the end.
+type supervisor struct {
 	dir   string
 	log   *slog.Logger
 	ended chan struct{}
@@ -163,13 +163,13 @@ type guardian struct {
 
 // watch owns the server, nil when the database is not ours, until the context ends. It stops the service when PostgreSQL
 // cannot be had back.
-func (g *guardian) watch(ctx context.Context, stop context.CancelCauseFunc, private *pgdev.Server) {
-	defer close(g.ended)
+func (s *supervisor) watch(ctx context.Context, stop context.CancelCauseFunc, private *pgdev.Server) {
+	defer close(s.ended)
 	for private != nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-private.Done():
-			again, err := g.restart(ctx, private)
+			again, err := s.restart(ctx, private)
 			if err != nil {
 				stop(fmt.Errorf("private PostgreSQL: %w", err))
 				<-ctx.Done()
@@ -178,22 +178,22 @@ func (g *guardian) watch(ctx context.Context, stop context.CancelCauseFunc, priv
 			private = again
 		}
 	}
-	leave(private, g.log)
+	stopPrivate(private, s.log)
 }
 
-func (g *guardian) restart(ctx context.Context, died *pgdev.Server) (*pgdev.Server, error) {
-	g.log.Error("the private PostgreSQL ended and is started again")
-	again, err := pgdev.Start(ctx, pgdev.Options{Dir: g.dir, Log: g.log})
+func (s *supervisor) restart(ctx context.Context, died *pgdev.Server) (*pgdev.Server, error) {
+	s.log.Error("the private PostgreSQL ended and is started again")
+	again, err := pgdev.Start(ctx, pgdev.Options{Dir: s.dir, Log: s.log})
 	if err != nil {
 		return nil, err
 	}
 	if again.URL() != died.URL() {
-		leave(again, g.log)
+		stopPrivate(again, s.log)
 		return nil, errors.New("it came back at another address")
 	}
-	leave(died, g.log) // lets go of its use of the cluster; the new one keeps PostgreSQL running
+	stopPrivate(died, s.log) // lets go of its use of the cluster; the new one keeps PostgreSQL running
 	return again, nil
 }
 
 // wait returns when PostgreSQL has been left.
-func (g *guardian) wait() { <-g.ended }
+func (s *supervisor) wait() { <-s.ended }

@@ -15,9 +15,9 @@ func (a *app) drain() {
 	}
 }
 
-// parting closes each connection with its answer while the service drains. Idle connections stay open until the end: a
-// request may be on its way on one of them, and its sender could not know whether it was carried out.
-func (a *app) parting(next http.Handler) http.Handler {
+// closeWhileDraining closes each connection with its answer while the service drains. Idle connections stay open until the
+// end: a request may be on its way on one of them, and its sender could not know whether it was carried out.
+func (a *app) closeWhileDraining(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.draining.Load() {
 			w.Header().Set("Connection", "close")

@@ -40,7 +40,7 @@ func (e *exportCommand) Run(ctx context.Context, c console) error {
 	if check.err() != nil {
 		return check.err()
 	}
-	h, err := e.hold(ctx, c)
+	h, err := e.openStores(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (e *exportCommand) Run(ctx context.Context, c console) error {
 
 // upToDate returns when a view has everything that is on the log. An export of a view that is behind would silently lack its
 // latest rows. Where no service brings the view forward, this program does.
-func (h *holdings) upToDate(ctx context.Context, reader *query.Reader, view string) error {
+func (h *stores) upToDate(ctx context.Context, reader *query.Reader, view string) error {
 	err := reader.CatchUp(ctx, view)
 	if !errors.Is(err, query.ErrBehind) {
 		return err

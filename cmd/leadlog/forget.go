@@ -45,7 +45,7 @@ func (f *forgetCommand) Run(ctx context.Context, c console) error {
 	if !event.ValidID(f.Lead) {
 		return &usageError{fmt.Errorf("%q is not the id of a lead", f.Lead)}
 	}
-	h, err := f.hold(ctx, c)
+	h, err := f.openStores(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -108,12 +108,12 @@ func (f *forgetCommand) tell(c console, erased command.LeadErased) {
 }
 
 // forgetter forgets persons in these read models.
-func (h *holdings) forgetter(patience time.Duration) forget.Forgetter {
+func (h *stores) forgetter(patience time.Duration) forget.Forgetter {
 	return forget.Forgetter{Keys: h.store, Pool: h.pool, Patience: patience}
 }
 
 // keepUp has the views follow the log, for where no service does. Beside one it stands by.
-func (h *holdings) keepUp(ctx context.Context) (leave func(), err error) {
+func (h *stores) keepUp(ctx context.Context) (leave func(), err error) {
 	epoch, err := h.store.Epoch(ctx)
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func (v *verifyCommand) note(c console, left []verify.Leftover) {
 
 // heal finishes what was left, claim by claim, and prints each. A claim key that is not the log's is refused: with it, no
 // claim would seem to belong to anybody.
-func heal(ctx context.Context, c console, h *holdings, keys serviceKeys, left []verify.Leftover) error {
+func heal(ctx context.Context, c console, h *stores, keys serviceKeys, left []verify.Leftover) error {
 	if len(left) == 0 {
 		return nil
 	}
@@ -62,7 +62,7 @@ func heal(ctx context.Context, c console, h *holdings, keys serviceKeys, left []
 }
 
 // finishErasure completes an erasure.
-func finishErasure(ctx context.Context, c console, h *holdings, handlers *command.Handlers, left verify.Leftover) error {
+func finishErasure(ctx context.Context, c console, h *stores, handlers *command.Handlers, left verify.Leftover) error {
 	leave, err := h.keepUp(ctx)
 	if err != nil {
 		return err

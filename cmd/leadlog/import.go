@@ -65,7 +65,7 @@ func (i *importCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if i.DryRun {
-		return importAll(ctx, c, handlers, source, admission, &foretold{out: c.out, born: map[string]int{}})
+		return importAll(ctx, c, handlers, source, admission, &dryRun{out: c.out, born: map[string]int{}})
 	}
 	outcomes, err := createOutcomes(outcome)
 	if err != nil {
@@ -82,7 +82,7 @@ func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers,
 	if err = errors.Join(err, check.err()); err != nil {
 		return nil, nil, nil, err
 	}
-	h, err := i.hold(ctx, c)
+	h, err := i.openStores(ctx, c)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -26,20 +26,20 @@ type ledger interface {
 // tally counts rows by what became of them.
 type tally struct{ created, merged, refused, bad, erased, before uint64 }
 
-// became is what one row came to.
-type became struct {
+// rowOutcome is what one row came to.
+type rowOutcome struct {
 	status       int
 	leadID, said string
 }
 
 // count counts a row. The error is one that is not about the row, and ends the import.
-func (t *tally) count(arrived command.Arrived) (became, error) {
+func (t *tally) count(arrived command.Arrived) (rowOutcome, error) {
 	var (
 		refused *command.LeadRefused
 		wrong   field.Errors
 	)
 	replayed := arrived.Replayed
-	row := became{http.StatusCreated, arrived.Lead.ID, ""}
+	row := rowOutcome{http.StatusCreated, arrived.Lead.ID, ""}
 	switch err := arrived.Err; {
 	case err == nil && arrived.Merged:
 		row.status = http.StatusOK
@@ -47,7 +47,7 @@ func (t *tally) count(arrived command.Arrived) (became, error) {
 	case err == nil:
 		t.created++
 	case errors.As(err, &refused):
-		row, replayed = became{http.StatusConflict, refused.Fact.LeadID, refused.Fact.Code}, refused.Replayed
+		row, replayed = rowOutcome{http.StatusConflict, refused.Fact.LeadID, refused.Fact.Code}, refused.Replayed
 		t.refused++
 	case errors.As(err, &wrong):
 		row.status, row.said = http.StatusBadRequest, reason(err)

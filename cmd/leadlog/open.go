@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// holdings are the log and the read models, open for a command that people run by hand.
-type holdings struct {
+// stores are the log and the read models, open for a command that people run by hand.
+type stores struct {
 	url    string // of the read models' database
 	store  *sealedLog
 	sparse bool // positions of the log need not follow each other
@@ -25,18 +25,18 @@ type holdings struct {
 	close  func()
 }
 
-// readAtLength is for commands that read the whole log, and make much garbage on the way. Collecting it less often saves
+// collectLess is for commands that read the whole log, and make much garbage on the way. Collecting it less often saves
 // them a sixth of their time, and the limit keeps them under 256 MiB resident. GOGC and GOMEMLIMIT have precedence.
-func readAtLength() {
+func collectLess() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(400)
 		debug.SetMemoryLimit(200 << 20)
 	}
 }
 
-// hold opens the log and the read models, both of this program's version. Without a key to open it with, the log can be
+// openStores opens the log and the read models, both of this program's version. Without a key to open it with, the log can be
 // read as far as it is about nobody.
-func (d sealedDatabase) hold(ctx context.Context, c console) (_ *holdings, err error) {
+func (d sealedDatabase) openStores(ctx context.Context, c console) (_ *stores, err error) {
 	var check checker
 	d.check(&check)
 	keys, err := d.sealKeys(&check)
@@ -48,7 +48,7 @@ func (d sealedDatabase) hold(ctx context.Context, c console) (_ *holdings, err e
 	if err != nil {
 		return nil, err
 	}
-	h := &holdings{url: views, sparse: esdb.Understands(events), seal: keys, log: log}
+	h := &stores{url: views, sparse: esdb.Understands(events), seal: keys, log: log}
 	h.close = func() {
 		if h.store != nil {
 			h.store.Close()
@@ -56,7 +56,7 @@ func (d sealedDatabase) hold(ctx context.Context, c console) (_ *holdings, err e
 		if h.pool != nil {
 			h.pool.Close()
 		}
-		leave(private, log)
+		stopPrivate(private, log)
 	}
 	defer func() {
 		if err != nil {

@@ -28,8 +28,8 @@ func (r *replayCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	readAtLength()
-	h, err := r.hold(ctx, c)
+	collectLess()
+	h, err := r.openStores(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (s *serveCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	defer leave(private, log)
+	defer stopPrivate(private, log)
 	app, err := s.wire(ctx, checked, views, events, log)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier) error {
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
 	a.codes = webconsole.NewCodes(time.Now)
 	memoryLimit := limitMemory(a.log)
-	collectSeldom()
+	tuneCollector()
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
@@ -247,7 +247,7 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	if err != nil {
 		return fmt.Errorf("%w (LEADLOG_ADDR is the address to listen on)", err)
 	}
-	server := httpapi.NewServer(a.config.addr, a.parting(a.handler))
+	server := httpapi.NewServer(a.config.addr, a.closeWhileDraining(a.handler))
 	server.ErrorLog = slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)
 	group, ctx := errgroup.WithContext(ctx)
 	// What requests depend on goes on while requests are still taken.

@@ -30,7 +30,7 @@ func (t *tailCommand) Run(ctx context.Context, c console) error {
 	if _, err := path.Match(t.Type, ""); err != nil {
 		return &usageError{fmt.Errorf("--type=%q: must be a pattern such as token.*", t.Type)}
 	}
-	h, err := t.hold(ctx, c)
+	h, err := t.openStores(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ func (v *verifyCommand) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	readAtLength()
-	h, err := v.hold(ctx, c)
+	collectLess()
+	h, err := v.openStores(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ type verified struct {
 	head        audit.Head // of the whole log
 }
 
-func (v *verifyCommand) verify(ctx context.Context, c console, h *holdings, heads []audit.Head) (found verified, err error) {
+func (v *verifyCommand) verify(ctx context.Context, c console, h *stores, heads []audit.Head) (found verified, err error) {
 	broken, err := h.brokenSecrets()
 	if err != nil {
 		return found, err
@@ -119,7 +119,7 @@ func (v *verifyCommand) signLog(c console) (sign func(audit.Head) error, err err
 }
 
 // brokenSecrets finds endpoints without a signing secret that opens; nil when there is no key to open one with.
-func (h *holdings) brokenSecrets() (func(context.Context) (map[string]error, error), error) {
+func (h *stores) brokenSecrets() (func(context.Context) (map[string]error, error), error) {
 	if len(h.seal) == 0 {
 		return nil, nil
 	}
