@@ -110,8 +110,7 @@ func TestACredentialThatExpiresLetsNoOtherLineThrough(t *testing.T) {
 	p := start(t, database(t))
 	p.provision(t)
 	now := time.Now()
-	directory, err := command.NewDirectory(p.store, func() time.Time { return now })
-	require.NoError(t, err)
+	directory := command.NewDirectory(p.store, func() time.Time { return now })
 	p = process{command.NewHandlers(command.Options{
 		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: directory, Log: quiet(), Now: func() time.Time { return now },
 	}), p.store, directory}

@@ -42,16 +42,19 @@ type Directory struct {
 }
 
 // NewDirectory returns an empty directory over a log.
-func NewDirectory(store eventstore.Store, now func() time.Time) (*Directory, error) {
-	accounts, err := lru.New[string, *Believed[account.State]](accountCacheSize)
-	if err != nil {
-		return nil, err
+func NewDirectory(store eventstore.Store, now func() time.Time) *Directory {
+	return &Directory{
+		store: store, now: now,
+		accounts: newCache[string, *Believed[account.State]](accountCacheSize), tokens: newCache[string, *Believed[token.State]](tokenCacheSize),
 	}
-	tokens, err := lru.New[string, *Believed[token.State]](tokenCacheSize)
+}
+
+func newCache[K comparable, V any](size int) *lru.Cache[K, V] {
+	cache, err := lru.New[K, V](size)
 	if err != nil {
-		return nil, err
+		panic(err) // only a size below 1, and sizes are constants
 	}
-	return &Directory{store: store, now: now, accounts: accounts, tokens: tokens}, nil
+	return cache
 }
 
 // Account returns what is believed of an account, loading it when nothing is.

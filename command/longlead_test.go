@@ -60,8 +60,7 @@ func startCountedOn(t *testing.T, log eventstore.Store) (process, *counted) {
 	t.Helper()
 	store := &counted{Store: log}
 	store.gone = onlooker{forgetting{&oblivion{shown: map[string]bool{}}, func() error { return nil }}, new(atomic.Int64)}
-	directory, err := command.NewDirectory(store, time.Now)
-	require.NoError(t, err)
+	directory := command.NewDirectory(store, time.Now)
 	p := process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: &secrets{}, Log: quiet(),
 		Resolver: noNames{}, Forgetting: store.gone,

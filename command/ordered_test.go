@@ -55,8 +55,7 @@ func newWorld(t *testing.T) *world {
 // process starts one, that stops or waits where before says. Every other one remembers the people whom those like it met.
 func (w *world) process(before func(storetest.Step) error) process {
 	store := &storetest.Ordered{Store: w.log, Before: before}
-	directory, err := command.NewDirectory(store, time.Now)
-	require.NoError(w.t, err)
+	directory := command.NewDirectory(store, time.Now)
 	handlers := command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(),
 		Resolver: noNames{}, Forgetting: forgetting{w.gone, func() error { return nil }},

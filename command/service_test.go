@@ -60,8 +60,7 @@ func startOn(t *testing.T, url string, over func(eventstore.Store) eventstore.St
 // startSealed starts a process on a log whose persons have keys.
 func startSealed(t *testing.T, store *sealed.Store) process {
 	t.Helper()
-	directory, err := command.NewDirectory(store, time.Now)
-	require.NoError(t, err)
+	directory := command.NewDirectory(store, time.Now)
 	return process{
 		Handlers: command.NewHandlers(command.Options{
 			Store: store, Claims: claim.NewNames(claimKey()), Directory: directory,

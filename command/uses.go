@@ -91,21 +91,14 @@ const (
 )
 
 // NewUses returns a recorder on a log. It records while Run runs.
-func NewUses(store eventstore.Store, now func() time.Time, log *slog.Logger) (*Uses, error) {
-	samples, err := lru.New[sample, struct{}](usesKept)
-	if err != nil {
-		return nil, err
-	}
-	ends, err := lru.New[string, streamEnd](usesKept)
-	if err != nil {
-		return nil, err
-	}
+func NewUses(store eventstore.Store, now func() time.Time, log *slog.Logger) *Uses {
 	return &Uses{
-		store: store, now: now, log: log, queue: make(chan use, usesQueued), sample: samples, ends: ends, patience: recordTime,
+		store: store, now: now, log: log, queue: make(chan use, usesQueued), patience: recordTime,
+		sample: newCache[sample, struct{}](usesKept), ends: newCache[string, streamEnd](usesKept),
 		counts: map[string]*[outcomes]atomic.Uint64{
 			event.TokenUsed{}.EventType(): {}, event.TokenRefused{}.EventType(): {},
 		},
-	}, nil
+	}
 }
 
 // Used notes that a token let its bearer in. The sample says when, and nothing of where from: that may be a person.

@@ -28,9 +28,7 @@ type sampler struct {
 func newSampler(t *testing.T, store eventstore.Store) *sampler {
 	t.Helper()
 	s := &sampler{now: noon}
-	var err error
-	s.Uses, err = command.NewUses(store, func() time.Time { return s.now }, quiet())
-	require.NoError(t, err)
+	s.Uses = command.NewUses(store, func() time.Time { return s.now }, quiet())
 	s.Patience(time.Minute) // a limit, never a measure
 	return s
 }

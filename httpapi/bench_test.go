@@ -40,12 +40,11 @@ func BenchmarkCapture(b *testing.B) {
 func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store) {
 	below := &instant{events: map[string][]eventstore.Recorded{}, remember: true}
 	log := wrap(below)
-	directory, err := command.NewDirectory(log, time.Now)
-	require.NoError(b, err)
+	directory := command.NewDirectory(log, time.Now)
 	commands := command.NewHandlers(command.Options{
 		Store: log, Claims: claim.NewNames([]byte(jwtSecret)), Directory: directory, Log: slog.New(slog.DiscardHandler),
 	})
-	_, _, err = commands.ConfigureAccount(b.Context(), command.ConfigureAccount{
+	_, _, err := commands.ConfigureAccount(b.Context(), command.ConfigureAccount{
 		Caller: command.Caller{Actor: "system:test"}, AccountID: ownAccount,
 		Settings: account.Settings{Features: []string{account.FeatureAPI}},
 	})

@@ -105,8 +105,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	t.Cleanup(pool.Close)
 	s.pool = pool
 	s.store = openLog(t, events, pool, log)
-	directory, err := command.NewDirectory(s.store, time.Now)
-	require.NoError(t, err)
+	directory := command.NewDirectory(s.store, time.Now)
 	claims := claim.NewNames([]byte(jwtSecret))
 	s.commands = command.NewHandlers(command.Options{
 		Store: s.store, Claims: claims, Directory: directory,
@@ -156,8 +155,7 @@ func project(t *testing.T, url string, store eventstore.Store, log *slog.Logger)
 // sampling records how tokens are used for as long as the test runs.
 func sampling(t *testing.T, store eventstore.Store, log *slog.Logger) *command.Uses {
 	t.Helper()
-	uses, err := command.NewUses(store, time.Now, log)
-	require.NoError(t, err)
+	uses := command.NewUses(store, time.Now, log)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { uses.Run(ctx) })

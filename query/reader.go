@@ -30,7 +30,6 @@ const (
 	EndpointView        = schema.Endpoint
 	VisitorActivityView = schema.VisitorActivity
 	RefusedView         = schema.Refused
-	RevealView          = schema.Reveal
 	DeliveryQueue       = schema.FanOut // no view, but made of the log and as much behind it
 )
 

@@ -49,8 +49,7 @@ func killed(t *testing.T, settings map[string]string, prefix string, n int, ask 
 	vault, err := sealed.NewVault(pool, sealing)
 	require.NoError(t, err)
 	whole := sealed.Wrap(ordered, vault, true, log)
-	directory, err := command.NewDirectory(whole, time.Now)
-	require.NoError(t, err)
+	directory := command.NewDirectory(whole, time.Now)
 	handlers := command.NewHandlers(command.Options{Store: whole, Claims: claim.NewNames(key), Directory: directory, Log: log})
 	require.ErrorIs(t, ask(handlers, directory), dead)
 }

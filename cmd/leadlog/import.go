@@ -90,11 +90,7 @@ func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers,
 	if i.DryRun {
 		target = draft.On(h.store)
 	}
-	directory, err := command.NewDirectory(target, time.Now)
-	if err != nil {
-		h.close()
-		return nil, nil, nil, err
-	}
+	directory := command.NewDirectory(target, time.Now)
 	return command.NewHandlers(command.Options{
 		Store: target, Claims: claim.NewNames(key), Directory: directory, Log: h.log,
 	}), directory, h.close, nil

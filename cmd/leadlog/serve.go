@@ -136,12 +136,7 @@ func (a *app) wireCommands(ctx context.Context, claims claim.Names) (err error) 
 	if a.secrets, err = delivery.NewSecrets(a.pool, a.config.sealKeys[0], a.config.sealKeys[1:]...); err != nil {
 		return err
 	}
-	if a.directory, err = command.NewDirectory(a.store, time.Now); err != nil {
-		return err
-	}
-	if a.uses, err = command.NewUses(a.store, time.Now, a.log); err != nil {
-		return err
-	}
+	a.directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
 	a.handlers = command.NewHandlers(command.Options{
 		Store: a.store, Claims: claims, Directory: a.directory, Secrets: a.secrets, Log: a.log,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Forgetting: forget.Forgetter{Keys: a.store, Pool: a.pool},

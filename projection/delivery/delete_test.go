@@ -24,8 +24,7 @@ import (
 // owners registers endpoints as their owners do, in accounts of a few each: each registration looks through the account's places.
 func owners(t *testing.T, w *projectiontest.World, url string, accounts, each int) (handlers *command.Handlers, endpoints map[string]command.Caller) {
 	t.Helper()
-	directory, err := command.NewDirectory(w.Store, time.Now)
-	require.NoError(t, err)
+	directory := command.NewDirectory(w.Store, time.Now)
 	handlers = command.NewHandlers(command.Options{
 		Store: w.Store, Claims: claim.NewNames(key(2)), Directory: directory, Secrets: secrets(t, w.Pool, key(1)),
 		Log: slog.New(slog.DiscardHandler), AllowPrivateTargets: true,
