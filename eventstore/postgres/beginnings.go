@@ -13,8 +13,8 @@ import (
 // Reads of streams that come at once share a query. Most streams that are read are short: leads, claims, tokens. So the
 // query reads the first page of each, and who wants more goes on alone.
 const (
-	readLanes = 2  // queries at a time
-	readMost  = 64 // streams of one
+	readQueries = 2  // queries at a time
+	readBatch   = 64 // streams of one
 )
 
 // beginning is where a read begins.

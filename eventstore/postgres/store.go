@@ -72,7 +72,7 @@ type Store struct {
 	writer   *writer
 	listener *listener
 	recent   recent
-	firsts   eventstore.Together[beginning, page]
+	firsts   eventstore.Batcher[beginning, page]
 	keyed    func(stream string) bool
 	poll     time.Duration
 
@@ -106,7 +106,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	if s.keyed == nil {
 		s.keyed = func(string) bool { return false }
 	}
-	s.firsts = eventstore.Together[beginning, page]{Ask: s.firstPages, Lanes: readLanes, Most: readMost, Patience: answerTime}
+	s.firsts = eventstore.Batcher[beginning, page]{Ask: s.firstPages, Concurrency: readQueries, MaxBatch: readBatch, Timeout: answerTime}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), cmp.Or(options.Patience, 5*time.Second), log)
 	s.writer.watch = options.Watch

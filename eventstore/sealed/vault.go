@@ -72,14 +72,14 @@ type Vault struct {
 	pool    *pgxpool.Pool
 	sealers map[string]cipher.AEAD
 	current string // empty: there is none
-	lookUps eventstore.Together[string, []key]
+	lookUps eventstore.Batcher[string, []key]
 }
 
 // NewVault keeps keys in the database of a pool. The first of the sealing keys seals new keys; what the others sealed is
 // opened. Without any, what is sealed cannot be read or written.
 func NewVault(pool *pgxpool.Pool, sealing ...[]byte) (*Vault, error) {
 	v := &Vault{pool: pool, sealers: map[string]cipher.AEAD{}}
-	v.lookUps = eventstore.Together[string, []key]{Ask: v.findEach, Lanes: 2, Most: 256, Patience: 30 * time.Second}
+	v.lookUps = eventstore.Batcher[string, []key]{Ask: v.findEach, Concurrency: 2, MaxBatch: 256, Timeout: 30 * time.Second}
 	for i, k := range sealing {
 		if len(k) != KeySize {
 			return nil, fmt.Errorf("a sealing key has %d bytes, needed are %d", len(k), KeySize)

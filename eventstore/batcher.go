@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Together answers the questions of many callers with few queries: while as many queries are under way as there are
-// Lanes, questions gather, and the next query takes all of them. A question that finds a free lane is asked at once.
+// Batcher answers the questions of many callers with few queries: while as many queries are under way as may be, questions
+// gather, and the next query takes all of them. A question that comes while there are fewer is asked at once.
 //
 // A query begins after each of its questions was asked, so an answer is never older than its question.
-type Together[Q, A any] struct {
+type Batcher[Q, A any] struct {
 	// Ask answers questions, one by one in their order. Its context ends when nobody waits for an answer any more.
 	Ask func(ctx context.Context, questions []Q) ([]A, error)
-	// Lanes is how many queries may be under way, Most how many questions one takes.
-	Lanes, Most int
-	// Patience bounds a query.
-	Patience time.Duration
+	// Concurrency is how many queries may be under way, MaxBatch how many questions one takes.
+	Concurrency, MaxBatch int
+	// Timeout bounds a query.
+	Timeout time.Duration
 
 	mu      sync.Mutex
 	waiting []*question[Q, A]
@@ -46,32 +46,32 @@ type group struct {
 
 // Answer asks one question. When a query of several questions fails, each is asked again by itself, so that one bad
 // question fails alone. The error is Ask's, or that of the context.
-func (t *Together[Q, A]) Answer(ctx context.Context, asked Q) (A, error) {
+func (b *Batcher[Q, A]) Answer(ctx context.Context, asked Q) (A, error) {
 	q := &question[Q, A]{asked: asked, answer: make(chan answer[A], 1)}
-	t.mu.Lock()
-	t.waiting = append(t.waiting, q)
-	if t.busy < t.Lanes {
-		t.busy++
-		go t.work()
+	b.mu.Lock()
+	b.waiting = append(b.waiting, q)
+	if b.busy < b.Concurrency {
+		b.busy++
+		go b.work()
 	}
-	t.mu.Unlock()
+	b.mu.Unlock()
 	select {
 	case a := <-q.answer:
 		if a.err != nil && a.shared {
-			return t.alone(ctx, asked)
+			return b.alone(ctx, asked)
 		}
 		return a.value, a.err
 	case <-ctx.Done():
-		t.leave(q)
+		b.leave(q)
 		var none A
 		return none, ctx.Err()
 	}
 }
 
-func (t *Together[Q, A]) alone(ctx context.Context, asked Q) (value A, err error) {
-	ctx, cancel := context.WithTimeout(ctx, t.Patience)
+func (b *Batcher[Q, A]) alone(ctx context.Context, asked Q) (value A, err error) {
+	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
-	answers, err := t.Ask(ctx, []Q{asked})
+	answers, err := b.Ask(ctx, []Q{asked})
 	if err != nil {
 		return value, err
 	}
@@ -79,11 +79,11 @@ func (t *Together[Q, A]) alone(ctx context.Context, asked Q) (value A, err error
 }
 
 // work asks what is waiting until nothing is.
-func (t *Together[Q, A]) work() {
+func (b *Batcher[Q, A]) work() {
 	for {
 		runtime.Gosched() // so that those who are about to ask come along
-		ctx, cancel := context.WithTimeout(context.Background(), t.Patience)
-		taken := t.take(cancel)
+		ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
+		taken := b.take(cancel)
 		if len(taken) == 0 {
 			cancel()
 			return
@@ -92,7 +92,7 @@ func (t *Together[Q, A]) work() {
 		for i, q := range taken {
 			questions[i] = q.asked
 		}
-		answers, err := t.Ask(ctx, questions)
+		answers, err := b.Ask(ctx, questions)
 		cancel()
 		for i, q := range taken {
 			a := answer[A]{err: err, shared: len(taken) > 1}
@@ -104,30 +104,30 @@ func (t *Together[Q, A]) work() {
 	}
 }
 
-// take returns the questions of the next query. When there are none it frees the lane.
-func (t *Together[Q, A]) take(end context.CancelFunc) []*question[Q, A] {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := min(len(t.waiting), t.Most)
+// take returns the questions of the next query. When there are none, the query that would be is over.
+func (b *Batcher[Q, A]) take(end context.CancelFunc) []*question[Q, A] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(len(b.waiting), b.MaxBatch)
 	if n == 0 {
-		t.busy--
+		b.busy--
 		return nil
 	}
-	taken := slices.Clone(t.waiting[:n])
-	t.waiting = slices.Delete(t.waiting, 0, n)
-	together := &group{size: n, end: end}
+	taken := slices.Clone(b.waiting[:n])
+	b.waiting = slices.Delete(b.waiting, 0, n)
+	taking := &group{size: n, end: end}
 	for _, q := range taken {
-		q.group = together
+		q.group = taking
 	}
 	return taken
 }
 
 // leave is called by a caller that no longer waits. The last one of a group ends its query.
-func (t *Together[Q, A]) leave(q *question[Q, A]) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (b *Batcher[Q, A]) leave(q *question[Q, A]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if q.group == nil {
-		t.waiting = slices.DeleteFunc(t.waiting, func(other *question[Q, A]) bool { return other == q })
+		b.waiting = slices.DeleteFunc(b.waiting, func(other *question[Q, A]) bool { return other == q })
 		return
 	}
 	if q.group.size--; q.group.size == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// queries notes what is asked together. Each query takes a second, or as long as its context.
+// queries notes what is asked batcher. Each query takes a second, or as long as its context.
 type queries struct {
 	mu    sync.Mutex
 	asked [][]int
@@ -42,19 +42,19 @@ func (q *queries) ask(ctx context.Context, questions []int) ([]string, error) {
 	return answers, nil
 }
 
-func (q *queries) together(lanes, most int) *Together[int, string] {
-	return &Together[int, string]{Ask: q.ask, Lanes: lanes, Most: most, Patience: time.Minute}
+func (q *queries) batcher(concurrency, most int) *Batcher[int, string] {
+	return &Batcher[int, string]{Ask: q.ask, Concurrency: concurrency, MaxBatch: most, Timeout: time.Minute}
 }
 
 func TestQuestionsThatGatherShareAQuery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var q queries
-		together := q.together(2, 4)
+		batcher := q.batcher(2, 4)
 		var callers sync.WaitGroup
 		for n := range 9 {
 			callers.Go(func() {
-				answer, err := together.Answer(t.Context(), n)
+				answer, err := batcher.Answer(t.Context(), n)
 				if err != nil || answer != fmt.Sprint("answer ", n) {
 					t.Errorf("question %d: %s, %v", n, answer, err)
 				}
@@ -62,11 +62,11 @@ func TestQuestionsThatGatherShareAQuery(t *testing.T) {
 			synctest.Wait()
 		}
 		callers.Wait()
-		require.Equal(t, [][]int{{0}, {1}}, q.asked[:2], "a free lane is taken at once")
+		require.Equal(t, [][]int{{0}, {1}}, q.asked[:2], "a query that may be made is made at once")
 		require.ElementsMatch(t, [][]int{{2, 3, 4, 5}, {6, 7, 8}}, q.asked[2:])
 		synctest.Wait()
-		require.Zero(t, together.busy)
-		require.Empty(t, together.waiting)
+		require.Zero(t, batcher.busy)
+		require.Empty(t, batcher.waiting)
 	})
 }
 
@@ -74,10 +74,10 @@ func TestAQuestionIsAskedAfterItCame(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var q queries
-		together := q.together(1, 4)
-		first := start(func() error { _, err := together.Answer(t.Context(), 1); return err })
+		batcher := q.batcher(1, 4)
+		first := start(func() error { _, err := batcher.Answer(t.Context(), 1); return err })
 		synctest.Wait()
-		again := start(func() error { _, err := together.Answer(t.Context(), 1); return err })
+		again := start(func() error { _, err := batcher.Answer(t.Context(), 1); return err })
 		require.NoError(t, <-first)
 		require.NoError(t, <-again)
 		require.Equal(t, [][]int{{1}, {1}}, q.asked, "what is asked while a query is under way is not answered by it")
@@ -95,11 +95,11 @@ func TestWhatIsWrongWithOneQuestionIsNobodyElses(t *testing.T) {
 			}
 			return nil
 		}}
-		together := q.together(1, 10)
+		batcher := q.batcher(1, 10)
 		var callers sync.WaitGroup
 		for n := range 4 {
 			callers.Go(func() {
-				answer, err := together.Answer(t.Context(), n)
+				answer, err := batcher.Answer(t.Context(), n)
 				if n == 2 {
 					if !errors.Is(err, errRefused) {
 						t.Errorf("the bad question: %v", err)
@@ -119,7 +119,7 @@ func TestAQueryThatFailedForOneIsNotAskedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := queries{fails: func([]int) error { return errRefused }}
-		_, err := q.together(1, 10).Answer(t.Context(), 1)
+		_, err := q.batcher(1, 10).Answer(t.Context(), 1)
 		require.ErrorIs(t, err, errRefused)
 		require.Len(t, q.asked, 1)
 	})
@@ -129,41 +129,41 @@ func TestAQueryEndsWhenNobodyWaitsForItAnyMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := queries{fails: func([]int) error { panic("it went on") }}
-		together := q.together(1, 10)
+		batcher := q.batcher(1, 10)
 		begin := time.Now()
-		busy := start(func() error { // keeps the lane for a while, so that those after it share a query
-			return together.until(t.Context(), begin.Add(500*time.Millisecond), 0)
+		busy := start(func() error { // is under way for a while, so that those after it share a query
+			return batcher.until(t.Context(), begin.Add(500*time.Millisecond), 0)
 		})
 		synctest.Wait()
-		one := start(func() error { return together.until(t.Context(), begin.Add(700*time.Millisecond), 1) })
-		other := start(func() error { return together.until(t.Context(), begin.Add(900*time.Millisecond), 2) })
-		early := start(func() error { return together.until(t.Context(), begin.Add(100*time.Millisecond), 3) })
+		one := start(func() error { return batcher.until(t.Context(), begin.Add(700*time.Millisecond), 1) })
+		other := start(func() error { return batcher.until(t.Context(), begin.Add(900*time.Millisecond), 2) })
+		early := start(func() error { return batcher.until(t.Context(), begin.Add(100*time.Millisecond), 3) })
 		for _, caller := range []<-chan error{busy, one, other, early} {
 			require.ErrorIs(t, <-caller, context.DeadlineExceeded)
 		}
 		synctest.Wait()
-		require.Equal(t, 900*time.Millisecond, time.Since(begin), "the lane was free at once")
+		require.Equal(t, 900*time.Millisecond, time.Since(begin), "the next could begin at once")
 		require.Len(t, q.asked, 2)
 		require.ElementsMatch(t, []int{1, 2}, q.asked[1], "who left before the query is not asked for")
-		require.Zero(t, together.busy)
-		require.Empty(t, together.waiting)
+		require.Zero(t, batcher.busy)
+		require.Empty(t, batcher.waiting)
 	})
 }
 
-func (t *Together[Q, A]) until(ctx context.Context, deadline time.Time, asked Q) error {
+func (b *Batcher[Q, A]) until(ctx context.Context, deadline time.Time, asked Q) error {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	_, err := t.Answer(ctx, asked)
+	_, err := b.Answer(ctx, asked)
 	return err
 }
 
-func TestAQueryHasAPatience(t *testing.T) {
+func TestAQueryHasATimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		together := &Together[int, string]{Lanes: 1, Most: 1, Patience: time.Minute,
+		batcher := &Batcher[int, string]{Concurrency: 1, MaxBatch: 1, Timeout: time.Minute,
 			Ask: func(ctx context.Context, _ []int) ([]string, error) { <-ctx.Done(); return nil, ctx.Err() }}
 		begin := time.Now()
-		_, err := together.Answer(t.Context(), 1)
+		_, err := batcher.Answer(t.Context(), 1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Minute, time.Since(begin))
 	})
