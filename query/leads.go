@@ -37,14 +37,14 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 	if s.none || !filter.searches() {
 		return page(ctx, r, s, p.Limit, scanListedLead, next)
 	}
-	w, err := r.wayOf(ctx, account, filter)
+	plan, err := r.planOf(ctx, account, filter)
 	if err != nil {
 		return List[Lead]{}, err
 	}
 	if !after.IsZero() {
 		after = after.Add(time.Millisecond) // others of that moment may follow
 	}
-	found := newSearch(s, account, filter, w, after, p.Limit+1)
+	found := newSearch(s, account, filter, plan, after, p.Limit+1)
 	err = pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		return found.run(ctx, tx)
 	})

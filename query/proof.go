@@ -91,43 +91,43 @@ func (r *Reader) ProveTokenEvents(ctx context.Context, account string, events []
 		}
 		return nil
 	}
-	wanted := noting{}
+	wanted := hashRecorder{}
 	if err := prove(wanted); err != nil {
 		return head, nil, err
 	}
-	tree := remembering{r.tree(ctx, account), map[int64]tlog.Hash{}}
+	tree := hashCache{r.tree(ctx, account), map[int64]tlog.Hash{}}
 	if _, err := tree.ReadHashes(slices.Sorted(maps.Keys(wanted))); err != nil {
 		return head, nil, schema.Unavailable(err)
 	}
 	return head, paths, schema.Unavailable(prove(tree))
 }
 
-// noting records which hashes of a tree are asked for and returns placeholders, so that the hashes of several proofs can be
+// hashRecorder notes which hashes of a tree are asked for and returns placeholders, so that the hashes of several proofs can be
 // read in one query.
-type noting map[int64]struct{}
+type hashRecorder map[int64]struct{}
 
-func (n noting) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+func (r hashRecorder) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	for _, index := range indexes {
-		n[index] = struct{}{}
+		r[index] = struct{}{}
 	}
 	return make([]tlog.Hash, len(indexes)), nil
 }
 
-// remembering reads each hash of a tree once: the paths of neighbouring leaves have most hashes in common.
-type remembering struct {
+// hashCache reads each hash of a tree once: the paths of neighbouring leaves have most hashes in common.
+type hashCache struct {
 	tlog.HashReader
 	known map[int64]tlog.Hash
 }
 
-func (t remembering) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+func (c hashCache) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	var missing []int64
 	for _, index := range indexes {
-		if _, known := t.known[index]; !known {
+		if _, known := c.known[index]; !known {
 			missing = append(missing, index)
 		}
 	}
 	if len(missing) > 0 {
-		read, err := t.HashReader.ReadHashes(missing)
+		read, err := c.HashReader.ReadHashes(missing)
 		if err != nil {
 			return nil, err
 		}
@@ -135,12 +135,12 @@ func (t remembering) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 			return nil, fmt.Errorf("the tree has %d of %d hashes", len(read), len(missing))
 		}
 		for i, index := range missing {
-			t.known[index] = read[i]
+			c.known[index] = read[i]
 		}
 	}
 	hashes := make([]tlog.Hash, len(indexes))
 	for i, index := range indexes {
-		hashes[i] = t.known[index]
+		hashes[i] = c.known[index]
 	}
 	return hashes, nil
 }

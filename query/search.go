@@ -30,8 +30,8 @@ const (
 	timesFew = 10
 )
 
-// way is the plan of a search.
-type way struct {
+// plan is how a search goes.
+type plan struct {
 	by     string // the filter whose index it goes by; empty: that of all leads
 	few    bool   // no blocks are asked
 	blocks int    // the version that they are of
@@ -42,11 +42,11 @@ func (f LeadFilter) searches() bool {
 	return f.Phone+f.Email == "" && (f.Q+f.LeadTemperature != "" || f.Source != "" && f.Status != "")
 }
 
-// wayOf chooses between source and stage: it takes the one that fewer leads have. That is estimated by how far back in time
+// planOf chooses between source and stage: it takes the one that fewer leads have. That is estimated by how far back in time
 // its 10,000th lead is, if it has so many.
-func (r *Reader) wayOf(ctx context.Context, account string, f LeadFilter) (w way, err error) {
+func (r *Reader) planOf(ctx context.Context, account string, f LeadFilter) (p plan, err error) {
 	var reaches time.Time
-	w.few = f.Q+f.LeadTemperature == "" // no block would tell anything
+	p.few = f.Q+f.LeadTemperature == "" // no block would tell anything
 	for _, by := range []string{bySource, byStatus} {
 		one := LeadFilter{Source: f.Source}
 		if by == byStatus {
@@ -59,37 +59,37 @@ func (r *Reader) wayOf(ctx context.Context, account string, f LeadFilter) (w way
 		s := one.selection(account, `SELECT created_at FROM views.lead`, `created_at DESC`)
 		rows, err := r.pool.Query(ctx, s.sql(1)+` OFFSET `+strconv.Itoa(r.few-1), s.args...)
 		if err != nil {
-			return w, schema.Unavailable(err)
+			return p, schema.Unavailable(err)
 		}
 		last, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
 		if err != nil {
-			return w, schema.Unavailable(err)
+			return p, schema.Unavailable(err)
 		}
 		if len(last) == 0 {
-			return way{by: by, few: true}, nil
+			return plan{by: by, few: true}, nil
 		}
-		if w.by == "" || last[0].Before(reaches) {
-			w.by, reaches = by, last[0]
+		if p.by == "" || last[0].Before(reaches) {
+			p.by, reaches = by, last[0]
 		}
 	}
-	if w.by != "" && !w.few {
+	if p.by != "" && !p.few {
 		span := LeadFilter{CreatedSince: f.CreatedSince, CreatedUntil: f.CreatedUntil}.selection(account, `SELECT min(created_at), max(created_at) FROM views.lead`, `1`)
 		var first, last time.Time
 		if err := r.pool.QueryRow(ctx, span.sql(1), span.args...).Scan(&first, &last); err != nil {
-			return w, schema.Unavailable(err)
+			return p, schema.Unavailable(err)
 		}
-		w.few = timesFew*last.Sub(reaches) > last.Sub(first)
+		p.few = timesFew*last.Sub(reaches) > last.Sub(first)
 	}
-	if w.few {
-		return w, nil
+	if p.few {
+		return p, nil
 	}
-	w.blocks, err = r.leadVersion(ctx)
-	return w, schema.Unavailable(err)
+	p.blocks, err = r.leadVersion(ctx)
+	return p, schema.Unavailable(err)
 }
 
 // search is a search in the making.
 type search struct {
-	way   way
+	plan  plan
 	among string // the statement, but for which blocks
 	times []any  // its arguments
 	bits  string // condition on a block
@@ -101,7 +101,7 @@ type search struct {
 }
 
 // newSearch prepares a search for leads that match a filter, before a moment if one is given.
-func newSearch(leads selection, account string, filter LeadFilter, w way, before time.Time, limit int) *search {
+func newSearch(leads selection, account string, filter LeadFilter, p plan, before time.Time, limit int) *search {
 	lower, upper := pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.NegativeInfinity}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
 	if !filter.CreatedSince.IsZero() {
 		lower = pgtype.Timestamptz{Valid: true, Time: filter.CreatedSince}
@@ -114,12 +114,12 @@ func newSearch(leads selection, account string, filter LeadFilter, w way, before
 	const within = `created_at >= span.since AND created_at < span.until`
 	moments := selection{from: `SELECT DISTINCT created_at FROM views.lead`, order: `created_at DESC`, args: leads.args, where: []string{within}}
 	filter.CreatedSince, filter.CreatedUntil = time.Time{}, time.Time{}
-	filter.narrow(&moments, account, w.by)
+	filter.narrow(&moments, account, p.by)
 	// The index alone tells when matching leads were created; only then are the leads looked up. More leads may be of the
 	// moment that the previous page ended in.
 	leads.from = `SELECT ` + schema.LeadColumns + ` FROM (` + moments.sql(limit+1) + `) AS moments JOIN views.lead USING (created_at)`
 
-	s := &search{way: w, limit: limit, args: moments.args, before: upper}
+	s := &search{plan: p, limit: limit, args: moments.args, before: upper}
 	arg := func(value any) string {
 		s.args = append(s.args, value)
 		return `$` + strconv.Itoa(len(s.args))
@@ -135,13 +135,13 @@ func newSearch(leads selection, account string, filter LeadFilter, w way, before
 		  FROM (SELECT count(*) AS searched, min(since) AS since FROM block) AS b
 		  LEFT JOIN (SELECT l.* FROM span CROSS JOIN LATERAL (` + leads.sql(limit) + `) AS l) AS l ON true
 		 ORDER BY created_at DESC, lead_id DESC LIMIT ` + strconv.Itoa(limit)
-	if s.times = s.args; w.few {
+	if s.times = s.args; p.few {
 		return s
 	}
 	bits := []string{`true`}
 	has := func(bit uint32) { bits = append(bits, `get_bit(grams, `+arg(int32(bit))+`) = 1`) }
 	if filter.Q != "" {
-		for _, bit := range schema.GramsOf(schema.Searched(filter.Q), w.blocks) {
+		for _, bit := range schema.GramsOf(schema.Searched(filter.Q), p.blocks) {
 			has(bit)
 		}
 	}
@@ -164,7 +164,7 @@ const (
 // run finds the leads of a page, and one more if more follow. It runs in one snapshot: a replay may replace the table of
 // blocks meanwhile.
 func (s *search) run(ctx context.Context, tx pgx.Tx) error {
-	if s.way.few {
+	if s.plan.few {
 		_, err := s.step(ctx, tx, allTime, s.times...)
 		return err
 	}
