@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/httpapi"
@@ -145,6 +146,24 @@ func TestASessionEndsWithItsJWTAndWithItsRevocation(t *testing.T) {
 	r := b.post("/console/tokens", "name", "x", "expiresInDays", "1")
 	require.Equal(t, http.StatusUnauthorized, r.status)
 	require.Contains(t, r.header.Get("Set-Cookie"), "Max-Age=0")
+}
+
+func TestAJWTThatCountsMillisecondsSignsIn(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	now := time.Now()
+	for name, claims := range map[string]jwt.MapClaims{
+		"both":          {"iat": now.UnixMilli(), "exp": now.Add(time.Hour).UnixMilli()},
+		"its beginning": {"iat": now.UnixMilli(), "exp": now.Add(time.Hour).Unix()},
+		"its end":       {"iat": now.Unix(), "exp": now.Add(time.Hour).UnixMilli()},
+		"long ago":      {"iat": -1e15, "exp": now.Add(time.Hour).Unix()},
+	} {
+		claims["sub"], claims["account_id"] = "ann", ownAccount
+		text, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(jwtSecret))
+		require.NoError(t, err)
+		b.signIn(text)
+		require.Equal(t, http.StatusOK, b.get("/console/leads").status, name)
+	}
 }
 
 func TestACookieIsForTheConsoleAlone(t *testing.T) {

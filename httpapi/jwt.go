@@ -77,8 +77,8 @@ func checkSecret(secret []byte) error {
 type Identity struct {
 	Account string
 	Subject string
-	Issued  time.Time // zero when it does not say so
-	Expires time.Time
+	Issued  time.Time // zero when it does not say so, or names a time that is yet to come
+	Expires time.Time // in the year 9999 at the latest
 	scopes  []string
 	all     bool // names no scopes
 }
@@ -120,7 +120,7 @@ func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Iden
 	if err != nil {
 		return Identity{}, fmt.Errorf("%w: %s", errForged, signatureProblem(err))
 	}
-	return v.identity(claims)
+	return v.identity(claims, now)
 }
 
 func (v *Verifier) parserOptions(now time.Time) []jwt.ParserOption {
@@ -137,8 +137,12 @@ func (v *Verifier) parserOptions(now time.Time) []jwt.ParserOption {
 	return options
 }
 
-// identity reads the claims of a JWT whose signature is good.
-func (v *Verifier) identity(claims jwt.MapClaims) (Identity, error) {
+// latest is the last time that JSON and cookies can hold.
+var latest = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
+// identity reads the claims of a JWT whose signature is good. Some issuers count milliseconds. A JWT that was issued in the
+// future would come after every revocation, so it is as good as one that does not say when it was issued.
+func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, error) {
 	id, _ := claims[v.options.AccountClaim].(string)
 	if !account.ValidID(id) {
 		return Identity{}, fmt.Errorf("claim %s is not an account id", v.options.AccountClaim)
@@ -148,11 +152,13 @@ func (v *Verifier) identity(claims jwt.MapClaims) (Identity, error) {
 		return Identity{}, errors.New("claim sub does not name anybody")
 	}
 	identity := Identity{Account: id, Subject: subject}
-	if issued, err := claims.GetIssuedAt(); err == nil && issued != nil {
+	if issued, err := claims.GetIssuedAt(); err == nil && issued != nil && issued.Unix() >= 0 && !issued.After(now.Add(leeway)) {
 		identity.Issued = issued.Time
 	}
 	if expires, err := claims.GetExpirationTime(); err == nil && expires != nil {
-		identity.Expires = expires.Time
+		if identity.Expires = expires.Time; identity.Expires.After(latest) {
+			identity.Expires = latest
+		}
 	}
 	scope, given := claims["scope"]
 	if !given {

@@ -42,6 +42,10 @@ func TestAJWTOfBeforeARevocationIsRefusedByEveryProcess(t *testing.T) {
 		"sub": "ann", "account_id": ownAccount, "exp": time.Now().Add(time.Hour).Unix(),
 	}).SignedString([]byte(jwtSecret))
 	require.NoError(t, err)
+	future, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+		"sub": "ann", "account_id": ownAccount, "iat": time.Now().UnixMilli(), "exp": time.Now().Add(time.Hour).Unix(),
+	}).SignedString([]byte(jwtSecret))
+	require.NoError(t, err)
 	id, value := s.token()
 	never, now := time.Unix(1, 0), time.Now().Add(-time.Minute).Truncate(time.Second)
 	require.Equal(t, http.StatusOK, other.send(call{method: http.MethodGet, path: leads, credential: timeless}).status)
@@ -73,6 +77,7 @@ func TestAJWTOfBeforeARevocationIsRefusedByEveryProcess(t *testing.T) {
 		return other.send(call{method: http.MethodGet, path: leads, credential: old}).status == http.StatusUnauthorized
 	}, 30*time.Second, 10*time.Millisecond, "reads go by what was believed a moment ago")
 	require.Equal(t, http.StatusUnauthorized, other.send(call{method: http.MethodGet, path: leads, credential: timeless}).status, "it does not say when it was issued")
+	require.Equal(t, http.StatusUnauthorized, other.send(call{method: http.MethodGet, path: leads, credential: future}).status, "nor does this one, in milliseconds")
 	require.Equal(t, http.StatusOK, other.send(call{method: http.MethodGet, path: leads, credential: fresh}).status)
 	require.Equal(t, http.StatusCreated, other.send(call{method: http.MethodPost, path: leads, credential: fresh, body: `{"phone":"9876543210"}`}).status)
 	require.Equal(t, http.StatusCreated, other.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543218"}`}).status,
