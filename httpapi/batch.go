@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore"
@@ -74,11 +75,14 @@ func (x *exchange) answerLines(key string) error {
 	// A body that was not read to its end must not be taken for the next request. net/http sees to that when it reads
 	// all of a body before it answers, and that is not so here.
 	x.w.Header().Set("Connection", "close")
-	x.w.WriteHeader(http.StatusOK)
+	// Not before something was read: at the first read, net/http has a client go on that waits with its body for 100 Continue,
+	// but not behind another status.
+	begin := sync.OnceFunc(func() { x.w.WriteHeader(http.StatusOK) })
 	var used quota.Use // by the last line that was counted
 	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] { return x.arrivals(ctx, lines, key, &used) }
 	var last eventstore.Position
 	for arrived := range x.Commands.CaptureLeads(x.ctx, arrivals, out.flush) {
+		begin()
 		line, position, err := x.appendLine(out.buffer.AvailableBuffer(), &arrived)
 		if position > last {
 			last = position
@@ -88,6 +92,7 @@ func (x *exchange) answerLines(key string) error {
 			return err // a client that has gone: what is not answered may be on the log, or not
 		}
 	}
+	begin()
 	out.flush()
 	tellQuota(x.w.Header(), x.policy, used)
 	x.wrote(last)

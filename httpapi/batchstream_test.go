@@ -158,6 +158,31 @@ func TestAHalfClosedClientIsToldWhatWasCutShort(t *testing.T) {
 	require.Equal(t, []int{201, 400}, statuses(lines))
 }
 
+func TestAClientThatWaitsWithItsBodyIsToldToGoOn(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for body, want := range map[string][]int{"{\"email\":\"a@example.com\"}\n": {201}, "\n": {}} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.server.URL, "http://"))
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+			batch, s.jwt, len(body))
+		require.NoError(t, err)
+		answer := bufio.NewReader(conn)
+		goOn, err := http.ReadResponse(answer, nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusContinue, goOn.StatusCode)
+		_, err = io.WriteString(conn, body)
+		require.NoError(t, err)
+		response, err := http.ReadResponse(answer, nil)
+		require.NoError(t, err)
+		raw, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.ElementsMatch(t, want, statuses(reply{status: response.StatusCode, header: response.Header, raw: string(raw)}.lines(t)))
+	}
+}
+
 func TestWhoIsLetInNoMoreGetsNoFurther(t *testing.T) {
 	t.Parallel()
 	s := start(t)
