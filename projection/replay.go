@@ -64,12 +64,12 @@ type Replay struct {
 // Run builds the views.
 func (r Replay) Run(ctx context.Context) error {
 	r = r.withDefaults()
-	builders, err := r.open(ctx, replaying)
-	defer closeAll(ctx, builders)
+	end, err := r.end(ctx) // before there is a schema, which would stay when the log does not reach that far
 	if err != nil {
 		return schema.Unavailable(err)
 	}
-	end, err := r.end(ctx)
+	builders, err := r.open(ctx, replaying)
+	defer closeAll(ctx, builders)
 	if err != nil {
 		return schema.Unavailable(err)
 	}

@@ -217,6 +217,8 @@ func TestACopyIsOfItsDayAndLeavesTheLiveViewsAlone(t *testing.T) {
 	require.ErrorIs(t, other.Run(t.Context()), projection.ErrSchemaTaken)
 	other.Into, other.Until.Position = "beyond", 1_000_000
 	require.ErrorIs(t, other.Run(t.Context()), projection.ErrBeyondLog)
+	other.Until.Position = 5
+	require.NoError(t, other.Run(t.Context()), "nothing stands there of what the log does not reach")
 }
 
 func TestAComparisonLeavesAloneASchemaThatIsNoCopy(t *testing.T) {
