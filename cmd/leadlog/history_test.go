@@ -123,6 +123,7 @@ func TestReplayWhileTheServiceGoesOn(t *testing.T) {
 	for _, args := range [][]string{
 		{"replay", "nothing"}, {"replay", "lead", "--until", "5"}, {"replay", "lead", "--into", "x", "--until", "soon"}, {"replay", "lead", "--into", `a"b`},
 		{"replay", "lead", "--into", ""}, {"replay", "lead", "--into", "x", "--until", ""},
+		{"replay", "lead", "--into", "replay_lead"}, {"replay", "lead", "--into", "verify_lead"},
 	} {
 		refused := launch(t, settings, args...)
 		require.Equal(t, 2, refused.finish(t), args)

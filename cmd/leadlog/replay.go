@@ -89,9 +89,10 @@ func (r *replayCommand) parse() (projectors []projection.Projector, into string,
 	}
 	if r.Into != nil {
 		into = *r.Into
-		// What PostgreSQL and leadlog keep for themselves is refused when it is found to be there.
-		if !regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`).MatchString(into) || strings.HasPrefix(into, "replay_") {
-			check.refuse("--into", into, "a name of at most 63 small letters, digits and _, and not one that begins with replay_")
+		// What PostgreSQL and leadlog keep for themselves is refused when it is found to be there, but for copies on their way:
+		// the next replay or verify would throw away what has the name of one.
+		if !regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`).MatchString(into) || strings.HasPrefix(into, "replay_") || strings.HasPrefix(into, "verify_") {
+			check.refuse("--into", into, "a name of at most 63 small letters, digits and _, and not one that begins with replay_ or verify_")
 		}
 	}
 	return projectors, into, until, check.err()
