@@ -66,6 +66,8 @@ func interruptible() (context.Context, func()) {
 }
 
 func run(ctx context.Context, args []string, c console) int {
+	out := &results{Writer: c.out}
+	c.out = out
 	exited := -1
 	parser, err := kong.New(&commands{},
 		kong.Name("leadlog"),
@@ -88,7 +90,9 @@ func run(ctx context.Context, args []string, c console) int {
 		fmt.Fprintf(c.err, "leadlog: %v\nTry: leadlog --help\n", err)
 		return exitUsage
 	}
-	err = parsed.Run()
+	if err = parsed.Run(); err == nil && out.failed != nil {
+		err = fmt.Errorf("not everything was written: %w", out.failed)
+	}
 	var usage *usageError
 	switch {
 	case err == nil:
@@ -102,4 +106,18 @@ func run(ctx context.Context, args []string, c console) int {
 		fmt.Fprintln(c.err, "Try:", hint)
 	}
 	return exitFailed
+}
+
+// results is where a command prints, which mostly does not look whether that fails: the last error is remembered.
+type results struct {
+	io.Writer
+	failed error
+}
+
+func (r *results) Write(p []byte) (int, error) {
+	n, err := r.Writer.Write(p)
+	if err != nil {
+		r.failed = err
+	}
+	return n, err
 }

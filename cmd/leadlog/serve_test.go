@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/base64"
+	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -163,6 +164,17 @@ func TestADatabaseThatIsNotThereIsSaidWithWhatToTry(t *testing.T) {
 		require.Contains(t, p.err.String(), "Try: again, when the server of LEADLOG_DATABASE_URL", args)
 		require.NotContains(t, p.err.String(), "hunter2")
 	}
+}
+
+// leadlog jwt > FILE exited with 0 on a full disk, and the file was empty.
+func TestWhatCouldNotBePrintedIsNotDone(t *testing.T) {
+	t.Parallel()
+	full, writer := io.Pipe()
+	require.NoError(t, full.CloseWithError(syscall.ENOSPC))
+	var said strings.Builder
+	args := []string{"jwt", "--account", "acme", "--jwt-secret", strings.Repeat("s", 32)}
+	require.Equal(t, exitFailed, run(t.Context(), args, console{writer, &said}))
+	require.Contains(t, said.String(), "no space left on device")
 }
 
 func TestUsageMistakesExitWithTwo(t *testing.T) {
