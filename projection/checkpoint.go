@@ -183,7 +183,8 @@ func startAnew(ctx context.Context, conn *pgx.Conn, p Projector, epoch string) (
 	return c, err
 }
 
-// advance moves the checkpoint from where this session left it, and from nowhere else.
+// advance moves the checkpoint from where this session left it, and from nowhere else: nor from there when a replay has put other
+// tables in the place of the view's meanwhile, which names itself as what was seen.
 func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint, error) {
 	next := c
 	if next.position = b.position; len(b.events) > 0 {
@@ -192,9 +193,9 @@ func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint
 	}
 	tag, err := db.Exec(ctx, `
 		UPDATE checkpoint SET position = $5, updated_at = now(), seen_stream = nullif($6, ''), seen_revision = $7, seen_event = $8
-		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4`,
+		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $9`,
 		c.projector, c.version, c.epoch, int64(c.position), int64(next.position),
-		next.seen.stream, int64(next.seen.revision), next.seen.event)
+		next.seen.stream, int64(next.seen.revision), next.seen.event, c.seen.event)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = errOvertaken
 	}

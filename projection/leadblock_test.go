@@ -167,3 +167,21 @@ func TestAReplayedViewOfLeadsGetsBlocksOfItsOwn(t *testing.T) {
 	awaitBlocks(t, w, 2)
 	require.Empty(t, differences(t, w))
 }
+
+// The projector knew that it had looked at every lead, and went on knowing it of the table that a replay had put in the
+// place of the one it had looked at.
+func TestAViewThatIsReplayedWhileItsProjectorRunsGetsBlocksToo(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	arrivals(t, w, "acme", projectiontest.Start, 300)
+	runner := w.Runner(t, projection.LeadView{})
+	projectiontest.Run(t, runner)
+	awaitBlocks(t, w, 2)
+	projectiontest.Await(t, runner)
+	for range 2 {
+		require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
+		w.Append(t, "globex", event.AccountStream("globex"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
+		awaitBlocks(t, w, 2)
+	}
+	require.Empty(t, differences(t, w))
+}

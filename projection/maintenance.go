@@ -72,8 +72,10 @@ func (s *session) wake() <-chan time.Time {
 
 // hold has everybody else who writes the view wait: the checkpoint comes first in what they do.
 func (c checkpoint) hold(ctx context.Context, tx pgx.Tx) error {
-	tag, err := tx.Exec(ctx, `SELECT FROM checkpoint WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 FOR NO KEY UPDATE`,
-		c.projector, c.version, c.epoch, int64(c.position))
+	tag, err := tx.Exec(ctx, `
+		SELECT FROM checkpoint
+		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $5 FOR NO KEY UPDATE`,
+		c.projector, c.version, c.epoch, int64(c.position), c.seen.event)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = errOvertaken
 	}

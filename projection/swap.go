@@ -60,8 +60,8 @@ func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Posi
 // of a live session moves the checkpoint's row first, so whoever holds that row keeps the live view where it is.
 //
 // What the live view has beyond the copy is folded then, so that readers never see it go back. The live session comes
-// next: either its checkpoint is still where it left it, and its batch goes into the new table, or the copy was
-// ahead, its batch fails as overtaken, and it starts again from the checkpoint.
+// next: its checkpoint is not as it left it, its batch fails as overtaken, and it starts again from the checkpoint. What it
+// knew of the tables that were there, such as which leads it has made blocks of, is over with them.
 func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, error) {
 	live := pgx.Identifier{b.Live}.Sanitize()
 	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+swapPatience+`'`); err != nil {
@@ -99,8 +99,9 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 			return 0, err
 		}
 	}
+	// No event, but unlike whatever the live session has seen.
 	_, err = tx.Exec(ctx, `UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = now(),
-		seen_stream = NULL, seen_revision = NULL, seen_event = NULL WHERE projector = $1`,
+		seen_stream = NULL, seen_revision = NULL, seen_event = 'replay ' || pg_current_xact_id() WHERE projector = $1`,
 		b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch, int64(position))
 	if err != nil {
 		return 0, err
