@@ -20,6 +20,9 @@ var (
 	// ErrSchemaTaken says that a schema holds something else than the copy that is to be made there.
 	ErrSchemaTaken = errors.New("the schema is there already, and holds something else")
 
+	// ErrBuiltUpon says that the table which a copy is to replace cannot go.
+	ErrBuiltUpon = errors.New("something else in the database is built upon the live table")
+
 	// ErrBeyondLog says that a view is wanted as of a position that the log does not have.
 	ErrBeyondLog = errors.New("the log ends before this position")
 )

@@ -261,3 +261,17 @@ func TestWhoMayReadAViewMayReadTheOneInItsPlace(t *testing.T) {
 		(SELECT c.oid FROM pg_class c, aclexplode(c.relacl) g WHERE g.grantee = 0 AND g.privilege_type = 'SELECT')`).Scan(&granted))
 	require.True(t, granted)
 }
+
+func TestAReplayNamesWhatIsBuiltUponTheLiveTable(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	w.Project(t)
+	_, err := w.Pool.Exec(t.Context(), `CREATE SCHEMA reporting; CREATE VIEW reporting.hot AS SELECT lead_id FROM views.lead WHERE temperature = 'hot'`)
+	require.NoError(t, err)
+	err = replay(w, projection.LeadView{}).Run(t.Context())
+	require.ErrorIs(t, err, projection.ErrBuiltUpon)
+	require.ErrorContains(t, err, "view reporting.hot depends on table views.lead")
+	_, err = w.Pool.Exec(t.Context(), `DROP VIEW reporting.hot`)
+	require.NoError(t, err)
+	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
+}

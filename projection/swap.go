@@ -2,9 +2,12 @@ package projection
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/eventstore"
 )
@@ -93,7 +96,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 		}
 		name := pgx.Identifier{table}.Sanitize()
 		if _, err := tx.Exec(ctx, `DROP TABLE `+live+`.`+name); err != nil {
-			return 0, err
+			return 0, builtUpon(err)
 		}
 		if _, err := tx.Exec(ctx, `ALTER TABLE `+quoted+`.`+name+` SET SCHEMA `+live); err != nil {
 			return 0, err
@@ -124,4 +127,12 @@ func (b *builder) holdLive(ctx context.Context, tx pgx.Tx, live string) (c check
 	}
 	c, _, err = findCheckpointIn(ctx, tx, table, b.checkpoint.projector)
 	return c, err
+}
+
+// builtUpon says of what the database says is built upon a table, such as somebody's own view of it, that it is that.
+func builtUpon(err error) error {
+	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == "2BP01" {
+		return fmt.Errorf("%w: %s", ErrBuiltUpon, answer.Detail)
+	}
+	return err
 }
