@@ -97,7 +97,7 @@ func (c *checker) boolean(name, value string, unset bool) bool {
 	return b
 }
 
-// Bounds of times. The end of the service waits for attempts under way, so for as long as one may take.
+// Bounds of times. An attempt that hangs has a slot of its endpoint for as long as it may take.
 const (
 	maxTimeout = time.Minute
 	maxDelay   = 7 * 24 * time.Hour
