@@ -67,3 +67,15 @@ func TestALeadWithoutItsKeyIsAFindingAndItsClaimsAreNotLeftOver(t *testing.T) {
 	require.Equal(t, []string{"lead " + event.LeadID(p.leads[1]) + " cannot be read: its key is not there, and it was not erased"}, findings)
 	require.Empty(t, left)
 }
+
+// TestWhatIsPutOnTheLogOnceMoreIsFound: a copy at the end of its stream opens like the event that it is of, and takes a lead
+// back to what it was.
+func TestWhatIsPutOnTheLogOnceMoreIsFound(t *testing.T) {
+	t.Parallel()
+	w := newPeople(t, 2)
+	w.rewrite(t, `INSERT INTO log.event
+		SELECT 1 + (SELECT max(position) FROM log.event), recorded_at, revision + 1, event_id, stream, type, data, metadata
+		  FROM log.event WHERE stream = $1`, w.leads[0])
+	findings, _ := w.verify(t)
+	require.Contains(t, findings, "event at position 5 of stream "+w.leads[0]+" is the one at position 1 once more")
+}

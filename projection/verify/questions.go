@@ -6,7 +6,8 @@ const settings = `SET LOCAL enable_nestloop = off; SET LOCAL jit = off; SET LOCA
 
 // temporary holds what is remembered of the log, and what follows from it.
 const temporary = `
-	CREATE TEMP TABLE seen (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, hash bigint NOT NULL, revision bigint NOT NULL) ON COMMIT DROP;
+	CREATE TEMP TABLE seen (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, hash bigint NOT NULL, revision bigint NOT NULL,
+	                        event_id uuid NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE claimed (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, revision bigint NOT NULL,
 	                           kind text COLLATE "C" NOT NULL, holder text COLLATE "C" NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE leaf (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, account text COLLATE "C" NOT NULL,
@@ -74,6 +75,13 @@ var questions = []string{
 	                          WHERE revision <> place)) s
 	  WHERE revision <> place AND $1::bigint >= 0
 	  ORDER BY position LIMIT $2`,
+
+	// What is sealed opens in its own stream alone, but wherever it stands there: the id is what a copy has too.
+	`SELECT format('event at position %s of stream %s is the one at position %s once more', c.position, c.stream, o.position)
+	   FROM (SELECT event_id, min(position) AS position FROM seen GROUP BY event_id HAVING count(*) > 1) o
+	   JOIN seen c ON c.event_id = o.event_id AND c.position > o.position
+	  WHERE $1::bigint >= 0
+	  ORDER BY c.position LIMIT $2`,
 
 	`WITH twice AS (
 	     SELECT account, kind, value FROM known WHERE $1::bigint >= 0 GROUP BY account, kind, value HAVING min(lead_id) <> max(lead_id)
