@@ -3,6 +3,7 @@ package leadfile
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -227,11 +228,17 @@ func quoted(text string) jsontext.Value {
 	return value
 }
 
-// armed takes away the apostrophe by which exports, ours too, keep spreadsheets from taking a cell for a formula.
+// armed takes away the apostrophes by which exports, ours too, keep spreadsheets from taking a cell, or a part of it, for a
+// formula.
 func armed(cell string) string {
-	rest := strings.TrimLeft(cell, "'")
-	if rest != "" && len(rest) < len(cell) && strings.ContainsRune("=+-@\t\r", rune(rest[0])) {
-		return cell[1:]
+	if !strings.Contains(cell, "'") {
+		return cell
 	}
-	return cell
+	cell = firstDefused.ReplaceAllString(cell, "$1")
+	return innerDefused.ReplaceAllString(cell, "$1$2")
 }
+
+var (
+	firstDefused = regexp.MustCompile(`^'(['"]*[=+\-@\t\r\n＝＋－＠])`)
+	innerDefused = regexp.MustCompile(`([;\t\r\n])'(['"]*[=+\-@＝＋－＠])`)
+)

@@ -31,9 +31,10 @@ func TestColumnsAreKnownByTheirNames(t *testing.T) {
 			`{"customFields":{"Mobile":"111","firstName":"Asha"},"name":"Asha Rao","phone":"222"}`,
 		},
 		"and the next when it has nothing": {"Mobile,Phone", "111| ", `{"phone":"111"}`},
-		"an apostrophe that is one":        {"name,a,b,c", "'tHooft|'=1+1|'|''=1", `{"customFields":{"a":"=1+1","b":"'","c":"'=1"},"name":"'tHooft"}`},
-		"reserved as a custom field":       {"Phone,source system,_id", "1|x|y", `{"customFields":{"_id":"y","source system":"x"},"phone":"1"}`},
-		"nothing":                          {"name,", " |x", `{}`},
+		"an apostrophe that is one": {"name,a,b,c,d", "'tHooft|'=1+1|'|''=1|'-x;'=1\n''＝2",
+			`{"customFields":{"a":"=1+1","b":"'","c":"'=1","d":"-x;=1\n'＝2"},"name":"'tHooft"}`},
+		"reserved as a custom field": {"Phone,source system,_id", "1|x|y", `{"customFields":{"_id":"y","source system":"x"},"phone":"1"}`},
+		"nothing":                    {"name,", " |x", `{}`},
 	} {
 		columns, err := leadfile.MapColumns(strings.Split(c.header, ","), nil)
 		require.NoError(t, err, name)

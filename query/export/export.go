@@ -6,7 +6,9 @@ import (
 	"encoding/csv"
 	"io"
 	"iter"
+	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -100,11 +102,22 @@ func (r rows[T]) flush() error {
 	return r.table.Error()
 }
 
-// Defused keeps a spreadsheet from taking a cell that a caller wrote for a formula. An apostrophe that was there already
-// is not taken for ours.
+// Defused keeps a spreadsheet from taking a cell that a caller wrote for a formula, whole or in part: where decimals have commas,
+// spreadsheets cut at semicolons, and know of no quotes around what stands between commas. An apostrophe that was there
+// already is not taken for ours.
 func Defused(cell string) string {
-	if rest := strings.TrimLeft(cell, "'"); rest != "" && strings.ContainsRune("=+-@\t\r", rune(rest[0])) {
+	if strings.ContainsAny(cell, ";\t\r\n") {
+		cell = innerFormula.ReplaceAllString(cell, "$1'$2")
+	}
+	if rest := strings.TrimLeft(cell, `'"`); rest != "" && strings.ContainsAny(firstOf(rest), "=+-@\t\r\n＝＋－＠") {
 		return "'" + cell
 	}
 	return cell
+}
+
+var innerFormula = regexp.MustCompile(`([;\t\r\n])(['"]*[=+\-@＝＋－＠])`)
+
+func firstOf(text string) string {
+	_, size := utf8.DecodeRuneInString(text)
+	return text[:size]
 }
