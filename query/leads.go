@@ -44,14 +44,14 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 	if !after.IsZero() {
 		after = after.Add(time.Millisecond) // others of that moment may follow
 	}
-	found := newSearch(s, account, filter, plan, after, p.Limit+1)
+	found := newSearch(s, account, filter, plan, after, p.Limit)
 	err = pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		return found.run(ctx, tx)
 	})
 	if err != nil {
 		return List[Lead]{}, schema.Unavailable(err)
 	}
-	return cut(found.found, p.Limit, next), nil
+	return found.found.list(next), nil
 }
 
 // LeadsAll yields all that Leads lists, in constant memory. It ends after yielding an error.
@@ -229,36 +229,36 @@ func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (Li
 		from = eventstore.Revision(last) + 1
 	}
 	stream := event.LeadStream(id)
-	events, err := r.read(ctx, account, stream, from, p.Limit+1)
+	events, err := r.read(ctx, account, stream, from, p.Limit)
 	if err != nil {
 		return List[Event]{}, err
 	}
-	if len(events) == 0 {
+	if len(events.items) == 0 {
 		first, err := r.read(ctx, account, stream, 0, 1)
-		if err == nil && len(first) == 0 {
+		if err == nil && len(first.items) == 0 {
 			err = ErrNotFound
 		}
 		return List[Event]{}, err
 	}
-	return cut(events, p.Limit, func(e Event) string { return encodeOrdinal(cursorOf(eventCursor, account), int64(e.Revision)) }), nil
+	return events.list(func(e Event) string { return encodeOrdinal(cursorOf(eventCursor, account), int64(e.Revision)) }), nil
 }
 
 // read returns events of a stream. The error is ErrNotFound if the stream is another account's, or its lead was erased, which
 // only the end of the stream shows.
-func (r *Reader) read(ctx context.Context, account, stream string, from eventstore.Revision, limit int) ([]Event, error) {
-	var events []Event
+func (r *Reader) read(ctx context.Context, account, stream string, from eventstore.Revision, limit int) (events part[Event], err error) {
+	events.limit = limit
 	for recorded, err := range r.store.Read(ctx, stream, from) {
 		if err != nil {
-			return nil, err
+			return events, err
 		}
 		if recorded.Metadata.Account != account {
-			return nil, ErrNotFound
+			return events, ErrNotFound
 		}
 		if erasure(recorded) {
-			return nil, ErrNotFound
+			return events, ErrNotFound
 		}
-		if len(events) < limit {
-			events = append(events, newEvent(recorded))
+		if events.takes() {
+			events.add(newEvent(recorded), len(recorded.Data))
 		}
 	}
 	return events, nil

@@ -146,11 +146,11 @@ func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pg
 	if err != nil {
 		return List[T]{}, schema.Unavailable(err)
 	}
-	items, err := pgx.CollectRows(rows, scan)
+	items, err := collect(rows, limit, scan)
 	if err != nil {
 		return List[T]{}, schema.Unavailable(err)
 	}
-	return cut(items, limit, after), nil
+	return items.list(after), nil
 }
 
 // placed is an item of a list that is in the order of the log.

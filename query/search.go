@@ -94,9 +94,8 @@ type search struct {
 	times []any  // its arguments
 	bits  string // condition on a block
 	args  []any  // of both
-	limit int
 
-	found  []Lead
+	found  part[Lead]
 	before pgtype.Timestamptz // leads created before it are left
 }
 
@@ -117,9 +116,9 @@ func newSearch(leads selection, account string, filter LeadFilter, p plan, befor
 	filter.narrow(&moments, account, p.by)
 	// The index alone tells when matching leads were created; only then are the leads looked up. More leads may be of the
 	// moment that the previous page ended in.
-	leads.from = `SELECT ` + schema.LeadColumns + ` FROM (` + moments.sql(limit+1) + `) AS moments JOIN views.lead USING (created_at)`
+	leads.from = `SELECT ` + schema.LeadColumns + ` FROM (` + moments.sql(limit+2) + `) AS moments JOIN views.lead USING (created_at)`
 
-	s := &search{plan: p, limit: limit, args: moments.args, before: upper}
+	s := &search{plan: p, found: part[Lead]{limit: limit}, args: moments.args, before: upper}
 	arg := func(value any) string {
 		s.args = append(s.args, value)
 		return `$` + strconv.Itoa(len(s.args))
@@ -133,8 +132,8 @@ func newSearch(leads selection, account string, filter LeadFilter, p plan, befor
 		               GROUP BY ordinal)
 		SELECT searched, since, ` + schema.LeadColumns + `
 		  FROM (SELECT count(*) AS searched, min(since) AS since FROM block) AS b
-		  LEFT JOIN (SELECT l.* FROM span CROSS JOIN LATERAL (` + leads.sql(limit) + `) AS l) AS l ON true
-		 ORDER BY created_at DESC, lead_id DESC LIMIT ` + strconv.Itoa(limit)
+		  LEFT JOIN (SELECT l.* FROM span CROSS JOIN LATERAL (` + leads.sql(limit+1) + `) AS l) AS l ON true
+		 ORDER BY created_at DESC, lead_id DESC LIMIT ` + strconv.Itoa(limit+1)
 	if s.times = s.args; p.few {
 		return s
 	}
@@ -171,7 +170,7 @@ func (s *search) run(ctx context.Context, tx pgx.Tx) error {
 	if _, err := s.step(ctx, tx, behindBlocks, s.times...); err != nil {
 		return err
 	}
-	for most := firstBlocks; len(s.found) < s.limit; most = min(timesBlocks*most, mostBlocks) {
+	for most := firstBlocks; !s.found.more; most = min(timesBlocks*most, mostBlocks) {
 		args := append(s.args[:len(s.args):len(s.args)], s.before)
 		blocks := fmt.Sprintf(someBlocks, `$`+strconv.Itoa(len(args)), s.bits, most)
 		if searched, err := s.step(ctx, tx, blocks, args...); err != nil || searched < most {
@@ -189,11 +188,11 @@ func (s *search) step(ctx context.Context, tx pgx.Tx, blocks string, args ...any
 	}
 	var row schema.LeadRow
 	_, err = pgx.ForEachRow(rows, append([]any{&searched, &s.before}, row.Into()...), func() error {
-		if !row.Found() || len(s.found) == s.limit {
+		if !row.Found() || !s.found.takes() {
 			return nil
 		}
 		state, err := row.State()
-		s.found = append(s.found, NewLead(state))
+		s.found.add(NewLead(state), sizeOf(rows))
 		return err
 	})
 	return searched, err

@@ -70,11 +70,11 @@ func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (
 	if err != nil {
 		return List[Activity]{}, schema.Unavailable(err)
 	}
-	found, err := pgx.CollectRows(rows, scanActivity)
+	found, err := collect(rows, p.Limit, scanActivity)
 	if err != nil {
 		return List[Activity]{}, schema.Unavailable(err)
 	}
-	return unplaced(cut(found, p.Limit, func(a placed[Activity]) string {
+	return unplaced(found.list(func(a placed[Activity]) string {
 		return timeCursor{time.Time(a.item.At), a.position}.encode(kind)
 	})), nil
 }
