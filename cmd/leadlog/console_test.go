@@ -48,12 +48,26 @@ func TestSomebodyWorksWithTheConsole(t *testing.T) {
 	c.press("A•••")
 	c.reads("#now", "won")
 	c.reads("#activity", "https://example.com/•••")
+
+	// In a low window all that the lead is can be scrolled to, beside what happened, and stays where it is when it changes.
+	c.do(chromedp.EmulateViewport(1280, 300))
+	c.until(`(() => {
+		const now = document.querySelector("#now");
+		scrollTo(0, 100);
+		now.scrollTop = now.scrollHeight;
+		return now.scrollTop > 0 && now.lastElementChild.getBoundingClientRect().bottom <= innerHeight;
+	})()`)
+	mustCall(t, "PATCH", api+"/leads/"+lead, jwt, `{"status":"lost"}`)
+	c.reads("#now", "lost")
+	c.until(`document.querySelector("#now").scrollTop > 0`)
+	c.do(chromedp.EmulateViewport(1280, 900))
+
 	c.leave(`document.querySelector('.slider a[href="?revision=0"]')`)
 	c.reads("#now", "As of event 0")
 	c.reads("#now", "120,000")
 	c.reads("#timeline", "150000")
 	c.press("The event as it is on the log")
-	c.reads("pre", `"status": "won"`)
+	c.reads("pre", `"status": "lost"`)
 	c.press("See it as it is now")
 	c.press("Reveal")
 	c.reads("h1", "Asha Rao")

@@ -38,7 +38,9 @@ function show(page) {
     const open = Array.from(old.querySelectorAll("details[open][id]"), (one) => one.id);
     const focus = old.contains(document.activeElement) ? document.activeElement : null;
     const scrolled = old.querySelector(".scroll")?.scrollLeft ?? 0;
+    const down = old.scrollTop;
     old.replaceWith(fresh);
+    fresh.scrollTop = down;
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     const scroll = fresh.querySelector(".scroll");
     if (scroll) scroll.scrollLeft = scrolled;
