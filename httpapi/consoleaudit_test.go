@@ -66,8 +66,34 @@ func TestALeadAndWhatWasJoinedIntoItLeadToEachOther(t *testing.T) {
 	into, from := b.twoLeads()
 	joined := b.join(into, from)
 	require.Equal(t, http.StatusOK, joined.status, joined.raw)
-	require.Contains(t, b.get("/console/leads/"+into).body, `href="/console/leads/`+from+`"`)
-	require.Contains(t, b.get("/console/leads/"+from).body, `href="/console/leads/`+into+`"`)
+	link := func(id string) string { return `href="/console/leads/` + id + `">` + id + `</a>` }
+	page := b.get("/console/leads/" + into).body
+	require.Contains(t, page, `<dd><a class="mono small" `+link(from))
+	require.Contains(t, page, `<p><a class="mono" `+link(from)+` became part of this one.</p>`)
+	page = b.get("/console/leads/" + from).body
+	require.Contains(t, page, `<a href="/console/leads/`+into+`">See that lead</a>`)
+	require.Contains(t, page, `<p>It became part of <a class="mono" `+link(into)+`.</p>`)
+}
+
+func TestWhatWasReleasedOrStaysWithAnotherLeadIsToldMasked(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.signIn(b.jwt)
+	holder := b.capture(`{"email":"ann@example.com"}`).at("data", "leadId").(string)
+	id := b.capture(`{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`).at("data", "leadId").(string)
+	b.capture(`{"phone":"9876543210","email":"ann@example.com","metadata":{"source":"website"}}`)
+	b.capture(`{"phone":"9876543211","email":"asha@example.com","metadata":{"source":"website"}}`)
+	for _, contact := range []string{`{"phone":"9876543210"}`, `{"email":"asha@example.com"}`} {
+		released := b.as(http.MethodPost, "/api/v1/crm/leads/"+id+"/contacts/release", contact)
+		require.Equal(t, http.StatusOK, released.status, released.raw)
+	}
+	masked, revealed := b.get("/console/leads/"+id).body, b.post("/console/leads/"+id+"/reveal").body
+	for _, page := range []string{masked, revealed} {
+		require.Contains(t, page, `<p>The email stays with <a class="mono" href="/console/leads/`+holder+`">`+holder+`</a>.</p>`)
+	}
+	require.Contains(t, masked, "<p>The phone &#43;91•••10 finds it no more.</p>")
+	require.Contains(t, masked, "<p>The email a•••@•••.com finds it no more.</p>")
+	require.Contains(t, revealed, "<p>The phone &#43;919876543210 finds it no more.</p>")
 }
 
 func TestWhatAVisitorSawIsMaskedUntilItIsRevealed(t *testing.T) {

@@ -27,6 +27,10 @@ type Step struct {
 	Source     string // of an arrival
 	Credential Credential
 	Changes    []Change
+
+	EmailHeldBy  string // id of the lead that the arrival's email stays with
+	Joined, Into string // ids of the lead that became part of this one, and of the one that this became part of
+	Released     Change // what finds the lead no more
 }
 
 // Change is a field of a lead that an event gave another value. Old or New is empty when there was, or is, none. A member
@@ -83,7 +87,15 @@ func newStep(recorded eventstore.Recorded, fact event.Fact, before, after lead.S
 	case event.LeadCreated:
 		step.Source = data.Source
 	case event.LeadMerged:
-		step.Source = data.Source
+		step.Source, step.EmailHeldBy = data.Source, data.EmailHeldBy
+	case event.LeadReleased:
+		if step.Released = (Change{Field: "phone", Old: data.Phone}); data.Phone == "" {
+			step.Released = Change{Field: "email", Old: data.Email}
+		}
+	case event.LeadJoined:
+		step.Joined = data.From
+	case event.LeadDeparted:
+		step.Into = data.Into
 	}
 	for _, c := range []Change{
 		{Field: "name", Old: before.Name, New: after.Name},

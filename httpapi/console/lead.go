@@ -105,6 +105,7 @@ func (l lens) step(step query.Step, p *params, at eventstore.Revision) stepShown
 	shown := stepShown{
 		Step: step, Here: step.Revision == at, AsOf: p.with("revision", revision), Open: p.with("raw", revision),
 	}
+	shown.Released.Old = l.value(step.Released.Field, step.Released.Old)
 	for _, c := range step.Changes {
 		name := c.Field
 		if c.Key != "" {
