@@ -37,13 +37,13 @@ func (d database) open(ctx context.Context, log *slog.Logger) (views, events str
 		}
 		views = private.URL()
 	}
-	views = withConnectTimeout(views)
+	views = withConnectDefaults(views)
 	events = d.EventstoreURL
 	switch {
 	case events == "":
 		events = views
 	case !esdb.Understands(events):
-		events = withConnectTimeout(events)
+		events = withConnectDefaults(events)
 	}
 	return views, events, private, nil
 }
@@ -52,19 +52,25 @@ func (d database) open(ctx context.Context, log *slog.Logger) (views, events str
 // as long, so that it finds a database that has moved to the next address.
 const connectSeconds = 5
 
-// withConnectTimeout is an address of PostgreSQL with a bound on connecting, unless it has one: otherwise nothing ends the
-// wait for a server that accepts connections and says nothing, or that has vanished.
-func withConnectTimeout(address string) string {
+// withConnectDefaults is an address of PostgreSQL with what it leaves open. Connecting has a bound: otherwise nothing ends the wait for a
+// server that accepts connections and says nothing, or that has vanished. And of several hosts the primary is used: the one
+// that was it before a failover may be back as a standby, which answers and takes no write.
+func withConnectDefaults(address string) string {
 	u, err := url.Parse(address)
 	if err != nil { // it was checked before
 		return address
 	}
 	query := u.Query()
-	if query.Has("connect_timeout") || os.Getenv("PGCONNECT_TIMEOUT") != "" {
-		return address
+	left := func(parameter, variable, value string) {
+		if !query.Has(parameter) && os.Getenv(variable) == "" {
+			query.Set(parameter, value)
+		}
 	}
 	hosts := 1 + strings.Count(u.Host, ",")
-	query.Set("connect_timeout", strconv.Itoa(max(1, connectSeconds/hosts)))
+	left("connect_timeout", "PGCONNECT_TIMEOUT", strconv.Itoa(max(1, connectSeconds/hosts)))
+	if hosts > 1 {
+		left("target_session_attrs", "PGTARGETSESSIONATTRS", "primary")
+	}
 	u.RawQuery = query.Encode()
 	return u.String()
 }
