@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -162,6 +163,7 @@ func TestWhatSaysThatTheDatabaseIsOutOfReach(t *testing.T) {
 		"a standby":              {&pgconn.PgError{Code: "25006"}, true},
 		"a deadlock":             {&pgconn.PgError{Code: "40P01"}, true},
 		"files unreadable":       {&pgconn.PgError{Code: "58030"}, true},
+		"JSON that ends early":   {jsonThatEndsEarly(), false},
 		"a bad statement":        {&pgconn.PgError{Code: "42601"}, false},
 		"an unreadable value":    {&pgconn.PgError{Code: "22021"}, false},
 		"an answer without code": {&pgconn.PgError{}, false},
@@ -206,4 +208,9 @@ func TestDeliveriesFromBeforeThereWereDaysAreKept(t *testing.T) {
 		SELECT string_agg(concat_ws(' ', d.tableoid::regclass, d.state, q.attempts, a.status), ', ' ORDER BY d.delivery_id)
 		  FROM delivery.delivery d JOIN delivery.attempt a USING (delivery_id) LEFT JOIN delivery.queue q USING (delivery_id)`).Scan(&kept))
 	require.Equal(t, "delivery.delivery_20251121 queued 1 500, delivery.delivery_20251203 delivered 500", kept)
+}
+
+func jsonThatEndsEarly() error {
+	var into map[string]int
+	return json.Unmarshal([]byte(`{"a"`), &into)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/eventstore"
@@ -37,6 +38,10 @@ func outOfReach(err error) bool {
 		return answer.Code == "25006" // read-only: a standby, before it is promoted
 	}
 	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	var malformed *jsontext.SyntacticError
+	if errors.As(err, &malformed) { // it may say that it ends too soon, as a connection does
 		return false
 	}
 	var network net.Error
