@@ -4,20 +4,25 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path"
 	"runtime/debug"
 	"strconv"
 	"strings"
 )
 
-// Where Linux says how much memory this process may use: as a container, by either version of control groups, and at most.
+// Where Linux says how much memory this process may use: as part of a control group, of either version, and at most. What is
+// its group in a container, and seems to be the root there, is below the root for a service of systemd.
 const (
-	groupMemory    = "/sys/fs/cgroup/memory.max"
-	oldGroupMemory = "/sys/fs/cgroup/memory/memory.limit_in_bytes"
+	groups         = "/sys/fs/cgroup"
+	groupMemory    = "memory.max"
+	oldGroups      = "/sys/fs/cgroup/memory"
+	oldGroupMemory = "memory.limit_in_bytes"
+	ownGroups      = "/proc/self/cgroup"
 	machineMemory  = "/proc/meminfo"
 )
 
 // limitMemory makes the garbage collector work harder instead of letting the process grow beyond three quarters of the
-// container's memory, or of the machine's. GOMEMLIMIT, if set, is left alone. It returns the limit in bytes, or math.MaxInt64
+// memory of its control group, such as a container, or of the machine's. GOMEMLIMIT, if set, is left alone. It returns the limit in bytes, or math.MaxInt64
 // if there is none.
 func limitMemory(log *slog.Logger) int64 {
 	if os.Getenv("GOMEMLIMIT") == "" {
@@ -35,7 +40,7 @@ func limitMemory(log *slog.Logger) int64 {
 // memory is the least of what the files tell.
 func memory(read func(string) ([]byte, error)) int64 {
 	most := int64(math.MaxInt64)
-	for _, name := range []string{groupMemory, oldGroupMemory} {
+	for _, name := range limits(read) {
 		if text, err := read(name); err == nil { // "max" is no number
 			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {
 				most = min(most, n)
@@ -54,6 +59,28 @@ func memory(read func(string) ([]byte, error)) int64 {
 		}
 	}
 	return most
+}
+
+// limits are the files with the limits of the process's control group and of those that it is part of.
+func limits(read func(string) ([]byte, error)) []string {
+	files := []string{path.Join(groups, groupMemory), path.Join(oldGroups, oldGroupMemory)}
+	own, _ := read(ownGroups) // one line for each hierarchy: its number, what it controls (the second version: nothing), the group
+	for line := range strings.Lines(string(own)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		root, file := groups, groupMemory
+		if fields[1] == "memory" {
+			root, file = oldGroups, oldGroupMemory
+		} else if fields[1] != "" {
+			continue
+		}
+		for group := path.Clean("/" + fields[2]); group != "/"; group = path.Dir(group) {
+			files = append(files, path.Join(root, group, file))
+		}
+	}
+	return files
 }
 
 // Bounds of what requests may hold in memory together.
