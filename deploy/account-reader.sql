@@ -8,8 +8,12 @@
 --
 -- It may be run again, and should be after a migration: views that are new stay closed to the role until then. A replay
 -- that takes a view's place, and copies as of a day (leadlog replay VIEW --into SCHEMA), take the wall along.
+--
+-- It has each view for itself for a moment. Somebody who reads one for long keeps it waiting, and everybody else behind it;
+-- so after some seconds it gives up, and changes nothing. Then run it again.
 
 SET client_min_messages = warning;
+SET lock_timeout = '3s';
 SELECT set_config('leadlog.role', :'role', false), set_config('leadlog.account', :'account', false);
 
 DO $$

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/projection"
@@ -17,14 +18,10 @@ import (
 // accountReader runs deploy/account-reader.sql as psql would, for a role of the test's own.
 func accountReader(t *testing.T, w *projectiontest.World, account string) *pgx.Conn {
 	t.Helper()
-	script, err := os.ReadFile("../deploy/account-reader.sql")
-	require.NoError(t, err)
 	role := "reader_" + strings.ToLower(rand.Text()[:12])
 	superuser := as(t, w, "postgres")
 	for range 2 { // it may be run again
-		text := strings.NewReplacer(":'role'", "'"+role+"'", ":'account'", "'"+account+"'").Replace(string(script))
-		_, err = superuser.Exec(t.Context(), text)
-		require.NoError(t, err)
+		require.NoError(t, confine(t, superuser, role, account))
 	}
 	t.Cleanup(func() {
 		for _, statement := range []string{`DROP OWNED BY ` + role, `DROP ROLE ` + role} {
@@ -34,6 +31,32 @@ func accountReader(t *testing.T, w *projectiontest.World, account string) *pgx.C
 		closed(t, w, superuser)
 	})
 	return as(t, w, role)
+}
+
+func confine(t *testing.T, superuser *pgx.Conn, role, account string) error {
+	t.Helper()
+	script, err := os.ReadFile("../deploy/account-reader.sql")
+	require.NoError(t, err)
+	text := strings.NewReplacer(":'role'", "'"+role+"'", ":'account'", "'"+account+"'").Replace(string(script))
+	_, err = superuser.Exec(t.Context(), text)
+	return err
+}
+
+// Behind a statement that waits for a table of its own, everybody else waits who would read it.
+func TestToConfineAReaderGivesUpWhereSomebodyReadsForLong(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	superuser, analyst := as(t, w, "postgres"), as(t, w, "postgres")
+	t.Cleanup(func() { closed(t, w, superuser); closed(t, w, analyst) })
+	_, err := analyst.Exec(t.Context(), `BEGIN; SELECT FROM views.lead`)
+	require.NoError(t, err)
+	role := "reader_" + strings.ToLower(rand.Text()[:12])
+	var gaveUp *pgconn.PgError
+	require.ErrorAs(t, confine(t, superuser, role, "acme"), &gaveUp)
+	require.Equal(t, "55P03", gaveUp.Code)
+	var there bool
+	require.NoError(t, analyst.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, role).Scan(&there))
+	require.False(t, there, "nothing is changed")
 }
 
 func TestAReaderOfOneAccountSeesNoRowOfAnother(t *testing.T) {
