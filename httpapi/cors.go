@@ -21,13 +21,17 @@ func (a *api) cors(next http.Handler) http.Handler {
 		}
 		header := w.Header()
 		header.Add("Vary", "Origin")
-		origin := r.Header.Get("Origin")
-		if origin == "" || !slices.Contains(allowed, origin) {
+		origin, method := r.Header.Get("Origin"), r.Method
+		preflight := method == http.MethodOptions
+		if preflight {
+			method = r.Header.Get("Access-Control-Request-Method")
+		}
+		if method != http.MethodPost || !slices.Contains(allowed, origin) { // leads are listed under the path of a capture
 			next.ServeHTTP(w, r)
 			return
 		}
 		header.Set("Access-Control-Allow-Origin", origin)
-		if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		if !preflight {
 			header.Set("Access-Control-Expose-Headers",
 				requestIDHeader+", "+positionHeader+", "+replayedHeader+", Retry-After, RateLimit, RateLimit-Policy")
 			next.ServeHTTP(w, r)

@@ -164,6 +164,8 @@ func TestPagesOfListedOriginsMayCapture(t *testing.T) {
 		ask(http.MethodOptions, visitors+"v", "https://form.example"), ask(http.MethodGet, leads+"/x/activity", "https://form.example"),
 		ask(http.MethodOptions, leads, "https://form.example.evil"), ask(http.MethodOptions, leads, "null"),
 		ask(http.MethodOptions, leads, "*"), ask(http.MethodOptions, tokens, "https://form.example"), ask(http.MethodPost, leads, "HTTPS://FORM.EXAMPLE"),
+		ask(http.MethodGet, leads, "https://form.example"), // the list of leads
+		s.send(call{method: http.MethodOptions, path: leads, header: map[string]string{"Origin": "https://form.example", "Access-Control-Request-Method": "GET"}}),
 	} {
 		require.Empty(t, other.header.Get("Access-Control-Allow-Origin"))
 	}
