@@ -58,7 +58,7 @@ func (h *Handlers) CaptureLeads(
 		defer running.Wait()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		room := semaphore.NewWeighted(windowBytes)
+		bytes := semaphore.NewWeighted(windowBytes)
 		queue := make(chan *underway, window)
 		running.Go(func() {
 			defer close(queue)
@@ -71,7 +71,7 @@ func (h *Handlers) CaptureLeads(
 			var order order
 			for arriving := range arrivals(ctx) {
 				u := &underway{arriving: arriving, bytes: min(int64(arriving.Bytes), windowBytes)}
-				if room.Acquire(ctx, u.bytes) != nil || h.windows.Acquire(ctx, 1) != nil {
+				if bytes.Acquire(ctx, u.bytes) != nil || h.windows.Acquire(ctx, 1) != nil {
 					return
 				}
 				u.place = order.join()
@@ -89,7 +89,7 @@ func (h *Handlers) CaptureLeads(
 				return
 			}
 			_, _ = next(u.place.done, idle)
-			room.Release(u.bytes)
+			bytes.Release(u.bytes)
 			if !yield(u.arrived) {
 				return
 			}

@@ -38,8 +38,8 @@ type slot struct {
 // one after the other, so that is said only when all of them were taken at one moment, and otherwise it is a conflict.
 func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, error) {
 	var seen []eventstore.Write
-	for first := 1; first <= s.count; first += lookedAt {
-		places, err := h.look(ctx, s, account, first, min(lookedAt, s.count+1-first))
+	for first := 1; first <= s.count; first += slotsAtOnce {
+		places, err := h.look(ctx, s, account, first, min(slotsAtOnce, s.count+1-first))
 		if err != nil {
 			return slot{}, err
 		}
@@ -61,11 +61,11 @@ func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, err
 	return slot{}, s.full
 }
 
-// lookedAt is how many places are read at a time. Meanwhile, everybody else who asks for one of the account's places waits.
-const lookedAt = 5
+// slotsAtOnce is how many places are read at a time. Meanwhile, everybody else who asks for one of the account's places waits.
+const slotsAtOnce = 5
 
-// placeFound is a slot as it was found.
-type placeFound struct {
+// foundSlot is a slot as it was found.
+type foundSlot struct {
 	slot
 	holder string // that the claim names
 	held   bool   // and that still counts
@@ -74,8 +74,8 @@ type placeFound struct {
 }
 
 // look looks at n places.
-func (h *Handlers) look(ctx context.Context, s slots, account string, first, n int) ([]placeFound, error) {
-	places := make([]placeFound, n)
+func (h *Handlers) look(ctx context.Context, s slots, account string, first, n int) ([]foundSlot, error) {
+	places := make([]foundSlot, n)
 	looking, ctx := errgroup.WithContext(ctx)
 	for i := range places {
 		looking.Go(func() (err error) {
@@ -86,10 +86,10 @@ func (h *Handlers) look(ctx context.Context, s slots, account string, first, n i
 	return places, looking.Wait()
 }
 
-func (h *Handlers) lookAt(ctx context.Context, s slots, account string, number int) (placeFound, error) {
+func (h *Handlers) lookAt(ctx context.Context, s slots, account string, number int) (foundSlot, error) {
 	stream := h.claims.Slot(account, s.kind, number)
 	claimed, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
-	found := placeFound{slot: slot{number, stream, expect, claimed.UpdatedAt}, holder: claimed.Holder}
+	found := foundSlot{slot: slot{number, stream, expect, claimed.UpdatedAt}, holder: claimed.Holder}
 	if err != nil || claimed.Holder == "" {
 		return found, err
 	}

@@ -69,11 +69,11 @@ func (x *exchange) readBody() ([]byte, error) {
 	if x.r.ContentLength > maxBody {
 		return nil, errTooLarge
 	}
-	room := bytes.MinRead
+	capacity := bytes.MinRead
 	if x.r.ContentLength > 0 {
-		room = int(min(x.r.ContentLength, preallocated)) + 1 // so that reading meets the end before it makes more room
+		capacity = int(min(x.r.ContentLength, preallocated)) + 1 // so that reading meets the end before it takes more memory
 	}
-	raw, body := make([]byte, 0, room), countedBody{x, http.MaxBytesReader(x.w, x.r.Body, maxBody)}
+	raw, body := make([]byte, 0, capacity), countedBody{x, http.MaxBytesReader(x.w, x.r.Body, maxBody)}
 	for {
 		n, err := body.Read(raw[len(raw):cap(raw)])
 		raw = raw[:len(raw)+n]
@@ -128,7 +128,7 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 		return nil, malformed(err)
 	}
 	members := make(map[string]jsontext.Value)
-	room := make([]byte, 0, len(raw)) // for all values together
+	compacted := make([]byte, 0, len(raw)) // for all values together
 	for decoder.PeekKind() == '"' {
 		name, err := decoder.ReadToken()
 		if err != nil {
@@ -143,10 +143,10 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 			return nil, malformed(err)
 		}
 		var problem string
-		if room, problem = appendCompact(room[len(room):], value); problem != "" {
+		if compacted, problem = appendCompact(compacted[len(compacted):], value); problem != "" {
 			return nil, bad(shown(key), problem)
 		}
-		compact := jsontext.Value(room[:len(room):len(room)])
+		compact := jsontext.Value(compacted[:len(compacted):len(compacted)])
 		if bytes.IndexByte(compact, '\\') >= 0 {
 			if err := compact.Format(); err != nil {
 				return nil, malformed(err)

@@ -28,7 +28,7 @@ type builder struct {
 	from, end  eventstore.Position // of the range that is being folded: behind the one, up to the other
 	temporary  bool                // the copy is thrown away when it was looked at
 	moved      time.Time           // when the checkpoint was last written
-	spare      chan []Event        // room of parts that are written, for those to come
+	spare      chan []Event        // buffers of parts that are written, for those to come
 }
 
 // idle is how long the checkpoint of a copy that nothing happens to may stay behind: what a replay that is interrupted
@@ -133,27 +133,27 @@ func (b *builder) cut(whole batch) batch {
 			continue
 		}
 		if part.events == nil {
-			part.events = b.room(len(whole.events) - i)
+			part.events = b.buffer(len(whole.events) - i)
 		}
 		part.events = append(part.events, whole.events[i])
 	}
 	return part
 }
 
-// room is for as many events. What a part after the other would take makes the most work for the garbage collector.
-func (b *builder) room(events int) []Event {
+// buffer is memory for as many events. What a part after the other would take makes the most work for the garbage collector.
+func (b *builder) buffer(events int) []Event {
 	select {
-	case room := <-b.spare:
-		return slices.Grow(room, events)
+	case buffer := <-b.spare:
+		return slices.Grow(buffer, events)
 	default:
 		return make([]Event, 0, events)
 	}
 }
 
-func (b *builder) giveBack(room []Event) {
-	clear(room) // what the events hold is free
+func (b *builder) giveBack(buffer []Event) {
+	clear(buffer) // what the events hold is free
 	select {
-	case b.spare <- room[:0]:
+	case b.spare <- buffer[:0]:
 	default:
 	}
 }

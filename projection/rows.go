@@ -20,14 +20,14 @@ type rows struct {
 	buffer []byte
 }
 
-// makeRows makes room for as many rows as will come, each of about so many bytes, where others had theirs, if there is
+// makeRows has memory for as many rows as will come, each of about so many bytes, where others had theirs, if there is
 // some left.
 func makeRows(count, size int) rows {
-	room := rooms.Get().(*[]byte)
-	return rows{buffer: slices.Grow(*room, len(copyHeader)+count*size+2)}
+	buffer := buffers.Get().(*[]byte)
+	return rows{buffer: slices.Grow(*buffer, len(copyHeader)+count*size+2)}
 }
 
-var rooms = sync.Pool{New: func() any { return new([]byte) }}
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // copyHeader is the signature, no flags, no extension.
 const copyHeader = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
@@ -89,9 +89,9 @@ func (r *rows) insert(ctx context.Context, tx pgx.Tx, table string, columns ...s
 		`COPY `+pgx.Identifier{table}.Sanitize()+` (`+strings.Join(columns, ", ")+`) FROM STDIN (FORMAT binary)`)
 	if err == nil { // else the driver may still read from it
 		clear(r.buffer) // leaves nothing of a person behind
-		room := r.buffer[:0]
+		buffer := r.buffer[:0]
 		r.buffer = nil
-		rooms.Put(&room)
+		buffers.Put(&buffer)
 	}
 	return err
 }

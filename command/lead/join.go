@@ -84,8 +84,8 @@ func (s State) Join(account string, from State) (event.LeadDeparted, event.LeadJ
 // Absorb completes a join that was decided: the other lead has departed. What there is no room for any more, because
 // this lead has grown since, stays in the history of the other.
 func (s State) Absorb(from State) event.LeadJoined {
-	from.CustomFields = room(s.CustomFields, from.CustomFields, func(all map[string]jsontext.Value) bool { return len(all) <= MaxCustomFields })
-	from.Metadata = room(s.Metadata, from.Metadata, fits)
+	from.CustomFields = fitting(s.CustomFields, from.CustomFields, func(all map[string]jsontext.Value) bool { return len(all) <= MaxCustomFields })
+	from.Metadata = fitting(s.Metadata, from.Metadata, fits)
 	joined := s.whole(from)
 	for _, key := range slices.Backward(slices.Sorted(maps.Keys(from.CustomFields))) {
 		if size(joined) <= maxJoined {
@@ -207,8 +207,8 @@ func fill(ours, theirs map[string]jsontext.Value) map[string]jsontext.Value {
 	return union(ours, missing)
 }
 
-// room leaves out, of what is to be filled in, the keys that a lead has no room for, in the order of their names.
-func room(ours, theirs map[string]jsontext.Value, may func(all map[string]jsontext.Value) bool) map[string]jsontext.Value {
+// fitting leaves out, of what is to be filled in, the keys that a lead has no room for, in the order of their names.
+func fitting(ours, theirs map[string]jsontext.Value, may func(all map[string]jsontext.Value) bool) map[string]jsontext.Value {
 	if may(fill(ours, theirs)) {
 		return theirs
 	}

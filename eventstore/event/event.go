@@ -42,7 +42,7 @@ var ErrUnknownType = errors.New("unknown event type")
 // Encode returns a fact's stored name and JSON. Equal facts give equal bytes.
 func Encode(data Data) (eventType string, encoded []byte, err error) {
 	if plain, ok := data.(written); ok {
-		w := plain.write(Writer{Buffer: make([]byte, 0, plain.room())})
+		w := plain.write(Writer{Buffer: make([]byte, 0, plain.sizeHint())})
 		encoded, err = w.Object(0), w.Err
 	} else {
 		encoded, err = json.Marshal(data, json.Deterministic(true))

@@ -5,12 +5,12 @@ package event
 // written is a fact that writes itself. A pointer to a writer would move it to the heap, since nobody knows who writes.
 type written interface {
 	write(Writer) Writer
-	room() int // bytes that most take
+	sizeHint() int // bytes that most take
 }
 
-func (LeadCreated) room() int { return 512 }
-func (LeadMerged) room() int  { return 512 }
-func (ClaimTaken) room() int  { return 64 }
+func (LeadCreated) sizeHint() int { return 512 }
+func (LeadMerged) sizeHint() int  { return 512 }
+func (ClaimTaken) sizeHint() int  { return 64 }
 
 func (d LeadCreated) write(w Writer) Writer {
 	w.Text(`,"contactUID":`, d.ContactUID)

@@ -65,8 +65,8 @@ func (w *Writer) Members(name string, of map[string]jsontext.Value) {
 		return
 	}
 	w.Buffer = append(append(w.Buffer, name...), '{')
-	var room [16]string // most objects have fewer members
-	keys := room[:0]
+	var few [16]string // most objects have fewer members
+	keys := few[:0]
 	for key := range of {
 		keys = append(keys, key)
 	}

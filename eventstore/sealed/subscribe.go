@@ -24,7 +24,7 @@ const (
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
 	return func(yield func(eventstore.Item, error) bool) {
 		reading, stop := context.WithCancel(ctx)
-		a := readAhead{ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+		a := readAhead{ready: make(chan struct{}, 1), taken: make(chan struct{}, 1)}
 		var reader sync.WaitGroup
 		defer reader.Wait()
 		defer stop()
@@ -80,7 +80,7 @@ type readAhead struct {
 	ended bool
 
 	ready chan struct{} // holds one when there is something to take
-	room  chan struct{} // holds one when something was taken
+	taken chan struct{} // holds one when something was taken
 }
 
 // put adds an item. It waits while there is too much, and is false when nobody wants any more.
@@ -92,7 +92,7 @@ func (a *readAhead) put(ctx context.Context, item eventstore.Item) bool {
 		}
 		a.mu.Unlock()
 		select {
-		case <-a.room:
+		case <-a.taken:
 		case <-ctx.Done():
 			return false
 		}
@@ -125,7 +125,7 @@ func (a *readAhead) take() (items []eventstore.Item, err error, ended bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	items, a.items, a.bytes = a.items, nil, 0
-	wake(a.room)
+	wake(a.taken)
 	return items, a.err, a.ended
 }
 

@@ -23,7 +23,7 @@ func TestWhatWaitsInHandGoesByTheEndpointAsItIsByThen(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, secrets.Put(t.Context(), "w", "whsec_c2VjcmV0"))
 	bodies := NewBodies()
-	bodies.recent.Add(place{"lead-1", 0}, rendered{body: []byte("{}"), at: time.Now()})
+	bodies.recent.Add(eventKey{"lead-1", 0}, rendered{body: []byte("{}"), at: time.Now()})
 	courier := NewCourier(CourierOptions{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets, Bodies: bodies, Log: slog.New(slog.DiscardHandler), AllowPrivateTargets: true,
 	})

@@ -19,11 +19,11 @@ const (
 // Bodies remembers for a moment what deliveries say whose event was the first of its stream, so that a courier in the
 // process of the fan-out need not read the stream that the fan-out has just had in hand.
 type Bodies struct {
-	recent *lru.Cache[place, rendered]
+	recent *lru.Cache[eventKey, rendered]
 }
 
-// place is where on the log an event is.
-type place struct {
+// eventKey is where on the log an event is.
+type eventKey struct {
 	stream   string
 	revision int64
 }
@@ -36,7 +36,7 @@ type rendered struct {
 
 // NewBodies returns an empty memory.
 func NewBodies() *Bodies {
-	recent, err := lru.New[place, rendered](mostBodies)
+	recent, err := lru.New[eventKey, rendered](mostBodies)
 	if err != nil {
 		panic(err) // the size is positive
 	}
@@ -52,14 +52,14 @@ func (b *Bodies) add(name string, e projection.Event) {
 	fact := e.Fact()
 	body, err := r.encode(fact, lead.Evolve(lead.State{}, fact), token.Evolve(token.State{}, fact))
 	if err == nil && len(body) <= largestBody { // an error comes again when it is sent
-		b.recent.Add(place{e.Stream, 0}, rendered{body, e.Metadata.TraceParent, time.Now()})
+		b.recent.Add(eventKey{e.Stream, 0}, rendered{body, e.Metadata.TraceParent, time.Now()})
 	}
 }
 
 // forget drops the body of a stream's first event.
 func (b *Bodies) forget(stream string) {
 	if b != nil {
-		b.recent.Remove(place{stream, 0})
+		b.recent.Remove(eventKey{stream, 0})
 	}
 }
 
@@ -67,7 +67,7 @@ func (b *Bodies) get(r row) (rendered, bool) {
 	if b == nil {
 		return rendered{}, false
 	}
-	at := place{r.stream, r.revision}
+	at := eventKey{r.stream, r.revision}
 	known, ok := b.recent.Get(at)
 	if ok && time.Since(known.at) > bodyAge {
 		b.recent.Remove(at)

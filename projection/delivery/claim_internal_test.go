@@ -32,7 +32,7 @@ func TestASessionThatIsOpenedAgainLeavesAloneWhatIsBackInTheQueue(t *testing.T) 
 	s, err := courier.open(t.Context())
 	require.NoError(t, err)
 	defer s.close(t.Context())
-	again, _ := courier.lanes.left([]result{given})
+	again, _ := courier.lanes.settled([]result{given})
 	require.Empty(t, again)
 	leases := map[string]*int32{}
 	var id string

@@ -43,9 +43,9 @@ func (c *Courier) settleAll(ctx context.Context) {
 		}
 		for len(batch) > 0 {
 			c.settleSurely(ctx, batch, &disabling)
-			again, wanted := c.lanes.left(batch)
+			again, wanted := c.lanes.settled(batch)
 			if wanted {
-				c.poke()
+				c.wakeUp()
 			}
 			batch = again
 		}

@@ -205,7 +205,7 @@ func (c *Courier) idle(ctx context.Context, s *session) error {
 	return err
 }
 
-func (c *Courier) poke() {
+func (c *Courier) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
 	default: // it is awake
@@ -218,7 +218,7 @@ func (c *Courier) work(ctx context.Context, r row, attempts *sync.WaitGroup) {
 		done := c.attempt(ctx, r)
 		start, back, wanted := c.lanes.done(done)
 		if wanted {
-			c.poke()
+			c.wakeUp()
 		}
 		c.results <- done
 		for _, r := range back {

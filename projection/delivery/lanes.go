@@ -198,9 +198,9 @@ func (l *lanes) become(lane *lane, c class) {
 	lane.class = c
 }
 
-// left notes that rows are written down. It returns those to be put back: they were claimed once more before this was noted,
+// settled notes that rows are written down. It returns those to be put back: they were claimed once more before this was noted,
 // so they have a lease again. Wanted: others waited for the room.
-func (l *lanes) left(results []result) (again []result, wanted bool) {
+func (l *lanes) settled(results []result) (again []result, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range results {

@@ -50,7 +50,7 @@ func TestAnEndpointThatAnswersWellGetsMoreSlotsAndRowsAhead(t *testing.T) {
 		start, back, _ := l.done(good)
 		require.Empty(t, back)
 		under = append(under[1:], start...)
-		l.left([]result{good})
+		l.settled([]result{good})
 		require.LessOrEqual(t, len(under), mostSlots)
 		require.Equal(t, len(under), l.attempting())
 		if attempts == 20 {
@@ -75,7 +75,7 @@ func TestOnlySoManyAttemptsAreAheadOfWhatIsWrittenDown(t *testing.T) {
 	require.Len(t, unwritten, mostUnsettled)
 	require.Len(t, l.held(), 100)
 	require.Empty(t, l.resume())
-	_, starved := l.left(unwritten[:5])
+	_, starved := l.settled(unwritten[:5])
 	require.True(t, starved)
 	require.Len(t, l.resume(), 5)
 	require.Empty(t, l.resume())
@@ -89,7 +89,7 @@ func TestAnEndpointThatFailsGoesDownToOneSlotAndGivesBackTheRest(t *testing.T) {
 	for len(under) > 0 {
 		bad := hasFailed(under[0])
 		start, back, _ := l.done(bad)
-		l.left([]result{bad})
+		l.settled([]result{bad})
 		under = append(under[1:], start...)
 		given += len(back)
 	}
@@ -101,7 +101,7 @@ func TestAnEndpointThatFailsGoesDownToOneSlotAndGivesBackTheRest(t *testing.T) {
 	good := succeeded(under[0])
 	l.done(good)
 	require.Equal(t, mostAhead, roomOf(l, "w"), "well again")
-	l.left([]result{good})
+	l.settled([]result{good})
 	require.Equal(t, firstSlots, roomOf(l, "w"), "and idle, so that nothing is known of it")
 }
 
@@ -151,11 +151,11 @@ func TestARowThatIsClaimedWhileItIsPutBackIsPutBackAgain(t *testing.T) {
 	bad := hasFailed(r)
 	l.done(bad)
 	require.Empty(t, l.take([]row{r}), "it is in hand")
-	again, _ := l.left([]result{bad})
+	again, _ := l.settled([]result{bad})
 	require.Len(t, again, 1)
 	require.Equal(t, queued, again[0].state)
 	require.False(t, again[0].attempted)
-	again, _ = l.left(again)
+	again, _ = l.settled(again)
 	require.Empty(t, again)
 	require.Empty(t, l.inHand)
 	require.Len(t, l.take([]row{r}), 1)
@@ -202,7 +202,7 @@ func TestEndpointsThatHangLeaveRoomInHandForThoseThatAnswer(t *testing.T) {
 					bad := hasFailed(row{id: "first", webhookID: id})
 					require.Len(t, l.take([]row{bad.row}), 1)
 					l.done(bad)
-					l.left([]result{bad})
+					l.settled([]result{bad})
 				}
 			}
 			for range 20 {
@@ -221,7 +221,7 @@ func TestAnEndpointOfWhichNothingComesAnyMoreIsForgottenAtLast(t *testing.T) {
 	for _, r := range l.take(rowsOf("w", 1)) {
 		failure := hasFailed(r)
 		l.done(failure)
-		l.left([]result{failure})
+		l.settled([]result{failure})
 	}
 	require.Less(t, roomOf(l, "w"), firstSlots, "it is remembered that it fails, for its next attempt")
 	l.byID["w"].idle = time.Now().Add(-remembered - time.Second)
