@@ -14,17 +14,17 @@ const codeLife = 10 * time.Minute
 type Codes struct {
 	now    func() time.Time
 	mu     sync.Mutex
-	issued map[[sha256.Size]byte]promise // by the code's hash: looking one up takes no longer for one that is nearly right
+	issued map[[sha256.Size]byte]issuedCode // by the code's hash: looking one up takes no longer for one that is nearly right
 }
 
-type promise struct {
+type issuedCode struct {
 	jwt   string
 	until time.Time
 }
 
 // NewCodes returns a place for codes.
 func NewCodes(now func() time.Time) *Codes {
-	return &Codes{now: now, issued: make(map[[sha256.Size]byte]promise)}
+	return &Codes{now: now, issued: make(map[[sha256.Size]byte]issuedCode)}
 }
 
 // Issue makes a code that signs its first bearer in by a JWT.
@@ -32,7 +32,7 @@ func (c *Codes) Issue(jwt string) string {
 	code := newCode()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.issued[sha256.Sum256([]byte(code))] = promise{jwt, c.now().Add(codeLife)}
+	c.issued[sha256.Sum256([]byte(code))] = issuedCode{jwt, c.now().Add(codeLife)}
 	return code
 }
 
@@ -44,7 +44,7 @@ func (c *Codes) redeem(code string) (jwt string, ok bool) {
 	hash := sha256.Sum256([]byte(code))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	promised, known := c.issued[hash]
+	found, known := c.issued[hash]
 	delete(c.issued, hash)
-	return promised.jwt, known && c.now().Before(promised.until)
+	return found.jwt, known && c.now().Before(found.until)
 }

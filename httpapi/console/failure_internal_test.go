@@ -22,7 +22,7 @@ func TestAPageSaysThatNothingWasDoneOnlyWhenThatIsKnown(t *testing.T) {
 		"nothing to be read now": {failurePage{Failure{Status: http.StatusServiceUnavailable}, true}, "Try again in a moment. "},
 	} {
 		var page strings.Builder
-		require.NoError(t, pages.byName["failure"].ExecuteTemplate(&page, "layout", frame{Data: c.page}), name)
+		require.NoError(t, pages.byName["failure"].ExecuteTemplate(&page, "layout", layout{Data: c.page}), name)
 		require.Contains(t, page.String(), "<p>"+c.says+`<a href="/console">`, name)
 	}
 }

@@ -28,7 +28,7 @@ type leadPage struct {
 // Past tells that the lead is not shown as it is now.
 func (l leadPage) Past() bool { return l.Revision != l.Latest }
 
-// stepShown is an event of the timeline through a lens.
+// stepShown is an event of the timeline behind a mask.
 type stepShown struct {
 	query.Step
 	Changes []changeShown
@@ -48,9 +48,9 @@ type activityShown struct {
 // timelineSteps is how many events of a timeline are on a page.
 const timelineSteps = 50
 
-func (v *visit) lead() (screen, error) { return v.showLead(lens{}) }
+func (v *visit) lead() (screen, error) { return v.showLead(masker{}) }
 
-func (v *visit) showLead(through lens) (screen, error) {
+func (v *visit) showLead(mask masker) (screen, error) {
 	p, id := v.params(), v.id("id")
 	moment := query.Moment{Limit: timelineSteps, AsOf: p.revision("revision")}
 	if before := p.revision("before"); before != nil {
@@ -61,11 +61,11 @@ func (v *visit) showLead(through lens) (screen, error) {
 		return screen{}, missing(err, lead.ErrNotFound)
 	}
 	shown := leadPage{
-		Lead: through.lead(timeline.Lead), Revision: timeline.Revision, Latest: timeline.Latest, Revealed: through.revealed,
+		Lead: mask.lead(timeline.Lead), Revision: timeline.Revision, Latest: timeline.Latest, Revealed: mask.revealed,
 		Query: p.with("", ""),
 	}
 	for _, step := range timeline.Steps {
-		shown.Steps = append(shown.Steps, through.step(step, p, timeline.Revision))
+		shown.Steps = append(shown.Steps, mask.step(step, p, timeline.Revision))
 	}
 	if n := len(timeline.Steps); n > 0 && timeline.Steps[n-1].Revision > 0 {
 		shown.Older = p.with("before", formatInt(int64(timeline.Steps[n-1].Revision)))
@@ -73,14 +73,14 @@ func (v *visit) showLead(through lens) (screen, error) {
 	if moment.Before != 0 {
 		shown.Newer = cmp.Or(p.with("before", ""), "?")
 	}
-	if err := v.addOrigins(&shown, through, p, id); err != nil {
+	if err := v.addOrigins(&shown, mask, p, id); err != nil {
 		return screen{}, err
 	}
-	return screen{name: "lead", title: "Lead " + id, data: shown, live: !through.revealed && !shown.Past()}, nil
+	return screen{name: "lead", title: "Lead " + id, data: shown, live: !mask.revealed && !shown.Past()}, nil
 }
 
 // addOrigins adds where the lead came from, and what it did before and since as a visitor.
-func (v *visit) addOrigins(shown *leadPage, through lens, p *params, id string) error {
+func (v *visit) addOrigins(shown *leadPage, mask masker, p *params, id string) error {
 	sources, err := v.Query.LeadSources(v.ctx, v.identity.Account, id, query.Page{Limit: rows})
 	if err != nil && !errors.Is(err, query.ErrNotFound) { // a view that has not seen the lead yet shows nothing of it
 		return err
@@ -91,7 +91,7 @@ func (v *visit) addOrigins(shown *leadPage, through lens, p *params, id string) 
 		return err
 	}
 	for _, a := range activity.Items {
-		one := activityShown{a, through.address(a.URL), through.title(a.Title), through.address(a.Referrer)}
+		one := activityShown{a, mask.address(a.URL), mask.title(a.Title), mask.address(a.Referrer)}
 		shown.Activity = append(shown.Activity, one)
 	}
 	if activity.NextCursor != "" {
@@ -100,21 +100,21 @@ func (v *visit) addOrigins(shown *leadPage, through lens, p *params, id string) 
 	return nil
 }
 
-func (l lens) step(step query.Step, p *params, at eventstore.Revision) stepShown {
+func (m masker) step(step query.Step, p *params, at eventstore.Revision) stepShown {
 	revision := formatInt(int64(step.Revision))
 	shown := stepShown{
 		Step: step, Here: step.Revision == at, AsOf: p.with("revision", revision), Open: p.with("raw", revision),
 	}
-	shown.Released.Old = l.value(step.Released.Field, step.Released.Old)
+	shown.Released.Old = m.value(step.Released.Field, step.Released.Old)
 	for _, c := range step.Changes {
 		name := c.Field
 		if c.Key != "" {
 			name = c.Key
 		}
-		shown.Changes = append(shown.Changes, changeShown{name, l.value(c.Field, c.Old), l.value(c.Field, c.New)})
+		shown.Changes = append(shown.Changes, changeShown{name, m.value(c.Field, c.Old), m.value(c.Field, c.New)})
 	}
 	if p.text("raw") == revision {
-		shown.Raw, shown.Open = l.raw(step.Data), p.with("raw", "")
+		shown.Raw, shown.Open = m.raw(step.Data), p.with("raw", "")
 	}
 	return shown
 }

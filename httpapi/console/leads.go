@@ -42,7 +42,7 @@ func (v *visit) leads() (screen, error) {
 		return screen{}, err
 	}
 	for _, one := range list.Items {
-		shown.Leads = append(shown.Leads, lens{}.lead(one))
+		shown.Leads = append(shown.Leads, masker{}.lead(one))
 	}
 	shown.parts = p.parts(page, list.NextCursor)
 	return screen{name: "leads", title: "Leads", data: shown, live: page.Cursor == ""}, nil

@@ -85,7 +85,7 @@ func (v *visit) again() ([]byte, error) {
 			return nil, err
 		}
 		var text bytes.Buffer
-		err = v.pages.byName[shown.name].ExecuteTemplate(&text, "main", frame{
+		err = v.pages.byName[shown.name].ExecuteTemplate(&text, "main", layout{
 			Title: shown.title, Identity: v.identity, SignedIn: true, Live: true, Data: shown.data,
 		})
 		return text.Bytes(), err

@@ -12,14 +12,14 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// lens shows personal data: as it is, if the user asked for that and it was recorded, and otherwise masked. A masked value is
-// enough to tell two people in a list apart, and not enough to call one.
-type lens struct{ revealed bool }
+// masker shows personal data: as it is, if the user asked for that and it was recorded, and otherwise masked. A masked value
+// is enough to tell two people in a list apart, and not enough to call one.
+type masker struct{ revealed bool }
 
 const dots = "•••"
 
-func (l lens) name(name string) string {
-	if l.revealed {
+func (m masker) name(name string) string {
+	if m.revealed {
 		return name
 	}
 	words := strings.Fields(name)
@@ -30,15 +30,15 @@ func (l lens) name(name string) string {
 	return strings.Join(words, " ")
 }
 
-func (l lens) phone(phone string) string {
-	if l.revealed || phone == "" {
+func (m masker) phone(phone string) string {
+	if m.revealed || phone == "" {
 		return phone
 	}
 	return phone[:min(3, len(phone))] + dots + phone[max(0, len(phone)-2):]
 }
 
-func (l lens) email(email string) string {
-	if l.revealed || email == "" {
+func (m masker) email(email string) string {
+	if m.revealed || email == "" {
 		return email
 	}
 	first, _ := utf8.DecodeRuneInString(email)
@@ -47,19 +47,19 @@ func (l lens) email(email string) string {
 }
 
 // value is that of a field of a lead, or of a member of one.
-func (l lens) value(field, value string) string {
+func (m masker) value(field, value string) string {
 	if value == "" {
 		return ""
 	}
 	switch field {
 	case "name":
-		return l.name(value)
+		return m.name(value)
 	case "phone":
-		return l.phone(value)
+		return m.phone(value)
 	case "email":
-		return l.email(value)
+		return m.email(value)
 	case "customFields", "metadata":
-		if !l.revealed {
+		if !m.revealed {
 			return dots
 		}
 		return plain(jsontext.Value(value))
@@ -84,13 +84,13 @@ var impersonal = []string{
 }
 
 // raw is the data of an event as it stands on the log, indented.
-func (l lens) raw(data jsontext.Value) string {
+func (m masker) raw(data jsontext.Value) string {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(data, &members); err != nil {
 		return dots
 	}
 	for name := range members {
-		if !l.revealed && !slices.Contains(impersonal, name) {
+		if !m.revealed && !slices.Contains(impersonal, name) {
 			members[name] = jsontext.Value(`"` + dots + `"`)
 		}
 	}
@@ -102,8 +102,8 @@ func (l lens) raw(data jsontext.Value) string {
 }
 
 // address is the URL of a page that a visitor saw, masked but for the site: the path and the query may name a person.
-func (l lens) address(of string) string {
-	if l.revealed || of == "" {
+func (m masker) address(of string) string {
+	if m.revealed || of == "" {
 		return of
 	}
 	parsed, err := url.Parse(of)
@@ -118,14 +118,14 @@ func (l lens) address(of string) string {
 }
 
 // title is that of a page that somebody saw.
-func (l lens) title(title string) string {
-	if l.revealed || title == "" {
+func (m masker) title(title string) string {
+	if m.revealed || title == "" {
 		return title
 	}
 	return dots
 }
 
-// leadShown is a lead through a lens.
+// leadShown is a lead behind a mask.
 type leadShown struct {
 	query.Lead
 	Fields   []member // custom ones
@@ -134,27 +134,27 @@ type leadShown struct {
 
 type member struct{ Name, Value string }
 
-func (l lens) lead(lead query.Lead) leadShown {
-	shown := leadShown{Lead: lead, Fields: l.members(lead.CustomFields), Metadata: l.members(lead.Metadata)}
-	shown.Name, shown.Phone, shown.Email = l.name(lead.Name), l.phone(lead.Phone), l.email(lead.Email)
+func (m masker) lead(lead query.Lead) leadShown {
+	shown := leadShown{Lead: lead, Fields: m.members(lead.CustomFields), Metadata: m.members(lead.Metadata)}
+	shown.Name, shown.Phone, shown.Email = m.name(lead.Name), m.phone(lead.Phone), m.email(lead.Email)
 	return shown
 }
 
-func (l lens) members(of map[string]jsontext.Value) (list []member) {
+func (m masker) members(of map[string]jsontext.Value) (list []member) {
 	for name, value := range of {
-		list = append(list, member{name, l.value("metadata", string(value))})
+		list = append(list, member{name, m.value("metadata", string(value))})
 	}
 	slices.SortFunc(list, func(a, b member) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
 // object is a JSON object's members.
-func (l lens) object(data jsontext.Value) []member {
+func (m masker) object(data jsontext.Value) []member {
 	var of map[string]jsontext.Value
 	if json.Unmarshal(data, &of) != nil {
 		return nil
 	}
-	return l.members(of)
+	return m.members(of)
 }
 
 // Value is what the lead's opportunity is worth, or empty.

@@ -10,7 +10,7 @@ func (v *visit) reveal() (screen, error) {
 	if err := v.noteReveal(command.RevealOne, v.id("id")); err != nil {
 		return screen{}, err
 	}
-	return v.showLead(lens{revealed: true})
+	return v.showLead(masker{revealed: true})
 }
 
 func (v *visit) noteReveal(what, leadID string) error {

@@ -37,8 +37,8 @@ func newTemplates(base string, a assets) *templates {
 	return t
 }
 
-// frame is what the layout shows around a page.
-type frame struct {
+// layout is what the layout shows around a page.
+type layout struct {
 	Title    string
 	Identity Identity
 	SignedIn bool
@@ -75,7 +75,7 @@ func (v *visit) tabs() []tab {
 // write sends a whole page.
 func (v *visit) write(s screen) {
 	var text bytes.Buffer
-	err := v.pages.byName[s.name].ExecuteTemplate(&text, "layout", frame{
+	err := v.pages.byName[s.name].ExecuteTemplate(&text, "layout", layout{
 		Title: s.title, Identity: v.identity, SignedIn: v.signedIn, Tabs: v.tabs(), Live: s.live, Data: s.data,
 	})
 	if err != nil {
@@ -107,7 +107,7 @@ func functions(base string, a assets) template.FuncMap {
 		"isZero":   func(t query.Timestamp) bool { return time.Time(t).IsZero() },
 		"latest":   latest,
 		"lower":    strings.ToLower,
-		"members":  func(data jsontext.Value) []member { return lens{revealed: true}.object(data) },
+		"members":  func(data jsontext.Value) []member { return masker{revealed: true}.object(data) },
 		"percent":  func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
 		"joined":   func(parts []string) string { return strings.Join(parts, ", ") },
 		"fault":    fault,
