@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // listen starts the listener with the first subscription.
@@ -55,17 +56,42 @@ func (l *listener) wake(forOthers bool) {
 
 // run listens until the context ends. Own is the session of this process that appends.
 func (l *listener) run(ctx context.Context, own *atomic.Uint32) {
+	Listening{
+		Config: l.config, Channel: "leadlog_log",
+		Began: func() { l.wake(true) }, // for what was appended while nobody listened
+		Heard: func(n *pgconn.Notification) {
+			if n.PID != own.Load() {
+				l.wake(true)
+			}
+		},
+		Lost: func(err error) {
+			l.log.Warn("nobody tells of appends for now; looking for them, and trying on", "error", err)
+		},
+	}.Run(ctx)
+}
+
+// Listening hears the notifications of a channel, and connects again for as long as it takes.
+type Listening struct {
+	Config  *pgx.ConnConfig
+	Channel string
+	Began   func()                     // is called whenever listening begins: what was told before was not heard
+	Heard   func(*pgconn.Notification) // is called with each notification
+	Lost    func(error)                // is told why nobody listens, once until somebody does again
+}
+
+// Run listens until the context ends.
+func (l Listening) Run(ctx context.Context) {
 	const shortest, longest = 50 * time.Millisecond, 2 * time.Second
 	for pause := shortest; ; pause = min(2*pause, longest) {
-		heard, err := l.listen(ctx, own)
+		began, err := l.listen(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if heard {
+		if began {
 			pause = shortest
 		}
 		if pause == shortest {
-			l.log.Warn("nobody tells of appends for now; looking for them, and trying on", "error", err)
+			l.Lost(err)
 		}
 		select {
 		case <-time.After(pause):
@@ -75,9 +101,9 @@ func (l *listener) run(ctx context.Context, own *atomic.Uint32) {
 	}
 }
 
-// listen wakes them at every notification until the connection fails. It tells whether there was a connection at all.
-func (l *listener) listen(ctx context.Context, own *atomic.Uint32) (heard bool, err error) {
-	conn, err := pgx.ConnectConfig(ctx, l.config)
+// listen listens until the connection fails. It tells whether there was one at all.
+func (l Listening) listen(ctx context.Context) (began bool, err error) {
+	conn, err := pgx.ConnectConfig(ctx, l.Config)
 	if err != nil {
 		return false, err
 	}
@@ -86,17 +112,15 @@ func (l *listener) listen(ctx context.Context, own *atomic.Uint32) (heard bool, 
 		defer cancel()
 		_ = conn.Close(ctx) // broken already, or no longer needed
 	}()
-	if _, err := conn.Exec(ctx, `LISTEN leadlog_log`); err != nil {
+	if _, err := conn.Exec(ctx, `LISTEN `+l.Channel); err != nil {
 		return false, err
 	}
-	l.wake(true) // for what was appended while nobody listened
+	l.Began()
 	for {
-		told, err := conn.WaitForNotification(ctx)
+		heard, err := conn.WaitForNotification(ctx)
 		if err != nil {
 			return true, err
 		}
-		if told.PID != own.Load() {
-			l.wake(true)
-		}
+		l.Heard(heard)
 	}
 }

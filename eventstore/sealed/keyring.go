@@ -7,7 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
 const (
@@ -136,48 +138,13 @@ func (r *keyring) forgetAll() {
 // listen forgets what any process destroys, until the context ends. What was destroyed while nobody listened is not known,
 // so everything is forgotten when listening begins.
 func (r *keyring) listen(ctx context.Context, log *slog.Logger) {
-	const shortest, longest = 50 * time.Millisecond, 2 * time.Second
-	for pause := shortest; ; pause = min(2*pause, longest) {
-		heard, err := r.hear(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if heard {
-			pause = shortest
-		}
-		if pause == shortest {
-			log.Warn("nobody tells of persons that are forgotten; trying on", slog.Any("error", err))
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// hear tells whether there was a connection at all.
-func (r *keyring) hear(ctx context.Context) (heard bool, err error) {
 	config := r.vault.pool.Config().ConnConfig
 	config.RuntimeParams["application_name"] = "leadlog forgotten"
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return false, err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(ctx) // broken already, or no longer needed
-	}()
-	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {
-		return false, err
-	}
-	r.forgetAll()
-	for {
-		told, err := conn.WaitForNotification(ctx)
-		if err != nil {
-			return true, err
-		}
-		r.forget(told.Payload)
-	}
+	postgres.Listening{
+		Config: config, Channel: channel, Began: r.forgetAll,
+		Heard: func(n *pgconn.Notification) { r.forget(n.Payload) },
+		Lost: func(err error) {
+			log.Warn("nobody tells of persons that are forgotten; trying on", slog.Any("error", err))
+		},
+	}.Run(ctx)
 }
