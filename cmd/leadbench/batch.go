@@ -69,8 +69,7 @@ func (f *figures) tookIn(ctx context.Context, r *rig, s *service, b batchBenchma
 	if err := r.checkpoint(ctx); err != nil {
 		return err
 	}
-	_, err := f.measure(ctx, r, s, b.Lines, func() (load, error) { return b.post(ctx, s) })
-	return err
+	return f.measure(ctx, r, s, b.Lines, func() (load, error) { return b.post(ctx, s) })
 }
 
 // post drives batches, one after another from each sender.

@@ -111,7 +111,7 @@ func (c *captureRun) minimalHandler(ctx context.Context) error {
 
 func (c *captureRun) newLeads(ctx context.Context) error {
 	before := ownProcessor()
-	_, err := c.fresh.measure(ctx, c.rig, c.leadlog, 1, func() (l load, err error) {
+	return c.fresh.measure(ctx, c.rig, c.leadlog, 1, func() (l load, err error) {
 		c.known, err = meet(func() (err error) {
 			l, err = c.capture(ctx, 0, newcomers())
 			return err
@@ -119,7 +119,6 @@ func (c *captureRun) newLeads(ctx context.Context) error {
 		c.inLoad = append(c.inLoad, (ownProcessor()-before)/time.Duration(max(1, len(l.latencies))))
 		return l, err
 	})
-	return err
 }
 
 // halfTheRate is how long captures take while the machine has room.
@@ -137,8 +136,7 @@ func (c *captureRun) aTenthMerges(ctx context.Context) error {
 }
 
 func (c *captureRun) allMerge(ctx context.Context) error {
-	_, err := c.merges.measure(ctx, c.rig, c.leadlog, 1, func() (load, error) { return c.capture(ctx, 0, returning(c.known, 1)) })
-	return err
+	return c.merges.measure(ctx, c.rig, c.leadlog, 1, func() (load, error) { return c.capture(ctx, 0, returning(c.known, 1)) })
 }
 
 func (c *captureRun) capture(ctx context.Context, interval time.Duration, next func(*person) ([]byte, int)) (load, error) {

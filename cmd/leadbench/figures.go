@@ -14,7 +14,8 @@ type figures struct {
 }
 
 // measure runs one round, from and to a service whose views have read everything. Each success is so many leads.
-func (f *figures) measure(ctx context.Context, r *rig, s *service, leads int, run func() (load, error)) (l load, err error) {
+func (f *figures) measure(ctx context.Context, r *rig, s *service, leads int, run func() (load, error)) error {
+	var l load
 	var behind time.Duration
 	service, database, err := r.spent(s, func() (err error) {
 		if l, err = run(); err == nil {
@@ -23,13 +24,13 @@ func (f *figures) measure(ctx context.Context, r *rig, s *service, leads int, ru
 		return err
 	})
 	if err != nil {
-		return l, err
+		return err
 	}
 	all := time.Duration(len(l.latencies) * leads)
 	f.rate, f.behind = append(f.rate, l.rate()*float64(leads)), append(f.behind, behind)
 	f.inService, f.inDatabase = append(f.inService, service/all), append(f.inDatabase, database/all)
 	f.p50, f.p99 = append(f.p50, l.quantile(0.5)), append(f.p99, l.quantile(0.99))
-	return l, nil
+	return nil
 }
 
 // captured runs one round of single captures, after a checkpoint. An interval other than 0 is the time between the starts of
@@ -40,10 +41,9 @@ func (f *figures) captured(
 	if err := r.checkpoint(ctx); err != nil {
 		return err
 	}
-	_, err := f.measure(ctx, r, s, 1, func() (load, error) {
+	return f.measure(ctx, r, s, 1, func() (load, error) {
 		return post(ctx, s.base, capturePath, s.token, connections, duration, interval, next)
 	})
-	return err
 }
 
 func (f *figures) processor() string {

@@ -102,7 +102,7 @@ func (b *growthBenchmark) settle(ctx context.Context, r *rig, g *grown) error {
 
 // measure runs one round on one log. Checkpoints come when they are due, as they do in production.
 func (b *growthBenchmark) measure(ctx context.Context, r *rig, g *grown) error {
-	_, err := g.captures.measure(ctx, r, g.leadlog, 1, func() (load, error) { return g.leadlog.captureAll(ctx, b.Connections, b.Duration) })
+	err := g.captures.measure(ctx, r, g.leadlog, 1, func() (load, error) { return g.leadlog.captureAll(ctx, b.Connections, b.Duration) })
 	if err != nil {
 		return err
 	}
