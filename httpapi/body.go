@@ -34,6 +34,7 @@ func (x *exchange) members() (map[string]jsontext.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	x.hasRead()
 	return ParseObject(raw)
 }
 

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -49,6 +50,19 @@ func TestABodyIsReadWholeHoweverItComes(t *testing.T) {
 	more := &http.Request{Body: io.NopCloser(bytes.NewReader(make([]byte, maxBody+1))), ContentLength: -1}
 	_, err := (&exchange{api: a, w: httptest.NewRecorder(), r: more}).readBody()
 	require.ErrorIs(t, err, errTooLarge)
+}
+
+func TestABodyThatComesSlowlyUsesUpNoTimeOfTheRequest(t *testing.T) {
+	t.Parallel()
+	x := &exchange{
+		api: &api{load: newLoad(Options{})}, w: httptest.NewRecorder(), r: httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{}`)),
+	}
+	x.ctx, x.cancel = context.WithTimeout(t.Context(), 0)
+	require.Error(t, x.ctx.Err(), "the body took all of it")
+	_, err := x.members()
+	require.NoError(t, err)
+	defer x.cancel()
+	require.NoError(t, x.ctx.Err())
 }
 
 func TestABodyIsTakenApartIntoCompactMembers(t *testing.T) {

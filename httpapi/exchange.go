@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// requestTimeout is how long a request may take in all, but for what is streamed.
+// requestTimeout is how long a request may take, but for what is streamed and for its body to come.
 const requestTimeout = 8 * time.Second
 
 // exchange is one request on its way to its answer.
@@ -23,6 +23,7 @@ type exchange struct {
 	w         http.ResponseWriter
 	r         *http.Request
 	ctx       context.Context // the request's values, with a deadline of ours
+	cancel    context.CancelFunc
 	record    *record
 	client    netip.Addr // invalid when unknown
 	caller    command.Caller
@@ -36,10 +37,10 @@ type exchange struct {
 // serve handles every request: it finds out who asks, has the route answer, and writes the answer.
 func (a *api) serve(route route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(detached(r), requestTimeout)
-		defer cancel()
 		x := a.exchange(w, r, w.(*record)) // as observe made it
-		x.ctx, x.record.route = ctx, route.pattern
+		x.ctx, x.cancel = context.WithTimeout(detached(r), requestTimeout)
+		defer func() { x.cancel() }()
+		x.record.route = route.pattern
 		if len(r.TransferEncoding) > 0 {
 			// A request may have had a Content-Length beside it, which net/http drops: what a proxy that goes by the
 			// length takes for the next request must not be read as one.
@@ -58,6 +59,15 @@ func (a *api) serve(route route) http.HandlerFunc {
 			return
 		}
 		x.send(answer)
+	}
+}
+
+// hasRead says that the body has come. If that took long, the request has its time from here on: that a client is slow is no
+// difficulty of the service.
+func (x *exchange) hasRead() {
+	if deadline, _ := x.ctx.Deadline(); time.Until(deadline) < requestTimeout/2 {
+		x.cancel()
+		x.ctx, x.cancel = context.WithTimeout(detached(x.r), requestTimeout)
 	}
 }
 
