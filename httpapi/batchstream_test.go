@@ -183,6 +183,23 @@ func TestAClientThatWaitsWithItsBodyIsToldToGoOn(t *testing.T) {
 	}
 }
 
+// A client that has nothing to say yet may send blank lines, for longer than one answer may take to go out.
+func TestABatchEndsWithItsTrailerHoweverLongItWasSilent(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	hasty := s.beside(func(server *http.Server) { server.WriteTimeout = time.Nanosecond })
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+hasty+batch, strings.NewReader("\n\n"))
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+s.jwt)
+	response, err := s.server.Client().Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.Empty(t, raw)
+	require.Contains(t, response.Trailer, "X-Log-Position")
+}
+
 func TestWhoIsLetInNoMoreGetsNoFurther(t *testing.T) {
 	t.Parallel()
 	s := start(t)
