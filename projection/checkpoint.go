@@ -22,7 +22,8 @@ var (
 	// ErrReplayDue says that a view was built by another version of its projector.
 	ErrReplayDue = errors.New("the view was built by another version of this program; run leadlog replay")
 
-	// errOvertaken says that somebody else moved the checkpoint, which the lock should have kept them from.
+	// errOvertaken says that somebody else moved the checkpoint: a replay that has replaced the view, since the lock keeps
+	// everybody else from it.
 	errOvertaken = errors.New("the checkpoint is not where this projector left it")
 )
 

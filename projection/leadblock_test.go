@@ -184,4 +184,7 @@ func TestAViewThatIsReplayedWhileItsProjectorRunsGetsBlocksToo(t *testing.T) {
 		awaitBlocks(t, w, 2)
 	}
 	require.Empty(t, differences(t, w))
+	status, err := runner.Status(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, status[0].Failures, "that is nothing wrong")
 }

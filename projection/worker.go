@@ -2,6 +2,7 @@ package projection
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -80,6 +81,11 @@ func (w *worker) run(ctx context.Context) {
 
 // failed notes an error and says how long to wait before the next attempt.
 func (w *worker) failed(err error) time.Duration {
+	if errors.Is(err, errOvertaken) {
+		w.log.Info("projector starts again: somebody moved its checkpoint, as a replay does that replaces the view")
+		w.update(func(s *Status) { s.State, s.Err = Standby, nil })
+		return w.pace.retry
+	}
 	err = schema.Unavailable(err)
 	w.limit = 1
 	pause := w.pause/2 + rand.N(w.pause/2+1)
