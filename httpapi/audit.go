@@ -9,7 +9,7 @@ import (
 func (x *exchange) auditTokens() (answer, error) {
 	p := x.params()
 	filter := query.AuditFilter{
-		TokenID: p.text("tokenId"), Type: p.text("type"), Since: p.time("since"), Until: p.time("until"),
+		TokenID: p.text("tokenId"), Type: p.oneOf("type", query.TokenEventTypes()...), Since: p.time("since"), Until: p.time("until"),
 	}
 	page := p.page()
 	if err := x.waitFor(p, query.TokenEventView); err != nil {

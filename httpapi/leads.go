@@ -63,7 +63,7 @@ func (x *exchange) listLeads() (answer, error) {
 		return answer{}, err
 	}
 	filter := query.LeadFilter{
-		Status: stage, Source: p.text("source"), LeadTemperature: p.text("leadTemperature"),
+		Status: stage, Source: p.source(), LeadTemperature: p.oneOf("leadTemperature", lead.Temperatures()...),
 		Q: p.text("q"), Phone: phone, Email: emailFilter(p),
 		CreatedSince: p.time("createdSince"), CreatedUntil: p.time("createdUntil"),
 	}

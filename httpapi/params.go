@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
 )
@@ -65,6 +66,24 @@ func (p *params) text(name string) string {
 	}
 	return value
 }
+
+// oneOf takes one of a few values, in any letter case. Any other is wrong: an empty list would say that nothing of the kind
+// happened.
+func (p *params) oneOf(name string, values ...string) string {
+	value := p.text(name)
+	if value == "" {
+		return ""
+	}
+	for _, one := range values {
+		if strings.EqualFold(value, one) {
+			return one
+		}
+	}
+	p.wrong.Add(name, "must be one of "+strings.Join(values, ", "))
+	return ""
+}
+
+func (p *params) source() string { return p.oneOf("source", lead.Sources()...) }
 
 // flag reads true or false; false when it is not given. What is anything else may not be taken for either.
 func (p *params) flag(name string) (bool, error) {

@@ -1,12 +1,15 @@
 package httpapi
 
-import "github.com/leadlog/leadlog/query"
+import (
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/query"
+)
 
 // listRefused tells which arrivals of the account were answered with a conflict.
 func (x *exchange) listRefused() (answer, error) {
 	p := x.params()
 	filter := query.RefusedFilter{
-		Source: p.text("source"), Code: p.text("code"), Since: p.time("since"), Until: p.time("until"),
+		Source: p.source(), Code: p.oneOf("code", lead.CodeDuplicateSource, lead.CodeDuplicateEmail), Since: p.time("since"), Until: p.time("until"),
 	}
 	page := p.page()
 	if err := x.waitFor(p, query.RefusedView); err != nil {

@@ -10,7 +10,7 @@ import (
 // sourceHistory tells where all leads of the account came from: in parts as JSON, all at once as CSV or JSON lines.
 func (x *exchange) sourceHistory() (answer, error) {
 	p := x.params()
-	filter := query.SourceFilter{Source: p.text("source"), Since: p.time("since"), Until: p.time("until")}
+	filter := query.SourceFilter{Source: p.source(), Since: p.time("since"), Until: p.time("until")}
 	page := p.page()
 	if err := x.waitFor(p, query.SourceHistoryView); err != nil {
 		return answer{}, err
@@ -26,13 +26,8 @@ func (x *exchange) sourceHistory() (answer, error) {
 func (x *exchange) sourceReport() (answer, error) {
 	p := x.params()
 	filter := query.ReportFilter{
-		Interval: cmp.Or(p.text("interval"), query.Day),
-		Source:   p.text("source"), Since: p.time("since"), Until: p.time("until"),
-	}
-	switch filter.Interval {
-	case query.Day, query.Week, query.Month:
-	default:
-		p.wrong.Add("interval", "must be one of day, week, month")
+		Interval: cmp.Or(p.oneOf("interval", query.Day, query.Week, query.Month), query.Day),
+		Source:   p.source(), Since: p.time("since"), Until: p.time("until"),
 	}
 	page := p.page()
 	if err := x.waitFor(p, query.SourceDayView, query.LeadView); err != nil {

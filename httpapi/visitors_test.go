@@ -180,7 +180,7 @@ func TestRefusedArrivalsAreListedWithoutAnythingOfThePerson(t *testing.T) {
 
 	only := func(query string) int { return len(s.as(http.MethodGet, refused+query, "").at("data").([]any)) }
 	require.Equal(t, []int{1, 1, 0, 0, 2}, []int{
-		only("?source=webhook"), only("?code=DUPLICATE_LEAD_SOURCE"), only("?code=X"), only("?until=2000-01-01T00:00:00Z"), only("?since=2000-01-01T00:00:00Z"),
+		only("?source=webhook"), only("?code=DUPLICATE_LEAD_SOURCE"), only("?source=landing"), only("?until=2000-01-01T00:00:00Z"), only("?since=2000-01-01T00:00:00Z"),
 	})
 	part := s.as(http.MethodGet, refused+"?limit=1", "")
 	require.Len(t, s.as(http.MethodGet, refused+"?cursor="+part.at("nextCursor").(string), "").at("data"), 1)

@@ -216,6 +216,11 @@ type ReportFilter struct {
 	Until    time.Time
 }
 
+// TokenEventTypes are the public names of what the audit trail has.
+func TokenEventTypes() []string {
+	return []string{"token.created", "token.rotated", "token.expiring", "token.deleted", "token.refused"}
+}
+
 // AuditFilter selects token events. Empty fields select all.
 type AuditFilter struct {
 	TokenID string

@@ -2,6 +2,7 @@ package lead
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -28,6 +29,9 @@ const (
 
 // temperatures are the values of leadTemperature; a new lead that gives none is warm.
 var temperatures = []string{"hot", "warm", "cold"}
+
+// Temperatures are all that a lead can have.
+func Temperatures() []string { return slices.Clone(temperatures) }
 
 const defaultTemperature = "warm"
 

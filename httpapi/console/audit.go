@@ -42,11 +42,9 @@ type proof struct {
 // Good tells that everything that is shown is as it was signed.
 func (p proof) Good() bool { return p.Disproven == 0 && p.Pending == 0 && p.Broken == "" }
 
-var tokenEventTypes = []string{"token.created", "token.rotated", "token.expiring", "token.deleted", "token.refused"}
-
 func (v *visit) audit() (screen, error) {
 	p := v.params()
-	shown := auditPage{filtered: p.filtered("since", "until", "type", "tokenId"), Types: tokenEventTypes}
+	shown := auditPage{filtered: p.filtered("since", "until", "type", "tokenId"), Types: query.TokenEventTypes()}
 	filter, page := auditFilter(p), p.page()
 	if shown.Wrong = p.wrong; shown.Wrong != nil {
 		return screen{name: "audit", title: "Token audit", status: http.StatusBadRequest, data: shown}, nil

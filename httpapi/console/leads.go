@@ -30,7 +30,7 @@ func (v *visit) leads() (screen, error) {
 	}
 	shown := leadList{
 		filtered: p.filtered("q", "phone", "email", "status", "source", "leadTemperature", "createdSince", "createdUntil"),
-		Choices:  leadChoices{settings.State.Stages, lead.Sources(), []string{"hot", "warm", "cold"}},
+		Choices:  leadChoices{settings.State.Stages, lead.Sources(), lead.Temperatures()},
 	}
 	page := p.page()
 	filter := leadFilter(p, cmp.Or(settings.State.Region, account.DefaultRegion))
