@@ -7,7 +7,7 @@ WITHPG      := go run ./deploy/pgdev/withpg
 .PHONY: help run test bench fuzz lint postgres cc node messagedb python chromium promtool chaos restart-test
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-C stops both
 	go build -o bin/leadlog ./cmd/leadlog
