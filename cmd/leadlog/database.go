@@ -157,8 +157,16 @@ func hint(err error) string {
 		return "LEADLOG_SEAL_KEY as the service has it, or keys/seal_key in the data directory"
 	case errors.Is(err, command.ErrOtherClaimKey):
 		return "LEADLOG_CLAIM_KEY, or keys/claim_key in the data directory, as it was backed up with the database"
+	case denied(err):
+		return "deploy/roles.sql in psql as a superuser, before the first leadlog migrate and after each; or an address with another role"
 	case errors.Is(err, eventstore.ErrUnavailable), errors.As(err, new(*pgconn.ConnectError)):
 		return "again, when the server of LEADLOG_DATABASE_URL, LEADLOG_EVENTSTORE_URL, --from or --to, whichever this is, can be reached from here and lets this user in"
 	}
 	return ""
+}
+
+// denied tells that PostgreSQL keeps the role from something.
+func denied(err error) bool {
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && answer.Code == "42501"
 }
