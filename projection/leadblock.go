@@ -30,9 +30,9 @@ const (
 	blockAge = 10
 )
 
-// blurNew clears the filters of blocks that new leads fall into: those that end behind the oldest new lead of the account. There
-// are none while the leads of several processes come in the order of their clocks, give or take ten seconds.
-func blurNew(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
+// clearFiltersOfNew is about the blocks that new leads fall into: those that end behind the oldest new lead of the account.
+// There are none while the leads of several processes come in the order of their clocks, give or take ten seconds.
+func clearFiltersOfNew(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	oldest := map[string]time.Time{}
 	for i := range leads {
 		at, met := oldest[leads[i].Account]
@@ -53,8 +53,8 @@ func blurNew(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	return err
 }
 
-// blurChanged clears the filters of blocks with leads that are found by something else now, or are gone.
-func blurChanged(ctx context.Context, tx pgx.Tx, before, after []lead.State) error {
+// clearFiltersOfChanged is about the blocks of leads that are found by something else now, or are gone.
+func clearFiltersOfChanged(ctx context.Context, tx pgx.Tx, before, after []lead.State) error {
 	var accounts []string
 	var times []time.Time
 	for i := range before {

@@ -55,7 +55,7 @@ func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 	require.True(t, l.rests.After(began), "there was nothing to do")
 
 	l.note(births)
-	l.blurred, l.rests = false, time.Now().Add(time.Hour)
+	l.cleared, l.rests = false, time.Now().Add(time.Hour)
 	require.False(t, l.due())
 	require.True(t, l.pending(), "there will be")
 

@@ -17,19 +17,19 @@ type leadBlocks struct {
 	rests    time.Time      // full is left alone until then: the last look found no block to make
 	young    []string       // accounts with enough leads for a block, some of which are too young, each once
 	ripe     time.Time      // when to look at those again
-	blurred  bool           // filters may have been cleared
+	cleared  bool           // filters may have been cleared
 	looked   time.Time      // when filters that were cleared were last looked for
 }
 
 // maintenance implements maintainer.
 func (LeadView) maintenance() maintenance {
-	return &leadBlocks{sweeping: true, born: map[string]int{}, blurred: true}
+	return &leadBlocks{sweeping: true, born: map[string]int{}, cleared: true}
 }
 
 // note implements maintenance.
 func (l *leadBlocks) note(events []Event) {
 	for i := range events {
-		l.blurred = true // perhaps
+		l.cleared = true // perhaps
 		if events[i].Revision > 0 {
 			continue
 		}
@@ -49,12 +49,12 @@ func (l *leadBlocks) note(events []Event) {
 func (l *leadBlocks) due() bool {
 	now := time.Now()
 	return l.sweeping || len(l.full) > 0 && !now.Before(l.rests) || len(l.young) > 0 && !now.Before(l.ripe) ||
-		l.blurred && now.Sub(l.looked) >= maintenancePause
+		l.cleared && now.Sub(l.looked) >= maintenancePause
 }
 
 // pending implements maintenance.
 func (l *leadBlocks) pending() bool {
-	return l.blurred || l.sweeping || len(l.full) > 0 || len(l.young) > 0
+	return l.cleared || l.sweeping || len(l.full) > 0 || len(l.young) > 0
 }
 
 // run implements maintenance. After an error nothing is known of what it had taken up.
@@ -64,21 +64,21 @@ func (l *leadBlocks) run(ctx context.Context, tx pgx.Tx) error {
 		err = l.make(ctx, tx)
 	}
 	if err != nil {
-		l.sweeping, l.swept, l.blurred = true, "", true
+		l.sweeping, l.swept, l.cleared = true, "", true
 	}
 	return err
 }
 
 // remake makes some of the filters that were cleared, when it is time to look for them. More: there may be others.
 func (l *leadBlocks) remake(ctx context.Context, tx pgx.Tx) (more bool, err error) {
-	if !l.blurred || time.Since(l.looked) < maintenancePause {
+	if !l.cleared || time.Since(l.looked) < maintenancePause {
 		return false, nil
 	}
 	made, err := remakeBlocks(ctx, tx)
 	if err != nil || made == blocksAtOnce {
 		return true, err
 	}
-	l.blurred, l.looked = false, time.Now()
+	l.cleared, l.looked = false, time.Now()
 	return false, nil
 }
 

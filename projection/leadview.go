@@ -64,7 +64,7 @@ func (LeadView) prepare(batch []Event) write {
 		if err := fresh.insert(ctx, tx, "lead", leadColumns...); err != nil {
 			return err
 		}
-		if err := blurNew(ctx, tx, born.leads); err != nil {
+		if err := clearFiltersOfNew(ctx, tx, born.leads); err != nil {
 			return err
 		}
 		won, err := changeLeads(ctx, tx, known)
@@ -137,7 +137,7 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) (won wins, err 
 	if won, err = winsOf(ctx, tx, before, known.leads[:len(before)]); err != nil {
 		return won, err
 	}
-	if err := blurChanged(ctx, tx, before, known.leads[:len(before)]); err != nil {
+	if err := clearFiltersOfChanged(ctx, tx, before, known.leads[:len(before)]); err != nil {
 		return won, err
 	}
 	var changed []lead.State
