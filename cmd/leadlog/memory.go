@@ -89,6 +89,6 @@ const (
 	mostBodies  = 256 << 20
 )
 
-// bodies is how much of a memory limit the bodies of requests may take, and those of batches again as much. Decoding takes
+// bodyBudget is how much of a memory limit the bodies of requests may take, and those of batches again as much. Decoding takes
 // several times as much as the body.
-func bodies(limit int64) int64 { return min(max(limit/16, leastBodies), mostBodies) }
+func bodyBudget(limit int64) int64 { return min(max(limit/16, leastBodies), mostBodies) }

@@ -50,9 +50,9 @@ func TestTheLimitIsTheLeastThatLinuxTells(t *testing.T) {
 			return nil, errors.New("no such file")
 		}), "%v", c.files)
 	}
-	require.EqualValues(t, leastBodies, bodies(0))
-	require.EqualValues(t, mostBodies, bodies(math.MaxInt64))
-	require.EqualValues(t, 32<<20, bodies(512<<20))
+	require.EqualValues(t, leastBodies, bodyBudget(0))
+	require.EqualValues(t, mostBodies, bodyBudget(math.MaxInt64))
+	require.EqualValues(t, 32<<20, bodyBudget(512<<20))
 }
 
 // TestMemoryStaysBoundedWhateverIsSent has clients send more than twice as much as the service may use, and none of them

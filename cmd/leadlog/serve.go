@@ -109,7 +109,9 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if err != nil {
 		return nil, err
 	}
-	return a, a.wireHTTP(ctx, verifier)
+	budget := bodyBudget(limitMemory(log))
+	tuneCollector()
+	return a, a.wireHTTP(ctx, verifier, budget)
 }
 
 // wireLog opens the log, and the database of the views, which must be of that log and of this program's version.
@@ -153,7 +155,8 @@ func (a *app) wireViews(views string, claims claim.Names) (err error) {
 	return err
 }
 
-func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier) error {
+// wireHTTP makes the handler. Budget is how many bytes the bodies of requests may take, and those of batches again.
+func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget int64) error {
 	signer, err := audit.NewSigner(a.config.treeKey)
 	if err != nil {
 		return fmt.Errorf("LEADLOG_TREE_KEY: %w", err)
@@ -163,14 +166,12 @@ func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
 	a.codes = webconsole.NewCodes(time.Now)
-	memoryLimit := limitMemory(a.log)
-	tuneCollector()
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.basePath,
 		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.codes, Stopping: ctx.Done(),
-		BodyBytes: bodies(memoryLimit), BatchBytes: bodies(memoryLimit),
+		BodyBytes: budget, BatchBytes: budget,
 	})
 	return nil
 }
