@@ -38,8 +38,8 @@ type plan struct {
 }
 
 // searches tells whether a list needs a search.
-func (f LeadFilter) searches() bool {
-	return f.Phone+f.Email == "" && (f.Q+f.LeadTemperature != "" || f.Source != "" && f.Status != "")
+func (filter LeadFilter) searches() bool {
+	return filter.Phone+filter.Email == "" && (filter.Q+filter.LeadTemperature != "" || filter.Source != "" && filter.Status != "")
 }
 
 // planOf chooses between source and stage: it takes the one that fewer leads have. That is estimated by how far back in time
