@@ -202,14 +202,14 @@ func with(list []string, value string) []string {
 	return append(slices.Clip(list), value)
 }
 
-// laid is members with others laid over them. It is the same map until one of them differs: most arrivals of a person
+// copyOnWrite is members over which others are laid. It stays the same map until one of them differs: most arrivals of a person
 // tell what is known.
-type laid struct {
+type copyOnWrite struct {
 	members map[string]jsontext.Value
 	own     bool // a copy, or new
 }
 
-func (l *laid) put(key string, value jsontext.Value) {
+func (l *copyOnWrite) put(key string, value jsontext.Value) {
 	if was, there := l.members[key]; there && string(was) == string(value) {
 		return
 	}
@@ -223,7 +223,7 @@ func (l *laid) put(key string, value jsontext.Value) {
 }
 
 func union(old, latest map[string]jsontext.Value) map[string]jsontext.Value {
-	l := laid{members: old}
+	l := copyOnWrite{members: old}
 	for key, value := range latest {
 		l.put(key, value)
 	}
@@ -245,9 +245,9 @@ func without(fields map[string]jsontext.Value, removed []string) map[string]json
 // empty value changes nothing. The source has a field of its own, and address and agent are as resolved, not as given.
 func overlay(old, given map[string]jsontext.Value, ip, userAgent string) map[string]jsontext.Value {
 	first := old == nil
-	l := laid{members: old}
+	l := copyOnWrite{members: old}
 	if first {
-		l = laid{make(map[string]jsontext.Value, len(given)+2), true}
+		l = copyOnWrite{make(map[string]jsontext.Value, len(given)+2), true}
 	}
 	for key, value := range given {
 		if counts(key, value, first) {
