@@ -21,16 +21,11 @@ import (
 // among them: the log knows it.
 type LeadView struct{}
 
-// Name implements Projector.
 func (LeadView) Name() string { return schema.Lead }
 
 // Version implements Projector. The rows hold lead.State as JSON: when its fields change, so does this.
-func (LeadView) Version() int { return schema.LeadWithoutColumns }
-
-// Tables implements Projector.
+func (LeadView) Version() int     { return schema.LeadWithoutColumns }
 func (LeadView) Tables() []string { return []string{"lead", "won_day", blockTable} }
-
-// Filter implements Projector.
 func (LeadView) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix}}
 }
@@ -38,7 +33,6 @@ func (LeadView) Filter() eventstore.Filter {
 // errGap says that a fold was not given every event of a stream.
 var errGap = errors.New("the view does not have every event before this one")
 
-// Apply implements Projector.
 func (v LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	return v.prepare(batch)(ctx, tx)
 }
