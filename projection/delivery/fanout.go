@@ -97,52 +97,69 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	if err != nil {
 		return err
 	}
-	changed := map[string]endpoint{}
-	var ids []string // of endpoints, in order; nil: to be sorted
-	var rows queue
-	var asked requests
-	var forgotten []string // streams of leads
+	o := fanned{FanOut: f, origin: origin, endpoints: endpoints, changed: map[string]endpoint{}}
 	for _, e := range batch {
 		if id, ok := strings.CutPrefix(e.Stream, event.WebhookPrefix); ok {
-			if now, ok := endpoints[id].evolve(e); ok {
-				endpoints[id], changed[id], ids = now, now, nil
-			}
-			if e.Position > origin {
-				asked.add(id, endpoints[id], e, &rows)
-			}
-			continue
-		}
-		if erased, ok := e.Data.(event.LeadErased); ok {
-			forgotten = append(forgotten, f.forgets(e.Stream, erased)...)
-		}
-		name, sent := public(e.Data)
-		if !sent || e.Erased || e.Position <= origin {
-			continue
-		}
-		wanted := len(rows.deliveries)
-		if ids == nil {
-			ids = slices.AppendSeq(make([]string, 0, len(endpoints)), maps.Keys(endpoints))
-			slices.Sort(ids)
-		}
-		for _, id := range ids {
-			if endpoints[id].wants(e.Metadata.Account, name) {
-				rows.add(e.ID, id, name, 0, e)
-			}
-		}
-		if len(rows.deliveries) > wanted {
-			f.Bodies.add(name, e)
+			o.evolve(id, e)
+		} else {
+			o.queue(e)
 		}
 	}
-	if err := saveEndpoints(ctx, tx, changed); err != nil {
+	if err := saveEndpoints(ctx, tx, o.changed); err != nil {
 		return err
 	}
-	if err := rows.save(ctx, tx); err != nil {
+	if err := o.rows.save(ctx, tx); err != nil {
 		return err
 	}
-	if err := asked.save(ctx, tx); err != nil {
+	if err := o.asked.save(ctx, tx); err != nil {
 		return err
 	}
-	return forget(ctx, tx, forgotten)
+	return forget(ctx, tx, o.forgotten)
+}
+
+// fanned is what a batch comes to.
+type fanned struct {
+	FanOut
+	origin             eventstore.Position // where deliveries begin
+	endpoints, changed map[string]endpoint
+	ids                []string // of endpoints, in order; nil: to be sorted
+	rows               queue
+	asked              requests
+	forgotten          []string // streams of leads
+}
+
+// evolve takes note of what happened to an endpoint.
+func (o *fanned) evolve(id string, e projection.Event) {
+	if now, ok := o.endpoints[id].evolve(e); ok {
+		o.endpoints[id], o.changed[id], o.ids = now, now, nil
+	}
+	if e.Position > o.origin {
+		o.asked.add(id, o.endpoints[id], e, &o.rows)
+	}
+}
+
+// queue makes a row for each endpoint that wants an event.
+func (o *fanned) queue(e projection.Event) {
+	if erased, ok := e.Data.(event.LeadErased); ok {
+		o.forgotten = append(o.forgotten, o.forgets(e.Stream, erased)...)
+	}
+	name, sent := public(e.Data)
+	if !sent || e.Erased || e.Position <= o.origin {
+		return
+	}
+	wanted := len(o.rows.deliveries)
+	if o.ids == nil {
+		o.ids = slices.AppendSeq(make([]string, 0, len(o.endpoints)), maps.Keys(o.endpoints))
+		slices.Sort(o.ids)
+	}
+	for _, id := range o.ids {
+		if o.endpoints[id].wants(e.Metadata.Account, name) {
+			o.rows.add(e.ID, id, name, 0, e)
+		}
+	}
+	if len(o.rows.deliveries) > wanted {
+		o.Bodies.add(name, e)
+	}
 }
 
 // forgets are the streams whose deliveries go with an erasure.
