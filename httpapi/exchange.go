@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/netip"
@@ -88,7 +89,7 @@ func (a *api) exchange(w http.ResponseWriter, r *http.Request, record *record) *
 
 // ask has the request answered, if its credential lets it through.
 func (x *exchange) ask(route route) (answer, error) {
-	if strings.HasSuffix(route.pattern, "/{id}") && x.literal[x.r.URL.Path] {
+	if strings.HasSuffix(route.pattern, "/{id}") && x.literal[x.path()] {
 		return x.wrongMethod() // DELETE …/leads/refused is not about a lead of that id
 	}
 	if err := route.access(x); err != nil {
@@ -103,6 +104,9 @@ func (x *exchange) ask(route route) (answer, error) {
 // detached is a request's context that net/http does not end when the client closes its half of the connection: such a
 // client may still wait for the answer. What was begun for one that is gone is soon done.
 func detached(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
+
+// path is the path that the router took: the decoded one, unless its escapes say more.
+func (x *exchange) path() string { return cmp.Or(x.r.URL.RawPath, x.r.URL.Path) }
 
 // pathID is the id in the path, decoded. It may be anything.
 func (x *exchange) pathID() string {
@@ -129,11 +133,7 @@ func (x *exchange) ulidID(missing error) (string, error) {
 func (x *exchange) unknownRoute() (answer, error) { return answer{}, errUnknownRoute }
 
 func (x *exchange) wrongMethod() (answer, error) {
-	path := x.r.URL.Path
-	if x.r.URL.RawPath != "" {
-		path = x.r.URL.RawPath
-	}
-	allowed := x.methodsOf(path)
+	allowed := x.methodsOf(x.path())
 	if len(allowed) == 0 { // the router says this of a method it does not know, on any path
 		return answer{}, errUnknownRoute
 	}

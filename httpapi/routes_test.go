@@ -34,6 +34,7 @@ func TestEveryAnswerIsInTheEnvelope(t *testing.T) {
 		"a wrong method on id":      {"POST", tokens + "/x", 405, "GET, HEAD, DELETE"},
 		"a wrong method on a batch": {"GET", leads + "/batch", 405, "POST"},
 		"what no lead's id is":      {"DELETE", leads + "/refused", 405, "GET, HEAD"},
+		"an id with escapes":        {"GET", leads + "/%72efused", 401, ""},
 		"an odd method on a batch":  {"BREW", leads + "/batch", 405, "POST"},
 		"an odd method":             {"BREW", leads, 405, "GET, HEAD, POST"},
 		"an odd method nowhere":     {"BREW", "/nowhere", 404, ""},
