@@ -174,6 +174,15 @@ func TestWhichURLsMayBeRegistered(t *testing.T) {
 	}
 }
 
+func TestARefusedSchemeIsToldWhichAreTaken(t *testing.T) {
+	t.Parallel()
+	for privateTargets, want := range map[bool]string{false: "must begin with https://", true: "must begin with https:// or http://"} {
+		_, err := Registration{URL: "ftp://example.com/"}.Register(privateTargets)
+		require.ErrorContains(t, err, want)
+		require.Equal(t, privateTargets, strings.Contains(err.Error(), "http://"))
+	}
+}
+
 func TestWhichEventsAnEndpointGets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -38,8 +38,10 @@ func badURL(raw string, privateTargets bool) string {
 		return "must be an absolute URL"
 	}
 	switch {
-	case u.Scheme != "https" && (u.Scheme != "http" || !privateTargets):
+	case !privateTargets && u.Scheme != "https":
 		return "must begin with https://"
+	case u.Scheme != "https" && u.Scheme != "http":
+		return "must begin with https:// or http://"
 	case u.User != nil:
 		return "must not contain a user name or password"
 	case strings.Contains(raw, "#"):
