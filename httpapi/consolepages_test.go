@@ -112,6 +112,9 @@ func TestALeadCanBeSeenAsOfEachEvent(t *testing.T) {
 		require.Contains(t, r.body, `<td class="old">contacted</td><td class="new">won</td>`)
 	}
 	require.Equal(t, http.StatusNotFound, b.get("/console/leads/"+id+"?revision=3").status)
+	revealed := b.post("/console/leads/" + id + "/reveal?revision=1")
+	require.Contains(t, revealed.body, "As of event 1")
+	require.Contains(t, revealed.body, `href="/console/leads/`+id+`?revision=1">Mask it again</a>`)
 }
 
 func TestATokenIsMadeRotatedAndDeletedInTheConsole(t *testing.T) {
