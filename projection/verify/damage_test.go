@@ -79,3 +79,28 @@ func TestWhatIsPutOnTheLogOnceMoreIsFound(t *testing.T) {
 	findings, _ := w.verify(t)
 	require.Contains(t, findings, "event at position 5 of stream "+w.leads[0]+" is the one at position 1 once more")
 }
+
+// TestEventsOfALeadThatChangePlacesAreFound: each opens wherever it stands in its stream, and which of two values a lead has
+// is a matter of which came last.
+func TestEventsOfALeadThatChangePlacesAreFound(t *testing.T) {
+	t.Parallel()
+	p := newPeople(t, 2)
+	for _, name := range []string{"Asha", "Asha Rao"} {
+		e := p.NewEvent()
+		var err error
+		e.Type, e.Data, err = event.Encode(event.LeadMerged{Source: "website", Name: name, Changed: []string{"name"}})
+		require.NoError(t, err)
+		e.Metadata.Account = "acme"
+		_, err = p.store.Append(t.Context(), eventstore.Write{Stream: p.leads[0], Expect: eventstore.Any, Events: []eventstore.Event{e}})
+		require.NoError(t, err)
+	}
+	p.project(t)
+	findings, _ := p.verify(t)
+	require.Empty(t, findings)
+	p.rewrite(t, `
+		UPDATE log.event e SET recorded_at = o.recorded_at, event_id = o.event_id, type = o.type, data = o.data, metadata = o.metadata
+		  FROM log.event o WHERE e.stream = $1 AND o.stream = e.stream AND e.revision + o.revision = 3 AND e.revision > 0 AND o.revision > 0`, p.leads[0])
+	p.project(t)
+	findings, _ = p.verify(t)
+	require.Equal(t, []string{"event at position 6 of stream " + p.leads[0] + " is of before the one that it follows"}, findings)
+}

@@ -7,7 +7,7 @@ const settings = `SET LOCAL enable_nestloop = off; SET LOCAL jit = off; SET LOCA
 // temporary holds what is remembered of the log, and what follows from it.
 const temporary = `
 	CREATE TEMP TABLE seen (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, hash bigint NOT NULL, revision bigint NOT NULL,
-	                        event_id uuid NOT NULL) ON COMMIT DROP;
+	                        event_id uuid NOT NULL, at timestamptz) ON COMMIT DROP;
 	CREATE TEMP TABLE claimed (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, revision bigint NOT NULL,
 	                           kind text COLLATE "C" NOT NULL, holder text COLLATE "C" NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE leaf (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, account text COLLATE "C" NOT NULL,
@@ -82,6 +82,13 @@ var questions = []string{
 	   JOIN seen c ON c.event_id = o.event_id AND c.position > o.position
 	  WHERE $1::bigint >= 0
 	  ORDER BY c.position LIMIT $2`,
+
+	// Nor does its place in its stream hold what is sealed. An event of a lead is never of before the one that it follows.
+	`SELECT format('event at position %s of stream %s is of before the one that it follows', position, stream)
+	   FROM (SELECT *, lag(at) OVER (PARTITION BY hash, stream ORDER BY position) AS before FROM seen
+	          WHERE at IS NOT NULL AND hash IN (SELECT hash FROM seen WHERE at IS NOT NULL AND revision > 0)) s
+	  WHERE at < before AND $1::bigint >= 0
+	  ORDER BY position LIMIT $2`,
 
 	`WITH twice AS (
 	     SELECT account, kind, value FROM known WHERE $1::bigint >= 0 GROUP BY account, kind, value HAVING min(lead_id) <> max(lead_id)

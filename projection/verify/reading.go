@@ -6,6 +6,8 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/oklog/ulid/v2"
@@ -108,7 +110,11 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 		r.find("gap", "position %d follows position %d", e.Position, r.last)
 	}
 	r.last = e.Position
-	r.seen = append(r.seen, []any{int64(e.Position), e.Stream, int64(maphash.String(r.seed, e.Stream)), int64(e.Revision), [16]byte(e.ID)})
+	var at *time.Time // of events whose times stand in their order
+	if strings.HasPrefix(e.Stream, event.LeadPrefix) {
+		at = &e.At
+	}
+	r.seen = append(r.seen, []any{int64(e.Position), e.Stream, int64(maphash.String(r.seed, e.Stream)), int64(e.Revision), [16]byte(e.ID), at})
 	if e.Damaged {
 		r.find("damage", "event at position %d of stream %s, revision %d, does not open: it or its key was changed, or moved here from another place",
 			e.Position, e.Stream, e.Revision)
@@ -192,7 +198,7 @@ func (r *reading) flush(ctx context.Context) error {
 		columns []string
 		rows    *[][]any
 	}{
-		{"seen", []string{"position", "stream", "hash", "revision", "event_id"}, &r.seen},
+		{"seen", []string{"position", "stream", "hash", "revision", "event_id", "at"}, &r.seen},
 		{"claimed", []string{"position", "stream", "revision", "kind", "holder"}, &r.claimed},
 		{"lived", []string{"position", "stream", "lives"}, &r.lived},
 		{"departed", []string{"position", "lead_id", "into_id"}, &r.departed},
