@@ -56,7 +56,7 @@ func (s *session) maintain(ctx context.Context, feed *feed, behind bool) error {
 		}
 		if err != nil {
 			s.maintainAt = time.Now().Add(maintenanceRetry)
-			s.log.Warn("searches stay slower: what helps them is not made", slog.Any("error", err), slog.Duration("retryIn", maintenanceRetry))
+			s.log.Warn("searches stay slower: what helps them is not made", slog.Any("error", err), slog.String("retryIn", maintenanceRetry.String()))
 		}
 	}
 	return nil

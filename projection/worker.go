@@ -106,7 +106,7 @@ func (w *worker) failed(err error) time.Duration {
 		level = slog.LevelDebug // said once
 	}
 	w.log.Log(context.Background(), level, "projector stopped", slog.String("state", string(state)),
-		slog.Any("error", err), slog.Duration("retryIn", pause))
+		slog.Any("error", err), slog.String("retryIn", pause.String()))
 	return pause
 }
 

@@ -169,7 +169,7 @@ func (c *connection) giveUp(l *link, err error) {
 	c.current, c.earliest = nil, time.Now().Add(pause)
 	close(l.gone)
 	time.AfterFunc(c.lingering, func() { _ = l.Close() }) // always nil
-	c.log.Warn("event store: connection lost, dialling again", "in", pause, "error", err)
+	c.log.Warn("event store: connection lost, dialling again", "in", pause.String(), "error", err)
 }
 
 // close gives the last link up. Its users leave by themselves, as the store ends their contexts.
