@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,6 +75,7 @@ type sample struct {
 type streamEnd struct {
 	expect eventstore.Expected
 	at     time.Time
+	others []ulid.ULID // samples that other processes appended of late
 }
 
 // Outcomes of what was sampled.
@@ -88,6 +90,7 @@ const (
 	usesRecorders = 4
 	usesKept      = 20_000 // samples and stream ends remembered: a few MiB
 	recordTime    = 5 * time.Second
+	usesLate      = 5 * time.Minute // more than a sample waits until it is recorded
 )
 
 // NewUses returns a recorder on a log. It records while Run runs.
@@ -196,7 +199,7 @@ func (u *Uses) record(ctx context.Context, next use) error {
 	if !seen {
 		end.expect = eventstore.NoStream
 	}
-	for {
+	for !slices.Contains(end.others, id) {
 		at := next.at
 		if at.Before(end.at) {
 			at = end.at
@@ -205,33 +208,34 @@ func (u *Uses) record(ctx context.Context, next use) error {
 			ID: id, Type: eventType, At: at, Data: encoded, Metadata: next.caller.metadata(),
 		}}})
 		if err == nil {
-			u.ends.Add(stream, streamEnd{end.expect + 1, at})
+			u.ends.Add(stream, streamEnd{end.expect + 1, at, end.others})
 			return nil
 		}
 		if eventstore.Conflict(err) == nil {
 			return err
 		}
-		there := false
-		if end, there, err = u.look(ctx, stream, end, id); err != nil {
+		if end, err = u.look(ctx, stream, end, next.at); err != nil {
 			return err
 		}
 		u.ends.Add(stream, end)
-		if there {
-			return nil
-		}
 	}
+	return nil
 }
 
-// look reads the events after a stream's last known end. It returns the end as it is now, and whether an event is among them.
-func (u *Uses) look(ctx context.Context, stream string, end streamEnd, id ulid.ULID) (_ streamEnd, there bool, err error) {
+// look reads the events after a stream's last known end, and returns the end as it is now. Of samples that were taken minutes
+// before a time, none is to come.
+func (u *Uses) look(ctx context.Context, stream string, end streamEnd, before time.Time) (streamEnd, error) {
+	since := ulid.Timestamp(before.Add(-usesLate))
+	others := slices.Clone(end.others)
 	for recorded, err := range u.store.Read(ctx, stream, eventstore.Revision(end.expect+1)) {
 		if err != nil {
-			return end, false, err
+			return end, err
 		}
-		there = there || recorded.ID == id
-		end = streamEnd{eventstore.At(recorded.Revision), recorded.At}
+		others = append(others, recorded.ID)
+		end.expect, end.at = eventstore.At(recorded.Revision), recorded.At
 	}
-	return end, there, nil
+	end.others = slices.DeleteFunc(others, func(id ulid.ULID) bool { return id.Time() < since })
+	return end, nil
 }
 
 // id is the same in every process, so a sample that two processes take is one event.

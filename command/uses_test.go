@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -90,6 +91,27 @@ func TestOfEachMinuteOneUseIsOnTheLogHoweverManyProcessesSawOne(t *testing.T) {
 		`token.used 12:01:00 acme token:T   {}`, `token.refused 12:01:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
 		`token.used 12:02:00 acme token:T   {}`, `token.refused 12:02:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
 	}, facts(t, start(t, url).store, "tokenuse-T-2026-03-01"))
+}
+
+// A process that looks for one of its samples meets all that others have appended, and has more of its own to record.
+func TestWhatAnotherProcessRecordedIsNotRecordedAgain(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	one, other := newSampler(t, start(t, url).store), newSampler(t, start(t, url).store)
+	for range 3 {
+		for _, s := range []*sampler{one, other} {
+			samples := []func(){func() { s.Used("acme", "T") }, func() { s.Refused(command.Caller{}, rotated) }}
+			if s == other { // in the same order they would stand where they stand already
+				slices.Reverse(samples)
+			}
+			for _, sample := range samples {
+				sample()
+				s.flush()
+			}
+			s.now = s.now.Add(time.Minute)
+		}
+	}
+	require.Len(t, facts(t, start(t, url).store, "tokenuse-T-2026-03-01"), 6)
 }
 
 func TestUsesOfAnotherDayAreOnAnotherStreamAndNoneIsOnTheTokens(t *testing.T) {
