@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore"
@@ -95,7 +94,6 @@ func (x *exchange) answerLines(key string) error {
 	}
 	begin()
 	out.flush()
-	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // for the trailer: a client may have been silent since the last answer
 	tellQuota(x.w.Header(), x.policy, used)
 	x.wrote(last)
 	return out.err

@@ -183,21 +183,33 @@ func TestAClientThatWaitsWithItsBodyIsToldToGoOn(t *testing.T) {
 	}
 }
 
-// A client that has nothing to say yet may send blank lines, for longer than one answer may take to go out.
-func TestABatchEndsWithItsTrailerHoweverLongItWasSilent(t *testing.T) {
+// A client that has nothing to say yet may send blank lines, and an export look for long and find nothing: for longer than one
+// write may take.
+func TestAnAnswerEndsHoweverLongItWasSilent(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	hasty := s.beside(func(server *http.Server) { server.WriteTimeout = time.Nanosecond })
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+hasty+batch, strings.NewReader("\n\n"))
-	require.NoError(t, err)
-	request.Header.Set("Authorization", "Bearer "+s.jwt)
-	response, err := s.server.Client().Do(request)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	raw, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	require.Empty(t, raw)
-	require.Contains(t, response.Trailer, "X-Log-Position")
+	b := browse(t)
+	b.signIn(b.jwt)
+	hasty := b.beside(func(server *http.Server) { server.WriteTimeout = time.Nanosecond })
+	for _, c := range []call{
+		{method: http.MethodPost, path: batch, body: "\n\n"},
+		{method: http.MethodGet, path: "/api/v1/crm/audit/tokens", header: map[string]string{"Accept": "application/x-ndjson"}},
+		{method: http.MethodGet, path: "/console/audit.ndjson"},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+hasty+c.path, strings.NewReader(c.body))
+		require.NoError(t, err)
+		request.Header.Set("Authorization", "Bearer "+b.jwt)
+		request.Header.Set("Accept", c.header["Accept"])
+		response, err := b.client.Do(request)
+		require.NoError(t, err, c.path)
+		defer response.Body.Close()
+		raw, err := io.ReadAll(response.Body)
+		require.NoError(t, err, c.path)
+		require.Equal(t, http.StatusOK, response.StatusCode, c.path)
+		require.Empty(t, raw, c.path)
+		if c.path == batch {
+			require.Contains(t, response.Trailer, "X-Log-Position")
+		}
+	}
 }
 
 func TestWhoIsLetInNoMoreGetsNoFurther(t *testing.T) {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -92,6 +93,8 @@ func (x *exchange) send(a answer) {
 func (x *exchange) stream(write func() error) {
 	err := write()
 	if err == nil {
+		// For the end of the answer: nothing may have been written for long.
+		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 		return
 	}
 	if x.record.status == 0 {

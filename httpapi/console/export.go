@@ -56,6 +56,7 @@ func exported[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2
 		v.w.Header().Set("Content-Type", kind)
 		v.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)
 	})
+	_ = out.control.SetWriteDeadline(time.Now().Add(writeTime)) // for the end of the list: nothing may have been written for long
 	if err != nil && begun {
 		v.Gate.Note(v.r, v.Base+v.page.pattern, v.identity.Account, err)
 		panic(http.ErrAbortHandler)
