@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"runtime"
 	"strconv"
 	"strings"
@@ -52,13 +53,18 @@ func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
 	page := b.get("/console/leads")
 	require.Equal(t, http.StatusServiceUnavailable, page.status, page.body)
 	require.Equal(t, "1", page.header.Get("Retry-After"))
+	address, err := url.Parse(s.server.URL + "/console/")
+	require.NoError(t, err)
+	conn := s.dial()
+	say(conn, "GET /console/leads HTTP/1.1\r\nHost: x\r\nCookie: "+b.client.Jar.Cookies(address)[0].String()+"\r\n\r\n")
+	require.Equal(t, []int{http.StatusServiceUnavailable}, answersOf(t, conn), "and the connection is closed")
 	require.Equal(t, http.StatusOK, b.get("/console/sign-in").status)
 	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status, "it is alive, and says so")
 	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/readyz"}).status)
 	require.Contains(t, s.send(call{method: http.MethodGet, path: "/metrics"}).raw, `status="503"} 2`)
 
 	waiting[0].end()
-	_, err := io.ReadAll(answered[0])
+	_, err = io.ReadAll(answered[0])
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return s.capture(`{"phone":"9876543210"}`).status == http.StatusCreated }, time.Minute, 5*time.Millisecond,
 		"one that is done makes room")

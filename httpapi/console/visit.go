@@ -102,6 +102,7 @@ func (v *visit) answer() (screen, error) {
 	}
 	done, err := v.Gate.TakeOn(v.r)
 	if err != nil {
+		v.w.Header().Set("Connection", "close") // so that nothing more is read, and another process may be tried
 		return screen{}, err
 	}
 	v.done = done
