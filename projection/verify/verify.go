@@ -179,7 +179,8 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, tell fun
 		owed: map[string]owed{}, owing: map[ulid.ULID]string{},
 		erased: map[string]erasure{}, parts: map[string][]string{}, closed: map[string]bool{}, gone: map[string]bool{},
 	}
-	return r, r.all(ctx, v.Store, tell)
+	err = r.all(ctx, v.Store, tell)
+	return r, err
 }
 
 // conclude says what does not agree in what was read. With an error it is not all.
