@@ -34,12 +34,14 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	return c.judge(ctx, result{row: r, attempted: true, outcome: outcome})
 }
 
-// lookAgain reads the endpoint of a row that has waited in hand: its owner may have disabled or moved it since.
+// lookAgain reads the endpoint of a row that has waited in hand: its owner may have disabled or moved it since. While the fan-out
+// does not know endpoints as they are, that is an error.
 func (c *Courier) lookAgain(ctx context.Context, r *row) error {
 	if time.Since(r.claimed) < believed {
 		return nil
 	}
-	err := c.pool.QueryRow(ctx, `SELECT url, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1`, r.webhookID).Scan(&r.url, &r.dead)
+	err := c.pool.QueryRow(ctx, `SELECT url, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1 AND `+endpointsKnown, r.webhookID).
+		Scan(&r.url, &r.dead)
 	if err != nil {
 		return fmt.Errorf("read an endpoint: %w", err)
 	}

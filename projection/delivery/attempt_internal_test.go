@@ -32,8 +32,16 @@ func TestWhatWaitsInHandGoesByTheEndpointAsItIsByThen(t *testing.T) {
 		require.NoError(t, err)
 	}
 	waiting := row{id: "d", webhookID: "w", stream: "lead-1", renderer: rendererVersion, url: receiver.URL + "/old", claimed: time.Now().Add(-believed)}
-	set(`INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled) VALUES ('w', 'acme', '` + receiver.URL + `/new', '{*}', false, false)`)
+	set(`
+		INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled)
+		VALUES ('w', 'acme', '` + receiver.URL + `/new', '{*}', false, false);
+		INSERT INTO delivery.origin (epoch, position) VALUES ('log', 5);
+		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 4, now())`)
 	done := courier.attempt(t.Context(), waiting)
+	require.Equal(t, queued, done.state, "the fan-out reads the log anew, and this may be a URL that the endpoint has moved from")
+	require.False(t, done.attempted)
+	set(`UPDATE delivery.checkpoint SET position = 5`)
+	done = courier.attempt(t.Context(), waiting)
 	require.Equal(t, delivered, done.state, "%v", done.outcome.err)
 	require.Equal(t, "/new", <-arrived)
 	require.Equal(t, receiver.URL+"/new", done.url, "what comes of it is said of this URL")
