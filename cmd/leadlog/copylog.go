@@ -50,7 +50,7 @@ func (m *copyLogCommand) Run(ctx context.Context, c console) error {
 	if err := currentViews(ctx, views); err != nil {
 		return err
 	}
-	m.From, m.To = cmp.Or(m.From, events), cmp.Or(m.To, views)
+	m.From, m.To = cmp.Or(logAddress(m.From), events), cmp.Or(logAddress(m.To), views)
 	return m.move(ctx, c, views, log)
 }
 

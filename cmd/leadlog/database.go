@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,23 +39,25 @@ func (d database) open(ctx context.Context, log *slog.Logger) (views, events str
 		views = private.URL()
 	}
 	views = withConnectDefaults(views)
-	events = d.EventstoreURL
-	switch {
-	case events == "":
-		events = views
-	case !esdb.Understands(events):
-		events = withConnectDefaults(events)
-	}
+	events = cmp.Or(logAddress(d.EventstoreURL), views)
 	return views, events, private, nil
+}
+
+// logAddress is an address of a log with what it leaves open; none stays none.
+func logAddress(address string) string {
+	if address == "" || esdb.Understands(address) {
+		return address
+	}
+	return withConnectDefaults(address)
 }
 
 // connectSeconds bounds how long connecting may take, over all addresses that are tried one after the other. An append waits
 // as long, so that it finds a database that has moved to the next address.
 const connectSeconds = 5
 
-// withConnectDefaults is an address of PostgreSQL with what it leaves open. Connecting has a bound: otherwise nothing ends the wait for a
-// server that accepts connections and says nothing, or that has vanished. And of several hosts the primary is used: the one
-// that was it before a failover may be back as a standby, which answers and takes no write.
+// withConnectDefaults is an address of PostgreSQL with what it leaves open. Connecting has a bound: otherwise nothing ends the
+// wait for a server that accepts connections and says nothing, or that has vanished. And of several hosts the primary is used:
+// the one that was it before a failover may be back as a standby, which answers and takes no write.
 func withConnectDefaults(address string) string {
 	u, err := url.Parse(address)
 	if err != nil { // it was checked before
