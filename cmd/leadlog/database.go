@@ -69,7 +69,7 @@ func withConnectDefaults(address string) string {
 			query.Set(parameter, value)
 		}
 	}
-	hosts := 1 + strings.Count(u.Host, ",")
+	hosts := 1 + strings.Count(cmp.Or(query.Get("host"), u.Host), ",")
 	left("connect_timeout", "PGCONNECT_TIMEOUT", strconv.Itoa(max(1, connectSeconds/hosts)))
 	if hosts > 1 {
 		left("target_session_attrs", "PGTARGETSESSIONATTRS", "primary")

@@ -19,6 +19,7 @@ func TestOfSeveralHostsOnlyThePrimaryIsUsed(t *testing.T) {
 		"postgres://u@one/db":                                   {5 * time.Second, false},
 		"postgres://u@one,other/db":                             {2 * time.Second, true},
 		"postgres://u@one:1,other:2,third:3/db":                 {time.Second, true},
+		"postgres://u@/db?host=one,other":                       {2 * time.Second, true},
 		"postgres://u@one,other/db?target_session_attrs=any":    {2 * time.Second, false},
 		"postgres://u@one,other/db?connect_timeout=9":           {9 * time.Second, true},
 		"postgres://u@one/db?target_session_attrs=read-write":   {5 * time.Second, true},
