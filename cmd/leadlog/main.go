@@ -46,8 +46,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], console{os.Stdout, os.Stderr}))
 }
 
-// interruptible ends the context at the first SIGINT or SIGTERM; the second one ends the process. So does SIGHUP, which a
-// terminal that is closed sends more than once: only the first counts. Under nohup it is ignored, and stays so.
+// interruptible ends the context at the first SIGINT, SIGTERM or SIGHUP. Another SIGINT or SIGTERM ends the process, but no
+// SIGHUP, which a terminal that is closed may send more than once. Under nohup it is ignored, and stays so.
 //
 // SIGPIPE, which comes when nobody reads stdout or stderr any more, would end the process at once, and leave its PostgreSQL
 // behind. Writing fails instead.

@@ -22,8 +22,8 @@ const (
 )
 
 // limitMemory makes the garbage collector work harder instead of letting the process grow beyond three quarters of the
-// memory of its control group, such as a container, or of the machine's. GOMEMLIMIT, if set, is left alone. It returns the limit in bytes, or math.MaxInt64
-// if there is none.
+// memory of its control group, such as a container, or of the machine's. GOMEMLIMIT, if set, is left alone. It returns the
+// limit in bytes, or math.MaxInt64 if there is none.
 func limitMemory(log *slog.Logger) int64 {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		if most := memory(os.ReadFile); most < math.MaxInt64 {

@@ -158,8 +158,8 @@ func made(r result) int32 {
 	return int32(r.attempts)
 }
 
-// saveAttempts keeps what attempts came to. What the endpoint answered is kept of those alone that have their row in the
-// queue still: else somebody has finished the delivery meanwhile, and its lead may have been erased since.
+// saveAttempts keeps what attempts came to. What the endpoint answered, or an error may quote, is kept of those alone that have
+// their row in the queue still: else somebody has finished the delivery meanwhile, and its lead may have been erased since.
 func saveAttempts(batch *pgx.Batch, results []result) {
 	var ids, responses, errs []string
 	var at []time.Time

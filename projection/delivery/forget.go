@@ -20,8 +20,8 @@ type erasedData struct {
 }
 
 // forget cancels what is queued of leads that are erased, and empties what endpoints answered to deliveries of theirs: an
-// endpoint may have said back what it was told, and where that was no answer, the error quotes it. Whoever writes an attempt down has the row in the queue first; one that
-// comes after finds the delivery cancelled.
+// endpoint may have said back what it was told, and where that was no answer, the error quotes it. Whoever writes an attempt
+// down has the row in the queue first; one that comes after finds the delivery cancelled.
 //
 // Everybody's deliveries wait meanwhile, so it goes by the index on the streams of deliveries, and reads neither all of
 // them nor all of the queue. It is the end of the transaction.
