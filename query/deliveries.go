@@ -50,13 +50,16 @@ func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, p Pa
 		}
 		s.and(`d.delivery_id < ?`, last[0])
 	}
-	list, err := page(ctx, r, s, p.Limit, scanDelivery, func(d Delivery) string {
-		return encodeCursor(cursorOf(deliveryCursor, account), d.DeliveryID)
-	})
+	after := func(d Delivery) string { return encodeCursor(cursorOf(deliveryCursor, account), d.DeliveryID) }
+	list, err := page(ctx, r, s, p.Limit, scanDelivery, after)
 	if err != nil {
 		return list, err
 	}
-	return list, r.addAttempts(ctx, list.Items)
+	with, err := r.addAttempts(ctx, list.Items)
+	if with < len(list.Items) {
+		list = List[Delivery]{Items: list.Items[:with], NextCursor: after(list.Items[with-1])}
+	}
+	return list, err
 }
 
 // Delivery returns one delivery of an endpoint. The error is ErrNotFound when there is none such.
@@ -72,7 +75,7 @@ func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string) (D
 		return found, err
 	}
 	items := []Delivery{found}
-	err = r.addAttempts(ctx, items)
+	_, err = r.addAttempts(ctx, items)
 	return items[0], err
 }
 
@@ -82,7 +85,8 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 	return d, err
 }
 
-func (r *Reader) addAttempts(ctx context.Context, deliveries []Delivery) error {
+// addAttempts adds the attempts at deliveries, newest first, to as many as a part of a list has place for: with is how many.
+func (r *Reader) addAttempts(ctx context.Context, deliveries []Delivery) (with int, err error) {
 	places := make(map[string]int, len(deliveries))
 	ids := make([]string, len(deliveries))
 	for i, d := range deliveries {
@@ -90,16 +94,24 @@ func (r *Reader) addAttempts(ctx context.Context, deliveries []Delivery) error {
 	}
 	rows, err := r.pool.Query(ctx, `
 		SELECT delivery_id, at, status, duration_ms, response, error
-		  FROM delivery.attempt WHERE delivery_id = ANY ($1) ORDER BY delivery_id, at`, ids)
+		  FROM delivery.attempt WHERE delivery_id = ANY ($1) ORDER BY delivery_id DESC, at`, ids)
 	if err != nil {
-		return schema.Unavailable(err)
+		return len(deliveries), schema.Unavailable(err)
 	}
 	var id string
 	var a Attempt
+	bytes := 0
+	with = len(deliveries)
 	_, err = pgx.ForEachRow(rows, []any{&id, &a.At, &a.Status, &a.DurationMS, &a.Response, &a.Error}, func() error {
 		d := &deliveries[places[id]]
-		d.Attempts = append(d.Attempts, a)
+		if bytes >= mostBytes && len(d.Attempts) == 0 {
+			with = min(with, places[id])
+		}
+		if places[id] < with {
+			d.Attempts = append(d.Attempts, a)
+			bytes += sizeOf(rows)
+		}
 		return nil
 	})
-	return schema.Unavailable(err)
+	return with, schema.Unavailable(err)
 }

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -33,19 +36,7 @@ func TestAPartOfAListIsOfSomeBytesHoweverManyItemsAreAskedFor(t *testing.T) {
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)
-	walked := func(list func(query.Page) (int, any, string, error)) (all int) {
-		for p := (query.Page{Limit: 200}); ; {
-			items, shown, next, err := list(p)
-			require.NoError(t, err)
-			text, err := json.Marshal(shown)
-			require.NoError(t, err)
-			require.Less(t, len(text), most+2*large)
-			all += items
-			if p.Cursor = next; next == "" {
-				return all
-			}
-		}
-	}
+	walked := func(list func(query.Page) (int, any, string, error)) int { return walkWithin(t, most+2*large, list) }
 	for _, filter := range []query.LeadFilter{{}, {Q: "asha"}, {LeadTemperature: "hot"}} {
 		require.Equal(t, leads, walked(func(p query.Page) (int, any, string, error) {
 			part, err := reader.Leads(t.Context(), "acme", filter, p)
@@ -56,4 +47,55 @@ func TestAPartOfAListIsOfSomeBytesHoweverManyItemsAreAskedFor(t *testing.T) {
 		part, err := reader.LeadEvents(t.Context(), "acme", id, p)
 		return len(part.Items), part.Items, part.NextCursor, err
 	}))
+}
+
+// TestAPartOfDeliveriesIsOfSomeBytesHoweverMuchEndpointsAnswer lists deliveries that failed as often as they may, at an endpoint
+// that answers each with as much as is kept.
+func TestAPartOfDeliveriesIsOfSomeBytesHoweverMuchEndpointsAnswer(t *testing.T) {
+	t.Parallel()
+	const deliveries, attempts, kept, most = 160, 10, 1 << 10, 1 << 20
+	w := projectiontest.New(t)
+	endpoint := w.NewID()
+	w.Append(t, "acme", event.WebhookStream(endpoint), event.WebhookRegistered{URL: "https://hooks.example", Events: []string{"*"}, Slot: 1})
+	w.Project(t)
+	_, err := w.Pool.Exec(t.Context(), `SELECT delivery.open_day($1)`, time.Now().UTC())
+	require.NoError(t, err)
+	rows := &pgx.Batch{}
+	for n := range deliveries {
+		id := ulid.Make().String()
+		rows.Queue(`INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+			VALUES ($1, $2, $1, 0, 'lead.created', 'lead-1', 0, 1, 1)`, id, endpoint)
+		if n%4 == 0 {
+			continue // not attempted yet
+		}
+		rows.Queue(`INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
+			SELECT $1, now() + n * interval '1 hour', 500, 1, repeat('x', $3), repeat('x', $3) FROM generate_series(1, $2::int) AS n`, id, attempts, kept)
+	}
+	require.NoError(t, w.Pool.SendBatch(t.Context(), rows).Close())
+	reader := query.New(w.Pool, w.Store)
+	tried := 0
+	require.Equal(t, deliveries, walkWithin(t, most*5/4, func(p query.Page) (int, any, string, error) {
+		part, err := reader.Deliveries(t.Context(), "acme", endpoint, p)
+		for _, d := range part.Items {
+			tried += len(d.Attempts)
+		}
+		return len(part.Items), part.Items, part.NextCursor, err
+	}))
+	require.Equal(t, deliveries*3/4*attempts, tried)
+}
+
+// walkWithin goes through a list part by part, and counts its items. No part is as JSON larger than most bytes.
+func walkWithin(t *testing.T, most int, list func(query.Page) (items int, shown any, next string, err error)) (all int) {
+	t.Helper()
+	for p := (query.Page{Limit: 200}); ; {
+		items, shown, next, err := list(p)
+		require.NoError(t, err)
+		text, err := json.Marshal(shown)
+		require.NoError(t, err)
+		require.Less(t, len(text), most)
+		all += items
+		if p.Cursor = next; next == "" {
+			return all
+		}
+	}
 }
