@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
@@ -66,6 +67,7 @@ func interruptible() (context.Context, func()) {
 }
 
 func run(ctx context.Context, args []string, c console) int {
+	log.SetOutput(io.Discard) // net/http quotes there what an endpoint says without being asked, such as what it was told of a person
 	out := &results{Writer: c.out}
 	c.out = out
 	exited := -1

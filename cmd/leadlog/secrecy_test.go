@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -132,4 +134,54 @@ func TestNoLogOfAWholeRunHoldsAPersonOrASecret(t *testing.T) {
 			require.NotContains(t, strings.ToLower(line), strings.ToLower(secret))
 		}
 	}
+}
+
+// TestWhatAnEndpointSaysBehindItsAnswerIsNotPrinted has one say back what it was told, on a connection that is kept for the
+// next delivery.
+func TestWhatAnEndpointSaysBehindItsAnswerIsNotPrinted(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	closed := make(chan error, 1)
+	talk := func(conn net.Conn) {
+		defer conn.Close()
+		from := bufio.NewReader(conn)
+		request, err := http.ReadRequest(from)
+		if err != nil {
+			return // dialled, and not used
+		}
+		_, err = io.Copy(io.Discard, request.Body)
+		if err == nil {
+			_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nthank you for Asha Kulkarni")
+		}
+		if err == nil {
+			_, _ = io.Copy(io.Discard, from) // until the service closes the connection
+		}
+		closed <- err
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go talk(conn)
+		}
+	}()
+	settings := production(t)
+	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
+	jwt := provisioned(t, settings)
+	p, base := serve(t, settings)
+	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"http://`+listener.Addr().String()+`"}`)
+	require.Equal(t, 201, endpoint.status, endpoint.body)
+	capture := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"name":"Asha Kulkarni","phone":"9876543210"}`)
+	require.Equal(t, 201, capture.status, capture.body)
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		require.Fail(t, "the connection is kept")
+	}
+	require.NotContains(t, p.err.String(), "Kulkarni")
 }

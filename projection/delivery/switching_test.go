@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"bufio"
 	"io"
 	"net"
 	"net/http"
@@ -26,7 +27,11 @@ func switching(t *testing.T) (url string) {
 				return
 			}
 			t.Cleanup(func() { _ = conn.Close() })
-			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: silence\r\n\r\n")
+			go func() {
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil { // before it, it would be no answer
+					_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: silence\r\n\r\n")
+				}
+			}()
 		}
 	}()
 	return "http://" + listener.Addr().String()
