@@ -131,8 +131,10 @@ func TestBlocksOfBeforeAreMadeAnew(t *testing.T) {
 	w := projectiontest.New(t)
 	arrivals(t, w, "acme", projectiontest.Start, 300)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{Name: "Jose\u0301", Status: "new", Source: "api"})
-	stop := projectiontest.Run(t, w.Runner(t, projection.LeadView{}))
+	runner := w.Runner(t, projection.LeadView{})
+	stop := projectiontest.Run(t, runner)
 	awaitBlocks(t, w, 2)
+	projectiontest.Await(t, runner) // the blocks are of leads before Jose
 	stop()
 	for _, as := range []string{
 		`UPDATE views.lead_block SET grams = set_byte(grams, 7, get_byte(grams, 7) # 1)`,
