@@ -13,8 +13,8 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// echo starts a server that says back what it is told, and nothing else.
-func echo(t *testing.T) (url string) {
+// answering starts a server that answers a request with whatever is written to the connection, which stays open until the test ends at the latest.
+func answering(t *testing.T, answer func(conn net.Conn, request *http.Request)) (url string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -25,13 +25,24 @@ func echo(t *testing.T) (url string) {
 			if err != nil {
 				return
 			}
-			if request, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-				_, _ = io.Copy(conn, request.Body)
-			}
-			_ = conn.Close()
+			t.Cleanup(func() { _ = conn.Close() })
+			go func() { // a connection may be dialled and not used
+				if request, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					answer(conn, request)
+				}
+			}()
 		}
 	}()
 	return "http://" + listener.Addr().String()
+}
+
+// echo starts a server that says back what it is told, and nothing else.
+func echo(t *testing.T) (url string) {
+	t.Helper()
+	return answering(t, func(conn net.Conn, request *http.Request) {
+		_, _ = io.Copy(conn, request.Body)
+		_ = conn.Close()
+	})
 }
 
 // What an endpoint says that is no answer is quoted in the error, which outlived the person.

@@ -1,7 +1,6 @@
 package delivery_test
 
 import (
-	"bufio"
 	"io"
 	"net"
 	"net/http"
@@ -17,24 +16,9 @@ import (
 // switching starts a server that answers that it speaks something else from here on, and then says nothing.
 func switching(t *testing.T) (url string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { _ = conn.Close() })
-			go func() {
-				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil { // before it, it would be no answer
-					_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: silence\r\n\r\n")
-				}
-			}()
-		}
-	}()
-	return "http://" + listener.Addr().String()
+	return answering(t, func(conn net.Conn, _ *http.Request) {
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: silence\r\n\r\n")
+	})
 }
 
 // What a connection says after 101 is no body of an answer: neither the time of an attempt nor the end of the courier ended
