@@ -10,6 +10,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/projection"
 )
 
 type accountCommand struct {
@@ -37,7 +38,7 @@ func (a *accountSetCommand) Run(ctx context.Context, c console) error {
 		return check.err()
 	}
 	log := plainLogger(c)
-	_, events, private, err := a.database.open(ctx, log)
+	views, events, private, err := a.database.open(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -47,6 +48,14 @@ func (a *accountSetCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer store.Close()
+	pool, err := openViews(ctx, views)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := projection.Belong(ctx, pool, store); err != nil {
+		return err
+	}
 	handlers := command.NewHandlers(command.Options{Store: store, Log: log})
 	state, position, err := handlers.ConfigureAccount(ctx, command.ConfigureAccount{
 		Caller:    command.Caller{Actor: "system:cli"},

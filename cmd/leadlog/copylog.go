@@ -47,9 +47,11 @@ func (m *copyLogCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer stopPrivate(private, log)
-	if err := currentViews(ctx, views); err != nil {
+	pool, err := openViews(ctx, views)
+	if err != nil {
 		return err
 	}
+	pool.Close()
 	m.From, m.To = cmp.Or(logAddress(m.From), events), cmp.Or(logAddress(m.To), views)
 	return m.move(ctx, c, views, log)
 }
@@ -130,12 +132,15 @@ func firstPostgres(addresses ...string) string {
 	return ""
 }
 
-// currentViews says whether the views' database is of this program's version.
-func currentViews(ctx context.Context, url string) error {
+// openViews opens the views' database, which must be of this program's version.
+func openViews(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
-		return fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
+		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
 	}
-	defer pool.Close()
-	return schema.Current(ctx, pool)
+	if err := schema.Current(ctx, pool); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -188,6 +189,38 @@ func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
 		receiver.holds(t, deliveries)
 		agree := launch(t, settings, "verify")
 		require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	}
+}
+
+// TestNobodyWritesToALogThatWasLeft has every command that appends run on the log that the views have left: what it took in
+// there nobody would see again.
+func TestNobodyWritesToALogThatWasLeft(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	first := launch(t, settings, "import", written(t, "leads.csv", "name,phone\nAsha,98765 43210\n"), "--account", "acme")
+	require.Zero(t, first.finish(t), first.err)
+	exported := launch(t, settings, "export", "leads", "--account", "acme", "--format", "ndjson")
+	require.Zero(t, exported.finish(t), exported.err)
+	lead := regexp.MustCompile(`"leadId":"(\w+)"`).FindStringSubmatch(exported.out.String())[1]
+	moving := launch(t, settings, "copy-log", "--to", pgtest.Database(t))
+	require.Zero(t, moving.finish(t), moving.err)
+	left, err := postgres.Open(t.Context(), postgres.Options{URL: settings["LEADLOG_DATABASE_URL"], Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(left.Close)
+	end := headOf(t, left)
+
+	for _, args := range [][]string{
+		{"serve"},
+		{"import", written(t, "more.csv", "name,phone\nBela,98765 43211\n"), "--account", "acme"},
+		{"account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z"},
+		{"forget", lead, "--account", "acme", "--yes"},
+		{"verify", "--heal"},
+	} {
+		p := launch(t, settings, args...)
+		require.Equal(t, 1, p.finish(t), "%v: %s", args, p.out)
+		require.Contains(t, p.err.String(), "the view is of another log", args)
+		require.Equal(t, end, headOf(t, left), args)
 	}
 }
 

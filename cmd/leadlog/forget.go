@@ -50,6 +50,9 @@ func (f *forgetCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer h.close()
+	if err := projection.Belong(ctx, h.pool, h.store); err != nil {
+		return err
+	}
 	handlers := command.NewHandlers(command.Options{
 		Store: h.store, Claims: claim.NewNames(keys.claim), Log: h.log, Forgetting: h.forgetter(forgetPatience),
 	})

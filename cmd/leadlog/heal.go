@@ -6,6 +6,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/verify"
 )
@@ -26,6 +27,9 @@ func (v *verifyCommand) note(c console, left []verify.Leftover) {
 // heal finishes what was left, claim by claim, and prints each. A claim key that is not the log's is refused: with it, no
 // claim would seem to belong to anybody.
 func heal(ctx context.Context, c console, h *stores, keys serviceKeys, left []verify.Leftover) error {
+	if err := projection.Belong(ctx, h.pool, h.store); err != nil {
+		return err
+	}
 	if len(left) == 0 {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/draft"
+	"github.com/leadlog/leadlog/projection"
 )
 
 type importCommand struct {
@@ -84,6 +85,10 @@ func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers,
 	}
 	h, err := i.openStores(ctx, c)
 	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := projection.Belong(ctx, h.pool, h.store); err != nil {
+		h.close()
 		return nil, nil, nil, err
 	}
 	var target eventstore.Store = h.store
