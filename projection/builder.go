@@ -61,13 +61,17 @@ func (b *builder) lock(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '5s'`); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended($1, 0))`, "leadlog replay "+b.schema+"."+b.projector.Name())
+		_, err := tx.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended($1, 0))`, replayLockName(b.schema, b.projector.Name()))
 		return err
 	})
 	if retryable(err) {
 		return fmt.Errorf("view %s: %w", b.projector.Name(), ErrReplayRuns)
 	}
 	return err
+}
+
+func replayLockName(schema, projector string) string {
+	return "leadlog replay " + schema + "." + projector
 }
 
 // prepared is what of a batch the copy does not have yet, on its way there.

@@ -78,7 +78,16 @@ func lockName(schema, projector string) string {
 
 // TryLock keeps a projector of a schema from running until the transaction ends, unless it runs somewhere.
 func TryLock(ctx context.Context, tx pgx.Tx, schema, projector string) (mine bool, err error) {
-	err = tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))`, lockName(schema, projector)).Scan(&mine)
+	return tryLock(ctx, tx, lockName(schema, projector))
+}
+
+// TryLockReplay keeps the live view of a projector from being replayed until the transaction ends, unless it is just now.
+func TryLockReplay(ctx context.Context, tx pgx.Tx, projector string) (mine bool, err error) {
+	return tryLock(ctx, tx, replayLockName(replaying+"_"+projector, projector))
+}
+
+func tryLock(ctx context.Context, tx pgx.Tx, name string) (mine bool, err error) {
+	err = tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))`, name).Scan(&mine)
 	return mine, err
 }
 

@@ -121,19 +121,22 @@ func (m Move) settle(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err e
 	if err := pairs.end(ctx); err != nil {
 		return 0, err
 	}
-	head, err := m.From.Head(ctx)
-	switch {
-	case err != nil:
-		return 0, err
-	case head != pairs.last:
-		return 0, ErrGrown
-	case state.moved:
-		return 0, nil
+	if !state.moved {
+		if err := translate(ctx, tx, e); err != nil {
+			return 0, err
+		}
+		moved = state.checkpoints
 	}
-	return state.checkpoints, translate(ctx, tx, e)
+	// At the very end: of what is written to the source behind it nobody would know.
+	head, err := m.From.Head(ctx)
+	if err == nil && head != pairs.last {
+		err = ErrGrown
+	}
+	return moved, err
 }
 
-// alone takes the lock of every projector, for as long as the transaction lasts.
+// alone takes the lock of every projector and of every replay, for as long as the transaction lasts. Whoever begins to write to
+// a log asks first whether the views are of it, and is not answered before they have moved.
 func alone(ctx context.Context, tx pgx.Tx) error {
 	names := map[string][]string{schema.Deliveries: {delivery.FanOut{}.Name()}}
 	for _, p := range projection.All() {
@@ -150,10 +153,23 @@ func alone(ctx context.Context, tx pgx.Tx) error {
 			}
 		}
 	}
+	for _, name := range names[schema.Views] {
+		mine, err := projection.TryLockReplay(ctx, tx, name)
+		if err != nil {
+			return err
+		}
+		if !mine {
+			return fmt.Errorf("%w (%s)", projection.ErrReplayRuns, name)
+		}
+	}
 	couriers, err := delivery.Couriers(ctx, tx)
 	if err == nil && couriers > 0 {
 		err = fmt.Errorf("%w (%d couriers)", ErrServiceRuns, couriers)
 	}
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `LOCK TABLE views.checkpoint IN ACCESS EXCLUSIVE MODE`)
 	return err
 }
 

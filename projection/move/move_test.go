@@ -118,6 +118,68 @@ func TestViewsAreNotMovedUnderWhoWritesThem(t *testing.T) {
 	require.NoError(t, err, "what was copied before is no obstacle")
 }
 
+func TestViewsAreNotMovedWhileOneIsReplayed(t *testing.T) {
+	t.Parallel()
+	w, m := world(t)
+	var during error
+	replay := projection.Replay{
+		URL: w.URL, Store: w.Store, Projectors: []projection.Projector{projection.LeadView{}},
+		Progress: func(done, end eventstore.Position) {
+			if done < end {
+				_, during = m.Run(t.Context())
+			}
+		},
+	}
+	require.NoError(t, replay.Run(t.Context()))
+	require.ErrorIs(t, during, projection.ErrReplayRuns)
+	_, err := m.Run(t.Context())
+	require.NoError(t, err)
+}
+
+// TestWhoBeginsToWriteWhileTheViewsMoveIsRefusedTheSource has somebody ask, in the middle of a move, whether the views are of the source.
+func TestWhoBeginsToWriteWhileTheViewsMoveIsRefusedTheSource(t *testing.T) {
+	t.Parallel()
+	w, m := world(t)
+	compare, told := m.Compare, make(chan error, 1)
+	m.Compare = func(ctx context.Context, each func(from, to eventstore.Position) error) error {
+		go func() { told <- projection.Belong(t.Context(), w.Pool, m.From) }()
+		require.Eventually(t, func() bool { return len(told) > 0 || waited(t, w, "checkpoint") }, projectiontest.Soon, time.Millisecond)
+		return compare(ctx, each)
+	}
+	_, err := m.Run(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, <-told, projection.ErrForeignLog)
+}
+
+// TestASourceThatGrowsWhileRowsAreMovedIsFoundOut has somebody append while the move, which has compared both logs, waits for a table.
+func TestASourceThatGrowsWhileRowsAreMovedIsFoundOut(t *testing.T) {
+	t.Parallel()
+	w, m := world(t)
+	reader, err := w.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = reader.Exec(t.Context(), `LOCK TABLE views.source_history IN SHARE MODE`)
+	require.NoError(t, err)
+	moved := make(chan error, 1)
+	go func() {
+		_, err := m.Run(t.Context())
+		moved <- err
+	}()
+	require.Eventually(t, func() bool { return waited(t, w, "source_history") }, projectiontest.Soon, time.Millisecond)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{Name: "N", Phone: "+919876543210", Status: "new", Source: "api"})
+	require.NoError(t, reader.Rollback(t.Context()))
+	require.ErrorIs(t, <-moved, move.ErrGrown)
+	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.From))
+}
+
+// waited tells whether somebody waits for a table of the views.
+func waited(t *testing.T, w *projectiontest.World, table string) (yes bool) {
+	t.Helper()
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `
+		SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = ('views.' || $1::text)::regclass
+		                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`, table).Scan(&yes))
+	return yes
+}
+
 func TestALogIsNotMovedIntoItself(t *testing.T) {
 	t.Parallel()
 	_, m := world(t)
