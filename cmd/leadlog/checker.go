@@ -45,10 +45,19 @@ func (c *checker) err() error {
 	return nil
 }
 
+// goodPostgres tells whether a command may go by an address of PostgreSQL. One with an @ behind the one that ends the password
+// is most likely cut in two within the password, whose rest every message about the host or the database would then show.
 func goodPostgres(address string) bool {
-	_, err := pgxpool.ParseConfig(address)
-	return err == nil && (strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://"))
+	if _, err := pgxpool.ParseConfig(address); err != nil {
+		return false
+	}
+	place, _ := splitPostgres(address)
+	user, rest := splitUser(place)
+	return (strings.HasPrefix(user, "postgres://") || strings.HasPrefix(user, "postgresql://")) && !strings.Contains(rest, "@")
 }
+
+// escaped is what most often makes an address bad that looks good.
+const escaped = ", with %40 for an @ and %2F for a / in a password"
 
 // logURL refuses an address that is not one of a log. The message does not repeat it: it may hold a password.
 func (c *checker) logURL(name, address string) {
@@ -58,7 +67,7 @@ func (c *checker) logURL(name, address string) {
 			c.refuseSecret(name, address, "a good connection string: "+err.Error())
 		}
 	case !goodPostgres(address):
-		c.refuseSecret(name, address, "a good URL that begins with postgres://, esdb:// or kurrentdb://")
+		c.refuseSecret(name, address, "a good URL that begins with postgres://, esdb:// or kurrentdb://"+escaped)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -59,23 +59,50 @@ const connectSeconds = 5
 // wait for a server that accepts connections and says nothing, or that has vanished. And of several hosts the primary is used:
 // the one that was it before a failover may be back as a standby, which answers and takes no write.
 func withConnectDefaults(address string) string {
-	u, err := url.Parse(address)
+	config, err := pgconn.ParseConfig(address)
 	if err != nil { // it was checked before
 		return address
 	}
-	query := u.Query()
+	hosts := map[string]bool{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))): true}
+	for _, other := range config.Fallbacks {
+		hosts[net.JoinHostPort(other.Host, strconv.Itoa(int(other.Port)))] = true
+	}
+	place, given := splitPostgres(address)
+	var parameters []string // before those that are given: of one that comes twice, the last counts
 	left := func(parameter, variable, value string) {
-		if !query.Has(parameter) && os.Getenv(variable) == "" {
-			query.Set(parameter, value)
+		if os.Getenv(variable) == "" {
+			parameters = append(parameters, parameter+"="+value)
 		}
 	}
-	hosts := 1 + strings.Count(cmp.Or(query.Get("host"), u.Host), ",")
-	left("connect_timeout", "PGCONNECT_TIMEOUT", strconv.Itoa(max(1, connectSeconds/hosts)))
-	if hosts > 1 {
+	left("connect_timeout", "PGCONNECT_TIMEOUT", strconv.Itoa(max(1, connectSeconds/len(hosts))))
+	if len(hosts) > 1 {
 		left("target_session_attrs", "PGTARGETSESSIONATTRS", "primary")
 	}
-	u.RawQuery = query.Encode()
-	return u.String()
+	if given != "" {
+		parameters = append(parameters, given)
+	}
+	if parameters == nil {
+		return address
+	}
+	return place + "?" + strings.Join(parameters, "&")
+}
+
+// splitPostgres splits an address of PostgreSQL before its parameters. It reads it as PostgreSQL's own programs do, and not as
+// net/url: a password may hold a ? or a #, and in a parameter a + is no space.
+func splitPostgres(address string) (place, parameters string) {
+	user, rest := splitUser(address)
+	rest, parameters, _ = strings.Cut(rest, "?")
+	return user + rest, parameters
+}
+
+// splitUser splits an address of PostgreSQL behind the @ that ends its user's name and password, if it has them.
+func splitUser(address string) (user, rest string) {
+	scheme, rest, _ := strings.Cut(address, "://")
+	end := 0
+	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
+		end = i + 1
+	}
+	return scheme + "://" + rest[:end], rest[end:]
 }
 
 // stopPrivate stops the private PostgreSQL, if this process was its last user.

@@ -52,3 +52,47 @@ func TestALogThatSaysNothingIsGivenUpWhoeverNamesIt(t *testing.T) {
 		require.Contains(t, p.err.String(), "Try: again, when the server of")
 	}
 }
+
+// A password of digits that goes on behind a # or a ? was taken for a port, and a space in a parameter came out as a +.
+func TestAnAddressMeansWhatPostgreSQLTakesItFor(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{
+		"postgres://u:2024#secret@one/db",
+		"postgres://u:2024?secret@one/db",
+		"postgres://u:a#b?c@one,other/db?pool_max_conns=7",
+		"postgres://u:a+b%20c@one/db?options=-c%20work_mem%3D8MB&application_name=a+b",
+		"postgres://u@/db?host=/run/postgresql",
+		"postgres://u@[::1]:5433/db?application_name=why?",
+	} {
+		given, err := pgxpool.ParseConfig(address)
+		require.NoError(t, err, address)
+		config, err := pgxpool.ParseConfig(withConnectDefaults(address))
+		require.NoError(t, err, address)
+		require.NotZero(t, config.ConnConfig.ConnectTimeout, address)
+		was, is := given.ConnConfig, config.ConnConfig
+		require.Equal(t, []any{was.Host, was.Port, was.User, was.Password, was.Database, was.RuntimeParams, given.MaxConns},
+			[]any{is.Host, is.Port, is.User, is.Password, is.Database, is.RuntimeParams, config.MaxConns}, address)
+	}
+}
+
+// Whoever writes an @ or a / of a password as it is would read the rest of it in every message that the host cannot be found.
+func TestAnAddressThatIsCutInItsPasswordIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{
+		"postgres://u:p@ss@one/db",
+		"postgres://u:p@ss#word@one/db",
+		"postgres://u:p@ss/word@one/db",
+		"postgres://u:12/word@one/db",
+		"postgresql://u:p@ss@one/db?sslmode=disable",
+	} {
+		require.False(t, goodPostgres(address), address)
+	}
+	for _, address := range []string{
+		"postgres://u:p%40ss%2Fword@one/db",
+		"postgres://u:p#ss?word@one/db",
+		"postgres://one/db?user=u@one&password=p@ss",
+		"postgresql://u@one,other:5433/db",
+	} {
+		require.True(t, goodPostgres(address), address)
+	}
+}

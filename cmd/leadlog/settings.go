@@ -127,7 +127,7 @@ func (s service) consoleKey(sealKey []byte) []byte {
 
 func (d database) check(c *checker) {
 	if d.DatabaseURL != "" && !goodPostgres(d.DatabaseURL) {
-		c.refuseSecret("LEADLOG_DATABASE_URL", d.DatabaseURL, "a good URL that begins with postgres://") // it may hold a password
+		c.refuseSecret("LEADLOG_DATABASE_URL", d.DatabaseURL, "a good URL that begins with postgres://"+escaped) // it may hold a password
 	}
 	if d.EventstoreURL != "" {
 		c.logURL("LEADLOG_EVENTSTORE_URL", d.EventstoreURL)
