@@ -40,6 +40,9 @@ func (x *exchange) captureBatch() (answer, error) {
 	if err := x.admission.Confirm(x.ctx, x.Directory); err != nil { // there may be no line that would find out
 		return answer{}, err
 	}
+	if encoded(x.r.Header) {
+		return answer{}, errCoding
+	}
 	if !acceptable(x.r.Header, mediaLines...) {
 		return answer{}, errLinesType
 	}

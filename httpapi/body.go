@@ -24,9 +24,12 @@ const (
 	maxDepth = 32      // objects and arrays in each other, the body itself included
 )
 
-// members reads the body as a JSON object, strictly. No body at all is read as a nil map. The error is errMediaType,
-// errTooLarge, errSlowBody or field.Errors.
+// members reads the body as a JSON object, strictly. No body at all is read as a nil map. The error is errCoding,
+// errMediaType, errTooLarge, errSlowBody or field.Errors.
 func (x *exchange) members() (map[string]jsontext.Value, error) {
+	if encoded(x.r.Header) {
+		return nil, errCoding
+	}
 	if !acceptable(x.r.Header, mediaJSON) {
 		return nil, errMediaType
 	}
@@ -38,13 +41,15 @@ func (x *exchange) members() (map[string]jsontext.Value, error) {
 	return ParseObject(raw)
 }
 
-// acceptable tells whether the headers let a body be JSON in UTF-8, as it came, under one of the media types.
+// encoded tells whether the headers say that a body is something else than what came, as when it is compressed.
+func encoded(header http.Header) bool {
+	return slices.ContainsFunc(header.Values("Content-Encoding"), func(coding string) bool {
+		return coding != "" && !strings.EqualFold(strings.TrimSpace(coding), "identity")
+	})
+}
+
+// acceptable tells whether the headers let a body be JSON in UTF-8, under one of the media types.
 func acceptable(header http.Header, medias ...string) bool {
-	for _, coding := range header.Values("Content-Encoding") {
-		if coding != "" && !strings.EqualFold(strings.TrimSpace(coding), "identity") {
-			return false
-		}
-	}
 	types := header.Values("Content-Type")
 	if len(types) == 0 || (len(types) == 1 && types[0] == "") {
 		return true

@@ -20,6 +20,7 @@ var (
 	errUnknownRoute = errors.New("no such route")
 	errWrongMethod  = errors.New("no such method on this route")
 	errTooLarge     = errors.New("request body too large")
+	errCoding       = errors.New("request body is encoded")
 	errMediaType    = errors.New("request body is not JSON")
 	errSlowBody     = errors.New("request body did not arrive in time")
 
@@ -62,10 +63,11 @@ var failures = []struct {
 	{errWrongMethod, http.StatusMethodNotAllowed, "Method not allowed", "", 0},
 	{command.ErrUnauthorized, http.StatusUnauthorized, "Missing or invalid token", "", 0},
 	{command.ErrFeatureDisabled, http.StatusForbidden, "Feature crm_api is not enabled for this account", "", 0},
-	{errMediaType, http.StatusUnsupportedMediaType, "Content-Type must be application/json", "", 0},
+	{errCoding, http.StatusUnsupportedMediaType, "Content-Encoding must be left out: the body is taken as it is", "", 0},
+	{errMediaType, http.StatusUnsupportedMediaType, "Content-Type must be application/json in UTF-8", "", 0},
 	{errTooLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 2 MiB", "", 0},
 	{errSlowBody, http.StatusRequestTimeout, "Request body did not arrive in time", "", 0},
-	{errLinesType, http.StatusUnsupportedMediaType, "Content-Type must be application/x-ndjson", "", 0},
+	{errLinesType, http.StatusUnsupportedMediaType, "Content-Type must be application/x-ndjson in UTF-8", "", 0},
 	{errBatchTooLarge, http.StatusRequestEntityTooLarge, "A batch must be at most 32 MiB", "", 0},
 	{errTooManyLines, http.StatusRequestEntityTooLarge, "A batch must be at most 10,000 lines", "", 0},
 

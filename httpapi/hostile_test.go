@@ -134,6 +134,7 @@ func TestACodingMayNotHideABody(t *testing.T) {
 		for _, coding := range []string{"gzip", "deflate", "br", "zstd", "x-gzip", "compress", "GZIP", "identity, gzip", "gzip, identity", "nonsense"} {
 			r := s.request(call{method: http.MethodPost, path: path, credential: s.jwt, body: `{}`, header: map[string]string{"Content-Encoding": coding}})
 			require.Equal(t, http.StatusUnsupportedMediaType, r.status, "%s %s: %s", path, coding, r.raw)
+			require.Contains(t, r.at("message"), "Content-Encoding", "the header that is wrong is named")
 		}
 	}
 }
