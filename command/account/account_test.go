@@ -114,15 +114,17 @@ func TestEverythingWrongIsSaidAtOnce(t *testing.T) {
 func TestConfiguringReplacesAndTheSameAgainIsNoEvent(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
-	first := Settings{Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", RateLimit: p(5.0), RateBurst: p(9)}
-	s := configure(t, State{}, first, at)
+	first := func() Settings {
+		return Settings{Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", RateLimit: p(5.0), RateBurst: p(9)}
+	}
+	s := configure(t, State{}, first(), at)
 	require.Equal(t, State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE",
 		RateLimit: p(5.0), RateBurst: p(9), CreatedAt: at, UpdatedAt: at,
 	}, s)
 	require.True(t, s.Has(FeatureAPI))
 
-	again, err := s.Configure(first, knownRegion)
+	again, err := s.Configure(first(), knownRegion)
 	require.NoError(t, err)
 	require.Nil(t, again)
 
@@ -149,6 +151,11 @@ func TestWhatSettingsLeaveOutMayBeKept(t *testing.T) {
 	require.Equal(t, &event.AccountConfigured{
 		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", RateLimit: p(0.0), RateBurst: p(3),
 	}, changed)
+	renamed, err := has.Configure(has.Keeping(Settings{Name: "Globex", RateBurst: p(4)}), knownRegion)
+	require.NoError(t, err)
+	require.Equal(t, &event.AccountConfigured{
+		Name: "Globex", Features: []string{FeatureAPI}, Stages: has.Stages, Region: "US", RateLimit: p(2.0), RateBurst: p(4),
+	}, renamed)
 	none, err := has.Configure(has.Keeping(Settings{Features: []string{}}), knownRegion)
 	require.NoError(t, err)
 	require.Empty(t, none.Features)

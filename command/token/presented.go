@@ -52,7 +52,7 @@ func (p Presented) Refusal(now time.Time) Reason {
 		return ReasonRotated
 	case p.Phase == Deleted:
 		return ReasonDeleted
-	case p.Phase == Live && !now.Before(p.ExpiresAt):
+	case !now.Before(p.ExpiresAt):
 		return ReasonExpired
 	}
 	return ""

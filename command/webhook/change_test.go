@@ -21,18 +21,21 @@ func TestAChangeSaysOnlyWhatIsOtherThanBefore(t *testing.T) {
 	t.Parallel()
 	moved := "https://example.com/moved"
 	disabled := happened(live(), time.Hour, event.WebhookDisabled{Reason: Gone})
+	choosy := happened(live(), time.Hour, event.WebhookUpdated{URL: "https://example.com/", Events: []string{"lead.merged"}})
 	for name, c := range map[string]struct {
 		state  State
 		change Change
 		want   []event.Data
 	}{
-		"url":                     {live(), Change{URL: &moved}, []event.Data{event.WebhookUpdated{URL: moved, Events: []string{"*"}, Description: "CRM", Changed: []string{"url"}}}},
-		"events, in order":        {live(), Change{Events: []string{"token.deleted", "lead.merged"}}, []event.Data{event.WebhookUpdated{URL: "https://example.com/", Events: []string{"lead.merged", "token.deleted"}, Description: "CRM", Changed: []string{"events"}}}},
-		"no description any more": {live(), Change{Description: new("")}, []event.Data{event.WebhookUpdated{URL: "https://example.com/", Events: []string{"*"}, Changed: []string{"description"}}}},
-		"all events, as before":   {live(), Change{Events: []string{}}, nil},
-		"the same in all":         {live(), Change{URL: new("https://example.com/"), Description: new(" CRM "), Enabled: new(true)}, nil},
-		"off":                     {live(), Change{Enabled: new(false)}, []event.Data{event.WebhookDisabled{Reason: ByOwner}}},
-		"off, as before":          {disabled, Change{Enabled: new(false)}, nil},
+		"url":                       {live(), Change{URL: &moved}, []event.Data{event.WebhookUpdated{URL: moved, Events: []string{"*"}, Description: "CRM", Changed: []string{"url"}}}},
+		"url, and not which events": {choosy, Change{URL: &moved}, []event.Data{event.WebhookUpdated{URL: moved, Events: []string{"lead.merged"}, Changed: []string{"url"}}}},
+		"all events":                {choosy, Change{Events: []string{}}, []event.Data{event.WebhookUpdated{URL: "https://example.com/", Events: []string{"*"}, Changed: []string{"events"}}}},
+		"events, in order":          {live(), Change{Events: []string{"token.deleted", "lead.merged"}}, []event.Data{event.WebhookUpdated{URL: "https://example.com/", Events: []string{"lead.merged", "token.deleted"}, Description: "CRM", Changed: []string{"events"}}}},
+		"no description any more":   {live(), Change{Description: new("")}, []event.Data{event.WebhookUpdated{URL: "https://example.com/", Events: []string{"*"}, Changed: []string{"description"}}}},
+		"all events, as before":     {live(), Change{Events: []string{}}, nil},
+		"the same in all":           {live(), Change{URL: new("https://example.com/"), Description: new(" CRM "), Enabled: new(true)}, nil},
+		"off":                       {live(), Change{Enabled: new(false)}, []event.Data{event.WebhookDisabled{Reason: ByOwner}}},
+		"off, as before":            {disabled, Change{Enabled: new(false)}, nil},
 		"on, elsewhere": {disabled, Change{URL: &moved, Enabled: new(true)}, []event.Data{
 			event.WebhookUpdated{URL: moved, Events: []string{"*"}, Description: "CRM", Changed: []string{"url"}}, event.WebhookEnabled{},
 		}},
@@ -166,7 +169,7 @@ func TestADeliveryIsNamedByWhatItIsOf(t *testing.T) {
 	t.Parallel()
 	one, other := ulid.MustParse("01KAJ8Q6ZJ0000000000000001"), ulid.MustParse("01KAJ8Q6ZK0000000000000002")
 	id := DeliveryID(one, one, "w", 0)
-	require.Equal(t, id, DeliveryID(one, one, "w", 0))
+	require.Equal(t, "01KAJ8Q6ZJ50HR9TZHAEMK31JQ", id, "receivers have seen it: deliveries that are built anew are named as before")
 	require.Equal(t, one.Timestamp(), ulid.MustParse(id).Timestamp())
 	require.NotEqual(t, id, DeliveryID(one, one, "v", 0))
 	require.NotEqual(t, id, DeliveryID(one, other, "w", 0))

@@ -133,6 +133,7 @@ func TestWhichURLsMayBeRegistered(t *testing.T) {
 		{"space in the host", "https://exa mple.com/", never},
 		{"header smuggled in", "https://example.com/\r\nX-Header: 1", never},
 		{"NUL", "https://example.com/\x00", never},
+		{"control character beyond ASCII", "https://example.com/\u0081", never},
 		{"no-break space", "https://example.com/\u00a0", never},
 		{"bad escape in the host", "https://%31%32%37.0.0.1/", never},
 		{"bad bracket", "https://[::1/", never},

@@ -34,7 +34,7 @@ func badURL(raw string, privateTargets bool) string {
 		return "must be text without spaces or control characters"
 	}
 	u, err := url.Parse(raw)
-	if err != nil || u.Host == "" || u.Hostname() == "" || u.Opaque != "" {
+	if err != nil || u.Hostname() == "" {
 		return "must be an absolute URL"
 	}
 	switch {
