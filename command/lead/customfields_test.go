@@ -1,6 +1,7 @@
 package lead
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -126,6 +127,26 @@ func TestCustomValuesAreBounded(t *testing.T) {
 		require.Equal(t, []string{"k"}, refused(t, withPhone(`"k":`+given)), name)
 		require.Equal(t, []string{"fields.k"}, refused(t, withPhone(`"fields":{"k":`+given+`}`)), name)
 	}
+}
+
+func TestCustomFieldsAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	const composed = "α\u0313\u0300\u0345" // one character, of eight bytes
+	body := func(n int, key, value string) string {
+		fields := make([]string, n)
+		for i := range fields {
+			fields[i] = fmt.Sprintf(`"%s%02d":"%s"`, key, i, value)
+		}
+		return withPhone(strings.Join(fields, ","))
+	}
+	require.Len(t, accepted(t, body(44, "k", strings.Repeat(composed, 2000))).CustomFields, 44)
+	require.Equal(t, []string{"customFields"}, refused(t, body(50, "k", strings.Repeat(composed, 2000))))
+
+	wide := strings.Repeat("\U0001F600", 48) // six times as much, were it escaped
+	exact := (700<<10)/50 - len(wide) - len(`"00""" `) + 1
+	value := strings.Repeat(composed, exact/8) + strings.Repeat("x", exact%8)
+	require.Len(t, accepted(t, body(50, wide, value)).CustomFields, 50)
+	require.Equal(t, []string{"customFields"}, refused(t, body(50, wide, value+"x")))
 }
 
 func TestCustomKeysAreBounded(t *testing.T) {

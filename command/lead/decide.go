@@ -165,7 +165,7 @@ func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string
 		merged.VisitorID = ""
 	}
 	wrong = append(wrong, a.badStatus(target, rules)...)
-	if a.UnknownStatus != "" && wrong == nil {
+	if a.UnknownStatus != "" {
 		merged.Status = target.Status
 	}
 	if a.OpportunityValue != "" && target.OpportunityID == "" {

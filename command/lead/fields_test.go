@@ -46,7 +46,7 @@ func TestFormsOfAnOpportunityValue(t *testing.T) {
 func TestTemperatureIsOneOfThreeWithoutCase(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		`"hot"`: "hot", `"WARM"`: "warm", `"Cold"`: "cold", `""`: "", `null`: "", `" "`: "",
+		`"hot"`: "hot", `"WARM"`: "warm", `"Cold"`: "cold", `" hot\n"`: "hot", `""`: "", `null`: "", `" "`: "",
 	} {
 		require.Equal(t, want, accepted(t, withPhone(`"leadTemperature":`+given)).Temperature, given)
 	}
