@@ -60,6 +60,45 @@ func TestWhatALeadHasStaysAndTheOtherFillsIn(t *testing.T) {
 	require.Equal(t, []string{"name", "email", "opportunityValue", "customFields", "metadata", "visitorId"}, joined.Changed)
 }
 
+func TestALeadLosesNothingThatItHasWhenAnotherBecomesPartOfIt(t *testing.T) {
+	t.Parallel()
+	into := Evolve(State{}, leadFact(idA, someDay.Add(time.Hour), event.LeadCreated{
+		ContactUID: "contact-a", Name: "Asha", Email: emailNew, Status: "new", Temperature: "warm", OpportunityID: "opp-a",
+		OpportunityValue: "5", Source: "website", CustomFields: raw("city", `"Pune"`), Metadata: raw("utm", `"x"`), VisitorID: "v",
+	}))
+	from := Evolve(State{}, leadFact(idB, someDay, event.LeadCreated{
+		ContactUID: "contact-b", Name: "9876543211", NameDerived: true, Phone: phoneB, Email: emailB, Status: "won", Temperature: "hot",
+		OpportunityID: "opp-b", OpportunityValue: "7", Source: "website", CustomFields: raw("city", `"Goa"`),
+		Metadata: raw("utm", `"y"`, "gclid", `""`), VisitorID: "v",
+	}))
+	_, joined, err := from.Join("acme", Evolve(State{}, leadFact("01KAHQ5V8M3N6R9T2W4Y7Z0B1C", someDay, event.LeadCreated{
+		Name: phoneNew, NameDerived: true, Phone: phoneNew, Source: "website",
+	})))
+	require.NoError(t, err)
+	from = Evolve(from, leadFact(idB, someDay.Add(3*time.Hour), joined))
+	after, _ := join(t, into, from)
+
+	kept := into
+	kept.Phone, kept.Phones, kept.Emails = phoneB, []string{phoneB, phoneNew}, []string{emailNew, emailB}
+	kept.Joined, kept.Revision, kept.UpdatedAt = []string{idB, "01KAHQ5V8M3N6R9T2W4Y7Z0B1C"}, after.Revision, someDay.Add(100*time.Hour)
+	first := from.Sources[0]
+	kept.Sources = []SourceEntry{{
+		Source: "website", FirstSeenAt: someDay, LastSeenAt: someDay.Add(time.Hour), Arrivals: 3,
+		Credential: first.Credential, Metadata: from.Metadata, RequestID: first.RequestID,
+	}}
+	require.Equal(t, kept, after)
+
+	_, joined, err = into.Join("acme", from)
+	require.NoError(t, err)
+	require.Equal(t, []string{"phone"}, joined.Changed)
+	require.Equal(t, event.LeadSnapshot{
+		ContactUID: "contact-b", Name: "9876543211", NameDerived: true, Phone: phoneB, Email: emailB, Phones: []string{phoneB, phoneNew}, Emails: []string{emailB},
+		Status: "won", Temperature: "hot", OpportunityID: "opp-b", OpportunityValue: "7", Source: "website",
+		Sources:      []event.SourceSnapshot{event.SourceSnapshot(first)},
+		CustomFields: raw("city", `"Goa"`), Metadata: raw("utm", `"y"`, "gclid", `""`), VisitorIDs: []string{"v"}, CreatedAt: someDay,
+	}, joined.Was, "what it was can be told still")
+}
+
 func TestWhichLeadsAreNotJoined(t *testing.T) {
 	t.Parallel()
 	a, b := *ann("api"), *bala("api")
