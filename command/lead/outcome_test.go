@@ -118,7 +118,7 @@ func TestWhatAMergeChangesIsNamed(t *testing.T) {
 			"the same again",
 			Arrival{
 				Name: "Asha", Email: emailA, Status: "new", Temperature: "warm", OpportunityValue: "5", VisitorID: "v",
-				CustomFields: raw("city", `"Pune"`), Metadata: raw("utm", `"x"`, "source", `"website"`),
+				CustomFields: raw("city", `"Pune"`), Metadata: raw("utm", `"x"`, "source", `"website"`, "ip", `"198.51.100.8"`, "userAgent", `"other"`),
 			},
 			nil,
 		},

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
@@ -90,6 +92,7 @@ func TestEverythingThatDoesNotAgreeIsFound(t *testing.T) {
 		"an activity was changed":  {`UPDATE views.visitor_activity SET visitor_id = 'w'`, "view visitor_activity, row 7: is not what the log says"},
 		"an activity was made up":  {`UPDATE views.visitor_activity SET position = 70`, "view visitor_activity, row 70: is not of the log"},
 		"an event is gone":         {`DELETE FROM log.event WHERE position = 2`, "position 3 follows position 1"},
+		"the last event is gone":   {`DELETE FROM log.event WHERE position = 7`, "view lead: the view has seen what the log does not have"},
 		"a stream has a gap":       {`UPDATE log.event SET revision = 4 WHERE position = 5`, "has revision 4, not 0"},
 		"an event was changed":     {`UPDATE log.event SET data = replace(convert_from(data, 'UTF8'), '"N"', '"M"')::bytea WHERE position = 3`, "view lead, row LEAD: is not what the log says"},
 		"an event is not readable": {`UPDATE log.event SET type = 'x.v1' WHERE position = 4`, "event at position 4 of stream claim-"},
@@ -155,12 +158,25 @@ func TestAPhoneOfTwoLeadsAndASixthTokenAreFound(t *testing.T) {
 	t.Parallel()
 	w, first, second := sound(t)
 	w.Append(t, "acme", event.LeadStream(second), event.LeadMerged{Source: "website", Phone: "+911"})
-	for range 6 {
-		w.Append(t, "acme", event.TokenStream(w.NewID()), event.TokenCreated{Name: "CI", Prefix: "p", Hash: []byte("h"), Days: 1, ExpiresAt: projectiontest.Start, Slot: 1})
+	atLimit := func(most int, stream func(string) string, born, gone event.Data) {
+		deleted := stream(w.NewID())
+		w.Append(t, "acme", deleted, born)
+		w.Append(t, "acme", deleted, gone)
+		for range most + 1 {
+			w.Append(t, "acme", stream(w.NewID()), born)
+		}
 	}
+	created := event.TokenCreated{Name: "CI", Prefix: "p", Hash: []byte("h"), Days: 1, ExpiresAt: projectiontest.Start, Slot: 1}
+	atLimit(token.MaxPerAccount, event.TokenStream, created, event.TokenDeleted{})
+	atLimit(webhook.MaxPerAccount, event.WebhookStream, event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}}, event.WebhookDeleted{})
+	elsewhere := w.NewID()
+	w.Append(t, "globex", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: elsewhere})
+	w.Append(t, "globex", event.LeadStream(elsewhere), event.LeadCreated{Name: "N", Phone: "+911", Status: "new", Source: "api"})
+	w.Append(t, "globex", event.TokenStream(w.NewID()), created)
 	w.Project(t)
 	require.Equal(t, []string{
-		"account acme has 6 tokens from position 14 on",
+		"account acme has 6 tokens from position 16 on",
+		"account acme has 51 endpoints from position 69 on",
 		"leads " + first + ", " + second + " of account acme have the same phone",
 		"lead " + second + " has 2 values of kind phone, and claims on 1",
 	}, run(t, w))
