@@ -104,8 +104,7 @@ func newChaos(t *testing.T) *chaos {
 	c := &chaos{settings: development(t), receiver: receiveWebhooks(t)}
 	c.settings["LEADLOG_RATE_LIMIT"] = "0"
 	c.start(t)
-	endpoint := mustCall(t, "POST", c.service.base+"/webhooks/endpoints", c.service.jwt, `{"url":"`+c.receiver.URL+`"}`)
-	require.Equal(t, 201, endpoint.status, endpoint.body)
+	mustCall(t, "POST", c.service.base+"/webhooks/endpoints", c.service.jwt, `{"url":"`+c.receiver.URL+`"}`).is(t, 201)
 	return c
 }
 

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -100,8 +99,7 @@ func shown(t *testing.T, base, jwt, since string) map[string]any {
 		if strings.Contains(path, "?") {
 			sign = "&"
 		}
-		got := mustCall(t, "GET", base+path+sign+"minPosition="+since, jwt, "")
-		require.Equal(t, 200, got.status, got.body)
+		got := mustCall(t, "GET", base+path+sign+"minPosition="+since, jwt, "").is(t, 200)
 		for _, item := range got.body["data"].([]any) {
 			delete(item.(map[string]any), "position")
 			delete(item.(map[string]any), "lineHash") // of a line that has the position in it
@@ -127,8 +125,7 @@ func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
 	p, base := serve(t, settings)
 	stop := func() {
 		t.Helper()
-		p.signal(t, syscall.SIGTERM)
-		require.Zero(t, p.finish(t), p.err)
+		p.stop(t)
 	}
 	number, deliveries := 0, 0
 	// capture is one lead from two sources, a refused arrival, a visitor, and a token that comes and goes: four deliveries.
@@ -140,19 +137,14 @@ func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
 			source string
 			status int
 		}{{"api", 201}, {"website", 200}, {"api", 409}} {
-			got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(body, number, number, c.source))
-			require.Equal(t, c.status, got.status, got.body)
+			mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(body, number, number, c.source)).is(t, c.status)
 		}
-		seen := mustCall(t, "POST", base+fmt.Sprintf("/api/v1/crm/visitors/v-%d/activity", number), jwt, `{"type":"page_view","url":"https://example.com/"}`)
-		require.Equal(t, 202, seen.status, seen.body)
-		token := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`)
-		require.Equal(t, 201, token.status, token.body)
-		gone := mustCall(t, "DELETE", base+"/api/v1/crm/tokens/"+token.data()["tokenId"].(string), jwt, "")
-		require.Equal(t, 200, gone.status, gone.body)
+		mustCall(t, "POST", base+fmt.Sprintf("/api/v1/crm/visitors/v-%d/activity", number), jwt, `{"type":"page_view","url":"https://example.com/"}`).is(t, 202)
+		token := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
+		gone := mustCall(t, "DELETE", base+"/api/v1/crm/tokens/"+token.data()["tokenId"].(string), jwt, "").is(t, 200)
 		return gone.header.Get("X-Log-Position")
 	}
-	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`)
-	require.Equal(t, 201, endpoint.status, endpoint.body)
+	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).is(t, 201)
 	capture()
 	receiver.holds(t, deliveries)
 
@@ -163,21 +155,17 @@ func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
 		require.Eventually(t, receiver.hasRefused, time.Minute, 10*time.Millisecond)
 		receiver.holds(t, deliveries-2) // those of the lead wait
 
-		early := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to)
-		require.Equal(t, 1, early.finish(t))
+		early := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).ends(t, 1)
 		require.Contains(t, early.err.String(), "a service runs on these views")
 		before := shown(t, base, jwt, position)
 		stop()
 
-		moving := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to)
-		require.Zero(t, moving.finish(t), moving.err)
+		moving := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).ends(t, 0)
 		require.Regexp(t, `both logs: \d+ events, tree root [0-9A-Za-z+/]{43}=\nmoved the checkpoints of \d+ views`, moving.out.String())
-		again := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to)
-		require.Zero(t, again.finish(t), again.err)
+		again := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).ends(t, 0)
 		require.Contains(t, again.out.String(), "no view had to be moved")
 
-		left := launch(t, on(settings, leg.from), "serve")
-		require.Equal(t, 1, left.finish(t))
+		left := launch(t, on(settings, leg.from), "serve").ends(t, 1)
 		require.Contains(t, left.err.String(), "the view is of another log")
 
 		settings = on(settings, leg.to)
@@ -187,8 +175,7 @@ func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
 		receiver.holds(t, deliveries)
 		capture()
 		receiver.holds(t, deliveries)
-		agree := launch(t, settings, "verify")
-		require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+		launch(t, settings, "verify").ends(t, 0)
 	}
 }
 
@@ -229,16 +216,13 @@ func TestTheLogOfThePrivatePostgreSQLMovesWithoutBeingNamed(t *testing.T) {
 	settings := development(t)
 	delete(settings, "LEADLOG_EVENTSTORE_URL")
 	for _, args := range [][]string{{"migrate"}, {"account", "set", "acme", "--feature", "crm_api"}, {"replay", "all"}} {
-		p := launch(t, settings, args...)
-		require.Zero(t, p.finish(t), p.err)
+		launch(t, settings, args...).ends(t, 0)
 	}
 	to := pgtest.Database(t)
-	moving := launch(t, settings, "copy-log", "--to", to)
-	require.Zero(t, moving.finish(t), moving.err)
+	moving := launch(t, settings, "copy-log", "--to", to).ends(t, 0)
 	require.Contains(t, moving.out.String(), "both logs: 1 events")
 	settings["LEADLOG_EVENTSTORE_URL"] = to
-	verify := launch(t, settings, "verify")
-	require.Zero(t, verify.finish(t), verify.out)
+	launch(t, settings, "verify").ends(t, 0)
 }
 
 // TestACopyThatIsKilledGoesOn kills copies of a log until one comes through.

@@ -46,8 +46,7 @@ func TestALogThatSaysNothingIsGivenUpWhoeverNamesIt(t *testing.T) {
 	provisioned(t, settings)
 	address := "postgres://u@" + silent.Addr().String() + "/none?sslmode=disable"
 	for _, flag := range []string{"--from", "--to"} {
-		p := launch(t, settings, "copy-log", flag, address)
-		require.Equal(t, 1, p.finish(t), p.err)
+		p := launch(t, settings, "copy-log", flag, address).ends(t, 1)
 		require.Contains(t, p.err.String(), flag+": ")
 		require.Contains(t, p.err.String(), "Try: again, when the server of")
 	}

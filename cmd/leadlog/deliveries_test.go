@@ -30,10 +30,8 @@ func TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned(t *testing.T) {
 	jwt := provisioned(t, settings)
 	_, base := serve(t, settings)
 
-	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`)
-	require.Equal(t, 201, endpoint.status, endpoint.body)
-	capture := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`)
-	require.Equal(t, 201, capture.status, capture.body)
+	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).is(t, 201)
+	capture := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).is(t, 201)
 
 	var got request
 	select {

@@ -65,8 +65,7 @@ func TestTheCurlLineThatDevPrintsWorksAsPasted(t *testing.T) {
 	require.NoError(t, err, "%s", pasted)
 	require.Contains(t, string(pasted), `{"success":true,"merged":false,"data":{"leadId":"`)
 
-	lead := mustCall(t, "GET", r.base+"/api/v1/crm/leads?minPosition=6", r.jwt, "")
-	require.Equal(t, 200, lead.status, lead.body)
+	lead := mustCall(t, "GET", r.base+"/api/v1/crm/leads?minPosition=6", r.jwt, "").is(t, 200)
 	require.Len(t, lead.body["data"], 1)
 }
 
@@ -124,8 +123,7 @@ func TestDevRecoversFromKills(t *testing.T) {
 	second.finish(t)
 	third := dev(t, settings)
 	require.Equal(t, 409, third.capture(t, `{"phone":"9876543211"}`).status)
-	third.signal(t, syscall.SIGTERM)
-	require.Zero(t, third.finish(t), third.err)
+	third.stop(t)
 	require.Empty(t, postgresOf(settings), third.err)
 }
 
@@ -171,8 +169,7 @@ func TestALogIsNotServedUnderAnotherClaimKey(t *testing.T) {
 	require.Zero(t, first.finish(t), first.err)
 
 	require.NoError(t, os.Remove(settings["LEADLOG_DATA_DIR"]+"/keys/claim_key"))
-	second := launch(t, settings, "dev")
-	require.Equal(t, 1, second.finish(t))
+	second := launch(t, settings, "dev").ends(t, 1)
 	require.Contains(t, second.err.String(), "not the claim key that the log was begun with")
 	require.Contains(t, second.err.String(), "LEADLOG_CLAIM_KEY")
 	require.Empty(t, postgresOf(settings), "and PostgreSQL was stopped")
@@ -182,23 +179,17 @@ func TestOtherCommandsShareThePrivatePostgreSQL(t *testing.T) {
 	t.Parallel()
 	settings := development(t)
 	r := dev(t, settings)
-	set := launch(t, settings, "account", "set", "acme", "--feature", "crm_api", "--stage", "Fresh", "--stage", "Sold", "--region", "US")
-	require.Zero(t, set.finish(t), set.err)
-	mint := launch(t, settings, "jwt", "--account", "acme", "--scope", "leads:write")
-	require.Zero(t, mint.finish(t), mint.err)
+	launch(t, settings, "account", "set", "acme", "--feature", "crm_api", "--stage", "Fresh", "--stage", "Sold", "--region", "US").ends(t, 0)
+	mint := launch(t, settings, "jwt", "--account", "acme", "--scope", "leads:write").ends(t, 0)
 	jwt := strings.TrimSpace(mint.out.String())
-	got := mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2671","status":"sold"}`)
-	require.Equal(t, 201, got.status, got.body)
+	got := mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2671","status":"sold"}`).is(t, 201)
 	require.Equal(t, "Sold", got.data()["status"])
 	require.Equal(t, 403, mustCall(t, "GET", r.base+"/api/v1/crm/leads", jwt, "").status, "the scope is leads:write alone")
 
-	revoke := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z")
-	require.Zero(t, revoke.finish(t), revoke.err)
+	revoke := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z").ends(t, 0)
 	require.Contains(t, revoke.out.String(), "features crm_api; stages Fresh, Sold; region US; JWTs from 2026-01-01", "what is not given stays")
-	got = mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2672"}`)
-	require.Equal(t, 201, got.status, got.body)
-	lapse := launch(t, settings, "account", "set", "acme", "--feature", "")
-	require.Zero(t, lapse.finish(t), lapse.err)
+	got = mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2672"}`).is(t, 201)
+	lapse := launch(t, settings, "account", "set", "acme", "--feature", "").ends(t, 0)
 	require.Contains(t, lapse.out.String(), "features none; stages Fresh, Sold")
 	require.Equal(t, 403, mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2673"}`).status)
 }

@@ -80,8 +80,7 @@ func TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed(t *testi
 	second, _ := serve(t, settings)
 	in := newMailbox(t)
 	in.status.Store(http.StatusGone)
-	endpoint := mustCall(t, "POST", one+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`)
-	require.Equal(t, 201, endpoint.status, endpoint.body)
+	endpoint := mustCall(t, "POST", one+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`).is(t, 201)
 	path := "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
 	since := endpoint.data()["createdAt"].(string)
 	const leads = 300
@@ -91,8 +90,7 @@ func TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed(t *testi
 	require.Eventually(t, func() bool {
 		return mustCall(t, "GET", one+path, jwt, "").data()["disabledReason"] == "gone"
 	}, time.Minute, 20*time.Millisecond)
-	refused := mustCall(t, "POST", one+path+"/test", jwt, "")
-	require.Equal(t, 409, refused.status)
+	refused := mustCall(t, "POST", one+path+"/test", jwt, "").is(t, 409)
 	require.Equal(t, "WEBHOOK_DISABLED", refused.body["code"])
 
 	tail := launch(t, settings, "tail", "--type", "webhook.*", "--json", "--from", "0")
@@ -101,17 +99,14 @@ func TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed(t *testi
 
 	in.status.Store(http.StatusOK)
 	require.Equal(t, "enabled", mustCall(t, "PATCH", one+path, jwt, `{"enabled":true}`).data()["state"])
-	rotated := mustCall(t, "POST", one+path+"/secret/rotate", jwt, "")
-	require.Equal(t, 200, rotated.status)
-	replayed := mustCall(t, "POST", one+path+"/replay", jwt, `{"since":"`+since+`"}`)
-	require.Equal(t, 202, replayed.status, replayed.body)
+	rotated := mustCall(t, "POST", one+path+"/secret/rotate", jwt, "").is(t, 200)
+	mustCall(t, "POST", one+path+"/replay", jwt, `{"since":"`+since+`"}`).is(t, 202)
 	first.signal(t, syscall.SIGKILL)
 	second.signal(t, syscall.SIGKILL)
 	_, again := serve(t, settings)
 	in.got(t, leads, 1)
 
-	tested := mustCall(t, "POST", again+path+"/test", jwt, "")
-	require.Equal(t, 202, tested.status, tested.body)
+	tested := mustCall(t, "POST", again+path+"/test", jwt, "").is(t, 202)
 	in.got(t, leads+1, 1)
 	shown := mustCall(t, "GET", again+path+"/deliveries/"+tested.data()["deliveryId"].(string), jwt, "")
 	require.Equal(t, "webhook.test", shown.data()["type"])
@@ -123,8 +118,7 @@ func TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed(t *testi
 	}
 
 	delivered := mustCall(t, "GET", again+path+"/deliveries?limit=2", jwt, "").body["data"].([]any)[1].(map[string]any)
-	retried := mustCall(t, "POST", again+path+"/deliveries/"+delivered["deliveryId"].(string)+"/retry", jwt, "")
-	require.Equal(t, 202, retried.status, retried.body)
+	mustCall(t, "POST", again+path+"/deliveries/"+delivered["deliveryId"].(string)+"/retry", jwt, "").is(t, 202)
 	in.got(t, 1, 2)
 	tail.sees(t, tail.out, `(webhook\.retried)`)
 	require.Equal(t, 1, strings.Count(tail.out.String(), "webhook.disabled"), "by whichever saw it first")

@@ -30,8 +30,7 @@ func TestAnExportTakesTheSameMemoryAtAnySize(t *testing.T) {
 	fill(t, settings, 0, 20, map[string]jsontext.Value{"note": note})
 	rebuild := func() {
 		t.Helper()
-		p := launch(t, settings, "replay", "all")
-		require.Zero(t, p.finish(t), p.err)
+		launch(t, settings, "replay", "all").ends(t, 0)
 	}
 	rebuild()
 	little := map[string]int64{}

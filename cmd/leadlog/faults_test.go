@@ -125,8 +125,7 @@ func TestAnswersStayHonestWhileTheDatabaseFails(t *testing.T) {
 			for _, name := range slices.Sorted(maps.Keys(all)) {
 				t.Run(name, func(t *testing.T) { c.suffer(t, all[name]).settle(t) })
 			}
-			agree := launch(t, settings, "verify")
-			require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+			launch(t, settings, "verify").ends(t, 0)
 		})
 	}
 }
@@ -140,10 +139,8 @@ func newSufferer(t *testing.T, settings map[string]string, address, jwt string) 
 	p, base := serve(t, behind)
 	c := &chaos{settings: settings, receiver: receiveWebhooks(t)}
 	c.calling.Store(&running{program: p, base: base, jwt: jwt})
-	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+c.receiver.URL+`","events":["lead.created"]}`)
-	require.Equal(t, 201, endpoint.status, endpoint.body)
-	token := mustCall(t, "POST", base+tokensPath, jwt, `{"name":"to be rotated","expiresInDays":30}`)
-	require.Equal(t, 201, token.status, token.body)
+	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+c.receiver.URL+`","events":["lead.created"]}`).is(t, 201)
+	mustCall(t, "POST", base+tokensPath, jwt, `{"name":"to be rotated","expiresInDays":30}`).is(t, 201)
 	return c
 }
 
@@ -173,6 +170,5 @@ func TestAServiceFollowsItsDatabaseToAnotherAddress(t *testing.T) {
 			one.Vanish()
 		}}).settle(t)
 	})
-	agree := launch(t, settings, "verify")
-	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	launch(t, settings, "verify").ends(t, 0)
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -61,17 +60,13 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 	jwt := provisioned(t, settings)
 	first, base := serve(t, settings)
 	second, other := serve(t, settings)
-	hook := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+echo.URL+`"}`)
-	require.Equal(t, 201, hook.status, hook.body)
+	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+echo.URL+`"}`).is(t, 201)
 	require.Equal(t, 202, mustCall(t, "POST", base+"/api/v1/crm/visitors/visitor-of-asha/activity", jwt, `{"type":"page_view","url":"https://example.com/diwali"}`).status)
-	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, toldBody)
-	require.Equal(t, 201, captured.status, captured.body)
+	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, toldBody).is(t, 201)
 	id := captured.data()["leadId"].(string)
-	merged := mustCall(t, "POST", other+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp"}}`)
-	require.Equal(t, 200, merged.status, merged.body)
+	merged := mustCall(t, "POST", other+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp"}}`).is(t, 200)
 	for _, at := range []string{base, other} {
-		shown := mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"?minPosition="+merged.header.Get("X-Log-Position"), jwt, "")
-		require.Equal(t, 200, shown.status, shown.body)
+		mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"?minPosition="+merged.header.Get("X-Log-Position"), jwt, "").is(t, 200)
 		require.Equal(t, 200, mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"/events", jwt, "").status)
 	}
 	pool, err := pgxpool.New(t.Context(), settings["LEADLOG_DATABASE_URL"])
@@ -82,20 +77,16 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE response LIKE '%Asha%'`).Scan(&echoed)
 		return err == nil && echoed == 2
 	}, time.Minute, 10*time.Millisecond, "both deliveries are made, and answered with what they said")
-	copied := launch(t, settings, "replay", "lead", "--into", "as_of")
-	require.Zero(t, copied.finish(t), copied.err)
+	launch(t, settings, "replay", "lead", "--into", "as_of").ends(t, 0)
 	require.Contains(t, dump(t, settings["LEADLOG_DATABASE_URL"]), "Asha")
 
 	_, err = pool.Exec(t.Context(), `CREATE TABLE person.backup AS TABLE person.key`)
 	require.NoError(t, err)
 
-	unasked := launch(t, settings, "forget", id, "--account", "acme")
-	require.Equal(t, 2, unasked.finish(t))
+	unasked := launch(t, settings, "forget", id, "--account", "acme").ends(t, 2)
 	require.Contains(t, unasked.err.String(), "--yes")
-	stranger := launch(t, settings, "forget", id, "--account", "globex", "--yes")
-	require.Equal(t, 1, stranger.finish(t))
-	forgot := launch(t, settings, "forget", id, "--account", "acme", "--yes")
-	require.Zero(t, forgot.finish(t), forgot.err)
+	launch(t, settings, "forget", id, "--account", "globex", "--yes").ends(t, 1)
+	forgot := launch(t, settings, "forget", id, "--account", "acme", "--yes").ends(t, 0)
 	require.Contains(t, forgot.out.String(), "lead "+id+" erased")
 	requireUntold(t, "what forget says", forgot.out.String()+forgot.err.String())
 
@@ -106,26 +97,21 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 		}
 	}
 	for _, what := range []string{"leads", "sources"} {
-		exported := launch(t, settings, "export", what, "--account", "acme")
-		require.Zero(t, exported.finish(t), exported.err)
+		exported := launch(t, settings, "export", what, "--account", "acme").ends(t, 0)
 		requireUntold(t, "an export of "+what, exported.out.String())
 	}
-	again := launch(t, settings, "forget", id, "--account", "acme", "--yes")
-	require.Zero(t, again.finish(t), again.err)
+	again := launch(t, settings, "forget", id, "--account", "acme", "--yes").ends(t, 0)
 	require.Contains(t, again.out.String(), "was erased before")
-	agree := launch(t, settings, "verify")
-	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	agree := launch(t, settings, "verify").ends(t, 0)
 	require.NotContains(t, agree.out.String(), "note:")
 	for _, p := range []*program{first, second} {
-		p.signal(t, syscall.SIGTERM)
-		require.Zero(t, p.finish(t), p.err)
+		p.stop(t)
 		requireUntold(t, "the log of a service", p.err.String())
 	}
 
 	// Without a service, and with what looks like the rest of an erasure that was stopped: the keys of the lead and of the
 	// visitor came back, as from a backup.
-	rebuilt := launch(t, settings, "replay", "all")
-	require.Zero(t, rebuilt.finish(t), rebuilt.err)
+	launch(t, settings, "replay", "all").ends(t, 0)
 	requireUntold(t, "views that are built anew", dump(t, settings["LEADLOG_DATABASE_URL"]))
 	for _, of := range []string{"lead-", "visitor-"} {
 		back, err := pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM person.backup WHERE stream ^@ $1`, of)
@@ -134,8 +120,7 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 		noted := launch(t, settings, "verify")
 		noted.finish(t)
 		require.Contains(t, noted.out.String(), "lead-"+id+" was erased, and not everything", of)
-		healed := launch(t, settings, "verify", "--heal")
-		require.Zero(t, healed.finish(t), "%s %s", healed.out, healed.err)
+		healed := launch(t, settings, "verify", "--heal").ends(t, 0)
 		require.Contains(t, healed.out.String(), "its erasure is finished")
 		var keys int
 		require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM person.key`).Scan(&keys))
@@ -152,18 +137,15 @@ func TestWhatIsLeftOfAVisitorInACopyIsNotedAndHealed(t *testing.T) {
 	_, base := serve(t, settings)
 	run := func(args ...string) string {
 		t.Helper()
-		p := launch(t, settings, args...)
-		require.Zero(t, p.finish(t), "%v %s %s", args, p.out, p.err)
+		p := launch(t, settings, args...).ends(t, 0)
 		return p.out.String()
 	}
 	act := func() {
 		t.Helper()
-		acted := mustCall(t, "POST", base+"/api/v1/crm/visitors/v/activity", jwt, `{"type":"click"}`)
-		require.Equal(t, 202, acted.status, acted.body)
+		mustCall(t, "POST", base+"/api/v1/crm/visitors/v/activity", jwt, `{"type":"click"}`).is(t, 202)
 	}
 	act()
-	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","visitorId":"v"}`)
-	require.Equal(t, 201, captured.status, captured.body)
+	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","visitorId":"v"}`).is(t, 201)
 	run("replay", "visitor_activity", "--into", "as_of")
 	tool(t, "psql", "-qc", `CREATE TABLE public.kept AS SELECT * FROM as_of.visitor_activity`, settings["LEADLOG_DATABASE_URL"])
 	require.Equal(t, 1, ask(t, settings, `SELECT count(*) FROM public.kept`))

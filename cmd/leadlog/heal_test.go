@@ -59,8 +59,7 @@ func TestVerifyNotesWhatKilledProcessesLeftAndHealsIt(t *testing.T) {
 	settings := production(t)
 	jwt := provisioned(t, settings)
 	_, base := serve(t, settings)
-	asha := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"asha@example.com"}`)
-	require.Equal(t, 201, asha.status)
+	asha := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"asha@example.com"}`).is(t, 201)
 	caller := command.Caller{Account: "acme", Actor: "user:owner", Credential: "jwt:owner"}
 	for n, body := range []string{
 		`{"phone":"9876543210"}`,
@@ -91,8 +90,7 @@ func TestVerifyNotesWhatKilledProcessesLeftAndHealsIt(t *testing.T) {
 	latest := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"ravi@example.com"}`)
 	mustCall(t, "GET", base+"/api/v1/crm/leads?minPosition="+latest.header.Get("X-Log-Position"), jwt, "")
 
-	noted := launch(t, settings, "verify")
-	require.Zero(t, noted.finish(t), "%s %s", noted.out, noted.err)
+	noted := launch(t, settings, "verify").ends(t, 0)
 	require.Regexp(t, `note: claim-\w+: the phone is claimed for lead-\w+, which is not there`, noted.out.String())
 	require.Regexp(t, `note: lead-\w+ has 1 values of kind phone, and claims on 2: claim-`, noted.out.String())
 	require.Regexp(t, `note: claim-\w+: the token-slot is claimed for token-`, noted.out.String())
@@ -101,16 +99,13 @@ func TestVerifyNotesWhatKilledProcessesLeftAndHealsIt(t *testing.T) {
 
 	stranger := maps.Clone(settings)
 	stranger["LEADLOG_CLAIM_KEY"] = base64.StdEncoding.EncodeToString([]byte("another key of thirty-two bytes!"))
-	refused := launch(t, stranger, "verify", "--heal")
-	require.Equal(t, 1, refused.finish(t), refused.out)
+	refused := launch(t, stranger, "verify", "--heal").ends(t, 1)
 	require.Contains(t, refused.err.String(), "not the claim key")
 	require.NotContains(t, refused.out.String(), "healed")
 	stranger["LEADLOG_CLAIM_KEY"] = ""
-	keyless := launch(t, stranger, "verify", "--heal")
-	require.Equal(t, 2, keyless.finish(t), keyless.out)
+	launch(t, stranger, "verify", "--heal").ends(t, 2)
 
-	healed := launch(t, settings, "verify", "--heal")
-	require.Zero(t, healed.finish(t), "%s %s", healed.out, healed.err)
+	healed := launch(t, settings, "verify", "--heal").ends(t, 0)
 	require.Regexp(t, `healed: claim-\w+: released the phone claimed for lead-\w+, which (was never born|was abandoned)`, healed.out.String())
 	require.Regexp(t, `healed: claim-\w+: released the phone claimed for lead-\w+, which does not have it`, healed.out.String())
 	require.Regexp(t, `healed: claim-\w+: released the token-slot claimed for token-\w+, which was never born`, healed.out.String())
@@ -120,7 +115,6 @@ func TestVerifyNotesWhatKilledProcessesLeftAndHealsIt(t *testing.T) {
 	latest = mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543211"}`)
 	require.Equal(t, 201, latest.status, "a phone that nobody has is a new lead's")
 	mustCall(t, "GET", base+"/api/v1/crm/leads?minPosition="+latest.header.Get("X-Log-Position"), jwt, "")
-	clean := launch(t, settings, "verify")
-	require.Zero(t, clean.finish(t), "%s %s", clean.out, clean.err)
+	clean := launch(t, settings, "verify").ends(t, 0)
 	require.Equal(t, "the log and the views agree\n", clean.out.String())
 }

@@ -20,10 +20,8 @@ func TestExportAndTailOfARunningService(t *testing.T) {
 	machine := launch(t, settings, "tail", "--json", "--type", "token.*")
 	machine.sees(t, machine.err, `(following)`)
 
-	lead := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"name":"=Asha","phone":"9876543210","metadata":{"source":"website"}}`)
-	require.Equal(t, 201, lead.status)
-	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`)
-	require.Equal(t, 201, created.status)
+	mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"name":"=Asha","phone":"9876543210","metadata":{"source":"website"}}`).is(t, 201)
+	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
 	following.sees(t, following.out, `(?m)^(\d+) \S+Z lead.created +lead-\w+ acme user:`)
 	machine.sees(t, machine.out, `("type":"token.created")`)
 	require.NotContains(t, following.out.String(), "Asha")
@@ -39,27 +37,23 @@ func TestExportAndTailOfARunningService(t *testing.T) {
 	mustCall(t, "GET", base+"/api/v1/crm/leads?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
 	mustCall(t, "GET", base+"/api/v1/crm/audit/tokens?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
 	for what, column := range map[string]string{"sources": "leadId", "leads": "leadId", "tokens": "id"} {
-		p := launch(t, settings, "export", what, "--account", "acme")
-		require.Zero(t, p.finish(t), p.err)
+		p := launch(t, settings, "export", what, "--account", "acme").ends(t, 0)
 		rows, err := csv.NewReader(strings.NewReader(p.out.String())).ReadAll()
 		require.NoError(t, err)
 		require.Len(t, rows, 2, what)
 		require.Equal(t, column, rows[0][0])
 		require.Contains(t, p.err.String(), "1 rows")
 	}
-	leads := launch(t, settings, "export", "leads", "--account", "acme")
-	require.Zero(t, leads.finish(t))
+	leads := launch(t, settings, "export", "leads", "--account", "acme").ends(t, 0)
 	require.Contains(t, leads.out.String(), ",'=Asha,", "no formula")
-	lines := launch(t, settings, "export", "leads", "--account", "acme", "--format", "ndjson", "--until", "2000-01-01T00:00:00Z")
-	require.Zero(t, lines.finish(t))
+	lines := launch(t, settings, "export", "leads", "--account", "acme", "--format", "ndjson", "--until", "2000-01-01T00:00:00Z").ends(t, 0)
 	require.Empty(t, lines.out.String())
 
 	for _, args := range [][]string{
 		{"export", "leads", "--account", "acme", "--since", "yesterday"}, {"export", "secrets", "--account", "acme"},
 		{"export", "leads"}, {"export", "leads", "--account", "acmee"}, {"tail", "--type", "["},
 	} {
-		p := launch(t, settings, args...)
-		require.Equal(t, 2, p.finish(t), args)
+		launch(t, settings, args...).ends(t, 2)
 	}
 }
 
@@ -69,8 +63,7 @@ func TestWhatIsNotInTheViewsYetIsNotLeftOutOfAnExport(t *testing.T) {
 	settings := production(t)
 	provisioned(t, settings)
 	path := written(t, "leads.csv", "phone\n9876543210\n")
-	imported := launch(t, settings, "import", path, "--account", "acme")
-	require.Zero(t, imported.finish(t), imported.err)
+	launch(t, settings, "import", path, "--account", "acme").ends(t, 0)
 	for what, rows := range map[string]int{"sources": 2, "leads": 2, "tokens": 1} {
 		code, out, said := finished(t, settings, "export", what, "--account", "acme")
 		require.Zero(t, code, said)
@@ -92,8 +85,7 @@ func TestReplayWhileTheServiceGoesOn(t *testing.T) {
 	_, base := serve(t, settings)
 	var last answer
 	capture := func(n int) {
-		last = mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"98765%05d","metadata":{"source":"website"}}`, n))
-		require.Equal(t, 201, last.status)
+		last = mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"98765%05d","metadata":{"source":"website"}}`, n)).is(t, 201)
 	}
 	for n := range 30 {
 		capture(n)
@@ -111,23 +103,18 @@ func TestReplayWhileTheServiceGoesOn(t *testing.T) {
 	require.Zero(t, p.finish(t), p.err)
 	require.Contains(t, p.err.String(), "replay lead: replaced, from the log up to position")
 	capture(99999)
-	report := mustCall(t, "GET", base+"/api/v1/crm/sources/report?interval=month&minPosition="+last.header.Get("X-Log-Position"), jwt, "")
-	require.Equal(t, 200, report.status, report.body)
+	mustCall(t, "GET", base+"/api/v1/crm/sources/report?interval=month&minPosition="+last.header.Get("X-Log-Position"), jwt, "").is(t, 200)
 
-	agree := launch(t, settings, "verify")
-	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	launch(t, settings, "verify").ends(t, 0)
 
-	copied := launch(t, settings, "replay", "lead", "--into", "as_of", "--until", "2000-01-01T00:00:00Z")
-	require.Zero(t, copied.finish(t), copied.err)
+	copied := launch(t, settings, "replay", "lead", "--into", "as_of", "--until", "2000-01-01T00:00:00Z").ends(t, 0)
 	require.Contains(t, copied.err.String(), "as_of is as of 2000-01-01T00:00:00Z")
 	for _, args := range [][]string{
 		{"replay", "nothing"}, {"replay", "lead", "--until", "5"}, {"replay", "lead", "--into", "x", "--until", "soon"}, {"replay", "lead", "--into", `a"b`},
 		{"replay", "lead", "--into", ""}, {"replay", "lead", "--into", "x", "--until", ""},
 		{"replay", "lead", "--into", "replay_lead"}, {"replay", "lead", "--into", "verify_lead"},
 	} {
-		refused := launch(t, settings, args...)
-		require.Equal(t, 2, refused.finish(t), args)
+		launch(t, settings, args...).ends(t, 2)
 	}
-	taken := launch(t, settings, "replay", "lead", "--into", "views")
-	require.Equal(t, 1, taken.finish(t), taken.err)
+	launch(t, settings, "replay", "lead", "--into", "views").ends(t, 1)
 }

@@ -73,14 +73,12 @@ func TestImportOfATable(t *testing.T) {
 		"line 8: row has 9 cells under 7 columns",
 	}
 
-	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run")
-	require.Equal(t, 1, dry.finish(t), dry.err)
+	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").ends(t, 1)
 	require.Equal(t, bad[0]+"\nline 7: DUPLICATE_LEAD_SOURCE: the lead of line 2 already has an arrival from this source\n"+bad[1]+"\n", dry.out.String())
 	require.Contains(t, dry.err.String(), "5 rows: 2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done by an earlier import; nothing was written")
 	require.NoFileExists(t, path+".outcome.csv")
 
-	first := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=")
-	require.Equal(t, 1, first.finish(t), first.err)
+	first := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=").ends(t, 1)
 	require.Contains(t, first.err.String(), "2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done by an earlier import")
 	want := []string{
 		"2 201", "3 201", "5 400 phone is not a valid phone number; email is not a valid email address",
@@ -110,8 +108,7 @@ func TestImportOfATable(t *testing.T) {
 	mended := strings.Replace(text, "Bad;12;nope", "Good;9876543212;good@example.com", 1)
 	mended = strings.Replace(mended, "Internal\r\n", "Internal\r\nNew;9876543219;;;;;\r\n", 1)
 	require.NoError(t, os.WriteFile(path, []byte(mended), 0o600))
-	again := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=", "--outcome", path+".again")
-	require.Equal(t, 1, again.finish(t), again.err)
+	again := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=", "--outcome", path+".again").ends(t, 1)
 	require.Contains(t, again.err.String(), "4 new leads, 0 merged, 1 refused as duplicates, 1 bad; 3 of them done by an earlier import")
 	require.Equal(t, []string{"2 201", "3 201", "4 201", "6 201", "8 409 DUPLICATE_LEAD_SOURCE", "9 400 row has 9 cells under 7 columns"},
 		outcomesIn(t, path+".again"))
@@ -124,21 +121,18 @@ func TestImportOfJSONLines(t *testing.T) {
 	path := written(t, "leads", "\ufeff"+`{"phone":"9876543210","metadata":{"source":"website"}}`+"\n\n"+
 		`{"phone":"9876543210","metadata":{"source":"website"}}`+"\nnope\n"+`{"phone":"9876543211","note":"a\u0000"}`+"\n"+
 		`{"phone":"9876543212","status":"nowhere"}`)
-	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run")
-	require.Equal(t, 1, dry.finish(t), dry.err)
+	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").ends(t, 1)
 	require.Equal(t, "line 4: body must be a JSON object\nline 5: note must not contain NUL\nline 6: status must be one of the account's stages: new, contacted, qualified, negotiation, won, lost\n",
 		dry.out.String())
 	for range 2 {
-		p := launch(t, settings, "import", path, "--account", "acme")
-		require.Equal(t, 1, p.finish(t), p.err)
+		launch(t, settings, "import", path, "--account", "acme").ends(t, 1)
 		require.Equal(t, []string{
 			"1 201", "3 200", "4 400 body must be a JSON object", "5 400 note must not contain NUL",
 			"6 400 status must be one of the account's stages: new, contacted, qualified, negotiation, won, lost",
 		}, outcomesIn(t, path+".outcome.csv"))
 	}
 	fine := written(t, "leads.jsonl", `{"phone":"9876543219"}`)
-	p := launch(t, settings, "import", fine, "--account", "acme")
-	require.Zero(t, p.finish(t), p.err)
+	launch(t, settings, "import", fine, "--account", "acme").ends(t, 0)
 }
 
 // TestADryRunForeseesWhatTheImportDoes has rows that contradict each other, and what is there already.
@@ -147,8 +141,7 @@ func TestADryRunForeseesWhatTheImportDoes(t *testing.T) {
 	settings := production(t)
 	provisioned(t, settings)
 	before := written(t, "before.csv", "phone,email\n9876543200,there@example.com\n9876543201,\n9876543202,other@example.com\n")
-	p := launch(t, settings, "import", before, "--account", "acme")
-	require.Zero(t, p.finish(t), p.err)
+	p := launch(t, settings, "import", before, "--account", "acme").ends(t, 0)
 	path := written(t, "leads.csv", "phone,email\n"+
 		"9876543210,asha@example.com\n"+ // 2: new
 		"9876543211,asha@example.com\n"+ // 3: the email of 2, by another phone
@@ -161,8 +154,7 @@ func TestADryRunForeseesWhatTheImportDoes(t *testing.T) {
 	count := func() any { return ask(t, settings, `SELECT count(*) FROM log.event`) }
 	events := count()
 	for range 2 {
-		dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run")
-		require.Equal(t, 1, dry.finish(t), dry.err)
+		dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").ends(t, 1)
 		var told []string
 		for line := range strings.Lines(dry.out.String()) {
 			told = append(told, regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}`).ReplaceAllString(strings.TrimSpace(line), "ID"))
@@ -177,8 +169,7 @@ func TestADryRunForeseesWhatTheImportDoes(t *testing.T) {
 		require.Equal(t, events, count())
 	}
 	require.NoFileExists(t, path+".outcome.csv")
-	p = launch(t, settings, "import", path, "--account", "acme")
-	require.Equal(t, 1, p.finish(t), p.err)
+	p = launch(t, settings, "import", path, "--account", "acme").ends(t, 1)
 	require.Contains(t, p.err.String(), "8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done by an earlier import; ")
 	require.Equal(t, []string{
 		"2 201", "3 409 DUPLICATE_LEAD_EMAIL", "4 201", "5 409 DUPLICATE_LEAD_EMAIL", "6 409 DUPLICATE_LEAD_SOURCE",
@@ -190,8 +181,7 @@ func TestAnImportInWindowsEncoding(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
-	p := launch(t, settings, "import", written(t, "leads.txt", "Name\tPhone\nJos\xe9 \x80\t9876543210\n"), "--account", "acme")
-	require.Zero(t, p.finish(t), p.err)
+	p := launch(t, settings, "import", written(t, "leads.txt", "Name\tPhone\nJos\xe9 \x80\t9876543210\n"), "--account", "acme").ends(t, 0)
 	require.Contains(t, p.err.String(), `CSV in Windows-1252, delimiter '\t'`)
 	_, base := serve(t, settings)
 	require.Eventually(t, func() bool {
@@ -221,8 +211,7 @@ func TestAnImportThatWasKilledGoesOnAndDoublesNothing(t *testing.T) {
 		require.NoError(t, kill(p))
 		p.finish(t)
 	}
-	last := launch(t, settings, "import", path, "--account", "acme")
-	require.Zero(t, last.finish(t), last.err)
+	last := launch(t, settings, "import", path, "--account", "acme").ends(t, 0)
 	require.Contains(t, last.err.String(), fmt.Sprintf("%d rows: %d new leads, 0 merged, 0 refused as duplicates, 0 bad;", count, count))
 	require.NotContains(t, last.err.String(), "; 0 of them done by an earlier import")
 	for i, told := range outcomesIn(t, outcome) {
@@ -231,8 +220,7 @@ func TestAnImportThatWasKilledGoesOnAndDoublesNothing(t *testing.T) {
 	serve(t, settings) // brings the views up
 	var types map[string]int
 	require.Eventually(t, func() bool {
-		export := launch(t, settings, "export", "sources", "--account", "acme", "--format", "ndjson")
-		require.Zero(t, export.finish(t), export.err)
+		export := launch(t, settings, "export", "sources", "--account", "acme", "--format", "ndjson").ends(t, 0)
 		types = map[string]int{"entries": strings.Count(export.out.String(), "\n"), "once": strings.Count(export.out.String(), `"arrivals":1,`)}
 		return types["entries"] >= count
 	}, time.Minute, 100*time.Millisecond)
@@ -288,11 +276,9 @@ func TestAnImportThatCannotBegin(t *testing.T) {
 		require.Equal(t, c.code, p.finish(t), "%s: %s", name, p.err)
 		require.Contains(t, p.err.String(), c.said, name)
 	}
-	first := launch(t, settings, "import", good, "--account", "acme")
-	require.Zero(t, first.finish(t), first.err)
+	launch(t, settings, "import", good, "--account", "acme").ends(t, 0)
 	other := maps.Clone(settings)
 	other["LEADLOG_CLAIM_KEY"] = "bm90IHRoZSBzYW1lIGtleSBhcyBpdCB3YXMgYmVmb3I="
-	p := launch(t, other, "import", good, "--account", "acme")
-	require.Equal(t, 1, p.finish(t))
+	p := launch(t, other, "import", good, "--account", "acme").ends(t, 1)
 	require.Contains(t, p.err.String(), "LEADLOG_CLAIM_KEY")
 }

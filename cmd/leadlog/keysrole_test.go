@@ -19,8 +19,7 @@ func TestTheKeysOfPersonsHaveAnOwnerOfTheirOwn(t *testing.T) {
 	as := func(role string) string { return asRole(t, own, prefix+role) }
 	command := func(args ...string) {
 		t.Helper()
-		p := launch(t, settings, args...)
-		require.Zero(t, p.finish(t), "%v %s %s", args, p.out, p.err)
+		launch(t, settings, args...).ends(t, 0)
 	}
 	settings["LEADLOG_DATABASE_URL"] = as("owner")
 	command("migrate")
@@ -33,14 +32,13 @@ func TestTheKeysOfPersonsHaveAnOwnerOfTheirOwn(t *testing.T) {
 	// The service takes in, shows, seals anew and erases.
 	settings["LEADLOG_DATABASE_URL"] = as("writer")
 	command("account", "set", "acme", "--feature", "crm_api")
-	mint := launch(t, settings, "jwt", "--account", "acme")
-	require.Zero(t, mint.finish(t), mint.err)
+	mint := launch(t, settings, "jwt", "--account", "acme").ends(t, 0)
 	jwt := strings.TrimSpace(mint.out.String())
 	p, base := serve(t, settings)
 	asha, ravi := captureAs(t, base, jwt, "asha"), captureAs(t, base, jwt, "ravi")
 	path := base + "/api/v1/crm/leads/"
 	require.Equal(t, 200, mustCall(t, "DELETE", path+ravi.data()["leadId"].(string), jwt, "").status)
-	stopped(t, p)
+	p.stop(t)
 	settings["LEADLOG_SEAL_KEY"] = base64.StdEncoding.EncodeToString([]byte("another key of thirty-two bytes.")) + "," + settings["LEADLOG_SEAL_KEY"]
 	p, base = serve(t, settings)
 	p.sees(t, p.err, `nothing needs the earlier keys.*"(persons)":1`)

@@ -100,9 +100,23 @@ func (p *program) finish(t *testing.T) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// ends waits for the end of the program, which must exit with this code.
+func (p *program) ends(t *testing.T, code int) *program {
+	t.Helper()
+	require.Equal(t, code, p.finish(t), "%s %s", p.out, p.err)
+	return p
+}
+
 func (p *program) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(s))
+}
+
+// stop ends a service as its operator does.
+func (p *program) stop(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGTERM)
+	p.ends(t, 0)
 }
 
 // sees waits until the program has written something that matches, and returns the first group.
@@ -136,6 +150,13 @@ type answer struct {
 func (a answer) data() map[string]any {
 	data, _ := a.body["data"].(map[string]any)
 	return data
+}
+
+// is the answer, which must have this status.
+func (a answer) is(t *testing.T, status int) answer {
+	t.Helper()
+	require.Equal(t, status, a.status, a.body)
+	return a
 }
 
 // caller lets go of connections that it does not use for a second. The service closes those that were dialled and never used

@@ -152,10 +152,8 @@ func (p *pair) killOne(t *testing.T) {
 // account provisions one and returns a JWT for it.
 func (p *pair) account(t *testing.T, name string) string {
 	t.Helper()
-	set := launch(t, p.settings, "account", "set", name, "--feature", "crm_api")
-	require.Zero(t, set.finish(t), set.err)
-	mint := launch(t, p.settings, "jwt", "--account", name)
-	require.Zero(t, mint.finish(t), mint.err)
+	launch(t, p.settings, "account", "set", name, "--feature", "crm_api").ends(t, 0)
+	mint := launch(t, p.settings, "jwt", "--account", name).ends(t, 0)
 	return strings.TrimSpace(mint.out.String())
 }
 
@@ -169,8 +167,7 @@ func (p *pair) rounds(few int) int {
 
 func (p *pair) verify(t *testing.T) {
 	t.Helper()
-	agree := launch(t, p.settings, "verify")
-	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	launch(t, p.settings, "verify").ends(t, 0)
 }
 
 // history is what concurrent callers asked and were told, and when.

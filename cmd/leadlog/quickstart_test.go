@@ -45,8 +45,7 @@ func quickstart(t *testing.T) (base, token, jwt string) {
 	settings := production(t)
 	jwt = provisioned(t, settings)
 	_, base = serve(t, settings)
-	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"quick start","expiresInDays":1}`)
-	require.Equal(t, 201, created.status, created.body)
+	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"quick start","expiresInDays":1}`).is(t, 201)
 	return base, created.data()["plainToken"].(string), jwt
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -109,15 +108,13 @@ func TestAReplayThatIsKilledAtAnyPointHarmsNothingAndGoesOn(t *testing.T) {
 			require.NotContains(t, p.err.String(), "error")
 		}
 	}
-	last := launch(t, settings, "replay", "all")
-	require.Zero(t, last.finish(t), last.err)
+	launch(t, settings, "replay", "all").ends(t, 0)
 	running.stop()
 	require.NoError(t, running.failed, "captures and reads go on undisturbed")
 	require.NotZero(t, interrupted)
 	require.NotEmpty(t, running.captured)
 
-	agree := launch(t, settings, "verify")
-	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	launch(t, settings, "verify").ends(t, 0)
 	require.Eventually(t, func() bool { return hook.leads() >= len(running.captured) }, time.Minute, 20*time.Millisecond)
 	hook.mu.Lock()
 	defer hook.mu.Unlock()
@@ -157,8 +154,7 @@ func TestServeSaysThatAReplayIsDueAndGoesOnServingTheOldRows(t *testing.T) {
 	p, base := serve(t, settings)
 	lead := base + "/api/v1/crm/leads/" + filled[2]
 	require.Eventually(t, func() bool { return mustCall(t, "GET", lead, jwt, "").status == 200 }, time.Minute, 10*time.Millisecond)
-	p.signal(t, syscall.SIGTERM)
-	require.Zero(t, p.finish(t), p.err)
+	p.stop(t)
 	require.Zero(t, ask(t, settings, `UPDATE views.checkpoint SET version = version + 1 WHERE projector = 'lead' RETURNING 0`))
 
 	p, base = serve(t, settings)
@@ -170,11 +166,9 @@ func TestServeSaysThatAReplayIsDueAndGoesOnServingTheOldRows(t *testing.T) {
 	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status, "captures go on")
 
-	replayed := launch(t, settings, "replay", "lead")
-	require.Zero(t, replayed.finish(t), replayed.err)
+	launch(t, settings, "replay", "lead").ends(t, 0)
 	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
-	p.signal(t, syscall.SIGTERM)
-	require.Zero(t, p.finish(t), p.err)
+	p.stop(t)
 	_, base = serve(t, settings)
 	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 10*time.Millisecond)
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -113,8 +112,7 @@ func TestRestartsOneAfterTheOtherFailNoRequestAndDoubleNoDelivery(t *testing.T) 
 	}
 	ready(2)
 	receiver := receiveWebhooks(t)
-	endpoint := mustCall(t, "POST", front.URL+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`)
-	require.Equal(t, 201, endpoint.status, endpoint.body)
+	mustCall(t, "POST", front.URL+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -143,8 +141,7 @@ func TestRestartsOneAfterTheOtherFailNoRequestAndDoubleNoDelivery(t *testing.T) 
 		before := acknowledged.Load()
 		require.Eventually(t, func() bool { return acknowledged.Load() > before+300 || len(failures) > 0 }, time.Minute, time.Millisecond)
 		i := round % 2
-		processes[i].signal(t, syscall.SIGTERM)
-		require.Zero(t, processes[i].finish(t), processes[i].err)
+		processes[i].stop(t)
 		ready(1)
 		processes[i] = start()
 		ready(2)

@@ -5,7 +5,6 @@ import (
 
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,16 +26,8 @@ func tool(t *testing.T, name string, args ...string) string {
 
 func captureAs(t *testing.T, base, jwt, who string) answer {
 	t.Helper()
-	got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"`+who+`@example.com"}`)
-	require.Equal(t, 201, got.status, got.body)
+	got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"`+who+`@example.com"}`).is(t, 201)
 	return got
-}
-
-// stopped ends a service.
-func stopped(t *testing.T, p *program) {
-	t.Helper()
-	p.signal(t, syscall.SIGTERM)
-	require.Zero(t, p.finish(t), p.err)
 }
 
 // seenBy waits until every view has what was captured.
@@ -47,8 +38,7 @@ func seenBy(t *testing.T, base, jwt string, captured answer) {
 		if filepath.Ext(path) == "" && path[len(path)-3:] == "day" {
 			join = "&"
 		}
-		got := mustCall(t, "GET", base+path+join+"minPosition="+captured.header.Get("X-Log-Position"), jwt, "")
-		require.Equal(t, 200, got.status, got.body)
+		mustCall(t, "GET", base+path+join+"minPosition="+captured.header.Get("X-Log-Position"), jwt, "").is(t, 200)
 	}
 }
 
@@ -61,14 +51,13 @@ func TestAWholeDatabaseThatIsRestoredGoesOnWhereTheBackupWas(t *testing.T) {
 	dump := filepath.Join(t.TempDir(), "leadlog.dump")
 	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_DATABASE_URL"]) // the service goes on meanwhile
 	captureAs(t, base, jwt, "lost")
-	stopped(t, p)
+	p.stop(t)
 
 	settings["LEADLOG_DATABASE_URL"] = pgtest.Database(t)
 	tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_DATABASE_URL"], dump)
 	_, base = serve(t, settings)
 	seenBy(t, base, jwt, captureAs(t, base, jwt, "after"))
-	agree := launch(t, settings, "verify")
-	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	launch(t, settings, "verify").ends(t, 0)
 	require.Equal(t, 2, ask(t, settings, `SELECT count(*) FROM views.lead`))
 }
 
@@ -82,8 +71,7 @@ func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) 
 	jwt := provisioned(t, settings)
 	p, base := serve(t, settings)
 	receiver := receiveWebhooks(t)
-	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`)
-	require.Equal(t, 201, endpoint.status, endpoint.body)
+	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
 	captureAs(t, base, jwt, "before")
 	dump := filepath.Join(t.TempDir(), "log.dump")
 	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_EVENTSTORE_URL"])
@@ -93,7 +81,7 @@ func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) 
 	}
 	seenBy(t, base, jwt, last)
 	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
-	stopped(t, p)
+	p.stop(t)
 
 	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
 	tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_EVENTSTORE_URL"], dump)
@@ -102,26 +90,24 @@ func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) 
 	for i := range 6 { // now the log is longer than where the views were
 		last = captureAs(t, base, jwt, fmt.Sprintf("after%d", i))
 	}
-	stopped(t, p)
+	p.stop(t)
 	p, base = serve(t, settings)
 	require.Eventually(t, func() bool {
 		ready := mustCall(t, "GET", base+"/readyz", "", "")
 		return ready.status == 503 && len(fmt.Sprint(ready.body)) > 0
 	}, time.Minute, 20*time.Millisecond)
 	p.sees(t, p.err, `(the view has seen what the log does not have)`)
-	stopped(t, p)
+	p.stop(t)
 
 	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"]) // by a request that is lost
 	tool(t, "psql", "-v", "head="+head[:len(head)-1], "-f", "../../deploy/restored-log.sql", settings["LEADLOG_DATABASE_URL"])
-	replay := launch(t, settings, "replay", "all")
-	require.Zero(t, replay.finish(t), replay.err)
+	launch(t, settings, "replay", "all").ends(t, 0)
 	agree := launch(t, settings, "verify")
 	require.Zero(t, agree.finish(t), "as the runbook says, before the service is started: %s %s", agree.out, agree.err)
 	_, base = serve(t, settings)
 	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 20*time.Millisecond)
 	seenBy(t, base, jwt, last)
-	agree = launch(t, settings, "verify")
-	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	agree = launch(t, settings, "verify").ends(t, 0)
 	require.Equal(t, 7, ask(t, settings, `SELECT count(*) FROM views.lead`))
 	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond,
 		"and webhooks come of what came after the backup")

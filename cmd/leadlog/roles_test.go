@@ -70,19 +70,15 @@ func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
 	roles := func() { run("roles.sql") }
 	roles()
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
-	migrate := launch(t, settings, "migrate")
-	require.Zero(t, migrate.finish(t), migrate.err)
+	launch(t, settings, "migrate").ends(t, 0)
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
-	early := launch(t, settings, "verify")
-	require.Equal(t, 1, early.finish(t))
+	early := launch(t, settings, "verify").ends(t, 1)
 	require.Contains(t, early.err.String(), "permission denied for schema")
 	require.Contains(t, early.err.String(), "Try: deploy/roles.sql")
 	roles()
 
-	set := launch(t, settings, "account", "set", "acme", "--feature", "crm_api")
-	require.Zero(t, set.finish(t), set.err)
-	mint := launch(t, settings, "jwt", "--account", "acme")
-	require.Zero(t, mint.finish(t), mint.err)
+	launch(t, settings, "account", "set", "acme", "--feature", "crm_api").ends(t, 0)
+	mint := launch(t, settings, "jwt", "--account", "acme").ends(t, 0)
 	jwt := strings.TrimSpace(mint.out.String())
 	_, base := serve(t, settings)
 	receiver := receiveWebhooks(t)
@@ -91,8 +87,7 @@ func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
 	seenBy(t, base, jwt, captured)
 	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
 	for _, args := range [][]string{{"replay", "all"}, {"verify"}} {
-		p := launch(t, settings, args...)
-		require.Zero(t, p.finish(t), "%v %s %s", args, p.out, p.err)
+		launch(t, settings, args...).ends(t, 0)
 	}
 
 	for role, statements := range map[string][]string{

@@ -27,10 +27,8 @@ func TestTheSealingKeyIsRotatedUnnoticed(t *testing.T) {
 		for i, base := range bases {
 			people++
 			came := fmt.Sprintf(`{"email":"number%d@example.com","metadata":{"source":"website"}}`, people)
-			first := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, came)
-			require.Equal(t, 201, first.status, first.body)
-			again := mustCall(t, "POST", bases[1-i]+"/api/v1/crm/leads", jwt, came)
-			require.Equal(t, 200, again.status, again.body)
+			mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, came).is(t, 201)
+			mustCall(t, "POST", bases[1-i]+"/api/v1/crm/leads", jwt, came).is(t, 200)
 			told := mustCall(t, "GET", fmt.Sprintf("%s/api/v1/crm/leads/%s/events", base, early), jwt, "")
 			require.Contains(t, fmt.Sprint(told.body), "early@example.com")
 		}
@@ -38,7 +36,7 @@ func TestTheSealingKeyIsRotatedUnnoticed(t *testing.T) {
 	for _, keys := range []string{before + "," + after, after + "," + before, after} {
 		settings["LEADLOG_SEAL_KEY"] = keys
 		for i := range processes {
-			stopped(t, processes[i])
+			processes[i].stop(t)
 			processes[i], bases[i] = serve(t, settings)
 			if keys != after {
 				processes[i].sees(t, processes[i].err, `(nothing needs the earlier keys of LEADLOG_SEAL_KEY)`)

@@ -121,7 +121,7 @@ func TestNoLogOfAWholeRunHoldsAPersonOrASecret(t *testing.T) {
 		status, _ := w.send("GET", "/readyz", "", "")
 		return status == 200
 	}, time.Minute, 50*time.Millisecond)
-	stopped(t, p)
+	p.stop(t)
 
 	log := p.err.String() + p.out.String() + imported.err.String()
 	require.Greater(t, strings.Count(log, `"msg":"request"`), 25, "one line for each request")
@@ -173,10 +173,8 @@ func TestWhatAnEndpointSaysBehindItsAnswerIsNotPrinted(t *testing.T) {
 	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
 	jwt := provisioned(t, settings)
 	p, base := serve(t, settings)
-	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"http://`+listener.Addr().String()+`"}`)
-	require.Equal(t, 201, endpoint.status, endpoint.body)
-	capture := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"name":"Asha Kulkarni","phone":"9876543210"}`)
-	require.Equal(t, 201, capture.status, capture.body)
+	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"http://`+listener.Addr().String()+`"}`).is(t, 201)
+	mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"name":"Asha Kulkarni","phone":"9876543210"}`).is(t, 201)
 	select {
 	case err := <-closed:
 		require.NoError(t, err)

@@ -37,11 +37,9 @@ func serve(t *testing.T, settings map[string]string) (p *program, base string) {
 func provisioned(t *testing.T, settings map[string]string) string {
 	t.Helper()
 	for _, args := range [][]string{{"migrate"}, {"account", "set", "acme", "--feature", "crm_api"}} {
-		p := launch(t, settings, args...)
-		require.Zero(t, p.finish(t), p.err)
+		launch(t, settings, args...).ends(t, 0)
 	}
-	mint := launch(t, settings, "jwt", "--account", "acme")
-	require.Zero(t, mint.finish(t), mint.err)
+	mint := launch(t, settings, "jwt", "--account", "acme").ends(t, 0)
 	return strings.TrimSpace(mint.out.String())
 }
 
@@ -52,14 +50,11 @@ func TestARefusedUseIsRecordedWhileTheServiceDrains(t *testing.T) {
 	settings["LEADLOG_DRAIN"] = "10s"
 	jwt := provisioned(t, settings)
 	p, base := serve(t, settings)
-	created := mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`)
-	require.Equal(t, 201, created.status)
-	gone := mustCall(t, "DELETE", base+tokensPath+"/"+created.data()["tokenId"].(string), jwt, "")
-	require.Equal(t, 200, gone.status)
+	created := mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
+	mustCall(t, "DELETE", base+tokensPath+"/"+created.data()["tokenId"].(string), jwt, "").is(t, 200)
 	p.signal(t, syscall.SIGTERM)
 	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, time.Minute, time.Millisecond)
-	refused := mustCall(t, "POST", base+"/api/v1/crm/leads", created.data()["plainToken"].(string), `{"phone":"9876543210"}`)
-	require.Equal(t, 401, refused.status)
+	mustCall(t, "POST", base+"/api/v1/crm/leads", created.data()["plainToken"].(string), `{"phone":"9876543210"}`).is(t, 401)
 	require.Zero(t, p.finish(t), p.err)
 
 	delete(settings, "LEADLOG_DRAIN")
@@ -73,17 +68,14 @@ func TestARefusedUseIsRecordedWhileTheServiceDrains(t *testing.T) {
 func TestServeRefusesADatabaseThatIsNotMigrated(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
-	p := launch(t, settings, "serve")
-	require.Equal(t, 1, p.finish(t))
+	p := launch(t, settings, "serve").ends(t, 1)
 	require.Contains(t, p.err.String(), "leadlog migrate")
-	set := launch(t, settings, "account", "set", "acme")
-	require.Equal(t, 1, set.finish(t))
+	set := launch(t, settings, "account", "set", "acme").ends(t, 1)
 	require.Contains(t, set.err.String(), "leadlog migrate")
 	provisioned(t, settings)
 	p, base := serve(t, settings)
 	require.Equal(t, 200, mustCall(t, "GET", base+"/healthz", "", "").status)
-	p.signal(t, syscall.SIGTERM)
-	require.Zero(t, p.finish(t), p.err)
+	p.stop(t)
 }
 
 func TestServeRefusesADatabaseThatANewerProgramHasMigrated(t *testing.T) {
@@ -95,8 +87,7 @@ func TestServeRefusesADatabaseThatANewerProgramHasMigrated(t *testing.T) {
 			provisioned(t, settings)
 			newer := `INSERT INTO ` + table + ` (version_id, is_applied) VALUES (9999, true)`
 			require.NoError(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"], newer))
-			p := launch(t, settings, "serve")
-			require.Equal(t, 1, p.finish(t))
+			p := launch(t, settings, "serve").ends(t, 1)
 			require.Contains(t, p.err.String(), "Try: a newer leadlog")
 		})
 	}
@@ -144,8 +135,7 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 				settings[name] = value
 			}
 			settings[bad.name] = bad.value
-			p := launch(t, settings, "serve")
-			require.Equal(t, 2, p.finish(t), p.err)
+			p := launch(t, settings, "serve").ends(t, 2)
 			require.Contains(t, p.err.String(), bad.shown)
 			require.NotContains(t, p.err.String(), "hunter2")
 		})
@@ -183,13 +173,11 @@ func TestUsageMistakesExitWithTwo(t *testing.T) {
 		{"no-such-command"}, {"serve", "--no-such-flag"}, {"jwt"}, {"jwt", "--account", "a b"}, {"jwt", "--account", "a", "--scope", "everything"},
 		{"jwt", "--account", "a", "--scope", ""}, {"jwt", "--account", "a", "--scope", " "},
 	} {
-		p := launch(t, map[string]string{"LEADLOG_JWT_SECRET": strings.Repeat("s", 32)}, args...)
-		require.Equal(t, 2, p.finish(t), args)
+		p := launch(t, map[string]string{"LEADLOG_JWT_SECRET": strings.Repeat("s", 32)}, args...).ends(t, 2)
 		require.NotEmpty(t, p.err.String())
 		require.Empty(t, p.out.String())
 	}
-	version := launch(t, nil, "version")
-	require.Zero(t, version.finish(t))
+	version := launch(t, nil, "version").ends(t, 0)
 	require.Regexp(t, `^leadlog \S+ commit \S+ go1\.`, version.out.String())
 }
 
@@ -201,8 +189,7 @@ func TestADatabaseThatIsDownAnswers503WithRetryAfter(t *testing.T) {
 	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)
 	pgtest.Disconnect(t, settings["LEADLOG_DATABASE_URL"])
 	for _, request := range [][2]string{{"POST", `{"phone":"9876543211"}`}, {"GET", ""}} {
-		down := mustCall(t, request[0], base+"/api/v1/crm/leads", jwt, request[1])
-		require.Equal(t, 503, down.status, down.body)
+		down := mustCall(t, request[0], base+"/api/v1/crm/leads", jwt, request[1]).is(t, 503)
 		require.NotEmpty(t, down.header.Get("Retry-After"))
 		require.Equal(t, map[string]any{"success": false, "message": "Service unavailable"}, down.body)
 	}
@@ -235,8 +222,7 @@ func TestASessionEndsWithTheJWTSecret(t *testing.T) {
 	response.Body.Close()
 	require.Equal(t, http.StatusOK, signedIn())
 	restart := func() {
-		running.signal(t, syscall.SIGTERM)
-		require.Zero(t, running.finish(t), running.err)
+		running.stop(t)
 		running, base = serve(t, settings)
 	}
 	restart()

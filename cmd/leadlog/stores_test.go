@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -51,23 +50,19 @@ func TestAServiceStartsAgainOnAServerThatWritesForItself(t *testing.T) {
 	jwt := provisioned(t, settings)
 	for i := range 3 {
 		p, base := serve(t, settings)
-		got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"987654321%d"}`, i))
-		require.Equal(t, 201, got.status, got.body)
+		got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"987654321%d"}`, i)).is(t, 201)
 		for _, path := range []string{"/api/v1/crm/leads", "/api/v1/crm/audit/tokens", "/api/v1/crm/sources/report?interval=day"} {
 			join := "?"
 			if strings.Contains(path, "?") {
 				join = "&"
 			}
-			shown := mustCall(t, "GET", base+path+join+"minPosition="+got.header.Get("X-Log-Position"), jwt, "")
-			require.Equal(t, 200, shown.status, shown.body)
+			mustCall(t, "GET", base+path+join+"minPosition="+got.header.Get("X-Log-Position"), jwt, "").is(t, 200)
 		}
 		server.Noise(100)
 		require.Equal(t, 200, mustCall(t, "GET", base+"/readyz", "", "").status)
-		p.signal(t, syscall.SIGTERM)
-		require.Zero(t, p.finish(t), p.err)
+		p.stop(t)
 	}
-	agree := launch(t, settings, "verify")
-	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	launch(t, settings, "verify").ends(t, 0)
 }
 
 func TestAnEventStoreDBThatIsDownAnswers503WithRetryAfter(t *testing.T) {
@@ -86,8 +81,7 @@ func TestAnEventStoreDBThatIsDownAnswers503WithRetryAfter(t *testing.T) {
 	down := capture("9876543211")
 	require.Equal(t, 503, down.status, down.body)
 	require.NotEmpty(t, down.header.Get("Retry-After"))
-	ready := mustCall(t, "GET", base+"/readyz", "", "")
-	require.Equal(t, 503, ready.status)
+	ready := mustCall(t, "GET", base+"/readyz", "", "").is(t, 503)
 	require.Contains(t, ready.data()["components"], map[string]any{"name": "log", "ready": false, "detail": "does not answer"})
 	require.Equal(t, 200, mustCall(t, "GET", base+"/healthz", "", "").status)
 	require.Equal(t, 200, mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").status, "the views are elsewhere")

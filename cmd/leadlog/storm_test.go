@@ -30,8 +30,7 @@ func TestAfterAStormOverTwoProcessesTheLogAndTheViewsAgree(t *testing.T) {
 		})
 	}
 	require.NoError(t, group.Wait())
-	agree := launch(t, settings, "verify")
-	require.Zero(t, agree.finish(t), "%s %s", agree.out, agree.err)
+	agree := launch(t, settings, "verify").ends(t, 0)
 	require.Contains(t, agree.out.String(), "the log and the views agree")
 	require.NotZero(t, ask(t, settings, `SELECT count(*) FROM views.lead`))
 }
