@@ -14,7 +14,6 @@ import (
 func TestSomebodyWorksWithTheConsole(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
 	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "1h" // so that what is tried again is tried by hand
 	jwt := provisioned(t, settings)
 	_, base := serve(t, settings)
@@ -129,7 +128,7 @@ func (c *chromium) tokens(api string) string {
 // delivery lets one fail, and tries it again by hand. It returns the path of the endpoint's page.
 func (c *chromium) delivery(api, jwt string) string {
 	c.t.Helper()
-	receiver := newMailbox(c.t)
+	receiver := receiveWebhooks(c.t)
 	receiver.status.Store(http.StatusInternalServerError)
 	c.open("/console/webhooks")
 	c.do(chromedp.SetValue("#url", receiver.URL+"/hook", chromedp.ByQuery))

@@ -119,14 +119,9 @@ func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
 	t.Parallel()
 	receiver := newInbox(t)
 	settings := production(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
 	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "300ms,300ms,300ms,300ms" + strings.Repeat(",1s", 60)
 	jwt := provisioned(t, settings)
 	p, base := serve(t, settings)
-	stop := func() {
-		t.Helper()
-		p.stop(t)
-	}
 	number, deliveries := 0, 0
 	// capture is one lead from two sources, a refused arrival, a visitor, and a token that comes and goes: four deliveries.
 	capture := func() (position string) {
@@ -158,7 +153,7 @@ func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
 		early := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).ends(t, 1)
 		require.Contains(t, early.err.String(), "a service runs on these views")
 		before := shown(t, base, jwt, position)
-		stop()
+		p.stop(t)
 
 		moving := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).ends(t, 0)
 		require.Regexp(t, `both logs: \d+ events, tree root [0-9A-Za-z+/]{43}=\nmoved the checkpoints of \d+ views`, moving.out.String())

@@ -3,7 +3,6 @@ package main
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -15,46 +14,32 @@ import (
 
 func TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned(t *testing.T) {
 	t.Parallel()
-	type request struct {
-		header http.Header
-		body   []byte
-	}
-	received := make(chan request, 10)
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		received <- request{r.Header.Clone(), body}
-	}))
-	t.Cleanup(receiver.Close)
+	receiver := receiveWebhooks(t)
 	settings := production(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
 	jwt := provisioned(t, settings)
 	_, base := serve(t, settings)
 
 	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).is(t, 201)
 	capture := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).is(t, 201)
 
-	var got request
-	select {
-	case got = <-received:
-	case <-time.After(time.Minute):
-		require.Fail(t, "nothing was delivered")
-	}
+	receiver.got(t, 1, 1)
+	header, raw := receiver.latest()
 	verifier, err := standardwebhooks.NewWebhook(endpoint.data()["secret"].(string))
 	require.NoError(t, err)
-	require.NoError(t, verifier.Verify(got.body, got.header))
-	requireDescribed(t, got.body)
+	require.NoError(t, verifier.Verify(raw, header))
+	requireDescribed(t, raw)
 	var body struct {
 		Type string         `json:"type"`
 		Data map[string]any `json:"data"`
 	}
-	require.NoError(t, json.Unmarshal(got.body, &body))
+	require.NoError(t, json.Unmarshal(raw, &body))
 	require.Equal(t, "lead.created", body.Type)
 	for field, value := range capture.data() {
 		require.Equal(t, value, body.Data[field], "%s is as the capture answered it", field)
 	}
 
 	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
-	id := got.header.Get("webhook-id")
+	id := header.Get("webhook-id")
 	var shown answer
 	require.Eventually(t, func() bool {
 		shown = mustCall(t, "GET", path+"/deliveries/"+id, jwt, "")

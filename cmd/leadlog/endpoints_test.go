@@ -2,83 +2,25 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 )
-
-// mailbox is an endpoint's server: what it answers can be changed, and what it got be counted by event.
-type mailbox struct {
-	*httptest.Server
-	status atomic.Int64
-	mu     sync.Mutex
-	events map[string]int
-	last   http.Header
-	body   []byte
-}
-
-func newMailbox(t *testing.T) *mailbox {
-	t.Helper()
-	in := &mailbox{events: map[string]int{}}
-	in.status.Store(http.StatusOK)
-	in.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var body struct{ ID, Type string }
-		raw, err := io.ReadAll(r.Body)
-		if err == nil && json.Unmarshal(raw, &body, json.MatchCaseInsensitiveNames(true)) == nil && in.status.Load() == http.StatusOK {
-			in.mu.Lock()
-			in.events[body.Type+" "+body.ID]++
-			in.last, in.body = r.Header.Clone(), raw
-			in.mu.Unlock()
-		}
-		w.WriteHeader(int(in.status.Load()))
-	}))
-	t.Cleanup(in.Close)
-	return in
-}
-
-// got waits until there is something of n events that fit.
-func (in *mailbox) got(t *testing.T, n int, times int) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		in.mu.Lock()
-		defer in.mu.Unlock()
-		enough := 0
-		for _, count := range in.events {
-			if count >= times {
-				enough++
-			}
-		}
-		return enough >= n
-	}, time.Minute, 10*time.Millisecond)
-}
-
-// latest is what came last.
-func (in *mailbox) latest() (http.Header, []byte) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.last, in.body
-}
 
 // TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed has two processes send to it, and kills one and
 // then the other with -9 while they replay.
 func TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
 	jwt := provisioned(t, settings)
 	first, one := serve(t, settings)
 	second, _ := serve(t, settings)
-	in := newMailbox(t)
+	in := receiveWebhooks(t)
 	in.status.Store(http.StatusGone)
 	endpoint := mustCall(t, "POST", one+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`).is(t, 201)
 	path := "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
@@ -48,10 +47,10 @@ func TestAnExportTakesTheSameMemoryAtAnySize(t *testing.T) {
 	_, base := serve(t, settings) // with nothing to project any more
 	for _, accept := range []string{"text/csv", "application/x-ndjson"} {
 		half := fetch(t, base+"/api/v1/crm/sources/history?source=website", jwt, accept)
-		before := taken(t, base)
+		before := mapped(t, base)
 		whole := fetch(t, base+"/api/v1/crm/sources/history", jwt, accept)
 		require.Greater(t, whole, int64(2*many*30_000))
-		require.Less(t, taken(t, base)-before, (whole-half)/2, accept)
+		require.Less(t, mapped(t, base)-before, (whole-half)/2, accept)
 	}
 }
 
@@ -112,24 +111,4 @@ func fetch(t *testing.T, url, jwt, accept string) int64 {
 	written, err := io.Copy(io.Discard, response.Body)
 	require.NoError(t, err)
 	return written
-}
-
-// taken is the memory that the service ever had from the operating system.
-func taken(t *testing.T, base string) int64 {
-	t.Helper()
-	client := http.Client{Timeout: time.Minute}
-	response, err := client.Get(base + "/metrics")
-	require.NoError(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "go_memstats_sys_bytes "); ok {
-			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			require.NoError(t, err)
-			return int64(bytes)
-		}
-	}
-	require.Fail(t, "/metrics does not tell the memory")
-	return 0
 }

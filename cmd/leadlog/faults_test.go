@@ -135,7 +135,6 @@ func newSufferer(t *testing.T, settings map[string]string, address, jwt string) 
 	t.Helper()
 	behind := maps.Clone(settings)
 	behind["LEADLOG_DATABASE_URL"] = address
-	behind["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
 	p, base := serve(t, behind)
 	c := &chaos{settings: settings, receiver: receiveWebhooks(t)}
 	c.calling.Store(&running{program: p, base: base, jwt: jwt})

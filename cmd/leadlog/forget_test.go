@@ -56,7 +56,6 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 	}))
 	t.Cleanup(echo.Close)
 	settings := production(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
 	jwt := provisioned(t, settings)
 	first, base := serve(t, settings)
 	second, other := serve(t, settings)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/base64"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -31,9 +30,7 @@ func TestTheKeysOfPersonsHaveAnOwnerOfTheirOwn(t *testing.T) {
 
 	// The service takes in, shows, seals anew and erases.
 	settings["LEADLOG_DATABASE_URL"] = as("writer")
-	command("account", "set", "acme", "--feature", "crm_api")
-	mint := launch(t, settings, "jwt", "--account", "acme").ends(t, 0)
-	jwt := strings.TrimSpace(mint.out.String())
+	jwt := newAccount(t, settings, "acme")
 	p, base := serve(t, settings)
 	asha, ravi := captureAs(t, base, jwt, "asha"), captureAs(t, base, jwt, "ravi")
 	path := base + "/api/v1/crm/leads/"

@@ -41,7 +41,7 @@ func TestCapturesAreLinearizable(t *testing.T) {
 		}, captured{unknown: true}, func(any) string { return jwt }, p.disturbances[round%len(p.disturbances)])
 		h.check(t, leadModel)
 	}
-	p.verify(t)
+	launch(t, p.settings, "verify").ends(t, 0)
 }
 
 // TestTokensAreLinearizable has callers of two processes create, rotate, delete and use the same few tokens.
@@ -55,7 +55,7 @@ func TestTokensAreLinearizable(t *testing.T) {
 		known := map[string]*knownTokens{}
 		for n := range 2 {
 			account := fmt.Sprintf("account-%d-%d", round, n)
-			jwts[account], known[account] = p.account(t, account), &knownTokens{}
+			jwts[account], known[account] = newAccount(t, p.settings, account), &knownTokens{}
 		}
 		h := newHistory()
 		h.record(t, p, 30, func(n int) (any, request, func(answer) any) {
@@ -69,7 +69,7 @@ func TestTokensAreLinearizable(t *testing.T) {
 		}, tokenTold{unknown: true}, func(in any) string { return jwts[in.(tokenAsk).account] }, p.disturbances[round%len(p.disturbances)])
 		h.check(t, tokenModel)
 	}
-	p.verify(t)
+	launch(t, p.settings, "verify").ends(t, 0)
 }
 
 // knownTokens are what the callers of an account have heard of, dead or alive.
@@ -149,25 +149,12 @@ func (p *pair) killOne(t *testing.T) {
 	p.bases[i].Store(base)
 }
 
-// account provisions one and returns a JWT for it.
-func (p *pair) account(t *testing.T, name string) string {
-	t.Helper()
-	launch(t, p.settings, "account", "set", name, "--feature", "crm_api").ends(t, 0)
-	mint := launch(t, p.settings, "jwt", "--account", name).ends(t, 0)
-	return strings.TrimSpace(mint.out.String())
-}
-
 // rounds is how many there are: more of them in make chaos.
 func (p *pair) rounds(few int) int {
 	if rounds, err := strconv.Atoi(os.Getenv(chaosRounds)); err == nil {
 		return rounds
 	}
 	return few
-}
-
-func (p *pair) verify(t *testing.T) {
-	t.Helper()
-	launch(t, p.settings, "verify").ends(t, 0)
 }
 
 // history is what concurrent callers asked and were told, and when.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,12 +97,7 @@ func TestMemoryStaysBoundedWhateverIsSent(t *testing.T) {
 // race detector needs is not in it.
 func mapped(t *testing.T, base string) int64 {
 	t.Helper()
-	response, err := http.Get(base + "/metrics")
-	require.NoError(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	_, after, found := strings.Cut(string(text), "\ngo_memstats_sys_bytes ")
+	_, after, found := strings.Cut(scrape(t, base), "\ngo_memstats_sys_bytes ")
 	require.True(t, found)
 	value, _, _ := strings.Cut(after, "\n")
 	bytes, err := strconv.ParseFloat(value, 64)

@@ -96,7 +96,7 @@ func TestRestartsOneAfterTheOtherFailNoRequestAndDoubleNoDelivery(t *testing.T) 
 		rounds = 2
 	}
 	settings := production(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"], settings["LEADLOG_DRAIN"] = "true", "5s"
+	settings["LEADLOG_DRAIN"] = "5s"
 	jwt := provisioned(t, settings)
 	front := balance(t)
 	start := func() *program {

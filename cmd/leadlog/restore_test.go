@@ -67,7 +67,6 @@ func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) 
 	t.Parallel()
 	settings := production(t)
 	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
 	jwt := provisioned(t, settings)
 	p, base := serve(t, settings)
 	receiver := receiveWebhooks(t)

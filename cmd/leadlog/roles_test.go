@@ -64,7 +64,6 @@ func scripted(t *testing.T, database string, roles ...string) (prefix string, ru
 func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
 	own := settings["LEADLOG_DATABASE_URL"]
 	prefix, run := scripted(t, own, "analyst", "owner", "writer", "reader")
 	roles := func() { run("roles.sql") }
@@ -77,9 +76,7 @@ func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
 	require.Contains(t, early.err.String(), "Try: deploy/roles.sql")
 	roles()
 
-	launch(t, settings, "account", "set", "acme", "--feature", "crm_api").ends(t, 0)
-	mint := launch(t, settings, "jwt", "--account", "acme").ends(t, 0)
-	jwt := strings.TrimSpace(mint.out.String())
+	jwt := newAccount(t, settings, "acme")
 	_, base := serve(t, settings)
 	receiver := receiveWebhooks(t)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).status)

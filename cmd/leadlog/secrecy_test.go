@@ -52,7 +52,7 @@ func (w whisper) send(method, path, bearer, body string) (int, string) {
 func TestNoLogOfAWholeRunHoldsAPersonOrASecret(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
-	settings["LEADLOG_LOG_LEVEL"], settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "debug", "true"
+	settings["LEADLOG_LOG_LEVEL"] = "debug"
 	settings["LEADLOG_TRUSTED_PROXIES"], settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "127.0.0.1/32", "1s,1s"
 	jwt := provisioned(t, settings)
 	p, base := serve(t, settings)
@@ -170,7 +170,6 @@ func TestWhatAnEndpointSaysBehindItsAnswerIsNotPrinted(t *testing.T) {
 		}
 	}()
 	settings := production(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
 	jwt := provisioned(t, settings)
 	p, base := serve(t, settings)
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"http://`+listener.Addr().String()+`"}`).is(t, 201)

@@ -84,7 +84,6 @@ func TestATraceLeadsFromARequestThroughItsAppendIntoTheViewsAndTheDelivery(t *te
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header }))
 	t.Cleanup(receiver.Close)
 	settings := production(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"] = "true"
 	settings["OTEL_EXPORTER_OTLP_ENDPOINT"], settings["OTEL_BSP_SCHEDULE_DELAY"] = traces.URL, "20" // milliseconds
 	jwt := provisioned(t, settings)
 	p, base := serve(t, settings)
@@ -132,7 +131,7 @@ func TestWithoutOpenTelemetrysVariablesNothingIsTraced(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header }))
 	t.Cleanup(receiver.Close)
 	settings := production(t)
-	settings["LEADLOG_WEBHOOK_ALLOW_PRIVATE"], settings["OTEL_SERVICE_NAME"] = "true", "leads"
+	settings["OTEL_SERVICE_NAME"] = "leads"
 	jwt := provisioned(t, settings)
 	p, base := serve(t, settings)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).status)

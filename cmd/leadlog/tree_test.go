@@ -13,12 +13,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// finished runs the program to its end.
-func finished(t *testing.T, settings map[string]string, args ...string) (code int, out, err string) {
+// outputOf runs the program to its end, which must have this code.
+func outputOf(t *testing.T, code int, settings map[string]string, args ...string) (out, err string) {
 	t.Helper()
-	p := launch(t, settings, args...)
-	code = p.finish(t)
-	return code, p.out.String(), p.err.String()
+	p := launch(t, settings, args...).ends(t, code)
+	return p.out.String(), p.err.String()
 }
 
 func file(t *testing.T, dir, name, content string) string {
@@ -43,20 +42,16 @@ func TestAnAuditorChecksAnExportWithNothingButTwoFiles(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	head := filepath.Join(dir, "head.txt")
-	code, exported, said := finished(t, settings, "export", "tokens", "--account", "acme", "--format", "ndjson", "--head", head)
-	require.Zero(t, code, said)
-	code, key, said := finished(t, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]}, "tree-key")
-	require.Zero(t, code, said)
+	exported, said := outputOf(t, 0, settings, "export", "tokens", "--account", "acme", "--format", "ndjson", "--head", head)
+	key, said := outputOf(t, 0, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]}, "tree-key")
 	key = strings.TrimSpace(key)
 	export, earlier := file(t, dir, "export.ndjson", exported), file(t, dir, "earlier.json", string(earlierHead))
 
 	offline := map[string]string{} // neither database nor keys
-	code, out, said := finished(t, offline, "verify", "--tree", head, export)
-	require.Zero(t, code, said)
+	out, said := outputOf(t, 0, offline, "verify", "--tree", head, export)
 	require.Equal(t, "account acme: all 2 token events are there, in order, as they were signed\n", out)
 	require.Contains(t, said, key)
-	code, out, said = finished(t, offline, "verify", "--tree", head, "--tree", earlier, "--public-key", key, export)
-	require.Zero(t, code, out+said)
+	out, said = outputOf(t, 0, offline, "verify", "--tree", head, "--tree", earlier, "--public-key", key, export)
 	require.NotContains(t, said, key, "it is pinned")
 
 	lines := strings.SplitAfter(exported, "\n")
@@ -67,32 +62,26 @@ func TestAnAuditorChecksAnExportWithNothingButTwoFiles(t *testing.T) {
 		"missing":   {lines[1], `line 1, event ` + second.ID + `: is leaf 1 of the tree: leaf 0 is missing before it`},
 		"the other": {lines[1] + lines[0], `line 2, event \w+: is leaf 0 of the tree: it is out of order`},
 	} {
-		code, out, said := finished(t, offline, "verify", "--tree", head, file(t, dir, strings.ReplaceAll(name, " ", "-"), c.export))
-		require.Equal(t, 1, code, name)
+		out, said := outputOf(t, 1, offline, "verify", "--tree", head, file(t, dir, strings.ReplaceAll(name, " ", "-"), c.export))
 		require.Regexp(t, `(?m)^`+c.says, out, name)
 		require.Contains(t, said, "the export is not what the tree head was signed for")
 	}
 
-	code, _, said = finished(t, offline, "verify", "--tree", earlier, export)
-	require.Equal(t, 1, code)
+	_, said = outputOf(t, 1, offline, "verify", "--tree", earlier, export)
 	require.Contains(t, said, "signed with "+key)
 	other, err := audit.NewSigner([]byte("another seed of thirty-two bytes"))
 	require.NoError(t, err)
-	code, _, said = finished(t, offline, "verify", "--tree", head, "--public-key", "leadlog+zz", export)
-	require.Equal(t, 2, code)
+	_, said = outputOf(t, 2, offline, "verify", "--tree", head, "--public-key", "leadlog+zz", export)
 	require.Contains(t, said, `--public-key="leadlog+zz": not a public key`)
-	code, _, said = finished(t, offline, "verify", "--tree", head, "--public-key", other.PublicKey(), export)
-	require.Equal(t, 1, code)
+	_, said = outputOf(t, 1, offline, "verify", "--tree", head, "--public-key", other.PublicKey(), export)
 	require.Contains(t, said, "not signed by this key")
-	code, out, said = finished(t, settings, "verify", "--tree", head, "--tree", earlier)
-	require.Zero(t, code, out+said)
+	out, said = outputOf(t, 0, settings, "verify", "--tree", head, "--tree", earlier)
 	for _, args := range [][]string{
 		{"verify", export}, {"verify", "--tree", "nowhere", export},
 		{"export", "tokens", "--account", "acme", "--head", head}, {"export", "leads", "--account", "acme", "--format", "ndjson", "--head", head},
 		{"export", "tokens", "--account", "acme", "--format", "ndjson", "--until", "2030-01-01T00:00:00Z", "--head", head},
 	} {
-		code, _, said := finished(t, settings, args...)
-		require.Equal(t, 2, code, "%q: %s", args, said)
+		outputOf(t, 2, settings, args...)
 	}
 }
 
@@ -103,8 +92,7 @@ func TestAHeadOfTheWholeLogIsSignedWhenAllAgreesAndIsHeldAgainstTheLogLater(t *t
 	service, base := serve(t, settings)
 	captureAs(t, base, jwt, "asha")
 	head := filepath.Join(t.TempDir(), "log.txt")
-	code, out, said := finished(t, settings, "verify", "--head", head)
-	require.Zero(t, code, out+said)
+	out, said := outputOf(t, 0, settings, "verify", "--head", head)
 	require.Equal(t, "the log and the views agree\n", out)
 	require.Regexp(t, `log\.txt: tree head of size 4, signed with leadlog\+`, said, "an account, two claims and a lead")
 	text, err := os.ReadFile(head)
@@ -112,8 +100,7 @@ func TestAHeadOfTheWholeLogIsSignedWhenAllAgreesAndIsHeldAgainstTheLogLater(t *t
 	require.Regexp(t, `^leadlog/\*\n4\n`, string(text))
 
 	captureAs(t, base, jwt, "ravi")
-	code, out, said = finished(t, settings, "verify", "--tree", head)
-	require.Zero(t, code, out+said)
+	out, said = outputOf(t, 0, settings, "verify", "--tree", head)
 	service.stop(t)
 	conn, err := pgx.Connect(t.Context(), settings["LEADLOG_DATABASE_URL"])
 	require.NoError(t, err)
@@ -121,11 +108,9 @@ func TestAHeadOfTheWholeLogIsSignedWhenAllAgreesAndIsHeldAgainstTheLogLater(t *t
 	_, err = conn.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL;
 		UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'jwt:', 'jws:')::bytea WHERE type = 'claim.taken.v1'`)
 	require.NoError(t, err)
-	code, out, said = finished(t, settings, "verify")
-	require.Zero(t, code, out+said, "a claim is nobody's, and has no seal")
+	out, said = outputOf(t, 0, settings, "verify")
 	other := filepath.Join(t.TempDir(), "other.txt")
-	code, out, _ = finished(t, settings, "verify", "--tree", head, "--head", other)
-	require.Equal(t, 1, code)
+	out, _ = outputOf(t, 1, settings, "verify", "--tree", head, "--head", other)
 	require.Equal(t, "the log: its first 4 events are not those of the head that was signed\n", out)
 	require.NoFileExists(t, other, "nothing is signed that does not agree")
 
@@ -133,12 +118,10 @@ func TestAHeadOfTheWholeLogIsSignedWhenAllAgreesAndIsHeldAgainstTheLogLater(t *t
 		"log.txt: is a head of the whole log": {"verify", "--tree", head, head},
 		"--head is of the log":                {"verify", "--tree", head, "--head", other, head},
 	} {
-		code, _, said = finished(t, settings, args...)
-		require.Equal(t, 2, code, "%q: %s", args, said)
+		_, said = outputOf(t, 2, settings, args...)
 		require.Contains(t, said, says)
 	}
 	settings["LEADLOG_TREE_KEY"] = "short"
-	code, _, said = finished(t, settings, "verify", "--head", other)
-	require.Equal(t, 2, code)
+	_, said = outputOf(t, 2, settings, "verify", "--head", other)
 	require.Contains(t, said, "LEADLOG_TREE_KEY")
 }
