@@ -15,10 +15,8 @@ func TestAnAdministratorProvisionsAccounts(t *testing.T) {
 	s := start(t)
 	admin := s.mint("admins", "admin")
 	path := "/api/v1/admin/accounts/new_one"
-	put := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"name":"New","features":["crm_api"],"region":"us","rateBurst":5}`})
-	require.Equal(t, http.StatusOK, put.status, put.raw)
-	shown := s.send(call{method: http.MethodGet, path: after(path, put), credential: admin})
-	require.Equal(t, http.StatusOK, shown.status, shown.raw)
+	put := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"name":"New","features":["crm_api"],"region":"us","rateBurst":5}`}).is(http.StatusOK)
+	shown := s.send(call{method: http.MethodGet, path: after(path, put), credential: admin}).is(http.StatusOK)
 	require.Equal(t, put.at("data"), shown.at("data"))
 	require.Equal(t, "US", shown.at("data", "region"))
 	require.Nil(t, shown.at("data", "rateLimit"))

@@ -127,7 +127,7 @@ func TestALineIsAnsweredAsASingleCaptureIs(t *testing.T) {
 func TestLinesOfOnePersonAreCallsInARow(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
-	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876599999","email":"known@example.com"}`).status)
+	s.capture(`{"phone":"9876599999","email":"known@example.com"}`).is(http.StatusCreated)
 	// Phone and email lead to the same person where the line does not show it: in the line before, and on the log.
 	const people = 60
 	var body strings.Builder
@@ -208,7 +208,7 @@ func TestEachLineCountsAsOneCapture(t *testing.T) {
 	require.Equal(t, []int{201, 400, 201, 429, 429}, statuses(lines))
 	require.Equal(t, "Rate limit exceeded", lines[3]["message"])
 	require.GreaterOrEqual(t, lines[3]["retryAfter"], 1.0)
-	require.Equal(t, http.StatusTooManyRequests, s.capture(`{"phone":"9876543213"}`).status)
+	s.capture(`{"phone":"9876543213"}`).is(http.StatusTooManyRequests)
 }
 
 func TestABatchIsSafeToRepeatUnderItsKey(t *testing.T) {

@@ -28,7 +28,7 @@ func (s *service) stream(body io.Reader) reply {
 	defer response.Body.Close()
 	raw, err := io.ReadAll(response.Body)
 	require.NoError(s.t, err)
-	return reply{status: response.StatusCode, header: response.Header, raw: string(raw)}
+	return reply{t: s.t, status: response.StatusCode, header: response.Header, raw: string(raw)}
 }
 
 // wire is a connection on which a batch is sent by hand.
@@ -242,7 +242,7 @@ func TestWhoIsLetInNoMoreGetsNoFurther(t *testing.T) {
 	require.Contains(t, line(true), `"status":403,`)
 	other.provision(ownAccount, settings)
 	require.Contains(t, line(false), `"status":201,`)
-	require.Equal(t, http.StatusOK, other.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").status)
+	other.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").is(http.StatusOK)
 	require.Contains(t, line(false), `"status":401,`)
 	require.Contains(t, line(true), `"status":401,`)
 	require.Contains(t, line(false), `"status":401,`, "nor by what a bad line has found out")

@@ -21,8 +21,7 @@ func TestANewPersonIsCreatedAndAKnownOneMerged(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 
-	created := s.capture(`{"name":"Asha","phone":"98765 43210","opportunityValue":"₹1,20,000.50","city":"Pune"}`)
-	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	created := s.capture(`{"name":"Asha","phone":"98765 43210","opportunityValue":"₹1,20,000.50","city":"Pune"}`).is(http.StatusCreated)
 	require.True(t, strings.HasPrefix(created.raw, `{"success":true,"merged":false,"data":{"leadId":`), created.raw)
 	require.Equal(t, "+919876543210", created.at("data", "phone"))
 	require.Equal(t, "", created.at("data", "email"))
@@ -31,26 +30,22 @@ func TestANewPersonIsCreatedAndAKnownOneMerged(t *testing.T) {
 	require.NotContains(t, created.at("data"), "metadata")
 	require.NotEmpty(t, created.header.Get("X-Log-Position"))
 
-	merged := s.capture(`{"phone":"+919876543210","email":"asha@example.com","metadata":{"source":"website"}}`)
-	require.Equal(t, http.StatusOK, merged.status, merged.raw)
+	merged := s.capture(`{"phone":"+919876543210","email":"asha@example.com","metadata":{"source":"website"}}`).is(http.StatusOK)
 	require.Equal(t, true, merged.at("merged"))
 	require.Equal(t, created.at("data", "leadId"), merged.at("data", "leadId"))
 	require.Equal(t, "asha@example.com", merged.at("data", "email"))
 
-	one := s.as(http.MethodGet, after(leads+"/"+created.at("data", "leadId").(string), merged), "")
-	require.Equal(t, http.StatusOK, one.status, one.raw)
+	one := s.as(http.MethodGet, after(leads+"/"+created.at("data", "leadId").(string), merged), "").is(http.StatusOK)
 	require.Equal(t, "asha@example.com", one.at("data", "email"))
 	require.Equal(t, "127.0.0.1", one.at("data", "metadata", "ip"))
 	require.Equal(t, "Go-http-client/1.1", one.at("data", "metadata", "userAgent"))
 
-	sources := s.as(http.MethodGet, after(leads+"/"+created.at("data", "leadId").(string)+"/sources", merged), "")
-	require.Equal(t, http.StatusOK, sources.status, sources.raw)
+	sources := s.as(http.MethodGet, after(leads+"/"+created.at("data", "leadId").(string)+"/sources", merged), "").is(http.StatusOK)
 	require.Len(t, sources.at("data"), 2)
 	require.Nil(t, sources.at("nextCursor"))
 	require.Contains(t, sources.body, "nextCursor")
 
-	events := s.as(http.MethodGet, leads+"/"+created.at("data", "leadId").(string)+"/events?limit=1", "")
-	require.Equal(t, http.StatusOK, events.status, events.raw)
+	events := s.as(http.MethodGet, leads+"/"+created.at("data", "leadId").(string)+"/events?limit=1", "").is(http.StatusOK)
 	require.Len(t, events.at("data"), 1)
 	require.NotNil(t, events.at("nextCursor"))
 	require.Equal(t, "lead.created", events.at("data").([]any)[0].(map[string]any)["type"])
@@ -60,19 +55,16 @@ func TestANewPersonIsCreatedAndAKnownOneMerged(t *testing.T) {
 func TestARepeatFromACuratedSourceIsAConflictThatNamesTheLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	first := s.capture(`{"phone":"9876543210"}`)
-	require.Equal(t, http.StatusCreated, first.status)
+	first := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 
-	again := s.capture(`{"phone":"9876543210"}`)
-	require.Equal(t, http.StatusConflict, again.status, again.raw)
+	again := s.capture(`{"phone":"9876543210"}`).is(http.StatusConflict)
 	require.Equal(t, "DUPLICATE_LEAD_SOURCE", again.at("code"))
 	require.Equal(t, false, again.at("success"))
 	require.Contains(t, again.at("message"), first.at("data", "leadId"))
 	require.NotEmpty(t, again.header.Get("X-Log-Position"), "a refusal is on the log too")
 
-	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876500000","email":"a@example.com"}`).status)
-	clash := s.capture(`{"phone":"9876543210","email":"a@example.com"}`)
-	require.Equal(t, http.StatusConflict, clash.status, clash.raw)
+	s.capture(`{"phone":"9876500000","email":"a@example.com"}`).is(http.StatusCreated)
+	clash := s.capture(`{"phone":"9876543210","email":"a@example.com"}`).is(http.StatusConflict)
 	require.Equal(t, "DUPLICATE_LEAD_EMAIL", clash.at("code"))
 }
 
@@ -135,8 +127,7 @@ func TestOnlyWhoMayCapturesALead(t *testing.T) {
 		require.Equal(t, c.message, r.at("message"), name)
 		require.Equal(t, c.status == http.StatusUnauthorized, r.header.Get("WWW-Authenticate") == "Bearer", name)
 	}
-	byToken := s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`})
-	require.Equal(t, http.StatusCreated, byToken.status, byToken.raw)
+	byToken := s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`}).is(http.StatusCreated)
 	events := s.as(http.MethodGet, leads+"/"+byToken.at("data", "leadId").(string)+"/events", "")
 	require.Equal(t, "token:"+id, events.at("data").([]any)[0].(map[string]any)["actor"])
 }
@@ -144,11 +135,10 @@ func TestOnlyWhoMayCapturesALead(t *testing.T) {
 func TestAnAccountThatCapturesTooOftenIsToldWhenToComeBack(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.RateBurst = 0.001, 2 })
-	first := s.capture(`{"phone":"9876543210"}`)
-	require.Equal(t, http.StatusCreated, first.status)
+	first := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	require.Equal(t, `"capture";q=2;w=2000`, first.header.Get("RateLimit-Policy"))
 	require.Regexp(t, `^"capture";r=1;t=\d+$`, first.header.Get("RateLimit"))
-	require.Equal(t, http.StatusConflict, s.capture(`{"phone":"9876543210"}`).status)
+	s.capture(`{"phone":"9876543210"}`).is(http.StatusConflict)
 
 	refused := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: `x`, header: map[string]string{"Content-Type": "text/plain"}})
 	require.Equal(t, http.StatusTooManyRequests, refused.status, "before 415: %s", refused.raw)
@@ -168,17 +158,15 @@ func TestAnAccountsOwnRateCountsOnceItIsSet(t *testing.T) {
 		o.RateLimit, o.RateBurst = 0.001, 1
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	})
-	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status)
-	require.Equal(t, http.StatusTooManyRequests, s.capture(`{"phone":"9876543211"}`).status)
+	s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
+	s.capture(`{"phone":"9876543211"}`).is(http.StatusTooManyRequests)
 
-	r := s.send(call{
+	s.send(call{
 		method: http.MethodPut, path: "/api/v1/admin/accounts/" + ownAccount, credential: s.mint("admins", "admin"),
 		body: `{"features":["crm_api"],"rateLimit":0}`,
-	})
-	require.Equal(t, http.StatusOK, r.status, r.raw)
+	}).is(http.StatusOK)
 	ahead.Store(int64(2 * time.Second)) // what is believed of an account is confirmed once a second at most
-	unlimited := s.capture(`{"phone":"9876543211"}`)
-	require.Equal(t, http.StatusCreated, unlimited.status, unlimited.raw)
+	unlimited := s.capture(`{"phone":"9876543211"}`).is(http.StatusCreated)
 	require.Empty(t, unlimited.header.Get("RateLimit"))
 }
 

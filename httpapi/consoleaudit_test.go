@@ -49,8 +49,7 @@ func TestALeadThatWasJoinedIsRevealedToo(t *testing.T) {
 	b := browse(t)
 	b.signIn(b.jwt)
 	into, from := b.twoLeads()
-	joined := b.join(into, from)
-	require.Equal(t, http.StatusOK, joined.status, joined.raw)
+	b.join(into, from).is(http.StatusOK)
 	page := "/console/leads/" + from
 	require.Contains(t, b.get(page).body, "<button>Reveal</button>")
 	shown := b.post(page + "/reveal")
@@ -64,8 +63,7 @@ func TestALeadAndWhatWasJoinedIntoItLeadToEachOther(t *testing.T) {
 	b := browse(t)
 	b.signIn(b.jwt)
 	into, from := b.twoLeads()
-	joined := b.join(into, from)
-	require.Equal(t, http.StatusOK, joined.status, joined.raw)
+	b.join(into, from).is(http.StatusOK)
 	link := func(id string) string { return `href="/console/leads/` + id + `">` + id + `</a>` }
 	page := b.get("/console/leads/" + into).body
 	require.Contains(t, page, `<dd><a class="mono small" `+link(from))
@@ -84,8 +82,7 @@ func TestWhatWasReleasedOrStaysWithAnotherLeadIsToldMasked(t *testing.T) {
 	b.capture(`{"phone":"9876543210","email":"ann@example.com","metadata":{"source":"website"}}`)
 	b.capture(`{"phone":"9876543211","email":"asha@example.com","metadata":{"source":"website"}}`)
 	for _, contact := range []string{`{"phone":"9876543210"}`, `{"email":"asha@example.com"}`} {
-		released := b.as(http.MethodPost, "/api/v1/crm/leads/"+id+"/contacts/release", contact)
-		require.Equal(t, http.StatusOK, released.status, released.raw)
+		b.as(http.MethodPost, "/api/v1/crm/leads/"+id+"/contacts/release", contact).is(http.StatusOK)
 	}
 	masked, revealed := b.get("/console/leads/"+id).body, b.post("/console/leads/"+id+"/reveal").body
 	for _, page := range []string{masked, revealed} {
@@ -104,7 +101,7 @@ func TestWhatAVisitorSawIsMaskedUntilItIsRevealed(t *testing.T) {
 	acted := b.act("v", `{"type":"page_view","url":"https://shop.example/people/asha-rao?q=rao#asha","title":"Orders of Asha Rao",`+
 		`"referrer":"https://search.example/asha"}`)
 	require.Equal(t, http.StatusAccepted, acted.status, acted.raw)
-	require.Equal(t, http.StatusOK, b.as(http.MethodGet, after(leads+"/"+id+"/activity", acted), "").status)
+	b.as(http.MethodGet, after(leads+"/"+id+"/activity", acted), "").is(http.StatusOK)
 	masked := b.get("/console/leads/" + id).body
 	require.Contains(t, masked, "https://shop.example/•••", "the site is nobody's")
 	for _, personal := range []string{"asha", "Asha", "rao"} {

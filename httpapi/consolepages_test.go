@@ -53,7 +53,7 @@ func TestALeadIsShownByTheViewThatHasIt(t *testing.T) {
 		made := b.capture(`{"name":"Asha Rao","phone":"9876543210","metadata":{"source":"website"}}`)
 		id := made.at("data", "leadId").(string)
 		for _, path := range []string{leads + "/" + id, leads + "/" + id + "/sources"} {
-			require.Equal(t, http.StatusOK, b.as(http.MethodGet, after(path, made), "").status)
+			b.as(http.MethodGet, after(path, made), "").is(http.StatusOK)
 		}
 		_, err := b.pool.Exec(t.Context(), `DELETE FROM views.`+table)
 		require.NoError(t, err)
@@ -161,15 +161,13 @@ func TestEveryTokenIsFoundInTheConsoleHoweverManyWereDeletedSince(t *testing.T) 
 	b.signIn(b.jwt)
 	const tokens = "/api/v1/crm/tokens"
 	create := func(name string) (id string) {
-		made := b.as(http.MethodPost, tokens, fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name))
-		require.Equal(t, http.StatusCreated, made.status, made.raw)
+		made := b.as(http.MethodPost, tokens, fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name)).is(http.StatusCreated)
 		return made.at("data", "tokenId").(string)
 	}
 	kept := create("kept")
 	var last reply
 	for n := range 53 {
-		last = b.as(http.MethodDelete, tokens+"/"+create(fmt.Sprintf("gone %02d", n)), "")
-		require.Equal(t, http.StatusOK, last.status, last.raw)
+		last = b.as(http.MethodDelete, tokens+"/"+create(fmt.Sprintf("gone %02d", n)), "").is(http.StatusOK)
 	}
 	b.as(http.MethodGet, after(tokens, last), "")
 	page := b.get("/console/tokens").body

@@ -75,8 +75,7 @@ func TestIdsThatWouldBeBornAreEmpty(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	_, value := s.token()
-	tried := s.try(value, "", `{"phone":"9876543210","opportunityValue":3}`)
-	require.Equal(t, http.StatusCreated, tried.status, tried.raw)
+	tried := s.try(value, "", `{"phone":"9876543210","opportunityValue":3}`).is(http.StatusCreated)
 	for _, id := range []string{"leadId", "contactUID", "opportunityId"} {
 		require.Equal(t, "", tried.at("data", id), id)
 	}
@@ -87,17 +86,14 @@ func TestADryRunBindsNoKeyAndHeedsOneThatIsBound(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const body, other = `{"phone":"9876543210","metadata":{"source":"website"}}`, `{"phone":"9876543211"}`
-	require.Equal(t, http.StatusCreated, s.try(s.jwt, "k", other).status)
-	created := s.keyed("k", body)
-	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	s.try(s.jwt, "k", other).is(http.StatusCreated)
+	created := s.keyed("k", body).is(http.StatusCreated)
 	require.Empty(t, created.header.Get("Idempotent-Replayed"))
 
-	again := s.try(s.jwt, "k", body)
-	require.Equal(t, http.StatusCreated, again.status, again.raw)
+	again := s.try(s.jwt, "k", body).is(http.StatusCreated)
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 	require.Equal(t, created.at("data"), again.at("data"))
-	reused := s.try(s.jwt, "k", other)
-	require.Equal(t, http.StatusConflict, reused.status, reused.raw)
+	reused := s.try(s.jwt, "k", other).is(http.StatusConflict)
 	require.Equal(t, "IDEMPOTENCY_KEY_REUSED", reused.at("code"))
 	require.Equal(t, true, reused.at("dryRun"))
 }
@@ -110,10 +106,9 @@ func TestWhetherItIsADryRunMustBeClear(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", query, r.raw)
 		require.Equal(t, []string{"dryRun"}, r.fieldsNamed())
 	}
-	batch := s.as(http.MethodPost, leads+"/batch?dryRun=true", `{"phone":"9876543210"}`)
-	require.Equal(t, http.StatusBadRequest, batch.status, batch.raw)
+	batch := s.as(http.MethodPost, leads+"/batch?dryRun=true", `{"phone":"9876543210"}`).is(http.StatusBadRequest)
 	require.Equal(t, []string{"dryRun"}, batch.fieldsNamed())
-	require.Equal(t, http.StatusCreated, s.as(http.MethodPost, leads+"?dryRun=false", `{"phone":"9876543210"}`).status)
+	s.as(http.MethodPost, leads+"?dryRun=false", `{"phone":"9876543210"}`).is(http.StatusCreated)
 }
 
 func TestADryRunIsForThoseWhoMayCaptureAndCountsAsACapture(t *testing.T) {
@@ -121,14 +116,14 @@ func TestADryRunIsForThoseWhoMayCaptureAndCountsAsACapture(t *testing.T) {
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.RateBurst = 0.001, 2 })
 	other := serve(t, s.url)
 	id, value := s.token()
-	require.Equal(t, http.StatusCreated, s.try(value, "", `{"phone":"9876543210"}`).status)
-	require.Equal(t, http.StatusOK, other.as(http.MethodDelete, tokens+"/"+id, "").status)
+	s.try(value, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
+	other.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
 	require.Equal(t, http.StatusUnauthorized, s.try(value, "", `{"phone":"9876543210"}`).status, "no append confirms what is believed of the token")
-	require.Equal(t, http.StatusTooManyRequests, s.try(s.jwt, "", `{"phone":"9876543210"}`).status)
+	s.try(s.jwt, "", `{"phone":"9876543210"}`).is(http.StatusTooManyRequests)
 
 	s.provision("lapsed", account.Settings{Features: []string{account.FeatureAPI}})
 	credential := s.mint("lapsed", "")
-	require.Equal(t, http.StatusCreated, s.try(credential, "", `{"phone":"9876543210"}`).status)
+	s.try(credential, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
 	other.provision("lapsed", account.Settings{})
-	require.Equal(t, http.StatusForbidden, s.try(credential, "", `{"phone":"9876543210"}`).status)
+	s.try(credential, "", `{"phone":"9876543210"}`).is(http.StatusForbidden)
 }

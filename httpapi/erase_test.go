@@ -72,16 +72,12 @@ func (s *service) leadID(r reply) string {
 
 func (s *service) erase(id string, status int) reply {
 	s.t.Helper()
-	r := s.send(call{method: http.MethodDelete, path: leads + "/" + id, credential: s.jwt})
-	require.Equal(s.t, status, r.status, r.raw)
-	return r
+	return s.as(http.MethodDelete, leads+"/"+id, "").is(status)
 }
 
 func (s *service) captureWhole(status int, header map[string]string) reply {
 	s.t.Helper()
-	r := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: whole, header: header})
-	require.Equal(s.t, status, r.status, r.raw)
-	return r
+	return s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: whole, header: header}).is(status)
 }
 
 func TestAfterAnErasureNothingOfThePersonIsAnywhere(t *testing.T) {
@@ -95,13 +91,11 @@ func TestAfterAnErasureNothingOfThePersonIsAnywhere(t *testing.T) {
 	}
 	act(202)
 	id := s.leadID(s.captureWhole(201, nil))
-	second := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp"}}`})
-	require.Equal(t, 200, second.status, second.raw)
+	second := s.as(http.MethodPost, leads, `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp"}}`).is(200)
 	now := time.Now().UTC().Format(time.RFC3339Nano)
 	for _, p := range []*service{s, other} { // whose caches are warm now
 		for _, path := range []string{"?minPosition=" + second.header.Get("X-Log-Position"), "/sources", "/events", "/activity", "?asOf=" + now} {
-			r := p.send(call{method: http.MethodGet, path: leads + "/" + id + path, credential: p.jwt})
-			require.Equal(t, 200, r.status, r.raw)
+			p.as(http.MethodGet, leads+"/"+id+path, "").is(200)
 		}
 	}
 
@@ -109,11 +103,11 @@ func TestAfterAnErasureNothingOfThePersonIsAnywhere(t *testing.T) {
 	require.NotEmpty(t, erased.header.Get("X-Log-Position"))
 	for _, p := range []*service{s, other} {
 		for _, path := range []string{"", "/sources", "/events", "/activity", "?asOf=" + now} {
-			r := p.send(call{method: http.MethodGet, path: leads + "/" + id + path, credential: p.jwt})
+			r := p.as(http.MethodGet, leads+"/"+id+path, "")
 			require.Equal(t, 404, r.status, "%s %s", path, r.raw)
 		}
 		p.erase(id, 404)
-		require.NotContains(t, p.send(call{method: http.MethodGet, path: leads, credential: p.jwt}).raw, id)
+		require.NotContains(t, p.as(http.MethodGet, leads, "").raw, id)
 	}
 	s.requireNoTrace()
 	other.requireNoTrace()
@@ -124,24 +118,21 @@ func TestAfterAnErasureNothingOfThePersonIsAnywhere(t *testing.T) {
 	act(202) // the browser keeps its id
 	again := s.captureWhole(201, nil)
 	require.NotEqual(t, id, s.leadID(again))
-	again = s.send(call{method: http.MethodGet, path: leads + "/" + s.leadID(again) + "/activity?minPosition=" + again.header.Get("X-Log-Position"), credential: s.jwt})
-	require.Equal(t, 200, again.status)
+	again = s.as(http.MethodGet, leads+"/"+s.leadID(again)+"/activity?minPosition="+again.header.Get("X-Log-Position"), "").is(200)
 	require.Len(t, again.body["data"], 1, "what came after the erasure")
 }
 
 func TestAVisitorIsForgottenWithTheLastLeadThatItIsLinkedWith(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	r := s.send(call{method: http.MethodPost, path: "/api/v1/crm/visitors/v-1/activity", credential: s.jwt, body: `{"type":"click"}`})
-	require.Equal(t, 202, r.status, r.raw)
+	s.as(http.MethodPost, "/api/v1/crm/visitors/v-1/activity", `{"type":"click"}`).is(202)
 	var ids []string
 	for i := range 2 {
-		r := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: fmt.Sprintf(`{"phone":"987654321%d","visitorId":"v-1"}`, i)})
-		require.Equal(t, 201, r.status, r.raw)
+		r := s.as(http.MethodPost, leads, fmt.Sprintf(`{"phone":"987654321%d","visitorId":"v-1"}`, i)).is(201)
 		ids = append(ids, s.leadID(r))
 	}
 	s.erase(ids[0], 200)
-	shown := s.send(call{method: http.MethodGet, path: leads + "/" + ids[1] + "/activity", credential: s.jwt})
+	shown := s.as(http.MethodGet, leads+"/"+ids[1]+"/activity", "")
 	require.Len(t, shown.body["data"], 1, shown.raw)
 	s.erase(ids[1], 200)
 	rows := func() (n int) {
@@ -151,8 +142,7 @@ func TestAVisitorIsForgottenWithTheLastLeadThatItIsLinkedWith(t *testing.T) {
 	require.Zero(t, rows())
 
 	// Who comes back is nobody that was forgotten, however often that is asked for again.
-	r = s.send(call{method: http.MethodPost, path: "/api/v1/crm/visitors/v-1/activity", credential: s.jwt, body: `{"type":"click"}`})
-	require.Equal(t, 202, r.status, r.raw)
+	s.as(http.MethodPost, "/api/v1/crm/visitors/v-1/activity", `{"type":"click"}`).is(202)
 	require.Eventually(t, func() bool { return rows() == 1 }, time.Minute, 10*time.Millisecond)
 	s.erase(ids[1], 404)
 	require.Equal(t, 1, rows())
@@ -182,7 +172,7 @@ func TestErasuresCapturesAndRepeatsAtOnce(t *testing.T) {
 		for i := range 6 {
 			p := []*service{s, other}[i%2]
 			group.Go(func() {
-				r := p.send(call{method: http.MethodPost, path: leads, credential: p.jwt, body: whole})
+				r := p.as(http.MethodPost, leads, whole)
 				if r.status != 200 && r.status != 201 {
 					t.Error(r.status, r.raw)
 				}
@@ -194,7 +184,7 @@ func TestErasuresCapturesAndRepeatsAtOnce(t *testing.T) {
 				}
 			})
 			group.Go(func() {
-				r := p.send(call{method: http.MethodDelete, path: leads + "/" + id, credential: p.jwt})
+				r := p.as(http.MethodDelete, leads+"/"+id, "")
 				if r.status != 200 && r.status != 404 {
 					t.Error(r.status, r.raw)
 				}
@@ -202,7 +192,7 @@ func TestErasuresCapturesAndRepeatsAtOnce(t *testing.T) {
 		}
 		group.Wait()
 		s.erase(id, 404)
-		last := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: whole})
+		last := s.as(http.MethodPost, leads, whole)
 		s.erase(s.leadID(last), 200)
 		s.requireNoTrace()
 		var live int

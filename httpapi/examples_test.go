@@ -121,13 +121,10 @@ func (s *service) settle() *strings.Replacer {
 	tokenID, _ := s.token()
 	audited := s.eventually(tokens+"/"+tokenID+"/events", func(r reply) bool { return r.status == http.StatusOK && len(r.at("data").([]any)) > 0 })
 	created := audited.at("data").([]any)[0].(map[string]any)
-	endpoint := s.as(http.MethodPost, endpoints, `{"url":"https://hooks.example.com/all"}`)
-	require.Equal(s.t, http.StatusCreated, endpoint.status, endpoint.raw)
+	endpoint := s.as(http.MethodPost, endpoints, `{"url":"https://hooks.example.com/all"}`).is(http.StatusCreated)
 	webhookID := endpoint.at("data", "webhookId").(string)
-	lead := s.capture(`{"phone":"9123456780","email":"released@example.com","visitorId":"v-81f3"}`)
-	require.Equal(s.t, http.StatusCreated, lead.status, lead.raw)
-	twin := s.capture(`{"email":"twin@example.com"}`)
-	require.Equal(s.t, http.StatusCreated, twin.status, twin.raw)
+	lead := s.capture(`{"phone":"9123456780","email":"released@example.com","visitorId":"v-81f3"}`).is(http.StatusCreated)
+	twin := s.capture(`{"email":"twin@example.com"}`).is(http.StatusCreated)
 	s.provision("another", account.Settings{})
 	var deliveryID string
 	require.Eventually(s.t, func() bool {
@@ -195,13 +192,11 @@ func TestTheServiceTellsOfItself(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.BasePath = "/crm" })
 	for path, media := range map[string]string{"/crm/openapi.json": "application/json; charset=utf-8", "/crm/docs": "text/html; charset=utf-8"} {
-		r := s.request(call{method: http.MethodGet, path: path})
-		require.Equal(t, http.StatusOK, r.status, r.raw)
+		r := s.request(call{method: http.MethodGet, path: path}).is(http.StatusOK)
 		require.Equal(t, media, r.header.Get("Content-Type"))
 		require.Equal(t, strconv.Itoa(len(r.raw)), r.header.Get("Content-Length"))
 		require.Contains(t, r.raw, "/crm")
-		again := s.request(call{method: http.MethodGet, path: path, header: map[string]string{"If-None-Match": r.header.Get("ETag")}})
-		require.Equal(t, http.StatusNotModified, again.status)
+		again := s.request(call{method: http.MethodGet, path: path, header: map[string]string{"If-None-Match": r.header.Get("ETag")}}).is(http.StatusNotModified)
 		require.Empty(t, again.raw)
 		require.Equal(t, http.StatusOK, s.request(call{method: http.MethodHead, path: path}).status)
 	}

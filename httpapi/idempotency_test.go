@@ -37,19 +37,16 @@ func TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter(t *testing.T) {
 	other := serveOn(t, s.url, s.events) // another process, which knows nothing but the log
 
 	const body = `{"name":"Asha","phone":"9876543210","metadata":{"source":"website","n":1.50}}`
-	created := s.keyed("k-1", body)
-	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	created := s.keyed("k-1", body).is(http.StatusCreated)
 	requireReplayed(t, created, s.keyed("k-1", body))
 
 	const more = `{"name":"Asha Rao","phone":"9876543210","metadata":{"source":"whatsapp"}}`
-	merged := s.keyed("k-2", more)
-	require.Equal(t, http.StatusOK, merged.status, merged.raw)
-	require.Equal(t, http.StatusOK, s.capture(`{"name":"A","phone":"9876543210","metadata":{"source":"website"}}`).status)
+	merged := s.keyed("k-2", more).is(http.StatusOK)
+	s.capture(`{"name":"A","phone":"9876543210","metadata":{"source":"website"}}`).is(http.StatusOK)
 
 	const curated = `{"phone":"9876543210","metadata":{"source":"api"}}`
-	require.Equal(t, http.StatusOK, s.capture(curated).status)
-	refused := s.keyed("k-3", curated)
-	require.Equal(t, http.StatusConflict, refused.status, refused.raw)
+	s.capture(curated).is(http.StatusOK)
+	refused := s.keyed("k-3", curated).is(http.StatusConflict)
 	require.Equal(t, "DUPLICATE_LEAD_SOURCE", refused.at("code"))
 
 	head, err := s.store.Head(t.Context())
@@ -69,30 +66,26 @@ func TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter(t *testing.T) {
 func TestAKeyIsBoundToOneBodyOfOneAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	first := s.keyed("k", `{"phone":"9876543210"}`)
-	require.Equal(t, http.StatusCreated, first.status, first.raw)
+	s.keyed("k", `{"phone":"9876543210"}`).is(http.StatusCreated)
 	for _, body := range []string{`{"phone":"9876543211"}`, `{"phone":"9876543210","name":"A"}`, `{"phone":"nope"}`, `{}`} {
-		r := s.keyed("k", body)
-		require.Equal(t, http.StatusConflict, r.status, r.raw)
+		r := s.keyed("k", body).is(http.StatusConflict)
 		require.Equal(t, "IDEMPOTENCY_KEY_REUSED", r.at("code"))
 		require.Empty(t, r.header.Get("Idempotent-Replayed"))
 	}
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
 	s.jwt = s.mint("other", "")
-	r := s.keyed("k", `{"phone":"9876543211"}`)
-	require.Equal(t, http.StatusCreated, r.status, r.raw)
+	s.keyed("k", `{"phone":"9876543211"}`).is(http.StatusCreated)
 }
 
 func TestAKeyStaysFreeAfterAnAnswerThatDecidedNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	require.Equal(t, http.StatusBadRequest, s.keyed("k", `{"phone":"12"}`).status)
+	s.keyed("k", `{"phone":"12"}`).is(http.StatusBadRequest)
 	require.Equal(t, http.StatusUnauthorized, s.send(call{
 		method: http.MethodPost, path: leads, credential: "nobody", body: `{}`, header: map[string]string{"Idempotency-Key": "k"},
 	}).status)
-	require.Equal(t, http.StatusBadRequest, s.keyed("k", `{"phone":"9876543210","status":"sold"}`).status)
-	r := s.keyed("k", `{"phone":"9876543210"}`)
-	require.Equal(t, http.StatusCreated, r.status, r.raw)
+	s.keyed("k", `{"phone":"9876543210","status":"sold"}`).is(http.StatusBadRequest)
+	s.keyed("k", `{"phone":"9876543210"}`).is(http.StatusCreated)
 }
 
 // The rules that a repeat would be judged by today are not those of its answer.
@@ -104,8 +97,7 @@ func TestARepeatIsNotJudgedBySettingsThatCameAfter(t *testing.T) {
 	}
 	s.provision(ownAccount, with("new", "sold"))
 	const body = `{"phone":"9876543210","status":"sold"}`
-	first := s.keyed("k", body)
-	require.Equal(t, http.StatusCreated, first.status, first.raw)
+	first := s.keyed("k", body).is(http.StatusCreated)
 	s.provision(ownAccount, with("new"))
 	requireReplayed(t, first, s.keyed("k", body))
 }
@@ -128,7 +120,7 @@ func TestWhoIsNotLetInAnyMoreGetsNoAnswerAgain(t *testing.T) {
 	// Without its stage the arrival is not appended in the hope that nobody knows the person, so no append finds out.
 	s.provision(ownAccount, with("new"))
 	require.Equal(t, http.StatusCreated, other.send(repeat).status)
-	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").status)
+	s.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").is(http.StatusOK)
 	require.Equal(t, http.StatusUnauthorized, other.send(repeat).status, "although this process still believes the token")
 }
 
@@ -166,14 +158,14 @@ func TestAKeyIsVisibleASCIIOfBoundedLength(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, r.status, "%q: %s", key, r.raw)
 		require.Equal(t, []string{"Idempotency-Key"}, r.fieldsNamed())
 	}
-	require.Equal(t, http.StatusCreated, s.keyed(strings.Repeat("~", 255), `{"phone":"9876543210"}`).status)
+	s.keyed(strings.Repeat("~", 255), `{"phone":"9876543210"}`).is(http.StatusCreated)
 }
 
 // What the log has of a key is who may see it for ever: neither the key, nor the body, nor where it came from.
 func TestTheClaimOfAKeyHoldsNothingOfThePerson(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	require.Equal(t, http.StatusCreated, s.keyed("order-of-asha", `{"phone":"9876543210","email":"asha@example.com"}`).status)
+	s.keyed("order-of-asha", `{"phone":"9876543210","email":"asha@example.com"}`).is(http.StatusCreated)
 	found := 0
 	for item, err := range s.store.Subscribe(t.Context(), 0, eventstore.Filter{Types: event.Types(event.ClaimBound{})}) {
 		require.NoError(t, err)

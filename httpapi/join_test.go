@@ -17,12 +17,9 @@ import (
 // twoLeads captures somebody by phone and by email, as if they were two, and returns their ids.
 func (s *service) twoLeads() (byPhone, byEmail string) {
 	s.t.Helper()
-	one := s.capture(`{"phone":"9876543210","city":"Pune","visitorId":"v-1","metadata":{"source":"website","utm":"x"}}`)
-	require.Equal(s.t, http.StatusCreated, one.status, one.raw)
-	other := s.capture(`{"name":"Asha","email":"asha@example.com","opportunityValue":7,"city":"Goa","size":"XL","visitorId":"v-2","metadata":{"source":"google_ad"}}`)
-	require.Equal(s.t, http.StatusCreated, other.status, other.raw)
-	again := s.capture(`{"email":"asha@example.com","metadata":{"source":"website"}}`)
-	require.Equal(s.t, http.StatusOK, again.status, again.raw)
+	one := s.capture(`{"phone":"9876543210","city":"Pune","visitorId":"v-1","metadata":{"source":"website","utm":"x"}}`).is(http.StatusCreated)
+	other := s.capture(`{"name":"Asha","email":"asha@example.com","opportunityValue":7,"city":"Goa","size":"XL","visitorId":"v-2","metadata":{"source":"google_ad"}}`).is(http.StatusCreated)
+	s.capture(`{"email":"asha@example.com","metadata":{"source":"website"}}`).is(http.StatusOK)
 	return one.at("data", "leadId").(string), other.at("data", "leadId").(string)
 }
 
@@ -36,15 +33,13 @@ func TestTwoLeadsThatAreOnePersonAreJoined(t *testing.T) {
 	s := start(t)
 	into, from := s.twoLeads()
 	for visitor, title := range map[string]string{"v-1": "by telephone", "v-2": "by email"} {
-		r := s.as(http.MethodPost, visitors+visitor+"/activity", fmt.Sprintf(`{"type":"page_view","title":%q}`, title))
-		require.Equal(t, http.StatusAccepted, r.status, r.raw)
+		s.as(http.MethodPost, visitors+visitor+"/activity", fmt.Sprintf(`{"type":"page_view","title":%q}`, title)).is(http.StatusAccepted)
 	}
 	clash := s.capture(`{"phone":"9876543210","email":"asha@example.com"}`)
 	require.Equal(t, "DUPLICATE_LEAD_EMAIL", clash.at("code"), clash.raw)
 	before := s.as(http.MethodGet, after(leads+"/"+from, clash), "")
 
-	joined := s.join(into, from)
-	require.Equal(t, http.StatusOK, joined.status, joined.raw)
+	joined := s.join(into, from).is(http.StatusOK)
 	for field, want := range map[string]any{
 		"leadId": into, "name": "Asha", "phone": "+919876543210", "email": "asha@example.com", "opportunityValue": 7.0, "source": "website",
 		"customFields": map[string]any{"city": "Pune", "size": "XL"},
@@ -59,8 +54,7 @@ func TestTwoLeadsThatAreOnePersonAreJoined(t *testing.T) {
 	shown := s.as(http.MethodGet, after(leads+"/"+into, joined), "")
 	require.Equal(t, []any{from}, shown.at("data", "joined"), shown.raw)
 	require.Equal(t, "x", shown.at("data", "metadata", "utm"))
-	gone := s.as(http.MethodGet, after(leads+"/"+from, joined), "")
-	require.Equal(t, http.StatusOK, gone.status, gone.raw)
+	gone := s.as(http.MethodGet, after(leads+"/"+from, joined), "").is(http.StatusOK)
 	require.Equal(t, into, gone.at("data", "joinedInto"))
 	require.Equal(t, before.at("data", "customFields"), gone.at("data", "customFields"), "as it was")
 
@@ -88,8 +82,7 @@ func TestTwoLeadsThatAreOnePersonAreJoined(t *testing.T) {
 	require.Equal(t, into, was.at("data", "joinedInto"), was.raw)
 
 	for _, body := range []string{`{"phone":"9876543210"}`, `{"email":"asha@example.com"}`, `{"phone":"9876543210","email":"asha@example.com"}`} {
-		r := s.capture(strings.TrimSuffix(body, "}") + `,"metadata":{"source":"chatbot"}}`)
-		require.Equal(t, http.StatusOK, r.status, r.raw)
+		r := s.capture(strings.TrimSuffix(body, "}") + `,"metadata":{"source":"chatbot"}}`).is(http.StatusOK)
 		require.Equal(t, into, r.at("data", "leadId"))
 	}
 }
@@ -99,11 +92,9 @@ func TestTheHistoriesOfLeadsThatWereJoinedAreOneAndNothingCountsTwice(t *testing
 	s := start(t)
 	into, from := s.twoLeads()
 	path := func(id string) string { return leads + "/" + id }
-	won := s.as(http.MethodPatch, path(from), `{"status":"won"}`)
-	require.Equal(t, http.StatusOK, won.status, won.raw)
+	won := s.as(http.MethodPatch, path(from), `{"status":"won"}`).is(http.StatusOK)
 	before := s.as(http.MethodGet, after("/api/v1/crm/sources/report", won), "").at("data").([]any)
-	joined := s.join(into, from)
-	require.Equal(t, http.StatusOK, joined.status, joined.raw)
+	joined := s.join(into, from).is(http.StatusOK)
 
 	arrivals := func(path string) map[string]float64 {
 		counted := map[string]float64{}
@@ -134,8 +125,7 @@ func TestTheHistoriesOfLeadsThatWereJoinedAreOneAndNothingCountsTwice(t *testing
 		require.Zero(t, is["won"], "the lead that stays is not won")
 	}
 
-	repeat := s.capture(`{"email":"asha@example.com","metadata":{"source":"google_ad"}}`)
-	require.Equal(t, http.StatusOK, repeat.status, repeat.raw)
+	repeat := s.capture(`{"email":"asha@example.com","metadata":{"source":"google_ad"}}`).is(http.StatusOK)
 	entries := s.as(http.MethodGet, after(path(into)+"/sources", repeat), "").at("data").([]any)
 	require.Len(t, entries, 2, "a source of either is one that the lead has")
 }
@@ -145,8 +135,8 @@ func TestWhatIsAskedOfALeadThatWasJoined(t *testing.T) {
 	s := start(t)
 	into, from := s.twoLeads()
 	third := s.capture(`{"phone":"9876543219"}`).at("data", "leadId").(string)
-	require.Equal(t, http.StatusOK, s.join(into, from).status)
-	require.Equal(t, http.StatusOK, s.join(third, into).status)
+	s.join(into, from).is(http.StatusOK)
+	s.join(third, into).is(http.StatusOK)
 	path := leads + "/" + from
 	for name, r := range map[string]reply{
 		"a change":            s.as(http.MethodPatch, path, `{"name":"B"}`),
@@ -158,20 +148,16 @@ func TestWhatIsAskedOfALeadThatWasJoined(t *testing.T) {
 		require.Equal(t, "LEAD_JOINED", r.at("code"))
 		require.Equal(t, "Lead "+from+" was joined into lead "+third, r.at("message"), "the one to ask for, in the end")
 	}
-	again := s.join(into, from)
-	require.Equal(t, http.StatusOK, again.status, again.raw)
+	again := s.join(into, from).is(http.StatusOK)
 	require.Equal(t, third, again.at("data", "leadId"), "the same join again, wherever the lead is now")
 	shown := s.as(http.MethodGet, after(path, again), "")
 	require.Equal(t, third, shown.at("data", "joinedInto"), shown.raw)
 	fourth := s.capture(`{"phone":"9876543218"}`).at("data", "leadId").(string)
-	elsewhere := s.join(fourth, from)
-	require.Equal(t, http.StatusConflict, elsewhere.status, elsewhere.raw)
+	s.join(fourth, from).is(http.StatusConflict)
 
 	path = leads + "/" + third
-	released := s.as(http.MethodPost, path+"/contacts/release", `{"email":"asha@example.com"}`)
-	require.Equal(t, http.StatusOK, released.status, released.raw)
-	stranger := s.capture(`{"email":"asha@example.com"}`)
-	require.Equal(t, http.StatusCreated, stranger.status, stranger.raw)
+	s.as(http.MethodPost, path+"/contacts/release", `{"email":"asha@example.com"}`).is(http.StatusOK)
+	stranger := s.capture(`{"email":"asha@example.com"}`).is(http.StatusCreated)
 	require.Equal(t, http.StatusOK, s.join(into, from).status, "and once more, when somebody else has the address")
 	known := s.capture(`{"email":"asha@example.com","metadata":{"source":"website"}}`)
 	require.Equal(t, stranger.at("data", "leadId"), known.at("data", "leadId"), known.raw)
@@ -197,8 +183,7 @@ func TestWhatIsNotJoined(t *testing.T) {
 	}
 	_, value := s.token()
 	for credential, status := range map[string]int{s.mint("other", ""): http.StatusNotFound, s.mint(ownAccount, "leads:read"): http.StatusForbidden, value: http.StatusUnauthorized} {
-		r := s.send(call{method: http.MethodPost, path: path, credential: credential, body: fmt.Sprintf(`{"from":%q}`, from)})
-		require.Equal(t, status, r.status, r.raw)
+		s.send(call{method: http.MethodPost, path: path, credential: credential, body: fmt.Sprintf(`{"from":%q}`, from)}).is(status)
 	}
 
 	fields := func(prefix string, n int) string {
@@ -210,8 +195,7 @@ func TestWhatIsNotJoined(t *testing.T) {
 	}
 	big := s.capture(`{"phone":"9876543218",`+fields("a", 30)+`}`).at("data", "leadId").(string)
 	bigger := s.capture(`{"phone":"9876543219",`+fields("b", 21)+`}`).at("data", "leadId").(string)
-	r := s.join(big, bigger)
-	require.Equal(t, http.StatusBadRequest, r.status, r.raw)
+	r := s.join(big, bigger).is(http.StatusBadRequest)
 	require.Equal(t, []string{"customFields"}, r.fieldsNamed())
 	for _, id := range []string{big, bigger, into, from} {
 		for _, e := range s.as(http.MethodGet, leads+"/"+id+"/events", "").at("data").([]any) {
@@ -262,7 +246,7 @@ func TestAKeyHasItsAnswerStillWhenTheLeadWasJoined(t *testing.T) {
 	}
 	first := send()
 	other := s.capture(`{"phone":"9876543210"}`).at("data", "leadId").(string)
-	require.Equal(t, http.StatusOK, s.join(other, first.at("data", "leadId").(string)).status)
+	s.join(other, first.at("data", "leadId").(string)).is(http.StatusOK)
 	again := send()
 	require.Equal(t, first.raw, again.raw)
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))

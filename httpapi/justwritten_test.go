@@ -21,8 +21,7 @@ func TestWhatWasJustWrittenIsNotMissing(t *testing.T) {
 		return r
 	}
 	register := func() string {
-		r := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook"}`)
-		require.Equal(t, http.StatusCreated, r.status, r.raw)
+		r := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook"}`).is(http.StatusCreated)
 		return endpoints + "/" + r.at("data", "webhookId").(string)
 	}
 	admin := s.mint(ownAccount, "admin")
@@ -34,18 +33,17 @@ func TestWhatWasJustWrittenIsNotMissing(t *testing.T) {
 
 		id, _ := s.token()
 		there(tokens + "/" + id)
-		require.Equal(t, http.StatusOK, s.as(http.MethodDelete, tokens+"/"+id, "").status)
+		s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
 		id, _ = s.token()
 		require.NotEmpty(t, there(tokens+"/"+id+"/events").at("data"))
-		require.Equal(t, http.StatusOK, s.as(http.MethodDelete, tokens+"/"+id, "").status)
+		s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
 
 		there(register())
 		there(register() + "/deliveries")
 		endpoint := register()
-		tested := s.as(http.MethodPost, endpoint+"/test", "")
-		require.Equal(t, http.StatusAccepted, tested.status, tested.raw)
+		tested := s.as(http.MethodPost, endpoint+"/test", "").is(http.StatusAccepted)
 		delivery := endpoint + "/deliveries/" + tested.at("data", "deliveryId").(string)
-		require.Equal(t, http.StatusAccepted, s.as(http.MethodPost, delivery+"/retry", "").status)
+		s.as(http.MethodPost, delivery+"/retry", "").is(http.StatusAccepted)
 		there(delivery)
 
 		account := fmt.Sprintf("/api/v1/admin/accounts/a%d", i)
@@ -66,9 +64,7 @@ func TestAReadShowsWhatItsAccountJustWrote(t *testing.T) {
 	}
 	written := func(method, path, body string) reply {
 		t.Helper()
-		r := s.as(method, path, body)
-		require.Equal(t, http.StatusOK, r.status, r.raw)
-		return r
+		return s.as(method, path, body).is(http.StatusOK)
 	}
 	lead := leads + "/" + s.leadID(s.capture(`{"phone":"9876543210"}`))
 	register := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook"}`)
@@ -82,7 +78,7 @@ func TestAReadShowsWhatItsAccountJustWrote(t *testing.T) {
 		require.Len(t, shown(leads+"?status=won"), 1)
 		written(http.MethodPatch, lead, `{"status":"new"}`)
 		require.Empty(t, shown(leads+"?status=won"))
-		require.Equal(t, http.StatusConflict, s.capture(`{"phone":"9876543210"}`).status)
+		s.capture(`{"phone":"9876543210"}`).is(http.StatusConflict)
 		require.Len(t, shown(leads+"/refused"), i+1)
 
 		id, _ := s.token()
@@ -106,13 +102,13 @@ func TestAReadIsAnsweredByAViewThatStandsStill(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	lead := leads + "/" + s.leadID(s.capture(`{"phone":"9876543210","name":"Asha"}`))
-	require.Equal(t, http.StatusOK, s.as(http.MethodGet, lead, "").status)
+	s.as(http.MethodGet, lead, "").is(http.StatusOK)
 	tx, err := s.pool.Begin(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
 	_, err = tx.Exec(t.Context(), `LOCK TABLE views.lead IN EXCLUSIVE MODE`)
 	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, s.as(http.MethodPatch, lead, `{"name":"Bela"}`).status)
+	s.as(http.MethodPatch, lead, `{"name":"Bela"}`).is(http.StatusOK)
 	require.Equal(t, "Asha", s.as(http.MethodGet, lead, "").at("data", "name"))
 }
 
@@ -122,8 +118,7 @@ func TestDeliveriesAreReadAsOfAPosition(t *testing.T) {
 	s.fanOut()
 	endpoint := s.endpoint()
 	for i := range 20 {
-		tested := s.as(http.MethodPost, endpoint+"/test", "")
-		require.Equal(t, http.StatusAccepted, tested.status, tested.raw)
+		tested := s.as(http.MethodPost, endpoint+"/test", "").is(http.StatusAccepted)
 		list := s.as(http.MethodGet, after(endpoint+"/deliveries", tested), "").at("data").([]any)
 		require.Len(t, list, i+1)
 		require.Equal(t, tested.at("data", "deliveryId"), list[0].(map[string]any)["deliveryId"])

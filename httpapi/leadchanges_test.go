@@ -36,8 +36,7 @@ func TestALeadIsChangedByHandAndTheHistorySaysSo(t *testing.T) {
 	require.Equal(t, "lead.updated", events[1].(map[string]any)["type"])
 	require.Equal(t, "user:ann", events[1].(map[string]any)["actor"])
 
-	merged := s.capture(`{"phone":"9876543210","metadata":{"source":"whatsapp"}}`)
-	require.Equal(t, http.StatusOK, merged.status, merged.raw)
+	merged := s.capture(`{"phone":"9876543210","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
 	require.Equal(t, "Asha", merged.at("data", "name"), "a capture goes on from there")
 }
 
@@ -60,9 +59,8 @@ func TestWhatAChangeByHandRefuses(t *testing.T) {
 		require.ElementsMatch(t, fields, r.fieldsNamed(), body)
 	}
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	foreign := s.send(call{method: http.MethodPatch, path: path, credential: s.mint("other", ""), body: `{"name":"A"}`})
-	require.Equal(t, http.StatusNotFound, foreign.status, foreign.raw)
-	require.Equal(t, http.StatusNotFound, s.as(http.MethodPatch, leads+"/01JQKXZ8V4W9H6M3T2R5N7P0AB", `{"name":"A"}`).status)
+	s.send(call{method: http.MethodPatch, path: path, credential: s.mint("other", ""), body: `{"name":"A"}`}).is(http.StatusNotFound)
+	s.as(http.MethodPatch, leads+"/01JQKXZ8V4W9H6M3T2R5N7P0AB", `{"name":"A"}`).is(http.StatusNotFound)
 	require.Equal(t, http.StatusForbidden, s.send(call{
 		method: http.MethodPatch, path: path, credential: s.mint(ownAccount, "leads:read"), body: `{"name":"A"}`,
 	}).status)

@@ -45,8 +45,7 @@ func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
 		{method: http.MethodGet, path: leads, credential: s.jwt},
 		{method: http.MethodPost, path: leads, credential: "a guess", body: `{}`},
 	} {
-		r := s.request(c)
-		require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
+		r := s.request(c).is(http.StatusServiceUnavailable)
 		require.Equal(t, `{"success":false,"message":"Service unavailable"}`, r.raw)
 		require.Equal(t, "1", r.header.Get("Retry-After"))
 	}
@@ -86,7 +85,7 @@ func TestStrangersAtTheSignInFormKeepNobodyOut(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "HTTP/1.1 100 Continue\r\n", line, "the form is being read")
 	}
-	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status)
+	s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	require.Equal(t, http.StatusOK, s.browser().signIn(s.jwt).get("/console/leads").status)
 }
 
@@ -137,8 +136,7 @@ func TestBatchesHaveABudgetTogether(t *testing.T) {
 		w.send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", i))
 	}
 	first, second := one.answers(), two.answers()
-	r := s.send(call{method: http.MethodPost, path: batch, credential: s.jwt, body: `{"email":"q@example.com"}`})
-	require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
+	r := s.as(http.MethodPost, batch, `{"email":"q@example.com"}`).is(http.StatusServiceUnavailable)
 	require.Equal(t, "1", r.header.Get("Retry-After"))
 
 	// Without a budget left it is read no faster than it is answered, and all of it is.
@@ -158,7 +156,7 @@ func TestBatchesHaveABudgetTogether(t *testing.T) {
 	_, err = io.ReadAll(second)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		return s.send(call{method: http.MethodPost, path: batch, credential: s.jwt, body: `{"email":"q@example.com"}`}).status == http.StatusOK
+		return s.as(http.MethodPost, batch, `{"email":"q@example.com"}`).status == http.StatusOK
 	}, time.Minute, 5*time.Millisecond)
 }
 
@@ -182,8 +180,7 @@ func TestAnAccountThatIsSlowKeepsNoOtherOut(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, begun, "half of all, of 4 MiB each")
-	r := s.send(call{method: http.MethodPost, path: batch, credential: theirs, body: `{"email":"q@example.com"}`})
-	require.Equal(t, http.StatusOK, r.status, r.raw)
+	r := s.send(call{method: http.MethodPost, path: batch, credential: theirs, body: `{"email":"q@example.com"}`}).is(http.StatusOK)
 
 	for range 8 {
 		say(s.dial(), fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
@@ -235,8 +232,7 @@ func TestAnAccountThatAsksForWhatIsNotThereKeepsNoOtherOut(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `LOCK TABLE views.lead IN EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	s.provision("third", account.Settings{Features: []string{account.FeatureAPI}}) // whose lead the view does not come to show
-	r := s.send(call{method: http.MethodPost, path: leads, credential: s.mint("third", ""), body: `{"phone":"9876543210"}`})
-	require.Equal(t, http.StatusCreated, r.status, r.raw)
+	s.send(call{method: http.MethodPost, path: leads, credential: s.mint("third", ""), body: `{"phone":"9876543210"}`}).is(http.StatusCreated)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
@@ -270,10 +266,10 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 			say(conn, "GET /healthz HTTP/1.1\r\nHo")
 		}
 	}
-	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status)
+	s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	held := int64(heap()-before) / int64(n)
 	require.Less(t, held, int64(64<<10), "bytes for each connection, both ends")
-	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status)
+	s.as(http.MethodGet, leads, "").is(http.StatusOK)
 }
 
 func openFiles(t *testing.T) int {

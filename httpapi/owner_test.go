@@ -15,8 +15,7 @@ func TestALeadIsFoundByThePhoneAndTheEmailThatItHas(t *testing.T) {
 	s := start(t)
 	found := func(query string, behind reply, want ...string) {
 		t.Helper()
-		list := s.as(http.MethodGet, after(leads+"?"+query, behind), "")
-		require.Equal(t, http.StatusOK, list.status, list.raw)
+		list := s.as(http.MethodGet, after(leads+"?"+query, behind), "").is(http.StatusOK)
 		require.Nil(t, list.at("nextCursor"))
 		ids := []string{}
 		for _, l := range list.at("data").([]any) {
@@ -48,18 +47,15 @@ func TestALeadIsFoundByThePhoneAndTheEmailThatItHas(t *testing.T) {
 	found("email=second@example.com", last, into)
 	found("email=first@example.com", last) // which it owns still, and does not have
 
-	last = s.as(http.MethodPost, leads+"/"+from+"/join", `{"from":"`+into+`"}`)
-	require.Equal(t, http.StatusOK, last.status, last.raw)
+	last = s.as(http.MethodPost, leads+"/"+from+"/join", `{"from":"`+into+`"}`).is(http.StatusOK)
 	require.Equal(t, "+919876543210", last.at("data", "phone"))
 	found("phone=9876543210", last, from) // which was the other's
 
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	theirs := s.send(call{method: http.MethodGet, path: leads + "?phone=9876543210", credential: s.mint("other", "leads:read")})
-	require.Equal(t, http.StatusOK, theirs.status, theirs.raw)
+	theirs := s.send(call{method: http.MethodGet, path: leads + "?phone=9876543210", credential: s.mint("other", "leads:read")}).is(http.StatusOK)
 	require.Empty(t, theirs.at("data"))
 
-	last = s.as(http.MethodDelete, leads+"/"+from, "")
-	require.Equal(t, http.StatusOK, last.status, last.raw)
+	last = s.as(http.MethodDelete, leads+"/"+from, "").is(http.StatusOK)
 	found("phone=9876543210", last)
 	last = s.capture(`{"phone":"9876543210"}`)
 	found("phone=9876543210", last, last.at("data", "leadId").(string))

@@ -43,10 +43,10 @@ func TestRefusedUsesOfWhatWasATokenAreOnTheAuditTrailAndNothingElseIs(t *testing
 	require.NoError(t, err)
 	require.Equal(t, http.StatusUnauthorized, use(madeUp.Reveal(), "guess"))
 	rotated, old := s.token()
-	require.Equal(t, http.StatusOK, s.as(http.MethodPost, tokens+"/"+rotated+"/rotate", "").status)
+	s.as(http.MethodPost, tokens+"/"+rotated+"/rotate", "").is(http.StatusOK)
 	deleted, gone := s.token()
 	require.Equal(t, http.StatusBadRequest, use(gone, "good"))
-	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, tokens+"/"+deleted, "").status)
+	s.as(http.MethodDelete, tokens+"/"+deleted, "").is(http.StatusOK)
 	require.Equal(t, http.StatusUnauthorized, use(old, "rotated"))
 	require.Equal(t, http.StatusUnauthorized, use(gone, "deleted"))
 
@@ -114,8 +114,7 @@ func TestEveryTokenEventIsProvenToBeInTheSignedTree(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(line), &told))
 		require.EqualValues(t, leaf, told.Leaf)
 		for size := leaf + 1; size <= 7; size++ {
-			r := s.as(http.MethodGet, fmt.Sprintf("%sproof?position=%d&size=%d", trail, told.Position, size), "")
-			require.Equal(t, http.StatusOK, r.status, r.raw)
+			r := s.as(http.MethodGet, fmt.Sprintf("%sproof?position=%d&size=%d", trail, told.Position, size), "").is(http.StatusOK)
 			head, _, err := audit.OpenHead([]byte(r.raw), signer.PublicKey())
 			require.NoError(t, err)
 			hash, err := told.LeafHash(ownAccount)
@@ -142,8 +141,7 @@ func TestATreeIsProvenToHaveOnlyGrown(t *testing.T) {
 	}
 	for from := 1; from <= 7; from++ {
 		for to := from; to <= 7; to++ {
-			r := s.as(http.MethodGet, fmt.Sprintf("%sconsistency?from=%d&to=%d", trail, from, to), "")
-			require.Equal(t, http.StatusOK, r.status, r.raw)
+			r := s.as(http.MethodGet, fmt.Sprintf("%sconsistency?from=%d&to=%d", trail, from, to), "").is(http.StatusOK)
 			earlier, later := open(r, "from"), open(r, "to")
 			require.NoError(t, tlog.CheckTree(parsed(t, r.at("data", "proof")), later.Size, later.Root, earlier.Size, earlier.Root))
 		}
@@ -171,7 +169,7 @@ func TestATreeIsForTheAuditorsOfItsAccount(t *testing.T) {
 	listed := s.eventually(trail+"tokens", func(r reply) bool { return len(r.at("data").([]any)) == 1 })
 	position := listed.at("data").([]any)[0].(map[string]any)["position"]
 	proof := fmt.Sprintf("%sproof?position=%v", trail, position)
-	require.Equal(t, http.StatusOK, s.as(http.MethodGet, proof, "").status)
+	s.as(http.MethodGet, proof, "").is(http.StatusOK)
 	require.Equal(t, http.StatusBadRequest, s.as(http.MethodGet, proof+"&size=0", "").status, "that tree ends before the event")
 	stranger := s.mint("other", "audit:read")
 	require.Equal(t, http.StatusNotFound, s.send(call{method: http.MethodGet, path: proof, credential: stranger}).status)

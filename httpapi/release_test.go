@@ -18,14 +18,11 @@ func TestANumberThatWasReleasedIsSomebodyNew(t *testing.T) {
 	moved := s.capture(`{"phone":"9876543211","email":"asha@example.com","metadata":{"source":"website"}}`)
 	require.Equal(t, "+919876543211", moved.at("data", "phone"), moved.raw)
 
-	released := s.as(http.MethodPost, path+"/contacts/release", `{"phone":"98765 43210"}`)
-	require.Equal(t, http.StatusOK, released.status, released.raw)
+	released := s.as(http.MethodPost, path+"/contacts/release", `{"phone":"98765 43210"}`).is(http.StatusOK)
 	require.Equal(t, "+919876543211", released.at("data", "phone"), "an old number changes nothing of what shows")
-	stranger := s.capture(`{"phone":"9876543210","metadata":{"source":"website"}}`)
-	require.Equal(t, http.StatusCreated, stranger.status, stranger.raw)
+	s.capture(`{"phone":"9876543210","metadata":{"source":"website"}}`).is(http.StatusCreated)
 
-	released = s.as(http.MethodPost, path+"/contacts/release", `{"phone":"+919876543211"}`)
-	require.Equal(t, http.StatusOK, released.status, released.raw)
+	released = s.as(http.MethodPost, path+"/contacts/release", `{"phone":"+919876543211"}`).is(http.StatusOK)
 	require.Equal(t, "", released.at("data", "phone"))
 	require.Equal(t, "asha@example.com", released.at("data", "email"))
 	for _, shown := range []reply{
@@ -41,11 +38,9 @@ func TestANumberThatWasReleasedIsSomebodyNew(t *testing.T) {
 	require.Equal(t, "lead.released", last["type"])
 	require.Equal(t, "user:ann", last["actor"])
 
-	only := s.as(http.MethodPost, path+"/contacts/release", `{"email":"Asha@Example.com"}`)
-	require.Equal(t, http.StatusConflict, only.status, only.raw)
+	only := s.as(http.MethodPost, path+"/contacts/release", `{"email":"Asha@Example.com"}`).is(http.StatusConflict)
 	require.Equal(t, "LAST_CONTACT", only.at("code"))
-	again := s.as(http.MethodPost, path+"/contacts/release", `{"phone":"9876543211"}`)
-	require.Equal(t, http.StatusBadRequest, again.status, again.raw)
+	again := s.as(http.MethodPost, path+"/contacts/release", `{"phone":"9876543211"}`).is(http.StatusBadRequest)
 	require.Equal(t, []string{"phone"}, again.fieldsNamed())
 	require.Equal(t, []string{"body"}, s.as(http.MethodPost, path+"/contacts/release", `{}`).fieldsNamed())
 }

@@ -28,8 +28,7 @@ func (s *service) revoke(before time.Time) {
 	r := s.send(call{
 		method: http.MethodPut, path: accounts + ownAccount, credential: s.mint("operators", "admin"),
 		body: fmt.Sprintf(`{"features":["crm_api"],"jwtNotBefore":%q}`, before.Format(time.RFC3339)),
-	})
-	require.Equal(s.t, http.StatusOK, r.status, r.raw)
+	}).is(http.StatusOK)
 	require.Equal(s.t, before.UTC().Format("2006-01-02T15:04:05.000Z"), r.at("data", "jwtNotBefore"))
 }
 
@@ -66,8 +65,7 @@ func TestAJWTOfBeforeARevocationIsRefusedByEveryProcess(t *testing.T) {
 	} {
 		c.credential = old
 		s.revoke(never)
-		admitted := other.send(call{method: http.MethodGet, path: leads, credential: old})
-		require.Equal(t, http.StatusOK, admitted.status, admitted.raw)
+		other.send(call{method: http.MethodGet, path: leads, credential: old}).is(http.StatusOK)
 		s.revoke(now) // the other process has not heard of it
 		r := other.send(c)
 		require.Equal(t, http.StatusUnauthorized, r.status, "%s %s: %s", c.method, c.path, r.raw)
@@ -107,8 +105,7 @@ func TestARevocationIsNoSettingAndNotOfTheFuture(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", body, r.raw)
 		require.Equal(t, []string{"jwtNotBefore"}, r.fieldsNamed())
 	}
-	none := s.send(call{method: http.MethodGet, path: accounts + "nobody", credential: admin})
-	require.Equal(t, http.StatusNotFound, none.status)
+	s.send(call{method: http.MethodGet, path: accounts + "nobody", credential: admin}).is(http.StatusNotFound)
 }
 
 func TestARevocationEndsABatchThatIsUnderWay(t *testing.T) {

@@ -49,8 +49,7 @@ func TestEveryAnswerIsInTheEnvelope(t *testing.T) {
 		require.NotEmpty(t, r.header.Get("X-Request-Id"), name)
 		require.Equal(t, "nosniff", r.header.Get("X-Content-Type-Options"), name)
 	}
-	head := s.send(call{method: http.MethodHead, path: "/healthz"})
-	require.Equal(t, http.StatusOK, head.status)
+	head := s.send(call{method: http.MethodHead, path: "/healthz"}).is(http.StatusOK)
 	require.Empty(t, head.raw)
 	require.NotEmpty(t, head.header.Get("Content-Length"))
 }
@@ -72,9 +71,8 @@ func TestTheParametersOfAListAreChecked(t *testing.T) {
 	}
 	both := s.as(http.MethodGet, leads+"?limit=0&createdSince=x", "")
 	require.ElementsMatch(t, []string{"limit", "createdSince"}, both.fieldsNamed())
-	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads+"?limit=200&unknown=1&unknown=%zz&%zz=1&&", "").status)
-	captured := s.capture(`{"phone":"9876543210"}`)
-	require.Equal(t, http.StatusCreated, captured.status)
+	s.as(http.MethodGet, leads+"?limit=200&unknown=1&unknown=%zz&%zz=1&&", "").is(http.StatusOK)
+	captured := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	asItWas := s.as(http.MethodGet, leads+"/"+s.leadID(captured)+"?asOf=2026-01-01T00:00:00Z&minPosition=x", "")
 	require.Equal(t, []string{"minPosition"}, asItWas.fieldsNamed(), "though no view is asked")
 	require.Empty(t, s.as(http.MethodGet, leads+"?status=new;x", "").at("data"), "a semicolon is part of a value")
@@ -83,8 +81,7 @@ func TestTheParametersOfAListAreChecked(t *testing.T) {
 func TestLeadsAreFoundByPhoneAsPeopleWriteIt(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	write := s.capture(`{"phone":"9876543210","email":"Asha@Example.com"}`)
-	require.Equal(t, http.StatusCreated, write.status)
+	write := s.capture(`{"phone":"9876543210","email":"Asha@Example.com"}`).is(http.StatusCreated)
 	for _, query := range []string{
 		"phone=98765+43210", "phone=%2B919876543210", "phone=+919876543210", "email=ASHA@example.com", "q=asha",
 		"createdSince=2020-01-01T00:00:00+05:30",
@@ -99,8 +96,7 @@ func TestLeadsAreFoundByTheirStageInAnyLetterCase(t *testing.T) {
 	s := start(t)
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"Νέος", "Sold"}})
 	for phone, stage := range map[string]string{"9876543210": "ΝΈΟΣ", "9876543211": "SOLD"} {
-		captured := s.capture(fmt.Sprintf(`{"phone":%q,"status":%q}`, phone, stage))
-		require.Equal(t, http.StatusCreated, captured.status, captured.raw)
+		captured := s.capture(fmt.Sprintf(`{"phone":%q,"status":%q}`, phone, stage)).is(http.StatusCreated)
 		for _, written := range []string{stage, strings.ToLower(stage), captured.at("data", "status").(string)} {
 			found := s.as(http.MethodGet, after(leads+"?status="+url.QueryEscape(written), captured), "")
 			require.Len(t, found.at("data"), 1, "%s: %s", written, found.raw)
@@ -111,8 +107,7 @@ func TestLeadsAreFoundByTheirStageInAnyLetterCase(t *testing.T) {
 func TestAViewThatIsBehindIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	r := s.request(call{method: http.MethodGet, path: leads + "?minPosition=18446744073709551615", credential: s.jwt})
-	require.Equal(t, http.StatusServiceUnavailable, r.status, r.raw)
+	r := s.request(call{method: http.MethodGet, path: leads + "?minPosition=18446744073709551615", credential: s.jwt}).is(http.StatusServiceUnavailable)
 	require.Equal(t, "Service unavailable", r.at("message"))
 	require.Equal(t, "1", r.header.Get("Retry-After"))
 }
@@ -175,9 +170,9 @@ func TestPagesOfListedOriginsMayCapture(t *testing.T) {
 func TestRoutesMayHaveAPrefix(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.BasePath = "/crm/" })
-	require.Equal(t, http.StatusOK, s.as(http.MethodGet, "/crm"+leads, "").status)
+	s.as(http.MethodGet, "/crm"+leads, "").is(http.StatusOK)
 	require.Equal(t, "GET, HEAD, POST", s.as(http.MethodDelete, "/crm"+leads, "").header.Get("Allow"))
-	require.Equal(t, http.StatusNotFound, s.as(http.MethodGet, leads, "").status)
+	s.as(http.MethodGet, leads, "").is(http.StatusNotFound)
 }
 
 func TestAPartThatIsNotReadyIsNamed(t *testing.T) {
@@ -187,8 +182,7 @@ func TestAPartThatIsNotReadyIsNamed(t *testing.T) {
 			return []httpapi.Component{{Name: "database", Ready: true}, {Name: "log", Detail: "out of reach"}}
 		}
 	})
-	r := s.send(call{method: http.MethodGet, path: "/readyz"})
-	require.Equal(t, http.StatusServiceUnavailable, r.status)
+	r := s.send(call{method: http.MethodGet, path: "/readyz"}).is(http.StatusServiceUnavailable)
 	require.Equal(t, false, r.at("success"))
 	require.Contains(t, r.raw, `{"name":"log","ready":false,"detail":"out of reach"}`)
 	require.NotEmpty(t, r.header.Get("Retry-After"))
@@ -199,8 +193,7 @@ func TestAPanicIsAnsweredAndToldWithoutWhatItSaid(t *testing.T) {
 	s := start(t, func(o *httpapi.Options) {
 		o.Ready = func(context.Context) []httpapi.Component { panic("a secret") }
 	})
-	r := s.send(call{method: http.MethodGet, path: "/readyz"})
-	require.Equal(t, http.StatusInternalServerError, r.status)
+	r := s.send(call{method: http.MethodGet, path: "/readyz"}).is(http.StatusInternalServerError)
 	require.Equal(t, `{"success":false,"message":"Internal server error"}`, r.raw)
 	require.NotContains(t, s.log.String(), "a secret")
 	require.Contains(t, s.log.String(), `"stack":`)
@@ -231,7 +224,7 @@ func TestGuessingCredentialsIsLimitedAndKnowingThemIsNot(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusUnauthorized, good(expired), "the issuer signed it: it is no guess")
 	require.Equal(t, http.StatusBadRequest, good(s.jwt))
-	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, tokens+"/"+id, "").status)
+	s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
 }
 
 func TestARequestThatNoClientWouldSend(t *testing.T) {

@@ -190,6 +190,7 @@ type call struct {
 
 // reply is an answer; body is what its JSON says.
 type reply struct {
+	t      *testing.T
 	status int
 	header http.Header
 	raw    string
@@ -231,7 +232,7 @@ func (s *service) request(c call) reply {
 	defer response.Body.Close()
 	raw, err := io.ReadAll(response.Body)
 	require.NoError(s.t, err)
-	r := reply{status: response.StatusCode, header: response.Header, raw: string(raw)}
+	r := reply{t: s.t, status: response.StatusCode, header: response.Header, raw: string(raw)}
 	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") && len(raw) > 0 {
 		require.NoError(s.t, json.Unmarshal(raw, &r.body), r.raw)
 	}
@@ -253,9 +254,15 @@ func (s *service) capture(body string) reply {
 // token creates an API token and returns its id and value.
 func (s *service) token() (id, value string) {
 	s.t.Helper()
-	r := s.as(http.MethodPost, "/api/v1/crm/tokens", `{"name":"form","expiresInDays":30}`)
-	require.Equal(s.t, http.StatusCreated, r.status, r.raw)
+	r := s.as(http.MethodPost, "/api/v1/crm/tokens", `{"name":"form","expiresInDays":30}`).is(http.StatusCreated)
 	return r.at("data", "tokenId").(string), r.at("data", "plainToken").(string)
+}
+
+// is the reply, which must have this status.
+func (r reply) is(status int) reply {
+	r.t.Helper()
+	require.Equal(r.t, status, r.status, r.raw)
+	return r
 }
 
 // at is a value inside the body.

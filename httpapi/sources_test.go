@@ -23,19 +23,17 @@ func arrivals(t *testing.T, s *service) (last reply) {
 		`{"phone":"9876543210","metadata":{"source":"website","utm":"=1+1"}}`: http.StatusCreated,
 		`{"phone":"9876543211","metadata":{"source":"facebook_ad"}}`:          http.StatusCreated,
 	} {
-		require.Equal(t, status, s.capture(body).status)
+		s.capture(body).is(status)
 	}
 	for _, body := range []string{
 		`{"phone":"9876543211","metadata":{"source":"facebook_ad"}}`,
 		`{"phone":"9876543210","metadata":{"source":"whatsapp"}}`,
 		`{"phone":"9876543210","status":"won","opportunityValue":"1200.50","metadata":{"source":"google_ad"}}`,
 	} {
-		last = s.capture(body)
-		require.Equal(t, http.StatusOK, last.status, last.raw)
+		last = s.capture(body).is(http.StatusOK)
 	}
-	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543212"}`).status)
-	last = s.capture(`{"phone":"9876543212"}`)
-	require.Equal(t, http.StatusConflict, last.status, last.raw)
+	s.capture(`{"phone":"9876543212"}`).is(http.StatusCreated)
+	last = s.capture(`{"phone":"9876543212"}`).is(http.StatusConflict)
 	return last
 }
 
@@ -73,7 +71,7 @@ func TestTheSourceHistoryGoesOutAsJSONCSVAndLines(t *testing.T) {
 
 	require.Empty(t, s.send(call{method: http.MethodGet, path: history, credential: s.mint("other", "")}).at("data"), "another account's")
 	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")}).status)
-	require.Equal(t, http.StatusBadRequest, s.as(http.MethodGet, history+"?cursor=x", "").status)
+	s.as(http.MethodGet, history+"?cursor=x", "").is(http.StatusBadRequest)
 }
 
 func TestTheReportSaysWhatBecameOfEachSourcesArrivals(t *testing.T) {
@@ -81,8 +79,7 @@ func TestTheReportSaysWhatBecameOfEachSourcesArrivals(t *testing.T) {
 	s := start(t)
 	last := arrivals(t, s)
 	counts := func(query string) (rows []string) {
-		r := s.as(http.MethodGet, after(report+query, last), "")
-		require.Equal(t, http.StatusOK, r.status, r.raw)
+		r := s.as(http.MethodGet, after(report+query, last), "").is(http.StatusOK)
 		for _, row := range r.at("data").([]any) {
 			from, err := time.Parse(time.RFC3339, row.(map[string]any)["from"].(string))
 			require.NoError(t, err)
@@ -138,6 +135,5 @@ func TestALeadIsShownAsItWasAtAnyTime(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, before.status, before.raw)
 	require.Equal(t, "Lead not found", before.at("message"))
 	require.Equal(t, []string{"asOf"}, asOf("yesterday").fieldsNamed())
-	others := s.send(call{method: http.MethodGet, path: "/api/v1/crm/leads/" + id + "?asOf=2999-01-01T00:00:00Z", credential: s.mint("other", "")})
-	require.Equal(t, http.StatusNotFound, others.status)
+	s.send(call{method: http.MethodGet, path: "/api/v1/crm/leads/" + id + "?asOf=2999-01-01T00:00:00Z", credential: s.mint("other", "")}).is(http.StatusNotFound)
 }

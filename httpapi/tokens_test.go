@@ -19,8 +19,7 @@ const tokens = "/api/v1/crm/tokens"
 func TestATokensLife(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	created := s.as(http.MethodPost, tokens, `{"name":" form ","expiresInDays":30}`)
-	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	created := s.as(http.MethodPost, tokens, `{"name":" form ","expiresInDays":30}`).is(http.StatusCreated)
 	require.Equal(t, "no-store", created.header.Get("Cache-Control"))
 	require.Len(t, created.at("data"), 5)
 	require.Equal(t, "form", created.at("data", "name"))
@@ -34,15 +33,13 @@ func TestATokensLife(t *testing.T) {
 	}
 	require.Equal(t, http.StatusCreated, capture(old, "9876543210"))
 
-	rotated := s.as(http.MethodPost, tokens+"/"+id+"/rotate", "")
-	require.Equal(t, http.StatusOK, rotated.status, rotated.raw)
+	rotated := s.as(http.MethodPost, tokens+"/"+id+"/rotate", "").is(http.StatusOK)
 	require.Equal(t, "no-store", rotated.header.Get("Cache-Control"))
 	value := rotated.at("data", "plainToken").(string)
 	require.Equal(t, http.StatusUnauthorized, capture(old, "9876543211"))
 	require.Equal(t, http.StatusCreated, capture(value, "9876543211"))
 
-	deleted := s.as(http.MethodDelete, tokens+"/"+id, "")
-	require.Equal(t, http.StatusOK, deleted.status, deleted.raw)
+	deleted := s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
 	require.Equal(t, `{"success":true,"message":"Token deleted"}`, deleted.raw)
 	require.Equal(t, http.StatusUnauthorized, capture(value, "9876543212"))
 	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodPost, path: leads, credential: value, body: "no json"}).status,

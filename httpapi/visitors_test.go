@@ -23,27 +23,23 @@ func (s *service) act(visitor, body string) reply {
 func TestActivityBeforeAndAfterTheLeadIsStitchedToIt(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	first := s.act("v/1 é", `{"type":"page_view","url":"https://example.com/","title":"Home","referrer":"https://google.com/","properties":{"n":1.50}}`)
-	require.Equal(t, http.StatusAccepted, first.status, first.raw)
+	first := s.act("v/1 é", `{"type":"page_view","url":"https://example.com/","title":"Home","referrer":"https://google.com/","properties":{"n":1.50}}`).is(http.StatusAccepted)
 	require.NotEmpty(t, first.header.Get("X-Log-Position"))
 	require.Contains(t, first.raw, `"properties":{"n":1.50}`)
 	_, err := time.Parse("2006-01-02T15:04:05.000Z", first.at("data", "at").(string))
 	require.NoError(t, err)
 
-	created := s.capture(`{"phone":"9876543210","visitorId":"v/1 é"}`)
-	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	created := s.capture(`{"phone":"9876543210","visitorId":"v/1 é"}`).is(http.StatusCreated)
 	path := leads + "/" + created.at("data", "leadId").(string) + "/activity"
 	second := s.act("v/1 é", `{"type":"form_view","at":"2999-01-01T00:00:00Z"}`)
 	require.Equal(t, []string{"at"}, second.fieldsNamed())
 	second = s.act("v/1 é", `{"type":"form_view"}`)
 
-	merged := s.capture(`{"phone":"9876543210","visitor_id":"w","metadata":{"source":"whatsapp"}}`)
-	require.Equal(t, http.StatusOK, merged.status, merged.raw)
+	s.capture(`{"phone":"9876543210","visitor_id":"w","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
 	third := s.act("w", `{"type":"custom","at":"2020-01-01T01:00:00+01:00"}`)
 	require.Equal(t, "2020-01-01T00:00:00.000Z", third.at("data", "at"))
 
-	shown := s.as(http.MethodGet, after(path, third), "")
-	require.Equal(t, http.StatusOK, shown.status, shown.raw)
+	shown := s.as(http.MethodGet, after(path, third), "").is(http.StatusOK)
 	require.Equal(t, []any{third.at("data"), first.at("data"), second.at("data")}, shown.at("data"), "oldest first, as it was answered")
 	require.Nil(t, shown.at("nextCursor"))
 	part := s.as(http.MethodGet, path+"?limit=2", "")
@@ -64,13 +60,11 @@ func TestActivityOfAnotherAccountIsNotSeen(t *testing.T) {
 	others := s.mint("other", "")
 	created := s.capture(`{"phone":"9876543210","visitorId":"v"}`)
 	path := leads + "/" + created.at("data", "leadId").(string) + "/activity"
-	foreign := s.send(call{method: http.MethodPost, path: visitors + "v/activity", credential: others, body: `{"type":"click"}`})
-	require.Equal(t, http.StatusAccepted, foreign.status, foreign.raw)
+	foreign := s.send(call{method: http.MethodPost, path: visitors + "v/activity", credential: others, body: `{"type":"click"}`}).is(http.StatusAccepted)
 
 	require.Equal(t, []any{}, s.as(http.MethodGet, after(path, foreign), "").at("data"))
 	for _, p := range []string{path, leads + "/01JQKXZ8V4W9H6M3T2R5N7P0AB/activity", leads + "/x/activity"} {
-		r := s.send(call{method: http.MethodGet, path: p, credential: others})
-		require.Equal(t, http.StatusNotFound, r.status, r.raw)
+		r := s.send(call{method: http.MethodGet, path: p, credential: others}).is(http.StatusNotFound)
 		require.Equal(t, "Lead not found", r.at("message"))
 	}
 }
@@ -96,9 +90,9 @@ func TestWhatRecordingActivityRefuses(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, r.status, id)
 		require.Equal(t, []string{"visitorId"}, r.fieldsNamed(), id)
 	}
-	require.Equal(t, http.StatusAccepted, s.act(strings.Repeat("é", 200), `{"type":"click"}`).status)
-	require.Equal(t, http.StatusNotFound, s.as(http.MethodPost, visitors+"activity", `{"type":"click"}`).status)
-	require.Equal(t, http.StatusMethodNotAllowed, s.as(http.MethodGet, visitors+"v/activity", "").status)
+	s.act(strings.Repeat("é", 200), `{"type":"click"}`).is(http.StatusAccepted)
+	s.as(http.MethodPost, visitors+"activity", `{"type":"click"}`).is(http.StatusNotFound)
+	s.as(http.MethodGet, visitors+"v/activity", "").is(http.StatusMethodNotAllowed)
 	require.Equal(t, http.StatusUnsupportedMediaType, s.send(call{
 		method: http.MethodPost, path: visitors + "v/activity", credential: s.jwt, body: "a=1", header: map[string]string{"Content-Type": "text/plain"},
 	}).status)
@@ -118,7 +112,7 @@ func TestWhoMayRecordActivity(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, send(s.mint(ownAccount, "leads:write"), click).status)
 	require.Equal(t, "Scope leads:write required", send(s.mint(ownAccount, "leads:read"), click).at("message"))
 	require.Equal(t, "Feature crm_api is not enabled for this account", send(s.mint("other", ""), click).at("message"))
-	require.Equal(t, http.StatusOK, s.as(http.MethodDelete, tokens+"/"+id, "").status)
+	s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
 	for _, body := range []string{click, `{}`, `no json`} {
 		require.Equal(t, http.StatusUnauthorized, send(value, body).status, body)
 	}
@@ -132,14 +126,12 @@ func TestActivityIsLimitedBesideCaptures(t *testing.T) {
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &rate, RateBurst: &burst})
 	var last reply
 	for _, status := range []int{http.StatusAccepted, http.StatusAccepted, http.StatusTooManyRequests} {
-		last = s.act("v", `{"type":"page_view"}`)
-		require.Equal(t, status, last.status, last.raw)
+		last = s.act("v", `{"type":"page_view"}`).is(status)
 	}
 	require.Equal(t, `"activity";q=2;w=2000`, last.header.Get("RateLimit-Policy"))
 	require.True(t, strings.HasPrefix(last.header.Get("RateLimit"), `"activity";r=0;`))
 	require.NotEmpty(t, last.header.Get("Retry-After"))
-	captured := s.capture(`{"phone":"9876543210"}`)
-	require.Equal(t, http.StatusCreated, captured.status, captured.raw)
+	captured := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	require.Equal(t, `"capture";q=2;w=2000`, captured.header.Get("RateLimit-Policy"))
 	require.True(t, strings.HasPrefix(captured.header.Get("RateLimit"), `"capture";r=1;`))
 }
@@ -158,8 +150,7 @@ func TestRefusedArrivalsAreListedWithoutAnythingOfThePerson(t *testing.T) {
 	require.Equal(t, []int{http.StatusConflict, http.StatusConflict}, []int{first.status, last.status})
 
 	const refused = leads + "/refused"
-	all := s.as(http.MethodGet, after(refused, last), "")
-	require.Equal(t, http.StatusOK, all.status, all.raw)
+	all := s.as(http.MethodGet, after(refused, last), "").is(http.StatusOK)
 	list := all.at("data").([]any)
 	require.Len(t, list, 2)
 	for i, want := range []map[string]any{

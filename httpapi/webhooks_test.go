@@ -12,8 +12,7 @@ import (
 // endpoint registers one, which the view shows, and returns its path.
 func (s *service) endpoint() (path string) {
 	s.t.Helper()
-	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","description":"CRM"}`)
-	require.Equal(s.t, http.StatusCreated, created.status, created.raw)
+	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","description":"CRM"}`).is(http.StatusCreated)
 	path = endpoints + "/" + created.at("data", "webhookId").(string)
 	require.Equal(s.t, http.StatusOK, s.as(http.MethodGet, after(path, created), "").status)
 	return path
@@ -23,8 +22,7 @@ func TestAnEndpointIsChanged(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path := s.endpoint()
-	changed := s.as(http.MethodPatch, path, `{"url":"https://example.com/moved","events":["lead.merged","lead.created"],"description":null}`)
-	require.Equal(t, http.StatusOK, changed.status, changed.raw)
+	changed := s.as(http.MethodPatch, path, `{"url":"https://example.com/moved","events":["lead.merged","lead.created"],"description":null}`).is(http.StatusOK)
 	require.Equal(t, "https://example.com/moved", changed.at("data", "url"))
 	require.Equal(t, []any{"lead.created", "lead.merged"}, changed.at("data", "events"))
 	require.Equal(t, "CRM", changed.at("data", "description"), "null is as good as absent")
@@ -46,8 +44,7 @@ func TestAnEndpointIsChanged(t *testing.T) {
 	require.Equal(t, "enabled", on.at("data", "state"))
 	require.Nil(t, on.at("data", "disabledReason"))
 	require.Nil(t, on.at("data", "disabledAt"))
-	again := s.as(http.MethodPatch, path, `{"enabled":true}`)
-	require.Equal(t, http.StatusOK, again.status)
+	again := s.as(http.MethodPatch, path, `{"enabled":true}`).is(http.StatusOK)
 	require.Empty(t, again.header.Get("X-Log-Position"), "nothing was written")
 }
 
@@ -72,19 +69,17 @@ func TestWhatIsWrongWithAChangeOfAnEndpointIsNamed(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, r.status, body)
 		require.Equal(t, fields, r.fieldsNamed(), body)
 	}
-	created := s.as(http.MethodPost, endpoints, `{"url":"https://inside.example.com/"}`)
-	require.Equal(t, http.StatusBadRequest, created.status, created.raw)
+	created := s.as(http.MethodPost, endpoints, `{"url":"https://inside.example.com/"}`).is(http.StatusBadRequest)
 	require.Equal(t, []string{"url"}, created.fieldsNamed())
 	require.Contains(t, created.raw, "resolves to a private or local address")
-	require.Equal(t, http.StatusCreated, s.as(http.MethodPost, endpoints, `{"url":"https://does.not.resolve.example/"}`).status)
+	s.as(http.MethodPost, endpoints, `{"url":"https://does.not.resolve.example/"}`).is(http.StatusCreated)
 }
 
 func TestASecretIsRotatedAndShownOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path := s.endpoint()
-	rotated := s.as(http.MethodPost, path+"/secret/rotate", "")
-	require.Equal(t, http.StatusOK, rotated.status, rotated.raw)
+	rotated := s.as(http.MethodPost, path+"/secret/rotate", "").is(http.StatusOK)
 	require.Equal(t, "no-store", rotated.header.Get("Cache-Control"))
 	secret := rotated.at("data", "secret").(string)
 	require.True(t, strings.HasPrefix(secret, "whsec_"))
@@ -99,13 +94,11 @@ func TestATestAndAReplayAreAccepted(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path := s.endpoint()
-	tested := s.as(http.MethodPost, path+"/test", "")
-	require.Equal(t, http.StatusAccepted, tested.status, tested.raw)
+	tested := s.as(http.MethodPost, path+"/test", "").is(http.StatusAccepted)
 	require.Len(t, tested.at("data", "deliveryId"), 26)
 	require.NotEmpty(t, tested.header.Get("X-Log-Position"))
 
-	replayed := s.as(http.MethodPost, path+"/replay", `{"since":"2026-01-01T00:00:00+05:30","until":"2026-02-01T00:00:00Z"}`)
-	require.Equal(t, http.StatusAccepted, replayed.status, replayed.raw)
+	replayed := s.as(http.MethodPost, path+"/replay", `{"since":"2026-01-01T00:00:00+05:30","until":"2026-02-01T00:00:00Z"}`).is(http.StatusAccepted)
 	require.Equal(t, map[string]any{
 		"webhookId": strings.TrimPrefix(path, endpoints+"/"), "generation": 1.0,
 		"since": "2025-12-31T18:30:00.000Z", "until": "2026-02-01T00:00:00.000Z",
@@ -125,8 +118,7 @@ func TestATestAndAReplayAreAccepted(t *testing.T) {
 
 	s.as(http.MethodPatch, path, `{"enabled":false}`)
 	for _, request := range []call{{path: path + "/test"}, {path: path + "/replay", body: `{"since":"2026-01-01T00:00:00Z"}`}} {
-		r := s.as(http.MethodPost, request.path, request.body)
-		require.Equal(t, http.StatusConflict, r.status, r.raw)
+		r := s.as(http.MethodPost, request.path, request.body).is(http.StatusConflict)
 		require.Equal(t, "WEBHOOK_DISABLED", r.at("code"))
 	}
 }
@@ -136,9 +128,8 @@ func TestWhatOnlyAnOwnerMayDoWithAnEndpoint(t *testing.T) {
 	s := start(t)
 	path := s.endpoint()
 	deleted := s.endpoint()
-	deletion := s.as(http.MethodDelete, deleted, "")
-	require.Equal(t, http.StatusOK, deletion.status)
-	require.Equal(t, http.StatusNotFound, s.as(http.MethodGet, after(deleted, deletion), "").status)
+	deletion := s.as(http.MethodDelete, deleted, "").is(http.StatusOK)
+	s.as(http.MethodGet, after(deleted, deletion), "").is(http.StatusNotFound)
 	other, reader := s.mint("globex", ""), s.mint(ownAccount, "webhooks:read")
 	for _, c := range []call{
 		{method: http.MethodPatch, path: "", body: `{"enabled":false}`},
@@ -162,8 +153,7 @@ func TestWhatOnlyAnOwnerMayDoWithAnEndpoint(t *testing.T) {
 		}
 	}
 	s.fanOut()
-	retried := s.as(http.MethodPost, path+"/deliveries/01KAJ8Q6ZJ0000000000000001/retry", "")
-	require.Equal(t, http.StatusNotFound, retried.status)
+	retried := s.as(http.MethodPost, path+"/deliveries/01KAJ8Q6ZJ0000000000000001/retry", "").is(http.StatusNotFound)
 	require.Equal(t, "Delivery not found", retried.at("message"))
 }
 
@@ -172,14 +162,12 @@ const endpoints = "/webhooks/endpoints"
 func TestAWebhookEndpointsLife(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","events":["lead.created"],"description":"d"}`)
-	require.Equal(t, http.StatusCreated, created.status, created.raw)
+	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","events":["lead.created"],"description":"d"}`).is(http.StatusCreated)
 	require.Equal(t, "no-store", created.header.Get("Cache-Control"))
 	require.True(t, strings.HasPrefix(created.at("data", "secret").(string), "whsec_"))
 	id := created.at("data", "webhookId").(string)
 
-	shown := s.as(http.MethodGet, after(endpoints+"/"+id, created), "")
-	require.Equal(t, http.StatusOK, shown.status, shown.raw)
+	shown := s.as(http.MethodGet, after(endpoints+"/"+id, created), "").is(http.StatusOK)
 	want := created.at("data").(map[string]any)
 	delete(want, "secret")
 	require.Equal(t, want, shown.at("data"), "what was answered is what is shown, but for the secret")
@@ -187,10 +175,9 @@ func TestAWebhookEndpointsLife(t *testing.T) {
 
 	deleted := s.as(http.MethodDelete, endpoints+"/"+id, "")
 	require.Equal(t, `{"success":true,"message":"Webhook endpoint deleted"}`, deleted.raw)
-	again := s.as(http.MethodDelete, endpoints+"/"+id, "")
-	require.Equal(t, http.StatusNotFound, again.status)
+	again := s.as(http.MethodDelete, endpoints+"/"+id, "").is(http.StatusNotFound)
 	require.Equal(t, `{"success":false,"message":"Webhook endpoint not found"}`, again.raw)
-	require.Equal(t, http.StatusNotFound, s.as(http.MethodGet, after(endpoints+"/"+id, deleted), "").status)
+	s.as(http.MethodGet, after(endpoints+"/"+id, deleted), "").is(http.StatusNotFound)
 }
 
 func TestWhatIsWrongWithAnEndpointIsSaidAllAtOnce(t *testing.T) {
