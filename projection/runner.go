@@ -91,13 +91,12 @@ func sessionConfig(url, tables string) (*pgx.ConnConfig, error) {
 		return nil, fmt.Errorf("database address: %w", err)
 	}
 	config := pool.ConnConfig
-	schema.Alive(config)
+	schema.Session(config)
 	for name, value := range map[string]string{
 		"search_path": pgx.Identifier{tables}.Sanitize(),
 		// After a crash rows and checkpoint are a little older, together, and the log is read again from there.
 		"synchronous_commit":            "off",
 		"default_transaction_isolation": "read committed",
-		"jit":                           "off",
 	} {
 		config.RuntimeParams[name] = value
 	}

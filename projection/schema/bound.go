@@ -10,20 +10,22 @@ import (
 // AnswerTime is how long a statement of a bound connection may take. Nothing that the service does comes near it.
 const AnswerTime = 30 * time.Second
 
-// Alive has connecting end in time, and the server find out when this machine is gone: within two minutes, and not two
-// hours, whatever locks this session holds are free.
-func Alive(config *pgx.ConnConfig) {
+// Session has connecting end in time, and the server find out when this machine is gone: within two minutes, and not two
+// hours, whatever locks this session holds are free. And no query is compiled: for the longest, a
+// search among a million leads, that costs more than it saves.
+func Session(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 5 * time.Second
 	}
 	config.RuntimeParams["tcp_keepalives_idle"] = "20"
 	config.RuntimeParams["tcp_keepalives_interval"] = "10"
+	config.RuntimeParams["jit"] = "off"
 }
 
-// Bound is Alive for a connection whose statements are short. They fail when they are not answered in time: a server that
+// Bound is Session for a connection whose statements are short. They fail when they are not answered in time: a server that
 // is gone without a word would hold up for good whoever waits for it.
 func Bound(config *pgx.ConnConfig) {
-	Alive(config)
+	Session(config)
 	BoundBy(config, AnswerTime)
 }
 
