@@ -31,9 +31,17 @@ func scoped(scope string) access {
 		if x.r.Method == http.MethodGet || x.r.Method == http.MethodHead {
 			age = command.Brief
 		}
-		_, err = x.byJWT(credential, scope, age)
+		x.jwt, err = x.byJWT(credential, scope, age)
 		return err
 	}
+}
+
+// stillLetIn judges the JWT of a request again that has been answered for a while.
+func (x *exchange) stillLetIn() error {
+	if !x.Now().Before(x.jwt.Expires.Add(leeway)) {
+		return command.ErrUnauthorized
+	}
+	return x.Directory.AdmitJWT(detached(x.r), x.jwt.Account, x.jwt.Issued, command.Brief)
 }
 
 // capturing lets those through who may capture leads, as often as their account may.

@@ -29,6 +29,7 @@ type exchange struct {
 	client    netip.Addr // invalid when unknown
 	caller    command.Caller
 	admission command.Admission // of a caller who captures
+	jwt       Identity          // of one who does anything else
 	policy    string            // by which the caller's account is limited
 	dryRun    bool              // the caller asks what would happen, and that nothing does
 	held      int64             // bytes of the body that count as held

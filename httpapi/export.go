@@ -20,7 +20,7 @@ const (
 )
 
 // streamed answers with a whole list as CSV or JSON lines. The header goes out with the first item, so that a failure
-// before it is answered as one.
+// before it is answered as one. It ends with the JWT that asked for it.
 func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
 	format := export.NDJSON
 	if media == mediaCSV {
@@ -28,7 +28,7 @@ func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items ite
 	}
 	return answer{stream: func() error {
 		out := &patient{w: x.w, control: http.NewResponseController(x.w)}
-		_, err := sheet.Write(out, format, items, func() {
+		_, err := sheet.Write(out, format, export.While(x.stillLetIn, items), func() {
 			x.w.Header().Set("Content-Type", media+"; charset=utf-8")
 			if format == export.CSV {
 				x.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+`.csv"`)

@@ -40,7 +40,7 @@ func exports() []page {
 const writeTime = time.Minute
 
 // exported writes a whole list. The header goes out with the first item, so that a failure before it is shown as one; one
-// that comes later cuts the connection, so that nobody takes the part for the whole.
+// that comes later cuts the connection, so that nobody takes the part for the whole. It ends with the session.
 func exported[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, error]) (screen, error) {
 	if err := p.wrong.Err(); err != nil {
 		return screen{}, err
@@ -51,7 +51,7 @@ func exported[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2
 	}
 	begun := false
 	out := patient{v.w, http.NewResponseController(v.w)}
-	_, err := sheet.Write(out, format, items, func() {
+	_, err := sheet.Write(out, format, export.While(v.stillAdmitted, items), func() {
 		begun = true
 		v.w.Header().Set("Content-Type", kind)
 		v.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)

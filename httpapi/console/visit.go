@@ -138,6 +138,13 @@ func (v *visit) admit() error {
 	return nil
 }
 
+// stillAdmitted judges the session of a visit again that has taken longer than a page may.
+func (v *visit) stillAdmitted() error {
+	later := *v
+	later.ctx = v.r.Context()
+	return later.admit()
+}
+
 // path is where a page of the console is.
 func (c *Console) path(to string) string { return pathAt(c.Base, to) }
 

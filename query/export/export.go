@@ -64,6 +64,20 @@ func (s Sheet[T]) Write(w io.Writer, format Format, items iter.Seq2[T, error], b
 	return written, out.flush()
 }
 
+// While yields items for as long as whoever asked for them is let in, which is asked before each: a slow reader may take days.
+func While[T any](letIn func() error, items iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for item, err := range items {
+			if err == nil {
+				err = letIn()
+			}
+			if !yield(item, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // rows writes one item after another.
 type rows[T any] struct {
 	sheet Sheet[T]
