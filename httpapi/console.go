@@ -76,11 +76,11 @@ func (g gate) TakeOn(r *http.Request) (done func(), err error) {
 }
 
 func (g gate) Follow(account string) (leave func(), err error) {
-	place := g.api.load.pages.of(account)
-	if !place.take(1) {
-		return nil, errOverloaded
-	}
-	return func() { place.giveBack(1) }, nil
+	return g.api.load.pages.of(account).enter()
+}
+
+func (g gate) Export(account string) (leave func(), err error) {
+	return g.api.load.exports.of(account).enter()
 }
 
 func (g gate) Note(r *http.Request, route, account string, err error) {

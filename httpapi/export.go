@@ -27,8 +27,13 @@ func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items ite
 		format = export.CSV
 	}
 	return answer{stream: func() error {
+		leave, err := x.load.exports.of(x.caller.Account).enter()
+		if err != nil {
+			return err
+		}
+		defer leave()
 		out := &patient{w: x.w, control: http.NewResponseController(x.w)}
-		_, err := sheet.Write(out, format, export.While(x.stillLetIn, items), func() {
+		_, err = sheet.Write(out, format, export.While(x.stillLetIn, items), func() {
 			x.w.Header().Set("Content-Type", media+"; charset=utf-8")
 			if format == export.CSV {
 				x.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+`.csv"`)

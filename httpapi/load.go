@@ -17,6 +17,7 @@ const (
 	defaultBodyBytes  = 64 << 20
 	defaultBatchBytes = 128 << 20
 	defaultLivePages  = 256
+	defaultExports    = 64 // a few MiB each, while somebody reads them slowly
 )
 
 // load counts what the process has taken on, so that more can be refused before it takes memory.
@@ -26,6 +27,7 @@ type load struct {
 	batches  shared // bytes that batches may hold of theirs
 	waiting  shared // requests that wait until a view has come to a position
 	pages    shared // of the console that are kept up to date
+	exports  shared // of the console too
 }
 
 func newLoad(o Options) *load {
@@ -36,6 +38,7 @@ func newLoad(o Options) *load {
 		batches:  newShared(cmp.Or(o.BatchBytes, defaultBatchBytes), 2*batchBytes),
 		waiting:  newShared(requests, 1),
 		pages:    newShared(cmp.Or(int64(o.LivePages), defaultLivePages), 1),
+		exports:  newShared(cmp.Or(int64(o.Exports), defaultExports), 1),
 	}
 }
 
@@ -88,6 +91,14 @@ func (a allowance) take(n int64) bool {
 	}
 	a.by[a.account] += n
 	return true
+}
+
+// enter takes a place, to be left again. The error is errOverloaded.
+func (a allowance) enter() (leave func(), err error) {
+	if !a.take(1) {
+		return nil, errOverloaded
+	}
+	return func() { a.giveBack(1) }, nil
 }
 
 func (a allowance) giveBack(n int64) {

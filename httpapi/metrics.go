@@ -32,6 +32,7 @@ func tellLoad(registry *prometheus.Registry, l *load) {
 		"leadlog_http_batch_bytes":        {"What batches under way may hold of their bodies.", &l.batches.budget},
 		"leadlog_http_waiting":            {"Requests that wait until a view has come to a position.", &l.waiting.budget},
 		"leadlog_console_live_pages":      {"Pages of the console that are kept up to date.", &l.pages.budget},
+		"leadlog_http_exports":            {"Lists that go out as CSV or JSON lines.", &l.exports.budget},
 	} {
 		registered(registry, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: one.help},
 			func() float64 { return float64(one.of.used.Load()) }))

@@ -51,6 +51,8 @@ type Gate interface {
 	// Follow takes a place among the pages that are kept up to date, to be left again. The error is that there is none for
 	// the account.
 	Follow(account string) (leave func(), err error)
+	// Export does so among the exports under way.
+	Export(account string) (leave func(), err error)
 	// Explain finds the answer to an error.
 	Explain(error) Failure
 	// Note tells the access log what a request was for, and why it failed.

@@ -30,10 +30,22 @@ func exports() []page {
 		{pattern: "/usage", scope: "leads:read", show: (*visit).exportUsage},
 	} {
 		for _, ending := range []string{".csv", ".ndjson"} {
-			all = append(all, page{http.MethodGet, e.pattern + ending, e.scope, false, e.show})
+			all = append(all, page{http.MethodGet, e.pattern + ending, e.scope, false, inTurn(e.show)})
 		}
 	}
 	return all
+}
+
+// inTurn has an export take its place among those under way, before it is recorded.
+func inTurn(show func(*visit) (screen, error)) func(*visit) (screen, error) {
+	return func(v *visit) (screen, error) {
+		leave, err := v.Gate.Export(v.identity.Account)
+		if err != nil {
+			return screen{}, err
+		}
+		defer leave()
+		return show(v)
+	}
 }
 
 // writeTime is how long a part of an export may take to go out.
