@@ -104,3 +104,34 @@ func TestEventsOfALeadThatChangePlacesAreFound(t *testing.T) {
 	findings, _ = p.verify(t)
 	require.Equal(t, []string{"event at position 6 of stream " + p.leads[0] + " is of before the one that it follows"}, findings)
 }
+
+// A visitor's key is missing as a lead's may be, unless the visitor was forgotten: with a lead, before what they do now.
+func TestAVisitorWithoutTheirKeyIsAFinding(t *testing.T) {
+	t.Parallel()
+	p := newPeople(t, 1)
+	visitor := event.VisitorStream("acme", "v")
+	act := func() {
+		e := p.NewEvent()
+		var err error
+		e.Type, e.Data, err = event.Encode(event.VisitorActed{VisitorID: "v", Kind: "click"})
+		require.NoError(t, err)
+		e.Metadata.Account = "acme"
+		p.store = p.open()
+		_, err = p.store.Append(t.Context(), eventstore.Write{Stream: visitor, Expect: eventstore.Any, Events: []eventstore.Event{e}})
+		require.NoError(t, err)
+	}
+	found := func() bool {
+		_, err := p.Pool.Exec(t.Context(), `DELETE FROM person.key WHERE stream = $1`, visitor)
+		require.NoError(t, err)
+		findings, _ := p.verify(t)
+		return anyContains(findings, visitor+" cannot be read: its key is not there, and it was not erased")
+	}
+	act()
+	require.True(t, found())
+	p.Append(t, "acme", p.leads[0], event.LeadErased{Visitors: []string{visitor}})
+	require.False(t, found(), "the key goes first, and then it is said")
+	p.Append(t, "acme", visitor, event.VisitorForgotten{})
+	require.False(t, found())
+	act()
+	require.True(t, found())
+}

@@ -18,33 +18,38 @@ type erasure struct {
 	fact     event.LeadErased
 }
 
-// noteErasure remembers which leads were erased, and which leads have events that cannot be opened.
+// noteErasure remembers which leads were erased, and which leads and visitors have events that cannot be opened.
 func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
-	id, isLead := strings.CutPrefix(e.Stream, event.LeadPrefix)
-	if !isLead {
-		return
+	if d, ok := data.(event.LeadErased); ok {
+		r.erased[event.LeadID(e.Stream)] = erasure{e.Metadata.Account, e.Position, d}
+		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 	}
+	if e.Erased && !e.Damaged && !r.gone[e.Stream] {
+		r.closed[e.Stream] = true
+	}
+	r.noteGone(e.Stream, data)
+}
+
+// noteGone remembers whom an erasure is of. The key of a visitor whom it names goes before the fact that they are forgotten; with
+// what they do after that they have another one.
+func (r *reading) noteGone(stream string, data event.Data) {
 	switch d := data.(type) {
 	case event.LeadErased:
-		r.erased[id] = erasure{e.Metadata.Account, e.Position, d}
-		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
-		r.noteGone(id, d)
-	default:
-		if e.Erased && !e.Damaged && !r.gone[id] {
-			r.closed[id] = true
+		streams := append([]string{stream}, d.Visitors...)
+		for _, id := range d.Leads {
+			streams = append(streams, event.LeadStream(id))
 		}
+		for _, gone := range streams {
+			delete(r.closed, gone)
+			r.gone[gone] = true
+		}
+	case event.VisitorForgotten:
+		delete(r.closed, stream)
+		delete(r.gone, stream)
 	}
 }
 
-// noteGone remembers the leads of an erasure.
-func (r *reading) noteGone(id string, erased event.LeadErased) {
-	for _, gone := range append(erased.Leads, id) {
-		delete(r.closed, gone)
-		r.gone[gone] = true
-	}
-}
-
-// lost reports leads whose key is gone although they were not erased, not even while the log was read.
+// lost reports leads and visitors whose key is gone although they were not erased, not even while the log was read.
 func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []string, err error) {
 	if len(r.closed) == 0 {
 		return nil, nil
@@ -54,7 +59,8 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 		return nil, err
 	}
 	if head > r.last {
-		for item, err := range store.Subscribe(ctx, r.last, eventstore.Filter{Types: event.Types(event.LeadErased{})}) {
+		erasures := eventstore.Filter{Types: event.Types(event.LeadErased{}, event.VisitorForgotten{})}
+		for item, err := range store.Subscribe(ctx, r.last, erasures) {
 			if err != nil {
 				return nil, err
 			}
@@ -63,20 +69,22 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 				if err != nil {
 					return nil, err
 				}
-				if erased, ok := data.(event.LeadErased); ok {
-					r.noteGone(event.LeadID(e.Stream), erased)
-				}
+				r.noteGone(e.Stream, data)
 			}
 			if item.Position >= head {
 				break
 			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(r.closed)) {
+	for _, stream := range slices.Sorted(maps.Keys(r.closed)) {
 		if len(findings) == r.most {
 			break
 		}
-		findings = append(findings, fmt.Sprintf("lead %s cannot be read: its key is not there, and it was not erased", id))
+		who := stream
+		if id, isLead := strings.CutPrefix(stream, event.LeadPrefix); isLead {
+			who = "lead " + id
+		}
+		findings = append(findings, who+" cannot be read: its key is not there, and it was not erased")
 	}
 	return findings, nil
 }

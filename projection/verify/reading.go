@@ -38,8 +38,8 @@ type reading struct {
 	owing     map[ulid.ULID]string // the claim that an outcome is owed to
 	erased    map[string]erasure   // by lead
 	parts     map[string][]string  // leads that have departed, by the lead that each went into
-	closed    map[string]bool      // leads that cannot be opened, and that nobody erased yet
-	gone      map[string]bool      // leads that are erased, or were part of one that is
+	closed    map[string]bool      // streams that cannot be opened, and whose person nobody erased yet
+	gone      map[string]bool      // streams of leads that are erased, or were part of one that is, and of its visitors
 	seen      [][]any
 	leaf      [][]any
 	claimed   [][]any

@@ -225,7 +225,7 @@ func (v Verification) left(ctx context.Context, tx pgx.Tx, position int64, r rea
 		return nil
 	}
 	// Without its key a lead seems to have nothing. What it has claimed is nobody else's all the same: the key may be found.
-	if _, err := tx.Exec(ctx, `DELETE FROM uneven WHERE lead_id = ANY ($1)`, slices.Collect(maps.Keys(r.closed))); err != nil {
+	if _, err := tx.Exec(ctx, `DELETE FROM uneven WHERE 'lead-' || lead_id = ANY ($1)`, slices.Collect(maps.Keys(r.closed))); err != nil {
 		return err
 	}
 	for _, question := range leftovers {
