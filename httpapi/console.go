@@ -64,14 +64,15 @@ func (g gate) Explain(err error) console.Failure {
 }
 
 // TakeOn implements console.Gate. Strangers read and write at their leisure, so they take up nothing that others wait for.
-func (g gate) TakeOn(r *http.Request) (done func(), err error) {
-	if !g.api.load.requests.take(1) {
+func (g gate) TakeOn(r *http.Request, account string) (done func(), err error) {
+	requests := g.api.load.requests.of(account)
+	if !requests.take(1) {
 		return nil, errOverloaded
 	}
 	place := letIn(r)
 	return func() {
 		place.waitAgain()
-		g.api.load.requests.giveBack(1)
+		requests.giveBack(1)
 	}, nil
 }
 

@@ -32,6 +32,7 @@ type exchange struct {
 	jwt       Identity          // of one who does anything else
 	policy    string            // by which the caller's account is limited
 	dryRun    bool              // the caller asks what would happen, and that nothing does
+	charged   bool              // the request counts as one of the caller's account
 	held      int64             // bytes of the body that count as held
 	place     place             // of the connection, once the caller was let in
 }
@@ -97,6 +98,9 @@ func (x *exchange) ask(route route) (answer, error) {
 		return answer{}, err
 	}
 	if route.shed() {
+		if x.charged = x.load.requests.of(x.caller.Account).charge(1); !x.charged {
+			return answer{}, errOverloaded
+		}
 		x.place = letIn(x.r)
 	}
 	return route.handle(x)

@@ -43,7 +43,8 @@ type Options struct {
 	Quotas quota.Lender
 
 	// MaxRequests is how many requests may be under way at a time, BodyBytes how much memory their bodies may take together,
-	// and BatchBytes the same for batches. One account may use half of each. Beyond that the answer is 503. 0 is a default.
+	// and BatchBytes the same for batches. One account may have three quarters of the requests, and half of the bytes of either.
+	// Beyond that the answer is 503. 0 is a default.
 	MaxRequests           int
 	BodyBytes, BatchBytes int64
 	// LivePages are how many pages of the console may be kept up to date at a time, an account half of them. 0 is a default.

@@ -22,7 +22,7 @@ const (
 
 // load counts what the process has taken on, so that more can be refused before it takes memory.
 type load struct {
-	requests budget // one for each that is under way
+	requests shared // one for each that is under way
 	bodies   shared // bytes read of bodies of requests that are under way
 	batches  shared // bytes that batches may hold of theirs
 	waiting  shared // requests that wait until a view has come to a position
@@ -31,14 +31,16 @@ type load struct {
 }
 
 func newLoad(o Options) *load {
-	requests := cmp.Or(int64(o.MaxRequests), defaultRequests)
+	requests, pages := cmp.Or(int64(o.MaxRequests), defaultRequests), cmp.Or(int64(o.LivePages), defaultLivePages)
+	bodies, batches := cmp.Or(o.BodyBytes, defaultBodyBytes), cmp.Or(o.BatchBytes, defaultBatchBytes)
+	exports := cmp.Or(int64(o.Exports), defaultExports)
 	return &load{
-		requests: budget{most: requests},
-		bodies:   newShared(cmp.Or(o.BodyBytes, defaultBodyBytes), 2*maxBody),
-		batches:  newShared(cmp.Or(o.BatchBytes, defaultBatchBytes), 2*batchBytes),
-		waiting:  newShared(requests, 1),
-		pages:    newShared(cmp.Or(int64(o.LivePages), defaultLivePages), 1),
-		exports:  newShared(cmp.Or(int64(o.Exports), defaultExports), 1),
+		requests: newShared(requests, requests-requests/4), // more than may wait: that must not keep the account's captures out
+		bodies:   newShared(bodies, max(bodies/2, 2*maxBody)),
+		batches:  newShared(batches, max(batches/2, 2*batchBytes)),
+		waiting:  newShared(requests, max(requests/2, 1)),
+		pages:    newShared(pages, max(pages/2, 1)),
+		exports:  newShared(exports, max(exports/2, 1)),
 	}
 }
 
@@ -59,7 +61,7 @@ func (b *budget) take(n int64) bool {
 
 func (b *budget) giveBack(n int64) { b.used.Add(-n) }
 
-// shared is a budget of which no account has more than half, so that nobody who sends a byte now and then keeps everybody
+// shared is a budget of which no account has more than a part, so that nobody who sends a byte now and then keeps everybody
 // else out.
 type shared struct {
 	budget
@@ -68,9 +70,9 @@ type shared struct {
 	by   map[string]int64
 }
 
-// newShared makes a budget. An account may have half of it, or least if that is more.
-func newShared(most, least int64) shared {
-	return shared{budget: budget{most: most}, each: max(most/2, least), by: map[string]int64{}}
+// newShared makes a budget, and says how much of it an account may have.
+func newShared(most, each int64) shared {
+	return shared{budget: budget{most: most}, each: each, by: map[string]int64{}}
 }
 
 // of is an account's part of the budget.
@@ -84,9 +86,26 @@ type allowance struct {
 
 // take takes a part, unless too little is left of it or of all.
 func (a allowance) take(n int64) bool {
+	if !a.charge(n) {
+		return false
+	}
+	if !a.budget.take(n) {
+		a.credit(n)
+		return false
+	}
+	return true
+}
+
+func (a allowance) giveBack(n int64) {
+	a.credit(n)
+	a.budget.giveBack(n)
+}
+
+// charge counts as the account's what was taken of all, unless the account has too much already.
+func (a allowance) charge(n int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.by[a.account]+n > a.each || !a.budget.take(n) {
+	if a.by[a.account]+n > a.each {
 		return false
 	}
 	a.by[a.account] += n
@@ -101,13 +120,12 @@ func (a allowance) enter() (leave func(), err error) {
 	return func() { a.giveBack(1) }, nil
 }
 
-func (a allowance) giveBack(n int64) {
+func (a allowance) credit(n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.by[a.account] -= n; a.by[a.account] == 0 {
 		delete(a.by, a.account)
 	}
-	a.budget.giveBack(n)
 }
 
 // shed are routes that are refused under load. The others cost next to nothing, and some tell how the service does.
@@ -129,6 +147,9 @@ func (x *exchange) takeOn(route route) (done func(), err error) {
 	}
 	return func() {
 		x.place.waitAgain()
+		if x.charged {
+			x.load.requests.of(x.caller.Account).credit(1)
+		}
 		x.load.requests.giveBack(1)
 		if x.held > 0 {
 			x.load.bodies.of(x.caller.Account).giveBack(x.held)

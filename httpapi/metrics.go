@@ -27,7 +27,7 @@ func tellLoad(registry *prometheus.Registry, l *load) {
 		help string
 		of   *budget
 	}{
-		"leadlog_http_requests_in_flight": {"Requests under way, as far as they are limited.", &l.requests},
+		"leadlog_http_requests_in_flight": {"Requests under way, as far as they are limited.", &l.requests.budget},
 		"leadlog_http_body_bytes":         {"What requests under way hold of their bodies.", &l.bodies.budget},
 		"leadlog_http_batch_bytes":        {"What batches under way may hold of their bodies.", &l.batches.budget},
 		"leadlog_http_waiting":            {"Requests that wait until a view has come to a position.", &l.waiting.budget},

@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"bufio"
-	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -32,11 +31,13 @@ func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
 	t.Parallel()
 	const most = 8
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests, o.ConsoleKey = most, []byte(jwtSecret) })
+	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
+	theirs := s.mint("other", "leads:write")
 	b := s.browser().signIn(s.jwt)
 	waiting := make([]*wire, most)
 	answered := make([]*bufio.Reader, most)
 	for i := range waiting { // a batch lasts as long as its client likes
-		waiting[i] = s.wire(s.jwt)
+		waiting[i] = s.wire([]string{s.jwt, theirs}[i%2])
 		waiting[i].send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", i))
 		answered[i] = waiting[i].answers()
 	}
@@ -158,99 +159,6 @@ func TestBatchesHaveABudgetTogether(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return s.as(http.MethodPost, batch, `{"email":"q@example.com"}`).status == http.StatusOK
 	}, time.Minute, 5*time.Millisecond)
-}
-
-// TestAnAccountThatIsSlowKeepsNoOtherOut has an account begin as many batches, and as many large bodies, as it may, and send
-// no more of them.
-func TestAnAccountThatIsSlowKeepsNoOtherOut(t *testing.T) {
-	t.Parallel()
-	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BatchBytes, o.BodyBytes = 0, 16<<20, 8<<20 })
-	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	theirs := s.mint("other", "leads:write")
-
-	begun := 0
-	for refused := false; !refused; {
-		w := s.wire(s.jwt)
-		w.send(fmt.Sprintf(`{"email":"p%d@example.com"}`+"\n", begun))
-		response, err := http.ReadResponse(bufio.NewReader(w.conn), nil)
-		require.NoError(t, err)
-		if refused = response.StatusCode == http.StatusServiceUnavailable; !refused {
-			require.Equal(t, http.StatusOK, response.StatusCode)
-			begun++
-		}
-	}
-	require.Equal(t, 2, begun, "half of all, of 4 MiB each")
-	r := s.send(call{method: http.MethodPost, path: batch, credential: theirs, body: `{"email":"q@example.com"}`}).is(http.StatusOK)
-
-	for range 8 {
-		say(s.dial(), fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
-			leads, s.jwt, 2<<20, strings.Repeat("x", 1<<20)))
-	}
-	large := `{"note":"` + strings.Repeat("x", 1<<20) + `"}`
-	require.Eventually(t, func() bool { return s.capture(large).status == http.StatusServiceUnavailable }, time.Minute, 5*time.Millisecond)
-	r = s.send(call{method: http.MethodPost, path: leads, credential: theirs, body: large})
-	require.Equal(t, http.StatusBadRequest, r.status, "it is read, and has no phone: %s", r.raw)
-}
-
-// TestAnAccountThatWaitsKeepsNoOtherOut has an account ask for what is not on the log yet, as often as it may.
-func TestAnAccountThatWaitsKeepsNoOtherOut(t *testing.T) {
-	t.Parallel()
-	s := start(t, func(o *httpapi.Options) { o.MaxRequests = 8 })
-	s.provision("other", account.Settings{})
-	ctx, cancel := context.WithCancel(t.Context())
-	var waiting sync.WaitGroup
-	t.Cleanup(func() { cancel(); waiting.Wait() })
-	for range 5 {
-		waiting.Go(func() {
-			for ctx.Err() == nil {
-				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+leads+"?minPosition=999999999", nil)
-				request.Header.Set("Authorization", "Bearer "+s.jwt)
-				if response, err := s.server.Client().Do(request); err == nil {
-					response.Body.Close()
-				}
-			}
-		})
-	}
-	require.Eventually(t, func() bool {
-		r := s.request(call{method: http.MethodGet, path: leads + "?minPosition=1", credential: s.jwt})
-		return r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") == "1"
-	}, time.Minute, time.Millisecond)
-	theirs := s.mint("other", "")
-	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads + "?minPosition=1", credential: theirs}).status)
-	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status, "who does not wait is answered")
-}
-
-// TestAnAccountThatAsksForWhatIsNotThereKeepsNoOtherOut has it do so while the views stand still, so that each answer waits.
-func TestAnAccountThatAsksForWhatIsNotThereKeepsNoOtherOut(t *testing.T) {
-	t.Parallel()
-	const most = 8
-	s := start(t, func(o *httpapi.Options) { o.MaxRequests = most })
-	s.provision("other", account.Settings{})
-	tx, err := s.pool.Begin(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
-	_, err = tx.Exec(t.Context(), `LOCK TABLE views.lead IN EXCLUSIVE MODE`)
-	require.NoError(t, err)
-	s.provision("third", account.Settings{Features: []string{account.FeatureAPI}}) // whose lead the view does not come to show
-	s.send(call{method: http.MethodPost, path: leads, credential: s.mint("third", ""), body: `{"phone":"9876543210"}`}).is(http.StatusCreated)
-
-	ctx, cancel := context.WithCancel(t.Context())
-	var asking sync.WaitGroup
-	t.Cleanup(func() { cancel(); asking.Wait() })
-	for range most/2 + 1 {
-		asking.Go(func() {
-			for ctx.Err() == nil {
-				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+leads+"/"+ulid.Make().String(), nil)
-				request.Header.Set("Authorization", "Bearer "+s.jwt)
-				if response, err := s.server.Client().Do(request); err == nil {
-					response.Body.Close()
-				}
-			}
-		})
-	}
-	require.Eventually(t, func() bool { return s.metric("leadlog_http_waiting") == strconv.Itoa(most/2) }, time.Minute, time.Millisecond)
-	theirs := s.mint("other", "")
-	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads, credential: theirs}).status)
 }
 
 // TestIdleConnectionsKeepNobodyOut opens as many connections as the files of the test allow, up to 10,000, and sends

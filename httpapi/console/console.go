@@ -46,8 +46,8 @@ type Gate interface {
 	// Secure tells whether the browser came by HTTPS.
 	Secure(r *http.Request) bool
 	// TakeOn counts a visit of somebody who is signed in among the requests under way, until it is done. The error is that
-	// there are too many.
-	TakeOn(r *http.Request) (done func(), err error)
+	// there are too many, of all or of the account.
+	TakeOn(r *http.Request, account string) (done func(), err error)
 	// Follow takes a place among the pages that are kept up to date, to be left again. The error is that there is none for
 	// the account.
 	Follow(account string) (leave func(), err error)

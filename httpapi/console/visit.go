@@ -100,7 +100,7 @@ func (v *visit) answer() (screen, error) {
 		}
 		return screen{}, command.ErrUnauthorized
 	}
-	done, err := v.Gate.TakeOn(v.r)
+	done, err := v.Gate.TakeOn(v.r, v.identity.Account)
 	if err != nil {
 		v.w.Header().Set("Connection", "close") // so that nothing more is read, and another process may be tried
 		return screen{}, err
