@@ -242,3 +242,14 @@ func (b *buffer) String() string {
 	defer b.mu.Unlock()
 	return b.bytes.String()
 }
+
+func TestWhoInterruptsIsNotSentToLookForTheServer(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	for _, args := range [][]string{{"migrate"}, {"tail"}, {"verify"}, {"export", "leads", "--account", "acme"}} {
+		var said strings.Builder
+		require.Equal(t, exitFailed, run(ctx, append(args, "--database-url", pgtest.Database(t)), console{io.Discard, &said}))
+		require.Equal(t, "leadlog: interrupted\n", said.String(), args)
+	}
+}

@@ -102,6 +102,9 @@ func run(ctx context.Context, args []string, c console) int {
 	case errors.As(err, &usage):
 		fmt.Fprintln(c.err, "leadlog:", err)
 		return exitUsage
+	case ctx.Err() != nil && errors.Is(err, context.Canceled): // whatever the error says of what was waited for
+		fmt.Fprintln(c.err, "leadlog: interrupted")
+		return exitFailed
 	}
 	fmt.Fprintln(c.err, "leadlog:", err)
 	if hint := hint(err); hint != "" {
