@@ -24,6 +24,7 @@ type builder struct {
 	config     *pgx.ConnConfig
 	conn       *pgx.Conn
 	schema     string
+	made       string // marker that it was made under
 	checkpoint checkpoint
 	from, end  eventstore.Position // of the range that is being folded: behind the one, up to the other
 	temporary  bool                // the copy is thrown away when it was looked at
@@ -182,8 +183,8 @@ const markerPrefix = "leadlog copy "
 
 // openCopy makes the copy's tables, empty, unless they are there from an earlier attempt.
 func (b *builder) openCopy(ctx context.Context) error {
-	marker, err := b.marker(ctx)
-	if err != nil {
+	var err error
+	if b.made, err = b.marker(ctx); err != nil {
 		return err
 	}
 	epoch, err := b.Store.Epoch(ctx)
@@ -191,7 +192,7 @@ func (b *builder) openCopy(ctx context.Context) error {
 		return err
 	}
 	return pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
-		if err := b.openSchema(ctx, tx, marker); err != nil {
+		if err := b.openSchema(ctx, tx, b.made); err != nil {
 			return err
 		}
 		c, found, err := findCheckpoint(ctx, tx, b.projector.Name())

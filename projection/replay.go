@@ -23,6 +23,9 @@ var (
 	// ErrBuiltUpon says that the table which a copy is to replace cannot go.
 	ErrBuiltUpon = errors.New("something else in the database is built upon the live table")
 
+	// ErrMigrated says that a copy is like the live table was before a migration, which it would undo.
+	ErrMigrated = errors.New("the tables of views were migrated meanwhile; run leadlog replay again, of the version that migrated them")
+
 	// ErrBeyondLog says that a view is wanted as of a position that the log does not have.
 	ErrBeyondLog = errors.New("the log ends before this position")
 )

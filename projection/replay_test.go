@@ -249,6 +249,27 @@ func TestACopyOfBeforeAJoinHasNobodyWhoIsErasedSince(t *testing.T) {
 	}
 }
 
+// TestAReplayDoesNotUndoAMigration has somebody migrate the views, as the runbook has it before processes are replaced, while a
+// copy is made of a table as it was.
+func TestAReplayDoesNotUndoAMigration(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	w.WriteHistory(t, 11, 50)
+	w.Project(t)
+	before := dump(t, w)
+	r, migration := replay(w, projection.SourceHistory{}), sync.OnceFunc(func() {
+		_, err := w.Pool.Exec(t.Context(), `
+			BEGIN; ALTER TABLE views.source_history ADD COLUMN later text; INSERT INTO views.migration (version_id, is_applied) VALUES (9999, true); COMMIT`)
+		require.NoError(t, err)
+	})
+	r.Progress = func(_, _ eventstore.Position) { migration() }
+	require.ErrorIs(t, r.Run(t.Context()), projection.ErrMigrated)
+	require.NoError(t, r.Run(t.Context()), "by whoever knows the migration")
+	_, err := w.Pool.Exec(t.Context(), `ALTER TABLE views.source_history DROP COLUMN later`)
+	require.NoError(t, err, "what the migration added is there")
+	require.Equal(t, before, dump(t, w))
+}
+
 func TestWhoMayReadAViewMayReadTheOneInItsPlace(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

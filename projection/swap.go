@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,6 +102,10 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 		if _, err := tx.Exec(ctx, `ALTER TABLE `+quoted+`.`+name+` SET SCHEMA `+live); err != nil {
 			return 0, err
 		}
+	}
+	// What is committed by now has changed the tables that were there, and what is not waits for them: it changes those that come.
+	if marker, err := b.marker(ctx); err != nil || marker != b.made {
+		return 0, cmp.Or(err, ErrMigrated)
 	}
 	// No event, but unlike whatever the live session has seen.
 	_, err = tx.Exec(ctx, `UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = now(),
