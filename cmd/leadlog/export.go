@@ -27,6 +27,13 @@ type exportCommand struct {
 	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
 }
 
+// noAccount refuses an account that nobody has provisioned: mostly a slip of the fingers.
+func noAccount(id string) error {
+	var check checker
+	check.refuse("--account", id, "an account: there is none of that name")
+	return check.err()
+}
+
 // exportedViews are what the exports are read from.
 var exportedViews = map[string]string{"sources": query.SourceHistoryView, "leads": query.LeadView, "tokens": query.TokenEventView}
 
@@ -50,8 +57,7 @@ func (e *exportCommand) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if !known.Provisioned {
-		check.refuse("--account", e.Account, "an account: there is none of that name")
-		return check.err()
+		return noAccount(e.Account)
 	}
 	reader := query.New(h.pool, h.store)
 	if err := h.upToDate(ctx, reader, exportedViews[e.What]); err != nil {

@@ -57,6 +57,9 @@ func (i *importCommand) Run(ctx context.Context, c console) error {
 	}
 	admission, err := directory.Admit(ctx, caller)
 	if errors.Is(err, command.ErrFeatureDisabled) {
+		if found, failed := directory.ConfirmAccount(ctx, i.Account); failed == nil && !found.State.Provisioned {
+			return noAccount(i.Account)
+		}
 		return fmt.Errorf("account %s: %w", i.Account, err)
 	}
 	if err != nil {

@@ -252,6 +252,8 @@ func TestAnImportThatCannotBegin(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	provisioned(t, settings)
+	plain := launch(t, settings, "account", "set", "plain")
+	require.Zero(t, plain.finish(t), plain.err)
 	good := written(t, "leads.csv", "name,phone\nAsha,9876543210\n")
 	for name, c := range map[string]struct {
 		code int
@@ -260,7 +262,11 @@ func TestAnImportThatCannotBegin(t *testing.T) {
 	}{
 		"no such file":             {1, "no such file", []string{"/nowhere.csv", "--account", "acme"}},
 		"no file":                  {1, "must be a file", []string{"/dev/null", "--account", "acme"}},
-		"another account":          {1, "account nobody: feature crm_api is not enabled", []string{good, "--account", "nobody"}},
+		"another account":          {2, `--account="nobody": must be an account: there is none`, []string{good, "--account", "nobody"}},
+		"an account without it":    {1, "account plain: feature crm_api is not enabled", []string{good, "--account", "plain"}},
+		"a spreadsheet":            {1, "save it as CSV", []string{written(t, "leads.xlsx", "PK\x03\x04\x14\x00"), "--account", "acme"}},
+		"a spreadsheet by a name":  {1, "save it as CSV", []string{written(t, "leads.csv", "\xd0\xcf\x11\xe0\xa1\xb1"), "--account", "acme"}},
+		"an unknown format":        {2, "Try: leadlog import --help", []string{good, "--account", "acme", "--format", "xml"}},
 		"no account":               {2, "--account", []string{good}},
 		"an unknown column":        {2, `there is no column "Fax"`, []string{good, "--account", "acme", "--map", "Fax=phone"}},
 		"an unknown field":         {2, `there is no field "tel"`, []string{good, "--account", "acme", "--map", "phone=tel"}},

@@ -83,8 +83,19 @@ func (i *importCommand) open() (_ *importSource, err error) {
 
 func (s *importSource) close() { _ = s.file.Close() } // it was only read
 
+// packed is how files begin whose rows nobody can read as they are: xlsx and other zip files, xls, gzip.
+var packed = []string{"PK\x03\x04", "\xd0\xcf\x11\xe0", "\x1f\x8b"}
+
 // tabular tells CSV from JSON lines.
 func (i *importCommand) tabular(file *os.File) (bool, error) {
+	head := make([]byte, 512)
+	n, err := file.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	if slices.ContainsFunc(packed, func(magic string) bool { return strings.HasPrefix(string(head[:n]), magic) }) {
+		return false, fmt.Errorf("%s: this is a spreadsheet, or something compressed; save it as CSV, or unpack it", i.File)
+	}
 	if i.Format != "" {
 		return i.Format == "csv", nil
 	}
@@ -93,11 +104,6 @@ func (i *importCommand) tabular(file *os.File) (bool, error) {
 		return true, nil
 	case ".ndjson", ".jsonl":
 		return false, nil
-	}
-	head := make([]byte, 512)
-	n, err := file.ReadAt(head, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
 	}
 	switch start := strings.TrimLeft(strings.TrimPrefix(string(head[:n]), "\ufeff"), " \t\r\n"); {
 	case strings.HasPrefix(start, "["):

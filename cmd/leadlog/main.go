@@ -89,7 +89,7 @@ func run(ctx context.Context, args []string, c console) int {
 	case exited >= 0: // --help
 		return exited
 	case err != nil:
-		fmt.Fprintf(c.err, "leadlog: %v\nTry: leadlog --help\n", err)
+		fmt.Fprintf(c.err, "leadlog: %v\nTry: %s --help\n", err, called(err))
 		return exitUsage
 	}
 	if err = parsed.Run(); err == nil && out.failed != nil {
@@ -111,6 +111,19 @@ func run(ctx context.Context, args []string, c console) int {
 		fmt.Fprintln(c.err, "Try:", hint)
 	}
 	return exitFailed
+}
+
+// called is the command that somebody did not get right, as far as it is known which.
+func called(err error) string {
+	var wrong *kong.ParseError
+	if errors.As(err, &wrong) {
+		for node := wrong.Context.Selected(); node != nil; node = node.Parent {
+			if node.Type == kong.CommandNode {
+				return node.FullPath()
+			}
+		}
+	}
+	return "leadlog"
 }
 
 // results is where a command prints, which mostly does not look whether that fails: the last error is remembered.
