@@ -51,7 +51,7 @@ func TestExportAndTailOfARunningService(t *testing.T) {
 
 	for _, args := range [][]string{
 		{"export", "leads", "--account", "acme", "--since", "yesterday"}, {"export", "secrets", "--account", "acme"},
-		{"export", "leads"}, {"export", "leads", "--account", "acmee"}, {"tail", "--type", "["},
+		{"export", "leads"}, {"export", "leads", "--account", "acmee"}, {"tail", "--type", "["}, {"tail", "--type", "lead.create"},
 	} {
 		launch(t, settings, args...).ends(t, 2)
 	}

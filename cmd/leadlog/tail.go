@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +28,8 @@ type tailCommand struct {
 
 // Run is leadlog tail.
 func (t *tailCommand) Run(ctx context.Context, c console) error {
-	if _, err := path.Match(t.Type, ""); err != nil {
-		return &usageError{fmt.Errorf("--type=%q: must be a pattern such as token.*", t.Type)}
+	if !slices.ContainsFunc(event.Catalogue(), t.selects) { // it would wait for good, and say nothing
+		return &usageError{fmt.Errorf("--type=%q: must be a type of event or a pattern such as token.*, and no type is like this", t.Type)}
 	}
 	h, err := t.openStores(ctx, c)
 	if err != nil {
@@ -86,7 +87,7 @@ func (t *tailCommand) selects(eventType string) bool {
 	if t.Type == "" {
 		return true
 	}
-	matched, _ := path.Match(t.Type, event.PublicName(eventType)) // the pattern was tried before
+	matched, _ := path.Match(t.Type, event.PublicName(eventType)) // what is no pattern matches nothing
 	return matched
 }
 
