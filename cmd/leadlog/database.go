@@ -176,7 +176,7 @@ func hint(err error) string {
 	case errors.Is(err, logcopy.ErrOther):
 		return "an empty database or server as --to, or the log that this one was moved from"
 	case errors.Is(err, projection.ErrSchemaTaken):
-		return "another name as --into; or, if nobody needs what is there, DROP SCHEMA NAME CASCADE in psql, and again"
+		return "another name as --into; or, if what is there is a copy of views that nobody needs, DROP SCHEMA NAME CASCADE in psql, and again"
 	case errors.Is(err, projection.ErrBuiltUpon):
 		return "DROP VIEW in psql, again, and CREATE VIEW as it was: the copy is there already"
 	case errors.Is(err, projection.ErrReplayRuns):
