@@ -104,6 +104,9 @@ func TestASessionIsWhatTheJWTAllows(t *testing.T) {
 	r = b.post("/console/sign-in", "jwt", "nonsense")
 	require.Equal(t, http.StatusUnauthorized, r.status)
 	require.Empty(t, r.header.Values("Set-Cookie"))
+	r = b.post("/console/sign-in", "jwt", "leadlog_01M8275J72RHTK6H9JVXSQ8TG0")
+	require.Equal(t, http.StatusUnauthorized, r.status)
+	require.Contains(t, r.body, "This is an API token", "dev prints it beside the JWT")
 
 	b.signIn(b.mint(ownAccount, "tokens:read"))
 	r = b.get("/console/tokens")

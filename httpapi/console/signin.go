@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/token"
 )
 
 // signIn is the form to sign in by.
@@ -61,10 +62,12 @@ func (v *visit) signIn() (screen, error) {
 		}
 	}
 	identity, err := v.Gate.SignIn(v.r, jwt)
-	if errors.Is(err, command.ErrUnauthorized) {
+	switch {
+	case errors.Is(err, command.ErrUnauthorized) && token.LooksLikeValue(jwt):
+		return v.refusedSignIn(next, "This is an API token, which captures leads and nothing else. The console wants a JWT."), nil
+	case errors.Is(err, command.ErrUnauthorized):
 		return v.refusedSignIn(next, "This JWT is not valid here, or not any more."), nil
-	}
-	if err != nil {
+	case err != nil:
 		return screen{}, err
 	}
 	v.identity = identity // for the access log
