@@ -94,6 +94,10 @@ func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers,
 		h.close()
 		return nil, nil, nil, err
 	}
+	if err := h.store.vault.Known(ctx); err != nil {
+		h.close()
+		return nil, nil, nil, err
+	}
 	var target eventstore.Store = h.store
 	if i.DryRun {
 		target = draft.On(h.store)

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
@@ -44,4 +47,33 @@ func TestTheSealingKeyIsRotatedUnnoticed(t *testing.T) {
 			known()
 		}
 	}
+}
+
+// TestASealingKeyOfAnotherStageIsRefused: a process that had one for seconds stopped the views and webhooks of all others, who
+// could not read what it sealed.
+func TestASealingKeyOfAnotherStageIsRefused(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	file := written(t, "leads.csv", "phone\n9876543210\n")
+	code, _, said := finished(t, settings, "import", file, "--account", "acme")
+	require.Zero(t, code, said)
+	other := maps.Clone(settings)
+	other["LEADLOG_SEAL_KEY"] = base64.StdEncoding.EncodeToString([]byte("the key of quite another stage!!"))
+	for _, args := range [][]string{{"serve"}, {"import", file, "--account", "acme"}} {
+		code, _, said = finished(t, other, args...)
+		require.Equal(t, 1, code, args)
+		require.Contains(t, said, "LEADLOG_SEAL_KEY opens no key of a person")
+		require.Contains(t, said, "Try: LEADLOG_SEAL_KEY as the service has it")
+	}
+
+	// The right one is lost for good: the runbook says how to go on.
+	conn, err := pgx.Connect(t.Context(), settings["LEADLOG_DATABASE_URL"])
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	_, err = conn.Exec(t.Context(), `DELETE FROM person.key`)
+	require.NoError(t, err)
+	code, _, said = finished(t, other, "import", written(t, "again.csv", "phone,name\n9876543210,Asha\n"), "--account", "acme")
+	require.Zero(t, code, said)
+	require.Contains(t, said, "1 new leads")
 }

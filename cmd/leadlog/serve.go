@@ -130,6 +130,9 @@ func (a *app) wireLog(ctx context.Context, views, events string) (err error) {
 	if err := schema.Current(ctx, a.pool); err != nil {
 		return err
 	}
+	if err := a.store.vault.Known(ctx); err != nil {
+		return err
+	}
 	// After a move, what came to the log that was left would never be seen again.
 	return projection.Belong(ctx, a.pool, a.store)
 }

@@ -10,7 +10,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,6 +26,9 @@ const KeySize = 32
 
 // ErrUnknownKey says that a person's key is sealed with a key that was not given.
 var ErrUnknownKey = errors.New("a person's key is sealed with a key that is not in LEADLOG_SEAL_KEY: add the earlier key, after a comma")
+
+// ErrOtherKeys says that the keys given are none of those that were sealed with before.
+var ErrOtherKeys = errors.New("LEADLOG_SEAL_KEY opens no key of a person that is in the database")
 
 // ErrNoKey says that something sealed was met, and no key was given at all.
 var ErrNoKey = errors.New("what people told about themselves is sealed: set LEADLOG_SEAL_KEY")
@@ -104,6 +109,21 @@ func newAEAD(secret []byte) (cipher.AEAD, error) {
 		return nil, err
 	}
 	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// Known is ErrOtherKeys when there are keys of persons, and all of them are sealed with others than those given. What is
+// sealed here would stop everybody who has the right ones.
+func (v *Vault) Known(ctx context.Context) error {
+	var known bool
+	err := v.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM person.key WHERE sealed_by = ANY ($1)) OR NOT EXISTS (SELECT FROM person.key)`,
+		slices.Collect(maps.Keys(v.sealers))).Scan(&known)
+	if err != nil {
+		return unavailable(ctx, err)
+	}
+	if !known {
+		return ErrOtherKeys
+	}
+	return nil
 }
 
 // mint makes a new key of a stream. It is kept by nobody yet.
