@@ -175,7 +175,7 @@ func TestTheShortcutForSettledNumbersAgreesWithTheLongWay(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, raw, got)
 	})
-	for _, raw := range []string{"+9109876543210", "+915876543210", "+11234567890", "+91987654321", "+91 9876543210", "+9198765432１"} {
+	for _, raw := range []string{"+9109876543210", "+915876543210", "+11234567890", "+91987654321", "+91 9876543210", "+9198765432１", "+91987654321x", "+91x876543210", "+1202555012x", "+1x025550123"} {
 		require.False(t, settled(raw), raw)
 	}
 }

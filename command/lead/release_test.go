@@ -19,6 +19,10 @@ func withContacts(name string, derived bool) State {
 func TestWhatALeadHasInsteadOfWhatItReleases(t *testing.T) {
 	t.Parallel()
 	local := derivedName(Arrival{Email: emailA})
+	then := func(s State, merged event.LeadMerged) State {
+		merged.Source = "api"
+		return Evolve(s, leadFact(idA, someDay.Add(time.Hour), merged))
+	}
 	for name, c := range map[string]struct {
 		lead         State
 		phone, email string
@@ -32,6 +36,18 @@ func TestWhatALeadHasInsteadOfWhatItReleases(t *testing.T) {
 		"the current phone": {
 			withContacts("Asha", false), phoneNew, "",
 			event.LeadReleased{Phone: phoneNew, Current: phoneA, Changed: []string{"phone"}}, [3]string{"Asha", phoneA, emailA},
+		},
+		"a phone that came after the current one": {
+			then(withContacts("Asha", false), event.LeadMerged{Phone: phoneA}), phoneNew, "",
+			event.LeadReleased{Phone: phoneNew, Current: phoneA}, [3]string{"Asha", phoneA, emailA},
+		},
+		"the current email": {
+			then(withContacts("Asha", false), event.LeadMerged{Email: emailNew}), "", emailNew,
+			event.LeadReleased{Email: emailNew, Current: emailA, Changed: []string{"email"}}, [3]string{"Asha", phoneNew, emailA},
+		},
+		"an old phone, and a name that was made of the email": {
+			withContacts(local, true), phoneA, "",
+			event.LeadReleased{Phone: phoneA, Current: phoneNew}, [3]string{local, phoneNew, emailA},
 		},
 		"the only email, of which the name was made": {
 			withContacts(local, true), "", emailA,
@@ -55,7 +71,7 @@ func TestWhatALeadHasInsteadOfWhatItReleases(t *testing.T) {
 			after := Evolve(c.lead, leadFact(idA, someDay.Add(2*time.Hour), released))
 			require.Equal(t, c.now, [3]string{after.Name, after.Phone, after.Email})
 			require.NotContains(t, append(after.Phones, after.Emails...), c.phone+c.email)
-			require.Len(t, append(after.Phones, after.Emails...), 2)
+			require.Len(t, append(after.Phones, after.Emails...), len(c.lead.Phones)+len(c.lead.Emails)-1)
 			require.Equal(t, c.lead.NameDerived, after.NameDerived)
 			require.Equal(t, someDay.Add(2*time.Hour), after.UpdatedAt)
 		})

@@ -1,0 +1,112 @@
+package lead
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+func TestWhatAChangeByHandDoes(t *testing.T) {
+	t.Parallel()
+	known := *ann("website")
+	known.CustomFields = raw("city", `"Pune"`, "size", `"XL"`)
+	open := known
+	open.OpportunityID, open.OpportunityValue = "opp", "5"
+	parked, derived := known, known
+	parked.Status, derived.NameDerived = "Parked", true
+	for name, c := range map[string]struct {
+		lead State
+		body map[string]jsontext.Value
+		want event.LeadUpdated
+		is   func(*State) // after it
+	}{
+		"name": {
+			known, raw("name", `" Asha Rao "`, "status", `""`), event.LeadUpdated{Name: "Asha Rao", Changed: []string{"name"}},
+			func(s *State) { s.Name = "Asha Rao" },
+		},
+		"the name that was derived": {
+			derived, raw("name", `"Asha"`), event.LeadUpdated{Name: "Asha", Changed: []string{"name"}},
+			func(s *State) { s.NameDerived = false },
+		},
+		"a name of captures alone": {
+			known, raw("fullName", `"R"`, "status", `"WON"`), event.LeadUpdated{Status: "won", Changed: []string{"status"}},
+			func(s *State) { s.Status = "won" },
+		},
+		"the stage that the account removed": {
+			parked, raw("status", `"parked"`), event.LeadUpdated{Status: "Parked"},
+			func(*State) {},
+		},
+		"temperature": {
+			known, raw("leadTemperature", `"hot"`), event.LeadUpdated{Temperature: "hot", Changed: []string{"leadTemperature"}},
+			func(s *State) { s.Temperature = "hot" },
+		},
+		"the first opportunity": {
+			known, raw("opportunityValue", `7`), event.LeadUpdated{OpportunityID: idOpportunity, OpportunityValue: "7", Changed: []string{"opportunityValue"}},
+			func(s *State) { s.OpportunityID, s.OpportunityValue = idOpportunity, "7" },
+		},
+		"the opportunity's value": {
+			open, raw("opportunityValue", `7`), event.LeadUpdated{OpportunityValue: "7", Changed: []string{"opportunityValue"}},
+			func(s *State) { s.OpportunityValue = "7" },
+		},
+		"custom fields": {
+			known, raw("customFields", `{"city":"Goa","size":null,"none":null,"state":"MH"}`),
+			event.LeadUpdated{CustomFields: raw("city", `"Goa"`, "state", `"MH"`), RemovedFields: []string{"size"}, Changed: []string{"customFields"}},
+			func(s *State) { s.CustomFields = raw("city", `"Goa"`, "state", `"MH"`) },
+		},
+		"a custom field that goes": {
+			known, raw("customFields", `{"size":null,"city":""}`),
+			event.LeadUpdated{RemovedFields: []string{"size"}, Changed: []string{"customFields"}},
+			func(s *State) { s.CustomFields = raw("city", `"Pune"`) },
+		},
+		"all as it is": {
+			known, raw("name", `"Asha"`, "status", `"new"`, "leadTemperature", `"warm"`, "customFields", `{"city":"Pune"}`),
+			event.LeadUpdated{Name: "Asha", Status: "new", Temperature: "warm", CustomFields: raw("city", `"Pune"`)},
+			func(*State) {},
+		},
+	} {
+		updated, err := c.lead.Update("acme", c.body, someRules, idOpportunity)
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, updated, name)
+		later := someDay.Add(100 * time.Hour)
+		after, want := Evolve(c.lead, leadFact(idA, later, updated)), c.lead
+		c.is(&want)
+		want.Revision, want.UpdatedAt = c.lead.Revision+1, later
+		require.Equal(t, want, after, name)
+	}
+}
+
+func TestWhichChangesByHandAreRefused(t *testing.T) {
+	t.Parallel()
+	full := *ann("website")
+	full.CustomFields = raw()
+	for i := range 50 {
+		full.CustomFields["c"+strconv.Itoa(i)] = jsontext.Value("1")
+	}
+	long := `"` + strings.Repeat("α\u0313\u0300\u0345", 2000) + `"` // one character of eight bytes, 2000 times
+	for name, c := range map[string]struct {
+		body  map[string]jsontext.Value
+		wrong []string
+	}{
+		"nothing":                    {raw(), []string{"body"}},
+		"nothing but empty":          {raw("name", `" "`, "customFields", `{}`), []string{"body"}},
+		"a contact":                  {raw("phone", `"9876543210"`, "email", `"a@example.com"`, "name", `"A"`), []string{"phone", "email"}},
+		"a name and a stage":         {raw("name", `7`, "status", `"nope"`), []string{"status", "name"}},
+		"no object":                  {raw("customFields", `[1]`), []string{"customFields"}},
+		"one custom field too many":  {raw("customFields", `{"one":1}`), []string{"customFields"}},
+		"more than 700 KiB":          {raw("customFields", "{"+strings.ReplaceAll(members("c", 50), ":1", ":"+long)+"}"), []string{"customFields"}},
+		"a custom value of any size": {raw("customFields", `{"c0":"`+strings.Repeat("x", 2001)+`"}`), []string{"customFields.c0"}},
+	} {
+		_, err := full.Update("acme", c.body, someRules, idOpportunity)
+		require.Equal(t, c.wrong, fieldNames(t, err), name)
+	}
+	_, err := full.Update("acme", raw("customFields", `{"c0":null,"one":1}`), someRules, idOpportunity)
+	require.NoError(t, err, "one in place of another")
+	_, err = full.Update("globex", raw("name", "7"), someRules, idOpportunity)
+	require.ErrorIs(t, err, ErrNotFound)
+}
