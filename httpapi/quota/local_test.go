@@ -23,12 +23,15 @@ func TestAQuotaIsABurstAndThenARate(t *testing.T) {
 		used := q.Take("a", Limit{2, 3})
 		require.True(t, used.Allowed)
 		require.Equal(t, 2-i, used.Remaining)
+		require.Equal(t, time.Duration(i+1)*500*time.Millisecond, used.Full)
 	}
 	refused := q.Take("a", Limit{2, 3})
 	require.False(t, refused.Allowed)
 	require.Equal(t, 500*time.Millisecond, refused.RetryAfter)
 	require.True(t, q.Take("b", Limit{2, 3}).Allowed, "another key has its own")
-	c.at = c.at.Add(refused.RetryAfter)
+	c.at = c.at.Add(refused.RetryAfter / 2)
+	require.Equal(t, refused.RetryAfter/2, q.Take("a", Limit{2, 3}).RetryAfter)
+	c.at = c.at.Add(refused.RetryAfter / 2)
 	require.True(t, q.Take("a", Limit{2, 3}).Allowed, "who waits as told is let in")
 	require.False(t, q.Take("a", Limit{2, 3}).Allowed)
 }

@@ -54,6 +54,12 @@ func TestALeaseIsATenthOfTheBucket(t *testing.T) {
 		require.Equal(t, 99-i, used.Remaining, "what is leased is still there to use")
 	}
 	require.Equal(t, 4, b.asked)
+	s.Take(t.Context(), "a", Limit{1, 100}) // of a lease that the next one is of too
+	c.at = c.at.Add(99 * time.Second)
+	require.Equal(t, 100, s.Take(t.Context(), "a", Limit{1, 100}).Remaining, "no more than the bucket holds")
+	require.Equal(t, 5, b.asked)
+	require.Equal(t, 1, s.Take(t.Context(), "a", Limit{1, 2}).Remaining, "a limit that changes counts at once")
+	require.Equal(t, 6, b.asked)
 }
 
 func TestAnEmptyBucketIsNotAskedAgainBeforeItCanHaveOne(t *testing.T) {
