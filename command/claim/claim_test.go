@@ -2,10 +2,12 @@ package claim
 
 import (
 	"bytes"
+	"encoding/hex"
 	"regexp"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -29,6 +31,10 @@ func TestNamesOfClaimsOnTheLogDoNotChange(t *testing.T) {
 	require.Equal(t, "claim-d77989779b1bf377a25151aa9d58a3dc", names.Stream("acme", Phone, "+919876543210"))
 	require.Equal(t, "claim-32744a316aef15ab5b184ef78d68c6fb", names.Slot("acme", TokenSlot, 5))
 	require.Equal(t, "visitor-acme-25f24b9da2cdab695c5d32cf3836d77c", names.Visitor("acme", "v-1"))
+	require.Equal(t, "ffcfb7ef771e563f5d10e12ae2f62a7c", hex.EncodeToString(names.Fingerprint()), "or the key would be taken for another one")
+	require.Equal(t, "84eade8aa0deea05a3d05e00edb7ac32b6b82505cb1cc1308c02d474651f0de9", hex.EncodeToString(names.Digest("acme",
+		map[string]jsontext.Value{"phone": jsontext.Value(`"98765 43210"`), "customFields": jsontext.Value(`{"b": 1, "a":2}`)})),
+		"or a repeat would be taken for another request")
 }
 
 func TestAVisitorsStreamTellsNothingOfTheID(t *testing.T) {

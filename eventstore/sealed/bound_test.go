@@ -2,6 +2,7 @@ package sealed
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"reflect"
 	"testing"
@@ -83,4 +84,30 @@ func TestWhatWasSealedBeforeAllOfAnEventWasBoundStillOpens(t *testing.T) {
 	require.Equal(t, `{"source":"website","name":"Asha"}`, string(r.Data))
 	require.Equal(t, event.Metadata{Account: "acme", IP: "192.0.2.1", UserAgent: "curl"}, r.Metadata)
 	require.ErrorIs(t, v.open(&opener{key: k}, &elsewhere), ErrDamaged)
+}
+
+// Logs have events that were sealed like this one, and keys that were sealed like its key: every later version opens them.
+func TestWhatWasSealedOnceOpensEverAfter(t *testing.T) {
+	t.Parallel()
+	vault, err := NewVault(nil, bytes.Repeat([]byte("k"), KeySize))
+	require.NoError(t, err)
+	sealed, err := base64.StdEncoding.DecodeString("g2j6pIcbmdxrTe06pM4hFYr2WPSW52mrAvepBrLJgJmISnjFB8CZpXg4FYTpWKCIvJ8mwkzFHsszoIIS")
+	require.NoError(t, err)
+	k, err := vault.unseal(eventstore.Key{Stream: "lead-1", ID: -7, SealedBy: "5e318f8c", Sealed: sealed})
+	require.NoError(t, err)
+	require.Equal(t, testKey(), k)
+
+	r := eventstore.Recorded{Stream: "lead-1", Event: eventstore.Event{
+		ID: ulid.MustParse("01KAHQ5V8M3N6R9T2W4Y7Z0B1C"), Type: "lead.merged.v1", At: time.UnixMilli(1_790_000_000_000).UTC(),
+		Metadata: event.Metadata{
+			Account: "acme", Actor: "user:ada", Credential: "jwt:ada", RequestID: "r", Causation: "c", Correlation: "o", TraceParent: "t", Line: "7",
+		},
+		Data: []byte(`{"source":"website","sealed":"//////////lICTUmxUYP7Vd1jXm7eGrhH3qZnbAQC+wsPqdxIj/4Yqfi+mDAcVLuoXO4a8e2pzk54tVBfsSjApA"}`),
+	}}
+	v, _, ok := openEnvelope(r.Data, nil)
+	require.True(t, ok)
+	require.Equal(t, k.id, v.keyID)
+	require.NoError(t, v.open(&opener{key: k}, &r))
+	require.Equal(t, `{"source":"website","name":"Asha"}`, string(r.Data))
+	require.Equal(t, []string{"192.0.2.1", "curl"}, []string{r.Metadata.IP, r.Metadata.UserAgent})
 }
