@@ -125,7 +125,7 @@ func TestWhateverTheDataIsItComesBackByteForByteOrAsTheSameJSON(t *testing.T) {
 	t.Parallel()
 	k := testKey()
 	for _, data := range []string{
-		`{}`, `[]`, `"text"`, `1`, `null`, ` {"name":"x"}`, `{"name":"x"} `, `{"name" : "x"}`, `{"name":"x",}`, `{"na\"me":{"a":["}",{"b":"]\\"}]},"source":"s"}`,
+		`{}`, `{"name":"x"}`, `{"source":"s"}`, `[]`, `"text"`, `1`, `null`, ` {"name":"x"}`, `{"name":"x"} `, `{"name" : "x"}`, `{"name":"x",}`, `{"na\"me":{"a":["}",{"b":"]\\"}]},"source":"s"}`,
 		`{"name":"é\u00e9\\","source":"api","changed":["name"]}`, `{`, `{"`, `{"name"`, `{"name":`, `{"name":"`, `not JSON`,
 	} {
 		given := eventstore.Event{ID: ulid.Make(), Type: event.LeadCreated{}.EventType(), Data: []byte(data)}
