@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 func TestARevealIsOnTheLogBeforeAnythingIsShown(t *testing.T) {
@@ -135,8 +137,7 @@ func TestTheVerifiedMarkVerifies(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close(t.Context())
 	change := func(sql string) {
-		_, err := db.Exec(t.Context(), sql)
-		require.NoError(t, err)
+		pgtest.Exec(t, db, sql)
 	}
 	change(`UPDATE views.token_event SET actor = 'user:bob' WHERE leaf = 1`)
 	r := b.get("/console/audit")

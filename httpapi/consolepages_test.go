@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
@@ -55,8 +56,7 @@ func TestALeadIsShownByTheViewThatHasIt(t *testing.T) {
 		for _, path := range []string{leads + "/" + id, leads + "/" + id + "/sources"} {
 			b.as(http.MethodGet, after(path, made), "").is(http.StatusOK)
 		}
-		_, err := b.pool.Exec(t.Context(), `DELETE FROM views.`+table)
-		require.NoError(t, err)
+		pgtest.Exec(t, b.pool, `DELETE FROM views.`+table)
 		r := b.get("/console/leads/" + id)
 		require.Equal(t, http.StatusOK, r.status, table)
 		require.Contains(t, r.body, "A••• R•••")

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -111,8 +112,7 @@ func TestAfterAnErasureNothingOfThePersonIsAnywhere(t *testing.T) {
 	}
 	s.requireNoTrace()
 	other.requireNoTrace()
-	var keys int
-	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(*) FROM person.key`).Scan(&keys))
+	keys := pgtest.Value[int](t, s.pool, `SELECT count(*) FROM person.key`)
 	require.Zero(t, keys, "of the lead and of its visitor")
 
 	act(202) // the browser keeps its id
@@ -135,9 +135,8 @@ func TestAVisitorIsForgottenWithTheLastLeadThatItIsLinkedWith(t *testing.T) {
 	shown := s.as(http.MethodGet, leads+"/"+ids[1]+"/activity", "")
 	require.Len(t, shown.body["data"], 1, shown.raw)
 	s.erase(ids[1], 200)
-	rows := func() (n int) {
-		require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(*) FROM views.visitor_activity`).Scan(&n))
-		return n
+	rows := func() int {
+		return pgtest.Value[int](t, s.pool, `SELECT count(*) FROM views.visitor_activity`)
 	}
 	require.Zero(t, rows())
 
@@ -195,8 +194,7 @@ func TestErasuresCapturesAndRepeatsAtOnce(t *testing.T) {
 		last := s.as(http.MethodPost, leads, whole)
 		s.erase(s.leadID(last), 200)
 		s.requireNoTrace()
-		var live int
-		require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(*) FROM views.lead`).Scan(&live))
+		live := pgtest.Value[int](t, s.pool, `SELECT count(*) FROM views.lead`)
 		require.Zero(t, live)
 	}
 	held, err := s.store.Held(t.Context(), event.LeadStream("none"))

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // The views are some milliseconds behind the log, so that without care most of these would be 404.
@@ -106,8 +108,7 @@ func TestAReadIsAnsweredByAViewThatStandsStill(t *testing.T) {
 	tx, err := s.pool.Begin(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
-	_, err = tx.Exec(t.Context(), `LOCK TABLE views.lead IN EXCLUSIVE MODE`)
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, `LOCK TABLE views.lead IN EXCLUSIVE MODE`)
 	s.as(http.MethodPatch, lead, `{"name":"Bela"}`).is(http.StatusOK)
 	require.Equal(t, "Asha", s.as(http.MethodGet, lead, "").at("data", "name"))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
@@ -48,14 +49,12 @@ func TestToConfineAReaderGivesUpWhereSomebodyReadsForLong(t *testing.T) {
 	w := projectiontest.New(t)
 	superuser, analyst := as(t, w, "postgres"), as(t, w, "postgres")
 	t.Cleanup(func() { closed(t, w, superuser); closed(t, w, analyst) })
-	_, err := analyst.Exec(t.Context(), `BEGIN; SELECT FROM views.lead`)
-	require.NoError(t, err)
+	pgtest.Exec(t, analyst, `BEGIN; SELECT FROM views.lead`)
 	role := "reader_" + strings.ToLower(rand.Text()[:12])
 	var gaveUp *pgconn.PgError
 	require.ErrorAs(t, confine(t, superuser, role, "acme"), &gaveUp)
 	require.Equal(t, "55P03", gaveUp.Code)
-	var there bool
-	require.NoError(t, analyst.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, role).Scan(&there))
+	there := pgtest.Value[bool](t, analyst, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, role)
 	require.False(t, there, "nothing is changed")
 }
 
@@ -101,8 +100,7 @@ func TestAReaderOfOneAccountSeesNoRowOfAnother(t *testing.T) {
 	confined("views")
 
 	for _, statement := range []string{`SET default_transaction_read_only = off`, `SET row_security = off`} {
-		_, err := acme.Exec(t.Context(), statement)
-		require.NoError(t, err)
+		pgtest.Exec(t, acme, statement)
 	}
 	for _, statement := range []string{
 		`SELECT * FROM views.lead`, // without the wall there is nothing

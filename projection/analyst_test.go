@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
@@ -37,8 +38,7 @@ func analyst(t *testing.T, w *projectiontest.World) (role string) {
 	role = "analyst_" + strings.ToLower(rand.Text()[:12])
 	superuser := as(t, w, "postgres")
 	for range 2 { // it may be run again
-		_, err = superuser.Exec(t.Context(), strings.ReplaceAll(string(script), "leadlog_analyst", role))
-		require.NoError(t, err)
+		pgtest.Exec(t, superuser, strings.ReplaceAll(string(script), "leadlog_analyst", role))
 	}
 	t.Cleanup(func() {
 		for _, statement := range []string{`DROP OWNED BY ` + role, `DROP ROLE ` + role} {
@@ -90,10 +90,9 @@ func TestAnAnalystReadsViewsAndCopiesOfThemAndNothingElse(t *testing.T) {
 		}
 	}
 	copied("before") // again, now that there is an analyst
-	_, err := conn.Exec(t.Context(), `SELECT * FROM before.lead`)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, `SELECT * FROM before.lead`)
 
-	_, err = conn.Exec(t.Context(), `SET default_transaction_read_only = off`) // it only keeps from mistakes
+	_, err := conn.Exec(t.Context(), `SET default_transaction_read_only = off`) // it only keeps from mistakes
 	require.NoError(t, err)
 	for _, statement := range []string{
 		`SELECT * FROM log.event`, `SELECT * FROM log.event_readable`, `SELECT * FROM secret.webhook`, `SELECT * FROM delivery.delivery`,

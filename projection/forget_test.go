@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
@@ -29,13 +30,11 @@ func TestACopyThatIsDroppedMeanwhileIsInNobodysWay(t *testing.T) {
 			for _, statement := range []string{
 				`CREATE SCHEMA going`, `COMMENT ON SCHEMA going IS 'leadlog copy of views'`, `CREATE TABLE going.lead (lead_id text)`,
 			} {
-				_, err := w.Pool.Exec(t.Context(), statement)
-				require.NoError(t, err)
+				pgtest.Exec(t, w.Pool, statement)
 			}
 			dropping, err := w.Pool.Begin(t.Context())
 			require.NoError(t, err)
-			_, err = dropping.Exec(t.Context(), `DROP SCHEMA going CASCADE`)
-			require.NoError(t, err)
+			pgtest.Exec(t, dropping, `DROP SCHEMA going CASCADE`)
 
 			looked := make(chan error, 1)
 			go func() {

@@ -28,8 +28,7 @@ func emptyViews(t *testing.T) *pgx.Conn {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	_, err = conn.Exec(t.Context(), `SET search_path = views`)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, `SET search_path = views`)
 	return conn
 }
 
@@ -59,9 +58,8 @@ func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 	require.False(t, l.due())
 	require.True(t, l.pending(), "there will be")
 
-	_, err := conn.Exec(t.Context(), `
+	pgtest.Exec(t, conn, `
 		INSERT INTO lead SELECT n, 'busy', now() + n * interval '1 s', 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 2*blockLeads)
-	require.NoError(t, err)
 	l.full, l.rests = []string{"acme", "busy"}, time.Time{}
 	maintainOnce(t, conn, l)
 	require.Equal(t, []string{"busy"}, l.full, "there may be more")
@@ -72,12 +70,10 @@ func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 func TestTheLastLeadsOfAnAccountThatFallsSilentComeIntoBlocks(t *testing.T) {
 	t.Parallel()
 	conn := emptyViews(t)
-	_, err := conn.Exec(t.Context(), `
+	pgtest.Exec(t, conn, `
 		INSERT INTO lead SELECT n, 'acme', now() - n * interval '1 ms', 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 3*blockLeads)
-	require.NoError(t, err)
-	made := func() (blocks int) {
-		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM lead_block`).Scan(&blocks))
-		return blocks
+	made := func() int {
+		return pgtest.Value[int](t, conn, `SELECT count(*) FROM lead_block`)
 	}
 	l := LeadView{}.maintenance().(*leadBlocks)
 	for l.due() {
@@ -86,8 +82,7 @@ func TestTheLastLeadsOfAnAccountThatFallsSilentComeIntoBlocks(t *testing.T) {
 	require.Zero(t, made())
 	require.True(t, l.pending(), "they grow older")
 
-	_, err = conn.Exec(t.Context(), `UPDATE lead SET created_at = created_at - interval '1 minute'`)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, `UPDATE lead SET created_at = created_at - interval '1 minute'`)
 	l.ripe = time.Now()
 	for l.due() {
 		maintainOnce(t, conn, l)
@@ -104,19 +99,15 @@ func TestBlocksThatCouldNotBeMadeAreMadeLater(t *testing.T) {
 	for l.due() {
 		maintainOnce(t, conn, l)
 	}
-	_, err := conn.Exec(t.Context(), `
+	pgtest.Exec(t, conn, `
 		INSERT INTO lead SELECT n, 'acme', now() - n * interval '1 minute', 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 2*blockLeads)
-	require.NoError(t, err)
 	l.look("acme")
-	_, err = conn.Exec(t.Context(), `ALTER TABLE lead_block RENAME TO away`)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, `ALTER TABLE lead_block RENAME TO away`)
 	require.Error(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.run(t.Context(), tx) }))
-	_, err = conn.Exec(t.Context(), `ALTER TABLE away RENAME TO lead_block`)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, `ALTER TABLE away RENAME TO lead_block`)
 	for l.due() {
 		maintainOnce(t, conn, l)
 	}
-	var blocks int
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM lead_block`).Scan(&blocks))
+	blocks := pgtest.Value[int](t, conn, `SELECT count(*) FROM lead_block`)
 	require.Equal(t, 1, blocks)
 }

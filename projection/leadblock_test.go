@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -117,11 +118,9 @@ func TestBlocksThatAreNotTrueAreFound(t *testing.T) {
 	until := func(leads int) string {
 		return projectiontest.Start.Add(time.Duration(leads) * time.Second).Format(time.RFC3339)
 	}
-	_, err := w.Pool.Exec(t.Context(), `UPDATE views.lead_block SET grams = set_byte(grams, 7, get_byte(grams, 7) # 1) WHERE since = '-infinity'`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `UPDATE views.lead_block SET grams = set_byte(grams, 7, get_byte(grams, 7) # 1) WHERE since = '-infinity'`)
 	require.Equal(t, []string{"view lead_block, row acme " + until(128) + ": is not what its leads say"}, differences(t, w))
-	_, err = w.Pool.Exec(t.Context(), `DELETE FROM views.lead_block WHERE since = '-infinity'`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `DELETE FROM views.lead_block WHERE since = '-infinity'`)
 	require.Equal(t, []string{"view lead_block, row acme " + until(256) + ": does not begin where the one before ends"}, differences(t, w))
 }
 

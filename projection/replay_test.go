@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -46,8 +47,7 @@ func indexes(t *testing.T, w *projectiontest.World) []string {
 // afresh is what the views hold when they are emptied and folded again.
 func afresh(t *testing.T, w *projectiontest.World) map[string][]string {
 	t.Helper()
-	_, err := w.Pool.Exec(t.Context(), `DELETE FROM views.checkpoint`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `DELETE FROM views.checkpoint`)
 	w.Project(t)
 	return dump(t, w)
 }
@@ -85,8 +85,7 @@ func TestViewsAreReplacedWhileEventsComeAndNoneIsLostOrCountedTwice(t *testing.T
 	live := dump(t, w)
 	require.Equal(t, before, indexes(t, w), "what takes a table's place has its names")
 	require.Equal(t, afresh(t, w), live)
-	var left int
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'replay%'`).Scan(&left))
+	left := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'replay%'`)
 	require.Zero(t, left)
 }
 
@@ -147,8 +146,7 @@ func TestAReplayClearsWhatNothingElseDoes(t *testing.T) {
 			last := configure(t, w, 3)
 			w.Project(t)
 			want := dump(t, w)
-			_, err := w.Pool.Exec(t.Context(), spoil)
-			require.NoError(t, err)
+			pgtest.Exec(t, w.Pool, spoil)
 			var position eventstore.Position
 			r := replay(w, projection.AccountView{})
 			r.Built = func(_ projection.Projector, at eventstore.Position) { position = at }
@@ -224,12 +222,10 @@ func TestACopyIsOfItsDayAndLeavesTheLiveViewsAlone(t *testing.T) {
 func TestAComparisonLeavesAloneASchemaThatIsNoCopy(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	_, err := w.Pool.Exec(t.Context(), `CREATE SCHEMA verify_lead; CREATE TABLE verify_lead.mine AS SELECT 1 AS kept`)
-	require.NoError(t, err)
-	_, err = replay(w, projection.LeadView{}).Compare(t.Context(), 1)
+	pgtest.Exec(t, w.Pool, `CREATE SCHEMA verify_lead; CREATE TABLE verify_lead.mine AS SELECT 1 AS kept`)
+	_, err := replay(w, projection.LeadView{}).Compare(t.Context(), 1)
 	require.ErrorIs(t, err, projection.ErrSchemaTaken)
-	var kept int
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT kept FROM verify_lead.mine`).Scan(&kept))
+	require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT kept FROM verify_lead.mine`))
 }
 
 // Who was part of an erased lead may be one by itself in a copy as of a day before that.
@@ -274,12 +270,10 @@ func TestWhoMayReadAViewMayReadTheOneInItsPlace(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	configure(t, w, 1)
-	_, err := w.Pool.Exec(t.Context(), `GRANT SELECT ON views.account TO PUBLIC`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `GRANT SELECT ON views.account TO PUBLIC`)
 	require.NoError(t, replay(w, projection.AccountView{}).Run(t.Context()))
-	var granted bool
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT 'views.account'::regclass IN
-		(SELECT c.oid FROM pg_class c, aclexplode(c.relacl) g WHERE g.grantee = 0 AND g.privilege_type = 'SELECT')`).Scan(&granted))
+	granted := pgtest.Value[bool](t, w.Pool, `SELECT 'views.account'::regclass IN
+		(SELECT c.oid FROM pg_class c, aclexplode(c.relacl) g WHERE g.grantee = 0 AND g.privilege_type = 'SELECT')`)
 	require.True(t, granted)
 }
 
@@ -287,12 +281,10 @@ func TestAReplayNamesWhatIsBuiltUponTheLiveTable(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.Project(t)
-	_, err := w.Pool.Exec(t.Context(), `CREATE SCHEMA reporting; CREATE VIEW reporting.hot AS SELECT lead_id FROM views.lead WHERE temperature = 'hot'`)
-	require.NoError(t, err)
-	err = replay(w, projection.LeadView{}).Run(t.Context())
+	pgtest.Exec(t, w.Pool, `CREATE SCHEMA reporting; CREATE VIEW reporting.hot AS SELECT lead_id FROM views.lead WHERE temperature = 'hot'`)
+	err := replay(w, projection.LeadView{}).Run(t.Context())
 	require.ErrorIs(t, err, projection.ErrBuiltUpon)
 	require.ErrorContains(t, err, "view reporting.hot depends on table views.lead")
-	_, err = w.Pool.Exec(t.Context(), `DROP VIEW reporting.hot`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `DROP VIEW reporting.hot`)
 	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
 }

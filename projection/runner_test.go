@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -48,8 +49,7 @@ func (w *witness) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event
 func newWorld(t *testing.T) *projectiontest.World {
 	t.Helper()
 	w := projectiontest.New(t)
-	_, err := w.Pool.Exec(t.Context(), `CREATE TABLE views.witness (position bigint NOT NULL)`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `CREATE TABLE views.witness (position bigint NOT NULL)`)
 	return w
 }
 
@@ -63,11 +63,7 @@ func configure(t *testing.T, w *projectiontest.World, times int) (last eventstor
 
 func witnessed(t *testing.T, w *projectiontest.World) []int64 {
 	t.Helper()
-	rows, err := w.Pool.Query(t.Context(), `SELECT position FROM views.witness ORDER BY position, ctid`)
-	require.NoError(t, err)
-	positions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	require.NoError(t, err)
-	return positions
+	return pgtest.Rows[int64](t, w.Pool, `SELECT position FROM views.witness ORDER BY position, ctid`)
 }
 
 // upTo is what a witness of a log with nothing but its events has seen: every position once.
@@ -194,8 +190,7 @@ func TestAViewThatIsNotOfThisLogOrThisProgramIsNotTouched(t *testing.T) {
 			stop := projectiontest.Run(t, runner)
 			projectiontest.Await(t, runner)
 			stop()
-			_, err := w.Pool.Exec(t.Context(), c.change)
-			require.NoError(t, err)
+			pgtest.Exec(t, w.Pool, c.change)
 
 			configure(t, w, 5)
 			runner = hastened(t, w, &witness{version: c.version})
@@ -222,8 +217,7 @@ func TestACheckpointMovesWhileOnlyOtherEventsArrive(t *testing.T) {
 		last = w.Append(t, "acme", event.ClaimPrefix+id, event.ClaimTaken{Kind: "phone", Holder: id})
 	}
 	projectiontest.Await(t, runner)
-	var position int64
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT position FROM views.checkpoint`).Scan(&position))
+	position := pgtest.Value[int64](t, w.Pool, `SELECT position FROM views.checkpoint`)
 	require.EqualValues(t, last, position)
 	require.Equal(t, upTo(1), witnessed(t, w))
 }
@@ -235,8 +229,7 @@ func TestAViewThatIsEmptiedWhileItsProjectorRunsIsMadeAgain(t *testing.T) {
 	projectiontest.Run(t, runner)
 	configure(t, w, 10)
 	projectiontest.Await(t, runner)
-	_, err := w.Pool.Exec(t.Context(), `TRUNCATE views.witness, views.checkpoint`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `TRUNCATE views.witness, views.checkpoint`)
 	last := configure(t, w, 10)
 	projectiontest.Await(t, runner)
 	require.Equal(t, upTo(last), witnessed(t, w))
@@ -249,12 +242,11 @@ func TestAViewThatIsSetBackWhileItsProjectorRunsGoesOnFromThere(t *testing.T) {
 	projectiontest.Run(t, runner)
 	configure(t, w, 10)
 	projectiontest.Await(t, runner)
-	_, err := w.Pool.Exec(t.Context(), `
+	pgtest.Exec(t, w.Pool, `
 		BEGIN;
 		DELETE FROM views.witness WHERE position > 5;
 		UPDATE views.checkpoint SET position = 5;
 		COMMIT`)
-	require.NoError(t, err)
 	last := configure(t, w, 10)
 	projectiontest.Await(t, runner)
 	require.Equal(t, upTo(last), witnessed(t, w))
@@ -284,8 +276,7 @@ func TestAFoldThatMissesAnEventFails(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(lead), event.LeadCreated{Name: "A", Status: "new", Source: "api"})
 	w.Append(t, "acme", event.TokenStream(token), event.TokenCreated{Name: "A", ExpiresAt: projectiontest.Start})
 	w.Project(t)
-	_, err := w.Pool.Exec(t.Context(), `TRUNCATE views.lead, views.token`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `TRUNCATE views.lead, views.token`)
 	w.Append(t, "acme", event.LeadStream(lead), event.LeadMerged{Source: "api"})
 	w.Append(t, "acme", event.TokenStream(token), event.TokenDeleted{})
 	for _, p := range []projection.Projector{projection.LeadView{}, projection.TokenView{}} {

@@ -44,11 +44,7 @@ func folded(p projection.Projector) []string {
 
 func dumpTable(t *testing.T, w *projectiontest.World, schema, table string) []string {
 	t.Helper()
-	rows, err := w.Pool.Query(t.Context(), `SELECT v::text FROM `+schema+`.`+table+` AS v ORDER BY v::text COLLATE "C"`)
-	require.NoError(t, err)
-	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	return all
+	return pgtest.Rows[string](t, w.Pool, `SELECT v::text FROM `+schema+`.`+table+` AS v ORDER BY v::text COLLATE "C"`)
 }
 
 func TestViewsThatAreEmptiedAndMadeAgainHaveTheSameRowsInBatchesOfAnySize(t *testing.T) {
@@ -61,9 +57,8 @@ func TestViewsThatAreEmptiedAndMadeAgainHaveTheSameRowsInBatchesOfAnySize(t *tes
 		require.NotEmpty(t, rows, table)
 	}
 	for _, size := range []int{1, 3, 100} {
-		_, err := w.Pool.Exec(t.Context(), `TRUNCATE views.checkpoint, views.lead, views.won_day, views.lead_block, views.source_history, views.source_day, views.token,
+		pgtest.Exec(t, w.Pool, `TRUNCATE views.checkpoint, views.lead, views.won_day, views.lead_block, views.source_history, views.source_day, views.token,
 			views.token_event, views.token_tree, views.account, views.endpoint, views.visitor_activity, views.refused, views.reveal`)
-		require.NoError(t, err)
 		runner := w.Runner(t)
 		runner.Batches(size)
 		stop := projectiontest.Run(t, runner)
@@ -79,8 +74,7 @@ func TestAViewWhoseCheckpointIsLostStartsEmpty(t *testing.T) {
 	w.WriteHistory(t, 2, 200)
 	w.Project(t)
 	first := dump(t, w)
-	_, err := w.Pool.Exec(t.Context(), `DELETE FROM views.checkpoint`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `DELETE FROM views.checkpoint`)
 	w.Project(t)
 	require.Equal(t, first, dump(t, w), "nothing is counted twice")
 }
@@ -137,8 +131,7 @@ func TestTheSourcesOfALeadAreThoseOfItsFold(t *testing.T) {
 		}
 	}
 	require.NotZero(t, joined)
-	var all int
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM views.source_history`).Scan(&all))
+	all := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.source_history`)
 	require.Equal(t, rows, all, "of leads that have departed there are none")
 	kept, err := w.Pool.Query(t.Context(), `SELECT lead_id FROM views.lead`)
 	require.NoError(t, err)
@@ -187,10 +180,9 @@ func TestALeadsRowOfAnEarlierVersionIsReadAsItWas(t *testing.T) {
 	}
 	whole, err := json.Marshal(want, json.OmitZeroStructFields(true))
 	require.NoError(t, err)
-	_, err = w.Pool.Exec(t.Context(), `
+	pgtest.Exec(t, w.Pool, `
 		INSERT INTO views.lead (lead_id, account, created_at, status, temperature, source, phone, email, search, state)
 		VALUES ('L', 'acme', $1, 'new', 'hot', 'api', '+91', 'a@b.c', '', $2)`, at, whole)
-	require.NoError(t, err)
 	var row schema.LeadRow
 	err = w.Pool.QueryRow(t.Context(), `SELECT `+schema.LeadColumns+` FROM views.lead`).Scan(row.Into()...)
 	require.NoError(t, err)
@@ -212,8 +204,7 @@ func TestRowsOfAnEarlierVersionAreWrittenAnewOnce(t *testing.T) {
 		UPDATE views.lead SET state = (left(state::text, -1) || ',"ID":"' || lead_id || '","Phone":"' || phone || '","Phones":["' || phone || '"]}')::json`)
 	require.NoError(t, err)
 	require.EqualValues(t, 1100, changed.RowsAffected())
-	_, err = w.Pool.Exec(t.Context(), `UPDATE views.checkpoint SET version = 5 WHERE projector = 'lead'`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `UPDATE views.checkpoint SET version = 5 WHERE projector = 'lead'`)
 	w.Project(t)
 	require.Equal(t, want, dumpTable(t, w, "views", "lead"))
 }
@@ -251,11 +242,8 @@ func TestTheAuditTrailHasOldAndNewExpiryAndWhoDidItFromWhere(t *testing.T) {
 	w.Append(t, "", event.TokenStream(w.NewID()), event.TokenAbandoned{})
 	w.Project(t)
 
-	rows, err := w.Pool.Query(t.Context(), `
+	got := pgtest.Rows[string](t, w.Pool, `
 		SELECT concat_ws(' ', token_id = $1, account, type, actor, ip, user_agent, request_id, data) FROM views.token_event ORDER BY position`, id)
-	require.NoError(t, err)
-	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
 	require.Equal(t, []string{
 		`t acme token.created user:ada 192.0.2.7 test/1 request-2 {"name":"CI","prefix":"leadlog_a","expiresInDays":30,"expiresAt":"2026-03-31T09:00:00.000Z"}`,
 		`t acme token.rotated user:ada 192.0.2.7 test/1 request-3 {"prefix":"leadlog_b","expiresAt":"2026-04-01T09:00:00.000Z","previousExpiresAt":"2026-03-31T09:00:00.000Z"}`,

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -78,16 +79,12 @@ func foldLead(t *testing.T, w *projectiontest.World, id string) lead.State {
 // counted is what the leads of a schema that are won come to, as their states say.
 func counted(t *testing.T, w *projectiontest.World, schema string) []string {
 	t.Helper()
-	rows, err := w.Pool.Query(t.Context(), `
+	return pgtest.Rows[string](t, w.Pool, `
 		SELECT format('(%s,%s,%s,%s,%s)', account, (created_at AT TIME ZONE 'UTC')::date, source, count(*),
 		              trim_scale(sum(coalesce(nullif(state ->> 'OpportunityValue', '')::numeric, 0))))
 		  FROM `+schema+`.lead WHERE lower(state ->> 'Status') = 'won'
 		 GROUP BY account, (created_at AT TIME ZONE 'UTC')::date, source
 		 ORDER BY account, (created_at AT TIME ZONE 'UTC')::date, source`)
-	require.NoError(t, err)
-	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	return all
 }
 
 func TestWhatIsWonIsWhatTheLeadsThatAreWonComeTo(t *testing.T) {
@@ -128,18 +125,16 @@ func TestAViewOfTheVersionWithoutWinsIsGoneOnWith(t *testing.T) {
 	deals(t, w, 5, 100)
 	w.Project(t)
 	want := dumpTable(t, w, "views", "won_day")
-	_, err := w.Pool.Exec(t.Context(), `
+	pgtest.Exec(t, w.Pool, `
 		UPDATE views.checkpoint SET version = 2 WHERE projector = 'lead';
 		UPDATE views.won_day SET leads = 7, source = 'chatbot' WHERE source = 'api'`)
-	require.NoError(t, err)
 	w.Project(t)
 	require.Equal(t, want, dumpTable(t, w, "views", "won_day"))
 	deals(t, w, 6, 50)
 	w.Project(t)
 	require.Equal(t, counted(t, w, "views"), dumpTable(t, w, "views", "won_day"))
 
-	_, err = w.Pool.Exec(t.Context(), `UPDATE views.checkpoint SET version = 1 WHERE projector = 'lead'`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `UPDATE views.checkpoint SET version = 1 WHERE projector = 'lead'`)
 	runner := hastened(t, w, projection.LeadView{})
 	projectiontest.Run(t, runner)
 	require.Eventually(t, func() bool { return status(t, runner).State == projection.Stale }, projectiontest.Soon, time.Millisecond)

@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/query"
@@ -58,8 +59,7 @@ func TestAPartOfDeliveriesIsOfSomeBytesHoweverMuchEndpointsAnswer(t *testing.T) 
 	endpoint := w.NewID()
 	w.Append(t, "acme", event.WebhookStream(endpoint), event.WebhookRegistered{URL: "https://hooks.example", Events: []string{"*"}, Slot: 1})
 	w.Project(t)
-	_, err := w.Pool.Exec(t.Context(), `SELECT delivery.open_day($1)`, time.Now().UTC())
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, time.Now().UTC())
 	rows := &pgx.Batch{}
 	for n := range deliveries {
 		id := ulid.Make().String()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -53,9 +54,8 @@ func crowded(t *testing.T) *projectiontest.World {
 		}
 	}
 	stop := projectiontest.Run(t, w.Runner(t))
-	count := func(what string) (n int) {
-		require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM views.lead_block WHERE `+what).Scan(&n))
-		return n
+	count := func(what string) int {
+		return pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.lead_block WHERE `+what)
 	}
 	// The last moments are in none: others might still come before them.
 	require.Eventually(t, func() bool { return count(`grams IS NOT NULL`) == 2*4 }, projectiontest.Soon, 2*time.Millisecond)
@@ -91,8 +91,7 @@ func TestASearchInPartsHasAllThatTheWholeListHasOfIt(t *testing.T) {
 	}
 	since, until := projectiontest.Start.Add(5*time.Minute), projectiontest.Start.Add(80*time.Minute)
 	for _, blocks := range []string{`false`, `since > '2026-03-01' AND until < '2026-03-02'`, `true`} {
-		_, err := w.Pool.Exec(t.Context(), `UPDATE views.lead_block SET grams = NULL WHERE `+blocks)
-		require.NoError(t, err)
+		pgtest.Exec(t, w.Pool, `UPDATE views.lead_block SET grams = NULL WHERE `+blocks)
 		for _, bounds := range []query.LeadFilter{{}, {CreatedSince: since}, {CreatedUntil: until}, {CreatedSince: since, CreatedUntil: until}} {
 			all := list(bounds, 200)
 			require.NotEmpty(t, all)
@@ -120,8 +119,7 @@ func TestASearchInPartsHasAllThatTheWholeListHasOfIt(t *testing.T) {
 			}
 		}
 	}
-	_, err := w.Pool.Exec(t.Context(), `DELETE FROM views.lead_block`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `DELETE FROM views.lead_block`)
 	require.Len(t, list(query.LeadFilter{Q: "zubin"}, 3), 4)
 }
 
@@ -186,8 +184,7 @@ func TestASearchDoesNotLookIntoBlocksThatLackAGram(t *testing.T) {
 	w.Project(t)
 	var block schema.Grams
 	block.AddLead("asha", "warm", "api")
-	_, err := w.Pool.Exec(t.Context(), `INSERT INTO views.lead_block (account, since, until, grams) VALUES ('acme', '-infinity', '2030-01-01', $1)`, block[:])
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `INSERT INTO views.lead_block (account, since, until, grams) VALUES ('acme', '-infinity', '2030-01-01', $1)`, block[:])
 	reader := query.New(w.Pool, w.Store)
 	for q, found := range map[string]int{"asha": 1, "sha": 1, "h": 1, "rao": 0, "asha rao": 0, "o": 0} {
 		list, err := reader.Leads(t.Context(), "acme", query.LeadFilter{Q: q}, query.Page{Limit: 10})
@@ -210,11 +207,10 @@ func TestASearchDoesNotLookBetweenBlocks(t *testing.T) {
 	for n, name := range []string{"asha", "ravi", "asha"} {
 		var block schema.Grams
 		block.AddLead(name, "warm", "api")
-		_, err := w.Pool.Exec(t.Context(), `
+		pgtest.Exec(t, w.Pool, `
 			INSERT INTO views.lead_block (account, since, until, grams)
 			SELECT 'acme', created_at, coalesce(lead(created_at) OVER (ORDER BY created_at), '2030-01-01'), $1 FROM views.lead
 			 ORDER BY created_at OFFSET $2 LIMIT 1`, block[:], n)
-		require.NoError(t, err)
 	}
 	require.Len(t, inParts(t, query.New(w.Pool, w.Store), query.LeadFilter{Q: "asha"}, 10), 2)
 }
@@ -229,11 +225,9 @@ func TestASearchAsksBlocksOfBeforeForShorterGrams(t *testing.T) {
 	for i := range len("asha rao") - 3 {
 		block.AddLead("asha rao"[i:i+4], "warm", "api")
 	}
-	_, err := w.Pool.Exec(t.Context(), `INSERT INTO views.lead_block (account, since, until, grams) VALUES ('acme', '-infinity', '2030-01-01', $1)`, block[:])
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `INSERT INTO views.lead_block (account, since, until, grams) VALUES ('acme', '-infinity', '2030-01-01', $1)`, block[:])
 	reader := query.New(w.Pool, w.Store)
 	require.Empty(t, inParts(t, reader, query.LeadFilter{Q: "asha rao"}, 10))
-	_, err = w.Pool.Exec(t.Context(), `UPDATE views.checkpoint SET version = 4 WHERE projector = 'lead'`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `UPDATE views.checkpoint SET version = 4 WHERE projector = 'lead'`)
 	require.Len(t, inParts(t, reader, query.LeadFilter{Q: "asha rao"}, 10), 1)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/query"
@@ -25,8 +26,7 @@ func TestTheReportIsTheSameWhileTheProgramOfBeforeKeepsTheLeads(t *testing.T) {
 		require.NotEqual(t, "0", string(list.Items[0].Value), name)
 		reports[name] = text(t, list.Items)
 	}
-	_, err := w.Pool.Exec(t.Context(), `UPDATE views.checkpoint SET version = 2 WHERE projector = 'lead'; DELETE FROM views.won_day`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `UPDATE views.checkpoint SET version = 2 WHERE projector = 'lead'; DELETE FROM views.won_day`)
 	for name, filter := range filters {
 		list, err := reader.SourceReport(t.Context(), "acme", filter, whole)
 		require.NoError(t, err)
@@ -50,9 +50,8 @@ func TestTheHistoryOfASourceHasAllThatTheWholeHistoryHasOfIt(t *testing.T) {
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)
 	// Everything happened within seconds: it is moved to days of its own, in no order of the log.
-	_, err := w.Pool.Exec(t.Context(), `
+	pgtest.Exec(t, w.Pool, `
 		UPDATE views.source_history SET first_seen_at = first_seen_at - position % $1 * interval '1 day'`, days)
-	require.NoError(t, err)
 	list := func(filter query.SourceFilter, limit int) (ids []string) {
 		for p := (query.Page{Limit: limit}); ; {
 			part, err := reader.Sources(t.Context(), "acme", filter, p)

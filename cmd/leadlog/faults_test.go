@@ -106,8 +106,7 @@ func execute(t *testing.T, url, statement string) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	_, err = conn.Exec(t.Context(), statement)
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, statement)
 }
 
 // TestAnswersStayHonestWhileTheDatabaseFails has callers go on while one fault after another begins and ends. Who is

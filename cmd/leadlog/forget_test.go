@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // toldTraces is what a person told, and what an endpoint echoes of it.
@@ -79,8 +80,7 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 	launch(t, settings, "replay", "lead", "--into", "as_of").ends(t, 0)
 	require.Contains(t, dump(t, settings["LEADLOG_DATABASE_URL"]), "Asha")
 
-	_, err = pool.Exec(t.Context(), `CREATE TABLE person.backup AS TABLE person.key`)
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, `CREATE TABLE person.backup AS TABLE person.key`)
 
 	unasked := launch(t, settings, "forget", id, "--account", "acme").ends(t, 2)
 	require.Contains(t, unasked.err.String(), "--yes")
@@ -121,8 +121,7 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 		require.Contains(t, noted.out.String(), "lead-"+id+" was erased, and not everything", of)
 		healed := launch(t, settings, "verify", "--heal").ends(t, 0)
 		require.Contains(t, healed.out.String(), "its erasure is finished")
-		var keys int
-		require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM person.key`).Scan(&keys))
+		keys := pgtest.Value[int](t, pool, `SELECT count(*) FROM person.key`)
 		require.Zero(t, keys, of)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 // asRole is a database's address for another role. The directory of the server's socket is its guard.
@@ -118,7 +120,7 @@ func keepInUse(t *testing.T, superuser, owner string) {
 	conn, err := pgx.Connect(t.Context(), superuser)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
-	_, err = conn.Exec(t.Context(), `BEGIN; DO $$
+	pgtest.Exec(t, conn, `BEGIN; DO $$
 		DECLARE name regclass;
 		BEGIN
 			FOR name IN SELECT oid FROM pg_class WHERE relkind IN ('r', 'p') AND relowner = '`+owner+`'::regrole LOOP
@@ -126,5 +128,4 @@ func keepInUse(t *testing.T, superuser, owner string) {
 			END LOOP;
 			ASSERT name IS NOT NULL;
 		END $$`)
-	require.NoError(t, err)
 }

@@ -91,8 +91,7 @@ func TestAnAppendTheDatabaseRefusesFailsAlone(t *testing.T) {
 			t.Parallel()
 			w := batchWriter(t)
 			require.Equal(t, []outcome{{position: 1}}, commit(t, w, []eventstore.Write{events("first", eventstore.NoStream, "good")}))
-			_, err := w.conn.Exec(t.Context(), refusal)
-			require.NoError(t, err)
+			pgtest.Exec(t, w.conn, refusal)
 			batch := make([][]eventstore.Write, 20)
 			for i := range batch {
 				types := []string{"good", "good"}
@@ -135,8 +134,7 @@ func TestABatchKeepsTheKeysOfWhatItStores(t *testing.T) {
 	again := []eventstore.Write{keyed(1, events("again", eventstore.NoStream, "a"))}
 	require.NoError(t, commit(t, w, again)[0].err)
 	require.Equal(t, map[string]int64{"again": 1}, kept())
-	_, err := w.conn.Exec(t.Context(), `DELETE FROM person.key`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.conn, `DELETE FROM person.key`)
 
 	outcomes := commit(t, w,
 		again,

@@ -22,8 +22,7 @@ func lock(t *testing.T, url string) (release func()) {
 	require.NoError(t, err)
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint))`)
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, `SELECT pg_advisory_xact_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint))`)
 	return func() {
 		require.NoError(t, tx.Commit(t.Context()))
 		require.NoError(t, conn.Close(t.Context()))

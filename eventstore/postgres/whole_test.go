@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 )
 
@@ -71,8 +72,7 @@ func TestNewStreamsAreLookedForOnlyForAWhileAfterARefusal(t *testing.T) {
 		return commit(t, w, []eventstore.Write{events(fmt.Sprint(streams), eventstore.NoStream, "a")})[0].err
 	}
 	rename := func(function, name string) {
-		_, err := w.conn.Exec(t.Context(), "ALTER FUNCTION log."+function+" RENAME TO "+name)
-		require.NoError(t, err)
+		pgtest.Exec(t, w.conn, "ALTER FUNCTION log."+function+" RENAME TO "+name)
 	}
 	require.NoError(t, another())
 	rename("append", "hidden")

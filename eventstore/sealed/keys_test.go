@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -104,15 +105,13 @@ func TestAKeyThatCameBackGoesAndTheOnesSinceStay(t *testing.T) {
 		}
 		acted := event.VisitorActed{VisitorID: "v", Kind: "click"}
 		say(acted)
-		_, err := p.pool.Exec(t.Context(), `CREATE TABLE person.backup AS TABLE person.key`)
-		require.NoError(t, err)
+		pgtest.Exec(t, p.pool, `CREATE TABLE person.backup AS TABLE person.key`)
 		require.False(t, returned(), "nobody was forgotten yet")
 		require.NoError(t, store.Destroy(t.Context(), stream))
 		say(event.VisitorForgotten{})
 		say(acted)
 		require.False(t, returned())
-		_, err = p.pool.Exec(t.Context(), `INSERT INTO person.key TABLE person.backup`)
-		require.NoError(t, err)
+		pgtest.Exec(t, p.pool, `INSERT INTO person.key TABLE person.backup`)
 		require.True(t, returned())
 		require.NoError(t, store.Expel(t.Context(), stream))
 		require.False(t, returned())
@@ -190,14 +189,12 @@ func TestKeysAreSealedAnewWhenTheSealingKeyRotates(t *testing.T) {
 	require.ErrorIs(t, err, sealed.ErrNoKey)
 
 	const flip = `UPDATE person.key SET sealed = set_byte(sealed, 0, get_byte(sealed, 0) # 1) WHERE stream = $1`
-	_, err = p.pool.Exec(t.Context(), flip, streams[7])
-	require.NoError(t, err)
+	pgtest.Exec(t, p.pool, flip, streams[7])
 	n, err := p.vault(nextKey, sealKey).Reseal(t.Context())
 	require.ErrorIs(t, err, sealed.ErrDamaged)
 	require.ErrorContains(t, err, streams[7])
 	require.Equal(t, len(streams)-1, n, "one that does not open holds up no other")
-	_, err = p.pool.Exec(t.Context(), flip, streams[7])
-	require.NoError(t, err)
+	pgtest.Exec(t, p.pool, flip, streams[7])
 	n, err = p.vault(nextKey, sealKey).Reseal(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -219,8 +216,7 @@ func TestAKeyOfAnotherStreamDoesNotOpen(t *testing.T) {
 	_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
 	require.NoError(t, err)
 	moved := newLead()
-	_, err = p.pool.Exec(t.Context(), `UPDATE person.key SET stream = $1`, moved)
-	require.NoError(t, err)
+	pgtest.Exec(t, p.pool, `UPDATE person.key SET stream = $1`, moved)
 	_, err = store.Append(t.Context(), write(moved, eventstore.At(7), fact(t, asha())))
 	require.ErrorContains(t, err, "is damaged")
 }

@@ -21,19 +21,12 @@ func TestKeysOfManyAreLookedUpInTheIndex(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), pgtest.DatabaseFrom(t, "log", postgres.Migrate))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(t.Context()) })
-	_, err = conn.Exec(t.Context(), `
+	pgtest.Exec(t, conn, `
 		INSERT INTO person.key SELECT 'lead-' || n, n, 'name', repeat('.', 60)::bytea FROM generate_series(1, 6000) AS n;
 		ANALYZE person.key`)
-	require.NoError(t, err)
 	var asked []string
-	rows, err := conn.Query(t.Context(), `SELECT stream FROM person.key WHERE id % 3 = 0`)
-	require.NoError(t, err)
-	asked, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	rows, err = conn.Query(t.Context(), `EXPLAIN `+selectEach, pgx.QueryExecModeCacheDescribe, asked)
-	require.NoError(t, err)
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
+	asked = pgtest.Rows[string](t, conn, `SELECT stream FROM person.key WHERE id % 3 = 0`)
+	plan := pgtest.Rows[string](t, conn, `EXPLAIN `+selectEach, pgx.QueryExecModeCacheDescribe, asked)
 	require.Contains(t, strings.Join(plan, "\n"), "Index Scan using key_id")
 }
 
@@ -64,8 +57,7 @@ func TestKeysOfLeadsThatWereBornOneAfterAnotherAreThoseOfEach(t *testing.T) {
 	}
 	keep("lead-0", 1) // was born before
 	require.NoError(t, v.keep(t.Context(), kept))
-	_, err = pool.Exec(t.Context(), `UPDATE person.key SET sealed = '\x00' WHERE stream LIKE '%-of-somebody-else'`)
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, `UPDATE person.key SET sealed = '\x00' WHERE stream LIKE '%-of-somebody-else'`)
 	for stream := range want {
 		if strings.HasSuffix(stream, "-of-somebody-else") {
 			delete(want, stream)

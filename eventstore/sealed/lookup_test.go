@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
@@ -103,8 +104,7 @@ func TestKeysThatAreLookedUpTogetherOpenEachTheirStream(t *testing.T) {
 		_, err := writer.Append(t.Context(), write(streams[i], eventstore.NoStream, fact(t, lead)))
 		require.NoError(t, err)
 	}
-	_, err := p.pool.Exec(t.Context(), `UPDATE person.key SET sealed = '\x00' WHERE stream = $1`, streams[7])
-	require.NoError(t, err)
+	pgtest.Exec(t, p.pool, `UPDATE person.key SET sealed = '\x00' WHERE stream = $1`, streams[7])
 	other := p.asking() // which remembers none
 	var readers sync.WaitGroup
 	for i, stream := range streams {

@@ -199,8 +199,7 @@ func TestTheDatabaseLendsAsTheLimitSays(t *testing.T) {
 		{"1 h", Limit{2, 40}, 100, 40},
 		{"-1 h", Limit{2, 40}, 1, 0},
 	} {
-		_, err := pool.Exec(t.Context(), fmt.Sprintf("UPDATE quota.bucket SET at = clock_timestamp() - interval '%s'", step.back))
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, fmt.Sprintf("UPDATE quota.bucket SET at = clock_timestamp() - interval '%s'", step.back))
 		lease, err := lender.Lend(t.Context(), "acme", step.limit, step.want)
 		require.NoError(t, err)
 		require.Equal(t, step.granted, lease.Granted, "step %d", i)

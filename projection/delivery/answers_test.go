@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -49,9 +50,8 @@ func TestAnEndpointWithNULInItsCertificateHoldsNobodyUp(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, odd, 1))
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, well, 1))
-	var told string
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `
-		SELECT error FROM delivery.attempt JOIN delivery.delivery USING (delivery_id) WHERE webhook_id = $1 LIMIT 1`, odd).Scan(&told))
+	told := pgtest.Value[string](t, w.Pool, `
+		SELECT error FROM delivery.attempt JOIN delivery.delivery USING (delivery_id) WHERE webhook_id = $1 LIMIT 1`, odd)
 	require.Contains(t, told, "certificate is valid for a\uFFFDb")
 	require.LessOrEqual(t, len(told), 1100, "and it is cut")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -28,8 +29,7 @@ func TestWhatWaitsInHandGoesByTheEndpointAsItIsByThen(t *testing.T) {
 		Pool: w.Pool, Store: w.Store, Secrets: secrets, Bodies: bodies, Log: slog.New(slog.DiscardHandler), AllowPrivateTargets: true,
 	})
 	set := func(statement string) {
-		_, err := w.Pool.Exec(t.Context(), statement)
-		require.NoError(t, err)
+		pgtest.Exec(t, w.Pool, statement)
 	}
 	waiting := row{id: "d", webhookID: "w", stream: "lead-1", renderer: rendererVersion, url: receiver.URL + "/old", claimed: time.Now().Add(-believed)}
 	set(`

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
 )
@@ -20,8 +21,7 @@ func TestTheBacklogCountsWhatWaitsAndSaysSinceWhenSomethingIsDue(t *testing.T) {
 	}
 	spread(t, w)
 	due := func(change string) delivery.Backlog {
-		_, err := w.Pool.Exec(t.Context(), change)
-		require.NoError(t, err)
+		pgtest.Exec(t, w.Pool, change)
 		courier := delivery.NewCourier(delivery.CourierOptions{Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler)})
 		b, err := courier.Backlog(t.Context())
 		require.NoError(t, err)

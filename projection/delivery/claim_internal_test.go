@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -18,10 +19,9 @@ func TestASessionThatIsOpenedAgainLeavesAloneWhatIsBackInTheQueue(t *testing.T) 
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	for _, id := range []string{"back", "in hand"} {
-		_, err := w.Pool.Exec(t.Context(), `
+		pgtest.Exec(t, w.Pool, `
 			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, lease)
 			VALUES ($1, 'w', 'lead.created', 'lead-1', 0, 1, 1, -1)`, id)
-		require.NoError(t, err)
 	}
 	back := row{id: "back", webhookID: "w"}
 	require.Len(t, courier.lanes.take([]row{back, {id: "in hand", webhookID: "w"}}), 2)
@@ -56,8 +56,7 @@ func TestNothingIsSentBeforeTheFanOutHasReadAsFarAsDeliveriesBegin(t *testing.T)
 	require.NoError(t, err)
 	defer s.close(t.Context())
 	claimed := func(after string) int {
-		_, err := w.Pool.Exec(t.Context(), after)
-		require.NoError(t, err)
+		pgtest.Exec(t, w.Pool, after)
 		rows, err := s.claim(t.Context(), courier.lanes)
 		require.NoError(t, err)
 		return len(rows)

@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -19,12 +20,10 @@ func taken(t *testing.T, w *projectiontest.World, attempts, n int) (rows []row) 
 	t.Helper()
 	for range n {
 		id := ulid.Make()
-		_, err := w.Pool.Exec(t.Context(), `
+		pgtest.Exec(t, w.Pool, `
 			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, attempts, lease)
 			VALUES ($1, 'w', 'lead.created', 'lead-1', 0, 1, 1, $2, 1)`, id.String(), attempts)
-		require.NoError(t, err)
-		_, err = w.Pool.Exec(t.Context(), `SELECT delivery.open_day($1)`, id.Timestamp().UTC())
-		require.NoError(t, err)
+		pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, id.Timestamp().UTC())
 		rows = append(rows, row{id: id.String(), webhookID: "w", attempts: attempts})
 	}
 	return rows
@@ -68,8 +67,7 @@ func TestResultsThatAreWrittenDownTwiceCountOnce(t *testing.T) {
 		_, err := courier.settle(t.Context(), []result{bad})
 		require.NoError(t, err)
 	}
-	var attempts int
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT attempts FROM delivery.queue`).Scan(&attempts))
+	attempts := pgtest.Value[int](t, w.Pool, `SELECT attempts FROM delivery.queue`)
 	require.Equal(t, 4, attempts)
 }
 
@@ -79,18 +77,16 @@ func TestAnAnswerThatComesAfterItsDeliveryWasFinishedIsNotKept(t *testing.T) {
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	rows := taken(t, w, 0, 3)
-	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.queue WHERE delivery_id = $1`, rows[0].id)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE delivery_id = $1`, rows[0].id)
 	var results []result
 	for _, r := range rows {
 		results = append(results, result{row: r, state: queued, attempted: true, outcome: outcome{at: time.Now(), status: 500, response: "said", err: errors.New(" and quoted")}})
 	}
-	_, err = courier.settle(t.Context(), results)
+	_, err := courier.settle(t.Context(), results)
 	require.NoError(t, err)
-	kept := func(r row) (said string) {
+	kept := func(r row) string {
 		t.Helper()
-		require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT response || error FROM delivery.attempt WHERE delivery_id = $1`, r.id).Scan(&said))
-		return said
+		return pgtest.Value[string](t, w.Pool, `SELECT response || error FROM delivery.attempt WHERE delivery_id = $1`, r.id)
 	}
 	require.Equal(t, []string{"", "said and quoted", "said and quoted"}, []string{kept(rows[0]), kept(rows[1]), kept(rows[2])})
 

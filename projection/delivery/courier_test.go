@@ -19,6 +19,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -182,10 +183,8 @@ func TestTheSourceEntryOfAMergeIsTheOneOfTheHistory(t *testing.T) {
 	require.JSONEq(t, string(want), string(body.Data.SourceEntry))
 
 	// One that was queued when bodies told less is what it was at every attempt.
-	_, err = w.Pool.Exec(t.Context(), `UPDATE delivery.delivery SET renderer = 1 WHERE webhook_id = $1`, id)
-	require.NoError(t, err)
-	var delivered string
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT delivery_id FROM delivery.delivery WHERE webhook_id = $1`, id).Scan(&delivered))
+	pgtest.Exec(t, w.Pool, `UPDATE delivery.delivery SET renderer = 1 WHERE webhook_id = $1`, id)
+	delivered := pgtest.Value[string](t, w.Pool, `SELECT delivery_id FROM delivery.delivery WHERE webhook_id = $1`, id)
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: delivered})
 	require.Eventually(t, func() bool { return len(r.got()) == 2 }, projectiontest.Soon, 5*time.Millisecond)
 	require.NoError(t, json.Unmarshal(r.got()[1].body, &body))

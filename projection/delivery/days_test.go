@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -25,12 +26,8 @@ func days(w *projectiontest.World) delivery.Days {
 // dayTables names the partitions of a table.
 func dayTables(t *testing.T, w *projectiontest.World, of string) []string {
 	t.Helper()
-	rows, err := w.Pool.Query(t.Context(), `
+	return pgtest.Rows[string](t, w.Pool, `
 		SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = ('delivery.' || $1)::regclass ORDER BY relname`, of)
-	require.NoError(t, err)
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	return names
 }
 
 // appendAt puts a new lead on the log that happened at a time.
@@ -56,8 +53,7 @@ func TestADeliveryStandsInThePartitionOfItsEventsDay(t *testing.T) {
 	spread(t, w)
 	require.Equal(t, []string{"delivery_20260227", "delivery_20260228", "delivery_20260301", "delivery_20260307"}, dayTables(t, w, "delivery"))
 	require.Equal(t, []string{"attempt_20260227", "attempt_20260228", "attempt_20260301", "attempt_20260307"}, dayTables(t, w, "attempt"))
-	var rows int
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.delivery_20260228`).Scan(&rows))
+	rows := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.delivery_20260228`)
 	require.Equal(t, 2, rows)
 }
 
@@ -85,10 +81,9 @@ func TestADayIsKeptForThirtyDaysAndWhileSomethingOfItIsToBeSent(t *testing.T) {
 	spread(t, w)
 	named := func(ago int) string { return now.UTC().Add(-time.Duration(ago) * day).Format("delivery_20060102") }
 	finish := func(ago, finished int) {
-		_, err := w.Pool.Exec(t.Context(), `
+		pgtest.Exec(t, w.Pool, `
 			WITH gone AS (DELETE FROM delivery.queue WHERE delivery_id IN (SELECT delivery_id FROM delivery.`+named(ago)+`))
 			UPDATE delivery.`+named(ago)+` SET state = 'delivered', finished_at = now() - $1::integer * interval '1 day'`, finished)
-		require.NoError(t, err)
 	}
 	finish(40, 40)
 	finish(38, 1)
@@ -109,8 +104,7 @@ func TestADayIsKeptForThirtyDaysAndWhileSomethingOfItIsToBeSent(t *testing.T) {
 	require.NoError(t, days(w).Turn(t.Context()))
 	require.NotContains(t, dayTables(t, w, "delivery"), named(39))
 
-	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.checkpoint`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
 	spread(t, w)
 	require.Empty(t, queued(t, w, id), "what was thrown away is not sent again, should the log be read again")
 	appendAt(t, w, now.Add(-50*day))
@@ -147,14 +141,12 @@ func TestDeliveriesAreCountedByDayAsLongAsTheyAreKept(t *testing.T) {
 	require.Equal(t, map[string]int{named(now): 6, named(now.Add(-40 * day)): 2}, counted(t, w, "acme"))
 	require.Empty(t, counted(t, w, "globex"))
 
-	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.checkpoint`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
 	spread(t, w)
 	require.Equal(t, 6, counted(t, w, "acme")[named(now)], "what is there already counts once, should the log be read again")
 
-	_, err = w.Pool.Exec(t.Context(), `
+	pgtest.Exec(t, w.Pool, `
 		WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered', finished_at = now() - interval '35 days'`)
-	require.NoError(t, err)
 	require.NoError(t, days(w).Turn(t.Context()))
 	require.Equal(t, map[string]int{named(now): 6}, counted(t, w, "acme"))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -86,9 +87,8 @@ func TestWhatIsQueuedForADisabledEndpointIsCancelledWhenItsTurnComes(t *testing.
 // failingSince makes an endpoint have failed for so long.
 func failingSince(t *testing.T, w *projectiontest.World, id, ago string) {
 	t.Helper()
-	_, err := w.Pool.Exec(t.Context(), `
+	pgtest.Exec(t, w.Pool, `
 		INSERT INTO delivery.health (webhook_id, failing_since, last_failure_at) VALUES ($1, now() - $2::interval, now() - interval '1 hour')`, id, ago)
-	require.NoError(t, err)
 }
 
 func TestFiveDaysOfNothingButFailureDisable(t *testing.T) {
@@ -131,10 +131,9 @@ func TestASuccessAndEnablingAgainEndAFailure(t *testing.T) {
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, succeeds, 1))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, enabled, 1))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, moved, 1))
-	var failing int
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `
+	failing := pgtest.Value[int](t, w.Pool, `
 		SELECT count(*) FROM delivery.health WHERE CASE webhook_id WHEN $1 THEN failing_since IS NULL ELSE failing_since > now() - interval '1 hour' END`,
-		succeeds).Scan(&failing))
+		succeeds)
 	require.Equal(t, 3, failing, "the failure began anew, or is over")
 	require.Empty(t, v.said())
 }

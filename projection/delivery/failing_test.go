@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -138,10 +139,9 @@ func TestNothingIsLostAndFewComeTwiceWhenTheConnectionsAreKilledUnderLoad(t *tes
 		if i%100 == 50 {
 			conn, err := pgx.Connect(t.Context(), w.URL)
 			require.NoError(t, err)
-			_, err = conn.Exec(t.Context(), `
+			pgtest.Exec(t, conn, `
 				SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 				 WHERE datname = current_database() AND application_name = 'leadlog courier'`)
-			require.NoError(t, err)
 			require.NoError(t, conn.Close(t.Context()))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -145,8 +146,7 @@ func TestReadingTheLogAgainQueuesNothingTwice(t *testing.T) {
 	id := register(t, w, "acme", "https://a.example", "*")
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	spread(t, w)
-	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.checkpoint`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
 	spread(t, w)
 	require.Len(t, queued(t, w, id), 1)
 	w.Project(t)
@@ -164,15 +164,13 @@ func waits(t *testing.T, w *projectiontest.World, data event.Data) bool {
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	_, err = tx.Exec(t.Context(), `SET LOCAL synchronous_commit = off; SET LOCAL search_path = `+schema.Deliveries)
-	require.NoError(t, err)
+	pgtest.Exec(t, tx, `SET LOCAL synchronous_commit = off; SET LOCAL search_path = `+schema.Deliveries)
 	head, err := w.Store.Head(t.Context())
 	require.NoError(t, err)
 	e := projection.Event{Recorded: &eventstore.Recorded{}, Data: data}
 	e.ID, e.Stream, e.Position, e.Metadata.Account = ulid.Make(), event.LeadStream(w.NewID()), head+1, "acme"
 	require.NoError(t, delivery.FanOut{Epoch: epoch}.Apply(t.Context(), tx, []projection.Event{e}))
-	var setting string
-	require.NoError(t, tx.QueryRow(t.Context(), `SELECT current_setting('synchronous_commit')`).Scan(&setting))
+	setting := pgtest.Value[string](t, tx, `SELECT current_setting('synchronous_commit')`)
 	return setting == "on"
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -17,8 +18,7 @@ func TestForgettingReadsTheDeliveriesOfThePersonAlone(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	const others = 3000
-	_, err := w.Pool.Exec(t.Context(), `SELECT delivery.open_day($1)`, time.Now().UTC())
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, time.Now().UTC())
 	mine := ""
 	rows := &pgx.Batch{}
 	for i := range others + 1 {

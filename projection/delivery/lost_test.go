@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -28,8 +29,7 @@ func TestADeliveryWhoseEventTheLogHasLostEndsAndSaysWhy(t *testing.T) {
 		`UPDATE delivery.queue SET revision = 7 WHERE position = (SELECT min(position) FROM delivery.queue)`,
 		`UPDATE delivery.queue SET event_id = '01M7YGZVZWE6S8RYN49QGMF6BH' WHERE position = (SELECT max(position) FROM delivery.queue)`,
 	} {
-		_, err := w.Pool.Exec(t.Context(), lost)
-		require.NoError(t, err)
+		pgtest.Exec(t, w.Pool, lost)
 	}
 	send(t, w)
 	require.Equal(t, map[string]int{"failed": 2}, states(t, w, id, 2))
@@ -68,12 +68,10 @@ func TestADeliveryWaitsWhileTheServiceHasAnotherLog(t *testing.T) {
 	id := target(t, w, receive(t, good).URL)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	spread(t, w)
-	_, err := w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET revision = 7; UPDATE delivery.checkpoint SET epoch = 'another'; UPDATE delivery.origin SET epoch = 'another'`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET revision = 7; UPDATE delivery.checkpoint SET epoch = 'another'; UPDATE delivery.origin SET epoch = 'another'`)
 	var log lines
 	send(t, w, func(o *delivery.CourierOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	require.Eventually(t, func() bool { return log.have("delivery not made ready") }, projectiontest.Soon, 5*time.Millisecond)
-	_, err = w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET revision = 0`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET revision = 0`)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 }

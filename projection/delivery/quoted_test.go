@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
@@ -54,9 +55,8 @@ func TestWhatAnErrorQuotesOfAPersonGoesWithThePerson(t *testing.T) {
 	lead := event.LeadStream(w.NewID())
 	w.Append(t, "acme", lead, newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
-	quoting := func() (attempts int) {
-		require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE error LIKE '%Ann%'`).Scan(&attempts))
-		return attempts
+	quoting := func() int {
+		return pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.attempt WHERE error LIKE '%Ann%'`)
 	}
 	require.Equal(t, 3, quoting())
 	w.Append(t, "acme", lead, event.LeadErased{})

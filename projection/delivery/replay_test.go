@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -74,8 +75,7 @@ func TestAReplayQueuesWhatMatchesInItsSpanOfTime(t *testing.T) {
 	spread(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 5, 1: 2, 2: 6}, generations(t, w, all), "the next generation, with what was before the endpoint")
-	var finished int
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.replay WHERE finished_at IS NOT NULL AND queued IN (1, 2, 6)`).Scan(&finished))
+	finished := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.replay WHERE finished_at IS NOT NULL AND queued IN (1, 2, 6)`)
 	require.Equal(t, 3, finished)
 }
 
@@ -89,11 +89,9 @@ func TestAReplayThatFailsHoldsUpNoOther(t *testing.T) {
 	w.Append(t, "acme", event.WebhookStream(broken), span) // first in turn
 	w.Append(t, "globex", event.WebhookStream(sound), span)
 	spread(t, w)
-	_, err := w.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL`)
-	require.NoError(t, err)
-	_, err = w.Pool.Exec(t.Context(), `UPDATE log.event SET type = 'lead.invented.v1' WHERE position = $1`, int64(unreadable))
-	require.NoError(t, err)
-	_, err = replayer(w).Turn(t.Context())
+	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
+	pgtest.Exec(t, w.Pool, `UPDATE log.event SET type = 'lead.invented.v1' WHERE position = $1`, int64(unreadable))
+	_, err := replayer(w).Turn(t.Context())
 	require.ErrorContains(t, err, broken)
 	require.Equal(t, map[int]int{0: 1, 1: 1}, generations(t, w, sound))
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, broken))
@@ -157,8 +155,7 @@ func TestAReplayGoesOnWhereItWasKilled(t *testing.T) {
 	for range 5 {
 		blocking, err := conn.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = blocking.Exec(t.Context(), `LOCK TABLE delivery.queue IN SHARE MODE`)
-		require.NoError(t, err)
+		pgtest.Exec(t, blocking, `LOCK TABLE delivery.queue IN SHARE MODE`)
 		var done bool
 		require.Eventually(t, func() bool {
 			var killed int
@@ -176,7 +173,6 @@ func TestAReplayGoesOnWhereItWasKilled(t *testing.T) {
 		return err == nil && done
 	}, projectiontest.Soon, 5*time.Millisecond)
 	require.Equal(t, map[int]int{1: events}, generations(t, w, id))
-	var queued int
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT queued FROM delivery.replay`).Scan(&queued))
+	queued := pgtest.Value[int](t, conn, `SELECT queued FROM delivery.replay`)
 	require.Equal(t, events, queued)
 }

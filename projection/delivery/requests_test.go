@@ -14,6 +14,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -129,8 +130,7 @@ func TestARequestIsCarriedOutOnceHoweverOftenTheLogIsRead(t *testing.T) {
 		return tag.RowsAffected()
 	}
 	require.EqualValues(t, 3, finish(), "the lead, the test, the lead again")
-	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.checkpoint`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
 	spread(t, w)
 	replay(t, w)
 	require.Zero(t, finish())

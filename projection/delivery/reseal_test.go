@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/projection/delivery"
 )
 
@@ -16,18 +17,16 @@ func TestSecretsAreSealedAnewThoughOneDoesNotOpen(t *testing.T) {
 		require.NoError(t, secrets(t, pool, key(1)).Put(t.Context(), id, secret))
 	}
 	const flip = `UPDATE secret.webhook SET sealed = set_byte(sealed, 0, get_byte(sealed, 0) # 1) WHERE webhook_id = $1`
-	_, err := pool.Exec(t.Context(), flip, webhookID)
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, flip, webhookID)
 	rotated := secrets(t, pool, key(2), key(1))
-	err = rotated.Reseal(t.Context())
+	err := rotated.Reseal(t.Context())
 	require.ErrorIs(t, err, delivery.ErrDamaged)
 	require.ErrorContains(t, err, webhookID)
 	got, err := secrets(t, pool, key(2)).Get(t.Context(), otherID)
 	require.NoError(t, err, "it needs the earlier key no more")
 	require.Equal(t, []string{secret}, got)
 
-	_, err = pool.Exec(t.Context(), flip, webhookID)
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, flip, webhookID)
 	require.NoError(t, rotated.Reseal(t.Context()))
 	got, err = secrets(t, pool, key(2)).Get(t.Context(), webhookID)
 	require.NoError(t, err)

@@ -102,9 +102,8 @@ func TestARowMovedToAnotherEndpointOrChangedDoesNotOpen(t *testing.T) {
 	s := secrets(t, pool, key(1))
 	require.NoError(t, s.Put(t.Context(), webhookID, secret))
 
-	_, err := pool.Exec(t.Context(), `INSERT INTO secret.webhook SELECT $1, key_id, sealed FROM secret.webhook`, otherID)
-	require.NoError(t, err)
-	_, err = s.Get(t.Context(), otherID)
+	pgtest.Exec(t, pool, `INSERT INTO secret.webhook SELECT $1, key_id, sealed FROM secret.webhook`, otherID)
+	_, err := s.Get(t.Context(), otherID)
 	require.ErrorIs(t, err, delivery.ErrDamaged)
 
 	for _, change := range []string{
@@ -112,9 +111,8 @@ func TestARowMovedToAnotherEndpointOrChangedDoesNotOpen(t *testing.T) {
 		`substr(sealed, 1, 5)`,
 		`''`,
 	} {
-		_, err = pool.Exec(t.Context(), `UPDATE secret.webhook SET sealed = `+change+` WHERE webhook_id = $1`, webhookID)
-		require.NoError(t, err)
-		_, err = s.Get(t.Context(), webhookID)
+		pgtest.Exec(t, pool, `UPDATE secret.webhook SET sealed = `+change+` WHERE webhook_id = $1`, webhookID)
+		_, err := s.Get(t.Context(), webhookID)
 		require.ErrorIs(t, err, delivery.ErrDamaged)
 		require.NotContains(t, err.Error(), secret)
 	}
@@ -163,8 +161,7 @@ func TestAReplacedSecretSignsUntilItsTimeIsUpAndIsDestroyedThen(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{third, second, secret}, got, "the current one first")
 
-	_, err = pool.Exec(t.Context(), `UPDATE secret.earlier SET until = now() - interval '1 second' WHERE until < now() + interval '90 minutes'`)
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, `UPDATE secret.earlier SET until = now() - interval '1 second' WHERE until < now() + interval '90 minutes'`)
 	both := secrets(t, pool, key(2), key(1))
 	got, err = both.Get(t.Context(), webhookID)
 	require.NoError(t, err)

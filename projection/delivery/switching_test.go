@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
 )
@@ -30,7 +31,6 @@ func TestAnEndpointThatSwitchesProtocolsFailsAndHoldsNobodyUp(t *testing.T) {
 	send(t, w, func(o *delivery.CourierOptions) { o.Timeout = time.Second })
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
-	var status int
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT DISTINCT status FROM delivery.attempt`).Scan(&status))
+	status := pgtest.Value[int](t, w.Pool, `SELECT DISTINCT status FROM delivery.attempt`)
 	require.Equal(t, http.StatusSwitchingProtocols, status)
 }

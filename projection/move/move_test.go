@@ -73,10 +73,9 @@ func TestViewsAreMovedWholeOrNotAtAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, m := world(t)
-			_, err := w.Pool.Exec(t.Context(), c.spoil)
-			require.NoError(t, err)
+			pgtest.Exec(t, w.Pool, c.spoil)
 			checkpoints, history := table(t, w, "views.checkpoint"), table(t, w, "views.source_history")
-			_, err = m.Run(t.Context())
+			_, err := m.Run(t.Context())
 			require.Error(t, err)
 			if c.want != nil {
 				require.ErrorIs(t, err, c.want)
@@ -191,17 +190,14 @@ func TestALogIsNotMovedIntoItself(t *testing.T) {
 func TestReplaysAndRetriesOfDeliveriesGoOnWhereTheyWere(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
-	_, err := w.Pool.Exec(t.Context(), `
+	pgtest.Exec(t, w.Pool, `
 		INSERT INTO delivery.replay (webhook_id, generation, request_id, account, events, since, until, requested, reached)
 		VALUES ('w', 1, 'r', 'acme', '{*}', now(), now(), 3, 2), ('w', 2, 'r', 'acme', '{*}', now(), now(), 4, NULL)`)
-	require.NoError(t, err)
 	id := w.NewID()
-	_, err = w.Pool.Exec(t.Context(), `SELECT delivery.open_day($1)`, projectiontest.Start)
-	require.NoError(t, err)
-	_, err = w.Pool.Exec(t.Context(), `
+	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, projectiontest.Start)
+	pgtest.Exec(t, w.Pool, `
 		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer, retried)
 		VALUES ($1, 'w', 'e', 0, 'lead.created', 'lead-1', 0, 2, 1, 3)`, id)
-	require.NoError(t, err)
 	at := moved(t, m)
 	deliveries := table(t, w, "delivery.delivery")
 	require.EqualValues(t, 2, deliveries[0]["position"], "it is in the body")
@@ -233,12 +229,9 @@ func moved(t *testing.T, m move.Move) map[eventstore.Position]int64 {
 func TestEveryNumberOfDeliveriesWasThoughtOf(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	rows, err := w.Pool.Query(t.Context(), `
+	columns := pgtest.Rows[string](t, w.Pool, `
 		SELECT table_name || '.' || column_name FROM information_schema.columns
 		 WHERE table_schema = 'delivery' AND data_type = 'bigint' AND table_name !~ '_[0-9]{8}$' ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
-	require.NoError(t, err)
-	columns, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
 	require.Equal(t, []string{
 		"account_day.queued", "checkpoint.position", "checkpoint.seen_revision", "delivery.position", "delivery.retried", "delivery.revision",
 		"origin.position", "queue.position", "queue.revision", "replay.queued", "replay.reached", "replay.requested",

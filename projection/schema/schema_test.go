@@ -54,10 +54,7 @@ func TestTheSnapshotIsWhatTheMigrationsMake(t *testing.T) {
 
 func describe(t *testing.T, pool *pgxpool.Pool) string {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), catalogue)
-	require.NoError(t, err)
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
+	tables := pgtest.Rows[string](t, pool, catalogue)
 	require.NotEmpty(t, tables)
 	return strings.Join(tables, "\n\n") + "\n"
 }
@@ -82,12 +79,10 @@ func TestAnotherSchemaThanTheProgramsIsToldApart(t *testing.T) {
 	require.NoError(t, schema.Migrate(t.Context(), url))
 	require.NoError(t, schema.Current(t.Context(), pool))
 
-	_, err := pool.Exec(t.Context(), `INSERT INTO views.migration (version_id, is_applied) VALUES (9999, true)`)
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, `INSERT INTO views.migration (version_id, is_applied) VALUES (9999, true)`)
 	require.ErrorIs(t, schema.Current(t.Context(), pool), migration.ErrNew)
 
-	_, err = pool.Exec(t.Context(), `DELETE FROM views.migration WHERE version_id > 0`)
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, `DELETE FROM views.migration WHERE version_id > 0`)
 	require.ErrorIs(t, schema.Current(t.Context(), pool), migration.ErrOld)
 }
 
@@ -97,15 +92,13 @@ func TestDroppedViewsAreMadeAgainAndSecretsStay(t *testing.T) {
 	pool := open(t, url)
 	require.NoError(t, schema.Migrate(t.Context(), url))
 	before := describe(t, pool)
-	_, err := pool.Exec(t.Context(), `
+	pgtest.Exec(t, pool, `
 		INSERT INTO secret.webhook (webhook_id, key_id, sealed) VALUES ('w', 'k', 's');
 		DROP SCHEMA views CASCADE`)
-	require.NoError(t, err)
 
 	require.NoError(t, schema.Migrate(t.Context(), url))
 	require.Equal(t, before, describe(t, pool))
-	var kept int
-	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM secret.webhook`).Scan(&kept))
+	kept := pgtest.Value[int](t, pool, `SELECT count(*) FROM secret.webhook`)
 	require.Equal(t, 1, kept)
 }
 
@@ -115,15 +108,13 @@ func TestThePlannerKnowsOfDeliveriesThatOutlivedTheViewsBeforeTheyAreCounted(t *
 	url := pgtest.Database(t)
 	pool := open(t, url)
 	require.NoError(t, schema.Migrate(t.Context(), url))
-	_, err := pool.Exec(t.Context(), `
+	pgtest.Exec(t, pool, `
 		SELECT delivery.open_day('2026-11-22');
 		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
 		SELECT delivery.first_id('2026-11-22') || n, 'w', n, 0, 'lead.created', 'lead-1', 0, 1, 1 FROM generate_series(1, 7) AS n;
 		DROP SCHEMA views CASCADE`)
-	require.NoError(t, err)
 	require.NoError(t, schema.Migrate(t.Context(), url))
-	var known int
-	require.NoError(t, pool.QueryRow(t.Context(), `SELECT reltuples FROM pg_class WHERE oid = 'delivery.delivery'::regclass`).Scan(&known))
+	known := pgtest.Value[int](t, pool, `SELECT reltuples FROM pg_class WHERE oid = 'delivery.delivery'::regclass`)
 	require.Equal(t, 7, known)
 }
 
@@ -132,21 +123,14 @@ func TestACopyOfEveryViewStandsForItself(t *testing.T) {
 	url := pgtest.Database(t)
 	pool := open(t, url)
 	require.NoError(t, schema.Migrate(t.Context(), url))
-	_, err := pool.Exec(t.Context(), `CREATE SCHEMA shadow`)
-	require.NoError(t, err)
-	rows, err := pool.Query(t.Context(), `SELECT tablename FROM pg_tables WHERE schemaname = 'views' AND tablename <> 'migration'`)
-	require.NoError(t, err)
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, `CREATE SCHEMA shadow`)
+	tables := pgtest.Rows[string](t, pool, `SELECT tablename FROM pg_tables WHERE schemaname = 'views' AND tablename <> 'migration'`)
 	require.Len(t, tables, 14)
 	for _, table := range tables {
-		_, err = pool.Exec(t.Context(), fmt.Sprintf(`CREATE TABLE shadow.%[1]s (LIKE views.%[1]s INCLUDING ALL)`, table))
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, fmt.Sprintf(`CREATE TABLE shadow.%[1]s (LIKE views.%[1]s INCLUDING ALL)`, table))
 	}
-	_, err = pool.Exec(t.Context(), `DROP SCHEMA views CASCADE`)
-	require.NoError(t, err)
-	var left int
-	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'shadow'`).Scan(&left))
+	pgtest.Exec(t, pool, `DROP SCHEMA views CASCADE`)
+	left := pgtest.Value[int](t, pool, `SELECT count(*) FROM pg_tables WHERE schemaname = 'shadow'`)
 	require.Equal(t, 14, left)
 }
 
@@ -189,24 +173,21 @@ func TestDeliveriesFromBeforeThereWereDaysAreKept(t *testing.T) {
 	run := func(file string) {
 		statements, err := os.ReadFile("migrations/" + file)
 		require.NoError(t, err)
-		_, err = pool.Exec(t.Context(), string(statements))
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, string(statements))
 	}
 	run("0002_delivery.sql")
-	_, err := pool.Exec(t.Context(), `
+	pgtest.Exec(t, pool, `
 		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer, state, attempts)
 		SELECT id, 'w', id, 0, 'lead.created', 'lead-1', 0, 1, 1, state, 1
 		  FROM (VALUES ('01KAJ8Q6ZJ0000000000000001', 'queued'), ('01KBH9BX000000000000000002', 'delivered')) AS rows (id, state);
 		INSERT INTO delivery.attempt (seq, number, at, status, duration_ms, response, error)
 		SELECT seq, 1, now(), 500, 3, 'oh', '' FROM delivery.delivery`)
-	require.NoError(t, err)
 	run("0004_delivery_days.sql")
 	run("0004_delivery_days.sql") // it may run again
 
-	var kept string
-	require.NoError(t, pool.QueryRow(t.Context(), `
+	kept := pgtest.Value[string](t, pool, `
 		SELECT string_agg(concat_ws(' ', d.tableoid::regclass, d.state, q.attempts, a.status), ', ' ORDER BY d.delivery_id)
-		  FROM delivery.delivery d JOIN delivery.attempt a USING (delivery_id) LEFT JOIN delivery.queue q USING (delivery_id)`).Scan(&kept))
+		  FROM delivery.delivery d JOIN delivery.attempt a USING (delivery_id) LEFT JOIN delivery.queue q USING (delivery_id)`)
 	require.Equal(t, "delivery.delivery_20251121 queued 1 500, delivery.delivery_20251203 delivered 500", kept)
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
@@ -52,10 +53,8 @@ func TestEveryEventThatDoesNotOpenIsNamedAndWhatElseIsWrongIsFound(t *testing.T)
 func TestALeadWithoutItsKeyIsAFindingAndItsClaimsAreNotLeftOver(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 2)
-	_, err := p.Pool.Exec(t.Context(), `DELETE FROM person.key WHERE stream = $1`, p.leads[1])
-	require.NoError(t, err)
-	_, err = p.Pool.Exec(t.Context(), `DELETE FROM views.lead`)
-	require.NoError(t, err)
+	pgtest.Exec(t, p.Pool, `DELETE FROM person.key WHERE stream = $1`, p.leads[1])
+	pgtest.Exec(t, p.Pool, `DELETE FROM views.lead`)
 	p.store = p.open()
 	p.project(t)
 	var left []verify.Leftover

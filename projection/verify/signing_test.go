@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -63,8 +64,7 @@ func TestAnEndpointWhoseDeliveriesCannotBeSignedIsFound(t *testing.T) {
 	require.Empty(t, signing(), "the log knows of the deletion, deliveries not yet")
 
 	spoil := func(sql string) {
-		_, err := w.Pool.Exec(t.Context(), sql)
-		require.NoError(t, err)
+		pgtest.Exec(t, w.Pool, sql)
 	}
 	spoil(`UPDATE secret.webhook SET sealed = set_byte(sealed, 20, get_byte(sealed, 20) # 1)`)
 	require.Len(t, signing(), 1)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -57,8 +58,7 @@ func TestOneByteOfATokenEventThatIsChangedInTheDatabaseIsFoundAndNamed(t *testin
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, id := trail(t)
-			_, err := w.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL`)
-			require.NoError(t, err)
+			pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
 			tag, err := w.Pool.Exec(t.Context(), `UPDATE log.event SET `+c.change+` WHERE position = $1`, c.position)
 			require.NoError(t, err)
 			require.EqualValues(t, 1, tag.RowsAffected())
@@ -82,9 +82,8 @@ func TestOneByteOfATokenEventThatIsChangedInTheDatabaseIsFoundAndNamed(t *testin
 func TestAnEventThatIsNotReadableAnyMoreDoesNotMoveTheOthers(t *testing.T) {
 	t.Parallel()
 	w, id := trail(t)
-	_, err := w.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL;
+	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL;
 		UPDATE log.event SET data = overlay(data PLACING '[' FROM 1 FOR 1) WHERE position = 3`)
-	require.NoError(t, err)
 	found := run(t, w)
 	require.Contains(t, found, "event at position 3 of stream token-"+id+" is not readable as token.rotated.v1")
 	require.NotContains(t, strings.Join(found, "\n"), "audit tree")
@@ -93,8 +92,7 @@ func TestAnEventThatIsNotReadableAnyMoreDoesNotMoveTheOthers(t *testing.T) {
 func TestAChangedTreeIsFound(t *testing.T) {
 	t.Parallel()
 	w, _ := trail(t)
-	_, err := w.Pool.Exec(t.Context(), `UPDATE views.token_tree SET hash = sha256(hash) WHERE account = 'acme' AND ordinal IN (0, 2)`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `UPDATE views.token_tree SET hash = sha256(hash) WHERE account = 'acme' AND ordinal IN (0, 2)`)
 	found := strings.Join(run(t, w), "\n")
 	require.Contains(t, found, "audit tree of account acme: event at position 1 of")
 	require.Contains(t, found, "view token_tree, row acme 2: is not what the log says", "a whole subtree, which is no event")
@@ -108,13 +106,11 @@ func TestATreeIsTheSameAfterAReplayAndForEachAccountAlone(t *testing.T) {
 	tree := `SELECT string_agg(account || ordinal || encode(hash, 'hex'), ' ' ORDER BY account, ordinal) FROM views.token_tree`
 	require.NoError(t, w.Pool.QueryRow(t.Context(), tree).Scan(&first))
 	require.Equal(t, 7+3, strings.Count(first, " ")+1, "four leaves of one, and two of the other")
-	_, err := w.Pool.Exec(t.Context(), `DELETE FROM views.checkpoint`)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `DELETE FROM views.checkpoint`)
 	w.Project(t)
 	require.NoError(t, w.Pool.QueryRow(t.Context(), tree).Scan(&again))
 	require.Equal(t, first, again)
-	var used time.Time
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT last_used_at FROM views.token WHERE account = 'acme'`).Scan(&used))
+	used := pgtest.Value[time.Time](t, w.Pool, `SELECT last_used_at FROM views.token WHERE account = 'acme'`)
 	require.False(t, used.IsZero())
 }
 
@@ -127,10 +123,9 @@ func TestALogThatWasWrittenAnewDoesNotAgreeWithAHeadThatSomebodyKept(t *testing.
 	kept.Root, err = tlog.TreeHash(kept.Size, reader)
 	require.NoError(t, err)
 	require.Empty(t, run(t, w, kept))
-	_, err = w.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL;
+	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL;
 		UPDATE log.event SET data = replace(convert_from(data, 'UTF8'), '"CI"', '"CJ"')::bytea WHERE position = 1;
 		DELETE FROM views.checkpoint`)
-	require.NoError(t, err)
 	w.Project(t)
 	require.Empty(t, run(t, w), "log and views agree")
 	require.Equal(t, []string{"audit tree of account acme: its first 3 leaves are not those of the head that was signed"}, run(t, w, kept))

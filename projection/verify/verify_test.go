@@ -64,8 +64,7 @@ func TestASoundLogAndItsViewsAgree(t *testing.T) {
 	findings, notes := runAndSeeWhatIsLeft(t, w)
 	require.Empty(t, findings)
 	require.Empty(t, notes)
-	var left int
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'verify%'`).Scan(&left))
+	left := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'verify%'`)
 	require.Zero(t, left, "nothing is left behind")
 }
 
@@ -102,10 +101,8 @@ func TestEverythingThatDoesNotAgreeIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, first, _ := sound(t)
-			_, err := w.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL`)
-			require.NoError(t, err)
-			_, err = w.Pool.Exec(t.Context(), c.spoil)
-			require.NoError(t, err)
+			pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
+			pgtest.Exec(t, w.Pool, c.spoil)
 			found := run(t, w)
 			says := replaced(c.says, first)
 			require.Condition(t, func() bool { return anyContains(found, says) }, "%q in %q", says, found)
@@ -137,8 +134,7 @@ func TestEndpointsThatDeliveriesKnowOtherwiseAreFound(t *testing.T) {
 		{`UPDATE delivery.endpoint SET url = 'https://elsewhere.example' WHERE webhook_id = $1`, "is not what the log says"},
 		{`DELETE FROM delivery.endpoint WHERE webhook_id = $1`, "is missing"},
 	} {
-		_, err := w.Pool.Exec(t.Context(), c.spoil, id)
-		require.NoError(t, err)
+		pgtest.Exec(t, w.Pool, c.spoil, id)
 		require.Equal(t, []string{"deliveries, endpoint " + id + ": " + c.says}, run(t, w))
 	}
 
@@ -148,8 +144,7 @@ func TestEndpointsThatDeliveriesKnowOtherwiseAreFound(t *testing.T) {
 	_, rest, _ = strings.Cut(rest, "\n```sql\n")
 	remedy, _, found := strings.Cut(rest, "```")
 	require.True(t, found)
-	_, err = w.Pool.Exec(t.Context(), remedy)
-	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, remedy)
 	fanOut(t, w)
 	require.Empty(t, run(t, w))
 }

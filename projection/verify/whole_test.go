@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -54,8 +55,7 @@ func (p *people) open() *sealed.Store {
 
 func (p *people) project(t *testing.T) {
 	t.Helper()
-	_, err := p.Pool.Exec(t.Context(), `DELETE FROM views.checkpoint`)
-	require.NoError(t, err)
+	pgtest.Exec(t, p.Pool, `DELETE FROM views.checkpoint`)
 	runner, err := projection.New(projection.Options{URL: p.URL, Store: p.store, Projectors: projection.All(), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	stop := projectiontest.Run(t, runner)
@@ -66,10 +66,8 @@ func (p *people) project(t *testing.T) {
 // rewrite changes the log behind the back of the service.
 func (p *people) rewrite(t *testing.T, sql string, args ...any) {
 	t.Helper()
-	_, err := p.Pool.Exec(t.Context(), `ALTER TABLE log.event DISABLE TRIGGER ALL`)
-	require.NoError(t, err)
-	_, err = p.Pool.Exec(t.Context(), sql, args...)
-	require.NoError(t, err)
+	pgtest.Exec(t, p.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
+	pgtest.Exec(t, p.Pool, sql, args...)
 }
 
 func (p *people) verify(t *testing.T, heads ...audit.Head) (findings []string, whole audit.Head) {

@@ -1,0 +1,45 @@
+package pgtest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// DB is a pool, a connection or a transaction.
+type DB interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Exec executes a statement, which must not fail.
+func Exec(t testing.TB, db DB, sql string, args ...any) {
+	t.Helper()
+	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rows are what a query of one column yields.
+func Rows[T any](t testing.TB, db DB, sql string, args ...any) []T {
+	t.Helper()
+	rows, _ := db.Query(t.Context(), sql, args...) // the rows have the error
+	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// Value is what a query yields that has one row of one column.
+func Value[T any](t testing.TB, db DB, sql string, args ...any) T {
+	t.Helper()
+	rows, _ := db.Query(t.Context(), sql, args...) // the rows have the error
+	value, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
