@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
@@ -49,9 +48,7 @@ func startOn(t *testing.T, url string, over func(eventstore.Store) eventstore.St
 	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 8, Log: quiet()})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	pool, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.Pool(t, url)
 	vault, err := sealed.NewVault(pool, claimKey())
 	require.NoError(t, err)
 	return startSealed(t, sealed.Wrap(over(store), vault, true, quiet()))

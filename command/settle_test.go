@@ -43,10 +43,9 @@ func TestALeadThatEndsClosesThoseItAwaitsOnAStoreThatIsBehind(t *testing.T) {
 	}
 	eventType, data, err := event.Encode(event.LeadJoining{From: ids[1]})
 	require.NoError(t, err)
-	_, err = late.Append(t.Context(), eventstore.Write{Stream: event.LeadStream(ids[0]), Expect: eventstore.At(0), Events: []eventstore.Event{{
+	storetest.Append(t, late, eventstore.Write{Stream: event.LeadStream(ids[0]), Expect: eventstore.At(0), Events: []eventstore.Event{{
 		ID: ulid.Make(), Type: eventType, At: time.Now().UTC().Truncate(time.Millisecond), Data: data, Metadata: event.Metadata{Account: "acme"},
 	}}})
-	require.NoError(t, err)
 
 	late.stream = event.LeadStream(ids[1])
 	_, err = p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: ids[0]})

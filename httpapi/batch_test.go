@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
@@ -190,8 +191,7 @@ func TestABatchAnswersWithThePositionOfItsLastEvent(t *testing.T) {
 	require.Equal(t, `"capture";q=100;w=10`, response.Header.Get("RateLimit-Policy"))
 	_, err = new(bytes.Buffer).ReadFrom(response.Body)
 	require.NoError(t, err)
-	head, err := s.store.Head(t.Context())
-	require.NoError(t, err)
+	head := storetest.Head(t, s.store)
 	require.Equal(t, fmt.Sprint(head), response.Trailer.Get("X-Log-Position"))
 	var left int
 	_, err = fmt.Sscanf(response.Trailer.Get("RateLimit"), `"capture";r=%d;t=%d`, &left, new(int)) // t is 0 when all has come back
@@ -219,8 +219,7 @@ func TestABatchIsSafeToRepeatUnderItsKey(t *testing.T) {
 		`{"phone":"12"}` + "\n" + `{"phone":"9876543210","metadata":{"source":"api"}}` + "\n" + `{"phone":"9876543210","metadata":{"source":"api"}}`
 	first := s.sendBatch(body, "Idempotency-Key", "k").lines(t)
 	require.Equal(t, []int{201, 200, 400, 200, 409}, statuses(first))
-	head, err := s.store.Head(t.Context())
-	require.NoError(t, err)
+	head := storetest.Head(t, s.store)
 	for _, process := range []*service{s, serve(t, s.url)} {
 		again := process.sendBatch(body, "Idempotency-Key", "k").lines(t)
 		for i := range first {
@@ -230,8 +229,7 @@ func TestABatchIsSafeToRepeatUnderItsKey(t *testing.T) {
 			require.Equal(t, first[i], again[i])
 		}
 	}
-	now, err := s.store.Head(t.Context())
-	require.NoError(t, err)
+	now := storetest.Head(t, s.store)
 	require.Equal(t, head, now, "a repeat writes nothing")
 	changed := s.sendBatch(strings.Replace(body, "Asha", "Ravi", 1), "Idempotency-Key", "k").lines(t)
 	require.Equal(t, []int{201, 409, 400, 200, 409}, statuses(changed))

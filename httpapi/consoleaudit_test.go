@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
@@ -133,9 +132,7 @@ func TestTheVerifiedMarkVerifies(t *testing.T) {
 	require.Eventually(t, verified("All 4 events shown are leaves", "begins with the tree of 3 events"), soon, pause)
 	require.Equal(t, 4, strings.Count(b.get("/console/audit").body, "✓ proven"))
 
-	db, err := pgx.Connect(t.Context(), b.url)
-	require.NoError(t, err)
-	defer db.Close(t.Context())
+	db := pgtest.Connect(t, b.url)
 	change := func(sql string) {
 		pgtest.Exec(t, db, sql)
 	}

@@ -16,10 +16,10 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-json-experiment/json"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -145,9 +145,7 @@ func (s *service) settle() *strings.Replacer {
 // fanOut queues deliveries for as long as the test runs. Nothing sends them.
 func (s *service) fanOut() {
 	s.t.Helper()
-	pool, err := pgxpool.New(s.t.Context(), s.url)
-	require.NoError(s.t, err)
-	s.t.Cleanup(pool.Close)
+	pool := pgtest.Pool(s.t, s.url)
 	require.NoError(s.t, delivery.Begin(s.t.Context(), pool, s.store))
 	epoch, err := s.store.Epoch(s.t.Context())
 	require.NoError(s.t, err)

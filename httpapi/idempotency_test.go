@@ -11,6 +11,7 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 // keyed is a capture with an idempotency key.
@@ -49,8 +50,7 @@ func TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter(t *testing.T) {
 	refused := s.keyed("k-3", curated).is(http.StatusConflict)
 	require.Equal(t, "DUPLICATE_LEAD_SOURCE", refused.at("code"))
 
-	head, err := s.store.Head(t.Context())
-	require.NoError(t, err)
+	head := storetest.Head(t, s.store)
 	for _, process := range []*service{s, other} {
 		requireReplayed(t, created, process.keyed("k-1", body))
 		requireReplayed(t, merged, process.keyed("k-2", more))
@@ -58,8 +58,7 @@ func TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter(t *testing.T) {
 	}
 	reordered := `{ "metadata": {"n":1.50, "source":"web\u0073ite"}, "phone": "9876543210", "n\u0061me":"\u0041sha" }`
 	requireReplayed(t, created, other.keyed("k-1", reordered))
-	now, err := s.store.Head(t.Context())
-	require.NoError(t, err)
+	now := storetest.Head(t, s.store)
 	require.Equal(t, head, now, "a repeat writes nothing")
 }
 

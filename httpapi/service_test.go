@@ -100,9 +100,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 			t.Log(s.log.String())
 		}
 	})
-	pool, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.Pool(t, url)
 	s.pool = pool
 	s.store = openLog(t, events, pool, log)
 	directory := command.NewDirectory(s.store, time.Now)

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -17,9 +17,7 @@ import (
 // far is a Reader whose database nobody can reach.
 func far(t *testing.T) *query.Reader {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none")
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.Pool(t, "postgres://nobody@127.0.0.1:1/none")
 	return query.New(pool, projectiontest.New(t).Store)
 }
 

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev"
@@ -69,9 +68,7 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 		mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"?minPosition="+merged.header.Get("X-Log-Position"), jwt, "").is(t, 200)
 		require.Equal(t, 200, mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"/events", jwt, "").status)
 	}
-	pool, err := pgxpool.New(t.Context(), settings["LEADLOG_DATABASE_URL"])
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.Pool(t, settings["LEADLOG_DATABASE_URL"])
 	require.Eventually(t, func() bool {
 		var echoed int
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE response LIKE '%Asha%'`).Scan(&echoed)

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
@@ -14,9 +13,7 @@ import (
 // Every view waits for the keys of what it reads: for a server that has gone without a word it must not wait for good.
 func TestLookingForKeysBesideALogOfItsOwnEnds(t *testing.T) {
 	t.Parallel()
-	views, err := pgxpool.New(t.Context(), pgtest.Database(t))
-	require.NoError(t, err)
-	t.Cleanup(views.Close)
+	views := pgtest.Pool(t, pgtest.Database(t))
 	log, err := openSealedLog(t.Context(), pgtest.DatabaseFrom(t, "log", postgres.Migrate), views, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(log.Close)

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
@@ -103,9 +102,7 @@ func TestAHeadOfTheWholeLogIsSignedWhenAllAgreesAndIsHeldAgainstTheLogLater(t *t
 	captureAs(t, base, jwt, "ravi")
 	out, said = outputOf(t, 0, settings, "verify", "--tree", head)
 	service.stop(t)
-	conn, err := pgx.Connect(t.Context(), settings["LEADLOG_DATABASE_URL"])
-	require.NoError(t, err)
-	defer conn.Close(t.Context())
+	conn := pgtest.Connect(t, settings["LEADLOG_DATABASE_URL"])
 	pgtest.Exec(t, conn, `ALTER TABLE log.event DISABLE TRIGGER ALL;
 		UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'jwt:', 'jws:')::bytea WHERE type = 'claim.taken.v1'`)
 	out, said = outputOf(t, 0, settings, "verify")

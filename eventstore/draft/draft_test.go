@@ -39,16 +39,13 @@ func told(t *testing.T, store eventstore.Store, stream string, from eventstore.R
 func TestADraftGoesOnWhereTheLogEndsAndLeavesItAlone(t *testing.T) {
 	t.Parallel()
 	below := storetest.Memory(storetest.Capabilities{Transactional: true})
-	_, err := below.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one", "two")})
-	require.NoError(t, err)
+	storetest.Append(t, below, eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one", "two")})
 	store := draft.On(below)
 	require.True(t, store.Atomic())
 
-	first, err := store.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.At(1), Events: events("three")},
+	first := storetest.Append(t, store, eventstore.Write{Stream: "old", Expect: eventstore.At(1), Events: events("three")},
 		eventstore.Write{Stream: "new", Expect: eventstore.NoStream, Events: events("hello")})
-	require.NoError(t, err)
-	second, err := store.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.Any, Events: events("four", "five")})
-	require.NoError(t, err)
+	second := storetest.Append(t, store, eventstore.Write{Stream: "old", Expect: eventstore.Any, Events: events("four", "five")})
 	require.Greater(t, second, first)
 	require.Equal(t, []string{`"one"`, `"two"`, `"three"`, `"four"`, `"five"`}, told(t, store, "old", 0))
 	require.Equal(t, []string{`"two"`, `"three"`, `"four"`, `"five"`}, told(t, store, "old", 1))
@@ -58,19 +55,16 @@ func TestADraftGoesOnWhereTheLogEndsAndLeavesItAlone(t *testing.T) {
 
 	require.Equal(t, []string{`"one"`, `"two"`}, told(t, below, "old", 0))
 	require.Empty(t, told(t, below, "new", 0))
-	_, err = below.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.At(1), Events: events("others")})
-	require.NoError(t, err)
+	storetest.Append(t, below, eventstore.Write{Stream: "old", Expect: eventstore.At(1), Events: events("others")})
 	require.Equal(t, []string{`"one"`, `"two"`, `"three"`, `"four"`, `"five"`}, told(t, store, "old", 0))
 }
 
 func TestADraftRefusesWhatTheLogWould(t *testing.T) {
 	t.Parallel()
 	below := storetest.Memory(storetest.Capabilities{Transactional: true})
-	_, err := below.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one")})
-	require.NoError(t, err)
+	storetest.Append(t, below, eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one")})
 	store := draft.On(below)
-	_, err = store.Append(t.Context(), eventstore.Write{Stream: "old", Expect: eventstore.At(0), Events: events("two")})
-	require.NoError(t, err)
+	storetest.Append(t, store, eventstore.Write{Stream: "old", Expect: eventstore.At(0), Events: events("two")})
 	for _, c := range []struct {
 		write  eventstore.Write
 		actual eventstore.Expected
@@ -86,6 +80,6 @@ func TestADraftRefusesWhatTheLogWould(t *testing.T) {
 		require.Equal(t, eventstore.ConflictError{Stream: c.write.Stream, Expected: c.write.Expect, Actual: c.actual}, *conflict)
 		require.Empty(t, told(t, store, "beside", 0), "all or nothing")
 	}
-	_, err = store.Append(t.Context(), eventstore.Write{Stream: "", Expect: eventstore.Any, Events: events("x")})
+	_, err := store.Append(t.Context(), eventstore.Write{Stream: "", Expect: eventstore.Any, Events: events("x")})
 	require.ErrorIs(t, err, eventstore.ErrInvalid)
 }

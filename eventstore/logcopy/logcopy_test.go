@@ -21,6 +21,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/logcopy"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -75,8 +76,7 @@ func grow(t *testing.T, store eventstore.Store, appends int) {
 
 func put(t *testing.T, store eventstore.Store, stream string, events ...eventstore.Event) {
 	t.Helper()
-	_, err := store.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: events})
-	require.NoError(t, err)
+	storetest.Append(t, store, eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: events})
 }
 
 func bring(ctx context.Context, from, to eventstore.Store) error {
@@ -183,13 +183,11 @@ func TestATargetThatHoldsAnythingElseIsRefusedAndLeftAlone(t *testing.T) {
 			from, to := inEventStoreDB(t), inEventStoreDB(t)
 			put(t, from, "test-1", shared)
 			there(t, to)
-			before, err := to.Head(t.Context())
-			require.NoError(t, err)
+			before := storetest.Head(t, to)
 			require.ErrorIs(t, bring(t.Context(), from, to), logcopy.ErrOther)
-			_, _, err = compare(t.Context(), from, to)
+			_, _, err := compare(t.Context(), from, to)
 			require.ErrorIs(t, err, logcopy.ErrDiffers)
-			after, err := to.Head(t.Context())
-			require.NoError(t, err)
+			after := storetest.Head(t, to)
 			require.Equal(t, before, after)
 		})
 	}

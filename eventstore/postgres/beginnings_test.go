@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 // fill appends a stream of so many events, each with a text of so many bytes.
@@ -21,8 +21,7 @@ func fill(t *testing.T, store eventstore.Store, stream string, events, size int)
 	for range events {
 		all = append(all, fact(`"`+strings.Repeat("x", size)+`"`))
 	}
-	_, err := store.Append(t.Context(), start(stream, all...))
-	require.NoError(t, err)
+	storetest.Append(t, store, start(stream, all...))
 }
 
 // readWhole reads a stream of so many events from a revision on, and tells what is wrong.

@@ -13,6 +13,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 // lock holds the lock that log.append takes, so that appends come together behind it.
@@ -76,8 +77,7 @@ func TestANotificationWakesASubscription(t *testing.T) {
 	for i := range 3 {
 		last := fmt.Sprint(i)
 		seen := follow(t, reader, last)
-		_, err := writer.Append(t.Context(), start(last, fact(`{}`)))
-		require.NoError(t, err)
+		storetest.Append(t, writer, start(last, fact(`{}`)))
 		require.Len(t, seen(), i+1)
 		terminate(t, url, "listener") // and another listens, telling of what came between
 	}
@@ -98,11 +98,9 @@ func TestTheLastOfManyAppendsIsToldToo(t *testing.T) {
 			seen := follow(t, reader, "last")
 			awaitListener(t, url)
 			for i := range 10 {
-				_, err := writer.Append(t.Context(), start(fmt.Sprint(i), fact(`{}`)))
-				require.NoError(t, err)
+				storetest.Append(t, writer, start(fmt.Sprint(i), fact(`{}`)))
 			}
-			_, err := writer.Append(t.Context(), start("last", fact(`{}`)))
-			require.NoError(t, err)
+			storetest.Append(t, writer, start("last", fact(`{}`)))
 			end(writer)
 			require.Len(t, seen(), 11)
 		})
@@ -141,8 +139,7 @@ func TestAppendIsUnavailableWhileTheDatabaseIsGoneAndRecovers(t *testing.T) {
 		_, err = store.Append(t.Context(), during)
 		return err == nil
 	}, patience, time.Millisecond)
-	head, err := store.Head(t.Context())
-	require.NoError(t, err)
+	head := storetest.Head(t, store)
 	require.EqualValues(t, 2, head, "the append that failed is the same one again")
 }
 
@@ -198,8 +195,7 @@ func TestACallerThatLeavesBeforeItsTurnWroteNothing(t *testing.T) {
 	require.LessOrEqual(t, unknown, 1, "only what was under way may have happened")
 	store.Close() // what is under way finishes
 	other := open(t, postgres.Options{URL: url})
-	head, err := other.Head(t.Context())
-	require.NoError(t, err)
+	head := storetest.Head(t, other)
 	require.EqualValues(t, unknown, head)
 }
 
@@ -208,8 +204,7 @@ func TestAClosedStoreIsUnavailable(t *testing.T) {
 	store := open(t, postgres.Options{URL: database(t)})
 	ended := make(chan error, 1)
 	subscribed := make(chan struct{})
-	_, err := store.Append(t.Context(), start("a", fact(`{}`)))
-	require.NoError(t, err)
+	storetest.Append(t, store, start("a", fact(`{}`)))
 	go func() {
 		for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
 			if err != nil {
@@ -222,7 +217,7 @@ func TestAClosedStoreIsUnavailable(t *testing.T) {
 	<-subscribed
 	store.Close()
 	require.ErrorIs(t, <-ended, eventstore.ErrUnavailable)
-	_, err = store.Append(t.Context(), start("b", fact(`{}`)))
+	_, err := store.Append(t.Context(), start("b", fact(`{}`)))
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	_, err = store.Head(t.Context())
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
@@ -241,7 +236,6 @@ func TestAHungDatabaseIsNoticed(t *testing.T) {
 		_, err = store.Append(t.Context(), write)
 		return err == nil
 	}, patience, time.Millisecond)
-	head, err := store.Head(t.Context())
-	require.NoError(t, err)
+	head := storetest.Head(t, store)
 	require.EqualValues(t, 1, head)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 func TestMigrateTwiceKeepsTheLog(t *testing.T) {
@@ -20,16 +21,14 @@ func TestMigrateTwiceKeepsTheLog(t *testing.T) {
 	require.NoError(t, store.Current(t.Context()))
 	epoch, err := store.Epoch(t.Context())
 	require.NoError(t, err)
-	_, err = store.Append(t.Context(), start("a", fact(`{}`)))
-	require.NoError(t, err)
+	storetest.Append(t, store, start("a", fact(`{}`)))
 
 	require.NoError(t, postgres.Migrate(t.Context(), url))
 	require.NoError(t, store.Current(t.Context()))
 	again, err := store.Epoch(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, epoch, again)
-	head, err := store.Head(t.Context())
-	require.NoError(t, err)
+	head := storetest.Head(t, store)
 	require.EqualValues(t, 1, head)
 }
 
@@ -83,8 +82,7 @@ func TestOperatorsReadPayloadsAsJSON(t *testing.T) {
 	store := open(t, postgres.Options{URL: url})
 	e := fact(`{"name": "Zoë"}`)
 	e.Metadata.Account = "acme"
-	_, err := store.Append(t.Context(), start("a", e, fact(`{"nul": "\u0000"}`), fact("\xff")))
-	require.NoError(t, err)
+	storetest.Append(t, store, start("a", e, fact(`{"nul": "\u0000"}`), fact("\xff")))
 	require.EqualValues(t, 1, execute(t, url, `SELECT FROM log.event_readable WHERE data ->> 'name' = 'Zoë' AND metadata ->> 'account' = 'acme'`))
 	require.EqualValues(t, 3, execute(t, url, `SELECT data FROM log.event_readable`), "also what jsonb cannot hold")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 // patience bounds what must happen at some time.
@@ -152,8 +153,7 @@ func TestTwoProcessesAppendAtOnceAndAThirdMissesNothing(t *testing.T) {
 	work.run(t.Context(), first, "first", 8, 100)
 	work.run(t.Context(), second, "second", 8, 100)
 	work.group.Wait()
-	_, err := first.Append(t.Context(), start("last", fact(`{}`)))
-	require.NoError(t, err)
+	storetest.Append(t, first, start("last", fact(`{}`)))
 	events := seen()
 	require.Len(t, events, 2*8*100*2+1)
 	requireWhole(t, events)
@@ -209,8 +209,7 @@ func TestKilledConnectionsLoseNothingAcknowledgedAndDoubleNothing(t *testing.T) 
 	}
 	work.stop.Store(true)
 	work.group.Wait()
-	_, err := store.Append(t.Context(), start("last", fact(`{}`)))
-	require.NoError(t, err)
+	storetest.Append(t, store, start("last", fact(`{}`)))
 	events := seen()
 	require.Len(t, events, len(work.acked)+1)
 	requireWhole(t, events)
@@ -226,19 +225,16 @@ func TestLargeEventsAreReadInPiecesThatFit(t *testing.T) {
 	for range 25 { // more than two pages may hold
 		large.ID = ulid.Make()
 		ids = append(ids, large.ID)
-		_, err := store.Append(t.Context(), eventstore.Write{Stream: "large", Expect: eventstore.Any, Events: []eventstore.Event{large}})
-		require.NoError(t, err)
+		storetest.Append(t, store, eventstore.Write{Stream: "large", Expect: eventstore.Any, Events: []eventstore.Event{large}})
 	}
 	for i := range 6 { // pages behind, which are on their way before it turns out that those do not fit
 		small := make([]eventstore.Event, 1000)
 		for i := range small {
 			small[i] = fact(`{}`)
 		}
-		_, err := store.Append(t.Context(), start(fmt.Sprint("small-", i), small...))
-		require.NoError(t, err)
+		storetest.Append(t, store, start(fmt.Sprint("small-", i), small...))
 	}
-	_, err := store.Append(t.Context(), start("last", fact(`{}`)))
-	require.NoError(t, err)
+	storetest.Append(t, store, start("last", fact(`{}`)))
 	var read, followed []ulid.ULID
 	for recorded, err := range store.Read(t.Context(), "large", 0) {
 		require.NoError(t, err)
@@ -280,8 +276,7 @@ func TestASubscriptionThatWasSlowReadsTheRestFromTheLog(t *testing.T) {
 		seen <- n
 	}()
 	appended := func(stream string, e eventstore.Event) {
-		_, err := store.Append(t.Context(), start(stream, e))
-		require.NoError(t, err)
+		storetest.Append(t, store, start(stream, e))
 	}
 	awaitListener(t, url)
 	appended("zeroth", fact(`{}`))

@@ -11,6 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 func TestAnAppendThatIsRefusedLeavesNoKey(t *testing.T) {
@@ -20,8 +21,7 @@ func TestAnAppendThatIsRefusedLeavesNoKey(t *testing.T) {
 		require.NotNil(t, eventstore.Conflict(err))
 		require.Zero(t, p.keys(stream))
 
-		_, err = store.Append(t.Context(), write(taken, eventstore.NoStream, fact(t, asha())))
-		require.NoError(t, err)
+		storetest.Append(t, store, write(taken, eventstore.NoStream, fact(t, asha())))
 		_, err = store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())), write(taken, eventstore.NoStream, fact(t, asha())))
 		require.NotNil(t, eventstore.Conflict(err))
 		require.Equal(t, 1, p.keys(taken), "of the lead that is there")
@@ -38,11 +38,9 @@ func TestAKeyThatWasDestroyedDoesNotComeBackWithTheSameAppend(t *testing.T) {
 	p := newPlace(t, "")
 	store, stream := p.open(), newLead()
 	again := write(stream, eventstore.NoStream, fact(t, asha()))
-	first, err := store.Append(t.Context(), again)
-	require.NoError(t, err)
+	first := storetest.Append(t, store, again)
 	require.NoError(t, store.Destroy(t.Context(), stream))
-	position, err := store.Append(t.Context(), again)
-	require.NoError(t, err)
+	position := storetest.Append(t, store, again)
 	require.Equal(t, first, position)
 	require.Zero(t, p.keys(stream))
 	require.True(t, read(t, store, stream)[0].Erased)
@@ -56,10 +54,8 @@ func TestWhatFollowsAnAppendThatWasThereAlreadyCanBeRead(t *testing.T) {
 		_, err := p.open().Append(t.Context(), again)
 		require.NoError(t, err)
 		store := p.open()
-		_, err = store.Append(t.Context(), again)
-		require.NoError(t, err)
-		_, err = store.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "api", Name: "Asha"})))
-		require.NoError(t, err)
+		storetest.Append(t, store, again)
+		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "api", Name: "Asha"})))
 		for _, r := range read(t, p.open(), stream) {
 			require.False(t, r.Erased, r.Type)
 		}
@@ -72,8 +68,7 @@ func TestAVisitorWhoWasForgottenMayComeAgain(t *testing.T) {
 		store, stream := p.open(), event.VisitorStream("acme", "aa")
 		act := func() {
 			acted := fact(t, event.VisitorActed{VisitorID: "v", Kind: "click", URL: "https://example.com/"})
-			_, err := store.Append(t.Context(), write(stream, eventstore.Any, acted))
-			require.NoError(t, err)
+			storetest.Append(t, store, write(stream, eventstore.Any, acted))
 		}
 		act()
 		act()
@@ -95,8 +90,7 @@ func TestAKeyThatCameBackGoesAndTheOnesSinceStay(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), event.VisitorStream("acme", "aa")
 		say := func(data event.Data) {
-			_, err := store.Append(t.Context(), write(stream, eventstore.Any, fact(t, data)))
-			require.NoError(t, err)
+			storetest.Append(t, store, write(stream, eventstore.Any, fact(t, data)))
 		}
 		returned := func() bool {
 			back, err := store.Returned(t.Context(), event.VisitorStream("acme", "bb"), stream)
@@ -147,8 +141,7 @@ func TestEventsFromBeforeThereWereKeysAreReadAsTheyAre(t *testing.T) {
 		_, err := p.below().Append(t.Context(), write(stream, eventstore.NoStream, created))
 		require.NoError(t, err)
 		store := p.open()
-		_, err = store.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "website", Name: "Asha R."})))
-		require.NoError(t, err)
+		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "website", Name: "Asha R."})))
 		for _, all := range [][]eventstore.Recorded{read(t, store, stream), follow(t, p.open())} {
 			require.Len(t, all, 2)
 			require.Equal(t, created.Data, all[0].Data)
@@ -170,8 +163,7 @@ func TestKeysAreSealedAnewWhenTheSealingKeyRotates(t *testing.T) {
 	for _, stream := range streams {
 		writes = append(writes, write(stream, eventstore.NoStream, fact(t, asha())))
 	}
-	_, err := store.Append(t.Context(), writes...)
-	require.NoError(t, err)
+	storetest.Append(t, store, writes...)
 
 	fails := func(store *sealed.Store, target error) {
 		t.Helper()
@@ -185,7 +177,7 @@ func TestKeysAreSealedAnewWhenTheSealingKeyRotates(t *testing.T) {
 	fails(p.open(nextKey), sealed.ErrUnknownKey)
 	nobody := sealed.Wrap(p.below(), p.vault(), true, slog.New(slog.DiscardHandler))
 	fails(nobody, sealed.ErrNoKey)
-	_, err = nobody.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
+	_, err := nobody.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
 	require.ErrorIs(t, err, sealed.ErrNoKey)
 
 	const flip = `UPDATE person.key SET sealed = set_byte(sealed, 0, get_byte(sealed, 0) # 1) WHERE stream = $1`
@@ -213,11 +205,10 @@ func TestAKeyOfAnotherStreamDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	store, stream := p.open(), newLead()
-	_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
-	require.NoError(t, err)
+	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	moved := newLead()
 	pgtest.Exec(t, p.pool, `UPDATE person.key SET stream = $1`, moved)
-	_, err = store.Append(t.Context(), write(moved, eventstore.At(7), fact(t, asha())))
+	_, err := store.Append(t.Context(), write(moved, eventstore.At(7), fact(t, asha())))
 	require.ErrorContains(t, err, "is damaged")
 }
 
@@ -225,10 +216,9 @@ func TestADatabaseOfKeysThatIsDownIsUnavailable(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, esdbtest.Start(t).URL())
 	store, stream := p.open(), newLead()
-	_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
-	require.NoError(t, err)
+	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	p.pool.Close()
-	_, err = store.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
+	_, err := store.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	for _, err := range sealed.Wrap(p.below(), p.vault(sealKey), false, slog.New(slog.DiscardHandler)).Read(t.Context(), stream, 0) {
 		require.ErrorIs(t, err, eventstore.ErrUnavailable)

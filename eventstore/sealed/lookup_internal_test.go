@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
@@ -18,9 +17,7 @@ import (
 // For a third of a table PostgreSQL would rather read all of it, and a replay asks for as many, page after page.
 func TestKeysOfManyAreLookedUpInTheIndex(t *testing.T) {
 	t.Parallel()
-	conn, err := pgx.Connect(t.Context(), pgtest.DatabaseFrom(t, "log", postgres.Migrate))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(t.Context()) })
+	conn := pgtest.Connect(t, pgtest.DatabaseFrom(t, "log", postgres.Migrate))
 	pgtest.Exec(t, conn, `
 		INSERT INTO person.key SELECT 'lead-' || n, n, 'name', repeat('.', 60)::bytea FROM generate_series(1, 6000) AS n;
 		ANALYZE person.key`)
@@ -32,9 +29,7 @@ func TestKeysOfManyAreLookedUpInTheIndex(t *testing.T) {
 
 func TestKeysOfLeadsThatWereBornOneAfterAnotherAreThoseOfEach(t *testing.T) {
 	t.Parallel()
-	pool, err := pgxpool.New(t.Context(), pgtest.DatabaseFrom(t, "log", postgres.Migrate))
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.Pool(t, pgtest.DatabaseFrom(t, "log", postgres.Migrate))
 	v, err := NewVault(pool, make([]byte, KeySize))
 	require.NoError(t, err)
 	want := map[string][]key{}

@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 // early is a store that does something between an append and its answer.
@@ -41,8 +42,7 @@ func TestWhoFollowsTheLogNeedsNotAskForKeysOfThisProcess(t *testing.T) {
 			seen++
 		}
 	}}, p.vault(sealKey), true, slog.New(slog.DiscardHandler))
-	_, err := store.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
-	require.NoError(t, err)
+	storetest.Append(t, store, write(newLead(), eventstore.NoStream, fact(t, asha())))
 	require.Equal(t, 1, seen)
 }
 
@@ -101,8 +101,7 @@ func TestKeysThatAreLookedUpTogetherOpenEachTheirStream(t *testing.T) {
 		streams[i] = newLead()
 		lead := asha()
 		lead.ContactUID = fmt.Sprint("contact-", i)
-		_, err := writer.Append(t.Context(), write(streams[i], eventstore.NoStream, fact(t, lead)))
-		require.NoError(t, err)
+		storetest.Append(t, writer, write(streams[i], eventstore.NoStream, fact(t, lead)))
 	}
 	pgtest.Exec(t, p.pool, `UPDATE person.key SET sealed = '\x00' WHERE stream = $1`, streams[7])
 	other := p.asking() // which remembers none

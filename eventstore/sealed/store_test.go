@@ -135,8 +135,7 @@ func read(t testing.TB, store eventstore.Store, stream string) (all []eventstore
 // follow reads the log up to its end of now.
 func follow(t testing.TB, store eventstore.Store) (all []eventstore.Recorded) {
 	t.Helper()
-	head, err := store.Head(t.Context())
-	require.NoError(t, err)
+	head := storetest.Head(t, store)
 	for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
 		require.NoError(t, err)
 		if item.Event != nil {
@@ -165,13 +164,10 @@ func TestTheLogHoldsNothingOfAPersonAndReadersSeeEverything(t *testing.T) {
 		created, merged := fact(t, asha()), fact(t, event.LeadMerged{Source: "website", Name: "Asha R."})
 		acted := fact(t, event.VisitorActed{VisitorID: "Asha", Kind: "click", URL: "https://example.com/Asha"})
 		claim := eventstore.Event{ID: ulid.Make(), Type: event.ClaimTaken{}.EventType(), At: created.At, Data: []byte(`{"kind":"phone"}`)}
-		_, err := store.Append(t.Context(), write("claim-1", eventstore.NoStream, claim), write(stream, eventstore.NoStream, created))
-		require.NoError(t, err)
-		_, err = store.Append(t.Context(), write(stream, eventstore.At(0), merged))
-		require.NoError(t, err)
+		storetest.Append(t, store, write("claim-1", eventstore.NoStream, claim), write(stream, eventstore.NoStream, created))
+		storetest.Append(t, store, write(stream, eventstore.At(0), merged))
 		for range 2 {
-			_, err = store.Append(t.Context(), write(visitor, eventstore.Any, acted))
-			require.NoError(t, err)
+			storetest.Append(t, store, write(visitor, eventstore.Any, acted))
 		}
 		requireNothingOfAsha(t, follow(t, p.below()))
 		require.Equal(t, 1, p.keys(stream))
@@ -197,8 +193,7 @@ func TestTheLogHoldsNothingOfAPersonAndReadersSeeEverything(t *testing.T) {
 func TestWithTheKeyGoesThePersonInEveryProcess(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, other, stream := p.open(), p.open(), newLead()
-		_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
-		require.NoError(t, err)
+		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 		listening, stop := context.WithCancel(t.Context())
 		defer stop()
 		go other.Run(listening)
@@ -210,8 +205,7 @@ func TestWithTheKeyGoesThePersonInEveryProcess(t *testing.T) {
 		require.Contains(t, string(read(t, other, stream)[0].Data), "Asha", "and now it remembers the key")
 
 		erased := fact(t, event.LeadErased{Claims: []string{"claim-1"}})
-		_, err = store.Append(t.Context(), write(stream, eventstore.At(0), erased))
-		require.NoError(t, err)
+		storetest.Append(t, store, write(stream, eventstore.At(0), erased))
 		require.NoError(t, store.Destroy(t.Context(), stream))
 		require.Zero(t, p.keys(stream))
 		require.Eventually(t, func() bool { return read(t, other, stream)[0].Erased }, time.Minute, time.Millisecond)
@@ -234,11 +228,9 @@ func TestWhoIsShownAnErasedEventIsShownTheErasure(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	store, stream := p.open(), newLead()
-	_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
-	require.NoError(t, err)
+	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	between := &meddled{Store: p.giving(nil), meddle: func() {
-		_, err := store.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadErased{})))
-		require.NoError(t, err)
+		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadErased{})))
 		require.NoError(t, store.Destroy(t.Context(), stream))
 	}}
 	all := read(t, sealed.Wrap(between, p.vault(sealKey), true, slog.New(slog.DiscardHandler)), stream)
@@ -279,8 +271,7 @@ func TestTheLargestLeadFits(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), newLead()
 		large := fact(t, event.LeadCreated{Name: strings.Repeat("n", 735<<10)})
-		_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, large))
-		require.NoError(t, err)
+		storetest.Append(t, store, write(stream, eventstore.NoStream, large))
 		require.JSONEq(t, string(large.Data), string(read(t, store, stream)[0].Data))
 	})
 }
@@ -297,8 +288,7 @@ func TestKeysGoAlongWithALogThatMoves(t *testing.T) {
 	from, to := newPlace(t, ""), newPlace(t, "")
 	store, stays, goes := from.open(), newLead(), newLead()
 	for _, stream := range []string{stays, goes} {
-		_, err := store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
-		require.NoError(t, err)
+		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	}
 	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, from.pool), "to itself")
 	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, to.pool))

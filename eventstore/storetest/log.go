@@ -45,6 +45,22 @@ func write(stream string, expect eventstore.Expected, events ...eventstore.Event
 	return eventstore.Write{Stream: stream, Expect: expect, Events: events}
 }
 
+// Append appends what must be accepted.
+func Append(t testing.TB, store eventstore.Store, writes ...eventstore.Write) eventstore.Position {
+	t.Helper()
+	position, err := store.Append(t.Context(), writes...)
+	require.NoError(t, err)
+	return position
+}
+
+// Head is the position of the last event.
+func Head(t testing.TB, store eventstore.Store) eventstore.Position {
+	t.Helper()
+	head, err := store.Head(t.Context())
+	require.NoError(t, err)
+	return head
+}
+
 // append appends what must be accepted.
 func (l log) append(t testing.TB, writes ...eventstore.Write) eventstore.Position {
 	t.Helper()

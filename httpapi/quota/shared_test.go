@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -160,9 +159,7 @@ func TestProcessesOnOneDatabaseShareABucket(t *testing.T) {
 	var allowed atomic.Int32
 	var working sync.WaitGroup
 	for range 3 {
-		pool, err := pgxpool.New(t.Context(), url)
-		require.NoError(t, err)
-		t.Cleanup(pool.Close)
+		pool := pgtest.Pool(t, url)
 		process := NewShared(patient{Postgres{pool}}, 10, time.Now)
 		for range 8 {
 			working.Go(func() {
@@ -182,9 +179,7 @@ func TestTheDatabaseLendsAsTheLimitSays(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	require.NoError(t, schema.Migrate(t.Context(), url))
-	pool, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.Pool(t, url)
 	lender := Postgres{pool}
 	for i, step := range []struct {
 		back    string // how far the bucket's time is set back

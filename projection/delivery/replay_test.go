@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -28,8 +29,7 @@ func leads(t testing.TB, w *projectiontest.World, account string, n int) {
 			at.Type, at.Data, at.Metadata.Account = name, data, account
 			writes = append(writes, eventstore.Write{Stream: event.LeadStream(at.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{at}})
 		}
-		_, err := w.Store.Append(t.Context(), writes...)
-		require.NoError(t, err)
+		storetest.Append(t, w.Store, writes...)
 		n -= min(n, most)
 	}
 }
@@ -149,9 +149,7 @@ func TestAReplayGoesOnWhereItWasKilled(t *testing.T) {
 	}
 	defer running.Wait()
 	defer stop()
-	conn, err := pgx.Connect(t.Context(), w.URL)
-	require.NoError(t, err)
-	defer conn.Close(t.Context())
+	conn := pgtest.Connect(t, w.URL)
 	for range 5 {
 		blocking, err := conn.Begin(t.Context())
 		require.NoError(t, err)

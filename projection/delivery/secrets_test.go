@@ -37,9 +37,7 @@ func key(fill byte) []byte { return bytes.Repeat([]byte{fill}, delivery.KeySize)
 
 func pool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), pgtest.DatabaseFrom(t, "views", schema.Migrate))
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.Pool(t, pgtest.DatabaseFrom(t, "views", schema.Migrate))
 	return pool
 }
 

@@ -33,9 +33,7 @@ var update = flag.Bool("update", false, "write schema.sql as the migrations make
 
 func open(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.Pool(t, url)
 	return pool
 }
 
