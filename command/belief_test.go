@@ -22,18 +22,16 @@ func TestAFeatureTakenAwayElsewhereRefusesTheNextCapture(t *testing.T) {
 	url := database(t)
 	here, elsewhere := start(t, url), start(t, url)
 	here.provision(t)
-	_, err := here.capture(t.Context(), `{"phone":"9876543210"}`)
-	require.NoError(t, err)
+	here.captured(t, `{"phone":"9876543210"}`)
 
 	elsewhere.configure(t, account.Settings{})
-	_, err = here.capture(t.Context(), `{"phone":"9876543211"}`)
+	_, err := here.capture(t.Context(), `{"phone":"9876543211"}`)
 	require.ErrorIs(t, err, command.ErrFeatureDisabled)
 	_, err = here.capture(t.Context(), `{}`)
 	require.ErrorIs(t, err, command.ErrFeatureDisabled, "also where nothing is appended")
 
 	elsewhere.provision(t)
-	_, err = here.capture(t.Context(), `{"phone":"9876543211"}`)
-	require.NoError(t, err, "and it is back at once")
+	here.captured(t, `{"phone":"9876543211"}`) // and it is back at once
 }
 
 func TestSettingsChangedElsewhereCountAtOnce(t *testing.T) {
@@ -41,22 +39,20 @@ func TestSettingsChangedElsewhereCountAtOnce(t *testing.T) {
 	url := database(t)
 	here, elsewhere := start(t, url), start(t, url)
 	here.provision(t)
-	_, err := here.capture(t.Context(), `{"phone":"9876543210"}`)
-	require.NoError(t, err)
+	here.captured(t, `{"phone":"9876543210"}`)
 
 	elsewhere.configure(t, account.Settings{
 		Features: []string{account.FeatureAPI}, Stages: []string{"Fresh", "Sold"}, Region: "US",
 	})
-	captured, err := here.capture(t.Context(), `{"phone":"(415) 555-2671","status":"sold"}`)
-	require.NoError(t, err, "a stage and a region that this process did not know of")
+	// With a stage and a region that this process did not know of.
+	captured := here.captured(t, `{"phone":"(415) 555-2671","status":"sold"}`)
 	require.Equal(t, "Sold", captured.Lead.Status)
 	require.Equal(t, "+14155552671", captured.Lead.Phone)
 
 	elsewhere.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"First"}, Region: "US"})
-	captured, err = here.capture(t.Context(), `{"email":"new@example.com"}`)
-	require.NoError(t, err)
+	captured = here.captured(t, `{"email":"new@example.com"}`)
 	require.Equal(t, "First", captured.Lead.Status, "the default stage is the account's first of today")
-	_, err = here.capture(t.Context(), `{"email":"other@example.com","status":"Sold"}`)
+	_, err := here.capture(t.Context(), `{"email":"other@example.com","status":"Sold"}`)
 	require.ErrorAs(t, err, &field.Errors{})
 }
 
@@ -65,11 +61,10 @@ func TestARevokedTokenLearnsNothingElse(t *testing.T) {
 	url := database(t)
 	here, elsewhere := start(t, url), start(t, url)
 	here.provision(t)
-	issued, err := elsewhere.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 1})
+	issued := elsewhere.issue(t)
+	err := here.captureByToken(t.Context(), issued, `{"phone":"9876543210"}`)
 	require.NoError(t, err)
-	_, err = here.captureByToken(t.Context(), issued, `{"phone":"9876543210"}`)
-	require.NoError(t, err)
-	_, err = here.captureByToken(t.Context(), issued, `{"email":"not an address"}`)
+	err = here.captureByToken(t.Context(), issued, `{"email":"not an address"}`)
 	require.ErrorAs(t, err, &field.Errors{})
 
 	_, err = elsewhere.DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: issued.ID})
@@ -80,7 +75,7 @@ func TestARevokedTokenLearnsNothingElse(t *testing.T) {
 		"a merge":            `{"phone":"9876543210","metadata":{"source":"website"}}`,
 		"an invalid arrival": `{"email":"not an address"}`,
 	} {
-		_, err = here.captureByToken(t.Context(), issued, body)
+		err = here.captureByToken(t.Context(), issued, body)
 		require.ErrorIs(t, err, command.ErrUnauthorized, name)
 	}
 }
@@ -91,8 +86,7 @@ func TestALineThatFindsTheTokenRevokedLetsNoOtherThrough(t *testing.T) {
 	url := database(t)
 	here, elsewhere := start(t, url), start(t, url)
 	here.provision(t)
-	issued, err := elsewhere.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 1})
-	require.NoError(t, err)
+	issued := elsewhere.issue(t)
 	admission, err := here.admit(t.Context(), owner, &issued)
 	require.NoError(t, err)
 
@@ -114,8 +108,7 @@ func TestACredentialThatExpiresLetsNoOtherLineThrough(t *testing.T) {
 	p = process{command.NewHandlers(command.Options{
 		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: directory, Log: quiet(), Now: func() time.Time { return now },
 	}), p.store, directory}
-	issued, err := p.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 1})
-	require.NoError(t, err)
+	issued := p.issue(t)
 	byToken, err := p.admit(t.Context(), owner, &issued)
 	require.NoError(t, err)
 	byJWT, err := p.admit(t.Context(), owner, nil)
@@ -145,9 +138,8 @@ func TestARefusedArrivalIsAFactThatChangesNoLead(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
-	first, err := p.capture(t.Context(), `{"phone":"9876543210","name":"Asha"}`)
-	require.NoError(t, err)
-	_, err = p.capture(t.Context(), `{"phone":"9876543210","name":"Somebody"}`)
+	first := p.captured(t, `{"phone":"9876543210","name":"Asha"}`)
+	_, err := p.capture(t.Context(), `{"phone":"9876543210","name":"Somebody"}`)
 	var refused *command.LeadRefused
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, first.Lead.ID, refused.Fact.LeadID)
@@ -180,8 +172,7 @@ func TestAProcessForgetsWhatItBelievedOfAnAccountThatItChanges(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
-	_, err := p.capture(t.Context(), `{"phone":"9876543210"}`)
-	require.NoError(t, err)
+	p.captured(t, `{"phone":"9876543210"}`)
 	rate := 7.0
 	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &rate})
 	believed, err := p.directory.Account(t.Context(), "acme")

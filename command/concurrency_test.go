@@ -70,10 +70,8 @@ func TestAnEmailAndAPhoneThatCrossMakeNoThirdLead(t *testing.T) {
 		}) {
 			require.NoError(t, err)
 		}
-		byPhone, err := processes[0].capture(t.Context(), bodies[0])
-		require.NoError(t, err)
-		byEmail, err := processes[1].capture(t.Context(), bodies[1])
-		require.NoError(t, err)
+		byPhone := processes[0].captured(t, bodies[0])
+		byEmail := processes[1].captured(t, bodies[1])
 		require.True(t, byPhone.Merged)
 		require.True(t, byEmail.Merged)
 	}
@@ -155,8 +153,7 @@ func TestNoCaptureThatStartsAfterARevocationPasses(t *testing.T) {
 		}},
 	} {
 		t.Run(revoke.name, func(t *testing.T) {
-			issued, err := one.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "busy", ExpiresInDays: 30})
-			require.NoError(t, err)
+			issued := one.issue(t)
 			var revoked atomic.Bool
 			var passed, late, number atomic.Int64
 			done := make(chan []error)
@@ -164,7 +161,7 @@ func TestNoCaptureThatStartsAfterARevocationPasses(t *testing.T) {
 				done <- atOnce(16, func(i int) error {
 					for {
 						after := revoked.Load()
-						_, err := []process{one, other}[i%2].captureByToken(t.Context(), issued,
+						err := []process{one, other}[i%2].captureByToken(t.Context(), issued,
 							fmt.Sprintf(`{"email":"%s-%d@example.com"}`, revoke.name, number.Add(1)))
 						switch {
 						case err != nil:

@@ -67,12 +67,10 @@ func TestWhoComesAgainCostsTheLogLittle(t *testing.T) {
 	})
 	p.provision(t)
 	arrive := func(p process, body string) {
-		captured, err := p.capture(t.Context(), body)
-		require.NoError(t, err)
+		captured := p.captured(t, body)
 		require.True(t, captured.Merged, body)
 	}
-	_, err := p.capture(t.Context(), `{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`)
-	require.NoError(t, err)
+	p.captured(t, `{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`)
 	for _, body := range []string{
 		`{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`,
 		`{"phone":"9876543210","metadata":{"source":"chatbot"}}`,
@@ -89,7 +87,7 @@ func TestWhoComesAgainCostsTheLogLittle(t *testing.T) {
 		log = &watched{Store: below}
 		return log
 	})
-	_, err = other.directory.Admit(t.Context(), owner)
+	_, err := other.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
 	both := `{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`
 	require.Equal(t, []string{"refused append", "claim", "lead", "append"}, log.of(func() { arrive(other, both) }), "of one who was not here")
@@ -103,8 +101,7 @@ func TestWhoIsRememberedMayNotBeWhoItIsAnyMore(t *testing.T) {
 	const both = `{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`
 	capture := func(t *testing.T, p process, body string) command.LeadCaptured {
 		t.Helper()
-		captured, err := p.capture(t.Context(), body)
-		require.NoError(t, err)
+		captured := p.captured(t, body)
 		return captured
 	}
 	release := func(t *testing.T, p process, id, body string) {

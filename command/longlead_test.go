@@ -76,8 +76,7 @@ const long = 300
 func TestALeadThatIsChangedAgainAndAgainIsReadOnFromWhereItWasLeft(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t, storetest.Capabilities{Transactional: true, GapFree: true})
-	captured, err := p.capture(t.Context(), `{"phone":"+919876500001"}`)
-	require.NoError(t, err)
+	captured := p.captured(t, `{"phone":"+919876500001"}`)
 	change := func(i int) {
 		_, err := p.UpdateLead(t.Context(), command.UpdateLead{
 			Caller: owner, LeadID: captured.Lead.ID, Body: members(fmt.Sprintf(`{"opportunityValue":%d}`, i)),
@@ -105,8 +104,7 @@ func TestALongLeadIsErasedAndJoinedWithoutReadingItAgain(t *testing.T) {
 			var ids []string
 			for _, phone := range []string{"+919876500001", "+919876500002"} {
 				for range long {
-					captured, err := p.capture(t.Context(), `{"phone":"`+phone+`","metadata":{"source":"website"}}`)
-					require.NoError(t, err)
+					captured := p.captured(t, `{"phone":"`+phone+`","metadata":{"source":"website"}}`)
 					if !captured.Merged {
 						ids = append(ids, captured.Lead.ID)
 					}
@@ -134,17 +132,14 @@ func TestWhoComesAgainAfterAnErasureHasNobodyReadTheErasedLead(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t, storetest.Capabilities{Transactional: true, GapFree: true})
 	const body = `{"phone":"+919876500001","email":"asha@example.com","metadata":{"source":"website"}}`
-	first, err := p.capture(t.Context(), body)
-	require.NoError(t, err)
-	_, err = p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.Lead.ID})
+	first := p.captured(t, body)
+	_, err := p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.Lead.ID})
 	require.NoError(t, err)
 	log.events.Store(0)
-	again, err := p.capture(t.Context(), body)
-	require.NoError(t, err)
+	again := p.captured(t, body)
 	require.False(t, again.Merged)
 	require.Zero(t, log.events.Load())
-	merged, err := p.capture(t.Context(), body)
-	require.NoError(t, err)
+	merged := p.captured(t, body)
 	require.Equal(t, again.Lead.ID, merged.Lead.ID)
 }
 
@@ -153,10 +148,8 @@ func TestAnErasureLooksOnceForWhoElseIsLinkedWithItsVisitors(t *testing.T) {
 	p, log := startCounted(t, storetest.Capabilities{Transactional: true, GapFree: true})
 	var captured command.LeadCaptured
 	for i := range 30 {
-		var err error
 		visitor := fmt.Sprint("v-", i)
-		captured, err = p.capture(t.Context(), `{"phone":"+919876500001","metadata":{"source":"website"},"visitorId":"`+visitor+`"}`)
-		require.NoError(t, err)
+		captured = p.captured(t, `{"phone":"+919876500001","metadata":{"source":"website"},"visitorId":"`+visitor+`"}`)
 		log.gone.shown[claim.NewNames(claimKey()).Visitor("acme", visitor)] = true
 	}
 	erased, err := p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: captured.Lead.ID})

@@ -105,15 +105,14 @@ func TestNoActivityPassesByARevokedTokenOrWithoutTheFeature(t *testing.T) {
 	url := database(t)
 	one, other := start(t, url), start(t, url)
 	one.provision(t)
-	issued, err := one.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 30})
-	require.NoError(t, err)
+	issued := one.issue(t)
 	admission := other.admitToken(t, issued)
 	require.NoError(t, other.actByToken(t.Context(), admission))
 
 	one.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Name: "renamed"})
 	require.NoError(t, other.actByToken(t.Context(), admission), "a change that is none of its business")
 
-	_, err = one.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: issued.ID})
+	_, err := one.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: issued.ID})
 	require.NoError(t, err)
 	require.ErrorIs(t, other.actByToken(t.Context(), admission), command.ErrUnauthorized)
 	_, err = other.RecordActivity(t.Context(), command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{}`)})
@@ -187,8 +186,7 @@ func TestWhatAVisitorDoesWhileItIsForgottenIsForgottenToo(t *testing.T) {
 	near.provision(t)
 	_, err := far.act(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
-	captured, err := near.capture(t.Context(), `{"phone":"9876543210","visitorId":"v"}`)
-	require.NoError(t, err)
+	captured := near.captured(t, `{"phone":"9876543210","visitorId":"v"}`)
 	left := 3
 	handlers := command.NewHandlers(command.Options{
 		Store: near.store, Claims: claim.NewNames(claimKey()), Log: quiet(),

@@ -37,8 +37,7 @@ func TestALeadThatEndsClosesThoseItAwaitsOnAStoreThatIsBehind(t *testing.T) {
 	p, _ := startCountedOn(t, late)
 	var ids []string
 	for _, phone := range []string{"+919876500001", "+919876500002"} {
-		captured, err := p.capture(t.Context(), `{"phone":"`+phone+`"}`)
-		require.NoError(t, err)
+		captured := p.captured(t, `{"phone":"`+phone+`"}`)
 		ids = append(ids, captured.Lead.ID)
 	}
 	eventType, data, err := event.Encode(event.LeadJoining{From: ids[1]})

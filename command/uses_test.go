@@ -173,8 +173,7 @@ func TestAUseThatWasLostWithTheLogOutOfReachLetsALaterOneOfTheMinuteStand(t *tes
 func TestARefusalSaysWhatBecameOfAValueThatOnceWasGoodAndNothingOfAnother(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
-	issued, err := p.CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "CI", ExpiresInDays: 1})
-	require.NoError(t, err)
+	issued := p.issue(t)
 	made, err := token.NewValue(issued.ID, zeros{})
 	require.NoError(t, err)
 	refused := func(value token.Value) *command.RefusedUse {

@@ -187,9 +187,7 @@ func TestAViewThatIsNotOfThisLogOrThisProgramIsNotTouched(t *testing.T) {
 			w := newWorld(t)
 			before := configure(t, w, 5)
 			runner := hastened(t, w, &witness{version: c.version})
-			stop := projectiontest.Run(t, runner)
-			projectiontest.Await(t, runner)
-			stop()
+			projectiontest.CatchUp(t, runner)
 			pgtest.Exec(t, w.Pool, c.change)
 
 			configure(t, w, 5)

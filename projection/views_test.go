@@ -61,9 +61,7 @@ func TestViewsThatAreEmptiedAndMadeAgainHaveTheSameRowsInBatchesOfAnySize(t *tes
 			views.token_event, views.token_tree, views.account, views.endpoint, views.visitor_activity, views.refused, views.reveal`)
 		runner := w.Runner(t)
 		runner.Batches(size)
-		stop := projectiontest.Run(t, runner)
-		projectiontest.Await(t, runner)
-		stop()
+		projectiontest.CatchUp(t, runner)
 		require.Equal(t, first, dump(t, w), "batches of %d", size)
 	}
 }

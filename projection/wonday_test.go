@@ -94,9 +94,7 @@ func TestWhatIsWonIsWhatTheLeadsThatAreWonComeTo(t *testing.T) {
 		deals(t, w, seed, 120)
 		runner := w.Runner(t, projection.LeadView{})
 		runner.Batches([]int{1, 2, 7, 100}[seed])
-		stop := projectiontest.Run(t, runner)
-		projectiontest.Await(t, runner)
-		stop()
+		projectiontest.CatchUp(t, runner)
 		require.Greater(t, len(counted(t, w, "views")), 2)
 		require.Equal(t, counted(t, w, "views"), dumpTable(t, w, "views", "won_day"))
 	}

@@ -14,9 +14,7 @@ import (
 
 func TestTheGoClientCallsTheService(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
-	_, base := serve(t, settings)
+	_, jwt, base := served(t)
 	ctx := t.Context()
 	manager, err := client.New(base, jwt)
 	require.NoError(t, err)

@@ -15,9 +15,7 @@ import (
 func TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned(t *testing.T) {
 	t.Parallel()
 	receiver := receiveWebhooks(t)
-	settings := production(t)
-	jwt := provisioned(t, settings)
-	_, base := serve(t, settings)
+	_, jwt, base := served(t)
 
 	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).is(t, 201)
 	capture := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).is(t, 201)

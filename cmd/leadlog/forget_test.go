@@ -127,9 +127,7 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 // keeps its id, came again.
 func TestWhatIsLeftOfAVisitorInACopyIsNotedAndHealed(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
-	_, base := serve(t, settings)
+	settings, jwt, base := served(t)
 	run := func(args ...string) string {
 		t.Helper()
 		p := launch(t, settings, args...).ends(t, 0)

@@ -56,9 +56,7 @@ func killed(t *testing.T, settings map[string]string, prefix string, n int, ask 
 
 func TestVerifyNotesWhatKilledProcessesLeftAndHealsIt(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
-	_, base := serve(t, settings)
+	settings, jwt, base := served(t)
 	asha := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"asha@example.com"}`).is(t, 201)
 	caller := command.Caller{Account: "acme", Actor: "user:owner", Credential: "jwt:owner"}
 	for n, body := range []string{

@@ -12,9 +12,7 @@ import (
 
 func TestExportAndTailOfARunningService(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
-	_, base := serve(t, settings)
+	settings, jwt, base := served(t)
 	following := launch(t, settings, "tail")
 	following.sees(t, following.err, `(following)`)
 	machine := launch(t, settings, "tail", "--json", "--type", "token.*")
@@ -78,9 +76,7 @@ func TestWhatIsNotInTheViewsYetIsNotLeftOutOfAnExport(t *testing.T) {
 
 func TestReplayWhileTheServiceGoesOn(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
-	_, base := serve(t, settings)
+	settings, jwt, base := served(t)
 	var last answer
 	capture := func(n int) {
 		last = mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"98765%05d","metadata":{"source":"website"}}`, n)).is(t, 201)

@@ -40,6 +40,15 @@ func provisioned(t *testing.T, settings map[string]string) string {
 	return newAccount(t, settings, "acme")
 }
 
+// served is a service on a database of its own, with a JWT of the account acme.
+func served(t *testing.T) (settings map[string]string, jwt, base string) {
+	t.Helper()
+	settings = production(t)
+	jwt = provisioned(t, settings)
+	_, base = serve(t, settings)
+	return settings, jwt, base
+}
+
 // newAccount sets up an account and returns a JWT for it.
 func newAccount(t *testing.T, settings map[string]string, name string) string {
 	t.Helper()
@@ -187,9 +196,7 @@ func TestUsageMistakesExitWithTwo(t *testing.T) {
 
 func TestADatabaseThatIsDownAnswers503WithRetryAfter(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
-	_, base := serve(t, settings)
+	settings, jwt, base := served(t)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)
 	pgtest.Disconnect(t, settings["LEADLOG_DATABASE_URL"])
 	for _, request := range [][2]string{{"POST", `{"phone":"9876543211"}`}, {"GET", ""}} {

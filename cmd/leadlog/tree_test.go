@@ -29,9 +29,7 @@ func file(t *testing.T, dir, name, content string) string {
 
 func TestAnAuditorChecksAnExportWithNothingButTwoFiles(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
-	_, base := serve(t, settings)
+	settings, jwt, base := served(t)
 	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
 	id := created.data()["tokenId"].(string)
 	tree := mustCall(t, "GET", base+"/api/v1/crm/audit/tree?minPosition="+created.header.Get("X-Log-Position"), jwt, "")

@@ -45,9 +45,7 @@ func watchedFanOut(t testing.TB, w *projectiontest.World, watch func(projection.
 func spread(t *testing.T, w *projectiontest.World) {
 	t.Helper()
 	runner := fanOut(t, w)
-	stop := projectiontest.Run(t, runner)
-	projectiontest.Await(t, runner)
-	stop()
+	projectiontest.CatchUp(t, runner)
 }
 
 func register(t *testing.T, w *projectiontest.World, account, url string, events ...string) (id string) {
@@ -120,9 +118,7 @@ func TestOnlyAccountsThatHaveOrHadAnEndpointAreLookedAt(t *testing.T) {
 				streams = append(streams, e.Stream)
 			}
 		})
-		stop := projectiontest.Run(t, runner)
-		projectiontest.Await(t, runner)
-		stop()
+		projectiontest.CatchUp(t, runner)
 		return streams
 	}
 	quiet, early, told := event.LeadStream(w.NewID()), event.LeadStream(w.NewID()), event.LeadStream(w.NewID())

@@ -142,11 +142,16 @@ func Await(t testing.TB, runner *projection.Runner) {
 	}
 }
 
-// Project brings all views up to date, once.
-func (w *World) Project(t testing.TB) {
+// CatchUp lets a runner work until its projectors have come to the head of the log.
+func CatchUp(t testing.TB, runner *projection.Runner) {
 	t.Helper()
-	runner := w.Runner(t)
 	stop := Run(t, runner)
 	Await(t, runner)
 	stop()
+}
+
+// Project brings all views up to date, once.
+func (w *World) Project(t testing.TB) {
+	t.Helper()
+	CatchUp(t, w.Runner(t))
 }

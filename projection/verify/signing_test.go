@@ -27,9 +27,7 @@ func fanOut(t *testing.T, w *projectiontest.World) {
 		Schema: schema.Deliveries, Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
-	stop := projectiontest.Run(t, runner)
-	defer stop()
-	projectiontest.Await(t, runner)
+	projectiontest.CatchUp(t, runner)
 }
 
 func TestAnEndpointWhoseDeliveriesCannotBeSignedIsFound(t *testing.T) {

@@ -58,9 +58,7 @@ func (p *people) project(t *testing.T) {
 	pgtest.Exec(t, p.Pool, `DELETE FROM views.checkpoint`)
 	runner, err := projection.New(projection.Options{URL: p.URL, Store: p.store, Projectors: projection.All(), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	stop := projectiontest.Run(t, runner)
-	projectiontest.Await(t, runner)
-	stop()
+	projectiontest.CatchUp(t, runner)
 }
 
 // rewrite changes the log behind the back of the service.
