@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -198,16 +197,9 @@ func TestABodyThatIsNotJSONIsNotRead(t *testing.T) {
 func Test32FirstArrivalsOfOnePhoneAreOneLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	statuses := make(chan int, 32)
-	var arriving sync.WaitGroup
-	for range cap(statuses) {
-		arriving.Go(func() { statuses <- s.capture(`{"phone":"9876543210"}`).status })
-	}
-	arriving.Wait()
-	close(statuses)
 	count := map[int]int{}
-	for status := range statuses {
-		count[status]++
+	for _, r := range atOnce(32, func(int) reply { return s.capture(`{"phone":"9876543210"}`) }) {
+		count[r.status]++
 	}
 	require.Equal(t, map[int]int{http.StatusCreated: 1, http.StatusConflict: 31}, count)
 }

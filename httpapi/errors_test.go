@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
-	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
@@ -33,19 +31,12 @@ func TestEveryErrorHasItsAnswer(t *testing.T) {
 	}{
 		"fields": {field.Errors{{Field: "phone", Message: "is bad"}},
 			`{"success":false,"message":"Validation failed","errors":[{"field":"phone","message":"is bad"}]}`, 400, 0},
-		"cursor":       {query.ErrCursor, `{"success":false,"message":"Validation failed","errors":[{"field":"cursor","message":"is not one that this list gave out"}]}`, 400, 0},
-		"unauthorized": {command.ErrUnauthorized, `{"success":false,"message":"Missing or invalid token"}`, 401, 0},
-		"feature":      {command.ErrFeatureDisabled, `{"success":false,"message":"Feature crm_api is not enabled for this account"}`, 403, 0},
-		"scope":        {scopeError("leads:read"), `{"success":false,"message":"Scope leads:read required"}`, 403, 0},
-		"refused":      {refusal, `{"success":false,"message":"This email already belongs to lead L1","code":"DUPLICATE_LEAD_EMAIL"}`, 409, 0},
-		"tokens":       {token.ErrLimit, `{"success":false,"message":"An account may hold at most 5 active tokens","code":"TOKEN_LIMIT_REACHED"}`, 409, 0},
-		"limit":        {limitError{1500 * time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, 1500 * time.Millisecond},
-		"limit, soon":  {limitError{time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, time.Second},
-		"store":        {eventstore.ErrUnavailable, `{"success":false,"message":"Service unavailable"}`, 503, retryUnavailable},
-		"contended":    {eventstore.ErrContended, `{"success":false,"message":"Service unavailable"}`, 503, retryBehind},
-		"behind":       {query.ErrBehind, `{"success":false,"message":"Service unavailable"}`, 503, retryBehind},
-		"deadline":     {context.DeadlineExceeded, `{"success":false,"message":"Service unavailable"}`, 503, retryUnavailable},
-		"anything":     {errors.New("password=hunter2"), `{"success":false,"message":"Internal server error"}`, 500, 0},
+		"cursor":      {query.ErrCursor, `{"success":false,"message":"Validation failed","errors":[{"field":"cursor","message":"is not one that this list gave out"}]}`, 400, 0},
+		"scope":       {scopeError("leads:read"), `{"success":false,"message":"Scope leads:read required"}`, 403, 0},
+		"refused":     {refusal, `{"success":false,"message":"This email already belongs to lead L1","code":"DUPLICATE_LEAD_EMAIL"}`, 409, 0},
+		"limit":       {limitError{1500 * time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, 1500 * time.Millisecond},
+		"limit, soon": {limitError{time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, time.Second},
+		"anything":    {errors.New("password=hunter2"), `{"success":false,"message":"Internal server error"}`, 500, 0},
 	} {
 		f := describe(fmt.Errorf("somewhere: %w", c.err))
 		encoded, err := encode(f.envelope)
@@ -62,7 +53,7 @@ func TestEveryRowOfTheTableIsReachedAndSaysSomething(t *testing.T) {
 	for _, row := range failures {
 		f := describe(fmt.Errorf("wrapped: %w", row.is))
 		require.Equal(t, row.status, f.status, row.is)
-		require.Equal(t, row.message, f.envelope.Message, row.is)
+		require.Equal(t, []string{row.message, row.code}, []string{f.envelope.Message, f.envelope.Code}, row.is)
 		require.Equal(t, row.status == http.StatusServiceUnavailable, f.retryAfter > 0, row.is)
 	}
 }

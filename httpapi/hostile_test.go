@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
@@ -34,6 +35,22 @@ func dialed(t *testing.T, address string) net.Conn {
 
 // say writes text as it is, and tolerates that the other side has had enough.
 func say(conn net.Conn, text string) { _, _ = io.WriteString(conn, text) }
+
+// say sends text as it is, on a connection of its own, and reads the answer.
+func (s *service) say(address, text string) reply {
+	s.t.Helper()
+	conn := dialed(s.t, address)
+	_, err := io.WriteString(conn, text)
+	require.NoError(s.t, err)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(s.t, err)
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	require.NoError(s.t, err)
+	r := reply{t: s.t, status: response.StatusCode, header: response.Header, raw: string(raw)}
+	require.NoError(s.t, json.Unmarshal(raw, &r.body), r.raw)
+	return r
+}
 
 // answersOf reads what comes on a connection until its end: the statuses of whole answers.
 func answersOf(t *testing.T, conn net.Conn) (statuses []int) {

@@ -3,7 +3,6 @@ package httpapi_test
 import (
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -129,13 +128,7 @@ func TestCallsAtOnceWithOneKeyHaveOneEffect(t *testing.T) {
 	processes := []*service{s, serveOn(t, s.url, s.events)}
 	// Each would merge, and count, when it were a call of its own.
 	const body = `{"phone":"9876543210","metadata":{"source":"whatsapp"}}`
-	const calls = 32
-	replies := make([]reply, calls)
-	var group sync.WaitGroup
-	for i := range calls {
-		group.Go(func() { replies[i] = processes[i%2].keyed("k", body) })
-	}
-	group.Wait()
+	replies := atOnce(32, func(i int) reply { return processes[i%2].keyed("k", body) })
 	fresh := 0
 	for _, r := range replies {
 		require.Equal(t, http.StatusCreated, r.status, r.raw)

@@ -25,7 +25,10 @@ func TestALeadIsFoundByThePhoneAndTheEmailThatItHas(t *testing.T) {
 	}
 	into, from := s.twoLeads()
 	last := s.capture(`{"phone":"9876543210","email":"first@example.com","metadata":{"source":"website"}}`)
-	found("phone=9876543210", last, into)
+	for _, written := range []string{"9876543210", "98765+43210", "%2B919876543210", "+919876543210"} {
+		found("phone="+written, last, into)
+	}
+	found("phone=9876543210&createdSince=2020-01-01T00:00:00+05:30", last, into)
 	found("email=FIRST@example.com", last, into)
 	found("email=asha@example.com", last, from)
 	found("phone=9876543210&email=first@example.com", last, into)

@@ -243,6 +243,17 @@ func (s *service) as(method, path, body string) reply {
 	return s.send(call{method: method, path: path, credential: s.jwt, body: body})
 }
 
+// atOnce sends as many requests side by side.
+func atOnce(n int, send func(i int) reply) []reply {
+	replies := make([]reply, n)
+	var sending sync.WaitGroup
+	for i := range n {
+		sending.Go(func() { replies[i] = send(i) })
+	}
+	sending.Wait()
+	return replies
+}
+
 // capture pushes a lead in with the JWT of the account.
 func (s *service) capture(body string) reply {
 	s.t.Helper()

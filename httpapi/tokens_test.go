@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -69,15 +68,8 @@ func TestATokensLife(t *testing.T) {
 func Test24SimultaneousCreationsGiveFiveTokens(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	replies := make(chan reply, 24)
-	var creating sync.WaitGroup
-	for range cap(replies) {
-		creating.Go(func() { replies <- s.as(http.MethodPost, tokens, `{"name":"t","expiresInDays":1}`) })
-	}
-	creating.Wait()
-	close(replies)
 	created := 0
-	for r := range replies {
+	for _, r := range atOnce(24, func(int) reply { return s.as(http.MethodPost, tokens, `{"name":"t","expiresInDays":1}`) }) {
 		if r.status == http.StatusCreated {
 			created++
 			continue
@@ -92,19 +84,9 @@ func TestEightSimultaneousRotationsLeaveOneValueAlive(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id, old := s.token()
-	values := make(chan string, 8)
-	var rotating sync.WaitGroup
-	for range cap(values) {
-		rotating.Go(func() {
-			r := s.as(http.MethodPost, tokens+"/"+id+"/rotate", "")
-			value, _ := r.at("data", "plainToken").(string)
-			values <- value
-		})
-	}
-	rotating.Wait()
-	close(values)
 	alive := 0
-	for value := range values {
+	for _, rotated := range atOnce(8, func(int) reply { return s.as(http.MethodPost, tokens+"/"+id+"/rotate", "") }) {
+		value, _ := rotated.at("data", "plainToken").(string)
 		if s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{}`}).status == http.StatusBadRequest {
 			alive++
 		}
@@ -125,6 +107,7 @@ func TestAnotherProcessRefusesATokenAtOnce(t *testing.T) {
 			"a new lead": {body: `{"email":"` + ulid.Make().String() + `@example.com"}`}, "a bad lead": {body: `{}`},
 			"no JSON": {body: `x`}, "no type": {body: `x`, header: map[string]string{"Content-Type": "text/plain"}},
 			"a batch": {path: batch, body: `{"email":"` + ulid.Make().String() + `@example.com"}`}, "a batch of no lines": {path: batch},
+			"an activity": {path: visitors + "v/activity", body: `{"type":"click"}`}, "a bad activity": {path: visitors + "v/activity", body: `{}`},
 		} {
 			id, value := here.token()
 			known := call{method: http.MethodPost, path: leads, credential: value, body: `{}`}

@@ -63,10 +63,6 @@ func TestActivityOfAnotherAccountIsNotSeen(t *testing.T) {
 	foreign := s.send(call{method: http.MethodPost, path: visitors + "v/activity", credential: others, body: `{"type":"click"}`}).is(http.StatusAccepted)
 
 	require.Equal(t, []any{}, s.as(http.MethodGet, after(path, foreign), "").at("data"))
-	for _, p := range []string{path, leads + "/01JQKXZ8V4W9H6M3T2R5N7P0AB/activity", leads + "/x/activity"} {
-		r := s.send(call{method: http.MethodGet, path: p, credential: others}).is(http.StatusNotFound)
-		require.Equal(t, "Lead not found", r.at("message"))
-	}
 }
 
 func TestWhatRecordingActivityRefuses(t *testing.T) {
@@ -97,25 +93,6 @@ func TestWhatRecordingActivityRefuses(t *testing.T) {
 		method: http.MethodPost, path: visitors + "v/activity", credential: s.jwt, body: "a=1", header: map[string]string{"Content-Type": "text/plain"},
 	}).status)
 	require.NotContains(t, s.log.String(), "%20")
-}
-
-func TestWhoMayRecordActivity(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	id, value := s.token()
-	send := func(credential, body string) reply {
-		return s.send(call{method: http.MethodPost, path: visitors + "v/activity", credential: credential, body: body})
-	}
-	const click = `{"type":"click"}`
-	require.Equal(t, http.StatusUnauthorized, send("", click).status)
-	require.Equal(t, http.StatusAccepted, send(value, click).status)
-	require.Equal(t, http.StatusAccepted, send(s.mint(ownAccount, "leads:write"), click).status)
-	require.Equal(t, "Scope leads:write required", send(s.mint(ownAccount, "leads:read"), click).at("message"))
-	require.Equal(t, "Feature crm_api is not enabled for this account", send(s.mint("other", ""), click).at("message"))
-	s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
-	for _, body := range []string{click, `{}`, `no json`} {
-		require.Equal(t, http.StatusUnauthorized, send(value, body).status, body)
-	}
 }
 
 // A page that is viewed often must not keep its form from working, nor the other way round.
