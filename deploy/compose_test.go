@@ -31,10 +31,8 @@ type service struct {
 
 func compose(t *testing.T) composition {
 	t.Helper()
-	raw, err := os.ReadFile("compose.yaml")
-	require.NoError(t, err)
 	var c composition
-	require.NoError(t, yaml.Unmarshal(raw, &c))
+	require.NoError(t, yaml.Unmarshal([]byte(text(t, "compose.yaml")), &c))
 	return c
 }
 
@@ -78,10 +76,8 @@ func TestTheServicesOfEveryProfileHaveWhatTheyNeed(t *testing.T) {
 // How much memory there is differs. What the log of a long past costs was measured with the rest.
 func TestPostgreSQLIsSetUpAsTheRunbookAsks(t *testing.T) {
 	t.Parallel()
-	runbook, err := os.ReadFile("runbook.md")
-	require.NoError(t, err)
-	measured, err := os.ReadFile("../cmd/leadbench/growth.go")
-	require.NoError(t, err)
+	runbook := text(t, "runbook.md")
+	measured := text(t, "../cmd/leadbench/growth.go")
 	var names []string
 	for _, argument := range compose(t).Services["postgres"].Command {
 		name, value, is := strings.Cut(argument, "=")
@@ -92,9 +88,9 @@ func TestPostgreSQLIsSetUpAsTheRunbookAsks(t *testing.T) {
 		if name == "shared_buffers" {
 			continue
 		}
-		require.Contains(t, string(runbook), "   "+name+" = "+value)
+		require.Contains(t, runbook, "   "+name+" = "+value)
 		if strings.HasSuffix(name, "wal_size") || strings.HasPrefix(name, "checkpoint") {
-			require.Contains(t, string(measured), `"`+argument+`"`)
+			require.Contains(t, measured, `"`+argument+`"`)
 		}
 	}
 	want := []string{"shared_buffers", "max_wal_size", "min_wal_size", "checkpoint_timeout", "shared_preload_libraries"}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -63,9 +62,7 @@ type pod struct {
 func render(t *testing.T, change func(values map[string]any)) (map[string]object, error) {
 	t.Helper()
 	read := func(name string) (content map[string]any) {
-		raw, err := os.ReadFile(filepath.Join("helm", name))
-		require.NoError(t, err)
-		require.NoError(t, yaml.Unmarshal(raw, &content))
+		require.NoError(t, yaml.Unmarshal([]byte(text(t, filepath.Join("helm", name))), &content))
 		return content
 	}
 	values, chart := read("values.yaml"), read("Chart.yaml")

@@ -50,9 +50,7 @@ type alertRules struct {
 
 func alerts(t *testing.T) (all alertRules) {
 	t.Helper()
-	raw, err := os.ReadFile("prometheus/alerts.yaml")
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(raw, &all))
+	require.NoError(t, yaml.Unmarshal([]byte(text(t, "prometheus/alerts.yaml")), &all))
 	require.NotEmpty(t, all.Groups)
 	return all
 }
@@ -78,10 +76,8 @@ type dashboard struct {
 
 func TestPrometheusUnderstandsEveryPanelOfTheDashboard(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile("grafana/dashboards/leadlog.json")
-	require.NoError(t, err)
 	var d dashboard
-	require.NoError(t, json.Unmarshal(raw, &d, json.MatchCaseInsensitiveNames(true)))
+	require.NoError(t, json.Unmarshal([]byte(text(t, "grafana/dashboards/leadlog.json")), &d, json.MatchCaseInsensitiveNames(true)))
 	variables := strings.NewReplacer("$__rate_interval", "1m", "$instance", ".*")
 	seen := map[int]bool{}
 	var rules strings.Builder

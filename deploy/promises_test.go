@@ -17,15 +17,13 @@ func TestEachTestThatIsNamedIsThere(t *testing.T) {
 	there := testsOf(t, "..")
 	named := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z0-9][A-Za-z0-9]+`)
 	for _, file := range []string{"../README.md", "../.github/SECURITY.md", "threat-model.md"} {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, name := range named.FindAllString(string(text), -1) {
+		read := text(t, file)
+		for _, name := range named.FindAllString(read, -1) {
 			require.True(t, there[name], "%s names %s, and there is no such test", file, name)
 		}
 	}
-	readme, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	_, section, found := strings.Cut(string(readme), "\n## What is promised\n")
+	readme := text(t, "../README.md")
+	_, section, found := strings.Cut(readme, "\n## What is promised\n")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n## ")
 	rows := 0

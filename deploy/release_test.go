@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -25,10 +24,8 @@ type release struct {
 
 func TestAReleaseHasWhatItNamesAndABillOfMaterials(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile("goreleaser.yaml")
-	require.NoError(t, err)
 	var r release
-	require.NoError(t, yaml.Unmarshal(raw, &r))
+	require.NoError(t, yaml.Unmarshal([]byte(text(t, "goreleaser.yaml")), &r))
 	require.Equal(t, 2, r.Version)
 	require.Len(t, r.Builds, 1)
 	require.DirExists(t, filepath.Join("..", r.Builds[0].Main))
@@ -55,12 +52,10 @@ func TestGoreleaserUnderstandsTheRelease(t *testing.T) {
 
 func TestTheChangelogTheChartAndTheNotesAreOfOneVersion(t *testing.T) {
 	t.Parallel()
-	chart, err := os.ReadFile("helm/Chart.yaml")
-	require.NoError(t, err)
-	version := regexp.MustCompile(`appVersion: "([^"]+)"`).FindSubmatch(chart)
+	chart := text(t, "helm/Chart.yaml")
+	version := regexp.MustCompile(`appVersion: "([^"]+)"`).FindStringSubmatch(chart)
 	require.NotNil(t, version)
-	changes, err := os.ReadFile("CHANGELOG.md")
-	require.NoError(t, err)
-	require.Equal(t, string(version[1]), regexp.MustCompile(`(?m)^## (\S+)$`).FindStringSubmatch(string(changes))[1])
-	require.FileExists(t, "release-"+string(version[1])+".md")
+	changes := text(t, "CHANGELOG.md")
+	require.Equal(t, version[1], regexp.MustCompile(`(?m)^## (\S+)$`).FindStringSubmatch(changes)[1])
+	require.FileExists(t, "release-"+version[1]+".md")
 }

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"os"
 	"regexp"
 	"testing"
 
@@ -10,10 +9,9 @@ import (
 
 func TestTheRunbookHasEveryAlertAndNoOther(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile("runbook.md")
-	require.NoError(t, err)
+	raw := text(t, "runbook.md")
 	var told, want []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `(Leadlog[A-Za-z]+)` \\|").FindAllStringSubmatch(string(raw), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(Leadlog[A-Za-z]+)` \\|").FindAllStringSubmatch(raw, -1) {
 		told = append(told, row[1])
 	}
 	for _, group := range alerts(t).Groups {

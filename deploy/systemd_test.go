@@ -14,10 +14,9 @@ import (
 
 func TestTheUnitStopsLaterThanTheServiceDoes(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile("systemd/leadlog.service")
-	require.NoError(t, err)
+	raw := text(t, "systemd/leadlog.service")
 	seconds := func(pattern string) int {
-		found := regexp.MustCompile(pattern).FindStringSubmatch(string(raw))
+		found := regexp.MustCompile(pattern).FindStringSubmatch(raw)
 		require.NotNil(t, found, pattern)
 		n, err := strconv.Atoi(found[1])
 		require.NoError(t, err)
@@ -33,12 +32,11 @@ func TestSystemdUnderstandsTheUnit(t *testing.T) {
 		t.Log("no systemd on this machine: the unit was only read")
 		return
 	}
-	raw, err := os.ReadFile("systemd/leadlog.service")
-	require.NoError(t, err)
+	raw := text(t, "systemd/leadlog.service")
 	unit := filepath.Join(t.TempDir(), "leadlog.service")
 	program, err := os.Executable() // the one that it names need not be installed here
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(unit, []byte(strings.ReplaceAll(string(raw), "/usr/local/bin/leadlog", program)), 0o644))
+	require.NoError(t, os.WriteFile(unit, []byte(strings.ReplaceAll(raw, "/usr/local/bin/leadlog", program)), 0o644))
 	output, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", unit).CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	require.NotContains(t, string(output), "leadlog.service:", "a line that systemd does not understand")

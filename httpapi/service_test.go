@@ -85,9 +85,9 @@ func migrated(t *testing.T) string {
 }
 
 // serve is one process of the service on a database that has the log too.
-func serve(t *testing.T, url string, change ...func(*httpapi.Options)) *service {
+func serve(t *testing.T, url string) *service {
 	t.Helper()
-	return serveOn(t, url, url, change...)
+	return serveOn(t, url, url)
 }
 
 // serveOn is one process of the service on a database, with the log at an address.

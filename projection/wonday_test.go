@@ -19,9 +19,10 @@ import (
 )
 
 // deals puts leads on the log that are won and lost again, change what they are worth, are joined and erased, and begin on
-// several days. It returns those that are left.
-func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) (leads []string) {
+// several days.
+func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) {
 	t.Helper()
+	var leads []string // those that are left
 	random := rand.New(rand.NewPCG(seed, 2))
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
 	value := func() string { return pick("", "0", "1200.50", "7.1", "-0", "99999999999.9999") }
@@ -66,7 +67,6 @@ func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) (leads
 			put(id, event.LeadErased{})
 		}
 	}
-	return leads
 }
 
 func foldLead(t *testing.T, w *projectiontest.World, id string) lead.State {

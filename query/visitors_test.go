@@ -16,12 +16,11 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// act puts an activity on the log and returns its title, by which a test knows it again.
-func act(t testing.TB, w *projectiontest.World, account, visitor, title string, at int) string {
+// act puts an activity on the log, by whose title a test knows it again.
+func act(t testing.TB, w *projectiontest.World, account, visitor, title string, at int) {
 	w.Append(t, account, event.VisitorStream(account, fmt.Sprintf("%x", visitor)), event.VisitorActed{
 		VisitorID: visitor, Kind: "page_view", Title: title, At: projectiontest.Start.Add(time.Duration(at) * time.Millisecond),
 	})
-	return title
 }
 
 func titles(list query.List[query.Activity]) []string {
