@@ -187,8 +187,7 @@ func TestAClientThatWaitsWithItsBodyIsToldToGoOn(t *testing.T) {
 // write may take.
 func TestAnAnswerEndsHoweverLongItWasSilent(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	hasty := b.beside(func(server *http.Server) { server.WriteTimeout = time.Nanosecond })
 	for _, c := range []call{
 		{method: http.MethodPost, path: batch, body: "\n\n"},

@@ -32,6 +32,13 @@ func browse(t *testing.T, change ...func(*httpapi.Options)) *browser {
 	return s.browser()
 }
 
+// signedIn is browse with a session of the account.
+func signedIn(t *testing.T, change ...func(*httpapi.Options)) *browser {
+	t.Helper()
+	b := browse(t, change...)
+	return b.signIn(b.jwt)
+}
+
 func (s *service) browser() *browser {
 	s.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -133,10 +140,9 @@ func TestASessionIsWhatTheJWTAllows(t *testing.T) {
 func TestASessionEndsWithItsJWTAndWithItsRevocation(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
-	b := browse(t, func(o *httpapi.Options) {
+	b := signedIn(t, func(o *httpapi.Options) {
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	})
-	b.signIn(b.jwt)
 	require.Equal(t, http.StatusOK, b.get("/console/leads").status)
 	ahead.Store(int64(time.Hour + time.Second))
 	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
@@ -201,8 +207,7 @@ func TestACookieIsSecureOverHTTPS(t *testing.T) {
 
 func TestFormsOfOtherSitesDoNothing(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	for _, header := range [][]string{{"Origin", "https://evil.example"}, {"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}} {
 		for _, path := range []string{"/console/tokens", "/console/sign-in", "/console/sign-out"} {
 			r := b.do(http.MethodPost, path, url.Values{"name": {"theirs"}, "expiresInDays": {"1"}, "jwt": {b.jwt}}, header...)
@@ -247,8 +252,7 @@ func TestGuessesAtTheConsoleAreLimited(t *testing.T) {
 
 func TestPagesAreKeptByNobodyAndLoadNothingElse(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	r := b.get("/console/leads")
 	require.Equal(t, "no-store", r.header.Get("Cache-Control"))
 	policy := r.header.Get("Content-Security-Policy")

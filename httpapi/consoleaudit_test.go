@@ -14,8 +14,7 @@ import (
 
 func TestARevealIsOnTheLogBeforeAnythingIsShown(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	id := b.capture(`{"name":"Asha Rao","phone":"9876543210","city":"Pune"}`).at("data", "leadId").(string)
 	b.capture(`{"phone":"9876543299"}`)
 	r := b.post("/console/leads/" + id + "/reveal?raw=0")
@@ -47,8 +46,7 @@ func TestARevealIsOnTheLogBeforeAnythingIsShown(t *testing.T) {
 
 func TestALeadThatWasJoinedIsRevealedToo(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	into, from := b.twoLeads()
 	b.join(into, from).is(http.StatusOK)
 	page := "/console/leads/" + from
@@ -61,8 +59,7 @@ func TestALeadThatWasJoinedIsRevealedToo(t *testing.T) {
 
 func TestALeadAndWhatWasJoinedIntoItLeadToEachOther(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	into, from := b.twoLeads()
 	b.join(into, from).is(http.StatusOK)
 	link := func(id string) string { return `href="/console/leads/` + id + `">` + id + `</a>` }
@@ -76,8 +73,7 @@ func TestALeadAndWhatWasJoinedIntoItLeadToEachOther(t *testing.T) {
 
 func TestWhatWasReleasedOrStaysWithAnotherLeadIsToldMasked(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	holder := b.capture(`{"email":"ann@example.com"}`).at("data", "leadId").(string)
 	id := b.capture(`{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`).at("data", "leadId").(string)
 	b.capture(`{"phone":"9876543210","email":"ann@example.com","metadata":{"source":"website"}}`)
@@ -96,8 +92,7 @@ func TestWhatWasReleasedOrStaysWithAnotherLeadIsToldMasked(t *testing.T) {
 
 func TestWhatAVisitorSawIsMaskedUntilItIsRevealed(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	id := b.capture(`{"phone":"9876543210","visitorId":"v"}`).at("data", "leadId").(string)
 	acted := b.act("v", `{"type":"page_view","url":"https://shop.example/people/asha-rao?q=rao#asha","title":"Orders of Asha Rao",`+
 		`"referrer":"https://search.example/asha"}`)
@@ -116,8 +111,7 @@ func TestWhatAVisitorSawIsMaskedUntilItIsRevealed(t *testing.T) {
 
 func TestTheVerifiedMarkVerifies(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	for i := range 3 {
 		b.post("/console/tokens", "name", fmt.Sprintf("token %d", i), "expiresInDays", "30")
 	}
@@ -165,8 +159,7 @@ func TestTheVerifiedMarkVerifies(t *testing.T) {
 
 func TestUsageTellsWhatCameAloneFromLinesOfBatches(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	b.capture(`{"phone":"9876543210"}`)
 	b.capture(`{"phone":"9876543210"}`) // refused
 	b.sendBatch("{\"phone\":\"9876543211\"}\n{\"phone\":\"12\"}\n{\"phone\":\"9876543210\"}\n{\"phone\":\"9876543212\"}\n")
@@ -177,8 +170,7 @@ func TestUsageTellsWhatCameAloneFromLinesOfBatches(t *testing.T) {
 
 func TestEveryPageHasItsFiles(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	b.capture(`{"name":"=cmd()","phone":"9876543210","opportunityValue":12,"status":"won"}`)
 	b.post("/console/tokens", "name", "form", "expiresInDays", "30")
 	b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created")

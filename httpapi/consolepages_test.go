@@ -19,8 +19,7 @@ import (
 
 func TestPeopleAreMaskedInThePages(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	made := b.capture(`{"name":"Asha Rao","phone":"9876543210","email":"asha@rao.example","city":"Pune","metadata":{"source":"website","ip":"198.51.100.7","utm":"diwali"}}`)
 	id := made.at("data", "leadId").(string)
 	b.as(http.MethodGet, after("/api/v1/crm/leads", made), "")
@@ -49,8 +48,7 @@ func TestALeadOfAnotherAccountIsNotThere(t *testing.T) {
 func TestALeadIsShownByTheViewThatHasIt(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"source_history", "lead"} {
-		b := browse(t)
-		b.signIn(b.jwt)
+		b := signedIn(t)
 		made := b.capture(`{"name":"Asha Rao","phone":"9876543210","metadata":{"source":"website"}}`)
 		id := made.at("data", "leadId").(string)
 		for _, path := range []string{leads + "/" + id, leads + "/" + id + "/sources"} {
@@ -99,8 +97,7 @@ func TestAnAccountThatFollowsManyPagesKeepsNoOtherOut(t *testing.T) {
 
 func TestALeadCanBeSeenAsOfEachEvent(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	id := b.capture(`{"phone":"9876543210","metadata":{"source":"website"}}`).at("data", "leadId").(string)
 	for _, status := range []string{"contacted", "won"} {
 		b.as(http.MethodPatch, "/api/v1/crm/leads/"+id, fmt.Sprintf(`{"status":%q}`, status))
@@ -119,8 +116,7 @@ func TestALeadCanBeSeenAsOfEachEvent(t *testing.T) {
 
 func TestATokenIsMadeRotatedAndDeletedInTheConsole(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	r := b.post("/console/tokens", "name", "", "expiresInDays", "400")
 	require.Equal(t, http.StatusBadRequest, r.status)
 	require.Equal(t, 2, strings.Count(r.body, `class="fault"`))
@@ -157,8 +153,7 @@ func TestATokenIsMadeRotatedAndDeletedInTheConsole(t *testing.T) {
 
 func TestEveryTokenIsFoundInTheConsoleHoweverManyWereDeletedSince(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	const tokens = "/api/v1/crm/tokens"
 	create := func(name string) (id string) {
 		made := b.as(http.MethodPost, tokens, fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name)).is(http.StatusCreated)
@@ -188,8 +183,7 @@ func TestEveryTokenIsFoundInTheConsoleHoweverManyWereDeletedSince(t *testing.T) 
 func TestAPageIsStreamedUntilTheServiceStops(t *testing.T) {
 	t.Parallel()
 	stopping := make(chan struct{})
-	b := browse(t, func(o *httpapi.Options) { o.Stopping = stopping })
-	b.signIn(b.jwt)
+	b := signedIn(t, func(o *httpapi.Options) { o.Stopping = stopping })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.server.URL+"/console/leads", nil)
@@ -218,8 +212,7 @@ func TestAPageIsStreamedUntilTheServiceStops(t *testing.T) {
 
 func TestAnEndpointIsLookedAfterInTheConsole(t *testing.T) {
 	t.Parallel()
-	b := browse(t)
-	b.signIn(b.jwt)
+	b := signedIn(t)
 	r := b.post("/console/webhooks", "url", "http://example.com", "description", "CRM <sync>")
 	require.Equal(t, http.StatusBadRequest, r.status)
 	require.Equal(t, 2, strings.Count(r.body, `class="fault"`), "the URL, and that no event was chosen")
@@ -271,12 +264,11 @@ const (
 func TestWhatTheConsoleDoesIsFollowed(t *testing.T) {
 	t.Parallel()
 	const own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	b := browse(t, func(o *httpapi.Options) {
+	b := signedIn(t, func(o *httpapi.Options) {
 		o.Trace = func(r *http.Request) (*http.Request, string, func(httpapi.Traced)) {
 			return r, own, func(httpapi.Traced) {}
 		}
 	})
-	b.signIn(b.jwt)
 	require.Equal(t, http.StatusOK, b.post("/console/tokens", "name", "CI", "expiresInDays", "30").status)
 	var metadata string
 	require.NoError(t, b.pool.QueryRow(t.Context(),
