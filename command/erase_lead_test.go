@@ -32,6 +32,14 @@ type forgetting struct {
 	step func() error
 }
 
+// unstopped is the oblivion of a process that nothing stops.
+func unstopped(of *oblivion) forgetting { return forgetting{of, func() error { return nil }} }
+
+// eraser is handlers that erase leads of a log.
+func eraser(store eventstore.Store, forgets command.Forgetting) *command.Handlers {
+	return command.NewHandlers(command.Options{Store: store, Claims: claim.NewNames(claimKey()), Log: quiet(), Forgetting: forgets})
+}
+
 func (f forgetting) do(change func()) error {
 	if err := f.step(); err != nil {
 		return err
@@ -93,10 +101,7 @@ func TestAnErasureThatWasStoppedAnywhereIsFinishedByTheNext(t *testing.T) {
 		}
 		erase := func(step func() error) (command.LeadErased, error) {
 			store := &storetest.Ordered{Store: w.log, Before: func(storetest.Step) error { return step() }}
-			handlers := command.NewHandlers(command.Options{
-				Store: store, Claims: names, Log: quiet(), Forgetting: forgetting{gone, step},
-			})
-			done, err := handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: id})
+			done, err := eraser(store, forgetting{gone, step}).EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: id})
 			// The views follow the log: a visitor that was forgotten is not shown any more.
 			for _, r := range w.events() {
 				if r.Type == (event.VisitorForgotten{}).EventType() {
@@ -145,8 +150,7 @@ func TestClaimsOfAnErasedLeadAreHealed(t *testing.T) {
 	first := w.capture(w.process(nil), `{"phone":"+919876500077","email":"seven@example.com"}`, "")
 	require.NoError(t, first.err)
 	stopped := forgetting{&oblivion{}, func() error { return errKilled }}
-	handlers := command.NewHandlers(command.Options{Store: w.log, Claims: claim.NewNames(claimKey()), Log: quiet(), Forgetting: stopped})
-	_, err := handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.answer.Lead.ID})
+	_, err := eraser(w.log, stopped).EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.answer.Lead.ID})
 	require.ErrorIs(t, err, errKilled)
 	did, err := w.heal(w.process(nil))
 	require.NoError(t, err)
@@ -158,7 +162,7 @@ func TestClaimsOfAnErasedLeadAreHealed(t *testing.T) {
 // once it has departed, and before that it is a lead as before.
 func TestWhoHasDepartedIntoAnErasedLeadIsErasedWithIt(t *testing.T) {
 	t.Parallel()
-	names := claim.NewNames(claimKey())
+	claim.NewNames(claimKey())
 	states := map[lead.Phase]bool{}
 	for n, whole := 0, false; !whole; n++ {
 		w := newWorld(t)
@@ -173,11 +177,7 @@ func TestWhoHasDepartedIntoAnErasedLeadIsErasedWithIt(t *testing.T) {
 		require.NoError(t, err)
 		states[before.Phase] = true
 		gone := &oblivion{keys: map[string]bool{event.LeadStream(stays): true, event.LeadStream(leaves): true}}
-		store := &storetest.Ordered{Store: w.log}
-		handlers := command.NewHandlers(command.Options{
-			Store: store, Claims: names, Log: quiet(), Forgetting: forgetting{gone, func() error { return nil }},
-		})
-		_, err = handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: stays})
+		_, err = eraser(&storetest.Ordered{Store: w.log}, unstopped(gone)).EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: stays})
 		require.NoError(t, err, "stop %d", n)
 		require.False(t, gone.keys[event.LeadStream(stays)])
 		require.Equal(t, before.Phase == lead.Live, gone.keys[event.LeadStream(leaves)], "stop %d", n)
@@ -227,10 +227,7 @@ func TestAVisitorOfAnotherLeadIsLeftInCopies(t *testing.T) {
 		keys: map[string]bool{shared: true}, shown: map[string]bool{shared: true}, linked: map[string]bool{shared: true},
 		copied: map[string]bool{first.answer.Lead.ID: true, shared: true},
 	}
-	handlers := command.NewHandlers(command.Options{
-		Store: w.log, Claims: names, Log: quiet(), Forgetting: forgetting{kept, func() error { return nil }},
-	})
-	_, err := handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.answer.Lead.ID})
+	_, err := eraser(w.log, unstopped(kept)).EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.answer.Lead.ID})
 	require.NoError(t, err)
 	require.Equal(t, map[string]bool{shared: true}, kept.copied)
 	require.Equal(t, map[string]bool{shared: true}, kept.keys)
@@ -243,8 +240,7 @@ func TestNothingFollowsAnErasure(t *testing.T) {
 	first := w.capture(p, `{"phone":"+919876500077","name":"Asha","metadata":{"source":"website"}}`, "key")
 	require.NoError(t, first.err)
 	id := first.answer.Lead.ID
-	gone := forgetting{&oblivion{}, func() error { return nil }}
-	handlers := command.NewHandlers(command.Options{Store: w.log, Claims: claim.NewNames(claimKey()), Log: quiet(), Forgetting: gone})
+	handlers := eraser(w.log, unstopped(&oblivion{}))
 	_, err := handlers.EraseLead(t.Context(), command.EraseLead{Caller: command.Caller{Account: "globex"}, LeadID: id})
 	require.ErrorIs(t, err, lead.ErrNotFound)
 	_, err = handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: "no id"})

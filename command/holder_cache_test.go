@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
-	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -131,9 +130,7 @@ func TestWhoIsRememberedMayNotBeWhoItIsAnyMore(t *testing.T) {
 			return into
 		},
 		"the person was forgotten": func(t *testing.T, p process, id string) string {
-			gone := forgetting{&oblivion{}, func() error { return nil }}
-			forgetful := command.NewHandlers(command.Options{Store: p.store, Claims: claim.NewNames(claimKey()), Log: quiet(), Forgetting: gone})
-			_, err := forgetful.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: id})
+			_, err := eraser(p.store, unstopped(&oblivion{})).EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: id})
 			require.NoError(t, err)
 			return "" // somebody new
 		},

@@ -59,7 +59,7 @@ func startCounted(t *testing.T, can storetest.Capabilities) (process, *counted) 
 func startCountedOn(t *testing.T, log eventstore.Store) (process, *counted) {
 	t.Helper()
 	store := &counted{Store: log}
-	store.gone = onlooker{forgetting{&oblivion{shown: map[string]bool{}}, func() error { return nil }}, new(atomic.Int64)}
+	store.gone = onlooker{unstopped(&oblivion{shown: map[string]bool{}}), new(atomic.Int64)}
 	directory := command.NewDirectory(store, time.Now)
 	p := process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: &secrets{}, Log: quiet(),

@@ -40,10 +40,8 @@ type wire struct {
 
 func (s *service) wire(credential string) *wire {
 	s.t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.server.URL, "http://"))
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { conn.Close() })
-	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n", batch, credential)
+	conn := s.dial()
+	_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n", batch, credential)
 	require.NoError(s.t, err)
 	return &wire{t: s.t, conn: conn.(*net.TCPConn), body: httputil.NewChunkedWriter(conn)}
 }
@@ -162,11 +160,9 @@ func TestAClientThatWaitsWithItsBodyIsToldToGoOn(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for body, want := range map[string][]int{"{\"email\":\"a@example.com\"}\n": {201}, "\n": {}} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(s.server.URL, "http://"))
-		require.NoError(t, err)
-		defer conn.Close()
+		conn := s.dial()
 		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
-		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+		_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
 			batch, s.jwt, len(body))
 		require.NoError(t, err)
 		answer := bufio.NewReader(conn)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,10 +18,8 @@ func TestAClientThatClosesItsHalfOfTheConnectionGetsItsAnswer(t *testing.T) {
 	s := start(t)
 	ask := func(method, path, body string, length int) (status int, answer string) {
 		t.Helper()
-		conn, err := net.Dial("tcp", strings.TrimPrefix(s.server.URL, "http://"))
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\n"+
+		conn := s.dial()
+		_, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\n"+
 			"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, path, s.jwt, length, body)
 		require.NoError(t, err)
 		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
