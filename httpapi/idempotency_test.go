@@ -150,6 +150,13 @@ func TestAKeyIsVisibleASCIIOfBoundedLength(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, r.status, "%q: %s", key, r.raw)
 		require.Equal(t, []string{"Idempotency-Key"}, r.fieldsNamed())
 	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+leads, strings.NewReader(`{"phone":"9876543210"}`))
+	require.NoError(t, err)
+	request.Header = http.Header{"Authorization": {"Bearer " + s.jwt}, "Content-Type": {"application/json"}, "Idempotency-Key": {"one", "another"}}
+	two, err := s.server.Client().Do(request)
+	require.NoError(t, err)
+	require.NoError(t, two.Body.Close())
+	require.Equal(t, http.StatusBadRequest, two.StatusCode)
 	s.keyed(strings.Repeat("~", 255), `{"phone":"9876543210"}`).is(http.StatusCreated)
 }
 

@@ -44,6 +44,8 @@ func TestRefusedUsesOfWhatWasATokenAreOnTheAuditTrailAndNothingElseIs(t *testing
 	require.Equal(t, http.StatusUnauthorized, use(madeUp.Reveal(), "guess"))
 	rotated, old := s.token()
 	s.as(http.MethodPost, tokens+"/"+rotated+"/rotate", "").is(http.StatusOK)
+	tried, trying := s.token()
+	s.try(trying, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
 	deleted, gone := s.token()
 	require.Equal(t, http.StatusBadRequest, use(gone, "good"))
 	s.as(http.MethodDelete, tokens+"/"+deleted, "").is(http.StatusOK)
@@ -70,6 +72,7 @@ func TestRefusedUsesOfWhatWasATokenAreOnTheAuditTrailAndNothingElseIs(t *testing
 
 	s.eventually(tokens+"/"+deleted, func(r reply) bool { return r.at("data", "lastUsedAt") != nil })
 	require.Nil(t, s.as(http.MethodGet, tokens+"/"+rotated, "").at("data", "lastUsedAt"), "it was refused, not used")
+	require.Nil(t, s.as(http.MethodGet, tokens+"/"+tried, "").at("data", "lastUsedAt"), "a dry run is no use")
 }
 
 // lifelong makes seven token events and returns the answer of the last.
