@@ -22,11 +22,13 @@ type readyStatus struct {
 	Components []Component `json:"components"`
 }
 
-// readiness says whether requests make sense now.
-func (x *exchange) readiness() (answer, error) {
+// showReadiness says whether requests make sense now. One look at the database answers all who ask meanwhile, for anybody may
+// ask.
+func (x *exchange) showReadiness() (answer, error) {
 	ready := readyStatus{Status: "ready"}
 	if x.Ready != nil {
-		ready.Components = x.Ready(x.ctx)
+		components, _, _ := x.readiness.Do("", func() (any, error) { return x.Ready(x.ctx), nil })
+		ready.Components = components.([]Component)
 	}
 	for _, component := range ready.Components {
 		if !component.Ready {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore/audit"
@@ -87,6 +88,7 @@ type api struct {
 	metrics       *metrics
 	ids           *requestIDs
 	documents     documents
+	readiness     singleflight.Group // of one look, for all who ask meanwhile
 }
 
 // New makes the handler of the whole API.

@@ -1,12 +1,18 @@
 package httpapi
 
 import (
+	"bytes"
 	"errors"
+	"maps"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
@@ -37,6 +43,43 @@ func tellLoad(registry *prometheus.Registry, l *load) {
 		registered(registry, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: one.help},
 			func() float64 { return float64(one.of.used.Load()) }))
 	}
+}
+
+// exposed answers with the metrics. They are made once for all who ask meanwhile: that takes memory and asks the database, and
+// anybody may ask.
+func exposed(registry *prometheus.Registry) func(*exchange) (answer, error) {
+	exposition := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	var made singleflight.Group // by coding
+	return func(x *exchange) (answer, error) {
+		coding := "identity"
+		if strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") {
+			coding = "gzip"
+		}
+		shared, _, _ := made.Do(coding, func() (any, error) {
+			kept := &keptAnswer{header: http.Header{}, status: http.StatusOK}
+			exposition.ServeHTTP(kept, &http.Request{URL: &url.URL{}, Header: http.Header{"Accept-Encoding": {coding}}})
+			return kept, nil
+		})
+		return answer{stream: func() error { return shared.(*keptAnswer).send(x.w) }}, nil
+	}
+}
+
+// keptAnswer is an answer that several get.
+type keptAnswer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (k *keptAnswer) Header() http.Header         { return k.header }
+func (k *keptAnswer) WriteHeader(status int)      { k.status = status }
+func (k *keptAnswer) Write(b []byte) (int, error) { return k.body.Write(b) }
+
+func (k *keptAnswer) send(w http.ResponseWriter) error {
+	maps.Copy(w.Header(), k.header)
+	w.WriteHeader(k.status)
+	_, _ = w.Write(k.body.Bytes()) // a client that has gone is seen by the server
+	return nil
 }
 
 // newMetrics registers the metrics, or takes over those that another handler registered.

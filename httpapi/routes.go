@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // route is a method and path, who may use it, and what answers it.
@@ -77,15 +76,12 @@ func (a *api) routes() []route {
 		{get, accounts + "/{id}", scoped(adminScope), (*exchange).showAccount},
 
 		{get, "/healthz", anyone, (*exchange).health},
-		{get, "/readyz", anyone, (*exchange).readiness},
+		{get, "/readyz", anyone, (*exchange).showReadiness},
 		{get, "/openapi.json", anyone, (*exchange).showDocument},
 		{get, "/docs", anyone, (*exchange).showPage},
 	}
 	if a.Metrics != nil {
-		exposition := promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{})
-		all = append(all, route{get, "/metrics", anyone, func(x *exchange) (answer, error) {
-			return answer{stream: func() error { exposition.ServeHTTP(x.w, x.r); return nil }}, nil
-		}})
+		all = append(all, route{get, "/metrics", anyone, exposed(a.Metrics)})
 	}
 	return all
 }
