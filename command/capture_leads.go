@@ -45,7 +45,8 @@ type Arrived struct {
 
 // CaptureLeads decides on many arrivals, many at a time, and yields what became of them, in their order. The outcomes are
 // those of calling CaptureLead for one after the other, only sooner: each is judged as if those before it had been
-// answered. One that fails does so alone.
+// answered, as far as they have something in common. What others change meanwhile, such as the account, may meet the rest in
+// any order. One that fails does so alone.
 //
 // Idle is called whenever the next outcome is not there yet. When the consumer stops, or the context ends, what is
 // under way is given up: each arrival is on the log as a whole or not at all. The arrivals are read with a context
