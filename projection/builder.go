@@ -192,6 +192,10 @@ func (b *builder) openCopy(ctx context.Context) error {
 		return err
 	}
 	return pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
+		// Several may make copies of several views in one schema at the same time: one of them makes the schema.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, markerPrefix+b.schema); err != nil {
+			return err
+		}
 		if err := b.openSchema(ctx, tx, b.made); err != nil {
 			return err
 		}
