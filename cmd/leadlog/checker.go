@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -174,6 +175,17 @@ func (c *checker) key(name, value string) []byte {
 		c.refuseSecret(name, value, "32 bytes in base64, such as openssl rand -base64 32 prints")
 	}
 	return key
+}
+
+func (c *checker) delimiter(value string) rune {
+	if value == "tab" || value == `\t` {
+		return '\t'
+	}
+	r, size := utf8.DecodeRuneInString(value)
+	if size != len(value) || r == '"' || r == '\r' || r == '\n' || r == utf8.RuneError {
+		c.refuse("--delimiter", value, "one character that is no quote, or tab")
+	}
+	return r
 }
 
 // keys reads a key and those that it has replaced.

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -143,17 +142,6 @@ func (i *importCommand) encoding(file *os.File, check *checker) (leadfile.Encodi
 		check.refuse("--encoding", i.Encoding, "a name such as utf-8, windows-1251 or shift_jis")
 	}
 	return named, nil
-}
-
-func (c *checker) delimiter(value string) rune {
-	if value == "tab" || value == `\t` {
-		return '\t'
-	}
-	r, size := utf8.DecodeRuneInString(value)
-	if size != len(value) || r == '"' || r == '\r' || r == '\n' || r == utf8.RuneError {
-		c.refuse("--delimiter", value, "one character that is no quote, or tab")
-	}
-	return r
 }
 
 // table reads the file from its beginning.
