@@ -12,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/export"
 )
@@ -30,9 +32,15 @@ func exporting(t *testing.T, media string, events int, last error) *httptest.Ser
 			yield(query.TokenEvent{}, last)
 		}
 	})
-	a := &api{Options: Options{Log: slog.New(slog.DiscardHandler)}, ids: newRequestIDs(nil), metrics: newMetrics(nil)}
-	a.ids.now = (&clock{noon}).now
+	now := (&clock{noon}).now
+	a := &api{
+		Options: Options{
+			Log: slog.New(slog.DiscardHandler), Now: now, Directory: command.NewDirectory(storetest.Memory(storetest.Capabilities{}), now),
+		},
+		ids: newRequestIDs(now), metrics: newMetrics(nil), load: newLoad(Options{}),
+	}
 	server := httptest.NewServer(a.observe(a.serve(route{access: anyone, handle: func(x *exchange) (answer, error) {
+		x.jwt = Identity{Account: "acme", Expires: latest}
 		return streamed(x, media, export.TokenEvents(), all), nil
 	}})))
 	t.Cleanup(server.Close)
