@@ -11,8 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/command/token"
-	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
@@ -147,34 +145,6 @@ func TestEndpointsThatDeliveriesKnowOtherwiseAreFound(t *testing.T) {
 	pgtest.Exec(t, w.Pool, remedy)
 	fanOut(t, w)
 	require.Empty(t, run(t, w))
-}
-
-func TestAPhoneOfTwoLeadsAndASixthTokenAreFound(t *testing.T) {
-	t.Parallel()
-	w, first, second := sound(t)
-	w.Append(t, "acme", event.LeadStream(second), event.LeadMerged{Source: "website", Phone: "+911"})
-	atLimit := func(most int, stream func(string) string, born, gone event.Data) {
-		deleted := stream(w.NewID())
-		w.Append(t, "acme", deleted, born)
-		w.Append(t, "acme", deleted, gone)
-		for range most + 1 {
-			w.Append(t, "acme", stream(w.NewID()), born)
-		}
-	}
-	created := event.TokenCreated{Name: "CI", Prefix: "p", Hash: []byte("h"), Days: 1, ExpiresAt: projectiontest.Start, Slot: 1}
-	atLimit(token.MaxPerAccount, event.TokenStream, created, event.TokenDeleted{})
-	atLimit(webhook.MaxPerAccount, event.WebhookStream, event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}}, event.WebhookDeleted{})
-	elsewhere := w.NewID()
-	w.Append(t, "globex", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: elsewhere})
-	w.Append(t, "globex", event.LeadStream(elsewhere), event.LeadCreated{Name: "N", Phone: "+911", Status: "new", Source: "api"})
-	w.Append(t, "globex", event.TokenStream(w.NewID()), created)
-	w.Project(t)
-	require.Equal(t, []string{
-		"account acme has 6 tokens from position 16 on",
-		"account acme has 51 endpoints from position 69 on",
-		"leads " + first + ", " + second + " of account acme have the same phone",
-		"lead " + second + " has 2 values of kind phone, and claims on 1",
-	}, run(t, w))
 }
 
 func TestLeadsThatWereJoinedAreSoundWithOrWithoutTheirClaimsMoved(t *testing.T) {
