@@ -171,9 +171,7 @@ func TestWhatIsNotJoined(t *testing.T) {
 	for body, field := range map[string]string{
 		`{}`: "from", `{"from":null}`: "from", `{"from":7}`: "from", fmt.Sprintf(`{"from":%q}`, into): "from", `[]`: "body",
 	} {
-		r := s.as(http.MethodPost, path, body)
-		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", body, r.raw)
-		require.Equal(t, []string{field}, r.fieldsNamed(), body)
+		require.Equal(t, []string{field}, s.as(http.MethodPost, path, body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
 	theirs := s.send(call{method: http.MethodPost, path: leads, credential: s.mint("other", ""), body: `{"phone":"9876543210"}`})

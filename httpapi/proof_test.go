@@ -154,9 +154,7 @@ func TestATreeIsProvenToHaveOnlyGrown(t *testing.T) {
 		"consistency?from=5&to=4": "from", "consistency?from=x": "from", "tree?size=8": "size", "tree?size=-1": "size", "proof": "position",
 		"proof?position=x": "position",
 	} {
-		r := s.as(http.MethodGet, trail+path, "")
-		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", path, r.raw)
-		require.Equal(t, []string{field}, r.fieldsNamed(), path)
+		require.Equal(t, []string{field}, s.as(http.MethodGet, trail+path, "").is(http.StatusBadRequest).fieldsNamed(), path)
 	}
 	for path, wants := range map[string]string{
 		"consistency?from=5&to=4": "must be from 1 to 4,", "consistency?from=8": "must be from 1 to 7,", "consistency?from=1&to=8": "must be from 0 to 7:",

@@ -102,9 +102,7 @@ func TestARevocationIsNoSettingAndNotOfTheFuture(t *testing.T) {
 		fmt.Sprintf(`{"jwtNotBefore":%q}`, time.Now().Add(time.Hour).Format(time.RFC3339)), `{"jwtNotBefore":"yesterday"}`, `{"jwtNotBefore":7}`,
 		`{"jwtNotBefore":"0001-01-01T00:30:00+14:00"}`, // the year 0 in UTC: as it is answered it could not be sent back
 	} {
-		r := put(body)
-		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", body, r.raw)
-		require.Equal(t, []string{"jwtNotBefore"}, r.fieldsNamed())
+		require.Equal(t, []string{"jwtNotBefore"}, put(body).is(http.StatusBadRequest).fieldsNamed())
 	}
 	s.send(call{method: http.MethodGet, path: accounts + "nobody", credential: admin}).is(http.StatusNotFound)
 }

@@ -62,9 +62,7 @@ func TestTheParametersOfAListAreChecked(t *testing.T) {
 		"limit=%zz": "limit", "status=won%": "status", "cursor=%": "cursor", "createdSince=%2": "createdSince", "minPosition=%x": "minPosition",
 		"status=new&status=won": "status", "limit=2&limit=2": "limit", "limit=2;status=won": "limit",
 	} {
-		r := s.as(http.MethodGet, leads+"?"+query, "")
-		require.Equal(t, http.StatusBadRequest, r.status, query)
-		require.Equal(t, []string{field}, r.fieldsNamed(), query)
+		require.Equal(t, []string{field}, s.as(http.MethodGet, leads+"?"+query, "").is(http.StatusBadRequest).fieldsNamed(), query)
 	}
 	both := s.as(http.MethodGet, leads+"?limit=0&createdSince=x", "")
 	require.ElementsMatch(t, []string{"limit", "createdSince"}, both.fieldsNamed())

@@ -189,6 +189,7 @@ type call struct {
 // reply is an answer; body is what its JSON says.
 type reply struct {
 	t      *testing.T
+	asked  call
 	status int
 	header http.Header
 	raw    string
@@ -230,7 +231,7 @@ func (s *service) request(c call) reply {
 	defer response.Body.Close()
 	raw, err := io.ReadAll(response.Body)
 	require.NoError(s.t, err)
-	r := reply{t: s.t, status: response.StatusCode, header: response.Header, raw: string(raw)}
+	r := reply{t: s.t, asked: c, status: response.StatusCode, header: response.Header, raw: string(raw)}
 	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") && len(raw) > 0 {
 		require.NoError(s.t, json.Unmarshal(raw, &r.body), r.raw)
 	}
@@ -270,7 +271,7 @@ func (s *service) token() (id, value string) {
 // is the reply, which must have this status.
 func (r reply) is(status int) reply {
 	r.t.Helper()
-	require.Equal(r.t, status, r.status, r.raw)
+	require.Equal(r.t, status, r.status, "%s %s %.200s: %s", r.asked.method, r.asked.path, r.asked.body, r.raw)
 	return r
 }
 

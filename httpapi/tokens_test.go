@@ -133,9 +133,7 @@ func TestWhatIsWrongWithATokenIsSaidAllAtOnce(t *testing.T) {
 		`{"name":"x","name":"y"}`:          {"name"},
 		`{"name":"` + strings.Repeat("x", 101) + `","expiresInDays":1}`: {"name"},
 	} {
-		r := s.as(http.MethodPost, tokens, body)
-		require.Equal(t, http.StatusBadRequest, r.status, body)
-		require.Equal(t, fields, r.fieldsNamed(), body)
+		require.Equal(t, fields, s.as(http.MethodPost, tokens, body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 }
 

@@ -77,14 +77,10 @@ func TestWhatRecordingActivityRefuses(t *testing.T) {
 		`{"type":"click","properties":7,"at":1,"referrer":2}`: {"referrer", "at", "properties"},
 		`[]`: {"body"},
 	} {
-		r := s.act("v", body)
-		require.Equal(t, http.StatusBadRequest, r.status, "%s: %s", body, r.raw)
-		require.ElementsMatch(t, fields, r.fieldsNamed(), body)
+		require.ElementsMatch(t, fields, s.act("v", body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 	for _, id := range []string{"", "%20", "a%00b", "%ff", strings.Repeat("x", 201)} {
-		r := s.as(http.MethodPost, visitors+id+"/activity", `{"type":"click"}`)
-		require.Equal(t, http.StatusBadRequest, r.status, id)
-		require.Equal(t, []string{"visitorId"}, r.fieldsNamed(), id)
+		require.Equal(t, []string{"visitorId"}, s.as(http.MethodPost, visitors+id+"/activity", `{"type":"click"}`).is(http.StatusBadRequest).fieldsNamed(), id)
 	}
 	s.act(strings.Repeat("é", 200), `{"type":"click"}`).is(http.StatusAccepted)
 	s.as(http.MethodPost, visitors+"activity", `{"type":"click"}`).is(http.StatusNotFound)

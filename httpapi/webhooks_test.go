@@ -65,9 +65,7 @@ func TestWhatIsWrongWithAChangeOfAnEndpointIsNamed(t *testing.T) {
 		`{"url":"https://inside.example.com/"}`: {"url"},
 		`{"url":"http://example.com","events":["x"]}`: {"url", "events"},
 	} {
-		r := s.as(http.MethodPatch, path, body)
-		require.Equal(t, http.StatusBadRequest, r.status, body)
-		require.Equal(t, fields, r.fieldsNamed(), body)
+		require.Equal(t, fields, s.as(http.MethodPatch, path, body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 	created := s.as(http.MethodPost, endpoints, `{"url":"https://inside.example.com/"}`).is(http.StatusBadRequest)
 	require.Equal(t, []string{"url"}, created.fieldsNamed())
@@ -111,9 +109,7 @@ func TestATestAndAReplayAreAccepted(t *testing.T) {
 		`{"since":"2999-01-01T00:00:00Z"}`: {"since"},
 		`{"since":"2026-02-01T00:00:00Z","until":"2026-01-01T00:00:00Z"}`: {"until"},
 	} {
-		r := s.as(http.MethodPost, path+"/replay", body)
-		require.Equal(t, http.StatusBadRequest, r.status, body)
-		require.Equal(t, fields, r.fieldsNamed(), body)
+		require.Equal(t, fields, s.as(http.MethodPost, path+"/replay", body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 
 	s.as(http.MethodPatch, path, `{"enabled":false}`)
@@ -190,9 +186,7 @@ func TestWhatIsWrongWithAnEndpointIsSaidAllAtOnce(t *testing.T) {
 		`{"url":"https://example.com","events":["lead.nope"]}`:       {"events"},
 		`{"url":"https://example.com","description":["not a text"]}`: {"description"},
 	} {
-		r := s.as(http.MethodPost, endpoints, body)
-		require.Equal(t, http.StatusBadRequest, r.status, body)
-		require.Equal(t, fields, r.fieldsNamed(), body)
+		require.Equal(t, fields, s.as(http.MethodPost, endpoints, body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 	require.Empty(t, s.as(http.MethodGet, endpoints, "").at("data"))
 }
