@@ -92,14 +92,9 @@ func sessionConfig(url, tables string) (*pgx.ConnConfig, error) {
 	}
 	config := pool.ConnConfig
 	schema.Session(config)
-	for name, value := range map[string]string{
-		"search_path": pgx.Identifier{tables}.Sanitize(),
-		// After a crash rows and checkpoint are a little older, together, and the log is read again from there.
-		"synchronous_commit":            "off",
-		"default_transaction_isolation": "read committed",
-	} {
-		config.RuntimeParams[name] = value
-	}
+	config.RuntimeParams["search_path"] = pgx.Identifier{tables}.Sanitize()
+	// After a crash rows and checkpoint are a little older, together, and the log is read again from there.
+	config.RuntimeParams["synchronous_commit"] = "off"
 	return config, nil
 }
 

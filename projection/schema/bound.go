@@ -10,15 +10,17 @@ import (
 // AnswerTime is how long a statement of a bound connection may take. Nothing that the service does comes near it.
 const AnswerTime = 30 * time.Second
 
-// Session has connecting end in time, and the server find out when this machine is gone: within two minutes, and not two
-// hours, whatever locks this session holds are free. And no query is compiled: for the longest, a
-// search among a million leads, that costs more than it saves.
+// Session makes a connection independent of the server's and the role's defaults. Connecting ends in time, and the server finds
+// out when this machine is gone: within two minutes, and not two hours, whatever locks the session holds are free. Statements
+// that wait for a row go by what it says then, and do not fail. And no query is compiled: for the longest, a search among a
+// million leads, that costs more than it saves.
 func Session(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 5 * time.Second
 	}
 	config.RuntimeParams["tcp_keepalives_idle"] = "20"
 	config.RuntimeParams["tcp_keepalives_interval"] = "10"
+	config.RuntimeParams["default_transaction_isolation"] = "read committed"
 	config.RuntimeParams["jit"] = "off"
 }
 

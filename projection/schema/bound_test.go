@@ -10,15 +10,17 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-func TestNoQueryIsCompiledWhateverTheServersDefaultIs(t *testing.T) {
+func TestASessionIsTheSameWhateverTheServersDefaultsAre(t *testing.T) {
 	config, err := pgx.ParseConfig(pgtest.Database(t))
 	require.NoError(t, err)
-	config.RuntimeParams["options"] = "-c jit=on" // counts less than a setting by its name
+	config.RuntimeParams["options"] = "-c jit=on -c default_transaction_isolation=serializable" // counts less than a setting by its name
 	schema.Bound(config)
 	conn, err := pgx.ConnectConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
-	var jit string
-	require.NoError(t, conn.QueryRow(t.Context(), `SHOW jit`).Scan(&jit))
-	require.Equal(t, "off", jit)
+	for setting, want := range map[string]string{"jit": "off", "default_transaction_isolation": "read committed"} {
+		var got string
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got))
+		require.Equal(t, want, got, setting)
+	}
 }
