@@ -16,8 +16,8 @@ const (
 	report  = "/api/v1/crm/sources/report"
 )
 
-// arrivals are two leads, three merges and a refusal; one lead is won, for 1200.50.
-func arrivals(t *testing.T, s *service) (last reply) {
+// arrivals are two leads, three merges and a refusal; one lead is won, for 1200.50. It returns the last answer.
+func arrivals(t *testing.T, s *service) reply {
 	t.Helper()
 	for body, status := range map[string]int{
 		`{"phone":"9876543210","metadata":{"source":"website","utm":"=1+1"}}`: http.StatusCreated,
@@ -30,11 +30,10 @@ func arrivals(t *testing.T, s *service) (last reply) {
 		`{"phone":"9876543210","metadata":{"source":"whatsapp"}}`,
 		`{"phone":"9876543210","status":"won","opportunityValue":"1200.50","metadata":{"source":"google_ad"}}`,
 	} {
-		last = s.capture(body).is(http.StatusOK)
+		s.capture(body).is(http.StatusOK)
 	}
 	s.capture(`{"phone":"9876543212"}`).is(http.StatusCreated)
-	last = s.capture(`{"phone":"9876543212"}`).is(http.StatusConflict)
-	return last
+	return s.capture(`{"phone":"9876543212"}`).is(http.StatusConflict)
 }
 
 func TestTheSourceHistoryGoesOutAsJSONCSVAndLines(t *testing.T) {

@@ -188,7 +188,7 @@ func TestOtherCommandsShareThePrivatePostgreSQL(t *testing.T) {
 
 	revoke := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z").ends(t, 0)
 	require.Contains(t, revoke.out.String(), "features crm_api; stages Fresh, Sold; region US; JWTs from 2026-01-01", "what is not given stays")
-	got = mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2672"}`).is(t, 201)
+	mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2672"}`).is(t, 201)
 	lapse := launch(t, settings, "account", "set", "acme", "--feature", "").ends(t, 0)
 	require.Contains(t, lapse.out.String(), "features none; stages Fresh, Sold")
 	require.Equal(t, 403, mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2673"}`).status)

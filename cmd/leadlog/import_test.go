@@ -140,7 +140,7 @@ func TestADryRunForeseesWhatTheImportDoes(t *testing.T) {
 	settings := production(t)
 	provisioned(t, settings)
 	before := written(t, "before.csv", "phone,email\n9876543200,there@example.com\n9876543201,\n9876543202,other@example.com\n")
-	p := launch(t, settings, "import", before, "--account", "acme").ends(t, 0)
+	launch(t, settings, "import", before, "--account", "acme").ends(t, 0)
 	path := written(t, "leads.csv", "phone,email\n"+
 		"9876543210,asha@example.com\n"+ // 2: new
 		"9876543211,asha@example.com\n"+ // 3: the email of 2, by another phone
@@ -168,7 +168,7 @@ func TestADryRunForeseesWhatTheImportDoes(t *testing.T) {
 		require.Equal(t, events, count())
 	}
 	require.NoFileExists(t, path+".outcome.csv")
-	p = launch(t, settings, "import", path, "--account", "acme").ends(t, 1)
+	p := launch(t, settings, "import", path, "--account", "acme").ends(t, 1)
 	require.Contains(t, p.err.String(), "8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done by an earlier import; ")
 	require.Equal(t, []string{
 		"2 201", "3 409 DUPLICATE_LEAD_EMAIL", "4 201", "5 409 DUPLICATE_LEAD_EMAIL", "6 409 DUPLICATE_LEAD_SOURCE",

@@ -101,12 +101,11 @@ func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) 
 	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"]) // by a request that is lost
 	tool(t, "psql", "-v", "head="+head[:len(head)-1], "-f", "../../deploy/restored-log.sql", settings["LEADLOG_DATABASE_URL"])
 	launch(t, settings, "replay", "all").ends(t, 0)
-	agree := launch(t, settings, "verify")
-	require.Zero(t, agree.finish(t), "as the runbook says, before the service is started: %s %s", agree.out, agree.err)
+	launch(t, settings, "verify").ends(t, 0) // as the runbook says, before the service is started
 	_, base = serve(t, settings)
 	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 20*time.Millisecond)
 	seenBy(t, base, jwt, last)
-	agree = launch(t, settings, "verify").ends(t, 0)
+	launch(t, settings, "verify").ends(t, 0)
 	require.Equal(t, 7, ask(t, settings, `SELECT count(*) FROM views.lead`))
 	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond,
 		"and webhooks come of what came after the backup")

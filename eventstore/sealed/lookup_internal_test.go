@@ -21,8 +21,7 @@ func TestKeysOfManyAreLookedUpInTheIndex(t *testing.T) {
 	pgtest.Exec(t, conn, `
 		INSERT INTO person.key SELECT 'lead-' || n, n, 'name', repeat('.', 60)::bytea FROM generate_series(1, 6000) AS n;
 		ANALYZE person.key`)
-	var asked []string
-	asked = pgtest.Rows[string](t, conn, `SELECT stream FROM person.key WHERE id % 3 = 0`)
+	asked := pgtest.Rows[string](t, conn, `SELECT stream FROM person.key WHERE id % 3 = 0`)
 	plan := pgtest.Rows[string](t, conn, `EXPLAIN `+selectEach, pgx.QueryExecModeCacheDescribe, asked)
 	require.Contains(t, strings.Join(plan, "\n"), "Index Scan using key_id")
 }
