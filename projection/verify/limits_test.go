@@ -28,7 +28,7 @@ func TestAPhoneOfTwoLeadsAndASixthTokenAreFound(t *testing.T) {
 	atLimit(webhook.MaxPerAccount, event.WebhookStream, event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}}, event.WebhookDeleted{})
 	elsewhere := w.NewID()
 	w.Append(t, "globex", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: elsewhere})
-	w.Append(t, "globex", event.LeadStream(elsewhere), event.LeadCreated{Name: "N", Phone: "+911", Status: "new", Source: "api"})
+	w.Append(t, "globex", event.LeadStream(elsewhere), event.LeadCreated{Name: "N", Phone: "+912", Status: "new", Source: "api"})
 	w.Append(t, "globex", event.TokenStream(w.NewID()), created)
 	w.Project(t)
 	require.Equal(t, []string{
