@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/httpapi"
+	webconsole "github.com/leadlog/leadlog/httpapi/console" // console is where a command writes
+	"github.com/leadlog/leadlog/httpapi/quota"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/query"
+)
+
+// app is the running service: everything it is made of, wired by hand.
+type app struct {
+	config    config
+	log       *slog.Logger
+	store     *sealedLog
+	pool      *pgxpool.Pool
+	tail      *projection.Tail
+	runner    *projection.Runner // of the views
+	fanOut    *projection.Runner // of the deliveries
+	courier   *delivery.Courier
+	delivered *deliveryMetrics
+	appends   *logMetrics
+	tracing   *tracing // nil: off
+	secrets   *delivery.Secrets
+	directory *command.Directory
+	uses      *command.Uses
+	handlers  *command.Handlers
+	reader    *query.Reader
+	codes     *webconsole.Codes // of links that sign in to the console
+	handler   http.Handler
+	draining  atomic.Bool // shutting down: load balancers should send no more requests
+}
+
+// wire makes the service, from the log upwards.
+func (s service) wire(ctx context.Context, c config, views, events string, log *slog.Logger) (_ *app, err error) {
+	a := &app{config: c, log: log}
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	if a.tracing, err = openTracing(ctx, log); err != nil {
+		return nil, err
+	}
+	if err := a.wireLog(ctx, views, events); err != nil {
+		return nil, err
+	}
+	claims := claim.NewNames(c.claimKey)
+	if err := a.wireCommands(ctx, claims); err != nil {
+		return nil, err
+	}
+	if err := a.wireViews(views, claims); err != nil {
+		return nil, err
+	}
+	if err := a.wireDeliveries(ctx, views); err != nil {
+		return nil, err
+	}
+	verifier, err := s.tokens.verifier(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	budget := bodyBudget(limitMemory(log))
+	tuneCollector()
+	return a, a.wireHTTP(ctx, verifier, budget)
+}
+
+// wireLog opens the log, and the database of the views, which must be of that log and of this program's version.
+func (a *app) wireLog(ctx context.Context, views, events string) (err error) {
+	if a.pool, err = openPool(ctx, views); err != nil {
+		return fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
+	}
+	below, appends, err := openMeasuredLog(ctx, events, a.log)
+	if err != nil {
+		return err
+	}
+	a.appends = appends
+	if a.store, err = sealLog(ctx, a.tracing.log(below), events, a.pool, a.config.sealKeys, a.log); err != nil {
+		return err
+	}
+	if err := schema.Current(ctx, a.pool); err != nil {
+		return err
+	}
+	if err := a.store.vault.Known(ctx); err != nil {
+		return err
+	}
+	// After a move, what came to the log that was left would never be seen again.
+	return projection.Belong(ctx, a.pool, a.store)
+}
+
+func (a *app) wireCommands(ctx context.Context, claims claim.Names) (err error) {
+	if a.secrets, err = delivery.NewSecrets(a.pool, a.config.sealKeys[0], a.config.sealKeys[1:]...); err != nil {
+		return err
+	}
+	a.directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
+	a.handlers = command.NewHandlers(command.Options{
+		Store: a.store, Claims: claims, Directory: a.directory, Secrets: a.secrets, Log: a.log,
+		AllowPrivateTargets: a.config.allowPrivateTargets, Forgetting: forget.Forgetter{Keys: a.store, Pool: a.pool},
+	})
+	return a.handlers.FixClaimKey(ctx)
+}
+
+func (a *app) wireViews(views string, claims claim.Names) (err error) {
+	a.tail = projection.NewTail(a.store, append(projection.All(), delivery.FanOut{})...)
+	a.runner, err = projection.New(projection.Options{
+		URL: views, Store: a.store, Tail: a.tail, Projectors: projection.All(), Log: a.log, Watch: a.tracing.batches(),
+	})
+	a.reader = query.New(a.pool, a.store, query.WithClaims(claims))
+	return err
+}
+
+// wireHTTP makes the handler. Budget is how many bytes the bodies of requests may take, and those of batches again.
+func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget int64) error {
+	signer, err := audit.NewSigner(a.config.treeKey)
+	if err != nil {
+		return fmt.Errorf("LEADLOG_TREE_KEY: %w", err)
+	}
+	a.log.Info("tree heads are signed here", "publicKey", signer.PublicKey())
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
+	a.codes = webconsole.NewCodes(time.Now)
+	a.handler = httpapi.New(httpapi.Options{
+		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
+		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
+		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.basePath,
+		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.codes, Stopping: ctx.Done(),
+		BodyBytes: budget, BatchBytes: budget,
+	})
+	return nil
+}
+
+// openPool prepares connections for the short queries of requests.
+func openPool(ctx context.Context, address string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return nil, err
+	}
+	schema.Bound(config.ConnConfig)
+	config.PingTimeout = connectSeconds * time.Second // else a connection whose server has vanished keeps its place in the pool for ever
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// deliveryRest is how long an event may wait for others on its way to the endpoints: less than on its way to a view, because
+// a receiver waits for it.
+const deliveryRest = 5 * time.Millisecond
+
+// wireDeliveries makes what sends events to webhook endpoints. It fixes where on the log deliveries begin, before the first
+// request is answered.
+func (a *app) wireDeliveries(ctx context.Context, views string) error {
+	if err := delivery.Begin(ctx, a.pool, a.store); err != nil {
+		return err
+	}
+	epoch, err := a.store.Epoch(ctx)
+	if err != nil {
+		return err
+	}
+	bodies := delivery.NewBodies()
+	a.fanOut, err = projection.New(projection.Options{
+		URL: views, Store: a.store, Tail: a.tail, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Bodies: bodies}},
+		Schema: schema.Deliveries, Rest: deliveryRest, Log: a.log, Watch: a.tracing.batches(),
+	})
+	if err != nil {
+		return err
+	}
+	a.delivered = newDeliveryMetrics()
+	watcher := a.delivered.watcher()
+	watcher.Begin = a.tracing.attempts()
+	a.courier = delivery.NewCourier(delivery.CourierOptions{
+		Watcher: watcher, Disable: a.disableEndpoint,
+		Pool: a.pool, Store: a.store, Secrets: a.secrets, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
+		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
+	})
+	a.delivered.courier = a.courier
+	return nil
+}
+
+// disableEndpoint carries out what couriers decide: they know no commands.
+func (a *app) disableEndpoint(ctx context.Context, v delivery.Verdict) error {
+	return a.handlers.DisableWebhookEndpoint(ctx, command.DisableWebhookEndpoint{
+		WebhookID: v.WebhookID, Reason: v.Reason, URL: v.URL, SeenFrom: v.SeenFrom,
+	})
+}
+
+func (t tokens) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
+	options := httpapi.VerifierOptions{Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim}
+	if t.JWTJWKSURL != "" {
+		return httpapi.NewJWKS(ctx, t.JWTJWKSURL, options, log)
+	}
+	return httpapi.NewHS256([]byte(t.JWTSecret), options)
+}
+
+func (a *app) close() {
+	a.tracing.close()
+	if a.store != nil {
+		a.store.Close()
+	}
+	if a.pool != nil {
+		a.pool.Close()
+	}
+}
