@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
@@ -209,6 +210,8 @@ func TestAnAccountSeesNothingOfAnothers(t *testing.T) {
 	ctx := t.Context()
 	abandoned := w.NewID()
 	w.Append(t, "", event.LeadStream(abandoned), event.LeadAbandoned{})
+	ours, err := reader.AuditTokens(ctx, "acme", query.AuditFilter{}, whole)
+	require.NoError(t, err)
 	for _, stranger := range []string{"globex", "nobody", "acme\x00", "\xff"} {
 		for _, id := range []string{history.Leads["acme"][0], abandoned, w.NewID()} {
 			_, err := reader.Lead(ctx, stranger, id)
@@ -231,8 +234,18 @@ func TestAnAccountSeesNothingOfAnothers(t *testing.T) {
 		audit, err := reader.AuditTokens(ctx, stranger, query.AuditFilter{TokenID: history.Tokens["acme"][0]}, whole)
 		require.NoError(t, err)
 		require.Empty(t, audit.Items)
+		_, err = reader.ProveTokenEvent(ctx, stranger, ours.Items[0].Position, query.Newest)
+		require.ErrorIs(t, err, query.ErrNotFound)
 	}
-	for _, id := range history.Accounts {
+	days, err := reader.Days(ctx, "nobody", time.Time{})
+	require.NoError(t, err)
+	require.Empty(t, days)
+	for _, id := range append(history.Accounts, "nobody") {
+		tree, err := reader.TreeHead(ctx, id, query.Newest)
+		require.NoError(t, err)
+		trail, err := reader.AuditTokens(ctx, id, query.AuditFilter{}, whole)
+		require.NoError(t, err)
+		require.EqualValues(t, len(trail.Items), tree.Size)
 		leads, err := reader.Leads(ctx, id, query.LeadFilter{}, whole)
 		require.NoError(t, err)
 		require.ElementsMatch(t, history.Leads[id], ids(leads.Items, func(l query.Lead) string { return l.LeadID }))
@@ -243,6 +256,52 @@ func TestAnAccountSeesNothingOfAnothers(t *testing.T) {
 		require.NoError(t, err)
 		require.ElementsMatch(t, history.Endpoints[id], ids(endpoints.Items, func(e query.Endpoint) string { return e.WebhookID }))
 	}
+}
+
+func TestAnEndpointSeesNothingOfAnothersOfItsAccount(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	reader := query.New(w.Pool, w.Store)
+	sent := map[string][]string{}
+	for n := range 2 {
+		id := w.NewID()
+		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{URL: "https://hooks.example", Events: []string{"*"}, Slot: n + 1})
+		for range n + 1 {
+			sent[id] = append(sent[id], queueDelivery(t, w, id))
+		}
+	}
+	w.Project(t)
+	for id, own := range sent {
+		endpoint, err := reader.Endpoint(t.Context(), "acme", id)
+		require.NoError(t, err)
+		require.Len(t, own, endpoint.Queued)
+		list, err := reader.Deliveries(t.Context(), "acme", id, whole)
+		require.NoError(t, err)
+		require.ElementsMatch(t, own, ids(list.Items, func(d query.Delivery) string { return d.DeliveryID }))
+		for of, theirs := range sent {
+			_, err := reader.Delivery(t.Context(), "acme", id, theirs[0])
+			if of == id {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, query.ErrNotFound)
+			}
+		}
+	}
+}
+
+// queueDelivery has a delivery wait for an endpoint.
+func queueDelivery(t *testing.T, w *projectiontest.World, endpoint string) (id string) {
+	t.Helper()
+	id = ulid.Make().String()
+	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, time.Now().UTC())
+	pgtest.Exec(t, w.Pool, `
+		WITH sent AS (
+		    INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+		    VALUES ($1, $2, $1, 0, 'lead.created', 'lead-1', 0, 1, 1)
+		    RETURNING delivery_id, webhook_id, type, stream, revision, position, renderer
+		)
+		INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer) SELECT * FROM sent`, id, endpoint)
+	return id
 }
 
 func ids[T any](items []T, id func(T) string) []string {
