@@ -76,6 +76,15 @@ func TestABatchIsBounded(t *testing.T) {
 	s = selection{touched: map[string]bool{}}
 	s.offer(large)
 	require.Equal(t, []*request{large}, s.batch, "what is too large for a batch has one of its own")
+	require.True(t, s.full())
+
+	s = selection{touched: map[string]bool{}}
+	s.offer(asked("a", ""))
+	for range maxDeferred {
+		require.False(t, s.full())
+		s.offer(asked("a", ""))
+	}
+	require.True(t, s.full(), "who waits for a stream has left the queue, whose bound is for all who wait")
 }
 
 func TestABatchLeavesOutWhoseCallersLeft(t *testing.T) {
