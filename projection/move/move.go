@@ -127,7 +127,11 @@ func (m Move) settle(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err e
 		}
 		moved = state.checkpoints
 	}
-	// At the very end: of what is written to the source behind it nobody would know.
+	// At the very end: of what is written to the source behind it nobody would know. A service that had asked whether the views
+	// are of the source just before they were locked has its couriers by now.
+	if err := idle(ctx, tx); err != nil {
+		return 0, err
+	}
 	head, err := m.From.Head(ctx)
 	if err == nil && head != pairs.last {
 		err = ErrGrown
@@ -162,14 +166,19 @@ func alone(ctx context.Context, tx pgx.Tx) error {
 			return fmt.Errorf("%w (%s)", projection.ErrReplayRuns, name)
 		}
 	}
+	if err := idle(ctx, tx); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `LOCK TABLE views.checkpoint IN ACCESS EXCLUSIVE MODE`)
+	return err
+}
+
+// idle says that no service has couriers.
+func idle(ctx context.Context, tx pgx.Tx) error {
 	couriers, err := delivery.Couriers(ctx, tx)
 	if err == nil && couriers > 0 {
 		err = fmt.Errorf("%w (%d couriers)", ErrServiceRuns, couriers)
 	}
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, `LOCK TABLE views.checkpoint IN ACCESS EXCLUSIVE MODE`)
 	return err
 }
 

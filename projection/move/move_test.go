@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/logcopy"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/move"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
@@ -148,6 +150,28 @@ func TestWhoBeginsToWriteWhileTheViewsMoveIsRefusedTheSource(t *testing.T) {
 	_, err := m.Run(t.Context())
 	require.NoError(t, err)
 	require.ErrorIs(t, <-told, projection.ErrForeignLog)
+}
+
+// TestAServiceThatHadAskedBeforeTheViewsWereLockedIsFoundOut has the couriers of one begin in the middle of a move.
+func TestAServiceThatHadAskedBeforeTheViewsWereLockedIsFoundOut(t *testing.T) {
+	t.Parallel()
+	w, m := world(t)
+	courier := delivery.NewCourier(delivery.CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	compare := m.Compare
+	m.Compare = func(ctx context.Context, each func(from, to eventstore.Position) error) error {
+		running.Go(func() { courier.Run(ctx) })
+		require.Eventually(t, func() bool {
+			return pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM delivery.session)`)
+		}, projectiontest.Soon, time.Millisecond)
+		return compare(ctx, each)
+	}
+	_, err := m.Run(ctx)
+	require.ErrorIs(t, err, move.ErrServiceRuns)
+	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.From))
 }
 
 // TestASourceThatGrowsWhileRowsAreMovedIsFoundOut has somebody append while the move, which has compared both logs, waits for a table.
