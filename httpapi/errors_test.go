@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -36,6 +37,9 @@ func TestEveryErrorHasItsAnswer(t *testing.T) {
 		"refused":     {refusal, `{"success":false,"message":"This email already belongs to lead L1","code":"DUPLICATE_LEAD_EMAIL"}`, 409, 0},
 		"limit":       {limitError{1500 * time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, 1500 * time.Millisecond},
 		"limit, soon": {limitError{time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, time.Second},
+		"store":       {eventstore.ErrUnavailable, `{"success":false,"message":"Service unavailable"}`, 503, 2 * time.Second},
+		"contended":   {eventstore.ErrContended, `{"success":false,"message":"Service unavailable"}`, 503, time.Second},
+		"deadline":    {context.DeadlineExceeded, `{"success":false,"message":"Service unavailable"}`, 503, 2 * time.Second},
 		"anything":    {errors.New("password=hunter2"), `{"success":false,"message":"Internal server error"}`, 500, 0},
 	} {
 		f := describe(fmt.Errorf("somewhere: %w", c.err))
