@@ -162,7 +162,6 @@ func TestClaimsOfAnErasedLeadAreHealed(t *testing.T) {
 // once it has departed, and before that it is a lead as before.
 func TestWhoHasDepartedIntoAnErasedLeadIsErasedWithIt(t *testing.T) {
 	t.Parallel()
-	claim.NewNames(claimKey())
 	states := map[lead.Phase]bool{}
 	for n, whole := 0, false; !whole; n++ {
 		w := newWorld(t)

@@ -47,7 +47,7 @@ func (s *service) say(address, text string) reply {
 	defer response.Body.Close()
 	raw, err := io.ReadAll(response.Body)
 	require.NoError(s.t, err)
-	r := reply{t: s.t, status: response.StatusCode, header: response.Header, raw: string(raw)}
+	r := reply{t: s.t, asked: call{body: text}, status: response.StatusCode, header: response.Header, raw: string(raw)}
 	require.NoError(s.t, json.Unmarshal(raw, &r.body), r.raw)
 	return r
 }

@@ -103,7 +103,7 @@ func (p *program) finish(t *testing.T) int {
 // ends waits for the end of the program, which must exit with this code.
 func (p *program) ends(t *testing.T, code int) *program {
 	t.Helper()
-	require.Equal(t, code, p.finish(t), "%s %s", p.out, p.err)
+	require.Equal(t, code, p.finish(t), "%q: %s %s", p.cmd.Args[1:], p.out, p.err)
 	return p
 }
 
