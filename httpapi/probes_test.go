@@ -22,6 +22,7 @@ func TestOneLookAnswersAllStrangersWhoAskMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int32
 		goOn := make(chan struct{})
+		defer close(goOn)
 		look := func() {
 			looks.Add(1)
 			<-goOn
