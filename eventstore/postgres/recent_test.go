@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore"
@@ -82,4 +84,58 @@ func TestTimesAreAsTheyAreRead(t *testing.T) {
 		return true
 	})
 	require.Equal(t, at, b.runs[0].events[0].At, "the caller's event stays as it is")
+}
+
+// What a batch is said to have written, which this process's subscriptions believe, is what stands on the log, whatever of the
+// batch was refused.
+func TestWhatABatchIsSaidToHaveWrittenStandsOnTheLog(t *testing.T) {
+	t.Parallel()
+	w := batchWriter(t)
+	type place struct {
+		position eventstore.Position
+		stream   string
+		revision eventstore.Revision
+		id       string
+	}
+	var said []place
+	known := 0
+	w.wrote = func(b written, whole bool) {
+		if !whole {
+			return
+		}
+		known++
+		require.True(t, b.each(b.after, eventstore.Filter{}, func(item eventstore.Item, _ error) bool {
+			require.Equal(t, item.Position, item.Event.Position)
+			said = append(said, place{item.Position, item.Event.Stream, item.Event.Revision, item.Event.ID.String()})
+			return true
+		}))
+		require.Equal(t, said[len(said)-1].position, b.end)
+	}
+	token := eventstore.Check("token", eventstore.NoStream)
+	old := []eventstore.Write{events("old", eventstore.NoStream, "a", "a")}
+	commit(t, w, old)
+	commit(t, w,
+		[]eventstore.Write{token, events("old", eventstore.At(0), "a"), events("one", eventstore.NoStream, "a")}, // refused
+		[]eventstore.Write{events("old", eventstore.At(1), "a", "a"), token, events("two", eventstore.NoStream, "a", "a")},
+		[]eventstore.Write{eventstore.Check("other", eventstore.At(7)), events("three", eventstore.NoStream, "a")}, // refused
+		[]eventstore.Write{token},
+		[]eventstore.Write{token, events("four", eventstore.Any, "a")},
+	)
+	require.Equal(t, 2, known)
+	var there []place
+	var p place
+	rows, err := w.conn.Query(t.Context(), `SELECT position, stream, revision, event_id FROM log.event ORDER BY position`)
+	require.NoError(t, err)
+	var id ulid.ULID
+	_, err = pgx.ForEachRow(rows, []any{&p.position, &p.stream, &p.revision, (*[16]byte)(&id)}, func() error {
+		p.id = id.String()
+		there = append(there, p)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Len(t, there, 7)
+	require.Equal(t, there, said)
+
+	commit(t, w, []eventstore.Write{events("five", eventstore.NoStream, "a")}, old)
+	require.Equal(t, 2, known, "of what was there before it is not known where")
 }
