@@ -2,8 +2,11 @@ package delivery_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/projection/delivery"
 )
 
 // Databases have secrets that were sealed like this one: every later version opens them.
@@ -17,4 +20,25 @@ func TestASecretThatWasSealedOnceOpensEverAfter(t *testing.T) {
 	kept, err := secrets(t, pool, key(1)).Get(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, []string{secret}, kept)
+}
+
+// Where the key is lost for good, an endpoint rotates its secret: deliveries waited on for what it was before, which nothing opens.
+func TestARotationLeavesNoSecretThatDoesNotOpen(t *testing.T) {
+	t.Parallel()
+	pool := pool(t)
+	before, after := secrets(t, pool, key(1)), secrets(t, pool, key(2))
+	rotate := func(s *delivery.Secrets, secret string) {
+		kept, err := s.Rotate(t.Context(), webhookID, secret, time.Now().Add(time.Hour))
+		require.NoError(t, err)
+		require.True(t, kept)
+	}
+	require.NoError(t, before.Put(t.Context(), webhookID, secret))
+	rotate(before, "whsec_second")
+	_, err := after.Get(t.Context(), webhookID)
+	require.ErrorIs(t, err, delivery.ErrUnknownKey)
+	rotate(after, "whsec_third")
+	rotate(after, "whsec_fourth")
+	kept, err := after.Get(t.Context(), webhookID)
+	require.NoError(t, err)
+	require.Equal(t, []string{"whsec_fourth", "whsec_third"}, kept)
 }

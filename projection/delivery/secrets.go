@@ -15,6 +15,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -91,7 +93,7 @@ const mostEarlier = 4
 
 // Rotate keeps a secret in place of the current one, which goes on signing until a time. Not kept: there is none to
 // replace, as after Destroy. Of rotations that come here in another order than they were decided in, the latest decided
-// is current: its time is the latest, and the secret of one before it signs until then.
+// is current: its time is the latest, and the secret of one before it signs until then, if a key here opens it.
 func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error) {
 	sealed := s.keys[s.current].Seal(nil, nil, []byte(secret), []byte(webhookID))
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -116,8 +118,9 @@ func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previous
 			batch.Queue(`UPDATE secret.webhook SET key_id = $2, sealed = $3, created_at = now() WHERE webhook_id = $1`, webhookID, s.current, sealed)
 		}
 		batch.Queue(`
-			DELETE FROM secret.earlier WHERE webhook_id = $1 AND ctid NOT IN (
-			       SELECT ctid FROM secret.earlier WHERE webhook_id = $1 ORDER BY until DESC LIMIT $2)`, webhookID, mostEarlier)
+			DELETE FROM secret.earlier WHERE webhook_id = $1 AND (key_id <> ALL ($3) OR ctid NOT IN (
+			       SELECT ctid FROM secret.earlier WHERE webhook_id = $1 ORDER BY until DESC LIMIT $2))`,
+			webhookID, mostEarlier, slices.Collect(maps.Keys(s.keys)))
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
