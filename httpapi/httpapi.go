@@ -50,7 +50,7 @@ type Options struct {
 	BodyBytes, BatchBytes int64
 	// LivePages are how many pages of the console may be kept up to date at a time, an account half of them. 0 is a default.
 	LivePages int
-	// Exports are how many lists may go out as CSV or JSON lines at a time, an account's half of them. 0 is a default.
+	// Exports are how many lists may go out as CSV or JSON lines at a time, an account half of them. 0 is a default.
 	Exports int
 
 	// TrustedProxies are the networks whose X-Forwarded-For counts.
