@@ -81,6 +81,7 @@ func TestWaitForEndsWhenTheViewIsThere(t *testing.T) {
 	reader := query.New(w.Pool, w.Store)
 	position := w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
 
+	pgtest.Exec(t, w.Pool, `INSERT INTO views.checkpoint (projector, version, epoch, position, updated_at) VALUES ('another', 1, 'log', 1000, now())`)
 	reader.Patience(20 * time.Millisecond)
 	require.ErrorIs(t, reader.WaitFor(t.Context(), position, query.AccountView), query.ErrBehind, "no checkpoint yet")
 

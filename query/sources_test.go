@@ -3,6 +3,7 @@ package query_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,6 +33,41 @@ func TestTheReportIsTheSameWhileTheProgramOfBeforeKeepsTheLeads(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, reports[name], text(t, list.Items), name)
 	}
+}
+
+func TestReportsAndUsageAddUpTheDaysOfOneAccount(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
+	w.Project(t) // so that the views are known to be of this program
+	first := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	for account, factor := range map[string]int{"acme": 1, "globex": 1000} {
+		pgtest.Exec(t, w.Pool, `
+			WITH counted AS (SELECT $3::date + n AS day, $2 * 2 ^ n AS n FROM generate_series(0, 2) AS n),
+			     won AS (INSERT INTO views.won_day (account, day, source, leads, value) SELECT $1, day, 'api', n, n / 2 FROM counted),
+			     sent AS (INSERT INTO delivery.account_day (account, day, queued) SELECT $1, day, 5 * n FROM counted)
+			INSERT INTO views.source_day (account, day, source, created, merged, refused, lines)
+			SELECT $1, day, source, n, 10 * n, 100 * n, n FROM counted, unnest(ARRAY['api', 'website']) AS source`, account, factor, first)
+	}
+	reader := query.New(w.Pool, w.Store)
+	report := func(filter query.ReportFilter) string {
+		list, err := reader.SourceReport(t.Context(), "acme", filter, whole)
+		require.NoError(t, err)
+		return text(t, list.Items)
+	}
+	const months = `{"source":"api","from":"2026-03-01T00:00:00.000Z","created":7,"merged":70,"refused":700,"won":7,"value":3.5}`
+	require.Equal(t, `[`+months+`]`, report(query.ReportFilter{Interval: query.Month, Source: "api"}))
+	require.Equal(t, `[`+months+`,`+strings.NewReplacer("api", "website", "3.5", "0", `"won":7`, `"won":0`).Replace(months)+`]`,
+		report(query.ReportFilter{Interval: query.Month}))
+	require.Equal(t, `[{"source":"api","from":"2026-03-02T00:00:00.000Z","created":2,"merged":20,"refused":200,"won":2,"value":1}]`,
+		report(query.ReportFilter{Interval: query.Day, Source: "api", Since: first.AddDate(0, 0, 1), Until: first.AddDate(0, 0, 2)}))
+
+	days, err := reader.Usage(t.Context(), "acme", first.AddDate(0, 0, 1), 3)
+	require.NoError(t, err)
+	require.Equal(t, `[`+
+		`{"day":"2026-03-04T00:00:00.000Z","captures":0,"batchLines":0,"refused":0,"deliveries":0},`+
+		`{"day":"2026-03-03T00:00:00.000Z","captures":880,"batchLines":8,"refused":800,"deliveries":20},`+
+		`{"day":"2026-03-02T00:00:00.000Z","captures":440,"batchLines":4,"refused":400,"deliveries":10}]`, text(t, days))
 }
 
 func TestTheHistoryOfASourceHasAllThatTheWholeHistoryHasOfIt(t *testing.T) {
