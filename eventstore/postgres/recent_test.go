@@ -98,18 +98,24 @@ func TestWhatABatchIsSaidToHaveWrittenStandsOnTheLog(t *testing.T) {
 		id       string
 	}
 	var said []place
+	of := func(b written, after eventstore.Position) (all []place) {
+		b.each(after, eventstore.Filter{}, func(item eventstore.Item, _ error) bool {
+			require.Equal(t, item.Position, item.Event.Position)
+			all = append(all, place{item.Position, item.Event.Stream, item.Event.Revision, item.Event.ID.String()})
+			return true
+		})
+		return all
+	}
 	known := 0
 	w.wrote = func(b written, whole bool) {
 		if !whole {
 			return
 		}
 		known++
-		require.True(t, b.each(b.after, eventstore.Filter{}, func(item eventstore.Item, _ error) bool {
-			require.Equal(t, item.Position, item.Event.Position)
-			said = append(said, place{item.Position, item.Event.Stream, item.Event.Revision, item.Event.ID.String()})
-			return true
-		}))
-		require.Equal(t, said[len(said)-1].position, b.end)
+		all := of(b, b.after)
+		require.Equal(t, all[len(all)-1].position, b.end)
+		require.Equal(t, all[1:], of(b, b.after+1), "a subscription may begin within it")
+		said = append(said, all...)
 	}
 	token := eventstore.Check("token", eventstore.NoStream)
 	old := []eventstore.Write{events("old", eventstore.NoStream, "a", "a")}
