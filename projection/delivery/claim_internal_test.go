@@ -1,6 +1,8 @@
 package delivery
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -18,10 +20,10 @@ func TestASessionThatIsOpenedAgainLeavesAloneWhatIsBackInTheQueue(t *testing.T) 
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
-	for _, id := range []string{"back", "in hand"} {
+	for id, lease := range map[string]int{"back": -1, "in hand": -1, "another's": -2} {
 		pgtest.Exec(t, w.Pool, `
 			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, lease)
-			VALUES ($1, 'w', 'lead.created', 'lead-1', 0, 1, 1, -1)`, id)
+			VALUES ($1, 'w', 'lead.created', 'lead-1', 0, 1, 1, $2)`, id, lease)
 	}
 	back := row{id: "back", webhookID: "w"}
 	require.Len(t, courier.lanes.take([]row{back, {id: "in hand", webhookID: "w"}}), 2)
@@ -34,17 +36,78 @@ func TestASessionThatIsOpenedAgainLeavesAloneWhatIsBackInTheQueue(t *testing.T) 
 	defer s.close(t.Context())
 	again, _ := courier.lanes.settled([]result{given})
 	require.Empty(t, again)
-	leases := map[string]*int32{}
+	require.Equal(t, map[string]int32{"back": 0, "in hand": s.id, "another's": -2}, leases(t, w))
+}
+
+// leases tells under which lease each row of the queue is, 0 for none.
+func leases(t *testing.T, w *projectiontest.World) map[string]int32 {
+	t.Helper()
+	found := map[string]int32{}
 	var id string
-	var lease *int32
-	rows, err := w.Pool.Query(t.Context(), `SELECT delivery_id, lease FROM delivery.queue`)
+	var lease int32
+	rows, err := w.Pool.Query(t.Context(), `SELECT delivery_id, coalesce(lease, 0) FROM delivery.queue`)
 	require.NoError(t, err)
 	_, err = pgx.ForEachRow(rows, []any{&id, &lease}, func() error {
-		leases[id] = lease
+		found[id] = lease
 		return nil
 	})
 	require.NoError(t, err)
-	require.Equal(t, map[string]*int32{"back": nil, "in hand": &s.id}, leases)
+	return found
+}
+
+func TestACourierTakesWhatIsDueAndInNobodysHand(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	open := func() *session {
+		s, err := courier.open(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { s.close(context.Background()) })
+		return s
+	}
+	s, another := open(), open()
+	pgtest.Exec(t, w.Pool, `
+		INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled)
+		SELECT id, 'acme', 'https://hooks.example', '{*}', false, false FROM unnest(ARRAY['many', 'one']) AS id;
+		INSERT INTO delivery.origin (epoch, position) VALUES ('log', 0);
+		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 0, now());
+		INSERT INTO delivery.session (id) VALUES (-3)`)
+	put := func(id, webhookID string, position int, lease *int32, wait time.Duration) {
+		pgtest.Exec(t, w.Pool, `
+			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, lease, due_at)
+			VALUES ($1, $2, 'lead.created', 'lead-1', 0, $3, 1, $4, now() + $5::interval)`, id, webhookID, position, lease, wait)
+	}
+	gone := int32(-3)
+	put("another's", "many", 0, &another.id, 0)
+	put("of one who is gone", "many", 0, &gone, -time.Hour)
+	put("later", "many", 0, nil, time.Hour)
+	put("about to be taken", "many", 0, nil, -time.Minute)
+	for n := range firstSlots + 1 {
+		put(fmt.Sprint(n), "many", n, nil, -time.Second)
+	}
+	put("one", "one", 99, nil, 0)
+	tx, err := w.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.Background())
+	pgtest.Exec(t, tx, `SELECT FROM delivery.queue WHERE delivery_id = 'about to be taken' FOR UPDATE`)
+
+	ctx, cancel := context.WithTimeout(t.Context(), projectiontest.Soon)
+	defer cancel()
+	claim := func() (ids []string) {
+		rows, err := s.claim(ctx, courier.lanes)
+		require.NoError(t, err)
+		for _, r := range rows {
+			ids = append(ids, r.id)
+		}
+		return ids
+	}
+	require.ElementsMatch(t, []string{"0", "1", "2", "3", "one"}, claim(), "of each endpoint as much as it has room for")
+	require.NoError(t, s.reclaim(ctx))
+	require.Equal(t, map[string]int32{
+		"another's": another.id, "of one who is gone": 0, "later": 0, "about to be taken": 0,
+		"0": s.id, "1": s.id, "2": s.id, "3": s.id, "4": 0, "one": s.id,
+	}, leases(t, w))
+	require.ElementsMatch(t, []string{"of one who is gone", "4"}, claim())
 }
 
 // After a restore the fan-out reads the log anew. Meanwhile it knows an endpoint at the URL from which it has moved.
