@@ -149,3 +149,26 @@ func TestABatchKeepsTheKeysOfWhatItStores(t *testing.T) {
 	require.Equal(t, outcome{position: 5}, outcomes[4])
 	require.Equal(t, map[string]int64{"stored": 2, "last": 5}, kept())
 }
+
+// Whoever has been told that the log is out of reach does not find later that it was written after all, if that can be helped;
+// nor does what nobody waits for keep others from being written.
+func TestABatchOfWhichNobodyWaitsAnyMoreIsGivenUp(t *testing.T) {
+	t.Parallel()
+	config, err := pgx.ParseConfig("postgres://nobody@127.0.0.1:1/none")
+	require.NoError(t, err)
+	w := newWriter(config, 1, time.Millisecond, slog.New(slog.DiscardHandler))
+	r, err := newRequest([]eventstore.Write{events("one", eventstore.NoStream, "a")})
+	require.NoError(t, err)
+	_, err = w.append(t.Context(), r)
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	over := make(chan struct{})
+	go func() {
+		w.commit([]*request{r})
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(time.Minute):
+		require.Fail(t, "it is tried again and again")
+	}
+}
