@@ -68,7 +68,7 @@ func TestACourierTakesWhatIsDueAndInNobodysHand(t *testing.T) {
 	s, another := open(), open()
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled)
-		SELECT id, 'acme', 'https://hooks.example', '{*}', false, false FROM unnest(ARRAY['many', 'one']) AS id;
+		SELECT id, 'acme', 'https://example.com/' || id, '{*}', false, false FROM unnest(ARRAY['many', 'one']) AS id;
 		INSERT INTO delivery.origin (epoch, position) VALUES ('log', 0);
 		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 0, now());
 		INSERT INTO delivery.session (id) VALUES (-3)`)
@@ -97,6 +97,7 @@ func TestACourierTakesWhatIsDueAndInNobodysHand(t *testing.T) {
 		rows, err := s.claim(ctx, courier.lanes)
 		require.NoError(t, err)
 		for _, r := range rows {
+			require.Equal(t, "https://example.com/"+r.webhookID, r.url)
 			ids = append(ids, r.id)
 		}
 		return ids
