@@ -95,3 +95,61 @@ func TestAnAnswerThatComesAfterItsDeliveryWasFinishedIsNotKept(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"", "said and quoted"}, []string{kept(rows[1]), kept(rows[2])})
 }
+
+func TestOnlyDeliveriesThatAreFinishedAreSaidToBe(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	rows := taken(t, w, 0, 3)
+	pgtest.Exec(t, w.Pool, `
+		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+		SELECT delivery_id, webhook_id, delivery_id, 0, type, stream, revision, position, renderer FROM delivery.queue`)
+	_, err := courier.settle(t.Context(), []result{succeeded(rows[0]), {row: rows[2], state: cancelled}})
+	require.NoError(t, err)
+	states := pgtest.Value[[]string](t, w.Pool, `SELECT array_agg(state ORDER BY delivery_id) FROM delivery.delivery`)
+	require.Equal(t, []string{"delivered", "queued", "cancelled"}, states)
+}
+
+// Results are written down as they come, by any number of couriers. What counts is when attempts were made.
+func TestAnEndpointFailsSinceItsFirstFailureAfterItsLastSuccess(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	day := ulid.Now() // of the deliveries
+	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, ulid.Time(day).UTC())
+	for name, c := range map[string]struct {
+		batches [][]int // of attempts by the second in which each was made, below zero when it failed
+		want    [3]int  // last success, last failure, failing since; 0 for never
+	}{
+		"it fails":                               {[][]int{{-1}, {-2}}, [3]int{0, 2, 1}},
+		"it does well again":                     {[][]int{{-1}, {2}}, [3]int{2, 1, 0}},
+		"it fails after it did well":             {[][]int{{1}, {-2}, {-3}}, [3]int{1, 3, 2}},
+		"a failure is told late":                 {[][]int{{2}, {-1}}, [3]int{2, 1, 0}},
+		"a success is told late":                 {[][]int{{3}, {1}}, [3]int{3, 0, 0}},
+		"an earlier failure is told late":        {[][]int{{-3}, {-1}}, [3]int{0, 3, 3}},
+		"told together, well in the end":         {[][]int{{-1, 2}}, [3]int{2, 1, 0}},
+		"told together, failing in the end":      {[][]int{{-1, 2, -3, -4}}, [3]int{2, 4, 3}},
+		"the same of one that has failed before": {[][]int{{-1}, {2, -3, -4}}, [3]int{2, 4, 3}},
+	} {
+		pgtest.Exec(t, w.Pool, `INSERT INTO delivery.endpoint (webhook_id, account, url, events) VALUES ($1, 'acme', 'https://example.com', '{*}')`, name)
+		for _, attempts := range c.batches {
+			var batch []result
+			for _, at := range attempts {
+				done := succeeded(row{id: ulid.MustNew(day, ulid.DefaultEntropy()).String(), webhookID: name, url: "https://example.com"})
+				if at < 0 {
+					done = hasFailed(done.row)
+					at = -at
+				}
+				done.outcome.at = time.Unix(int64(at), 0)
+				batch = append(batch, done)
+			}
+			_, err := courier.settle(t.Context(), batch)
+			require.NoError(t, err)
+		}
+		var got [3]int
+		require.NoError(t, w.Pool.QueryRow(t.Context(), `
+			SELECT coalesce(extract(epoch FROM last_success_at), 0)::int, coalesce(extract(epoch FROM last_failure_at), 0)::int,
+			       coalesce(extract(epoch FROM failing_since), 0)::int FROM delivery.health WHERE webhook_id = $1`, name).Scan(&got[0], &got[1], &got[2]))
+		require.Equal(t, c.want, got, name)
+	}
+}
