@@ -24,7 +24,9 @@ func TestARevealIsOnTheLogBeforeAnythingIsShown(t *testing.T) {
 	}
 	require.NotContains(t, b.get("/console/leads/"+id).body, "Asha")
 	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status, "which shows nothing, and is not noted")
-	require.Equal(t, http.StatusBadRequest, b.get("/console/sources/history.csv?since=x").status)
+	for _, since := range []string{"x", "0001-01-01T00:30:00%2B14:00"} { // the other is before the year 1
+		require.Equal(t, http.StatusBadRequest, b.get("/console/sources/history.csv?since="+since).status, since)
+	}
 	require.Equal(t, http.StatusOK, b.get("/console/leads.csv?q=asha").status)
 	require.Equal(t, http.StatusOK, b.get("/console/sources/history.ndjson").status)
 

@@ -71,7 +71,7 @@ func (f *fields) time(name string) time.Time {
 		return time.Time{}
 	}
 	at, err := time.Parse(time.RFC3339, *text)
-	if err != nil || at.UTC().Year() < 1 || at.IsZero() {
+	if err != nil || !at.After(time.Time{}) {
 		f.wrong.Add(name, "must be a time such as 2006-01-02T15:04:05Z")
 	}
 	return at

@@ -113,7 +113,7 @@ func (p *params) time(name string) time.Time {
 		return time.Time{}
 	}
 	at, err := time.Parse(time.RFC3339, strings.Replace(value, " ", "+", 1))
-	if err != nil || at.UTC().Year() < 1 || at.IsZero() {
+	if err != nil || !at.After(time.Time{}) {
 		p.wrong.Add(name, "must be a time such as 2006-01-02T15:04:05Z")
 	}
 	return at

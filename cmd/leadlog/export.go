@@ -157,7 +157,7 @@ func (c *checker) moment(name, value string) time.Time {
 		return time.Time{}
 	}
 	at, err := time.Parse(time.RFC3339, value)
-	if err != nil || at.Year() < 1 || at.IsZero() {
+	if err != nil || !at.After(time.Time{}) {
 		c.refuse(name, value, "a time such as 2006-01-02T15:04:05Z")
 	}
 	return at

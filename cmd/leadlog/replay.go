@@ -100,7 +100,7 @@ func (r *replayCommand) parse() (projectors []projection.Projector, into string,
 
 func (c *checker) until(value string) time.Time {
 	at, err := time.Parse(time.RFC3339, value)
-	if err != nil || at.IsZero() {
+	if err != nil || !at.After(time.Time{}) {
 		c.refuse("--until", value, "a time such as 2006-01-02T15:04:05Z, or a position of the log from 1")
 	}
 	return at

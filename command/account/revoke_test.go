@@ -39,8 +39,10 @@ func TestJWTsOfBeforeARevocationAreWorthNothingWhateverIsConfigured(t *testing.T
 	back, err := s.RevokeJWTs(at.Add(-time.Hour), at)
 	require.NoError(t, err)
 	require.NotNil(t, back)
-	_, err = s.RevokeJWTs(at.Add(time.Minute), at)
-	var wrong field.Errors
-	require.ErrorAs(t, err, &wrong)
-	require.Equal(t, "jwtNotBefore", wrong[0].Field)
+	for _, bad := range []time.Time{at.Add(time.Minute), time.Time{}.Add(-time.Hour)} {
+		_, err = s.RevokeJWTs(bad, at)
+		var wrong field.Errors
+		require.ErrorAs(t, err, &wrong, "%s", bad)
+		require.Equal(t, "jwtNotBefore", wrong[0].Field)
+	}
 }

@@ -46,7 +46,7 @@ func (p *params) read(name, message string, layouts ...string) time.Time {
 		return time.Time{}
 	}
 	for _, layout := range layouts {
-		if at, err := time.Parse(layout, value); err == nil && at.Year() >= 1 && !at.IsZero() {
+		if at, err := time.Parse(layout, value); err == nil && at.After(time.Time{}) {
 			return at.UTC()
 		}
 	}
