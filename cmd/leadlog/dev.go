@@ -23,11 +23,12 @@ type devCommand struct {
 }
 
 // Run is leadlog dev.
-func (d *devCommand) Run(ctx context.Context, c console) error {
+func (d *devCommand) Run(ctx context.Context, c console, unknown unknownSettings) error {
 	log, err := d.logger(c.err)
 	if err != nil {
 		return err
 	}
+	unknown.warn(log)
 	if err := d.fill(true); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 )
 
 // asLeadlog makes this test binary the program itself, so that what is tested is a process of its own, as users have it.
-const asLeadlog = "LEADLOG_TEST_AS_PROGRAM"
+const asLeadlog = "TEST_AS_LEADLOG"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asLeadlog) != "" {

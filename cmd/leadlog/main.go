@@ -92,7 +92,7 @@ func run(ctx context.Context, args []string, c console) int {
 		fmt.Fprintf(c.err, "leadlog: %v\nTry: %s --help\n", err, called(err))
 		return exitUsage
 	}
-	if err = parsed.Run(); err == nil && out.failed != nil {
+	if err = parsed.Run(findUnknownSettings(parser.Model, os.Environ())); err == nil && out.failed != nil {
 		err = fmt.Errorf("not everything was written: %w", out.failed)
 	}
 	var usage *usageError

@@ -19,11 +19,12 @@ type serveCommand struct {
 }
 
 // Run is leadlog serve.
-func (s *serveCommand) Run(ctx context.Context, c console) error {
+func (s *serveCommand) Run(ctx context.Context, c console, unknown unknownSettings) error {
 	log, err := s.logger(c.err)
 	if err != nil {
 		return err
 	}
+	unknown.warn(log)
 	if err := s.fill(false); err != nil {
 		return err
 	}
