@@ -114,8 +114,26 @@ func TestAnyByteOfAnExportThatIsChangedIsFoundInItsLine(t *testing.T) {
 			found := check(t, h, strings.Join(spoilt, ""))
 			require.NotEmpty(t, found, "byte %d of %s", i, lines[k])
 			require.True(t, strings.HasPrefix(found[0], fmt.Sprintf("line %d", k+1)), "%s: byte %d of %s", found[0], i, lines[k])
+			if b[len(b)-1] == '\n' {
+				require.Len(t, found, 1, "the other lines are as they were: byte %d of %s", i, lines[k])
+			}
 		}
 	}
+}
+
+func TestNoMoreIsToldOfAnExportThanWasAskedFor(t *testing.T) {
+	t.Parallel()
+	_, tree := exported(t, 4)
+	findings, _, err := audit.Check{Heads: []audit.Head{head(t, tree)}, Most: 2}.Export(strings.NewReader("a\nb\nc\nd\n"))
+	require.NoError(t, err)
+	require.Len(t, findings, 2)
+}
+
+func TestALineThatIsLongerThanAnyIsAFinding(t *testing.T) {
+	t.Parallel()
+	lines, tree := exported(t, 2)
+	found := check(t, head(t, tree), lines[0]+strings.Repeat("x", 2<<20)+"\n"+lines[1])
+	require.Equal(t, "line 2: longer than any line of an export", found[0])
 }
 
 func TestEventsThatAreMissingTwiceThereOrOutOfOrderAreNamed(t *testing.T) {
@@ -211,6 +229,12 @@ func TestTheTreeOfAnAccountNeverBecomesAnother(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 4)
 	require.Equal(t, "Y5J/8ugqwhjKwm0r9mIXAHqpLOzujSskgzbPIdOcX6w=", head(t, tree).Root.String())
+}
+
+func TestATreeOfWhichHashesAreGoneIsNotGrown(t *testing.T) {
+	t.Parallel()
+	_, err := audit.Resume(3, tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return make([]tlog.Hash, len(indexes)-1), nil }))
+	require.ErrorContains(t, err, "tree of 3 leaves: 1 of 2 hashes are there")
 }
 
 func TestTheEdgeOfATreeIsEnoughToGrowIt(t *testing.T) {

@@ -20,9 +20,6 @@ type Check struct {
 	Progress func(events, size int64) // may be nil
 }
 
-// maxLine is longer than any line of an export, in bytes: user agents are cut at 1 KiB, names at 100 characters.
-const maxLine = 1 << 20
-
 // Export reads an export to its end, in constant memory. It returns what is wrong with it, as sentences that name the
 // events, and, if nothing is, how many events it holds. The error says that the export could not be read.
 func (c Check) Export(r io.Reader) (findings []string, events int64, err error) {
@@ -30,8 +27,7 @@ func (c Check) Export(r io.Reader) (findings []string, events int64, err error) 
 	if err := checking.compare(); err != nil {
 		return nil, 0, err
 	}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 64<<10), maxLine)
+	lines := bufio.NewScanner(r) // of lines up to 64 KiB: user agents are cut at 1 KiB, names at 100 characters
 	for lines.Scan() {
 		if err := checking.line(lines.Bytes()); err != nil {
 			return checking.findings, checking.lines, err
@@ -95,8 +91,8 @@ func (c *checking) line(line []byte) error {
 		return nil
 	}
 	c.place(e)
-	if c.wrong || c.tree.Size() >= c.newest.Size {
-		return nil // what is wrong is known, or nothing is known of what comes
+	if c.wrong {
+		return nil // what is wrong is known
 	}
 	hash, err := e.LeafHash(c.newest.Account)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
@@ -47,6 +48,8 @@ func TestAHeadThatIsNotTheSignersIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, audit.ErrSignature)
 	_, _, err = audit.OpenHead([]byte(text), "leadlog+0+x")
 	require.ErrorIs(t, err, audit.ErrPublicKey)
+	_, _, err = audit.OpenHead([]byte(strings.Replace(text, "acme", "acne", 1)), s.PublicKey())
+	require.ErrorIs(t, err, audit.ErrSignature)
 	for i := range len(text) {
 		spoilt := []byte(text)
 		spoilt[i] ^= 1
@@ -57,15 +60,28 @@ func TestAHeadThatIsNotTheSignersIsRefused(t *testing.T) {
 		_, _, err := audit.OpenHead([]byte(nothing), s.PublicKey())
 		require.ErrorIs(t, err, audit.ErrHead, "%q", nothing)
 	}
+	_, _, err = audit.OpenHead([]byte(`{"data":{}}`), s.PublicKey())
+	require.ErrorContains(t, err, "JSON without data.head")
 	_, err = audit.NewSigner([]byte("short"))
 	require.Error(t, err)
 }
 
 func TestASignedTextOfAnotherKindIsNoHead(t *testing.T) {
 	t.Parallel()
-	s := signer(t, 1)
-	text, err := s.SignHead(audit.Head{Account: "acme\nx", Size: -1})
-	require.NoError(t, err)
-	_, _, err = audit.OpenHead([]byte(text), s.PublicKey())
-	require.ErrorIs(t, err, audit.ErrHead)
+	_, tree := exported(t, 3)
+	s, root := signer(t, 1), head(t, tree).Root.String()
+	for text, ok := range map[string]bool{
+		"leadlog/acme\n3\n" + root + "\n": true, "leadlog/acme\n0\n" + root + "\n": true,
+		"leadlog/acme\n": false, "leadlog/acme\n3\n": false, "other/acme\n3\n" + root + "\n": false,
+		"leadlog/acme\nx\n" + root + "\n": false, "leadlog/acme\n-1\n" + root + "\n": false, "leadlog/acme\n3\nx\n": false,
+	} {
+		signed, err := note.Sign(&note.Note{Text: text}, s)
+		require.NoError(t, err)
+		_, _, err = audit.OpenHead(signed, s.PublicKey())
+		if ok {
+			require.NoError(t, err, "%q", text)
+		} else {
+			require.ErrorIs(t, err, audit.ErrHead, "%q", text)
+		}
+	}
 }
