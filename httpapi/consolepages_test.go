@@ -275,3 +275,20 @@ func TestWhatTheConsoleDoesIsFollowed(t *testing.T) {
 		`SELECT metadata::text FROM log.event_readable WHERE type LIKE 'token.created%'`).Scan(&metadata))
 	require.Contains(t, metadata, own)
 }
+
+// A page shows the first rows of a long report. Its totals are of all the time that is asked for, and its chart is of the end.
+func TestTheTotalsOfALongReportAreOfAllOfIt(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	pgtest.Exec(t, b.pool, `
+		INSERT INTO views.source_day (account, day, source, created, merged, refused)
+		SELECT 'acme', day, 'source' || n, 1, 0, 0
+		  FROM generate_series(date '2024-12-01', date '2025-12-31', interval '1 day') AS day, generate_series(1, 13) AS n`)
+	r := b.get("/console/sources?since=2024-12-01&until=2025-12-31")
+	require.Equal(t, http.StatusOK, r.status)
+	require.Contains(t, r.body, `<th scope="row">source1</th><td class="num">396</td>`)
+	require.Contains(t, r.body, `since 2025-09-03: 1,560 in all`)
+	require.Contains(t, r.body, `<th scope="row">2025-12-31</th><td class="num">13</td>`)
+	require.Equal(t, 400, strings.Count(r.body, `<tr><th scope="row"><time`))
+	require.Contains(t, r.body, "This is the beginning.")
+}

@@ -205,6 +205,7 @@ const (
 	Day   = "day"
 	Week  = "week"
 	Month = "month"
+	Year  = "year"
 )
 
 // ReportFilter says what a report counts. It counts whole days: from the one that Since is in to the last that begins

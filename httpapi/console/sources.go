@@ -22,8 +22,8 @@ type sourcePage struct {
 	Wrong     field.Errors
 	Sources   []string // that can be asked for
 	Intervals []string
-	Totals    []sourceTotal
-	Counts    []query.SourceCount // by interval and source
+	Totals    []sourceTotal       // of all of the time
+	Counts    []query.SourceCount // by interval and source, the first of them
 	Cut       bool                // there are more than are shown
 	Chart     chart
 	Query     string
@@ -36,11 +36,12 @@ type sourceTotal struct {
 	worth   amount // what Value is made of
 }
 
-// Bounds of a report: of the days when nothing else is asked for, and of the rows that a page has. An export has all.
+// Bounds of a report: of the days when nothing else is asked for, of the rows that a page shows, and of those that its totals
+// or its chart are made of: all sources of 300 years or 120 steps are fewer. An export has all.
 const (
 	reportDays  = 30
-	reportRows  = 5000
 	reportShown = 400
+	reportRows  = 5000
 )
 
 func (v *visit) sources() (screen, error) {
@@ -56,13 +57,24 @@ func (v *visit) sources() (screen, error) {
 	if shown.Wrong != nil {
 		return screen{name: "sources", title: "Sources", status: http.StatusBadRequest, data: shown}, nil
 	}
-	var list query.List[query.SourceCount]
+	all, drawn, columns, title := filter, filter, steps(filter), "Touches by "+filter.Interval+" and source"
+	all.Interval = query.Year
+	if drawn.Since.Before(columns[0]) {
+		drawn.Since = columns[0]
+		title += " since " + columns[0].Format(time.DateOnly)
+	}
+	var years, list, latest query.List[query.SourceCount]
 	var between []query.Between
 	asking, ctx := errgroup.WithContext(v.ctx)
-	asking.Go(func() (err error) {
-		list, err = v.Query.SourceReport(ctx, v.identity.Account, filter, query.Page{Limit: reportRows})
-		return err
-	})
+	ask := func(f query.ReportFilter, rows int, into *query.List[query.SourceCount]) {
+		asking.Go(func() (err error) {
+			*into, err = v.Query.SourceReport(ctx, v.identity.Account, f, query.Page{Limit: rows})
+			return err
+		})
+	}
+	ask(all, reportRows, &years)
+	ask(filter, reportShown, &list)
+	ask(drawn, reportRows, &latest)
 	asking.Go(func() (err error) {
 		between, err = v.Query.BetweenTouches(ctx, v.identity.Account, filter.Since, filter.Until)
 		return err
@@ -70,10 +82,9 @@ func (v *visit) sources() (screen, error) {
 	if err := asking.Wait(); err != nil {
 		return screen{}, err
 	}
-	shown.Totals = totals(list.Items, between)
-	shown.Chart = newChart("Touches by "+filter.Interval+" and source", arrivals(list.Items), steps(filter), func(d query.DayCount) int { return d.Created + d.Merged })
-	shown.Counts = list.Items[:min(len(list.Items), reportShown)]
-	shown.Cut = len(list.Items) > reportShown || list.NextCursor != ""
+	shown.Totals = totals(years.Items, between)
+	shown.Chart = newChart(title, arrivals(latest.Items), columns, func(d query.DayCount) int { return d.Created + d.Merged })
+	shown.Counts, shown.Cut = list.Items, list.NextCursor != ""
 	return screen{name: "sources", title: "Sources", data: shown, live: true}, nil
 }
 
