@@ -56,11 +56,19 @@ func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(cont
 		if Conflict(err) == nil {
 			return outcome(ctx, err)
 		}
-		select {
-		case <-ctx.Done():
+		if Sleep(ctx, rand.N(pause)) != nil {
 			return context.Cause(ctx)
-		case <-time.After(rand.N(pause)):
 		}
+	}
+}
+
+// Sleep waits. It is cut short, with the context's error, when the context ends.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -66,7 +66,7 @@ func (s *session) lock(ctx context.Context) error {
 			return err
 		}
 		s.standby(seen.position)
-		if err := sleep(ctx, s.pace.takeover); err != nil {
+		if err := eventstore.Sleep(ctx, s.pace.takeover); err != nil {
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func (s *session) follow(ctx context.Context) error {
 			s.maintenance.note(batch.events)
 		}
 		if behind = len(batch.events) >= s.limit; !behind {
-			if err := sleep(ctx, time.Until(began.Add(crowded(s.pace.rest, len(batch.events))))); err != nil {
+			if err := eventstore.Sleep(ctx, time.Until(began.Add(crowded(s.pace.rest, len(batch.events))))); err != nil {
 				return err
 			}
 		}
@@ -136,14 +136,4 @@ func (s *session) follow(ctx context.Context) error {
 func crowded(rest time.Duration, events int) time.Duration {
 	const crowd = 20
 	return rest * time.Duration(min(1+events/crowd, 5))
-}
-
-// sleep waits, unless the context ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

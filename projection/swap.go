@@ -35,7 +35,7 @@ func (b *builder) replace(ctx context.Context) (position eventstore.Position, er
 		if !retryable(err) {
 			return position, err
 		}
-		if err := sleep(ctx, swapPause); err != nil {
+		if err := eventstore.Sleep(ctx, swapPause); err != nil {
 			return 0, err
 		}
 	}

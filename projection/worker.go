@@ -73,7 +73,7 @@ func (w *worker) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if sleep(ctx, w.failed(err)) != nil {
+		if eventstore.Sleep(ctx, w.failed(err)) != nil {
 			return
 		}
 	}

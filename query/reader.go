@@ -87,10 +87,8 @@ func (r *Reader) await(ctx context.Context, view string, position eventstore.Pos
 		if at, err := r.Position(ctx, view); err != nil || at >= position {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
+		if err := eventstore.Sleep(ctx, pause); err != nil {
+			return err
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
 )
 
 // capturesBenchmark asks what a capture costs: durable, decided, deduplicated, answered over HTTP with the views kept
@@ -267,10 +269,8 @@ func until(ctx context.Context, so func() (bool, error)) error {
 		if is, err := so(); is || err != nil {
 			return err
 		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := eventstore.Sleep(ctx, 5*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

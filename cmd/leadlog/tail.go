@@ -74,12 +74,10 @@ func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from e
 				return err
 			}
 		}
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, longestPause)
-		case <-ctx.Done():
+		if eventstore.Sleep(ctx, pause) != nil {
 			return nil
 		}
+		pause = min(2*pause, longestPause)
 	}
 }
 

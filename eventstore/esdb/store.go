@@ -153,9 +153,7 @@ func (r *retry) pause(ctx context.Context, failure error) error {
 	if ctx.Err() != nil || !passing(failure) || time.Now().Add(r.next).After(r.until) {
 		return outcome(ctx, failure)
 	}
-	select {
-	case <-time.After(r.next):
-	case <-ctx.Done():
+	if eventstore.Sleep(ctx, r.next) != nil {
 		return outcome(ctx, failure)
 	}
 	r.next = min(2*r.next, longestPause)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leadlog/leadlog/eventstore"
 )
 
 // listen starts the listener with the first subscription.
@@ -93,9 +95,7 @@ func (l Listening) Run(ctx context.Context) {
 		if pause == shortest {
 			l.Lost(err)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if eventstore.Sleep(ctx, pause) != nil {
 			return
 		}
 	}

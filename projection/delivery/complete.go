@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leadlog/leadlog/eventstore"
 )
 
 // What becomes of a row.
@@ -67,7 +69,7 @@ func (c *Courier) settleSurely(ctx context.Context, batch []result, disabling *s
 		if !said {
 			c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))
 		}
-		sleep(ctx, pause)
+		_ = eventstore.Sleep(ctx, pause)
 	}
 }
 

@@ -132,7 +132,7 @@ func (c *Courier) Run(ctx context.Context) {
 			c.log.Warn("courier lost its session", slog.Any("error", err))
 		}
 		s.close(ctx)
-		sleep(ctx, wait)
+		_ = eventstore.Sleep(ctx, wait)
 	}
 	for _, r := range c.lanes.stop() {
 		c.results <- result{row: r, state: queued}
@@ -142,13 +142,6 @@ func (c *Courier) Run(ctx context.Context) {
 	settlers.Wait()
 	last.close(ctx)
 	c.client.CloseIdleConnections()
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // serve runs one session to its end. Attempts outlive it: what they came to is written down by the pool.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -32,7 +33,7 @@ func (d Days) Run(ctx context.Context) {
 		if err := d.Turn(ctx); err != nil && ctx.Err() == nil {
 			d.Log.Warn("days of deliveries not looked after", slog.Any("error", err))
 		}
-		sleep(ctx, daysInterval)
+		_ = eventstore.Sleep(ctx, daysInterval)
 	}
 }
 

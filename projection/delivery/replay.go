@@ -45,9 +45,9 @@ func (r Replayer) Run(ctx context.Context) {
 		}
 		switch {
 		case err != nil && !worked:
-			sleep(ctx, replayAgain)
+			_ = eventstore.Sleep(ctx, replayAgain)
 		case err != nil || !worked:
-			sleep(ctx, replayPoll)
+			_ = eventstore.Sleep(ctx, replayPoll)
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -207,7 +208,7 @@ func (s *Secrets) Run(ctx context.Context, log *slog.Logger) {
 		if err := errors.Join(s.DestroyExpired(ctx), s.DestroyLeft(ctx)); err != nil && ctx.Err() == nil {
 			log.Warn("signing secrets whose time is up not destroyed", slog.Any("error", err))
 		}
-		sleep(ctx, time.Minute)
+		_ = eventstore.Sleep(ctx, time.Minute)
 	}
 }
 
