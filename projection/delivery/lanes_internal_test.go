@@ -122,6 +122,44 @@ func TestEndpointsThatHangLeaveSlotsForThoseThatAnswer(t *testing.T) {
 	require.Len(t, l.take([]row{{id: "next", webhookID: "well"}}), 1)
 }
 
+func TestOnlySoManyAttemptsAreUnderWayAtEndpointsOfAKind(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		class class
+		most  int
+		ahead bool // rows are taken in hand all the same
+		fresh bool // those of which nothing is known get their slots
+	}{
+		"they answer well":       {proven, mostUnderWay, true, false},
+		"they have not answered": {unproven, mostUnproven, false, false},
+		"they fail":              {failing, mostFailing, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLanes()
+			under := 0
+			for n := range c.most + 1 {
+				id := fmt.Sprint(n)
+				l.byID[id] = &lane{class: c.class, slots: firstSlots}
+				under += len(l.take(rowsOf(id, 1)))
+			}
+			require.Equal(t, c.most, under)
+			require.Equal(t, c.most, l.attempting())
+			l.byID["next"] = &lane{class: c.class, slots: firstSlots}
+			require.Equal(t, c.ahead, roomOf(l, "next") > 0)
+			require.Equal(t, c.fresh, len(l.take(rowsOf("fresh", 1))) > 0)
+		})
+	}
+}
+
+func TestOnlySoManyRowsOfOneEndpointAreInHand(t *testing.T) {
+	t.Parallel()
+	l := newLanes()
+	l.byID["w"] = &lane{class: proven, slots: firstSlots}
+	l.take(rowsOf("w", 10))
+	require.Equal(t, mostAhead-10, roomOf(l, "w"))
+}
+
 func TestASlotThatOthersWaitForGoesToThem(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
