@@ -27,7 +27,7 @@ var settings = map[string]bool{
 	"userkeyfile": true, "tlsverifycert": true, "defaultdeadline": true,
 }
 
-// shortestKeepAlive is the least that servers accept between pings.
+// shortestKeepAlive is the least that servers accept between pings. It is what the client does when it is not told.
 const shortestKeepAlive = 10 * time.Second
 
 // Understands tells whether an address has a scheme of EventStoreDB's or KurrentDB's.
@@ -58,16 +58,13 @@ func configuration(address string, log *slog.Logger) (*client.Configuration, err
 		return nil, errors.New("event store address: expected esdb:// or kurrentdb://, or either with +discover")
 	}
 	rest, parameters, _ := strings.Cut(rest, "?")
-	query, keepAlive, err := understood(parameters, log)
+	query, err := understood(parameters, log)
 	if err != nil {
 		return nil, fmt.Errorf("event store address: %w", err)
 	}
 	config, err := client.ParseConnectionString(known + "://" + rest + "?" + query)
 	if err != nil {
 		return nil, fmt.Errorf("event store address: %w", withoutAddress(err))
-	}
-	if keepAlive != 0 {
-		config.KeepAliveInterval = keepAlive
 	}
 	if config.DisableTLS && config.Username != "" {
 		log.Warn("event store: the user's name is not sent, as the connection is not encrypted")
@@ -81,10 +78,10 @@ func configuration(address string, log *slog.Logger) (*client.Configuration, err
 
 // understood leaves out what the client does not know. It would complain through the standard logger, which is not
 // ours, while it reads the address; and it takes a deadline that is no number in silence.
-func understood(parameters string, log *slog.Logger) (query string, keepAlive time.Duration, err error) {
+func understood(parameters string, log *slog.Logger) (query string, err error) {
 	values, err := url.ParseQuery(parameters)
 	if err != nil {
-		return "", 0, errors.New("parameters that cannot be read")
+		return "", errors.New("parameters that cannot be read")
 	}
 	for key := range values {
 		switch name, value := strings.ToLower(key), values.Get(key); {
@@ -93,16 +90,15 @@ func understood(parameters string, log *slog.Logger) (query string, keepAlive ti
 			values.Del(key)
 		case name == "defaultdeadline":
 			if ms, err := strconv.Atoi(value); err != nil || ms < 1 {
-				return "", 0, errors.New("defaultDeadline is not a number of milliseconds")
+				return "", errors.New("defaultDeadline is not a number of milliseconds")
 			}
 		case name == "keepaliveinterval":
 			if ms, err := strconv.Atoi(value); err == nil && ms >= 0 && time.Duration(ms)*time.Millisecond < shortestKeepAlive {
 				values.Del(key)
-				keepAlive = shortestKeepAlive
 			}
 		}
 	}
-	return values.Encode(), keepAlive, nil
+	return values.Encode(), nil
 }
 
 // withoutAddress takes from an error the address it repeats.

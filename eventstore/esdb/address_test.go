@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +27,8 @@ func TestAddressesAreThoseOfTheDocumentation(t *testing.T) {
 		"kurrentdb+discover://cluster.example":      {Address: "cluster.example:2113", DnsDiscover: true},
 		"kurrentdb://admin:se%40cret@db:2113?":      {Address: "db:2113", Username: "admin", Password: "se@cret"},
 		"esdb://db?nodePreference=follower":         {Address: "db:2113", NodePreference: client.NodePreferenceFollower},
-		"esdb://db?keepAliveInterval=5":             {Address: "db:2113", KeepAliveInterval: shortestKeepAlive},
+		"esdb://db?keepAliveInterval=5":             {Address: "db:2113", KeepAliveInterval: 10 * time.Second},
+		"esdb://db?keepAliveInterval=0":             {Address: "db:2113", KeepAliveInterval: 10 * time.Second},
 		"esdb://db?keepAliveInterval=20000&other=1": {Address: "db:2113", KeepAliveInterval: 20 * time.Second},
 		"esdb://db?keepAliveInterval=-1":            {Address: "db:2113", KeepAliveInterval: -1},
 	} {
@@ -60,12 +62,14 @@ func TestABadAddressIsRefusedWithoutTellingThePassword(t *testing.T) {
 	for _, address := range []string{
 		"", "localhost:2113", "postgres://u:changeit@db/leadlog", "esdb://u:changeit@", "esdb://u:changeit@db:port",
 		"esdb://u:changeit@db/path", "esdb://u:change it@db", "esdb://u:changeit%zz@db", "esdb://u:changeit@db?tls=perhaps",
-		"esdb://u:changeit@db?nodePreference=best", "esdb://u:changeit@db?defaultDeadline=soon", "esdb://u:changeit@db?a=%zz",
+		"esdb://u:changeit@db?nodePreference=best", "esdb://u:changeit@db?defaultDeadline=soon",
+		"esdb://u:changeit@db?defaultDeadline=0", "esdb://u:changeit@db?keepAliveInterval=soon", "esdb://u:changeit@db?a=%zz",
 		"esdb://u:changeit@db?tlsCaFile=/none", "esdb://u:changeit@db?userCertFile=/none", "esdb://:changeit@db",
 	} {
 		_, err := configuration(address, slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, "event store address: ", address)
 		require.NotContains(t, err.Error(), "change", address)
+		require.NotContains(t, err.Error(), "<nil>", address)
 	}
 }
 
@@ -83,6 +87,17 @@ func TestTheClientWritesToOurLoggerOnly(t *testing.T) {
 	require.Contains(t, ours.String(), "parameter=unheardOf")
 	require.Contains(t, ours.String(), "two of 2")
 	require.Contains(t, ours.String(), "one of 1")
+
+	const unsent = "the user's name is not sent"
+	for address, warned := range map[string]bool{
+		"esdb://u:changeit@db?tls=false": true, "esdb://u:changeit@db": false, "esdb://db?tls=false": false,
+	} {
+		ours.Reset()
+		_, err := configuration(address, slog.New(slog.NewTextHandler(&ours, nil)))
+		require.NoError(t, err)
+		require.Equal(t, warned, strings.Contains(ours.String(), unsent), address)
+		require.NotContains(t, ours.String(), "change")
+	}
 }
 
 func TestTheServerFiltersByWhatTellsMore(t *testing.T) {
