@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"strings"
-	"unicode"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
@@ -79,12 +77,12 @@ func (x *exchange) listLeads() (answer, error) {
 	return listed(x.Query.Leads(x.ctx, x.caller.Account, filter, page))
 }
 
-// stageFilter is a stage in the account's spelling, which its leads have. Letters beyond ASCII, such as Σ, may have two
-// lower-case forms, so a view alone cannot compare them without regard to case.
+// stageFilter is a stage in the account's spelling, which its leads have. A letter may have two lower-case forms, such as Σ, or
+// be the same as one that is none, such as ſ, so a view alone cannot compare them without regard to case.
 func (x *exchange) stageFilter(p *params) (string, error) {
 	raw := p.text("status")
-	if strings.IndexFunc(raw, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {
-		return raw, nil
+	if raw == "" {
+		return "", nil
 	}
 	settings, err := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
 	if stage, known := account.Stage(settings.State.Stages, raw); known {

@@ -76,8 +76,8 @@ func TestTheParametersOfAListAreChecked(t *testing.T) {
 func TestLeadsAreFoundByTheirStageInAnyLetterCase(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"Νέος", "Sold"}})
-	for phone, stage := range map[string]string{"9876543210": "ΝΈΟΣ", "9876543211": "SOLD"} {
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"Νέος", "Sold", "Geſchloſſen"}})
+	for phone, stage := range map[string]string{"9876543210": "ΝΈΟΣ", "9876543211": "SOLD", "9876543212": "GESCHLOSSEN"} {
 		captured := s.capture(fmt.Sprintf(`{"phone":%q,"status":%q}`, phone, stage)).is(http.StatusCreated)
 		for _, written := range []string{stage, strings.ToLower(stage), captured.at("data", "status").(string)} {
 			found := s.as(http.MethodGet, after(leads+"?status="+url.QueryEscape(written), captured), "")
