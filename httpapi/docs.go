@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/leadlog/leadlog/httpapi/openapi"
@@ -20,6 +21,18 @@ type published struct {
 func publish(media, policy string, text []byte) published {
 	sum := sha256.Sum256(text)
 	return published{media, policy, text, `"` + hex.EncodeToString(sum[:8]) + `"`}
+}
+
+// isNamed tells whether the caller has it already. A proxy that compresses makes the tag a weak one, which will do here.
+func (p published) isNamed(header http.Header) bool {
+	for _, line := range header.Values("If-None-Match") {
+		for tag := range strings.SplitSeq(line, ",") {
+			if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == p.tag {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // documents are what the service tells about itself, made when they are first asked for.
@@ -50,7 +63,7 @@ func (x *exchange) show(p published) (answer, error) {
 		header.Set("Content-Security-Policy", p.policy)
 	}
 	return answer{stream: func() error {
-		if x.r.Header.Get("If-None-Match") == p.tag {
+		if p.isNamed(x.r.Header) {
 			x.w.WriteHeader(http.StatusNotModified)
 			return nil
 		}

@@ -194,8 +194,16 @@ func TestTheServiceTellsOfItself(t *testing.T) {
 		require.Equal(t, media, r.header.Get("Content-Type"))
 		require.Equal(t, strconv.Itoa(len(r.raw)), r.header.Get("Content-Length"))
 		require.Contains(t, r.raw, "/crm")
-		again := s.request(call{method: http.MethodGet, path: path, header: map[string]string{"If-None-Match": r.header.Get("ETag")}}).is(http.StatusNotModified)
-		require.Empty(t, again.raw)
+		tag := r.header.Get("ETag")
+		again := func(tags string) reply {
+			return s.request(call{method: http.MethodGet, path: path, header: map[string]string{"If-None-Match": tags}})
+		}
+		for _, tags := range []string{tag, "W/" + tag, `"another",W/"one" , ` + tag, "*"} {
+			require.Empty(t, again(tags).is(http.StatusNotModified).raw, tags)
+		}
+		for _, tags := range []string{`"another"`, strings.Trim(tag, `"`), ""} {
+			require.Equal(t, r.raw, again(tags).is(http.StatusOK).raw, tags)
+		}
 		require.Equal(t, http.StatusOK, s.request(call{method: http.MethodHead, path: path}).status)
 	}
 	policy := s.request(call{method: http.MethodGet, path: "/crm/docs"}).header.Get("Content-Security-Policy")
