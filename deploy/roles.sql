@@ -2,7 +2,7 @@
 --
 --   leadlog_owner   owns the log; leadlog migrate runs as it, and nothing else
 --   leadlog_writer  leadlog serve and every other command: adds to the log, and cannot change or take away what is there.
---                   Views and deliveries are its own: it builds them anew, and makes and drops their days
+--                   Views, copies of them as of a day, and deliveries are its own: it builds them anew, and makes and drops their days
 --   leadlog_reader  reads the log and the views, and no secret, not even sealed: for people who look into things
 --
 -- Analysts, who read views alone, have deploy/analyst.sql. As a superuser, in leadlog's database, before the first
@@ -30,7 +30,8 @@ BEGIN
     EXECUTE format('GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %I TO leadlog_owner, leadlog_writer', current_database());
     EXECUTE format('GRANT CONNECT ON DATABASE %I TO leadlog_reader', current_database());
 
-    FOREACH place IN ARRAY ARRAY['views', 'delivery', 'secret', 'quota'] LOOP
+    FOREACH place IN ARRAY ARRAY['views', 'delivery', 'secret', 'quota'] || ARRAY( -- and copies of views, as of a day or on their way
+        SELECT nspname::text FROM pg_namespace WHERE obj_description(oid, 'pg_namespace') LIKE 'leadlog copy %') LOOP
         IF to_regnamespace(place) IS NULL THEN
             CONTINUE;
         END IF;

@@ -44,6 +44,7 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) 
 	}
 	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
 	maps.Copy(config.RuntimeParams, indexSettings)
+	config.AfterConnect = r.asOwner
 	b := &builder{Replay: r, projector: p, filter: p.Filter(), config: config, schema: into, temporary: task == verifying, spare: make(chan []Event, 2)}
 	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
@@ -53,6 +54,13 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) 
 		return nil, err
 	}
 	return b, nil
+}
+
+// asOwner has a session make whatever it makes for the role that the live views belong to, where its own may: a table that takes
+// the place of another, or from which an erasure takes a person, must be the service's, whoever runs a replay.
+func (r Replay) asOwner(ctx context.Context, conn *pgconn.PgConn) error {
+	return conn.ExecParams(ctx, `SELECT set_config('role', pg_get_userbyid(nspowner), false) FROM pg_namespace
+		WHERE nspname = $1 AND pg_has_role(nspowner, 'MEMBER')`, [][]byte{[]byte(r.Live)}, nil, nil, nil).Read().Err
 }
 
 // lock keeps other replays of the view away for as long as the connection lives. The session of one that was killed may

@@ -111,6 +111,44 @@ func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"analyst"), `SELECT * FROM views.lead; SELECT * FROM views.later`))
 }
 
+// TestWhoeverRunsAReplayLeavesTheViewsToTheService has the schema's owner and a superuser build views anew, and copies of a day,
+// as one does who goes on in the shell of leadlog migrate.
+func TestWhoeverRunsAReplayLeavesTheViewsToTheService(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	own := settings["LEADLOG_DATABASE_URL"]
+	prefix, run := scripted(t, own, "owner", "writer", "reader")
+	as := func(role string, args ...string) {
+		settings["LEADLOG_DATABASE_URL"] = asRole(t, own, role)
+		launch(t, settings, args...).ends(t, 0)
+		settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
+	}
+	run("roles.sql")
+	as(prefix+"owner", "migrate")
+	run("roles.sql")
+	jwt := newAccount(t, settings, "acme")
+	_, base := serve(t, settings)
+	seenBy(t, base, jwt, captureAs(t, base, jwt, "asha"))
+	lost := captureAs(t, base, jwt, "lost")
+	seenBy(t, base, jwt, lost)
+
+	as(prefix+"owner", "replay", "all")
+	as("postgres", "replay", "lead")
+	seenBy(t, base, jwt, captureAs(t, base, jwt, "after"))
+
+	as(prefix+"owner", "replay", "all", "--into", "day_of_owner")
+	as("postgres", "replay", "all", "--into", "day_of_superuser")
+	// A copy from before there were roles is the service's when roles.sql has run.
+	superuser := asRole(t, own, "postgres")
+	require.NoError(t, inDatabase(t.Context(), t, superuser, `ALTER SCHEMA day_of_owner OWNER TO postgres; ALTER TABLE day_of_owner.lead OWNER TO postgres`))
+	run("roles.sql")
+	path := base + "/api/v1/crm/leads/" + lost.data()["leadId"].(string)
+	mustCall(t, "DELETE", path, jwt, "").is(t, 200)
+	for _, copied := range []string{"day_of_owner", "day_of_superuser"} {
+		require.Equal(t, 2, ask(t, settings, `SELECT count(*) FROM `+copied+`.lead`), copied)
+	}
+}
+
 // keepInUse holds every table of a role in use until the test ends, as a service that never pauses would. Whoever then
 // waits for one of them fails.
 func keepInUse(t *testing.T, superuser, owner string) {
