@@ -15,7 +15,7 @@
 DO $$
 DECLARE
     place  text;
-    writer oid;
+    keeper text;
     object record;
 BEGIN
     FOREACH place IN ARRAY ARRAY['leadlog_owner', 'leadlog_writer', 'leadlog_reader'] LOOP
@@ -26,28 +26,32 @@ BEGIN
     IF NOT pg_has_role('leadlog_owner', 'leadlog_writer', 'MEMBER') THEN -- migrations change what the writer owns
         GRANT leadlog_writer TO leadlog_owner;
     END IF;
-    writer := 'leadlog_writer'::regrole;
     EXECUTE format('GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %I TO leadlog_owner, leadlog_writer', current_database());
     EXECUTE format('GRANT CONNECT ON DATABASE %I TO leadlog_reader', current_database());
 
-    FOREACH place IN ARRAY ARRAY['views', 'delivery', 'secret', 'quota'] || ARRAY( -- and copies of views, as of a day or on their way
-        SELECT nspname::text FROM pg_namespace WHERE obj_description(oid, 'pg_namespace') LIKE 'leadlog copy %') LOOP
-        IF to_regnamespace(place) IS NULL THEN
+    FOR place, keeper IN -- the log last: who has views in hand may have to read it before letting go
+        SELECT unnest(ARRAY['views', 'delivery', 'secret', 'quota']), 'leadlog_writer'
+        UNION ALL -- copies of views, as of a day or on their way
+        SELECT nspname, 'leadlog_writer' FROM pg_namespace WHERE obj_description(oid, 'pg_namespace') LIKE 'leadlog copy %'
+        UNION ALL
+        SELECT 'log', 'leadlog_owner'
+    LOOP
+        IF to_regnamespace(quote_ident(place)) IS NULL THEN
             CONTINUE;
         END IF;
-        EXECUTE format('ALTER SCHEMA %I OWNER TO leadlog_writer', place);
+        EXECUTE format('ALTER SCHEMA %I OWNER TO %I', place, keeper);
         FOR object IN
             SELECT 'TABLE ' || c.oid::regclass AS name FROM pg_class c
-             WHERE c.relnamespace = to_regnamespace(place) AND c.relkind IN ('r', 'p', 'v') AND c.relowner <> writer
+             WHERE c.relnamespace = to_regnamespace(quote_ident(place)) AND c.relkind IN ('r', 'p', 'v') AND c.relowner <> keeper::regrole
             UNION ALL -- a sequence of a column goes with its table
             SELECT 'SEQUENCE ' || c.oid::regclass FROM pg_class c
-             WHERE c.relnamespace = to_regnamespace(place) AND c.relkind = 'S' AND c.relowner <> writer
+             WHERE c.relnamespace = to_regnamespace(quote_ident(place)) AND c.relkind = 'S' AND c.relowner <> keeper::regrole
                AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype IN ('a', 'i'))
             UNION ALL
             SELECT 'ROUTINE ' || p.oid::regprocedure FROM pg_proc p
-             WHERE p.pronamespace = to_regnamespace(place) AND p.proowner <> writer
+             WHERE p.pronamespace = to_regnamespace(quote_ident(place)) AND p.proowner <> keeper::regrole
         LOOP
-            EXECUTE 'ALTER ' || object.name || ' OWNER TO leadlog_writer';
+            EXECUTE format('ALTER %s OWNER TO %I', object.name, keeper);
         END LOOP;
     END LOOP;
 

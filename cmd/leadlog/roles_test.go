@@ -149,6 +149,26 @@ func TestWhoeverRunsAReplayLeavesTheViewsToTheService(t *testing.T) {
 	}
 }
 
+// TestALogThatTheServiceMadeIsTheOwnersWhenThereAreRoles has the service's role make the log, as copy-log does where it brings one.
+func TestALogThatTheServiceMadeIsTheOwnersWhenThereAreRoles(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	own := settings["LEADLOG_DATABASE_URL"]
+	prefix, run := scripted(t, own, "owner", "writer", "reader")
+	run("roles.sql")
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
+	launch(t, settings, "migrate").ends(t, 0)
+	run("roles.sql")
+	newAccount(t, settings, "acme")
+	var refused *pgconn.PgError
+	require.ErrorAs(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"], `DELETE FROM log.event`), &refused)
+	require.Equal(t, "42501", refused.Code)
+	require.Zero(t, ask(t, settings, `
+		SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'log'::regnamespace AND relowner = '`+prefix+`writer'::regrole)
+		     + (SELECT count(*) FROM pg_proc WHERE pronamespace = 'log'::regnamespace AND proowner = '`+prefix+`writer'::regrole)
+		     + (SELECT count(*) FROM pg_namespace WHERE nspname = 'log' AND nspowner = '`+prefix+`writer'::regrole)`))
+}
+
 // keepInUse holds every table of a role in use until the test ends, as a service that never pauses would. Whoever then
 // waits for one of them fails.
 func keepInUse(t *testing.T, superuser, owner string) {
