@@ -35,7 +35,9 @@ func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilt
 	s.and(`account = ?`, account)
 	s.equal(`source`, filter.Source)
 	s.equal(`code`, filter.Code)
-	s.within(`at`, filter.Since, filter.Until)
+	if err := r.happened(ctx, &s, `views.refused`, account, filter.Since, filter.Until); err != nil {
+		return List[RefusedArrival]{}, err
+	}
 	if err := s.goOn(`>`, cursorOf(refusedCursor, account), p.Cursor); err != nil {
 		return List[RefusedArrival]{}, err
 	}

@@ -32,7 +32,9 @@ func (r *Reader) Reveals(ctx context.Context, account string, filter RevealFilte
 		order: `position DESC`,
 	}
 	s.and(`account = ?`, account)
-	s.within(`at`, filter.Since, filter.Until)
+	if err := r.happened(ctx, &s, `views.reveal`, account, filter.Since, filter.Until); err != nil {
+		return List[Reveal]{}, err
+	}
 	if err := s.goOn(`<`, cursorOf(revealCursor, account), p.Cursor); err != nil {
 		return List[Reveal]{}, err
 	}
