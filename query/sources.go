@@ -90,6 +90,9 @@ func (r *Reader) SourceReport(ctx context.Context, account string, filter Report
 		return List[SourceCount]{}, err
 	}
 	since, until := filter.days()
+	if start.After(since) { // the page before had all that is earlier
+		since = start
+	}
 	if !storable(filter.Source) || !storable(source) {
 		return List[SourceCount]{}, nil
 	}

@@ -62,6 +62,18 @@ func TestReportsAndUsageAddUpTheDaysOfOneAccount(t *testing.T) {
 	require.Equal(t, `[{"source":"api","from":"2026-03-02T00:00:00.000Z","created":2,"merged":20,"refused":200,"won":2,"value":1}]`,
 		report(query.ReportFilter{Interval: query.Day, Source: "api", Since: first.AddDate(0, 0, 1), Until: first.AddDate(0, 0, 2)}))
 
+	for _, filter := range []query.ReportFilter{{Interval: query.Day}, {Interval: query.Week}, {Interval: query.Month, Since: first.AddDate(0, 0, 1)}} {
+		var walked []query.SourceCount
+		for part, err := range query.All(func(p query.Page) (query.List[query.SourceCount], error) {
+			p.Limit = 1
+			return reader.SourceReport(t.Context(), "acme", filter, p)
+		}) {
+			require.NoError(t, err)
+			walked = append(walked, part)
+		}
+		require.Equal(t, report(filter), text(t, walked), "page by page")
+	}
+
 	days, err := reader.Usage(t.Context(), "acme", first.AddDate(0, 0, 1), 3)
 	require.NoError(t, err)
 	require.Equal(t, `[`+
