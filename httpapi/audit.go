@@ -1,6 +1,12 @@
 package httpapi
 
 import (
+	"strconv"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/export"
 )
@@ -21,4 +27,105 @@ func (x *exchange) auditTokens() (answer, error) {
 		return streamed(x, media, export.TokenEvents(), x.Query.AuditTokensAll(detached(x.r), x.caller.Account, filter)), nil
 	}
 	return listed(x.Query.AuditTokens(x.ctx, x.caller.Account, filter, page))
+}
+
+// signedHead is a tree head as answers show it. Head is the signed text that leadlog verify --tree reads; the rest says the
+// same for people.
+type signedHead struct {
+	Size      int64  `json:"size"`
+	RootHash  string `json:"rootHash"`
+	Head      string `json:"head"`
+	PublicKey string `json:"publicKey"`
+}
+
+func (x *exchange) signed(head audit.Head) (signedHead, error) {
+	text, err := x.Tree.SignHead(head)
+	return signedHead{head.Size, head.Root.String(), text, x.Tree.PublicKey()}, err
+}
+
+// showTreeHead signs what the account's audit tree is, or was at a size.
+func (x *exchange) showTreeHead() (answer, error) {
+	p := x.params()
+	size := p.size("size")
+	if err := x.waitFor(p, query.TokenEventView); err != nil {
+		return answer{}, err
+	}
+	head, err := x.Query.TreeHead(x.ctx, x.caller.Account, size)
+	if err != nil {
+		return answer{}, err
+	}
+	return found(x.signed(head))
+}
+
+// proveTokenEvent proves that a token event is a leaf of a signed tree.
+func (x *exchange) proveTokenEvent() (answer, error) {
+	p := x.params()
+	position, err := strconv.ParseUint(p.get("position"), 10, 64)
+	if err != nil {
+		p.wrong.Add("position", "must be the position of a token event, as GET /api/v1/crm/audit/tokens lists them")
+	}
+	size := p.size("size")
+	if err := x.waitFor(p, query.TokenEventView); err != nil {
+		return answer{}, err
+	}
+	proof, err := surely(x, func() (query.EventProof, error) {
+		return x.Query.ProveTokenEvent(x.ctx, x.caller.Account, eventstore.Position(position), size)
+	}, query.TokenEventView)
+	if err != nil {
+		return answer{}, missing(err, errNoTokenEvent)
+	}
+	signed, err := x.signed(proof.Head)
+	return found(struct {
+		signedHead `json:",inline"`
+		Event      query.TokenEvent `json:"event"`
+		LeafHash   string           `json:"leafHash"`
+		Proof      []string         `json:"proof"`
+	}{signed, proof.Event, proof.Leaf.String(), hashes(proof.Path)}, err)
+}
+
+// proveTree proves that the tree at one size is the beginning of the tree at another.
+func (x *exchange) proveTree() (answer, error) {
+	p := x.params()
+	from, to := p.size("from"), p.size("to")
+	if from == query.Newest {
+		p.wrong.Add("from", "must be the size of an earlier tree head")
+	}
+	if err := x.waitFor(p, query.TokenEventView); err != nil {
+		return answer{}, err
+	}
+	proof, err := x.Query.ProveTree(x.ctx, x.caller.Account, from, to)
+	if err != nil {
+		return answer{}, err
+	}
+	earlier, err := x.signed(proof.From)
+	if err != nil {
+		return answer{}, err
+	}
+	later, err := x.signed(proof.To)
+	return found(struct {
+		From  signedHead `json:"from"`
+		To    signedHead `json:"to"`
+		Proof []string   `json:"proof"`
+	}{earlier, later, hashes(proof.Path)}, err)
+}
+
+func hashes(path []tlog.Hash) []string {
+	texts := make([]string, len(path))
+	for i, hash := range path {
+		texts[i] = hash.String()
+	}
+	return texts
+}
+
+// size reads a number of leaves, the newest when it is not given.
+func (p *params) size(name string) int64 {
+	value := p.get(name)
+	if value == "" {
+		return query.Newest
+	}
+	size, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || size < 0 {
+		p.wrong.Add(name, "must be a number of token events, 0 or more")
+	}
+	return size
 }

@@ -229,3 +229,10 @@ func MintHS256(secret []byte, m Minting, now time.Time) (string, error) {
 	}
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
 }
+
+// Scopes are what a JWT can be limited to. One without a scope claim has all of them but admin.
+func Scopes() []string {
+	return []string{
+		"leads:read", "leads:write", "tokens:read", "tokens:write", "webhooks:read", "webhooks:write", "audit:read", adminScope,
+	}
+}

@@ -42,3 +42,16 @@ func changed(x *exchange, change func(id string, body map[string]jsontext.Value)
 	updated, err := change(id, body)
 	return answer{position: updated.Position, body: envelope{Success: true, Data: query.NewLead(updated.Lead)}}, err
 }
+
+// eraseLead forgets a person.
+func (x *exchange) eraseLead() (answer, error) {
+	id, err := x.ulidID(lead.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	erased, err := x.Commands.EraseLead(x.ctx, command.EraseLead{Caller: x.caller, LeadID: id})
+	if err == nil && erased.Again {
+		err = lead.ErrNotFound
+	}
+	return done("Lead erased", erased.Position, err)
+}
