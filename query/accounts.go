@@ -2,10 +2,12 @@ package query
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // Account returns an account's plan and settings. The error is ErrNotFound when nobody provisioned it.
@@ -23,4 +25,35 @@ func scanAccount(row pgx.CollectableRow) (a Account, err error) {
 	err = row.Scan(&a.AccountID, &a.Name, jsonOf{&a.Features}, jsonOf{&a.Stages}, &a.Region, &a.RateLimit, &a.RateBurst, &a.JWTNotBefore,
 		&a.CreatedAt, &a.UpdatedAt)
 	return a, err
+}
+
+// UsageDay is how much an account did on a day, UTC.
+type UsageDay struct {
+	Day        Timestamp `json:"day"`        // its first moment
+	Captures   int       `json:"captures"`   // arrivals that came alone, whatever became of them
+	BatchLines int       `json:"batchLines"` // arrivals that were lines of a batch or of an imported file, likewise
+	Refused    int       `json:"refused"`    // those of both that were answered with a conflict
+	Deliveries int       `json:"deliveries"` // events queued for endpoints
+}
+
+const usage = `
+	SELECT days.day::timestamp AT TIME ZONE 'UTC', coalesce(arrivals - lines, 0)::bigint, coalesce(lines, 0)::bigint,
+	       coalesce(refused, 0)::bigint, coalesce(queued, 0)::bigint
+	  FROM (SELECT $2::date + n AS day FROM generate_series(0, $3::integer - 1) AS n) AS days
+	  LEFT JOIN (SELECT day, sum(created + merged + refused) AS arrivals, sum(lines) AS lines, sum(refused) AS refused
+	               FROM views.source_day WHERE account = $1 AND day >= $2::date GROUP BY day) AS arrived USING (day)
+	  LEFT JOIN delivery.account_day AS sent ON sent.account = $1 AND sent.day = days.day
+	 ORDER BY days.day DESC`
+
+// Usage tells how much an account did on each of some days, the latest first.
+func (r *Reader) Usage(ctx context.Context, account string, first time.Time, days int) ([]UsageDay, error) {
+	rows, err := r.pool.Query(ctx, usage, account, first, days)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d UsageDay, err error) {
+		err = row.Scan(&d.Day, &d.Captures, &d.BatchLines, &d.Refused, &d.Deliveries)
+		return d, err
+	})
+	return found, schema.Unavailable(err)
 }
