@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // ErrContended says that an append met conflict after conflict until the deadline. Nothing was written.
@@ -130,4 +132,23 @@ func (t *Transactor) leave(stream string, held bool) {
 	if line.waiting--; line.waiting == 0 {
 		delete(t.queue, stream)
 	}
+}
+
+// Load folds a stream. It returns the state, which for a stream without events is the zero value, and the
+// revision to expect of the stream when appending what was decided on that state.
+func Load[S any](ctx context.Context, store Store, stream string, evolve func(S, event.Fact) S) (S, Expected, error) {
+	var state S
+	end := NoStream
+	for recorded, err := range store.Read(ctx, stream, 0) {
+		if err != nil {
+			return state, end, err
+		}
+		fact, err := recorded.Fact()
+		if err != nil {
+			return state, end, fmt.Errorf("stream %s at revision %d: %w", stream, recorded.Revision, err)
+		}
+		state = evolve(state, fact)
+		end = At(recorded.Revision)
+	}
+	return state, end, nil
 }

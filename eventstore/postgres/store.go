@@ -18,6 +18,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/migration"
 )
 
 // Options configure a Store. Only URL is required.
@@ -184,4 +186,22 @@ func unavailable(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w: %w", ended, err)
 	}
 	return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
+}
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+var logSchema = migration.Schema{Name: "log", Holds: "the log", Files: migrationFiles}
+
+// Migrate brings the log's schema up to date, creating it in an empty database. Processes that migrate at the same
+// time wait for each other.
+func Migrate(ctx context.Context, url string) error { return logSchema.Up(ctx, url) }
+
+// Current says, as migration.ErrOld or ErrNew, that this program and the database's log do not belong together.
+func (s *Store) Current(ctx context.Context) error {
+	err := logSchema.Current(ctx, s.pool)
+	if err == nil || errors.Is(err, migration.ErrOld) || errors.Is(err, migration.ErrNew) {
+		return err
+	}
+	return unavailable(ctx, err)
 }
