@@ -53,8 +53,7 @@ func TestALogThatSaysNothingIsGivenUpWhoeverNamesIt(t *testing.T) {
 }
 
 // A password of digits that goes on behind a # or a ? was taken for a port, and a space in a parameter came out as a +.
-func TestAnAddressMeansWhatPostgreSQLTakesItFor(t *testing.T) {
-	t.Parallel()
+func FuzzAnAddressMeansWhatPostgreSQLTakesItFor(f *testing.F) {
 	for _, address := range []string{
 		"postgres://u:2024#secret@one/db",
 		"postgres://u:2024?secret@one/db",
@@ -63,15 +62,21 @@ func TestAnAddressMeansWhatPostgreSQLTakesItFor(t *testing.T) {
 		"postgres://u@/db?host=/run/postgresql",
 		"postgres://u@[::1]:5433/db?application_name=why?",
 	} {
-		given, err := pgxpool.ParseConfig(address)
-		require.NoError(t, err, address)
-		config, err := pgxpool.ParseConfig(withConnectDefaults(address))
-		require.NoError(t, err, address)
-		require.NotZero(t, config.ConnConfig.ConnectTimeout, address)
-		was, is := given.ConnConfig, config.ConnConfig
-		require.Equal(t, []any{was.Host, was.Port, was.User, was.Password, was.Database, was.RuntimeParams, given.MaxConns},
-			[]any{is.Host, is.Port, is.User, is.Password, is.Database, is.RuntimeParams, config.MaxConns}, address)
+		f.Add(address)
 	}
+	f.Fuzz(func(t *testing.T, address string) {
+		if !goodPostgres(address) {
+			t.Skip()
+		}
+		given, err := pgxpool.ParseConfig(address)
+		require.NoError(t, err)
+		config, err := pgxpool.ParseConfig(withConnectDefaults(address))
+		require.NoError(t, err)
+		require.NotZero(t, config.ConnConfig.ConnectTimeout)
+		was, is := given.ConnConfig, config.ConnConfig
+		require.Equal(t, []any{was.Host, was.Port, was.User, was.Password, was.Database, was.RuntimeParams, len(was.Fallbacks), given.MaxConns},
+			[]any{is.Host, is.Port, is.User, is.Password, is.Database, is.RuntimeParams, len(is.Fallbacks), config.MaxConns})
+	})
 }
 
 // Whoever writes an @ or a / of a password as it is would read the rest of it in every message that the host cannot be found.

@@ -121,6 +121,47 @@ func TestAnyByteOfAnExportThatIsChangedIsFoundInItsLine(t *testing.T) {
 	}
 }
 
+// Whoever changes a line knows how its lineHash is made.
+func FuzzAnExportThatPassesTellsWhatWasSigned(f *testing.F) {
+	lines, tree := exported(f, 4)
+	h := head(f, tree)
+	for n, line := range lines {
+		f.Add(n, line)
+		f.Add(n, strings.Replace(line, `"position":`, `"position": 1`, 1))
+		f.Add(n, strings.Replace(line, `"actor":"user:ada"`, `"actor":"user:eve"`, 1))
+		f.Add(n, line+line)
+		f.Add(n, "")
+	}
+	read := func(t *testing.T, text string) (entries []audit.Entry) {
+		for line := range strings.Lines(text) {
+			if strings.TrimSpace(line) == "" {
+				continue
+			}
+			var e audit.Entry
+			require.NoError(t, json.Unmarshal([]byte(line), &e))
+			e.Position, e.LineHash = 0, "" // these two are not signed
+			entries = append(entries, e)
+		}
+		return entries
+	}
+	f.Fuzz(func(t *testing.T, n int, line string) {
+		changed := slices.Clone(lines)
+		changed[uint(n)%uint(len(lines))] = line
+		var e audit.Entry
+		if json.Unmarshal([]byte(line), &e) == nil {
+			sealed, err := e.Sealed()
+			require.NoError(t, err)
+			written, err := json.Marshal(sealed)
+			require.NoError(t, err)
+			changed[uint(n)%uint(len(lines))] = string(written) + "\n"
+		}
+		export := strings.Join(changed, "")
+		if len(check(t, h, export)) == 0 {
+			require.Equal(t, read(t, strings.Join(lines, "")), read(t, export))
+		}
+	})
+}
+
 func TestNoMoreIsToldOfAnExportThanWasAskedFor(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 4)
