@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -38,7 +39,7 @@ func asymmetric() []string {
 func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger) (*Verifier, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
-		return nil, fmt.Errorf("the JWKS address %q is not an http or https URL", address)
+		return nil, errors.New("the JWKS address is not an http or https URL")
 	}
 	complain := func(ctx context.Context, err error) {
 		log.WarnContext(ctx, "JWKS not fetched", slog.Any("error", err))

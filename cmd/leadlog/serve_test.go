@@ -135,7 +135,7 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 		{"LEADLOG_EVENTSTORE_URL", "mysql://u:hunter2@h/d", `LEADLOG_EVENTSTORE_URL=(21 characters, not shown): must be a good URL that begins with postgres://, esdb://`},
 		{"LEADLOG_EVENTSTORE_URL", "esdb://u:hunter2@h/path", `LEADLOG_EVENTSTORE_URL=(23 characters, not shown): must be a good connection string`},
 		{"LEADLOG_EVENTSTORE_URL", "kurrentdb+discover://u:hunter2@h?tlsCaFile=/none", `LEADLOG_EVENTSTORE_URL=(48 characters, not shown)`},
-		{"LEADLOG_JWT_JWKS_URL", "https://issuer/keys", `LEADLOG_JWT_JWKS_URL="https://issuer/keys"`},
+		{"LEADLOG_JWT_JWKS_URL", "https://u:hunter2@issuer/keys", `LEADLOG_JWT_JWKS_URL=(29 characters, not shown): must be unset`},
 	} {
 		t.Run(bad.name+"="+bad.value, func(t *testing.T) {
 			t.Parallel()

@@ -104,10 +104,10 @@ func (s service) check(privateTargets bool) (config, error) {
 func (t tokens) check(c *checker) {
 	switch {
 	case t.JWTJWKSURL != "" && t.JWTSecret != "":
-		c.refuse("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "unset when LEADLOG_JWT_SECRET is set: one family of algorithms at a time")
+		c.refuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "unset when LEADLOG_JWT_SECRET is set: one family of algorithms at a time")
 	case t.JWTJWKSURL != "":
 		if u, err := url.Parse(t.JWTJWKSURL); err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
-			c.refuse("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "an https or http URL")
+			c.refuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "an https or http URL") // it may hold a password
 		}
 	case len(t.JWTSecret) < 32:
 		c.refuseSecret("LEADLOG_JWT_SECRET", t.JWTSecret, "at least 32 bytes, or LEADLOG_JWT_JWKS_URL be set instead")
