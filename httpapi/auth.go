@@ -76,7 +76,6 @@ func capturingMany(x *exchange) error {
 // whose credential is no longer good learns nothing about the account.
 func (x *exchange) admit(by func(command.Admission) command.Admission) (err error) {
 	x.admission, err = x.Directory.Admit(x.ctx, x.caller)
-	x.admission.Caller = x.caller
 	x.admission = by(x.admission)
 	if errors.Is(err, command.ErrFeatureDisabled) {
 		return x.orRevoked(err)

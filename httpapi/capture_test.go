@@ -126,9 +126,37 @@ func TestOnlyWhoMayCapturesALead(t *testing.T) {
 		require.Equal(t, c.message, r.at("message"), name)
 		require.Equal(t, c.status == http.StatusUnauthorized, r.header.Get("WWW-Authenticate") == "Bearer", name)
 	}
+	for header, status := range map[string]int{
+		"bearer  " + value + " ": http.StatusBadRequest, // let in
+		"Basic " + value:         http.StatusUnauthorized,
+		value:                    http.StatusUnauthorized,
+		"Bearer":                 http.StatusUnauthorized,
+	} {
+		s.send(call{method: http.MethodPost, path: leads, body: `{}`, header: map[string]string{"Authorization": header}}).is(status)
+	}
 	byToken := s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`}).is(http.StatusCreated)
 	events := s.as(http.MethodGet, leads+"/"+byToken.at("data", "leadId").(string)+"/events", "")
 	require.Equal(t, "token:"+id, events.at("data").([]any)[0].(map[string]any)["actor"])
+}
+
+func TestWithoutAKeyNoJWTIsAccepted(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.JWT = nil })
+	s.capture(`{"phone":"9876543210"}`).is(http.StatusUnauthorized)
+	s.as(http.MethodGet, leads, "").is(http.StatusUnauthorized)
+}
+
+func TestARevokedTokenLearnsNothingOfItsAccountsPlan(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := serve(t, s.url)
+	id, value := s.token()
+	c := call{method: http.MethodPost, path: leads, credential: value, body: `{}`}
+	s.send(c).is(http.StatusBadRequest)
+	s.provision(ownAccount, account.Settings{})
+	s.send(c).is(http.StatusForbidden)
+	other.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
+	s.send(c).is(http.StatusUnauthorized)
 }
 
 func TestAnAccountThatCapturesTooOftenIsToldWhenToComeBack(t *testing.T) {

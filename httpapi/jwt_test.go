@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -105,6 +106,7 @@ func TestAJWTThatIsNotGoodIsRefused(t *testing.T) {
 		"an account with a slash":    {hs(func(c jwt.MapClaims) { c["account_id"] = "a/b" }), false},
 		"nobody":                     {hs(func(c jwt.MapClaims) { delete(c, "sub") }), false},
 		"a subject with NUL":         {hs(func(c jwt.MapClaims) { c["sub"] = "a\x00" }), false},
+		"a subject of 256":           {hs(func(c jwt.MapClaims) { c["sub"] = strings.Repeat("é", 256) }), false},
 		"a scope list":               {hs(func(c jwt.MapClaims) { c["scope"] = []string{"admin"} }), false},
 	} {
 		_, err := v.Verify(t.Context(), c.text, noon)
@@ -117,6 +119,8 @@ func TestAJWTThatIsNotGoodIsRefused(t *testing.T) {
 	}
 	_, err = v.Verify(t.Context(), hs(func(c jwt.MapClaims) { c["exp"] = noon.Add(-29 * time.Second).Unix() }), noon)
 	require.NoError(t, err, "clocks differ by some seconds")
+	_, err = v.Verify(t.Context(), hs(func(c jwt.MapClaims) { c["sub"] = strings.Repeat("é", 255) }), noon)
+	require.NoError(t, err)
 }
 
 func TestAShortSecretIsNone(t *testing.T) {
@@ -255,10 +259,34 @@ func TestAKeyServerThatIsDownAtStartIsAskedAgain(t *testing.T) {
 	server.down.Store(false)
 	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
 	require.NoError(t, err)
-	for _, address := range []string{"", "keys.json", "ftp://x/y", "https://"} {
-		_, err := NewJWKS(ctx, address, VerifierOptions{}, slog.New(slog.DiscardHandler))
+}
+
+func TestAKeySetIsAtAnAddressOfHTTP(t *testing.T) {
+	t.Parallel()
+	closed := httptest.NewTLSServer(http.NotFoundHandler())
+	closed.Close()
+	_, err := NewJWKS(t.Context(), closed.URL, VerifierOptions{}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	for _, address := range []string{"", "keys.json", "ftp://x/y", "https://", "https://x/%"} {
+		_, err := NewJWKS(t.Context(), address, VerifierOptions{}, slog.New(slog.DiscardHandler))
 		require.Error(t, err, address)
 	}
+}
+
+func TestAKeySetOfNoReasonableLengthIsNotTaken(t *testing.T) {
+	t.Parallel()
+	server := newKeyServer(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	server.publish(t, map[string]any{"k": &key.PublicKey})
+	long := append(bytes.Repeat([]byte{' '}, maxKeySet), *server.set.Load()...)
+	server.set.Store(&long)
+	var said bytes.Buffer
+	v, err := NewJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.NewTextHandler(&said, nil)))
+	require.NoError(t, err)
+	require.Contains(t, said.String(), "JWKS not fetched")
+	_, err = v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, key, claimsOf(nil), nil), noon)
+	require.ErrorIs(t, err, errNoKeys)
 }
 
 func mustMarshal(t *testing.T, key any) []byte {

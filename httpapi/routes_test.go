@@ -129,17 +129,22 @@ func TestPagesOfListedOriginsMayCapture(t *testing.T) {
 	preflight := ask(http.MethodOptions, leads, "https://form.example")
 	require.Equal(t, http.StatusNoContent, preflight.status)
 	require.Equal(t, "https://form.example", preflight.header.Get("Access-Control-Allow-Origin"))
+	require.Equal(t, http.MethodPost, preflight.header.Get("Access-Control-Allow-Methods"))
 	require.Contains(t, preflight.header.Get("Access-Control-Allow-Headers"), "Authorization")
+	require.NotEmpty(t, preflight.header.Get("Access-Control-Max-Age"), "it need not ask before each lead")
 	refused := ask(http.MethodPost, leads, "https://form.example")
 	require.Equal(t, http.StatusUnauthorized, refused.status)
 	require.Equal(t, "https://form.example", refused.header.Get("Access-Control-Allow-Origin"), "a page must be able to read why")
+	for _, name := range []string{"X-Request-Id", "Retry-After", "RateLimit"} {
+		require.Contains(t, refused.header.Get("Access-Control-Expose-Headers"), name)
+	}
 	for _, path := range []string{visitors + "v/activity", visitors + "a%2Fb/activity"} {
 		require.Equal(t, http.StatusNoContent, ask(http.MethodOptions, path, "https://form.example").status)
 		require.Equal(t, "https://form.example", ask(http.MethodPost, path, "https://form.example").header.Get("Access-Control-Allow-Origin"))
 	}
 	require.Contains(t, s.log.String(), `"method":"OPTIONS","route":"/api/v1/crm/visitors/{id}/activity","status":204`)
 	for _, other := range []reply{
-		ask(http.MethodOptions, visitors+"v", "https://form.example"), ask(http.MethodGet, leads+"/x/activity", "https://form.example"),
+		ask(http.MethodOptions, visitors+"v", "https://form.example"), ask(http.MethodOptions, leads+"/x/activity", "https://form.example"),
 		ask(http.MethodOptions, leads, "https://form.example.evil"), ask(http.MethodOptions, leads, "null"),
 		ask(http.MethodOptions, leads, "*"), ask(http.MethodOptions, tokens, "https://form.example"), ask(http.MethodPost, leads, "HTTPS://FORM.EXAMPLE"),
 		ask(http.MethodGet, leads, "https://form.example"), // the list of leads
@@ -147,6 +152,7 @@ func TestPagesOfListedOriginsMayCapture(t *testing.T) {
 	} {
 		require.Empty(t, other.header.Get("Access-Control-Allow-Origin"))
 	}
+	require.Contains(t, ask(http.MethodPost, leads, "https://other.example").header.Values("Vary"), "Origin", "a cache keeps apart what pages are told")
 }
 
 func TestRoutesMayHaveAPrefix(t *testing.T) {
