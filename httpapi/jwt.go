@@ -151,6 +151,9 @@ func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, erro
 	if subject == "" || utf8.RuneCountInString(subject) > maxSubject || strings.ContainsFunc(subject, unicode.IsControl) {
 		return Identity{}, errors.New("claim sub does not name anybody")
 	}
+	if begins, _ := claims["nbf"].(float64); begins > float64(latest.Unix()) { // by the library what no int64 holds is long past
+		return Identity{}, jwt.ErrTokenNotValidYet
+	}
 	identity := Identity{Account: id, Subject: subject}
 	if issued, err := claims.GetIssuedAt(); err == nil && issued != nil && issued.Unix() >= 0 && !issued.After(now.Add(leeway)) {
 		identity.Issued = issued.Time

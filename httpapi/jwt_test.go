@@ -97,6 +97,7 @@ func TestAJWTThatIsNotGoodIsRefused(t *testing.T) {
 		"no exp":                     {hs(func(c jwt.MapClaims) { delete(c, "exp") }), false},
 		"expired":                    {hs(func(c jwt.MapClaims) { c["exp"] = noon.Add(-31 * time.Second).Unix() }), false},
 		"not valid yet":              {hs(func(c jwt.MapClaims) { c["nbf"] = noon.Add(31 * time.Second).Unix() }), false},
+		"never valid":                {hs(func(c jwt.MapClaims) { c["nbf"] = 1e300 }), false},
 		"another issuer":             {hs(func(c jwt.MapClaims) { c["iss"] = "https://other" }), false},
 		"no issuer":                  {hs(func(c jwt.MapClaims) { delete(c, "iss") }), false},
 		"another audience":           {hs(func(c jwt.MapClaims) { c["aud"] = []string{"other"} }), false},
