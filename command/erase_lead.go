@@ -100,6 +100,8 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 		if e, again, err = h.erasure(ctx, held); again || err != nil {
 			return e, again, err
 		}
+		e, err = h.appendErasureOfLost(ctx, cmd, held)
+		return e, false, err
 	}
 	if err := h.erasable(ctx, cmd.Caller.Account, held); err != nil {
 		return e, false, err
@@ -123,6 +125,34 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 	}
 	e.position, err = h.store.Append(ctx, write)
 	return e, false, err
+}
+
+// appendErasureOfLost appends the fact to a lead that cannot be read although nothing on the log erased it, as where the log of a
+// backup from before the erasure was restored. Which leads are part of it can still be read, but not its values: its claims are
+// left over for Heal.
+func (h *Handlers) appendErasureOfLost(ctx context.Context, cmd EraseLead, held holder) (e erasing, err error) {
+	e.State = held.lead
+	for recorded, err := range h.store.Read(ctx, held.stream, 0) {
+		if err != nil {
+			return e, err
+		}
+		fact, err := recorded.Fact()
+		if err != nil {
+			return e, err
+		}
+		switch data := fact.Data.(type) {
+		case event.LeadJoined:
+			e.fact.Leads = append(append(e.fact.Leads, data.From), data.Joined...)
+		case event.LeadDeparted: // it is forgotten with the lead that it is part of
+			return e, lead.ErrNotFound
+		}
+	}
+	write, err := h.write(cmd.Caller.withoutOrigin(), held.stream, held.expect, h.after(e.UpdatedAt), e.fact)
+	if err != nil {
+		return e, err
+	}
+	e.position, err = h.store.Append(ctx, write)
+	return e, err
 }
 
 // erasure finds the fact on the log, which ends its stream.

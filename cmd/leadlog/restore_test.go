@@ -119,3 +119,39 @@ func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) 
 		return len(mustCall(t, "GET", path+"/"+oldest, jwt, "").data()["attempts"].([]any)) == 2
 	}, time.Minute, 10*time.Millisecond, "a retry that is asked for after the backup is made")
 }
+
+// TestWhoWasErasedAfterABackupIsErasedAgain brings back a log from before an erasure, and the keys from after it.
+func TestWhoWasErasedAfterABackupIsErasedAgain(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	p, base := serve(t, settings)
+	leads := base + "/api/v1/crm/leads"
+	stays, part := captureAs(t, base, jwt, "stays").data()["leadId"].(string), captureAs(t, base, jwt, "part").data()["leadId"].(string)
+	mustCall(t, "POST", leads+"/"+stays+"/join", jwt, `{"from":"`+part+`"}`).is(t, 200)
+	log, keys := filepath.Join(t.TempDir(), "log.dump"), filepath.Join(t.TempDir(), "keys.dump")
+	tool(t, "pg_dump", "-Fc", "--schema=log", "--schema=delivery", "--schema=secret", "--schema=quota", "--file="+log, settings["LEADLOG_DATABASE_URL"])
+	mustCall(t, "DELETE", leads+"/"+stays, jwt, "").is(t, 200)
+	tool(t, "pg_dump", "-Fc", "--schema=person", "--file="+keys, settings["LEADLOG_DATABASE_URL"])
+	p.stop(t)
+
+	settings["LEADLOG_DATABASE_URL"] = pgtest.Database(t)
+	for _, dump := range []string{log, keys} {
+		tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_DATABASE_URL"], dump)
+	}
+	launch(t, settings, "migrate").ends(t, 0)
+	launch(t, settings, "replay", "all").ends(t, 0)
+	said := launch(t, settings, "verify", "--heal").ends(t, 1)
+	require.Contains(t, said.out.String(), "lead "+stays+" cannot be read")
+	launch(t, settings, "forget", part, "--account", "acme", "--yes").ends(t, 1) // it is part of the other
+	launch(t, settings, "forget", stays, "--account", "other", "--yes").ends(t, 1)
+	launch(t, settings, "forget", stays, "--account", "acme", "--yes").ends(t, 0)
+	said = launch(t, settings, "verify", "--heal").ends(t, 0)
+	require.Contains(t, said.out.String(), "healed 2 claims")
+	said = launch(t, settings, "forget", stays, "--account", "acme", "--yes").ends(t, 0)
+	require.Contains(t, said.out.String(), "was erased before")
+
+	_, base = serve(t, settings)
+	seenBy(t, base, jwt, captureAs(t, base, jwt, "part"))
+	launch(t, settings, "verify").ends(t, 0)
+}
