@@ -54,7 +54,8 @@ func goodPostgres(address string) bool {
 	}
 	place, _ := splitPostgres(address)
 	user, rest := splitUser(place)
-	return (strings.HasPrefix(user, "postgres://") || strings.HasPrefix(user, "postgresql://")) && !strings.Contains(rest, "@")
+	return (strings.HasPrefix(user, "postgres://") || strings.HasPrefix(user, "postgresql://")) && !strings.Contains(rest, "@") &&
+		strings.Count(rest, "[") == strings.Count(rest, "]") // a ? between them is of no host
 }
 
 // escaped is what most often makes an address bad that looks good.

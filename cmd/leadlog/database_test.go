@@ -61,6 +61,7 @@ func FuzzAnAddressMeansWhatPostgreSQLTakesItFor(f *testing.F) {
 		"postgres://u:a+b%20c@one/db?options=-c%20work_mem%3D8MB&application_name=a+b",
 		"postgres://u@/db?host=/run/postgresql",
 		"postgres://u@[::1]:5433/db?application_name=why?",
+		"postgres://[?]",
 	} {
 		f.Add(address)
 	}
