@@ -88,18 +88,14 @@ func (v *visit) signOut() (screen, error) {
 	return screen{goTo: v.path("/sign-in")}, nil
 }
 
-// destination is a page of the console, whatever was asked for.
+// destination is a page of the console, whatever was asked for. What browsers take for two dots may be written otherwise.
 func (v *visit) destination(next string) string {
 	parsed, err := url.Parse(next)
-	home := v.path("/")
-	if err != nil || parsed.Scheme != "" || parsed.Host != "" || parsed.User != nil || strings.ContainsAny(next, "\\\r\n\t") {
-		return home
+	if err != nil || !strings.HasPrefix(parsed.EscapedPath(), v.Base+"/") ||
+		strings.HasPrefix(parsed.Path, v.path("/sign-")) || strings.Contains(parsed.Path, "..") {
+		return v.path("/")
 	}
-	clean := parsed.EscapedPath()
-	if !strings.HasPrefix(clean, v.Base+"/") || strings.HasPrefix(clean, v.path("/sign-")) || strings.Contains(clean, "..") {
-		return home
-	}
-	return parsed.RequestURI()
+	return parsed.RequestURI() // without scheme and host
 }
 
 // codeLife is how long a sign-in link is good for.
