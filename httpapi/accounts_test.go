@@ -23,6 +23,10 @@ func TestAnAdministratorProvisionsAccounts(t *testing.T) {
 
 	wrong := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"features":"crm_api","region":"XX","rateBurst":1.5}`})
 	require.Equal(t, []string{"features", "rateBurst", "region"}, wrong.fieldsNamed(), wrong.raw)
+	for _, burst := range []string{"9223372036854775808", "-9223372036854775809"} {
+		beyond := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"rateBurst":` + burst + `}`}).is(http.StatusBadRequest)
+		require.Contains(t, beyond.raw, "must be between 1 and 1000000")
+	}
 	require.Equal(t, http.StatusBadRequest, s.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/a%20b", credential: admin, body: `{}`}).status)
 	require.Equal(t, http.StatusNotFound, s.send(call{method: http.MethodGet, path: "/api/v1/admin/accounts/nobody", credential: admin}).status)
 	require.Equal(t, http.StatusForbidden, s.as(http.MethodPut, path, `{}`).status, "no scope is not the scope admin")

@@ -115,14 +115,14 @@ func (f *fields) number(name string) *float64 {
 	return &value
 }
 
-// integer reads a whole number, in plain digits.
+// integer reads a whole number, in plain digits. One that no int holds becomes the nearest, which no field allows either.
 func (f *fields) integer(name string) *int {
 	raw, given := take[jsontext.Value](f, name, "must be a whole number", jsontext.KindNumber)
 	if !given {
 		return nil
 	}
 	value, err := strconv.Atoi(string(raw))
-	if err != nil {
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		f.wrong.Add(name, "must be a whole number")
 		return nil
 	}
