@@ -13,6 +13,10 @@ var (
 	// ErrInvalid says that writes are not well formed: a stream named twice, an empty name, a time out of range.
 	// It is the caller's mistake, and nothing was written.
 	ErrInvalid = errors.New("invalid append")
+
+	// ErrDiverged says that the log has lost events which this process has seen on it, as when a standby takes over that had
+	// not received them. What the process remembers is of a past that is no more; it begins anew with a new Store.
+	ErrDiverged = errors.New("the log has lost what was seen on it")
 )
 
 // ConflictError says that a stream was not as an append expected. Nothing of that append was written on a store

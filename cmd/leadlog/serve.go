@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection/delivery"
 )
@@ -37,12 +38,44 @@ func (s *serveCommand) Run(ctx context.Context, c console, unknown unknownSettin
 		return err
 	}
 	defer stopPrivate(private, log)
-	app, err := s.wire(ctx, checked, views, events, log)
+	for ctx.Err() == nil {
+		if err = s.once(ctx, checked, views, events, log); !errors.Is(err, eventstore.ErrDiverged) {
+			break
+		}
+		log.Warn("starting again, to remember nothing that the log has lost", "error", err)
+	}
+	return err
+}
+
+// once wires the service and runs it until the context ends or its log has lost what it has seen there: then the error is
+// eventstore.ErrDiverged.
+func (s *serveCommand) once(ctx context.Context, c config, views, events string, log *slog.Logger) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	app, err := s.wire(ctx, c, views, events, log)
 	if err != nil {
 		return err
 	}
 	defer app.close()
-	return app.serve(ctx, func(net.Addr) {})
+	go app.watchLog(ctx, stop)
+	err = app.serve(ctx, func(net.Addr) {})
+	if cause := context.Cause(ctx); errors.Is(cause, eventstore.ErrDiverged) {
+		return cause
+	}
+	return err
+}
+
+// watchLog stops the service when its log has lost what it has seen there: tokens that it believes in, events on their way to
+// the views, and whatever else it remembers.
+func (a *app) watchLog(ctx context.Context, stop context.CancelCauseFunc) {
+	if a.appends.store == nil {
+		return
+	}
+	select {
+	case <-a.appends.store.Diverged():
+		stop(eventstore.ErrDiverged)
+	case <-ctx.Done():
+	}
 }
 
 // serve answers requests, keeps the views and sends to webhooks until the context ends. Then it drains, stops accepting,
@@ -67,7 +100,9 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	group.Go(func() error {
 		defer taken()
 		<-ctx.Done()
-		a.drain()
+		if !errors.Is(context.Cause(ctx), eventstore.ErrDiverged) { // else nobody is to be answered any more
+			a.drain()
+		}
 		a.log.Info("stopping")
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()

@@ -112,9 +112,10 @@ type writer struct {
 	patience     time.Duration
 	failure      atomic.Pointer[error] // of the last attempt, nil when it succeeded
 	ended        chan struct{}
-	backend      atomic.Uint32               // process id at the server of the latest connection
-	wrote        func(w written, whole bool) // is told of every batch that is on the log; not whole: of more than w says
-	watch        func(Batch)                 // nil: nobody does
+	backend      atomic.Uint32                          // process id at the server of the latest connection
+	connected    func(context.Context, *pgx.Conn) error // is asked about every new connection
+	wrote        func(w written, whole bool)            // is told of every batch that is on the log; not whole: of more than w says
+	watch        func(Batch)                            // nil: nobody does
 	log          *slog.Logger
 }
 
@@ -124,7 +125,7 @@ func newWriter(config *pgx.ConnConfig, queue int, patience time.Duration, log *s
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &writer{
 		config: config, touched: map[string]bool{}, queue: make(chan *request, queue), patience: patience, ended: make(chan struct{}),
-		log: log, wrote: func(written, bool) {},
+		log: log, wrote: func(written, bool) {}, connected: func(context.Context, *pgx.Conn) error { return nil },
 	}
 }
 

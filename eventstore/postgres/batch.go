@@ -112,7 +112,10 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	}
 	w.backend.Store(w.conn.PgConn().PID())
 	w.buffer = new(sendBuffer)
-	if w.prepared, err = w.conn.PgConn().Prepare(ctx, "append", callAppend, nil); err == nil {
+	if err = w.connected(ctx, w.conn); err == nil {
+		w.prepared, err = w.conn.PgConn().Prepare(ctx, "append", callAppend, nil)
+	}
+	if err == nil {
 		w.whole, err = w.conn.PgConn().Prepare(ctx, "append whole", callAppendWhole, nil)
 	}
 	if err != nil {

@@ -143,6 +143,9 @@ func (s *Store) query(
 		return 0, false, unavailable(ctx, err)
 	}
 	defer rows.Close()
+	var newest eventstore.Position
+	var id ulid.ULID
+	defer func() { s.newest.see(newest, id) }()
 	for rows.Next() {
 		if size >= maxPageBytes {
 			cancel() // the rest may be gigabytes: better to lose the connection than to receive them
@@ -152,6 +155,9 @@ func (s *Store) query(
 		recorded, err := d.decode(row)
 		if err != nil {
 			return 0, false, err
+		}
+		if recorded.Position > newest {
+			newest, id = recorded.Position, recorded.ID
 		}
 		each(recorded, row)
 		size += len(recorded.Data)

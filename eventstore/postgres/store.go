@@ -12,6 +12,8 @@
 // What may have happened is never guessed. When the connection breaks, the same batch is sent again; event ids
 // standing at their places make it the same append.
 //
+// A database that lacks what a process has seen is not used: a standby took over that had not received it. See Diverged.
+//
 // Everything is in the schema log of the database; see migrations.
 package postgres
 
@@ -74,6 +76,7 @@ type Store struct {
 	writer   *writer
 	listener *listener
 	recent   recent
+	newest   newest
 	firsts   eventstore.Batcher[beginning, page]
 	keyed    func(stream string) bool
 	poll     time.Duration
@@ -96,6 +99,8 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := &Store{newest: newest{lost: make(chan struct{})}, keyed: options.Keyed, poll: cmp.Or(options.Poll, 250*time.Millisecond)}
+	config.AfterConnect = s.newest.check
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("database pool: %w", err)
@@ -104,7 +109,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	s := &Store{pool: pool, keyed: options.Keyed, poll: cmp.Or(options.Poll, 250*time.Millisecond)}
+	s.pool = pool
 	if s.keyed == nil {
 		s.keyed = func(string) bool { return false }
 	}
@@ -113,7 +118,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), cmp.Or(options.Patience, 5*time.Second), log)
 	s.writer.watch = options.Watch
 	s.listener = newListener(config.ConnConfig, log)
-	s.writer.wrote = s.wrote
+	s.writer.connected, s.writer.wrote = s.newest.check, s.wrote
 	s.running.Go(func() { s.writer.run(s.closing) })
 	return s, nil
 }

@@ -191,6 +191,7 @@ func behind(prefix string) (past string, ok bool) {
 
 // wrote has the subscriptions take what this process has written.
 func (s *Store) wrote(w written, whole bool) {
+	s.newest.wrote(w)
 	if whole && w.end > w.after {
 		s.recent.add(w)
 	}

@@ -1,0 +1,69 @@
+package postgres_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+)
+
+// What a process has seen, by whichever way, and the database has not after a failover.
+func TestAStoreIsNotUsedOnALogThatHasLostWhatItHasSeen(t *testing.T) {
+	t.Parallel()
+	const sessions = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+	seen := map[string]func(testing.TB, *postgres.Store, string){
+		"written": func(t testing.TB, store *postgres.Store, _ string) {
+			storetest.Append(t, store, start("first", fact(`{}`)), start("last", fact(`{}`)))
+		},
+		"read": func(t testing.TB, store *postgres.Store, url string) {
+			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
+			_, _, err := eventstore.Load(t.Context(), store, "last", func(n int, _ event.Fact) int { return n })
+			require.ErrorIs(t, err, event.ErrUnknownType)
+		},
+		"followed": func(t testing.TB, store *postgres.Store, url string) {
+			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
+			follow(t, store, "last")()
+		},
+	}
+	losses := map[string]string{
+		"nothing is there":        `DELETE FROM log.event WHERE position = 2`,
+		"something else is there": `UPDATE log.event SET event_id = gen_random_uuid() WHERE position = 2`,
+		"nothing is lost":         `DELETE FROM log.event WHERE position = 3`,
+	}
+	for how, see := range seen {
+		for loss, lose := range losses {
+			t.Run(how+", "+loss, func(t *testing.T) {
+				t.Parallel()
+				url := database(t)
+				store := open(t, postgres.Options{URL: url})
+				see(t, store, url)
+				execute(t, url, lose)
+				execute(t, url, sessions)
+				_, err := store.Append(t.Context(), start("new", fact(`{}`)))
+				if loss == "nothing is lost" {
+					require.NoError(t, err)
+					select {
+					case <-store.Diverged():
+						require.Fail(t, "it is taken for another log")
+					default:
+					}
+					return
+				}
+				require.ErrorIs(t, err, eventstore.ErrDiverged)
+				require.ErrorIs(t, err, eventstore.ErrUnavailable)
+				<-store.Diverged()
+				_, err = store.Head(t.Context())
+				if !errors.Is(err, eventstore.ErrDiverged) { // but that a session was ended
+					_, err = store.Head(t.Context())
+				}
+				require.ErrorIs(t, err, eventstore.ErrDiverged)
+				require.Zero(t, execute(t, url, `SELECT FROM log.event WHERE stream = 'new'`))
+			})
+		}
+	}
+}
