@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leadlog/leadlog/eventstore"
 )
 
 // commit writes a batch and answers its callers. Whatever may pass is tried again for as long as one of them waits:
@@ -141,10 +143,13 @@ type cause int
 const (
 	theMoment cause = iota // the connection, the server or other sessions: it may pass, and the outcome is not known
 	theData                // what one append carries
-	theSetup               // the schema or permissions: trying again does not help
+	theSetup               // the schema, permissions or what the log has lost: trying again does not help
 )
 
 func causeOf(err error) cause {
+	if errors.Is(err, eventstore.ErrDiverged) {
+		return theSetup
+	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || len(pg.Code) < 2 {
 		return theMoment

@@ -40,7 +40,7 @@ func TestAStoreIsNotUsedOnALogThatHasLostWhatItHasSeen(t *testing.T) {
 			t.Run(how+", "+loss, func(t *testing.T) {
 				t.Parallel()
 				url := database(t)
-				store := open(t, postgres.Options{URL: url})
+				store := open(t, postgres.Options{URL: url, Patience: forever}) // nobody waits for what does not pass
 				see(t, store, url)
 				execute(t, url, lose)
 				execute(t, url, sessions)
