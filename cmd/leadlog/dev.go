@@ -55,6 +55,7 @@ func (d *devCommand) Run(ctx context.Context, c console, unknown unknownSettings
 		return err
 	}
 	defer app.close()
+	go app.watchLog(ctx, stop)
 	welcome, err := d.demo(ctx, app)
 	if err != nil {
 		return err
