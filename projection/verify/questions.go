@@ -111,7 +111,8 @@ var questions = []string{
 }
 
 // leftovers are claims whose holder does not have what was claimed for it, or not yet. Which of several claims of a lead
-// it is cannot be told without the key of their names.
+// it is cannot be told without the key of their names. One that something happened to behind the position is left out too: the
+// views do not show yet that an erasure has released it.
 var leftovers = []string{
 	`SELECT ARRAY[stream], format('%s: the %s is claimed for %s, which is not there', stream, kind, holding)
 	   FROM (SELECT *, CASE kind WHEN 'token-slot' THEN 'token-' WHEN 'webhook-slot' THEN 'webhook-' ELSE 'lead-' END || holder AS holding
@@ -129,6 +130,7 @@ var leftovers = []string{
 	  WHERE claims > vals
 	    AND EXISTS (SELECT FROM lived WHERE lives AND stream = 'lead-' || lead_id)
 	    AND lead_id NOT IN (SELECT substr(stream, 6) FROM seen WHERE position > $1 AND stream ^@ 'lead-')
+	    AND lead_id NOT IN (SELECT h.lead_id FROM held h JOIN claimed l USING (stream) WHERE l.position > $1)
 	  GROUP BY lead_id, kind, vals, claims
 	  ORDER BY lead_id, kind`,
 }
