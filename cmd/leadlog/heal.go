@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/projection/verify"
 )
 
-// note tells what killed processes left, which is nothing wrong.
+// note tells what killed processes left: no difference between the log and the views, but something to finish.
 func (v *verifyCommand) note(c console, left []verify.Leftover) {
 	for _, l := range left[:min(v.Most, len(left))] {
 		fmt.Fprintln(c.out, "note:", l.Says)
@@ -20,7 +20,7 @@ func (v *verifyCommand) note(c console, left []verify.Leftover) {
 		fmt.Fprintf(c.out, "note: %d more like these\n", more)
 	}
 	if len(left) > 0 && !v.Heal {
-		fmt.Fprintln(c.out, "note: these are in nobody's way; leadlog verify --heal finishes them")
+		fmt.Fprintln(c.out, "note: a command under way looks the same; what a killed process left is finished by leadlog verify --heal")
 	}
 }
 

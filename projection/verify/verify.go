@@ -38,8 +38,8 @@ type Verification struct {
 	Progress func(done, end eventstore.Position)
 	// Whole, if not nil, is told the head of the tree over the log as it was read.
 	Whole func(audit.Head)
-	// Left, if not nil, is told of every leftover. Leftovers are no findings: on a store without transactions a killed process
-	// leaves some, a command under way looks the same, and they are in nobody's way.
+	// Left, if not nil, is told of every leftover of a killed process: of claims on a store without transactions, and of an
+	// erasure on any. Leftovers are no findings: a command under way looks the same.
 	Left func(Leftover)
 	// Unfinished, if not nil, tells whether the erasure of leads and visitors at a position has something left to do.
 	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
