@@ -10,38 +10,58 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
+// withStandby makes a standby of a database that nobody uses, which receives nothing from then on. It returns the settings of a
+// service that reaches whichever of the two is the primary, and what has the standby take over.
+func withStandby(t *testing.T, settings map[string]string) (behind map[string]string, takeOver func()) {
+	t.Helper()
+	direct := settings["LEADLOG_DATABASE_URL"]
+	config, err := pgx.ParseConfig(direct)
+	require.NoError(t, err)
+	beside := pgtest.Beside(t, direct)
+	primary, standby := pgx.Identifier{config.Database}.Sanitize(), pgx.Identifier{config.Database + "_standby"}.Sanitize()
+	execute(t, beside, `CREATE DATABASE `+standby+` TEMPLATE `+primary)
+	way := pgtest.NewProxy(t, direct)
+	behind = maps.Clone(settings)
+	behind["LEADLOG_DATABASE_URL"] = way.URL()
+	return behind, func() {
+		way.Refuse()
+		execute(t, beside, `DROP DATABASE `+primary+` WITH (FORCE)`)
+		execute(t, beside, `ALTER DATABASE `+standby+` RENAME TO `+primary)
+		way.Accept(t)
+	}
+}
+
 // A standby takes over that had not received a rotation. What the service remembers of it, at a revision where something else
 // stands since, lets nobody in.
 func TestAServiceForgetsWhatAFailoverHasLost(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
-	direct := settings["LEADLOG_DATABASE_URL"]
-	config, err := pgx.ParseConfig(direct)
-	require.NoError(t, err)
-	beside := pgtest.Beside(t, direct)
-	primary, standby := pgx.Identifier{config.Database}.Sanitize(), pgx.Identifier{config.Database + "_standby"}.Sanitize()
-
-	first, base := serve(t, settings)
+	p, base := serve(t, settings)
 	token := mustCall(t, "POST", base+tokensPath, jwt, `{"name":"site","expiresInDays":30}`).is(t, 201).data()["tokenId"].(string)
-	first.stop(t)
-	execute(t, beside, `CREATE DATABASE `+standby+` TEMPLATE `+primary)
+	p.stop(t)
 
-	way := pgtest.NewProxy(t, direct)
-	behind := maps.Clone(settings)
-	behind["LEADLOG_DATABASE_URL"] = way.URL()
-	p, base := serve(t, behind)
+	behind, takeOver := withStandby(t, settings)
+	p, base = serve(t, behind)
 	rotated := mustCall(t, "POST", base+tokensPath+"/"+token+"/rotate", jwt, "").is(t, 200).data()["plainToken"].(string)
 	mustCall(t, "POST", base+"/api/v1/crm/leads", rotated, `{"phone":"9876543210"}`).is(t, 201)
-
-	way.Refuse()
-	execute(t, beside, `DROP DATABASE `+primary+` WITH (FORCE)`)
-	execute(t, beside, `ALTER DATABASE `+standby+` RENAME TO `+primary)
-	way.Accept(t)
-
+	takeOver()
 	base = "http://" + p.sees(t, p.err, `(?s)starting again.*"listening","addr":"([^"]+)"`)
 	mustCall(t, "DELETE", base+tokensPath+"/"+token, jwt, "").is(t, 200)
 	mustCall(t, "POST", base+"/api/v1/crm/leads", rotated, `{"phone":"9876543211"}`).is(t, 401)
 	p.stop(t)
 	launch(t, settings, "verify").ends(t, 0)
+}
+
+func TestDevStopsWhenAFailoverHasLostWhatItHasSeen(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	launch(t, settings, "migrate").ends(t, 0)
+	behind, takeOver := withStandby(t, settings)
+	behind["LEADLOG_DATA_DIR"] = t.TempDir()
+	p := launch(t, behind, "dev")
+	p.sees(t, p.err, `"(listening)"`)
+	takeOver()
+	p.ends(t, 1)
+	require.Contains(t, p.err.String(), "the log has lost what was seen on it")
 }
