@@ -73,10 +73,13 @@ func (r *reading) all(ctx context.Context, store eventstore.Store, tell func(don
 		if item.Position > head {
 			break
 		}
-		if item.Event == nil {
+		if item.Event != nil {
+			if err := r.note(ctx, *item.Event); err != nil {
+				return err
+			}
+		}
+		if len(r.seen) == 0 { // not at marks alone: none comes to who takes longer than it takes to read the log
 			tell(item.Position, head)
-		} else if err := r.note(ctx, *item.Event); err != nil {
-			return err
 		}
 		if item.Position == head {
 			break
