@@ -38,6 +38,7 @@ func TestHowFarALogIsReadIsToldToWhoIsSlow(t *testing.T) {
 	}
 	tx, err := w.Pool.Begin(t.Context())
 	require.NoError(t, err)
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
 	var told []eventstore.Position
 	_, err = Verification{Store: unmarked{w.Store}}.read(t.Context(), tx, whole{}, func(done, of eventstore.Position) {
 		require.Equal(t, end, of)
@@ -45,5 +46,4 @@ func TestHowFarALogIsReadIsToldToWhoIsSlow(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, []eventstore.Position{rowsAtOnce, 2 * rowsAtOnce}, told)
-	require.NoError(t, tx.Rollback(t.Context()))
 }
