@@ -1,36 +1,25 @@
 package httpapi
 
 import (
-	"github.com/go-json-experiment/json/jsontext"
+	"context"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/query"
 )
 
-// updateLead changes a lead by hand.
-func (x *exchange) updateLead() (answer, error) {
-	return changed(x, func(id string, body map[string]jsontext.Value) (command.LeadUpdated, error) {
-		return x.Commands.UpdateLead(x.ctx, command.UpdateLead{Caller: x.caller, LeadID: id, Body: body})
-	})
-}
+// updateLead changes a lead by hand, releaseContact frees a phone or email of it, and joinLeads makes another lead part of it.
+func (x *exchange) updateLead() (answer, error)     { return changed(x, x.Commands.UpdateLead) }
+func (x *exchange) releaseContact() (answer, error) { return changed(x, x.Commands.ReleaseContact) }
+func (x *exchange) joinLeads() (answer, error)      { return changed(x, x.Commands.JoinLeads) }
 
-// releaseContact frees a phone or email of a lead.
-func (x *exchange) releaseContact() (answer, error) {
-	return changed(x, func(id string, body map[string]jsontext.Value) (command.LeadUpdated, error) {
-		return x.Commands.ReleaseContact(x.ctx, command.ReleaseContact{Caller: x.caller, LeadID: id, Body: body})
-	})
-}
-
-// joinLeads makes another lead part of one.
-func (x *exchange) joinLeads() (answer, error) {
-	return changed(x, func(id string, body map[string]jsontext.Value) (command.LeadUpdated, error) {
-		return x.Commands.JoinLeads(x.ctx, command.JoinLeads{Caller: x.caller, LeadID: id, Body: body})
-	})
+// changing is a command that changes a lead as a body says.
+type changing interface {
+	command.UpdateLead | command.ReleaseContact | command.JoinLeads
 }
 
 // changed answers with the lead in the path as a command leaves it.
-func changed(x *exchange, change func(id string, body map[string]jsontext.Value) (command.LeadUpdated, error)) (answer, error) {
+func changed[C changing](x *exchange, change func(context.Context, C) (command.LeadUpdated, error)) (answer, error) {
 	id, err := x.ulidID(lead.ErrNotFound)
 	if err != nil {
 		return answer{}, err
@@ -39,7 +28,7 @@ func changed(x *exchange, change func(id string, body map[string]jsontext.Value)
 	if err != nil {
 		return answer{}, err
 	}
-	updated, err := change(id, body)
+	updated, err := change(x.ctx, C(command.UpdateLead{Caller: x.caller, LeadID: id, Body: body}))
 	return answer{position: updated.Position, body: envelope{Success: true, Data: query.NewLead(updated.Lead)}}, err
 }
 
