@@ -12,6 +12,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
 func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
@@ -32,18 +33,9 @@ func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
 	spread(t, w)
 	order := queued(t, w, id)
 
-	courier := delivery.NewCourier(delivery.CourierOptions{
-		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
-		AllowPrivateTargets: true, Timeout: time.Hour, Grace: 10 * time.Millisecond,
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		courier.Run(ctx)
-	}()
+	end, ended := runPatiently(t, w, 10*time.Millisecond)
 	<-attempted
-	cancel()
+	end()
 	<-ended // although the receiver still hangs, and the attempt might take an hour
 
 	require.Equal(t, order, queued(t, w, id), "in its order")
@@ -59,6 +51,21 @@ func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
 	require.Equal(t, map[string]int{"delivered": 30}, states(t, w, id, 30))
 }
 
+// runPatiently runs a courier whose attempts may take an hour, until it is told to end.
+func runPatiently(t *testing.T, w *projectiontest.World, grace time.Duration) (end func(), ended <-chan struct{}) {
+	courier := delivery.NewCourier(delivery.CourierOptions{
+		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
+		AllowPrivateTargets: true, Timeout: time.Hour, Grace: grace,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		courier.Run(ctx)
+	}()
+	return cancel, done
+}
+
 func TestWhatIsUnderWayWhenACourierEndsMayFinish(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -72,18 +79,9 @@ func TestWhatIsUnderWayWhenACourierEndsMayFinish(t *testing.T) {
 	id := target(t, w, slow.URL)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	spread(t, w)
-	courier := delivery.NewCourier(delivery.CourierOptions{
-		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
-		AllowPrivateTargets: true, Timeout: time.Hour, Grace: time.Hour,
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		courier.Run(ctx)
-	}()
+	end, ended := runPatiently(t, w, time.Hour)
 	<-attempted
-	cancel()
+	end()
 	release()
 	<-ended
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
