@@ -32,9 +32,7 @@ func (r *Reader) Reveals(ctx context.Context, account string, filter RevealFilte
 		order: `position DESC`,
 	}
 	s.and(`account = ?`, account)
-	if err := r.happened(ctx, &s, `views.reveal`, account, filter.Since, filter.Until); err != nil {
-		return List[Reveal]{}, err
-	}
+	s.within(`at`, filter.Since, filter.Until)
 	if err := s.goOn(`<`, cursorOf(revealCursor, account), p.Cursor); err != nil {
 		return List[Reveal]{}, err
 	}

@@ -102,10 +102,7 @@ func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (L
 // AuditTokens lists what happened to an account's tokens, oldest first. The error is ErrCursor for a cursor of
 // another list.
 func (r *Reader) AuditTokens(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
-	s, err := r.auditOf(ctx, account, filter)
-	if err != nil {
-		return List[TokenEvent]{}, err
-	}
+	s := filter.selection(account)
 	if err := s.goOn(`>`, cursorOf(tokenEventCursor, account), p.Cursor); err != nil {
 		return List[TokenEvent]{}, err
 	}
@@ -114,10 +111,7 @@ func (r *Reader) AuditTokens(ctx context.Context, account string, filter AuditFi
 
 // LatestTokenEvents is AuditTokens, newest first.
 func (r *Reader) LatestTokenEvents(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
-	s, err := r.auditOf(ctx, account, filter)
-	if err != nil {
-		return List[TokenEvent]{}, err
-	}
+	s := filter.selection(account)
 	s.order = `position DESC`
 	if err := s.goOn(`<`, cursorOf(auditCursor, account), p.Cursor); err != nil {
 		return List[TokenEvent]{}, err
@@ -130,12 +124,13 @@ func (r *Reader) AuditTokensAll(ctx context.Context, account string, filter Audi
 	return All(func(p Page) (List[TokenEvent], error) { return r.AuditTokens(ctx, account, filter, p) })
 }
 
-func (r *Reader) auditOf(ctx context.Context, account string, f AuditFilter) (selection, error) {
+func (f AuditFilter) selection(account string) selection {
 	s := selection{from: tokenEventColumns, order: `position`}
 	s.and(`account = ?`, account)
 	s.equal(`token_id`, f.TokenID)
 	s.equal(`type`, f.Type)
-	return s, r.happened(ctx, &s, `views.token_event`, account, f.Since, f.Until)
+	s.within(`at`, f.Since, f.Until)
+	return s
 }
 
 func scanTokenEvent(row pgx.CollectableRow) (placed[TokenEvent], error) {
