@@ -144,7 +144,7 @@ func (c *checker) networks(name, value string) (prefixes []netip.Prefix) {
 		if addr, notPrefix := netip.ParseAddr(part); err != nil && notPrefix == nil {
 			prefix, err = addr.Prefix(addr.BitLen())
 		}
-		if err != nil {
+		if err != nil || prefix.Addr().Is4In6() { // callers' addresses are told without ::ffff:
 			c.refuse(name, part, "a network such as 10.0.0.0/8")
 			continue
 		}

@@ -115,6 +115,7 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 		{"LEADLOG_RATE_LIMIT", "NaN", `LEADLOG_RATE_LIMIT="NaN"`},
 		{"LEADLOG_RATE_BURST", "0", `LEADLOG_RATE_BURST="0"`},
 		{"LEADLOG_TRUSTED_PROXIES", "10.0.0.0/8,everywhere", `LEADLOG_TRUSTED_PROXIES="everywhere"`},
+		{"LEADLOG_TRUSTED_PROXIES", "10.0.0.0/8,::ffff:10.0.0.0/104", `LEADLOG_TRUSTED_PROXIES="::ffff:10.0.0.0/104"`},
 		{"LEADLOG_CORS_ORIGINS", "*", `LEADLOG_CORS_ORIGINS="*"`},
 		{"LEADLOG_CORS_ORIGINS", "https://Example.com", `LEADLOG_CORS_ORIGINS="https://Example.com"`},
 		{"LEADLOG_CORS_ORIGINS", "https://example.com:443", `LEADLOG_CORS_ORIGINS="https://example.com:443"`},
