@@ -93,7 +93,7 @@ func TestVerifyNotesWhatKilledProcessesLeftAndHealsIt(t *testing.T) {
 	require.Regexp(t, `note: lead-\w+ has 1 values of kind phone, and claims on 2: claim-`, noted.out.String())
 	require.Regexp(t, `note: claim-\w+: the token-slot is claimed for token-`, noted.out.String())
 	require.Regexp(t, `note: claim-\w+: the idempotency key is bound to lead-`, noted.out.String())
-	require.Contains(t, noted.out.String(), "leadlog verify --heal finishes them")
+	require.Contains(t, noted.out.String(), "is finished by leadlog verify --heal")
 
 	stranger := maps.Clone(settings)
 	stranger["LEADLOG_CLAIM_KEY"] = base64.StdEncoding.EncodeToString([]byte("another key of thirty-two bytes!"))
