@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// newest is the newest event that this process has read or written. Each new connection is asked for it before it is used for
+// newest is the newest event that this process knows of: it has read or written it, or gone on from where it was the end. Each new connection is asked for it before it is used for
 // anything else: a standby that took over before it had everything lacks it, or has another one there.
 type newest struct {
 	mu       sync.Mutex
@@ -47,6 +47,8 @@ func (n *newest) check(ctx context.Context, conn *pgx.Conn) error {
 	if position == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, connectTime) // the pool sets no bound
+	defer cancel()
 	var there bool
 	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM log.event WHERE position = $1 AND event_id = $2)`, int64(position), [16]byte(id)).Scan(&there)
 	if err == nil && !there {

@@ -1,9 +1,11 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore"
@@ -28,6 +30,11 @@ func TestAStoreIsNotUsedOnALogThatHasLostWhatItHasSeen(t *testing.T) {
 		"followed": func(t testing.TB, store *postgres.Store, url string) {
 			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
 			follow(t, store, "last")()
+		},
+		"gone on from": func(t testing.TB, store *postgres.Store, url string) { // as a subscription that does not want it
+			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
+			_, err := store.Head(t.Context())
+			require.NoError(t, err)
 		},
 	}
 	losses := map[string]string{
@@ -66,4 +73,20 @@ func TestAStoreIsNotUsedOnALogThatHasLostWhatItHasSeen(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The pool bounds how long a connection takes to come about, and not what is asked of it before it is used.
+func TestAConnectionThatIsNotAnsweredGivesItsPlaceBack(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url, MaxReaders: 1})
+	storetest.Append(t, store, start("s", fact(`{}`)))
+	silent, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer silent.Close(context.WithoutCancel(t.Context()))
+	_, err = silent.Exec(t.Context(), `BEGIN; LOCK TABLE log.event`)
+	require.NoError(t, err)
+	_, err = store.Head(t.Context())
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	require.Zero(t, store.Readers().ConstructingConns())
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -77,9 +78,12 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	var head int64
-	if err := s.pool.QueryRow(ctx, `SELECT coalesce(max(position), 0) FROM log.event`).Scan(&head); err != nil {
+	var id [16]byte
+	err := s.pool.QueryRow(ctx, `SELECT position, event_id FROM log.event ORDER BY position DESC LIMIT 1`).Scan(&head, &id)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return 0, unavailable(ctx, err)
 	}
+	s.newest.see(eventstore.Position(head), id)
 	return eventstore.Position(head), nil
 }
 
