@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"maps"
+	"net"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -51,6 +55,27 @@ func TestAServiceForgetsWhatAFailoverHasLost(t *testing.T) {
 	mustCall(t, "POST", base+"/api/v1/crm/leads", rotated, `{"phone":"9876543211"}`).is(t, 401)
 	p.stop(t)
 	launch(t, settings, "verify").ends(t, 0)
+}
+
+// A service that starts again finishes what runs, which a request may draw out. Who stops it meanwhile stops it.
+func TestAServiceThatForgetsAFailoverIsStoppedMeanwhile(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	behind, takeOver := withStandby(t, settings)
+	p, base := serve(t, behind)
+	mustCall(t, "POST", base+tokensPath, jwt, `{"name":"site","expiresInDays":30}`).is(t, 201)
+	slow, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+	require.NoError(t, err)
+	defer slow.Close()
+	_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{", tokensPath, jwt)
+	require.NoError(t, err)
+	takeOver()
+	p.sees(t, p.err, `"(stopping)"`)
+	p.signal(t, syscall.SIGTERM)
+	require.NoError(t, slow.Close())
+	p.ends(t, 0)
+	require.NotContains(t, p.err.String(), "starting again")
 }
 
 func TestDevStopsWhenAFailoverHasLostWhatItHasSeen(t *testing.T) {

@@ -38,13 +38,16 @@ func (s *serveCommand) Run(ctx context.Context, c console, unknown unknownSettin
 		return err
 	}
 	defer stopPrivate(private, log)
-	for ctx.Err() == nil {
-		if err = s.once(ctx, checked, views, events, log); !errors.Is(err, eventstore.ErrDiverged) {
-			break
+	for {
+		err := s.once(ctx, checked, views, events, log)
+		if !errors.Is(err, eventstore.ErrDiverged) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
 		}
 		log.Warn("starting again, to remember nothing that the log has lost", "error", err)
 	}
-	return err
 }
 
 // once wires the service and runs it until the context ends or its log has lost what it has seen there: then the error is
@@ -106,6 +109,7 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 		a.log.Info("stopping")
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
+		defer server.Close() // nobody who is still there goes on with what has ended
 		return server.Shutdown(stopping)
 	})
 	background := func(ctx context.Context, works ...func(context.Context)) {
