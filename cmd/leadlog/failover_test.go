@@ -90,3 +90,16 @@ func TestDevStopsWhenAFailoverHasLostWhatItHasSeen(t *testing.T) {
 	p.ends(t, 1)
 	require.Contains(t, p.err.String(), "the log has lost what was seen on it")
 }
+
+func TestTailEndsWhenAFailoverHasLostWhatItHasShown(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	launch(t, settings, "migrate").ends(t, 0)
+	behind, takeOver := withStandby(t, settings)
+	newAccount(t, behind, "acme")
+	p := launch(t, behind, "tail", "--from", "0")
+	p.sees(t, p.out, `(acme)`)
+	takeOver()
+	p.ends(t, 1)
+	require.Contains(t, p.err.String(), "the log has lost what was seen on it")
+}

@@ -52,7 +52,8 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// follow prints what comes until the context ends. While the database is out of reach it waits, and goes on where it was.
+// follow prints what comes until the context ends. While the database is out of reach it waits, and goes on where it was,
+// unless the log has lost that.
 func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from eventstore.Position, out io.Writer) error {
 	pause := firstPause
 	for {
@@ -60,7 +61,7 @@ func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from e
 			if ctx.Err() != nil {
 				return nil
 			}
-			if errors.Is(err, eventstore.ErrUnavailable) {
+			if errors.Is(err, eventstore.ErrUnavailable) && !errors.Is(err, eventstore.ErrDiverged) {
 				break
 			}
 			if err != nil {
