@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
@@ -84,6 +85,15 @@ func TestLeadsAreFoundByTheirStageInAnyLetterCase(t *testing.T) {
 			require.Len(t, found.at("data"), 1, "%s: %s", written, found.raw)
 		}
 	}
+}
+
+func TestLeadsAreFoundByTheirStageWhileTheLogIsOutOfReach(t *testing.T) {
+	t.Parallel()
+	s := startOn(t, migrated(t))
+	captured := s.capture(`{"phone":"9876543210","status":"Contacted"}`).is(http.StatusCreated)
+	s.as(http.MethodGet, after(leads, captured), "").is(http.StatusOK)
+	pgtest.Disconnect(t, s.events)
+	require.Len(t, s.as(http.MethodGet, leads+"?status=contacted", "").is(http.StatusOK).at("data"), 1)
 }
 
 func TestAViewThatIsBehindIsAskedForAgain(t *testing.T) {
