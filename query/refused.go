@@ -47,9 +47,9 @@ func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilt
 }
 
 const (
-	// clockSkew is how far the clocks of processes that append may be apart for a list by time to miss nothing. What auditors are
-	// shown depends on no clock: there are fewer token events and reveals.
-	clockSkew = time.Hour
+	// clockSkew is how far the clocks of processes that append may be apart for a list by time to miss nothing: a zone's difference
+	// is less. What auditors are shown depends on no clock: there are fewer token events and reveals.
+	clockSkew = 24 * time.Hour
 	// nearPositions are rather read than halved once more.
 	nearPositions = 500
 )

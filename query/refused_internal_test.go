@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// Two accounts' refused arrivals, one a minute, by clocks that are up to an hour apart. Of the second account there are few.
+// Two accounts' refused arrivals, one a minute, by clocks that are up to a day apart. Of the second account there are few.
 func TestRefusedArrivalsOfATimeAreAllFoundAndLookedForWhereTheyAre(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -21,7 +21,7 @@ func TestRefusedArrivalsOfATimeAreAllFoundAndLookedForWhereTheyAre(t *testing.T)
 	var times []time.Time
 	for n := range rows {
 		accounts = append(accounts, []string{"acme", "other"}[min(1, n%97/96)])
-		times = append(times, projectiontest.Start.Add(time.Duration(n)*time.Minute+time.Duration(random.IntN(3600)-1800)*time.Second))
+		times = append(times, projectiontest.Start.Add(time.Duration(n)*time.Minute+time.Duration(random.IntN(24*60)-12*60)*time.Minute))
 	}
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO views.refused (account, at, position, source, code, lead_id, other_lead_id, credential, request_id)
@@ -53,7 +53,7 @@ func TestRefusedArrivalsOfATimeAreAllFoundAndLookedForWhereTheyAre(t *testing.T)
 		before, last, err := r.around(t.Context(), "acme", times[n])
 		require.NoError(t, err)
 		require.LessOrEqual(t, last-before, int64(nearPositions))
-		require.InDelta(t, 10*n, before, nearPositions+10*60, "as near as the clocks are")
+		require.InDelta(t, 10*n, before, nearPositions+10*24*60, "as near as the clocks are")
 	}
 }
 
