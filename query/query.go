@@ -211,7 +211,7 @@ const (
 // ReportFilter says what a report counts. It counts whole days: from the one that Since is in to the last that begins
 // before Until. An interval at either end holds only those of its days.
 type ReportFilter struct {
-	Interval string // Day, Week or Month
+	Interval string // Day, Week, Month or Year
 	Source   string
 	Since    time.Time
 	Until    time.Time
