@@ -11,8 +11,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// newest is the newest event that this process knows of: it has read or written it, or gone on from where it was the end. Each new connection is asked for it before it is used for
-// anything else: a standby that took over before it had everything lacks it, or has another one there.
+// newest is the newest event that this process knows of: it has read or written it, or gone on from where it was the end. Each
+// new connection is asked for it before it is used for anything else: a standby that took over before it had everything lacks
+// it, or has another one there.
 type newest struct {
 	mu       sync.Mutex
 	position eventstore.Position
