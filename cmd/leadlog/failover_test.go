@@ -68,14 +68,16 @@ func TestAServiceThatForgetsAFailoverIsStoppedMeanwhile(t *testing.T) {
 	slow, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
 	require.NoError(t, err)
 	defer slow.Close()
-	_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{", tokensPath, jwt)
+	_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n",
+		tokensPath, jwt)
+	require.NoError(t, err)
+	_, err = slow.Read(make([]byte, 1)) // it is waiting for the body
 	require.NoError(t, err)
 	takeOver()
 	p.sees(t, p.err, `"(stopping)"`)
 	p.signal(t, syscall.SIGTERM)
 	require.NoError(t, slow.Close())
 	p.ends(t, 0)
-	require.NotContains(t, p.err.String(), "starting again")
 }
 
 func TestDevStopsWhenAFailoverHasLostWhatItHasSeen(t *testing.T) {

@@ -40,11 +40,12 @@ func (s *serveCommand) Run(ctx context.Context, c console, unknown unknownSettin
 	defer stopPrivate(private, log)
 	for {
 		err := s.once(ctx, checked, views, events, log)
-		if !errors.Is(err, eventstore.ErrDiverged) {
+		diverged := errors.Is(err, eventstore.ErrDiverged)
+		switch {
+		case ctx.Err() != nil && (diverged || errors.Is(err, context.Canceled)):
+			return nil // it was stopped while it began, or was to begin again
+		case !diverged:
 			return err
-		}
-		if ctx.Err() != nil {
-			return nil
 		}
 		log.Warn("starting again, to remember nothing that the log has lost", "error", err)
 	}
