@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -82,6 +83,10 @@ func (a *app) watchLog(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
+// divergedTimeout is how long requests may take to finish when the log has lost what was seen on it: those that wait for it are
+// answered at once, and whoever sends or reads slowly keeps the others from a service that starts again.
+const divergedTimeout = 2 * time.Second
+
 // serve answers requests, keeps the views and sends to webhooks until the context ends. Then it drains, stops accepting,
 // finishes what runs and leaves its leases. It calls listening once it accepts.
 func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
@@ -104,11 +109,13 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	group.Go(func() error {
 		defer taken()
 		<-ctx.Done()
-		if !errors.Is(context.Cause(ctx), eventstore.ErrDiverged) { // else nobody is to be answered any more
+		patience := divergedTimeout
+		if !errors.Is(context.Cause(ctx), eventstore.ErrDiverged) {
 			a.drain()
+			patience = shutdownTimeout
 		}
 		a.log.Info("stopping")
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 		defer server.Close() // nobody who is still there goes on with what has ended
 		return server.Shutdown(stopping)
