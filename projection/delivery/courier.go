@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -105,15 +106,20 @@ const (
 )
 
 // Run sends until the context ends. Then it takes up nothing more and lets the attempts under way finish. Those that
-// take longer than the grace are broken off; they cost the delivery nothing, and somebody takes it up again.
+// take longer than the grace are broken off; they cost the delivery nothing, and somebody takes it up again. There is no grace
+// when the context ended because the log has lost what was seen on it: the service waits for that, to start again.
 func (c *Courier) Run(ctx context.Context) {
 	attempting, breakOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer breakOff()
 	settling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() {
-		time.AfterFunc(c.grace, breakOff)
-		time.AfterFunc(c.grace+settleGrace, giveUp)
+		grace := c.grace
+		if errors.Is(context.Cause(ctx), eventstore.ErrDiverged) {
+			grace = 0
+		}
+		time.AfterFunc(grace, breakOff)
+		time.AfterFunc(grace+settleGrace, giveUp)
 	})()
 	var attempts, settlers sync.WaitGroup
 	settlers.Go(func() { c.settleAll(settling) })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -17,6 +18,17 @@ import (
 
 func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
 	t.Parallel()
+	endWhileOneHangs(t, 10*time.Millisecond, nil)
+}
+
+func TestACourierWhoseLogHasLostSomethingWaitsForNoReceiver(t *testing.T) {
+	t.Parallel()
+	endWhileOneHangs(t, time.Hour, eventstore.ErrDiverged)
+}
+
+// endWhileOneHangs ends a courier, for a reason, while a receiver hangs.
+func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
+	t.Helper()
 	w := begun(t)
 	hold := make(chan struct{})
 	release := sync.OnceFunc(func() { close(hold) })
@@ -33,9 +45,9 @@ func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
 	spread(t, w)
 	order := queued(t, w, id)
 
-	end, ended := runPatiently(t, w, 10*time.Millisecond)
+	end, ended := runPatiently(t, w, grace)
 	<-attempted
-	end()
+	end(reason)
 	<-ended // although the receiver still hangs, and the attempt might take an hour
 
 	require.Equal(t, order, queued(t, w, id), "in its order")
@@ -52,12 +64,12 @@ func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
 }
 
 // runPatiently runs a courier whose attempts may take an hour, until it is told to end.
-func runPatiently(t *testing.T, w *projectiontest.World, grace time.Duration) (end func(), ended <-chan struct{}) {
+func runPatiently(t *testing.T, w *projectiontest.World, grace time.Duration) (end context.CancelCauseFunc, ended <-chan struct{}) {
 	courier := delivery.NewCourier(delivery.CourierOptions{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
 		AllowPrivateTargets: true, Timeout: time.Hour, Grace: grace,
 	})
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -81,7 +93,7 @@ func TestWhatIsUnderWayWhenACourierEndsMayFinish(t *testing.T) {
 	spread(t, w)
 	end, ended := runPatiently(t, w, time.Hour)
 	<-attempted
-	end()
+	end(nil)
 	release()
 	<-ended
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
