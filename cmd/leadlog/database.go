@@ -187,6 +187,8 @@ func hint(err error) string {
 		return "LEADLOG_SEAL_KEY as the service has it, or keys/seal_key in the data directory"
 	case errors.Is(err, command.ErrOtherClaimKey):
 		return "LEADLOG_CLAIM_KEY, or keys/claim_key in the data directory, as it was backed up with the database"
+	case errors.Is(err, eventstore.ErrDiverged):
+		return "again: the log is of before some of what was seen on it, as when a standby takes over that had not received all of it"
 	case denied(err):
 		return "deploy/roles.sql in psql as a superuser, before the first leadlog migrate and after each; or an address with another role"
 	case errors.Is(err, eventstore.ErrUnavailable), errors.As(err, new(*pgconn.ConnectError)):

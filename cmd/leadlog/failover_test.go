@@ -91,6 +91,7 @@ func TestDevStopsWhenAFailoverHasLostWhatItHasSeen(t *testing.T) {
 	takeOver()
 	p.ends(t, 1)
 	require.Contains(t, p.err.String(), "the log has lost what was seen on it")
+	require.Contains(t, p.err.String(), "Try: again: the log is of before")
 }
 
 func TestTailEndsWhenAFailoverHasLostWhatItHasShown(t *testing.T) {
