@@ -42,7 +42,10 @@ func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.L
 		return nil, errors.New("the JWKS address is not an http or https URL")
 	}
 	complain := func(ctx context.Context, err error) {
-		log.WarnContext(ctx, "JWKS not fetched", slog.Any("error", err))
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			err = failed.Err // which does not quote the address: its query may be a secret
+		}
+		log.WarnContext(ctx, "JWKS not fetched", slog.String("host", u.Host), slog.Any("error", err))
 	}
 	remote, err := jwkset.NewStorageFromHTTP(address, jwkset.HTTPClientStorageOptions{
 		Ctx: ctx, Client: &http.Client{Transport: bounded{http.DefaultTransport}, Timeout: keySetTimeout},

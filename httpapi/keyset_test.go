@@ -137,8 +137,12 @@ func TestAKeySetIsAtAnAddressOfHTTP(t *testing.T) {
 	t.Parallel()
 	closed := httptest.NewTLSServer(http.NotFoundHandler())
 	closed.Close()
-	_, err := NewJWKS(t.Context(), closed.URL, VerifierOptions{}, slog.New(slog.DiscardHandler))
+	var said bytes.Buffer
+	_, err := NewJWKS(t.Context(), closed.URL+"/hunter2?key=hunter2", VerifierOptions{}, slog.New(slog.NewTextHandler(&said, nil)))
 	require.NoError(t, err)
+	require.Contains(t, said.String(), "connection refused")
+	require.Contains(t, said.String(), closed.Listener.Addr().String())
+	require.NotContains(t, said.String(), "hunter2")
 	for _, address := range []string{"", "keys.json", "ftp://x/y", "https://", "https://x/%"} {
 		_, err := NewJWKS(t.Context(), address, VerifierOptions{}, slog.New(slog.DiscardHandler))
 		require.Error(t, err, address)
