@@ -67,7 +67,7 @@ func FuzzAnAddressMeansWhatPostgreSQLTakesItFor(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, address string) {
 		if !goodPostgres(address) {
-			t.Skip()
+			return
 		}
 		given, err := pgxpool.ParseConfig(address)
 		require.NoError(t, err)

@@ -3,11 +3,16 @@ package main
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 )
 
 // database says where a command finds its data.
@@ -136,3 +141,39 @@ func (d database) check(c *checker) {
 
 // shutdownTimeout is how long what runs at the end may take to finish.
 const shutdownTimeout = 20 * time.Second
+
+// unknownSettings are the variables of the environment that look like settings and are none: misspelt, or of another version.
+type unknownSettings []string
+
+// serviceLink matches what Kubernetes tells every container of a Service that is called leadlog.
+var serviceLink = regexp.MustCompile(`^LEADLOG_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)$`)
+
+func findUnknownSettings(model *kong.Application, environment []string) (names unknownSettings) {
+	settings := settingsOf(model)
+	for _, variable := range environment {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, "LEADLOG_") && !slices.Contains(settings, name) && !serviceLink.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// settingsOf are the variables that any command reads.
+func settingsOf(model *kong.Application) (names []string) {
+	_ = kong.Visit(model, func(node kong.Visitable, next kong.Next) error { // fails only when this function does
+		if flag, is := node.(*kong.Flag); is {
+			names = append(names, flag.Envs...)
+		}
+		return next(nil)
+	})
+	return names
+}
+
+// warn names them. Their values may be secret.
+func (u unknownSettings) warn(log *slog.Logger) {
+	for _, name := range u {
+		log.Warn("the environment has a variable that is no setting of leadlog", "variable", name)
+	}
+}
