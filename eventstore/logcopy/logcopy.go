@@ -98,7 +98,7 @@ type batch struct {
 	writes []eventstore.Write
 	within map[string]bool
 	events int
-	bytes  int
+	bytes  int // of data and metadata
 }
 
 const (
@@ -107,16 +107,21 @@ const (
 )
 
 func (b *batch) add(ctx context.Context, e eventstore.Recorded) error {
+	metadata, err := e.Metadata.Encode()
+	if err != nil {
+		return err
+	}
+	size := len(e.Data) + len(metadata)
 	last := len(b.writes) - 1
 	goesOn := last >= 0 && b.writes[last].Stream == e.Stream
-	if b.events >= mostEvents || b.events > 0 && b.bytes+len(e.Data) > mostBytes || b.within[e.Stream] && !goesOn {
+	if b.events >= mostEvents || b.events > 0 && b.bytes+size > mostBytes || b.within[e.Stream] && !goesOn {
 		if err := b.flush(ctx); err != nil {
 			return err
 		}
 		goesOn = false
 	}
 	b.events++
-	b.bytes += len(e.Data)
+	b.bytes += size
 	if goesOn {
 		b.writes[last].Events = append(b.writes[last].Events, e.Event)
 		return nil

@@ -120,6 +120,22 @@ func TestACopyIsTheSameLogEventByEvent(t *testing.T) {
 	}
 }
 
+// Who has the longest name that there may be has done one thing after another to the same lead.
+func TestEventsThatAreMostlyMetadataAreCopiedToo(t *testing.T) {
+	t.Parallel()
+	from, to := inPostgreSQL(t), inEventStoreDB(t)
+	who := strings.Repeat("😀", 255)
+	for range 300 {
+		e := newEvent(`{}`)
+		e.Metadata.Actor, e.Metadata.Credential = "user:"+who, "jwt:"+who
+		e.Metadata.UserAgent = strings.Repeat(`"`, 1<<10)
+		put(t, from, "test-1", e)
+	}
+	require.NoError(t, bring(t.Context(), from, to))
+	_, _, err := compare(t.Context(), from, to)
+	require.NoError(t, err)
+}
+
 // breaking is a store that breaks after so many writes, of which those before stay: what a killed process leaves.
 type breaking struct {
 	eventstore.Store
