@@ -3,6 +3,8 @@ package sealed
 import (
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -48,4 +50,20 @@ func TestOfTheKeysUsedLatelyABoundedNumberIsRememberedAndAnyIsForgotten(t *testi
 	}
 	r.forgetAll()
 	require.Empty(t, len(r.latest)+len(r.earlier))
+}
+
+// Nobody tells a process that has lost its connection, and what it knows is worth nothing after a while all the same.
+func TestAKeyThatNobodySaysIsDestroyedIsRememberedForAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newKeyring(nil)
+		r.remember("lead-1", testKey(), r.moment(), true)
+		time.Sleep(time.Minute - time.Nanosecond)
+		r.prove("lead-1", testKey().id) // what it opens does not say that it is there
+		_, known := r.recall("lead-1")
+		require.True(t, known)
+		time.Sleep(time.Nanosecond)
+		_, known = r.recall("lead-1")
+		require.False(t, known)
+	})
 }

@@ -223,6 +223,21 @@ func TestWithTheKeyGoesThePersonInEveryProcess(t *testing.T) {
 	})
 }
 
+// Well before a process remembers them no longer by itself.
+func TestWhoBeginsToListenRemembersNobodyWhoWasForgottenBefore(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	store, other, stream := p.open(), p.open(), newLead()
+	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
+	require.Contains(t, string(read(t, other, stream)[0].Data), "Asha")
+	require.NoError(t, store.Destroy(t.Context(), stream))
+	require.Contains(t, string(read(t, other, stream)[0].Data), "Asha", "nobody has told it")
+	listening, stop := context.WithCancel(t.Context())
+	defer stop()
+	go other.Run(listening)
+	require.Eventually(t, func() bool { return read(t, other, stream)[0].Erased }, 30*time.Second, time.Millisecond)
+}
+
 // A page that was read before the erasure, and a key that was looked for after it: the reader is shown the erasure too.
 func TestWhoIsShownAnErasedEventIsShownTheErasure(t *testing.T) {
 	t.Parallel()
