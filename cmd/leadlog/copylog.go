@@ -107,7 +107,7 @@ func (m *copyLogCommand) copyKeys(ctx context.Context, views string) error {
 		if !esdb.Understands(log) {
 			place = log
 		}
-		pool, err := pgxpool.New(ctx, place)
+		pool, err := openLong(ctx, place)
 		if err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func firstPostgres(addresses ...string) string {
 
 // openViews opens the views' database, which must be of this program's version.
 func openViews(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	pool, err := pgxpool.New(ctx, url)
+	pool, err := openLong(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
 	}

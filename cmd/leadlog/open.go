@@ -63,7 +63,7 @@ func (d sealedDatabase) openStores(ctx context.Context, c console) (_ *stores, e
 			h.close()
 		}
 	}()
-	if h.pool, err = pgxpool.New(ctx, views); err != nil {
+	if h.pool, err = openLong(ctx, views); err != nil {
 		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
 	}
 	if h.store, err = openSealedLog(ctx, events, h.pool, keys, log); err != nil {

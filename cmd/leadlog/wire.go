@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -148,11 +149,20 @@ func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 
 // openPool prepares connections for the short queries of requests.
 func openPool(ctx context.Context, address string) (*pgxpool.Pool, error) {
+	return newPool(ctx, address, schema.Bound)
+}
+
+// openLong prepares connections for what people run by hand, which takes as long as it takes.
+func openLong(ctx context.Context, address string) (*pgxpool.Pool, error) {
+	return newPool(ctx, address, schema.Session)
+}
+
+func newPool(ctx context.Context, address string, session func(*pgx.ConnConfig)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		return nil, err
 	}
-	schema.Bound(config.ConnConfig)
+	session(config.ConnConfig)
 	config.PingTimeout = connectSeconds * time.Second // else a connection whose server has vanished keeps its place in the pool for ever
 	return pgxpool.NewWithConfig(ctx, config)
 }

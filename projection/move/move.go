@@ -91,10 +91,8 @@ func connect(ctx context.Context, url string) (*pgx.Conn, error) {
 		return nil, fmt.Errorf("database address: %w", err)
 	}
 	config := pool.ConnConfig
+	schema.Session(config)
 	config.RuntimeParams["application_name"] = "leadlog copy-log"
-	// The transaction waits while logs of any length are compared.
-	config.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
-	config.RuntimeParams["statement_timeout"] = "0"
 	return pgx.ConnectConfig(ctx, config)
 }
 

@@ -12,7 +12,8 @@ const AnswerTime = 30 * time.Second
 
 // Session makes a connection independent of the server's and the role's defaults. Connecting ends in time, and the server finds
 // out when this machine is gone: within two minutes, and not two hours, whatever locks the session holds are free. Statements
-// that wait for a row go by what it says then, and do not fail. And no query is compiled: for the longest, a search among a
+// that wait for a row go by what it says then, and do not fail. No transaction ends because it takes long, as a replay or a
+// verification does. And no query is compiled: for the longest, a search among a
 // million leads, that costs more than it saves.
 func Session(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {
@@ -21,6 +22,8 @@ func Session(config *pgx.ConnConfig) {
 	config.RuntimeParams["tcp_keepalives_idle"] = "20"
 	config.RuntimeParams["tcp_keepalives_interval"] = "10"
 	config.RuntimeParams["default_transaction_isolation"] = "read committed"
+	config.RuntimeParams["statement_timeout"] = "0"
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
 	config.RuntimeParams["jit"] = "off"
 }
 
