@@ -37,6 +37,7 @@ func guard(network, address string, c syscall.RawConn) error {
 
 // tellable leaves out of an error what an endpoint's owner has no business to know: to what address our name server
 // takes a name, which would let them explore a network from within, where that name server is, and what address we have.
+// The text of a look-up that failed quotes the two ends of the connection to the name server.
 func tellable(err error) error {
 	var name *net.DNSError
 	var at *net.OpError
@@ -45,8 +46,10 @@ func tellable(err error) error {
 		return errNotPublic
 	case errors.Is(err, errPort):
 		return errPort
+	case errors.As(err, &name) && name.IsNotFound:
+		return fmt.Errorf("the host name %s does not resolve: no such host", name.Name)
 	case errors.As(err, &name):
-		return fmt.Errorf("the host name %s does not resolve: %s", name.Name, name.Err)
+		return fmt.Errorf("the host name %s does not resolve: the look-up failed", name.Name)
 	case errors.As(err, &at):
 		return &net.OpError{Op: at.Op, Net: at.Net, Err: at.Err}
 	}
