@@ -33,6 +33,13 @@ func TestColumnsAreKnownByTheirNames(t *testing.T) {
 		"and the next when it has nothing": {"Mobile,Phone", "111| ", `{"phone":"111"}`},
 		"an apostrophe that is one": {"name,a,b,c,d", "'tHooft|'=1+1|'|''=1|'-x;'=1\n''＝2",
 			`{"customFields":{"a":"=1+1","b":"'","c":"'=1","d":"-x;=1\n'＝2"},"name":"'tHooft"}`},
+		"a second one of what is metadata is a custom field": {
+			"Lead Source,Original Source,fbclid,UTM", "Expo|website|x|y", `{"customFields":{"Original Source":"website","UTM":"y"},"metadata":{"fbclid":"x","source":"Expo"}}`,
+		},
+		"metadata as JSON, of which what was said before counts": {
+			"Source,Metadata,IP", `Expo|{"source":"website","ip":"203.0.113.7","n":1}|203.0.113.8`,
+			`{"customFields":{"IP":"203.0.113.8"},"metadata":{"ip":"203.0.113.7","n":1,"source":"Expo"}}`,
+		},
 		"reserved as a custom field": {"Phone,source system,_id", "1|x|y", `{"customFields":{"_id":"y","source system":"x"},"phone":"1"}`},
 		"nothing":                    {"name,", " |x", `{}`},
 	} {
@@ -57,8 +64,10 @@ func TestColumnsMayBeTold(t *testing.T) {
 
 	for wrong, given := range map[string]map[string]string{
 		`there is no column "Fax"; the file has ["Name" "Tel." "Mobile"`: {"Fax": "phone"},
-		`there is no field "phones"`:                                     {"Mobile": "phones"},
-		`there is no field "metadata."`:                                  {"Mobile": "metadata."},
+		`there is no field "phones": a column may be name, firstName, lastName, phone, email, status, leadTemperature, ` +
+			`opportunityValue, visitorId, metadata, customFields, metadata.KEY, customFields.KEY, or nothing, to be left out`: {"Mobile": "phones"},
+		`there is no field "lead.phone"`: {"Mobile": "lead.phone"},
+		`there is no field "metadata."`:  {"Mobile": "metadata."},
 	} {
 		_, err := leadfile.MapColumns(header, given)
 		require.ErrorContains(t, err, wrong)
@@ -67,6 +76,17 @@ func TestColumnsMayBeTold(t *testing.T) {
 	require.ErrorContains(t, err, `two columns are called "a"`)
 	_, err = leadfile.MapColumns([]string{"", "b", ""}, nil)
 	require.NoError(t, err)
+}
+
+// What is told counts before what a name means, of the first column too, and of two names that are nearly the same.
+func TestWhatIsToldOfAColumnCountsFirst(t *testing.T) {
+	t.Parallel()
+	columns, err := leadfile.MapColumns([]string{"WhatsApp", "E mail", "Phone", "E-mail", "Cell"},
+		map[string]string{"whatsapp": "customFields.chat", "E-mail": "", "Cell": "phone"})
+	require.NoError(t, err)
+	body, err := columns.Body([]string{"111", "a@example.com", "222", "b@example.com", "333"})
+	require.NoError(t, err)
+	require.Equal(t, `{"customFields":{"Phone":"222","chat":"111"},"email":"a@example.com","phone":"333"}`, string(body))
 }
 
 func TestACellThatMustBeJSONIsToldByItsColumn(t *testing.T) {

@@ -3,9 +3,11 @@ package leadfile_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"unicode/utf16"
 
 	"github.com/stretchr/testify/require"
@@ -24,6 +26,7 @@ func wide(order binary.AppendByteOrder, text string) []byte {
 func TestEncodingsAreTold(t *testing.T) {
 	t.Parallel()
 	const text = "Name;Straße\r\nJosé;Zürich – €\r\n"
+	const devanagari = "नाम;फ़ोन;शहर\nआशा;९८७;पुणे\n"
 	long := strings.Repeat("x", 64<<10-1) + "é" // cut in two by the first look
 	for name, c := range map[string]struct {
 		bytes []byte
@@ -32,12 +35,17 @@ func TestEncodingsAreTold(t *testing.T) {
 		"UTF-8":                      {[]byte(text), text},
 		"UTF-8, marked":              {[]byte("\ufeff" + text), "\ufeff" + text},
 		"UTF-8, a character cut":     {[]byte(long), long},
+		"UTF-8, with a NUL":          {[]byte(text + "\x00"), text + "\x00"},
+		"UTF-8, replaced before":     {[]byte(text + "\ufffd"), text + "\ufffd"},
+		"UTF-16, little, not Latin":  {wide(binary.LittleEndian, "\ufeff"+devanagari), "\ufeff" + devanagari},
+		"UTF-16, big, not Latin":     {wide(binary.BigEndian, "\ufeff"+devanagari), "\ufeff" + devanagari},
 		"UTF-16, little, marked":     {wide(binary.LittleEndian, "\ufeff"+text), "\ufeff" + text},
 		"UTF-16, big, marked":        {wide(binary.BigEndian, "\ufeff"+text), "\ufeff" + text},
 		"UTF-16, little, not marked": {wide(binary.LittleEndian, text), text},
 		"UTF-16, big, not marked":    {wide(binary.BigEndian, text), text},
 		"Windows":                    {[]byte("Name;Stra\xdfe\r\nJos\xe9;Z\xfcrich \x96 \x80\r\n"), text},
 		"Windows, late":              {append(bytes.Repeat([]byte{'x'}, 200_000), 0xe9), strings.Repeat("x", 200_000) + "é"},
+		"Windows, early":             {append([]byte{'x', 0xe9}, bytes.Repeat([]byte{'x'}, 200_000)...), "xé" + strings.Repeat("x", 200_000)},
 		"Windows, at the end":        {[]byte("caf\xe9"), "café"},
 		"nothing":                    {nil, ""},
 	} {
@@ -54,4 +62,13 @@ func TestEncodingsAreTold(t *testing.T) {
 	require.Equal(t, "Анна", string(got))
 	_, err = leadfile.EncodingNamed("klingon")
 	require.ErrorContains(t, err, "klingon")
+}
+
+func TestOfAFileThatCannotBeReadNoEncodingIsTold(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("gone")
+	for _, read := range []string{"", strings.Repeat("x", 200_000)} {
+		_, err := leadfile.Detect(io.MultiReader(strings.NewReader(read), iotest.ErrReader(gone)))
+		require.ErrorIs(t, err, gone)
+	}
 }

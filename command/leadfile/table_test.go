@@ -40,11 +40,38 @@ func TestCSVIsReadInAnyDialect(t *testing.T) {
 		require.Equal(t, []string{"name", "phone"}, table.Header, name)
 		require.Equal(t, want, got, name)
 	}
-	table, got := rows(t, "\ufeffsep=;\nname;phone\nAsha;1,2,3,4\n", 0)
-	require.Equal(t, []string{"name", "phone"}, table.Header)
-	require.Equal(t, []leadfile.Row{{Line: 3, Cells: []string{"Asha", "1,2,3,4"}}}, got)
-	_, got = rows(t, "a:b\n1:2", ':')
+	_, got := rows(t, "a:b\n1:2", ':')
 	require.Equal(t, []leadfile.Row{{Line: 2, Cells: []string{"1", "2"}}}, got)
+	table, _ := rows(t, "\"name, first and last, as it is\";phone\n", 0)
+	require.Equal(t, []string{"name, first and last, as it is", "phone"}, table.Header)
+}
+
+func TestTheDelimiterMayStandAboveTheHeader(t *testing.T) {
+	t.Parallel()
+	const text = "\ufeffsep=;\nname, or so, or so;phone\nAsha;1,2,3,4\nRavi;\"9\"8\n"
+	table, got := rows(t, text, 0)
+	require.Equal(t, []string{"name, or so, or so", "phone"}, table.Header)
+	require.Len(t, got, 2)
+	require.Equal(t, leadfile.Row{Line: 3, Cells: []string{"Asha", "1,2,3,4"}}, got[0])
+	require.Equal(t, 4, got[1].Line)
+	require.Error(t, got[1].Err)
+	table, _ = rows(t, text, ',')
+	require.Equal(t, []string{"name", "or so", "or so;phone"}, table.Header, "unless it was said")
+	for _, header := range []string{"sep=", "n"} { // which are columns
+		table, got = rows(t, header+"\nAsha\n", 0)
+		require.Equal(t, []string{header}, table.Header)
+		require.Equal(t, []leadfile.Row{{Line: 2, Cells: []string{"Asha"}}}, got)
+	}
+}
+
+// A file may be of any length, although a row may not.
+func TestALongFileIsReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	const row = "Asha Rao,9876543210\n"
+	const count = 5 << 20 / len(row)
+	_, got := rows(t, "name,phone\n"+strings.Repeat(row, count), 0)
+	require.Len(t, got, count)
+	require.Equal(t, leadfile.Row{Line: count + 1, Cells: []string{"Asha Rao", "9876543210"}}, got[count-1])
 }
 
 // A file of Excel's "CSV (Macintosh)" was taken for one long header: nothing was imported, and nothing refused.
@@ -63,18 +90,19 @@ func TestLinesMayEndInCarriageReturns(t *testing.T) {
 
 func TestABadRowIsOneRow(t *testing.T) {
 	t.Parallel()
-	_, got := rows(t, "a,b\n1,\"two\nlines\"\n1,2,3\nx\"y,2\n\"x\"y,2\n3,4\n", 0)
+	_, got := rows(t, "a,b\n1,\"two\nlines\"\n1,2,3\nx\"y,2\n\"x\"y,2\n3,4\n1,2,,3\n", 0)
 	var lines []int
 	for _, row := range got {
 		lines = append(lines, row.Line)
 		require.Equal(t, row.Err == nil, row.Cells != nil)
 	}
-	require.Equal(t, []int{2, 4, 5, 6, 7}, lines)
+	require.Equal(t, []int{2, 4, 5, 6, 7, 8}, lines)
 	require.Equal(t, []string{"1", "two\nlines"}, got[0].Cells)
 	require.EqualError(t, got[1].Err, "has 3 cells under 2 columns")
 	require.Error(t, got[2].Err)
 	require.Error(t, got[3].Err)
 	require.Equal(t, []string{"3", "4"}, got[4].Cells)
+	require.EqualError(t, got[5].Err, "has 4 cells under 2 columns", "the last of them says something")
 }
 
 func TestATableThatCannotBeRead(t *testing.T) {
