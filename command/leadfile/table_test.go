@@ -32,7 +32,7 @@ func TestCSVIsReadInAnyDialect(t *testing.T) {
 		"bars":             "name|phone\nRao, Asha|\"98;76|5\"\nRavi|",
 		"a mark":           "\ufeffname,phone\n\"Rao, Asha\",98;76|5\nRavi,",
 		"quoted names":     "\"name\",\"phone\"\n\"Rao, Asha\",98;76|5\nRavi,",
-		"too many or few":  "name,phone\n\"Rao, Asha\",98;76|5,,\nRavi\n",
+		"too many or few":  "name,phone\n\"Rao, Asha\",98;76|5,\nRavi\n",
 		"padded names":     " name , phone \n\"Rao, Asha\",98;76|5\nRavi,",
 		"blanks elsewhere": "name,phone\n\"Rao, Asha\",98;76|5\nRavi,\n\n,,\n  , \n",
 	} {

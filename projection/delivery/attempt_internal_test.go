@@ -1,6 +1,8 @@
 package delivery
 
 import (
+	"bytes"
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -34,7 +37,7 @@ func TestWhatWaitsInHandGoesByTheEndpointAsItIsByThen(t *testing.T) {
 	waiting := row{id: "d", webhookID: "w", stream: "lead-1", renderer: rendererVersion, url: receiver.URL + "/old", claimed: time.Now().Add(-believed)}
 	set(`
 		INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled)
-		VALUES ('w', 'acme', '` + receiver.URL + `/new', '{*}', false, false);
+		VALUES ('another', 'acme', '` + receiver.URL + `/another', '{*}', false, false), ('w', 'acme', '` + receiver.URL + `/new', '{*}', false, false);
 		INSERT INTO delivery.origin (epoch, position) VALUES ('log', 5);
 		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 4, now())`)
 	done := courier.attempt(t.Context(), waiting)
@@ -50,4 +53,61 @@ func TestWhatWaitsInHandGoesByTheEndpointAsItIsByThen(t *testing.T) {
 	require.Equal(t, cancelled, done.state)
 	require.False(t, done.attempted)
 	require.Empty(t, arrived)
+}
+
+// roundTrips is what a client does instead of a request.
+type roundTrips func(*http.Request) (*http.Response, error)
+
+func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestWhatIsAnsweredWellAsACourierEndsIsDelivered(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	secrets, err := NewSecrets(w.Pool, make([]byte, KeySize))
+	require.NoError(t, err)
+	require.NoError(t, secrets.Put(t.Context(), "w", "whsec_c2VjcmV0"))
+	bodies := NewBodies()
+	bodies.recent.Add(eventKey{"lead-1", 0}, rendered{body: []byte("{}"), at: time.Now()})
+	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Secrets: secrets, Bodies: bodies, Log: slog.New(slog.DiscardHandler)})
+	for status, want := range map[int]string{http.StatusOK: delivered, http.StatusInternalServerError: queued} {
+		ctx, end := context.WithCancel(t.Context())
+		courier.client.Transport = roundTrips(func(*http.Request) (*http.Response, error) {
+			end()
+			return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}, nil
+		})
+		done := courier.attempt(ctx, row{id: "d", webhookID: "w", stream: "lead-1", url: "https://example.com/", claimed: time.Now()})
+		require.Equal(t, want, done.state)
+		require.Equal(t, want == delivered, done.attempted, "else it was broken off, and is no failure of the endpoint")
+	}
+}
+
+func TestWhatCannotBeMadeReadyCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	kept, err := NewSecrets(w.Pool, bytes.Repeat([]byte{1}, KeySize))
+	require.NoError(t, err)
+	require.NoError(t, kept.Put(t.Context(), "w", "whsec_c2VjcmV0"))
+	unknowing, err := NewSecrets(w.Pool, bytes.Repeat([]byte{2}, KeySize))
+	require.NoError(t, err)
+	arrived, erased := event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
+	w.Append(t, "acme", arrived, event.LeadCreated{ContactUID: w.NewID(), Phone: "+919876543210", Source: "website"})
+	w.Append(t, "acme", erased, event.LeadCreated{ContactUID: w.NewID(), Phone: "+919876543211", Source: "website"}, event.LeadErased{})
+	epoch, err := w.Store.Epoch(t.Context())
+	require.NoError(t, err)
+	pgtest.Exec(t, w.Pool, `
+		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, $1, 9, now())`, epoch)
+	for name, c := range map[string]struct {
+		secrets *Secrets
+		stream  string
+		want    result
+	}{
+		"the lead is erased, which the fan-out has not read yet": {kept, erased, result{state: cancelled, forgotten: true}},
+		"the key of its endpoint's secret is missing":            {unknowing, arrived, result{state: queued, wait: time.Hour}},
+	} {
+		courier := NewCourier(CourierOptions{
+			Pool: w.Pool, Store: w.Store, Secrets: c.secrets, Log: slog.New(slog.DiscardHandler), Schedule: []time.Duration{time.Hour},
+		})
+		c.want.row = row{id: "d", webhookID: "w", kind: "lead.created", stream: c.stream, renderer: rendererVersion, claimed: time.Now()}
+		require.Equal(t, c.want, courier.attempt(t.Context(), c.want.row), name)
+	}
 }
