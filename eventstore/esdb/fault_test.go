@@ -54,7 +54,7 @@ func TestTheStoreRecoversAfterItsClientGaveUp(t *testing.T) {
 		_, err := follow(ctx, patient, eventstore.Filter{}, "last")
 		return err
 	})
-	mustAppend(t, hurried, start("before", fact(`{}`)))
+	mustAppend(t, patient, start("before", fact(`{}`)))
 
 	server.Shut()
 	during := start("during", fact(`{}`))
