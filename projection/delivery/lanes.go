@@ -18,7 +18,6 @@ const (
 
 	mostInHand   = 4096
 	mostClaimed  = 1024 // rows at once
-	mostAside    = 1024 // in hand of endpoints that do not answer well, before no more of them are claimed
 	mostUnderWay = 1024 // attempts at all endpoints
 	mostUnproven = 512  // at those that have not answered well: the rest is kept for those that have
 	mostFailing  = 128  // at those that have failed
@@ -89,24 +88,14 @@ func (l *lanes) allowed(c class) bool {
 func (l *lanes) quota() (total int, ids []string, each []int32, other int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	aside := 0
 	for id, lane := range l.byID {
 		if !lane.idle.IsZero() && time.Since(lane.idle) > remembered {
 			delete(l.byID, id)
 			continue
 		}
-		if lane.class != proven {
-			aside += lane.underWay + len(lane.waiting)
-		}
+		ids, each = append(ids, id), append(each, int32(l.room(lane)))
 	}
-	for id, lane := range l.byID {
-		room := l.room(lane)
-		if lane.class != proven && aside >= mostAside {
-			room = 0
-		}
-		ids, each = append(ids, id), append(each, int32(room))
-	}
-	if l.allowed(unproven) && aside < mostAside {
+	if l.allowed(unproven) {
 		other = firstSlots
 	}
 	total = min(mostClaimed, mostInHand-len(l.inHand))

@@ -199,58 +199,32 @@ func TestARowThatIsClaimedWhileItIsPutBackIsPutBackAgain(t *testing.T) {
 	require.Len(t, l.take([]row{r}), 1)
 }
 
-// claim claims as the database does when of each endpoint any number of rows is due: in the order of the endpoints.
-func claim(l *lanes, webhookIDs []string) {
-	total, ids, each, other := l.quota()
-	room := map[string]int32{}
-	for i, id := range ids {
-		room[id] = each[i]
-	}
-	var claimed []row
-	for _, id := range webhookIDs {
-		rows, known := room[id]
-		if !known {
-			rows = int32(other)
-		}
-		for range rows {
-			if len(claimed) < total {
-				claimed = append(claimed, row{id: fmt.Sprint(id, "-", len(l.inHand), "-", len(claimed)), webhookID: id})
-			}
-		}
-	}
-	l.take(claimed)
-}
-
-// However many endpoints hang or fail, they never fill what may be in hand: the rest is for those that answer.
-func TestEndpointsThatHangLeaveRoomInHandForThoseThatAnswer(t *testing.T) {
+func TestWhatWasNotAttemptedSaysNothingOfItsEndpoint(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]bool{"hang": false, "fail": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLanes()
-			well := l.take(rowsOf("well", 1))
-			l.take([]row{{id: "keeps", webhookID: "well"}}) // so that the lane is remembered
-			l.done(succeeded(well[0]))
-			var ids []string
-			for n := range 2 * mostInHand {
-				ids = append(ids, fmt.Sprintf("hangs-%05d", n))
-			}
-			if fail {
-				for _, id := range ids {
-					bad := hasFailed(row{id: "first", webhookID: id})
-					require.Len(t, l.take([]row{bad.row}), 1)
-					l.done(bad)
-					l.settled([]result{bad})
-				}
-			}
-			for range 20 {
-				claim(l, ids)
-			}
-			total, _, _, _ := l.quota()
-			require.Positive(t, total)
-			require.Positive(t, roomOf(l, "well"))
-		})
+	l := newLanes()
+	under := l.take(rowsOf("w", firstSlots))
+	for _, r := range under[1:] {
+		none := result{row: r, state: queued}
+		_, back, wanted := l.done(none)
+		require.Empty(t, back)
+		require.True(t, wanted, "there is room again")
+		l.settled([]result{none})
 	}
+	require.Equal(t, firstSlots-1, roomOf(l, "w"))
+	require.Zero(t, l.byID["w"].unsettled)
+	none := result{row: under[0], state: queued}
+	l.done(none)
+	l.settled([]result{none})
+	require.Empty(t, l.byID, "an idle lane takes no memory")
+	require.Empty(t, l.held())
+
+	bad := hasFailed(l.take(rowsOf("w", 1))[0])
+	l.done(bad)
+	l.settled([]result{bad})
+	gone := result{row: l.take([]row{bad.row})[0], state: cancelled}
+	l.done(gone)
+	l.settled([]result{gone})
+	require.Empty(t, l.byID, "nor does that of a deleted endpoint, although it failed")
 }
 
 func TestAnEndpointOfWhichNothingComesAnyMoreIsForgottenAtLast(t *testing.T) {
@@ -262,6 +236,7 @@ func TestAnEndpointOfWhichNothingComesAnyMoreIsForgottenAtLast(t *testing.T) {
 		l.settled([]result{failure})
 	}
 	require.Less(t, roomOf(l, "w"), firstSlots, "it is remembered that it fails, for its next attempt")
+	require.NotZero(t, l.byID["w"].idle)
 	l.byID["w"].idle = time.Now().Add(-remembered - time.Second)
 	require.Equal(t, firstSlots, roomOf(l, "w"))
 	require.Empty(t, l.byID)

@@ -1,0 +1,83 @@
+package delivery
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// claim claims as the database does when of each endpoint any number of rows is due: in the order of the endpoints.
+func claim(l *lanes, webhookIDs []string) {
+	total, ids, each, other := l.quota()
+	room := map[string]int32{}
+	for i, id := range ids {
+		room[id] = each[i]
+	}
+	var claimed []row
+	for _, id := range webhookIDs {
+		rows, known := room[id]
+		if !known {
+			rows = int32(other)
+		}
+		for range rows {
+			if len(claimed) < total {
+				claimed = append(claimed, row{id: fmt.Sprint(id, "-", len(l.inHand), "-", len(claimed)), webhookID: id})
+			}
+		}
+	}
+	l.take(claimed)
+}
+
+// However many endpoints hang or fail, they never fill what may be in hand: the rest is for those that answer.
+func TestEndpointsThatHangLeaveRoomInHandForThoseThatAnswer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ fail, hang int }{
+		"hang": {0, 2 * mostInHand}, "fail": {2 * mostInHand, 0}, "fail, and others hang": {mostInHand, mostInHand},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLanes()
+			well := l.take(rowsOf("well", 1))
+			l.take([]row{{id: "keeps", webhookID: "well"}}) // so that the lane is remembered
+			l.done(succeeded(well[0]))
+			var failing, hanging []string
+			for n := range c.fail {
+				id := fmt.Sprintf("fails-%05d", n)
+				bad := hasFailed(row{id: "first", webhookID: id})
+				require.Len(t, l.take([]row{bad.row}), 1)
+				l.done(bad)
+				l.settled([]result{bad})
+				failing = append(failing, id)
+			}
+			for n := range c.hang {
+				hanging = append(hanging, fmt.Sprintf("hangs-%05d", n))
+			}
+			for range 10 {
+				claim(l, failing)
+			}
+			for range 10 {
+				claim(l, hanging)
+			}
+			total, _, _, _ := l.quota()
+			require.Equal(t, mostClaimed, total)
+			require.Positive(t, roomOf(l, "well"))
+		})
+	}
+}
+
+func TestWhoFindsHandsFullIsToldWhenThereIsRoom(t *testing.T) {
+	t.Parallel()
+	l := newLanes()
+	first := l.take(rowsOf("w", mostInHand))[0]
+	_, wanted := l.settled(nil)
+	require.False(t, wanted, "nobody has asked yet")
+	total, _, _, _ := l.quota()
+	require.Zero(t, total)
+	good := succeeded(first)
+	l.done(good)
+	_, wanted = l.settled([]result{good})
+	require.True(t, wanted)
+	total, _, _, _ = l.quota()
+	require.Equal(t, 1, total)
+}
