@@ -25,6 +25,13 @@ func TestTheUnitStopsLaterThanTheServiceDoes(t *testing.T) {
 	require.Greater(t, seconds(`TimeoutStopSec=(\d+)s`), seconds(`LEADLOG_DRAIN=(\d+)s`)+20)
 }
 
+// While its database is away the program ends as soon as it is started, and is started again after a second.
+func TestTheUnitIsStartedAgainHoweverLongTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	unit, _, _ := strings.Cut(text(t, "systemd/leadlog.service"), "[Service]")
+	require.Contains(t, unit, "\nStartLimitIntervalSec=0\n")
+}
+
 // Where systemd is, it has the last word: that it understands every line, and how much the service is exposed.
 func TestSystemdUnderstandsTheUnit(t *testing.T) {
 	t.Parallel()
