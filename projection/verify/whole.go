@@ -71,8 +71,11 @@ func (w *whole) findings() (findings []string) {
 		findings = append(findings, w.finding)
 	}
 	if len(w.heads) > 0 {
-		findings = append(findings, fmt.Sprintf("the log: has lost events: a head of %d was signed, and there are %d",
-			w.heads[0].Size, w.tree.Size()))
+		lost := fmt.Sprintf("the log: has lost events: a head of %d was signed, and there are %d", w.heads[0].Size, w.tree.Size())
+		if w.finding == "" && w.agreed > 0 {
+			lost += fmt.Sprintf(", of which the first %d are as they were signed", w.agreed)
+		}
+		findings = append(findings, lost)
 	}
 	return findings
 }
