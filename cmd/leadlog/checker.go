@@ -192,7 +192,11 @@ func (c *checker) delimiter(value string) rune {
 // keys reads a key and those that it has replaced.
 func (c *checker) keys(name, value string) (keys [][]byte) {
 	for part := range strings.SplitSeq(value, ",") {
-		keys = append(keys, c.key(name, strings.TrimSpace(part)))
+		if part = strings.TrimSpace(part); part == "" && value != "" {
+			c.refuseSecret(name, value, "keys with commas between them, and no comma more")
+			continue
+		}
+		keys = append(keys, c.key(name, part))
 	}
 	return keys
 }

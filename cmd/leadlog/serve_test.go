@@ -108,6 +108,7 @@ func TestServeRefusesADatabaseThatANewerProgramHasMigrated(t *testing.T) {
 
 func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 	t.Parallel()
+	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
 	for _, bad := range []struct{ name, value, shown string }{
 		{"LEADLOG_ADDR", "nowhere", `LEADLOG_ADDR="nowhere"`},
 		{"LEADLOG_RATE_LIMIT", "many", `LEADLOG_RATE_LIMIT="many"`},
@@ -131,6 +132,7 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 		{"LEADLOG_JWT_SECRET", "hunter2", `LEADLOG_JWT_SECRET=(7 characters, not shown)`},
 		{"LEADLOG_CLAIM_KEY", "c2hvcnQ=", `LEADLOG_CLAIM_KEY=(8 characters, not shown)`},
 		{"LEADLOG_SEAL_KEY", "", `LEADLOG_SEAL_KEY=(not set)`},
+		{"LEADLOG_SEAL_KEY", key + ",", `LEADLOG_SEAL_KEY=(45 characters, not shown): must be keys with commas between them`},
 		{"LEADLOG_TREE_KEY", "c2hvcnQ=", `LEADLOG_TREE_KEY=(8 characters, not shown)`},
 		{"LEADLOG_DATABASE_URL", "mysql://u:hunter2@h/d", `LEADLOG_DATABASE_URL=(21 characters, not shown)`},
 		{"LEADLOG_EVENTSTORE_URL", "mysql://u:hunter2@h/d", `LEADLOG_EVENTSTORE_URL=(21 characters, not shown): must be a good URL that begins with postgres://, esdb://`},
@@ -141,7 +143,6 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 		t.Run(bad.name+"="+bad.value, func(t *testing.T) {
 			t.Parallel()
 			settings := map[string]string{}
-			key := base64.StdEncoding.EncodeToString(make([]byte, 32))
 			for name, value := range map[string]string{
 				"LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_JWT_SECRET": strings.Repeat("s", 32),
 				"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,

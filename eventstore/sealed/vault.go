@@ -25,7 +25,7 @@ import (
 const KeySize = 32
 
 // ErrUnknownKey says that a person's key is sealed with a key that was not given.
-var ErrUnknownKey = errors.New("a person's key is sealed with a key that is not in LEADLOG_SEAL_KEY: add the earlier key, after a comma")
+var ErrUnknownKey = errors.New("a person's key is sealed with a key that is not in LEADLOG_SEAL_KEY: add that key, after a comma")
 
 // ErrOtherKeys says that the keys given are none of those that were sealed with before.
 var ErrOtherKeys = errors.New("LEADLOG_SEAL_KEY opens no key of a person that is in the database")

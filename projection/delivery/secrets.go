@@ -31,7 +31,7 @@ var (
 	ErrNoSecret = errors.New("no signing secret of this endpoint")
 
 	// ErrUnknownKey says that a secret is sealed with a key that was not given.
-	ErrUnknownKey = errors.New("the signing secret is sealed with a key that is not among the settings: add the earlier key")
+	ErrUnknownKey = errors.New("the signing secret is sealed with a key that is not among the settings: add that key")
 
 	// ErrDamaged says that a sealed secret does not open: it was changed, or moved here from another endpoint.
 	ErrDamaged = errors.New("the sealed signing secret is damaged")
