@@ -52,10 +52,13 @@ type pod struct {
 			SecretRef struct{ Name string } `yaml:"secretRef"`
 		} `yaml:"envFrom"`
 		SecurityContext map[string]any `yaml:"securityContext"`
-		ReadinessProbe  struct {
-			HTTPGet struct{ Path string } `yaml:"httpGet"`
-		} `yaml:"readinessProbe"`
+		StartupProbe    probe          `yaml:"startupProbe"`
+		ReadinessProbe  probe          `yaml:"readinessProbe"`
 	}
+}
+
+type probe struct {
+	HTTPGet struct{ Path string } `yaml:"httpGet"`
 }
 
 // render is helm template with as much of Helm's language as the chart speaks.
@@ -145,7 +148,8 @@ func TestTheChartMakesWhatServesWithoutInterruption(t *testing.T) {
 	deployment := objects["Deployment"].Spec
 	require.Equal(t, 2, deployment.Replicas)
 	require.Equal(t, []string{"serve"}, deployment.Template.Spec.Containers[0].Args)
-	require.Equal(t, "/readyz", deployment.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path)
+	require.Equal(t, "/readyz", deployment.Template.Spec.Containers[0].StartupProbe.HTTPGet.Path, "an upgrade waits for its views")
+	require.Equal(t, "/healthz", deployment.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path, "a view that stops, stops no captures")
 	require.Equal(t, 60, deployment.Template.Spec.TerminationGracePeriodSeconds)
 	require.Contains(t, deployment.Template.Spec.Containers[0].Env, struct{ Name, Value string }{"LEADLOG_DRAIN", "10s"})
 	require.Equal(t, 1, objects["PodDisruptionBudget"].Spec.MinAvailable)
@@ -176,7 +180,7 @@ func TestTheChartRefusesToGuessKeysAndShowsTheWorldNoMetrics(t *testing.T) {
 	secrets := objects["Job"].Spec.Template.Spec.Containers[0].EnvFrom
 	require.Len(t, secrets, 2, "the migration has to know of a log that is elsewhere")
 	require.Equal(t, "leadlog-owner", secrets[1].SecretRef.Name, "of two that have one name, the last counts")
-	require.Equal(t, "/crm/readyz", objects["Deployment"].Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path)
+	require.Equal(t, "/crm/readyz", objects["Deployment"].Spec.Template.Spec.Containers[0].StartupProbe.HTTPGet.Path)
 	require.Equal(t, "/crm/metrics", objects["ServiceMonitor"].Spec.Endpoints[0].Path)
 	paths := objects["Ingress"].Spec.Rules[0].HTTP.Paths
 	require.Len(t, paths, 5)
