@@ -9,6 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -60,10 +62,11 @@ func Evolve(s State, fact event.Fact) State {
 // Has tells whether the account's plan has a feature.
 func (s State) Has(feature string) bool { return slices.Contains(s.Features, feature) }
 
-// Stage finds a pipeline stage without regard to case and returns it as the account spells it.
+// Stage finds a pipeline stage without regard to case, or to how accents are encoded, and returns it as the account spells it.
 func Stage(stages []string, name string) (string, bool) {
+	name = norm.NFC.String(name)
 	for _, stage := range stages {
-		if strings.EqualFold(stage, name) {
+		if strings.EqualFold(norm.NFC.String(stage), name) {
 			return stage, true
 		}
 	}
@@ -120,7 +123,7 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	refuse := func(name, message string) { wrong.Add(name, message) }
 
 	name := strings.TrimSpace(want.Name)
-	if utf8.RuneCountInString(name) > maxName {
+	if utf8.RuneCountInString(norm.NFC.String(name)) > maxName {
 		refuse("name", "must be at most 200 characters")
 	}
 	features, ok := distinct(want.Features, false)
@@ -180,7 +183,7 @@ func distinct(names []string, foldCase bool) ([]string, bool) {
 		name = strings.TrimSpace(name)
 		key := name
 		if foldCase {
-			key = strings.Map(foldRune, name)
+			key = strings.Map(foldRune, norm.NFC.String(name))
 		}
 		if _, twice := seen[key]; twice {
 			return nil, false
@@ -203,7 +206,7 @@ func foldRune(r rune) rune {
 func badFeature(name string) bool { return !ValidID(name) }
 
 func badStage(name string) bool {
-	return name == "" || utf8.RuneCountInString(name) > maxStage || strings.ContainsFunc(name, unicode.IsControl)
+	return name == "" || utf8.RuneCountInString(norm.NFC.String(name)) > maxStage || strings.ContainsFunc(name, unicode.IsControl)
 }
 
 // AdmitsJWT tells whether a JWT that was issued at a time, or does not say when, is worth something.

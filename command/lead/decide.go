@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -182,7 +183,7 @@ func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string
 
 // badStatus refuses a stage that the account does not have. One that it removed stays valid for the lead that is on it.
 func (a Arrival) badStatus(target State, rules Rules) field.Errors {
-	if a.UnknownStatus == "" || strings.EqualFold(a.UnknownStatus, target.Status) {
+	if _, its := account.Stage([]string{target.Status}, a.UnknownStatus); its || a.UnknownStatus == "" {
 		return nil
 	}
 	return field.Errors{{Field: "status", Message: unknownStatus(rules.Stages)}}

@@ -274,8 +274,8 @@ func TestWhatIsWrongComesBeforeWhatConflicts(t *testing.T) {
 	require.Equal(t, []string{"status"}, fieldNames(t, err), "two leads")
 
 	parked := *ann("api")
-	parked.Status = "parked"
-	_, err = Decide(Arrival{Phone: phoneA, Source: "api", UnknownStatus: "Parked"}, someRules, &parked, nil, someIDs)
+	parked.Status = "parke\u0301"
+	_, err = Decide(Arrival{Phone: phoneA, Source: "api", UnknownStatus: "Park\u00c9"}, someRules, &parked, nil, someIDs)
 	require.Error(t, err)
 	require.Equal(t, dupSource, outcome(t, Decision{}, err), "a stage that the lead is on is not wrong")
 }
