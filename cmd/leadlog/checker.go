@@ -4,10 +4,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
-	"net/url"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 )
 
@@ -73,26 +73,29 @@ func (c *checker) logURL(name, address string) {
 	}
 }
 
+// plainPath matches a path that has one way to be written: what is escaped in a URL has more, and the routes know one.
+var plainPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)
+
 func (c *checker) basePath(value string) string {
 	prefix := strings.TrimRight(value, "/")
-	if prefix != "" && (!strings.HasPrefix(prefix, "/") || strings.ContainsAny(prefix, "?#{}* ") || path.Clean(prefix) != prefix) {
-		c.refuse("LEADLOG_BASE_PATH", value, "a path such as /crm")
+	if !plainPath.MatchString(prefix) || (prefix != "" && path.Clean(prefix) != prefix) {
+		c.refuse("LEADLOG_BASE_PATH", value, "a path of letters, digits, . _ ~ and -, such as /crm")
 	}
 	return prefix
 }
 
 func (c *checker) rate(name, value string) float64 {
 	rate, err := strconv.ParseFloat(value, 64)
-	if err != nil || !(rate >= 0) || math.IsInf(rate, 1) {
-		c.refuse(name, value, "a number of captures a second, 0 or more")
+	if err != nil || !(rate >= 0 && rate <= account.MaxRate) {
+		c.refuse(name, value, fmt.Sprintf("a number of captures a second from 0 to %d", account.MaxRate))
 	}
 	return rate
 }
 
-func (c *checker) whole(name, value string) int {
+func (c *checker) burst(name, value string) int {
 	n, err := strconv.Atoi(value)
-	if err != nil || n < 1 {
-		c.refuse(name, value, "a whole number, 1 or more")
+	if err != nil || n < 1 || n > account.MaxRate {
+		c.refuse(name, value, fmt.Sprintf("a whole number from 1 to %d", account.MaxRate))
 	}
 	return n
 }
@@ -156,19 +159,18 @@ func (c *checker) networks(name, value string) (prefixes []netip.Prefix) {
 func (c *checker) origins(name, value string) []string {
 	origins := list(value)
 	for _, origin := range origins {
-		u, err := url.Parse(origin)
-		if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || origin != canonicalOrigin(u) {
+		scheme, host, _ := strings.Cut(origin, "://")
+		if !plainOrigin.MatchString(origin) || strings.HasSuffix(host, defaultPorts[scheme]) {
 			c.refuse(name, origin, "an origin as browsers write it, such as https://example.com; * is never allowed")
 		}
 	}
 	return origins
 }
 
-// canonicalOrigin is how browsers write the origin of a URL: in lower case, without the scheme's default port.
-func canonicalOrigin(u *url.URL) string {
-	origin := strings.ToLower(u.Scheme + "://" + u.Host)
-	return strings.TrimSuffix(origin, map[string]string{"https": ":443", "http": ":80"}[u.Scheme])
-}
+// plainOrigin matches an origin as browsers write it: in lower case and ASCII, a port only where it is not the scheme's own.
+var plainOrigin = regexp.MustCompile(`^https?://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[1-9][0-9]{0,4})?$`)
+
+var defaultPorts = map[string]string{"https": ":443", "http": ":80"}
 
 func (c *checker) key(name, value string) []byte {
 	key, err := base64.StdEncoding.DecodeString(value)
@@ -193,7 +195,7 @@ func (c *checker) delimiter(value string) rune {
 func (c *checker) keys(name, value string) (keys [][]byte) {
 	for part := range strings.SplitSeq(value, ",") {
 		if part = strings.TrimSpace(part); part == "" && value != "" {
-			c.refuseSecret(name, value, "keys with commas between them, and no comma more")
+			c.refuseSecret(name, value, "keys with a comma between one and the next: one of them is empty")
 			continue
 		}
 		keys = append(keys, c.key(name, part))

@@ -84,7 +84,7 @@ func (s service) check(privateTargets bool) (config, error) {
 		addr:                s.Addr,
 		basePath:            c.basePath(s.BasePath),
 		rateLimit:           c.rate("LEADLOG_RATE_LIMIT", s.RateLimit),
-		rateBurst:           c.whole("LEADLOG_RATE_BURST", s.RateBurst),
+		rateBurst:           c.burst("LEADLOG_RATE_BURST", s.RateBurst),
 		trustedProxies:      c.networks("LEADLOG_TRUSTED_PROXIES", s.TrustedProxies),
 		corsOrigins:         c.origins("LEADLOG_CORS_ORIGINS", s.CORSOrigins),
 		allowPrivateTargets: c.boolean("LEADLOG_WEBHOOK_ALLOW_PRIVATE", s.WebhookAllowPrivate, privateTargets),

@@ -48,3 +48,14 @@ func TestAVariableThatLooksLikeASettingAndIsNoneIsNamedWithoutItsValue(t *testin
 	require.Equal(t, []string{"LEADLOG_CLAM_KEY", "LEADLOG_PORTS"}, named)
 	require.NotContains(t, said, "c2VjcmV0")
 }
+
+func TestOriginsAndPathsThatBrowsersSendAreTaken(t *testing.T) {
+	t.Parallel()
+	var c checker
+	origins := []string{"https://example.com", "http://localhost:3000", "https://xn--mnchen-3ya.de:8443", "http://[::1]:8080", "http://127.0.0.1", "https://a_b.example"}
+	require.Equal(t, origins, c.origins("LEADLOG_CORS_ORIGINS", strings.Join(origins, ", ")))
+	for given, prefix := range map[string]string{"": "", "/": "", "/crm": "/crm", "/crm/": "/crm", "/a-b/c_d~e.f": "/a-b/c_d~e.f"} {
+		require.Equal(t, prefix, c.basePath(given), given)
+	}
+	require.NoError(t, c.err())
+}

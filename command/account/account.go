@@ -89,8 +89,10 @@ const (
 	maxStages   = 50
 	maxStage    = 50 // characters
 	maxFeatures = 50
-	maxRate     = 1e6 // captures a second, or of a burst
 )
+
+// MaxRate is the most captures a second, or of a burst, that a limit may be.
+const MaxRate = 1_000_000
 
 // Settings is what may be said about an account. Each configuration replaces the one before.
 type Settings struct {
@@ -146,10 +148,10 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	if !knownRegion(region) {
 		refuse("region", "must be a two-letter country code such as IN")
 	}
-	if r := want.RateLimit; r != nil && !(*r >= 0 && *r <= maxRate) {
+	if r := want.RateLimit; r != nil && !(*r >= 0 && *r <= MaxRate) {
 		refuse("rateLimit", "must be between 0 and 1000000")
 	}
-	if b := want.RateBurst; b != nil && (*b < 1 || *b > maxRate) {
+	if b := want.RateBurst; b != nil && (*b < 1 || *b > MaxRate) {
 		refuse("rateBurst", "must be between 1 and 1000000")
 	}
 	if wrong != nil {
