@@ -99,13 +99,16 @@ func (s *Server) launchOnce(ctx context.Context, binaries Binaries, opts Options
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // reaps it; its log says why it ended
+		_ = cmd.Wait() // reaps it; its log says why it ended, unless it was killed
 	}()
 
 	s.running = postmaster{pid: cmd.Process.Pid, port: port, socketDir: socketDir}
 	for !s.running.accepts(ctx) {
 		select {
 		case <-ended:
+			if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+				return fmt.Errorf("%w: %s", errTryAgain, cmd.ProcessState)
+			}
 			return s.home.whyEnded(said)
 		case <-ctx.Done():
 			_ = cmd.Process.Signal(syscall.SIGQUIT)

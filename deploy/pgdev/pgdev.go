@@ -179,7 +179,7 @@ func (s *Server) leave(ctx context.Context) error {
 		return err
 	}
 	if !last {
-		s.log.InfoContext(ctx, "PostgreSQL is left running: another process uses it", "dir", s.home.dir)
+		s.log.InfoContext(ctx, "PostgreSQL is not stopped: it is still in use", "dir", s.home.dir)
 		return nil
 	}
 	// The cluster's present postmaster is asked for, not the one of Start: another process may have restarted it.

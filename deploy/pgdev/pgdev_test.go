@@ -2,6 +2,7 @@ package pgdev
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,6 +133,23 @@ func TestAKilledPostgreSQLStartsAgainWithItsData(t *testing.T) {
 	second := started(t, dir)
 	require.False(t, second.Adopted())
 	require.Equal(t, "kept", ask(t, second.URL(), `SELECT note FROM lead`))
+}
+
+// Whatever killed the running server may kill the one that recovers, too.
+func TestAPostgreSQLThatIsKilledWhileItStartsIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := started(t, newDir(t))
+	stopped(t, s)
+	programs := filepath.Dir(newDir(t))
+	for _, c := range []struct {
+		does  string
+		again bool
+	}{{"kill -9 $$", true}, {"exit 1", false}} {
+		require.NoError(t, os.WriteFile(filepath.Join(programs, "postgres"), []byte("#!/bin/sh\n"+c.does+"\n"), 0o755))
+		err := s.launchOnce(t.Context(), Binaries{Dir: programs}, Options{})
+		require.Error(t, err)
+		require.Equal(t, c.again, errors.Is(err, errTryAgain), err)
+	}
 }
 
 // A backend in the middle of its work does not see that its parent was killed, and holds the shared memory until then.
