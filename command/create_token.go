@@ -77,7 +77,7 @@ func (cmd CreateToken) validate() (name string, err error) {
 	var wrong field.Errors
 	name = strings.TrimSpace(cmd.Name)
 	if n := lead.Length(name); n < 1 || n > token.MaxName || lead.HasControl(name) {
-		wrong.Add("name", "must be 1 to 100 characters")
+		wrong.Add("name", "must be 1 to 100 characters, none of them a control character")
 	}
 	if cmd.ExpiresInDays < token.MinDays || cmd.ExpiresInDays > token.MaxDays {
 		wrong.Add("expiresInDays", "must be a whole number from 1 to 365")

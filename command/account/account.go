@@ -137,7 +137,7 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	case !ok:
 		refuse("stages", "must be different from each other without regard to case")
 	case len(stages) > maxStages || slices.ContainsFunc(stages, badStage):
-		refuse("stages", "must be at most 50 names of 1 to 50 characters")
+		refuse("stages", "must be at most 50 names of 1 to 50 characters, none of them a control character")
 	case len(stages) == 0:
 		stages = DefaultStages()
 	}
