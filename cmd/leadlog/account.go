@@ -78,7 +78,8 @@ func (a *accountSetCommand) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// named are the names that a flag gave: none at all when it gave one that is empty, and nil when it is not there.
+// named returns the names that a repeated flag gave: nil, which changes nothing, when the flag was not given, and an empty list
+// when it was given one empty name.
 func named(given []string) []string {
 	if len(given) == 1 && given[0] == "" {
 		return []string{}
@@ -86,7 +87,7 @@ func named(given []string) []string {
 	return given
 }
 
-// revoked tells from when on JWTs are worth something, if the account has said so.
+// revoked says from when on JWTs are accepted, if the account has revoked earlier ones.
 func revoked(state account.State) string {
 	if state.JWTNotBefore.IsZero() {
 		return ""

@@ -30,7 +30,7 @@ func (c *checker) refuse(name, value, want string) {
 	c.wrong = append(c.wrong, fmt.Errorf("%s=%q: must be %s", name, value, want))
 }
 
-// refuseSecret does the same for a value that must not show.
+// refuseSecret is refuse for a value that may be secret: it prints its length only.
 func (c *checker) refuseSecret(name, value, want string) {
 	shown := "(not set)"
 	if value != "" {
@@ -46,8 +46,8 @@ func (c *checker) err() error {
 	return nil
 }
 
-// goodPostgres tells whether a command may go by an address of PostgreSQL. One with an @ behind the one that ends the password
-// is most likely cut in two within the password, whose rest every message about the host or the database would then show.
+// goodPostgres reports whether an address of PostgreSQL can be used. An address with a second @ most likely has an unescaped @
+// in its password: the part behind it would be taken for the host, and be printed in every error about the host.
 func goodPostgres(address string) bool {
 	if _, err := pgxpool.ParseConfig(address); err != nil {
 		return false
@@ -55,13 +55,13 @@ func goodPostgres(address string) bool {
 	place, _ := splitPostgres(address)
 	user, rest := splitUser(place)
 	return (strings.HasPrefix(user, "postgres://") || strings.HasPrefix(user, "postgresql://")) && !strings.Contains(rest, "@") &&
-		strings.Count(rest, "[") == strings.Count(rest, "]") // a ? between them is of no host
+		strings.Count(rest, "[") == strings.Count(rest, "]") // they differ when a ? cuts an IPv6 address in two
 }
 
-// escaped is what most often makes an address bad that looks good.
+// escaped is a hint about the most frequent mistake in an address that looks right.
 const escaped = ", with %40 for an @ and %2F for a / in a password"
 
-// logURL refuses an address that is not one of a log. The message does not repeat it: it may hold a password.
+// logURL refuses what is not the address of a log. The message does not show the address, which may hold a password.
 func (c *checker) logURL(name, address string) {
 	switch {
 	case esdb.Understands(address):
@@ -111,7 +111,7 @@ func (c *checker) boolean(name, value string, unset bool) bool {
 	return b
 }
 
-// Bounds of times. An attempt that hangs has a slot of its endpoint for as long as it may take.
+// Upper bounds of durations. An attempt that hangs occupies one of its endpoint's slots until its timeout.
 const (
 	maxTimeout = time.Minute
 	maxDelay   = 7 * 24 * time.Hour
@@ -147,7 +147,7 @@ func (c *checker) networks(name, value string) (prefixes []netip.Prefix) {
 		if addr, notPrefix := netip.ParseAddr(part); err != nil && notPrefix == nil {
 			prefix, err = addr.Prefix(addr.BitLen())
 		}
-		if err != nil || prefix.Addr().Is4In6() { // callers' addresses are told without ::ffff:
+		if err != nil || prefix.Addr().Is4In6() { // would match nothing: callers' addresses are compared without ::ffff:
 			c.refuse(name, part, "a network such as 10.0.0.0/8")
 			continue
 		}
@@ -191,7 +191,7 @@ func (c *checker) delimiter(value string) rune {
 	return r
 }
 
-// keys reads a key and those that it has replaced.
+// keys reads the current key and the earlier ones behind it, separated by commas.
 func (c *checker) keys(name, value string) (keys [][]byte) {
 	for part := range strings.SplitSeq(value, ",") {
 		if part = strings.TrimSpace(part); part == "" && value != "" {

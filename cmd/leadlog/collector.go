@@ -8,16 +8,16 @@ import (
 )
 
 // leastHeap is how large the heap may grow before the garbage collector runs. With 64 connections capturing, a quarter of that
-// is live. A collection costs by what is live, so collecting a third as often saves time; with everything outside of the heap
-// the process stays under 128 MiB.
+// is live. The cost of a collection depends on what is live, so collecting a third as often saves time. Together with all
+// memory outside of the heap, the process stays under 128 MiB.
 const leastHeap = 64 << 20 // bytes
 
 const liveHeap = "/gc/heap/live:bytes"
 
-// tuneCollector has the collector wait until the heap has grown to leastHeap; once more than two thirds of that is live, until
-// there is half as much garbage as is live. Whatever is made while the collector marks counts as live until its next run, and on
-// a busy machine that is as much again as really is: waiting for an equal amount of garbage cost 20 MiB that were never used.
-// GOGC, if it is set, is left alone.
+// tuneCollector makes the garbage collector wait until the heap has grown to leastHeap. Once more than two thirds of that are
+// live, it waits until there is half as much garbage as there is live. Not as much, which is Go's default: whatever is allocated
+// while the collector marks counts as live until its next run, on a busy machine as many bytes again as are really live, and
+// this cost 20 MiB that were never used. GOGC, if set, is left alone.
 func tuneCollector() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -36,7 +36,7 @@ func tuneCollector() {
 	collected(new([64]byte))
 }
 
-// gcPercent is the GOGC for so many bytes that are live, in steps of a quarter: to set it stops the program for a moment.
+// gcPercent returns the GOGC for so many live bytes. It goes in steps of 25, because each change stops the program for a moment.
 func gcPercent(live uint64) int {
 	if live == 0 { // before the first collection
 		live = leastHeap / 8

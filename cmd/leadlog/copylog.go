@@ -38,7 +38,7 @@ func (m *copyLogCommand) Run(ctx context.Context, c console) error {
 	if check.err() != nil {
 		return check.err()
 	}
-	if m.DatabaseURL == "" && m.From != "" { // the views stand beside the log, unless somebody says otherwise
+	if m.DatabaseURL == "" && m.From != "" { // by default the views are in the database of the log
 		m.DatabaseURL = firstPostgres(m.From, m.To)
 	}
 	log := plainLogger(c)
@@ -98,8 +98,8 @@ func (m *copyLogCommand) move(ctx context.Context, c console, views string, log 
 	return nil
 }
 
-// copyKeys brings the keys of persons to where they belong: beside a log in PostgreSQL, else beside the views. No service
-// runs then, and the views have not moved yet.
+// copyKeys copies the keys of persons to where the new log's keys belong: beside a log in PostgreSQL, otherwise beside the
+// views. At this point no service is running, and the views have not moved yet.
 func (m *copyLogCommand) copyKeys(ctx context.Context, views string) error {
 	var pools []*pgxpool.Pool
 	for _, log := range []string{m.From, m.To} {
@@ -117,7 +117,7 @@ func (m *copyLogCommand) copyKeys(ctx context.Context, views string) error {
 	return sealed.CopyKeys(ctx, pools[0], pools[1])
 }
 
-// shownAs shows on stderr how far something has come.
+// shownAs returns a function that shows progress on stderr under a name.
 func shownAs(c console, what string) func(done, end eventstore.Position) {
 	shown := newProgress(c.err, what)
 	return func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") }
@@ -132,7 +132,7 @@ func firstPostgres(addresses ...string) string {
 	return ""
 }
 
-// openViews opens the views' database, which must be of this program's version.
+// openViews opens the views' database, whose schema must be of this program's version.
 func openViews(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	pool, err := openLong(ctx, url)
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// open returns the URLs of the read models' database and of the log. Without LEADLOG_DATABASE_URL it starts the private
-// PostgreSQL of the data directory, or joins the one that runs; close leaves it again.
+// open returns the URLs of the views' database and of the log. Without LEADLOG_DATABASE_URL it starts the private PostgreSQL
+// of the data directory, or joins the one that is running; the caller leaves it with stopPrivate.
 func (d database) open(ctx context.Context, log *slog.Logger) (views, events string, private *pgdev.Server, err error) {
 	views = d.DatabaseURL
 	if views == "" {
@@ -43,7 +43,7 @@ func (d database) open(ctx context.Context, log *slog.Logger) (views, events str
 	return views, events, private, nil
 }
 
-// logAddress is an address of a log with what it leaves open; none stays none.
+// logAddress returns the address of a log with its defaults filled in. An empty one stays empty.
 func logAddress(address string) string {
 	if address == "" || esdb.Understands(address) {
 		return address
@@ -51,13 +51,13 @@ func logAddress(address string) string {
 	return withConnectDefaults(address)
 }
 
-// connectSeconds bounds how long connecting may take, over all addresses that are tried one after the other. An append waits
-// as long, so that it finds a database that has moved to the next address.
+// connectSeconds bounds how long connecting may take, over all hosts of an address, which are tried one after the other. An
+// append waits as long, so that it finds a database that has moved to the next host.
 const connectSeconds = 5
 
-// withConnectDefaults is an address of PostgreSQL with what it leaves open. Connecting has a bound: otherwise nothing ends the
-// wait for a server that accepts connections and says nothing, or that has vanished. And of several hosts the primary is used:
-// the one that was it before a failover may be back as a standby, which answers and takes no write.
+// withConnectDefaults adds two parameters to an address of PostgreSQL, unless it or the environment has them. connect_timeout:
+// otherwise nothing ends the wait for a server that accepts connections and is silent, or that has vanished. And of several
+// hosts, the primary: the former primary may come back after a failover as a standby, which answers and takes no write.
 func withConnectDefaults(address string) string {
 	config, err := pgconn.ParseConfig(address)
 	if err != nil { // it was checked before
@@ -68,15 +68,15 @@ func withConnectDefaults(address string) string {
 		hosts[net.JoinHostPort(other.Host, strconv.Itoa(int(other.Port)))] = true
 	}
 	place, given := splitPostgres(address)
-	var parameters []string // before those that are given: of one that comes twice, the last counts
-	left := func(parameter, variable, value string) {
+	var parameters []string // before those of the address: when a parameter comes twice, the last one counts
+	unlessSet := func(variable, parameter, value string) {
 		if os.Getenv(variable) == "" {
 			parameters = append(parameters, parameter+"="+value)
 		}
 	}
-	left("connect_timeout", "PGCONNECT_TIMEOUT", strconv.Itoa(max(1, connectSeconds/len(hosts))))
+	unlessSet("PGCONNECT_TIMEOUT", "connect_timeout", strconv.Itoa(max(1, connectSeconds/len(hosts))))
 	if len(hosts) > 1 {
-		left("target_session_attrs", "PGTARGETSESSIONATTRS", "primary")
+		unlessSet("PGTARGETSESSIONATTRS", "target_session_attrs", "primary")
 	}
 	if given != "" {
 		parameters = append(parameters, given)
@@ -87,15 +87,15 @@ func withConnectDefaults(address string) string {
 	return place + "?" + strings.Join(parameters, "&")
 }
 
-// splitPostgres splits an address of PostgreSQL before its parameters. It reads it as PostgreSQL's own programs do, and not as
-// net/url: a password may hold a ? or a #, and in a parameter a + is no space.
+// splitPostgres splits an address of PostgreSQL before its parameters. It reads the address as PostgreSQL's own programs do and
+// not as net/url does: a password may contain ? and #, and a + in a parameter is not a space.
 func splitPostgres(address string) (place, parameters string) {
 	user, rest := splitUser(address)
 	rest, parameters, _ = strings.Cut(rest, "?")
 	return user + rest, parameters
 }
 
-// splitUser splits an address of PostgreSQL behind the @ that ends its user's name and password, if it has them.
+// splitUser splits an address of PostgreSQL after the @ that ends the user's name and password, if it has them.
 func splitUser(address string) (user, rest string) {
 	scheme, rest, _ := strings.Cut(address, "://")
 	end := 0
@@ -105,7 +105,7 @@ func splitUser(address string) (user, rest string) {
 	return scheme + "://" + rest[:end], rest[end:]
 }
 
-// stopPrivate stops the private PostgreSQL, if this process was its last user.
+// stopPrivate leaves the private PostgreSQL, and stops it if this process was its last user. A nil server is none.
 func stopPrivate(private *pgdev.Server, log *slog.Logger) {
 	if private == nil {
 		return
@@ -154,7 +154,7 @@ func (m *migrateCommand) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// hint says what to try about an error.
+// hint says what to try after an error; "" when there is no advice.
 func hint(err error) string {
 	switch {
 	case errors.Is(err, command.ErrFeatureDisabled):
@@ -197,7 +197,7 @@ func hint(err error) string {
 	return ""
 }
 
-// denied tells that PostgreSQL keeps the role from something.
+// denied reports whether PostgreSQL refused something to the role.
 func denied(err error) bool {
 	answer, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && answer.Code == "42501"

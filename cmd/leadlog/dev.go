@@ -71,7 +71,7 @@ func (d *devCommand) Run(ctx context.Context, c console, unknown unknownSettings
 	return err
 }
 
-// demo provisions the demo account, unless it is there, and a token of it that still works.
+// demo provisions the demo account, unless it exists, and makes sure that it has an API token that works.
 func (d *devCommand) demo(ctx context.Context, app *app) (welcome, error) {
 	caller := command.Caller{Account: demoAccount, Actor: "system:dev"}
 	believed, err := app.directory.ConfirmAccount(ctx, demoAccount)
@@ -97,8 +97,8 @@ func (d *devCommand) demo(ctx context.Context, app *app) (welcome, error) {
 	return w, err
 }
 
-// demoToken is the token of the last start, if it still works, or a new one. It is empty when the account has no place
-// for one.
+// demoToken returns the API token of the last start if it still works, or else a new one. It is empty when the account has as
+// many tokens as it may have.
 func (d *devCommand) demoToken(ctx context.Context, app *app, caller command.Caller) (string, error) {
 	keys := d.keyring()
 	kept, err := keys.get(apiTokenFile)
@@ -146,7 +146,7 @@ func (w welcome) print(c console, base string) {
 		base, bearer, `{"name":"Asha Rao","phone":"98765 43210","metadata":{"source":"website"}}`)
 }
 
-// reachable is a URL by which this machine reaches a listener.
+// reachable returns a URL by which a listener can be reached from this machine.
 func reachable(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsUnspecified() {
@@ -156,15 +156,15 @@ func reachable(addr net.Addr) string {
 	return "http://" + tcp.String()
 }
 
-// supervisor starts the private PostgreSQL again when it dies under the service, and stops it at the end.
+// supervisor restarts the private PostgreSQL when it dies while the service runs, and stops it at the end.
 type supervisor struct {
 	dir   string
 	log   *slog.Logger
 	ended chan struct{}
 }
 
-// watch owns the server, nil when the database is not ours, until the context ends. It stops the service when PostgreSQL
-// cannot be had back.
+// watch owns the private server, nil when there is none, until the context ends. It stops the service when PostgreSQL cannot be
+// restarted.
 func (s *supervisor) watch(ctx context.Context, stop context.CancelCauseFunc, private *pgdev.Server) {
 	defer close(s.ended)
 	for private != nil && ctx.Err() == nil {
@@ -193,9 +193,9 @@ func (s *supervisor) restart(ctx context.Context, died *pgdev.Server) (*pgdev.Se
 		stopPrivate(again, s.log)
 		return nil, errors.New("it came back at another address")
 	}
-	stopPrivate(died, s.log) // lets go of its use of the cluster; the new one keeps PostgreSQL running
+	stopPrivate(died, s.log) // no longer counts as a user; the new one keeps PostgreSQL running
 	return again, nil
 }
 
-// wait returns when PostgreSQL has been left.
+// wait returns when watch has ended.
 func (s *supervisor) wait() { <-s.ended }

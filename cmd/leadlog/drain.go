@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// drain makes /readyz say that no more requests should come, and still takes those that do, until the load balancer has
-// noticed. Another process takes over views and deliveries as soon as it begins.
+// drain makes /readyz fail, and returns when the load balancer has had time to notice. Requests that still come are answered.
+// Views and deliveries are not drained: another process takes them over at once.
 func (a *app) drain() {
 	a.draining.Store(true)
 	if a.config.drain > 0 {

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	expiryInterval = time.Minute // between looks, which ask an index that is mostly empty
+	expiryInterval = time.Minute // between two queries of an index that is mostly empty
 	expiryAtOnce   = 100         // tokens
 )
 
-// expiry announces tokens that end soon. Any number of processes may run it: each end is announced once.
+// expiry announces API tokens that expire soon. Any number of processes may run it: each token is announced once.
 type expiry struct {
 	query    *query.Reader
 	handlers *command.Handlers
 	log      *slog.Logger
 }
 
-// run looks for such tokens until the context ends.
+// run announces tokens at each interval until the context ends.
 func (e expiry) run(ctx context.Context) {
 	tick := time.NewTicker(expiryInterval)
 	defer tick.Stop()
@@ -39,7 +39,7 @@ func (e expiry) run(ctx context.Context) {
 	}
 }
 
-// turn announces the ends that are due now, as far as the view shows them; a later turn announces the rest.
+// turn announces up to expiryAtOnce tokens that are due now; later turns announce the rest.
 func (e expiry) turn(ctx context.Context) error {
 	ids, err := e.query.TokensToAnnounce(ctx, token.Notice, expiryAtOnce)
 	if err != nil {

@@ -31,12 +31,12 @@ type forgetCommand struct {
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }
 
-// forgetPatience is how long the command waits for the views to reach the erasure: no request waits behind it.
+// forgetPatience is how long the command waits for the views to reach the erasure. It may be long: no HTTP request waits.
 const forgetPatience = 10 * time.Minute
 
 var errNotConfirmed = errors.New("nobody said yes: nothing was erased")
 
-// Run is leadlog forget: what DELETE does, without a service or beside one.
+// Run is leadlog forget. It does what DELETE of a lead does over HTTP, whether or not a service is running.
 func (f *forgetCommand) Run(ctx context.Context, c console) error {
 	keys, err := f.serviceKeys(f.ClaimKey)
 	if err != nil {
@@ -110,12 +110,13 @@ func (f *forgetCommand) tell(c console, erased command.LeadErased) {
 		f.Lead, did, erased.Position, erased.Visitors, erased.Claims)
 }
 
-// forgetter forgets persons in these read models.
+// forgetter returns what erases persons from these stores, besides the log and the views.
 func (h *stores) forgetter(patience time.Duration) forget.Forgetter {
 	return forget.Forgetter{Keys: h.store, Pool: h.pool, Patience: patience}
 }
 
-// keepUp has the views follow the log, for where no service does. Beside one it stands by.
+// keepUp brings the views and the deliveries' queue forward until leave is called, for when no service is running. Beside a
+// running service it stands by.
 func (h *stores) keepUp(ctx context.Context) (leave func(), err error) {
 	epoch, err := h.store.Epoch(ctx)
 	if err != nil {

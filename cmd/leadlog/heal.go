@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/projection/verify"
 )
 
-// note tells what killed processes left: no difference between the log and the views, but something to finish.
+// note prints what killed processes have left unfinished. It is not a difference between the log and the views.
 func (v *verifyCommand) note(c console, left []verify.Leftover) {
 	for _, l := range left[:min(v.Most, len(left))] {
 		fmt.Fprintln(c.out, "note:", l.Says)
@@ -24,8 +24,8 @@ func (v *verifyCommand) note(c console, left []verify.Leftover) {
 	}
 }
 
-// heal finishes what was left, claim by claim, and prints each. A claim key that is not the log's is refused: with it, no
-// claim would seem to belong to anybody.
+// heal finishes what was left, claim by claim, and prints each. It refuses a claim key that is not the log's: with a wrong key,
+// every claim would look as if nobody held it.
 func heal(ctx context.Context, c console, h *stores, keys serviceKeys, left []verify.Leftover) error {
 	if err := projection.Belong(ctx, h.pool, h.store); err != nil {
 		return err
@@ -65,7 +65,7 @@ func heal(ctx context.Context, c console, h *stores, keys serviceKeys, left []ve
 	return nil
 }
 
-// finishErasure completes an erasure.
+// finishErasure completes the erasure of a lead that a process began and did not finish.
 func finishErasure(ctx context.Context, c console, h *stores, handlers *command.Handlers, left verify.Leftover) error {
 	leave, err := h.keepUp(ctx)
 	if err != nil {

@@ -32,7 +32,7 @@ type importCommand struct {
 	ClaimKey  string            `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }
 
-// errRows says that some rows were not imported. Why was printed before.
+// errRows ends an import of which some rows were refused. The reasons are in the outcome or were printed.
 var errRows = errors.New("some rows were not imported")
 
 // Run is leadlog import. Rows take the same path as captures over HTTP, without the rate limit.
@@ -79,7 +79,7 @@ func (i *importCommand) Run(ctx context.Context, c console) error {
 	return errors.Join(err, outcomes.close())
 }
 
-// wire makes the handlers. A dry run works on a draft of the log.
+// wire opens the stores and builds the handlers. A dry run works on a draft of the log.
 func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers, *command.Directory, func(), error) {
 	var check checker
 	key, err := i.claimKey(&check, i.ClaimKey)
@@ -108,13 +108,13 @@ func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers,
 	}), directory, h.close, nil
 }
 
-// importAll imports what the source has and tells how far it is.
+// importAll captures every row of the source, adds each result to the ledger, and shows its progress.
 func importAll(
 	ctx context.Context, c console, handlers *command.Handlers, source *importSource, admission command.Admission, into ledger,
 ) error {
 	rows := into.rows()
 	shown := newProgress(c.err, into.name())
-	var broken error // reading the file
+	var broken error // of reading the file
 	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] {
 		return func(yield func(command.Arriving) bool) {
 			for row, err := range source.rows() {
@@ -147,7 +147,7 @@ func importAll(
 	return nil
 }
 
-// arriving makes a row a capture.
+// arriving turns a row into a capture.
 func (r importRow) arriving(admission command.Admission) command.Arriving {
 	return command.Arriving{Line: r.line, Bytes: r.bytes, Read: func(context.Context) (command.CaptureLead, error) {
 		return command.CaptureLead{Admission: admission, Body: r.body, Source: r.source, IdempotencyKey: r.key}, r.err
@@ -170,7 +170,7 @@ func openRegular(path string) (*os.File, error) {
 	return file, nil
 }
 
-// sameFile tells whether a path leads to a file that is open.
+// sameFile reports whether a path leads to this open file.
 func sameFile(file *os.File, path string) bool {
 	own, err := file.Stat()
 	if err != nil {

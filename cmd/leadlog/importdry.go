@@ -8,11 +8,11 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 )
 
-// dryRun is the ledger of a dry run: it tells of the rows that would be refused.
+// dryRun is the ledger of a dry run: it prints the rows that would be refused.
 type dryRun struct {
 	tally
 	out  io.Writer
-	born map[string]int // the lines of leads that would be made
+	born map[string]int // line of each lead that would be created, by its id
 }
 
 func (d *dryRun) name() string  { return "import, dry run" }
@@ -40,7 +40,7 @@ func (d *dryRun) add(arrived command.Arrived) error {
 	return err
 }
 
-// known names a lead by its line, if the import would make it: ids that are made up mean nothing to anybody.
+// known names a lead by its line if the import itself would create it: the made-up id of such a lead means nothing to anybody.
 func (d *dryRun) known(id string) string {
 	if line, here := d.born[id]; here {
 		return fmt.Sprintf("the lead of line %d", line)

@@ -13,26 +13,26 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// ledger is where an import notes what became of each row.
+// ledger records what became of each row of an import.
 type ledger interface {
-	name() string // of what is done, for the progress line
+	name() string // for the progress line
 	rows() *tally
 	add(command.Arrived) error // an error ends the import
 	flush()                    // writes what was added
-	again() string             // what it does to run the import again; part of a sentence
+	again() string             // why to run an interrupted import again: the end of a sentence
 	end() string               // where the outcome can be read
 }
 
 // tally counts rows by what became of them.
 type tally struct{ created, merged, refused, bad, erased, before uint64 }
 
-// rowOutcome is what one row came to.
+// rowOutcome is the result of one row, as the outcome file shows it.
 type rowOutcome struct {
 	status       int
 	leadID, said string
 }
 
-// count counts a row. The error is one that is not about the row, and ends the import.
+// count adds a row to the tally. An error that is not about the row is returned, and ends the import.
 func (t *tally) count(arrived command.Arrived) (rowOutcome, error) {
 	var (
 		refused *command.LeadRefused
@@ -52,7 +52,7 @@ func (t *tally) count(arrived command.Arrived) (rowOutcome, error) {
 	case errors.As(err, &wrong):
 		row.status, row.said = http.StatusBadRequest, reason(err)
 		t.bad++
-	case errors.Is(err, command.ErrErased): // since an earlier import: it stays so
+	case errors.Is(err, command.ErrErased): // imported earlier and erased since; it is not imported again
 		row.status, row.said, replayed = http.StatusGone, "LEAD_ERASED", true
 		t.erased++
 	default:
@@ -106,7 +106,7 @@ func (o *outcomes) add(arrived command.Arrived) error {
 	if err != nil {
 		return err
 	}
-	// A column's name is what somebody wrote.
+	// The message may name a column, whose name is whatever the file says.
 	return o.table.Write([]string{strconv.Itoa(arrived.Line), strconv.Itoa(row.status), row.leadID, export.Defused(row.said)})
 }
 

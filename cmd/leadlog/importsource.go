@@ -22,10 +22,10 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// csvSource is where leads of a CSV file come from. JSON lines say themselves where they come from.
+// csvSource is the source of leads from a CSV file. JSON lines name their own source.
 const csvSource = "csv_import"
 
-// maxImportLine is that of a body over HTTP.
+// maxImportLine is the bound of a request's body over HTTP.
 const maxImportLine = 2 << 20 // bytes
 
 // importSource is a file of leads.
@@ -33,7 +33,7 @@ type importSource struct {
 	file     *os.File
 	total    uint64             // rows
 	encoding *leadfile.Encoding // of CSV; nil for JSON lines
-	comma    rune               // 0 is to be found out
+	comma    rune               // the delimiter; 0: detect it
 	columns  leadfile.Columns
 }
 
@@ -44,10 +44,10 @@ type importRow struct {
 	body   map[string]jsontext.Value
 	source string
 	key    string
-	err    error // what is wrong with it
+	err    error // what is wrong with the row
 }
 
-// open looks through the file, so that one that cannot be read to its end imports nothing.
+// open reads through the whole file once, so that nothing is imported from a file that cannot be read to its end.
 func (i *importCommand) open() (_ *importSource, err error) {
 	file, err := openRegular(i.File)
 	if err != nil {
@@ -82,10 +82,10 @@ func (i *importCommand) open() (_ *importSource, err error) {
 
 func (s *importSource) close() { _ = s.file.Close() } // it was only read
 
-// packed is how files begin whose rows nobody can read as they are: xlsx and other zip files, xls, gzip.
+// packed are the first bytes of files that have to be converted or unpacked first: xlsx and other zip files, xls, gzip.
 var packed = []string{"PK\x03\x04", "\xd0\xcf\x11\xe0", "\x1f\x8b"}
 
-// tabular tells CSV from JSON lines.
+// tabular reports whether the file is CSV; otherwise it is JSON lines.
 func (i *importCommand) tabular(file *os.File) (bool, error) {
 	head := make([]byte, 512)
 	n, err := file.ReadAt(head, 0)
@@ -152,7 +152,7 @@ func (s *importSource) table() (*leadfile.Table, error) {
 	return leadfile.NewTable(s.encoding.Decode(s.file), s.comma)
 }
 
-// describe says what the file was taken for.
+// describe prints how a CSV file is read: encoding, delimiter and the columns that are renamed or left out.
 func (s *importSource) describe(w io.Writer) {
 	if s.encoding == nil {
 		return
@@ -177,7 +177,7 @@ type importText struct {
 	err  error
 }
 
-// texts yields the rows of the file. The error is that of reading it.
+// texts yields the rows of the file. The second value is an error of reading the file; one about a row is in the row.
 func (s *importSource) texts() iter.Seq2[importText, error] {
 	if s.encoding == nil {
 		return s.jsonTexts()
@@ -233,9 +233,9 @@ func (s *importSource) jsonTexts() iter.Seq2[importText, error] {
 
 // rows yields the rows of the file as bodies of captures, each with its key.
 //
-// The key is made of what a row says, and how many rows before it say the same: not of the file, nor of the row's
-// place in it. So a file that is imported again, because it was interrupted, or grew, or bad rows of it were mended,
-// goes on with what is new in it, while two equal rows of one file are two arrivals.
+// The idempotency key is made from the row's content and from how many equal rows came before it, and not from the file's name
+// or the row's place. So when a file is imported again, because the import was interrupted, rows were added or bad rows were
+// corrected, only what is new has an effect; and two equal rows in one file are two arrivals.
 func (s *importSource) rows() iter.Seq2[importRow, error] {
 	return func(yield func(importRow, error) bool) {
 		seen := map[uint64]uint32{}
@@ -260,11 +260,11 @@ func (s *importSource) rows() iter.Seq2[importRow, error] {
 	}
 }
 
-// digest tells what one row says from what another says. The order of members does not count.
+// digest is a hash of a row's content. The order of members does not matter.
 func digest(source string, body map[string]jsontext.Value) []byte {
 	hash := sha256.New()
 	write := func(part string) {
-		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // so that no two parts run together
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // "a", "bc" must not hash like "ab", "c"
 		hash.Write([]byte(part))
 	}
 	write(source)

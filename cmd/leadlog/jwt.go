@@ -55,8 +55,8 @@ func (j *jwtCommand) Run(c console) error {
 	return nil
 }
 
-// scope is what the flag names. Without one a JWT may do everything in the account, so one that is empty, which is what a
-// shell makes of a variable that is not set, is no way of asking for that.
+// scope returns the scopes that the flag names. Without the flag, the JWT may do everything in the account; an empty --scope is
+// refused, because a shell script with an unset variable would ask for that by mistake.
 func (j *jwtCommand) scope() (string, error) {
 	if j.Scope == nil {
 		return "", nil
@@ -77,7 +77,7 @@ func badScope(given string) error {
 	return &usageError{fmt.Errorf("--scope=%q: must be some of %s", given, strings.Join(httpapi.Scopes(), " "))}
 }
 
-// mint signs a JWT as the service's own settings would accept it.
+// mint signs a JWT that a service with these settings accepts.
 func (t tokens) mint(accountID, subject, scope string, ttl time.Duration) (string, error) {
 	return httpapi.MintHS256([]byte(t.JWTSecret), httpapi.Minting{
 		Account: accountID, Subject: subject, Scope: scope, TTL: ttl,

@@ -16,7 +16,7 @@ type keyring struct{ dir string }
 
 func (d database) keyring() keyring { return keyring{filepath.Join(d.DataDir, "keys")} }
 
-// Names of what a keyring holds.
+// Files of a keyring.
 const (
 	jwtSecretFile = "jwt_secret"
 	claimKeyFile  = "claim_key"
@@ -34,7 +34,7 @@ func (k keyring) get(name string) (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// put keeps a secret, whole or not at all, in place of what was there.
+// put stores a secret atomically, in place of an earlier one.
 func (k keyring) put(name, secret string) error {
 	temporary, err := k.write(name, secret)
 	if err != nil {
@@ -46,7 +46,7 @@ func (k keyring) put(name, secret string) error {
 	return k.sync()
 }
 
-// generated returns a secret of 32 random bytes in base64, made at the first call on this directory ever.
+// generated returns a secret of 32 random bytes in base64. It makes the secret at the first call, and returns the same ever after.
 func (k keyring) generated(name string) (string, error) {
 	if secret, err := k.get(name); secret != "" || err != nil {
 		return secret, err
@@ -100,8 +100,8 @@ func (k keyring) write(name, secret string) (temporary string, err error) {
 	return file.Name(), nil
 }
 
-// makeDataDir makes the directory above the keyring, if it is not there, such that the user that PostgreSQL runs as can
-// pass through it, whatever the umask says.
+// makeDataDir creates the data directory above the keyring, unless it exists. Whatever the umask is, the user that PostgreSQL
+// runs as must be able to pass through it.
 func (k keyring) makeDataDir() error {
 	dir := filepath.Dir(k.dir)
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -110,8 +110,8 @@ func (k keyring) makeDataDir() error {
 	return errors.Join(os.MkdirAll(dir, 0o711), os.Chmod(dir, 0o711))
 }
 
-// fill completes missing keys from the data directory. With generate, which is dev's way, it makes those that are not
-// there; otherwise they are taken only for the private PostgreSQL, so that no service runs on keys it did not mean.
+// fill takes missing keys from the data directory. With generate, which dev sets, it creates those that are not there. Without
+// generate it does so only for the private PostgreSQL, so that no service runs with keys that nobody configured.
 func (s *service) fill(generate bool) error {
 	if s.DatabaseURL != "" && !generate {
 		return nil
@@ -138,7 +138,7 @@ func (s *service) fill(generate bool) error {
 	return nil
 }
 
-// orKept is a key as a setting gives it or else, for the private PostgreSQL, as the data directory has it; "" when there is
+// orKept returns the key that a setting gives or, for the private PostgreSQL, the one in the data directory; "" when there is
 // none.
 func (d database) orKept(given, name string) (string, error) {
 	if given != "" || d.DatabaseURL != "" {
@@ -159,7 +159,7 @@ func (d database) claimKey(check *checker, given string) ([]byte, error) {
 	return check.key("LEADLOG_CLAIM_KEY", key), nil
 }
 
-// sealKeys are the keys that open what is sealed; none when none is given.
+// sealKeys returns the keys that open what is sealed, the current one first; nil when there is none.
 func (d sealedDatabase) sealKeys(check *checker) ([][]byte, error) {
 	key, err := d.orKept(d.SealKey, sealKeyFile)
 	if key == "" {
@@ -168,8 +168,8 @@ func (d sealedDatabase) sealKeys(check *checker) ([][]byte, error) {
 	return check.keys("LEADLOG_SEAL_KEY", key), nil
 }
 
-// serviceKeys are the keys of a command that decides as the service does: the one that names claims, and those that open
-// what is sealed.
+// serviceKeys are the keys that a command needs to append to the log as the service does: the one that names claims, and those
+// that open what is sealed.
 type serviceKeys struct {
 	claim []byte
 	seal  [][]byte

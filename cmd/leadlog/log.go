@@ -20,13 +20,13 @@ type eventLog interface {
 	Close()
 }
 
-// openLog opens the log at an address that was checked: in EventStoreDB by its schemes, else in PostgreSQL, where the
-// schema must be of this program's version. It is an error when the log is out of reach.
+// openLog opens the log at an address, which must have been checked: in EventStoreDB if the scheme says so, else in PostgreSQL,
+// where the schema must be of this program's version. It fails when the log cannot be reached.
 func openLog(ctx context.Context, address string, log *slog.Logger) (eventLog, error) {
 	return openWatchedLog(ctx, address, log, nil)
 }
 
-// openWatchedLog does the same, and has watch told of every batch that is written to PostgreSQL.
+// openWatchedLog is openLog with a function, which may be nil, that is called for every batch written to PostgreSQL.
 func openWatchedLog(ctx context.Context, address string, log *slog.Logger, watch func(postgres.Batch)) (eventLog, error) {
 	if esdb.Understands(address) {
 		store, err := esdb.Open(ctx, esdb.Options{URL: address, Log: log})
@@ -50,16 +50,16 @@ func openWatchedLog(ctx context.Context, address string, log *slog.Logger, watch
 	return store, nil
 }
 
-// sealedLog is a log whose persons have keys. A log in PostgreSQL has them beside it; one that is elsewhere, beside the
-// views.
+// sealedLog is a log that seals personal data with a key for each person. The keys are in the database of a log in PostgreSQL,
+// and otherwise in the database of the views.
 type sealedLog struct {
 	*sealed.Store
 	below eventLog
-	keys  *pgxpool.Pool // of its own, when the log has a database of its own
+	keys  *pgxpool.Pool // nil when the keys are in the database of the views
 	vault *sealed.Vault
 }
 
-// openSealedLog is openLog with personal data opened. Without keys, reading a sealed event is an error.
+// openSealedLog is openLog for a log with personal data. Without keys, reading a sealed event is an error.
 func openSealedLog(ctx context.Context, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (*sealedLog, error) {
 	below, err := openLog(ctx, address, log)
 	if err != nil {
@@ -68,7 +68,8 @@ func openSealedLog(ctx context.Context, address string, views *pgxpool.Pool, key
 	return sealLog(ctx, below, address, views, keys, log)
 }
 
-// sealLog makes the log at an address one whose persons have keys. It is closed with the result, or with an error.
+// sealLog wraps the log at an address, below, into one that seals personal data. Closing the result closes below, and so does
+// an error.
 func sealLog(ctx context.Context, below eventLog, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (_ *sealedLog, err error) {
 	l := &sealedLog{below: below}
 	defer func() {
@@ -90,7 +91,7 @@ func sealLog(ctx context.Context, below eventLog, address string, views *pgxpool
 	return l, nil
 }
 
-// Close ends the log.
+// Close closes the log and the pool of its keys.
 func (l *sealedLog) Close() {
 	l.below.Close()
 	if l.keys != nil {
@@ -98,7 +99,7 @@ func (l *sealedLog) Close() {
 	}
 }
 
-// reseal seals with the current key what the earlier ones sealed, once, when there are any.
+// reseal seals again with the current key whatever earlier keys have sealed. It does so once, and only if there are earlier keys.
 func (a *app) reseal(ctx context.Context) {
 	if len(a.config.sealKeys) == 1 {
 		return

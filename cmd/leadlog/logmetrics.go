@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
-// logMetrics tell of the appends of this process.
+// logMetrics measure the appends of this process.
 type logMetrics struct {
 	appends *prometheus.HistogramVec
 	batches prometheus.Histogram
@@ -25,7 +25,7 @@ type logMetrics struct {
 	stored, conflict, unavailable, failed prometheus.Observer
 }
 
-// appendSeconds are buckets from the fastest flush of a disk to the patience of a store, of 5 s, and beyond.
+// appendSeconds are buckets from the fastest flush of a disk to beyond the 5 s after which a store gives up.
 var appendSeconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 func newLogMetrics() *logMetrics {
@@ -51,7 +51,7 @@ func newLogMetrics() *logMetrics {
 	return m
 }
 
-// batch counts one round trip.
+// batch counts one round trip to PostgreSQL.
 func (m *logMetrics) batch(b postgres.Batch) {
 	m.batches.Observe(float64(b.Appends))
 	m.took.Observe(b.Took.Seconds())
@@ -105,7 +105,7 @@ func (l measuredLog) Append(ctx context.Context, writes ...eventstore.Write) (ev
 	return position, err
 }
 
-// poolMetrics report at each scrape how the connections to PostgreSQL do, and what waits for one.
+// poolMetrics report, at each scrape, the connections to PostgreSQL and the waits for one.
 type poolMetrics struct {
 	views *pgxpool.Pool
 	log   *postgres.Store // nil: the log is elsewhere
@@ -146,7 +146,7 @@ func reportPool(metrics chan<- prometheus.Metric, name string, s *pgxpool.Stat) 
 	metrics <- prometheus.MustNewConstMetric(poolWaited, prometheus.CounterValue, s.EmptyAcquireWaitTime().Seconds(), name)
 }
 
-// buildMetric says which program this is.
+// buildMetric has the version and commit of this program as labels.
 func buildMetric() prometheus.Collector {
 	version, commit := build()
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -37,7 +37,7 @@ type commands struct {
 	Version versionCommand `cmd:"" help:"Version, commit and Go version."`
 }
 
-// console is where a command writes: results to out, what is about them to err.
+// console is where a command writes: its results to out; progress, warnings and errors to err.
 type console struct{ out, err io.Writer }
 
 func main() {
@@ -47,11 +47,12 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], console{os.Stdout, os.Stderr}))
 }
 
-// interruptible ends the context at the first SIGINT, SIGTERM or SIGHUP. Another SIGINT or SIGTERM ends the process, but no
-// SIGHUP, which a terminal that is closed may send more than once. Under nohup it is ignored, and stays so.
+// interruptible returns a context that ends at the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM kills the
+// process. A second SIGHUP does not, because a terminal that closes may send several; and under nohup, which ignores SIGHUP,
+// it stays ignored.
 //
-// SIGPIPE, which comes when nobody reads stdout or stderr any more, would end the process at once, and leave its PostgreSQL
-// behind. Writing fails instead.
+// SIGPIPE comes when nobody reads stdout or stderr any more. It would kill the process at once and leave its private
+// PostgreSQL running, so it is ignored, and the write returns an error instead.
 func interruptible() (context.Context, func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	endings := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -67,7 +68,7 @@ func interruptible() (context.Context, func()) {
 }
 
 func run(ctx context.Context, args []string, c console) int {
-	log.SetOutput(io.Discard) // net/http quotes there what an endpoint says without being asked, such as what it was told of a person
+	log.SetOutput(io.Discard) // net/http prints unsolicited bytes from webhook endpoints there, which may be personal data
 	out := &results{Writer: c.out}
 	c.out = out
 	exited := -1
@@ -102,7 +103,7 @@ func run(ctx context.Context, args []string, c console) int {
 	case errors.As(err, &usage):
 		fmt.Fprintln(c.err, "leadlog:", err)
 		return exitUsage
-	case ctx.Err() != nil && errors.Is(err, context.Canceled): // whatever the error says of what was waited for
+	case ctx.Err() != nil && errors.Is(err, context.Canceled): // what it was waiting for does not matter
 		fmt.Fprintln(c.err, "leadlog: interrupted")
 		return exitFailed
 	}
@@ -113,7 +114,7 @@ func run(ctx context.Context, args []string, c console) int {
 	return exitFailed
 }
 
-// called is the command that somebody did not get right, as far as it is known which.
+// called returns the command whose arguments were wrong, or plain leadlog when none was recognised.
 func called(err error) string {
 	var wrong *kong.ParseError
 	if errors.As(err, &wrong) {
@@ -126,7 +127,7 @@ func called(err error) string {
 	return "leadlog"
 }
 
-// results is where a command prints, which mostly does not look whether that fails: the last error is remembered.
+// results remembers the last error of a write, because commands print without checking for one.
 type results struct {
 	io.Writer
 	failed error

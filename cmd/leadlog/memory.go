@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Where Linux says how much memory this process may use: as part of a control group, of either version, and at most. What is
-// its group in a container, and seems to be the root there, is below the root for a service of systemd.
+// Where Linux says how much memory this process may use: in the files of its control group, of version 1 or 2, and for the whole
+// machine. In a container the process's own group looks like the root; for a service of systemd it is below the root.
 const (
 	groups         = "/sys/fs/cgroup"
 	groupMemory    = "memory.max"
@@ -37,11 +37,11 @@ func limitMemory(log *slog.Logger) int64 {
 	return limit
 }
 
-// memory is the least of what the files tell.
+// memory returns the least of the limits in these files, in bytes; math.MaxInt64 if there is none.
 func memory(read func(string) ([]byte, error)) int64 {
 	most := int64(math.MaxInt64)
 	for _, name := range limits(read) {
-		if text, err := read(name); err == nil { // "max" is no number
+		if text, err := read(name); err == nil { // "max", which is not a number, means no limit
 			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {
 				most = min(most, n)
 			}
@@ -61,7 +61,7 @@ func memory(read func(string) ([]byte, error)) int64 {
 	return most
 }
 
-// limits are the files with the limits of the process's control group and of those that it is part of.
+// limits returns the files with the limits of the process's control group and of the groups above it.
 func limits(read func(string) ([]byte, error)) []string {
 	files := []string{path.Join(groups, groupMemory), path.Join(oldGroups, oldGroupMemory)}
 	own, _ := read(ownGroups) // one line for each hierarchy: its number, what it controls (the second version: nothing), the group
@@ -83,12 +83,12 @@ func limits(read func(string) ([]byte, error)) []string {
 	return files
 }
 
-// Bounds of what requests may hold in memory together.
+// Bounds of bodyBudget, in bytes.
 const (
 	leastBodies = 16 << 20
 	mostBodies  = 256 << 20
 )
 
-// bodyBudget is how much of a memory limit the bodies of requests may take, and those of batches again as much. Decoding takes
-// several times as much as the body.
+// bodyBudget returns how many bytes the bodies of all requests together may take under a memory limit. Those of batches may take
+// the same again. It is a small part of the limit, because decoding takes several times as much memory as the body.
 func bodyBudget(limit int64) int64 { return min(max(limit/16, leastBodies), mostBodies) }

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 )
 
-// viewMetrics reports at each scrape how far the views are and how they do.
+// viewMetrics reports, at each scrape, the position and the state of each view.
 type viewMetrics []*projection.Runner
 
 var (
@@ -61,7 +61,7 @@ func report(ctx context.Context, runner *projection.Runner, metrics chan<- prome
 	}
 }
 
-// useMetrics reports what became of the samples of API tokens' uses.
+// useMetrics counts the samples of API tokens' uses, by outcome.
 type useMetrics struct{ uses *command.Uses }
 
 var usesSampled = prometheus.NewDesc("leadlog_token_uses_sampled_total",
@@ -108,10 +108,10 @@ var (
 		"How long the delivery has been due that waits longest, of all processes, as of at most 10 seconds ago.", nil, nil)
 )
 
-// watcher counts for a courier.
+// watcher returns the callbacks by which a courier counts.
 func (d *deliveryMetrics) watcher() delivery.Watcher {
 	for _, state := range []string{"delivered", "failed", "cancelled"} {
-		d.finished.WithLabelValues(state) // there from the start, at 0
+		d.finished.WithLabelValues(state) // exports it as 0 from the start
 	}
 	success, failure := d.attempts.WithLabelValues("success"), d.attempts.WithLabelValues("failure")
 	return delivery.Watcher{
@@ -134,7 +134,7 @@ func (d *deliveryMetrics) Describe(descs chan<- *prometheus.Desc) {
 	descs <- deliveryOldestDue
 }
 
-// Collect implements prometheus.Collector. What only the database knows is left out if it does not answer.
+// Collect implements prometheus.Collector. If the database does not answer, it leaves out what only the database knows.
 func (d *deliveryMetrics) Collect(metrics chan<- prometheus.Metric) {
 	d.attempts.Collect(metrics)
 	d.finished.Collect(metrics)

@@ -14,19 +14,20 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// stores are the log and the read models, open for a command that people run by hand.
+// stores are the log and the views' database, opened for a command that people run by hand.
 type stores struct {
-	url    string // of the read models' database
+	url    string // of the views' database
 	store  *sealedLog
-	sparse bool // positions of the log need not follow each other
+	sparse bool // positions of the log may have gaps
 	pool   *pgxpool.Pool
-	seal   [][]byte // keys that open what is sealed; none when none is given
+	seal   [][]byte // keys that open what is sealed; nil when there is none
 	log    *slog.Logger
 	close  func()
 }
 
-// collectLess is for commands that read the whole log, and make much garbage on the way. Collecting it less often saves
-// them a sixth of their time, and the limit keeps them under 256 MiB resident. GOGC and GOMEMLIMIT have precedence.
+// collectLess makes the garbage collector run less often, for commands that read the whole log and allocate much on the way. It
+// saves them a sixth of their time, and the memory limit keeps them under 256 MiB resident. GOGC or GOMEMLIMIT, if set, is left
+// alone.
 func collectLess() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(400)
@@ -34,8 +35,8 @@ func collectLess() {
 	}
 }
 
-// openStores opens the log and the read models, both of this program's version. Without a key to open it with, the log can be
-// read as far as it is about nobody.
+// openStores opens the log and the views' database, whose schemas must be of this program's version. Without a seal key, only
+// events without personal data can be read.
 func (d sealedDatabase) openStores(ctx context.Context, c console) (_ *stores, err error) {
 	var check checker
 	d.check(&check)

@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// printable keeps what a caller or a file wrote from steering a terminal: an escape, say, or what turns the direction of
-// text, is written as Go does it, \x1b or \u202e.
+// printable escapes what could control a terminal in text that a caller or a file wrote. Control characters and those that
+// change the direction of text are written as Go writes them: \x1b or \u202e.
 func printable(text string) string {
 	var b strings.Builder
 	for _, r := range text {

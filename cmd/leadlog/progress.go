@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// progress tells on stderr how far a long command is: in one line that changes on a terminal, in a line now and then
-// elsewhere.
+// progress shows on stderr how far a long command has come: on a terminal in one line that is redrawn, elsewhere in a new line
+// every few seconds.
 type progress struct {
 	w        io.Writer
 	terminal bool
 	what     string
 	began    time.Time
-	from     uint64 // where this run began
-	told     time.Time
-	width    int // of the line on the terminal
+	from     uint64    // where this run began
+	told     time.Time // when a line was last written
+	width    int       // of the line on the terminal
 }
 
 func newProgress(w io.Writer, what string) *progress {
 	return &progress{w: w, terminal: terminal(w), what: what, began: time.Now(), told: time.Now()}
 }
 
-// resumed says that so much was there already.
+// resumed sets how much an earlier run had done already, so that the rate is that of this run.
 func (p *progress) resumed(done uint64) { p.from = done }
 
 const (
@@ -68,7 +68,7 @@ func (p *progress) write(line string) {
 	p.width = len(line)
 }
 
-// note says in a line of its own that a part is done.
+// note prints, in a line of its own, that a part is done.
 func (p *progress) note(format string, args ...any) {
 	p.write(fmt.Sprintf(format, args...))
 	if p.terminal {
@@ -77,7 +77,7 @@ func (p *progress) note(format string, args ...any) {
 	}
 }
 
-// end says what came of it.
+// end prints the result and how long the command took.
 func (p *progress) end(format string, args ...any) {
 	line := fmt.Sprintf("%s: %s (%s)", p.what, fmt.Sprintf(format, args...), time.Since(p.began).Round(time.Millisecond))
 	p.write(line)

@@ -12,8 +12,8 @@ import (
 // readyPatience is how long a probe waits for a database that does not answer.
 const readyPatience = 2 * time.Second
 
-// ready tells whether the service can do its work: the read models' database and the log answer, and no projection
-// is stuck. A standby counts as ready, since another process does its work.
+// ready reports whether the service can do its work: the views' database and the log answer, and no projection is stuck. A
+// projection on standby counts as ready, since another process does its work.
 func (a *app) ready(ctx context.Context) []httpapi.Component {
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
@@ -26,7 +26,7 @@ func (a *app) ready(ctx context.Context) []httpapi.Component {
 	if err != nil {
 		log.Ready, log.Detail = false, "does not answer"
 	}
-	fanOut, _ := a.fanOut.Status(ctx) // it fails as the one before does
+	fanOut, _ := a.fanOut.Status(ctx) // it asks the same log, whose error is handled above
 	views = append(views, fanOut...)
 	components := []httpapi.Component{database, log}
 	if a.draining.Load() {

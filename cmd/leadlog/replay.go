@@ -22,7 +22,7 @@ type replayCommand struct {
 	Into  *string `placeholder:"SCHEMA" help:"Build a copy in this schema, and leave the live view alone."`
 }
 
-// Run is leadlog replay. It reads the log and writes views, and nothing else: no webhook is sent.
+// Run is leadlog replay. It reads the log and writes views, and nothing else: it sends no webhooks.
 func (r *replayCommand) Run(ctx context.Context, c console) error {
 	projectors, into, until, err := r.parse()
 	if err != nil {
@@ -62,8 +62,8 @@ func (r *replayCommand) Run(ctx context.Context, c console) error {
 	return nil
 }
 
-// parse reads the arguments. Into is empty for the live view, which is never what an empty --into asks for: a script says
-// that whose variable is not set.
+// parse reads the arguments. Into is empty when the live view is to be replaced. An empty --into is refused: a script with an
+// unset variable would replace the live view by mistake.
 func (r *replayCommand) parse() (projectors []projection.Projector, into string, until projection.Until, err error) {
 	var check checker
 	var names []string
@@ -89,8 +89,8 @@ func (r *replayCommand) parse() (projectors []projection.Projector, into string,
 	}
 	if r.Into != nil {
 		into = *r.Into
-		// What PostgreSQL and leadlog keep for themselves is refused when it is found to be there, but for copies on their way:
-		// the next replay or verify would throw away what has the name of one.
+		// Schemas that exist already, those of PostgreSQL and of leadlog among them, are refused later. Here only the names of
+		// unfinished copies are: the next replay or verify drops every schema with such a name.
 		if !regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`).MatchString(into) || strings.HasPrefix(into, "replay_") || strings.HasPrefix(into, "verify_") {
 			check.refuse("--into", into, "a name of at most 63 small letters, digits and _, and not one that begins with replay_ or verify_")
 		}

@@ -44,16 +44,16 @@ func (s *serveCommand) Run(ctx context.Context, c console, unknown unknownSettin
 		diverged := errors.Is(err, eventstore.ErrDiverged)
 		switch {
 		case ctx.Err() != nil && (diverged || errors.Is(err, context.Canceled)):
-			return nil // it was stopped while it began, or was to begin again
+			return nil // stopped while starting, or before starting again
 		case !diverged:
 			return err
 		}
-		log.Warn("starting again, to remember nothing that the log has lost", "error", err)
+		log.Warn("starting again, to remember nothing that the log has lost", "error", err) // a fresh service has empty caches
 	}
 }
 
-// once wires the service and runs it until the context ends or its log has lost what it has seen there: then the error is
-// eventstore.ErrDiverged.
+// once wires the service and runs it until the context ends, or until the log turns out to have lost events that this process
+// has seen: then the error is eventstore.ErrDiverged.
 func (s *serveCommand) once(ctx context.Context, c config, views, events string, log *slog.Logger) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -70,8 +70,8 @@ func (s *serveCommand) once(ctx context.Context, c config, views, events string,
 	return err
 }
 
-// watchLog stops the service when its log has lost what it has seen there: tokens that it believes in, events on their way to
-// the views, and whatever else it remembers.
+// watchLog stops the service when its log has lost events that this process has seen, as after a failover to a standby that
+// was behind. What the process remembers of them is wrong then: cached tokens, events on their way to the views, and more.
 func (a *app) watchLog(ctx context.Context, stop context.CancelCauseFunc) {
 	if a.appends.store == nil {
 		return
@@ -83,12 +83,12 @@ func (a *app) watchLog(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// divergedTimeout is how long requests may take to finish when the log has lost what was seen on it: those that wait for it are
-// answered at once, and whoever sends or reads slowly keeps the others from a service that starts again.
+// divergedTimeout is how long requests may take to finish when the log has diverged. Those that wait for the log are answered
+// at once, and a client that sends or reads slowly must not delay the restart that all others wait for.
 const divergedTimeout = 2 * time.Second
 
-// serve answers requests, keeps the views and sends to webhooks until the context ends. Then it drains, stops accepting,
-// finishes what runs and leaves its leases. It calls listening once it accepts.
+// serve answers requests, brings the views forward and sends webhooks until the context ends. Then it drains, stops accepting
+// connections, finishes the requests that are running and gives up its leases. It calls listening once it accepts connections.
 func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	listener, err := net.Listen("tcp", a.config.addr)
 	if err != nil {
@@ -97,7 +97,7 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 	server := httpapi.NewServer(a.config.addr, a.closeWhileDraining(a.handler))
 	server.ErrorLog = slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)
 	group, ctx := errgroup.WithContext(ctx)
-	// What requests depend on goes on while requests are still taken.
+	// Background work that requests depend on continues until the last request has been answered.
 	taking, taken := context.WithCancel(context.WithoutCancel(ctx))
 	defer taken()
 	group.Go(func() error {
@@ -117,7 +117,7 @@ func (a *app) serve(ctx context.Context, listening func(net.Addr)) error {
 		a.log.Info("stopping")
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
-		defer server.Close() // nobody who is still there goes on with what has ended
+		defer server.Close() // ends the requests that did not finish in time
 		return server.Shutdown(stopping)
 	})
 	background := func(ctx context.Context, works ...func(context.Context)) {

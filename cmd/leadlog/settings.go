@@ -22,14 +22,14 @@ type database struct {
 	DataDir       string `env:"LEADLOG_DATA_DIR" default:".leadlog" help:"Directory of the private PostgreSQL and its keys."`
 }
 
-// sealedDatabase is a database whose log is read and written with the keys of persons.
+// sealedDatabase is a database together with the key that opens what its log has sealed.
 type sealedDatabase struct {
 	database `embed:""`
 
 	SealKey string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64,…" help:"32 bytes: the key that seals secrets and the keys of persons. After a rotation the earlier ones follow, each after a comma."`
 }
 
-// tokens says which JWTs are good.
+// tokens says which JWTs are accepted.
 type tokens struct {
 	JWTSecret       string `name:"jwt-secret" env:"LEADLOG_JWT_SECRET" placeholder:"TEXT" help:"Secret of HS256 JWTs, at least 32 bytes."`
 	JWTJWKSURL      string `name:"jwt-jwks-url" env:"LEADLOG_JWT_JWKS_URL" placeholder:"URL" help:"Key set of asymmetric JWTs, instead of a secret."`
@@ -38,7 +38,8 @@ type tokens struct {
 	JWTAccountClaim string `name:"jwt-account-claim" env:"LEADLOG_JWT_ACCOUNT_CLAIM" default:"account_id" help:"Claim that names the account."`
 }
 
-// service is what serve and dev are configured by. Values are texts, so that a bad one is refused by us, by name.
+// service has the settings of serve and dev. They are all strings, so that check can refuse a bad one by the name of its
+// environment variable.
 type service struct {
 	sealedDatabase `embed:""`
 	tokens         `embed:""`
@@ -77,7 +78,8 @@ type config struct {
 	treeKey             []byte
 }
 
-// check reads the settings. Keys must be filled in before; privateTargets is the default for webhook targets.
+// check parses the settings, or returns everything that is wrong with them. Call fill first, for the keys. privateTargets is the
+// default of LEADLOG_WEBHOOK_ALLOW_PRIVATE.
 func (s service) check(privateTargets bool) (config, error) {
 	var c checker
 	out := config{
@@ -122,8 +124,8 @@ func (t tokens) check(c *checker) {
 	}
 }
 
-// consoleKey is what sessions of the console are sealed by. It is another one when the JWT secret is: who knew the secret
-// that was may have signed in with a JWT that ends in a hundred years.
+// consoleKey returns the key that seals sessions of the web console. It changes with the JWT secret: whoever knew the earlier
+// secret may have signed in with a JWT that is valid for a hundred years.
 func (s service) consoleKey(sealKey []byte) []byte {
 	sum := hmac.New(sha256.New, sealKey)
 	sum.Write([]byte("console " + s.JWTSecret))
@@ -139,13 +141,13 @@ func (d database) check(c *checker) {
 	}
 }
 
-// shutdownTimeout is how long what runs at the end may take to finish.
+// shutdownTimeout is how long requests that are running at shutdown may take to finish.
 const shutdownTimeout = 20 * time.Second
 
-// unknownSettings are the variables of the environment that look like settings and are none: misspelt, or of another version.
+// unknownSettings are environment variables that begin with LEADLOG_ and are not settings: misspelt, or of another version.
 type unknownSettings []string
 
-// serviceLink matches what Kubernetes tells every container of a Service that is called leadlog.
+// serviceLink matches the variables that Kubernetes sets in every container for a Service named leadlog.
 var serviceLink = regexp.MustCompile(`^LEADLOG_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)$`)
 
 func findUnknownSettings(model *kong.Application, environment []string) (names unknownSettings) {
@@ -160,7 +162,7 @@ func findUnknownSettings(model *kong.Application, environment []string) (names u
 	return names
 }
 
-// settingsOf are the variables that any command reads.
+// settingsOf returns the environment variables that the commands read.
 func settingsOf(model *kong.Application) (names []string) {
 	_ = kong.Visit(model, func(node kong.Visitable, next kong.Next) error { // fails only when this function does
 		if flag, is := node.(*kong.Flag); is {
@@ -171,7 +173,7 @@ func settingsOf(model *kong.Application) (names []string) {
 	return names
 }
 
-// warn names them. Their values may be secret.
+// warn logs their names, and not their values, which may be secret.
 func (u unknownSettings) warn(log *slog.Logger) {
 	for _, name := range u {
 		log.Warn("the environment has a variable that is no setting of leadlog", "variable", name)

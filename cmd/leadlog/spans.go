@@ -18,17 +18,17 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 )
 
-// tracing follows a request through its append into the views and the deliveries. What joins them is the traceparent in
-// the metadata of the events: the processes that project and deliver may be others.
+// tracing follows a request through its append into the views and the deliveries. They are joined by the traceparent in the
+// metadata of the events, because other processes may project and deliver them. A nil tracing is off.
 //
-// Spans hold what the access log holds, nothing of persons and no secret: the URLs of endpoints, and what they answer,
-// are left out too.
+// Spans contain no more than the access log: no personal data and no secrets, and neither the URLs of endpoints nor their
+// answers.
 type tracing struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 }
 
-// requests, log, batches and attempts are what follows each of them; without tracing, nothing does.
+// requests, log, batches and attempts return the hooks that trace each of them; without tracing, hooks that do nothing.
 func (t *tracing) requests() httpapi.Trace {
 	if t == nil {
 		return nil
@@ -59,7 +59,7 @@ func (t *tracing) attempts() func(context.Context, delivery.Attempt) (context.Co
 
 const traceParentHeader = "traceparent"
 
-// under is a context under which spans belong to the trace of a traceparent.
+// under returns a context whose spans belong to the trace of a traceparent.
 func under(ctx context.Context, traceParent string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceParentHeader: traceParent})
 }
@@ -70,7 +70,7 @@ func traceParentOf(ctx context.Context) string {
 	return carrier[traceParentHeader]
 }
 
-// request follows a request. Those of probes and of Prometheus are nobody's concern.
+// request starts the span of a request. Those of probes and of Prometheus are not traced.
 func (t *tracing) request(r *http.Request) (*http.Request, string, func(httpapi.Traced)) {
 	switch path.Base(r.URL.Path) {
 	case "healthz", "readyz", "metrics":
@@ -91,7 +91,7 @@ func (t *tracing) request(r *http.Request) (*http.Request, string, func(httpapi.
 	}
 }
 
-// tracedLog is a log whose appends show in the traces of requests.
+// tracedLog is a log that adds a span for each append to the trace of its request.
 type tracedLog struct {
 	eventLog
 	tracer trace.Tracer
@@ -120,10 +120,11 @@ func (l tracedLog) Append(ctx context.Context, writes ...eventstore.Write) (even
 	return position, err
 }
 
-// tracedAge is how old an event may be whose trace its projection still joins: a view that is built anew reads all of them.
+// tracedAge is how old an event may be for its projection to join its trace. Without it, a replay would add a span to every trace
+// there ever was.
 const tracedAge = time.Hour
 
-// projected puts a span into each trace that a batch has events of.
+// projected adds a span to each trace that has events in the batch.
 func (t *tracing) projected(a projection.Applied) {
 	seen := map[string]bool{"": true}
 	for _, e := range a.Events {
@@ -144,7 +145,7 @@ func (t *tracing) projected(a projection.Applied) {
 	}
 }
 
-// attempt follows an attempt of a delivery.
+// attempt starts the span of one attempt of a delivery.
 func (t *tracing) attempt(ctx context.Context, a delivery.Attempt) (_ context.Context, traceParent string, end func(status int, err error)) {
 	ctx, span := t.tracer.Start(under(ctx, a.TraceParent), "deliver "+a.Type, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(

@@ -28,7 +28,7 @@ type tailCommand struct {
 
 // Run is leadlog tail.
 func (t *tailCommand) Run(ctx context.Context, c console) error {
-	if !slices.ContainsFunc(event.Catalogue(), t.selects) { // it would wait for good, and say nothing
+	if !slices.ContainsFunc(event.Catalogue(), t.selects) { // it would wait for ever and print nothing
 		return &usageError{fmt.Errorf("--type=%q: must be a type of event or a pattern such as token.*, and no type is like this", t.Type)}
 	}
 	h, err := t.openStores(ctx, c)
@@ -52,8 +52,8 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// follow prints what comes until the context ends. While the database is out of reach it waits, and goes on where it was,
-// unless the log has lost that.
+// follow prints events until the context ends. While the database is unreachable it waits, and then goes on from where it was,
+// unless the log has lost events that it has seen.
 func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from eventstore.Position, out io.Writer) error {
 	pause := firstPause
 	for {
@@ -86,7 +86,7 @@ func (t *tailCommand) selects(eventType string) bool {
 	if t.Type == "" {
 		return true
 	}
-	matched, _ := path.Match(t.Type, event.PublicName(eventType)) // what is no pattern matches nothing
+	matched, _ := path.Match(t.Type, event.PublicName(eventType)) // a malformed pattern matches nothing
 	return matched
 }
 
@@ -104,7 +104,7 @@ type tailed struct {
 	Data      jsontext.Value      `json:"data"`
 }
 
-// print writes one line. The plain one has nothing in it that a person told about themselves.
+// print writes one line. The plain format contains no personal data.
 func (t *tailCommand) print(out io.Writer, e eventstore.Recorded) error {
 	if !t.JSON {
 		_, err := fmt.Fprintf(out, "%d %s %-18s %s %s %s\n", e.Position, e.At.UTC().Format("2006-01-02T15:04:05.000Z"),
@@ -127,7 +127,7 @@ func (t *tailCommand) print(out io.Writer, e eventstore.Recorded) error {
 	return err
 }
 
-// withoutHash is an event's data as anyone may see it: the hash of a token's value stays on the log.
+// withoutHash returns an event's data without the hash of a token's value, which nobody is shown.
 func withoutHash(e eventstore.Recorded) (jsontext.Value, error) {
 	if !strings.HasPrefix(e.Stream, event.TokenPrefix) {
 		return e.Data, nil

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// timerSlack is how much longer than it asked for Linux may let a thread sleep; 50 µs unless said otherwise. A thread of Go's
-// runtime looks after the others, and as long as requests come and go it sleeps 20 µs at a time. With 50 µs more that was
-// 5,000 wake-ups a second, each of which may push another thread off its processor: a seventh of what a capture costs this
-// process at half the saturated rate, and a quarter with one caller at a time. What this program itself waits for by the
-// clock is longer.
+// timerSlack is how much longer than it asked for Linux may let a thread sleep; the default is 50 µs. The monitor thread of Go's
+// runtime sleeps 20 µs at a time as long as requests come and go. With the default slack it woke up 5,000 times a second, and
+// each wake-up may push another thread off its processor: a seventh of what a capture costs this process at half the saturated
+// rate, and a quarter with one caller at a time. All timers of this program itself are longer than the slack.
 const timerSlack = time.Millisecond
 
-// slackened is in the environment of a process that begins for the second time.
+// slackened is set in the environment of a process that slackenTimers has started again.
 const slackened = "LEADLOG_TIMERS_SLACKENED"
 
-// slackenTimers has the process begin again, with the slack. Threads take it over from the thread that makes them, and the
-// runtime makes its own before any code of ours. Where that cannot be, everything works all the same.
+// slackenTimers sets the slack and executes the program again in the same process. A thread inherits the slack of the thread
+// that creates it, and the runtime creates its own threads before any code of ours runs. Where this fails, the program runs
+// with the default slack.
 func slackenTimers() {
 	if os.Getenv(slackened) != "" {
-		_ = os.Unsetenv(slackened) // nobody who is started from here is meant
+		_ = os.Unsetenv(slackened) // it is not for the processes that this one starts
 		return
 	}
 	runtime.LockOSThread()
@@ -35,7 +35,7 @@ func slackenTimers() {
 	}
 }
 
-// threadSlack is that of the thread that asks.
+// threadSlack returns the slack of the calling thread.
 func threadSlack() time.Duration {
 	slack, _, _ := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_GET_TIMERSLACK, 0, 0) // cannot fail
 	return time.Duration(slack)

@@ -2,5 +2,5 @@
 
 package main
 
-// slackenTimers is for Linux.
+// slackenTimers does nothing: timer slack is Linux's.
 func slackenTimers() {}

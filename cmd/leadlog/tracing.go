@@ -18,8 +18,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// openTracing sends spans where OpenTelemetry's own variables say. It returns nil, and nothing is traced, unless they name
-// an endpoint or the exporter otlp; everything else about it, the sampler too, is as OpenTelemetry has it.
+// openTracing sends spans to where OpenTelemetry's own environment variables say. Unless they name an endpoint or the exporter
+// otlp, it returns nil, and nothing is traced. Everything else, such as the sampler, is read from them by OpenTelemetry itself.
 func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	on, err := tracingWanted(os.Getenv)
 	if err != nil || !on {
@@ -44,13 +44,13 @@ func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	return &tracing{provider, provider.Tracer("leadlog")}, nil
 }
 
-// samplers are OpenTelemetry's. It would only warn of another, and trace everything.
+// samplers are the names that OpenTelemetry knows. For any other it would only print a warning, and trace everything.
 var samplers = []string{
 	"always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio",
 }
 
-// tracingWanted reads OpenTelemetry's variables. It refuses those that ask for an exporter, protocol or sampler that leadlog
-// does not have.
+// tracingWanted reports whether OpenTelemetry's variables ask for traces. It refuses an exporter, a protocol or a sampler that
+// leadlog does not have.
 func tracingWanted(env func(string) string) (bool, error) {
 	var c checker
 	var endpoint string
@@ -84,12 +84,12 @@ func tracingWanted(env func(string) string) (bool, error) {
 // tracingGrace is how long the last spans may take to be sent when the service ends.
 const tracingGrace = 5 * time.Second
 
-// close sends what is left.
+// close sends the last spans.
 func (t *tracing) close() {
 	if t == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tracingGrace)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // what could not be sent is said by the error handler
+	_ = t.provider.Shutdown(ctx) // the error handler logs what could not be sent
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// treeSigner makes the signer of tree heads out of a key, or out of the one that belongs to the private PostgreSQL.
+// treeSigner returns the signer of tree heads with this key or, for the private PostgreSQL, with the one in the data directory.
 func (d database) treeSigner(key string) (*audit.Signer, error) {
 	key, err := d.orKept(key, treeKeyFile)
 	if err != nil {
@@ -39,7 +39,7 @@ func (t *treeKeyCommand) Run(c console) error {
 	return nil
 }
 
-// signExport signs what was exported: the account's tree when it had so many events.
+// signExport writes the signed head of the account's tree at the size of the export.
 func (e *exportCommand) signExport(ctx context.Context, c console, reader *query.Reader, events int64) error {
 	signer, err := e.database.treeSigner(e.TreeKey)
 	if err != nil {
@@ -66,7 +66,7 @@ func writeHead(c console, file string, signer *audit.Signer, head audit.Head) er
 
 var errNotProven = errors.New("the export is not what the tree head was signed for")
 
-// checkExport compares an export of token events with signed tree heads. It needs nothing but these files.
+// checkExport compares an export of token events with signed tree heads. It needs no database.
 func (v *verifyCommand) checkExport(c console, heads []audit.Head) error {
 	for i, head := range heads {
 		if head.Account == audit.WholeLog {
@@ -99,7 +99,7 @@ func (v *verifyCommand) checkExport(c console, heads []audit.Head) error {
 	return nil
 }
 
-// openHeads reads the tree heads, all of one key.
+// openHeads reads the tree heads and verifies their signatures, which must all be of one key.
 func (v *verifyCommand) openHeads(c console) (heads []audit.Head, err error) {
 	key := v.PublicKey
 	for _, path := range v.Tree {

@@ -87,7 +87,7 @@ func (v *verifyCommand) validate() (keys serviceKeys, err error) {
 	return keys, nil
 }
 
-// verified is what verifying came to.
+// verified is the result of verifying.
 type verified struct {
 	differences []string
 	left        []verify.Leftover
@@ -109,7 +109,8 @@ func (v *verifyCommand) verify(ctx context.Context, c console, h *stores, heads 
 	return found, err
 }
 
-// signLog prepares to write the signed head that --head asks for. A key that is none is refused before the log is read.
+// signLog returns the function that writes the signed head that --head asks for. A bad key is refused here, before the log is
+// read.
 func (v *verifyCommand) signLog(c console) (sign func(audit.Head) error, err error) {
 	if v.Head == "" {
 		return func(audit.Head) error { return nil }, nil
@@ -118,7 +119,8 @@ func (v *verifyCommand) signLog(c console) (sign func(audit.Head) error, err err
 	return func(h audit.Head) error { return writeHead(c, v.Head, signer, h) }, err
 }
 
-// brokenSecrets finds endpoints without a signing secret that opens; nil when there is no key to open one with.
+// brokenSecrets returns a function that finds endpoints whose signing secret is missing or cannot be opened; nil when there is
+// no seal key.
 func (h *stores) brokenSecrets() (func(context.Context) (map[string]error, error), error) {
 	if len(h.seal) == 0 {
 		return nil, nil

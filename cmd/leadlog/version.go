@@ -15,7 +15,7 @@ func (versionCommand) Run(c console) error {
 	return nil
 }
 
-// build is what the Go tool noted in the binary.
+// build returns what the Go tool recorded in the binary.
 func build() (version, commit string) {
 	version, commit = "devel", "unknown"
 	info, ok := debug.ReadBuildInfo()

@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/httpapi"
-	webconsole "github.com/leadlog/leadlog/httpapi/console" // console is where a command writes
+	webconsole "github.com/leadlog/leadlog/httpapi/console" // in this package, console is where a command writes
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -44,12 +44,12 @@ type app struct {
 	uses      *command.Uses
 	handlers  *command.Handlers
 	reader    *query.Reader
-	codes     *webconsole.Codes // of links that sign in to the console
+	codes     *webconsole.Codes // in links that sign in to the web console
 	handler   http.Handler
 	draining  atomic.Bool // shutting down: load balancers should send no more requests
 }
 
-// wire makes the service, from the log upwards.
+// wire builds the service, from the log upwards. Views and events are the addresses of the views' database and of the log.
 func (s service) wire(ctx context.Context, c config, views, events string, log *slog.Logger) (_ *app, err error) {
 	a := &app{config: c, log: log}
 	defer func() {
@@ -82,7 +82,8 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	return a, a.wireHTTP(ctx, verifier, budget)
 }
 
-// wireLog opens the log, and the database of the views, which must be of that log and of this program's version.
+// wireLog opens the log and the database of the views. The views must belong to that log, and both schemas must be of this
+// program's version.
 func (a *app) wireLog(ctx context.Context, views, events string) (err error) {
 	if a.pool, err = openPool(ctx, views); err != nil {
 		return fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
@@ -101,7 +102,7 @@ func (a *app) wireLog(ctx context.Context, views, events string) (err error) {
 	if err := a.store.vault.Known(ctx); err != nil {
 		return err
 	}
-	// After a move, what came to the log that was left would never be seen again.
+	// After copy-log has moved the views, nobody would ever read what is still appended to the old log.
 	return projection.Belong(ctx, a.pool, a.store)
 }
 
@@ -126,7 +127,8 @@ func (a *app) wireViews(views string, claims claim.Names) (err error) {
 	return err
 }
 
-// wireHTTP makes the handler. Budget is how many bytes the bodies of requests may take, and those of batches again.
+// wireHTTP builds the handler. Budget is how many bytes the bodies of all requests together may take; those of batches have
+// the same budget again.
 func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget int64) error {
 	signer, err := audit.NewSigner(a.config.treeKey)
 	if err != nil {
@@ -167,12 +169,12 @@ func newPool(ctx context.Context, address string, session func(*pgx.ConnConfig))
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// deliveryRest is how long an event may wait for others on its way to the endpoints: less than on its way to a view, because
-// a receiver waits for it.
+// deliveryRest is how long the fan-out of webhooks waits between two batches. It is shorter than for the views, because a
+// receiver waits for the event.
 const deliveryRest = 5 * time.Millisecond
 
-// wireDeliveries makes what sends events to webhook endpoints. It fixes where on the log deliveries begin, before the first
-// request is answered.
+// wireDeliveries builds what sends events to webhook endpoints. It also fixes the position of the log where deliveries begin,
+// which must happen before the first request is answered.
 func (a *app) wireDeliveries(ctx context.Context, views string) error {
 	if err := delivery.Begin(ctx, a.pool, a.store); err != nil {
 		return err
@@ -201,7 +203,7 @@ func (a *app) wireDeliveries(ctx context.Context, views string) error {
 	return nil
 }
 
-// disableEndpoint carries out what couriers decide: they know no commands.
+// disableEndpoint runs the command for a courier that has decided to disable an endpoint: package delivery imports no commands.
 func (a *app) disableEndpoint(ctx context.Context, v delivery.Verdict) error {
 	return a.handlers.DisableWebhookEndpoint(ctx, command.DisableWebhookEndpoint{
 		WebhookID: v.WebhookID, Reason: v.Reason, URL: v.URL, SeenFrom: v.SeenFrom,
