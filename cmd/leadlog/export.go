@@ -27,14 +27,14 @@ type exportCommand struct {
 	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
 }
 
-// noAccount refuses an account that nobody has provisioned: mostly a slip of the fingers.
+// noAccount refuses the id of an account that does not exist, most likely mistyped.
 func noAccount(id string) error {
 	var check checker
 	check.refuse("--account", id, "an account: there is none of that name")
 	return check.err()
 }
 
-// exportedViews are what the exports are read from.
+// exportedViews are the views that the exports read.
 var exportedViews = map[string]string{"sources": query.SourceHistoryView, "leads": query.LeadView, "tokens": query.TokenEventView}
 
 // Run is leadlog export.
@@ -63,25 +63,27 @@ func (e *exportCommand) Run(ctx context.Context, c console) error {
 	if err := h.upToDate(ctx, reader, exportedViews[e.What]); err != nil {
 		return err
 	}
+	var written int
 	switch e.What {
 	case "sources":
 		filter := query.SourceFilter{Since: since, Until: until}
-		return exported(c, e.Format, export.Sources(), reader.SourcesAll(ctx, e.Account, filter))
+		written, err = exported(c, e.Format, export.Sources(), reader.SourcesAll(ctx, e.Account, filter))
 	case "leads":
 		filter := query.LeadFilter{CreatedSince: since, CreatedUntil: until}
-		return exported(c, e.Format, export.Leads(), reader.LeadsAll(ctx, e.Account, filter))
-	default:
+		written, err = exported(c, e.Format, export.Leads(), reader.LeadsAll(ctx, e.Account, filter))
+	case "tokens":
 		filter := query.AuditFilter{Since: since, Until: until}
-		events, written := counted(reader.AuditTokensAll(ctx, e.Account, filter))
-		if err := exported(c, e.Format, export.TokenEvents(), events); err != nil || e.Head == "" {
-			return err
-		}
-		return e.signExport(ctx, c, reader, *written)
+		written, err = exported(c, e.Format, export.TokenEvents(), reader.AuditTokensAll(ctx, e.Account, filter))
 	}
+	if err != nil || e.Head == "" {
+		return err
+	}
+	return e.signExport(ctx, c, reader, int64(written))
 }
 
-// upToDate returns when a view has everything that is on the log. An export of a view that is behind would silently lack its
-// latest rows. Where no service brings the view forward, this program does.
+// upToDate returns when a view has everything that is on the log: an export of a view that is behind would silently lack the
+// latest rows. Where no service is running that brings the view forward, this program does. It gives up with query.ErrBehind
+// when the view has stopped moving.
 func (h *stores) upToDate(ctx context.Context, reader *query.Reader, view string) error {
 	err := reader.CatchUp(ctx, view)
 	if !errors.Is(err, query.ErrBehind) {
@@ -111,23 +113,8 @@ func (h *stores) upToDate(ctx context.Context, reader *query.Reader, view string
 	}
 }
 
-// counted counts the items that are taken.
-func counted[T any](items iter.Seq2[T, error]) (iter.Seq2[T, error], *int64) {
-	var n int64
-	return func(yield func(T, error) bool) {
-		for item, err := range items {
-			if err == nil {
-				n++
-			}
-			if !yield(item, err) {
-				return
-			}
-		}
-	}, &n
-}
-
-// exported writes items to stdout and how many there are so far to stderr.
-func exported[T any](c console, format string, sheet export.Sheet[T], items iter.Seq2[T, error]) error {
+// exported writes items to stdout and its progress to stderr. It returns how many it wrote.
+func exported[T any](c console, format string, sheet export.Sheet[T], items iter.Seq2[T, error]) (written int, err error) {
 	out := bufio.NewWriter(c.out)
 	shown := newProgress(c.err, "export")
 	counted := func(yield func(T, error) bool) {
@@ -140,18 +127,18 @@ func exported[T any](c console, format string, sheet export.Sheet[T], items iter
 			shown.show(n, 0, "rows")
 		}
 	}
-	written, err := sheet.Write(out, export.Format(format), counted, func() {})
+	written, err = sheet.Write(out, export.Format(format), counted, func() {})
 	if err != nil {
-		return fmt.Errorf("after %d rows: %w", written, err)
+		return written, fmt.Errorf("after %d rows: %w", written, err)
 	}
 	if err := out.Flush(); err != nil {
-		return fmt.Errorf("after %d rows: %w", written, err)
+		return written, fmt.Errorf("after %d rows: %w", written, err)
 	}
 	shown.end("%d rows", written)
-	return nil
+	return written, nil
 }
 
-// moment reads a time that a flag gives; the zero time when it is not given.
+// moment parses the time that a flag gives; the zero time when the flag is not given.
 func (c *checker) moment(name, value string) time.Time {
 	if value == "" {
 		return time.Time{}

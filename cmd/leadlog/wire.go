@@ -169,7 +169,7 @@ func newPool(ctx context.Context, address string, session func(*pgx.ConnConfig))
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// deliveryRest is how long the fan-out of webhooks waits between two batches. It is shorter than for the views, because a
+// deliveryRest is the least time between two batches of the fan-out of webhooks. It is shorter than that of the views, because a
 // receiver waits for the event.
 const deliveryRest = 5 * time.Millisecond
 
