@@ -32,7 +32,7 @@ type accountSetCommand struct {
 }
 
 // Run is leadlog account set.
-func (a *accountSetCommand) Run(ctx context.Context, c console) error {
+func (a *accountSetCommand) Run(ctx context.Context, c output) error {
 	var check checker
 	if a.database.check(&check); check.err() != nil {
 		return check.err()

@@ -27,7 +27,7 @@ type copyLogCommand struct {
 }
 
 // Run is leadlog copy-log.
-func (m *copyLogCommand) Run(ctx context.Context, c console) error {
+func (m *copyLogCommand) Run(ctx context.Context, c output) error {
 	var check checker
 	m.database.check(&check)
 	for name, address := range map[string]string{"--from": m.From, "--to": m.To} {
@@ -56,7 +56,7 @@ func (m *copyLogCommand) Run(ctx context.Context, c console) error {
 	return m.move(ctx, c, views, log)
 }
 
-func (m *copyLogCommand) move(ctx context.Context, c console, views string, log *slog.Logger) error {
+func (m *copyLogCommand) move(ctx context.Context, c output, views string, log *slog.Logger) error {
 	from, err := openLog(ctx, m.From, log)
 	if err != nil {
 		return fmt.Errorf("--from: %w", err)
@@ -118,7 +118,7 @@ func (m *copyLogCommand) copyKeys(ctx context.Context, views string) error {
 }
 
 // shownAs returns a function that shows progress on stderr under a name.
-func shownAs(c console, what string) func(done, end eventstore.Position) {
+func shownAs(c output, what string) func(done, end eventstore.Position) {
 	shown := newProgress(c.err, what)
 	return func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") }
 }

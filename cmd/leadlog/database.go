@@ -135,7 +135,7 @@ type migrateCommand struct {
 }
 
 // Run is leadlog migrate.
-func (m *migrateCommand) Run(ctx context.Context, c console) error {
+func (m *migrateCommand) Run(ctx context.Context, c output) error {
 	var check checker
 	if m.database.check(&check); check.err() != nil {
 		return check.err()

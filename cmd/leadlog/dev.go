@@ -23,7 +23,7 @@ type devCommand struct {
 }
 
 // Run is leadlog dev.
-func (d *devCommand) Run(ctx context.Context, c console, unknown unknownSettings) error {
+func (d *devCommand) Run(ctx context.Context, c output, unknown unknownSettings) error {
 	log, err := d.logger(c.err)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (d *devCommand) demoToken(ctx context.Context, app *app, caller command.Cal
 // welcome is what dev prints once it is ready.
 type welcome struct{ data, apiToken, jwt, code string }
 
-func (w welcome) print(c console, base string) {
+func (w welcome) print(c output, base string) {
 	fmt.Fprintf(c.out, "\nleadlog is ready at %s for account %s. Ctrl-C stops it; what it knows stays in %s.\n\n", base, demoAccount, w.data)
 	bearer := w.apiToken
 	if w.apiToken == "" {

@@ -38,7 +38,7 @@ func noAccount(id string) error {
 var exportedViews = map[string]string{"sources": query.SourceHistoryView, "leads": query.LeadView, "tokens": query.TokenEventView}
 
 // Run is leadlog export.
-func (e *exportCommand) Run(ctx context.Context, c console) error {
+func (e *exportCommand) Run(ctx context.Context, c output) error {
 	var check checker
 	since, until := check.moment("--since", e.Since), check.moment("--until", e.Until)
 	if e.Head != "" && (e.What != "tokens" || e.Format != "ndjson" || e.Since != "" || e.Until != "") {
@@ -114,7 +114,7 @@ func (h *stores) upToDate(ctx context.Context, reader *query.Reader, view string
 }
 
 // exported writes items to stdout and its progress to stderr. It returns how many it wrote.
-func exported[T any](c console, format string, sheet export.Sheet[T], items iter.Seq2[T, error]) (written int, err error) {
+func exported[T any](c output, format string, sheet export.Sheet[T], items iter.Seq2[T, error]) (written int, err error) {
 	out := bufio.NewWriter(c.out)
 	shown := newProgress(c.err, "export")
 	counted := func(yield func(T, error) bool) {

@@ -37,7 +37,7 @@ const forgetPatience = 10 * time.Minute
 var errNotConfirmed = errors.New("nobody said yes: nothing was erased")
 
 // Run is leadlog forget. It does what DELETE of a lead does over HTTP, whether or not a service is running.
-func (f *forgetCommand) Run(ctx context.Context, c console) error {
+func (f *forgetCommand) Run(ctx context.Context, c output) error {
 	keys, err := f.serviceKeys(f.ClaimKey)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (f *forgetCommand) Run(ctx context.Context, c console) error {
 }
 
 // confirm asks for a yes on the terminal.
-func (f *forgetCommand) confirm(c console) error {
+func (f *forgetCommand) confirm(c output) error {
 	if f.Yes {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (f *forgetCommand) confirm(c console) error {
 	return nil
 }
 
-func (f *forgetCommand) tell(c console, erased command.LeadErased) {
+func (f *forgetCommand) tell(c output, erased command.LeadErased) {
 	did := "erased"
 	if erased.Again {
 		did = "was erased before; what was left to do is done"

@@ -12,7 +12,7 @@ import (
 )
 
 // note prints what killed processes have left unfinished. It is not a difference between the log and the views.
-func (v *verifyCommand) note(c console, left []verify.Leftover) {
+func (v *verifyCommand) note(c output, left []verify.Leftover) {
 	for _, l := range left[:min(v.Most, len(left))] {
 		fmt.Fprintln(c.out, "note:", l.Says)
 	}
@@ -26,7 +26,7 @@ func (v *verifyCommand) note(c console, left []verify.Leftover) {
 
 // heal finishes what was left, claim by claim, and prints each. It refuses a claim key that is not the log's: with a wrong key,
 // every claim would look as if nobody held it.
-func heal(ctx context.Context, c console, h *stores, keys serviceKeys, left []verify.Leftover) error {
+func heal(ctx context.Context, c output, h *stores, keys serviceKeys, left []verify.Leftover) error {
 	if err := projection.Belong(ctx, h.pool, h.store); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func heal(ctx context.Context, c console, h *stores, keys serviceKeys, left []ve
 }
 
 // finishErasure completes the erasure of a lead that a process began and did not finish.
-func finishErasure(ctx context.Context, c console, h *stores, handlers *command.Handlers, left verify.Leftover) error {
+func finishErasure(ctx context.Context, c output, h *stores, handlers *command.Handlers, left verify.Leftover) error {
 	leave, err := h.keepUp(ctx)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ type importCommand struct {
 var errRows = errors.New("some rows were not imported")
 
 // Run is leadlog import. Rows take the same path as captures over HTTP, without the rate limit.
-func (i *importCommand) Run(ctx context.Context, c console) error {
+func (i *importCommand) Run(ctx context.Context, c output) error {
 	source, err := i.open()
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (i *importCommand) Run(ctx context.Context, c console) error {
 }
 
 // wire opens the stores and builds the handlers. A dry run works on a draft of the log.
-func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers, *command.Directory, func(), error) {
+func (i *importCommand) wire(ctx context.Context, c output) (*command.Handlers, *command.Directory, func(), error) {
 	var check checker
 	key, err := i.claimKey(&check, i.ClaimKey)
 	if err = errors.Join(err, check.err()); err != nil {
@@ -110,7 +110,7 @@ func (i *importCommand) wire(ctx context.Context, c console) (*command.Handlers,
 
 // importAll captures every row of the source, adds each result to the ledger, and shows its progress.
 func importAll(
-	ctx context.Context, c console, handlers *command.Handlers, source *importSource, admission command.Admission, into ledger,
+	ctx context.Context, c output, handlers *command.Handlers, source *importSource, admission command.Admission, into ledger,
 ) error {
 	rows := into.rows()
 	shown := newProgress(c.err, into.name())

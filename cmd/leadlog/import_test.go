@@ -47,7 +47,7 @@ func TestAnImportDoesNotOverwriteItsFile(t *testing.T) {
 		var said strings.Builder
 		// Nothing listens there: it is refused before anything is looked for.
 		args := []string{"import", path, "--account", "acme", "--outcome", outcome, "--database-url", "postgres://127.0.0.1:1/none"}
-		require.Equal(t, exitUsage, run(t.Context(), args, console{&said, &said}), said.String())
+		require.Equal(t, exitUsage, run(t.Context(), args, output{&said, &said}), said.String())
 		require.Contains(t, said.String(), "must be another file")
 		kept, err := os.ReadFile(path)
 		require.NoError(t, err)

@@ -12,8 +12,8 @@ import (
 )
 
 type jwtCommand struct {
-	database `embed:""`
-	tokens   `embed:""`
+	database    `embed:""`
+	jwtSettings `embed:""`
 
 	Account string        `required:"" placeholder:"ID" help:"Account that the JWT is for."`
 	Subject string        `default:"cli" help:"Whom it is for, by the name that the audit trail shows."`
@@ -22,7 +22,7 @@ type jwtCommand struct {
 }
 
 // Run is leadlog jwt.
-func (j *jwtCommand) Run(c console) error {
+func (j *jwtCommand) Run(c output) error {
 	if j.JWTJWKSURL != "" {
 		return errors.New("LEADLOG_JWT_JWKS_URL is set: JWTs come from the issuer of that key set, leadlog holds no key to sign with")
 	}
@@ -44,7 +44,7 @@ func (j *jwtCommand) Run(c console) error {
 		j.JWTSecret = secret
 	}
 	var check checker
-	if j.tokens.check(&check); check.err() != nil {
+	if j.jwtSettings.check(&check); check.err() != nil {
 		return check.err()
 	}
 	signed, err := j.mint(j.Account, j.Subject, scope, j.TTL)
@@ -78,7 +78,7 @@ func badScope(given string) error {
 }
 
 // mint signs a JWT that a service with these settings accepts.
-func (t tokens) mint(accountID, subject, scope string, ttl time.Duration) (string, error) {
+func (t jwtSettings) mint(accountID, subject, scope string, ttl time.Duration) (string, error) {
 	return httpapi.MintHS256([]byte(t.JWTSecret), httpapi.Minting{
 		Account: accountID, Subject: subject, Scope: scope, TTL: ttl,
 		Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim,

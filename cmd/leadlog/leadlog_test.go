@@ -249,7 +249,7 @@ func TestWhoInterruptsIsNotSentToLookForTheServer(t *testing.T) {
 	interrupt()
 	for _, args := range [][]string{{"migrate"}, {"tail"}, {"verify"}, {"export", "leads", "--account", "acme"}} {
 		var said strings.Builder
-		require.Equal(t, exitFailed, run(ctx, append(args, "--database-url", pgtest.Database(t)), console{io.Discard, &said}))
+		require.Equal(t, exitFailed, run(ctx, append(args, "--database-url", pgtest.Database(t)), output{io.Discard, &said}))
 		require.Equal(t, "leadlog: interrupted\n", said.String(), args)
 	}
 }

@@ -27,7 +27,7 @@ func (s service) logger(w io.Writer) (*slog.Logger, error) {
 }
 
 // plainLogger is for commands that people run by hand: text, and only what they should look at.
-func plainLogger(c console) *slog.Logger {
+func plainLogger(c output) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 

@@ -37,14 +37,14 @@ type commands struct {
 	Version versionCommand `cmd:"" help:"Version, commit and Go version."`
 }
 
-// console is where a command writes: its results to out; progress, warnings and errors to err.
-type console struct{ out, err io.Writer }
+// output is where a command writes: its results to out; progress, warnings and errors to err.
+type output struct{ out, err io.Writer }
 
 func main() {
 	slackenTimers()
 	ctx, release := interruptible()
 	defer release()
-	os.Exit(run(ctx, os.Args[1:], console{os.Stdout, os.Stderr}))
+	os.Exit(run(ctx, os.Args[1:], output{os.Stdout, os.Stderr}))
 }
 
 // interruptible returns a context that ends at the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM kills the
@@ -67,7 +67,7 @@ func interruptible() (context.Context, func()) {
 	return ctx, release
 }
 
-func run(ctx context.Context, args []string, c console) int {
+func run(ctx context.Context, args []string, c output) int {
 	log.SetOutput(io.Discard) // net/http prints unsolicited bytes from webhook endpoints there, which may be personal data
 	out := &results{Writer: c.out}
 	c.out = out

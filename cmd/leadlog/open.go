@@ -37,7 +37,7 @@ func collectLess() {
 
 // openStores opens the log and the views' database, whose schemas must be of this program's version. Without a seal key, only
 // events without personal data can be read.
-func (d sealedDatabase) openStores(ctx context.Context, c console) (_ *stores, err error) {
+func (d sealedDatabase) openStores(ctx context.Context, c output) (_ *stores, err error) {
 	var check checker
 	d.check(&check)
 	keys, err := d.sealKeys(&check)

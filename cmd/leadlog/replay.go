@@ -23,7 +23,7 @@ type replayCommand struct {
 }
 
 // Run is leadlog replay. It reads the log and writes views, and nothing else: it sends no webhooks.
-func (r *replayCommand) Run(ctx context.Context, c console) error {
+func (r *replayCommand) Run(ctx context.Context, c output) error {
 	projectors, into, until, err := r.parse()
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ type serveCommand struct {
 }
 
 // Run is leadlog serve.
-func (s *serveCommand) Run(ctx context.Context, c console, unknown unknownSettings) error {
+func (s *serveCommand) Run(ctx context.Context, c output, unknown unknownSettings) error {
 	log, err := s.logger(c.err)
 	if err != nil {
 		return err

@@ -185,7 +185,7 @@ func TestWhatCouldNotBePrintedIsNotDone(t *testing.T) {
 	require.NoError(t, full.CloseWithError(syscall.ENOSPC))
 	var said strings.Builder
 	args := []string{"jwt", "--account", "acme", "--jwt-secret", strings.Repeat("s", 32)}
-	require.Equal(t, exitFailed, run(t.Context(), args, console{writer, &said}))
+	require.Equal(t, exitFailed, run(t.Context(), args, output{writer, &said}))
 	require.Contains(t, said.String(), "no space left on device")
 }
 

@@ -29,8 +29,8 @@ type sealedDatabase struct {
 	SealKey string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64,…" help:"32 bytes: the key that seals secrets and the keys of persons. After a rotation the earlier ones follow, each after a comma."`
 }
 
-// tokens says which JWTs are accepted.
-type tokens struct {
+// jwtSettings say which JWTs are accepted.
+type jwtSettings struct {
 	JWTSecret       string `name:"jwt-secret" env:"LEADLOG_JWT_SECRET" placeholder:"TEXT" help:"Secret of HS256 JWTs, at least 32 bytes."`
 	JWTJWKSURL      string `name:"jwt-jwks-url" env:"LEADLOG_JWT_JWKS_URL" placeholder:"URL" help:"Key set of asymmetric JWTs, instead of a secret."`
 	JWTIssuer       string `name:"jwt-issuer" env:"LEADLOG_JWT_ISSUER" placeholder:"TEXT" help:"Issuer that every JWT must name."`
@@ -42,7 +42,7 @@ type tokens struct {
 // environment variable.
 type service struct {
 	sealedDatabase `embed:""`
-	tokens         `embed:""`
+	jwtSettings    `embed:""`
 
 	Addr                string `env:"LEADLOG_ADDR" default:"127.0.0.1:8080" help:"Listen address."`
 	BasePath            string `env:"LEADLOG_BASE_PATH" placeholder:"PATH" help:"Path prefix of every route."`
@@ -103,12 +103,12 @@ func (s service) check(privateTargets bool) (config, error) {
 	if len(out.sealKeys) > 0 {
 		out.consoleKey = s.consoleKey(out.sealKeys[0])
 	}
-	s.tokens.check(&c)
+	s.jwtSettings.check(&c)
 	s.database.check(&c)
 	return out, c.err()
 }
 
-func (t tokens) check(c *checker) {
+func (t jwtSettings) check(c *checker) {
 	switch {
 	case t.JWTJWKSURL != "" && t.JWTSecret != "":
 		c.refuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "unset when LEADLOG_JWT_SECRET is set: one family of algorithms at a time")

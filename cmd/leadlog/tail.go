@@ -27,7 +27,7 @@ type tailCommand struct {
 }
 
 // Run is leadlog tail.
-func (t *tailCommand) Run(ctx context.Context, c console) error {
+func (t *tailCommand) Run(ctx context.Context, c output) error {
 	if !slices.ContainsFunc(event.Catalogue(), t.selects) { // it would wait for ever and print nothing
 		return &usageError{fmt.Errorf("--type=%q: must be a type of event or a pattern such as token.*, and no type is like this", t.Type)}
 	}

@@ -30,7 +30,7 @@ type treeKeyCommand struct {
 }
 
 // Run is leadlog tree-key.
-func (t *treeKeyCommand) Run(c console) error {
+func (t *treeKeyCommand) Run(c output) error {
 	signer, err := database{DataDir: t.DataDir}.treeSigner(t.TreeKey)
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (t *treeKeyCommand) Run(c console) error {
 }
 
 // signExport writes the signed head of the account's tree at the size of the export.
-func (e *exportCommand) signExport(ctx context.Context, c console, reader *query.Reader, events int64) error {
+func (e *exportCommand) signExport(ctx context.Context, c output, reader *query.Reader, events int64) error {
 	signer, err := e.database.treeSigner(e.TreeKey)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (e *exportCommand) signExport(ctx context.Context, c console, reader *query
 	return writeHead(c, e.Head, signer, head)
 }
 
-func writeHead(c console, file string, signer *audit.Signer, head audit.Head) error {
+func writeHead(c output, file string, signer *audit.Signer, head audit.Head) error {
 	text, err := signer.SignHead(head)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func writeHead(c console, file string, signer *audit.Signer, head audit.Head) er
 var errNotProven = errors.New("the export is not what the tree head was signed for")
 
 // checkExport compares an export of token events with signed tree heads. It needs no database.
-func (v *verifyCommand) checkExport(c console, heads []audit.Head) error {
+func (v *verifyCommand) checkExport(c output, heads []audit.Head) error {
 	for i, head := range heads {
 		if head.Account == audit.WholeLog {
 			return &usageError{fmt.Errorf("%s: is a head of the whole log, which is checked on its database: verify --tree %[1]s", v.Tree[i])}
@@ -100,7 +100,7 @@ func (v *verifyCommand) checkExport(c console, heads []audit.Head) error {
 }
 
 // openHeads reads the tree heads and verifies their signatures, which must all be of one key.
-func (v *verifyCommand) openHeads(c console) (heads []audit.Head, err error) {
+func (v *verifyCommand) openHeads(c output) (heads []audit.Head, err error) {
 	key := v.PublicKey
 	for _, path := range v.Tree {
 		text, err := os.ReadFile(path)

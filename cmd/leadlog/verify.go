@@ -26,7 +26,7 @@ type verifyCommand struct {
 }
 
 // Run is leadlog verify.
-func (v *verifyCommand) Run(ctx context.Context, c console) error {
+func (v *verifyCommand) Run(ctx context.Context, c output) error {
 	keys, err := v.validate()
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ type verified struct {
 	head        audit.Head // of the whole log
 }
 
-func (v *verifyCommand) verify(ctx context.Context, c console, h *stores, heads []audit.Head) (found verified, err error) {
+func (v *verifyCommand) verify(ctx context.Context, c output, h *stores, heads []audit.Head) (found verified, err error) {
 	broken, err := h.brokenSecrets()
 	if err != nil {
 		return found, err
@@ -111,7 +111,7 @@ func (v *verifyCommand) verify(ctx context.Context, c console, h *stores, heads 
 
 // signLog returns the function that writes the signed head that --head asks for. A bad key is refused here, before the log is
 // read.
-func (v *verifyCommand) signLog(c console) (sign func(audit.Head) error, err error) {
+func (v *verifyCommand) signLog(c output) (sign func(audit.Head) error, err error) {
 	if v.Head == "" {
 		return func(audit.Head) error { return nil }, nil
 	}

@@ -9,7 +9,7 @@ import (
 type versionCommand struct{}
 
 // Run is leadlog version.
-func (versionCommand) Run(c console) error {
+func (versionCommand) Run(c output) error {
 	version, commit := build()
 	fmt.Fprintf(c.out, "leadlog %s commit %s %s\n", version, commit, runtime.Version())
 	return nil

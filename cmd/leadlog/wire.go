@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/httpapi"
-	webconsole "github.com/leadlog/leadlog/httpapi/console" // in this package, console is where a command writes
+	"github.com/leadlog/leadlog/httpapi/console"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -44,7 +44,7 @@ type app struct {
 	uses      *command.Uses
 	handlers  *command.Handlers
 	reader    *query.Reader
-	codes     *webconsole.Codes // in links that sign in to the web console
+	codes     *console.Codes // in links that sign in
 	handler   http.Handler
 	draining  atomic.Bool // shutting down: load balancers should send no more requests
 }
@@ -73,7 +73,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if err := a.wireDeliveries(ctx, views); err != nil {
 		return nil, err
 	}
-	verifier, err := s.tokens.verifier(ctx, log)
+	verifier, err := s.jwtSettings.verifier(ctx, log)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
-	a.codes = webconsole.NewCodes(time.Now)
+	a.codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
@@ -210,7 +210,7 @@ func (a *app) disableEndpoint(ctx context.Context, v delivery.Verdict) error {
 	})
 }
 
-func (t tokens) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
+func (t jwtSettings) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
 	options := httpapi.VerifierOptions{Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim}
 	if t.JWTJWKSURL != "" {
 		return httpapi.NewJWKS(ctx, t.JWTJWKSURL, options, log)
