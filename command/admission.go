@@ -9,19 +9,19 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Admission is what lets a caller capture: the account's plan and, for an API token, the token. Both are beliefs
-// until an append confirms them.
+// Admission is why a caller may capture: the account's plan and, for an API token, the token. Both come from a cache, so neither
+// is certain until an append has confirmed it.
 type Admission struct {
 	Caller  Caller
 	Account *Believed[account.State]
 	value   token.Value            // of the caller's API token
-	token   *Believed[token.State] // nil: the caller has none
-	issued  *time.Time             // of a JWT that the account may have revoked
-	expires time.Time              // of either; zero: the caller has neither
+	token   *Believed[token.State] // nil when the caller has no API token
+	issued  *time.Time             // when the caller's JWT was issued; nil when it has none
+	expires time.Time              // when the token or JWT expires; zero when the caller has neither
 }
 
-// Admit lets a caller in if its account has the feature crm_api. The error is ErrFeatureDisabled if it does not, which is
-// looked up on the log before it is said.
+// Admit lets a caller in if its account has the feature crm_api. Otherwise the error is ErrFeatureDisabled, and the account has
+// been read from the log to make sure of it.
 func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error) {
 	believed, err := d.Account(ctx, caller.Account)
 	if err == nil && !believed.State.Has(account.FeatureAPI) {
@@ -33,21 +33,20 @@ func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error)
 	return Admission{Caller: caller, Account: believed}, err
 }
 
-// ByToken adds the caller's API token, so that whatever relies on the admission is refused once the token is revoked or has
-// expired.
+// ByToken adds the caller's API token: an append that relies on the admission is refused once the token is revoked or has expired.
 func (a Admission) ByToken(value token.Value, believed *Believed[token.State]) Admission {
 	a.value, a.token, a.expires = value, believed, believed.State.ExpiresAt
 	return a
 }
 
-// ByJWT adds when the caller's JWT was issued and when it expires, so that whatever relies on the admission is refused once
-// the account has revoked such JWTs, and from its end on. The zero time stands for a JWT that does not say when it was issued.
+// ByJWT adds when the caller's JWT was issued and when it expires: an append that relies on the admission is refused once the
+// account has revoked JWTs as old as this, or the JWT has expired. An issued that is zero is a JWT that does not say.
 func (a Admission) ByJWT(issued, expires time.Time) Admission {
 	a.issued, a.expires = &issued, expires
 	return a
 }
 
-// judge says whether the account, as it is believed to be, lets the caller in now. A batch may be under way for long. The
+// judge says whether the account, as last read, lets the caller in now: a batch may run for long after its request began. The
 // error is ErrUnauthorized or ErrFeatureDisabled.
 func (a Admission) judge(now time.Time) error {
 	if !a.expires.IsZero() && !now.Before(a.expires) {
@@ -62,8 +61,7 @@ func (a Admission) judge(now time.Time) error {
 	return nil
 }
 
-// stands judges by what is believed of the account now, which may be newer than what the caller's credential was checked by.
-// A refusal is confirmed on the log.
+// stands judges the admission again before it is used. It reads the log only before it refuses, to make sure.
 func (a *Admission) stands(ctx context.Context, d *Directory) error {
 	if a.judge(d.now()) == nil {
 		return nil
@@ -72,9 +70,9 @@ func (a *Admission) stands(ctx context.Context, d *Directory) error {
 	return err
 }
 
-// checks go into the append that relies on the admission.
+// checks returns the writes that confirm the admission, for the append that relies on it.
 func (a Admission) checks() []eventstore.Write {
-	const more = 6 // of the append of a new lead, with an idempotency key
+	const more = 6 // room for what capturing a new lead appends behind them
 	checks := append(make([]eventstore.Write, 0, more), a.Account.Check())
 	if a.token != nil {
 		checks = append(checks, a.token.Check())
@@ -82,8 +80,8 @@ func (a Admission) checks() []eventstore.Write {
 	return checks
 }
 
-// renew reads again what a conflict showed to be stale. Renewed is false when the conflict was about something else. The
-// error is ErrUnauthorized or ErrFeatureDisabled when the caller is not let in any more.
+// renew reads the account or the token again if a conflict shows that it has changed. Renewed is false when the conflict was
+// about another stream. The error is ErrUnauthorized or ErrFeatureDisabled when the caller is no longer let in.
 func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore.ConflictError) (_ Admission, renewed bool, err error) {
 	switch {
 	case conflict.Stream == a.Account.stream:
@@ -98,8 +96,8 @@ func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore
 	return a, false, nil
 }
 
-// confirm reads again what the admission believes, before a refusal that no append would confirm. Changed says that the
-// account is not as it was believed to be. The errors are those of renew.
+// confirm reads the account and the token again, before a refusal that appends nothing and so would confirm nothing. Changed
+// says that the account is not as it was. The errors are those of renew.
 func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, err error) {
 	if a.token != nil {
 		believed, err := d.ConfirmToken(ctx, a.value)
@@ -115,8 +113,8 @@ func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, er
 	return a.Account.expect != before, err
 }
 
-// Confirm reads again what the admission believes, before a refusal that no command gets to see, such as that of a body
-// which cannot be read: a revoked token learns nothing but that it is revoked. The errors are ErrUnauthorized,
+// Confirm reads the account and the token again, before a request is refused without a command, for example because its body
+// cannot be read: the holder of a revoked token learns nothing but that it is revoked. The errors are ErrUnauthorized,
 // ErrFeatureDisabled and those of the store.
 func (a Admission) Confirm(ctx context.Context, d *Directory) error {
 	_, err := a.confirm(ctx, d)

@@ -8,9 +8,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// AnnounceExpiry records that a token ends soon, unless this end was announced before or has moved. The fact goes on the
-// token's own stream, at the revision it was decided on: so it is there once, however many processes find the token due, and
-// never after a rotation. It makes the beliefs of processes about the token stale; each reads the token again, once.
+// AnnounceExpiry records that a token expires soon, unless this was announced before or the token no longer does. The fact is
+// appended to the token's own stream at the revision it was decided on, so it is there once, however many processes find the
+// token due, and never after a rotation. Each process that has the token cached reads it again afterwards.
 func (h *Handlers) AnnounceExpiry(ctx context.Context, tokenID string) error {
 	stream := event.TokenStream(tokenID)
 	return h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {

@@ -21,10 +21,10 @@ type CaptureLead struct {
 	Body      map[string]jsontext.Value // members of the request's body
 	// IdempotencyKey makes the arrival safe to repeat: the same key and body have one effect and one answer. Empty is none.
 	IdempotencyKey string
-	// Source overrules what the body says, for ways in that are a source themselves. Empty overrules nothing.
+	// Source, unless empty, replaces the source that the body names. It is for imports, which are a source themselves.
 	Source string
-	// DryRun asks what would become of the arrival, and that nothing does. Ids that would be born are empty then, and so
-	// is the position.
+	// DryRun asks what would become of the arrival, without appending anything. Ids that would be new are then empty, and the
+	// position is 0.
 	DryRun bool
 }
 
@@ -36,15 +36,14 @@ type LeadCaptured struct {
 	Replayed bool // this is the answer that the idempotency key had before
 }
 
-// LeadRefused is the error of an arrival that conflicts with a lead that is there. The refusal itself stands on the
-// log, at Position.
+// LeadRefused is the error of an arrival that conflicts with an existing lead. The refusal itself is on the log, at Position.
 type LeadRefused struct {
 	*lead.Refusal
 	Position eventstore.Position
 	Replayed bool // this is the answer that the idempotency key had before
 }
 
-// Unwrap gives the decision.
+// Unwrap returns the decision.
 func (r *LeadRefused) Unwrap() error { return r.Refusal }
 
 // CaptureLead decides on an arrival and appends the outcome.
@@ -63,7 +62,7 @@ func (h *Handlers) newCapture(cmd CaptureLead) *capture {
 	return c
 }
 
-// answer is CaptureLead.
+// answer does what CaptureLead does.
 func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 	if err := c.Admission.stands(ctx, c.directory); err != nil {
 		return LeadCaptured{}, err
@@ -76,9 +75,9 @@ func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 		return answer, err
 	}
 	if answer, answered, err := c.recallAlone(ctx); answered || err != nil {
-		return answer, err // what is wrong by the settings of today may have been right when it was answered
+		return answer, err // the account's settings may have changed since the key got its answer
 	}
-	// Nothing was appended, so nothing has confirmed the rules that the arrival broke, nor the token.
+	// Nothing was appended, so nothing has confirmed the token, nor the settings that the arrival was refused by.
 	changed, unconfirmed := c.Admission.confirm(ctx, c.directory)
 	if unconfirmed != nil {
 		return LeadCaptured{}, unconfirmed
@@ -89,21 +88,21 @@ func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 	return LeadCaptured{}, err
 }
 
-// capture is one arrival on its way.
+// capture is one arrival while it is decided on.
 type capture struct {
 	*Handlers
 	CaptureLead
 	arrival lead.Arrival
 	phone   string   // the stream of the claim on the arrival's phone; empty without one
-	email   string   // and on its email
+	email   string   // and of the claim on its email
 	binding *binding // nil without an idempotency key
-	place   *place   // among others that arrive with it; nil for one by itself
+	place   *place   // in the order of a batch or import; nil for a single arrival
 }
 
-// decide brings an arrival to its outcome.
+// decide decides on the arrival and appends the outcome.
 //
-// Most arrivals are new people, so unless the person was here lately it first appends claims and lead as if nobody owned
-// the phone or email, reading nothing. Only a conflict makes it look who does, one caller of a person at a time.
+// Most arrivals are new people. So unless the person came recently, decide reads nothing and appends the claims and the lead as
+// if nobody owned the phone or email. Only after a conflict does it read who does, for one caller per person at a time.
 func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 	if err := c.parse(); err != nil {
 		return LeadCaptured{}, err
@@ -112,7 +111,7 @@ func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 		return LeadCaptured{}, err
 	}
 	var answer LeadCaptured
-	if _, known := c.guess(); !known && c.arrival.UnknownStatus == "" { // only a lead that is there could have such a stage
+	if _, known := c.guess(); !known && c.arrival.UnknownStatus == "" { // only an existing lead may be at an unknown stage
 		var err error
 		if answer, err = c.attempt(ctx, unclaimed); eventstore.Conflict(err) == nil {
 			return answer, err
@@ -163,7 +162,7 @@ func (c *capture) claimOn(kind claim.Kind, value string) string {
 	return c.claims.Stream(c.Admission.Caller.Account, kind, value)
 }
 
-// renew takes note of a conflict about the admission. Under new settings of the account the arrival is read anew.
+// renew renews the admission after a conflict about it, and parses the arrival again, under the account's new settings.
 func (c *capture) renew(ctx context.Context, err error) error {
 	admission, renewed, err := c.Admission.renew(ctx, c.directory, eventstore.Conflict(err))
 	if err != nil || !renewed {
@@ -173,12 +172,12 @@ func (c *capture) renew(ctx context.Context, err error) error {
 	return c.parse()
 }
 
-// unclaimed is the guess that nobody has the phone or the email.
+// unclaimed stands in for owners: it assumes, without reading, that nobody has the phone or the email.
 func unclaimed(context.Context) (phone, email owner, err error) {
 	return owner{expect: eventstore.NoStream}, owner{expect: eventstore.NoStream}, nil
 }
 
-// attempt decides once and appends. The error is a *ConflictError when somebody was first.
+// attempt decides once and appends. The error is a *ConflictError when somebody else was first.
 func (c *capture) attempt(ctx context.Context, owners func(context.Context) (phone, email owner, err error)) (LeadCaptured, error) {
 	phone, email, err := owners(ctx)
 	if err != nil {
@@ -200,8 +199,8 @@ func (c *capture) attempt(ctx context.Context, owners func(context.Context) (pho
 	return c.append(ctx, decision, phone, email)
 }
 
-// append writes a decision: checks first, then the idempotency key, then what others waive, then the claims, then the
-// lead, so that on a store without transactions any prefix is one that the next arrival can complete.
+// append writes a decision: first the checks, then the idempotency key, then what other leads waive, then the claims, then the
+// lead. A store without transactions may keep only a prefix of these; in this order, the next arrival can complete each prefix.
 func (c *capture) append(ctx context.Context, decision lead.Decision, phone, email owner) (LeadCaptured, error) {
 	before := target(decision, phone, email)
 	stream, expect := event.LeadStream(decision.LeadID), eventstore.NoStream
@@ -223,7 +222,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	fact.Events[0].Decoded = decision.Fact // whose values are in the form in which they are stored
+	fact.Events[0].Decoded = decision.Fact // its values are already in the form in which they are stored
 	bound, err := c.bind(fact)
 	if err != nil {
 		return LeadCaptured{}, err
@@ -232,16 +231,14 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	after := lead.Evolve(before, event.Fact{
-		ID: fact.Events[0].ID, Stream: stream, At: at, Metadata: fact.Events[0].Metadata, Data: decision.Fact,
-	})
+	after := evolved(before, stream, fact, decision.Fact)
 	for _, taken := range c.takes(decision, phone, email) {
 		c.holders.remember(taken.stream, decision.LeadID)
 	}
 	return LeadCaptured{Lead: after, Merged: decision.Merged, Position: position}, nil
 }
 
-// target is the lead that a decision is about, as it is before; none when the decision opens one.
+// target returns the lead that a decision merges into, as it was before; the zero state when the decision opens a new one.
 func target(decision lead.Decision, phone, email owner) lead.State {
 	switch {
 	case !decision.Merged:
@@ -252,7 +249,7 @@ func target(decision lead.Decision, phone, email owner) lead.State {
 	return *email.lead
 }
 
-// refuse keeps the refused arrival as a fact of its own.
+// refuse appends the refusal as a fact on a stream of its own. It always returns an error, normally a *LeadRefused.
 func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal) error {
 	stamped, err := c.stamp(c.Admission.Caller.withoutOrigin(), c.timestamp(), refusal.Fact)
 	if err != nil {

@@ -19,38 +19,38 @@ import (
 
 // Bounds of many arrivals at once.
 const (
-	// window is how many of one source are under way at a time: a batch of the store's appends, and another that is made
-	// ready while the first is written.
+	// window is how many arrivals of one source are decided on at a time: one batch of the store's appends, and another that
+	// is prepared while the first is written.
 	window      = 512
-	windowBytes = 512 << 10 // that they may hold, but for one that is larger by itself
-	// windows is how many of all sources are under way: half of what may wait for the store, so that there is room for
-	// who comes alone.
+	windowBytes = 512 << 10 // bytes of their bodies together; one larger arrival may be under way by itself
+	// windows is how many arrivals of all sources together are decided on at a time: half of what may wait for the store, so
+	// that there is room for single captures.
 	windows = 2048
 )
 
-// Arriving is one of many arrivals that come from one source, in its order.
+// Arriving is one of the arrivals of a batch or an import.
 type Arriving struct {
-	Line  int // where it stands in its source
-	Bytes int // what it holds
-	// Read makes it a command. It runs beside that of others; its error is the arrival's outcome.
+	Line  int // in its source, from 1
+	Bytes int // size of its body
+	// Read returns it as a command. Several run at once. An error becomes the arrival's outcome.
 	Read func(context.Context) (CaptureLead, error)
 }
 
-// Arrived is what became of one of many arrivals. Err is one of CaptureLead's, or Read's.
+// Arrived is the outcome of one Arriving. Err is an error of CaptureLead or of Read.
 type Arrived struct {
 	Line int
 	LeadCaptured
 	Err error
 }
 
-// CaptureLeads decides on many arrivals, many at a time, and yields what became of them, in their order. The outcomes are
-// those of calling CaptureLead for one after the other, only sooner: each is judged as if those before it had been
-// answered, as far as they have something in common. What others change meanwhile, such as the account, may meet the rest in
-// any order. One that fails does so alone.
+// CaptureLeads decides on many arrivals at once and yields their outcomes in the order of the arrivals. The outcomes are those
+// of calling CaptureLead for one after the other: an arrival waits for earlier ones that have a phone, an email, a key or a lead
+// in common with it. But what other callers change meanwhile, such as the account, may affect a later arrival and not an earlier
+// one. An arrival that fails does not affect the others.
 //
-// Idle is called whenever the next outcome is not there yet. When the consumer stops, or the context ends, what is
-// under way is given up: each arrival is on the log as a whole or not at all. The arrivals are read with a context
-// that ends then too, and must end with it.
+// Idle is called before each wait for the next outcome. When the consumer stops, or the context ends, arrivals that are being
+// decided on are given up: each is on the log as a whole or not at all. The context that arrivals is called with ends then too,
+// and the sequence must end with it.
 func (h *Handlers) CaptureLeads(
 	ctx context.Context, arrivals func(context.Context) iter.Seq[Arriving], idle func(),
 ) iter.Seq[Arrived] {
@@ -98,22 +98,22 @@ func (h *Handlers) CaptureLeads(
 	}
 }
 
-// underway is an arrival on its way.
+// underway is an arrival between being read and being yielded.
 type underway struct {
 	arriving Arriving
 	place    *place
 	bytes    int64
-	arrived  Arrived // once it has left its place
+	arrived  Arrived // set before place is done
 }
 
-// team is as many goroutines as there were ever arrivals under way at a time. Each does one after another, since a stack
-// that has grown to what a capture takes costs as much as a part of the capture.
+// team is a pool of goroutines that grows to as many as are needed at a time. They are reused because growing a new stack to the
+// size that a capture needs takes a noticeable part of the time of the capture.
 type team struct {
 	work chan *underway
 	do   func(*underway)
 }
 
-// take gives an arrival to somebody who is free, or to somebody new.
+// take gives an arrival to a goroutine that is free, or starts a new one.
 func (t *team) take(running *sync.WaitGroup, u *underway) {
 	select {
 	case t.work <- u:
@@ -133,7 +133,7 @@ func next[T any](from <-chan T, idle func()) (T, bool) {
 		case value, open := <-from:
 			return value, open
 		default:
-			runtime.Gosched() // whoever is about to answer goes first, so that answers are written many at a time
+			runtime.Gosched() // lets captures finish first, so that many answers are written at a time
 		}
 	}
 	idle()
@@ -141,7 +141,7 @@ func next[T any](from <-chan T, idle func()) (T, bool) {
 	return value, open
 }
 
-// captureInPlace is CaptureLead for an arrival among others.
+// captureInPlace is CaptureLead for one of many arrivals.
 func (h *Handlers) captureInPlace(ctx context.Context, place *place, arriving Arriving) (arrived Arrived) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
@@ -159,8 +159,9 @@ func (h *Handlers) captureInPlace(ctx context.Context, place *place, arriving Ar
 	return Arrived{Line: arriving.Line, LeadCaptured: captured, Err: err}
 }
 
-// caught makes a panic the error of the arrival that met it. Nobody else would catch it in a goroutine of ours, and it would
-// end the process with all other requests. Its value is told only when the runtime made it: another may hold anything.
+// caught turns a panic into the error of its arrival. In a goroutine that we started, nobody else would recover it, and it would
+// end the process with all other requests. The value is logged only when it comes from the runtime: any other may contain
+// personal data.
 func (h *Handlers) caught(thrown any) error {
 	said := fmt.Sprintf("%T", thrown)
 	if fault, ok := thrown.(runtime.Error); ok {
@@ -170,7 +171,7 @@ func (h *Handlers) caught(thrown any) error {
 	return fmt.Errorf("panic: %s", said)
 }
 
-// await lets those go first that came before and touch the same streams.
+// await waits, in a batch or import, for the earlier arrivals that touch the same streams.
 func (c *capture) await(ctx context.Context, stage int) error {
 	if c.place == nil || c.place.spoken[stage] {
 		return nil
@@ -185,7 +186,7 @@ func (c *capture) await(ctx context.Context, stage int) error {
 	return c.place.await(ctx, stage, leads)
 }
 
-// leadStreams are those of the leads that have the arrival's phone or email.
+// leadStreams returns the streams of the leads that have the arrival's phone or email.
 func (c *capture) leadStreams(ctx context.Context) (streams []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()

@@ -14,17 +14,17 @@ import (
 
 // ConfigureAccount asks that an account, new or not, have these settings.
 type ConfigureAccount struct {
-	Caller    Caller // the administrator; its account may be another
+	Caller    Caller // the administrator, who may be of another account
 	AccountID string
 	Settings  account.Settings
-	// Keep leaves settings that are not given as they are, instead of putting them back to their defaults.
+	// Keep leaves settings that are not given unchanged. Without it, they get their defaults.
 	Keep bool
-	// JWTNotBefore revokes the account's JWTs that were issued before. Zero leaves it as it is, whatever the settings.
+	// JWTNotBefore revokes the account's JWTs that were issued before this time. Zero changes nothing, with or without Keep.
 	JWTNotBefore time.Time
 }
 
-// ConfigureAccount replaces an account's settings, or with Keep changes those that are given, and returns them as they are
-// then. Giving the same again changes nothing. The errors are field.Errors and those of the store.
+// ConfigureAccount replaces an account's settings, or with Keep changes those that are given, and returns the new ones. When
+// nothing changes, nothing is appended. The errors are field.Errors and those of the store.
 func (h *Handlers) ConfigureAccount(ctx context.Context, cmd ConfigureAccount) (state account.State, position eventstore.Position, err error) {
 	if !account.ValidID(cmd.AccountID) {
 		return state, 0, field.Errors{{Field: "accountId", Message: "must be 1 to 64 of letters, digits, _ and -"}}
@@ -65,7 +65,7 @@ func (h *Handlers) ConfigureAccount(ctx context.Context, cmd ConfigureAccount) (
 	return state, position, err
 }
 
-// decide says what changes: the settings, the revocation of JWTs, both or nothing.
+// decide returns what changes: the settings, the revocation of JWTs, both or nothing.
 func (cmd ConfigureAccount) decide(before account.State, now time.Time) (facts []event.Data, err error) {
 	settings := cmd.Settings
 	if cmd.Keep {

@@ -19,7 +19,7 @@ type CreateToken struct {
 	ExpiresInDays int    // 1 to 365
 }
 
-// TokenIssued is the answer of creation and rotation, the only ones that hold the value.
+// TokenIssued is the answer of creation and rotation, the only ones that contain the token's value.
 type TokenIssued struct {
 	ID       string
 	Token    token.State
@@ -27,15 +27,15 @@ type TokenIssued struct {
 	Position eventstore.Position
 }
 
-// CreateToken takes a free slot of the account and the token with it. The errors are field.Errors, token.ErrLimit
-// and those of the store.
+// CreateToken creates a token and takes a free slot of the account for it, in one append. The errors are field.Errors,
+// token.ErrLimit and those of the store.
 func (h *Handlers) CreateToken(ctx context.Context, cmd CreateToken) (TokenIssued, error) {
 	name, err := cmd.validate()
 	if err != nil {
 		return TokenIssued{}, err
 	}
 	var issued TokenIssued
-	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.TokenSlot, 0)} // nobody's place: where creators queue
+	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.TokenSlot, 0)} // no token ever has slot 0: creators of one account queue by its name
 	err = h.transact.Do(ctx, queue, func(ctx context.Context) (err error) {
 		issued, err = h.createToken(ctx, cmd, name)
 		return err
@@ -43,7 +43,7 @@ func (h *Handlers) CreateToken(ctx context.Context, cmd CreateToken) (TokenIssue
 	return issued, err
 }
 
-// createToken makes one attempt, each with an id of its own: somebody may have abandoned that of the one before.
+// createToken makes one attempt. Each has a new id, because another process may have closed the stream of the earlier one.
 func (h *Handlers) createToken(ctx context.Context, cmd CreateToken, name string) (TokenIssued, error) {
 	places := h.tokenSlots()
 	free, err := h.free(ctx, places, cmd.Caller.Account)

@@ -15,25 +15,25 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// How many streams a process keeps folded. An account is under 10 KiB and mostly under one, a token under 1 KiB.
+// How many accounts and tokens a process caches. An account takes less than 10 KiB and mostly less than one, a token less than 1.
 const (
 	accountCacheSize = 10_000
 	tokenCacheSize   = 50_000
 )
 
-// Believed is a stream's state as this process last saw it. It may be stale: whoever acts on it appends Check along.
-// Nobody changes one: all who believe it share it.
+// Believed is a cached state of a stream. It may be stale, so whoever acts on it adds Check to the append. It is shared, and
+// never changed.
 type Believed[S any] struct {
 	State  S
 	stream string
 	expect eventstore.Expected
-	seen   time.Time // the log was as it is believed to be then, or later
+	seen   time.Time // the state was the latest at this time or later
 }
 
-// Check is the write that lets an append through only while the belief holds.
+// Check returns a write that makes an append conflict unless the stream is still as it was.
 func (b *Believed[S]) Check() eventstore.Write { return eventstore.Check(b.stream, b.expect) }
 
-// Directory is what a process believes about accounts and tokens, so that a capture reads nothing before it appends.
+// Directory is a process's cache of accounts and tokens, so that a capture reads nothing before it appends.
 type Directory struct {
 	store    eventstore.Store
 	now      func() time.Time
@@ -57,7 +57,7 @@ func newCache[K comparable, V any](size int) *lru.Cache[K, V] {
 	return cache
 }
 
-// Account returns what is believed of an account, loading it when nothing is.
+// Account returns an account from the cache, or reads it from the log when it is not there.
 func (d *Directory) Account(ctx context.Context, id string) (*Believed[account.State], error) {
 	if believed, ok := d.accounts.Get(id); ok {
 		return believed, nil
@@ -65,28 +65,29 @@ func (d *Directory) Account(ctx context.Context, id string) (*Believed[account.S
 	return d.ConfirmAccount(ctx, id)
 }
 
-// ConfirmAccount reads an account from the log. It is called before a refusal that would otherwise rest on a belief.
+// ConfirmAccount reads an account from the log. It is for refusals, which must not rest on the cache alone.
 func (d *Directory) ConfirmAccount(ctx context.Context, id string) (*Believed[account.State], error) {
 	now := d.now()
 	believed, err := load(ctx, d.store, event.AccountStream(id), account.Evolve)
 	believed.seen = now
-	if err == nil && believed.State.Provisioned { // an unknown account is not worth a place
+	if err == nil && believed.State.Provisioned { // unknown accounts must not fill the cache
 		d.accounts.Add(id, believed)
 	}
 	return believed, err
 }
 
-// How old a belief about an account may be when a JWT is judged by it.
+// How old a cached account may be when a JWT is judged by it.
 const (
-	ReadAnew time.Duration = 0             // a request that starts after a revocation was answered is refused
-	Brief    time.Duration = time.Second   // of reads, so that they cost the log nothing
-	AnyAge   time.Duration = math.MaxInt64 // the append that follows confirms it
+	ReadAnew time.Duration = 0             // never cached: a request that starts after a revocation was answered is refused
+	Brief    time.Duration = time.Second   // for reads, so that they do not burden the log
+	AnyAge   time.Duration = math.MaxInt64 // for requests whose append confirms it
 )
 
-// AdmitJWT lets in a JWT of an account that was issued at a time; the zero time stands for a JWT that does not say when.
-// The error is ErrUnauthorized when it was revoked, which is looked up on the log before it is said.
+// AdmitJWT lets in a JWT of an account by when it was issued; the zero time is a JWT that does not say. The error is
+// ErrUnauthorized when it was revoked, and the account has been read from the log to make sure of it.
 //
-// While the log is out of reach nothing can be revoked either, so reads go on by what is believed: views may be elsewhere.
+// While the log is unreachable, reads go on with the cached account of any age: the views may be in another database, and no
+// JWT can be revoked meanwhile.
 func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, age time.Duration) error {
 	believed, known := d.accounts.Get(id)
 	admits := known && believed.State.AdmitsJWT(issued)
@@ -102,7 +103,7 @@ func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, a
 	case admits && age > ReadAnew && errors.Is(err, eventstore.ErrUnavailable):
 		if present, ok := d.accounts.Peek(id); ok && present.expect == believed.expect {
 			renewed := *present
-			renewed.seen = d.now() // so that not every read waits for the log
+			renewed.seen = d.now() // otherwise every read would wait for the log
 			d.accounts.Add(id, &renewed)
 		}
 		return nil
@@ -110,17 +111,17 @@ func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, a
 	return err
 }
 
-// forgetAccount drops what is believed of an account that this process has changed.
+// forgetAccount drops an account from the cache.
 func (d *Directory) forgetAccount(id string) { d.accounts.Remove(id) }
 
-// KnownToken returns the token of a value that is believed to let its bearer in, without asking the log.
+// KnownToken returns the cached token of a value, if it lets its bearer in. It does not read the log.
 func (d *Directory) KnownToken(value token.Value) (*Believed[token.State], bool) {
 	believed, ok := d.tokens.Get(value.TokenID())
 	return believed, ok && believed.State.Admits(value.Hash(), d.now())
 }
 
-// ConfirmToken reads the token of a value from the log. The error is ErrUnauthorized when it does not let its bearer in, and a
-// *RefusedUse when it once would have.
+// ConfirmToken reads the token of a value from the log. The error is ErrUnauthorized when it does not let its bearer in. It is a
+// *RefusedUse, which wraps ErrUnauthorized, when the value let its bearer in earlier.
 func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (*Believed[token.State], error) {
 	presented, err := load(ctx, d.store, event.TokenStream(value.TokenID()), token.EvolveFor(value.Hash()))
 	believed := &Believed[token.State]{State: presented.State.State, stream: presented.stream, expect: presented.expect}
@@ -128,7 +129,7 @@ func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (*Belie
 		return believed, err
 	}
 	if now := d.now(); !believed.State.Admits(value.Hash(), now) {
-		// The belief may still be right for the token's present value, so only a change of the stream drops it.
+		// An old value was presented. The cached token is still right for the present value, unless its stream has changed.
 		if known, ok := d.tokens.Peek(value.TokenID()); ok && known.expect != believed.expect {
 			d.tokens.Remove(value.TokenID())
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// dryRun says what decide would do, and appends nothing. It does not complete unfinished holders either. Another arrival may
-// come before the real one and change the outcome.
+// dryRun returns what decide would return, and appends nothing: not even what completes unfinished holders. Another arrival may
+// come before the real one and change its outcome.
 //
-// No append confirms the admission, so it is read from the log first: the rules are those of this moment.
+// No append confirms the admission, so it is read from the log first.
 func (c *capture) dryRun(ctx context.Context) (LeadCaptured, error) {
 	if _, err := c.Admission.confirm(ctx, c.directory); err != nil {
 		return LeadCaptured{}, err

@@ -222,7 +222,7 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 	return visitors, h.forgetting.Sweep(ctx, leads, unlinked)
 }
 
-// letGo releases a claim that an erased lead still holds. Until then everybody treats that claim as free.
+// letGo releases a claim that an erased lead still holds. It is treated as free already before that.
 func (h *Handlers) letGo(ctx context.Context, stream string, leads []string) error {
 	held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
 	if err != nil || !slices.Contains(leads, held.Holder) {

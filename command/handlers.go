@@ -1,8 +1,9 @@
-// Package command carries out what callers intend: one file for each intention, with its struct and its method.
+// Package command carries out what callers ask to change: one file for each command, with its struct and its method. It owns
+// every append to the log that a caller causes. It does not know HTTP, and reads no views.
 //
-// A command loads the streams it decides on, lets the pure deciders below this package decide, and appends what
-// they decided at the revisions they saw. What it merely believes, such as that a token is live, goes into the same
-// append as a check, so that no cache can let through what the log no longer allows.
+// A command loads the streams it decides on, lets the pure deciders in the packages below this one decide, and appends their
+// decision at the revisions they saw. What comes from a cache, such as that a token is live, goes into the same append as a
+// check, so that no cache can let through what the log no longer allows.
 package command
 
 import (
@@ -23,7 +24,7 @@ import (
 )
 
 var (
-	// ErrUnauthorized says that a credential does not let its bearer in, or not any more.
+	// ErrUnauthorized says that a credential does not let its bearer in, or no longer does.
 	ErrUnauthorized = errors.New("missing or invalid token")
 	// ErrFeatureDisabled says that the account's plan does not have the feature crm_api, or that there is no account.
 	ErrFeatureDisabled = errors.New("feature crm_api is not enabled for this account")
@@ -38,7 +39,7 @@ type Caller struct {
 	TraceParent string
 	IP          string
 	UserAgent   string
-	Line        string // which of many lines this is about; empty: there is but one
+	Line        string // of a batch or import; empty for a single request
 }
 
 func (c Caller) metadata() event.Metadata {
@@ -49,8 +50,8 @@ func (c Caller) metadata() event.Metadata {
 	}
 }
 
-// withoutOrigin is the caller without address and user agent, which may tell where a person is. It is for facts that are
-// about no person and so are not sealed.
+// withoutOrigin returns the caller without IP address and user agent, which are personal data. It is for facts that are about no
+// person and so are not sealed.
 func (c Caller) withoutOrigin() Caller {
 	c.IP, c.UserAgent = "", ""
 	return c
@@ -58,24 +59,22 @@ func (c Caller) withoutOrigin() Caller {
 
 // Handlers carries out commands against one log. Its methods may be called from many goroutines.
 type Handlers struct {
-	store     eventstore.Store
-	transact  eventstore.Transactor
-	claims    claim.Names
-	directory *Directory
-	holders   *holderCache
-	leads     *eventstore.Folds[leadFold]
-	endpoints *eventstore.Folds[webhook.State]
-	secrets   Secrets
-	// forgetting is what EraseLead needs.
-	forgetting Forgetting
-	// privateTargets lets endpoints be http, loopback or private addresses.
-	privateTargets bool
+	store          eventstore.Store
+	transact       eventstore.Transactor
+	claims         claim.Names
+	directory      *Directory
+	holders        *holderCache
+	leads          *eventstore.Folds[leadFold]
+	endpoints      *eventstore.Folds[webhook.State]
+	secrets        Secrets
+	forgetting     Forgetting
+	privateTargets bool // lets endpoints be http, loopback or private addresses
 	resolver       Resolver
 	log            *slog.Logger
 	now            func() time.Time
 	random         io.Reader
 	entropy        *ulid.LockedMonotonicReader
-	windows        *semaphore.Weighted // of CaptureLeads, all together
+	windows        *semaphore.Weighted // arrivals under way in all calls of CaptureLeads
 }
 
 // Options are what handlers need. Now, Random and Resolver default to the system's.
@@ -84,14 +83,14 @@ type Options struct {
 	Claims    claim.Names
 	Directory *Directory
 	Secrets   Secrets
-	// Forgetting does away with persons; only EraseLead needs it.
+	// Forgetting erases personal data outside of the log; only EraseLead needs it.
 	Forgetting Forgetting
 	Log        *slog.Logger
 	Now        func() time.Time
 	Random     io.Reader
 	// AllowPrivateTargets lets webhook endpoints be http, loopback or private addresses: for development.
 	AllowPrivateTargets bool
-	// Resolver looks up the hosts of endpoints' URLs, for a first judgement.
+	// Resolver looks up the hosts of endpoints' URLs when they are registered.
 	Resolver Resolver
 }
 
@@ -115,12 +114,12 @@ func NewHandlers(o Options) *Handlers {
 	}
 }
 
-// newID makes an id that sorts after those made before it in this process.
+// newID returns an id that sorts after those this process made before.
 func (h *Handlers) newID() (ulid.ULID, error) {
 	return ulid.New(ulid.Timestamp(h.now()), h.entropy)
 }
 
-// newIDs makes n ids as text.
+// newIDs returns n new ids as text.
 func (h *Handlers) newIDs(n int) ([]string, error) {
 	ids, now := make([]string, n), ulid.Timestamp(h.now())
 	for i := range ids {
@@ -133,11 +132,11 @@ func (h *Handlers) newIDs(n int) ([]string, error) {
 	return ids, nil
 }
 
-// timestamp is now, in whole milliseconds, for the first fact of a stream.
+// timestamp returns the time for the first fact of a stream: now, in whole milliseconds.
 func (h *Handlers) timestamp() time.Time { return h.after(time.Time{}) }
 
-// after is the time of a fact that follows another on its stream: now, in whole milliseconds, but never before its
-// predecessor, whose process may have had a faster clock.
+// after returns the time for a fact that follows another on its stream: now, in whole milliseconds, but never earlier than the
+// previous fact, which may come from a process whose clock is ahead.
 func (h *Handlers) after(previous time.Time) time.Time {
 	now := h.now().UTC().Truncate(time.Millisecond)
 	if now.Before(previous) {
@@ -146,7 +145,7 @@ func (h *Handlers) after(previous time.Time) time.Time {
 	return now
 }
 
-// stamp makes a fact ready to append.
+// stamp returns a fact as an event, with an id, a time and the caller's metadata.
 func (h *Handlers) stamp(caller Caller, at time.Time, data event.Data) (eventstore.Event, error) {
 	id, err := h.newID()
 	if err != nil {
@@ -159,7 +158,7 @@ func (h *Handlers) stamp(caller Caller, at time.Time, data event.Data) (eventsto
 	return eventstore.Event{ID: id, Type: eventType, At: at, Data: encoded, Metadata: caller.metadata()}, nil
 }
 
-// write is the write of one fact.
+// write returns the write that appends one fact.
 func (h *Handlers) write(caller Caller, stream string, expect eventstore.Expected, at time.Time, data event.Data) (eventstore.Write, error) {
 	stamped, err := h.stamp(caller, at, data)
 	return eventstore.Write{Stream: stream, Expect: expect, Events: []eventstore.Event{stamped}}, err

@@ -11,11 +11,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Heal finishes what a killed process may have left of one claim. If the holder does not have the claimed value, Heal closes
-// the holder and releases the claim, so that nobody who meets the claim has to. If the holder has become part of another lead,
-// the claim goes to that lead. It returns what it did, or nothing, without naming anybody's value.
+// Heal finishes what a killed process may have left of one claim. If the holder does not have the claimed value, Heal closes the
+// holder's stream to it and releases the claim. If the holder has become part of another lead, the claim moves to that lead. It
+// returns what it did, without personal data, or "" when there was nothing to do.
 //
-// It may run beside a live service: a command that was under way and not killed meets a conflict and decides again.
+// It may run beside a live service: a command that was not killed but is still running meets a conflict and decides again.
 func (h *Handlers) Heal(ctx context.Context, claimStream string) (did string, err error) {
 	err = h.transact.Do(ctx, []string{claimStream}, func(ctx context.Context) (err error) {
 		did, err = h.heal(ctx, claimStream)
@@ -55,10 +55,10 @@ func (h *Handlers) heal(ctx context.Context, stream string) (did string, err err
 
 // leftover is a claim whose holder does not have what was claimed for it.
 type leftover struct {
-	holder string             // its stream
-	why    string             // empty when it has
-	closed []eventstore.Write // what keeps it from getting it later
-	heir   string             // the lead that has it instead
+	holder string             // the holder's stream
+	why    string             // why the holder does not have it; empty when it does
+	closed []eventstore.Write // the writes after which the holder can never get it
+	heir   string             // the lead that has it instead; empty when none does
 }
 
 func (h *Handlers) leftover(ctx context.Context, stream string, held claim.State) (leftover, error) {
@@ -102,7 +102,8 @@ func (h *Handlers) leftBy(found holder, stream string, held claim.State, lacks s
 	return left, err
 }
 
-// leftByDeparted is a claim whose holder departed. It goes to the heir, after whatever is missing from the heir was added.
+// leftByDeparted is for a claim whose holder has departed. The claim moves to the heir, in one append with whatever is still
+// missing from the heir.
 func (h *Handlers) leftByDeparted(ctx context.Context, departed holder, held claim.State, named func(value string) bool) (leftover, error) {
 	last, err := h.heirOf(ctx, held.Account, departed)
 	left := leftover{holder: departed.stream, why: "departed without it", closed: last.complete()}

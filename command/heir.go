@@ -11,11 +11,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// A lead that is joined into another departs on its own stream first. On a store without transactions the process may be
-// killed there, and then the other lead, the heir, does not have yet what the departed one had; or it is killed before
-// every claim has moved, and then claims name a lead that has departed.
+// When one lead is joined into another, it departs on its own stream first. On a store without transactions, a process that is
+// killed then leaves the other lead, the heir, without what the departed lead had. One that is killed a little later leaves
+// claims that still name the departed lead.
 //
-// So a claim is followed from whoever it names to the heir, and whoever finds something missing there completes it.
+// So whoever reads a claim follows it from the lead it names to the heir, and adds to the heir what is missing.
 
 // heir is the live lead that a departed lead is now part of, at the end of all joins, as if everything that is still missing
 // from it had been appended.
@@ -24,7 +24,7 @@ type heir struct {
 	missing []eventstore.Event // facts that complete it, in order, from its revision on
 }
 
-// heirOf follows a lead that has departed. A lead that has not is its own heir.
+// heirOf follows a departed lead to its heir. A lead that has not departed is its own heir.
 func (h *Handlers) heirOf(ctx context.Context, account string, first holder) (heir, error) {
 	var departed []lead.State
 	at := first
@@ -42,7 +42,7 @@ func (h *Handlers) heirOf(ctx context.Context, account string, first holder) (he
 	if at.lead.Phase != lead.Live {
 		return last, nil
 	}
-	// The lead that departed last brings with it what was missing from it.
+	// The lead nearest to the heir comes first: what was missing from it has been added to it by then.
 	for _, from := range slices.Backward(departed) {
 		if slices.Contains(last.lead.Joined, from.ID) {
 			continue

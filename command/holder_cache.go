@@ -11,15 +11,15 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// holderCache remembers, of claims that were used lately, which lead holds each: so a person who comes again is not taken
-// for new first. It is a guess, which the lead's own stream confirms or not. Of a person it holds nothing but a part of a
-// claim's name, which is a hash.
+// holderCache remembers which lead holds each recently used claim, so that a person who comes again is not first taken for new.
+// It is only a guess, which the lead's own stream must confirm. It contains no personal data: only a part of the claim's name,
+// which is a keyed hash.
 //
-// It is a table of a fixed size, 5 MiB for 260,000 claims, since maps that grow would take as much for a third of them. It
-// has no pointers, so that the garbage collector has nothing to look for in it.
+// It is a table of fixed size, 5 MiB for 260,000 claims; a map would take as much for a third of them. It has no pointers, so
+// the garbage collector need not scan it.
 type holderCache struct {
 	mu      sync.Mutex
-	buckets []bucket // none before somebody is remembered
+	buckets []bucket // nil until the first claim is remembered
 }
 
 const (
@@ -34,7 +34,7 @@ type bucket struct {
 	next  uint32
 }
 
-// bucketOf is the bucket of a claim, and its tag there. Two claims can have both in common; then the guess is wrong.
+// bucketOf returns the bucket of a claim, and its tag in it. If two claims have the same bucket and tag, the guess is wrong.
 func bucketOf(claimStream string) (number, tag uint32, ok bool) {
 	hash := strings.TrimPrefix(claimStream, event.ClaimPrefix)
 	if len(hash) < 16 {
@@ -44,7 +44,7 @@ func bucketOf(claimStream string) (number, tag uint32, ok bool) {
 	return uint32(first >> 32), uint32(first) | 1, err == nil
 }
 
-// holder is the lead that is thought to have what was claimed.
+// holder returns the lead that most likely holds a claim.
 func (h *holderCache) holder(claimStream string) (leadID string, ok bool) {
 	number, tag, ok := bucketOf(claimStream)
 	h.mu.Lock()
@@ -79,8 +79,8 @@ func (h *holderCache) remember(claimStream, leadID string) {
 	b.tags[i], b.leads[i] = tag, id
 }
 
-// forget is for a claim whose lead is erased: whoever comes with that phone or email next is new, and need not read the
-// long stream of the erased lead to find that out.
+// forget removes a claim, because its lead was erased. Whoever next comes with that phone or email is new, and need not read the
+// stream of the erased lead to find that out.
 func (h *holderCache) forget(claimStream string) {
 	number, tag, ok := bucketOf(claimStream)
 	h.mu.Lock()
@@ -94,8 +94,8 @@ func (h *holderCache) forget(claimStream string) {
 	}
 }
 
-// guess is the lead that the arrival's person is thought to be. If the phone and the email are thought to be of two different
-// leads, there is no guess.
+// guess returns the lead that the cache has for the arrival's phone and email. If it has a different lead for each, there is no
+// guess.
 func (c *capture) guess() (leadID string, ok bool) {
 	for _, stream := range []string{c.phone, c.email} {
 		if stream == "" {
@@ -112,7 +112,7 @@ func (c *capture) guess() (leadID string, ok bool) {
 	return leadID, ok
 }
 
-// remember takes note of what was read, or has just been written: who has the arrival's phone and email.
+// remember puts the owners of the arrival's phone and email into the cache.
 func (c *capture) remember(phone, email owner) {
 	if c.phone != "" && phone.lead != nil {
 		c.holders.remember(c.phone, phone.lead.ID)

@@ -16,21 +16,21 @@ import (
 // ErrKeyReused says that an idempotency key was bound before, to another body.
 var ErrKeyReused = errors.New("idempotency key was used for another request body")
 
-// ErrErased says that an idempotency key was bound to an arrival whose lead was erased since: there is no answer any more.
+// ErrErased says that an idempotency key was bound to an arrival whose lead has been erased since, and its answer with it.
 var ErrErased = errors.New("the lead of this idempotency key was erased")
 
-// binding is an arrival's claim on its idempotency key. It goes into the append of the outcome, before it, so that one
-// key has one outcome; an arrival that comes to none leaves the key free.
+// binding is an arrival's claim on its idempotency key. It is appended together with the outcome, before it, so that a key has
+// one outcome. An arrival without an outcome, such as one with bad fields, leaves the key free.
 //
-// On a store without transactions the claim can be there and the outcome not. Then the key is still free, but whoever
-// decides again first closes the stream that the claim names, at the revision where the outcome is not: whatever the
-// first writer was about to append meets a conflict, or is found.
+// On a store without transactions the claim may be there without the outcome. Then the key is still free, but whoever uses it
+// next first closes the stream that the claim names, at the revision where the outcome is missing: either the first writer
+// meets a conflict when it appends the outcome after all, or the outcome is found.
 type binding struct {
 	stream string
 	digest []byte
 	expect eventstore.Expected
 	since  time.Time // of the claim's latest fact
-	own    string    // event id of the outcome that this arrival has tried last
+	own    string    // event id of the outcome that this arrival last tried to append
 }
 
 func (h *Handlers) newBinding(cmd CaptureLead) *binding {
@@ -42,7 +42,7 @@ func (h *Handlers) newBinding(cmd CaptureLead) *binding {
 	}
 }
 
-// bind is the write that claims the arrival's key for an outcome. Without a key it is none.
+// bind returns the write that claims the arrival's key for an outcome, or none when there is no key.
 func (c *capture) bind(outcome eventstore.Write) ([]eventstore.Write, error) {
 	if c.binding == nil {
 		return nil, nil
@@ -57,8 +57,8 @@ func (c *capture) bind(outcome eventstore.Write) ([]eventstore.Write, error) {
 	return []eventstore.Write{bound}, nil
 }
 
-// recall gives the answer that the arrival's key had before. Answered is false when it had none, or there is no key. With
-// answered, the error is part of the answer: a *LeadRefused, ErrErased, or ErrKeyReused when it was for another body.
+// recall returns the earlier answer of the arrival's key. Answered is false when it has none, or there is no key. With answered,
+// the error is part of the answer: a *LeadRefused, ErrErased, or ErrKeyReused when the key was used for another body.
 func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered bool, err error) {
 	if c.binding == nil {
 		return LeadCaptured{}, false, nil
@@ -69,7 +69,7 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	}
 	c.binding.expect, c.binding.since = expect, held.UpdatedAt
 	if held.Bound.EventID == "" || held.Bound.EventID == c.binding.own {
-		return LeadCaptured{}, false, nil // it is free, or was taken for what has just met a conflict
+		return LeadCaptured{}, false, nil // the key is free, or bound to this arrival's own last attempt, which met a conflict
 	}
 	outcome, err := c.outcomeOf(ctx, held.Bound)
 	if err == nil && !outcome.there && !c.DryRun {
@@ -78,7 +78,7 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	if !outcome.there {
 		return LeadCaptured{}, false, err
 	}
-	// No append confirms the admission, and a caller who is not let in any more learns nothing.
+	// No append confirms the admission, and a caller who is no longer let in must not learn the answer.
 	if _, unconfirmed := c.Admission.confirm(ctx, c.directory); unconfirmed != nil {
 		return LeadCaptured{}, false, unconfirmed
 	}
@@ -94,7 +94,7 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	return outcome.captured, true, nil
 }
 
-// recallAlone is recall for an arrival that decides nothing after it.
+// recallAlone is recall outside of decide's transaction, for an arrival whose fields are bad.
 func (c *capture) recallAlone(ctx context.Context) (answer LeadCaptured, answered bool, err error) {
 	if c.binding == nil {
 		return LeadCaptured{}, false, nil
@@ -106,16 +106,16 @@ func (c *capture) recallAlone(ctx context.Context) (answer LeadCaptured, answere
 	return answer, answered, err
 }
 
-// outcome is what stands on the stream that an idempotency key is bound to.
+// outcome is what the stream that an idempotency key is bound to says about the arrival.
 type outcome struct {
 	there    bool
 	captured LeadCaptured
-	refused  *LeadRefused // instead of captured
+	refused  *LeadRefused // set instead of captured when the arrival was refused
 	holder   holder       // the stream as it is now
 }
 
-// outcomeOf looks for the outcome on its stream, and folds the stream up to there: the answer is as it was then. It reads
-// on to the end, for the lead may have been erased.
+// outcomeOf looks for the outcome on its stream. The answer is the lead as it was right after the outcome. The stream is still
+// read to its end, because the lead may have been erased since.
 func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (outcome, error) {
 	var found outcome
 	looked := holder{stream: bound.Stream, expect: eventstore.NoStream}

@@ -93,7 +93,7 @@ func standard(path string) bool {
 	return !strings.Contains(first, ".")
 }
 
-// under tells whether a package is one of the directories, or below one that ends in "/...".
+// under reports whether a package is one of the directories, or below one that ends in "/...".
 func under(pkg string, directories ...string) bool {
 	return slices.ContainsFunc(directories, func(d string) bool {
 		if tree, ok := strings.CutSuffix(d, "/..."); ok {

@@ -5,13 +5,14 @@ import (
 	"sync"
 )
 
-// order lets arrivals be decided side by side and still come out as if one had followed the other: each takes a
-// place, says what it touches, and waits for those before it that touch the same.
+// order lets arrivals be decided concurrently with the same outcomes as one after the other: each takes a place, names the
+// streams that it touches, and waits for earlier places that named one of the same.
 //
-// What an arrival touches shows in two stages. Its phone, email and idempotency key do as soon as it is read; which
-// lead that is, when there is one, only on the log: the phone in one line and the email in another may belong to the
-// same lead. In each stage places speak in their order, so nobody can turn up who should have been waited for. A
-// place whose arrival is finished has nothing more to say, and only those who meet a lead wait for the second stage.
+// An arrival names its streams in two stages. The claims on its phone, email and idempotency key are known as soon as it is
+// parsed. Which existing lead it belongs to is known only after reading the log: the phone in one line and the email in another
+// may belong to the same lead. In each stage the places name their streams in order, so that nobody who has to be waited for
+// comes later. An arrival that is finished counts as having named its streams; one that meets no lead finishes without the
+// second stage.
 type order struct {
 	mu     sync.Mutex
 	taken  int
@@ -26,10 +27,10 @@ const (
 
 // stage is how far one round of naming has come.
 type stage struct {
-	turn  int                   // the place that may speak; all before it have
-	early map[int]bool          // places after it that are finished
+	turn  int                   // the place whose turn it is; all before it have named their streams
+	early map[int]bool          // later places that are finished already
 	ready map[int]chan struct{} // closed when it is the place's turn
-	last  map[string]*place     // who named a stream last, if it is not finished
+	last  map[string]*place     // the last place that named a stream, unless it is finished
 }
 
 // place is an arrival's place among others. Its methods are for one goroutine.
@@ -50,8 +51,8 @@ func (o *order) join() *place {
 	return p
 }
 
-// await names streams in one stage, once, and waits for everybody before who named one of them and is not finished.
-// The error is the context's.
+// await names the place's streams in a stage, at most once, and waits until all earlier places that named one of them are
+// finished. The error is the context's.
 func (p *place) await(ctx context.Context, stage int, streams []string) error {
 	if err := wait(ctx, p.order.ready(p, stage)); err != nil {
 		return err
@@ -73,14 +74,14 @@ func wait(ctx context.Context, event <-chan struct{}) error {
 	}
 }
 
-// happened is an event that nobody has to wait for.
+// happened is a channel that is closed already.
 var happened = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// ready is closed when all before a place have spoken.
+// ready returns a channel that is closed when all earlier places have named their streams in a stage.
 func (o *order) ready(p *place, stage int) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -114,7 +115,7 @@ func (o *order) name(p *place, stage int, streams []string) (before []*place) {
 	return before
 }
 
-// finish leaves the place. It must be called once, whatever became of the arrival.
+// finish frees the place, and lets later ones go on. It must be called exactly once, whatever became of the arrival.
 func (p *place) finish() {
 	p.order.mu.Lock()
 	defer p.order.mu.Unlock()
@@ -130,7 +131,7 @@ func (p *place) finish() {
 	close(p.done)
 }
 
-// speak notes that a place has nothing more to say in a stage, and passes the turn on.
+// speak records that a place has named its streams in a stage, and passes the turn on.
 func (p *place) speak(stage int) {
 	if p.spoken[stage] {
 		return

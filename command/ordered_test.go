@@ -79,7 +79,7 @@ type arrival struct {
 	err                error
 }
 
-// counts tells whether the answer is one that says what became of the arrival.
+// counts reports whether the answer is one that says what became of the arrival.
 func (a *arrival) counts() bool {
 	var refused *command.LeadRefused
 	return a.err == nil || errors.As(a.err, &refused)

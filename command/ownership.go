@@ -11,12 +11,12 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// owner is what a claim says of a value: who has it, and the claim as it is to be when somebody takes it.
+// owner is who has a value, and what is needed to append to the claim on it.
 type owner struct {
-	lead   *lead.State // nil when nobody has it
-	expect eventstore.Expected
-	since  time.Time // of the claim's latest fact
-	named  *holder   // a live lead that the claim names and that has not got the value, or not yet
+	lead   *lead.State         // nil when nobody has it
+	expect eventstore.Expected // of the claim's stream
+	since  time.Time           // of the claim's latest fact
+	named  *holder             // a live lead that the claim names but that does not have the value, or not yet
 }
 
 // owners looks up who has the arrival's phone and email.
@@ -35,7 +35,8 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 	}
 	looked := known
 	look := func(stream string) (_ holder, err error) {
-		// Mostly both claims name the same lead. One that was not born may have been closed since.
+		// Mostly both claims name the same lead, which is read once. One that did not exist is read again: its stream may have
+		// been closed meanwhile.
 		if looked.stream != stream || looked.expect == eventstore.NoStream {
 			looked, err = c.holderOf(ctx, stream)
 		}
@@ -58,13 +59,13 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 		email, err = c.ownerOf(ctx, onEmail, claim.Email, c.arrival.Email, look)
 	}
 	if err == nil && phone.lead != nil && email.lead != nil && phone.lead.ID == email.lead.ID {
-		phone.lead = email.lead // which was read later
+		phone.lead = email.lead // the one that was read later
 	}
 	return phone, email, err
 }
 
-// recognise reads the lead that the arrival's person is thought to be, and tells whether it has everything that the
-// arrival brings. If it has, the claims need not be read: nobody else can have any of it.
+// recognise reads the lead that guess returns. Ok says that this lead has both the arrival's phone and its email. Then the claims
+// need not be read, because nobody else can have either.
 func (c *capture) recognise(ctx context.Context) (known holder, ok bool, err error) {
 	id, guessed := c.guess()
 	if !guessed {
@@ -74,14 +75,14 @@ func (c *capture) recognise(ctx context.Context) (known holder, ok bool, err err
 	return known, err == nil && c.hasAll(known.lead), err
 }
 
-// hasAll tells whether a lead has, or ever had, the arrival's phone and its email, as far as there are.
+// hasAll reports whether a live lead has, or ever had, the arrival's phone and email, or the one that the arrival has.
 func (c *capture) hasAll(l lead.State) bool {
 	return l.Phase == lead.Live &&
 		(c.phone == "" || has(l, claim.Phone, c.arrival.Phone)) && (c.email == "" || has(l, claim.Email, c.arrival.Email))
 }
 
-// ownedBy are the owners when one lead has all that the arrival brings. Nothing is claimed then, so the claims' revisions
-// do not matter.
+// ownedBy returns the owners when one lead has both the arrival's phone and its email. Nothing is claimed then, so the revisions
+// of the claims do not matter.
 func (c *capture) ownedBy(l *lead.State) (phone, email owner) {
 	if c.phone != "" {
 		phone.lead = l
@@ -135,9 +136,8 @@ func (c *capture) ownerOf(
 	return owner{lead: &holder.lead, expect: held.expect}, nil
 }
 
-// inherited is the owner of a value whose claim names a lead that has departed: the heir, if it has the value. If it has
-// not, then it has released the value, or the departed lead never got it; and nobody who holds this claim can be about to
-// give it to either.
+// inherited returns the owner of a value whose claim names a departed lead: the heir, if it has the value. If it does not, then
+// either the heir has released the value or the departed lead never got it, and nobody can still be about to give it to either.
 func (c *capture) inherited(ctx context.Context, departed holder, kind claim.Kind, value string, free owner) (owner, error) {
 	last, err := c.heirOf(ctx, c.Admission.Caller.Account, departed)
 	if err != nil {
@@ -154,12 +154,12 @@ func (c *capture) inherited(ctx context.Context, departed holder, kind claim.Kin
 	return owner{lead: &last.lead, expect: free.expect}, nil
 }
 
-// has tells whether a lead has, or ever had, a phone or email.
+// has reports whether a lead has, or ever had, a phone or email.
 func has(holder lead.State, kind claim.Kind, value string) bool {
 	return slices.Contains(values(holder, kind), value)
 }
 
-// values are all phones or emails that a lead has or ever had.
+// values returns all phones or emails that a lead has or ever had.
 func values(holder lead.State, kind claim.Kind) []string {
 	if kind == claim.Phone {
 		return holder.Phones
@@ -185,7 +185,7 @@ func (c *capture) takes(decision lead.Decision, phone, email owner) []taking {
 	return takes
 }
 
-// claim adds to writes those that take the values which the decision makes the lead own.
+// claim appends to writes the claims on the values that a decision gives to its lead.
 func (c *capture) claim(writes []eventstore.Write, decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
 	for _, taken := range c.takes(decision, phone, email) {
 		write, err := c.write(c.Admission.Caller.withoutOrigin(), taken.stream, taken.expect, c.after(taken.since),
@@ -198,10 +198,10 @@ func (c *capture) claim(writes []eventstore.Write, decision lead.Decision, phone
 	return writes, nil
 }
 
-// waive is for leads that the claims name and that do not have the values: it closes their streams to whoever may still be
-// about to give them the values.
+// waive returns the writes that close the streams of leads which a claim names but which do not have the value: another process
+// may still be about to give it to them, and must meet a conflict.
 func (c *capture) waive(decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
-	if phone.named == nil && email.named == nil { // as for most who arrive
+	if phone.named == nil && email.named == nil { // the usual case
 		return nil, nil
 	}
 	var by []*holder

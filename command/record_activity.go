@@ -32,7 +32,7 @@ type ActivityRecorded struct {
 func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (recorded ActivityRecorded, err error) {
 	acted, err := visitor.ParseActivity(cmd.VisitorID, cmd.Body, h.timestamp())
 	if err != nil {
-		// Nothing is appended, so nothing confirms that the caller is let in still.
+		// Nothing is appended, so nothing confirms that the caller is still let in.
 		if unconfirmed := cmd.Admission.Confirm(ctx, h.directory); unconfirmed != nil {
 			return ActivityRecorded{}, unconfirmed
 		}
@@ -42,10 +42,10 @@ func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (reco
 		return ActivityRecorded{}, err
 	}
 	stream := h.claims.Visitor(cmd.Admission.Caller.Account, cmd.VisitorID)
-	// Nothing is decided on what the visitor did before, so nothing is expected of the stream, and page views that come
-	// together never conflict: only the admission can, and a visitor who is forgotten just now, who begins anew. They
-	// still come one at a time to a stream, which the store would see to anyway, so that within a process the times of one
-	// visitor's events never go back. Between processes whose clocks differ they may; nobody folds this stream.
+	// The decision does not depend on what the visitor did before, so the append expects no revision, and simultaneous page
+	// views do not conflict. Only the admission can, or a visitor who is being forgotten at this moment. A process appends to a
+	// visitor's stream one event at a time, so that their times never go back; between processes whose clocks differ they may,
+	// but nobody folds this stream.
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
 		write, err := h.write(cmd.Admission.Caller, stream, eventstore.Any, h.timestamp(), acted)
 		if err != nil {

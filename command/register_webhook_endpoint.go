@@ -14,14 +14,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Secrets keeps the signing secrets of endpoints, sealed, outside the log.
+// Secrets stores the signing secrets of endpoints, sealed, outside of the log.
 type Secrets interface {
-	// Put keeps an endpoint's secret.
+	// Put stores the secret of an endpoint, in place of any before.
 	Put(ctx context.Context, webhookID, secret string) error
-	// Rotate keeps a secret in place of another, which goes on signing until a time. Kept is false when there is none to replace. When
-	// rotations come in another order than they were decided in, the one with the latest time is current.
+	// Rotate stores a new secret. The previous one also signs until previousUntil. Kept is false when there is none to replace. If
+	// rotations arrive in another order than they were decided in, the one with the latest previousUntil is current.
 	Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error)
-	// Destroy forgets all of them for good; that there is none is no error.
+	// Destroy deletes all secrets of an endpoint. It is not an error if there are none.
 	Destroy(ctx context.Context, webhookID string) error
 }
 
@@ -31,7 +31,7 @@ type RegisterWebhookEndpoint struct {
 	Registration webhook.Registration
 }
 
-// WebhookRegistered is the answer, the only one that holds the secret.
+// WebhookRegistered is the answer. Only this one and that of a rotation contain the secret.
 type WebhookRegistered struct {
 	ID       string
 	Endpoint webhook.State
@@ -39,12 +39,12 @@ type WebhookRegistered struct {
 	Position eventstore.Position
 }
 
-// secretBytes is the strength of a signing secret, within the 24 to 64 bytes of the Standard Webhooks specification.
+// secretBytes is the length of a signing secret. The Standard Webhooks specification allows 24 to 64 bytes.
 const secretBytes = 32
 
-// RegisterWebhookEndpoint takes a free slot of the account and the endpoint with it. The secret is kept before the
-// endpoint exists: one without an endpoint does no harm. The errors are field.Errors, webhook.ErrLimit and those of
-// the store and of Secrets.
+// RegisterWebhookEndpoint creates an endpoint and takes a free slot of the account for it, in one append. The secret is stored
+// before that, because a secret without an endpoint does no harm. The errors are field.Errors, webhook.ErrLimit and those of the
+// store and of Secrets.
 func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebhookEndpoint) (WebhookRegistered, error) {
 	registered, err := cmd.Registration.Register(h.privateTargets)
 	if err != nil {
@@ -54,7 +54,7 @@ func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebh
 		return WebhookRegistered{}, err
 	}
 	var answer WebhookRegistered
-	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.WebhookSlot, 0)} // nobody's place: where creators queue
+	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.WebhookSlot, 0)} // no endpoint ever has slot 0: creators of one account queue by its name
 	err = h.transact.Do(ctx, queue, func(ctx context.Context) (err error) {
 		answer, err = h.registerWebhookEndpoint(ctx, cmd.Caller, registered)
 		return err
@@ -62,8 +62,8 @@ func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebh
 	return answer, err
 }
 
-// registerWebhookEndpoint makes one attempt, each with an id and a secret of its own: somebody may have abandoned those
-// of the one before.
+// registerWebhookEndpoint makes one attempt. Each has a new id and secret, because another process may have closed the stream of
+// the earlier one.
 func (h *Handlers) registerWebhookEndpoint(ctx context.Context, caller Caller, registered event.WebhookRegistered) (WebhookRegistered, error) {
 	places := h.webhookSlots()
 	free, err := h.free(ctx, places, caller.Account)
@@ -126,9 +126,8 @@ type Resolver interface {
 // resolvePatience is how long a name may take to resolve. One that takes longer is let through.
 const resolvePatience = 2 * time.Second
 
-// judgeHost says, as field.Errors, that the name in a URL resolves to an address that is no public host's. It is for a
-// clear answer: a name may resolve to something else later, and one that does not resolve now may then, so every
-// connection is judged again.
+// judgeHost refuses, by field.Errors, a URL whose host name resolves to an address that is not public. It only serves to give a
+// clear answer: the name may resolve to something else later, so every connection is checked again.
 func (h *Handlers) judgeHost(ctx context.Context, url string) error {
 	name, ok := webhook.HostToResolve(url)
 	if h.privateTargets || !ok {
@@ -136,7 +135,7 @@ func (h *Handlers) judgeHost(ctx context.Context, url string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolvePatience)
 	defer cancel()
-	addresses, _ := h.resolver.LookupNetIP(ctx, "ip", name) // an error is as good as no address
+	addresses, _ := h.resolver.LookupNetIP(ctx, "ip", name) // a name that does not resolve now is let through
 	for _, address := range addresses {
 		if !webhook.Public(address.Unmap()) {
 			return field.Errors{{Field: "url", Message: webhook.ResolvesToPrivate}}

@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ReleaseContact asks that a phone or email of a lead be freed, so that the next to arrive with it is somebody new: a
-// number that was given to somebody else, or a wrong person that was matched.
+// ReleaseContact asks that a phone or email be taken from a lead, so that the next arrival with it is a new lead: the number has
+// been assigned to somebody else, or the wrong person was matched.
 type ReleaseContact struct {
 	Caller Caller
 	LeadID string

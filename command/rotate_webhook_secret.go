@@ -9,13 +9,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// RotateWebhookSecret asks for a new signing secret of an endpoint. The one before signs beside it for webhook.Overlap.
+// RotateWebhookSecret asks for a new signing secret of an endpoint. For webhook.Overlap, the previous secret also signs.
 type RotateWebhookSecret struct {
 	Caller    Caller
 	WebhookID string
 }
 
-// WebhookSecretRotated is the answer, the only one that holds the secret.
+// WebhookSecretRotated is the answer. Only this one and that of a registration contain the secret.
 type WebhookSecretRotated struct {
 	Endpoint webhook.State
 	Rotated  event.WebhookRotated
@@ -23,8 +23,8 @@ type WebhookSecretRotated struct {
 	Position eventstore.Position
 }
 
-// RotateWebhookSecret gives an endpoint of the caller's account a new secret. The fact comes first: a caller whose
-// secret was not kept asks again. The errors are webhook.ErrNotFound and those of the store and of Secrets.
+// RotateWebhookSecret gives an endpoint of the caller's account a new secret. The fact is appended before the secret is stored:
+// if storing fails, the caller asks again. The errors are webhook.ErrNotFound and those of the store and of Secrets.
 func (h *Handlers) RotateWebhookSecret(ctx context.Context, cmd RotateWebhookSecret) (WebhookSecretRotated, error) {
 	secret, err := newSecret(h.random)
 	if err != nil {
@@ -49,9 +49,9 @@ func (h *Handlers) RotateWebhookSecret(ctx context.Context, cmd RotateWebhookSec
 	return answer, nil
 }
 
-// replaceLost keeps a secret for an endpoint that has none: the endpoint was deleted meanwhile, or its secret is lost, for
-// example after a restore of an older backup. A deletion destroys the secret after its fact is on the log. So the stream is
-// read again after the secret was kept, and no secret of a deleted endpoint stays behind.
+// replaceLost stores a secret for an endpoint that has none: the endpoint was deleted meanwhile, or its secret is lost, for
+// example after a restore of an older backup. A deletion destroys the secret after its fact is on the log. So the stream is read
+// again after the secret is stored, and no secret of a deleted endpoint stays behind.
 func (h *Handlers) replaceLost(ctx context.Context, webhookID, secret string) error {
 	if err := h.secrets.Put(ctx, webhookID, secret); err != nil {
 		return err

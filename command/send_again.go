@@ -15,21 +15,21 @@ type TestWebhookEndpoint struct {
 	WebhookID string
 }
 
-// RetryDelivery asks that a delivery, which the caller has seen to be the endpoint's, be made again.
+// RetryDelivery asks that a delivery be made again. Whoever calls it must have checked that the delivery is the endpoint's.
 type RetryDelivery struct {
 	Caller     Caller
 	WebhookID  string
 	DeliveryID string
 }
 
-// ReplayWebhookEndpoint asks that what happened in a span of time be sent to an endpoint again.
+// ReplayWebhookEndpoint asks that the events of a span of time be sent to an endpoint again.
 type ReplayWebhookEndpoint struct {
 	Caller       Caller
 	WebhookID    string
-	Since, Until time.Time // Until the zero time is up to now
+	Since, Until time.Time // a zero Until means now
 }
 
-// SendingAccepted says that something is to be sent and stands on the log, so that it will be, whatever is killed.
+// SendingAccepted is the answer: the request is on the log, and so will be carried out even if processes are killed.
 type SendingAccepted struct {
 	Fact       event.Data
 	DeliveryID string // of a test

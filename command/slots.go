@@ -12,16 +12,16 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// slots are an account's numbered places for tokens or endpoints. Each is a claim, so that however many are asked for
-// at once, and by however many processes, no more than these are ever taken.
+// slots are an account's numbered places for tokens or endpoints, from 1 to count. Each is a claim, so that there are never more
+// holders than slots, however many are created at once by however many processes.
 type slots struct {
 	kind  claim.Kind
 	count int
-	full  error // said when all are taken
-	// holder tells of the one that a slot names: whether it still counts, whether it is not born yet, and the
-	// revision of its stream that says so.
+	full  error // returned when all are taken
+	// holder looks at the token or endpoint that a slot names: whether it still holds its slot, whether its stream is still
+	// empty, and the revision of that stream.
 	holder func(ctx context.Context, id string) (holds, unborn bool, expect eventstore.Expected, err error)
-	// stream and abandoned close the stream of a holder that is not born.
+	// stream and abandoned are for closing the stream of a holder that is not there yet.
 	stream    func(id string) string
 	abandoned event.Data
 }
@@ -34,8 +34,8 @@ type slot struct {
 	since  time.Time // of the claim's latest fact
 }
 
-// free finds the first free place of an account. The error is s.full when there is none: the places are looked at
-// one after the other, so that is said only when all of them were taken at one moment, and otherwise it is a conflict.
+// free finds the first free slot of an account. The error is s.full when there is none. Since the slots are read one after the
+// other, an append of checks only then confirms that all were taken at the same moment; otherwise the error is its conflict.
 func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, error) {
 	var seen []eventstore.Write
 	for first := 1; first <= s.count; first += slotsAtOnce {
@@ -61,19 +61,19 @@ func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, err
 	return slot{}, s.full
 }
 
-// slotsAtOnce is how many places are read at a time. Meanwhile, everybody else who asks for one of the account's places waits.
+// slotsAtOnce is how many slots are read at a time.
 const slotsAtOnce = 5
 
 // foundSlot is a slot as it was found.
 type foundSlot struct {
 	slot
-	holder string // that the claim names
-	held   bool   // and that still counts
-	unborn bool
+	holder string              // that the claim names
+	held   bool                // the holder still holds the slot
+	unborn bool                // the holder's stream is empty
 	alive  eventstore.Expected // the holder's stream
 }
 
-// look looks at n places.
+// look reads n slots at the same time.
 func (h *Handlers) look(ctx context.Context, s slots, account string, first, n int) ([]foundSlot, error) {
 	places := make([]foundSlot, n)
 	looking, ctx := errgroup.WithContext(ctx)
@@ -97,7 +97,7 @@ func (h *Handlers) lookAt(ctx context.Context, s slots, account string, number i
 	return found, err
 }
 
-// abandon closes the stream of a holder that is not born.
+// abandon closes the empty stream of a holder.
 func (h *Handlers) abandon(ctx context.Context, s slots, account, holder string) error {
 	closed, err := h.abandonment(account, s.stream(holder), s.abandoned)
 	if err == nil {
@@ -106,7 +106,7 @@ func (h *Handlers) abandon(ctx context.Context, s slots, account, holder string)
 	return err
 }
 
-// take is the write that makes a holder own a free place.
+// take returns the write that gives a free slot to a holder.
 func (h *Handlers) take(caller Caller, s slots, free slot, holder string) (eventstore.Write, error) {
 	return h.write(caller, free.stream, free.expect, h.after(free.since), event.ClaimTaken{Kind: string(s.kind), Holder: holder})
 }
@@ -121,8 +121,8 @@ func (h *Handlers) leavingSlot(account string, s slots, number int, holder strin
 	return leaving{s.kind, h.claims.Slot(account, s.kind, number), holder}
 }
 
-// vacate appends the fact that ends a holder, after the checks, and then the release of its claim. As soon as the fact is on
-// the log somebody else may take the claim; then there is nothing to release.
+// vacate appends checks, then the fact by which a holder gives up its claim, then the release of the claim. As soon as the fact
+// is on the log, somebody else may take the claim; then there is nothing to release.
 func (h *Handlers) vacate(ctx context.Context, caller Caller, left leaving, fact eventstore.Write, checks ...eventstore.Write) (eventstore.Position, error) {
 	writes := append(slices.Clone(checks), fact)
 	held, expect, err := eventstore.Load(ctx, h.store, left.stream, claim.Evolve)
@@ -138,7 +138,7 @@ func (h *Handlers) vacate(ctx context.Context, caller Caller, left leaving, fact
 	}
 	position, err := h.store.Append(ctx, append(writes, release)...)
 	if conflict := eventstore.Conflict(err); conflict != nil && conflict.Stream == left.stream {
-		return h.store.Append(ctx, fact) // the checks have let it through
+		return h.store.Append(ctx, fact) // without the checks, which have held
 	}
 	return position, err
 }

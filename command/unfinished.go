@@ -9,12 +9,12 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// On a store without transactions a claim can name a holder that does not have what was claimed for it: not born yet, or
-// alive and without the value. The process that claimed it was killed, or met a conflict, or is about to append to the
-// holder's stream the very fact that is missing; nobody can tell which.
+// On a store without transactions, a claim can name a holder that does not have what was claimed for it: its stream is empty, or
+// it lives without the value. The process that wrote the claim was killed, or met a conflict, or is just about to append the
+// missing fact to the holder's stream; nobody can tell which.
 //
-// So the claim never moves by itself. First the holder's own stream is closed to that fact, at the revision where it is
-// not there: either this gets the conflict, and the holder has what was claimed for it after all, or the other does, and
+// So before the claim is given to somebody else, the holder's own stream is closed at the revision where the fact is missing.
+// Either this append meets a conflict, and the holder has what was claimed for it after all; or the other process does, and
 // decides again.
 
 // holder is a stream that a claim names, as it was found: of a lead, or of a refused arrival.
@@ -25,14 +25,14 @@ type holder struct {
 	awaited []string
 }
 
-// leadFold is what a lead's stream comes to.
+// leadFold is the fold of a lead's stream.
 type leadFold struct {
 	Lead    lead.State
-	Awaited []string `json:",omitzero"` // ids of leads that were announced and did not come
+	Awaited []string `json:",omitzero"` // ids of leads that announced that they would join this one, and have not
 }
 
-// leadFolds says how leads are folded. Some streams are long: those of leads that arrive or are changed again and again. Only
-// live leads are kept in memory: their state rests on sealed events, which become unreadable when the person is forgotten.
+// leadFolds says how leads are folded and which folds stay in memory. Streams are long of leads that arrive or are changed again
+// and again. Only live leads are kept: an erased lead must not stay in memory.
 var leadFolds = eventstore.FoldRules[leadFold]{
 	Evolve: func(f leadFold, fact event.Fact) leadFold {
 		return leadFold{lead.Fold(f.Lead, fact), awaits(f.Awaited, fact)}
@@ -45,7 +45,7 @@ var leadFolds = eventstore.FoldRules[leadFold]{
 // deliveries again.
 var endpointFolds = eventstore.FoldRules[webhook.State]{
 	Evolve: webhook.Evolve,
-	Keep:   func(webhook.State) bool { return true }, // it says nothing of a person
+	Keep:   func(webhook.State) bool { return true }, // it contains no personal data
 	Long:   128, Memory: 1 << 20,
 }
 
@@ -54,7 +54,7 @@ func (h *Handlers) holderOf(ctx context.Context, stream string) (holder, error) 
 	return holder{stream, expect, known.Lead, known.Awaited}, err
 }
 
-// closing is the write after which a holder can never get what was claimed for it. A holder that has ended needs none.
+// closing returns the write after which a holder can never get what was claimed for it. A holder that has ended needs none.
 func (h *Handlers) closing(account string, held holder, claims ...string) ([]eventstore.Write, error) {
 	var closed eventstore.Write
 	var err error
@@ -69,12 +69,12 @@ func (h *Handlers) closing(account string, held holder, claims ...string) ([]eve
 	return []eventstore.Write{closed}, err
 }
 
-// abandonment is the write after which a holder can never be born. A conflict means that it was born after all.
+// abandonment returns the write that closes an empty stream for good. A conflict means that the holder was created after all.
 func (h *Handlers) abandonment(account, stream string, abandoned event.Data) (eventstore.Write, error) {
 	return h.write(claimKeeper(account), stream, eventstore.NoStream, h.timestamp(), abandoned)
 }
 
-// close appends closing. A conflict means that something came first: perhaps the very fact that was missing.
+// close appends what closing returns. A conflict means that another append came first, perhaps of the missing fact itself.
 func (h *Handlers) close(ctx context.Context, account string, held holder, claims ...string) error {
 	closed, err := h.closing(account, held, claims...)
 	if err == nil && closed != nil {
@@ -83,5 +83,5 @@ func (h *Handlers) close(ctx context.Context, account string, held holder, claim
 	return err
 }
 
-// claimKeeper is the actor that closes holders, and releases what they do not have.
+// claimKeeper is the caller for what commands do about unfinished claims, on nobody's behalf.
 func claimKeeper(account string) Caller { return Caller{Account: account, Actor: "system:claims"} }

@@ -38,8 +38,8 @@ func (h *Handlers) UpdateLead(ctx context.Context, cmd UpdateLead) (LeadUpdated,
 	})
 }
 
-// changeLead lets decide say what happens to a lead, and appends that fact behind a check of what was believed of the
-// account. Whatever came between makes it decide again.
+// changeLead calls decide with a lead and the account's rules, and put with a check of the account and the decided fact, which it
+// must append. After a conflict it does both again.
 func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 	decide func(lead.State, lead.Rules) (event.Data, error),
 	put func(ctx context.Context, account, fact eventstore.Write) (eventstore.Position, error),
@@ -75,7 +75,7 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 	return updated, err
 }
 
-// evolved is a lead after a fact that was written to its stream.
+// evolved returns a lead after the fact of a write to its stream.
 func evolved(state lead.State, stream string, write eventstore.Write, data event.Data) lead.State {
 	fact := write.Events[0]
 	return lead.Evolve(state, event.Fact{ID: fact.ID, Stream: stream, At: fact.At, Metadata: fact.Metadata, Data: data})

@@ -19,7 +19,7 @@ type UpdateWebhookEndpoint struct {
 // WebhookUpdated is the answer: the endpoint as it is after the change.
 type WebhookUpdated struct {
 	Endpoint webhook.State
-	Position eventstore.Position // 0 when all of it was so already
+	Position eventstore.Position // 0 when nothing changed
 }
 
 // UpdateWebhookEndpoint decides on a change of an endpoint of the caller's account and appends it. The errors are
@@ -42,8 +42,8 @@ type changedEndpoint struct {
 	position eventstore.Position // 0 when nothing was
 }
 
-// changeEndpoint lets decide say what happens to an endpoint, at a time, and appends those facts. Whatever came between makes
-// it decide again. The errors are webhook.ErrNotFound, those of decide and those of the store.
+// changeEndpoint calls decide with an endpoint and the time, and appends the facts that it returns, if any. After a conflict it
+// does so again. The errors are webhook.ErrNotFound, those of decide and those of the store.
 func (h *Handlers) changeEndpoint(ctx context.Context, caller Caller, id string,
 	decide func(webhook.State, time.Time) ([]event.Data, error)) (changed changedEndpoint, err error) {
 	if !event.ValidID(id) {
@@ -64,7 +64,7 @@ func (h *Handlers) changeEndpoint(ctx context.Context, caller Caller, id string,
 		if len(facts) == 0 {
 			return nil
 		}
-		caller.Account = state.Account // whoever it is, the fact is the endpoint's account's
+		caller.Account = state.Account // the fact belongs to the endpoint's account, whoever the caller is
 		write := eventstore.Write{Stream: stream, Expect: expect}
 		for _, data := range facts {
 			if changed.last, err = h.stamp(caller, at, data); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// RefusedUse is the error of a bearer whose value once was a token's.
+// RefusedUse is the error for a value that was a token's value once and no longer lets its bearer in.
 type RefusedUse struct {
 	Account string
 	TokenID string
@@ -30,10 +30,10 @@ func (r *RefusedUse) Error() string {
 	return fmt.Sprintf("%v: a value of token %s that is %s", ErrUnauthorized, r.TokenID, r.Reason)
 }
 
-// Unwrap gives ErrUnauthorized.
+// Unwrap returns ErrUnauthorized.
 func (r *RefusedUse) Unwrap() error { return ErrUnauthorized }
 
-// refusal is the error of a value that does not let its bearer in.
+// refusal returns the error for a value that does not let its bearer in.
 func refusal(value token.Value, presented token.Presented, now time.Time) error {
 	reason := presented.Refusal(now)
 	if reason == "" {
@@ -56,7 +56,7 @@ type Uses struct {
 	patience time.Duration // for one sample, and for all that are left at the end
 }
 
-// use is one that is to be recorded.
+// use is a sample with what is recorded of it.
 type use struct {
 	sample  sample
 	caller  Caller
@@ -65,17 +65,17 @@ type use struct {
 	data    event.Data
 }
 
-// sample is what is recorded once.
+// sample identifies what is recorded once: the uses, or the refusals, of a token in a minute.
 type sample struct {
 	token, eventType string
 	minute           int64 // since 1970
 }
 
-// streamEnd is where a stream was last seen to end.
+// streamEnd is the last known end of a stream.
 type streamEnd struct {
 	expect eventstore.Expected
 	at     time.Time
-	others []ulid.ULID // samples that other processes appended of late
+	others []ulid.ULID // samples that other processes appended recently
 }
 
 // Outcomes of what was sampled.
@@ -90,10 +90,10 @@ const (
 	usesRecorders = 4
 	usesKept      = 20_000 // samples and stream ends remembered: a few MiB
 	recordTime    = 5 * time.Second
-	usesLate      = 5 * time.Minute // more than a sample waits until it is recorded
+	usesLate      = 5 * time.Minute // longer than any sample waits until it is recorded
 )
 
-// NewUses returns a recorder on a log. It records while Run runs.
+// NewUses returns a recorder that appends to a log. Nothing is recorded until Run is called.
 func NewUses(store eventstore.Store, now func() time.Time, log *slog.Logger) *Uses {
 	return &Uses{
 		store: store, now: now, log: log, queue: make(chan use, usesQueued), patience: recordTime,
@@ -104,12 +104,12 @@ func NewUses(store eventstore.Store, now func() time.Time, log *slog.Logger) *Us
 	}
 }
 
-// Used notes that a token let its bearer in. The sample says when, and nothing of where from: that may be a person.
+// Used notes that a token let its bearer in. The sample does not say from which address, which may be a person's.
 func (u *Uses) Used(account, tokenID string) {
 	u.note(Caller{Account: account}, tokenID, event.TokenUsed{})
 }
 
-// Refused notes that a value which once was a token's was refused, and to whom.
+// Refused notes that a value which once let its bearer in was refused, and to which caller.
 func (u *Uses) Refused(caller Caller, refused *RefusedUse) {
 	caller.Account = refused.Account
 	u.note(caller, refused.TokenID, event.TokenRefused{Reason: string(refused.Reason), Prefix: refused.Prefix})
@@ -129,20 +129,20 @@ func (u *Uses) note(caller Caller, tokenID string, data event.Data) {
 	}
 }
 
-// drop lets a later use of the minute stand for this one.
+// drop gives up a sample. A later use in the same minute is sampled instead.
 func (u *Uses) drop(key sample) {
 	u.sample.Remove(key)
 	u.counts[key.eventType][usesDropped].Add(1)
 }
 
-// Counts tells for each public type how many samples were recorded and how many were dropped.
+// Counts calls tell for each event type, by its public name, with the numbers of samples recorded and dropped.
 func (u *Uses) Counts(tell func(eventType string, recorded, dropped uint64)) {
 	for eventType, n := range u.counts {
 		tell(event.PublicName(eventType), n[usesRecorded].Load(), n[usesDropped].Load())
 	}
 }
 
-// Run records until the context ends, and then, for a moment, what was noted before.
+// Run records samples until the context ends, and then, within patience, those that are still in the queue.
 func (u *Uses) Run(ctx context.Context) {
 	var recorders sync.WaitGroup
 	for range usesRecorders {
@@ -183,8 +183,8 @@ func (u *Uses) keep(ctx context.Context, next use) {
 	u.counts[next.sample.eventType][usesRecorded].Add(1)
 }
 
-// record appends a sample, unless another process has appended it. It expects the stream to end where it last saw it end, and
-// reads the stream only after a conflict; so mostly it reads nothing.
+// record appends a sample, unless another process has done so. It expects the stream to end where it last saw it end, and reads
+// the stream only after a conflict, so mostly it reads nothing.
 func (u *Uses) record(ctx context.Context, next use) error {
 	stream := event.TokenUseStream(next.tokenID, next.at)
 	eventType, encoded, err := event.Encode(next.data)
@@ -222,8 +222,8 @@ func (u *Uses) record(ctx context.Context, next use) error {
 	return nil
 }
 
-// look reads the events after a stream's last known end, and returns the end as it is now. Of samples that were taken minutes
-// before a time, none is to come.
+// look reads the events after a stream's last known end, and returns its present end. It forgets the ids of samples so much older
+// than before that nobody will append them any more.
 func (u *Uses) look(ctx context.Context, stream string, end streamEnd, before time.Time) (streamEnd, error) {
 	since := ulid.Timestamp(before.Add(-usesLate))
 	others := slices.Clone(end.others)
@@ -238,7 +238,7 @@ func (u *Uses) look(ctx context.Context, stream string, end streamEnd, before ti
 	return end, nil
 }
 
-// id is the same in every process, so a sample that two processes take is one event.
+// id returns the same id in every process, so that a sample which two processes take is one event.
 func (s sample) id() (id ulid.ULID, err error) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", s.token, s.eventType, s.minute))
 	if err := id.SetTime(uint64(s.minute) * 60_000); err != nil {

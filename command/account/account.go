@@ -1,4 +1,5 @@
-// Package account decides on accounts: which features their plan has, and the settings that captures are read by.
+// Package account decides on accounts: the features of their plan, the settings by which captures are read, and the revocation of
+// their JWTs. It is pure.
 package account
 
 import (
@@ -18,7 +19,7 @@ import (
 // FeatureAPI is the feature that lets an account capture leads.
 const FeatureAPI = "crm_api"
 
-// DefaultRegion is where national phone numbers are read when the account names no region.
+// DefaultRegion is the country of phone numbers without a country code when the account names none.
 const DefaultRegion = "IN"
 
 // DefaultStages is the pipeline of an account that names none.
@@ -35,7 +36,7 @@ type State struct {
 	Region      string
 	RateLimit   *float64 // captures a second; nil is the service's default, 0 no limit
 	RateBurst   *int
-	// JWTNotBefore is when the first JWT was issued that is worth something. Zero: any may be.
+	// JWTNotBefore revokes the JWTs that were issued earlier. Zero revokes none.
 	JWTNotBefore time.Time
 	CreatedAt    time.Time
 	UpdatedAt    time.Time
@@ -59,7 +60,7 @@ func Evolve(s State, fact event.Fact) State {
 	return s
 }
 
-// Has tells whether the account's plan has a feature.
+// Has reports whether the account's plan has a feature.
 func (s State) Has(feature string) bool { return slices.Contains(s.Features, feature) }
 
 // Stage finds a pipeline stage without regard to case, or to how accents are encoded, and returns it as the account spells it.
@@ -73,7 +74,7 @@ func Stage(stages []string, name string) (string, bool) {
 	return "", false
 }
 
-// ValidID tells whether a text may name an account: 1 to 64 of A-Z, a-z, 0-9, _ and -.
+// ValidID reports whether a text may name an account: 1 to 64 of A-Z, a-z, 0-9, _ and -.
 func ValidID(id string) bool {
 	if id == "" || len(id) > 64 {
 		return false
@@ -104,8 +105,8 @@ type Settings struct {
 	RateBurst *int
 }
 
-// Keeping fills in what settings leave out, nil or an empty text, with what the account has. Features or stages that
-// are there and empty are said.
+// Keeping returns settings with what they leave out, nil or an empty text, taken from the account. Features or stages that are
+// empty and not nil are kept empty.
 func (s State) Keeping(want Settings) Settings {
 	if want.Features == nil {
 		want.Features = s.Features
@@ -118,8 +119,8 @@ func (s State) Keeping(want Settings) Settings {
 	return want
 }
 
-// Configure decides on new settings, or says what is wrong with them as field.Errors. knownRegion tells whether phone
-// numbers of a region can be read. When the settings are as they were, there is no event.
+// Configure decides on new settings, or says what is wrong with them as field.Errors. knownRegion reports whether phone numbers
+// of a region can be read. When nothing changes, the event is nil.
 func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.AccountConfigured, error) {
 	var wrong field.Errors
 	refuse := func(name, message string) { wrong.Add(name, message) }
@@ -177,7 +178,7 @@ func equal[T comparable](a, b *T) bool {
 	return a == b || (a != nil && b != nil && *a == *b)
 }
 
-// distinct trims names and says whether they are all different.
+// distinct trims names and reports whether they are all different.
 func distinct(names []string, foldCase bool) ([]string, bool) {
 	out := make([]string, 0, len(names))
 	seen := make(map[string]struct{}, len(names))
@@ -211,15 +212,14 @@ func badStage(name string) bool {
 	return name == "" || utf8.RuneCountInString(norm.NFC.String(name)) > maxStage || strings.ContainsFunc(name, unicode.IsControl)
 }
 
-// AdmitsJWT tells whether a JWT that was issued at a time, or does not say when, is worth something.
+// AdmitsJWT reports whether the account accepts a JWT by when it was issued; the zero time is one that does not say.
 func (s State) AdmitsJWT(issued time.Time) bool {
 	return s.JWTNotBefore.IsZero() || !issued.Before(s.JWTNotBefore)
 }
 
-// RevokeJWTs decides that JWTs issued before a time are worth nothing. The zero time asks for nothing, and a time that is
-// as it was changes nothing: then there is no event. An earlier one than before takes some of a revocation back. The error
-// is field.Errors for a time to come, before which nobody could get a JWT that is worth something, and for one before the year 1,
-// which RFC 3339 cannot say.
+// RevokeJWTs decides that JWTs issued before a time are no longer accepted. The event is nil for the zero time, and for the time
+// that is set already. An earlier time than before takes back a part of a revocation. The error is field.Errors for a time in the
+// future, which would refuse every JWT until then, and for one before the year 1, which RFC 3339 cannot write.
 func (s State) RevokeJWTs(notBefore, now time.Time) (*event.JWTsRevoked, error) {
 	notBefore = notBefore.UTC().Truncate(time.Millisecond)
 	if notBefore.IsZero() || notBefore.Equal(s.JWTNotBefore) {

@@ -1,10 +1,9 @@
 // Package claim decides who owns a value that only one may own: a phone number or an email address of an account's
 // leads, one of its slots for API tokens or webhook endpoints, a key that makes a request safe to repeat.
 //
-// A claim is a uniqueness constraint made of the log itself. Its stream is named by a keyed hash of account, kind
-// and value, so that whoever comes first appends to it expecting no stream, and everybody else meets a conflict.
-// The claim names its holder; what the holder's own stream says of itself (not born yet, abandoned, deleted)
-// decides whether the claim still counts, and that is for the caller to find out.
+// A claim is a uniqueness constraint kept on the log itself. Its stream is named by a keyed hash of account, kind and value.
+// Whoever comes first appends to it expecting no stream, and everybody else meets a conflict. The claim names its holder. Whether
+// it still counts depends on the holder's own stream (empty, abandoned, deleted), which the caller must look at.
 package claim
 
 import (
@@ -35,18 +34,18 @@ const (
 	Idempotency Kind = "idempotency"  // a key that a caller gave to a request
 )
 
-// Names makes stream names of claims. Its key never rotates: with another key every claim would be forgotten.
+// Names makes the stream names of claims. Its key never rotates: with another key, no claim would be found again.
 type Names struct{ keyed hash.Cloner } // an HMAC with the key, before any data
 
-// NewNames returns names under a secret key of 32 bytes. The key keeps who reads the log from finding out, by
-// trying numbers, whose claim a stream is.
+// NewNames returns names under a secret key of 32 bytes. Without the key, somebody who reads the log cannot find out whose claim
+// a stream is by trying phone numbers.
 func NewNames(key []byte) Names {
 	mac := hmac.New(sha256.New, key)
-	mac.Reset() // has it keep what it makes of the key
+	mac.Reset() // makes it store its state after the key, which Clone copies
 	return Names{keyed: mac.(hash.Cloner)}
 }
 
-// sum appends the HMAC of data.
+// sum appends the HMAC of data to a slice.
 func (n Names) sum(to, data []byte) []byte {
 	mac, err := n.keyed.Clone()
 	if err != nil {
@@ -56,22 +55,22 @@ func (n Names) sum(to, data []byte) []byte {
 	return mac.Sum(to)
 }
 
-// hashLength is how many bytes of the HMAC name a stream. 128 bits make a collision between any two values as
-// good as impossible, and the index on stream names is what a large log pays for.
+// hashLength is how many bytes of the HMAC name a stream. With 128 bits a collision is practically impossible, and a longer name
+// would make the index on stream names larger, which is expensive on a large log.
 const hashLength = 16
 
-// Stream names the claim on a value.
+// Stream returns the name of the claim on a value.
 func (n Names) Stream(account string, kind Kind, value string) string {
 	return n.name(event.ClaimPrefix, account, string(kind), value)
 }
 
-// Visitor names the stream of a visitor, which tells as little of the id as the name of a claim does of its value.
+// Visitor returns the name of a visitor's stream. Like the name of a claim, it does not give away the id.
 func (n Names) Visitor(account, id string) string {
 	return n.name(event.VisitorStream(account, ""), account, "visitor", id)
 }
 
-// name puts a hash of the three parts behind a prefix. No part contains NUL, so no two triples run together. The parts, the
-// hash and the name pass through the same memory: every capture has two names made.
+// name returns a prefix with a hash of three parts behind it. They are separated by NUL, which no part contains. The parts, the
+// hash and the name share one buffer, because every capture needs two names.
 func (n Names) name(prefix, account, kind, value string) string {
 	text := make([]byte, 0, 64)
 	for _, part := range [...]string{account, kind, value} {
@@ -81,17 +80,17 @@ func (n Names) name(prefix, account, kind, value string) string {
 	return string(hex.AppendEncode(append(sum, prefix...), sum)[hashLength:])
 }
 
-// Slot names the claim on a numbered place, counted from 1.
+// Slot returns the name of the claim on a slot; slots are numbered from 1.
 func (n Names) Slot(account string, kind Kind, slot int) string {
 	return n.Stream(account, kind, strconv.Itoa(slot))
 }
 
-// Digest tells one request body of an account from another without giving it away. The order of members at any depth, how
-// strings are escaped and white space do not count: programs that keep objects in hash tables write them anew each time.
+// Digest returns a keyed hash of a request body of an account. The order of members at any depth, escapes in strings and white
+// space do not matter: programs with objects in hash tables may write the same body differently each time.
 func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
 	var data []byte
 	write := func(part string) {
-		data = append(binary.BigEndian.AppendUint64(data, uint64(len(part))), part...) // so that no two parts run together
+		data = append(binary.BigEndian.AppendUint64(data, uint64(len(part))), part...) // "a", "bc" must not hash like "ab", "c"
 	}
 	write("leadlog request body")
 	write(account)
@@ -104,7 +103,7 @@ func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
 	return n.sum(nil, data)
 }
 
-// Fingerprint tells one key from another without giving it away.
+// Fingerprint identifies the key without giving it away.
 func (n Names) Fingerprint() []byte {
 	return n.sum(nil, []byte("leadlog claim key"))[:hashLength]
 }
@@ -113,7 +112,7 @@ func (n Names) Fingerprint() []byte {
 type State struct {
 	Kind      Kind
 	Account   string
-	Holder    string           // id of the one that has the value; empty when it is free
+	Holder    string           // id of the lead, token or endpoint that has the value; empty when it is free
 	Bound     event.ClaimBound // of an idempotency key; zero when it is free
 	UpdatedAt time.Time        // of the latest fact
 }

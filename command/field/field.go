@@ -20,10 +20,10 @@ func (e Errors) Error() string {
 	return "validation failed: " + strings.Join(parts, "; ")
 }
 
-// most is how many are told of: a body has room for very many wrong fields.
+// most bounds the errors of one request: a large body could have very many.
 const most = 100
 
-// Add notes one more, unless there are very many already.
+// Add adds an error, unless there are very many already.
 func (e *Errors) Add(field, message string) {
 	if len(*e) < most {
 		*e = append(*e, Error{field, message})

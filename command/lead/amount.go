@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// maxAmountInput bounds, in bytes, what is looked at.
+	// maxAmountInput bounds what is parsed at all, in bytes.
 	maxAmountInput = 100
 
 	// maxAmountDigits keeps every amount exact in a reader's float64, which
@@ -82,7 +82,7 @@ func cutExponent(s string) (mantissa string, exponent int, err error) {
 	}
 	exponent, err = strconv.Atoi(s[at+1:])
 	switch {
-	case strings.Trim(s[:at], "0.") == "": // nothing is nothing, however often it is taken
+	case strings.Trim(s[:at], "0.") == "": // 0 stays 0 with any exponent
 		return s[:at], 0, nil
 	case err == nil && -maxExponent <= exponent && exponent <= maxExponent:
 		return s[:at], exponent, nil

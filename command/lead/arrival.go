@@ -17,10 +17,10 @@ const (
 	MaxVisitorID     = 200
 	MaxMetadataKeys  = 64
 	MaxMetadataBytes = 32 << 10 // as compact JSON
-	MaxUserAgent     = 1 << 10  // bytes of the resolved one; a longer one is cut
+	MaxUserAgent     = 1 << 10  // bytes; a longer one is cut
 )
 
-// Keys of metadata that mean something to us.
+// Keys of metadata that have a meaning.
 const (
 	keySource    = "source"
 	keyIP        = "ip"
@@ -30,7 +30,7 @@ const (
 // temperatures are the values of leadTemperature; a new lead that gives none is warm.
 var temperatures = []string{"hot", "warm", "cold"}
 
-// Temperatures are all that a lead can have.
+// Temperatures returns every temperature that a lead can have.
 func Temperatures() []string { return slices.Clone(temperatures) }
 
 const defaultTemperature = "warm"
@@ -41,8 +41,7 @@ type Rules struct {
 	Stages []string // first to last; never empty
 }
 
-// Client is where the request came from, in valid UTF-8; it stands in where the arrival names no address or agent of
-// its own.
+// Client is where the request came from, in valid UTF-8. It is used when the arrival's metadata name no IP address or user agent.
 type Client struct{ IP, UserAgent string }
 
 // Arrival is one lead as it was pushed in, valid and normalized. An empty field was not given.
@@ -51,7 +50,7 @@ type Arrival struct {
 	Phone            string // E.164
 	Email            string // canonical
 	Status           string // in the account's spelling
-	UnknownStatus    string // given, but no stage of the account; only a lead that has it may keep it
+	UnknownStatus    string // given, but not a stage of the account; only a lead that is at this stage may keep it
 	Temperature      string
 	OpportunityValue string // exact decimal
 	Source           string // canonical, never empty
@@ -66,7 +65,7 @@ type Arrival struct {
 var (
 	nameAliases    = []string{"name", "contactName", "contact_name", "fullName", "full_name"}
 	visitorAliases = []string{"visitorId", "visitor_id"}
-	// customAliases also rank what the same key means in several places.
+	// customAliases is also the order of precedence when a key is given in several places.
 	customAliases = []string{"customFields", "industryData", "fields"}
 )
 
@@ -94,16 +93,16 @@ func ParseArrival(body map[string]jsontext.Value, rules Rules, client Client) (A
 	return a, r.wrong.Err()
 }
 
-// reader takes the fields of a body one by one and notes what is wrong with them.
+// reader reads the fields of a body one by one and collects what is wrong with them.
 type reader struct {
 	body  map[string]jsontext.Value
 	wrong field.Errors
 }
 
-// present follows one rule everywhere: a key that is there with an empty value is as good as absent.
+// present reports whether a key is given with a value that is not empty. An empty value counts as absent everywhere.
 func (r *reader) present(key string) bool { return !empty(r.body[key]) }
 
-// first is the first of several names that is present.
+// first returns the first of several aliases that is present.
 func (r *reader) first(aliases []string) (string, bool) {
 	for _, key := range aliases {
 		if r.present(key) {
@@ -113,7 +112,7 @@ func (r *reader) first(aliases []string) (string, bool) {
 	return "", false
 }
 
-// text reads a string; false when it is absent or noted as wrong.
+// text reads a string; false when it is absent or not a string, which is then added to the errors.
 func (r *reader) text(key string) (string, bool) {
 	if !r.present(key) {
 		return "", false
@@ -141,7 +140,7 @@ func (r *reader) name() string {
 	return name
 }
 
-// phone is lenient in one way: forms that know no better send the digits as a number.
+// phone also takes a JSON number, because some forms send the digits as one.
 func (r *reader) phone(region string) string {
 	v := r.body["phone"]
 	raw := string(v)
@@ -241,7 +240,7 @@ func (r *reader) visitorID() string {
 	return id
 }
 
-// metadata reads the attribution: what was given but for nulls, and what of it we resolve.
+// metadata reads the attribution: what was given, without nulls, and the source, IP address and user agent that result from it.
 func (r *reader) metadata(client Client) (given map[string]jsontext.Value, source, ip, userAgent string) {
 	source, ip, userAgent = DefaultSource, client.IP, client.UserAgent
 	if !r.present("metadata") {
@@ -270,13 +269,13 @@ func (r *reader) metadata(client Client) (given map[string]jsontext.Value, sourc
 		if !ok {
 			r.wrong.Add("metadata.userAgent", "must be a string")
 		}
-		// An event holds it beside the metadata as given, and must have room for both.
+		// An event contains it in addition to the metadata as given, and must have room for both.
 		userAgent = strings.ToValidUTF8(s[:min(len(s), MaxUserAgent)], "")
 	}
 	return given, source, ip, userAgent
 }
 
-// object reads a member's members, leaving out nulls.
+// object reads a member that is an object, without its nulls.
 func (r *reader) object(key string) (map[string]jsontext.Value, bool) {
 	members, err := Members(r.body[key])
 	if err != nil {

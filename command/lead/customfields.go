@@ -15,14 +15,13 @@ const (
 	MaxCustomFields = 50   // distinct keys of a lead
 	MaxCustomKey    = 50   // characters
 	MaxCustomValue  = 2000 // characters of a string, or of anything else as compact JSON
-	// maxCustomBytes bounds all of them together, as JSON. Fifty values of the longest kind fit, but for text that is
-	// written in many more characters than it counts; an event must hold them.
+	// maxCustomBytes bounds all of them together, as JSON, because they must fit into an event. Fifty values of the greatest
+	// length fit, except for text of which JSON escapes many characters.
 	maxCustomBytes = 700 << 10
 )
 
-// reserved are the top-level names that are no custom fields: the request's own, and what the service itself says of
-// a lead, so that a lead sent back as it was answered does not turn into custom data. Letter case counts: Phone is
-// a custom field.
+// reserved are the top-level names that are not custom fields: those of the request, and those of the answer, so that sending back
+// an answer does not turn it into custom fields. Case matters: Phone is a custom field.
 var reserved = func() map[string]struct{} {
 	names := slices.Concat(nameAliases, visitorAliases, customAliases, []string{
 		"phone", "email", "status", "leadTemperature", "opportunityValue", "metadata",
@@ -35,8 +34,8 @@ var reserved = func() map[string]struct{} {
 	return set
 }()
 
-// customFields is the union of every place where custom fields may stand, weakest first: the body itself, then
-// fields, industryData and customFields. Empty values are dropped before they can displace another.
+// customFields reads custom fields from every place where they may be, in the order of rising precedence: the body itself,
+// fields, industryData and customFields. Empty values are dropped before they can replace others.
 func (r *reader) customFields() map[string]jsontext.Value {
 	var union map[string]jsontext.Value
 	for key, value := range r.body {
@@ -58,7 +57,7 @@ func (r *reader) customFields() map[string]jsontext.Value {
 			continue
 		}
 		r.custom(key+".", members)
-		if len(union) == 0 { // as for most: they say it in one place
+		if len(union) == 0 { // usually only one place has any
 			union = members
 		} else {
 			maps.Copy(union, members)
@@ -78,9 +77,9 @@ func (r *reader) customFields() map[string]jsontext.Value {
 
 const tooManyCustom = "must be at most 50 in all"
 
-// custom takes out of members what is empty, or noted as wrong.
+// custom removes members that are empty or wrong, and adds the latter to the errors.
 func (r *reader) custom(path string, members map[string]jsontext.Value) {
-	var wrong field.Errors // all of them: which are told must not depend on the order of a map
+	var wrong field.Errors // all, sorted below: which are reported must not depend on the order of a map
 	for key, value := range members {
 		if empty(value) {
 			delete(members, key)
@@ -137,7 +136,7 @@ func customLength(v jsontext.Value) int {
 	return Length(string(v))
 }
 
-// shorten keeps an answer from repeating a key of any length.
+// shorten cuts a key that an error names, which could be of any length.
 func shorten(key string) string {
 	runes := []rune(key)
 	if len(runes) > MaxCustomKey {

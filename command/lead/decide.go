@@ -19,8 +19,7 @@ const (
 	CodeDuplicateEmail  = "DUPLICATE_LEAD_EMAIL"
 )
 
-// Refusal says that an arrival is that of a lead which is there, and that its source is not one that merges.
-// Nothing of the lead changes.
+// Refusal is the error of an arrival whose person is a lead already and whose source does not merge. The lead does not change.
 type Refusal struct{ Fact event.LeadRefused }
 
 func (r *Refusal) Error() string {
@@ -30,10 +29,10 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("Lead %s already has an arrival from source %s", r.Fact.LeadID, r.Fact.Source)
 }
 
-// NewIDs are the identities that a decision may give out.
+// NewIDs are unused ids for what a decision creates.
 type NewIDs struct{ Lead, Contact, Opportunity string }
 
-// Decision is what an arrival leads to: a fact on the stream of one lead, and which values that lead comes to own.
+// Decision is the outcome of an arrival: a fact for the stream of one lead, and which values that lead now owns.
 type Decision struct {
 	LeadID      string
 	Merged      bool
@@ -42,13 +41,13 @@ type Decision struct {
 	ClaimsEmail bool
 }
 
-// Decide answers what an arrival means, given the live leads that own its phone and its email by any value they ever
-// had; nil where nobody does. The error is a *Refusal, or field.Errors for what only shows against the lead: a stage
-// that is not, or no longer, the account's, and limits that the lead would exceed.
+// Decide decides on an arrival. byPhone and byEmail are the live leads that have, or ever had, its phone and its email; nil when
+// nobody does. The error is a *Refusal, or field.Errors for what can only be judged with the lead: a stage that the account does
+// not, or no longer, have, and limits that the lead would exceed.
 //
-// The person is whoever owns the phone, else whoever owns the email. Nobody: a new lead. Self-service sources always
-// merge. Otherwise two different owners refuse the arrival, a source that is new to the lead merges, and a
-// curated source that the lead has is refused.
+// The person is the lead with the phone, otherwise the lead with the email, otherwise a new lead. Self-service sources always
+// merge. Of other sources, an arrival whose phone and email belong to two different leads is refused, a source that is new to
+// the lead merges, and a curated source that the lead already has is refused.
 func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decision, error) {
 	target := byPhone
 	if target == nil {
@@ -61,7 +60,7 @@ func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decisi
 	known := target.HasSource(a.Source)
 	if !isSelfService(a.Source) && (clash || known && isCurated(a.Source)) {
 		if err := a.badStatus(*target, rules); err != nil {
-			return Decision{}, err // what is wrong with the request comes before what it conflicts with
+			return Decision{}, err // errors in the request come before conflicts
 		}
 		if clash {
 			return refuse(a, CodeDuplicateEmail, byEmail.ID, target.ID)
@@ -93,7 +92,7 @@ func refuse(a Arrival, code, leadID, other string) (Decision, error) {
 	return Decision{}, &Refusal{event.LeadRefused{Source: a.Source, Code: code, LeadID: leadID, Other: other}}
 }
 
-// open decides on a new lead. What was not given is resolved here, once, and kept in the fact.
+// open decides on a new lead. Defaults for what was not given are filled in here, once, and are part of the fact.
 func (a Arrival) open(rules Rules, ids NewIDs) (Decision, error) {
 	if a.UnknownStatus != "" {
 		return Decision{}, field.Errors{{Field: "status", Message: unknownStatus(rules.Stages)}}
@@ -124,7 +123,7 @@ func (a Arrival) open(rules Rules, ids NewIDs) (Decision, error) {
 	}, nil
 }
 
-// derivedName is what a lead goes by while no name is known.
+// derivedName is the name of a lead as long as no other is known.
 func derivedName(a Arrival) string {
 	if local, _, ok := strings.Cut(a.Email, "@"); ok {
 		return local
@@ -132,8 +131,7 @@ func derivedName(a Arrival) string {
 	return a.Phone
 }
 
-// What one lead may have of what it is found by, and be linked with. It is folded again and again, and the fact that erases it
-// names each.
+// Limits of what one lead may have. Its stream is folded again and again, and the fact that erases it names each of these.
 const (
 	MaxContacts = 1000 // phones that it has or ever had, and as many emails
 	MaxVisitors = 1000
@@ -142,8 +140,8 @@ const (
 
 const tooManyContacts = "is one more than the 1000 that a lead can have: release others of this lead first"
 
-// merge lays the arrival over the lead: the latest non-empty value wins. An email that another lead holds stays there. A
-// visitor beyond those that a lead can be linked with is not worth losing an arrival for: it is not linked.
+// merge puts the arrival's values over the lead's: the latest value that is not empty wins. An email that another lead has stays
+// with that lead. A visitor beyond the limit of the lead is not linked, rather than the arrival refused.
 func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string) (event.LeadMerged, error) {
 	var wrong field.Errors
 	merged := event.LeadMerged{
@@ -181,7 +179,7 @@ func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string
 	return merged, wrong.Err()
 }
 
-// badStatus refuses a stage that the account does not have. One that it removed stays valid for the lead that is on it.
+// badStatus refuses a stage that the account does not have. A stage that was removed stays valid for a lead that is at it.
 func (a Arrival) badStatus(target State, rules Rules) field.Errors {
 	if _, its := account.Stage([]string{target.Status}, a.UnknownStatus); its || a.UnknownStatus == "" {
 		return nil
@@ -201,7 +199,7 @@ func fits(metadata map[string]jsontext.Value) bool {
 	return keys <= MaxMetadataKeys && size <= MaxMetadataBytes
 }
 
-// given names the fields that an arrival carries.
+// given returns the names of the fields that an arrival has.
 func (a Arrival) given() []string {
 	return changes(State{}, event.LeadMerged{
 		Name: a.Name, Phone: a.Phone, Email: a.Email, Status: a.Status, Temperature: a.Temperature,
@@ -209,7 +207,7 @@ func (a Arrival) given() []string {
 	})
 }
 
-// changes names the fields of the lead that a merge gives another value.
+// changes returns the names of the fields of the lead that a merge changes.
 func changes(s State, m event.LeadMerged) []string {
 	var names []string // nil for none, which an event leaves out
 	note := func(changed bool, name string) {
@@ -233,7 +231,7 @@ func changes(s State, m event.LeadMerged) []string {
 	return names
 }
 
-// differ tells that their union is not the old values.
+// differ reports whether putting the latest values over the old ones changes anything.
 func differ(old, latest map[string]jsontext.Value) bool {
 	for key, value := range latest {
 		if was, there := old[key]; !there || string(was) != string(value) {

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxEmailInput bounds, in bytes, what is looked at. The canonical form has
+	// maxEmailInput bounds what is parsed at all, in bytes. The canonical form has
 	// at most 254, but a domain in its own script may take more before it is
 	// encoded: four bytes for what becomes one or two.
 	maxEmailInput = 1024

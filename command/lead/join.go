@@ -11,11 +11,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// maxJoined bounds the fact of a join, in bytes: EventStoreDB takes an append of at most 1 MiB, and what is personal is
-// sealed, which makes four of three.
+// maxJoined bounds the fact of a join, in bytes. EventStoreDB takes an append of at most 1 MiB, and sealing makes four bytes of
+// three.
 const maxJoined = 700 << 10
 
-// DepartedError says that a lead is part of another one: that is the one to ask for.
+// DepartedError says that a lead has become part of another, Into, which the caller should use instead.
 type DepartedError struct{ LeadID, Into string }
 
 func (e *DepartedError) Error() string {
@@ -45,8 +45,8 @@ func JoinFrom(body map[string]jsontext.Value) (string, error) {
 
 // Join decides that another lead is the same person and becomes part of this one.
 //
-// The error is ErrNotFound or a *DepartedError of either, or field.Errors: a lead is not joined to itself, and what both
-// have must fit into one.
+// The error is ErrNotFound or a *DepartedError about either lead, or field.Errors: a lead cannot be joined to itself, and what
+// both have must fit into one lead.
 func (s State) Join(account string, from State) (event.LeadDeparted, event.LeadJoined, error) {
 	for _, of := range []State{s, from} {
 		if err := of.Present(account); err != nil {
@@ -81,8 +81,8 @@ func (s State) Join(account string, from State) (event.LeadDeparted, event.LeadJ
 	return event.LeadDeparted{Into: s.ID}, whole, wrong.Err()
 }
 
-// Absorb completes a join that was decided: the other lead has departed. What there is no room for any more, because
-// this lead has grown since, stays in the history of the other.
+// Absorb completes a join after the other lead has departed. What no longer fits, because this lead has grown since, remains only
+// in the history of the other.
 func (s State) Absorb(from State) event.LeadJoined {
 	from.CustomFields = fitting(s.CustomFields, from.CustomFields, func(all map[string]jsontext.Value) bool { return len(all) <= MaxCustomFields })
 	from.Metadata = fitting(s.Metadata, from.Metadata, fits)
@@ -97,7 +97,7 @@ func (s State) Absorb(from State) event.LeadJoined {
 	return joined
 }
 
-// whole is the fact that a lead with all it has becomes part of this one.
+// whole returns the fact that another lead, with everything that it has, becomes part of this one.
 func (s State) whole(from State) event.LeadJoined {
 	joined := event.LeadJoined{From: from.ID, Joined: from.Joined, Was: from.snapshot()}
 	after := s
@@ -119,7 +119,7 @@ func (s State) whole(from State) event.LeadJoined {
 
 func size(joined event.LeadJoined) int {
 	_, encoded, err := event.Encode(joined)
-	if err != nil { // what was on the log can go there again
+	if err != nil { // cannot happen: all of it was on the log before
 		return 0
 	}
 	return len(encoded)
@@ -138,7 +138,7 @@ func (s State) snapshot() event.LeadSnapshot {
 	}
 }
 
-// join takes another lead in: what this one has stays, and where it has nothing, it takes what the other had.
+// join adds another lead to this one. Fields that this one has stay; those that it lacks are taken from the other.
 func (s *State) join(fact *event.Fact, data *event.LeadJoined) {
 	was := &data.Was
 	if s.NameDerived && !was.NameDerived {
@@ -164,8 +164,8 @@ func (s *State) depart(fact *event.Fact, data *event.LeadDeparted) {
 	s.Phase, s.JoinedInto, s.UpdatedAt = Departed, data.Into, fact.At
 }
 
-// joinSources makes one history of two, in the order in which each source was first seen. Of a source that both have,
-// the entry that was first tells how, and it tells of the arrivals of both.
+// joinSources merges two source histories, in the order in which each source was first seen. Of a source that both have, the
+// earlier entry stays, with the arrivals of both counted.
 func joinSources(ours []SourceEntry, theirs []event.SourceSnapshot) []SourceEntry {
 	all := slices.Clone(ours)
 	for _, snapshot := range theirs {
@@ -196,7 +196,7 @@ func withAll(list, more []string) []string {
 	return list
 }
 
-// fill takes from others what is missing or empty.
+// fill adds to ours what is missing or empty there and is in theirs.
 func fill(ours, theirs map[string]jsontext.Value) map[string]jsontext.Value {
 	missing := make(map[string]jsontext.Value)
 	for key, value := range theirs {
@@ -207,7 +207,7 @@ func fill(ours, theirs map[string]jsontext.Value) map[string]jsontext.Value {
 	return union(ours, missing)
 }
 
-// fitting leaves out, of what is to be filled in, the keys that a lead has no room for, in the order of their names.
+// fitting returns theirs without the keys for which the lead has no room. Keys are tried in the order of their names.
 func fitting(ours, theirs map[string]jsontext.Value, may func(all map[string]jsontext.Value) bool) map[string]jsontext.Value {
 	if may(fill(ours, theirs)) {
 		return theirs

@@ -13,7 +13,7 @@ import (
 
 var errNotObject = errors.New("not a JSON object")
 
-// text is the content of a JSON string, and false for any other kind of value.
+// text returns the content of a JSON string; false for any other kind of value.
 func text(v jsontext.Value) (string, bool) {
 	if v.Kind() != '"' {
 		return "", false
@@ -25,21 +25,21 @@ func text(v jsontext.Value) (string, bool) {
 	return string(raw), err == nil
 }
 
-// literal tells that the content of a JSON string stands for itself.
+// literal reports whether the content of a JSON string is valid UTF-8 without escapes.
 func literal(content []byte) bool { return bytes.IndexByte(content, '\\') < 0 && utf8.Valid(content) }
 
-// quote is the JSON string of a text. What is not UTF-8 becomes U+FFFD.
+// quote returns a text as a JSON string. What is not UTF-8 becomes U+FFFD.
 func quote(s string) jsontext.Value {
 	v, _ := jsontext.AppendQuote(make([]byte, 0, len(s)+len(`""`)), s) // the only error is about invalid UTF-8, which it replaces
 	return v
 }
 
-// quotes tells, without making it, that a value is quote of a text. Where there are escapes it does not tell.
+// quotes reports whether a value is quote(s), without allocating. With escapes it may return false for one that is.
 func quotes(v jsontext.Value, s string) bool {
 	return len(v) == len(s)+2 && v[0] == '"' && string(v[1:len(v)-1]) == s && literal(v[1:len(v)-1])
 }
 
-// empty tells values that change nothing: null, a blank string, {} and []. Zero and false are values.
+// empty reports whether a value counts as not given: null, a blank string, {} and []. Zero and false are values.
 func empty(v jsontext.Value) bool {
 	switch v.Kind() {
 	case 'n', 0:
@@ -61,8 +61,8 @@ func empty(v jsontext.Value) bool {
 	return false
 }
 
-// Members splits a JSON object into its members. Their values come as they are stored, in the shortest form (numbers
-// as written), so that spelling neither counts against a limit nor looks like a change.
+// Members splits a JSON object into its members. Their values are in the form in which they are stored, the shortest (numbers as
+// written), so that another spelling of the same value neither counts against a limit nor looks like a change.
 func Members(v jsontext.Value) (map[string]jsontext.Value, error) {
 	if v.Kind() != '{' {
 		return nil, errNotObject
@@ -109,7 +109,7 @@ func membersOf(decoder *jsontext.Decoder) (map[string]jsontext.Value, error) {
 	return members, nil
 }
 
-// shortest tells of most values that there is no shorter way to write them.
+// shortest reports whether a value is known to be in its shortest form. For some that are it returns false.
 func shortest(v jsontext.Value) bool {
 	switch v.Kind() {
 	case '{', '[':

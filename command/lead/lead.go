@@ -1,7 +1,7 @@
 // Package lead decides what an arrival means: who the person is, whether the arrival opens a lead, merges into one
 // or is refused, and what then changes.
 //
-// It is pure. The command handler brings the leads that own the arrival's phone and email, and appends what is decided.
+// It is pure. The command handler passes in the leads that own the arrival's phone and email, and appends the decision.
 package lead
 
 import (
@@ -22,8 +22,8 @@ const (
 	Unborn Phase = iota
 	Live
 	Abandoned
-	Departed // into another lead, that it is part of
-	Erased   // its person is forgotten
+	Departed // into another lead, which it is now part of
+	Erased   // its person has been forgotten
 )
 
 // State is a fold of a lead's stream.
@@ -68,7 +68,7 @@ type SourceEntry struct {
 	Changed     []string                  `json:"changed"`
 }
 
-// Evolve folds one fact into the state. It leaves the state it was given as it was.
+// Evolve folds one fact into the state. It does not change the state that it is given.
 func Evolve(s State, fact event.Fact) State {
 	if _, merged := fact.Data.(event.LeadMerged); merged {
 		s.Sources = slices.Clone(s.Sources)
@@ -76,13 +76,13 @@ func Evolve(s State, fact event.Fact) State {
 	return Fold(s, fact)
 }
 
-// Fold is Evolve for who folds a whole stream and keeps the last state alone: the one that it was given is used up.
+// Fold is Evolve for folding a whole stream. It may change the state that it is given, which must not be used any more.
 func Fold(s State, fact event.Fact) State {
 	s.fold(&fact)
 	return s
 }
 
-// fold works in place: a state and a fact are half a kilobyte each, and a fold would copy them at every call.
+// fold works in place, so that the state and the fact, half a kilobyte each, are not copied for every fact.
 func (s *State) fold(fact *event.Fact) {
 	revision := s.Revision + 1
 	if s.Phase == Unborn {
@@ -162,7 +162,7 @@ func (s *State) update(fact *event.Fact, data *event.LeadUpdated) {
 	s.UpdatedAt = fact.At
 }
 
-// see notes an arrival in the source history: a new entry, or a later sighting in the one that is there.
+// see adds an arrival to the source history: as a new entry, or to the entry of the same source.
 func (s *State) see(fact *event.Fact, data *event.LeadMerged) {
 	for i := range s.Sources {
 		if s.Sources[i].Source == data.Source {
@@ -183,7 +183,7 @@ func NewSourceEntry(fact *event.Fact, source string, metadata map[string]jsontex
 	}
 }
 
-// HasSource tells whether the lead ever arrived from a source.
+// HasSource reports whether the lead ever arrived from a source.
 func (s State) HasSource(source string) bool {
 	return slices.ContainsFunc(s.Sources, func(e SourceEntry) bool { return e.Source == source })
 }
@@ -202,8 +202,7 @@ func with(list []string, value string) []string {
 	return append(slices.Clip(list), value)
 }
 
-// copyOnWrite is members over which others are laid. It stays the same map until one of them differs: most arrivals of a person
-// tell what is known.
+// copyOnWrite is a map that is copied only when a member changes: most arrivals of a person bring nothing new.
 type copyOnWrite struct {
 	members map[string]jsontext.Value
 	own     bool // a copy, or new
@@ -241,8 +240,8 @@ func without(fields map[string]jsontext.Value, removed []string) map[string]json
 	return left
 }
 
-// overlay lays an arrival's metadata over the lead's, key by key. The first arrival's is kept as given; later, an
-// empty value changes nothing. The source has a field of its own, and address and agent are as resolved, not as given.
+// overlay puts an arrival's metadata over the lead's, key by key. That of the first arrival is kept as given; of later ones, empty
+// values change nothing. The source is left out because it has its own field, and IP address and user agent are those resolved.
 func overlay(old, given map[string]jsontext.Value, ip, userAgent string) map[string]jsontext.Value {
 	first := old == nil
 	l := copyOnWrite{members: old}
@@ -267,7 +266,7 @@ func counts(key string, value jsontext.Value, first bool) bool {
 	return key != keySource && key != keyIP && key != keyUserAgent && (first || !empty(value))
 }
 
-// overlays tells that overlay changes something of what was given.
+// overlays reports whether overlay would change anything, given an arrival's metadata.
 func overlays(old, given map[string]jsontext.Value) bool {
 	for key, value := range given {
 		if was, there := old[key]; counts(key, value, old == nil) && (!there || string(was) != string(value)) {
@@ -277,8 +276,8 @@ func overlays(old, given map[string]jsontext.Value) bool {
 	return false
 }
 
-// erase leaves of a lead whose person is forgotten that it was there, and nothing that it was. It is the same whether the fact
-// is the erasure itself, or one before it that is not to be read any more.
+// erase keeps of a lead whose person is forgotten only that it existed. The result is the same whether the fact is the erasure
+// itself or an earlier one that can no longer be read.
 func (s *State) erase(fact *event.Fact) {
 	gone := State{
 		Phase: Erased, ID: event.LeadID(fact.Stream), Account: fact.Metadata.Account, ContactUID: s.ContactUID,

@@ -60,7 +60,7 @@ func plainAmountRune(r rune) rune {
 	return asciiDigit(r)
 }
 
-// cutMarks returns what stands between the first and the last digit, if all
+// cutMarks returns what is between the first and the last digit, if all
 // around it is a mark of currency or a minus sign. In India "/-" ends a sum.
 func cutMarks(s string) (body string, negative, ok bool) {
 	first := strings.IndexAny(s, "0123456789")
@@ -129,7 +129,7 @@ func cutFraction(s string) (whole, fraction string, ok bool) {
 	return s, fraction, ok && digits(s)
 }
 
-// separators tells which separator groups thousands in s and which one marks
+// separators returns which separator groups thousands in s and which one marks
 // decimals; either may be missing.
 func separators(s string) (group, decimal string, ok bool) {
 	dots, commas := strings.Count(s, "."), strings.Count(s, ",")

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxPhoneInput bounds, in bytes, what is normalized at all: 15 digits with
+	// maxPhoneInput bounds what is parsed at all, in bytes: 15 digits with
 	// any punctuation, and an extension, in the widest script fit with room.
 	maxPhoneInput = 200
 

@@ -12,8 +12,8 @@ import (
 // ErrLastContact says that a lead would be left without any phone or email.
 var ErrLastContact = errors.New("the lead's last contact")
 
-// Release decides that a phone or email which the lead has, or ever had, is not this person's any more: a body names one
-// of either. When it is the current one, the latest that is left of its kind takes its place.
+// Release decides that a phone or email which the lead has, or ever had, is no longer this person's; the body names one of them.
+// If it is the current one, the latest remaining phone or email takes its place.
 //
 // The error is ErrNotFound, a *DepartedError, field.Errors or ErrLastContact.
 func (s State) Release(account string, body map[string]jsontext.Value, rules Rules) (event.LeadReleased, error) {
@@ -54,7 +54,7 @@ func (r *reader) contact(rules Rules) (named event.LeadReleased) {
 	return named
 }
 
-// settle says what the lead has instead of what it loses: the current phone or email, and the name when it was made of it.
+// settle fills in what the lead has afterwards: its current phone or email, and its name if that was derived from the one it loses.
 func (s State) settle(released *event.LeadReleased) {
 	left := Arrival{Phone: s.Phone, Email: s.Email}
 	switch {
@@ -77,7 +77,7 @@ func (s State) settle(released *event.LeadReleased) {
 	}
 }
 
-// remaining is what is current when a value goes.
+// remaining returns the current value after one is gone.
 func remaining(all []string, current, gone string) string {
 	if current != gone {
 		return current
@@ -98,7 +98,7 @@ func (s *State) release(fact *event.Fact, data *event.LeadReleased) {
 	s.UpdatedAt = fact.At
 }
 
-// except copies a list without a value; of nothing that is left it makes nil, as a list that never had anything.
+// except returns a copy of a list without a value; nil when nothing is left, as for a list that never had anything.
 func except(list []string, gone string) (left []string) {
 	for _, value := range list {
 		if value != gone {

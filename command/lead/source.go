@@ -2,11 +2,11 @@ package lead
 
 import "slices"
 
-// DefaultSource stands for every source that is not in the table.
+// DefaultSource replaces every source that is not one of canonicalSources.
 const DefaultSource = "api"
 
-// canonicalSources may be named by metadata.source, exactly so. manual and csv_import are sources too, but only the
-// service's own ways in may use them.
+// canonicalSources may be named by metadata.source, spelled like this. manual and csv_import are sources too, but only the service
+// itself may set them.
 var canonicalSources = []string{
 	"api", "webhook", "website", "chatbot", "whatsapp", "google_form", "facebook_ad", "google_ad",
 	"ai_powered_lead", "payment_page_drop", "landing",
@@ -27,5 +27,5 @@ func isSelfService(source string) bool { return slices.Contains(selfService, sou
 
 func canonical(source string) bool { return slices.Contains(canonicalSources, source) }
 
-// Sources are all that a lead can have come from.
+// Sources returns every source that a lead can have.
 func Sources() []string { return slices.Concat(canonicalSources, []string{"manual", "csv_import"}) }

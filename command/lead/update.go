@@ -14,8 +14,8 @@ import (
 // ErrNotFound says that there is no such lead, or that it is another account's.
 var ErrNotFound = errors.New("no such lead")
 
-// Update decides on a change by hand: the members of a body laid over the lead. A field that is missing or empty
-// changes nothing; a custom field of null goes. The opportunity is the id of one that the change opens.
+// Update decides on a change by hand: the values of a body replace those of the lead. A field that is missing or empty changes
+// nothing; a custom field that is null is removed. Opportunity is the id of the opportunity, if the change opens one.
 //
 // The error is ErrNotFound, a *DepartedError or field.Errors.
 func (s State) Update(account string, body map[string]jsontext.Value, rules Rules, opportunity string) (event.LeadUpdated, error) {
@@ -47,7 +47,7 @@ func (s State) Update(account string, body map[string]jsontext.Value, rules Rule
 	return updated, r.wrong.Err()
 }
 
-// stage reads a status: a stage of the account, or the one that the lead is on, which the account may have removed.
+// stage reads a status: a stage of the account, or the one that the lead is at, which the account may have removed.
 func (r *reader) stage(s State, rules Rules) string {
 	known, unknown := r.status(rules.Stages)
 	if unknown == "" {
@@ -60,7 +60,7 @@ func (r *reader) stage(s State, rules Rules) string {
 	return ""
 }
 
-// customChanges reads which custom fields are set and which go.
+// customChanges reads which custom fields are set and which are removed.
 func (r *reader) customChanges(s State) (set map[string]jsontext.Value, removed []string) {
 	const key = "customFields"
 	if !r.present(key) {
@@ -90,7 +90,7 @@ func (r *reader) customChanges(s State) (set map[string]jsontext.Value, removed 
 	return members, removed
 }
 
-// changedBy names the fields of the lead that an update gives another value.
+// changedBy returns the names of the fields of the lead that an update changes.
 func (s State) changedBy(u event.LeadUpdated) []string {
 	names := changes(s, event.LeadMerged{
 		Name: u.Name, Status: u.Status, Temperature: u.Temperature, OpportunityValue: u.OpportunityValue,
@@ -102,5 +102,5 @@ func (s State) changedBy(u event.LeadUpdated) []string {
 	return names
 }
 
-// gives tells whether any of the fields is present.
+// gives reports whether any of the fields is present.
 func (r *reader) gives(names ...string) bool { return slices.ContainsFunc(names, r.present) }

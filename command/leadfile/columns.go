@@ -11,16 +11,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Fields that a column may be, beside metadata.KEY and customFields.KEY. First and last name make a name where there
-// is none.
+// Fields that a column may be, besides metadata.KEY and customFields.KEY. First and last name are joined to a name when there is
+// no name.
 const (
 	name, firstName, lastName = "name", "firstName", "lastName"
 	metadata, customFields    = "metadata", "customFields"
-	leftOut                   = "" // what only the service itself says
+	leftOut                   = "" // set by the service itself only, so not imported
 )
 
-// known are the names that columns go by in exports of CRMs, simplified, by field. The first of a field's columns that
-// has something in a row counts.
+// known has, for each field, the names of its columns in exports of CRMs, simplified. Of several columns of a field, the first
+// that has a value in a row counts.
 var known = []struct {
 	field string
 	names []string
@@ -45,15 +45,15 @@ var known = []struct {
 	{leftOut, []string{"leadid", "contactuid", "opportunityid", "createdat", "updatedat", "accountid"}},
 }
 
-// Columns says what the columns of a table are.
+// Columns says which field each column of a table is.
 type Columns struct {
 	Header []string
 	Fields []string // of each column; empty: left out
 	order  []int    // columns, those first that count first
 }
 
-// MapColumns finds out what columns are by their names. Given overrules it, from the name of a column to a field.
-// A column that has no meaning of its own is a custom field; one without a name is left out.
+// MapColumns finds the field of each column by the column's name. Given, from the name of a column to a field, takes precedence.
+// A column whose name is not known is a custom field; one without a name is left out.
 func MapColumns(header []string, given map[string]string) (Columns, error) {
 	c := Columns{Header: header, Fields: make([]string, len(header))}
 	rank := make([]int, len(header)) // among the names of a field; what was given comes first
@@ -107,7 +107,7 @@ func valid(field string) bool {
 	})
 }
 
-// simple is a column's name without what people vary.
+// simple returns a column's name without case, spaces and punctuation.
 func simple(column string) string {
 	return strings.NewReplacer(" ", "", "_", "", "-", "", ".", "").Replace(strings.ToLower(column))
 }
@@ -144,8 +144,8 @@ func (e *CellError) Unwrap() error { return e.Err }
 
 var errNotObject = errors.New("must be a JSON object")
 
-// Body makes a row the body of a capture. Cells that are blank are as good as not there. A column that has something
-// to say about a field of which another one has said it is a custom field. The error is a *CellError.
+// Body turns a row into the body of a capture. Blank cells are left out. When a field already has a value from another column, the
+// cell becomes a custom field. The error is a *CellError.
 func (c Columns) Body(cells []string) (jsontext.Value, error) {
 	b := body{plain: map[string]string{}, nested: map[string]map[string]jsontext.Value{metadata: {}, customFields: {}}}
 	for _, i := range c.order {
@@ -160,7 +160,7 @@ func (c Columns) Body(cells []string) (jsontext.Value, error) {
 	return b.encode()
 }
 
-// body is a capture's body in the making.
+// body is the body of a capture while it is built.
 type body struct {
 	plain  map[string]string
 	nested map[string]map[string]jsontext.Value
@@ -206,7 +206,7 @@ func (b body) encode() (jsontext.Value, error) {
 	return json.Marshal(members, json.Deterministic(true))
 }
 
-// joinNames makes first and last name the name. Where there is one they are custom fields.
+// joinNames joins first and last name to the name. If there already is a name, they become custom fields.
 func (b body) joinNames() {
 	var parts []string
 	for _, field := range []string{firstName, lastName} {
@@ -228,8 +228,7 @@ func quoted(text string) jsontext.Value {
 	return value
 }
 
-// armed takes away the apostrophes by which exports, ours too, keep spreadsheets from taking a cell, or a part of it, for a
-// formula.
+// armed removes the apostrophes by which exports, ours too, keep spreadsheets from reading a cell, or a part of it, as a formula.
 func armed(cell string) string {
 	if !strings.Contains(cell, "'") {
 		return cell

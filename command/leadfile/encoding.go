@@ -15,7 +15,7 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// Encoding is how a file's text is written in bytes.
+// Encoding is the character encoding of a file.
 type Encoding struct {
 	Name     string
 	encoding encoding.Encoding
@@ -28,7 +28,7 @@ var (
 	windows      = Encoding{"Windows-1252", charmap.Windows1252}
 )
 
-// EncodingNamed is one of those that browsers know by name, such as windows-1251 or shift_jis.
+// EncodingNamed returns an encoding by a name that browsers know, such as windows-1251 or shift_jis.
 func EncodingNamed(name string) (Encoding, error) {
 	found, err := htmlindex.Get(name)
 	if err != nil {
@@ -37,9 +37,8 @@ func EncodingNamed(name string) (Encoding, error) {
 	return Encoding{name, found}, nil
 }
 
-// Detect reads a whole file to tell its encoding: by its byte order mark, by the zeros that UTF-16 has between Latin
-// letters, and then UTF-8 if it is that throughout. What is none of these is taken for Windows-1252, which Excel
-// writes in the western world.
+// Detect reads a whole file to find its encoding: by its byte order mark, by the zero bytes that UTF-16 has between Latin letters,
+// and then UTF-8 if all of it is valid. Anything else is taken for Windows-1252, which Excel writes in western countries.
 func Detect(r io.Reader) (Encoding, error) {
 	in := bufio.NewReaderSize(r, chunk)
 	head, err := in.Peek(chunk)
@@ -62,7 +61,7 @@ func Detect(r io.Reader) (Encoding, error) {
 	return windows, nil
 }
 
-// zeros tells UTF-16 without a mark, in which one byte of each pair is mostly zero, and its byte order.
+// zeros recognises UTF-16 without a byte order mark, and its byte order: one byte of each pair is mostly zero.
 func zeros(head []byte) (little, big bool) {
 	var count [2]int
 	for i, b := range head {
@@ -76,7 +75,7 @@ func zeros(head []byte) (little, big bool) {
 
 func validUTF8(in *bufio.Reader) (bool, error) {
 	for {
-		// A character may be cut in two at the end of the part that is examined.
+		// The end of the examined part may cut a character in two.
 		part, err := in.Peek(chunk)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return false, err
@@ -101,7 +100,7 @@ func validUTF8(in *bufio.Reader) (bool, error) {
 	}
 }
 
-// Decode reads a file of the encoding as UTF-8.
+// Decode returns a reader of a file in this encoding as UTF-8.
 func (e Encoding) Decode(r io.Reader) io.Reader {
 	return transform.NewReader(r, e.encoding.NewDecoder())
 }

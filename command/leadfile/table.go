@@ -18,7 +18,7 @@ var ErrNoHeader = errors.New("the file is empty: its first row must name the col
 
 const byteOrderMark = "\ufeff"
 
-// Table is CSV text, read from the top.
+// Table reads CSV text row by row.
 type Table struct {
 	Header    []string
 	Delimiter rune
@@ -31,10 +31,10 @@ type Table struct {
 type Row struct {
 	Line  int      // where it begins, from 1, as an editor counts
 	Cells []string // as many as there are columns
-	Err   error    // what is wrong with it; then there are no cells
+	Err   error    // what is wrong with the row, which then has no cells
 }
 
-// NewTable reads the header. A delimiter of 0 is found out from it. It takes what Excel writes first, too: sep=;
+// NewTable reads the header. A delimiter of 0 is detected from it, or from the line sep=; that Excel writes first.
 func NewTable(r io.Reader, delimiter rune) (*Table, error) {
 	in := bufio.NewReaderSize(r, chunk)
 	t := &Table{Delimiter: delimiter}
@@ -86,7 +86,7 @@ func NewTable(r io.Reader, delimiter rune) (*Table, error) {
 	return t, nil
 }
 
-// firstLine looks at the line that comes next, or as much of it as a chunk holds.
+// firstLine returns the next line, or as much of it as fits into a chunk, without consuming it.
 func firstLine(in *bufio.Reader) (string, error) {
 	head, err := in.Peek(chunk)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -99,8 +99,8 @@ func firstLine(in *bufio.Reader) (string, error) {
 	return line, nil
 }
 
-// endsInReturns tells whether lines end in a carriage return alone, as in Excel's "CSV (Macintosh)". Cells may contain line
-// feeds even then.
+// endsInReturns reports whether lines end in a carriage return alone, as in Excel's "CSV (Macintosh)". Cells may still contain
+// line feeds.
 func endsInReturns(head []byte) bool {
 	quoted, found := false, false
 	for _, b := range head {
@@ -117,7 +117,7 @@ func endsInReturns(head []byte) bool {
 	return found
 }
 
-// returns turns carriage returns into line feeds: without any line feed, encoding/csv would take the whole file for the
+// returns turns carriage returns into line feeds: encoding/csv knows no other end of a line, and would take the whole file for the
 // header.
 type returns struct{ r io.Reader }
 
@@ -131,7 +131,7 @@ func (c returns) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// mostFrequent is the delimiter that stands most often in a line, outside of quotes.
+// mostFrequent returns the delimiter that occurs most often in a line, outside of quotes.
 func mostFrequent(line string) rune {
 	const delimiters = ",;\t|"
 	count := map[rune]int{}
@@ -152,7 +152,8 @@ func mostFrequent(line string) rune {
 	return best
 }
 
-// Rows yields the rows that are not blank, wrong ones too. The error is that of reading the file, or of a row without an end.
+// Rows yields the rows that are not blank, including those that are wrong. The second value is an error of reading the file, or of
+// a row that does not end.
 func (t *Table) Rows() iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		for {
@@ -204,10 +205,10 @@ func blankCells(cells []string) bool {
 	return true
 }
 
-// errEndless says that a row is longer than any row may be.
+// errEndless says that a row is longer than maxRecord.
 var errEndless = errors.New("a row is longer than 2 MiB: is there a quote that nobody closes?")
 
-// bound is a reader that fails once more was read than left allows.
+// bound is a reader that fails after left bytes.
 type bound struct {
 	r    io.Reader
 	left int

@@ -7,7 +7,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Reason says why a value that once was a token's lets nobody in.
+// Reason is why a value that is, or was, a token's value does not let its bearer in.
 type Reason string
 
 // Reasons. A value that was replaced before its token was deleted was rotated.
@@ -17,11 +17,11 @@ const (
 	ReasonExpired Reason = "expired"
 )
 
-// Presented is a token as the bearer of one value finds it.
+// Presented is a token together with how one presented value relates to it.
 type Presented struct {
 	State
-	known  bool // the value was the token's at some time
-	newest bool // and no other came after it
+	known  bool // the value is, or was, the token's
+	newest bool // the value is the token's latest
 }
 
 // EvolveFor folds a token's stream for the bearer of a value with this hash.
@@ -43,7 +43,7 @@ func (p *Presented) see(issued []byte, hash [32]byte) {
 	p.known = p.known || p.newest
 }
 
-// Refusal tells why the value lets nobody in now. It is empty when the value does, or never was the token's.
+// Refusal returns why the value does not let its bearer in now. It is empty when it does, or when it never was the token's.
 func (p Presented) Refusal(now time.Time) Reason {
 	switch {
 	case !p.known:

@@ -1,4 +1,5 @@
-// Package token decides on API tokens: what one is, when it lets a caller in, and what may be done to it.
+// Package token decides on API tokens: what one is, when it lets a caller in, and what may be done to it. It is pure; the values
+// of tokens, the secrets themselves, are made and parsed here and kept nowhere.
 package token
 
 import (
@@ -20,7 +21,7 @@ const (
 )
 
 var (
-	// ErrNotFound says that there is no such token, or not any more.
+	// ErrNotFound says that there is no such token, or no longer.
 	ErrNotFound = errors.New("token not found or already deleted")
 	// ErrLimit says that the account's slots are all taken.
 	ErrLimit = errors.New("an account may hold at most 5 active tokens")
@@ -29,7 +30,7 @@ var (
 // Phase is where a token is in its life.
 type Phase int
 
-// A token's phases. Expiry is no phase: it comes with time, not with a fact.
+// A token's phases. Expiry is not a phase, because it comes with time and not with a fact.
 const (
 	Unborn Phase = iota
 	Live
@@ -47,7 +48,7 @@ type State struct {
 	Days      int
 	Slot      int
 	ExpiresAt time.Time
-	Announced time.Time // the end that was announced, which a rotation may have put off since
+	Announced time.Time // the expiry that was announced; a rotation may have postponed it since
 	UpdatedAt time.Time // of the latest fact
 }
 
@@ -72,13 +73,13 @@ func Evolve(s State, fact event.Fact) State {
 	return s
 }
 
-// Admits tells whether a value with this hash authenticates now. It takes the same time whatever the hash.
+// Admits reports whether a value with this hash authenticates now. It takes the same time whatever the hash.
 func (s State) Admits(hash [32]byte, now time.Time) bool {
 	same := subtle.ConstantTimeCompare(s.Hash, hash[:]) == 1
 	return same && s.Phase == Live && now.Before(s.ExpiresAt)
 }
 
-// HoldsSlot tells whether a slot claimed for this token is taken.
+// HoldsSlot reports whether a slot claimed for this token is taken.
 func (s State) HoldsSlot() bool { return s.Phase == Live }
 
 // Create decides on a new token.
@@ -112,11 +113,11 @@ func (s State) Delete(account string) (event.TokenDeleted, error) {
 
 func expiry(now time.Time, days int) time.Time { return now.Add(time.Duration(days) * 24 * time.Hour) }
 
-// Notice is how long before a token's end it is said that the end comes. A token that was never to live longer gets none:
-// whoever created it knows.
+// Notice is how long before a token expires this is announced. For a token with a lifetime no longer than this nothing is
+// announced.
 const Notice = 7 * 24 * time.Hour
 
-// Expiring decides whether it is time to say that the token ends. It is said once of each end: a rotation makes another.
+// Expiring decides whether to announce now that the token expires. It is announced once per expiry; a rotation sets a new one.
 func (s State) Expiring(now time.Time) (event.TokenExpiring, bool) {
 	due := s.Phase == Live && time.Duration(s.Days)*24*time.Hour > Notice && !s.Announced.Equal(s.ExpiresAt) &&
 		!now.Before(s.ExpiresAt.Add(-Notice)) && now.Before(s.ExpiresAt)

@@ -26,8 +26,8 @@ const (
 	secretLength   = 32
 	checksumLength = 6
 	valueLength    = len(valuePrefix) + ulid.EncodedSize + secretLength + checksumLength
-	// shownLength is how much of the value is kept for people to recognise it by: the id, and the first four
-	// characters of the secret, which differ after each rotation. 166 secret bits remain.
+	// shownLength is how much of the value is stored so that people recognise it: the id and the first four characters of the
+	// secret, which differ after each rotation. 166 bits stay secret.
 	shownLength = len(valuePrefix) + ulid.EncodedSize + 4
 )
 
@@ -36,8 +36,8 @@ const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 // ErrMalformed says that a text is not the value of any token.
 var ErrMalformed = errors.New("not the value of a token")
 
-// Value is the plaintext of a token. It is shown once and kept nowhere. Formatting it or logging it does not reveal it,
-// not even as an unexported field of another struct: fmt cannot call String there, but does not follow the pointer.
+// Value is the plaintext of a token. It is shown once and stored nowhere. Formatting or logging it does not reveal it, not even as
+// an unexported field of another struct: fmt cannot call String there, but it does not follow the pointer either.
 type Value struct{ text *string }
 
 // NewValue makes a value for the token of an id, with randomness from random, which must be a cryptographic source.
@@ -51,7 +51,7 @@ func NewValue(id string, random io.Reader) (Value, error) {
 	return Value{&text}, nil
 }
 
-// LooksLikeValue tells a credential that means to be a token from one of another kind.
+// LooksLikeValue reports whether a credential is meant to be an API token, well-formed or not.
 func LooksLikeValue(text string) bool { return strings.HasPrefix(text, valuePrefix) }
 
 // ParseValue checks the form of a value: length, alphabet and checksum. The error is ErrMalformed.
@@ -74,20 +74,20 @@ func ParseValue(text string) (Value, error) {
 	return Value{&text}, nil
 }
 
-// TokenID is the id of the token that the value is for.
+// TokenID returns the id of the token that the value is for.
 func (v Value) TokenID() string {
 	return v.Reveal()[len(valuePrefix) : len(valuePrefix)+ulid.EncodedSize]
 }
 
-// Prefix is the beginning of the value, by which people recognise it.
+// Prefix returns the beginning of the value, by which people recognise it.
 func (v Value) Prefix() string { return v.Reveal()[:shownLength] }
 
-// Hash is what is kept of the value. The secret's 190 random bits make a slow hash needless.
+// Hash returns what is stored of the value. A secret of 190 random bits needs no slow hash.
 func (v Value) Hash() [32]byte {
 	return sha256.Sum256(append(make([]byte, 0, valueLength), v.Reveal()...)) // on the stack: every capture has one hashed
 }
 
-// Reveal is the value itself, for the one answer that shows it.
+// Reveal returns the plaintext, for the one answer that shows it.
 func (v Value) Reveal() string { return *v.text }
 
 // String hides the secret.
@@ -109,7 +109,7 @@ func checksum(text string) string {
 	return string(digits)
 }
 
-// randomBase62 draws characters evenly: bytes from 248 on would favour some, and are thrown away.
+// randomBase62 returns n characters, all equally likely: bytes from 248 on, which would favour some, are thrown away.
 func randomBase62(random io.Reader, n int) (string, error) {
 	const even = 256 - 256%62
 	text := make([]byte, 0, n)

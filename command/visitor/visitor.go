@@ -1,8 +1,7 @@
-// Package visitor decides what counts as an activity of a web site's visitor.
+// Package visitor reads and validates what a visitor of a web site did, an activity. It is pure.
 //
-// An activity is a fact by itself: it decides nothing and nothing is decided on it, so any number of them may be
-// recorded at once. The id that a page gave to its visitor leads from an activity to the leads that carry the same id,
-// whichever came first. It never says who a person is.
+// No decision depends on an activity, so any number of them may be recorded at once. The id that a page gave to its visitor links
+// an activity to the leads with the same id, whichever came first. It never decides who a person is.
 package visitor
 
 import (
@@ -24,7 +23,7 @@ const (
 	MaxID    = lead.MaxVisitorID
 	MaxURL   = 2048 // characters, also of the referrer
 	MaxTitle = 500
-	// Ahead is how far into the future a caller's clock may be: a device that is set to another time zone is.
+	// Ahead is how far a caller's clock may be ahead: that of a device set to a wrong time zone is.
 	Ahead = 24 * time.Hour
 )
 
@@ -37,8 +36,8 @@ var (
 	referrerSchemes = []string{"https", "http", "android-app"}
 )
 
-// ParseActivity reads the members of a request body into the fact that it is to become. An activity that does not say
-// when it was, was now. The error is field.Errors with everything that is wrong.
+// ParseActivity reads the members of a request body into a fact. An activity without a time happened now. The error is
+// field.Errors with everything that is wrong.
 func ParseActivity(visitorID string, body map[string]jsontext.Value, now time.Time) (event.VisitorActed, error) {
 	r := reader{body: body}
 	if !validID(visitorID) {
@@ -56,18 +55,18 @@ func ParseActivity(visitorID string, body map[string]jsontext.Value, now time.Ti
 	return acted, r.wrong.Err()
 }
 
-// validID tells whether a lead could carry the id too. It is kept as given.
+// validID reports whether a lead could have the id too.
 func validID(id string) bool {
 	return utf8.ValidString(id) && !strings.ContainsRune(id, 0) && !lead.Blank(id) && lead.Length(id) <= MaxID
 }
 
-// reader takes the fields of a body one by one and notes what is wrong with them.
+// reader reads the fields of a body one by one and collects what is wrong with them.
 type reader struct {
 	body  map[string]jsontext.Value
 	wrong field.Errors
 }
 
-// text reads a string without the space around it. A null is as good as absent.
+// text reads a string and trims it. A null counts as absent.
 func (r *reader) text(key string) string {
 	value := r.body[key]
 	switch value.Kind() {
@@ -83,7 +82,7 @@ func (r *reader) text(key string) string {
 	return ""
 }
 
-// flawed tells whether something wrong was noted of a field.
+// flawed reports whether a field has an error.
 func (r *reader) flawed(key string) bool {
 	return slices.ContainsFunc(r.wrong, func(e field.Error) bool { return e.Field == key })
 }
@@ -101,7 +100,7 @@ func (r *reader) kind() string {
 	return ""
 }
 
-// address reads a URL. One with a password in it would put that on the log.
+// address reads a URL. One with a password is refused, because it would put the password on the log.
 func (r *reader) address(key string, schemes []string, message string) string {
 	given := r.text(key)
 	if given == "" {
@@ -142,7 +141,7 @@ func (r *reader) at(now time.Time) time.Time {
 	return at.UTC().Truncate(time.Millisecond)
 }
 
-// properties reads what else there is to say of an activity, leaving out nulls.
+// properties reads the properties of an activity, without nulls.
 func (r *reader) properties() map[string]jsontext.Value {
 	const key = "properties"
 	value := r.body[key]

@@ -11,13 +11,13 @@ import (
 // Change is a change of an endpoint by its owner. Nil leaves a field as it is.
 type Change struct {
 	URL         *string
-	Events      []string // not nil and empty is all, as in a Registration
+	Events      []string // empty and not nil means all, as in a Registration
 	Description *string
 	Enabled     *bool
 }
 
-// Update decides on a change of an endpoint of the account: on nothing, when all of it is so already. The error is
-// ErrNotFound or field.Errors.
+// Update decides on a change of an endpoint of the account. There are no events when nothing changes. The error is ErrNotFound or
+// field.Errors.
 func (s State) Update(account string, c Change, privateTargets bool) ([]event.Data, error) {
 	if err := s.ownedBy(account); err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ func (s State) differences(u event.WebhookUpdated) (names []string) {
 	return names
 }
 
-// Disable decides on switching an endpoint off for what was seen at a URL from a time on. Not ok: it is off already, or
-// gone, or what was seen is of an earlier URL or of the time before it was enabled again.
+// Disable decides on disabling an endpoint for failures at a URL that began at seenFrom. Ok is false when the endpoint is disabled
+// or deleted already, or the failures were at an earlier URL or began before it was last enabled.
 func (s State) Disable(reason, url string, seenFrom time.Time) (_ event.WebhookDisabled, ok bool) {
 	ok = s.Phase == Live && s.DisabledReason == "" && s.URL == url && !seenFrom.Before(s.Since)
 	return event.WebhookDisabled{Reason: reason}, ok

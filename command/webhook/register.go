@@ -9,15 +9,15 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Registration is what is said of a new endpoint.
+// Registration is what a caller asks for with a new endpoint.
 type Registration struct {
 	URL         string
 	Events      []string // public type names; empty, or "*" among them, is all
 	Description string
 }
 
-// Register decides on a new endpoint, but for its slot. With privateTargets the URL may be http, and its host local.
-// The error is field.Errors.
+// Register decides on a new endpoint; the caller fills in its slot. With privateTargets the URL may be http, and its host private
+// or local. The error is field.Errors.
 func (r Registration) Register(privateTargets bool) (event.WebhookRegistered, error) {
 	var wrong field.Errors
 	if message := badURL(r.URL, privateTargets); message != "" {
@@ -34,7 +34,7 @@ func (r Registration) Register(privateTargets bool) (event.WebhookRegistered, er
 	return event.WebhookRegistered{URL: r.URL, Events: events, Description: description}, wrong.Err()
 }
 
-// chosen is which types are asked for, each once, and what is wrong with them.
+// chosen returns the types that are asked for, each once, or what is wrong with them.
 func chosen(asked []string) (events []string, message string) {
 	if len(asked) == 0 || slices.Contains(asked, "*") {
 		return []string{"*"}, ""

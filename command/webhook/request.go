@@ -21,8 +21,8 @@ func (s State) Retry(account, deliveryID string) (event.WebhookRetried, error) {
 	return event.WebhookRetried{DeliveryID: deliveryID}, s.sendable(account)
 }
 
-// Replay decides on sending again what happened in a span of time. Until the zero time, or one yet to come, is up to now.
-// The errors are ErrNotFound, ErrDisabled and field.Errors.
+// Replay decides on sending the events of a span of time again. An until that is zero or in the future means now. The errors are
+// ErrNotFound, ErrDisabled and field.Errors.
 func (s State) Replay(account string, since, until, now time.Time) (event.WebhookReplayed, error) {
 	if err := s.sendable(account); err != nil {
 		return event.WebhookReplayed{}, err
@@ -37,7 +37,7 @@ func (s State) Replay(account string, since, until, now time.Time) (event.Webhoo
 		wrong.Add("until", "must be after since")
 	}
 	if until.IsZero() || until.After(now) {
-		until = now.Add(time.Millisecond) // what happened in this millisecond is in
+		until = now.Add(time.Millisecond) // includes this millisecond
 	}
 	return event.WebhookReplayed{Since: since.UTC(), Until: until.UTC(), Generation: s.Replays + 1}, wrong.Err()
 }
@@ -52,8 +52,8 @@ func (s State) sendable(account string) error {
 	return nil
 }
 
-// DeliveryID is the id of the delivery of an event to an endpoint: a function of both and of the generation, which is 0
-// live and for each replay the next. It has the time of what set it off, the event itself or the request to replay.
+// DeliveryID returns the id of the delivery of an event to an endpoint. It depends only on these two and on the generation: 0 for
+// a live delivery, then one more for each replay. Its time is that of setOffBy, the event itself or the request to replay it.
 func DeliveryID(setOffBy, eventID ulid.ULID, webhookID string, generation int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", eventID, webhookID, generation))
 	id := setOffBy

@@ -16,13 +16,13 @@ import (
 // maxURL is the longest URL in characters.
 const maxURL = 2048
 
-// PublicPorts are those of public hosts that deliveries go to.
+// PublicPorts are the ports that deliveries to public hosts may use.
 var PublicPorts = []uint16{443, 8443}
 
-// ResolvesToPrivate says what is wrong with a name that resolves to an address which is no public host's.
+// ResolvesToPrivate is the error message for a name that resolves to an address which is not public.
 const ResolvesToPrivate = "must not have a host that resolves to a private or local address"
 
-// badURL says what is wrong with a target, as far as it can be read off it.
+// badURL says what is wrong with a target, as far as it shows without a lookup; "" if nothing is.
 func badURL(raw string, privateTargets bool) string {
 	if raw == "" {
 		return "is required"
@@ -53,7 +53,8 @@ func badURL(raw string, privateTargets bool) string {
 	return badHost(u.Hostname(), privateTargets)
 }
 
-// HostToResolve is the name in a URL that was judged good, as it will be looked up; not ok when it has an address.
+// HostToResolve returns the host name in a valid URL, in the form in which it will be looked up. Ok is false when the host is an
+// address.
 func HostToResolve(raw string) (name string, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -80,8 +81,8 @@ func badPort(port string, privateTargets bool) string {
 	return ""
 }
 
-// guard knows the addresses that are no public host. 168.63.129.16 serves every machine on Azure with its own
-// configuration, although it looks public. The port was judged before.
+// guard knows the addresses that are not public. 168.63.129.16 looks public, but on Azure it serves every machine its own
+// configuration. Ports are checked elsewhere.
 var guard = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")))
 
 func badHost(host string, privateTargets bool) string {
@@ -105,8 +106,8 @@ func badHost(host string, privateTargets bool) string {
 	return ""
 }
 
-// asciiHost gives a host the form in which it will be looked up. In other scripts a host can look like no number and
-// no localhost, and be mapped to one: 127。0。0。1, ｌｏｃａｌｈｏｓｔ.
+// asciiHost returns a host in the form in which it will be looked up. In other scripts a host can be mapped to a number or to
+// localhost without looking like it: 127。0。0。1, ｌｏｃａｌｈｏｓｔ.
 func asciiHost(host string) (name string, ok bool) {
 	name = host
 	if strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII }) {
@@ -120,7 +121,7 @@ func asciiHost(host string) (name string, ok bool) {
 	return name, name != ""
 }
 
-// Public tells whether an address is that of a public host.
+// Public reports whether an address is public.
 func Public(addr netip.Addr) bool {
 	network := "tcp4"
 	if addr.Is6() {
@@ -129,8 +130,8 @@ func Public(addr netip.Addr) bool {
 	return guard.Safe(network, netip.AddrPortFrom(addr, 443).String(), nil) == nil
 }
 
-// numeric tells a host that some resolvers read as an address although it is none in its plain form, such as
-// 2130706433 or 0x7f.1. Those are names whose last label is a number.
+// numeric reports whether some resolvers would read a host as an address that is not in its plain form, such as 2130706433 or
+// 0x7f.1. Those are names whose last label is a number.
 func numeric(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if hex, ok := strings.CutPrefix(last, "0x"); ok {

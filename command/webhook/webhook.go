@@ -1,4 +1,5 @@
-// Package webhook decides on webhook endpoints: which may be registered, and when one is gone.
+// Package webhook decides on webhook endpoints: which URLs and event types may be registered, and what may be done to an endpoint.
+// It is pure. It does not send anything: package projection/delivery does.
 package webhook
 
 import (
@@ -13,12 +14,12 @@ const (
 	MaxPerAccount = 50
 	// MaxDescription is the longest description in characters.
 	MaxDescription = 500
-	// Overlap is how long a secret goes on signing after it was replaced.
+	// Overlap is how long a replaced secret still signs.
 	Overlap = 24 * time.Hour
 )
 
 var (
-	// ErrNotFound says that there is no such endpoint, or not any more.
+	// ErrNotFound says that there is no such endpoint, or no longer.
 	ErrNotFound = errors.New("webhook endpoint not found")
 	// ErrDisabled says that nothing can be sent to an endpoint before it is enabled again.
 	ErrDisabled = errors.New("webhook endpoint is disabled")
@@ -28,13 +29,13 @@ var (
 
 // Why an endpoint is disabled.
 const (
-	ByOwner = "owner"   // its owner said so
+	ByOwner = "owner"   // its owner disabled it
 	Gone    = "gone"    // its URL answered 410
-	Failing = "failing" // for days there was nothing but failure
+	Failing = "failing" // every delivery has failed for days
 )
 
-// EventTypes are the public types that an endpoint may ask for by name. "*" asks for all of them. A webhook.test is not
-// among them: it goes to the endpoint that it tests, whatever that asked for.
+// EventTypes returns the public types that an endpoint may ask for by name; "*" asks for all of them. A webhook.test is not among
+// them: it goes to the endpoint that it tests, whatever types that asked for.
 func EventTypes() []string {
 	return []string{
 		"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased",
@@ -66,7 +67,7 @@ type State struct {
 
 	DisabledReason string // empty: enabled
 	DisabledAt     time.Time
-	Since          time.Time // it is enabled under its URL since then: what was seen before counts no more
+	Since          time.Time // since when it has been enabled with this URL; failures that began earlier do not count
 	Replays        int       // asked for so far
 	PreviousUntil  time.Time // until when the secret before the current one signs; zero: it is the first
 }
@@ -99,7 +100,7 @@ func Evolve(s State, fact event.Fact) State {
 	return s
 }
 
-// HoldsSlot tells whether a slot claimed for this endpoint is taken.
+// HoldsSlot reports whether a slot claimed for this endpoint is taken.
 func (s State) HoldsSlot() bool { return s.Phase == Live }
 
 // Delete decides on the end of an endpoint of the account.
@@ -107,8 +108,8 @@ func (s State) Delete(account string) (event.WebhookDeleted, error) {
 	return event.WebhookDeleted{}, s.ownedBy(account)
 }
 
-// Rotate decides on a new signing secret for an endpoint of the account. Times of rotations grow, so that whoever keeps
-// the secrets can tell which was decided later.
+// Rotate decides on a new signing secret for an endpoint of the account. PreviousUntil grows with each rotation, so that the store
+// of secrets can tell which was decided later.
 func (s State) Rotate(account string, now time.Time) (event.WebhookRotated, error) {
 	until := now.Add(Overlap)
 	if !until.After(s.PreviousUntil) {
