@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Batcher answers the questions of many callers with few queries: while as many queries are under way as may be, questions
-// gather, and the next query takes all of them. A question that comes while there are fewer is asked at once.
+// Batcher answers the questions of many callers with few queries. While Concurrency queries are running, questions wait, and the
+// next query takes all of them. While fewer are running, a question is asked at once.
 //
-// A query begins after each of its questions was asked, so an answer is never older than its question.
+// A query starts after each of its questions was asked, so an answer is never older than its question.
 type Batcher[Q, A any] struct {
-	// Ask answers questions, one by one in their order. Its context ends when nobody waits for an answer any more.
+	// Ask returns one answer for each question, in their order. Its context ends when no caller waits for an answer any more.
 	Ask func(ctx context.Context, questions []Q) ([]A, error)
-	// Concurrency is how many queries may be under way, MaxBatch how many questions one takes.
+	// Concurrency is how many queries may run at a time, MaxBatch how many questions one takes.
 	Concurrency, MaxBatch int
 	// Timeout bounds a query.
 	Timeout time.Duration
@@ -81,7 +81,7 @@ func (b *Batcher[Q, A]) alone(ctx context.Context, asked Q) (value A, err error)
 // work asks what is waiting until nothing is.
 func (b *Batcher[Q, A]) work() {
 	for {
-		runtime.Gosched() // so that those who are about to ask come along
+		runtime.Gosched() // lets goroutines that are about to ask do so first
 		ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
 		taken := b.take(cancel)
 		if len(taken) == 0 {
@@ -104,7 +104,7 @@ func (b *Batcher[Q, A]) work() {
 	}
 }
 
-// take returns the questions of the next query. When there are none, the query that would be is over.
+// take returns the questions of the next query, or none when nothing is waiting: then the worker ends.
 func (b *Batcher[Q, A]) take(end context.CancelFunc) []*question[Q, A] {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,14 +14,14 @@ var (
 	// It is the caller's mistake, and nothing was written.
 	ErrInvalid = errors.New("invalid append")
 
-	// ErrDiverged says that the log has lost events which this process has seen on it, as when a standby takes over that had
-	// not received them. What the process remembers is of a past that is no more; it begins anew with a new Store.
+	// ErrDiverged says that the log has lost events which this process has seen on it, for example because a standby took over
+	// that had not received them. What the process has cached is wrong; it must start again with a new Store.
 	ErrDiverged = errors.New("the log has lost what was seen on it")
 )
 
-// ConflictError says that a stream was not as an append expected. Nothing of that append was written on a store
-// with transactions; on another, at most the writes before this one. A write that expects nothing conflicts only in
-// eventstore/sealed: when its key was destroyed meanwhile, so that nobody can read what was written.
+// ConflictError says that a stream was not as an append expected. A store with transactions has then written nothing of the
+// append; one without, at most the writes before this one. A write that expects nothing conflicts only in eventstore/sealed: its
+// key was destroyed meanwhile, so that nobody can read what was written.
 type ConflictError struct {
 	Stream   string
 	Expected Expected

@@ -1,13 +1,13 @@
-// Package eventstore is the log: an append-only sequence of events, each on a stream of its own subject
-// and at a position in the whole.
+// Package eventstore is the log: an append-only sequence of events, each on the stream of its subject and at a position in the
+// whole log.
 //
-// A stream is the history of one lead, token, endpoint, account, visitor or claim; its events carry revisions 0, 1, 2, …
-// The log as a whole orders every event of every stream by position. What leadlog knows is a fold of these events,
-// and nothing is known that is not one: the read models, the credentials and the uniqueness of a phone number are all
-// decided from here.
+// A stream is the history of one lead, token, endpoint, account, visitor or claim; its events have revisions 0, 1, 2, …
+// Positions order all events of all streams. Everything that leadlog knows is a fold of these events: the views, the credentials
+// and the uniqueness of a phone number are all derived from here.
 //
-// [Store] is the port that engines implement: eventstore/postgres, and eventstore/esdb for EventStoreDB. The suite in
-// eventstore/storetest says what a store must hold, and every engine runs it.
+// [Store] is the interface that engines implement: eventstore/postgres, and eventstore/esdb for EventStoreDB. The suite in
+// eventstore/storetest tests what every store must do, and every engine runs it. This package has what needs no engine: folding
+// streams, deciding again after a conflict, validation. It knows nothing of what events mean; eventstore/event does.
 package eventstore
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Position is an event's place in the whole log. Positions grow in the order in which appends became durable.
-// Zero lies before the first event.
+// Position is an event's place in the whole log. Positions grow in the order in which appends became durable. Zero is before the
+// first event.
 type Position uint64
 
 // Revision is an event's place in its stream, counted from 0.
 type Revision int64
 
-// Expected is what an append believes about a stream: that it ends at a revision, that it has no events, or nothing.
+// Expected is what an append expects of a stream: that it ends at a revision, that it has no events, or nothing.
 type Expected int64
 
 const (
@@ -42,38 +42,38 @@ const (
 // At expects that the stream's last event has this revision.
 func At(r Revision) Expected { return Expected(r) }
 
-// Event is a fact that is to be appended.
+// Event is a fact to append.
 type Event struct {
-	ID       ulid.ULID // also its identity for idempotence; grows with time
+	ID       ulid.ULID // makes appending it again idempotent; grows with time
 	Type     string    // an explicit, versioned name such as lead.created.v1
 	At       time.Time // when it happened: UTC, whole milliseconds, never before its predecessor in the stream
 	Data     []byte    // JSON
 	Metadata event.Metadata
-	// Decoded is what Data says, if it is at hand, so that nobody has to decode it: the appender may set it if decoding Data
-	// gives exactly this, and those who follow the log in the same process may find it. Nobody changes it.
+	// Decoded is what decoding Data gives, or nil. An appender may set it, so that subscriptions in the same process need not
+	// decode Data. It must not be changed.
 	Decoded event.Data
-	// Unsealed is the event as it was before it was sealed, with Decoded, if it is at hand.
+	// Unsealed is the event as it was before it was sealed, or nil.
 	Unsealed Unsealed
 }
 
-// Unsealed is an event before it was sealed, nil if it is not at hand, and the id of the key that sealed it.
+// Unsealed is an event before it was sealed, and the id of the key that sealed it.
 type Unsealed struct {
 	Event *Event
 	KeyID int64
 }
 
-// Recorded is an event as it stands on the log.
+// Recorded is an event on the log.
 type Recorded struct {
 	Event
 	Stream   string
 	Revision Revision
 	Position Position
-	Erased   bool // what was personal in it is gone for good
-	Key      *Key // one of its stream, where a store that has it at hand gives it along; nil says nothing
+	Erased   bool // its personal part is gone for good
+	Key      *Key // a key of its stream, if the store has read it along with the event; nil otherwise
 
-	// The sealed store shows these to who asks it for what is damaged.
-	Damaged bool   // what was personal in it does not open, and it is shown as if erased too; or it is not sealed, as it should be
-	Stored  *Event // the event as the log has it
+	// The sealed store sets these when it is asked for damage.
+	Damaged bool   // its personal part cannot be opened, and Erased is set too; or it is not sealed although it should be
+	Stored  *Event // the event as it is stored
 }
 
 // Fact decodes the event for a fold. The error is event.ErrUnknownType for a type this program does not know.
@@ -85,7 +85,7 @@ func (r Recorded) Fact() (event.Fact, error) {
 	return event.Fact{ID: r.ID, Stream: r.Stream, At: r.At, Metadata: r.Metadata, Data: data, Erased: r.Erased}, nil
 }
 
-// Decode gives what the event says. The error is event.ErrUnknownType for a type this program does not know.
+// Decode returns what the event says. The error is event.ErrUnknownType for a type this program does not know.
 func (e Event) Decode() (event.Data, error) {
 	if e.Decoded != nil {
 		return e.Decoded, nil
@@ -99,25 +99,25 @@ type Write struct {
 	Stream string
 	Expect Expected
 	Events []Event
-	// Key is kept with the events, in one transaction; nil for most writes. An append that is repeated does not bring back
-	// a key that was destroyed since. Stores that keep no keys ignore it.
+	// Key is stored in the transaction of the events; nil for most writes. Repeating the append does not bring back a key that
+	// was destroyed since. Stores that do not store keys ignore it.
 	Key *Key
 }
 
-// Key is what the personal part of a stream's events is sealed with, itself sealed. It is kept beside the log and not on
-// it, so that it can be destroyed to forget the person.
+// Key seals the personal part of a stream's events, and is itself sealed. It is stored beside the log and not on it, so that it
+// can be destroyed to forget the person.
 type Key struct {
 	Stream   string
-	ID       int64  // tells it from other keys of the stream
-	SealedBy string // names the key that seals it
+	ID       int64  // different for each key of a stream
+	SealedBy string // id of the key that seals it
 	Sealed   []byte
 }
 
 // Check is a Write without events.
 func Check(stream string, expect Expected) Write { return Write{Stream: stream, Expect: expect} }
 
-// Item is what a subscription yields: an event, or, when Event is nil, a progress mark that says how far
-// the log was read although nothing more matched the filter. A checkpoint may move to Position after either.
+// Item is what a subscription yields: an event or, when Event is nil, a progress mark: the log was read up to Position and nothing
+// more matched the filter. A checkpoint may move to Position after either.
 type Item struct {
 	Event    *Recorded
 	Position Position
@@ -130,7 +130,7 @@ type Filter struct {
 	Types          []string
 }
 
-// Matches tells whether the filter selects an event of this stream and type.
+// Matches reports whether the filter selects an event of this stream and type.
 func (f Filter) Matches(stream, eventType string) bool {
 	return selects(f.StreamPrefixes, func(p string) bool { return strings.HasPrefix(stream, p) }) &&
 		selects(f.Types, func(t string) bool { return t == eventType })
@@ -148,26 +148,26 @@ func selects(list []string, matches func(string) bool) bool {
 // Store is an engine that keeps the log. All methods may be called from many goroutines, and from many processes
 // on one engine.
 type Store interface {
-	// Append adds events to streams and returns the position of the last one; with nothing but checks it returns
-	// the head. A store with transactions applies all writes or none; another applies them in the order given,
-	// checks first, so a caller orders its writes such that any prefix of them is safe.
+	// Append adds events to streams and returns the position of the last one; with nothing but checks it returns the head. A
+	// store with transactions applies all writes or none. A store without applies the checks first and then the writes in the
+	// order given, so a caller must order them such that every prefix of them is safe.
 	//
-	// Appending the same event ids at the same place again is the same append: it returns the same position. What the
-	// writes refer to is not changed afterwards.
+	// Appending the same event ids at the same place again has no further effect, and returns the same position. What the
+	// writes refer to must not be changed afterwards.
 	//
-	// The error is a *ConflictError when a stream is not as expected; ErrInvalid when the writes are not well
-	// formed; ErrUnavailable when the engine is out of reach, and then the append may or may not have happened.
+	// The error is a *ConflictError when a stream is not as expected, ErrInvalid when the writes are malformed, and
+	// ErrUnavailable when the engine cannot be reached: then the append may or may not have happened.
 	Append(ctx context.Context, writes ...Write) (Position, error)
 
-	// Atomic tells whether Append applies all writes or none. Callers that rely on that must check it first.
+	// Atomic reports whether Append applies all writes or none. Callers that rely on that must check it first.
 	Atomic() bool
 
-	// Read yields a stream's events from a revision on, in order, up to what is durable when the read ends.
+	// Read yields a stream's events from a revision on, in order, up to the last that is durable when the read ends.
 	// A stream without events yields nothing.
 	Read(ctx context.Context, stream string, from Revision) iter.Seq2[Recorded, error]
 
-	// Subscribe yields what comes after a position: first what is on the log, then, without end, what is appended.
-	// It never skips an event and never yields one twice. It ends after yielding an error, or when the consumer stops.
+	// Subscribe yields the events after a position: first those on the log, then, without end, those that are appended. It
+	// never skips an event and never yields one twice. It ends after yielding an error, or when the consumer stops.
 	Subscribe(ctx context.Context, after Position, filter Filter) iter.Seq2[Item, error]
 
 	// Head is the position of the newest event.

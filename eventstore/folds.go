@@ -15,8 +15,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Folds is Load for streams of which some grow long, such as that of a lead that a monitor captures every minute. It remembers
-// what a long stream came to and reads on from there. That is a guess, as every read is; the append's expected revision
+// Folds is Load for streams of which some grow long, such as that of a lead that a monitor captures every minute. It caches the
+// folds of long streams and continues from there. Like every read, the result may be stale; the expected revision of an append
 // confirms it.
 //
 // Its methods may be called from many goroutines.
@@ -28,11 +28,11 @@ type Folds[S any] struct {
 	bytes int // that known takes
 }
 
-// FoldRules are how a kind of stream is folded, and what of it is remembered. A state must survive JSON.
+// FoldRules say how a kind of stream is folded, and which folds are cached. A state must survive JSON.
 type FoldRules[S any] struct {
 	// Evolve may change the state that it is given.
 	Evolve func(S, event.Fact) S
-	// Keep tells whether a state may be remembered. For a state about a person, the events it comes from must become
+	// Keep reports whether a state may be remembered. For a state about a person, the events it comes from must become
 	// unreadable when the person is forgotten: that is how a remembered state is found to be stale.
 	Keep func(S) bool
 	// Long is the number of events from which on a stream is remembered.
@@ -188,7 +188,7 @@ func (g *folding[S]) take(recorded Recorded) error {
 	return nil
 }
 
-// mistaken tells whether the fold has to begin anew: what was remembered is not true, and is forgotten.
+// mistaken reports whether the fold has to begin anew: what was remembered is not true, and is forgotten.
 func (g *folding[S]) mistaken(err error) bool {
 	if g.remembered && (errors.Is(err, errMistaken) || err == nil && g.last.ID == (ulid.ULID{})) {
 		g.mu.Lock()

@@ -16,16 +16,14 @@ import (
 var ErrContended = errors.New("too many writers on the same streams")
 
 const (
-	// conflictDeadline bounds how long a decision is taken again and again on conflicts.
+	// conflictDeadline bounds how long a decision is made again after conflicts.
 	conflictDeadline = 5 * time.Second
-	// queueDeadline bounds how long a caller waits for its turn, so that every caller of a crowd is answered, even if each
-	// takes a while.
+	// queueDeadline bounds how long a caller waits for its turn, so that each of many callers gets an answer.
 	queueDeadline = 15 * time.Second
 )
 
-// Transactor decides again when another writer was first. Within the process, callers that contend for the same
-// streams queue instead of racing, so that of many simultaneous arrivals of one person each decides on what the
-// one before it wrote.
+// Transactor decides again after a conflict. Within the process, callers with the same streams queue instead of racing, so that
+// of many simultaneous arrivals of one person each decides on what the one before it wrote.
 //
 // The zero value is ready to use.
 type Transactor struct {
@@ -39,12 +37,11 @@ type turn struct {
 	waiting int           // those who wait, and who has it
 }
 
-// Do runs attempt while holding the turn of every stream named, and again after each *ConflictError it returns,
-// for at most five seconds; then the error is ErrContended, as it is after fifteen without the turn. Any other result
-// ends it.
+// Do waits for the turn of every stream named, and runs attempt while it holds them: again after each *ConflictError that attempt
+// returns, until any other result. The error is ErrContended after five seconds of conflicts, or after fifteen without a turn.
 //
 // An attempt loads, folds, decides and appends. It must not assume that the streams named are the only ones that
-// can conflict: other processes know nothing of the queue.
+// can conflict: other processes do not share the queue.
 func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(context.Context) error) error {
 	release, err := t.enter(ctx, streams)
 	if err != nil {
@@ -64,7 +61,7 @@ func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(cont
 	}
 }
 
-// Sleep waits. It is cut short, with the context's error, when the context ends.
+// Sleep waits for a time, or until the context ends, whose error it then returns.
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -74,8 +71,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// outcome tells the deadline of an attempt under way from the caller's own: cut off in the middle,
-// the attempt may have appended.
+// outcome distinguishes the deadline of an attempt from the caller's own: an attempt that was cut off may have appended.
 func outcome(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && errors.Is(context.Cause(ctx), ErrContended) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -134,8 +130,8 @@ func (t *Transactor) leave(stream string, held bool) {
 	}
 }
 
-// Load folds a stream. It returns the state, which for a stream without events is the zero value, and the
-// revision to expect of the stream when appending what was decided on that state.
+// Load folds a stream. It returns the state, which is the zero value for a stream without events, and what an append that depends
+// on this state must expect of the stream.
 func Load[S any](ctx context.Context, store Store, stream string, evolve func(S, event.Fact) S) (S, Expected, error) {
 	var state S
 	end := NoStream

@@ -12,16 +12,16 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Check compares an export, as JSON lines, with signed heads of one account: the newest says what the export must hold,
-// and each older one what it must begin with.
+// Check compares an export, as JSON lines, with signed heads of one account: the export must contain exactly the tree of the
+// newest head, and must begin with the tree of each older one.
 type Check struct {
 	Heads    []Head                   // at least one
-	Most     int                      // findings that are told
+	Most     int                      // findings that are returned
 	Progress func(events, size int64) // may be nil
 }
 
-// Export reads an export to its end, in constant memory. It returns what is wrong with it, as sentences that name the
-// events, and, if nothing is, how many events it holds. The error says that the export could not be read.
+// Export reads an export to its end, in constant memory. It returns what is wrong with it, as sentences that name the events, or
+// how many events it contains if nothing is wrong. The error says that the export could not be read.
 func (c Check) Export(r io.Reader) (findings []string, events int64, err error) {
 	checking := checking{Check: c, newest: slices.MaxFunc(c.Heads, func(a, b Head) int { return cmp.Compare(a.Size, b.Size) })}
 	if err := checking.compare(); err != nil {
@@ -46,7 +46,7 @@ func (c Check) Export(r io.Reader) (findings []string, events int64, err error) 
 	return checking.findings, checking.next, nil
 }
 
-// checking is a check under way.
+// checking is the state of a check.
 type checking struct {
 	Check
 	newest   Head
@@ -71,7 +71,7 @@ func (c *checking) line(line []byte) error {
 		c.empty = cmp.Or(c.empty, c.lines)
 		return nil
 	}
-	if c.empty > 0 { // at the end, where editors and shells leave some, they are nothing
+	if c.empty > 0 { // empty lines at the end, as editors and shells leave them, do not matter
 		c.find("line %d: is empty", c.empty)
 		c.empty = 0
 	}
@@ -92,7 +92,7 @@ func (c *checking) line(line []byte) error {
 	}
 	c.place(e)
 	if c.wrong {
-		return nil // what is wrong is known
+		return nil // this was reported already
 	}
 	hash, err := e.LeafHash(c.newest.Account)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *checking) line(line []byte) error {
 	return c.compare()
 }
 
-// compare sees that the tree so far is the one that was signed, where one of its size was.
+// compare checks the tree so far against the signed head of this size, if there is one.
 func (c *checking) compare() error {
 	for _, head := range c.Heads {
 		if head.Size != c.tree.Size() {
@@ -123,7 +123,7 @@ func (c *checking) compare() error {
 	return nil
 }
 
-// place sees that the event is where it belongs.
+// place checks that the event is where it belongs.
 func (c *checking) place(e Entry) {
 	switch missing := e.Leaf - c.next; {
 	case missing == 1:
@@ -138,7 +138,7 @@ func (c *checking) place(e Entry) {
 	c.next = e.Leaf + 1
 }
 
-// end says what shows only when all lines are read.
+// end reports what can only be known when all lines have been read.
 func (c *checking) end() {
 	switch size := c.newest.Size; {
 	case c.next == size-1:

@@ -13,7 +13,7 @@ type Edge struct {
 	peaks map[int64]tlog.Hash // by stored index
 }
 
-// Resume is the edge of a tree whose hashes are stored.
+// Resume returns the edge of a tree whose hashes are stored.
 func Resume(size int64, stored tlog.HashReader) (*Edge, error) {
 	e := &Edge{size: size, peaks: map[int64]tlog.Hash{}}
 	_, err := tlog.TreeHash(size, tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
@@ -32,7 +32,7 @@ func Resume(size int64, stored tlog.HashReader) (*Edge, error) {
 	return e, err
 }
 
-// SizeOf is how many leaves a tree has whose last stored hash is at an index.
+// SizeOf returns how many leaves a tree has whose last stored hash is at an index.
 func SizeOf(lastStored int64) int64 {
 	level, n := tlog.SplitStoredHashIndex(lastStored)
 	return (n + 1) << level

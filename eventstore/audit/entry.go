@@ -1,15 +1,15 @@
-// Package audit is the proof of what happened to API tokens: what an auditor is shown of each event, the Merkle tree
-// over an account's events, its signed heads, and the check of an export against one.
+// Package audit makes and checks the proof of what happened to API tokens: what an auditor is shown of each event, the Merkle
+// tree over an account's events, its signed heads, and the check of an export against a head.
 //
-// Each account has a tree of its own. An auditor of one account holds all of its leaves, and so can see that nothing is
-// missing; a tree over the whole log would show each event to be there, but leave open which ones were left out, and
-// tell every auditor how much happens in other accounts. There is such a tree too, [Log], for who runs the service.
+// Each account has its own tree. An auditor of an account has all of its leaves, and so can see that none is missing. A tree over
+// the whole log would prove that each event is on the log, but not which events were left out, and would tell every auditor how
+// much happens in other accounts. There is such a tree too, [Log], for those who run the service.
 //
-// The tree is that of RFC 6962, as golang.org/x/mod/sumdb/tlog keeps it. Its leaves are the events that are shown:
-// token.created, token.rotated, token.expiring, token.deleted and token.refused. Samples of good uses are no leaves: they
-// say when a token was used last, and would be most of the tree.
+// The tree is that of RFC 6962, as golang.org/x/mod/sumdb/tlog implements it. Its leaves are the events that are shown:
+// token.created, token.rotated, token.expiring, token.deleted and token.refused. Samples of successful uses are not leaves: they
+// only say when a token was last used, and would be most of the tree.
 //
-// The package is pure but for reading the export that it checks.
+// The package is pure, except that it reads the export that it checks.
 package audit
 
 import (
@@ -39,12 +39,11 @@ type Entry struct {
 	UserAgent string              `json:"userAgent"`
 	RequestID string              `json:"requestId"`
 	Data      jsontext.Value      `json:"data"` // without the hash of the token's value
-	// Digest is the SHA-256 of all that the log holds of the event, the hash of the token's value too. It binds what is
-	// not shown.
+	// Digest is the SHA-256 of all that the log has of the event, including the hash of the token's value, which is not shown.
 	Digest string `json:"digest"`
 	// Leaf is the event's place in the account's tree, from 0.
 	Leaf int64 `json:"leaf"`
-	// LineHash is the SHA-256 of the line without it. It proves nothing: it tells which line was changed.
+	// LineHash is the SHA-256 of the line without this member. It proves nothing, but shows which line was changed.
 	LineHash string `json:"lineHash,omitzero"`
 }
 
@@ -93,10 +92,10 @@ func Moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000
 
 var leafTypes = event.Types(event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{}, event.TokenDeleted{}, event.TokenRefused{})
 
-// IsLeaf tells whether an event is a leaf of its account's tree, by its stored type.
+// IsLeaf reports whether an event is a leaf of its account's tree, by its stored type.
 func IsLeaf(eventType string) bool { return slices.Contains(leafTypes, eventType) }
 
-// NewEntry shows an event that is a leaf, at its place in the tree. It is not sealed yet.
+// NewEntry returns the entry of an event that is a leaf, at its place in the tree, without its line hash.
 func NewEntry(e eventstore.Recorded, data event.Data, leaf int64) (Entry, error) {
 	encoded, err := json.Marshal(shown(data))
 	if err != nil {
@@ -110,7 +109,7 @@ func NewEntry(e eventstore.Recorded, data event.Data, leaf int64) (Entry, error)
 	}, err
 }
 
-// digest is over everything but the position, which is another one where the log is copied to.
+// digest covers everything but the position, which changes when the log is copied to another store.
 func digest(e eventstore.Recorded) (string, error) {
 	whole, err := json.Marshal(struct {
 		ID       string
@@ -159,7 +158,7 @@ func (e Entry) LeafHash(account string) (tlog.Hash, error) {
 	return tlog.RecordHash(canonical), nil
 }
 
-// Sealed is the entry with its line hash.
+// Sealed returns the entry with its line hash.
 func (e Entry) Sealed() (Entry, error) {
 	e.LineHash = ""
 	line, err := json.Marshal(e, json.Deterministic(true))

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Head says what an account's tree was at a size.
+// Head is the root of an account's tree at a size.
 type Head struct {
 	Account string
 	Size    int64
@@ -22,11 +22,11 @@ type Head struct {
 }
 
 var (
-	// ErrHead says that a text is no tree head.
+	// ErrHead says that a text is not a tree head.
 	ErrHead = errors.New("not a tree head of leadlog")
 	// ErrSignature says that a tree head is not signed by the key that it should be.
 	ErrSignature = errors.New("the tree head is not signed by this key")
-	// ErrPublicKey says that a text is no public key.
+	// ErrPublicKey says that a text is not a public key.
 	ErrPublicKey = errors.New("not a public key of leadlog, such as leadlog+1a2b3c4d+AUx…")
 )
 
@@ -43,7 +43,7 @@ type Signer struct {
 	private ed25519.PrivateKey
 }
 
-// NewSigner makes a signer of an Ed25519 seed, 32 bytes.
+// NewSigner returns a signer with the key of an Ed25519 seed, 32 bytes.
 func NewSigner(seed []byte) (*Signer, error) {
 	if len(seed) != ed25519.SeedSize {
 		return nil, fmt.Errorf("seed of %d bytes, must be %d", len(seed), ed25519.SeedSize)
@@ -57,7 +57,7 @@ func NewSigner(seed []byte) (*Signer, error) {
 	return &Signer{verifier, public, private}, err
 }
 
-// PublicKey is what others check heads with, in the form of sumdb/note: a name, the key's hash and the key.
+// PublicKey returns the key that others check heads with, in the form of sumdb/note: a name, the key's hash and the key.
 func (s *Signer) PublicKey() string { return s.public }
 
 // Sign implements note.Signer.
@@ -78,8 +78,8 @@ func (s *Signer) SignHead(h Head) (string, error) {
 	return string(signed), err
 }
 
-// OpenHead reads a signed head, or the JSON answer that one came in. Without a public key it takes the one that the head
-// names: then the head is whole, and whose it is must be seen from the key, which is returned.
+// OpenHead reads a signed head, or the JSON answer that contains one, and verifies its signature. Without a public key it uses the
+// one that the head names: the head is then intact, but the caller must judge by the returned key who signed it.
 func OpenHead(text []byte, publicKey string) (h Head, signedBy string, err error) {
 	if text, err = unwrapped(text); err != nil {
 		return h, "", err

@@ -8,12 +8,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// WholeLog stands in the place of an account in heads of the tree over the whole log. No account can have this name.
+// WholeLog takes the place of the account in heads of the tree over the whole log. No account can have this name.
 const WholeLog = "*"
 
-// Log is the tree over the whole log, for who reads that from its beginning. Its leaves are all events of all accounts in the
-// order of the log. It is stored nowhere: a head that somebody kept is compared with the log itself. The zero value is the
-// tree of an empty log.
+// Log is the tree over the whole log. Its leaves are all events of all accounts in the order of the log. It is stored nowhere: to
+// check a head that somebody kept, the log is read from its beginning. The zero value is the tree of an empty log.
 type Log struct{ edge Edge }
 
 // LogLeaf is the hash of an event as a leaf of that tree: RFC 6962's of its id, its time in microseconds and its revision, in
@@ -44,7 +43,7 @@ func (l *Log) Add(leaf tlog.Hash) error {
 // Size is how many leaves the tree has.
 func (l *Log) Size() int64 { return l.edge.Size() }
 
-// Head is the tree's head.
+// Head returns the tree's head.
 func (l *Log) Head() (Head, error) {
 	root, err := l.edge.Root()
 	return Head{Account: WholeLog, Size: l.edge.Size(), Root: root}, err

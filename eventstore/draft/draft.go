@@ -1,5 +1,5 @@
-// Package draft is a log to try things out on: what is appended to it follows what is on the log below, is read back as
-// if it stood there, and is gone with the draft. The log below is only read.
+// Package draft is a log for dry runs. What is appended to it is read back behind the events of the log below, but is kept in
+// memory only. The log below is never written to.
 package draft
 
 import (
@@ -30,7 +30,7 @@ func (s *stream) end() eventstore.Expected {
 	return eventstore.At(s.first + eventstore.Revision(len(s.events)) - 1)
 }
 
-// On begins a draft.
+// On returns an empty draft on a log.
 func On(below eventstore.Store) *Store {
 	return &Store{Store: below, streams: map[string]*stream{}}
 }

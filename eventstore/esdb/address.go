@@ -30,7 +30,7 @@ var settings = map[string]bool{
 // shortestKeepAlive is the least that servers accept between pings. It is what the client does when it is not told.
 const shortestKeepAlive = 10 * time.Second
 
-// Understands tells whether an address has a scheme of EventStoreDB's or KurrentDB's.
+// Understands reports whether an address has a scheme of EventStoreDB's or KurrentDB's.
 func Understands(address string) bool {
 	scheme, _ := cutScheme(address)
 	return scheme != ""

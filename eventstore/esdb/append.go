@@ -111,7 +111,7 @@ func (s *Store) check(ctx context.Context, checks []eventstore.Write) error {
 	return nil
 }
 
-// allStand tells whether every write stands on the log, and the position of the last event.
+// allStand reports whether every write stands on the log, and the position of the last event.
 func (s *Store) allStand(ctx context.Context, bodies []body) (position eventstore.Position, there bool, err error) {
 	for _, b := range bodies {
 		err := s.patiently(ctx, func(ctx context.Context) (err error) {
@@ -190,7 +190,7 @@ func (s *Store) conflict(ctx context.Context, b body) (eventstore.Position, erro
 // errMoved says that a stream was not as expected when it was written and is now.
 var errMoved = errors.New("the stream moved meanwhile")
 
-// stands tells whether a write stands at its place already, and the position of its last event.
+// stands reports whether a write stands at its place already, and the position of its last event.
 func (s *Store) stands(ctx context.Context, b body) (eventstore.Position, bool, error) {
 	if b.Expect == eventstore.Any {
 		return s.standsAnywhere(ctx, b.Write)

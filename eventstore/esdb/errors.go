@@ -61,7 +61,7 @@ func tooLarge(err error) error {
 	return err
 }
 
-// passing tells whether another attempt may fare better. Whatever is not known to last may pass: a lost connection
+// passing reports whether another attempt may fare better. Whatever is not known to last may pass: a lost connection
 // shows in many ways, io.EOF, a cancellation that nobody here asked for and unknown codes among them.
 func passing(err error) bool {
 	if eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, errClosed) ||

@@ -1,15 +1,15 @@
 // Package esdb keeps the log in EventStoreDB or KurrentDB, on one node or a cluster.
 //
-// Such a server appends to one stream at a time. So Append makes its checks first, as reads of the streams' ends on
-// the leader, and then its writes one by one in the order given; a command that dies between two of them leaves a
-// prefix, which callers see to. Event ids make an append that is sent again the same append: the server knows them
-// at their places, and where it only remembers the newest (an append that expects nothing) the stream is read first.
+// Such a server appends to one stream at a time. So Append first makes its checks, by reading the ends of the streams on the
+// leader, and then its writes one by one in the order given. A process that dies between two of them leaves a prefix, which its
+// callers can complete. An append that is sent again is recognised by the ids of its events: the server knows them at their
+// places, and for an append that expects nothing, of which it remembers only the newest, the stream is read first.
 //
-// An event's position is its commit position in $all. What the server keeps for itself (streams and types that begin
-// with $, links among them) is neither yielded nor counted.
+// An event's position is its commit position in $all. The server's own streams and types, which begin with $, and links are neither
+// yielded nor counted.
 //
-// The client library needs care, and this package is the only one that knows it: see connection.go and errors.go.
-// Servers from EventStoreDB 22.10 on tell positions in reads of a stream, which is needed here.
+// The client library needs care, and only this package uses it: see connection.go and errors.go. The server must be EventStoreDB
+// 22.10 or later, because older ones do not return positions when a stream is read.
 package esdb
 
 import (
@@ -33,7 +33,7 @@ type Options struct {
 	// user, password and parameters such as tls=false or tlsCaFile. The user must be allowed to read $all.
 	URL string
 
-	// Namespace begins the name of every stream on the server, so that logs can share one. It is not seen outside.
+	// Namespace is a prefix of every stream's name on the server, so that several logs can share one. Callers do not see it.
 	Namespace string
 
 	// Patience is how long a call tries on while the server is out of reach before it is ErrUnavailable; 0 means 5 s.
@@ -64,8 +64,8 @@ var _ eventstore.Store = (*Store)(nil)
 // errClosed is the cause when a closed Store is asked for something.
 var errClosed = errors.New("the store is closed")
 
-// Open prepares a store. It connects when it must: a server that is down shows in what is called then.
-// Close ends it.
+// Open prepares a store without waiting for a connection: whether the server is down shows in the first call that needs it. The caller must
+// close the store.
 func Open(_ context.Context, options Options) (*Store, error) {
 	log := options.Log
 	if log == nil {

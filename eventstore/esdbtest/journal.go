@@ -111,7 +111,7 @@ func (j *journal) seen(stream string, events []proposal) (last *record, known bo
 	return last, last != nil
 }
 
-// standing tells whether events stand right after a revision, and returns the last of them.
+// standing reports whether events stand right after a revision, and returns the last of them.
 func (j *journal) standing(stream string, expected int64, events []proposal) (last *record) {
 	there := j.streams[stream]
 	for i, e := range events {
@@ -188,7 +188,7 @@ func (v view) from(position uint64) int {
 	return i
 }
 
-// boundary tells whether a record begins at a position. A server that is asked to read from anywhere else reads
+// boundary reports whether a record begins at a position. A server that is asked to read from anywhere else reads
 // nonsense and says so.
 func (v view) boundary(position uint64) bool {
 	i := v.from(position)

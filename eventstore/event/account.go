@@ -2,7 +2,7 @@ package event
 
 import "time"
 
-// AccountConfigured says what an account's plan and settings are from here on. Each replaces the one before.
+// AccountConfigured has an account's plan and settings from here on. Each replaces the one before.
 type AccountConfigured struct {
 	Name      string   `json:"name,omitzero"`
 	Features  []string `json:"features"`
@@ -12,8 +12,8 @@ type AccountConfigured struct {
 	RateBurst *int     `json:"rateBurst,omitzero"` // absent: the service's default
 }
 
-// JWTsRevoked says that JWTs of the account which were issued before a time are worth nothing. It is no setting, so that
-// no configuration lifts it.
+// JWTsRevoked says that JWTs of the account which were issued before a time are refused. It is not one of the settings, so that a
+// later AccountConfigured does not undo it.
 type JWTsRevoked struct {
 	NotBefore time.Time `json:"notBefore"` // whole milliseconds, UTC
 }

@@ -12,9 +12,9 @@ type ClaimReleased struct {
 	Holder string `json:"holder"` // who had it
 }
 
-// ClaimBound says that an idempotency key belongs to one request body, and where the outcome of that request stands.
-// It is taken before the outcome is there: an event of that id on that stream is what makes it count. It holds neither
-// the key nor the body.
+// ClaimBound says which request body an idempotency key belongs to, and where the outcome of that request is. It may be on the
+// log before the outcome is, and counts only once the event with that id is on that stream. It contains neither the key nor the
+// body.
 type ClaimBound struct {
 	Kind    string `json:"kind"`    // idempotency
 	Digest  []byte `json:"digest"`  // keyed hash of the body
@@ -22,8 +22,8 @@ type ClaimBound struct {
 	EventID string `json:"eventId"` // of the outcome
 }
 
-// ClaimKeyFixed says under which key the claims of this log are named: the first one it was served with. It stands
-// alone on the stream ClaimKeyStream.
+// ClaimKeyFixed identifies the key by which the claims of this log are named: the first one it was served with. It is the only
+// event on the stream ClaimKeyStream.
 type ClaimKeyFixed struct {
 	Fingerprint []byte `json:"fingerprint"` // HMAC of a constant under the key
 }

@@ -1,11 +1,10 @@
-// Package event is the catalogue of facts: everything that can ever stand on the log, one struct each, under an
-// explicit, versioned name.
+// Package event is the catalogue of facts: everything that can be on the log, one struct each, under an explicit, versioned name.
 //
-// A type's name and its JSON are a promise to every log already written. Fields may be added; nothing is renamed,
-// and no meaning changes: what must change gets a new version and an upcaster in [Decode]. A golden file for each
-// type in testdata holds us to it.
+// A type's name and its JSON are a promise to every existing log. Fields may be added; nothing is renamed, and no meaning
+// changes. What must change gets a new version and an upcaster in [Decode]. A golden file for each type in testdata makes sure of
+// it.
 //
-// The package is pure: deciders fold these facts without knowing of any store.
+// The package is pure: deciders fold these facts without knowing any store.
 package event
 
 import (
@@ -33,7 +32,7 @@ type Fact struct {
 	At       time.Time
 	Metadata Metadata
 	Data     Data
-	Erased   bool // what was personal in it is gone for good, and Data is what is left
+	Erased   bool // its personal part is gone for good, and Data is the rest
 }
 
 // ErrUnknownType says that a stored event has a type this program does not know: it was written by a newer one.
@@ -53,8 +52,8 @@ func Encode(data Data) (eventType string, encoded []byte, err error) {
 	return data.EventType(), encoded, nil
 }
 
-// Decode reads a stored fact, which may go on sharing the memory of what is encoded: nobody is to change that. The error
-// wraps ErrUnknownType when no struct has that name.
+// Decode reads a stored fact. The fact may share memory with encoded, which must not be changed any more. The error wraps
+// ErrUnknownType when no struct has that name.
 func Decode(eventType string, encoded []byte) (Data, error) {
 	decode, known := decoders[eventType]
 	if !known {
@@ -116,7 +115,7 @@ func decode[T Data](encoded []byte) (Data, error) {
 	return data, nil
 }
 
-// decodeCreated and decodeMerged are decode for facts that make up most of a log.
+// decodeCreated and decodeMerged are faster, for the facts that make up most of a log.
 func decodeCreated(encoded []byte) (Data, error) {
 	var data LeadCreated
 	if readPlain(encoded, data.member) {

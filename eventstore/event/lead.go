@@ -6,8 +6,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// LeadCreated says that a person nobody knew arrived. All values are as decided at the time: the stage, the
-// temperature and the source are resolved, so that a later change of an account does not rewrite history.
+// LeadCreated says that a new person arrived. All values are as decided at the time, with defaults filled in for stage,
+// temperature and source, so that a later change of the account's settings does not change history.
 type LeadCreated struct {
 	ContactUID       string                    `json:"contactUID"`
 	Name             string                    `json:"name"`
@@ -27,8 +27,8 @@ type LeadCreated struct {
 	Changed          []string                  `json:"changed,omitzero"` // names of the lead's fields that the arrival gave
 }
 
-// LeadMerged says that a person who is known arrived again. A field is there when the arrival carried it and it
-// counts; folding sets what is there.
+// LeadMerged says that a known person arrived again. A field is set when the arrival has it and it counts; folding sets these
+// fields.
 type LeadMerged struct {
 	Source           string                    `json:"source"`             // canonical
 	NewSource        bool                      `json:"newSource,omitzero"` // the lead's history gains an entry
@@ -48,7 +48,7 @@ type LeadMerged struct {
 	Changed          []string                  `json:"changed,omitzero"` // names of the lead's fields whose value this changed
 }
 
-// LeadUpdated says that somebody changed a lead by hand. A field is there when it was given; folding sets what is there.
+// LeadUpdated says that somebody changed a lead by hand. A field is set when it was given; folding sets these fields.
 type LeadUpdated struct {
 	Name             string                    `json:"name,omitzero"`
 	Status           string                    `json:"status,omitzero"`
@@ -60,8 +60,7 @@ type LeadUpdated struct {
 	Changed          []string                  `json:"changed,omitzero"`       // names of the lead's fields whose value this changed
 }
 
-// LeadReleased says that a phone or email is not this lead's any more, so that it finds somebody else, or nobody. One of
-// the two is there.
+// LeadReleased says that a phone or email is no longer this lead's. Exactly one of the two is set.
 type LeadReleased struct {
 	Phone   string   `json:"phone,omitzero"`
 	Email   string   `json:"email,omitzero"`
@@ -70,21 +69,21 @@ type LeadReleased struct {
 	Changed []string `json:"changed,omitzero"` // names of the lead's fields whose value this changed
 }
 
-// LeadJoining says that another lead is about to become part of this one. Whoever was about to append to this one, at the
-// revision that this has now, meets a conflict and decides again: so no two leads become part of each other. It changes
-// nothing of the lead, so it has the time of the fact before it. Only a store without transactions needs it.
+// LeadJoining says that another lead is about to become part of this one. Because it takes the next revision of this lead's
+// stream, whoever else is about to append there meets a conflict and decides again; so two leads never become part of each other.
+// It does not change the lead, so it has the time of the fact before it. Only a store without transactions needs it.
 type LeadJoining struct {
 	From string `json:"from"` // id of the other lead
 }
 
-// LeadDeparted closes the stream of a lead that became part of another: the same person. Nothing follows it. Until the
-// other lead's stream says that it has what this one had, whoever meets either completes the join.
+// LeadDeparted closes the stream of a lead that became part of another, because both are the same person. Nothing follows it. As
+// long as the other lead's stream has no LeadJoined for it, whoever reads either lead completes the join.
 type LeadDeparted struct {
 	Into string `json:"into"` // id of the other lead
 }
 
-// LeadJoined says that another lead, which has departed, is part of this one from here on. What this lead has stays;
-// where it has nothing, folding takes what the other had.
+// LeadJoined says that another lead, which has departed, is part of this one from here on. Fields that this lead has stay; those
+// that it lacks, folding takes from the other.
 type LeadJoined struct {
 	From    string       `json:"from"`             // id of the other lead
 	Joined  []string     `json:"joined,omitzero"`  // ids of those that were part of the other one before
@@ -92,8 +91,8 @@ type LeadJoined struct {
 	Changed []string     `json:"changed,omitzero"` // names of this lead's fields whose value this changed
 }
 
-// LeadSnapshot is all that is personal in LeadJoined: a lead as it was, but for custom fields and metadata that the one
-// it became part of had no room for.
+// LeadSnapshot is all that is personal in LeadJoined: the departed lead, without custom fields and metadata for which the other
+// lead had no room.
 type LeadSnapshot struct {
 	ContactUID       string                    `json:"contactUID"`
 	Name             string                    `json:"name"`
@@ -128,8 +127,8 @@ type SourceSnapshot struct {
 	Changed     []string                  `json:"changed,omitzero"`
 }
 
-// LeadRefused says that an arrival was answered with a conflict. It stands on a stream of its own, changes no lead
-// and holds nothing of the person.
+// LeadRefused says that an arrival was answered with a conflict. It is on a stream of its own, changes no lead and contains no
+// personal data.
 type LeadRefused struct {
 	Source string `json:"source"`
 	Code   string `json:"code"`           // DUPLICATE_LEAD_SOURCE or DUPLICATE_LEAD_EMAIL
@@ -137,21 +136,20 @@ type LeadRefused struct {
 	Other  string `json:"other,omitzero"` // a second lead, when phone and email belong to two
 }
 
-// LeadAbandoned closes the stream of a lead that was claimed for and never born, so that it never will be, or likewise
-// that of a refused arrival which an idempotency key was bound to.
-// Only a store without transactions needs it.
+// LeadAbandoned closes an empty stream for good: that of a lead which a claim names and which was never created, or of a refused
+// arrival which an idempotency key is bound to. Only a store without transactions needs it.
 type LeadAbandoned struct{}
 
-// LeadWaived says that a lead does not take what was claimed for it: whoever was about to append to it, at the revision
-// that this has now, meets a conflict and decides again. It changes nothing of the lead, so it has the time of the fact
-// before it. Only a store without transactions needs it.
+// LeadWaived says that a lead does not take what was claimed for it. Because it takes the next revision of the lead's stream,
+// whoever is about to append there meets a conflict and decides again. It does not change the lead, so it has the time of the
+// fact before it. Only a store without transactions needs it.
 type LeadWaived struct {
 	Claims []string `json:"claims"` // streams of the claims, or of a lead that awaited this one and is about to be erased
 }
 
-// LeadErased says that a person is forgotten: what the events before it tell of them is not to be read any more, and
-// nothing follows it. It names what else is to be done away with, so that whoever finds the erasure unfinished can finish
-// it, although the values behind the names are gone.
+// LeadErased says that a person is forgotten: the personal data in the events before it must no longer be read, and nothing
+// follows it. It names what else has to be erased, so that an unfinished erasure can be finished although the values behind the
+// names are gone.
 type LeadErased struct {
 	Leads    []string `json:"leads,omitzero"`    // ids of those that were part of this one
 	Claims   []string `json:"claims,omitzero"`   // streams of the claims on all phones and emails that the lead had
@@ -170,8 +168,8 @@ func (LeadAbandoned) EventType() string { return "lead.abandoned.v1" }
 func (LeadWaived) EventType() string    { return "lead.waived.v1" }
 func (LeadErased) EventType() string    { return "lead.erased.v1" }
 
-// LeadRevealed says that somebody looked at what people told about themselves, where it is masked until asked for. It
-// stands on a stream of its own: no lead changes by being looked at.
+// LeadRevealed says that somebody asked to see personal data which is masked otherwise. It is on a stream of its own, because it
+// does not change the lead.
 type LeadRevealed struct {
 	LeadID string `json:"leadId,omitzero"` // absent: of many leads, in an export
 	What   string `json:"what"`            // lead, or what was exported: leads or sources

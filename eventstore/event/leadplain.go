@@ -1,6 +1,6 @@
 package event
 
-// The facts that a log has most of are read plainly where they are plain.
+// The most frequent facts are read by plain where that is possible.
 
 func (d *LeadCreated) member(p *plain, name span) {
 	switch string(p.bytes(name)) {

@@ -2,7 +2,7 @@ package event
 
 import "github.com/go-json-experiment/json"
 
-// Metadata tells who caused an event, by which request and from where. It is the same for every type.
+// Metadata says who caused an event, by which request and from where. It has the same form for every type.
 type Metadata struct {
 	Account     string `json:"account,omitzero"`     // the account that owns the stream
 	Actor       string `json:"actor,omitzero"`       // user:{sub}, token:{tokenId} or system:{what}
@@ -13,11 +13,10 @@ type Metadata struct {
 	TraceParent string `json:"traceParent,omitzero"` // W3C trace context
 	IP          string `json:"ip,omitzero"`          // address of the client that called
 	UserAgent   string `json:"userAgent,omitzero"`
-	Line        string `json:"line,omitzero"` // which of the lines of a batch or a file it came in; absent: it came alone
+	Line        string `json:"line,omitzero"` // line of the batch or file that it came in; absent for a single request
 }
 
-// DecodeMetadata reads stored metadata. Texts that are the same as in the metadata of an event before, as most are on a log,
-// take no memory of their own.
+// DecodeMetadata reads stored metadata. Texts that are equal to those of an earlier event, as most are, share their memory.
 func DecodeMetadata(encoded []byte, before *Metadata) (Metadata, error) {
 	if isPlain(encoded) {
 		var m Metadata

@@ -7,11 +7,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// plain reads JSON as we write it by the million: objects without space between their members, and texts of ASCII
-// without escapes. Whatever else there may be, sound or not, it declares bad, and leaves it to the library: what plain
-// reads, the library reads the same way, in several times the time.
+// plain is a fast reader of the JSON that most events are stored as: objects without white space, and strings of ASCII without
+// escapes. For any other JSON, valid or not, it sets bad, and the caller uses the library instead. What plain reads, the library
+// reads the same way, but takes several times as long.
 //
-// Texts are parts of one string, so that reading one takes no memory of its own.
+// All strings are parts of one string, so that reading another one does not allocate.
 type plain struct {
 	encoded []byte
 	at      int
@@ -22,7 +22,7 @@ type plain struct {
 // span is where a text is, without its quotes.
 type span struct{ from, to int }
 
-// isPlain tells whether it is worth to begin: all bytes are printable ASCII, and none is a backslash.
+// isPlain reports whether plain may succeed: all bytes are printable ASCII, and none is a backslash.
 func isPlain(encoded []byte) bool {
 	// Eight bytes at a time: the highest bit of the first that is not plain says so, and there is none where all are.
 	const each = 0x0101010101010101
@@ -42,7 +42,7 @@ func isPlain(encoded []byte) bool {
 	return true
 }
 
-// more tells whether an object or a list has another element, which comes next. First is true before the first one, and is
+// more reports whether an object or a list has another element, which comes next. First is true before the first one, and is
 // set to false.
 func (p *plain) more(first *bool, end byte) bool {
 	if p.bad || p.found(end) {
@@ -62,7 +62,7 @@ func (p *plain) name() span {
 	return s
 }
 
-// done tells whether everything was read, and was plain.
+// done reports whether everything was read, and was plain.
 func (p *plain) done() bool { return !p.bad && p.at == len(p.encoded) }
 
 func (p *plain) found(c byte) bool {

@@ -7,8 +7,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Streams are named after what they tell of. Ids are ULIDs, but for an account's, which the owner of the
-// service chooses.
+// A stream is named after its subject. Ids are ULIDs, except those of accounts, which the owner of the service chooses.
 
 // LeadStream is the history of one lead.
 func LeadStream(id string) string { return LeadPrefix + id }
@@ -16,8 +15,8 @@ func LeadStream(id string) string { return LeadPrefix + id }
 // TokenStream is the history of one API token.
 func TokenStream(id string) string { return TokenPrefix + id }
 
-// TokenUseStream holds samples of one API token's uses on one day (UTC). They have streams apart, because each capture
-// checks that the token's own stream has not moved.
+// TokenUseStream has the samples of one API token's uses on one day (UTC). They are not on the token's own stream because each
+// capture checks that that one has not changed.
 func TokenUseStream(id string, at time.Time) string {
 	return TokenUsePrefix + id + "-" + at.UTC().Format(time.DateOnly)
 }
@@ -28,13 +27,13 @@ func WebhookStream(id string) string { return WebhookPrefix + id }
 // AccountStream is the history of one account's plan and settings.
 func AccountStream(id string) string { return AccountPrefix + id }
 
-// VisitorStream is what one visitor of an account's did. The hash stands for the visitor's id, which may be personal.
+// VisitorStream has what one visitor of an account's site did. It is named by a hash, because the visitor's id may be personal.
 func VisitorStream(account, hash string) string { return VisitorPrefix + account + "-" + hash }
 
 // RefusedStream holds one refused arrival.
 func RefusedStream(id string) string { return RefusedPrefix + id }
 
-// RevealStream holds that people were looked at, once.
+// RevealStream has one disclosure of personal data.
 func RevealStream(id string) string { return RevealPrefix + id }
 
 // ClaimKeyStream holds which key the log's claims are named by.
@@ -71,7 +70,7 @@ const (
 	ClaimPrefix    = "claim-"
 )
 
-// ValidID tells whether a text has the form of an id. A text of another form names nothing.
+// ValidID reports whether a text has the form of an id. A text of another form is the id of nothing.
 func ValidID(id string) bool {
 	if len(id) != ulid.EncodedSize {
 		return false

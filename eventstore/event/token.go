@@ -2,7 +2,7 @@ package event
 
 import "time"
 
-// TokenCreated says that an API token came to be. It holds the hash of the value, never the value.
+// TokenCreated says that an API token was created. It contains the hash of the value, never the value.
 type TokenCreated struct {
 	Name      string    `json:"name"`
 	Prefix    string    `json:"prefix"`    // leading characters of the value
@@ -12,7 +12,7 @@ type TokenCreated struct {
 	Slot      int       `json:"slot"`      // which of the account's slots it holds, from 1
 }
 
-// TokenRotated says that a token has a new value and that the old one is worth nothing from here on.
+// TokenRotated says that a token has a new value, and that the old one is refused from here on.
 type TokenRotated struct {
 	Prefix            string    `json:"prefix"`
 	Hash              []byte    `json:"hash"`
@@ -20,7 +20,7 @@ type TokenRotated struct {
 	PreviousExpiresAt time.Time `json:"previousExpiresAt"`
 }
 
-// TokenExpiring says that a token ends soon, if nobody rotates it.
+// TokenExpiring says that a token expires soon, unless it is rotated.
 type TokenExpiring struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
@@ -28,18 +28,18 @@ type TokenExpiring struct {
 // TokenDeleted says that a token is gone for good. Its slot is free.
 type TokenDeleted struct{}
 
-// TokenAbandoned closes the stream of a token that a slot was taken for and that was never born.
+// TokenAbandoned closes the empty stream of a token that a slot was taken for and that was never created.
 // Only a store without transactions needs it.
 type TokenAbandoned struct{}
 
 // TokenUsed says that a token let its bearer in. It is a sample: the first use of a minute, on a stream of uses.
 type TokenUsed struct{}
 
-// TokenRefused says that somebody came with a value that once was this token's. It is a sample: the first of a minute,
-// on a stream of uses.
+// TokenRefused says that a value was refused which is or was this token's. It is a sample: the first refusal of a minute, on a
+// stream of uses.
 type TokenRefused struct {
 	Reason string `json:"reason"` // rotated, deleted or expired
-	Prefix string `json:"prefix"` // of the value that was refused: which one it was
+	Prefix string `json:"prefix"` // of the value that was refused
 }
 
 func (TokenUsed) EventType() string      { return "token.used.v1" }

@@ -6,7 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// VisitorActed says what a visitor of a web site did. Who the visitor is nobody knows, until a lead carries the same id.
+// VisitorActed says what a visitor of a web site did. Nobody knows who the visitor is until a lead has the same id.
 type VisitorActed struct {
 	VisitorID  string                    `json:"visitorId"` // as given
 	Kind       string                    `json:"type"`      // page_view, form_view, click or custom
@@ -17,8 +17,8 @@ type VisitorActed struct {
 	Properties map[string]jsontext.Value `json:"properties,omitzero"`
 }
 
-// VisitorForgotten says that what the events before it tell of a visitor is not to be read any more. Others may follow it:
-// a browser keeps the id that it was given.
+// VisitorForgotten says that the events before it must no longer be read. Others may follow it: the browser still has the id that
+// it was given.
 type VisitorForgotten struct{}
 
 func (VisitorActed) EventType() string     { return "visitor.acted.v1" }

@@ -2,7 +2,7 @@ package event
 
 import "time"
 
-// WebhookRegistered says that an account wants events sent to a URL. The signing secret is kept elsewhere, sealed.
+// WebhookRegistered says that an account wants events sent to a URL. The signing secret is stored elsewhere, sealed.
 type WebhookRegistered struct {
 	URL         string   `json:"url"`
 	Events      []string `json:"events"` // public type names, or "*" alone
@@ -10,7 +10,7 @@ type WebhookRegistered struct {
 	Slot        int      `json:"slot"` // which of the account's slots it holds, from 1
 }
 
-// WebhookUpdated says what an endpoint's owner made of it: all of it as it is from then on.
+// WebhookUpdated says that an endpoint's owner changed it. It has all of the endpoint's settings from here on.
 type WebhookUpdated struct {
 	URL         string   `json:"url"`
 	Events      []string `json:"events"`
@@ -23,23 +23,23 @@ type WebhookDisabled struct {
 	Reason string `json:"reason"` // owner, gone or failing
 }
 
-// WebhookEnabled says that a disabled endpoint gets again what happens from then on.
+// WebhookEnabled says that a disabled endpoint is sent events again, those from here on.
 type WebhookEnabled struct{}
 
-// WebhookRotated says that an endpoint has a new signing secret. The one before goes on signing beside it for a while.
+// WebhookRotated says that an endpoint has a new signing secret. For a while, the previous one also signs.
 type WebhookRotated struct {
 	PreviousUntil time.Time `json:"previousUntil"`
 }
 
-// WebhookTested says that a test was asked for, which goes to this endpoint alone.
+// WebhookTested says that a test was requested. It is delivered to this endpoint alone.
 type WebhookTested struct{}
 
-// WebhookRetried says that a delivery was asked to be made again.
+// WebhookRetried says that somebody asked for a delivery to be made again.
 type WebhookRetried struct {
 	DeliveryID string `json:"deliveryId"`
 }
 
-// WebhookReplayed says that what happened in a span of time was asked to be sent again.
+// WebhookReplayed says that somebody asked for the events of a span of time to be sent again.
 type WebhookReplayed struct {
 	Since      time.Time `json:"since"`
 	Until      time.Time `json:"until"`      // not included
@@ -49,7 +49,7 @@ type WebhookReplayed struct {
 // WebhookDeleted says that an endpoint is gone for good.
 type WebhookDeleted struct{}
 
-// WebhookAbandoned closes the stream of an endpoint that a slot was taken for and that was never born.
+// WebhookAbandoned closes the empty stream of an endpoint that a slot was taken for and that was never created.
 // Only a store without transactions needs it.
 type WebhookAbandoned struct{}
 

@@ -1,6 +1,6 @@
 package event
 
-// The facts that a log has most of, and what every event has, are written by hand, as json.Marshal would write them.
+// The most frequent facts, and the metadata of every event, are written by hand, with the bytes that json.Marshal would write.
 
 // written is a fact that writes itself. A pointer to a writer would move it to the heap, since nobody knows who writes.
 type written interface {
@@ -58,7 +58,7 @@ func (d ClaimTaken) write(w Writer) Writer {
 	return w
 }
 
-// Encode is the metadata as it is stored.
+// Encode returns the metadata as it is stored.
 func (m *Metadata) Encode() ([]byte, error) {
 	w := Writer{Buffer: make([]byte, 0, 288)}
 	w.Member(`,"account":`, m.Account)

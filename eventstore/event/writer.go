@@ -9,9 +9,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Writer appends JSON as the library writes it, by hand, in a fraction of the time: what a log has most of, and what
-// views hold. A name is given as it is written, with the comma before it and the colon behind it: `,"phone":`. A member that
-// is zero or nil is left out, name and all. Object makes an object of the members.
+// Writer appends JSON with the bytes that the library would write, in a fraction of the time. It is for the most frequent facts
+// and for the views. A name is given as it is written, with the comma before it and the colon after it: `,"phone":`. A member that
+// is zero or nil is left out. Object turns the members into an object.
 type Writer struct {
 	Buffer []byte
 	Raw    bool  // values are JSON, and are to stay as they are spelled

@@ -13,8 +13,8 @@ import (
 // ErrDiffers says that a copy is not the same as its source.
 var ErrDiffers = errors.New("the copy differs from its source")
 
-// Compare reads both logs from beginning to end, tells each where every event stands in the one and in the other, and returns
-// the head of the tree over either. ErrDiffers names the first event that is not the same, by its leaf of that tree.
+// Compare reads both logs from beginning to end, calls each with the positions of every event in the two, and returns the head of
+// the tree over both. An error that is ErrDiffers names the first event that is different, by its leaf in that tree.
 func Compare(
 	ctx context.Context, from, to eventstore.Store, progress func(done, end eventstore.Position), each func(from, to eventstore.Position) error,
 ) (same audit.Head, err error) {

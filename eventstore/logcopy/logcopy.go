@@ -1,9 +1,8 @@
-// Package logcopy brings a log into another store: every event, in the order of the log, with its id, its stream and its
-// revision. Only positions are the new store's own.
+// Package logcopy copies a log into another store, and compares the two: every event, in the order of the log, with its id, its
+// stream and its revision. Only positions are different.
 //
-// What the target holds must be the beginning of the source, event by event, and nothing else. So a copy that was
-// stopped anywhere goes on where it was, a log that grew is copied on, and what was moved away can be moved back to
-// where it came from.
+// The target must contain the beginning of the source, event by event, and nothing else. So a copy that was interrupted continues
+// where it stopped, a source that has grown is copied on, and a log that was moved away can be moved back.
 package logcopy
 
 import (
@@ -16,16 +15,16 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// ErrOther says that the target holds something that is not the beginning of the source.
+// ErrOther says that the target contains something that is not the beginning of the source.
 var ErrOther = errors.New("the target is not a copy of the source")
 
-// Copy brings what From holds to To. Nobody else may write to To meanwhile; From may grow.
+// Copy copies the events of From to To. Nobody else may write to To meanwhile; From may grow.
 type Copy struct {
 	From, To eventstore.Store
 	Progress func(done, end eventstore.Position) // of From
 }
 
-// Run copies up to where From ends at the time of asking.
+// Run copies up to the head that From has when it is called.
 func (c Copy) Run(ctx context.Context) error {
 	end, err := c.From.Head(ctx)
 	if err != nil {

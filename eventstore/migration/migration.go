@@ -1,4 +1,4 @@
-// Package migration brings a schema in PostgreSQL up to date, and says whether it is the one that the program knows.
+// Package migration brings a schema in PostgreSQL up to date, and checks whether it is the one that the program knows.
 package migration
 
 import (
@@ -20,12 +20,12 @@ var (
 	// ErrOld says that a schema is older than this program, or not there. Up brings it up to date.
 	ErrOld = errors.New("older than this program: run leadlog migrate")
 
-	// ErrNew says that a newer program has migrated the schema: this one does not know what it would break.
+	// ErrNew says that a newer program has migrated the schema, so that this one must not use it.
 	ErrNew = errors.New("newer than this program: update leadlog")
 )
 
-// Schema is a schema and its migrations, which stand in the directory migrations of Files. The table migration in the schema
-// says which of them it has seen.
+// Schema is a schema and its migrations, which are in the directory migrations of Files. The table migration in the schema records
+// which of them have been applied.
 type Schema struct {
 	Name  string
 	Holds string // as errors call it

@@ -24,9 +24,9 @@ const (
 	maxDeferred   = 4096     // appends that wait for another one's stream
 )
 
-// Append implements eventstore.Store. When the context ends before the append had its turn, nothing was written and
-// the error is the context's own; afterwards it is ErrUnavailable too, for it may be written yet. What the writes refer
-// to must not be changed any more: subscriptions of this process are given it.
+// Append implements eventstore.Store. When the context ends before the append's turn, nothing was written and the error is the
+// context's own. When it ends later, the error is ErrUnavailable too, because the append may still be written. What the writes
+// refer to must not be changed any more: it is passed to the subscriptions of this process.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -41,7 +41,7 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	return s.writer.append(ctx, r)
 }
 
-// request is one caller's append on its way.
+// request is one caller's append.
 type request struct {
 	writes   []eventstore.Write
 	metadata [][]byte // encoded, of each event in order
@@ -92,7 +92,7 @@ func newRequest(writes []eventstore.Write) (*request, error) {
 
 func (r *request) take() bool { return r.stage.CompareAndSwap(waiting, taken) }
 
-// leave says that the caller no longer waits, and tells whether the append is certain not to happen.
+// leave records that the caller no longer waits, and reports whether the append is certain not to happen.
 func (r *request) leave() bool { return r.stage.Swap(left) == waiting }
 
 func (r *request) abandoned() bool { return r.stage.Load() == left }
@@ -114,7 +114,7 @@ type writer struct {
 	ended        chan struct{}
 	backend      atomic.Uint32                          // process id at the server of the latest connection
 	connected    func(context.Context, *pgx.Conn) error // is asked about every new connection
-	wrote        func(w written, whole bool)            // is told of every batch that is on the log; not whole: of more than w says
+	wrote        func(w written, whole bool)            // is called for every batch that is on the log; not whole: w lacks some of it
 	watch        func(Batch)                            // nil: nobody does
 	log          *slog.Logger
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// linger is how a batch waits for more requests. A batch of one costs PostgreSQL and this process about what a batch of ten
-// does, so the writer waits for as many as came lately, and no longer than it took to write the batch before. With one
-// caller at a time it does not wait.
+// linger decides how long a batch waits for more requests. A batch of one costs PostgreSQL and this process about as much as a
+// batch of ten. So the writer waits for as many requests as came recently, but no longer than writing the previous batch took.
+// With one caller at a time it does not wait.
 type linger struct {
 	size  int // how many came lately, at most lingerSize
 	until time.Time

@@ -11,9 +11,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// newest is the newest event that this process knows of: it has read or written it, or gone on from where it was the end. Each
-// new connection is asked for it before it is used for anything else: a standby that took over before it had everything lacks
-// it, or has another one there.
+// newest is the newest event that this process has read or written, or that was the head when it began. Each new connection is
+// asked for it before it is used for anything else: a standby that took over before it had received everything lacks this event,
+// or has another one at its position.
 type newest struct {
 	mu       sync.Mutex
 	position eventstore.Position
@@ -59,6 +59,6 @@ func (n *newest) check(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// Diverged is closed when the database is found to lack what this process has seen on the log. From then on whatever needs a
-// new connection is ErrDiverged, and the Store is to be closed.
+// Diverged returns a channel that is closed when the database turns out to lack events that this process has seen. From then on,
+// calls that need a new connection fail with ErrDiverged, and the Store should be closed.
 func (s *Store) Diverged() <-chan struct{} { return s.newest.lost }

@@ -8,9 +8,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// recent is the end of the log as far as this process has written it by itself, so that its own subscriptions need not
-// read back what it has just sent. Nothing is missing in it: when another process has appended in between, it begins anew
-// behind that.
+// recent is the end of the log as far as this process alone has written it, so that its own subscriptions need not read back what
+// it has just written. It has no gaps: when another process has appended in between, it starts again after that.
 type recent struct {
 	mu      sync.Mutex
 	batches []written

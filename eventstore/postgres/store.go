@@ -1,18 +1,19 @@
 // Package postgres keeps the log in PostgreSQL: one table, one writer at a time, group commit.
 //
-// Callers of Append queue in the process. One goroutine with a connection of its own takes what has come together,
-// up to 512 appends, and hands it to an SQL function, log.append_whole or log.append, in one round trip, which is also its
-// transaction. So one flush to disk and one turn of the lock serve many callers, and the lock is never held while the server
-// waits for a client. Positions have no gaps and follow the order of commits, over any number of processes:
-// a subscriber that reads everything up to the newest position has skipped nothing.
+// Callers of Append queue in the process. One goroutine with its own connection takes what is in the queue, up to 512 appends, and
+// passes it to an SQL function, log.append_whole or log.append, in one round trip, which is also the transaction. So one flush to
+// disk and one lock serve many callers, and the lock is never held while the server waits for a client. Positions have no gaps
+// and follow the order of commits, over any number of processes: a subscriber that reads everything up to the newest position has
+// skipped nothing.
 //
-// What a process writes is at hand for its own subscriptions. They ask the log when somebody else has written, of which a
-// notification tells, and from time to time.
+// Subscriptions get what their own process has written from memory. They read the log when a notification says that another
+// process has written, and from time to time.
 //
-// What may have happened is never guessed. When the connection breaks, the same batch is sent again; event ids
-// standing at their places make it the same append.
+// Whether an append happened is never guessed. When the connection breaks, the same batch is sent again; events that are already
+// at their places are recognised by their ids.
 //
-// A database that lacks what a process has seen is not used: a standby took over that had not received it. See Diverged.
+// A database that lacks events which the process has seen is not used: a standby has taken over that had not received them. See
+// Diverged.
 //
 // Everything is in the schema log of the database; see migrations.
 package postgres
@@ -52,8 +53,8 @@ type Options struct {
 	// Poll is how often subscribers look for events although nothing woke them; 0 means 250 ms.
 	Poll time.Duration
 
-	// Keyed tells which streams may have a key that is wanted with what is read of them, so that it costs no round trip of
-	// its own; nil: none.
+	// Keyed reports whether a stream may have a key. Such a key is read together with the events, so that it needs no round
+	// trip of its own. Nil means that no stream has one.
 	Keyed func(stream string) bool
 
 	// Watch is told of every batch that was written. It returns at once; nil watches nothing.
@@ -92,8 +93,8 @@ var _ eventstore.Store = (*Store)(nil)
 // errClosed is the cause when a closed Store is asked for something.
 var errClosed = errors.New("the store is closed")
 
-// Open prepares a store. It connects when it must: a database that is down, or not migrated, shows in what is called
-// then, and in Current. Close ends it.
+// Open prepares a store without waiting for a connection: whether the database is down or not migrated shows in the first call that needs it,
+// such as Current. The caller must close the store.
 func Open(ctx context.Context, options Options) (*Store, error) {
 	config, err := poolConfig(options)
 	if err != nil {
@@ -135,13 +136,13 @@ func (s *Store) Close() {
 	s.pool.Close()
 }
 
-// Waiting is how many appends wait for their turn in this process.
+// Waiting returns how many appends wait for their turn in this process.
 func (s *Store) Waiting() int { return len(s.writer.queue) }
 
-// Readers tells how the connections do that read.
+// Readers returns statistics of the connections that read.
 func (s *Store) Readers() *pgxpool.Stat { return s.pool.Stat() }
 
-// connectTime is how long a connection may take to come about, and one of the pool to show that it lives.
+// connectTime is how long connecting may take, and how long the check that a pooled connection is still alive.
 const connectTime = 5 * time.Second
 
 func poolConfig(options Options) (*pgxpool.Config, error) {
@@ -152,7 +153,7 @@ func poolConfig(options Options) (*pgxpool.Config, error) {
 	if options.MaxReaders > 0 {
 		config.MaxConns = int32(options.MaxReaders)
 	}
-	config.PingTimeout = connectTime // else a connection that has gone without a word keeps its place for good
+	config.PingTimeout = connectTime // without it, a connection whose server has vanished is never given up
 	setSession(config.ConnConfig)
 	return config, nil
 }

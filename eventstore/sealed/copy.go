@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// CopyKeys makes the keys of one database those of another: a log that moves is copied as it is sealed, and where its keys
-// stand depends on where the log does. Keys that are gone from the one go from the other, so that who was forgotten
-// meanwhile does not come back. Both may be the same database, and then nothing changes. Nobody may append meanwhile.
+// CopyKeys makes the keys in database to equal to those in from. It is for a log that moves: its events are copied sealed, and
+// where its keys are stored depends on where the log is. Keys that from lacks are deleted from to, so that nobody who was forgotten
+// meanwhile comes back. If both are the same database, nothing changes. Nobody may append meanwhile.
 func CopyKeys(ctx context.Context, from, to *pgxpool.Pool) error {
 	rows, err := from.Query(ctx, selectKeys)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// An event is stored with its plain members as they were, and last of all a member "sealed": in base64 the id of the key,
-// a nonce, and, encrypted and authenticated, where the request came from and the personal members. It is bound to what is
-// not sealed: with its stream, id, type, time, metadata and plain members it opens, and when one byte of those is another
-// it does not. So nobody without the key can give a lead another source, or another day.
+// An event is stored with its plain members unchanged and, last, a member "sealed": in base64, the id of the key, a nonce and,
+// encrypted and authenticated, the IP address and user agent and the personal members. It is bound to what is not sealed: when one
+// byte of the stream, id, type, time, metadata or plain members changes, it no longer opens. So nobody without the key can give a
+// lead another source or another day.
 
-// ErrDamaged says that a sealed event does not open: it was changed, or moved here from another place.
+// ErrDamaged says that a sealed event does not open: it was changed, or copied from another place.
 var ErrDamaged = errors.New("the sealed part of an event is damaged")
 
 const (
@@ -78,7 +78,7 @@ func takeScratch() *scratch { return scratches.Get().(*scratch) }
 // what the largest have.
 const mostScratch = 16 << 10
 
-// giveBack leaves nothing of a person behind.
+// giveBack overwrites the personal data in the memory before it is used again.
 func (s *scratch) giveBack() {
 	if cap(s.text) > mostScratch {
 		return

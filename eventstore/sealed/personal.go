@@ -14,9 +14,9 @@ type declaration struct {
 	bare bool
 }
 
-// declared is the one place that says what is personal. A member is personal with all that is in it. On the streams of
-// leads and visitors, what is not declared is sealed, so that what somebody forgets is at worst not to be read; a test
-// holds every type of the catalogue to a declaration of every member.
+// declared is the one place that says what is personal. A personal member is sealed with everything in it. On the streams of leads
+// and visitors, what is not declared is sealed too, so that a missing declaration never leaks anything; a test requires a
+// declaration of every member of every type in the catalogue.
 var declared = map[string]declaration{
 	event.LeadCreated{}.EventType(): {
 		personal: list("name phone email customFields metadata ip userAgent visitorId"),
@@ -82,10 +82,10 @@ var declared = map[string]declaration{
 
 func list(names string) []string { return strings.Fields(names) }
 
-// About tells whether a stream is about a person. Each such stream has a key of its own.
+// About reports whether a stream is about a person. Each such stream has a key of its own.
 func About(stream string) bool {
 	return strings.HasPrefix(stream, event.LeadPrefix) || strings.HasPrefix(stream, event.VisitorPrefix)
 }
 
-// bare tells whether a type is stored as it is on streams that are about a person.
+// bare reports whether a type is stored as it is on streams that are about a person.
 func bare(eventType string) bool { return declared[eventType].bare }

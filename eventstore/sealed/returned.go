@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A backup of the keys brings back those of whoever was forgotten after it was made. What a stream says before it was
-// forgotten can be read again then, and nothing shows it, for the views know the fact that forgot it. A visitor may have
-// come again since: what came later has keys of its own, which stay.
+// Restoring a backup of the keys brings back the keys of everybody who was forgotten after it was made. Their events can then be
+// read again, and nothing shows this, because the views know that they were forgotten. A visitor may have come again since; what
+// came later has keys of its own, which stay.
 
-// Returned tells whether a key of any of the streams is there of what they said before they were forgotten.
+// Returned reports whether there is a key to what any of the streams said before it was forgotten.
 func (s *Store) Returned(ctx context.Context, streams ...string) (bool, error) {
 	for _, stream := range streams {
 		if ids, err := s.returned(ctx, stream); len(ids) > 0 || err != nil {

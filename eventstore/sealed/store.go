@@ -1,12 +1,12 @@
-// Package sealed is a log that can forget a person: a store wrapped around a store.
+// Package sealed is a log that can forget a person: a store that wraps another store.
 //
-// What leads and visitors tell about themselves is sealed with a key of their own before it goes to the log, and opened
-// when it is read, so that nobody else knows of it. The keys stand in a table beside the log. With its key, everything
-// that a person told is gone, in every copy of the log that was ever made. What is sealed is bound to what is not, so that
-// nobody without the key changes either unseen.
+// The personal data of each lead and visitor is encrypted with a key of its own, "sealed", before it goes to the log, and opened
+// when it is read; callers do not notice. The keys are in a table beside the log. When a person's key is destroyed, their
+// personal data is gone, in every copy of the log that was ever made. The sealed part of an event is authenticated together with
+// the rest, so that nobody without the key can change either unnoticed.
 //
-// Which members of which events are personal stands in one table, in personal.go. Events from before there were keys are
-// read as they are.
+// One table, in personal.go, says which members of which events are personal. Events from before there were keys are read as they
+// are.
 package sealed
 
 import (
@@ -28,18 +28,18 @@ type Store struct {
 	forensic         bool
 }
 
-// Wrap makes a store that seals. Beside says that the vault is in the database of the log: new keys go there with the
-// append that first uses them. Otherwise they are in the vault before the append is made, and an append that is refused
-// may leave one behind, which opens nothing.
+// Wrap returns a store that seals what it appends to the store below. Beside says that the vault is in the database of the log:
+// new keys are then stored by the append that first uses them. Otherwise they are stored in the vault before the append, and an
+// append that is refused may leave a key behind, which opens nothing.
 func Wrap(below eventstore.Store, vault *Vault, beside bool, log *slog.Logger) *Store {
 	return &Store{Store: below, vault: vault, beside: beside, ring: newKeyring(vault), log: log}
 }
 
-// Run listens for persons that other processes forget, until the context ends. Without it a process remembers a key for a
-// minute at most after it was destroyed.
+// Run listens, until the context ends, for keys that other processes destroy. Without it, a process may remember such a key for
+// at most a minute.
 func (s *Store) Run(ctx context.Context) { s.ring.listen(ctx, s.log) }
 
-// Destroy forgets the keys of streams for good, here at once and in other processes as soon as they are told.
+// Destroy deletes the keys of streams for good, and from memory: here at once, in other processes as soon as they are notified.
 func (s *Store) Destroy(ctx context.Context, streams ...string) error {
 	s.ring.forget(streams...)
 	err := s.vault.Destroy(ctx, streams...)
@@ -47,16 +47,16 @@ func (s *Store) Destroy(ctx context.Context, streams ...string) error {
 	return err
 }
 
-// Held tells whether there is a key of any of the streams.
+// Held reports whether there is a key of any of the streams.
 func (s *Store) Held(ctx context.Context, streams ...string) (bool, error) {
 	return s.vault.Held(ctx, streams...)
 }
 
 // Append implements eventstore.Store.
 //
-// What a stream says goes with its key, and a process may believe in a key that another has just destroyed. A write that
-// expects a revision meets the fact of that; one that expects nothing would pass and could be read by nobody. That is a
-// conflict, although it is on the log: whoever meets it appends another event, under a new key.
+// A process may have cached a key that another has just destroyed. A write that expects a revision then meets a conflict with the
+// fact that says so. A write that expects nothing would pass, but nobody could read it. So Append looks for the key afterwards and
+// returns a conflict, although the event is on the log: the caller appends another event, under a new key.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err

@@ -27,10 +27,10 @@ const KeySize = 32
 // ErrUnknownKey says that a person's key is sealed with a key that was not given.
 var ErrUnknownKey = errors.New("a person's key is sealed with a key that is not in LEADLOG_SEAL_KEY: add that key, after a comma")
 
-// ErrOtherKeys says that the keys given are none of those that were sealed with before.
+// ErrOtherKeys says that none of the keys given has sealed what is in the database.
 var ErrOtherKeys = errors.New("LEADLOG_SEAL_KEY opens no key of a person that is in the database")
 
-// ErrNoKey says that something sealed was met, and no key was given at all.
+// ErrNoKey says that something is sealed and no key was given.
 var ErrNoKey = errors.New("what people told about themselves is sealed: set LEADLOG_SEAL_KEY")
 
 // errDamagedKey says that a key does not open: it was changed, or moved here from another stream.
@@ -72,7 +72,7 @@ func (o *opener) prepare() (err error) {
 	return err
 }
 
-// Vault keeps the keys of streams that are about a person, each sealed, in the table person.key.
+// Vault stores the keys of streams that are about a person, each sealed, in the table person.key.
 type Vault struct {
 	pool    *pgxpool.Pool
 	sealers map[string]cipher.AEAD
@@ -80,8 +80,8 @@ type Vault struct {
 	lookUps eventstore.Batcher[string, []key]
 }
 
-// NewVault keeps keys in the database of a pool. The first of the sealing keys seals new keys; what the others sealed is
-// opened. Without any, what is sealed cannot be read or written.
+// NewVault returns a vault in the database of a pool. The first of the sealing keys seals new keys; the others only open what they
+// have sealed. Without any, sealed events can be neither read nor written.
 func NewVault(pool *pgxpool.Pool, sealing ...[]byte) (*Vault, error) {
 	v := &Vault{pool: pool, sealers: map[string]cipher.AEAD{}}
 	v.lookUps = eventstore.Batcher[string, []key]{Ask: v.findEach, Concurrency: 2, MaxBatch: 256, Timeout: 30 * time.Second}
@@ -111,8 +111,8 @@ func newAEAD(secret []byte) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// Known is ErrOtherKeys when there are keys of persons, and all of them are sealed with others than those given. What is
-// sealed here would stop everybody who has the right ones.
+// Known returns ErrOtherKeys when there are keys of persons and none of them is sealed with a key that was given. Without this
+// check, a process with wrong keys would seal events that no process with the right ones can open.
 func (v *Vault) Known(ctx context.Context) error {
 	var known bool
 	err := v.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM person.key WHERE sealed_by = ANY ($1)) OR NOT EXISTS (SELECT FROM person.key)`,
@@ -190,8 +190,8 @@ func (v *Vault) drop(ctx context.Context, keys []*eventstore.Key) {
 // channel is notified of each stream whose keys were destroyed.
 const channel = "leadlog_forgotten"
 
-// Destroy forgets the keys of streams for good, and tells every process that may remember them. That there are none is no
-// error.
+// Destroy deletes the keys of streams for good, and notifies every process that may have them in memory. It is not an error if
+// there are none.
 func (v *Vault) Destroy(ctx context.Context, streams ...string) error {
 	return unavailable(ctx, pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `DELETE FROM person.key WHERE stream = ANY ($1)`, streams); err != nil {
@@ -202,7 +202,7 @@ func (v *Vault) Destroy(ctx context.Context, streams ...string) error {
 	}))
 }
 
-// Held tells whether there is a key of any of the streams.
+// Held reports whether there is a key of any of the streams.
 func (v *Vault) Held(ctx context.Context, streams ...string) (held bool, err error) {
 	err = v.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM person.key WHERE stream = ANY ($1))`, streams).Scan(&held)
 	return held, unavailable(ctx, err)
@@ -213,9 +213,9 @@ const (
 	resealTold = 10  // errors about keys that cannot be opened, before no more are told
 )
 
-// Reseal seals with the current key what earlier ones sealed, and returns how many keys that were. Without an error nobody
-// needs the earlier ones for them afterwards. Keys that cannot be opened stay as they are, and are the error. It may run beside
-// a live service, and be stopped anywhere.
+// Reseal seals again with the current key whatever earlier ones have sealed, and returns how many keys that were. Without an error,
+// the earlier keys are no longer needed for them. Keys that cannot be opened stay unchanged and are reported as the error. It may
+// run beside a live service, and be interrupted at any time.
 func (v *Vault) Reseal(ctx context.Context) (n int, err error) {
 	var told []error
 	for last := (eventstore.Key{ID: math.MinInt64}); ; {

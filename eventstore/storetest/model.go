@@ -101,7 +101,7 @@ func (m *model) put(w eventstore.Write) eventstore.Position {
 	return m.head()
 }
 
-// standing tells whether all events of an append are there already, at the places it wants for them,
+// standing reports whether all events of an append are there already, at the places it wants for them,
 // and the position of the last.
 func (m *model) standing(writes []eventstore.Write) (eventstore.Position, bool) {
 	var position eventstore.Position
