@@ -32,10 +32,10 @@ type Folds[S any] struct {
 type FoldRules[S any] struct {
 	// Evolve may change the state that it is given.
 	Evolve func(S, event.Fact) S
-	// Keep reports whether a state may be remembered. For a state about a person, the events it comes from must become
-	// unreadable when the person is forgotten: that is how a remembered state is found to be stale.
+	// Keep reports whether a state may be cached. For a state about a person, the events it comes from must become
+	// unreadable when the person is forgotten: this is how a cached state is found to be stale.
 	Keep func(S) bool
-	// Long is the number of events from which on a stream is remembered.
+	// Long is the number of events from which on a stream is cached.
 	Long int
 	// Memory is how many bytes all remembered states may take together. One state may take an eighth of that.
 	Memory int

@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// AccountView keeps the plans and settings of accounts.
+// AccountView has the plans and settings of accounts.
 type AccountView struct{}
 
 func (AccountView) Name() string     { return schema.Account }

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// builder makes the copy of one view, on a connection whose search path is the copy's schema.
+// builder builds the copy of one view, on a connection whose search path is the copy's schema.
 type builder struct {
 	Replay
 	projector  Projector
@@ -24,16 +24,16 @@ type builder struct {
 	config     *pgx.ConnConfig
 	conn       *pgx.Conn
 	schema     string
-	made       string // marker that it was made under
+	made       string // marker of the copy
 	checkpoint checkpoint
-	from, end  eventstore.Position // of the range that is being folded: behind the one, up to the other
-	temporary  bool                // the copy is thrown away when it was looked at
+	from, end  eventstore.Position // of the range that is being folded: after from, up to end
+	temporary  bool                // the copy is for a comparison and is dropped afterwards
 	moved      time.Time           // when the checkpoint was last written
 	spare      chan []Event        // buffers of parts that are written, for those to come
 }
 
-// idle is how long the checkpoint of a copy that nothing happens to may stay behind: what a replay that is interrupted
-// has to read again.
+// idle is how long the checkpoint of a copy may stay behind while no event of its view comes: an interrupted replay has to read
+// that part of the log again.
 const idle = time.Second
 
 // newBuilder connects and takes the lock of the copy.
@@ -56,8 +56,8 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) 
 	return b, nil
 }
 
-// asOwner has a session make whatever it makes for the role that the live views belong to, where its own may: a table that takes
-// the place of another, or from which an erasure takes a person, must be the service's, whoever runs a replay.
+// asOwner makes the session create everything as the role that owns the live views, if it may: a table that replaces a live one, or
+// from which the service must be able to erase a person, must belong to the service's role, whoever runs the replay.
 func (r Replay) asOwner(ctx context.Context, conn *pgconn.PgConn) error {
 	return conn.ExecParams(ctx, `SELECT set_config('role', pg_get_userbyid(nspowner), false) FROM pg_namespace
 		WHERE nspname = $1 AND pg_has_role(nspowner, 'MEMBER')`, [][]byte{[]byte(r.Live)}, nil, nil, nil).Read().Err
@@ -83,7 +83,7 @@ func replayLockName(schema, projector string) string {
 	return "leadlog replay " + schema + "." + projector
 }
 
-// prepared is what of a batch the copy does not have yet, on its way there.
+// prepared is the part of a batch that the copy does not have yet, ready to be written.
 type prepared struct {
 	batch
 	write write
@@ -138,7 +138,7 @@ func (b *builder) save(ctx context.Context, part prepared) error {
 	return nil
 }
 
-// cut leaves out what does not count. Times never go back within a stream, so what is left of each is its beginning.
+// cut removes the events after Until. Times never go back within a stream, so what remains of each stream is its beginning.
 func (b *builder) cut(whole batch) batch {
 	part := batch{position: min(whole.position, b.end)}
 	for i := range whole.events {
@@ -153,7 +153,7 @@ func (b *builder) cut(whole batch) batch {
 	return part
 }
 
-// buffer is memory for as many events. What a part after the other would take makes the most work for the garbage collector.
+// buffer returns memory for so many events, used again for one part after the other to spare the garbage collector.
 func (b *builder) buffer(events int) []Event {
 	select {
 	case buffer := <-b.spare:
@@ -164,7 +164,7 @@ func (b *builder) buffer(events int) []Event {
 }
 
 func (b *builder) giveBack(buffer []Event) {
-	clear(buffer) // what the events hold is free
+	clear(buffer) // frees what the events refer to
 	select {
 	case b.spare <- buffer[:0]:
 	default:
@@ -176,7 +176,7 @@ func (b *builder) counts(e *Event) bool {
 		(b.Until.Time.IsZero() || !e.At.After(b.Until.Time))
 }
 
-// marker says in the database what a schema is, so that nothing else is ever taken for a copy of ours.
+// marker returns the comment by which the schema of a copy is recognised, so that no other schema is ever taken for one.
 func (b *builder) marker(ctx context.Context) (string, error) {
 	var migration int64
 	err := b.conn.QueryRow(ctx, `SELECT max(version_id) FROM views.migration WHERE is_applied`).Scan(&migration)
@@ -189,7 +189,7 @@ func (b *builder) marker(ctx context.Context) (string, error) {
 
 const markerPrefix = "leadlog copy "
 
-// openCopy makes the copy's tables, empty, unless they are there from an earlier attempt.
+// openCopy creates the copy's tables, empty, unless they are there from an earlier attempt.
 func (b *builder) openCopy(ctx context.Context) error {
 	var err error
 	if b.made, err = b.marker(ctx); err != nil {
@@ -275,7 +275,7 @@ func (b *builder) makeTable(ctx context.Context, tx pgx.Tx, table string) error 
 	return err
 }
 
-// retryable tells errors of who met somebody on the way: a deadlock, or a lock that did not come in time.
+// retryable reports whether an error came from other sessions: a deadlock, or a lock that was not free in time.
 func retryable(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && (answer.Code == "40P01" || answer.Code == "55P03")

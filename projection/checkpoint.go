@@ -12,11 +12,11 @@ import (
 )
 
 var (
-	// ErrForeignLog says that a view was made of another log than the one there is.
+	// ErrForeignLog says that a view was made from another log.
 	ErrForeignLog = errors.New("the view is of another log; if the log was replaced on purpose, run leadlog replay")
 
-	// ErrAheadOfLog says that a view has seen events that the log does not have, as after the restore of a backup of
-	// the log alone. It says so too when the log has grown since: other events stand there now.
+	// ErrAheadOfLog says that a view has seen events that the log does not have, for example because only the log was restored
+	// from a backup. This is noticed even if the log has grown again since, with other events.
 	ErrAheadOfLog = errors.New("the view has seen what the log does not have, which may be a restored backup; if it is the right one, run leadlog replay")
 
 	// ErrReplayDue says that a view was built by another version of its projector.
@@ -27,12 +27,12 @@ var (
 	errOvertaken = errors.New("the checkpoint is not where this projector left it")
 )
 
-// stale tells errors that trying again does not mend: somebody has to replay the view, or bring back the right log.
+// stale reports whether an error will not pass by itself: somebody has to replay the view or connect the right log.
 func stale(err error) bool {
 	return errors.Is(err, ErrForeignLog) || errors.Is(err, ErrAheadOfLog) || errors.Is(err, ErrReplayDue)
 }
 
-// checkpoint is how far a projector has come, on which log, and in which version.
+// checkpoint is how far a view has come, on which log, and by which version of its projector.
 type checkpoint struct {
 	projector string
 	version   int
@@ -41,14 +41,14 @@ type checkpoint struct {
 	seen      seen
 }
 
-// seen is the event that was applied last; without a stream, none or one that is not known.
+// seen is the event that was applied last. It has no stream when there is none, or when it is not known.
 type seen struct {
 	stream   string
 	revision eventstore.Revision
 	event    string
 }
 
-// onLog tells whether the log has the event where it was.
+// onLog reports whether the log has the event where it was.
 func (s seen) onLog(ctx context.Context, store eventstore.Store) (bool, error) {
 	if s.stream == "" {
 		return true, nil
@@ -125,7 +125,7 @@ func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store even
 	return c, head, err
 }
 
-// upgrade makes the view one of the projector's version, where the projector knows how. As in apply the checkpoint comes
+// upgrade brings the view to the projector's version, if the projector is an upgrader. As in apply, the checkpoint is written
 // first.
 func (c checkpoint) upgrade(ctx context.Context, conn *pgx.Conn, p Projector) (checkpoint, error) {
 	due := fmt.Errorf("%w (it is of version %d, the program's is %d)", ErrReplayDue, c.version, p.Version())
@@ -168,7 +168,7 @@ func Belong(ctx context.Context, db querier, store eventstore.Store) error {
 	return schema.Unavailable(err)
 }
 
-// startAnew begins a view. Without a checkpoint nothing says how far the rows had come, so none may be there.
+// startAnew begins a view that has no checkpoint. Its tables are emptied, because nothing says how far their rows had come.
 func startAnew(ctx context.Context, conn *pgx.Conn, p Projector, epoch string) (checkpoint, error) {
 	c := checkpoint{projector: p.Name(), version: p.Version(), epoch: epoch}
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -184,8 +184,8 @@ func startAnew(ctx context.Context, conn *pgx.Conn, p Projector, epoch string) (
 	return c, err
 }
 
-// advance moves the checkpoint from where this session left it, and from nowhere else: nor from there when a replay has put other
-// tables in the place of the view's meanwhile, which names itself as what was seen.
+// advance moves the checkpoint, but only if it is where this session left it. After a replay has put other tables in the place of
+// the view's, it is not, even at the same position: the replay changes what was seen.
 func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint, error) {
 	next := c
 	if next.position = b.position; len(b.events) > 0 {
@@ -206,9 +206,9 @@ func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint
 	return next, nil
 }
 
-// apply writes the checkpoint and a batch, together, and returns the checkpoint as it is then. The checkpoint comes
-// first: its row is what a replay holds while it puts another table in the place of the view's, and nothing may have
-// touched the table then. A batch without events is one statement.
+// apply writes the checkpoint and a batch in one transaction, and returns the new checkpoint. The checkpoint comes first: a replay
+// locks its row while it replaces the view's table, which nobody may have written by then. A batch without events is one
+// statement.
 func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, b batch, write write) (next checkpoint, err error) {
 	if len(b.events) == 0 {
 		return c.advance(ctx, conn, b)

@@ -13,10 +13,10 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Difference is a row of a live view that is not what a fresh fold of the log gives.
+// Difference is a row of a live view that is different in a fresh fold of the log.
 type Difference struct {
 	Table string
-	Key   string // the row's primary key: ids, never what people told about themselves
+	Key   string // the row's primary key: ids, never personal data
 	What  string
 }
 
@@ -24,17 +24,17 @@ func (d Difference) String() string {
 	return fmt.Sprintf("view %s, row %s: %s", d.Table, d.Key, d.What)
 }
 
-// Compared is what a comparison of one view came to. With an error the view was not compared: it is of another log
-// (ErrForeignLog, ErrAheadOfLog) or another version (ErrReplayDue), or the log cannot be folded into it.
+// Compared is the result of comparing one view. With an error the view was not compared: it is of another log (ErrForeignLog,
+// ErrAheadOfLog) or another version (ErrReplayDue), or the log cannot be folded into it.
 type Compared struct {
 	View  string
 	Found []Difference
 	Err   error
 }
 
-// Compare folds the log into copies of the views and says where the live ones differ, at most so many times each. The
-// live views go on meanwhile: each is compared as one snapshot shows it, with the fold up to that snapshot's checkpoint.
-// The error says that nothing could be compared.
+// Compare folds the log into copies of the views and returns where the live ones differ, at most most differences for each. The
+// live views are kept up to date meanwhile: a snapshot of each is compared with the fold up to the snapshot's checkpoint. The
+// error says that nothing could be compared.
 func (r Replay) Compare(ctx context.Context, most int) ([]Compared, error) {
 	r.Into, r.Until = "", Until{}
 	r = r.withDefaults()

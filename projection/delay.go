@@ -8,8 +8,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Delay is how long the oldest event that a projector has still to apply has been on the log, as of a Status of it. Where
-// the tail does not reach back that far it reads the log, so it is not for calling often.
+// Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status. If the tail
+// does not reach back that far, it reads the log, so it should not be called often.
 func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
 	for _, w := range r.workers {
 		if s.Lag == 0 || w.projector.Name() != s.Name {
@@ -29,7 +29,7 @@ func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
 	return 0, nil
 }
 
-// firstBetween is the first event behind a position, up to another, that a filter selects; nil when there is none.
+// firstBetween returns the first event after a position, up to another, that a filter selects; nil when there is none.
 func firstBetween(ctx context.Context, store eventstore.Store, after, until eventstore.Position, filter eventstore.Filter) (*eventstore.Recorded, error) {
 	for item, err := range store.Subscribe(ctx, after, filter) {
 		switch {
@@ -44,8 +44,8 @@ func firstBetween(ctx context.Context, store eventstore.Store, after, until even
 	return nil, ctx.Err()
 }
 
-// firstBetween is the first event behind a position, up to another, that a filter selects; nil when there is none. It is
-// false when the tail does not hold all that is between the two.
+// firstBetween returns the first event after a position, up to another, that a filter selects; nil when there is none. It returns
+// false when the tail does not have everything between the two.
 func (t *Tail) firstBetween(after, until eventstore.Position, filter eventstore.Filter) (*eventstore.Recorded, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,19 +13,19 @@ import (
 type feed struct {
 	items  chan feedItem
 	chosen func(Event) bool // nil: all are
-	failed error            // met after items that were handed out
-	events []Event          // of the latest batch: its memory is that of the next one
+	failed error            // an error to return after items that came before it
+	events []Event          // of the latest batch; the next one uses the same memory
 }
 
 type feedItem struct {
-	event    Event // without one recorded: a progress mark
+	event    Event // a progress mark when its Recorded is nil
 	position eventstore.Position
 	err      error
 }
 
 func (i feedItem) isMark() bool { return i.event.Recorded == nil }
 
-// size is what an item holds of payload, in bytes.
+// size returns the bytes of payload of an item.
 func (i feedItem) size() int {
 	if i.isMark() {
 		return 0
@@ -33,13 +33,13 @@ func (i feedItem) size() int {
 	return len(i.event.Recorded.Data)
 }
 
-// batch is what is applied in one transaction. Without events it only moves the checkpoint.
+// batch is applied in one transaction. Without events it only moves the checkpoint.
 type batch struct {
 	events   []Event
 	position eventstore.Position // 0: empty
 }
 
-// openFeed starts to read. It ends with the context, and has ended when drain returns.
+// openFeed starts reading. Reading ends with the context, and has ended when drain returns.
 func openFeed(ctx context.Context, tail *Tail, after eventstore.Position, filter eventstore.Filter, ahead int) *feed {
 	f := &feed{items: make(chan feedItem, ahead)}
 	go func() {
@@ -50,7 +50,7 @@ func openFeed(ctx context.Context, tail *Tail, after eventstore.Position, filter
 	return f
 }
 
-// idle tells whether nothing waits to be applied.
+// idle reports whether nothing waits to be applied.
 func (f *feed) idle() bool { return len(f.items) == 0 }
 
 func (f *feed) drain() {
@@ -66,12 +66,12 @@ func decoded(item eventstore.Item) feedItem {
 	return feedItem{event: Event{Recorded: item.Event, Data: data}, position: item.Position, err: err}
 }
 
-// linger is how long a batch that has events waits for the progress mark that a store mostly sends behind them.
+// linger is how long a batch with events waits for the progress mark that a store usually sends after them.
 const linger = 2 * time.Millisecond
 
-// collect waits for events and takes those that are there, at most limit of them. When only progress marks come, or events
-// that are not chosen, it returns the latest of them once quiet has passed. When nothing comes, it returns an empty batch on
-// wake. A batch may be used until the next call.
+// collect waits for events and returns those that are there, at most limit. When only progress marks come, or events that are not
+// chosen, it returns the latest position once the time quiet has passed. When nothing comes, it returns an empty batch on wake. A
+// batch may be used until the next call.
 func (f *feed) collect(ctx context.Context, limit int, quiet time.Time, wake <-chan time.Time) (batch, error) {
 	clear(f.events) // so that nothing is kept while nothing comes
 	b := batch{events: f.events[:0]}

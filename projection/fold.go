@@ -11,21 +11,20 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Bounds of a batch of a fold. So many are in hand at a time, in all their forms, that a replay of a log of any size
-// stays under 256 MiB. Larger ones cost more, not less: what is in hand the garbage collector goes over again and again.
+// Bounds of a batch of a fold. With as many batches as are in memory at a time, a replay of a log of any size stays under 256 MiB.
+// Larger batches would be slower: the garbage collector scans what is in memory again and again.
 const (
 	foldEvents = 2000
 	foldBytes  = 4 << 20 // of payload
 )
 
-// logRange is a part of the log: what the filter selects behind a position, up to another one that the log has.
+// logRange is a part of the log: what a filter selects after a position, up to another position that the log has.
 type logRange struct {
 	after, end eventstore.Position
 	filter     eventstore.Filter
 }
 
-// fold brings a range to each, in batches in the order of the log. An event is decoded once, whoever it is for, and
-// reading, decoding and what each does go on at the same time.
+// fold calls each with the batches of a range, in the order of the log. Reading, decoding and each run at the same time.
 func fold(ctx context.Context, store eventstore.Store, s logRange, each func(context.Context, batch) error) error {
 	if s.after >= s.end {
 		return nil

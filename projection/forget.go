@@ -51,8 +51,8 @@ func eachCopy(ctx context.Context, tx pgx.Tx, do func(tx pgx.Tx, c copied) error
 	return nil
 }
 
-// Forgotten names who is to be removed: leads by their ids, and visitors by their streams. Of a visitor, who may come
-// again, only what stands before the position is removed.
+// Forgotten names whose rows are to be removed: leads by their ids, and visitors by their streams. Of a visitor, who may come
+// again, only the activity before the position is removed.
 type Forgotten struct {
 	Leads    []string
 	Visitors map[string]eventstore.Position
@@ -98,7 +98,7 @@ func discounting(remove, wins string) string {
 		  FROM lost WHERE d.account = lost.account AND d.day = lost.day AND d.source = lost.source`
 }
 
-// InCopies tells whether anything of leads and visitors is in a copy.
+// InCopies reports whether anything of leads and visitors is in a copy.
 func InCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (there bool, err error) {
 	err = eachCopy(ctx, tx, func(tx pgx.Tx, c copied) error {
 		if there {

@@ -11,10 +11,10 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// A search passes over blocks of leads among which there can be no match. A row of views.lead_block is a block: the leads of an
-// account between two times, and a Bloom filter of what they are found by (schema.Grams). Blocks are made in the background.
-// Whoever changes leads sets the filter of their block to NULL, in the same transaction: such a block is searched, until a
-// filter is made for it again.
+// A search skips blocks of leads that cannot contain a match. A row of views.lead_block is a block: the leads of an account that
+// were created between two times, with a Bloom filter of what searches compare (schema.Grams). Blocks are made in the background.
+// Whoever changes leads sets the filter of their block to NULL in the same transaction; such a block is always searched, until
+// its filter is made again.
 
 const (
 	blockTable = "lead_block"
@@ -77,7 +77,7 @@ func clearFiltersOfChanged(ctx context.Context, tx pgx.Tx, before, after []lead.
 const outside = `
 		  FROM lead WHERE account = $1 AND created_at >= (SELECT coalesce(max(until), '-infinity') FROM lead_block WHERE account = $1)`
 
-// soonEnough tells whether an account has leads for another block, some of which are young.
+// soonEnough reports whether an account has leads for another block, some of which are young.
 func soonEnough(ctx context.Context, tx pgx.Tx, account string) (soon bool, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT (SELECT max(created_at) FROM lead WHERE account = $1) >= now() - $3 * interval '1 s' AND EXISTS (SELECT`+outside+` OFFSET $2)`,

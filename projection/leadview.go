@@ -17,13 +17,12 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// LeadView keeps leads as they are now, and what those that are won come to. One that has departed into another is not
-// among them: the log knows it.
+// LeadView has leads as they are now, and the totals of those that are won. A lead that has departed into another has no row.
 type LeadView struct{}
 
 func (LeadView) Name() string { return schema.Lead }
 
-// Version implements Projector. The rows hold lead.State as JSON: when its fields change, so does this.
+// Version implements Projector. The rows contain lead.State as JSON, so a change of its fields needs a new version.
 func (LeadView) Version() int     { return schema.LeadWithoutColumns }
 func (LeadView) Tables() []string { return []string{"lead", "won_day", blockTable} }
 func (LeadView) Filter() eventstore.Filter {
@@ -37,7 +36,7 @@ func (v LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	return v.prepare(batch)(ctx, tx)
 }
 
-// prepare implements preparer. A lead whose stream begins in the batch needs no look at what is there.
+// prepare implements preparer. For a lead whose stream begins in the batch, the table need not be read.
 func (LeadView) prepare(batch []Event) write {
 	born := newFold(batch)
 	var known []*Event // of other leads
@@ -109,7 +108,7 @@ func rewriteLeads(ctx context.Context, tx pgx.Tx) error {
 	}
 }
 
-// changeLeads applies events of leads that have rows, or had, and tells by how much that changes what is won.
+// changeLeads applies events of leads that have, or had, rows, and returns how this changes the totals of what is won.
 func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) (won wins, err error) {
 	if len(batch) == 0 {
 		return won, nil
@@ -194,7 +193,7 @@ func (f *leadFold) evolve(id string, e *Event) error {
 	return nil
 }
 
-// deleteLeads takes leads out of a table: those that are erased, or part of another one.
+// deleteLeads deletes leads from a table that were erased or became part of another.
 func deleteLeads(ctx context.Context, tx pgx.Tx, table string, ids []string) error {
 	if len(ids) == 0 {
 		return nil

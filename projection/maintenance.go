@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// maintainer is a Projector that keeps another table, derived from its rows, such as one that speeds up searches. It does so
-// in the background, when there is nothing to apply.
+// maintainer is a Projector that maintains another table, derived from its rows, such as one that speeds up searches. It does so in
+// the background, when there are no events to apply.
 type maintainer interface {
 	// derivedTable is that table. Its rows are not a fold of the log.
 	derivedTable() string
@@ -20,11 +20,11 @@ type maintainer interface {
 	maintenance() maintenance
 }
 
-// maintenance is what one session knows of what is to be done.
+// maintenance is what one session knows about the work that is left to do on the derived table.
 type maintenance interface {
 	// note is told of events whose effects are written.
 	note(events []Event)
-	// due tells whether there is something to do, and pending whether there will soon be.
+	// due reports whether there is something to do, and pending whether there will soon be.
 	due() bool
 	pending() bool
 	// run does a part of it, of some milliseconds. Nobody else writes the view until its transaction ends.
@@ -36,7 +36,7 @@ const (
 	maintenanceRetry = 30 * time.Second // after a failure
 )
 
-// maintain does a part of what is to be done, unless the view is behind, and goes on until an event comes.
+// maintain does maintenance, a part at a time, until an event comes. It does nothing while the view is behind.
 func (s *session) maintain(ctx context.Context, feed *feed, behind bool) error {
 	if s.maintenance == nil || behind {
 		return nil
@@ -62,7 +62,7 @@ func (s *session) maintain(ctx context.Context, feed *feed, behind bool) error {
 	return nil
 }
 
-// wake is when to look what is to be done, though no event comes; nil: there is no need to.
+// wake returns a channel that says when to look for maintenance although no event has come; nil when there is no need to.
 func (s *session) wake() <-chan time.Time {
 	if s.maintenance == nil || !s.maintenance.pending() {
 		return nil
@@ -70,7 +70,7 @@ func (s *session) wake() <-chan time.Time {
 	return time.After(max(maintenancePause, time.Until(s.maintainAt)))
 }
 
-// hold has everybody else who writes the view wait: the checkpoint comes first in what they do.
+// hold makes everybody else who writes the view wait, by locking the checkpoint's row, which they write first.
 func (c checkpoint) hold(ctx context.Context, tx pgx.Tx) error {
 	tag, err := tx.Exec(ctx, `
 		SELECT FROM checkpoint

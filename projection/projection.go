@@ -1,11 +1,12 @@
-// Package projection keeps the read models: tables that are folds of the log, in the order of the log.
+// Package projection maintains the views, or read models: tables that are folds of the log, in the order of the log. It appends
+// nothing to the log, and nothing that commands decide depends on it.
 //
-// A [Projector] turns events into rows. A [Runner] brings it the events in batches and writes, in the transaction that
-// writes the rows, how far it has come. So every event has its effect once, whatever is killed when; and a view that
-// is dropped comes back the same.
+// A [Projector] turns events into rows. A [Runner] passes it the events in batches, and writes the checkpoint, how far the view
+// has come, in the transaction that writes the rows. So every event has its effect exactly once, whatever is killed when, and a
+// view that is built anew has the same rows.
 //
-// One process at a time runs a projector: whoever has its advisory lock. The session that holds the lock is the one
-// that writes, so lock and transaction end together, and another process goes on where the checkpoint is.
+// One process at a time runs a projector: the one whose session has its advisory lock. The same session writes the rows, so the
+// lock and the transaction end together, and another process continues from the checkpoint.
 package projection
 
 import (
@@ -20,11 +21,11 @@ import (
 
 // Event is an event of the log, decoded.
 type Event struct {
-	*eventstore.Recorded // which all projectors share: nobody changes it
+	*eventstore.Recorded // shared by all projectors, and must not be changed
 	Data                 event.Data
 }
 
-// Fact is the event as deciders fold it.
+// Fact returns the event as deciders fold it.
 func (e Event) Fact() event.Fact {
 	return event.Fact{ID: e.ID, Stream: e.Stream, At: e.At, Metadata: e.Metadata, Data: e.Data, Erased: e.Erased}
 }
@@ -33,27 +34,27 @@ func (e Event) Fact() event.Fact {
 //
 // It names its tables without their schema: the session it is given has a search path.
 type Projector interface {
-	// Name goes with the checkpoint. It never changes.
+	// Name is the key of the checkpoint. It never changes.
 	Name() string
-	// Version grows whenever the same events would give other rows: what stands in the tables must then be built anew.
+	// Version must be raised whenever the same events would give other rows: the tables must then be built anew.
 	Version() int
-	// Tables are those that it writes, and nobody else does.
+	// Tables are those that this projector writes, and no other does.
 	Tables() []string
-	// Filter selects the events. By stream rather than by type: a projector that folds must not pass over events of
-	// a type that it does not know.
+	// Filter selects the events. A projector that folds streams must select by stream and not by type, so that it does not
+	// skip events of a type that it does not know.
 	Filter() eventstore.Filter
-	// Apply writes what a batch of events means. The batch is in the order of the log and follows what was applied
-	// before; the transaction is that of the checkpoint, and the runner ends it. The session commits without waiting
-	// for the disk, which rows that are derived can afford; a projector whose rows set off something outside the
-	// database sets synchronous_commit for its transaction.
+	// Apply writes the rows of a batch of events. The batch is in the order of the log and follows what was applied before. The
+	// transaction also has the checkpoint, and the runner commits it. The session commits without waiting for the disk, since
+	// derived rows can be built again; a projector whose rows cause something outside of the database must set
+	// synchronous_commit in its transaction.
 	Apply(ctx context.Context, tx pgx.Tx, batch []Event) error
 }
 
 // write is the rest of Apply.
 type write func(ctx context.Context, tx pgx.Tx) error
 
-// preparer is a Projector that can start on a batch before earlier ones are written: prepare does all that needs no
-// look at the tables.
+// preparer is a Projector that can start on a batch before earlier ones are written: prepare does everything that does not need to
+// read the tables.
 type preparer interface {
 	prepare(batch []Event) write
 }
@@ -65,22 +66,21 @@ func prepare(p Projector, batch []Event) write {
 	return func(ctx context.Context, tx pgx.Tx) error { return p.Apply(ctx, tx, batch) }
 }
 
-// chooser is a Projector to which most of the events that it selects mean nothing, as its rows tell. The checkpoint passes
-// over them without a transaction for each batch.
+// chooser is a Projector that ignores most of the events that it selects, depending on its rows. The checkpoint passes over them
+// without a transaction for each batch.
 type chooser interface {
-	// Choose looks at the rows, which nobody but the session writes while it lasts. What it returns is given each event
-	// once, in the order of the log.
+	// Choose reads the rows, which only this session writes, and returns a function that is called with each event once, in the
+	// order of the log.
 	Choose(ctx context.Context, conn *pgx.Conn) (chosen func(Event) bool, err error)
 }
 
-// upgrader is a Projector that can go on with the tables of an earlier version, once it has added what they lack: nobody
-// has to build them anew.
+// upgrader is a Projector that can add what the tables of an earlier version lack, so that they need not be built anew.
 type upgrader interface {
-	// upgrade is not ok when the tables are of a version that it cannot go on from.
+	// upgrade returns false when the tables are of a version that it cannot upgrade.
 	upgrade(ctx context.Context, tx pgx.Tx, from int) (ok bool, err error)
 }
 
-// union selects what any of the projectors wants, and perhaps more.
+// union selects at least the events that any of the projectors selects.
 func union(projectors []Projector) (all eventstore.Filter) {
 	anyStream, anyType := false, false
 	for _, p := range projectors {

@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// RefusedArrivals keeps the arrivals that were answered with a conflict, a row each.
+// RefusedArrivals has a row for each arrival that was answered with a conflict.
 type RefusedArrivals struct{}
 
 func (RefusedArrivals) Name() string     { return schema.Refused }

@@ -14,23 +14,23 @@ import (
 )
 
 var (
-	// ErrReplayRuns says that somebody else builds this view right now.
+	// ErrReplayRuns says that another process is building this view.
 	ErrReplayRuns = errors.New("another replay of this view is running")
 
-	// ErrSchemaTaken says that a schema holds something else than the copy that is to be made there.
+	// ErrSchemaTaken says that a schema contains something other than the copy that is to be built there.
 	ErrSchemaTaken = errors.New("the schema is there already, and holds something else")
 
-	// ErrBuiltUpon says that the table which a copy is to replace cannot go.
+	// ErrBuiltUpon says that the table which a copy is to replace cannot be dropped.
 	ErrBuiltUpon = errors.New("something else in the database is built upon the live table")
 
-	// ErrMigrated says that a copy is like the live table was before a migration, which it would undo.
+	// ErrMigrated says that the live table was migrated after the copy was begun, and the copy would undo this.
 	ErrMigrated = errors.New("the tables of views were migrated meanwhile; run leadlog replay again, of the version that migrated them")
 
-	// ErrBeyondLog says that a view is wanted as of a position that the log does not have.
+	// ErrBeyondLog says that a view is to be built as of a position that the log does not have.
 	ErrBeyondLog = errors.New("the log ends before this position")
 )
 
-// Until is a moment of the log. The zero value is its end, at the time of asking.
+// Until is a moment of the log. The zero value is its present end.
 type Until struct {
 	Position eventstore.Position // the last that counts; 0 for any
 	Time     time.Time           // what happened later does not count; the zero time for any
@@ -46,22 +46,22 @@ func (u Until) String() string {
 	return "the end of the log"
 }
 
-// Replay builds views anew out of the log, each in a schema of its own beside the live one, which goes on meanwhile.
-// The log is read once for all of them.
+// Replay builds views anew from the log, each in a schema of its own beside the live one, which is served and kept up to date
+// meanwhile. The log is read once for all of them.
 //
-// It can be interrupted at any point: each copy has a checkpoint, and the next Replay goes on from there. A copy that
-// was begun under other migrations or by another version of the projector is thrown away.
+// It can be interrupted at any time: each copy has a checkpoint, and the next Replay continues from there. A copy that was begun
+// under other migrations or by another version of the projector is dropped.
 type Replay struct {
 	URL        string // of the read models' database
 	Store      eventstore.Store
 	Projectors []Projector
 	Live       string // schema of the views that are served; empty means schema.Views
-	Into       string // schema of copies that are to stay; empty: each copy takes the live view's place
-	Until      Until  // only of copies that are to stay
+	Into       string // schema of copies that stay there; empty: each copy replaces the live view
+	Until      Until  // only with Into
 
-	// Progress is told how far all of the copies are. It begins with where an earlier attempt had come.
+	// Progress is called with how far all of the copies are, first with how far an earlier attempt had come.
 	Progress func(done, end eventstore.Position)
-	// Built is told of each view that is done, and of the position that it is of.
+	// Built is called with each view that is done, and the position that it is as of.
 	Built func(p Projector, position eventstore.Position)
 
 	indexing chan struct{} // holds one for each index that is being built
@@ -150,7 +150,7 @@ func closeAll(ctx context.Context, builders []*builder) {
 	}
 }
 
-// end is the last position that counts.
+// end returns the position up to which the log is folded.
 func (r Replay) end(ctx context.Context) (eventstore.Position, error) {
 	head, err := r.Store.Head(ctx)
 	if err != nil || r.Until.Position == 0 {
@@ -204,7 +204,7 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 	return nil
 }
 
-// missing is what of the log some copy does not have yet.
+// missing returns the part of the log that at least one copy does not have yet.
 func (r Replay) missing(builders []*builder) logRange {
 	s := logRange{filter: union(r.Projectors)}
 	for _, b := range builders {
@@ -219,7 +219,7 @@ func (r Replay) missing(builders []*builder) logRange {
 	return s
 }
 
-// settle finishes a copy, and puts it where it belongs. Whoever may read the live view may read a copy that stays.
+// settle finishes a copy, and either puts it in the place of the live view or, if it stays beside it, grants the same roles access.
 func (b *builder) settle(ctx context.Context) (eventstore.Position, error) {
 	if err := b.finishCopy(ctx); err != nil {
 		return 0, err

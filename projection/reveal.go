@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Reveals keeps who looked at what people told about themselves, a row each time.
+// Reveals has a row for each time that somebody asked to see personal data.
 type Reveals struct{}
 
 func (Reveals) Name() string     { return schema.Reveal }

@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// rows are new rows of a table on their way there, in the binary format of COPY: the fastest way into PostgreSQL, and
-// without an object for each value on the way.
+// rows are new rows of a table in the binary format of COPY, which is the fastest way into PostgreSQL and needs no allocation for
+// each value.
 type rows struct {
 	buffer []byte
 }

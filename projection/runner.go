@@ -25,23 +25,22 @@ type Options struct {
 	Schema string
 	// Tail is shared by runners on one log; nil means one of its own.
 	Tail *Tail
-	// Rest is the least time between two transactions of a projector that keeps up, so that events which come one by
-	// one share a transaction; 0 means 20 ms. A view is behind by as much, and by up to five times as much while events
-	// come in crowds.
+	// Rest is the least time between two transactions of a projector that keeps up, so that events which come one by one share
+	// a transaction; 0 means 20 ms. A view is behind by this time, and by up to five times as much under load.
 	Rest time.Duration
-	// Watch is told of every batch of events that was applied. It returns at once; nil watches nothing.
+	// Watch is called with every batch of events that was applied, and must return at once. It may be nil.
 	Watch func(Applied)
-	// Log is told of failures and takeovers; nil means slog.Default().
+	// Log gets failures and takeovers; nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Runner runs projectors, each by itself: one that fails holds no other up.
+// Runner runs projectors independently of each other: one that fails does not delay the others.
 type Runner struct {
 	store   eventstore.Store
 	workers []*worker
 }
 
-// pace is how fast a runner goes about its work.
+// pace is how often a runner does what it does.
 type pace struct {
 	batch    int           // most events of a transaction
 	rest     time.Duration // least time between the beginnings of two transactions, while it keeps up
@@ -98,7 +97,7 @@ func sessionConfig(url, tables string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// Run keeps the views up to date until the context ends. It never gives up: what is wrong is in Status and in the log.
+// Run keeps the views up to date until the context ends. It tries again after every error, which Status and Log report.
 func (r *Runner) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, w := range r.workers {
@@ -107,7 +106,7 @@ func (r *Runner) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Status says how each projector is doing, in the order of Options. With an error the head of the log could not be read:
+// Status returns the status of each projector, in the order of Options. An error says that the head of the log could not be read;
 // everything but Lag is right then.
 func (r *Runner) Status(ctx context.Context) ([]Status, error) {
 	head, err := r.store.Head(ctx)

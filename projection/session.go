@@ -53,7 +53,7 @@ func closeConn(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx) // whatever it says, the connection is gone
 }
 
-// lock waits until no other session has the projector. Meanwhile it watches how far that one comes.
+// lock waits for the projector's lock. Meanwhile it reports how far the session that has it has come.
 func (s *session) lock(ctx context.Context) error {
 	for {
 		var mine bool
@@ -76,12 +76,14 @@ func lockName(schema, projector string) string {
 	return "leadlog projector " + schema + "." + projector
 }
 
-// TryLock keeps a projector of a schema from running until the transaction ends, unless it runs somewhere.
+// TryLock takes the lock of a projector of a schema until the transaction ends, so that it cannot run. Mine is false when it is
+// running somewhere.
 func TryLock(ctx context.Context, tx pgx.Tx, schema, projector string) (mine bool, err error) {
 	return tryLock(ctx, tx, lockName(schema, projector))
 }
 
-// TryLockReplay keeps the live view of a projector from being replayed until the transaction ends, unless it is just now.
+// TryLockReplay takes the lock that replays of a projector's live view need, until the transaction ends. Mine is false when a
+// replay is running.
 func TryLockReplay(ctx context.Context, tx pgx.Tx, projector string) (mine bool, err error) {
 	return tryLock(ctx, tx, replayLockName(replaying+"_"+projector, projector))
 }
@@ -130,9 +132,8 @@ func (s *session) follow(ctx context.Context) error {
 	}
 }
 
-// crowded is how long to rest when so many events came since the last rest. A look or a transaction costs about the
-// same however many events it is about. So events that come one by one are seen soon, and those that come in crowds are
-// taken together, up to five times later.
+// crowded returns how long to rest after so many events: up to five times rest. A read or a transaction costs about the same
+// however many events it has, so a few events are handled soon, and many are handled together, later.
 func crowded(rest time.Duration, events int) time.Duration {
 	const crowd = 20
 	return rest * time.Duration(min(1+events/crowd, 5))

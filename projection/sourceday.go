@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// SourceDay counts what became of each day's arrivals, by source.
+// SourceDay counts each day's arrivals, by source and outcome.
 type SourceDay struct{}
 
 func (SourceDay) Name() string     { return schema.SourceDay }

@@ -13,8 +13,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// SourceHistory keeps where each lead came from: a row for each source that it ever arrived from. The rows of a lead that
-// is joined into another become that one's.
+// SourceHistory has a row for each source that a lead ever arrived from. The rows of a lead that is joined into another become that
+// one's.
 type SourceHistory struct{}
 
 func (SourceHistory) Name() string     { return schema.SourceHistory }
@@ -65,8 +65,8 @@ func (SourceHistory) prepare(batch []Event) write {
 	}
 }
 
-// joinHistories gives one lead the rows of another. Of a source that both have, the row that was first tells how, and it
-// tells of the arrivals of both: as lead.Evolve does it.
+// joinHistories gives one lead the rows of another. Of a source that both have, the earlier row stays, with the arrivals of both
+// counted, as in lead.Evolve.
 func joinHistories(ctx context.Context, tx pgx.Tx, into, from string) error {
 	_, err := tx.Exec(ctx, `
 		WITH departed AS (DELETE FROM source_history WHERE lead_id = $2 RETURNING *)

@@ -19,7 +19,7 @@ const (
 	swapPause    = 500 * time.Millisecond
 )
 
-// replace puts the copy in the place of the live view. A reader that holds the live table for long is let go first.
+// replace puts the copy in the place of the live view. It tries again for as long as a reader holds a lock on the live table.
 func (b *builder) replace(ctx context.Context) (position eventstore.Position, err error) {
 	for range swapAttempts {
 		if b.end, err = b.Store.Head(ctx); err != nil {
@@ -60,12 +60,12 @@ func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Posi
 	})
 }
 
-// swap is one transaction. It does not need the lock of the projector, which a service may hold for months: every batch
-// of a live session moves the checkpoint's row first, so whoever holds that row keeps the live view where it is.
+// swap replaces the live view in one transaction. It does not need the lock of the projector, which a service may hold for months:
+// every batch of a live session writes the checkpoint's row first, so whoever holds that row keeps the live view where it is.
 //
-// What the live view has beyond the copy is folded then, so that readers never see it go back. The live session comes
-// next: its checkpoint is not as it left it, its batch fails as overtaken, and it starts again from the checkpoint. What it
-// knew of the tables that were there, such as which leads it has made blocks of, is over with them.
+// Then what the live view has beyond the copy is folded into the copy, so that readers never see the view go back. The live
+// session's next batch fails with errOvertaken, because the checkpoint is not as the session left it. The session starts again
+// from the checkpoint, and forgets what it knew about the tables that were replaced, such as which leads are in blocks.
 func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, error) {
 	live := pgx.Identifier{b.Live}.Sanitize()
 	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+swapPatience+`'`); err != nil {
@@ -118,7 +118,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	return position, err
 }
 
-// holdLive locks the live view's checkpoint, and makes one where there is none yet.
+// holdLive locks the live view's checkpoint, and creates it if there is none yet.
 func (b *builder) holdLive(ctx context.Context, tx pgx.Tx, live string) (c checkpoint, err error) {
 	_, err = tx.Exec(ctx, `INSERT INTO `+live+`.checkpoint (projector, version, epoch, position, updated_at)
 		VALUES ($1, $2, $3, 0, now()) ON CONFLICT (projector) DO NOTHING`,

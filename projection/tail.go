@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Tail reads the end of the log for all projectors of a process, however many they are: each event is read and decoded
-// once. A projector that is further behind than the tail reaches reads the log by itself until it has caught up.
+// Tail reads the end of the log once for all projectors of a process, so that each event is read and decoded once. A projector that
+// is too far behind for the tail reads the log by itself until it has caught up.
 type Tail struct {
 	store  eventstore.Store
 	filter eventstore.Filter
@@ -45,11 +45,11 @@ type bounds struct {
 	spare int
 }
 
-// tailRest is the least time between two looks at the log, so that appends which come one by one are read together. It
-// is longer while they come in crowds.
+// tailRest is the least time between two reads of the log, so that appends which come one by one are read together. It is longer
+// while many come.
 const tailRest = 4 * time.Millisecond
 
-// NewTail prepares a tail for these projectors. It reads while one of them follows.
+// NewTail prepares a tail for these projectors. It reads while at least one of them follows it.
 func NewTail(store eventstore.Store, projectors ...Projector) *Tail {
 	return &Tail{
 		store: store, filter: union(projectors), followers: map[*follower]struct{}{}, most: bounds{items: 5000, bytes: 3 << 20, spare: 500},
@@ -123,7 +123,7 @@ func pass(ctx context.Context, items []feedItem, after eventstore.Position, filt
 	return end.position, send(ctx, feedItem{position: end.position}, to)
 }
 
-// join has the reader begin when it does not read.
+// join adds a follower, and starts the reader if it is not running.
 func (t *Tail) join(ctx context.Context, f *follower) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,7 +143,7 @@ func (t *Tail) join(ctx context.Context, f *follower) error {
 	return nil
 }
 
-// leave has the reader end when nobody follows any more.
+// leave removes a follower, and stops the reader if it was the last one.
 func (t *Tail) leave(f *follower) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

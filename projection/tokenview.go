@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// TokenView keeps the records of API tokens, deleted ones too.
+// TokenView has API tokens, including deleted ones.
 type TokenView struct{}
 
 func (TokenView) Name() string     { return schema.Token }

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// VisitorActivity keeps what visitors did, a row each. Which lead a visitor is, it does not say: leads know their
+// VisitorActivity has a row for each activity of a visitor. It does not say which lead a visitor is: leads have the ids of their
 // visitors, and readers join the two. So it does not matter whether the activity or the lead came first.
 type VisitorActivity struct{}
 
@@ -66,7 +66,7 @@ func (a *activities) save(ctx context.Context, tx pgx.Tx) error {
 		"recorded_at", "url", "title", "referrer", "properties", "stream")
 }
 
-// forget takes away what a visitor did before, that of the batch too.
+// forget removes the earlier activities of a visitor, including those in the batch.
 func (a *activities) forget(ctx context.Context, tx pgx.Tx, stream string) error {
 	if err := a.save(ctx, tx); err != nil {
 		return err

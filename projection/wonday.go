@@ -14,7 +14,7 @@ import (
 // wonStatus is the stage of leads that are won, as status of a lead's row has it.
 const wonStatus = "won"
 
-// wins is by how much a batch changes what won_day holds, lead by lead.
+// wins are the changes that a batch makes to won_day, lead by lead.
 type wins struct {
 	accounts, sources, values []string
 	days                      []time.Time

@@ -20,11 +20,11 @@ type State string
 const (
 	// Running: this process keeps the view up to date.
 	Running State = "running"
-	// Standby: another process does, or this one is about to.
+	// Standby: another process keeps it up to date, or this one is about to.
 	Standby State = "standby"
-	// Failed: the last attempt failed, and another follows.
+	// Failed: the last attempt failed, and another will follow.
 	Failed State = "failed"
-	// Stale: the view must not be written before somebody acts. Err says what to do.
+	// Stale: the view must not be written until somebody acts. Err says what to do.
 	Stale State = "stale"
 )
 
@@ -38,14 +38,14 @@ type Status struct {
 	Failures uint64              // since the process began
 }
 
-// Applied is a batch of events whose effects and checkpoint are written. Who wants to keep events makes a copy.
+// Applied is a batch of events whose rows and checkpoint have been written. Events is valid only during the call.
 type Applied struct {
 	Projector    string
 	Events       []Event
 	Began, Ended time.Time
 }
 
-// worker keeps one projector at work.
+// worker runs one projector.
 type worker struct {
 	projector Projector
 	store     eventstore.Store
@@ -56,8 +56,8 @@ type worker struct {
 	watch     func(Applied) // nil: nobody does
 	pace      pace
 
-	// limit is how many events go into the next transaction. It falls to one on a failure and doubles with every
-	// success, so that all events before the one that fails come through, and the error names that one.
+	// limit is how many events the next transaction has. It falls to one after a failure and doubles with every success, so that
+	// all events before the one that fails are applied, and the error names that one.
 	limit int
 	pause time.Duration // after the next failure
 
@@ -65,7 +65,7 @@ type worker struct {
 	status Status
 }
 
-// run serves, and after a failure serves again, until the context ends.
+// run calls serve, again and again, until the context ends.
 func (w *worker) run(ctx context.Context) {
 	w.limit, w.pause = w.pace.batch, w.pace.retry
 	for {

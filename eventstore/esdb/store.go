@@ -36,13 +36,13 @@ type Options struct {
 	// Namespace is a prefix of every stream's name on the server, so that several logs can share one. Callers do not see it.
 	Namespace string
 
-	// Patience is how long a call tries on while the server is out of reach before it is ErrUnavailable; 0 means 5 s.
+	// Patience is how long a call tries again while the server cannot be reached before it fails with ErrUnavailable; 0 means 5 s.
 	Patience time.Duration
 
-	// Poll is how long a subscription hears nothing before it looks for itself how far the log goes; 0 means 250 ms.
+	// Poll is how long a subscription waits without hearing anything before it reads how far the log goes; 0 means 250 ms.
 	Poll time.Duration
 
-	// Log is told what the client library tells; nil means slog.Default().
+	// Log gets the messages of the client library; nil means slog.Default().
 	Log *slog.Logger
 }
 
@@ -64,8 +64,8 @@ var _ eventstore.Store = (*Store)(nil)
 // errClosed is the cause when a closed Store is asked for something.
 var errClosed = errors.New("the store is closed")
 
-// Open prepares a store without waiting for a connection: whether the server is down shows in the first call that needs it. The caller must
-// close the store.
+// Open prepares a store without waiting for a connection: whether the server is down shows in the first call that needs it. The
+// caller must close the store.
 func Open(_ context.Context, options Options) (*Store, error) {
 	log := options.Log
 	if log == nil {

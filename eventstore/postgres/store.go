@@ -93,8 +93,8 @@ var _ eventstore.Store = (*Store)(nil)
 // errClosed is the cause when a closed Store is asked for something.
 var errClosed = errors.New("the store is closed")
 
-// Open prepares a store without waiting for a connection: whether the database is down or not migrated shows in the first call that needs it,
-// such as Current. The caller must close the store.
+// Open prepares a store without waiting for a connection: whether the database is down or not migrated shows in the first call that
+// needs it, such as Current. The caller must close the store.
 func Open(ctx context.Context, options Options) (*Store, error) {
 	config, err := poolConfig(options)
 	if err != nil {

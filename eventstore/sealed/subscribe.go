@@ -214,9 +214,9 @@ func (s *Store) closed(items []eventstore.Item) (closed []*eventstore.Recorded, 
 	return closed, bytes
 }
 
-// Forensic is the same store for who looks for damage: it shows an event that does not open, or whose key does not, as
-// damaged and erased. Others get ErrDamaged and nothing behind it, since nothing may be made of such an event. Its
-// subscriptions show each event as it is stored too, and as damaged one that is not sealed though events before it are.
+// Forensic returns the same store for finding damage. It marks an event that does not open, or whose key does not, as damaged and
+// erased; the store itself returns ErrDamaged there and nothing after it, because nobody may act on such an event. Its
+// subscriptions also show each event as it is stored, and mark as damaged one that is not sealed although earlier ones are.
 func (s *Store) Forensic() *Store {
 	forensic := *s
 	forensic.forensic = true

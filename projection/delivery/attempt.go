@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// attempt carries a row out and says what came of it.
+// attempt makes one attempt at a row and returns its result.
 func (c *Courier) attempt(ctx context.Context, r row) result {
 	if err := c.lookAgain(ctx, &r); err != nil {
 		return c.unprepared(ctx, r, err)
@@ -27,15 +27,15 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	sending, traceParent, traced := c.watcher.begin(ctx, r, said.trace)
 	outcome := send(sending, c.client, r, said.body, signing, traceParent, time.Now)
 	traced(outcome.status, outcome.err)
-	if ctx.Err() != nil && !outcome.success() { // broken off: nobody knows what would have come of it
+	if ctx.Err() != nil && !outcome.success() { // cut off: it does not count as a failure
 		return result{row: r, state: queued, outcome: outcome}
 	}
 	c.watcher.attempted(outcome)
 	return c.judge(ctx, result{row: r, attempted: true, outcome: outcome})
 }
 
-// lookAgain reads the endpoint of a row that has waited in hand: its owner may have disabled or moved it since. While the fan-out
-// does not know endpoints as they are, that is an error.
+// lookAgain reads the endpoint of a claimed row again, because its owner may have disabled it or changed its URL since. It is an
+// error while the fan-out has not read the log far enough to know endpoints as they are.
 func (c *Courier) lookAgain(ctx context.Context, r *row) error {
 	if time.Since(r.claimed) < believed {
 		return nil
@@ -48,8 +48,8 @@ func (c *Courier) lookAgain(ctx context.Context, r *row) error {
 	return nil
 }
 
-// prepare makes what an attempt sends, and finds what signs it. The secret is asked for at the latest moment: it is
-// destroyed when its endpoint is deleted, and then nothing more is sent.
+// prepare renders what an attempt sends and gets the secrets that sign it. The secrets come last: they are destroyed when the
+// endpoint is deleted, and then nothing more is sent.
 func (c *Courier) prepare(ctx context.Context, r row) (said rendered, signing []string, err error) {
 	if said, err = c.body(ctx, r); err == nil {
 		signing, err = c.secrets.get(ctx, secretVersion{r.webhookID, r.secret})
@@ -57,7 +57,7 @@ func (c *Courier) prepare(ctx context.Context, r row) (said rendered, signing []
 	return said, signing, err
 }
 
-// unprepared says what comes of a row that could not be prepared.
+// unprepared returns the result of a row that could not be prepared.
 func (c *Courier) unprepared(ctx context.Context, r row, err error) result {
 	if errors.Is(err, ErrNoSecret) {
 		if err = c.unsigned(ctx, r); err == nil { // the endpoint is deleted, which the fan-out has not read yet
@@ -80,7 +80,7 @@ func (c *Courier) unprepared(ctx context.Context, r row, err error) result {
 	return result{row: r, state: queued, wait: c.schedule[0]}
 }
 
-// judge says what comes of a row after an attempt.
+// judge completes the result of a row after an attempt.
 func (c *Courier) judge(ctx context.Context, done result) result {
 	r := done.row
 	if done.outcome.success() {
@@ -94,8 +94,8 @@ func (c *Courier) judge(ctx context.Context, done result) result {
 	return c.later(done)
 }
 
-// sameLog tells that this is the log that deliveries are made of, for all that it has lost, and no other that somebody
-// named by mistake.
+// sameLog reports whether this is the log that deliveries are made from, even if it has lost events, and not another that was
+// configured by mistake.
 func (c *Courier) sameLog(ctx context.Context) bool {
 	epoch, err := c.store.Epoch(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *Courier) sameLog(ctx context.Context) bool {
 	return err == nil && same
 }
 
-// body is what a delivery says.
+// body returns the body of a delivery.
 func (c *Courier) body(ctx context.Context, r row) (rendered, error) {
 	if known, ok := c.bodies.get(r); ok {
 		return known, nil

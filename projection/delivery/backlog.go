@@ -7,16 +7,16 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Backlog is what waits to be sent, by this and all other processes.
+// Backlog is what waits to be sent by any process.
 type Backlog struct {
 	Queued    int64         // deliveries, due or not
-	OldestDue time.Duration // since the one was due that waits longest for an attempt; 0: none is due
+	OldestDue time.Duration // how long the oldest delivery that is due has been due; 0 when none is
 }
 
 // backlogAge is how old a Backlog may be: to count a long queue takes a while, and everybody who watches asks.
 const backlogAge = 10 * time.Second
 
-// Backlog tells it as of at most ten seconds ago.
+// Backlog returns the backlog as of at most ten seconds ago.
 func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
 	c.counting.Lock()
 	defer c.counting.Unlock()
@@ -46,10 +46,10 @@ func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
 	return b, nil
 }
 
-// InFlight is how many attempts this process has under way.
+// InFlight returns how many attempts this process is making at the moment.
 func (c *Courier) InFlight() int { return c.lanes.attempting() }
 
-// Watcher is told what a courier does. Its functions return at once.
+// Watcher has functions that a courier calls. They must return at once.
 type Watcher struct {
 	Attempted func(took time.Duration, success bool)
 	Finished  func(state string) // delivered, failed or cancelled, once it is written down

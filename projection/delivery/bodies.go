@@ -16,8 +16,8 @@ const (
 	bodyAge     = 10 * time.Second // a person may be forgotten meanwhile, and with them what is said of them
 )
 
-// Bodies remembers for a moment what deliveries say whose event was the first of its stream, so that a courier in the
-// process of the fan-out need not read the stream that the fan-out has just had in hand.
+// Bodies caches, for a short time, the bodies of deliveries whose event is the first of its stream, so that a courier in the same
+// process as the fan-out need not read the stream again.
 type Bodies struct {
 	recent *lru.Cache[eventKey, rendered]
 }
@@ -34,7 +34,7 @@ type rendered struct {
 	at    time.Time
 }
 
-// NewBodies returns an empty memory.
+// NewBodies returns an empty cache.
 func NewBodies() *Bodies {
 	recent, err := lru.New[eventKey, rendered](mostBodies)
 	if err != nil {

@@ -46,7 +46,7 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// Couriers is how many couriers have a session in this database.
+// Couriers returns how many couriers have a session in this database.
 func Couriers(ctx context.Context, tx pgx.Tx) (n int, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT count(*) FROM pg_locks
@@ -64,7 +64,7 @@ func (s *session) close(ctx context.Context) {
 	_ = s.conn.Close(ctx) // whatever it says, the connection is gone
 }
 
-// reclaim frees the rows whose couriers are gone. Only when one is gone does it look through the queue.
+// reclaim frees the rows of couriers that are gone. It searches the queue only if one is gone.
 func (s *session) reclaim(ctx context.Context) error {
 	_, err := s.conn.Exec(ctx, `
 		WITH gone AS (

@@ -22,7 +22,7 @@ const (
 	cancelled = "cancelled"
 )
 
-// result is what a row in hand came to.
+// result is the outcome of a claimed row.
 type result struct {
 	row
 	state     string
@@ -33,8 +33,8 @@ type result struct {
 	wait      time.Duration // until the next attempt, when queued
 }
 
-// settleAll writes down results as they come, those together that are there, and does not rest before they are, or the
-// context ends: a row whose result is lost is sent again.
+// settleAll writes results to the database as they come, several together, and tries again until they are written or the context
+// ends: a row whose result is lost is sent again.
 func (c *Courier) settleAll(ctx context.Context) {
 	var disabling sync.WaitGroup
 	defer disabling.Wait()
@@ -73,8 +73,8 @@ func (c *Courier) settleSurely(ctx context.Context, batch []result, disabling *s
 	}
 }
 
-// settleWithout writes down a batch of which the database refuses something: by halves, so that nobody waits for that, and
-// of a single result what it came to without what is told of the attempt.
+// settleWithout writes a batch that the database refuses because of one of its results: half by half, and a single result without
+// the record of its attempt.
 func (c *Courier) settleWithout(ctx context.Context, batch []result, disabling *sync.WaitGroup, why error) {
 	if len(batch) > 1 {
 		c.settleSurely(ctx, batch[:len(batch)/2], disabling)
@@ -104,7 +104,7 @@ func (c *Courier) settle(ctx context.Context, results []result) (failing []Verdi
 	return failing, c.pool.SendBatch(ctx, batch).Close()
 }
 
-// refused tells that the database will not have what is written down, however often it is asked.
+// refused reports whether the database will refuse the same statement every time.
 func refused(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && slices.Contains([]string{"22", "23", "54"}, answer.Code[:min(2, len(answer.Code))])

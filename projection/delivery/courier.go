@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// row is a delivery that a courier has in hand.
+// row is a delivery that a courier has claimed.
 type row struct {
 	id, webhookID, kind, stream string
 	eventID                     string // empty: not known
@@ -35,11 +35,11 @@ type CourierOptions struct {
 	Store   eventstore.Store
 	Secrets *Secrets
 	Log     *slog.Logger
-	Bodies  *Bodies // that a fan-out in this process has made; nil: none
+	Bodies  *Bodies // of the fan-out in this process; nil: none
 	Watcher Watcher
-	// Disable switches an endpoint off; nil leaves it on.
+	// Disable disables an endpoint; nil leaves it enabled.
 	Disable func(context.Context, Verdict) error
-	// AllowPrivateTargets lets it connect to any address and port.
+	// AllowPrivateTargets lets the courier connect to any address and port.
 	AllowPrivateTargets bool
 	Resolver            *net.Resolver   // of the names in URLs; nil: the system's
 	Schedule            []time.Duration // empty: DefaultSchedule
@@ -105,9 +105,9 @@ const (
 	settleGrace  = 3 * time.Second // for the database, after the attempts have ended
 )
 
-// Run sends until the context ends. Then it takes up nothing more and lets the attempts under way finish. Those that
-// take longer than the grace are broken off; they cost the delivery nothing, and somebody takes it up again. There is no grace
-// when the context ended because the log has lost what was seen on it: the service waits for that, to start again.
+// Run sends until the context ends. Then it claims nothing more and lets the running attempts finish. Those that take longer than
+// Grace are cut off; they do not count, and another courier sends the delivery. There is no grace when the context ended because
+// the log has diverged: the service waits for this to start again.
 func (c *Courier) Run(ctx context.Context) {
 	attempting, breakOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer breakOff()
@@ -211,7 +211,7 @@ func (c *Courier) wakeUp() {
 	}
 }
 
-// work carries a row out, and then those that waited for its slot.
+// work makes an attempt at a row, and then at those that waited for its slot.
 func (c *Courier) work(ctx context.Context, r row, attempts *sync.WaitGroup) {
 	for {
 		done := c.attempt(ctx, r)

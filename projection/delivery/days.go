@@ -20,14 +20,14 @@ const (
 	lockPatience = `2s` // while a day is thrown away, which others would wait behind
 )
 
-// Days keeps the record of deliveries: it makes the partitions of the days to come and throws those away that are over.
+// Days maintains the partitions of the record of deliveries: it creates those of the next days and drops those that are too old.
 // Any number of them may work on one database.
 type Days struct {
 	Pool *pgxpool.Pool
 	Log  *slog.Logger
 }
 
-// Run looks after the days every hour until the context ends.
+// Run calls Turn every hour until the context ends.
 func (d Days) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := d.Turn(ctx); err != nil && ctx.Err() == nil {
@@ -37,7 +37,7 @@ func (d Days) Run(ctx context.Context) {
 	}
 }
 
-// Turn looks after them once.
+// Turn creates and drops the partitions that are due.
 func (d Days) Turn(ctx context.Context) error {
 	_, err := d.Pool.Exec(ctx, `
 		SELECT delivery.open_day((now() AT TIME ZONE 'UTC')::date + ahead) FROM generate_series(0, $1::integer - 1) AS ahead`, openDays)

@@ -11,18 +11,18 @@ import (
 	"github.com/leadlog/leadlog/command/webhook"
 )
 
-// disableAfter is how long an endpoint may fail. It is switched off by a failure that comes so long after its first failure
-// since its last success.
+// disableAfter is how long an endpoint may fail. It is disabled by a failure that comes this long after the first failure since its
+// last success.
 const disableAfter = 5 * 24 * time.Hour
 
-// Verdict says why an endpoint is to get nothing more: what was seen at its URL since a time.
+// Verdict is a courier's decision to disable an endpoint, because of failures at its URL since a time.
 type Verdict struct {
 	WebhookID, URL string
 	Reason         string // webhook.Gone or webhook.Failing
 	SeenFrom       time.Time
 }
 
-// switchOff carries a verdict out and tells whether it could.
+// switchOff carries out a verdict and reports whether it could.
 func (c *Courier) switchOff(ctx context.Context, v Verdict) bool {
 	if c.disable == nil {
 		return true
@@ -36,7 +36,7 @@ func (c *Courier) switchOff(ctx context.Context, v Verdict) bool {
 	return true
 }
 
-// switchOffAll carries verdicts out while others are written down. One that fails comes again with the next failure.
+// switchOffAll carries out verdicts in the background. If one fails, the endpoint's next failure leads to another.
 func (c *Courier) switchOffAll(ctx context.Context, running *sync.WaitGroup, verdicts []Verdict) {
 	for _, v := range verdicts {
 		running.Go(func() { c.switchOff(ctx, v) })

@@ -12,8 +12,8 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// Endpoints makes what FanOut knows of endpoints, and queues nothing. A row that is not what the log says would send to the
-// wrong place, or to nobody, so that the two are compared.
+// Endpoints builds the table of endpoints as FanOut does, and queues nothing. It serves to compare that table with the log: a wrong
+// row would send events to the wrong place, or to nobody.
 type Endpoints struct{ FanOut }
 
 func (Endpoints) Filter() eventstore.Filter {
@@ -48,7 +48,7 @@ func (e endpoint) wants(account, name string) bool {
 	return !e.deleted && !e.disabled && e.account == account && wanted(e.events, name)
 }
 
-// wanted tells whether a type is among those asked for.
+// wanted reports whether a type is among those asked for.
 func wanted(events []string, name string) bool {
 	return slices.Contains(events, "*") || slices.Contains(events, name)
 }

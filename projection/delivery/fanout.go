@@ -23,8 +23,8 @@ import (
 // channel is notified when rows were queued.
 const channel = "leadlog_delivery"
 
-// Begin notes, once in the life of a log, where deliveries begin: events that are there already are sent to nobody.
-// It is called before anything is appended that should be sent.
+// Begin records, once for a log, where deliveries begin: events that are there already are not sent. It must be called before
+// anything is appended that should be sent.
 func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) error {
 	epoch, err := store.Epoch(ctx)
 	if err != nil {
@@ -41,19 +41,19 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) erro
 	return nil
 }
 
-// FanOut is the projector that decides who gets what. It follows the endpoints itself, so that at every event of the log
-// it knows exactly the endpoints registered before it. It runs in the schema schema.Deliveries.
+// FanOut is the projector that decides which endpoint gets which event. It folds the endpoints itself, so that at every event of
+// the log it knows exactly the endpoints that were registered before it. It runs in the schema schema.Deliveries.
 //
-// It is not among projection.All: a replay of the views sends nothing.
+// It is not in projection.All, so that a replay of the views sends nothing.
 type FanOut struct {
 	Epoch  string
-	Bodies *Bodies // for a courier in this process; nil: none
+	Bodies *Bodies // shared with the courier in this process; nil: none
 }
 
 func (FanOut) Name() string { return schema.FanOut }
 func (FanOut) Version() int { return 1 }
 
-// Tables leaves out those of deliveries: they are kept, whatever happens to a checkpoint.
+// Tables does not include those of deliveries, which are kept when the projector starts anew.
 func (FanOut) Tables() []string { return []string{"endpoint"} }
 
 func (FanOut) Filter() eventstore.Filter {
@@ -71,7 +71,7 @@ func public(data event.Data) (string, bool) {
 	return "", false
 }
 
-// Choose leaves out what nobody is told of: most accounts never had an endpoint.
+// Choose skips events of accounts that never had an endpoint, which most never had.
 func (FanOut) Choose(ctx context.Context, conn *pgx.Conn) (func(projection.Event) bool, error) {
 	told := map[string]bool{} // accounts that have one, or had: what was queued for it goes with an erasure
 	var account string
@@ -117,7 +117,7 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	return forget(ctx, tx, o.forgotten)
 }
 
-// fanned is what a batch comes to.
+// fanned is what a batch changes.
 type fanned struct {
 	FanOut
 	origin             eventstore.Position // where deliveries begin
@@ -189,8 +189,8 @@ func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	return eventstore.Position(*origin), found, nil
 }
 
-// awaitDisk has the transaction wait for the disk. What is queued may be sent before the disk has it, and a crash would
-// then send it again. A batch that queues nothing, which on most logs is nearly every one, leaves the disk alone.
+// awaitDisk makes the commit wait for the disk. Otherwise a delivery could be sent before its row is durable, and be sent again
+// after a crash. A batch that queues nothing, as most do on most logs, does not need this.
 const awaitDisk = `SET LOCAL synchronous_commit = on`
 
 // queue is the rows that a batch makes, column by column.

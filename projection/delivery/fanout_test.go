@@ -149,7 +149,7 @@ func TestReadingTheLogAgainQueuesNothingTwice(t *testing.T) {
 	require.Len(t, queued(t, w, id), 1, "nor do the views queue anything")
 }
 
-// waits tells whether a transaction in which the batch was applied waits for the disk at its end.
+// waits reports whether a transaction in which the batch was applied waits for the disk at its end.
 func waits(t *testing.T, w *projectiontest.World, data event.Data) bool {
 	t.Helper()
 	epoch, err := w.Store.Epoch(t.Context())

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errForgotten says that a delivery is about a lead that is erased: it is not made.
+// errForgotten says that a delivery is not made because its lead was erased.
 var errForgotten = errors.New("the lead of a delivery is erased")
 
 // erasedType is the only event of an erased lead that is still sent.

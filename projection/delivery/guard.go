@@ -22,8 +22,8 @@ var azureWire = netip.MustParsePrefix("168.63.129.16/32")
 
 var publicHosts = ssrf.New(ssrf.WithPorts(webhook.PublicPorts...), ssrf.WithDeniedV4Prefixes(azureWire))
 
-// guard is a dialer's Control: it lets connections go to public hosts alone. It is asked after the name was resolved,
-// with the address that is about to be connected to, at every dial, whatever the name resolved to before.
+// guard is a dialer's Control that allows connections to public addresses only. It is called at every dial, after the name was
+// resolved, with the address that is about to be connected to.
 func guard(network, address string, c syscall.RawConn) error {
 	err := publicHosts.Safe(network, address, c)
 	switch {

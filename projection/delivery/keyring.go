@@ -11,14 +11,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// believed is how long an endpoint's secrets, URL and state are believed without another look, by an attempt whose row was
-// claimed before they changed. It is also how long a replaced secret may sign after its time.
+// believed is how long an endpoint's secrets, URL and state are used without reading them again, by an attempt whose row was
+// claimed before they changed. It is also how long a replaced secret may still sign after it has expired.
 const believed = 500 * time.Millisecond
 
 // mostSecrets is how many are remembered before those that are too old to be believed are forgotten.
 const mostSecrets = 1024
 
-// keyring remembers secrets for a moment: a burst to one endpoint does not ask for its secret with every attempt.
+// keyring caches secrets for a short time, so that a burst to one endpoint does not read its secrets for every attempt.
 type keyring struct {
 	secrets *Secrets
 	mu      sync.Mutex

@@ -37,9 +37,9 @@ const (
 	failing               // it was not
 )
 
-// lanes give each endpoint slots of its own, so that endpoints that hang hold up nobody else. An endpoint that has not
-// answered yet has few, and each failure halves them, down to one. For an endpoint that answers well more rows are taken in
-// hand than it has slots.
+// lanes give each endpoint slots of its own, so that endpoints that hang do not delay others. An endpoint that has not answered yet
+// has few slots, and each failure halves them, down to one. For an endpoint that answers well, more rows are claimed than it has
+// slots.
 type lanes struct {
 	mu       sync.Mutex
 	byID     map[string]*lane
@@ -77,7 +77,7 @@ func (l *lanes) room(lane *lane) int {
 	return mostAhead - in
 }
 
-// allowed tells whether one more attempt may be made at an endpoint of a class.
+// allowed reports whether one more attempt may be made at an endpoint of a class.
 func (l *lanes) allowed(c class) bool {
 	notProven := l.underWay[unproven] + l.underWay[failing]
 	return notProven+l.underWay[proven] < mostUnderWay &&

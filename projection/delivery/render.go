@@ -30,7 +30,7 @@ const timeFormat = "2006-01-02T15:04:05.000Z"
 // errNotOnLog says that the event of a delivery is not where its row says. The owner of the endpoint reads it too.
 var errNotOnLog = errors.New("not sent: the event is not on the log any more, which was restored from a backup")
 
-// envelope is what an endpoint receives.
+// envelope is the JSON that an endpoint receives.
 type envelope struct {
 	Type      string `json:"type"`
 	Timestamp string `json:"timestamp"`
@@ -114,7 +114,7 @@ var subjects = eventstore.FoldRules[subject]{
 	Long: 128, Memory: 4 << 20,
 }
 
-// render makes the body of a delivery out of the event's stream up to the event: the same bytes at every attempt.
+// render makes the body of a delivery from the event's stream up to the event. It gives the same bytes at every attempt.
 func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds[subject], r row) (rendered, error) {
 	now, recorded, err := folds.LoadTo(ctx, store, r.stream, math.MaxInt64)
 	about := now

@@ -17,9 +17,9 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Replayer queues again, out of the log, what the owners of endpoints asked to replay. How far a replay has come stands
-// beside it and moves in the transaction that queues, so that it goes on where a killed process left it. Any number of
-// them may work on one database: one at a time does.
+// Replayer queues again, from the log, the events that owners of endpoints asked to replay. How far a replay has come is stored in
+// the transaction that queues, so that it continues where a killed process left it. Any number of them may work on one database, of
+// which one at a time is active.
 type Replayer struct {
 	Pool  *pgxpool.Pool
 	Store eventstore.Store
@@ -52,7 +52,8 @@ func (r Replayer) Run(ctx context.Context) {
 	}
 }
 
-// Turn brings every open replay a step on, so that none waits for a long one, nor for one that fails. It tells whether any was.
+// Turn brings every open replay one step forward, so that none waits for a long one or for one that fails. It reports whether there
+// was any.
 func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 	conn, err := r.Pool.Acquire(ctx)
 	if err != nil {

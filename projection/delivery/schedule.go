@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// DefaultSchedule is how long after each failed attempt the next is made; after the last, none is.
+// DefaultSchedule returns how long after each failed attempt the next one is made. After the last there is none.
 func DefaultSchedule() []time.Duration {
 	return []time.Duration{
 		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
@@ -22,8 +22,8 @@ const (
 	jitter            = 0.2
 )
 
-// next says how long to wait after an attempt that failed, the number of which counts from 1. The random number is from
-// 0 to 1. Not ok: it was the last.
+// next returns how long to wait after a failed attempt, numbered from 1. Random is a number from 0 to 1. Ok is false after the last
+// attempt.
 func next(schedule []time.Duration, number int, o outcome, now time.Time, random float64) (wait time.Duration, ok bool) {
 	if number > len(schedule) || o.status == http.StatusGone {
 		return 0, false
@@ -37,7 +37,7 @@ func next(schedule []time.Duration, number int, o outcome, now time.Time, random
 	return max(wait, min(retryAfter(o.retryAfter, now), longestRetryAfter)), true
 }
 
-// later puts a delivery off whose attempt failed, if there is another on the schedule.
+// later postpones a delivery whose attempt failed, if the schedule has another attempt.
 func (c *Courier) later(done result) result {
 	wait, again := next(c.schedule, done.attempts+1, done.outcome, time.Now(), rand.Float64())
 	if done.state, done.wait = failed, wait; again {

@@ -1,8 +1,9 @@
-// Package delivery sends events to webhook endpoints.
+// Package delivery sends events to webhook endpoints. It owns the queue and the record of deliveries and the signing secrets.
 //
-// [FanOut] reads the log and writes a row for each event that an endpoint is to get, in the transaction that moves its
-// checkpoint. A [Courier] takes up rows that are due and sends them: signed as the Standard Webhooks specification has
-// it, again on a schedule when they fail, and each endpoint in a lane of its own, so that none waits for another.
+// [FanOut] reads the log and writes a row for each event that an endpoint is to get, in the transaction that moves its checkpoint.
+// A [Courier] takes rows that are due and sends them, signed as the Standard Webhooks specification says. Attempts that fail are
+// repeated on a schedule, and each endpoint has a lane of its own, so that none waits for another. A [Replayer] queues again what
+// owners ask to replay, and [Days] drops old partitions of the record.
 package delivery
 
 import (
@@ -27,28 +28,28 @@ import (
 )
 
 var (
-	// ErrNoSecret says that an endpoint has no secret, or not any more.
+	// ErrNoSecret says that an endpoint has no secret, or no longer has one.
 	ErrNoSecret = errors.New("no signing secret of this endpoint")
 
 	// ErrUnknownKey says that a secret is sealed with a key that was not given.
 	ErrUnknownKey = errors.New("the signing secret is sealed with a key that is not among the settings: add that key")
 
-	// ErrDamaged says that a sealed secret does not open: it was changed, or moved here from another endpoint.
+	// ErrDamaged says that a sealed secret does not open: it was changed, or copied from another endpoint.
 	ErrDamaged = errors.New("the sealed signing secret is damaged")
 )
 
 // KeySize is the length of a sealing key in bytes.
 const KeySize = 32
 
-// Secrets keeps the signing secrets of webhook endpoints, sealed with AES-256-GCM. They stand beside the read models and
-// not on the log: a secret must be forgotten when its endpoint goes, and a log forgets nothing.
+// Secrets stores the signing secrets of webhook endpoints, sealed with AES-256-GCM. They are in the views' database and not on the
+// log, because a secret must be destroyed when its endpoint is deleted, and nothing can be deleted from the log.
 type Secrets struct {
 	pool    *pgxpool.Pool
 	keys    map[string]cipher.AEAD // by key id
 	current string
 }
 
-// NewSecrets seals with the current key and opens what the earlier ones sealed.
+// NewSecrets returns a store of secrets that seals with the current key and also opens what the earlier keys have sealed.
 func NewSecrets(pool *pgxpool.Pool, current []byte, earlier ...[]byte) (*Secrets, error) {
 	s := &Secrets{pool: pool, keys: map[string]cipher.AEAD{}, current: keyID(current)}
 	for _, key := range append([][]byte{current}, earlier...) {
@@ -74,7 +75,7 @@ func keyID(key []byte) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// Put keeps an endpoint's secret in place of any before.
+// Put stores an endpoint's secret in place of any before.
 func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
 	// Bound to the endpoint: a row copied to another endpoint does not open there.
 	sealed := s.keys[s.current].Seal(nil, nil, []byte(secret), []byte(webhookID))
@@ -88,13 +89,13 @@ func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
 	return nil
 }
 
-// mostEarlier is how many replaced secrets of an endpoint go on signing; of more, the oldest end at once. Each adds to a
-// header of every delivery.
+// mostEarlier is how many replaced secrets of an endpoint may still sign; beyond this number, the oldest are dropped at once. Each
+// makes a header of every delivery longer.
 const mostEarlier = 4
 
-// Rotate keeps a secret in place of the current one, which goes on signing until a time. Not kept: there is none to
-// replace, as after Destroy. Of rotations that come here in another order than they were decided in, the latest decided
-// is current: its time is the latest, and the secret of one before it signs until then, if a key here opens it.
+// Rotate stores a secret in place of the current one, which still signs until previousUntil. Kept is false when there is none to
+// replace, for example after Destroy. If rotations arrive here in another order than they were decided in, the one with the latest
+// previousUntil is current, and the secret of an earlier one also signs until then, if it can be opened here.
 func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error) {
 	sealed := s.keys[s.current].Seal(nil, nil, []byte(secret), []byte(webhookID))
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -130,7 +131,7 @@ func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previous
 	return kept, nil
 }
 
-// Get opens the secrets that sign for an endpoint: the current one, then those replaced whose time is not up, the latest
+// Get returns the secrets that sign for an endpoint: the current one, then the replaced ones that have not expired, the latest
 // first. The errors are ErrNoSecret, ErrUnknownKey, ErrDamaged and those of the database.
 func (s *Secrets) Get(ctx context.Context, webhookID string) ([]string, error) {
 	rows, err := s.pool.Query(ctx, `
@@ -161,8 +162,8 @@ func (s *Secrets) Get(ctx context.Context, webhookID string) ([]string, error) {
 	return secrets, nil
 }
 
-// Broken tells for which endpoints that the fan-out knows, and has not seen deleted, Get fails, and why. Those of deletions
-// under way may be among them.
+// Broken returns, with the reason, the endpoints for which Get fails, of those that the fan-out has not seen deleted. An endpoint
+// that is just being deleted may be among them.
 func (s *Secrets) Broken(ctx context.Context) (map[string]error, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT e.webhook_id, key_id, sealed FROM delivery.endpoint e LEFT JOIN secret.webhook USING (webhook_id) WHERE NOT deleted
@@ -202,7 +203,7 @@ func (s *Secrets) unseal(webhookID, key string, sealed []byte) (string, error) {
 	return string(secret), nil
 }
 
-// Run destroys replaced secrets when their time is up, and what is left of deleted endpoints, until the context ends.
+// Run destroys replaced secrets when they expire, and secrets left behind by deleted endpoints, until the context ends.
 func (s *Secrets) Run(ctx context.Context, log *slog.Logger) {
 	for ctx.Err() == nil {
 		if err := errors.Join(s.DestroyExpired(ctx), s.DestroyLeft(ctx)); err != nil && ctx.Err() == nil {
@@ -212,7 +213,7 @@ func (s *Secrets) Run(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// DestroyExpired forgets for good the replaced secrets whose time is up.
+// DestroyExpired deletes the replaced secrets that have expired.
 func (s *Secrets) DestroyExpired(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, `DELETE FROM secret.earlier WHERE until <= now()`); err != nil {
 		return fmt.Errorf("destroy replaced signing secrets: %w", schema.Unavailable(err))
@@ -220,8 +221,8 @@ func (s *Secrets) DestroyExpired(ctx context.Context) error {
 	return nil
 }
 
-// DestroyLeft forgets for good the secrets of endpoints that the fan-out has seen deleted. There are some when a process
-// died between the two.
+// DestroyLeft deletes the secrets of endpoints that the fan-out has seen deleted. There are some when a process died between
+// appending the deletion and destroying the secret.
 func (s *Secrets) DestroyLeft(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `
 		SELECT webhook_id FROM delivery.endpoint
@@ -241,7 +242,7 @@ func (s *Secrets) DestroyLeft(ctx context.Context) error {
 	return nil
 }
 
-// Destroy forgets an endpoint's secrets for good. That there is none is no error.
+// Destroy deletes an endpoint's secrets. It is not an error if there are none.
 func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// The current one first, whose row a rotation locks: what that replaced is seen after it.
@@ -258,8 +259,8 @@ func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 	return nil
 }
 
-// Reseal seals with the current key what the earlier ones sealed. Secrets that cannot be opened stay as they are, and are the
-// error.
+// Reseal seals again with the current key what the earlier ones have sealed. Secrets that cannot be opened stay unchanged and are
+// reported as the error.
 func (s *Secrets) Reseal(ctx context.Context) error {
 	var broken []error
 	for _, table := range []string{"webhook", "earlier"} {

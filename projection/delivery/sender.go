@@ -33,8 +33,8 @@ type outcome struct {
 
 func (o outcome) success() bool { return o.err == nil && o.status >= 200 && o.status < 300 }
 
-// newClient makes a client that follows no redirect and asks no proxy. Unless private targets are allowed it connects
-// only to public addresses.
+// newClient returns a client that follows no redirects and uses no proxy. Unless private targets are allowed, it connects only to
+// public addresses.
 func newClient(privateTargets bool, timeout time.Duration, resolver *net.Resolver) *http.Client {
 	dialer := &net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second, Resolver: resolver}
 	if !privateTargets {
@@ -92,8 +92,8 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, secrets 
 	return o
 }
 
-// storable is as much of a text as is kept, without what PostgreSQL holds in none: NUL and broken UTF-8. Errors are such
-// texts too, for they quote what the endpoint says.
+// storable cuts a text to the length that is stored, and removes what PostgreSQL cannot store: NUL and broken UTF-8. It is for
+// errors too, because they may quote the endpoint.
 func storable(text string) string {
 	text = text[:min(len(text), keptResponse)]
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")

@@ -1,5 +1,5 @@
-// Package forget does away with what was made of a person's events elsewhere than in the views that are served, which
-// follow the log by themselves.
+// Package forget erases a person's data where the fact of the erasure on the log does not reach: the keys, copies of views, and the
+// activity of visitors. The views that are served follow the log by themselves. It implements command.Forgetting.
 package forget
 
 import (
@@ -17,28 +17,28 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Keys are those that persons' events are sealed with.
+// Keys are the keys that persons' events are sealed with.
 type Keys interface {
 	Destroy(ctx context.Context, streams ...string) error
-	// Expel destroys those of what streams told before they were forgotten, and Returned tells whether there are such.
+	// Expel destroys keys to what streams said before they were forgotten, and Returned reports whether there are such keys.
 	Expel(ctx context.Context, streams ...string) error
 	Returned(ctx context.Context, streams ...string) (bool, error)
-	// Held tells whether there is a key of any of the streams.
+	// Held reports whether there is a key of any of the streams.
 	Held(ctx context.Context, streams ...string) (bool, error)
 }
 
-// Forgetter forgets in one database of read models. It is what a command that erases a lead needs.
+// Forgetter erases persons in one database of views.
 type Forgetter struct {
 	Keys
 	Pool *pgxpool.Pool
-	// Patience is how long the views may take to come to where the log is; 0 means 5 s.
+	// Patience is how long to wait for the views to reach a position; 0 means 5 s.
 	Patience time.Duration
 }
 
-// ErrBehind says that the views have not come to the erasure yet. What is left to do is done when it is asked for again.
+// ErrBehind says that the views have not reached the erasure yet. Asking again does what is left to do.
 var ErrBehind = errors.New("the person's key is destroyed, but the views are behind: ask again")
 
-// Await returns when every view that shows leads or visitors, and what goes to endpoints, has come to a position.
+// Await returns when every view of leads or visitors, and the fan-out of webhooks, has reached a position.
 func (f Forgetter) Await(ctx context.Context, position eventstore.Position) error {
 	patience := f.Patience
 	if patience == 0 {
@@ -71,9 +71,9 @@ func (f Forgetter) Await(ctx context.Context, position eventstore.Position) erro
 	}
 }
 
-// Visited gives those of visitors, by their streams, of whom anything that they did before an erasure is still shown, and
-// tells whether a lead that is there is linked with them: somebody forgotten may come again, and is not the person who was.
-// It goes over the account's leads, once for all visitors: an index would cost every capture and serve erasures alone.
+// Visited returns, by stream, those of the visitors whose activity from before an erasure is still shown. The value says whether a
+// live lead is linked with the visitor. It reads the account's leads once for all visitors, because an index would cost time at
+// every capture and only serve erasures.
 func (f Forgetter) Visited(ctx context.Context, account string, streams []string, erased eventstore.Position) (map[string]bool, error) {
 	linked := map[string]bool{}
 	if len(streams) == 0 {
@@ -101,7 +101,7 @@ func (f Forgetter) Visited(ctx context.Context, account string, streams []string
 	return linked, schema.Unavailable(err)
 }
 
-// Sweep takes leads, and what visitors did before a position, out of copies of the views as of a day, and of those that a
+// Sweep removes leads, and the activity of visitors before a position, from copies of the views as of a day and from those that a
 // replay left unfinished.
 func (f Forgetter) Sweep(ctx context.Context, leads []string, visitors map[string]eventstore.Position) error {
 	return schema.Unavailable(pgx.BeginFunc(ctx, f.Pool, func(tx pgx.Tx) error {
@@ -109,7 +109,7 @@ func (f Forgetter) Sweep(ctx context.Context, leads []string, visitors map[strin
 	}))
 }
 
-// Unfinished tells whether something is left to do of an erasure at a position, but for claims: they show by themselves.
+// Unfinished reports whether something is left to do of an erasure at a position, apart from claims, which are found otherwise.
 func (f Forgetter) Unfinished(
 	ctx context.Context, account string, leads, visitors []string, erased eventstore.Position,
 ) (bool, error) {

@@ -1,10 +1,10 @@
-// Package move carries the views and the deliveries over to a copy of their log in another store, so that none of them is
-// built anew and nothing is delivered again.
+// Package move moves the views and the deliveries to a copy of their log in another store, so that the views need not be built anew
+// and nothing is delivered again.
 //
-// A copy has other positions and an epoch of its own. So every position that the views' database holds is translated,
-// by the event that stands there, and every checkpoint is given the copy's epoch: in one transaction, after both logs
-// were compared from beginning to end. Before it the views belong to the source and after it to the copy, and a service
-// that is started on the other one is refused.
+// A copy has other positions and an epoch of its own. So every position in the views' database is translated, by the event at that
+// position, and every checkpoint gets the copy's epoch: in one transaction, after both logs have been compared from beginning to
+// end. Before it the views belong to the source and afterwards to the copy, and a service that is started on the other one is
+// refused.
 package move
 
 import (
@@ -22,16 +22,16 @@ import (
 )
 
 var (
-	// ErrServiceRuns says that the views cannot be moved under a service that writes them.
+	// ErrServiceRuns says that the views cannot be moved while a service writes them.
 	ErrServiceRuns = errors.New("a service runs on these views")
 
 	// ErrGrown says that somebody wrote to the source while it was compared.
 	ErrGrown = errors.New("the source has grown meanwhile")
 
-	// ErrThird says that views are neither of the source nor of the copy.
+	// ErrThird says that views belong neither to the source nor to the copy.
 	ErrThird = errors.New("there are views of a third log")
 
-	// ErrSameLog says that source and target are one.
+	// ErrSameLog says that source and target are the same log.
 	ErrSameLog = errors.New("source and target are the same log")
 )
 
@@ -39,16 +39,16 @@ var (
 type Move struct {
 	URL      string // of the views' database
 	From, To eventstore.Store
-	// Copy brings what From holds to To, as far as it is not there.
+	// Copy copies to To the events of From that are not there yet.
 	Copy func(context.Context) error
-	// Compare reads both from beginning to end, tells each where every event stands in the one and in the other, and
-	// fails when they are not the same.
+	// Compare reads both from beginning to end, calls each with the positions of every event in the two, and fails when they
+	// are not the same.
 	Compare func(ctx context.Context, each func(from, to eventstore.Position) error) error
 }
 
-// Run copies the log and moves the views, and returns how many checkpoints: none when they were moved before. It may be
-// stopped anywhere and run again. While a service runs it copies what there is, and ends with ErrServiceRuns: what
-// remains is little, then.
+// Run copies the log and moves the views. It returns how many checkpoints it moved: none when they were moved before. It may be
+// interrupted at any time and run again. While a service is running, it only copies the log and returns ErrServiceRuns, so that
+// little is left to copy when the service has stopped.
 func (m Move) Run(ctx context.Context) (moved int, err error) {
 	epochs, err := m.epochs(ctx)
 	if err != nil {

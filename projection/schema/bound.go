@@ -27,17 +27,17 @@ func Session(config *pgx.ConnConfig) {
 	config.RuntimeParams["jit"] = "off"
 }
 
-// Bound is Session for a connection whose statements are short. They fail when they are not answered in time: a server that
-// is gone without a word would hold up for good whoever waits for it.
+// Bound is Session for a connection with short statements. They fail when they are not answered within AnswerTime; otherwise nobody
+// would stop waiting for a server that has vanished.
 func Bound(config *pgx.ConnConfig) {
 	Session(config)
 	BoundBy(config, AnswerTime)
 }
 
-// BoundBy has the statements of a connection fail that take longer than a time.
+// BoundBy makes the statements of a connection fail that take longer than a time.
 func BoundBy(config *pgx.ConnConfig, most time.Duration) { config.Tracer = limit(most) }
 
-// Within is the context of a statement that goes to the server past pgx, and so past what bounds the connection otherwise.
+// Within returns the context for a statement that is sent without pgx, and so is not bounded by Bound.
 func Within(ctx context.Context, conn *pgx.Conn) (context.Context, context.CancelFunc) {
 	if l, bound := conn.Config().Tracer.(limit); bound {
 		return context.WithTimeout(ctx, time.Duration(l))

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Searched is a text as searches compare it: without regard to letter case, and to whether an accent is a character of its own.
+// Searched returns a text in the form in which searches compare it: in lower case, with accents in one normal form.
 func Searched(text string) string { return norm.NFC.String(strings.ToLower(text)) }
 
-// Grams is a Bloom filter of what lists ask of the leads of a block: each part of one to four, and of six, bytes of a text that
-// is searched sets a bit or two, and so does a temperature, and a temperature with a source. What lacks a bit is in none of these
-// leads; what has all of its bits may be.
+// Grams is a Bloom filter of what lists search for in the leads of a block. Each substring of one to four, and of six, bytes of the
+// searched text sets one or two bits; so does a temperature, and a temperature with a source. If one of its bits is not set,
+// something is in none of these leads; if all are set, it may be.
 //
-// So it stands in views.lead_block: whoever changes what follows has to empty that table.
+// It is stored in views.lead_block, which has to be emptied when the code below changes.
 type Grams [gramBytes]byte
 
 const (
@@ -69,7 +69,7 @@ func (g *Grams) add(text string) {
 	}
 }
 
-// WordBits are places of bits of a temperature, alone or with a source.
+// WordBits returns the bits of a temperature, alone or with a source.
 func WordBits(temperature, source string) []uint32 {
 	word := uint32(2166136261) // FNV-1a
 	for _, text := range [...]string{temperature, " ", source} {
@@ -80,8 +80,9 @@ func WordBits(temperature, source string) []uint32 {
 	return []uint32{bitOf(uint64(word)), bitOf(uint64(^word))}
 }
 
-// GramsOf are places of bits that a text has, always as many: those of its longest grams, spread over it, and of shorter
-// ones when there are few, some more than once. The blocks are of a version of the projector Lead.
+// GramsOf returns the bits that a search for a text looks at, always the same number: those of the text's longest grams, spread
+// over it, and of shorter ones when there are few of these; some may be repeated. Version is that of the projector Lead which
+// made the blocks.
 func GramsOf(text string, version int) (bits [gramsAsked]uint32) {
 	var all []uint32
 	longest := min(longGram, len(text))

@@ -10,26 +10,27 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 )
 
-// LeadRow reads rows of views.lead. What has a column of its own is not in the JSON of the state, nor is what follows from
-// it for most leads: that the only phone or email is the one that is shown, and that nothing was updated since.
+// LeadRow reads rows of views.lead. The JSON of the state leaves out what has a column of its own, and what follows from the
+// columns for most leads: that the only phone or email is the current one, and that nothing was updated since the lead was
+// created.
 type LeadRow struct {
 	id, account, temperature, source, phone, email zeronull.Text
 	created                                        zeronull.Timestamptz
 	state                                          []byte
 }
 
-// LeadColumns are those that LeadRow reads.
+// LeadColumns are the columns that LeadRow reads.
 const LeadColumns = `lead_id, account, created_at, temperature, source, phone, email, state`
 
-// Into is what to scan LeadColumns into, row after row. All of them may be NULL, where there is no lead.
+// Into returns what to scan LeadColumns into, for one row after the other. All of them may be NULL, when there is no lead.
 func (r *LeadRow) Into() []any {
 	return []any{&r.id, &r.account, &r.created, &r.temperature, &r.source, &r.phone, &r.email, &r.state}
 }
 
-// Found tells whether there is a lead.
+// Found reports whether there is a lead.
 func (r *LeadRow) Found() bool { return r.state != nil }
 
-// State is the lead, but for its sources: what the columns say, unless the JSON knows better.
+// State returns the lead without its sources. What is in the JSON takes precedence over the columns.
 func (r *LeadRow) State() (lead.State, error) {
 	created := time.Time(r.created).UTC()
 	s := lead.State{

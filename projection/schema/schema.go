@@ -1,6 +1,6 @@
-// Package schema has the tables in PostgreSQL: those of the read models in the schema views, and beside them the sealed
-// secrets and the deliveries to webhook endpoints. Projectors write them and queries read them; here is what both must
-// agree on.
+// Package schema has the migrations of the tables in PostgreSQL: the views in the schema views, and the sealed secrets and the
+// deliveries to webhook endpoints in schemas of their own. Projectors write them and queries read them; what both must agree on,
+// such as names and the format of rows, is here too.
 package schema
 
 import (
@@ -21,7 +21,7 @@ const Views = "views"
 // Deliveries is the schema of what is sent to webhook endpoints.
 const Deliveries = "delivery"
 
-// Names of projectors, by which their checkpoints go.
+// Names of projectors, which are the keys of their checkpoints.
 const (
 	Lead            = "lead"
 	SourceHistory   = "source_history"
@@ -65,8 +65,8 @@ const countDeliveries = `
 // wait for each other.
 func Migrate(ctx context.Context, url string) error { return Unavailable(readModels.Up(ctx, url)) }
 
-// Current says, as migration.ErrOld or ErrNew, that this program and the database's read models do not belong together. The
-// error is eventstore.ErrUnavailable when the database is out of reach.
+// Current returns migration.ErrOld or ErrNew when the database's schema is not of this program's version, and
+// eventstore.ErrUnavailable when the database cannot be reached.
 func Current(ctx context.Context, pool *pgxpool.Pool) error {
 	return Unavailable(readModels.Current(ctx, pool))
 }

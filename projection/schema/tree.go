@@ -12,7 +12,7 @@ type Rows interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// TreeHashes reads an account's tree out of a table that is named as in SQL.
+// TreeHashes returns a reader of an account's tree from a table, whose name is written as in SQL.
 func TreeHashes(ctx context.Context, db Rows, table, account string) tlog.HashReader {
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		rows, err := db.Query(ctx, `

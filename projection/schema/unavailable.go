@@ -13,9 +13,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Unavailable marks an error of the database with eventstore.ErrUnavailable when it says that the database is out of
-// reach, overloaded, too slow or in trouble of its own, and not that it was asked something wrong. Other errors stay as they are, and so
-// does the end of a caller that left.
+// Unavailable marks an error of the database with eventstore.ErrUnavailable when the database cannot be reached, is overloaded, too
+// slow or has trouble of its own. Other errors, such as those of a wrong statement or of a caller that left, are returned
+// unchanged.
 func Unavailable(err error) error {
 	if err == nil || errors.Is(err, eventstore.ErrUnavailable) || !outOfReach(err) {
 		return err
@@ -57,7 +57,7 @@ func class(code string) string {
 	return code[:2]
 }
 
-// Missing tells that a table, or its schema, is not there, or not any more.
+// Missing reports whether an error says that a table or its schema does not exist, or no longer does.
 func Missing(err error) bool {
 	answer, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (answer.Code == "42P01" || answer.Code == "3F000")

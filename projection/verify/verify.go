@@ -1,6 +1,6 @@
-// Package verify reads the whole log and every view and says whether they agree: positions and streams without gaps, one
-// lead to a phone or email, tokens and endpoints within their limits, and views and endpoints of deliveries that are what
-// a fresh fold gives.
+// Package verify reads the whole log and every view and reports whether they agree: positions and streams have no gaps, a phone or
+// email has one lead, tokens and endpoints are within their limits, and views and endpoints of deliveries are what a fresh fold
+// gives. It changes neither.
 //
 // What it must remember of a log of any size is in temporary tables of the database, not in the memory of the process.
 package verify
@@ -26,24 +26,25 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Verification is what to verify.
+// Verification says what to verify.
 type Verification struct {
 	URL    string // of the read models' database
 	Pool   *pgxpool.Pool
 	Store  eventstore.Store
-	Sparse bool         // positions of the log need not follow each other, as they need not in EventStoreDB
-	Heads  []audit.Head // signed before: the log and the audit trees must begin with what they say
-	Most   int          // findings of each kind that are told
-	// Progress is told how far the log by itself and the views are, both.
+	Sparse bool         // positions of the log may have gaps, as in EventStoreDB
+	Heads  []audit.Head // signed earlier: the log and the audit trees must begin with these
+	Most   int          // findings of each kind that are returned
+	// Progress is called with how far both parts are, the log itself and the views.
 	Progress func(done, end eventstore.Position)
-	// Whole, if not nil, is told the head of the tree over the log as it was read.
+	// Whole, if not nil, is called with the head of the tree over the log as it was read.
 	Whole func(audit.Head)
-	// Left, if not nil, is told of every leftover of a killed process: of claims on a store without transactions, and of an
-	// erasure on any. Leftovers are no findings: a command under way looks the same.
+	// Left, if not nil, is called with each leftover of a killed process: of claims on a store without transactions, and of an
+	// erasure on any. Leftovers are not findings, because a command that is still running looks the same.
 	Left func(Leftover)
-	// Unfinished, if not nil, tells whether the erasure of leads and visitors at a position has something left to do.
+	// Unfinished, if not nil, reports whether the erasure of leads and visitors at a position has something left to do.
 	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
-	// Broken, if not nil, tells which endpoints have no signing secret that opens, and why. Some may just be deleted.
+	// Broken, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, and why. Some of them may
+	// just have been deleted.
 	Broken func(ctx context.Context) (map[string]error, error)
 }
 
@@ -55,9 +56,9 @@ type Leftover struct {
 	Lead, Account string
 }
 
-// Run returns what does not agree, as sentences without anything personal. The error says that it could not look.
+// Run returns what does not agree, as sentences without personal data. The error says that it could not be verified.
 //
-// The log by itself and the views are looked at side by side: while one of them has PostgreSQL think, the other reads.
+// The log itself and the views are verified at the same time: while one of them waits for PostgreSQL, the other reads.
 func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 	var ofViews, ofDeliveries []string
 	var r reading
