@@ -68,8 +68,9 @@ type Recorded struct {
 	Stream   string
 	Revision Revision
 	Position Position
-	Erased   bool // its personal part is gone for good
-	Key      *Key // a key of its stream, if the store has read it along with the event; nil otherwise
+	Erased   bool  // its personal part is gone for good
+	LostKey  int64 // the id of the key that an erased event was sealed with
+	Key      *Key  // a key of its stream, if the store has read it along with the event; nil otherwise
 
 	// The sealed store sets these when it is asked for damage.
 	Damaged bool   // its personal part cannot be opened, and Erased is set too; or it is not sealed although it should be

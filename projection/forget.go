@@ -127,10 +127,13 @@ func (r Replay) forgetErased(ctx context.Context, conn *pgx.Conn) error {
 			if err != nil {
 				return err
 			}
-			if erased, ok := data.(event.LeadErased); ok {
-				gone.Leads = append(append(gone.Leads, event.LeadID(e.Stream)), erased.Leads...) // which a copy may be too old to see depart
-			} else {
-				gone.Visitors[e.Stream] = e.Position
+			switch d := data.(type) {
+			case event.LeadErased:
+				gone.Leads = append(append(gone.Leads, event.LeadID(e.Stream)), d.Leads...) // which a copy may be too old to see depart
+			case event.VisitorForgotten:
+				if len(d.Keys) == 0 {
+					gone.Visitors[e.Stream] = e.Position
+				}
 			}
 		}
 		if item.Position >= head {

@@ -27,7 +27,10 @@ func (VisitorActivity) Filter() eventstore.Filter {
 func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	var recorded activities
 	for _, e := range batch {
-		if _, forgotten := e.Data.(event.VisitorForgotten); forgotten {
+		if d, forgotten := e.Data.(event.VisitorForgotten); forgotten {
+			if len(d.Keys) > 0 { // what these sealed is in no view that was made since they were lost
+				continue
+			}
 			if err := recorded.forget(ctx, tx, e.Stream); err != nil {
 				return err
 			}

@@ -142,7 +142,7 @@ func TestWhoWasErasedAfterABackupIsErasedAgain(t *testing.T) {
 	launch(t, settings, "migrate").ends(t, 0)
 	launch(t, settings, "replay", "all").ends(t, 0)
 	said := launch(t, settings, "verify", "--heal").ends(t, 1)
-	require.Contains(t, said.out.String(), "lead "+stays+" cannot be read")
+	require.Contains(t, said.out.String(), "lead "+stays+" of account acme cannot be read")
 	launch(t, settings, "forget", part, "--account", "acme", "--yes").ends(t, 1) // it is part of the other
 	launch(t, settings, "forget", stays, "--account", "other", "--yes").ends(t, 1)
 	launch(t, settings, "forget", stays, "--account", "acme", "--yes").ends(t, 0)

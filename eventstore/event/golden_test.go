@@ -122,7 +122,7 @@ func samples() []Data {
 			VisitorID: "v-1", Kind: "click", URL: "https://example.com/größe?a=1&b=2", Title: "Größe", Referrer: "android-app://com.example",
 			At: at, Properties: fields,
 		},
-		VisitorForgotten{},
+		VisitorForgotten{Keys: []string{"-9007199254740993", "7"}},
 	}
 }
 

@@ -19,7 +19,11 @@ type VisitorActed struct {
 
 // VisitorForgotten says that the events before it must no longer be read. Others may follow it: the browser still has the id that
 // it was given.
-type VisitorForgotten struct{}
+type VisitorForgotten struct {
+	// Keys are the ids, in decimal, of keys that were lost while other events of the visitor can still be read: then the fact is
+	// about the events that these keys sealed, and no others.
+	Keys []string `json:"keys,omitzero"`
+}
 
 func (VisitorActed) EventType() string     { return "visitor.acted.v1" }
 func (VisitorForgotten) EventType() string { return "visitor.forgotten.v1" }

@@ -192,7 +192,7 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 
 // erase shows an event whose key is gone.
 func (v envelope) erase(r *eventstore.Recorded) {
-	r.Erased = true
+	r.Erased, r.LostKey = true, v.keyID
 	r.Data = append(append(make([]byte, 0, len(v.plain)+len(erasedShown)+2), '{'), v.plain...)
 	if len(v.plain) > 0 {
 		r.Data = append(r.Data, ',')

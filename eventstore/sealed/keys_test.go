@@ -2,6 +2,7 @@ package sealed_test
 
 import (
 	"log/slog"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -112,6 +113,36 @@ func TestAKeyThatCameBackGoesAndTheOnesSinceStay(t *testing.T) {
 		all := read(t, p.open(), stream)
 		require.True(t, all[0].Erased)
 		require.False(t, all[2].Erased)
+	})
+}
+
+// A visitor came again after a key was lost, and only what that key sealed was given up.
+func TestAKeyThatWasGivenUpGoesAndTheOthersStay(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		stream, acted := event.VisitorStream("acme", "aa"), event.VisitorActed{VisitorID: "v", Kind: "click"}
+		say := func(data event.Data) {
+			storetest.Append(t, p.open(), write(stream, eventstore.Any, fact(t, data)))
+		}
+		returned := func() bool {
+			back, err := p.open().Returned(t.Context(), stream)
+			require.NoError(t, err)
+			return back
+		}
+		say(acted)
+		pgtest.Exec(t, p.pool, `CREATE TABLE person.backup AS TABLE person.key`)
+		pgtest.Exec(t, p.pool, `DELETE FROM person.key`)
+		say(acted)
+		lost := read(t, p.open(), stream)[0].LostKey
+		say(event.VisitorForgotten{Keys: []string{strconv.FormatInt(lost, 10)}})
+		say(acted)
+		require.False(t, returned())
+		pgtest.Exec(t, p.pool, `INSERT INTO person.key TABLE person.backup`)
+		require.True(t, returned())
+		require.NoError(t, p.open().Expel(t.Context(), stream))
+		require.False(t, returned())
+		all := read(t, p.open(), stream)
+		require.True(t, all[0].Erased)
+		require.False(t, all[1].Erased || all[3].Erased)
 	})
 }
 

@@ -50,7 +50,7 @@ var declared = map[string]declaration{
 		personal: list("visitorId url title referrer properties"),
 		plain:    list("type at"),
 	},
-	event.VisitorForgotten{}.EventType(): {bare: true},
+	event.VisitorForgotten{}.EventType(): {plain: list("keys"), bare: true},
 
 	event.ClaimTaken{}.EventType():    {plain: list("kind holder")},
 	event.ClaimReleased{}.EventType(): {plain: list("kind holder")},

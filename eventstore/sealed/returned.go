@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // Restoring a backup of the keys brings back the keys of everybody who was forgotten after it was made. Their events can then be
@@ -48,7 +52,18 @@ func (s *Store) returned(ctx context.Context, stream string) (ids []int64, err e
 			return nil, err
 		}
 		if bare(recorded.Type) {
-			ids, since = append(ids, since...), nil
+			lost, err := lostKeys(recorded)
+			if err != nil {
+				return nil, err
+			}
+			for _, k := range kept[stream] {
+				if slices.Contains(lost, strconv.FormatInt(k.id, 10)) {
+					ids = append(ids, k.id)
+				}
+			}
+			if len(lost) == 0 {
+				ids, since = append(ids, since...), nil
+			}
 			continue
 		}
 		v, _, sealed := openEnvelope(recorded.Data, nil)
@@ -57,6 +72,13 @@ func (s *Store) returned(ctx context.Context, stream string) (ids []int64, err e
 		}
 	}
 	return ids, nil
+}
+
+// lostKeys are those that a fact is about which is not about all that came before it.
+func lostKeys(recorded eventstore.Recorded) ([]string, error) {
+	fact, err := recorded.Fact()
+	forgotten, _ := fact.Data.(event.VisitorForgotten)
+	return forgotten.Keys, err
 }
 
 // destroy forgets some keys of a stream for good, and tells every process that may remember them.

@@ -3,6 +3,7 @@ package verify_test
 import (
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
@@ -63,7 +64,7 @@ func TestALeadWithoutItsKeyIsAFindingAndItsClaimsAreNotLeftOver(t *testing.T) {
 		Left: func(l verify.Leftover) { left = append(left, l) },
 	}.Run(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"lead " + event.LeadID(p.leads[1]) + " cannot be read: its key is not there, and it was not erased"}, findings)
+	require.Equal(t, []string{"lead " + event.LeadID(p.leads[1]) + " of account acme cannot be read: its key is not there, and it was not erased"}, findings)
 	require.Empty(t, left)
 }
 
@@ -104,33 +105,87 @@ func TestEventsOfALeadThatChangePlacesAreFound(t *testing.T) {
 	require.Equal(t, []string{"event at position 6 of stream " + p.leads[0] + " is of before the one that it follows"}, findings)
 }
 
+// act appends something that a visitor did, as seen by a program that has just begun.
+func (p *people) act(t *testing.T, store *sealed.Store, visitor string) error {
+	t.Helper()
+	e := p.NewEvent()
+	var err error
+	e.Type, e.Data, err = event.Encode(event.VisitorActed{VisitorID: "v", Kind: "click"})
+	require.NoError(t, err)
+	e.Metadata.Account = "acme"
+	_, err = store.Append(t.Context(), eventstore.Write{Stream: visitor, Expect: eventstore.Any, Events: []eventstore.Event{e}})
+	return err
+}
+
+// unread tells whether verify finds that a visitor cannot be read.
+func (p *people) unread(t *testing.T, visitor string) bool {
+	t.Helper()
+	findings, _ := p.verify(t)
+	return anyContains(findings, visitor+" of account acme cannot be read: its key is not there, and it was not erased")
+}
+
+// loses takes all keys of a visitor away, and gives their ids.
+func (p *people) loses(t *testing.T, visitor string) (ids []string) {
+	t.Helper()
+	rows, err := p.Pool.Query(t.Context(), `DELETE FROM person.key WHERE stream = $1 RETURNING id::text`, visitor)
+	require.NoError(t, err)
+	ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return ids
+}
+
 // A visitor's key is missing as a lead's may be, unless the visitor was forgotten: with a lead, before what they do now.
 func TestAVisitorWithoutTheirKeyIsAFinding(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 1)
 	visitor := event.VisitorStream("acme", "v")
-	act := func() {
-		e := p.NewEvent()
-		var err error
-		e.Type, e.Data, err = event.Encode(event.VisitorActed{VisitorID: "v", Kind: "click"})
-		require.NoError(t, err)
-		e.Metadata.Account = "acme"
-		p.store = p.open()
-		_, err = p.store.Append(t.Context(), eventstore.Write{Stream: visitor, Expect: eventstore.Any, Events: []eventstore.Event{e}})
-		require.NoError(t, err)
-	}
 	found := func() bool {
-		_, err := p.Pool.Exec(t.Context(), `DELETE FROM person.key WHERE stream = $1`, visitor)
-		require.NoError(t, err)
-		findings, _ := p.verify(t)
-		return anyContains(findings, visitor+" cannot be read: its key is not there, and it was not erased")
+		p.loses(t, visitor)
+		return p.unread(t, visitor)
 	}
-	act()
+	require.NoError(t, p.act(t, p.open(), visitor))
 	require.True(t, found())
 	p.Append(t, "acme", p.leads[0], event.LeadErased{Visitors: []string{visitor}})
 	require.False(t, found(), "the key goes first, and then it is said")
 	p.Append(t, "acme", visitor, event.VisitorForgotten{})
 	require.False(t, found())
-	act()
+	require.NoError(t, p.act(t, p.open(), visitor))
 	require.True(t, found())
+}
+
+// One key is lost, and it is said that what it sealed is; what the next one sealed is none of that.
+func TestAKeyThatIsLostLaterIsAFindingThoughAnotherWasForgotten(t *testing.T) {
+	t.Parallel()
+	p := newPeople(t, 1)
+	visitor := event.VisitorStream("acme", "v")
+	require.NoError(t, p.act(t, p.open(), visitor))
+	first := p.loses(t, visitor)
+	require.NoError(t, p.act(t, p.open(), visitor))
+	require.True(t, p.unread(t, visitor))
+	p.Append(t, "acme", visitor, event.VisitorForgotten{Keys: first})
+	require.False(t, p.unread(t, visitor))
+	second := p.loses(t, visitor)
+	require.True(t, p.unread(t, visitor))
+	p.Append(t, "acme", visitor, event.VisitorForgotten{Keys: second})
+	require.False(t, p.unread(t, visitor))
+}
+
+// A process that has not heard yet that a visitor was forgotten seals what they do once more with the key that is gone, and takes
+// that for not recorded: nothing is lost with it.
+func TestWhatWasSealedWithTheKeyOfAForgottenVisitorIsNotLost(t *testing.T) {
+	t.Parallel()
+	p := newPeople(t, 1)
+	visitor := event.VisitorStream("acme", "v")
+	far := p.open()
+	for range 2 { // from the second on the key is believed in
+		require.NoError(t, p.act(t, far, visitor))
+	}
+	p.Append(t, "acme", p.leads[0], event.LeadErased{Visitors: []string{visitor}})
+	require.NoError(t, p.open().Destroy(t.Context(), visitor))
+	p.Append(t, "acme", visitor, event.VisitorForgotten{})
+	require.NotNil(t, eventstore.Conflict(p.act(t, far, visitor)))
+	require.NoError(t, p.act(t, far, visitor))
+	require.False(t, p.unread(t, visitor))
+	p.loses(t, visitor)
+	require.True(t, p.unread(t, visitor))
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/leadlog/leadlog/command/visitor"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -18,21 +19,45 @@ type erasure struct {
 	fact     event.LeadErased
 }
 
+// forgotten is a visitor of an account who was forgotten by themselves: all that they did before a position, or a part of it.
+type forgotten struct {
+	account  string
+	position eventstore.Position
+	all      bool
+}
+
 // noteErasure remembers which leads were erased, and which leads and visitors have events that cannot be opened.
 func (r *reading) noteErasure(e eventstore.Recorded, data event.Data) {
 	if d, ok := data.(event.LeadErased); ok {
 		r.erased[event.LeadID(e.Stream)] = erasure{e.Metadata.Account, e.Position, d}
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 	}
-	if e.Erased && !e.Damaged && !r.gone[e.Stream] {
-		r.closed[e.Stream] = true
+	if e.Erased && !e.Damaged {
+		r.noteClosed(e)
 	}
-	r.noteGone(e.Stream, data)
+	r.noteGone(e.Stream, e.Metadata.Account, e.Position, data)
+}
+
+// closed is what cannot be opened of a stream, and whose it is.
+type closed struct {
+	account string
+	visitor.Loss
+}
+
+func (r *reading) noteClosed(e eventstore.Recorded) {
+	of, known := r.closed[e.Stream]
+	if !known && !(r.gone[e.Stream] && strings.HasPrefix(e.Stream, event.LeadPrefix)) {
+		of = &closed{account: e.Metadata.Account}
+		r.closed[e.Stream] = of
+	}
+	if of != nil {
+		of.Unread(e.LostKey)
+	}
 }
 
 // noteGone remembers whom an erasure is of. The key of a visitor whom it names goes before the fact that they are forgotten; with
 // what they do after that they have another one.
-func (r *reading) noteGone(stream string, data event.Data) {
+func (r *reading) noteGone(stream, account string, position eventstore.Position, data event.Data) {
 	switch d := data.(type) {
 	case event.LeadErased:
 		streams := append([]string{stream}, d.Visitors...)
@@ -40,18 +65,36 @@ func (r *reading) noteGone(stream string, data event.Data) {
 			streams = append(streams, event.LeadStream(id))
 		}
 		for _, gone := range streams {
-			delete(r.closed, gone)
+			if strings.HasPrefix(gone, event.LeadPrefix) {
+				delete(r.closed, gone)
+			}
 			r.gone[gone] = true
 		}
 	case event.VisitorForgotten:
-		delete(r.closed, stream)
+		if of := r.closed[stream]; of != nil {
+			of.Forgotten(d)
+		}
+		if !r.gone[stream] { // otherwise it is part of the lead's erasure
+			r.forgotten[stream] = forgotten{account, position, len(d.Keys) == 0}
+		}
 		delete(r.gone, stream)
 	}
 }
 
+// unread are the streams that cannot be opened although nobody was erased.
+func (r *reading) unread() (streams []string) {
+	for stream, of := range r.closed {
+		if len(of.Keys) > 0 && !r.gone[stream] {
+			streams = append(streams, stream)
+		}
+	}
+	slices.Sort(streams)
+	return streams
+}
+
 // lost reports leads and visitors whose key is gone although they were not erased, not even while the log was read.
 func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []string, err error) {
-	if len(r.closed) == 0 {
+	if len(r.unread()) == 0 {
 		return nil, nil
 	}
 	head, err := store.Head(ctx)
@@ -69,14 +112,14 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 				if err != nil {
 					return nil, err
 				}
-				r.noteGone(e.Stream, data)
+				r.noteGone(e.Stream, e.Metadata.Account, e.Position, data)
 			}
 			if item.Position >= head {
 				break
 			}
 		}
 	}
-	for _, stream := range slices.Sorted(maps.Keys(r.closed)) {
+	for _, stream := range r.unread() {
 		if len(findings) == r.most {
 			break
 		}
@@ -84,7 +127,7 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 		if id, isLead := strings.CutPrefix(stream, event.LeadPrefix); isLead {
 			who = "lead " + id
 		}
-		findings = append(findings, who+" cannot be read: its key is not there, and it was not erased")
+		findings = append(findings, fmt.Sprintf("%s of account %s cannot be read: its key is not there, and it was not erased", who, r.closed[stream].account))
 	}
 	return findings, nil
 }
@@ -114,6 +157,20 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 		}
 		if unfinished {
 			v.Left(Leftover{Lead: id, Account: e.account, Says: fmt.Sprintf("lead-%s was erased, and not everything that was made of it is gone", id)})
+		}
+	}
+	for _, stream := range slices.Sorted(maps.Keys(r.forgotten)) {
+		f := r.forgotten[stream]
+		var before eventstore.Position // of a part, nothing in the views tells what was it
+		if f.all {
+			before = f.position
+		}
+		unfinished, err := v.Unfinished(ctx, f.account, nil, []string{stream}, before)
+		if err != nil {
+			return err
+		}
+		if unfinished {
+			v.Left(Leftover{Visitor: stream, Account: f.account, Says: fmt.Sprintf("%s was forgotten, and not everything that was made of it is gone", stream)})
 		}
 	}
 	return nil

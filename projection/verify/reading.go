@@ -38,7 +38,8 @@ type reading struct {
 	owing     map[ulid.ULID]string // the claim that an outcome is owed to
 	erased    map[string]erasure   // by lead
 	parts     map[string][]string  // leads that have departed, by the lead that each went into
-	closed    map[string]bool      // streams that cannot be opened, and whose person nobody erased yet
+	closed    map[string]*closed   // streams that cannot be opened, those of leads until they are erased
+	forgotten map[string]forgotten // visitors, by their streams
 	gone      map[string]bool      // streams of leads that are erased, or were part of one that is, and of its visitors
 	seen      [][]any
 	leaf      [][]any

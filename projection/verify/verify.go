@@ -52,8 +52,9 @@ type Verification struct {
 type Leftover struct {
 	Claims []string // their streams
 	Says   string   // without anything personal
-	// Lead is the id of one whose erasure is not finished, of Account; otherwise both are empty.
-	Lead, Account string
+	// Lead is the id of one whose erasure is not finished, and Visitor the stream of one who was forgotten likewise, of Account;
+	// otherwise all are empty.
+	Lead, Visitor, Account string
 }
 
 // Run returns what does not agree, as sentences without personal data. The error says that it could not be verified.
@@ -178,7 +179,8 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, tell fun
 		tx: tx, whole: whole, broken: broken, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse,
 		tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 		owed: map[string]owed{}, owing: map[ulid.ULID]string{},
-		erased: map[string]erasure{}, parts: map[string][]string{}, closed: map[string]bool{}, gone: map[string]bool{},
+		erased: map[string]erasure{}, parts: map[string][]string{}, closed: map[string]*closed{}, gone: map[string]bool{},
+		forgotten: map[string]forgotten{},
 	}
 	err = r.all(ctx, v.Store, tell)
 	return r, err
