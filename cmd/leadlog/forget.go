@@ -25,8 +25,8 @@ import (
 type forgetCommand struct {
 	sealedDatabase `embed:""`
 
-	Lead     string `arg:"" placeholder:"LEAD" help:"Id of the lead whose person is to be forgotten."`
-	Account  string `required:"" placeholder:"ID" help:"Account that the lead belongs to."`
+	Who      string `arg:"" name:"lead" placeholder:"LEAD" help:"Id of the lead whose person is to be forgotten; or a visitor whose key is lost, as leadlog verify names it (visitor-…): what cannot be read of them is to stay so."`
+	Account  string `required:"" placeholder:"ID" help:"Account that the lead or visitor belongs to."`
 	Yes      bool   `help:"Do not ask."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }
@@ -42,8 +42,8 @@ func (f *forgetCommand) Run(ctx context.Context, c output) error {
 	if err != nil {
 		return err
 	}
-	if !event.ValidID(f.Lead) {
-		return &usageError{fmt.Errorf("%q is not the id of a lead", f.Lead)}
+	if !event.ValidID(f.Who) && !f.visitor() {
+		return &usageError{fmt.Errorf("%q is not the id of a lead, nor the name of a visitor that leadlog verify prints", f.Who)}
 	}
 	h, err := f.openStores(ctx, c)
 	if err != nil {
@@ -67,16 +67,42 @@ func (f *forgetCommand) Run(ctx context.Context, c output) error {
 		return err
 	}
 	defer leave()
-	erased, err := handlers.EraseLead(ctx, command.EraseLead{
-		Caller: command.Caller{Account: f.Account, Actor: "system:forget"}, LeadID: f.Lead,
-	})
+	caller := command.Caller{Account: f.Account, Actor: "system:forget"}
+	if f.visitor() {
+		return f.forgetVisitor(ctx, c, handlers, caller)
+	}
+	erased, err := handlers.EraseLead(ctx, command.EraseLead{Caller: caller, LeadID: f.Who})
 	if errors.Is(err, lead.ErrNotFound) {
-		return fmt.Errorf("account %s has no lead %s", f.Account, f.Lead)
+		return fmt.Errorf("account %s has no lead %s", f.Account, f.Who)
 	}
 	if err != nil {
 		return err
 	}
 	f.tell(c, erased)
+	return nil
+}
+
+func (f *forgetCommand) visitor() bool { return strings.HasPrefix(f.Who, event.VisitorPrefix) }
+
+func (f *forgetCommand) forgetVisitor(ctx context.Context, c output, handlers *command.Handlers, caller command.Caller) error {
+	forgotten, err := handlers.ForgetVisitor(ctx, command.ForgetVisitor{Caller: caller, Stream: f.Who})
+	switch {
+	case errors.Is(err, command.ErrNoVisitor):
+		return fmt.Errorf("account %s has no visitor %s", f.Account, f.Who)
+	case errors.Is(err, command.ErrNotLost):
+		return fmt.Errorf("whatever %s did can be read: it is forgotten with the last lead that is linked with it", f.Who)
+	case err != nil:
+		return err
+	}
+	did := "forgotten"
+	if forgotten.Again {
+		did = "was forgotten before; what was left to do is done"
+	}
+	fmt.Fprintf(c.out, "%s %s (position %d)\n"+
+		"gone:   what could not be read of it; a key that is found of that is destroyed\n", f.Who, did, forgotten.Position)
+	if forgotten.Rest {
+		fmt.Fprintln(c.out, "stays:  what else it did, which can be read")
+	}
 	return nil
 }
 
@@ -88,7 +114,11 @@ func (f *forgetCommand) confirm(c output) error {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return &usageError{errors.New("there is no way back from this, and nobody to ask: add --yes")}
 	}
-	fmt.Fprintf(c.err, "Everything that lead %s of account %s told is destroyed, for good. Type yes to go on: ", f.Lead, f.Account)
+	says := "Everything that lead %s of account %s told is destroyed, for good."
+	if f.visitor() {
+		says = "What cannot be read of %s of account %s is to stay so, for good: also when its key is found."
+	}
+	fmt.Fprintf(c.err, says+" Type yes to go on: ", f.Who, f.Account)
 	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
 	if err != nil || strings.TrimSpace(answer) != "yes" {
 		return errNotConfirmed
@@ -107,7 +137,7 @@ func (f *forgetCommand) tell(c output, erased command.LeadErased) {
 		"free:      %d phones and emails; who comes with one is a new lead\n"+
 		"stays:     that there was a lead, when and from which sources it came, its stages and amounts; keyed hashes that name\n"+
 		"           its claims; events from before there were keys; what endpoints were told; backups, until they are gone\n",
-		f.Lead, did, erased.Position, erased.Visitors, erased.Claims)
+		f.Who, did, erased.Position, erased.Visitors, erased.Claims)
 }
 
 // forgetter returns what erases persons from these stores, besides the log and the views.

@@ -45,7 +45,7 @@ func heal(ctx context.Context, c output, h *stores, keys serviceKeys, left []ver
 	}
 	healed := 0
 	for _, l := range left {
-		if l.Lead != "" {
+		if l.Lead != "" || l.Visitor != "" {
 			if err := finishErasure(ctx, c, h, handlers, l); err != nil {
 				return err
 			}
@@ -65,7 +65,7 @@ func heal(ctx context.Context, c output, h *stores, keys serviceKeys, left []ver
 	return nil
 }
 
-// finishErasure completes the erasure of a lead that a process began and did not finish.
+// finishErasure completes the erasure of a lead or visitor that a process began and did not finish.
 func finishErasure(ctx context.Context, c output, h *stores, handlers *command.Handlers, left verify.Leftover) error {
 	leave, err := h.keepUp(ctx)
 	if err != nil {
@@ -73,6 +73,13 @@ func finishErasure(ctx context.Context, c output, h *stores, handlers *command.H
 	}
 	defer leave()
 	caller := command.Caller{Account: left.Account, Actor: "system:claims"}
+	if left.Visitor != "" {
+		if _, err := handlers.ForgetVisitor(ctx, command.ForgetVisitor{Caller: caller, Stream: left.Visitor}); err != nil {
+			return fmt.Errorf("forget %s: %w", left.Visitor, err)
+		}
+		fmt.Fprintf(c.out, "healed: %s: its erasure is finished\n", left.Visitor)
+		return nil
+	}
 	if _, err := handlers.EraseLead(ctx, command.EraseLead{Caller: caller, LeadID: left.Lead}); err != nil {
 		return fmt.Errorf("erase lead %s: %w", left.Lead, err)
 	}

@@ -17,6 +17,7 @@ func TestOnEventStoreDB(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"an endpoint gets what is captured after it, signed": TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned,
 		"a person is forgotten":                              TestForgetLeavesNothingOfAPersonAnywhere,
+		"a visitor whose key is lost":                        TestAVisitorWhoseKeyIsInNoBackupIsForgotten,
 		"import":                                             TestImportOfJSONLines,
 		"export and tail":                                    TestExportAndTailOfARunningService,
 		"replay and verify":                                  TestReplayWhileTheServiceGoesOn,

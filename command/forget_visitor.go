@@ -1,0 +1,114 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/leadlog/leadlog/command/visitor"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+var (
+	// ErrNoVisitor says that the account has no such visitor.
+	ErrNoVisitor = errors.New("the account has no such visitor")
+	// ErrNotLost says that whatever a visitor did can be read.
+	ErrNotLost = errors.New("nothing of the visitor is lost")
+)
+
+// ForgetVisitor asks that what cannot be read of a visitor, since the key is lost, stays so. Who can be read is forgotten with the
+// last lead that is linked with them: see EraseLead.
+type ForgetVisitor struct {
+	Caller Caller
+	Stream string
+}
+
+// VisitorForgotten is the answer. Again is true if that was said before, and this call finished what was left undone then.
+type VisitorForgotten struct {
+	Again    bool
+	Rest     bool // what else the visitor did can be read, and stays
+	Position eventstore.Position
+}
+
+// forgettable is a visitor's stream as far as it matters here.
+type forgettable struct {
+	visitor.Loss
+	end  eventstore.Expected
+	said eventstore.Position // the last that was said of this
+	all  eventstore.Position // the last that was said of everything before it
+}
+
+// ForgetVisitor appends the fact, and does away with what the fact is about: copies of it, and keys that came back. If it is
+// interrupted, asking again finishes it.
+//
+// The errors are ErrNoVisitor, ErrNotLost and those of the store.
+func (h *Handlers) ForgetVisitor(ctx context.Context, cmd ForgetVisitor) (done VisitorForgotten, err error) {
+	var found forgettable
+	err = h.transact.Do(ctx, []string{cmd.Stream}, func(ctx context.Context) error {
+		if found, err = h.forgettable(ctx, cmd); err != nil {
+			return err
+		}
+		done = VisitorForgotten{Again: len(found.Keys) == 0, Rest: found.Rest, Position: found.said}
+		switch {
+		case done.Again && found.said == 0:
+			return ErrNotLost
+		case done.Again:
+			return nil
+		}
+		// What the visitor does meanwhile can be read: it is a conflict, and then it is not what the fact is about.
+		write, err := h.write(cmd.Caller.withoutOrigin(), cmd.Stream, found.end, h.timestamp(), found.Fact())
+		if err != nil {
+			return err
+		}
+		if done.Position, err = h.store.Append(ctx, write); !found.Rest {
+			found.all = done.Position
+		}
+		return err
+	})
+	if err != nil {
+		return VisitorForgotten{}, err
+	}
+	if err := h.forgetting.Expel(ctx, cmd.Stream); err != nil {
+		return done, err
+	}
+	if err := h.forgetting.Await(ctx, done.Position); err != nil || found.all == 0 {
+		return done, err
+	}
+	return done, h.forgetting.Sweep(ctx, nil, map[string]eventstore.Position{cmd.Stream: found.all})
+}
+
+func (h *Handlers) forgettable(ctx context.Context, cmd ForgetVisitor) (f forgettable, err error) {
+	if !strings.HasPrefix(cmd.Stream, event.VisitorPrefix) {
+		return f, ErrNoVisitor
+	}
+	f.end = eventstore.NoStream
+	for recorded, err := range h.store.Read(ctx, cmd.Stream, 0) {
+		if err != nil {
+			return f, err
+		}
+		fact, err := recorded.Fact()
+		if err != nil {
+			return f, err
+		}
+		if recorded.Metadata.Account != cmd.Caller.Account {
+			return f, ErrNoVisitor
+		}
+		f.end = eventstore.At(recorded.Revision)
+		switch forgotten, is := fact.Data.(event.VisitorForgotten); {
+		case is:
+			f.Forgotten(forgotten)
+			if f.said = recorded.Position; len(forgotten.Keys) == 0 {
+				f.all = f.said
+			}
+		case recorded.Erased:
+			f.Unread(recorded.LostKey)
+		default:
+			f.Rest = true
+		}
+	}
+	if f.end == eventstore.NoStream {
+		return f, ErrNoVisitor
+	}
+	return f, nil
+}

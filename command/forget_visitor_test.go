@@ -1,0 +1,183 @@
+package command_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+)
+
+// loser forgets visitors whose keys are lost. Each thing that it asks for comes after a step, which may stop it.
+type loser struct {
+	*sealed.Store
+	step  func() error
+	swept *[]eventstore.Position
+}
+
+func (l loser) Expel(ctx context.Context, streams ...string) error {
+	if err := l.step(); err != nil {
+		return err
+	}
+	return l.Store.Expel(ctx, streams...)
+}
+
+func (l loser) Await(context.Context, eventstore.Position) error { return l.step() }
+
+func (loser) Visited(context.Context, string, []string, eventstore.Position) (map[string]bool, error) {
+	return nil, nil
+}
+
+func (l loser) Sweep(_ context.Context, _ []string, visitors map[string]eventstore.Position) error {
+	if err := l.step(); err != nil {
+		return err
+	}
+	for _, before := range visitors {
+		*l.swept = append(*l.swept, before)
+	}
+	return nil
+}
+
+// forgetVisitor is one process that says that a visitor stays lost. It gives where copies were swept up to.
+func forgetVisitor(ctx context.Context, of process, account, visitor string, step func() error) (
+	done command.VisitorForgotten, swept []eventstore.Position, err error,
+) {
+	names := claim.NewNames(claimKey())
+	store := &storetest.Ordered{Store: of.store, Before: func(storetest.Step) error { return step() }}
+	handlers := command.NewHandlers(command.Options{
+		Store: store, Claims: names, Log: quiet(), Forgetting: loser{of.store.(*sealed.Store), step, &swept},
+	})
+	done, err = handlers.ForgetVisitor(ctx, command.ForgetVisitor{
+		Caller: command.Caller{Account: account}, Stream: names.Visitor("acme", visitor),
+	})
+	return done, swept, err
+}
+
+func nothing() error { return nil }
+
+// loses takes all keys of the log away.
+func loses(t *testing.T, url string) {
+	t.Helper()
+	pgtest.Exec(t, pgtest.Pool(t, url), `DELETE FROM person.key`)
+}
+
+// facts are what a visitor's stream says of keys, and readable how many activities can be read.
+func (p process) facts(t *testing.T, visitor string) (facts []event.VisitorForgotten, readable int) {
+	t.Helper()
+	for _, r := range p.activities(t, visitor) {
+		fact, err := r.Fact()
+		require.NoError(t, err)
+		if forgotten, is := fact.Data.(event.VisitorForgotten); is {
+			facts = append(facts, forgotten)
+		} else if !r.Erased {
+			readable++
+		}
+	}
+	return facts, readable
+}
+
+func TestAVisitorWhoCanBeReadIsNotLost(t *testing.T) {
+	t.Parallel()
+	p := start(t, database(t))
+	p.provision(t)
+	_, err := p.act(t.Context(), "v", `{"type":"click"}`)
+	require.NoError(t, err)
+	_, _, err = forgetVisitor(t.Context(), p, "acme", "v", nothing)
+	require.ErrorIs(t, err, command.ErrNotLost)
+	for account, visitor := range map[string]string{"acme": "w", "globex": "v"} {
+		_, _, err = forgetVisitor(t.Context(), p, account, visitor, nothing)
+		require.ErrorIs(t, err, command.ErrNoVisitor)
+	}
+	handlers := eraser(p.store, unstopped(&oblivion{}))
+	captured := p.captured(t, `{"phone":"9876543210"}`)
+	_, err = handlers.ForgetVisitor(t.Context(), command.ForgetVisitor{Caller: owner, Stream: event.LeadStream(captured.Lead.ID)})
+	require.ErrorIs(t, err, command.ErrNoVisitor)
+	facts, readable := p.facts(t, "v")
+	require.Empty(t, facts)
+	require.Equal(t, 1, readable)
+}
+
+// The visitor does something whenever it is about to be said that all they did is lost.
+func TestWhatAVisitorDoesWhileItIsSaidThatTheyAreLostStays(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	far := start(t, url)
+	far.provision(t)
+	_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+	require.NoError(t, err)
+	loses(t, url)
+	near, left := start(t, url), 6 // the steps are to read and to append
+	done, swept, err := forgetVisitor(t.Context(), near, "acme", "v", func() error {
+		if left--; left >= 0 {
+			_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+			return err
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.True(t, done.Rest)
+	require.Empty(t, swept, "copies have what stays too")
+	facts, readable := start(t, url).facts(t, "v")
+	require.Len(t, facts, 1)
+	require.Len(t, facts[0].Keys, 1)
+	require.Equal(t, 6, readable)
+}
+
+// A process is stopped before each single step in turn, and the next finishes what it began.
+func TestWhoeverIsStoppedWhileAVisitorIsForgottenLeavesItToTheNext(t *testing.T) {
+	t.Parallel()
+	for stops, whole := 0, false; !whole; stops++ {
+		url := database(t)
+		far := start(t, url)
+		far.provision(t)
+		_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+		require.NoError(t, err)
+		loses(t, url)
+		near, left := start(t, url), stops
+		_, _, err = forgetVisitor(t.Context(), near, "acme", "v", func() error {
+			if left--; left < 0 {
+				return errKilled
+			}
+			return nil
+		})
+		if whole = err == nil; !whole {
+			require.ErrorIs(t, err, errKilled)
+		}
+		done, swept, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", nothing)
+		require.NoError(t, err)
+		require.Equal(t, []eventstore.Position{done.Position}, swept)
+		facts, readable := near.facts(t, "v")
+		require.Equal(t, []event.VisitorForgotten{{}}, facts, "stop %d", stops)
+		require.Zero(t, readable)
+	}
+}
+
+func TestTwoProcessesSayOnceThatAVisitorIsLost(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	one, other := start(t, url), start(t, url)
+	one.provision(t)
+	_, err := one.act(t.Context(), "v", `{"type":"click"}`)
+	require.NoError(t, err)
+	loses(t, url)
+	var racing sync.WaitGroup
+	var failed [2]error
+	for i, p := range []process{start(t, url), other} {
+		racing.Go(func() { _, _, failed[i] = forgetVisitor(t.Context(), p, "acme", "v", nothing) })
+	}
+	racing.Wait()
+	require.Equal(t, [2]error{}, failed)
+	_, err = one.act(t.Context(), "v", `{"type":"click"}`)
+	require.NoError(t, err)
+	facts, readable := other.facts(t, "v")
+	require.Equal(t, []event.VisitorForgotten{{}}, facts)
+	require.Equal(t, 1, readable)
+}
