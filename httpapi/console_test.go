@@ -200,6 +200,8 @@ func TestACookieIsSecureOverHTTPS(t *testing.T) {
 	b := browse(t, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} })
 	r := b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "https")
 	require.Contains(t, r.header.Get("Set-Cookie"), "; Secure")
+	r = b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "http")
+	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "which the browser would not send back")
 	b = browse(t)
 	r = b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "https")
 	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "whoever wants to be a proxy")

@@ -118,14 +118,16 @@ func TestARequestKeepsItsNameWhenItIsSane(t *testing.T) {
 
 func TestTheAccessLogHoldsNoPathAndNoQuery(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, func(o *httpapi.Options) { o.ConsoleKey = []byte(jwtSecret) })
 	s.as(http.MethodGet, leads+"?phone=9876543210", "")
 	s.as(http.MethodGet, leads+"/9876543210", "")
 	s.send(call{method: http.MethodGet, path: "/9876543210"})
+	s.browser().signIn(s.jwt).get("/console/leads/9876543210?next=9876543210")
 	log := s.log.String()
 	require.NotContains(t, log, "9876543210")
 	require.Contains(t, log, `"method":"GET","route":"/api/v1/crm/leads/{id}","status":404`)
 	require.Contains(t, log, `"account":"acme","credential":"jwt"`)
+	require.Regexp(t, `"route":"/console/leads/{id}","status":404,.*"account":"acme","credential":"session"`, log)
 	require.Contains(t, s.send(call{method: http.MethodGet, path: "/metrics"}).raw,
 		`leadlog_http_requests_total{method="GET",route="/api/v1/crm/leads/{id}",status="404"} 1`)
 }

@@ -85,7 +85,9 @@ func TestAnAccountWithManyRequestsKeepsNoOtherOut(t *testing.T) {
 		conn.Close()
 	}
 	require.Eventually(t, func() bool { return s.as(http.MethodGet, leads, "").status == http.StatusOK }, time.Minute, time.Millisecond)
-	require.Equal(t, http.StatusOK, ours.get("/console/leads").status)
+	for range most {
+		require.Equal(t, http.StatusOK, ours.get("/console/leads").status, "a page that was shown takes no place")
+	}
 }
 
 // TestAnAccountThatWaitsKeepsNoOtherOut has an account ask for what is not on the log yet, as often as it may.
