@@ -216,9 +216,6 @@ func (b *builder) openCopy(ctx context.Context) error {
 			return err
 		}
 		if found && there && c.epoch == epoch && c.version == b.projector.Version() {
-			if b.Until.Position > 0 && c.position > b.Until.Position {
-				return fmt.Errorf("schema %s: %w: a copy that is at position %d already", b.schema, ErrSchemaTaken, c.position)
-			}
 			b.checkpoint = c
 			return nil
 		}

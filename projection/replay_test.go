@@ -89,47 +89,6 @@ func TestViewsAreReplacedWhileEventsComeAndNoneIsLostOrCountedTwice(t *testing.T
 	require.Zero(t, left)
 }
 
-func TestAReplayThatIsInterruptedGoesOn(t *testing.T) {
-	t.Parallel()
-	w := projectiontest.New(t)
-	w.WriteHistory(t, 12, 200)
-	for range 20 { // several batches
-		var facts []event.Data
-		for range 1000 {
-			facts = append(facts, event.LeadMerged{Source: "website"})
-		}
-		id := w.NewID()
-		w.Append(t, "acme", event.LeadStream(id), append([]event.Data{event.LeadCreated{Name: "N", Status: "new", Source: "api"}}, facts...)...)
-	}
-	w.Project(t)
-	want := dump(t, w)
-	for _, p := range [][]projection.Projector{projection.All(), {projection.LeadView{}}, {projection.SourceDay{}}} {
-		var reached eventstore.Position
-		interrupted := 0
-		for {
-			ctx, cancel := context.WithCancel(t.Context())
-			r := replay(w, p...)
-			r.Progress = func(done, end eventstore.Position) {
-				require.GreaterOrEqual(t, done, reached, "what is done is not done again")
-				if begun := done > reached; begun && done < end {
-					reached = done
-					interrupted++
-					cancel()
-				}
-			}
-			err := r.Run(ctx)
-			cancel()
-			if err == nil {
-				break
-			}
-			require.ErrorIs(t, err, context.Canceled)
-			require.Equal(t, want, dump(t, w), "the live view is as it was")
-		}
-		require.NotZero(t, interrupted)
-		require.Equal(t, want, dump(t, w))
-	}
-}
-
 func TestAReplayClearsWhatNothingElseDoes(t *testing.T) {
 	t.Parallel()
 	for what, spoil := range map[string]string{

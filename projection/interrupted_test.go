@@ -1,0 +1,120 @@
+package projection_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// interrupted makes views anew and is stopped on the way, past a position.
+func interrupted(t *testing.T, w *projectiontest.World, past eventstore.Position, projectors ...projection.Projector) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := replay(w, projectors...)
+	r.Progress = func(done, end eventstore.Position) {
+		if past < done && done < end {
+			cancel()
+		}
+	}
+	require.ErrorIs(t, r.Run(ctx), context.Canceled)
+}
+
+// long is a log of several batches, and views of it.
+func long(t *testing.T) (w *projectiontest.World, want map[string][]string) {
+	t.Helper()
+	w = projectiontest.New(t)
+	w.WriteHistory(t, 12, 200)
+	for range 20 {
+		var facts []event.Data
+		for range 1000 {
+			facts = append(facts, event.LeadMerged{Source: "website"})
+		}
+		id := w.NewID()
+		w.Append(t, "acme", event.LeadStream(id), append([]event.Data{event.LeadCreated{Name: "N", Status: "new", Source: "api"}}, facts...)...)
+	}
+	w.Project(t)
+	return w, dump(t, w)
+}
+
+func TestAReplayThatIsInterruptedGoesOn(t *testing.T) {
+	t.Parallel()
+	w, want := long(t)
+	for _, p := range [][]projection.Projector{projection.All(), {projection.LeadView{}}, {projection.SourceDay{}}} {
+		var reached eventstore.Position
+		interrupted := 0
+		for {
+			ctx, cancel := context.WithCancel(t.Context())
+			r := replay(w, p...)
+			r.Progress = func(done, end eventstore.Position) {
+				require.GreaterOrEqual(t, done, reached, "what is done is not done again")
+				if begun := done > reached; begun && done < end {
+					reached = done
+					interrupted++
+					cancel()
+				}
+			}
+			err := r.Run(ctx)
+			cancel()
+			if err == nil {
+				break
+			}
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, want, dump(t, w), "the live view is as it was")
+		}
+		require.NotZero(t, interrupted)
+		require.Equal(t, want, dump(t, w))
+	}
+}
+
+// One copy was begun earlier, and has more of the log than the other.
+func TestCopiesThatAreNotEquallyFarAreFinishedTogether(t *testing.T) {
+	t.Parallel()
+	w, want := long(t)
+	interrupted(t, w, 9000, projection.SourceDay{})
+	both := []projection.Projector{projection.SourceDay{}, projection.TokenView{}} // which does not have the same events in a batch
+	interrupted(t, w, 0, both...)
+	require.NoError(t, replay(w, both...).Run(t.Context()))
+	require.Equal(t, want, dump(t, w))
+}
+
+func TestACopyThatCannotBeGoneOnWithIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	for what, spoil := range map[string]string{
+		"of another version": `UPDATE replay_source_day.checkpoint SET version = 77`,
+		"of another log":     `UPDATE replay_source_day.checkpoint SET epoch = 'other'`,
+		"of a log restored":  `UPDATE replay_source_day.checkpoint SET seen_event = 'other'`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w, want := long(t)
+			interrupted(t, w, 0, projection.SourceDay{})
+			pgtest.Exec(t, w.Pool, `UPDATE replay_source_day.source_day SET created = created + 1000`)
+			pgtest.Exec(t, w.Pool, spoil)
+			require.NoError(t, replay(w, projection.SourceDay{}).Run(t.Context()))
+			require.Equal(t, want, dump(t, w))
+		})
+	}
+}
+
+func TestAViewIsReplayedByOneAtATime(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	configure(t, w, 1)
+	var during error
+	r := replay(w, projection.AccountView{})
+	r.Progress = func(done, end eventstore.Position) {
+		if done < end {
+			during = replay(w, projection.AccountView{}).Run(t.Context())
+		}
+	}
+	require.NoError(t, r.Run(t.Context()))
+	require.ErrorIs(t, during, projection.ErrReplayRuns)
+}

@@ -1,0 +1,94 @@
+package verify_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/projectiontest"
+)
+
+// What happens to leads behind the position that the views are at is neither wrong nor left over, wherever that is: a batch may
+// end within an append.
+func TestViewsThatAreBehindAreComparedAsFarAsTheyAre(t *testing.T) {
+	t.Parallel()
+	type fact struct {
+		stream string
+		data   event.Data
+	}
+	for what, happen := range map[string]func(first, second, claim, id string) []fact{
+		"a phone more": func(first, _, _, id string) []fact {
+			return []fact{
+				{event.ClaimPrefix + id, event.ClaimTaken{Kind: "phone", Holder: first}},
+				{event.LeadStream(first), event.LeadMerged{Source: "website", Phone: "+913"}},
+			}
+		},
+		"a phone less": func(_, second, claim, _ string) []fact {
+			return []fact{
+				{event.LeadStream(second), event.LeadReleased{Phone: "+912"}},
+				{claim, event.ClaimReleased{Kind: "phone", Holder: second}},
+			}
+		},
+		"a phone less, its claim first": func(_, second, claim, _ string) []fact {
+			return []fact{
+				{claim, event.ClaimReleased{Kind: "phone", Holder: second}},
+				{event.LeadStream(second), event.LeadReleased{Phone: "+912"}},
+			}
+		},
+		"one lead of two": func(first, second, claim, _ string) []fact {
+			return []fact{
+				{event.LeadStream(second), event.LeadDeparted{Into: first}},
+				{event.LeadStream(first), event.LeadJoined{From: second, Was: event.LeadSnapshot{Phones: []string{"+912"}}}},
+				{claim, event.ClaimTaken{Kind: "phone", Holder: first}},
+			}
+		},
+		"a lead more": func(_, _, _, id string) []fact {
+			return []fact{
+				{event.ClaimPrefix + id, event.ClaimTaken{Kind: "phone", Holder: id}},
+				{event.LeadStream(id), event.LeadCreated{Name: "N", Phone: "+913", Status: "new", Source: "api"}},
+			}
+		},
+		"a lead less": func(_, second, claim, _ string) []fact {
+			return []fact{
+				{event.LeadStream(second), event.LeadErased{Claims: []string{claim}}},
+				{claim, event.ClaimReleased{Kind: "phone", Holder: second}},
+			}
+		},
+	} {
+		for seen := range 4 {
+			t.Run(fmt.Sprint(what, ", of which they have seen ", seen), func(t *testing.T) {
+				t.Parallel()
+				w, first, second := sound(t)
+				claim := pgtest.Value[string](t, w.Pool, `SELECT stream FROM log.event WHERE position = 4`)
+				facts := happen(first, second, claim, w.NewID())
+				if seen > len(facts) {
+					return
+				}
+				for i, f := range facts {
+					if i == seen {
+						w.Project(t)
+					}
+					w.Append(t, "acme", f.stream, f.data)
+				}
+				if seen == len(facts) {
+					w.Project(t)
+				}
+				findings, left := runAndSeeWhatIsLeft(t, w)
+				require.Empty(t, findings)
+				require.Empty(t, left)
+			})
+		}
+	}
+}
+
+func TestEachViewIsComparedAsFarAsItIs(t *testing.T) {
+	t.Parallel()
+	w, first, _ := sound(t)
+	w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", Name: "M"})
+	projectiontest.CatchUp(t, w.Runner(t, projection.SourceHistory{}))
+	require.Empty(t, run(t, w))
+}
