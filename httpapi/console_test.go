@@ -155,6 +155,7 @@ func TestASessionEndsWithItsJWTAndWithItsRevocation(t *testing.T) {
 	r := b.post("/console/tokens", "name", "x", "expiresInDays", "1")
 	require.Equal(t, http.StatusUnauthorized, r.status)
 	require.Contains(t, r.header.Get("Set-Cookie"), "Max-Age=0")
+	require.NotContains(t, r.body, "Sign out", "who is not signed in")
 }
 
 func TestAJWTThatCountsMillisecondsSignsIn(t *testing.T) {

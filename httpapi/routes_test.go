@@ -127,6 +127,7 @@ func TestTheAccessLogHoldsNoPathAndNoQuery(t *testing.T) {
 	require.NotContains(t, log, "9876543210")
 	require.Contains(t, log, `"method":"GET","route":"/api/v1/crm/leads/{id}","status":404`)
 	require.Contains(t, log, `"account":"acme","credential":"jwt"`)
+	require.Regexp(t, `"route":"/console/sign-in","status":303,.*"account":"acme"`, log)
 	require.Regexp(t, `"route":"/console/leads/{id}","status":404,.*"account":"acme","credential":"session"`, log)
 	require.Contains(t, s.send(call{method: http.MethodGet, path: "/metrics"}).raw,
 		`leadlog_http_requests_total{method="GET",route="/api/v1/crm/leads/{id}",status="404"} 1`)
