@@ -296,23 +296,3 @@ func TestWhatIsNotOfPersonsHoldsWhatEveryStoreMust(t *testing.T) {
 	storetest.Run(t, func(t testing.TB) eventstore.Store { return newPlace(t, "").open() },
 		storetest.Capabilities{Transactional: true, GapFree: true})
 }
-
-// A log that is copied into a database of its own has its persons there, and those that were forgotten have not.
-func TestKeysGoAlongWithALogThatMoves(t *testing.T) {
-	t.Parallel()
-	from, to := newPlace(t, ""), newPlace(t, "")
-	store, stays, goes := from.open(), newLead(), newLead()
-	for _, stream := range []string{stays, goes} {
-		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
-	}
-	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, from.pool), "to itself")
-	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, to.pool))
-	require.NoError(t, store.Destroy(t.Context(), goes))
-	require.NoError(t, sealed.CopyKeys(t.Context(), from.pool, to.pool))
-	require.Equal(t, 1, to.keys(stays))
-	require.Zero(t, to.keys(goes))
-	require.Contains(t, string(read(t, store, stays)[0].Data), "Asha")
-	moved := sealed.Wrap(from.giving(nil), to.vault(sealKey), true, slog.New(slog.DiscardHandler))
-	require.Contains(t, string(read(t, moved, stays)[0].Data), "Asha")
-	require.True(t, read(t, moved, goes)[0].Erased)
-}
