@@ -94,7 +94,7 @@ func TestViewsThatWereMovedBelongToTheCopyAlone(t *testing.T) {
 	w, m := world(t)
 	moved, err := m.Run(t.Context())
 	require.NoError(t, err)
-	require.Positive(t, moved)
+	require.Equal(t, len(projection.All()), moved)
 	require.ErrorIs(t, projection.Belong(t.Context(), w.Pool, m.From), projection.ErrForeignLog)
 	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.To))
 	again, err := m.Run(t.Context())
@@ -231,6 +231,27 @@ func TestReplaysAndRetriesOfDeliveriesGoOnWhereTheyWere(t *testing.T) {
 	require.Equal(t, at[2], replays[0]["reached"])
 	require.Equal(t, at[4], replays[1]["requested"])
 	require.Nil(t, replays[1]["reached"], "it has not begun")
+}
+
+func TestAViewThatIsBehindGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	w, m := world(t)
+	pgtest.Exec(t, w.Pool, `UPDATE views.checkpoint SET position = 2 WHERE projector = 'account'`)
+	at := moved(t, m)
+	require.Equal(t, at[2], pgtest.Value[int64](t, w.Pool, `SELECT position FROM views.checkpoint WHERE projector = 'account'`))
+}
+
+// Where on the log deliveries begin is known before there is any view, and may be known of other logs too.
+func TestDeliveriesBeginWhereTheyDidThoughNoViewWasMadeYet(t *testing.T) {
+	t.Parallel()
+	w, m := world(t)
+	pgtest.Exec(t, w.Pool, `
+		DELETE FROM views.checkpoint;
+		INSERT INTO delivery.origin SELECT id::text, 2 FROM log.epoch UNION ALL SELECT 'third', 3`)
+	at := moved(t, m)
+	to, err := m.To.Epoch(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, at[2], pgtest.Value[int64](t, w.Pool, `SELECT position FROM delivery.origin WHERE epoch = $1`, to))
 }
 
 // moved moves, and returns where each event stands now.
