@@ -1,8 +1,11 @@
 package sealed_test
 
 import (
+	"context"
 	"log/slog"
+	"slices"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,9 +24,13 @@ func TestAnAppendThatIsRefusedLeavesNoKey(t *testing.T) {
 		_, err := store.Append(t.Context(), eventstore.Check("claim-1", eventstore.At(3)), write(stream, eventstore.NoStream, fact(t, asha())))
 		require.NotNil(t, eventstore.Conflict(err))
 		require.Zero(t, p.keys(stream))
+		_, err = store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())), eventstore.Check("claim-1", eventstore.At(3)))
+		require.NotNil(t, eventstore.Conflict(err))
+		require.Zero(t, p.keys(stream))
 
 		storetest.Append(t, store, write(taken, eventstore.NoStream, fact(t, asha())))
-		_, err = store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())), write(taken, eventstore.NoStream, fact(t, asha())))
+		_, err = store.Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())), write(taken, eventstore.NoStream, fact(t, asha())),
+			write("claim-2", eventstore.NoStream, fact(t, event.ClaimTaken{Kind: "phone", Holder: "1"})))
 		require.NotNil(t, eventstore.Conflict(err))
 		require.Equal(t, 1, p.keys(taken), "of the lead that is there")
 		require.Contains(t, string(read(t, store, taken)[0].Data), "Asha")
@@ -104,6 +111,7 @@ func TestAKeyThatCameBackGoesAndTheOnesSinceStay(t *testing.T) {
 		require.False(t, returned(), "nobody was forgotten yet")
 		require.NoError(t, store.Destroy(t.Context(), stream))
 		say(event.VisitorForgotten{})
+		require.Zero(t, p.keys(stream), "nobody needs a key for that")
 		say(acted)
 		require.False(t, returned())
 		pgtest.Exec(t, p.pool, `INSERT INTO person.key TABLE person.backup`)
@@ -113,6 +121,10 @@ func TestAKeyThatCameBackGoesAndTheOnesSinceStay(t *testing.T) {
 		all := read(t, p.open(), stream)
 		require.True(t, all[0].Erased)
 		require.False(t, all[2].Erased)
+		p.pool.Close()
+		_, err := store.Returned(t.Context(), stream)
+		require.ErrorIs(t, err, eventstore.ErrUnavailable, "that nobody can look does not say that none is there")
+		require.ErrorIs(t, store.Expel(t.Context(), stream), eventstore.ErrUnavailable)
 	})
 }
 
@@ -164,6 +176,44 @@ func TestNothingIsTakenInUnderAKeyThatIsGone(t *testing.T) {
 		all := read(t, near, stream)
 		require.False(t, all[len(all)-1].Erased)
 	})
+}
+
+// hasty is a store before whose appends something happens.
+type hasty struct {
+	eventstore.Store
+	before func()
+}
+
+func (s hasty) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	s.before()
+	return s.Store.Append(ctx, writes...)
+}
+
+// Where the log is not beside the keys, a new key is there before anything is sealed with it, and may be gone by then.
+func TestNothingIsTakenInUnderANewKeyThatIsGone(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, esdbtest.Start(t).URL())
+	near, stream := p.open(), event.VisitorStream("acme", "aa")
+	forget := sync.OnceFunc(func() { require.NoError(t, near.Destroy(t.Context(), stream)) })
+	store := sealed.Wrap(hasty{p.below(), forget}, p.vault(sealKey), false, slog.New(slog.DiscardHandler))
+	acted := event.VisitorActed{VisitorID: "v", Kind: "click"}
+	_, err := store.Append(t.Context(), write(stream, eventstore.Any, fact(t, acted)))
+	require.NotNil(t, eventstore.Conflict(err))
+	storetest.Append(t, store, write(stream, eventstore.Any, fact(t, acted)))
+	all := read(t, near, stream)
+	require.False(t, all[len(all)-1].Erased)
+}
+
+// Whoever meets a conflict decides again, and appends what they had.
+func TestWhatIsAppendedStaysAsItWasGiven(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	writes := []eventstore.Write{write(newLead(), eventstore.NoStream, fact(t, asha()))}
+	given := slices.Clone(writes)
+	_, err := p.open().Append(t.Context(), writes...)
+	require.NoError(t, err)
+	require.Equal(t, given, writes)
+	require.Contains(t, string(writes[0].Events[0].Data), "Asha")
 }
 
 func TestEventsFromBeforeThereWereKeysAreReadAsTheyAre(t *testing.T) {
