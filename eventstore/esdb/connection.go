@@ -150,9 +150,9 @@ func (v *visit) find() error {
 
 // judge decides whether the link may be used on.
 func (c *connection) judge(l *link, err error) {
-	switch answered := err == nil || wrongExpected(err) || missing(err); {
+	switch {
 	case c.current != l:
-	case answered:
+	case err == nil:
 		l.proven, c.failures = true, 0
 	case lost(err) || !l.proven:
 		c.giveUp(l, err)

@@ -91,6 +91,31 @@ func TestTheStoreRecoversAfterItsClientGaveUp(t *testing.T) {
 	require.Len(t, read(t, patient, "during"), 1)
 }
 
+func TestCallsThatLoseTheirConnectionTogetherAreMadeInAnother(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := open(t, esdb.Options{URL: server.URL()})
+	position := mustAppend(t, store, start("s", fact(`{}`)))
+	const together = 16
+	calls := server.Calls()
+	release := server.Hold()
+	defer release()
+	var callers errgroup.Group
+	for range together {
+		callers.Go(func() error {
+			again, err := store.Append(within(t), eventstore.Check("s", 0))
+			if err == nil && again != position {
+				err = fmt.Errorf("the head is at %d, not %d", again, position)
+			}
+			return err
+		})
+	}
+	require.Eventually(t, func() bool { return server.Calls() == calls+together }, patience, time.Millisecond)
+	server.Drop()
+	release()
+	require.NoError(t, callers.Wait())
+}
+
 func TestAnAppendWhoseReplyIsLostHappensOnce(t *testing.T) {
 	t.Parallel()
 	for name, expect := range map[string]eventstore.Expected{"no stream": eventstore.NoStream, "revision": 0, "any": eventstore.Any} {
@@ -175,7 +200,7 @@ func TestAReadGoesOnAfterADropWithoutSkippingOrDoubling(t *testing.T) {
 
 func TestAnAppendThatExpectsNothingIsKnownAgainAfterARestart(t *testing.T) {
 	t.Parallel()
-	for _, later := range []int{0, 1, 500} {
+	for _, later := range []int{0, 1, 63, 500} {
 		t.Run(fmt.Sprintf("%d events later", later), func(t *testing.T) {
 			t.Parallel()
 			server := esdbtest.Start(t)

@@ -71,6 +71,7 @@ type verdict struct {
 	wrong   bool
 	current int64 // revision of the stream's last event, -1 for none
 	last    *record
+	told    uint64 // position of the write, which is that of its first event
 }
 
 // append decides and writes.
@@ -83,19 +84,26 @@ func (j *journal) append(stream string, expected int64, events []proposal) verdi
 		return verdict{wrong: true, current: current}
 	case expected == anything || expected == streamExists:
 		if last, known := j.seen(stream, events); known {
-			return verdict{wrong: last == nil, current: current, last: last}
+			return same(last, current)
 		}
 	case expected > current:
 		return verdict{wrong: true, current: current}
 	case expected < current:
-		last := j.standing(stream, expected, events)
-		return verdict{wrong: last == nil, current: current, last: last}
+		return same(j.standing(stream, expected, events), current)
 	}
 	written := j.put(stream, events)
 	if len(written) == 0 {
 		return verdict{current: current}
 	}
-	return verdict{current: current, last: written[len(written)-1]}
+	return verdict{current: current, last: written[len(written)-1], told: written[0].position}
+}
+
+// same is an append again whose last event stands already; nil: it is another one.
+func same(last *record, current int64) verdict {
+	if last == nil {
+		return verdict{wrong: true, current: current}
+	}
+	return verdict{current: current, last: last, told: last.position}
 }
 
 // seen looks for ids among those remembered: an append that expects nothing is a new one when its first id is not
