@@ -68,7 +68,7 @@ type folded struct {
 	state    []byte // nil: it is only known that the event is there
 	revision Revision
 	id       ulid.ULID
-	at       time.Time
+	at       time.Time // the latest up to there
 }
 
 // NewFolds returns a Folds that remembers nothing yet.
@@ -107,15 +107,16 @@ func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until
 	return g.state, g.last, err
 }
 
-// LoadAt folds a stream up to a moment, inclusive. It also returns the last event of the whole stream: the zero Recorded if
-// there is none.
+// LoadAt folds a stream up to a moment, inclusive: the events before the first one that is later. It also returns the last event
+// of the whole stream: the zero Recorded if there is none.
 func (f *Folds[S]) LoadAt(ctx context.Context, store Store, stream string, moment time.Time) (state S, end Recorded, err error) {
 	g, tip := f.recallAt(stream, moment)
+	past := false
 	for recorded, unread := range store.Read(ctx, stream, g.known.revision) {
 		if err = unread; err != nil {
 			break
 		}
-		if end = recorded; recorded.At.After(moment) { // as do all that follow
+		if end, past = recorded, past || recorded.At.After(moment); past { // whatever the clock said that follows
 			if recorded.Revision < tip {
 				break
 			}
@@ -167,6 +168,7 @@ type folding[S any] struct {
 	remembered bool
 	state      S
 	last       Recorded
+	latest     time.Time // of the events up to the last: clocks differ, so that it need not be that one's
 }
 
 // errMistaken says that what is remembered is not what the log holds: the log was replaced, or a person was forgotten.
@@ -177,7 +179,7 @@ func (g *folding[S]) take(recorded Recorded) error {
 		if recorded.ID != g.known.id || recorded.Erased || json.Unmarshal(g.known.state, &g.state) != nil {
 			return errMistaken
 		}
-		g.last = recorded
+		g.last, g.latest = recorded, g.known.at
 		return nil
 	}
 	fact, err := recorded.Fact()
@@ -185,6 +187,9 @@ func (g *folding[S]) take(recorded Recorded) error {
 		return fmt.Errorf("stream %s at revision %d: %w", recorded.Stream, recorded.Revision, err)
 	}
 	g.state, g.last = g.rules.Evolve(g.state, fact), recorded
+	if recorded.At.After(g.latest) {
+		g.latest = recorded.At
+	}
 	return nil
 }
 
@@ -207,7 +212,7 @@ func (g *folding[S]) keep(at part) {
 	if encoded, err := json.Marshal(g.state, exactly); err == nil && len(encoded) <= g.rules.Memory/8 {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.remember(at, folded{encoded, g.last.Revision, g.last.ID, g.last.At})
+		g.remember(at, folded{encoded, g.last.Revision, g.last.ID, g.latest})
 	}
 }
 
