@@ -32,6 +32,13 @@ func TestAMomentOfAStreamWhoseTimesGoBackHoldsWhatStoodBeforeAnythingLater(t *te
 	}
 	require.Equal(t, 100, at(300))
 	require.Equal(t, 200, now())
+
+	folds = eventstore.NewFolds(count)
+	grew := h
+	grew.events = h.events[:150]
+	_, _, err := folds.Load(t.Context(), grew, "token-1")
+	require.NoError(t, err)
+	require.Equal(t, 200, now(), "read on from there")
 	require.Equal(t, []int{100, 100, 51, 200, 100}, []int{at(300), at(150), at(50), at(500), at(499)})
 	require.Equal(t, 200, now())
 }

@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -41,4 +42,25 @@ func TestARotationLeavesNoSecretThatDoesNotOpen(t *testing.T) {
 	kept, err := after.Get(t.Context(), webhookID)
 	require.NoError(t, err)
 	require.Equal(t, []string{"whsec_fourth", "whsec_third"}, kept)
+}
+
+func TestARotationLeavesTheSecretsOfOtherEndpointsAlone(t *testing.T) {
+	t.Parallel()
+	s := secrets(t, pool(t), key(1))
+	require.NoError(t, s.Put(t.Context(), otherID, "0"))
+	for n := 1; n <= 4; n++ {
+		_, err := s.Rotate(t.Context(), otherID, fmt.Sprint(n), time.Now().Add(time.Duration(n)*time.Hour))
+		require.NoError(t, err)
+	}
+	kept, err := s.Rotate(t.Context(), webhookID, second, time.Now().Add(time.Minute))
+	require.NoError(t, err)
+	require.False(t, kept, "it has none, although another has")
+	require.NoError(t, s.Put(t.Context(), webhookID, secret))
+	rotate(t, s, second, time.Now().Add(time.Minute)) // of which an endpoint has a later one
+	got, err := s.Get(t.Context(), webhookID)
+	require.NoError(t, err)
+	require.Equal(t, []string{second, secret}, got)
+	got, err = s.Get(t.Context(), otherID)
+	require.NoError(t, err)
+	require.Equal(t, []string{"4", "3", "2", "1", "0"}, got)
 }
