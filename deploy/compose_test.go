@@ -26,6 +26,7 @@ type service struct {
 	Command     []string
 	Volumes     []string
 	Networks    any
+	Healthcheck struct{ Test []string }
 	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 }
 
@@ -95,6 +96,16 @@ func TestPostgreSQLIsSetUpAsTheRunbookAsks(t *testing.T) {
 	}
 	want := []string{"shared_buffers", "max_wal_size", "min_wal_size", "checkpoint_timeout", "shared_preload_libraries"}
 	require.Equal(t, want, names)
+}
+
+// While a container of postgres makes its database, its server listens at the socket alone, and is stopped after that. A
+// migration that begins then fails, and with it the first start of all.
+func TestPostgreSQLIsHealthyWhenOthersReachIt(t *testing.T) {
+	t.Parallel()
+	check := compose(t).Services["postgres"].Healthcheck.Test
+	require.Len(t, check, 2)
+	require.Regexp(t, `^pg_isready -h 127\.0\.0\.1 `, check[1])
+	require.Equal(t, "service_healthy", compose(t).Services["migrate"].DependsOn["postgres"].Condition)
 }
 
 // A server that is given an empty password takes one that everybody knows. Compose can demand a variable only of all
