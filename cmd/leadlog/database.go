@@ -189,16 +189,18 @@ func hint(err error) string {
 		return "LEADLOG_CLAIM_KEY, or keys/claim_key in the data directory, as it was backed up with the database"
 	case errors.Is(err, eventstore.ErrDiverged):
 		return "again: the log is of before some of what was seen on it, as when a standby takes over that had not received all of it"
-	case denied(err):
+	case refused(err, "42501"): // for want of a right
 		return "deploy/roles.sql in psql as a superuser, before the first leadlog migrate and after each; or an address with another role"
+	case refused(err, "53100"):
+		return "again, when the disk of PostgreSQL has room: what was acknowledged is there"
 	case errors.Is(err, eventstore.ErrUnavailable), errors.As(err, new(*pgconn.ConnectError)):
 		return "again, when the server of LEADLOG_DATABASE_URL, LEADLOG_EVENTSTORE_URL, --from or --to, whichever this is, can be reached from here and lets this user in"
 	}
 	return ""
 }
 
-// denied reports whether PostgreSQL refused something to the role.
-func denied(err error) bool {
+// refused reports whether PostgreSQL refused something with this code.
+func refused(err error, code string) bool {
 	answer, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && answer.Code == "42501"
+	return ok && answer.Code == code
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/base64"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -11,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
 )
 
 // production is what serve needs on a database of the test's own.
@@ -176,6 +179,13 @@ func TestADatabaseThatIsNotThereIsSaidWithWhatToTry(t *testing.T) {
 		require.Contains(t, p.err.String(), "Try: again, when the server of LEADLOG_DATABASE_URL", args)
 		require.NotContains(t, p.err.String(), "hunter2")
 	}
+}
+
+// Whoever was told that a server could not be reached looked at the network.
+func TestAFullDiskOfTheDatabaseIsNotTakenForAServerOutOfReach(t *testing.T) {
+	t.Parallel()
+	full := fmt.Errorf("replay all: %w: %w", eventstore.ErrUnavailable, &pgconn.PgError{Code: "53100"})
+	require.Contains(t, hint(full), "again, when the disk of PostgreSQL has room")
 }
 
 // leadlog jwt > FILE exited with 0 on a full disk, and the file was empty.
