@@ -191,6 +191,8 @@ func hint(err error) string {
 		return "again: the log is of before some of what was seen on it, as when a standby takes over that had not received all of it"
 	case refused(err, "42501"): // for want of a right
 		return "deploy/roles.sql in psql as a superuser, before the first leadlog migrate and after each; or an address with another role"
+	case refused(err, "25006"):
+		return "again, when this server is the primary, or at the one that is: it takes no writes, as a standby, or while it comes back from a backup"
 	case refused(err, "53100"):
 		return "again, when the disk of PostgreSQL has room: what was acknowledged is there"
 	case errors.Is(err, eventstore.ErrUnavailable), errors.As(err, new(*pgconn.ConnectError)):

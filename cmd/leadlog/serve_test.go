@@ -182,10 +182,14 @@ func TestADatabaseThatIsNotThereIsSaidWithWhatToTry(t *testing.T) {
 }
 
 // Whoever was told that a server could not be reached looked at the network.
-func TestAFullDiskOfTheDatabaseIsNotTakenForAServerOutOfReach(t *testing.T) {
+func TestAServerThatTakesNoWritesIsNotTakenForOneOutOfReach(t *testing.T) {
 	t.Parallel()
-	full := fmt.Errorf("replay all: %w: %w", eventstore.ErrUnavailable, &pgconn.PgError{Code: "53100"})
-	require.Contains(t, hint(full), "again, when the disk of PostgreSQL has room")
+	for code, try := range map[string]string{
+		"53100": "again, when the disk of PostgreSQL has room",
+		"25006": "again, when this server is the primary",
+	} {
+		require.Contains(t, hint(fmt.Errorf("replay all: %w: %w", eventstore.ErrUnavailable, &pgconn.PgError{Code: code})), try)
+	}
 }
 
 // leadlog jwt > FILE exited with 0 on a full disk, and the file was empty.
