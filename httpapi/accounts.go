@@ -7,7 +7,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// configureAccount replaces the settings of any account: the administrator's own may be another.
+// configureAccount replaces the settings of any account, not only of the administrator's own.
 func (x *exchange) configureAccount() (answer, error) {
 	body, err := x.fields()
 	if err != nil {

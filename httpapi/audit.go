@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// auditTokens tells all token events of the account: in parts as JSON, all at once as CSV or JSON lines.
+// auditTokens answers with all token events of the account: page by page as JSON, all at once as CSV or JSON lines.
 func (x *exchange) auditTokens() (answer, error) {
 	p := x.params()
 	filter := query.AuditFilter{
@@ -29,8 +29,8 @@ func (x *exchange) auditTokens() (answer, error) {
 	return listed(x.Query.AuditTokens(x.ctx, x.caller.Account, filter, page))
 }
 
-// signedHead is a tree head as answers show it. Head is the signed text that leadlog verify --tree reads; the rest says the
-// same for people.
+// signedHead is a tree head as answers show it. Head is the signed text that leadlog verify --tree reads; the rest is the same for
+// people to read.
 type signedHead struct {
 	Size      int64  `json:"size"`
 	RootHash  string `json:"rootHash"`

@@ -12,12 +12,12 @@ import (
 	"github.com/leadlog/leadlog/command/token"
 )
 
-// access lets a caller through to a route, or says why not.
+// access authenticates a caller for a route, or returns why it may not use it.
 type access func(*exchange) error
 
 func anyone(*exchange) error { return nil }
 
-// scoped lets JWTs through that have a scope. An API token is no credential here.
+// scoped lets JWTs through that have a scope. API tokens are not accepted.
 func scoped(scope string) access {
 	return func(x *exchange) error {
 		credential, err := x.bearer()
@@ -36,7 +36,7 @@ func scoped(scope string) access {
 	}
 }
 
-// stillLetIn judges the JWT of a request again that has been answered for a while.
+// stillLetIn judges the JWT of a request again while a long answer is being streamed.
 func (x *exchange) stillLetIn() error {
 	if !x.Now().Before(x.jwt.Expires.Add(leeway)) {
 		return command.ErrUnauthorized
@@ -44,7 +44,7 @@ func (x *exchange) stillLetIn() error {
 	return x.Directory.AdmitJWT(detached(x.r), x.jwt.Account, x.jwt.Issued, command.Brief)
 }
 
-// capturing lets those through who may capture leads, as often as their account may.
+// capturing lets callers through who may capture leads, within the rate limit of their account.
 func capturing(x *exchange) error {
 	if err := capturingMany(x); err != nil {
 		return err
@@ -52,8 +52,7 @@ func capturing(x *exchange) error {
 	return x.throttle()
 }
 
-// capturingMany lets those through who may capture leads, by API token or JWT. How many they capture is for the route
-// to count.
+// capturingMany lets callers through who may capture leads, by API token or JWT. The route itself counts how many they capture.
 func capturingMany(x *exchange) error {
 	credential, err := x.bearer()
 	if err != nil {
@@ -72,8 +71,8 @@ func capturingMany(x *exchange) error {
 	return err
 }
 
-// admit lets the caller's account capture, and adds the credential to the admission, so that the append checks it. A caller
-// whose credential is no longer good learns nothing about the account.
+// admit admits the caller's account, and adds the credential to the admission, so that the append checks it. A caller whose
+// credential is no longer good learns nothing about the account.
 func (x *exchange) admit(by func(command.Admission) command.Admission) (err error) {
 	x.admission, err = x.Directory.Admit(x.ctx, x.caller)
 	x.admission = by(x.admission)
@@ -83,13 +82,14 @@ func (x *exchange) admit(by func(command.Admission) command.Admission) (err erro
 	return err
 }
 
-// tracking lets the same callers through as capturing does, by another quota: what visitors do never costs a lead.
+// tracking lets the same callers through as capturing, but with a rate limit of its own: visitors' activity must not use up the
+// limit of captures.
 func tracking(x *exchange) error {
 	x.policy = activityPolicy
 	return capturing(x)
 }
 
-// bearer is the one credential that a request carries.
+// bearer returns the credential of a request, which must be exactly one.
 func (x *exchange) bearer() (string, error) {
 	headers := x.r.Header.Values("Authorization")
 	if len(headers) != 1 {
@@ -103,8 +103,8 @@ func (x *exchange) bearer() (string, error) {
 	return credential, nil
 }
 
-// byToken authenticates an API token and admits its account. What is known to be good is believed, since the append
-// checks it again; anything else is looked up, as often as the client's address may.
+// byToken authenticates an API token and admits its account. A cached token that is good is accepted, since the append checks it
+// again. Anything else is read from the log, within the limit of the client's address.
 func (x *exchange) byToken(credential string) error {
 	x.record.credential = "token"
 	value, err := token.ParseValue(credential)
@@ -140,8 +140,8 @@ func (x *exchange) byJWT(credential, scope string, age time.Duration) (Identity,
 	return identity, nil
 }
 
-// verify authenticates a JWT. Only one that was not signed by the issuer counts as a guess. Age is how old a belief may be
-// that its account has not revoked it.
+// verify authenticates a JWT. Only one that was not signed by the issuer counts as a guess. Age is how old the cached account may
+// be that says it is not revoked.
 func (x *exchange) verify(credential string, age time.Duration) (Identity, error) {
 	x.record.credential = "jwt"
 	if x.JWT == nil {
@@ -163,8 +163,8 @@ func (x *exchange) verify(credential string, age time.Duration) (Identity, error
 	return identity, x.Directory.AdmitJWT(x.ctx, identity.Account, identity.Issued, age)
 }
 
-// sample notes that an API token was used, or that a value which once was one was refused. Nothing waits for it. A dry
-// run leaves nothing on the log, so it is no use of the token.
+// sample records that an API token was used, or that an earlier value of one was refused, without waiting. A dry run leaves
+// nothing on the log, so it does not count as a use of the token.
 func (x *exchange) sample(err error) {
 	if x.Uses == nil {
 		return
@@ -187,8 +187,8 @@ func (x *exchange) identify(account, actor, credential string) {
 // confirmTime bounds how long a refusal waits to be confirmed.
 const confirmTime = 5 * time.Second
 
-// orRevoked lets a refusal stand only if the caller is still let in: a revoked token learns nothing else. It has its own
-// time limit, because a slow body may have used up the request's.
+// orRevoked returns a refusal only if the caller is still let in: the holder of a revoked token must learn nothing else. It has its
+// own time limit, because a slow body may have used up the request's.
 func (x *exchange) orRevoked(err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTime)
 	defer cancel()

@@ -24,8 +24,7 @@ const (
 // mediaLines are the types that a body of JSON lines may have.
 var mediaLines = []string{mediaNDJSON, "application/ndjson", "application/jsonl", mediaJSON}
 
-// lineAnswer is what became of one line: what a single capture would have been answered, and what its header would
-// have said.
+// lineAnswer is the answer to one line: that of a single capture, together with what would have been in its header.
 type lineAnswer struct {
 	Line   int `json:"line"`
 	Status int `json:"status"`
@@ -34,8 +33,8 @@ type lineAnswer struct {
 	Replayed   bool  `json:"replayed,omitzero"`
 }
 
-// captureBatch takes leads in, one a line, and answers each line while more of them come. A line that fails, fails
-// alone: the status of the whole answer is 200 once reading has begun.
+// captureBatch captures leads, one a line, and answers lines while it reads more. A line that fails does not affect the others:
+// once reading has begun, the status of the whole answer is 200.
 func (x *exchange) captureBatch() (answer, error) {
 	if err := x.admission.Confirm(x.ctx, x.Directory); err != nil { // there may be no line that would find out
 		return answer{}, err
@@ -102,7 +101,7 @@ func (x *exchange) answerLines(key string) error {
 	return out.err
 }
 
-// arrivals are the lines as captures, each counted against the account's limit in its turn.
+// arrivals yields the lines as captures, each counted against the account's limit when it is its turn.
 func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string, used *quota.Use) iter.Seq[command.Arriving] {
 	return func(yield func(command.Arriving) bool) {
 		for line := range lines.all(ctx) {
@@ -124,7 +123,7 @@ func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string, 
 	}
 }
 
-// arriving is one line. It runs beside others, so it has an admission of its own.
+// arriving returns one line as a capture. Lines are decided on concurrently, so each has its own copy of the admission.
 func (x *exchange) arriving(line bodyLine, failed error, admission command.Admission, key string) command.Arriving {
 	return command.Arriving{Line: line.Number, Bytes: len(line.Text), Read: func(ctx context.Context) (command.CaptureLead, error) {
 		if _, limited := errors.AsType[limitError](failed); limited {
@@ -147,7 +146,7 @@ func (x *exchange) arriving(line bodyLine, failed error, admission command.Admis
 	}}
 }
 
-// appendLine appends the answer to one line, and tells the position of what it wrote.
+// appendLine appends the answer to one line, and returns the position of what the line wrote.
 func (x *exchange) appendLine(to []byte, arrived *command.Arrived) ([]byte, eventstore.Position, error) {
 	if arrived.Err == nil {
 		return appendCapturedLine(to, arrived), arrived.Position, nil
@@ -174,7 +173,7 @@ func appendCapturedLine(to []byte, arrived *command.Arrived) []byte {
 	return w.Object(begin)
 }
 
-// lineWriter writes answers, many in one go when they come fast.
+// lineWriter writes answers, several at once when they come fast.
 type lineWriter struct {
 	control *http.ResponseController
 	buffer  *bufio.Writer

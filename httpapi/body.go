@@ -41,14 +41,14 @@ func (x *exchange) members() (map[string]jsontext.Value, error) {
 	return ParseObject(raw)
 }
 
-// encoded tells whether the headers say that a body is something else than what came, as when it is compressed.
+// encoded reports whether the headers say that a body is compressed or encoded otherwise.
 func encoded(header http.Header) bool {
 	return slices.ContainsFunc(header.Values("Content-Encoding"), func(coding string) bool {
 		return coding != "" && !strings.EqualFold(strings.TrimSpace(coding), "identity")
 	})
 }
 
-// acceptable tells whether the headers let a body be JSON in UTF-8, under one of the media types.
+// acceptable reports whether the headers let a body be JSON in UTF-8, under one of the media types.
 func acceptable(header http.Header, medias ...string) bool {
 	types := header.Values("Content-Type")
 	if len(types) == 0 || (len(types) == 1 && types[0] == "") {
@@ -68,7 +68,7 @@ func acceptable(header http.Header, medias ...string) bool {
 	return !given || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8")
 }
 
-// preallocated is how much memory is set aside, at most, for a body that is announced and has not come yet.
+// preallocated is the most memory that is allocated for a body before it has come.
 const preallocated = 64 << 10 // bytes
 
 func (x *exchange) readBody() ([]byte, error) {
@@ -94,7 +94,7 @@ func (x *exchange) readBody() ([]byte, error) {
 	}
 }
 
-// bodyError says why a body could not be read to its end.
+// bodyError returns the error to answer when a body could not be read to its end.
 func bodyError(err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {

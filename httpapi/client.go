@@ -10,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 )
 
-// clientAddress is who a request comes from: the other end of the connection or, when that is a trusted proxy, the
-// last address in X-Forwarded-For that is none. Addresses left of it are the client's own claims.
+// clientAddress returns the address that a request comes from: the other end of the connection or, when that is a trusted proxy,
+// the last address in X-Forwarded-For that is not one. The client itself may have written the addresses before it.
 func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	client := address(r.RemoteAddr)
 	if !within(client, trusted) {
@@ -47,8 +47,8 @@ func within(addr netip.Addr, networks []netip.Prefix) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(addr) })
 }
 
-// addressBlock is what shares one quota of failed credentials: an IPv4 address, or the /64 that an IPv6 host can
-// number itself from as it likes.
+// addressBlock returns what shares one quota of failed credentials: an IPv4 address, or the /64 network of an IPv6 address, from
+// which a host can choose any address.
 func addressBlock(addr netip.Addr) string {
 	if addr.Is6() {
 		if network, err := addr.Prefix(64); err == nil {

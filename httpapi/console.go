@@ -11,7 +11,7 @@ import (
 
 const consolePath = "/console"
 
-// mountConsole puts the console beside the API. It judges who asks, and explains errors, as the API does.
+// mountConsole adds the console's routes. The console authenticates callers and explains errors as the API does, through gate.
 func (a *api) mountConsole() {
 	if a.ConsoleKey == nil {
 		return
@@ -33,7 +33,7 @@ func recordOf(r *http.Request) *record {
 	return record
 }
 
-// gate is what the console asks of the API.
+// gate implements console.Gate.
 type gate struct{ api *api }
 
 // exchange asks on behalf of a page, which writes its answer itself.

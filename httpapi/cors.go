@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// cors lets pages of the listed origins capture leads and record what visitors do. All other routes, and these when the
-// list is empty, answer no other origin. * is never an origin, nor is null, which any page can give itself.
+// cors lets pages of the listed origins capture leads and record visitors' activity. No other route can be used from another
+// origin, nor can these when the list is empty. Neither * nor null, which any page can have as its origin, can be listed.
 func (a *api) cors(next http.Handler) http.Handler {
 	allowed := slices.DeleteFunc(slices.Clone(a.CORSOrigins), func(o string) bool { return o == "*" || o == "null" })
 	if len(allowed) == 0 {

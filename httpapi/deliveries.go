@@ -29,7 +29,7 @@ func (x *exchange) showDelivery() (answer, error) {
 	return found(x.delivery(id))
 }
 
-// delivery is the one of an endpoint that the path names.
+// delivery returns the delivery that the path names.
 func (x *exchange) delivery(webhookID string) (query.Delivery, error) {
 	if _, err := x.endpoint(webhookID); err != nil {
 		return query.Delivery{}, err
@@ -40,7 +40,7 @@ func (x *exchange) delivery(webhookID string) (query.Delivery, error) {
 	return delivery, missing(err, errNoDelivery)
 }
 
-// acceptedSending is what a request to send something answers. The deliveries themselves are to be seen in their list.
+// acceptedSending is the answer to a request to send something. The deliveries themselves appear in their list.
 type acceptedSending struct {
 	WebhookID  string          `json:"webhookId"`
 	DeliveryID string          `json:"deliveryId,omitzero"` // of a test or a retry
@@ -70,7 +70,7 @@ func (x *exchange) retryDelivery() (answer, error) {
 	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: delivery.DeliveryID}, err)
 }
 
-// replayEndpoint queues again, out of the log, what happened in a span of time.
+// replayEndpoint queues the events of a span of time again.
 func (x *exchange) replayEndpoint() (answer, error) {
 	id, err := x.ulidID(webhook.ErrNotFound)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/openapi"
 )
 
-// published is something to read that is the same for everybody.
+// published is a document that is the same for everybody.
 type published struct {
 	media, policy string // policy is the Content-Security-Policy, if it is another than that of all answers
 	text          []byte
@@ -23,7 +23,7 @@ func publish(media, policy string, text []byte) published {
 	return published{media, policy, text, `"` + hex.EncodeToString(sum[:8]) + `"`}
 }
 
-// isNamed tells whether the caller has it already. A proxy that compresses makes the tag a weak one, which will do here.
+// isNamed reports whether the caller has it already, by its ETag. A proxy that compresses makes the tag weak, which is fine here.
 func (p published) isNamed(header http.Header) bool {
 	for _, line := range header.Values("If-None-Match") {
 		for tag := range strings.SplitSeq(line, ",") {
@@ -35,7 +35,7 @@ func (p published) isNamed(header http.Header) bool {
 	return false
 }
 
-// documents are what the service tells about itself, made when they are first asked for.
+// documents are the API's document and its page, made when they are first requested.
 type documents struct{ document, page func() published }
 
 func newDocuments(base string) documents {
@@ -54,7 +54,7 @@ func (x *exchange) showDocument() (answer, error) { return x.show(x.documents.do
 
 func (x *exchange) showPage() (answer, error) { return x.show(x.documents.page()) }
 
-// show answers with something published, or that the caller has it already.
+// show answers with a document, or 304 when the caller has it already.
 func (x *exchange) show(p published) (answer, error) {
 	header := x.w.Header()
 	header.Set("ETag", p.tag)

@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// answer is what a route answers if there is no error.
+// answer is a route's answer when there is no error.
 type answer struct {
 	status   int    // 0 is 200
 	body     any    // an envelope
@@ -47,7 +47,7 @@ func found(data any, err error) (answer, error) {
 	return answer{body: envelope{Success: true, Data: data}}, err
 }
 
-// done answers that something is so now, by which event.
+// done answers that something was done, with the log position of its event.
 func done(message string, position eventstore.Position, err error) (answer, error) {
 	return answer{position: position, body: envelope{Success: true, Message: message}}, err
 }
@@ -89,7 +89,8 @@ func (x *exchange) send(a answer) {
 	writeJSON(x.w, a.status, a.encoded)
 }
 
-// stream lets an answer write itself. One that breaks off is cut, so that nobody takes the part for the whole.
+// stream lets a function write the answer. If it fails in the middle, the connection is cut, so that nobody takes the part for the
+// whole.
 func (x *exchange) stream(write func() error) {
 	err := write()
 	if err == nil {
@@ -114,8 +115,8 @@ func encodeCaptured(c *command.LeadCaptured, dryRun bool) []byte {
 	return append(appendCaptured(append(make([]byte, 0, most), '{'), c, dryRun), '}')
 }
 
-// appendCaptured appends the members of what a capture is answered: an envelope with merged, which the library would write
-// in several times the time.
+// appendCaptured appends the members of the answer to a capture, an envelope with merged. The library would take several times as
+// long.
 func appendCaptured(to []byte, c *command.LeadCaptured, dryRun bool) []byte {
 	w := event.Writer{Buffer: strconv.AppendBool(append(to, `"success":true,"merged":`...), c.Merged)}
 	w.True(`,"dryRun":`, dryRun)

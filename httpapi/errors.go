@@ -34,12 +34,12 @@ var (
 	errNoTokenEvent = errors.New("no token event at this position")
 )
 
-// scopeError says that a JWT does not name the scope that a route wants.
+// scopeError says that a JWT does not have the scope that a route needs.
 type scopeError string
 
 func (e scopeError) Error() string { return "Scope " + string(e) + " required" }
 
-// limitError says that somebody asked too often.
+// limitError says that a rate limit is exceeded.
 type limitError struct{ retryAfter time.Duration }
 
 func (limitError) Error() string { return "rate limit exceeded" }
@@ -50,8 +50,8 @@ const (
 	retryBehind      = time.Second
 )
 
-// failures is the one table from an error to its answer; the first that matches counts. Errors whose answer has more in
-// it are in describe. Any other error is a 500 that says nothing of it.
+// failures is the one table from errors to answers; the first match counts. Errors whose answers have more members are in describe.
+// Any other error is answered with a 500 that does not show it.
 var failures = []struct {
 	is         error
 	status     int
@@ -144,7 +144,7 @@ func describe(err error) failure {
 	return failure{status: http.StatusInternalServerError, envelope: envelope{Message: "Internal server error"}}
 }
 
-// fail answers with an error. What the error says inside goes to the log alone.
+// fail answers with an error. Internal details of the error only go to the log.
 func (x *exchange) fail(err error) {
 	x.record.err = err
 	f := describe(err)

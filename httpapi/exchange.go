@@ -15,10 +15,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// requestTimeout is how long a request may take, but for what is streamed and for its body to come.
+// requestTimeout is how long a request may take, without the time to receive its body and to stream its answer.
 const requestTimeout = 8 * time.Second
 
-// exchange is one request on its way to its answer.
+// exchange is one request and its answer.
 type exchange struct {
 	*api
 	w         http.ResponseWriter
@@ -31,13 +31,13 @@ type exchange struct {
 	admission command.Admission // of a caller who captures
 	jwt       Identity          // of one who does anything else
 	policy    string            // by which the caller's account is limited
-	dryRun    bool              // the caller asks what would happen, and that nothing does
-	charged   bool              // the request counts as one of the caller's account
+	dryRun    bool              // the caller asks what would happen
+	charged   bool              // the request counts against the share of the caller's account
 	held      int64             // bytes of the body that count as held
 	place     place             // of the connection, once the caller was let in
 }
 
-// serve handles every request: it finds out who asks, has the route answer, and writes the answer.
+// serve handles every request: it authenticates the caller, calls the route, and writes the answer.
 func (a *api) serve(route route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		x := a.exchange(w, r, w.(*record)) // as observe made it
@@ -65,8 +65,8 @@ func (a *api) serve(route route) http.HandlerFunc {
 	}
 }
 
-// hasRead says that the body has come. If that took long, the request has its time from here on: that a client is slow is no
-// difficulty of the service.
+// hasRead must be called when the body has come. If that took long, the request's timeout starts again, because a slow client is
+// not a fault of the service.
 func (x *exchange) hasRead() {
 	if deadline, _ := x.ctx.Deadline(); time.Until(deadline) < requestTimeout/2 {
 		x.cancel()
@@ -74,7 +74,7 @@ func (x *exchange) hasRead() {
 	}
 }
 
-// exchange makes the exchange of a request, with what is known of the caller before any credential is looked at.
+// exchange returns the exchange of a request, with what is known of the caller before authentication.
 func (a *api) exchange(w http.ResponseWriter, r *http.Request, record *record) *exchange {
 	x := &exchange{
 		api: a, w: w, r: r, ctx: r.Context(), record: record, client: clientAddress(r, a.TrustedProxies), policy: capturePolicy,
@@ -89,7 +89,7 @@ func (a *api) exchange(w http.ResponseWriter, r *http.Request, record *record) *
 	return x
 }
 
-// ask has the request answered, if its credential lets it through.
+// ask authenticates the caller and calls the route.
 func (x *exchange) ask(route route) (answer, error) {
 	if strings.HasSuffix(route.pattern, "/{id}") && x.literal[x.path()] {
 		return x.wrongMethod() // DELETE …/leads/refused is not about a lead of that id
@@ -106,11 +106,11 @@ func (x *exchange) ask(route route) (answer, error) {
 	return route.handle(x)
 }
 
-// detached is a request's context that net/http does not end when the client closes its half of the connection: such a
-// client may still wait for the answer. What was begun for one that is gone is soon done.
+// detached returns a request's context without cancellation. net/http cancels it when the client closes its half of the connection,
+// but such a client may still wait for the answer.
 func detached(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
 
-// path is the path that the router took: the decoded one, unless its escapes say more.
+// path returns the path that the router used: the decoded one, unless decoding lost something.
 func (x *exchange) path() string { return cmp.Or(x.r.URL.RawPath, x.r.URL.Path) }
 
 // pathID is the id in the path, decoded. It may be anything.
@@ -126,7 +126,7 @@ func (x *exchange) pathID() string {
 	return id
 }
 
-// ulidID is the id in the path when it can be one of ours, and otherwise the error that says there is no such thing.
+// ulidID returns the id in the path if it has the form of an id, and otherwise the error missing.
 func (x *exchange) ulidID(missing error) (string, error) {
 	id := x.pathID()
 	if !event.ValidID(id) {

@@ -19,8 +19,8 @@ const (
 	mediaNDJSON = "application/x-ndjson"
 )
 
-// streamed answers with a whole list as CSV or JSON lines. The header goes out with the first item, so that a failure
-// before it is answered as one. It ends with the JWT that asked for it.
+// streamed answers with a whole list as CSV or JSON lines. The header is sent with the first item, so that an earlier error gets a
+// status of its own. The answer ends when the caller's JWT does.
 func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
 	format := export.NDJSON
 	if media == mediaCSV {
@@ -44,7 +44,7 @@ func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items ite
 	}}
 }
 
-// patient gives every write its own time, so that a long export is no slow one.
+// patient gives every write a deadline of its own, so that a long export is not cut off.
 type patient struct {
 	w       io.Writer
 	control *http.ResponseController
@@ -56,7 +56,7 @@ func (p *patient) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// preferred is the offer that an Accept header likes best, the first one when it likes none.
+// preferred returns the offer that an Accept header prefers, or the first one when it accepts none.
 func preferred(accept []string, offers ...string) string {
 	best, most := offers[0], 0.0
 	for _, wish := range strings.Split(strings.Join(accept, ","), ",") {

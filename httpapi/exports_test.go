@@ -125,7 +125,7 @@ func (b *browser) export(path, jwt string, happens func()) (reader *slowReader, 
 	return reader, !panics(func() { b.server.Config.Handler.ServeHTTP(reader, request) })
 }
 
-// panics tells whether a handler cuts the connection.
+// panics reports whether a handler cuts the connection.
 func panics(do func()) (cut bool) {
 	defer func() { cut = recover() == http.ErrAbortHandler }()
 	do()

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 )
 
-// fields reads the fields of a small body one by one and notes those of the wrong type. Null means absent.
+// fields reads the fields of a small body one by one and collects those of the wrong type. Null means absent.
 type fields struct {
 	members map[string]jsontext.Value
 	wrong   field.Errors
@@ -38,7 +38,7 @@ func take[T any](f *fields, name, message string, kind jsontext.Kind) (value T, 
 	return value, true
 }
 
-// only refuses fields that are none of these.
+// only refuses all other fields.
 func (f *fields) only(names ...string) {
 	for _, name := range slices.Sorted(maps.Keys(f.members)) {
 		if !slices.Contains(names, name) {
@@ -47,7 +47,7 @@ func (f *fields) only(names ...string) {
 	}
 }
 
-// has tells whether a field is given.
+// has reports whether a field is given.
 func (f *fields) has(name string) bool {
 	raw, there := f.members[name]
 	return there && raw.Kind() != jsontext.KindNull
@@ -77,7 +77,7 @@ func (f *fields) time(name string) time.Time {
 	return at
 }
 
-// textOrNil tells an empty text from none.
+// textOrNil reads a text; nil when it is not given.
 func (f *fields) textOrNil(name string) *string {
 	value, given := take[string](f, name, "must be a string", jsontext.KindString)
 	if !given {
@@ -115,7 +115,7 @@ func (f *fields) number(name string) *float64 {
 	return &value
 }
 
-// integer reads a whole number, in plain digits. One that no int holds becomes the nearest, which no field allows either.
+// integer reads a whole number, in plain digits. One beyond the range of int becomes the nearest int, which no field allows either.
 func (f *fields) integer(name string) *int {
 	raw, given := take[jsontext.Value](f, name, "must be a whole number", jsontext.KindNumber)
 	if !given {
@@ -129,8 +129,8 @@ func (f *fields) integer(name string) *int {
 	return &value
 }
 
-// with adds what the command found wrong to what was wrong with the types, one message for a field. An error of
-// another kind stands alone. It is nil when nothing is wrong.
+// with joins the errors of types with those that the command found, one message for a field. An error of another kind is returned
+// alone. The result is nil when nothing is wrong.
 func (f *fields) with(err error) error {
 	var decided field.Errors
 	if err != nil && !errors.As(err, &decided) {

@@ -2,8 +2,7 @@ package httpapi
 
 import "net/http"
 
-// Component is a part that the service needs, as /readyz tells of it. Anybody may read that, so the detail holds
-// nothing of how the parts are reached.
+// Component is a part that the service needs, as /readyz shows it. Anybody may read this, so the detail must not contain addresses.
 type Component struct {
 	Name   string `json:"name"`
 	Ready  bool   `json:"ready"`
@@ -14,7 +13,7 @@ type healthStatus struct {
 	Status string `json:"status"`
 }
 
-// health says that the process answers, whatever else is down.
+// health answers that the process is alive, whatever else is down.
 func (x *exchange) health() (answer, error) { return found(healthStatus{"alive"}, nil) }
 
 type readyStatus struct {
@@ -22,8 +21,8 @@ type readyStatus struct {
 	Components []Component `json:"components"`
 }
 
-// showReadiness says whether requests make sense now. One look at the database answers all who ask meanwhile, for anybody may
-// ask.
+// showReadiness answers whether the service can do its work. One check of the database answers all concurrent requests, because
+// anybody may send them.
 func (x *exchange) showReadiness() (answer, error) {
 	ready := readyStatus{Status: "ready"}
 	if x.Ready != nil {

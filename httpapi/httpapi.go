@@ -1,9 +1,9 @@
-// Package httpapi answers HTTP: it finds out who asks, reads what is asked, has it carried out by the commands or
-// looked up by the queries, and writes the answer.
+// Package httpapi answers HTTP requests: it authenticates the caller, parses the request, calls a command or a query, and writes
+// the answer. It decides nothing about leads, tokens or endpoints itself.
 //
-// Every route is in routes.go, every error in errors.go. A request passes, in this order, the router (404, 405),
-// its credential (401), what the credential and the account's plan allow (403), the rate limit (429) and the form of
-// its body (415, 413, 400) before a command decides: nothing of a stranger's body is parsed.
+// Every route is in routes.go, every error in errors.go. A request is checked, in this order, by the router (404, 405), its
+// credential (401), what the credential and the account's plan allow (403), the rate limit (429) and the form of its body (415,
+// 413, 400), before a command decides. So the body of a stranger is never parsed.
 package httpapi
 
 import (
@@ -40,7 +40,7 @@ type Options struct {
 	// of its own; 0 is no limit. Activities of visitors have the same limits, counted apart.
 	RateLimit float64
 	RateBurst int
-	// Quotas keeps the accounts' token buckets for all processes; nil limits each process by itself.
+	// Quotas has the accounts' token buckets, shared by all processes; with nil, each process has its own.
 	Quotas quota.Lender
 
 	// MaxRequests is how many requests may be under way at a time, BodyBytes how much memory their bodies may take together,
@@ -53,23 +53,23 @@ type Options struct {
 	// Exports are how many lists may go out as CSV or JSON lines at a time, an account half of them. 0 is a default.
 	Exports int
 
-	// TrustedProxies are the networks whose X-Forwarded-For counts.
+	// TrustedProxies are the networks whose X-Forwarded-For is used.
 	TrustedProxies []netip.Prefix
 	// CORSOrigins are the origins whose pages may capture leads, exactly as browsers write them.
 	CORSOrigins []string
 	// BasePath is put before every route.
 	BasePath string
 
-	// ConsoleKey is what the console's sessions are sealed by, 32 bytes; nil serves no console.
+	// ConsoleKey seals the console's sessions, 32 bytes; with nil there is no console.
 	ConsoleKey []byte
 	// ConsoleCodes are the one-time codes that sign in to the console; nil: there are none.
 	ConsoleCodes *console.Codes
-	// Stopping ends what is streamed to the console; nil never does.
+	// Stopping, when it is closed, ends what is streamed to the console. It may be nil.
 	Stopping <-chan struct{}
 
-	// Ready tells of the parts that the service needs, for /readyz; nil is always ready.
+	// Ready returns the state of the parts that the service needs, for /readyz; with nil, it is always ready.
 	Ready func(context.Context) []Component
-	// Trace follows requests, and with them what they set off; nil follows none.
+	// Trace starts the trace of a request and of what it causes; nil traces none.
 	Trace Trace
 	// Metrics gets the request metrics and is served at /metrics; nil is neither.
 	Metrics *prometheus.Registry
@@ -79,7 +79,7 @@ type Options struct {
 type api struct {
 	Options
 	router        *chi.Mux
-	literal       map[string]bool // paths that are none of an id
+	literal       map[string]bool // paths of routes without an id
 	quotas        *quota.Shared   // by policy and account
 	confirmations *quota.Local    // by account
 	failures      *quota.Local    // by address
@@ -88,10 +88,10 @@ type api struct {
 	metrics       *metrics
 	ids           *requestIDs
 	documents     documents
-	readiness     singleflight.Group // of one look, for all who ask meanwhile
+	readiness     singleflight.Group // one check answers all concurrent requests
 }
 
-// New makes the handler of the whole API.
+// New returns the handler of the whole API.
 func New(o Options) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -120,7 +120,7 @@ func New(o Options) http.Handler {
 	return a.observe(a.cors(a.router))
 }
 
-// How many quotas are kept. The one used longest ago goes first, and starts anew when it is needed again.
+// How many quotas are kept. Beyond that, the least recently used one is dropped, and is full when it is needed again.
 const (
 	accountsKept  = 50_000
 	addressesKept = 50_000

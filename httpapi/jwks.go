@@ -33,9 +33,9 @@ func asymmetric() []string {
 	}
 }
 
-// NewJWKS verifies JWTs signed with the keys that a URL publishes. It fetches them until ctx ends. A server that is
-// down is no error: until it answers, the keys known before count, and no others. While none are, nobody can tell whether a
-// JWT is good.
+// NewJWKS returns a verifier of JWTs that are signed with the keys published at a URL. It fetches the keys until ctx ends. It is
+// not an error if the server is down: until it answers, the keys fetched before are used. While there are none, Verify returns
+// errNoKeys.
 func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger) (*Verifier, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {

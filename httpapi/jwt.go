@@ -34,7 +34,7 @@ var errForged = errors.New("not signed by the issuer")
 // errNoKeys says that no key of the issuer could be fetched yet: nobody can tell whether a JWT is good.
 var errNoKeys = errors.New("no key of the issuer is known yet")
 
-// VerifierOptions say what a JWT must hold beside a good signature. Empty ones ask for nothing.
+// VerifierOptions say what a JWT must contain besides a good signature. An empty option requires nothing.
 type VerifierOptions struct {
 	Issuer       string
 	Audience     string
@@ -83,7 +83,7 @@ type Identity struct {
 	all     bool // names no scopes
 }
 
-// May tells whether the bearer has a scope. Without scopes of its own a JWT has all but admin.
+// May reports whether the bearer has a scope. A JWT that names no scopes has all but admin.
 func (i Identity) May(scope string) bool {
 	if i.all {
 		return scope != adminScope
@@ -96,9 +96,9 @@ func (i Identity) Scopes() []string {
 	return slices.DeleteFunc(Scopes(), func(scope string) bool { return !i.May(scope) })
 }
 
-// Verify checks a JWT. The error is errForged when its signature is not known to be the issuer's, errNoKeys while no key of
-// the issuer is known, and another one when the JWT is signed well, and has expired or says what is not accepted. Its text
-// holds nothing of the JWT.
+// Verify checks a JWT. The error is errForged when it was not signed by the issuer, errNoKeys while no key of the issuer is
+// known, and another one when the JWT is signed well but has expired or has claims that are not accepted. The error's text
+// contains nothing of the JWT.
 func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Identity, error) {
 	if len(text) > maxJWT {
 		return Identity{}, fmt.Errorf("%w: longer than 8 KiB", errForged)
@@ -140,8 +140,8 @@ func (v *Verifier) parserOptions(now time.Time) []jwt.ParserOption {
 // latest is the last time that JSON and cookies can hold.
 var latest = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// identity reads the claims of a JWT whose signature is good. Some issuers count milliseconds. A JWT that was issued in the
-// future would come after every revocation, so it is as good as one that does not say when it was issued.
+// identity reads the claims of a JWT whose signature is good. Some issuers write times in milliseconds. A JWT that says it was
+// issued in the future would survive every revocation, so it is treated as one that does not say when it was issued.
 func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, error) {
 	id, _ := claims[v.options.AccountClaim].(string)
 	if !account.ValidID(id) {
@@ -198,7 +198,7 @@ func signatureProblem(err error) error {
 	return errors.New("token is refused")
 }
 
-// Minting is what a JWT made here says.
+// Minting has the claims of a JWT to be minted.
 type Minting struct {
 	Account      string
 	Subject      string
@@ -209,7 +209,7 @@ type Minting struct {
 	AccountClaim string // empty: DefaultAccountClaim
 }
 
-// MintHS256 makes a JWT that NewHS256 with the same secret accepts.
+// MintHS256 returns a JWT that a verifier of NewHS256 with the same secret accepts.
 func MintHS256(secret []byte, m Minting, now time.Time) (string, error) {
 	if err := checkSecret(secret); err != nil {
 		return "", err
@@ -233,7 +233,7 @@ func MintHS256(secret []byte, m Minting, now time.Time) (string, error) {
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
 }
 
-// Scopes are what a JWT can be limited to. One without a scope claim has all of them but admin.
+// Scopes returns the scopes that a JWT can be limited to. A JWT without a scope claim has all of them but admin.
 func Scopes() []string {
 	return []string{
 		"leads:read", "leads:write", "tokens:read", "tokens:write", "webhooks:read", "webhooks:write", "audit:read", adminScope,

@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// lastWrites knows where on the log the last write is that this process answered to each account, so that whoever writes and
-// then reads sees what they wrote, without a minPosition.
+// lastWrites has the log position of each account's last write through this process, so that a caller who writes and then reads
+// sees the write, without a minPosition.
 type lastWrites struct {
 	now func() time.Time
 	mu  sync.Mutex
@@ -24,8 +24,8 @@ type lastWrite struct {
 	at       time.Time
 }
 
-// ownWritesWithin is how long after a write a read waits for the views to show it. They are milliseconds behind; when
-// they are this far behind something is wrong with them, and old answers are better than none.
+// ownWritesWithin is how long after a write a read waits for the views to show it. They are normally milliseconds behind; when they
+// are this far behind, something is wrong with them, and an old answer is better than none.
 const ownWritesWithin = time.Second
 
 func newLastWrites(now func() time.Time) *lastWrites {
@@ -45,7 +45,7 @@ func (l *lastWrites) note(account string, position eventstore.Position) {
 	}
 }
 
-// recent is an account's last write, and how long a read waits for it yet; 0 when it needs not.
+// recent returns the position of an account's last write, and how long a read should still wait for it; 0 when it need not.
 func (l *lastWrites) recent(account string) (eventstore.Position, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *lastWrites) recent(account string) (eventstore.Position, time.Duration)
 	return last.position, max(0, ownWritesWithin-l.now().Sub(last.at))
 }
 
-// wrote tells the caller where on the log their write is.
+// wrote sets the header with the log position of the caller's write, and remembers it.
 func (x *exchange) wrote(position eventstore.Position) {
 	if position == 0 {
 		return
@@ -62,8 +62,8 @@ func (x *exchange) wrote(position eventstore.Position) {
 	x.w.Header().Set(positionHeader, strconv.FormatUint(uint64(position), 10))
 }
 
-// waitForOwn waits for the caller's last write, if there is a place, and for no longer than is left: the answer is given in
-// any case.
+// waitForOwn waits until the views show the caller's last write, but not beyond ownWritesWithin, nor when too many requests wait
+// already. The request is answered in any case.
 func (x *exchange) waitForOwn(place allowance, views ...string) {
 	position, left := x.lastWrites.recent(x.caller.Account)
 	if left == 0 || !place.take(1) {

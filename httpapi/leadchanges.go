@@ -13,12 +13,12 @@ func (x *exchange) updateLead() (answer, error)     { return changed(x, x.Comman
 func (x *exchange) releaseContact() (answer, error) { return changed(x, x.Commands.ReleaseContact) }
 func (x *exchange) joinLeads() (answer, error)      { return changed(x, x.Commands.JoinLeads) }
 
-// changing is a command that changes a lead as a body says.
+// changing is a command that changes a lead according to a body.
 type changing interface {
 	command.UpdateLead | command.ReleaseContact | command.JoinLeads
 }
 
-// changed answers with the lead in the path as a command leaves it.
+// changed calls a command for the lead in the path, and answers with the lead after it.
 func changed[C changing](x *exchange, change func(context.Context, C) (command.LeadUpdated, error)) (answer, error) {
 	id, err := x.ulidID(lead.ErrNotFound)
 	if err != nil {
@@ -32,7 +32,7 @@ func changed[C changing](x *exchange, change func(context.Context, C) (command.L
 	return answer{position: updated.Position, body: envelope{Success: true, Data: query.NewLead(updated.Lead)}}, err
 }
 
-// eraseLead forgets a person.
+// eraseLead erases a lead, and with it what is known of a person.
 func (x *exchange) eraseLead() (answer, error) {
 	id, err := x.ulidID(lead.ErrNotFound)
 	if err != nil {

@@ -44,7 +44,7 @@ func captureStatus(c *command.LeadCaptured) int {
 	return http.StatusCreated
 }
 
-// replayed tells an answer, or a refusal, that an idempotency key had before.
+// replayed reports whether an answer, or a refusal, is the earlier one of an idempotency key.
 func replayed(c *command.LeadCaptured, err error) bool {
 	refused, is := errors.AsType[*command.LeadRefused](err)
 	return c.Replayed || is && refused.Replayed
@@ -77,8 +77,8 @@ func (x *exchange) listLeads() (answer, error) {
 	return listed(x.Query.Leads(x.ctx, x.caller.Account, filter, page))
 }
 
-// stageFilter is a stage in the account's spelling, which its leads have. A letter may have two lower-case forms, such as Σ, or
-// be the same as one that is none, such as ſ, so a view alone cannot compare them without regard to case.
+// stageFilter returns a stage in the account's spelling, which its leads have. PostgreSQL alone cannot compare stages without
+// regard to case: some letters have two lower-case forms, such as Σ, and some are equal to another, such as ſ and s.
 func (x *exchange) stageFilter(p *params) (string, error) {
 	raw := p.text("status")
 	if raw == "" {
@@ -108,7 +108,7 @@ func (x *exchange) phoneFilter(p *params) (string, error) {
 	return phone, nil
 }
 
-// region is the account's, by which its phones are read.
+// region returns the account's region, by which its phones are read.
 func (x *exchange) region() (string, error) {
 	settings, err := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
 	return cmp.Or(settings.State.Region, account.DefaultRegion), err
@@ -166,7 +166,7 @@ const (
 	maxIdempotencyKey = 255 // characters
 )
 
-// idempotencyKey is the key of a request, empty when it has none. The error is field.Errors.
+// idempotencyKey returns the idempotency key of a request, empty when it has none. The error is field.Errors.
 func idempotencyKey(header http.Header) (string, error) {
 	keys := header.Values(idempotencyHeader)
 	if len(keys) == 0 {

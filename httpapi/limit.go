@@ -11,7 +11,7 @@ import (
 // failureLimit is how many failed credentials one address may send.
 var failureLimit = quota.Limit{Rate: 10, Burst: 100}
 
-// An account's quotas by what they are for. They have the same limits and are apart: page views never cost a lead.
+// The quotas of an account. They have the same limits but are counted separately, so that page views never use up captures.
 const (
 	capturePolicy  = "capture"
 	activityPolicy = "activity"
@@ -29,7 +29,7 @@ const (
 // What http.Header has them under, which it would find out anew at every capture.
 var limitKey, policyKey = http.CanonicalHeaderKey(limitHeader), http.CanonicalHeaderKey(policyHeader)
 
-// tellQuota sets the header that says what is left, in the form of draft-ietf-httpapi-ratelimit-headers.
+// tellQuota sets the header that says how much is left, as in draft-ietf-httpapi-ratelimit-headers.
 func tellQuota(header http.Header, policy string, use quota.Use) {
 	tellLimit(header, policy, use.Limit)
 	if use.Limit.Rate > 0 {
@@ -44,7 +44,7 @@ func tellLimit(header http.Header, policy string, limit quota.Limit) {
 	}
 }
 
-// throttle takes one from the account's quota, and tells what is left. The error is a limitError.
+// throttle takes one from the account's quota, and sets the header that says how much is left. The error is a limitError.
 func (x *exchange) throttle() error {
 	use, err := x.take()
 	tellQuota(x.w.Header(), x.policy, use)
@@ -53,8 +53,8 @@ func (x *exchange) throttle() error {
 
 // take takes one from the account's quota. The error is a limitError.
 //
-// The account's limits are as this process believes them. A refusal rests on that belief, so it is confirmed first,
-// but once a second at most: a caller who asks too often must not make work.
+// The account's limits come from the cache. Before a refusal, the account is read from the log, but at most once a second: a caller
+// who sends too many requests must not cause more work.
 func (x *exchange) take() (_ quota.Use, err error) {
 	defer func() {
 		if err != nil {
@@ -76,7 +76,7 @@ func (x *exchange) take() (_ quota.Use, err error) {
 
 func same[T comparable](a, b *T) bool { return a == b || (a != nil && b != nil && *a == *b) }
 
-// limit is the account's, as it is believed to be; the zero Limit when it has none.
+// limit returns the account's limit, from the cache; the zero Limit when it has none.
 func (x *exchange) limit() quota.Limit {
 	settings := x.admission.Account.State
 	limit, burst := x.RateLimit, x.RateBurst
@@ -104,8 +104,8 @@ func (x *exchange) takeBelieved() (quota.Use, error) {
 	return use, nil
 }
 
-// spend takes one look-up of a credential that is not known to be good from the quota of the client's address.
-// The error is a limitError.
+// spend takes one from the quota of the client's address, for checking a credential that is not known to be good. The error is a
+// limitError.
 func (x *exchange) spend() error {
 	if used := x.failures.Take(addressBlock(x.client), failureLimit); !used.Allowed {
 		x.metrics.limited.WithLabelValues(credentialLimit).Inc()

@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 )
 
-// errOverloaded says that the service has as much to do as it takes on.
+// errOverloaded says that a limit of the service's load is reached.
 var errOverloaded = errors.New("overloaded")
 
-// What a process takes on when its options say nothing.
+// Limits of a process's load when its options do not set them.
 const (
 	defaultRequests   = 2048
 	defaultBodyBytes  = 64 << 20
@@ -20,7 +20,7 @@ const (
 	defaultExports    = 64 // a few MiB each, while somebody reads them slowly
 )
 
-// load counts what the process has taken on, so that more can be refused before it takes memory.
+// load counts what the process is working on, so that more can be refused before it takes memory.
 type load struct {
 	requests shared // one for each that is under way
 	bodies   shared // bytes read of bodies of requests that are under way
@@ -44,7 +44,7 @@ func newLoad(o Options) *load {
 	}
 }
 
-// budget bounds how much of something all requests may have together.
+// budget bounds how much of something all requests together may use.
 type budget struct {
 	most int64
 	used atomic.Int64
@@ -61,8 +61,8 @@ func (b *budget) take(n int64) bool {
 
 func (b *budget) giveBack(n int64) { b.used.Add(-n) }
 
-// shared is a budget of which no account has more than a part, so that nobody who sends a byte now and then keeps everybody
-// else out.
+// shared is a budget of which no account may use more than a part, so that one that sends very slowly does not keep everybody else
+// out.
 type shared struct {
 	budget
 	each int64 // what an account may have
@@ -70,15 +70,15 @@ type shared struct {
 	by   map[string]int64
 }
 
-// newShared makes a budget, and says how much of it an account may have.
+// newShared returns a budget of which an account may use at most each.
 func newShared(most, each int64) shared {
 	return shared{budget: budget{most: most}, each: each, by: map[string]int64{}}
 }
 
-// of is an account's part of the budget.
+// of returns an account's part of the budget.
 func (s *shared) of(account string) allowance { return allowance{s, account} }
 
-// allowance is what one account may have of a shared budget.
+// allowance is one account's part of a shared budget.
 type allowance struct {
 	*shared
 	account string
@@ -101,7 +101,7 @@ func (a allowance) giveBack(n int64) {
 	a.budget.giveBack(n)
 }
 
-// charge counts as the account's what was taken of all, unless the account has too much already.
+// charge counts as the account's what was taken from the whole budget, unless the account uses too much already.
 func (a allowance) charge(n int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,7 +112,7 @@ func (a allowance) charge(n int64) bool {
 	return true
 }
 
-// enter takes a place, to be left again. The error is errOverloaded.
+// enter takes one, and returns the function that gives it back. The error is errOverloaded.
 func (a allowance) enter() (leave func(), err error) {
 	if !a.take(1) {
 		return nil, errOverloaded
@@ -128,7 +128,7 @@ func (a allowance) credit(n int64) {
 	}
 }
 
-// shed are routes that are refused under load. The others cost next to nothing, and some tell how the service does.
+// shed reports whether a route is refused under load. The others cost next to nothing, and some report the state of the service.
 func (r route) shed() bool {
 	switch r.pattern {
 	case "", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs":
@@ -137,7 +137,7 @@ func (r route) shed() bool {
 	return true
 }
 
-// takeOn counts the request among those under way, until it is done. The error is errOverloaded.
+// takeOn counts the request as running until done is called. The error is errOverloaded.
 func (x *exchange) takeOn(route route) (done func(), err error) {
 	if !route.shed() {
 		return func() {}, nil
@@ -157,8 +157,8 @@ func (x *exchange) takeOn(route route) (done func(), err error) {
 	}, nil
 }
 
-// countedBody is the request's body, whose bytes count until the request is done: those that have come, not those that its
-// Content-Length announces.
+// countedBody is the request's body. Its bytes count against the budget until the request is done, but only once they have come,
+// and not when Content-Length announces them.
 type countedBody struct {
 	x    *exchange
 	body io.Reader

@@ -24,7 +24,7 @@ type metrics struct {
 	limited  *prometheus.CounterVec // by the limit: capture, activity or credentials
 }
 
-// tellLoad shows what the process has taken on.
+// tellLoad exposes the process's load as metrics.
 func tellLoad(registry *prometheus.Registry, l *load) {
 	if registry == nil {
 		return
@@ -45,8 +45,8 @@ func tellLoad(registry *prometheus.Registry, l *load) {
 	}
 }
 
-// exposed answers with the metrics. They are made once for all who ask meanwhile: that takes memory and asks the database, and
-// anybody may ask.
+// exposed answers with the metrics. They are collected once for all concurrent requests, because this takes memory and queries the
+// database, and anybody may ask.
 func exposed(registry *prometheus.Registry) func(*exchange) (answer, error) {
 	exposition := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	var made singleflight.Group // by coding
@@ -98,7 +98,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		}, []string{"limit"}),
 	}
 	for _, limit := range []string{capturePolicy, activityPolicy, credentialLimit} {
-		m.limited.WithLabelValues(limit) // there from the start, at 0
+		m.limited.WithLabelValues(limit) // exports it as 0 from the start
 	}
 	if registry != nil {
 		m.requests = registered(registry, m.requests)
@@ -134,7 +134,7 @@ func (m *metrics) observe(method, route string, status int, took time.Duration) 
 	m.duration.WithLabelValues(labels...).Observe(took.Seconds())
 }
 
-// methodLabel bounds what callers can make us count and log.
+// methodLabel returns a known method, or one label for all others, so that callers cannot create labels.
 func methodLabel(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:

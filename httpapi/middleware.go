@@ -12,7 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// record is what is noted of a request while it is answered: for the access log and the metrics.
+// record is what the access log and the metrics need to know about a request.
 type record struct {
 	http.ResponseWriter
 	requestID  string
@@ -49,8 +49,8 @@ func (r *record) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 // requestIDHeader names a request in answers, events and the log.
 const requestIDHeader = "X-Request-Id"
 
-// inEveryAnswer are headers that are the same in every answer. A slice without room to grow may be shared: whoever adds
-// a value gets another one.
+// inEveryAnswer are headers that are the same in every answer. Their slices can be shared because they have no spare capacity:
+// appending a value copies them.
 var inEveryAnswer = []struct {
 	name   string
 	values []string
@@ -60,7 +60,7 @@ var inEveryAnswer = []struct {
 	{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'"}},
 }
 
-// observe wraps everything: it gives the request an id, records the outcome, and turns a panic into an answer.
+// observe wraps all other handlers: it gives the request an id, records the outcome, and turns a panic into an answer.
 func (a *api) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now() // a duration, so the real clock
@@ -88,8 +88,8 @@ func (a *api) observe(next http.Handler) http.Handler {
 	})
 }
 
-// caught answers a panic, if nothing was answered yet. Its value is logged only when the runtime made it: another may
-// hold anything.
+// caught answers a panic, if nothing was answered yet. The value is logged only when it comes from the runtime: any other may
+// contain personal data.
 func (a *api) caught(note *record, r *http.Request, thrown any) {
 	if thrown == http.ErrAbortHandler {
 		return
@@ -106,7 +106,8 @@ func (a *api) caught(note *record, r *http.Request, thrown any) {
 	}
 }
 
-// logAccess writes one line for a request. An error inside is told of failures of ours, and why a credential was refused.
+// logAccess writes one line for a request. It has the internal error when the failure is ours, and the reason when a credential was
+// refused.
 func (a *api) logAccess(r *http.Request, note *record, took time.Duration) {
 	failed := note.status >= http.StatusInternalServerError || (note.err != nil && note.status < http.StatusBadRequest)
 	level := slog.LevelInfo
@@ -148,7 +149,7 @@ func newRequestIDs(now func() time.Time) *requestIDs {
 
 const maxRequestID = 128 // characters
 
-// of is the id that the caller sent, if a log can hold it, and otherwise a new one.
+// of returns the id that the caller sent, if it is fit for a log, and otherwise a new one.
 func (ids *requestIDs) of(r *http.Request) string {
 	if given := r.Header.Get(requestIDHeader); visible(given) && len(given) <= maxRequestID {
 		return given
@@ -160,7 +161,7 @@ func (ids *requestIDs) of(r *http.Request) string {
 	return id.String()
 }
 
-// visible tells whether a text is not empty, and visible ASCII alone.
+// visible reports whether a text is not empty and only has visible ASCII characters.
 func visible(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
@@ -170,11 +171,11 @@ func visible(s string) bool {
 	return s != ""
 }
 
-// Trace begins to follow a request. It returns the request with a context that carries the trace, the trace as a W3C
-// traceparent, which goes into the metadata of whatever the request appends, and what to call when it is answered.
+// Trace starts the trace of a request. It returns the request with a context that has the trace, the W3C traceparent for the
+// metadata of whatever the request appends, and a function to call when the request has been answered.
 type Trace func(*http.Request) (followed *http.Request, traceParent string, end func(Traced))
 
-// Traced is what a trace may hold of a request: as the access log, nothing of persons and no secret.
+// Traced is what a trace may contain about a request: like the access log, no personal data and no secrets.
 type Traced struct {
 	Method, Route, RequestID, Account string
 	Status                            int

@@ -20,17 +20,17 @@ const (
 	maxParam     = 1000 // characters
 )
 
-// params takes the parameters of a query string one by one and notes those that are wrong. Unknown ones are ignored.
+// params reads the parameters of a query string one by one and collects those that are wrong. Unknown ones are ignored.
 type params struct {
 	values url.Values
 	wrong  field.Errors
 }
 
-// undecodable stands for a value whose percent signs mean nothing. No parameter takes it: it is not UTF-8.
+// undecodable replaces a value with invalid percent-encoding. No parameter accepts it, because it is not UTF-8.
 const undecodable = "\xff"
 
-// params splits the query string as browsers write it. The standard library's way drops what it cannot read, and a
-// filter or a dryRun that is dropped asks for more than the caller did.
+// params splits the query string as browsers write it. The standard library drops what it cannot parse, and without a filter or a
+// dryRun the request would do more than the caller asked for.
 func (x *exchange) params() *params {
 	if x.r.URL.RawQuery == "" {
 		return &params{}
@@ -50,7 +50,7 @@ func (x *exchange) params() *params {
 	return p
 }
 
-// get takes a parameter that may be given once: of two, one would be dropped.
+// get reads a parameter that may be given only once.
 func (p *params) get(name string) string {
 	if len(p.values[name]) > 1 {
 		p.wrong.Add(name, "must be given once")
@@ -67,8 +67,8 @@ func (p *params) text(name string) string {
 	return value
 }
 
-// oneOf takes one of a few values, in any letter case. Any other is wrong: an empty list would say that nothing of the kind
-// happened.
+// oneOf reads one of a few values, in any letter case. Any other is an error, and not an empty list, which would look as if
+// nothing of the kind had happened.
 func (p *params) oneOf(name string, values ...string) string {
 	value := p.text(name)
 	if value == "" {
@@ -85,7 +85,7 @@ func (p *params) oneOf(name string, values ...string) string {
 
 func (p *params) source() string { return p.oneOf("source", lead.Sources()...) }
 
-// flag reads true or false; false when it is not given. What is anything else may not be taken for either.
+// flag reads true or false; false when it is not given. Anything else is an error.
 func (p *params) flag(name string) (bool, error) {
 	values := p.values[name]
 	switch {
@@ -131,8 +131,8 @@ func (p *params) page() query.Page {
 	return page
 }
 
-// surely asks views for what a path names. What they do not have may have been written a moment ago. So it counts as missing
-// only if it is not there either after the views have caught up with the log. That is a wait like waitFor's, with its bound.
+// surely asks views for what a path names. What they do not have may have been written a moment ago, so it is only missing if it is
+// still not there after the views have caught up with the log. This wait has the same bound as waitFor's.
 func surely[T any](x *exchange, ask func() (T, error), views ...string) (T, error) {
 	found, err := ask()
 	if !errors.Is(err, query.ErrNotFound) || len(views) == 0 {
@@ -149,9 +149,9 @@ func surely[T any](x *exchange, ask func() (T, error), views ...string) (T, erro
 	return ask()
 }
 
-// waitFor waits until the views that answer a GET have reached its minPosition or, without one, the caller's last write.
-// All parameters must have been taken before: what is wrong with any of them is said here. No account waits with more than
-// half of what may be under way.
+// waitFor waits until the views that answer a GET have reached its minPosition or, without one, the caller's last write. All
+// parameters must have been read before, because their errors are returned here. The requests of an account that wait are at most
+// half of all that may run.
 func (x *exchange) waitFor(p *params, views ...string) error {
 	var position eventstore.Position
 	if value := p.get("minPosition"); value != "" {

@@ -18,12 +18,12 @@ type bodyLine struct {
 	err error
 }
 
-// lineReader reads a body's lines ahead of those who work on them.
+// lineReader reads the lines of a body ahead of the captures.
 //
-// Many clients send all they have before they read an answer. If reading waited until answers are read, neither side
-// would go on; so it does not quite wait. Once a megabyte is ahead it slows down, which is as good as waiting for a client
-// that does read, and the bound on the body as a whole is a bound on what is held. All batches together have a budget
-// for that. When it is spent, reading does wait, and a client that does not read its answers then is cut off.
+// Many clients send their whole body before they read an answer. If reading waited until answers are read, neither side would
+// continue. So reading does not stop, but slows down when it is a megabyte ahead. For a client that reads its answers this is as
+// good as waiting; for one that does not, the size of the whole body is the bound. All batches together have a budget for what
+// they have read ahead. When it is used up, reading does wait, and a client that does not read its answers is cut off.
 type lineReader struct {
 	control *http.ResponseController
 	body    io.Reader     // all of it
@@ -46,7 +46,7 @@ const (
 	lineTime    = 30 * time.Second      // for the next part of a batch to come
 )
 
-// readAhead begins to read, when the budget has room for a batch. The reader is to be stopped. The error is errOverloaded.
+// readAhead starts reading, if the budget has room for a batch. The caller must stop the reader. The error is errOverloaded.
 func readAhead(control *http.ResponseController, body io.ReadCloser, all allowance) (*lineReader, error) {
 	if !all.take(batchBytes) {
 		return nil, errOverloaded
@@ -99,8 +99,8 @@ func (r *lineReader) Read(p []byte) (int, error) {
 	return r.bounded.Read(p[:min(len(p), portion)])
 }
 
-// backpressure waits until little is ahead or, when the budget has room for more, only a moment. The error is errOverloaded
-// after a long time without either.
+// backpressure waits until little is read ahead or, when the budget has room for more, only for readPause. The error is
+// errOverloaded after a long time without either.
 func (r *lineReader) backpressure() error {
 	enough, tooLong := time.NewTicker(readPause), time.Now().Add(lineTime)
 	defer enough.Stop()

@@ -6,7 +6,7 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// route is a method and path, who may use it, and what answers it.
+// route is a method and path, who may use it, and the function that answers it.
 type route struct {
 	method  string
 	pattern string
@@ -86,8 +86,8 @@ func (a *api) routes() []route {
 	return all
 }
 
-// methodsOf are those that the path answers to, for the Allow header. What answers to any id counts only where no route is
-// for this very path.
+// methodsOf returns the methods of a path, for the Allow header. Routes with an id in their path count only if there is none for
+// exactly this path.
 func (a *api) methodsOf(path string) []string {
 	var allowed, literal []string
 	for _, method := range []string{

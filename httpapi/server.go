@@ -17,8 +17,7 @@ const (
 	maxHeader = 96 << 10 // bytes
 )
 
-// NewServer makes a server with bounds on how long and how large a request may be, and on how many connections stay
-// open that ask for nothing.
+// NewServer returns a server with bounds on the duration and size of requests and on the number of connections.
 func NewServer(addr string, handler http.Handler) *http.Server {
 	connections := newConnections(maxConnections())
 	return &http.Server{
@@ -38,7 +37,7 @@ const (
 	sparedFiles = 512
 )
 
-// maxConnections is how many clients may be connected, so that files are left for the rest of the program.
+// maxConnections returns how many clients may be connected, such that file descriptors are left for the rest of the program.
 func maxConnections() int {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur > mostConnections+sparedFiles {
@@ -47,9 +46,9 @@ func maxConnections() int {
 	return max(int(files.Cur)-sparedFiles, int(files.Cur)/2)
 }
 
-// connections lets clients stay connected as long as there is room. If there is none, it closes the connection that has waited
-// longest: for a header, for the rest of a body that nobody reads, or for a stranger to read an answer. What has been let in is
-// not touched; the number of such requests has a bound of its own.
+// connections closes connections when there are too many: first the one that has waited longest for a header, for the rest of a
+// body that nobody reads, or for a stranger to read an answer. It never closes one with a request that was let in; these have a
+// bound of their own.
 type connections struct {
 	most    int
 	mu      sync.Mutex
@@ -61,7 +60,7 @@ func newConnections(most int) *connections {
 	return &connections{most: most, all: make(map[net.Conn]*list.Element), waiting: list.New()}
 }
 
-// changed is told by the server what becomes of each connection.
+// changed is the server's ConnState hook.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	if crowded := c.note(conn, state); crowded != nil {
 		crowded.Close() // the server tells of it like of any other that ends
@@ -122,7 +121,7 @@ func (c *connections) place(ctx context.Context, conn net.Conn) context.Context 
 	return context.WithValue(ctx, placeKey{}, place{c, conn})
 }
 
-// letIn says that a request was let in: its connection waits no more, until waitAgain.
+// letIn records that a request was let in: its connection is not closed for others until waitAgain.
 func letIn(r *http.Request) place {
 	p, placed := r.Context().Value(placeKey{}).(place)
 	if placed { // some servers of tests have none

@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// sourceHistory tells where all leads of the account came from: in parts as JSON, all at once as CSV or JSON lines.
+// sourceHistory answers where all leads of the account came from: page by page as JSON, all at once as CSV or JSON lines.
 func (x *exchange) sourceHistory() (answer, error) {
 	p := x.params()
 	filter := query.SourceFilter{Source: p.source(), Since: p.time("since"), Until: p.time("until")}
@@ -23,7 +23,7 @@ func (x *exchange) sourceHistory() (answer, error) {
 	return listed(x.Query.Sources(x.ctx, x.caller.Account, filter, page))
 }
 
-// sourceReport counts what became of arrivals, by interval and source.
+// sourceReport counts arrivals by outcome, interval and source.
 func (x *exchange) sourceReport() (answer, error) {
 	p := x.params()
 	filter := query.ReportFilter{
@@ -37,7 +37,7 @@ func (x *exchange) sourceReport() (answer, error) {
 	return listed(x.Query.SourceReport(x.ctx, x.caller.Account, filter, page))
 }
 
-// listRefused tells which arrivals of the account were answered with a conflict.
+// listRefused lists the arrivals of the account that were answered with a conflict.
 func (x *exchange) listRefused() (answer, error) {
 	p := x.params()
 	filter := query.RefusedFilter{

@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// issuedToken is what creation and rotation answer: the only place where a value is shown.
+// issuedToken is the answer of creation and rotation, the only ones that show a token's value.
 type issuedToken struct {
 	TokenID    string          `json:"tokenId"`
 	Name       string          `json:"name"`

@@ -26,7 +26,7 @@ func (x *exchange) recordActivity() (answer, error) {
 	}, nil
 }
 
-// listLeadActivity tells what the visitors did that a lead is.
+// listLeadActivity lists what the visitors of a lead did.
 func (x *exchange) listLeadActivity() (answer, error) {
 	return part(x, lead.ErrNotFound, x.Query.LeadActivity, query.LeadView, query.VisitorActivityView)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// registeredEndpoint is what registration answers. A secret is shown here and by its rotation alone.
+// registeredEndpoint is the answer of registration. Only this one and that of a rotation show a secret.
 type registeredEndpoint struct {
 	query.Endpoint
 	Secret string `json:"secret"`
@@ -40,7 +40,7 @@ func (x *exchange) registerEndpoint() (answer, error) {
 	}, err
 }
 
-// updateEndpoint changes what is given; null is as good as not given.
+// updateEndpoint changes what is given; null counts as not given.
 func (x *exchange) updateEndpoint() (answer, error) {
 	id, err := x.ulidID(webhook.ErrNotFound)
 	if err != nil {

@@ -45,7 +45,7 @@ const usage = `
 	  LEFT JOIN delivery.account_day AS sent ON sent.account = $1 AND sent.day = days.day
 	 ORDER BY days.day DESC`
 
-// Usage tells how much an account did on each of some days, the latest first.
+// Usage returns how much an account did on each of some days, the latest first.
 func (r *Reader) Usage(ctx context.Context, account string, first time.Time, days int) ([]UsageDay, error) {
 	rows, err := r.pool.Query(ctx, usage, account, first, days)
 	if err != nil {

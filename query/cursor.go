@@ -11,9 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// A cursor says after which item a list goes on. It is made of what the list is ordered by, so items that appear or vanish
-// meanwhile neither repeat nor hide others. It begins with its kind, which names the list, the version of its order, and the
-// account.
+// A cursor says after which item a list continues. It contains the values that the list is ordered by, so items that appear or
+// vanish meanwhile neither repeat nor hide others. It begins with its kind: the list, the version of its order, and the account.
 const (
 	leadCursor       = "l1"
 	sourceCursor     = "s1"
@@ -30,8 +29,8 @@ const (
 	auditCursor      = "b1"
 )
 
-// cursorOf is the kind of the cursors of one list of one account. A cursor that was given to another account is refused.
-// Anybody can make one up, but it shows no more than the list does anyway.
+// cursorOf returns the kind of the cursors of one list of one account, so that a cursor from another account is refused. Cursors
+// are not signed: one that somebody makes up shows no more than the list itself.
 func cursorOf(list, account string) string {
 	sum := sha256.Sum256([]byte(account))
 	return list + "-" + base64.RawURLEncoding.EncodeToString(sum[:6])

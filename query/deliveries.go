@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Delivery is one event on its way to one endpoint.
+// Delivery is the delivery of one event to one endpoint.
 type Delivery struct {
 	DeliveryID    string    `json:"deliveryId"`
 	WebhookID     string    `json:"webhookId"`
@@ -35,8 +35,8 @@ const deliveryColumns = `
 	SELECT d.delivery_id, d.webhook_id, d.event_id, d.type, d.state, d.created_at, d.finished_at, q.due_at
 	  FROM delivery.delivery d LEFT JOIN delivery.queue q USING (delivery_id)`
 
-// Deliveries lists what was queued for an endpoint, newest first. The errors are ErrNotFound when the account has no such
-// endpoint, or not any more, and ErrCursor.
+// Deliveries lists what was queued for an endpoint, newest first. The errors are ErrNotFound, when the account has no such endpoint
+// or no longer has it, and ErrCursor.
 func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, p Page) (List[Delivery], error) {
 	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
 		return List[Delivery]{}, err
@@ -62,7 +62,7 @@ func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, p Pa
 	return list, err
 }
 
-// Delivery returns one delivery of an endpoint. The error is ErrNotFound when there is none such.
+// Delivery returns one delivery of an endpoint. The error is ErrNotFound when there is no such delivery.
 func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string) (Delivery, error) {
 	if !event.ValidID(id) {
 		return Delivery{}, ErrNotFound
@@ -85,7 +85,7 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 	return d, err
 }
 
-// addAttempts adds the attempts at deliveries, newest first, to as many as a part of a list has place for: with is how many.
+// addAttempts adds their attempts to the first deliveries, as many as fit into a part of a list. With is the number of these.
 func (r *Reader) addAttempts(ctx context.Context, deliveries []Delivery) (with int, err error) {
 	places := make(map[string]int, len(deliveries))
 	ids := make([]string, len(deliveries))

@@ -13,8 +13,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// A lead that was joined into another is in no view, so no list shows it and no report counts it. What it was stays on
-// its stream, and whoever asks for it by its id is answered from there.
+// A lead that was joined into another is in no view, so no list shows it and no report counts it. Its stream still says what it
+// was, and requests for its id are answered from there.
 
 // leadState finds a lead in the view or, if it has departed, on the log. The error is ErrNotFound if the account never had it.
 func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State, error) {
@@ -29,8 +29,8 @@ func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State,
 	return state, err
 }
 
-// leadFolds are how leads are folded that somebody asks of again and again: as they were, or after they departed. A lead's
-// fold is of facts that nobody can read when the person is forgotten.
+// leadFolds says how leads are folded, and which folds are cached, when somebody asks how a lead was earlier or for one that has
+// departed. The folded facts become unreadable when the person is forgotten.
 var leadFolds = eventstore.FoldRules[lead.State]{
 	Evolve: lead.Fold,
 	Keep:   func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Departed },
@@ -46,7 +46,7 @@ func (r *Reader) foldLead(ctx context.Context, id string, until time.Time) (lead
 	if err != nil {
 		return lead.State{}, err
 	}
-	if erasure(end) { // then it was never there
+	if erasure(end) { // an erased lead is treated as if it had never existed
 		return lead.State{Phase: lead.Erased}, nil
 	}
 	return state, nil
@@ -88,7 +88,8 @@ func (r *Reader) wholeLead(ctx context.Context, s lead.State, until time.Time) (
 // longestWay bounds how many joins are followed.
 const longestWay = 100
 
-// departedSources are the sources of a departed lead, as it left. The view has those of the lead that it is part of now.
+// departedSources returns the sources of a departed lead, as they were when it departed. The view has only those of the lead that
+// it is part of now.
 func departedSources(s lead.State, p Page) (List[SourceEntry], error) {
 	kind, after := cursorOf(sourceCursor, s.Account), int64(0)
 	if p.Cursor != "" {

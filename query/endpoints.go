@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// mostQueued bounds what it costs to say how much is queued for an endpoint.
+// mostQueued bounds the cost of counting what is queued for an endpoint.
 const mostQueued = 10_000
 
 var endpointColumns = `
@@ -32,7 +32,7 @@ func (r *Reader) Endpoints(ctx context.Context, account string, p Page) (List[En
 	})
 }
 
-// Endpoint returns one endpoint's record. The error is ErrNotFound when the account has none such, or not any more.
+// Endpoint returns one endpoint's record. The error is ErrNotFound when the account has no such endpoint or no longer has it.
 func (r *Reader) Endpoint(ctx context.Context, account, id string) (Endpoint, error) {
 	if !event.ValidID(id) {
 		return Endpoint{}, ErrNotFound
@@ -40,8 +40,8 @@ func (r *Reader) Endpoint(ctx context.Context, account, id string) (Endpoint, er
 	return one(ctx, r, scanEndpoint, endpointColumns+` WHERE e.webhook_id = $1 AND account = $2`, id, account)
 }
 
-// EndpointAfter is the record of an endpoint that a command has just changed, which the view may not show yet, with its
-// health as it is known.
+// EndpointAfter returns the record of an endpoint that a command has just changed, which the view may not show yet, with its known
+// health.
 func (r *Reader) EndpointAfter(ctx context.Context, id string, s webhook.State) (Endpoint, error) {
 	known, err := r.Endpoint(ctx, s.Account, id)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -55,7 +55,7 @@ func (r *Reader) EndpointAfter(ctx context.Context, id string, s webhook.State) 
 	return e, nil
 }
 
-// NewEndpoint shows an endpoint that nothing was sent to.
+// NewEndpoint returns the record of an endpoint to which nothing was sent yet.
 func NewEndpoint(id string, s webhook.State) Endpoint {
 	e := Endpoint{
 		WebhookID: id, URL: s.URL, Events: s.Events, Description: s.Description, CreatedAt: Timestamp(s.CreatedAt),

@@ -54,12 +54,12 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 	return found.found.list(next), nil
 }
 
-// LeadsAll yields all that Leads lists, in constant memory. It ends after yielding an error.
+// LeadsAll yields everything that Leads lists, in constant memory. It ends after yielding an error.
 func (r *Reader) LeadsAll(ctx context.Context, account string, filter LeadFilter) iter.Seq2[Lead, error] {
 	return All(func(p Page) (List[Lead], error) { return r.Leads(ctx, account, filter, p) })
 }
 
-// exact is the filter for who has Q as their phone or email, if Q is a whole phone or email.
+// exact returns the filter for the lead whose phone or email is Q, if Q is a whole phone or email.
 func (filter LeadFilter) exact() (exact LeadFilter, whole bool) {
 	if filter.Q == "" || filter.Phone != "" || filter.Email != "" {
 		return filter, false
@@ -86,8 +86,8 @@ const (
 	byStatus = "status"
 )
 
-// narrow adds the filter's conditions. If the search is to use the index of source or of status, the other is written so that
-// PostgreSQL uses no index for it. The text search comes after the other conditions, which cost a fifth of it.
+// narrow adds the filter's conditions. If the search is to use the index of source or of status, the other condition is written
+// such that PostgreSQL uses no index for it. The text search comes last, because the other conditions cost a fifth of it.
 func (filter LeadFilter) narrow(s *selection, account, by string) {
 	source, status, search := bySource, byStatus, "search"
 	switch by {
@@ -125,8 +125,8 @@ func (s *selection) olderThan(id, kind, cursor string) (after time.Time, err err
 	return last.createdAt, nil
 }
 
-// Lead returns one lead with its metadata, also one that was joined into another. The error is ErrNotFound when the
-// account has no such lead.
+// Lead returns one lead with its metadata, even if it was joined into another. The error is ErrNotFound when the account has no
+// such lead.
 func (r *Reader) Lead(ctx context.Context, account, id string) (Lead, error) {
 	if !event.ValidID(id) {
 		return Lead{}, ErrNotFound
@@ -143,8 +143,8 @@ func scanListedLead(row pgx.CollectableRow) (Lead, error) {
 	return NewLead(state), err
 }
 
-// LeadAsOf returns a lead as it was at a moment, what happened in that very millisecond included: the fold of its
-// stream up to there. The error is ErrNotFound when the account had no such lead then.
+// LeadAsOf returns a lead as it was at a moment: the fold of its stream up to and including that millisecond. The error is
+// ErrNotFound when the account had no such lead then.
 func (r *Reader) LeadAsOf(ctx context.Context, account, id string, at time.Time) (Lead, error) {
 	if !event.ValidID(id) {
 		return Lead{}, ErrNotFound
@@ -167,7 +167,7 @@ func scanState(row pgx.CollectableRow) (state lead.State, err error) {
 	return found.State()
 }
 
-// erasure tells that an event erased its lead, or was erased with it.
+// erasure reports whether an event erased its lead, or was erased with it.
 func erasure(r eventstore.Recorded) bool { return r.Erased || r.Type == event.LeadErased{}.EventType() }
 
 // LeadSources lists where a lead came from, oldest first. The errors are ErrNotFound and ErrCursor.
@@ -214,8 +214,7 @@ func (c *Credential) ScanText(written pgtype.Text) error {
 	return nil
 }
 
-// LeadEvents lists what happened to a lead, oldest first, as it stands on the log. The errors are ErrNotFound and
-// ErrCursor.
+// LeadEvents lists the events of a lead's stream, oldest first. The errors are ErrNotFound and ErrCursor.
 func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (List[Event], error) {
 	if !event.ValidID(id) {
 		return List[Event]{}, ErrNotFound
@@ -271,7 +270,8 @@ func newEvent(r eventstore.Recorded) Event {
 	}
 }
 
-// said is what an event says. On the log a time has only the decimals that it needs; of a lead's events, a join has times.
+// said returns the data of an event, with times as in all answers: the stored data of a join have times with only the decimals that
+// they need.
 func said(r eventstore.Recorded) jsontext.Value {
 	if r.Type == (event.LeadJoined{}).EventType() {
 		if joined, err := r.Decode(); err == nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// WithClaims makes leads found by phone or email through the log, where a claim says who owns each. Without it, every row of
-// the account is read: the view has no index on phones and emails, because an index of random keys is the most expensive part
-// of a capture.
+// WithClaims lets the Reader find a lead by phone or email on the log, where a claim names its owner. Without it, every row of the
+// account is read: the view has no index on phones and emails, because maintaining an index of random keys would be the most
+// expensive part of a capture.
 func WithClaims(names claim.Names) Option { return func(r *Reader) { r.claims = &names } }
 
 // owning adds the condition that a lead is the one which the claims on the filter's phone and email name. A lead keeps the
@@ -38,8 +38,8 @@ func (r *Reader) owning(ctx context.Context, s *selection, account string, filte
 	return nil
 }
 
-// heir is the lead that a claim's holder is part of, mostly the holder itself. On a store without transactions a claim may go
-// on naming a departed lead: the process that joined it into another was killed before the claim moved.
+// heir returns the lead that a claim's holder is part of, mostly the holder itself. On a store without transactions a claim may
+// still name a departed lead, if the process that joined it into another was killed before it moved the claim.
 func (r *Reader) heir(ctx context.Context, holder string) (string, error) {
 	for range longestWay {
 		there, err := one(ctx, r, pgx.RowTo[bool], `SELECT EXISTS (SELECT FROM views.lead WHERE lead_id = $1)`, holder)

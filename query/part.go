@@ -14,7 +14,7 @@ type part[T any] struct {
 	more  bool // an item came that has no place any more
 }
 
-// takes tells whether there is a place for an item that is there.
+// takes reports whether another item fits.
 func (p *part[T]) takes() bool {
 	p.more = p.more || len(p.items) == p.limit || p.bytes >= mostBytes
 	return !p.more

@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Projection is how far a read model has come, whatever process keeps it.
+// Projection is how far a view has come, whichever process maintains it.
 type Projection struct {
 	Name      string              `json:"name"`
 	Version   int                 `json:"version"`
@@ -31,7 +31,7 @@ type Replay struct {
 	Running   bool                `json:"running"` // false: it was interrupted, and goes on when it is run again
 }
 
-// Part is how much of the log is in it, from 0 to 1.
+// Part returns how much of the log has been folded, from 0 to 1.
 func (r Replay) Part() float64 {
 	if r.End == 0 {
 		return 1
@@ -50,7 +50,7 @@ func checkpoints(schemaName, task string) string {
 	  FROM ` + pgx.Identifier{schemaName, "checkpoint"}.Sanitize()
 }
 
-// Projections tells how each read model does, deliveries among them, by name.
+// Projections returns the state of each view and of the fan-out of deliveries, by name.
 func (r *Reader) Projections(ctx context.Context) ([]Projection, error) {
 	rows, err := r.pool.Query(ctx, checkpoints(schema.Views, "projector")+` UNION ALL `+
 		checkpoints(schema.Deliveries, "projector")+` ORDER BY 1`)

@@ -27,7 +27,7 @@ func (e *TreeSizeError) Error() string { return e.Param + " " + e.Wants }
 // Newest asks for a tree as it is now.
 const Newest = -1
 
-// TreeHead tells what an account's audit tree was at a size. The error is *TreeSizeError when it has not grown so far.
+// TreeHead returns the head of an account's audit tree at a size. The error is *TreeSizeError when the tree is smaller.
 func (r *Reader) TreeHead(ctx context.Context, account string, size int64) (audit.Head, error) {
 	size, err := r.treeSize(ctx, account, size)
 	if err != nil {
@@ -145,7 +145,7 @@ func (c hashCache) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return hashes, nil
 }
 
-// TreeProof proves that a tree grew out of an earlier one by nothing but new leaves.
+// TreeProof proves that a tree is an earlier one with new leaves appended.
 type TreeProof struct {
 	From, To audit.Head
 	Path     tlog.TreeProof

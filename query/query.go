@@ -1,10 +1,10 @@
-// Package query answers what readers ask: which leads there are and where each came from, which tokens and endpoints
-// an account has, and what happened to them.
+// Package query answers what readers ask: which leads there are and where each came from, which tokens and endpoints an account
+// has, and what happened to them. It changes nothing.
 //
-// Lists come from the read models that package projection keeps; the history of one lead or token is read from its
-// stream. Everything is asked for an account, and what belongs to another is as if it did not exist.
+// Lists come from the views, which package projection maintains; the history of one lead or token is read from its stream. Every
+// question is about one account, and what belongs to another is treated as if it did not exist.
 //
-// The types are the shapes of the answers: their JSON is what callers see.
+// The types are those of the API's answers: their JSON is what callers see.
 package query
 
 import (
@@ -19,11 +19,11 @@ import (
 )
 
 var (
-	// ErrNotFound says that the account has no such thing.
+	// ErrNotFound says that the account does not have what was asked for.
 	ErrNotFound = errors.New("not found")
 	// ErrCursor says that a cursor is not one that this list gave out.
 	ErrCursor = errors.New("not a cursor of this list")
-	// ErrBehind says that a view did not reach the position asked for in time.
+	// ErrBehind says that a view did not reach a position in time.
 	ErrBehind = errors.New("view has not reached the position yet")
 )
 
@@ -67,7 +67,7 @@ type Lead struct {
 	UpdatedAt        Timestamp                 `json:"updatedAt"`
 }
 
-// NewLead shows a lead as the answer to a capture does, without metadata.
+// NewLead returns a lead as the answer to a capture shows it, without metadata.
 func NewLead(s lead.State) Lead {
 	l := Lead{
 		LeadID: s.ID, ContactUID: s.ContactUID, Name: s.Name, Phone: s.Phone, Email: s.Email,
@@ -101,13 +101,13 @@ type SourceEntry struct {
 	Changed     []string                  `json:"changed"` // the lead's fields that the first arrival from here set
 }
 
-// Credential says by what a caller came in; never a value.
+// Credential identifies the credential of a caller, without its value.
 type Credential struct {
 	Kind string `json:"kind"` // token or jwt
 	ID   string `json:"id"`   // a token's id, or the JWT's subject
 }
 
-// SourceCount is what became of the arrivals from one source in one interval.
+// SourceCount counts the arrivals from one source in one interval, by outcome.
 type SourceCount struct {
 	Source  string    `json:"source"`
 	From    Timestamp `json:"from"`    // first moment of the interval
@@ -208,8 +208,8 @@ const (
 	Year  = "year"
 )
 
-// ReportFilter says what a report counts. It counts whole days: from the one that Since is in to the last that begins
-// before Until. An interval at either end holds only those of its days.
+// ReportFilter says what a report counts. It counts whole days: from the one that Since is in to the last one that begins before
+// Until. The first and the last interval count only their days within these bounds.
 type ReportFilter struct {
 	Interval string // Day, Week, Month or Year
 	Source   string
@@ -217,7 +217,7 @@ type ReportFilter struct {
 	Until    time.Time
 }
 
-// TokenEventTypes are the public names of what the audit trail has.
+// TokenEventTypes returns the public names of the events in the audit trail.
 func TokenEventTypes() []string {
 	return []string{"token.created", "token.rotated", "token.expiring", "token.deleted", "token.refused"}
 }

@@ -30,11 +30,11 @@ const (
 	EndpointView        = schema.Endpoint
 	VisitorActivityView = schema.VisitorActivity
 	RefusedView         = schema.Refused
-	DeliveryQueue       = schema.FanOut // no view, but made of the log and as much behind it
+	DeliveryQueue       = schema.FanOut // not a view, but it follows the log like one
 )
 
-// Reader answers queries. Its methods may be called from many goroutines. Besides the errors that each names, they
-// fail with eventstore.ErrUnavailable when the database or the log is out of reach.
+// Reader answers queries. Its methods may be called from many goroutines. Besides the errors that each one names, they fail with
+// eventstore.ErrUnavailable when the database or the log cannot be reached.
 type Reader struct {
 	pool  *pgxpool.Pool
 	store eventstore.Store
@@ -49,10 +49,10 @@ type Reader struct {
 // Option changes how a Reader answers.
 type Option func(*Reader)
 
-// WithClock says what time it is, by which tokens expire. The default is the system's.
+// WithClock sets the clock by which tokens expire. The default is the system's.
 func WithClock(now func() time.Time) Option { return func(r *Reader) { r.now = now } }
 
-// New returns a Reader of the read models in the pool's database and of the log they are made of.
+// New returns a Reader of the views in the pool's database and of their log.
 func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
 	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, patience: waitLimit, few: fewLeads}
 	for _, option := range options {
@@ -66,7 +66,7 @@ const (
 	longestPause = 50 * time.Millisecond
 )
 
-// WaitFor returns when views show everything up to a position. The error is ErrBehind when they do not within five seconds.
+// WaitFor returns when views have reached a position. The error is ErrBehind when they do not within five seconds.
 func (r *Reader) WaitFor(ctx context.Context, position eventstore.Position, views ...string) error {
 	limited, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
@@ -81,7 +81,7 @@ func (r *Reader) WaitFor(ctx context.Context, position eventstore.Position, view
 	return nil
 }
 
-// await returns when a view shows everything up to a position, or the context ends.
+// await returns when a view has reached a position, or the context ends.
 func (r *Reader) await(ctx context.Context, view string, position eventstore.Position) error {
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
 		if at, err := r.Position(ctx, view); err != nil || at >= position {
@@ -93,8 +93,7 @@ func (r *Reader) await(ctx context.Context, view string, position eventstore.Pos
 	}
 }
 
-// CatchUp returns when views show everything that is on the log now. The error is ErrBehind when they do not within five
-// seconds.
+// CatchUp returns when views have reached the present end of the log. The error is ErrBehind when they do not within five seconds.
 func (r *Reader) CatchUp(ctx context.Context, views ...string) error {
 	head, err := r.store.Head(ctx)
 	if err != nil {
@@ -103,7 +102,7 @@ func (r *Reader) CatchUp(ctx context.Context, views ...string) error {
 	return r.WaitFor(ctx, head, views...)
 }
 
-// Position is how far a view has come: 0 when nothing was ever projected into it.
+// Position returns how far a view has come: 0 when nothing was ever projected into it.
 func (r *Reader) Position(ctx context.Context, view string) (eventstore.Position, error) {
 	kept := schema.Views
 	if view == DeliveryQueue {
@@ -136,8 +135,8 @@ func one[T any](ctx context.Context, r *Reader, scan pgx.RowToFunc[T], sql strin
 	return found, schema.Unavailable(err)
 }
 
-// page reads one part of a list and one row more, which tells whether the list goes on. PostgreSQL plans the query for these
-// very values: a value that few or no leads have needs another index.
+// page reads one part of a list, and one row more to see whether the list goes on. PostgreSQL plans the query for its actual
+// values, because a value that few or no leads have needs another index.
 func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pgx.RowToFunc[T], after func(T) string) (List[T], error) {
 	args := append([]any{pgx.QueryExecModeCacheDescribe}, s.args...)
 	rows, err := r.pool.Query(ctx, s.sql(limit+1), args...)
@@ -157,7 +156,7 @@ type placed[T any] struct {
 	item     T
 }
 
-// goOn makes a list in the order of the log go on after a cursor: with > for the oldest first, with < for the newest.
+// goOn makes a list in the order of the log continue after a cursor: with > for the oldest first, with < for the newest first.
 func (s *selection) goOn(compare, kind, cursor string) error {
 	if cursor == "" {
 		return nil
@@ -188,7 +187,7 @@ func unplaced[T any](found List[placed[T]]) List[T] {
 // exportPage is how many rows of an export are in memory at a time.
 const exportPage = 250
 
-// All yields a whole list page by page, not as one long result: a slow reader holds no connection.
+// All yields a whole list, which it reads page by page, so that a slow consumer does not occupy a connection.
 func All[T any](part func(Page) (List[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		p := Page{Limit: exportPage}
@@ -223,7 +222,7 @@ type jsonOf struct{ into any }
 // ScanBytes implements pgtype.BytesScanner.
 func (j jsonOf) ScanBytes(text []byte) error { return json.Unmarshal(text, j.into) }
 
-// cut makes a page out of items of which the last may only show that more follow.
+// cut returns a page of items, of which the last may only show that more follow.
 func cut[T any](items []T, limit int, after func(T) string) List[T] {
 	if len(items) <= limit {
 		return List[T]{Items: items}
@@ -232,5 +231,5 @@ func cut[T any](items []T, limit int, after func(T) string) List[T] {
 	return List[T]{Items: items, NextCursor: after(items[limit-1])}
 }
 
-// storable tells whether PostgreSQL can store a text. A text that it cannot store equals nothing in it.
+// storable reports whether PostgreSQL can store a text. If not, no row can match it.
 func storable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }

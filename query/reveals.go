@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Reveal says that somebody looked at personal data. It holds none of it.
+// Reveal says that somebody asked to see personal data. It contains none of them.
 type Reveal struct {
 	At        Timestamp `json:"at"`
 	Actor     string    `json:"actor"`
@@ -25,7 +25,7 @@ type RevealFilter struct {
 	Until time.Time // exclusive
 }
 
-// Reveals lists who looked at an account's people, newest first. The error is ErrCursor for a cursor of another list.
+// Reveals lists who asked to see personal data of an account, newest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Reveals(ctx context.Context, account string, filter RevealFilter, p Page) (List[Reveal], error) {
 	s := selection{
 		from:  `SELECT position, at, actor, what, nullif(lead_id, ''), ip, user_agent, request_id FROM views.reveal`,
@@ -39,7 +39,7 @@ func (r *Reader) Reveals(ctx context.Context, account string, filter RevealFilte
 	return pageByPosition(ctx, r, s, cursorOf(revealCursor, account), p.Limit, scanReveal)
 }
 
-// RevealsAll yields all that Reveals lists, in constant memory. It ends after yielding an error.
+// RevealsAll yields everything that Reveals lists, in constant memory. It ends after yielding an error.
 func (r *Reader) RevealsAll(ctx context.Context, account string, filter RevealFilter) iter.Seq2[Reveal, error] {
 	return All(func(p Page) (List[Reveal], error) { return r.Reveals(ctx, account, filter, p) })
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// A search is a list by more than one thing: part of a name, phone or email, a temperature, or a source and a stage together.
-// It walks an account's leads from the newest on, in an index that has everything asked for (of one source, of one stage, or
-// of all leads), until a page is full.
+// A search is a list with a filter that no index answers by itself: a part of a name, phone or email, a temperature, or a source
+// and a stage together. It goes through an account's leads from the newest on, in the index of one source, of one stage or of all
+// leads, until a page is full.
 //
-// views.lead_block summarises leads in blocks, each with a filter that tells what none of its leads has. Where it helps, a
-// search first walks the leads that are in no block yet, and then the others without the blocks that cannot hold a match.
+// views.lead_block summarises leads in blocks, each with a Bloom filter that shows what none of its leads has. Where this helps, a
+// search first goes through the leads that are in no block yet, and then through those in blocks that can contain a match.
 
 const (
 	firstBlocks = 8   // are searched by one statement,
@@ -30,14 +30,14 @@ const (
 	timesFew = 10
 )
 
-// plan is how a search goes.
+// plan is how a search is carried out.
 type plan struct {
 	by     string // the filter whose index it goes by; empty: that of all leads
 	few    bool   // no blocks are asked
 	blocks int    // the version that they are of
 }
 
-// searches tells whether a list needs a search.
+// searches reports whether a list needs a search.
 func (filter LeadFilter) searches() bool {
 	return filter.Phone+filter.Email == "" && (filter.Q+filter.LeadTemperature != "" || filter.Source != "" && filter.Status != "")
 }
@@ -87,7 +87,7 @@ func (r *Reader) planOf(ctx context.Context, account string, f LeadFilter) (p pl
 	return p, schema.Unavailable(err)
 }
 
-// search is a search in the making.
+// search is a search while it is built and run.
 type search struct {
 	plan  plan
 	among string // the statement, but for which blocks

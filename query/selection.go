@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// selection is a SELECT in the making.
+// selection is a SELECT statement while it is built.
 type selection struct {
 	from  string // SELECT … FROM …
 	where []string
@@ -55,5 +55,5 @@ func (s *selection) sql(limit int) string {
 
 var patternEscapes = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
-// contains is a LIKE pattern for texts that hold a part, whatever characters the part has.
+// contains returns a LIKE pattern for texts that contain a part, whatever characters the part has.
 func contains(part string) string { return "%" + patternEscapes.Replace(part) + "%" }

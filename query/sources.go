@@ -42,7 +42,7 @@ func (f SourceFilter) selection(account, from, order string) selection {
 	return s
 }
 
-// SourcesAll yields all that Sources lists, in constant memory. It ends after yielding an error.
+// SourcesAll yields everything that Sources lists, in constant memory. It ends after yielding an error.
 func (r *Reader) SourcesAll(ctx context.Context, account string, filter SourceFilter) iter.Seq2[SourceEntry, error] {
 	return All(func(p Page) (List[SourceEntry], error) { return r.Sources(ctx, account, filter, p) })
 }
@@ -82,8 +82,8 @@ var (
 	                   AND created_at >= $3::date::timestamp AT TIME ZONE 'UTC' AND created_at < $4::date::timestamp AT TIME ZONE 'UTC'`)
 )
 
-// SourceReport counts what became of arrivals, per interval and source, in that order. The error is ErrCursor for a
-// cursor of another list.
+// SourceReport counts arrivals by outcome, per interval and source, in that order. The error is ErrCursor for a cursor of another
+// list.
 func (r *Reader) SourceReport(ctx context.Context, account string, filter ReportFilter, p Page) (List[SourceCount], error) {
 	start, source, err := decodeReport(cursorOf(reportCursor, account), p.Cursor)
 	if err != nil {
@@ -162,7 +162,7 @@ func decodeReport(kind, cursor string) (start time.Time, source string, err erro
 	return firstDay.AddDate(0, 0, int(n)), parts[1], nil
 }
 
-// DayCount is what became of a day's arrivals from one source. Days are UTC's.
+// DayCount counts a day's arrivals from one source, by outcome. Days are in UTC.
 type DayCount struct {
 	Day     time.Time
 	Source  string
@@ -193,8 +193,8 @@ type Between struct {
 // latestTouches bounds what it costs to tell the time between touches.
 const latestTouches = 2000
 
-// BetweenTouches tells, by source, how long after a lead's first touch a later one came. It looks at the latest 2,000
-// touches of the period, of all sources together.
+// BetweenTouches returns, by source, how long after a lead's first touch a later one came. It considers the latest 2,000 touches of
+// the period, of all sources together.
 func (r *Reader) BetweenTouches(ctx context.Context, account string, since, until time.Time) ([]Between, error) {
 	filter := SourceFilter{Since: since, Until: until}
 	s := filter.selection(account, `SELECT lead_id, source, first_seen_at FROM views.source_history`, `first_seen_at DESC, position DESC`)

@@ -21,7 +21,7 @@ type Timeline struct {
 	Steps    []Step // newest first
 }
 
-// Step is one event of a lead, and what it made of the lead.
+// Step is one event of a lead, and how it changed the lead.
 type Step struct {
 	Event
 	Source     string // of an arrival
@@ -40,7 +40,7 @@ type Change struct {
 	Old, New   string
 }
 
-// Moment says which part of a timeline is asked for.
+// Moment says which part of a timeline to return.
 type Moment struct {
 	AsOf   *eventstore.Revision // the lead is as of it; nil: as it is now
 	Before eventstore.Revision  // the steps are those before it; 0: the newest

@@ -15,17 +15,17 @@ import (
 
 const tokenColumns = `SELECT token_id, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at FROM views.token`
 
-// Tokens lists an account's tokens, newest first, deleted ones too. The error is ErrCursor for a cursor of another list.
+// Tokens lists an account's tokens, including deleted ones, newest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Tokens(ctx context.Context, account string, p Page) (List[Token], error) {
 	return r.tokens(ctx, account, `true`, p)
 }
 
-// HeldTokens is Tokens of those that hold a slot, which are few.
+// HeldTokens is Tokens without deleted tokens.
 func (r *Reader) HeldTokens(ctx context.Context, account string, p Page) (List[Token], error) {
 	return r.tokens(ctx, account, `deleted_at IS NULL`, p)
 }
 
-// DeletedTokens is Tokens of those that were deleted.
+// DeletedTokens is Tokens with deleted tokens only.
 func (r *Reader) DeletedTokens(ctx context.Context, account string, p Page) (List[Token], error) {
 	return r.tokens(ctx, account, `deleted_at IS NOT NULL`, p)
 }
@@ -50,8 +50,8 @@ func (r *Reader) Token(ctx context.Context, account, id string) (Token, error) {
 	return one(ctx, r, r.scanToken, tokenColumns+` WHERE token_id = $1 AND account = $2`, id, account)
 }
 
-// TokensToAnnounce returns the ids of tokens, of all accounts, whose end comes within a time and was not announced: at
-// most limit, the earliest end first. A token whose whole lifetime is no longer than that is not among them.
+// TokensToAnnounce returns the ids of tokens, of all accounts, that expire within a time and whose expiry was not announced: at
+// most limit, the earliest first. A token whose whole lifetime is no longer than this time is not among them.
 func (r *Reader) TokensToAnnounce(ctx context.Context, within time.Duration, limit int) ([]string, error) {
 	rows, err := r.pool.Query(ctx, `
 		SELECT token_id FROM views.token
@@ -119,7 +119,7 @@ func (r *Reader) LatestTokenEvents(ctx context.Context, account string, filter A
 	return pageByPosition(ctx, r, s, cursorOf(auditCursor, account), p.Limit, scanTokenEvent)
 }
 
-// AuditTokensAll yields all that AuditTokens lists, in constant memory. It ends after yielding an error.
+// AuditTokensAll yields everything that AuditTokens lists, in constant memory. It ends after yielding an error.
 func (r *Reader) AuditTokensAll(ctx context.Context, account string, filter AuditFilter) iter.Seq2[TokenEvent, error] {
 	return All(func(p Page) (List[TokenEvent], error) { return r.AuditTokens(ctx, account, filter, p) })
 }

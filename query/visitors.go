@@ -24,7 +24,7 @@ type Activity struct {
 	Properties map[string]jsontext.Value `json:"properties"`
 }
 
-// NewActivity shows an activity that was recorded as the event of an id.
+// NewActivity returns an activity that was recorded as the event with this id.
 func NewActivity(id string, acted event.VisitorActed, recordedAt time.Time) Activity {
 	a := Activity{
 		ActivityID: id, VisitorID: acted.VisitorID, Type: acted.Kind, URL: acted.URL, Title: acted.Title,
@@ -49,8 +49,8 @@ const leadActivity = `
 	 ORDER BY a.at, a.position
 	 LIMIT $5`
 
-// LeadActivity lists what the visitors did whose ids a lead carries, before it came and after, oldest first. The errors
-// are ErrNotFound and ErrCursor.
+// LeadActivity lists what a lead's visitors did, before and after the lead arrived, oldest first. The errors are ErrNotFound and
+// ErrCursor.
 func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (List[Activity], error) {
 	if !event.ValidID(id) {
 		return List[Activity]{}, ErrNotFound

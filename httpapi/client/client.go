@@ -18,8 +18,8 @@ import (
 
 //go:generate go run ./generate
 
-// New makes a client that shows a credential, an API token or a JWT, with each request. The server is the address of
-// the service, with its base path if it has one.
+// New returns a client that sends a credential, an API token or a JWT, with each request. Server is the URL of the service, with
+// its base path if it has one.
 func New(server, credential string, options ...ClientOption) (*ClientWithResponses, error) {
 	bearer := func(_ context.Context, r *http.Request) error {
 		if credential != "" {

@@ -1,8 +1,8 @@
-// Package console serves the web console: pages rendered on the server, one stylesheet, and just enough script to keep a page
-// up to date. It loads nothing from elsewhere.
+// Package console serves the web console: pages rendered on the server, one stylesheet, and just enough script to keep a page up to
+// date. Pages load nothing from other hosts.
 //
-// Pages use the same queries as the API, and forms give the same commands. What somebody may see or do is decided by the JWT
-// they signed in with, anew at every request.
+// Pages use the same queries as the API, and forms the same commands. At every request, the JWT that somebody signed in with
+// decides what they may see and do.
 package console
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// Options are what the console is made of. All but Codes and Stopping are required.
+// Options configure the console. All but Codes and Stopping are required.
 type Options struct {
 	Commands  *command.Handlers
 	Directory *command.Directory
@@ -35,9 +35,9 @@ type Options struct {
 	Stopping <-chan struct{}
 }
 
-// Gate is what the API knows of requests and of errors, so that the console judges both as the API does.
+// Gate is the part of the API that the console uses, so that both treat requests and errors alike.
 type Gate interface {
-	// SignIn says who a JWT is of. It limits how often an address may try.
+	// SignIn returns whose JWT this is. It limits how often an address may try.
 	SignIn(r *http.Request, jwt string) (Identity, error)
 	// Guess counts an attempt that was no good against the limit of the address. The error is that it was one too many.
 	Guess(r *http.Request) error
@@ -76,7 +76,7 @@ type Console struct {
 	streams atomic.Int64 // pages that are kept up to date
 }
 
-// New makes the handler of everything under Base.
+// New returns the handler of everything under Base.
 func New(o Options) http.Handler {
 	c := &Console{Options: o, seals: newSeals(o.Key), assets: newAssets(o.Base)}
 	c.pages = newTemplates(o.Base, c.assets)

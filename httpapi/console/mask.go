@@ -12,8 +12,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// masker shows personal data: as it is, if the user asked for that and it was recorded, and otherwise masked. A masked value
-// is enough to tell two people in a list apart, and not enough to call one.
+// masker shows personal data masked, or unmasked if the user asked for that and this was recorded. A masked value is enough to tell
+// two people in a list apart, but not to call one.
 type masker struct{ revealed bool }
 
 const dots = "•••"

@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Identity is who signed in: what the JWT said, and no more. A session ends when the JWT would have.
+// Identity is who signed in, as the JWT says. A session ends when the JWT expires.
 type Identity struct {
 	Account string    `json:"account"`
 	Subject string    `json:"subject"`
@@ -23,10 +23,10 @@ type Identity struct {
 	Expires time.Time `json:"expires"`
 }
 
-// May tells whether somebody has a scope. Everybody has the one without a name.
+// May reports whether somebody has a scope. Everybody has the one without a name.
 func (i Identity) May(scope string) bool { return scope == "" || slices.Contains(i.Scopes, scope) }
 
-// seals keeps what a browser holds for us from being read or changed.
+// seals encrypts and authenticates what is stored in a browser's cookie.
 type seals struct{ aead cipher.AEAD }
 
 func newSeals(key []byte) *seals {

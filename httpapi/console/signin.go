@@ -101,8 +101,8 @@ func (v *visit) destination(next string) string {
 // codeLife is how long a sign-in link is good for.
 const codeLife = 10 * time.Minute
 
-// Codes are one-time codes of sign-in links. Each stands for a JWT, works once, and not for long. They live in the memory
-// of the process that gave them out.
+// Codes are the one-time codes of sign-in links. Each stands for a JWT, works once, and only for codeLife. They are in the memory
+// of the process that issued them.
 type Codes struct {
 	now    func() time.Time
 	mu     sync.Mutex
@@ -114,12 +114,12 @@ type issuedCode struct {
 	until time.Time
 }
 
-// NewCodes returns a place for codes.
+// NewCodes returns an empty set of codes.
 func NewCodes(now func() time.Time) *Codes {
 	return &Codes{now: now, issued: make(map[[sha256.Size]byte]issuedCode)}
 }
 
-// Issue makes a code that signs its first bearer in by a JWT.
+// Issue returns a code that signs in its first user with a JWT.
 func (c *Codes) Issue(jwt string) string {
 	code := newCode()
 	c.mu.Lock()

@@ -1,5 +1,5 @@
-// Package quota says how often somebody may do something: a token bucket for each of many keys, kept by one process
-// alone or lent out to all processes by the database they share.
+// Package quota limits how often somebody may do something: by a token bucket for each of many keys, which belongs to one
+// process, or from which the shared database lends tokens to all processes.
 package quota
 
 import (
@@ -10,21 +10,21 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limit is what a bucket holds and how fast it fills.
+// Limit is the size of a bucket and how fast it fills.
 type Limit struct {
 	Rate  float64 // tokens a second, above 0
 	Burst int     // tokens of a full bucket, at least 1
 }
 
-// Window is how long an empty bucket takes to be full.
+// Window returns how long an empty bucket takes to fill.
 func (l Limit) Window() time.Duration { return lasting(float64(l.Burst) / l.Rate) }
 
-// Use is what came of taking one token, and what is left.
+// Use is the result of taking one token, and what is left.
 type Use struct {
 	Allowed    bool
 	Limit      Limit
 	Remaining  int
-	RetryAfter time.Duration // until one token is there; of no meaning when this one was
+	RetryAfter time.Duration // until there is a token again; meaningless when one was taken
 	Full       time.Duration // until the bucket is full
 }
 
@@ -43,15 +43,15 @@ func lasting(seconds float64) time.Duration {
 	return time.Duration(min(max(0, seconds*float64(time.Second)), most))
 }
 
-// Local is a bucket for each of many keys, as many as fit, known to this process alone. Its methods may be called from
-// many goroutines.
+// Local has a bucket for each of many keys, in this process alone. Its methods may be called from many goroutines.
 type Local struct {
 	now     func() time.Time
-	mu      sync.Mutex // makes a look-up and what it leads to one step
+	mu      sync.Mutex // makes looking up a bucket and taking from it one step
 	buckets *lru.Cache[string, *rate.Limiter]
 }
 
-// NewLocal keeps so many buckets. The one used longest ago goes first, and is full when it is needed again.
+// NewLocal returns a Local that keeps so many buckets. Beyond that, the least recently used one is dropped, and is full when it is
+// needed again.
 func NewLocal(kept int, now func() time.Time) *Local {
 	return &Local{now: now, buckets: cache[*rate.Limiter](kept)}
 }
@@ -64,7 +64,7 @@ func cache[T any](kept int) *lru.Cache[string, T] {
 	return c
 }
 
-// Take takes a token from a key's bucket, if there is one. A bucket whose limit has changed goes on with the new one.
+// Take takes a token from a key's bucket, if there is one left. If its limit has changed, the bucket continues with the new one.
 func (l *Local) Take(key string, limit Limit) Use {
 	l.mu.Lock()
 	defer l.mu.Unlock()

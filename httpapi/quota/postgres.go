@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Postgres lends out of buckets in the database of the read models. They are full after a crash of it.
+// Postgres lends tokens from buckets in the views' database. After a crash of the database they are full.
 type Postgres struct{ Pool *pgxpool.Pool }
 
 // Lend implements Lender.

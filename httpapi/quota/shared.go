@@ -9,23 +9,23 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// Lender keeps the buckets that processes share.
+// Lender has the buckets that processes share.
 type Lender interface {
-	// Lend takes at most so many tokens out of a key's bucket, none when it is empty, and says what it still holds.
+	// Lend takes at most want tokens from a key's bucket, none when it is empty, and returns how many are left in it.
 	Lend(ctx context.Context, key string, limit Limit, want int) (Lease, error)
 }
 
-// Lease is a handful of tokens that a process took at once.
+// Lease is a number of tokens that a process took at once.
 type Lease struct {
 	Granted int
 	Left    float64 // in the bucket
 }
 
-// Shared is a bucket for each of many keys, one for all processes. A process takes a tenth of a bucket at a time, so that most
-// uses ask nobody; all processes together never let through more than the limit, and a process may be refused while
-// others still hold what they have leased. Its methods may be called from many goroutines.
+// Shared has a bucket for each of many keys that all processes share. A process leases a tenth of a bucket at a time, so that most
+// uses need no query. All processes together never exceed the limit, but one may refuse while others still have leased tokens. Its
+// methods may be called from many goroutines.
 //
-// While the lender does not answer, each process goes by a bucket of its own.
+// While the lender does not answer, each process uses a bucket of its own.
 type Shared struct {
 	lender Lender
 	alone  *Local
@@ -35,13 +35,14 @@ type Shared struct {
 	shares *lru.Cache[string, *share]
 }
 
-// How long a lender may take, and how long it is left alone after a call that failed began.
+// How long a call of the lender may take, and how long after the start of one that failed no other is made.
 const (
 	lendingPatience = 500 * time.Millisecond
 	lendingPause    = time.Second
 )
 
-// NewShared keeps what this process has leased of so many buckets. Without a lender it goes by buckets of its own.
+// NewShared returns a Shared that keeps what this process has leased from so many buckets. Without a lender the process has its
+// own.
 func NewShared(lender Lender, kept int, now func() time.Time) *Shared {
 	return &Shared{lender: lender, alone: NewLocal(kept, now), now: now, shares: cache[*share](kept)}
 }
@@ -76,7 +77,7 @@ func (s *Shared) Take(ctx context.Context, key string, limit Limit) Use {
 	return limit.used(allowed, float64(share.held)+grown)
 }
 
-// Failures is how often the lender did not answer.
+// Failures returns how often the lender did not answer.
 func (s *Shared) Failures() uint64 { return s.failed.Load() }
 
 func (s *Shared) share(key string) *share {
@@ -90,7 +91,7 @@ func (s *Shared) share(key string) *share {
 	return held
 }
 
-// share is what this process has of one bucket.
+// share is what this process has leased from one bucket.
 type share struct {
 	mu     sync.Mutex
 	limit  Limit
@@ -99,7 +100,7 @@ type share struct {
 	lent   time.Time // when that was
 	stale  time.Time // when the bucket is full without what is held here, which then counts for nothing
 	empty  time.Time // until then there is nothing to lease
-	failed time.Time // until then the lender is left alone
+	failed time.Time // until then the lender is not asked
 }
 
 func (s *share) forget(limit Limit) {

@@ -1,5 +1,5 @@
-// Package export writes what queries yield for analysts and auditors: as CSV, or as JSON lines. It holds one row at a
-// time, so that an export takes the same memory at any size.
+// Package export writes the results of queries as CSV or as JSON lines, for analysts and auditors. It has one row in memory at a
+// time, so that an export of any size takes the same memory.
 package export
 
 import (
@@ -23,15 +23,15 @@ const (
 	NDJSON Format = "ndjson"
 )
 
-// Sheet says how items of one kind become rows. As JSON lines they are what answers show of them.
+// Sheet says how items of one kind become rows of CSV. As JSON lines, they are as in the API's answers.
 type Sheet[T any] struct {
-	Name    string // of a file, without ending
+	Name    string // of a file, without extension
 	Columns []string
 	Row     func(T) []string
 }
 
-// Write writes items. It calls begin once, before the first byte and not before the first item is there, so that a
-// failure at the outset can still be told otherwise. It returns how many items it wrote.
+// Write writes items and returns how many. It calls begin once, before it writes the first byte but not before it has the first
+// item, so that an early error can still be answered with a status of its own.
 func (s Sheet[T]) Write(w io.Writer, format Format, items iter.Seq2[T, error], begin func()) (written int, err error) {
 	out := rows[T]{sheet: s, w: w}
 	if format == CSV {
@@ -64,7 +64,8 @@ func (s Sheet[T]) Write(w io.Writer, format Format, items iter.Seq2[T, error], b
 	return written, out.flush()
 }
 
-// While yields items for as long as whoever asked for them is let in, which is asked before each: a slow reader may take days.
+// While yields items as long as letIn, which it calls before each, returns no error: a slow reader may take days, and its
+// credential may end meanwhile.
 func While[T any](letIn func() error, items iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for item, err := range items {
@@ -116,9 +117,9 @@ func (r rows[T]) flush() error {
 	return r.table.Error()
 }
 
-// Defused keeps a spreadsheet from taking a cell that a caller wrote for a formula, whole or in part: where decimals have commas,
-// spreadsheets cut at semicolons, and know of no quotes around what stands between commas. An apostrophe that was there
-// already is not taken for ours.
+// Defused adds apostrophes to a cell that a spreadsheet could read as a formula. A part of a cell could be read as one too: where
+// decimals have commas, spreadsheets separate cells at semicolons, and do not see the quotes around a cell. Apostrophes in the
+// original are kept apart from ours.
 func Defused(cell string) string {
 	if strings.ContainsAny(cell, ";\t\r\n") {
 		cell = innerFormula.ReplaceAllString(cell, "$1'$2")
