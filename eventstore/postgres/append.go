@@ -20,7 +20,7 @@ const (
 	maxBatchBytes = 2 << 20  // a batch ends before the append that would exceed it
 	maxKept       = 1 << 20  // bytes of memory that goes from batch to batch: full batches of most leads take less
 	maxAppend     = 64 << 20 // bytes; PostgreSQL's own bound for a value is 1 GiB
-	eventBytes    = 64       // what an event takes beside its texts, so that many empty ones are bounded too
+	eventBytes    = 64       // counted for each event in addition to its texts, so that many empty ones are bounded too
 	maxDeferred   = 4096     // appends that wait for another one's stream
 )
 
@@ -225,8 +225,8 @@ func (w *writer) next(closing context.Context) *request {
 	}
 }
 
-// collect makes a batch of what was deferred and what has queued meanwhile, and returns what is deferred now, in the
-// order of arrival.
+// collect makes a batch from the deferred and the queued requests, and returns the ones that are now deferred, in the order of
+// arrival.
 func (w *writer) collect(deferred []*request) (batch, rest []*request) {
 	clear(w.touched)
 	s := selection{touched: w.touched}

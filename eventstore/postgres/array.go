@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// array is an argument as PostgreSQL takes it over the wire: a one-dimensional array in binary, written element by
-// element, so that a batch is encoded as it is filled and nothing is copied twice.
+// array is a one-dimensional array in PostgreSQL's binary format. It is encoded element by element while a batch is filled, so that
+// nothing is copied twice.
 type array struct {
 	element uint32 // OID of the elements' type
 	n       int
@@ -21,7 +21,7 @@ const (
 	emptyArrayHeader = 12 // an array without elements has no dimension
 )
 
-// reset empties the array. What it took is kept for the next batch, unless that was much more than most need.
+// reset empties the array. Its memory is kept for the next batch, unless it is much more than most batches need.
 func (a *array) reset() {
 	if cap(a.encoded) > maxKept {
 		a.encoded = nil
@@ -29,7 +29,7 @@ func (a *array) reset() {
 	a.n, a.nulls, a.encoded = 0, false, append(a.encoded[:0], make([]byte, arrayHeader)...)
 }
 
-// bytes is the whole argument.
+// bytes returns the encoded array.
 func (a *array) bytes() []byte {
 	header := a.encoded[:arrayHeader]
 	binary.BigEndian.PutUint32(header[8:], a.element)

@@ -12,8 +12,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// commit writes a batch and answers its callers. Whatever may pass is tried again for as long as one of them waits:
-// what was written and not heard of is recognised then.
+// commit writes a batch and answers its callers. After an error that may pass it tries again, as long as one of them waits; if the
+// earlier attempt was written after all, it is recognised.
 func (w *writer) commit(batch []*request) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		began := time.Now()
@@ -51,7 +51,7 @@ func (w *writer) commit(batch []*request) {
 	}
 }
 
-// failed and succeeded tell the log of the first failure and of the end of the trouble, not of each attempt.
+// failed and succeeded log the first failure and the first success after it, and not each attempt.
 func (w *writer) failed(err error) {
 	if w.failure.Swap(&err) == nil {
 		w.log.Warn("the log cannot be written for now; trying on", "error", err)
@@ -137,7 +137,7 @@ func (w *writer) disconnect() {
 	w.conn = nil
 }
 
-// cause is what an error of the database is due to.
+// cause classifies the errors of the database.
 type cause int
 
 const (

@@ -10,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Reads of streams that come at once share a query. Most streams that are read are short: leads, claims, tokens. So the
-// query reads the first page of each, and who wants more goes on alone.
+// Simultaneous reads of streams share a query. Most streams that are read are short: leads, claims, tokens. So the query reads the
+// first page of each, and further pages are read separately.
 const (
 	readQueries = 2  // queries at a time
 	readBatch   = 64 // streams of one
@@ -55,7 +55,7 @@ const selectKeyed = `SELECT e.*, asked.place, k.*
        SELECT id, sealed_by, sealed FROM person.key
         WHERE stream = asked.keyed COLLATE "C" AND e.revision = asked.revision LIMIT 1) AS k ON true`
 
-// firstPages reads many. When they are too much together all are cut, to nothing.
+// firstPages reads the first pages of many streams. If they are too large together, all of them are cut to nothing.
 func (s *Store) firstPages(ctx context.Context, asked []beginning) ([]page, error) {
 	streams, revisions, keyed := make([]string, len(asked)), make([]int64, len(asked)), make([]*string, len(asked))
 	query, arguments := selectFirst, []any{streams, revisions, firstPage}

@@ -54,7 +54,7 @@ var elementTypes = [all]uint32{
 	expectedLook: pgtype.Int4OID,
 }
 
-// columns are a batch as log.append and log.append_whole take it, kept from batch to batch for their memory.
+// columns are a batch in the form of the arguments of log.append and log.append_whole. Their memory is used for every batch.
 type columns struct {
 	arrays   [all]array
 	expected []int32               // per write: the number of what it expects
@@ -120,7 +120,7 @@ func (c *columns) reset() {
 	clear(c.shared)
 }
 
-// same tells that two events share their encoded metadata.
+// same reports whether two events share the memory of their encoded metadata.
 func same(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // expect returns the number of what a write expects.
@@ -161,7 +161,7 @@ type answer struct {
 	stored    []int64
 }
 
-// call has log.append, which is prepared on the connection, write the batch.
+// call writes the batch by log.append, which is prepared on the connection.
 func (c *columns) call(
 	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, buffer *sendBuffer, notify bool,
 ) (a answer, err error) {
@@ -211,7 +211,7 @@ func roundTrip(conn *pgconn.PgConn, prepared *pgconn.StatementDescription, buffe
 	return result.Rows[0], nil
 }
 
-// outcomes are what the answer means for each append of the batch.
+// outcomes returns what the answer means for each append of the batch.
 func (c *columns) outcomes(batch []*request, a answer) []outcome {
 	outcomes := make([]outcome, len(batch))
 	position := eventstore.Position(a.head)
@@ -236,7 +236,7 @@ func (c *columns) outcomes(batch []*request, a answer) []outcome {
 	return outcomes
 }
 
-// conflict is about the first write of a refused append whose stream is not as expected.
+// conflict returns the error about the first write of a refused append whose stream is not as expected.
 func conflict(r *request, expected []int32, revisions []int64) *eventstore.ConflictError {
 	var found *eventstore.ConflictError
 	for i, write := range r.writes {

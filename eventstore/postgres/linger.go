@@ -14,14 +14,14 @@ type linger struct {
 }
 
 const (
-	// lingerSize is how many requests do not wait for more: what the next one would save is little, and while this batch is
-	// written others prepare theirs.
+	// lingerSize is the number of requests that do not wait for more: another one would save little, and while this batch is
+	// written, others prepare theirs.
 	lingerSize = 16
-	// longestLinger is more than a batch takes to be written on an idle machine.
+	// longestLinger is longer than writing a batch takes on an idle machine.
 	longestLinger = 1500 * time.Microsecond
 )
 
-// gather returns the requests that wait already and those that come meanwhile.
+// gather returns the requests that are waiting and those that come within the wait.
 func (l *linger) gather(waiting []*request, queue <-chan *request) []*request {
 	runtime.Gosched() // whoever is about to append comes along
 	if len(waiting)+len(queue) >= l.size {
@@ -40,7 +40,7 @@ func (l *linger) gather(waiting []*request, queue <-chan *request) []*request {
 	return waiting
 }
 
-// wrote notes how many requests there were when a batch had been written. One that stays away is waited for a few times more.
+// wrote records the size of a batch that was written. When fewer requests come, the expected number falls by one with each batch.
 func (l *linger) wrote(size int, began, ended time.Time) {
 	l.size = min(lingerSize, max(l.size-1, size))
 	l.until = ended.Add(min(longestLinger, ended.Sub(began)))

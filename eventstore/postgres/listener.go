@@ -22,8 +22,8 @@ func (s *Store) listen() {
 	}
 }
 
-// listener wakes the subscriptions of a store when any process has appended. A connection that listens can die
-// unnoticed, so it only makes them quick: what guarantees that they go on is that they look by themselves.
+// listener wakes the subscriptions of a store when any process has appended. A connection that listens can die unnoticed, so it
+// only makes them faster; what guarantees that they see everything is that they also poll.
 type listener struct {
 	config *pgx.ConnConfig
 	log    *slog.Logger
@@ -45,7 +45,7 @@ func (l *listener) next() (woken <-chan struct{}, others uint64) {
 	return l.woken, l.others
 }
 
-// wake has the subscriptions look; for others, when not all that is new is at hand.
+// wake wakes the subscriptions. ForOthers says that they must read the log, because not everything that is new is in memory.
 func (l *listener) wake(forOthers bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,21 +7,21 @@ import (
 
 const (
 	// notifyRest is the least time between two notifications of a process. Each wakes every session of the database that
-	// listens to anything, this process's own too: with one caller at a time, a quarter of what a capture costs.
+	// listens to anything, including this process's own: with one caller at a time, a quarter of the cost of a capture.
 	notifyRest = 5 * time.Millisecond
-	// notifyRetry is how long to wait after a notification failed. By then whoever listens has looked by himself.
+	// notifyRetry is how long to wait after a notification failed. By then the subscriptions have polled.
 	notifyRetry = 250 * time.Millisecond
 )
 
-// notification tells other processes that something was appended. It goes with the batch, unless the one before went just
-// now: then the next batch takes it along, or the writer sends it when no batch comes.
+// notification tells other processes that something was appended. It is sent with the batch, unless the previous one was sent only
+// just before: then the next batch sends it, or the writer does when no batch comes.
 type notification struct {
 	owed bool
 	next time.Time // not before
 }
 
-// due says whether a batch of so many events takes the notification along. Until sent is called it stays owed: a batch whose
-// answer was lost may be on the log, and nobody notified.
+// due reports whether a batch of so many events must send the notification. It stays due until sent is called, because a batch
+// whose answer was lost may be on the log without anybody having been notified.
 func (n *notification) due(events int) bool {
 	n.owed = n.owed || events > 0
 	return n.owed && !time.Now().Before(n.next)

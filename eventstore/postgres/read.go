@@ -133,8 +133,9 @@ func (s *Store) page(ctx context.Context, capacity int, query string, arguments 
 	return p, nil
 }
 
-// query gives each row of a query that begins with the columns of selectEvents, all before it returns, so that no
-// connection is held while a consumer works on them. It says how much payload that was, and whether it was cut short.
+// query passes each row of a query, which begins with the columns of selectEvents, to a function. All are passed before it
+// returns, so that no connection is held while a consumer works on them. It returns the bytes of payload, and whether the result
+// was cut short.
 func (s *Store) query(
 	ctx context.Context, d *decoder, query string, arguments []any, each func(recorded eventstore.Recorded, row [][]byte),
 ) (size int, cut bool, err error) {
@@ -152,7 +153,7 @@ func (s *Store) query(
 	defer func() { s.newest.see(newest, id) }()
 	for rows.Next() {
 		if size >= maxPageBytes {
-			cancel() // the rest may be gigabytes: better to lose the connection than to receive them
+			cancel() // the rest may be gigabytes: losing the connection is better than receiving them
 			return size, true, nil
 		}
 		row := rows.RawValues()
@@ -172,14 +173,14 @@ func (s *Store) query(
 	return size, false, nil
 }
 
-// Events of a long page share pieces of memory, so that not each takes its own. Who keeps one event keeps the piece.
+// Events of a long page share pieces of memory, to save allocations. Keeping one event keeps the whole piece.
 const (
 	chunkPerEvent = 256
 	maxChunk      = 16 << 10
 	fewEvents     = 16 // of a page that was not expected to be long: then it is
 )
 
-// decoder turns rows of selectEvents into events. It remembers what neighbours share.
+// decoder turns rows of selectEvents into events. Equal texts of neighbouring events share memory.
 type decoder struct {
 	chunk    int    // bytes of a piece; 0: none is shared
 	free     []byte // the rest of the latest piece
@@ -230,7 +231,7 @@ func (d *decoder) clone(b []byte) []byte {
 	return c
 }
 
-// text makes strings that are parts of one. A builder that does not have to grow leaves those before as they are.
+// text returns strings that are parts of one. As long as the builder need not grow, the earlier ones stay valid.
 func (d *decoder) text(b []byte) string {
 	if len(b) > d.chunk/4 {
 		return string(b)

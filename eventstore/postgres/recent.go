@@ -16,18 +16,18 @@ type recent struct {
 	bytes   int // of payload, in all of them
 }
 
-// mostRecent is how many bytes of payload are kept for subscriptions that are a little behind: what comes within the rests
-// that projections take.
+// mostRecent is how many bytes of payload are kept for subscriptions that are a little behind: about what is appended while
+// projections rest.
 const mostRecent = 1 << 20
 
-// written is what one batch put on the log: its events stand at the positions behind after.
+// written is what one batch put on the log: its events have the positions that follow after.
 type written struct {
 	after, end eventstore.Position
 	bytes      int
 	runs       []run
 }
 
-// run is events of a stream, one behind another on the log and on the stream.
+// run is a number of events of a stream that follow each other on the log too.
 type run struct {
 	stream   string
 	first    eventstore.Position
@@ -35,7 +35,7 @@ type run struct {
 	events   []eventstore.Event
 }
 
-// add takes note of a batch.
+// add adds a batch.
 func (r *recent) add(b written) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,8 +53,7 @@ func (r *recent) add(b written) {
 	}
 }
 
-// since returns what was written behind a position. Not whole: something of it is not at hand any more, and nothing is
-// returned.
+// since returns what was written after a position. Whole is false when some of it is no longer in memory; then nothing is returned.
 func (r *recent) since(after eventstore.Position) (_ []written, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +69,7 @@ func (r *recent) since(after eventstore.Position) (_ []written, whole bool) {
 	return slices.Clone(r.batches[i:]), true
 }
 
-// each yields the events that match behind a position. It is false when the consumer stops.
+// each yields the matching events after a position. It returns false when the consumer stops.
 func (b written) each(after eventstore.Position, filter eventstore.Filter, yield func(eventstore.Item, error) bool) bool {
 	for _, run := range b.runs {
 		for i, e := range run.events {
@@ -88,7 +87,7 @@ func (b written) each(after eventstore.Position, filter eventstore.Filter, yield
 	return true
 }
 
-// written tells what of a batch is on the log now, given the answer to it. Not ok: a part of it was there before.
+// written returns what a batch put on the log, given the answer to it. Ok is false when a part of it was there before.
 func (c *columns) written(batch []*request, a answer) (w written, ok bool) {
 	w = written{after: eventstore.Position(a.head), end: eventstore.Position(a.head), runs: make([]run, 0, c.arrays[eventID].n)}
 	expected, refused := c.expected, 0

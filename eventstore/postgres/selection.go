@@ -2,10 +2,9 @@ package postgres
 
 // selection divides requests into those of the next batch and those that come later.
 //
-// All expectations of a batch are compared with the log before it. So an append waits when a stream it writes is
-// touched by one ahead of it, or a stream it checks is written by one ahead of it, be that in the batch or itself
-// waiting. Appends that touch the same stream keep their order, but for those that only check it: they are many,
-// and never in each other's way.
+// All expectations of a batch are compared with the log as it was before the batch. So an append has to wait if an earlier one,
+// in the batch or waiting too, touches a stream that it writes, or writes a stream that it checks. Appends that touch the same
+// stream keep their order, except those that only check it: there are many of them, and they never have to wait for each other.
 type selection struct {
 	batch    []*request
 	deferred []*request

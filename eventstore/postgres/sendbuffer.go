@@ -6,17 +6,17 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// sendBuffer is memory for what goes over one connection, kept from batch to batch. The driver begins each time with 1 KiB, and
-// moves what it has into twice as much until a batch fits in.
+// sendBuffer is the memory in which messages for one connection are encoded, used for every batch. Otherwise the driver would
+// start with 1 KiB each time, and copy everything into twice as much until a batch fits.
 //
-// To the driver it is a message of no bytes. It belongs to one connection: a broken one may still be written to by the
-// driver, which says goodbye.
+// To the driver it is a message of no bytes. It belongs to one connection, because the driver may still write to a broken one, to
+// terminate the session.
 type sendBuffer struct{ bytes []byte }
 
-// beside is what a call takes beside its arguments, in bytes and with some to spare.
+// beside is the size of a call without its arguments, in bytes, rounded up.
 const beside = 256
 
-// reserve has the next messages of the connection, of so many bytes, written into the buffer.
+// reserve makes the driver encode the next messages of the connection, of so many bytes, in the buffer.
 func (b *sendBuffer) reserve(conn *pgconn.PgConn, size int) {
 	if cap(b.bytes) > maxKept && size <= maxKept {
 		b.bytes = nil // much more than most need

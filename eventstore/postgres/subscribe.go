@@ -28,8 +28,8 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 	}
 }
 
-// subscription follows the log. Positions have no gaps and are committed in order, so a range up to a head once seen
-// is complete, for good.
+// subscription follows the log. Positions have no gaps and are committed in order, so a range up to a head that was once seen is
+// complete and never changes.
 type subscription struct {
 	store  *Store
 	filter eventstore.Filter
@@ -40,7 +40,7 @@ type subscription struct {
 	ahead  []chan fetched      // pages that are being read while the one before them is consumed
 }
 
-// pagesAhead is how many pages are read at once, each on a connection of its own: what a second processor is good for.
+// pagesAhead is how many pages are read at once, each on a connection of its own, to use a second processor.
 const pagesAhead = 2
 
 // fetched is a page of everything that matches up to a position.
@@ -50,8 +50,8 @@ type fetched struct {
 	err error
 }
 
-// run returns nil when the consumer stops. What is on the log is read from there. Of what is appended then, this process has
-// at hand what it writes itself; the log is asked for the rest when somebody else has written, and from time to time.
+// run returns nil when the consumer stops. It reads what is on the log. After that, what this process writes comes from memory;
+// the log is read when another process has written, and from time to time.
 func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx) // and with it the page that nobody will want
 	defer cancel()
@@ -93,8 +93,8 @@ func (s *subscription) takeLog(ctx context.Context, yield func(eventstore.Item, 
 	return true, nil
 }
 
-// takeRecent yields what this process has written behind the position that the subscription has reached. It is not on when
-// the consumer stops, and not whole when that has to be read from the log.
+// takeRecent yields what this process has written after the position that the subscription has reached. On is false when the
+// consumer stops. Whole is false when this has to be read from the log instead.
 func (s *subscription) takeRecent(yield func(eventstore.Item, error) bool) (on, whole bool) {
 	batches, whole := s.store.recent.since(s.after)
 	if len(batches) == 0 {
@@ -109,7 +109,7 @@ func (s *subscription) takeRecent(yield func(eventstore.Item, error) bool) (on, 
 	return yield(eventstore.Item{Position: s.after}, nil), true
 }
 
-// advance yields one page and its mark. Meanwhile the next ones are on their way.
+// advance yields one page and its progress mark. Meanwhile the next pages are being read.
 func (s *subscription) advance(ctx context.Context, head eventstore.Position, yield func(eventstore.Item, error) bool) (on bool, err error) {
 	s.fetch(ctx, head)
 	f := <-s.ahead[0]
@@ -131,7 +131,7 @@ func (s *subscription) advance(ctx context.Context, head eventstore.Position, yi
 	return yield(eventstore.Item{Position: f.end}, nil), nil
 }
 
-// fetch begins to read pages behind those that are on their way.
+// fetch starts reading the pages after those that are being read.
 func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
 	s.asked = max(s.asked, s.after)
 	for len(s.ahead) < pagesAhead && s.asked < head {
@@ -149,7 +149,7 @@ func (s *subscription) fetch(ctx context.Context, head eventstore.Position) {
 	}
 }
 
-// capacity is for as many events as the next page, up to a position, may have if they come like those of the latest, and some.
+// capacity returns how many events the next page, up to a position, most likely has, judging by the latest page.
 func (s *subscription) capacity(end eventstore.Position) int {
 	return int(float64(end-s.asked)*s.share*9/8) + 1
 }
@@ -178,9 +178,9 @@ func (s *subscription) query(after, end eventstore.Position) (string, []any) {
 	return query + ` ORDER BY position`, arguments
 }
 
-// behind is the text that ends the range of those which begin with a prefix, byte by byte as collation "C" compares.
-// Between two bounds PostgreSQL finds out in a quarter of the time that ^@ takes it, which counts characters. (IS TRUE
-// keeps the planner from the index on streams: a range of positions is what is to be read.)
+// behind returns the upper bound, exclusive, of the texts that begin with a prefix, in the byte order of collation "C". Comparing
+// with two bounds takes PostgreSQL a quarter of the time of ^@, which counts characters. (IS TRUE keeps the planner from using
+// the index on streams: it should read a range of positions.)
 func behind(prefix string) (past string, ok bool) {
 	last := len(prefix) - 1
 	if last < 0 || prefix[last] >= 0x7f { // a byte more would be no text
@@ -189,7 +189,7 @@ func behind(prefix string) (past string, ok bool) {
 	return prefix[:last] + string(rune(prefix[last]+1)), true
 }
 
-// wrote has the subscriptions take what this process has written.
+// wrote passes what this process has written to the subscriptions.
 func (s *Store) wrote(w written, whole bool) {
 	s.newest.wrote(w)
 	if whole && w.end > w.after {
@@ -200,7 +200,7 @@ func (s *Store) wrote(w written, whole bool) {
 	}
 }
 
-// wait returns when there may be something new, or it is time for a look.
+// wait returns when there may be something new, or when it is time to poll.
 func (s *Store) wait(ctx context.Context, woken <-chan struct{}, next time.Time) error {
 	poll := time.NewTimer(time.Until(next))
 	defer poll.Stop()

@@ -15,14 +15,15 @@ var wholeArguments = [...]int{
 	eventMetadata, metadata, keyExpected, keyID, keySealedBy, keySealed,
 }
 
-// pessimism is how many more batches are written by log.append, which looks for every stream first. log.append_whole, which is
-// optimistic, costs a sixth less, but a batch of which something is refused costs nearly twice as much with it.
+// pessimism is how many more batches are written by log.append, which first looks up every stream. log.append_whole is optimistic
+// and costs a sixth less, but nearly twice as much for a batch in which anything is refused.
 type pessimism int
 
-// afterRefusal is so many that a process which is often refused, by people whom it takes for new, nearly always looks.
+// afterRefusal is large enough that a process with frequent conflicts, by known people whom it takes for new, nearly always uses
+// log.append.
 const afterRefusal pessimism = 32
 
-// wrote takes note of a batch that log.append has written.
+// wrote counts a batch that log.append has written.
 func (p *pessimism) wrote(a answer) {
 	switch {
 	case len(a.refused) > 0:
@@ -48,7 +49,7 @@ func (w *writer) write(notify bool) (answer, error) {
 	return a, err
 }
 
-// callWhole has log.append_whole write the batch. Not stored: nothing was, for something is not as expected.
+// callWhole writes the batch by log.append_whole. Stored is false when nothing was written, because something is not as expected.
 func (c *columns) callWhole(
 	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, buffer *sendBuffer, notify bool,
 ) (a answer, stored bool, err error) {

@@ -20,8 +20,7 @@ const (
 	knownFor = time.Minute
 )
 
-// keyring remembers keys that were used lately, of each stream one. It holds no pointers, so that the garbage collector
-// has nothing to look for in it.
+// keyring caches recently used keys, one for each stream. It has no pointers, so the garbage collector need not scan it.
 type keyring struct {
 	vault *Vault
 	seeds [2]maphash.Seed
@@ -31,14 +30,14 @@ type keyring struct {
 	forgets         uint64 // grows when something is forgotten: what was looked up before is not remembered after
 }
 
-// name stands for a stream: 128 bits of a hash that nobody outside can foresee.
+// name identifies a stream by 128 bits of a hash with a random seed.
 type name [2]uint64
 
 type knownKey struct {
 	key
 	since int64 // nanoseconds since the keyring began to count
-	// kept says that the key was in the vault, or has opened something. A new key is not in the vault if its append turns out
-	// to be one that was made before, with another key.
+	// kept says that the key was read from the vault, or has opened something. A new key is not in the vault if its append turns
+	// out to be the repetition of an earlier one, which used another key.
 	kept bool
 }
 
@@ -55,7 +54,7 @@ func (r *keyring) name(stream string) name {
 	return name{maphash.String(r.seeds[0], stream), maphash.String(r.seeds[1], stream)}
 }
 
-// recall gives the key of a stream, if it is remembered.
+// recall returns the key of a stream, if it is cached.
 func (r *keyring) recall(stream string) (knownKey, bool) {
 	n := r.name(stream)
 	r.mu.Lock()
@@ -67,15 +66,14 @@ func (r *keyring) recall(stream string) (knownKey, bool) {
 	return known, ok && int64(time.Since(counting))-known.since < int64(knownFor)
 }
 
-// moment is taken before a look-up or an append with new keys, so that remember can tell whether something was forgotten
-// meanwhile.
+// moment must be called before a lookup or an append with new keys, so that remember knows whether a key was forgotten meanwhile.
 func (r *keyring) moment() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.forgets
 }
 
-// prove says that a key has opened something.
+// prove records that a key has opened something.
 func (r *keyring) prove(stream string, id int64) {
 	n := r.name(stream)
 	r.mu.Lock()
@@ -88,8 +86,8 @@ func (r *keyring) prove(stream string, id int64) {
 	}
 }
 
-// remember takes note of a key that was looked up, or made for an append, at a moment. It does not if anything was forgotten
-// since. For kept see knownKey.
+// remember caches a key that was read, or made for an append, at a moment, unless any key was forgotten since. For kept see
+// knownKey.
 func (r *keyring) remember(stream string, k key, at uint64, kept bool) {
 	n := r.name(stream)
 	r.mu.Lock()
@@ -104,7 +102,7 @@ func (r *keyring) remember(stream string, k key, at uint64, kept bool) {
 	r.latest[n] = knownKey{k, int64(time.Since(counting)), kept}
 }
 
-// look asks the vault for the keys of a stream.
+// look reads the keys of a stream from the vault.
 func (r *keyring) look(ctx context.Context, stream string) ([]key, error) {
 	at := r.moment()
 	keys, err := r.vault.findOf(ctx, stream)
@@ -135,8 +133,8 @@ func (r *keyring) forgetAll() {
 	clear(r.earlier)
 }
 
-// listen forgets what any process destroys, until the context ends. What was destroyed while nobody listened is not known,
-// so everything is forgotten when listening begins.
+// listen drops keys from the cache that any process destroys, until the context ends. It drops all keys when listening begins,
+// because it does not know what was destroyed before.
 func (r *keyring) listen(ctx context.Context, log *slog.Logger) {
 	config := r.vault.pool.Config().ConnConfig
 	config.RuntimeParams["application_name"] = "leadlog forgotten"

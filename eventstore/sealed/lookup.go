@@ -12,8 +12,8 @@ import (
 
 const selectKeys = `SELECT stream, id, sealed_by, sealed FROM person.key`
 
-// selectEach looks into the index for each stream, however many. Left to choose, PostgreSQL reads the whole table for some
-// thousand of them, again and again while a log is replayed.
+// selectEach uses the index for each stream, however many. Otherwise PostgreSQL reads the whole table for some thousand of them,
+// again and again while a log is replayed.
 const selectEach = `SELECT k.* FROM unnest($1::text[]) AS asked (stream)
 	CROSS JOIN LATERAL (` + selectKeys + ` WHERE stream = asked.stream COLLATE "C" OFFSET 0) AS k`
 
@@ -23,7 +23,8 @@ const selectRun = selectKeys + ` WHERE stream BETWEEN $1 AND $2 ORDER BY stream 
 // run is the least number of new leads whose keys are read in one go.
 const run = 50
 
-// findMany opens the keys of streams. Leads that were born one after another have names that follow each other.
+// findMany reads and opens the keys of streams. Born are new leads: those created one after another have names that follow each
+// other.
 func (v *Vault) findMany(ctx context.Context, born, others []string) (found map[string][]key, err error) {
 	if len(born) < run {
 		born, others = nil, append(others, born...)
@@ -43,8 +44,8 @@ func (v *Vault) findMany(ctx context.Context, born, others []string) (found map[
 	return found, err
 }
 
-// findRun opens the keys between the first and the last of streams, as far as they are of these. It gives up when there
-// are twice as many keys as streams, and returns those that it has not come to.
+// findRun opens the keys of streams by reading all keys between the first and the last. It gives up when there are twice as many
+// keys as streams, and returns the streams that it has not reached.
 func (v *Vault) findRun(ctx context.Context, streams []string, found map[string][]key) (rest []string, err error) {
 	if len(streams) == 0 {
 		return nil, nil
@@ -94,7 +95,7 @@ func (v *Vault) query(ctx context.Context, query string, arguments ...any) ([]ev
 	return kept, unavailable(ctx, err)
 }
 
-// find opens the keys of streams that follow in no order.
+// find opens the keys of streams in any order.
 func (v *Vault) find(ctx context.Context, streams []string) (map[string][]key, error) {
 	kept, err := v.query(ctx, selectEach, streams)
 	if err != nil {
@@ -111,7 +112,7 @@ func (v *Vault) find(ctx context.Context, streams []string) (map[string][]key, e
 	return found, nil
 }
 
-// findOf opens the keys of one stream, in a query that is shared with who looks for others at the same time.
+// findOf opens the keys of one stream, in a query that is shared with simultaneous lookups of others.
 func (v *Vault) findOf(ctx context.Context, stream string) ([]key, error) {
 	keys, err := v.lookUps.Answer(ctx, stream)
 	if err != nil && ctx.Err() != nil {

@@ -11,8 +11,8 @@ import (
 
 // Read implements eventstore.Store.
 //
-// A key that is gone was destroyed after the stream said so. So what was read before the look for the key is read again
-// then: whoever is shown an erased event is shown, further on, the fact that erased it.
+// A key is destroyed only after the fact that says so is on the stream. So when a key turns out to be gone, the stream is read
+// again: a caller that gets an erased event also gets, further on, the fact that erased it.
 func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	if !About(stream) {
 		return s.Store.Read(ctx, stream, from)
@@ -53,7 +53,7 @@ func (r *reading) pass(ctx context.Context, yield func(eventstore.Recorded, erro
 	}
 }
 
-// open opens an event, or says that the stream is to be read again from there.
+// open opens an event, or returns that the stream has to be read again from there.
 func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error {
 	v, buffer, sealed := openEnvelope(recorded.Data, r.sealed[:0])
 	given := recorded.Key
@@ -87,7 +87,7 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error
 	return r.openWith(r.keys, v, recorded)
 }
 
-// take takes up a key that came along.
+// take uses a key that was read together with the events.
 func (r *reading) take(given eventstore.Key) error {
 	if has(r.keys, given.ID) {
 		return nil

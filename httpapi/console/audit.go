@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// auditPage is what happened to tokens, and whether it can be proven.
+// auditPage is what happened to tokens, with the proof of it.
 type auditPage struct {
 	filtered
 	parts
@@ -39,7 +39,7 @@ type proof struct {
 	Broken    string // what is wrong with the tree; empty when nothing is
 }
 
-// Good tells that everything that is shown is as it was signed.
+// Good reports whether everything that is shown is as it was signed.
 func (p proof) Good() bool { return p.Disproven == 0 && p.Pending == 0 && p.Broken == "" }
 
 func (v *visit) audit() (screen, error) {
@@ -71,9 +71,8 @@ func auditFilter(p *params) query.AuditFilter {
 	return query.AuditFilter{Type: p.text("type"), TokenID: p.text("tokenId"), Since: p.day("since"), Until: p.until("until")}
 }
 
-// prove checks every event that is shown against the head of the account's tree, and that against the head that this browser
-// saw the last time. The head is opened with the public key, as an auditor elsewhere would, and not believed because it is
-// ours.
+// prove checks every event that is shown against the head of the account's tree, and this head against the one that this browser
+// last saw. The head's signature is verified with the public key, as an auditor would do it.
 func (v *visit) prove(events []query.TokenEvent) ([]provenEvent, proof, error) {
 	var p proof
 	head, paths, err := v.Query.ProveTokenEvents(v.ctx, v.identity.Account, events)
@@ -148,7 +147,7 @@ func (v *visit) headSeen() (audit.Head, bool) {
 	return head, err == nil && head.Account == v.identity.Account
 }
 
-// revealPage is who looked at people.
+// revealPage is who looked at personal data.
 type revealPage struct {
 	filtered
 	parts

@@ -36,7 +36,7 @@ func exports() []page {
 	return all
 }
 
-// inTurn has an export take its place among those under way, before it is recorded.
+// inTurn counts an export among the running ones, before it is recorded.
 func inTurn(show func(*visit) (screen, error)) func(*visit) (screen, error) {
 	return func(v *visit) (screen, error) {
 		leave, err := v.Gate.Export(v.identity.Account)
@@ -48,11 +48,11 @@ func inTurn(show func(*visit) (screen, error)) func(*visit) (screen, error) {
 	}
 }
 
-// writeTime is how long a part of an export may take to go out.
+// writeTime is how long one write of an export may take.
 const writeTime = time.Minute
 
-// exported writes a whole list. The header goes out with the first item, so that a failure before it is shown as one; one
-// that comes later cuts the connection, so that nobody takes the part for the whole. It ends with the session.
+// exported writes a whole list. The header is sent with the first item, so that an earlier error is shown as a page. A later
+// error cuts the connection, so that nobody takes the part for the whole. The export ends when the session does.
 func exported[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, error]) (screen, error) {
 	if err := p.wrong.Err(); err != nil {
 		return screen{}, err
@@ -76,7 +76,7 @@ func exported[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2
 	return screen{sent: true}, err
 }
 
-// patient gives every write its own time.
+// patient gives every write a deadline of its own.
 type patient struct {
 	w       io.Writer
 	control *http.ResponseController
@@ -87,7 +87,7 @@ func (p patient) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// These two show people unmasked, so it is recorded first who asked.
+// These two contain unmasked personal data, so they are recorded first.
 
 func (v *visit) exportLeads() (screen, error) {
 	settings, err := v.Directory.Account(v.ctx, v.identity.Account)
@@ -166,7 +166,7 @@ func (v *visit) exportUsage() (screen, error) {
 	return exported(v, v.params(), export.Usage(), these(days, err))
 }
 
-// these yields items that are already at hand, or the error.
+// these yields items of a slice, or the error.
 func these[T any](items []T, err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err != nil {

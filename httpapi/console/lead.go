@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// leadPage is one lead: what it is, or was, beside what happened to it.
+// leadPage is one lead, as it is or was, and what happened to it.
 type leadPage struct {
 	Lead     leadShown
 	Revision eventstore.Revision // that the lead is shown as of
@@ -26,10 +26,10 @@ type leadPage struct {
 	Revealed bool
 }
 
-// Past tells that the lead is not shown as it is now.
+// Past reports whether the lead is shown as it was earlier.
 func (l leadPage) Past() bool { return l.Revision != l.Latest }
 
-// stepShown is an event of the timeline behind a mask.
+// stepShown is an event of the timeline as a page shows it, masked or not.
 type stepShown struct {
 	query.Step
 	Changes []changeShown
@@ -137,8 +137,7 @@ func missing(err, as error) error {
 	return err
 }
 
-// reveal shows a lead without a mask. That somebody looked is on the log before anything is shown; whoever loads the page
-// again looks again.
+// reveal shows a lead unmasked. This is recorded on the log before anything is shown, and again whenever the page is loaded again.
 func (v *visit) reveal() (screen, error) {
 	if err := v.noteReveal(command.RevealOne, v.id("id")); err != nil {
 		return screen{}, err

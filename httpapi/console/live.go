@@ -11,12 +11,12 @@ import (
 // no proxy takes the connection for dead.
 const (
 	liveInterval  = time.Second
-	liveShare     = 4 // all live pages together are being made a fourth of the time
+	liveShare     = 4 // all live pages together are being rendered a fourth of the time
 	liveHeartbeat = 20 * time.Second
 	liveWrite     = 10 * time.Second
 )
 
-// wantsStream tells the script of a page from somebody who opens the page.
+// wantsStream reports whether a request comes from the script of a page, and not from somebody who opens the page.
 func wantsStream(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream")
 }
@@ -74,7 +74,7 @@ func livePause(took time.Duration, pages int64) time.Duration {
 	return max(liveInterval, liveShare*time.Duration(pages)*took)
 }
 
-// again looks at the page as if it were opened anew.
+// again renders the page as if it were opened again.
 func (v *visit) again() ([]byte, error) {
 	return v.within(func(v *visit) ([]byte, error) {
 		if err := v.admit(); err != nil {
@@ -92,8 +92,8 @@ func (v *visit) again() ([]byte, error) {
 	})
 }
 
-// sse writes a text as one server-sent event. A carriage return ends a line there too, and what stood behind it would be
-// taken for fields of the event, whoever wrote it: an endpoint in an answer, a form in its metadata.
+// sse returns a text as one server-sent event. A carriage return ends a line there too, and text after it, which may come from an
+// endpoint's answer or a lead's metadata, would be read as fields of the event.
 func sse(text []byte) []byte {
 	var out bytes.Buffer
 	text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n")) // as HTML is read

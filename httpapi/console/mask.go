@@ -76,14 +76,14 @@ func plain(value jsontext.Value) string {
 	return string(value)
 }
 
-// impersonal are the members of events that say nothing of a person. All others are masked, so a new member is masked until it
-// is listed here.
+// impersonal are the members of events without personal data. All others are masked, so a new member is masked until it is listed
+// here.
 var impersonal = []string{
 	"contactUID", "nameDerived", "status", "leadTemperature", "opportunityId", "opportunityValue", "source", "newSource",
 	"changed", "emailHeldBy", "removedFields", "claims", "code", "leadId", "other", "from", "into", "joined",
 }
 
-// raw is the data of an event as it stands on the log, indented.
+// raw returns the data of an event as it is on the log, indented.
 func (m masker) raw(data jsontext.Value) string {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(data, &members); err != nil {
@@ -101,7 +101,8 @@ func (m masker) raw(data jsontext.Value) string {
 	return string(text)
 }
 
-// address is the URL of a page that a visitor saw, masked but for the site: the path and the query may name a person.
+// address returns the URL of a page that a visitor saw, masked except for the site, because the path and the query may name a
+// person.
 func (m masker) address(of string) string {
 	if m.revealed || of == "" {
 		return of
@@ -125,7 +126,7 @@ func (m masker) title(title string) string {
 	return dots
 }
 
-// leadShown is a lead behind a mask.
+// leadShown is a lead as a page shows it, masked or not.
 type leadShown struct {
 	query.Lead
 	Fields   []member // custom ones

@@ -6,13 +6,13 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// overview is the first page: how things are.
+// overview is the first page: arrivals, views and endpoints at a glance.
 type overview struct {
 	Chart     *chart
 	Periods   []period
 	Views     []query.Projection
 	Lag       uint64 // of the view that is furthest behind
-	Stopped   int    // views that nobody keeps
+	Stopped   int    // views that no process maintains
 	Endpoints []query.Endpoint
 	Hooks     bool // endpoints may be seen
 	Since     string

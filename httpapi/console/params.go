@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// params are the parameters of a page's address, taken one by one. Those that are wrong are noted.
+// params reads the parameters of a page's address one by one and collects those that are wrong.
 type params struct {
 	values url.Values
 	wrong  field.Errors
@@ -99,7 +99,7 @@ func (p *params) filtered(names ...string) filtered {
 	return f
 }
 
-// with is the query string of this page with another value of a parameter, or without it; empty if nothing is left.
+// with returns the query string of this page with another value of a parameter, or without it; empty if nothing is left.
 func (p *params) with(name, value string) string {
 	values := url.Values{}
 	for key, all := range p.values {

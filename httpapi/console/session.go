@@ -23,7 +23,7 @@ type Identity struct {
 	Expires time.Time `json:"expires"`
 }
 
-// May reports whether somebody has a scope. Everybody has the one without a name.
+// May reports whether the user has a scope. Everybody has the empty scope.
 func (i Identity) May(scope string) bool { return scope == "" || slices.Contains(i.Scopes, scope) }
 
 // seals encrypts and authenticates what is stored in a browser's cookie.
@@ -68,14 +68,14 @@ func (s *seals) open(sealed string) (i Identity, ok bool) {
 
 const cookieName = "leadlog_console"
 
-// cookie is one that only the console gets back, and only from its own pages.
+// cookie returns a cookie that browsers send only to the console, and only from its own pages.
 func (c *Console) cookie(r *http.Request, value string) *http.Cookie {
 	return &http.Cookie{
 		Name: cookieName, Value: value, Path: c.Base, HttpOnly: true, Secure: c.Gate.Secure(r), SameSite: http.SameSiteStrictMode,
 	}
 }
 
-// begin gives the browser a session.
+// begin sets the session's cookie in the browser.
 func (c *Console) begin(w http.ResponseWriter, r *http.Request, i Identity) error {
 	sealed, err := c.seals.seal(i)
 	if err != nil {
@@ -87,14 +87,14 @@ func (c *Console) begin(w http.ResponseWriter, r *http.Request, i Identity) erro
 	return nil
 }
 
-// end takes the session away.
+// end deletes the session's cookie.
 func (c *Console) end(w http.ResponseWriter, r *http.Request) {
 	cookie := c.cookie(r, "")
 	cookie.MaxAge = -1
 	http.SetCookie(w, cookie)
 }
 
-// identity is who the browser is signed in as, if it is.
+// identity returns who the browser is signed in as, if it is.
 func (c *Console) identity(r *http.Request) (Identity, bool) {
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {

@@ -46,8 +46,8 @@ func (v *visit) formWithin(most int64) (url.Values, error) {
 
 var errBadForm = errors.New("a form that cannot be read")
 
-// signIn begins a session for somebody who has a JWT, or the code of a link. The code is used up by the form and not by the link,
-// which programs that look at links in advance would otherwise use up.
+// signIn begins a session for somebody who has a JWT, or the code of a link. Only submitting the form uses up the code: opening
+// the link must not, because programs that preview links would use it up.
 func (v *visit) signIn() (screen, error) {
 	form, err := v.formWithin(maxSignIn)
 	if err != nil {
@@ -88,7 +88,8 @@ func (v *visit) signOut() (screen, error) {
 	return screen{goTo: v.path("/sign-in")}, nil
 }
 
-// destination is a page of the console, whatever was asked for. What browsers take for two dots may be written otherwise.
+// destination returns the page to go to, which is always one of the console, whatever was asked for. Browsers also read other
+// spellings as "..".
 func (v *visit) destination(next string) string {
 	parsed, err := url.Parse(next)
 	if err != nil || !strings.HasPrefix(parsed.EscapedPath(), v.Base+"/") ||
@@ -128,7 +129,7 @@ func (c *Codes) Issue(jwt string) string {
 	return code
 }
 
-// redeem returns the JWT of a code that is good still. It is not from then on.
+// redeem returns the JWT of a valid code, which is invalid from then on.
 func (c *Codes) redeem(code string) (jwt string, ok bool) {
 	if c == nil {
 		return "", false

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// sourcePage is what each source brought in some time.
+// sourcePage is what each source brought in a span of time.
 type sourcePage struct {
 	Filter    map[string]string
 	Wrong     field.Errors
@@ -88,7 +88,7 @@ func (v *visit) sources() (screen, error) {
 	return screen{name: "sources", title: "Sources", data: shown, live: true}, nil
 }
 
-// reportFilter is what is asked for: the last 30 days when nothing is.
+// reportFilter reads the filter of a report, by default the last 30 days.
 func (v *visit) reportFilter(p *params) query.ReportFilter {
 	f := query.ReportFilter{Interval: p.text("interval"), Source: p.text("source"), Since: p.day("since"), Until: p.until("until")}
 	if !slices.Contains([]string{query.Day, query.Week, query.Month}, f.Interval) {
@@ -106,7 +106,7 @@ func (v *visit) reportFilter(p *params) query.ReportFilter {
 	return f
 }
 
-// mostSteps is as many columns as a chart has room for. Of a longer time it shows the end.
+// mostSteps is the most columns of a chart. Of a longer time it shows the end.
 const mostSteps = 120
 
 // steps are the intervals of a report.
@@ -137,7 +137,7 @@ func arrivals(counts []query.SourceCount) []query.DayCount {
 	return days
 }
 
-// totals adds intervals up, those first that brought most.
+// totals adds up the intervals of each source, and sorts the sources by what they brought, most first.
 func totals(counts []query.SourceCount, between []query.Between) (all []sourceTotal) {
 	for _, c := range counts {
 		i := slices.IndexFunc(all, func(t sourceTotal) bool { return t.Source == c.Source })

@@ -52,7 +52,7 @@ type tab struct {
 	Here       bool
 }
 
-// tabs are the pages that somebody may see.
+// tabs returns links to the pages that the user may see.
 func (v *visit) tabs() []tab {
 	if !v.signedIn {
 		return nil
@@ -114,10 +114,10 @@ func functions(base string, a assets) template.FuncMap {
 	}
 }
 
-// words are a name of ours as people write it.
+// words returns an identifier as words.
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
-// latest is the last of a delivery's attempts, if there is one.
+// latest returns the last of a delivery's attempts, if there is one.
 func latest(attempts []query.Attempt) *query.Attempt {
 	if len(attempts) == 0 {
 		return nil

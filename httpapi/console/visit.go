@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// page is one page, or one thing that a form does.
+// page is one page, or one action of a form.
 type page struct {
 	method  string
 	pattern string
@@ -38,7 +38,7 @@ type screen struct {
 // pageTimeout is how long a page may take in all, but for what is streamed.
 const pageTimeout = 8 * time.Second
 
-// visit is one request on its way to its answer.
+// visit is one request and its answer.
 type visit struct {
 	*Console
 	w        http.ResponseWriter
@@ -56,12 +56,12 @@ var (
 	errElsewhere = errors.New("a form of another site")
 )
 
-// scopeError says that a session does not have the scope that a page wants.
+// scopeError says that a session does not have the scope that a page needs.
 type scopeError string
 
 func (e scopeError) Error() string { return "Scope " + string(e) + " required" }
 
-// serve handles every request: who asks, whether they may, and what they see.
+// serve handles every request: it checks the session and its scope, and writes the page.
 func (c *Console) serve(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), pageTimeout)
@@ -120,7 +120,7 @@ func (v *visit) leave() {
 
 func (v *visit) reads() bool { return v.r.Method == http.MethodGet || v.r.Method == http.MethodHead }
 
-// admit judges the session again: it may have ended, its JWT may have been revoked, and it may not have what the page wants.
+// admit checks the session: it may have ended, its JWT may have been revoked, and it may lack the scope that the page needs.
 func (v *visit) admit() error {
 	if !v.Now().Before(v.identity.Expires) {
 		return command.ErrUnauthorized
@@ -138,14 +138,14 @@ func (v *visit) admit() error {
 	return nil
 }
 
-// stillAdmitted judges the session of a visit again that has taken longer than a page may.
+// stillAdmitted checks the session again during a long answer.
 func (v *visit) stillAdmitted() error {
 	later := *v
 	later.ctx = v.r.Context()
 	return later.admit()
 }
 
-// path is where a page of the console is.
+// path returns the path of a page of the console.
 func (c *Console) path(to string) string { return pathAt(c.Base, to) }
 
 func pathAt(base, to string) string { return base + strings.TrimSuffix(to, "/") }
@@ -167,7 +167,7 @@ func (v *visit) noSuchPage() (screen, error) { return screen{}, errNoPage }
 
 func (v *visit) fromElsewhere() (screen, error) { return screen{}, errElsewhere }
 
-// fail says what went wrong. What an error says inside goes to the log alone.
+// fail shows an error. Its internal details only go to the log.
 func (v *visit) fail(err error) {
 	f := v.explain(err)
 	if f.RetryAfter > 0 {
@@ -182,13 +182,13 @@ func (v *visit) fail(err error) {
 	v.write(screen{name: "failure", title: f.Message, status: f.Status, data: failurePage{f, v.r.Method != http.MethodPost}})
 }
 
-// failurePage is why there is no other page.
+// failurePage is the page that shows an error.
 type failurePage struct {
 	Failure
 	Reading bool // nothing was to be done but to show something
 }
 
-// Unsure tells that what somebody asked for may have been done all the same.
+// Unsure reports whether the action may have been carried out in spite of the error.
 func (f failurePage) Unsure() bool { return f.Status >= http.StatusInternalServerError }
 
 func (v *visit) explain(err error) Failure {
@@ -222,10 +222,10 @@ func (v *visit) within(do func(*visit) ([]byte, error)) ([]byte, error) {
 	return do(&part)
 }
 
-// settleTime is how long somebody waits for a view to show what they have just done. It is done all the same.
+// settleTime is how long a form's answer waits for the views to show what it did.
 const settleTime = 2 * time.Second
 
-// settle waits, but not for long, until views show what a command did.
+// settle waits until views show what a command did, for settleTime at most.
 func (v *visit) settle(position eventstore.Position, views ...string) {
 	ctx, cancel := context.WithTimeout(v.ctx, settleTime)
 	defer cancel()

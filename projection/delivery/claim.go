@@ -78,15 +78,15 @@ func (s *session) reclaim(ctx context.Context) error {
 	return err
 }
 
-// endpointsKnown is whether the fan-out has read as far as deliveries begin. While it reads the log anew, as after a restore,
-// it knows endpoints as they once were: at URLs that they have moved from, or not yet disabled.
+// endpointsKnown is whether the fan-out has read as far as where deliveries begin. While it reads the log anew, for example after a
+// restore, it knows endpoints as they once were: with earlier URLs, or not yet disabled.
 const endpointsKnown = `EXISTS (SELECT FROM delivery.checkpoint c JOIN delivery.origin o USING (epoch)
                         WHERE c.projector = '` + schema.FanOut + `' AND c.position >= o.position)`
 
-// claim takes rows that are due: of each endpoint as many as its lane has room for, in the order of the log. It steps
-// from endpoint to endpoint over the index, so that a long backlog of one costs the others nothing.
-// The version of an endpoint's secrets is the transaction that wrote the current one: Rotate writes it anew.
-// It goes back to the rows by their places, where no plan can think of reading the whole queue instead.
+// claim claims rows that are due, for each endpoint as many as its lane has room for, in the order of the log. It goes from
+// endpoint to endpoint in the index, so that a long backlog of one does not slow down the others. The version of an endpoint's
+// secrets is the transaction that wrote the current one: Rotate writes it anew. It goes back to the rows by their places, where
+// no plan can think of reading the whole queue instead.
 func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 	total, ids, room, other := l.quota()
 	if total == 0 {

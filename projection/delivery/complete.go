@@ -89,9 +89,9 @@ func (c *Courier) settleWithout(ctx context.Context, batch []result, disabling *
 	}
 }
 
-// settle writes down results, together, in one round trip, which is one transaction, and may be done again when it is
-// not known whether it was. A delivery that succeeded counts whoever has the row by now; one that did not leaves a
-// delivery alone that is finished already. It returns which endpoints have failed for too long.
+// settle writes results in one round trip, which is one transaction, and may be repeated when its outcome is not known. A success
+// counts whoever has claimed the row by now; a failure does not change a delivery that is already finished. It returns the
+// endpoints that have failed for too long.
 func (c *Courier) settle(ctx context.Context, results []result) (failing []Verdict, err error) {
 	batch := &pgx.Batch{}
 	// Plans are kept, and are mostly made while the queue is empty, when reading the whole of it looks cheap.
@@ -110,7 +110,7 @@ func refused(err error) bool {
 	return errors.As(err, &answer) && slices.Contains([]string{"22", "23", "54"}, answer.Code[:min(2, len(answer.Code))])
 }
 
-// finish takes deliveries that are finished off the queue. The bounds of their ids keep the other days out of it.
+// finish removes finished deliveries from the queue. The bounds of their ids exclude the partitions of other days.
 func finish(batch *pgx.Batch, results []result) {
 	var ids, states []string
 	for _, r := range results {
@@ -131,7 +131,7 @@ func finish(batch *pgx.Batch, results []result) {
 		ids, states, slices.Min(ids), slices.Max(ids))
 }
 
-// putBack leaves in the queue what is to be sent later, in its place when it need not wait.
+// putBack returns deliveries to the queue that are to be sent later, at their old place if they need not wait.
 func putBack(batch *pgx.Batch, results []result) {
 	var ids []string
 	var attempts []int32
@@ -152,7 +152,7 @@ func putBack(batch *pgx.Batch, results []result) {
 		 WHERE q.delivery_id = u.id`, ids, attempts, waits)
 }
 
-// made is how many attempts were made with this one. A sum in the database would count it again with each writing down.
+// made returns the number of attempts including this one. Adding in the database would count it again when settle is repeated.
 func made(r result) int32 {
 	if r.attempted {
 		return int32(r.attempts) + 1
@@ -160,8 +160,8 @@ func made(r result) int32 {
 	return int32(r.attempts)
 }
 
-// saveAttempts keeps what attempts came to. What the endpoint answered, or an error may quote, is kept of those alone that have
-// their row in the queue still: else somebody has finished the delivery meanwhile, and its lead may have been erased since.
+// saveAttempts records attempts. The endpoint's answer, and an error, which may quote it, are recorded only if the row is still
+// in the queue: otherwise somebody else has finished the delivery meanwhile, and its lead may have been erased since.
 func saveAttempts(batch *pgx.Batch, results []result) {
 	var ids, responses, errs []string
 	var at []time.Time
@@ -193,8 +193,8 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 		ids, at, statuses, durations, responses, errs)
 }
 
-// emptyAnswers takes away what was answered to deliveries that turn out to be about somebody who is erased. Erasing has
-// done that already, unless somebody asked for a retry since while an earlier attempt was under way.
+// emptyAnswers removes the answers to deliveries whose lead turns out to be erased. The erasure has done this already, except for a
+// delivery that was retried since while an earlier attempt was still running.
 func emptyAnswers(batch *pgx.Batch, results []result) {
 	var ids []string
 	for _, r := range results {

@@ -33,8 +33,8 @@ type class int
 
 const (
 	unproven class = iota // no answer yet
-	proven                // the latest answer was good
-	failing               // it was not
+	proven                // the latest attempt succeeded
+	failing               // the latest attempt failed
 )
 
 // lanes give each endpoint slots of its own, so that endpoints that hang do not delay others. An endpoint that has not answered yet
@@ -63,7 +63,7 @@ func newLanes() *lanes {
 	return &lanes{byID: map[string]*lane{}, inHand: map[string]struct{}{}, again: map[string]row{}}
 }
 
-// room is how many rows a lane can take in hand.
+// room returns how many more rows of a lane may be claimed.
 func (l *lanes) room(lane *lane) int {
 	in := lane.underWay + len(lane.waiting)
 	switch {
@@ -84,7 +84,7 @@ func (l *lanes) allowed(c class) bool {
 		(c == proven || notProven < mostUnproven) && (c != failing || l.underWay[failing] < mostFailing)
 }
 
-// quota is how many rows may be claimed: of all endpoints, of each one that has a lane, and of any other.
+// quota returns how many rows may be claimed: of all endpoints together, of each one that has a lane, and of any other.
 func (l *lanes) quota() (total int, ids []string, each []int32, other int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *lanes) quota() (total int, ids []string, each []int32, other int) {
 	return total, ids, each, other
 }
 
-// take notes that rows are in hand, and returns those whose attempts begin now.
+// take adds claimed rows, and returns those whose attempts begin now.
 func (l *lanes) take(rows []row) (start []row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +123,7 @@ func (l *lanes) take(rows []row) (start []row) {
 	return start
 }
 
-// start takes rows of a lane out of waiting for as many slots as are free.
+// start removes rows of a lane from waiting, as many as there are free slots, and returns them.
 func (l *lanes) start(lane *lane) (rows []row) {
 	for len(lane.waiting) > 0 && lane.underWay < lane.slots && l.allowed(lane.class) && !l.stopped {
 		if lane.underWay+lane.unsettled >= mostUnsettled {
@@ -137,8 +137,8 @@ func (l *lanes) start(lane *lane) (rows []row) {
 	return rows
 }
 
-// done learns from what came of a row. It returns the rows whose attempts begin now, those that are to go back to the
-// queue because their endpoint fails, and whether there is room for more.
+// done takes the result of an attempt into account. It returns the rows whose attempts begin now, those to put back into the queue
+// because their endpoint fails, and whether there is room for more.
 func (l *lanes) done(d result) (start, back []row, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,8 +187,8 @@ func (l *lanes) become(lane *lane, c class) {
 	lane.class = c
 }
 
-// settled notes that rows are written down. It returns those to be put back: they were claimed once more before this was noted,
-// so they have a lease again. Wanted: others waited for the room.
+// settled records that results are in the database. It returns the rows to put back: they were claimed again before this call, so
+// they have a lease again. Wanted is true when others waited for the room.
 func (l *lanes) settled(results []result) (again []result, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,7 +221,7 @@ func (l *lanes) resume() (start []row) {
 	return start
 }
 
-// stop has no attempt begin any more, and returns the rows that waited for a slot.
+// stop prevents further attempts, and returns the rows that waited for a slot.
 func (l *lanes) stop() (back []row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// pairs are where each event stands in the source and in the copy: a temporary table, for logs of any length.
+// pairs are the positions of each event in the source and in the copy, in a temporary table, for logs of any length.
 type pairs struct {
 	tx   pgx.Tx
 	rows [][]any
@@ -50,18 +50,18 @@ func (p *pairs) end(ctx context.Context) error {
 	return nil
 }
 
-// translated is the copy's position of the last event at or before a position of the source. A checkpoint may stand
-// between events.
+// translated is the copy's position of the last event at or before a position of the source. A checkpoint may be between two
+// events.
 const translated = `coalesce((SELECT target FROM pg_temp.pair WHERE source <= %s ORDER BY source DESC LIMIT 1), 0)`
 
-// Positions of views stand in columns of that name. Deliveries keep theirs: they are in bodies, which stay the same at
-// every attempt.
+// Positions of views are in columns of that name. Deliveries keep theirs, because they are in the bodies, which must be the same
+// at every attempt.
 const tablesWithPositions = `
 	SELECT c.table_schema, c.table_name FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
 	 WHERE c.table_schema = 'views' AND c.column_name = 'position' AND t.table_type = 'BASE TABLE' AND c.table_name <> 'checkpoint'
 	 ORDER BY 1, 2`
 
-// translate moves all that holds positions of the source.
+// translate translates everything that contains positions of the source.
 func translate(ctx context.Context, tx pgx.Tx, e epochs) error {
 	rows, err := tx.Query(ctx, tablesWithPositions)
 	if err != nil {
@@ -100,7 +100,7 @@ func translate(ctx context.Context, tx pgx.Tx, e epochs) error {
 
 func of(position string) string { return fmt.Sprintf(translated, position) }
 
-// beyond is a number that no position reaches.
+// beyond is larger than any position.
 const beyond = `4611686018427387904` // 2^62
 
 // moveRows lifts all positions out of the way first: a new one may be another row's old one, and the two be unique.
