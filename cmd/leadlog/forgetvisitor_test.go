@@ -103,7 +103,7 @@ func TestAVisitorWhoseKeyIsInNoBackupIsForgotten(t *testing.T) {
 	require.NotContains(t, run(0, "verify"), "note:")
 	run(0, "replay", "all")
 	require.NotContains(t, run(0, "verify"), "note:")
-	p, base = serve(t, settings)
+	_, base = serve(t, settings)
 	web.base = base
 	require.Equal(t, []string{"late", "later", "last"}, web.seen(lead, web.act("linked", "last")))
 	for _, stream := range streams {
