@@ -28,7 +28,7 @@ func TestOnEventStoreDB(t *testing.T) {
 		"a repeat from a curated source":      TestARepeatFromACuratedSourceIsAConflictThatNamesTheLead,
 		"32 first arrivals":                   Test32FirstArrivalsOfOnePhoneAreOneLead,
 		"who may capture":                     TestOnlyWhoMayCapturesALead,
-		"an account's own rate":               TestAnAccountsOwnRateCountsOnceItIsSet,
+		"an account's own rate":               TestAnAccountsOwnRateCountsInEveryProcessOnceItIsSet,
 		"a repeat under its key":              TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter,
 		"a key and its body":                  TestAKeyIsBoundToOneBodyOfOneAccount,
 		"a key that is free":                  TestAKeyStaysFreeAfterAnAnswerThatDecidedNothing,
