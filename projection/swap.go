@@ -80,11 +80,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	if err != nil {
 		return 0, err
 	}
-	same, err := there.seen.onLog(ctx, b.Store)
-	if err != nil {
-		return 0, err
-	}
-	if same && there.epoch == b.checkpoint.epoch && there.position > position && there.position <= head {
+	if there.position > position && there.position <= head { // else it is of another log, or of one that has lost what was there
 		if err := b.foldWithin(ctx, tx, there.position); err != nil {
 			return 0, err
 		}
