@@ -97,6 +97,27 @@ func TestAReplayThatFailsHoldsUpNoOther(t *testing.T) {
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, broken))
 }
 
+// Nobody fills the queue by asking for replays, nor waits for another who has much in it.
+func TestAReplayWaitsWhileItsEndpointHasMuchInTheQueue(t *testing.T) {
+	t.Parallel()
+	w := begun(t)
+	behind, other := register(t, w, "acme", "https://a.example", "*"), register(t, w, "acme", "https://b.example", "*")
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+	for _, id := range []string{behind, other} {
+		w.Append(t, "acme", event.WebhookStream(id), replayAll())
+	}
+	spread(t, w)
+	pgtest.Exec(t, w.Pool, `
+		INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer)
+		SELECT 'waits-' || n, $1, 'lead.created', 'lead-1', 0, 1, 1 FROM generate_series(1, 150000) AS n`, behind)
+	replay(t, w)
+	require.Equal(t, map[int]int{0: 1}, generations(t, w, behind))
+	require.Equal(t, map[int]int{0: 1, 1: 1}, generations(t, w, other))
+	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE delivery_id LIKE 'waits-%'`)
+	replay(t, w)
+	require.Equal(t, map[int]int{0: 1, 1: 1}, generations(t, w, behind))
+}
+
 func TestReplayedDeliveriesAreOfTheDayTheyWereAskedFor(t *testing.T) {
 	t.Parallel()
 	w := begun(t)

@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +17,11 @@ func TestSecretsAreSealedAnewThoughOneDoesNotOpen(t *testing.T) {
 	for _, id := range []string{webhookID, otherID} {
 		require.NoError(t, secrets(t, pool, key(1)).Put(t.Context(), id, secret))
 	}
+	for n, replaced := range []string{second, third} {
+		kept, err := secrets(t, pool, key(1)).Rotate(t.Context(), otherID, replaced, time.Now().Add(time.Duration(n+1)*time.Hour))
+		require.NoError(t, err)
+		require.True(t, kept)
+	}
 	const flip = `UPDATE secret.webhook SET sealed = set_byte(sealed, 0, get_byte(sealed, 0) # 1) WHERE webhook_id = $1`
 	pgtest.Exec(t, pool, flip, webhookID)
 	rotated := secrets(t, pool, key(2), key(1))
@@ -24,7 +30,7 @@ func TestSecretsAreSealedAnewThoughOneDoesNotOpen(t *testing.T) {
 	require.ErrorContains(t, err, webhookID)
 	got, err := secrets(t, pool, key(2)).Get(t.Context(), otherID)
 	require.NoError(t, err, "it needs the earlier key no more")
-	require.Equal(t, []string{secret}, got)
+	require.Equal(t, []string{third, second, secret}, got, "nor do those that were replaced")
 
 	pgtest.Exec(t, pool, flip, webhookID)
 	require.NoError(t, rotated.Reseal(t.Context()))
