@@ -1,6 +1,7 @@
 package export
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,5 +20,39 @@ func TestACellIsNoFormula(t *testing.T) {
 		`x;"=1`: `x;'"=1`, "x;＝1": "x;'＝1", "=1;=2": "'=1;'=2", "\t=1": "'\t'=1",
 	} {
 		require.Equal(t, want, Defused(cell), "a spreadsheet that cuts at something else than commas")
+	}
+}
+
+// full takes what fits, as a disk does.
+type full struct{ left int }
+
+var errFull = errors.New("no space left")
+
+func (f *full) Write(p []byte) (int, error) {
+	if f.left -= len(p); f.left < 0 {
+		return 0, errFull
+	}
+	return len(p), nil
+}
+
+func TestAnExportThatDoesNotFitSaysSo(t *testing.T) {
+	t.Parallel()
+	sheet := Sheet[string]{Columns: []string{"name"}, Row: func(name string) []string { return []string{name} }}
+	for _, format := range []Format{CSV, NDJSON} {
+		for _, rows := range []int{1, 10_000} {
+			items := func(yield func(string, error) bool) {
+				for range rows {
+					if !yield("Asha", nil) {
+						return
+					}
+				}
+			}
+			fits := &full{100_000}
+			written, err := sheet.Write(fits, format, items, func() {})
+			require.NoError(t, err)
+			require.Equal(t, rows, written)
+			_, err = sheet.Write(&full{100_000 - fits.left - 1}, format, items, func() {})
+			require.ErrorIs(t, err, errFull, "%s, %d rows", format, rows)
+		}
 	}
 }
