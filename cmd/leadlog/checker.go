@@ -180,6 +180,14 @@ func (c *checker) key(name, value string) []byte {
 	return key
 }
 
+func (c *checker) time(name, value, want string) time.Time {
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil || !at.After(time.Time{}) {
+		c.refuse(name, value, want)
+	}
+	return at
+}
+
 func (c *checker) delimiter(value string) rune {
 	if value == "tab" || value == `\t` {
 		return '\t'

@@ -143,9 +143,5 @@ func (c *checker) moment(name, value string) time.Time {
 	if value == "" {
 		return time.Time{}
 	}
-	at, err := time.Parse(time.RFC3339, value)
-	if err != nil || !at.After(time.Time{}) {
-		c.refuse(name, value, "a time such as 2006-01-02T15:04:05Z")
-	}
-	return at
+	return c.time(name, value, "a time such as 2006-01-02T15:04:05Z")
 }

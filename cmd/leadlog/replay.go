@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection"
@@ -84,7 +83,7 @@ func (r *replayCommand) parse() (projectors []projection.Projector, into string,
 		if position, err := strconv.ParseUint(*r.Until, 10, 63); err == nil && position > 0 {
 			until.Position = eventstore.Position(position)
 		} else {
-			until.Time = check.until(*r.Until)
+			until.Time = check.time("--until", *r.Until, "a time such as 2006-01-02T15:04:05Z, or a position of the log from 1")
 		}
 	}
 	if r.Into != nil {
@@ -96,12 +95,4 @@ func (r *replayCommand) parse() (projectors []projection.Projector, into string,
 		}
 	}
 	return projectors, into, until, check.err()
-}
-
-func (c *checker) until(value string) time.Time {
-	at, err := time.Parse(time.RFC3339, value)
-	if err != nil || !at.After(time.Time{}) {
-		c.refuse("--until", value, "a time such as 2006-01-02T15:04:05Z, or a position of the log from 1")
-	}
-	return at
 }
