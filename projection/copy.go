@@ -14,8 +14,8 @@ type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// What PostgreSQL says of a table becomes statements that make another one like it, under the same names: a migration
-// that comes later must find a constraint or index by its name. $1 is the schema that is, $2 the other one, $3 the table.
+// These queries yield statements that create another table like an existing one, with the same names: a later migration must find a
+// constraint or index by its name. $1 is the existing schema, $2 the other one, $3 the table.
 const (
 	copyTable = `
 		SELECT format('DROP TABLE IF EXISTS %I.%I', $2::text, $3::text)

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// indexesAtOnce are built side by side, of all copies together. Each takes a processor, and sorts in as much as the processor
-// has at hand: what goes through files, run by run, is in order in half of the time that memory for all of it takes.
+// indexesAtOnce is how many indexes are built at a time, of all copies together. Each takes a processor, and sorts in an amount
+// of memory that fits into the processor's cache: sorting runs and merging them from files takes half as long as sorting
+// everything in memory.
 const (
 	indexesAtOnce = 3
 	indexMemory   = "4MB"
@@ -17,14 +18,14 @@ const (
 // indexSettings are those of a session that builds indexes.
 var indexSettings = map[string]string{
 	"maintenance_work_mem": indexMemory,
-	// The processors have other indexes to build.
+	// The other processors build other indexes.
 	"max_parallel_maintenance_workers": "0",
-	// Who begins in the middle of a table, since another one reads there, has to sort what comes in order from the beginning.
+	// A scan that starts in the middle of a table, because another one is reading there, would have to sort rows that are in order.
 	"synchronize_seqscans": "off",
 }
 
-// finishCopy makes what rows need only when they are read. A table is analyzed first: that and the building of its indexes
-// keep each other out.
+// finishCopy creates what is needed only for reading: statistics and indexes. A table is analyzed first, because analyzing and
+// building an index block each other.
 func (b *builder) finishCopy(ctx context.Context) error {
 	var indexes []string
 	for _, table := range b.projector.Tables() {

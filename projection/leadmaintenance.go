@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// leadBlocks is what one session has to do on blocks.
+// leadBlocks is the work on blocks that is left for one session to do.
 type leadBlocks struct {
 	sweeping bool           // all accounts are looked at once, in the order of their names: nothing is known of them yet
 	swept    string         // the account that was looked at last
@@ -82,7 +82,7 @@ func (l *leadBlocks) remake(ctx context.Context, tx pgx.Tx) (more bool, err erro
 	return false, nil
 }
 
-// make looks at accounts until one has leads for a block.
+// make tries accounts until one has enough leads for a block.
 func (l *leadBlocks) make(ctx context.Context, tx pgx.Tx) error {
 	if len(l.young) > 0 && !time.Now().Before(l.ripe) {
 		l.look(l.young...)
@@ -114,7 +114,7 @@ func (l *leadBlocks) make(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// look has accounts looked at, behind those that wait for it already.
+// look queues accounts to be looked at.
 func (l *leadBlocks) look(accounts ...string) {
 	for _, account := range accounts {
 		if !slices.Contains(l.full, account) {
@@ -123,7 +123,7 @@ func (l *leadBlocks) look(accounts ...string) {
 	}
 }
 
-// wait has an account looked at again when its leads are old enough, though none may come any more.
+// wait makes an account be looked at again when its leads are old enough, even if no other leads come.
 func (l *leadBlocks) wait(account string) {
 	if len(l.young) == 0 {
 		l.ripe = time.Now().Add(blockAge * time.Second)
@@ -133,7 +133,7 @@ func (l *leadBlocks) wait(account string) {
 	}
 }
 
-// next is an account to look at, if there is one.
+// next returns an account to look at, or "" if there is none.
 func (l *leadBlocks) next(ctx context.Context, tx pgx.Tx) (account string, err error) {
 	if len(l.full) > 0 {
 		account, l.full = l.full[0], l.full[1:]

@@ -88,7 +88,7 @@ func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eve
 	}
 }
 
-// catchUp reads the log without the tail, until it has come to where the tail begins.
+// catchUp reads the log without the tail, until it has reached where the tail begins.
 func (t *Tail) catchUp(ctx context.Context, after, base eventstore.Position, filter eventstore.Filter, to chan<- feedItem) (eventstore.Position, error) {
 	for item, err := range t.store.Subscribe(ctx, after, filter) {
 		if err != nil {
@@ -104,8 +104,8 @@ func (t *Tail) catchUp(ctx context.Context, after, base eventstore.Position, fil
 	return after, fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
 }
 
-// pass hands on the items behind a position that match, and then a mark that says how far the items go, unless the last one
-// said so. It returns how far the follower is. One that has caught up by itself may be ahead of the tail.
+// pass sends the matching items after a position, and then a progress mark for the end of the items, unless the last one sent is
+// there. It returns the position of the follower. One that has caught up by itself may be ahead of the tail.
 func pass(ctx context.Context, items []feedItem, after eventstore.Position, filter eventstore.Filter, to chan<- feedItem) (eventstore.Position, error) {
 	told := after
 	for _, item := range items {
@@ -209,7 +209,7 @@ func (t *Tail) add(ctx context.Context, item feedItem) bool {
 	return true
 }
 
-// drop forgets what all have taken, and the older half when there is too much all the same.
+// drop drops the items that all have taken and, if there are still too many, the older half.
 func (t *Tail) drop() {
 	n := 0
 	if len(t.items) >= 2*t.most.spare {
@@ -247,8 +247,8 @@ func (t *Tail) wake() {
 	}
 }
 
-// seek has a follower go on with the first item behind a position, and says where the tail begins: if that is behind the
-// position, it is to read by itself.
+// seek sets a follower to the first item after a position, and returns where the tail begins: if that is after the position, the
+// follower has to read by itself.
 func (t *Tail) seek(f *follower, after eventstore.Position) (base eventstore.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 // Atomic implements eventstore.Store: writes are applied one after another.
 func (s *Store) Atomic() bool { return false }
 
-// Append implements eventstore.Store: checks at once, then the writes one after the other. What may have happened is
-// not guessed: after a lost connection the same write is sent again, and its ids make it the same.
+// Append implements eventstore.Store: first the checks, at the same time, then the writes one after the other. Whether a write
+// happened is never guessed: after a lost connection it is sent again, and recognised by its ids if it had happened.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -111,7 +111,7 @@ func (s *Store) check(ctx context.Context, checks []eventstore.Write) error {
 	return nil
 }
 
-// allStand reports whether every write stands on the log, and the position of the last event.
+// allStand reports whether every write is on the log, and the position of the last event.
 func (s *Store) allStand(ctx context.Context, bodies []body) (position eventstore.Position, there bool, err error) {
 	for _, b := range bodies {
 		err := s.patiently(ctx, func(ctx context.Context) (err error) {
@@ -151,8 +151,8 @@ func (s *Store) put(ctx context.Context, b body) (eventstore.Position, error) {
 	return position, err
 }
 
-// send appends in the client. Who gives up waiting leaves the call to itself, until its own time is over: cancelled
-// while it sends, the library reads what gRPC is still writing.
+// send appends in the client. A caller that gives up leaves the call running until its own timeout: if it were cancelled while it
+// sends, the library would read memory that gRPC is still writing.
 func (s *Store) send(ctx context.Context, b body) (*client.WriteResult, error) {
 	return ask(ctx, s.conn, func(ctx context.Context, c *client.Client) (*client.WriteResult, error) {
 		limit := s.patience / 2
@@ -171,8 +171,8 @@ func expected(e eventstore.Expected) client.ExpectedRevision {
 	return client.Revision(uint64(e))
 }
 
-// conflict finds out what a refusal means: that the events are there already, that the stream is not as expected, or,
-// when it has become so meanwhile, that another attempt is due.
+// conflict finds out what a refusal means: the events are there already, or the stream is not as expected, or it has become as
+// expected since, and another attempt must be made.
 func (s *Store) conflict(ctx context.Context, b body) (eventstore.Position, error) {
 	if position, there, err := s.stands(ctx, b); there || err != nil {
 		return position, err
@@ -190,7 +190,7 @@ func (s *Store) conflict(ctx context.Context, b body) (eventstore.Position, erro
 // errMoved says that a stream was not as expected when it was written and is now.
 var errMoved = errors.New("the stream moved meanwhile")
 
-// stands reports whether a write stands at its place already, and the position of its last event.
+// stands reports whether a write is at its place already, and the position of its last event.
 func (s *Store) stands(ctx context.Context, b body) (eventstore.Position, bool, error) {
 	if b.Expect == eventstore.Any {
 		return s.standsAnywhere(ctx, b.Write)

@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// code is what the library says an error is. Its FromError returns the opposite of what its boolean promises and does
-// not look into wrapped errors.
+// code returns the library's code of an error. The library's FromError returns the opposite of what its boolean promises, and
+// does not unwrap errors.
 func code(err error) (client.ErrorCode, bool) {
 	var known *client.Error
 	if errors.As(err, &known) {
@@ -35,17 +35,18 @@ func grpcStatus(err error) *status.Status {
 	return nil
 }
 
-// missing tells that the server knows no stream of that name. A gRPC NotFound is something else under the same code,
-// such as a follower's answer that names no leader.
+// missing reports whether the server has no stream of that name. A gRPC NotFound has the same code but another meaning, such as a
+// follower's answer that names no leader.
 func missing(err error) bool {
 	return is(err, client.ErrorCodeResourceNotFound) && grpcStatus(err) == nil
 }
 
-// wrongExpected tells a conflict. Its revisions stand in the text only, and so are read again by those who need them.
+// wrongExpected reports whether an error is a conflict. The revisions are in its text only, so callers that need them read them
+// again.
 func wrongExpected(err error) bool { return is(err, client.ErrorCodeWrongExpectedVersion) }
 
-// lost tells that a client is best given up: it closed itself, broke, or its node is out of reach. In the last case
-// it would look for another node itself, but leaves the old connection open and calls waiting.
+// lost reports whether a client should be replaced: it closed itself, broke, or cannot reach its node. In the last case it would
+// look for another node itself, but it would leave the old connection open and calls waiting.
 func lost(err error) bool {
 	if s := grpcStatus(err); s != nil && s.Code() == codes.Unavailable {
 		return true
@@ -53,7 +54,7 @@ func lost(err error) bool {
 	return errors.Is(err, errLost) || is(err, client.ErrorCodeConnectionClosed)
 }
 
-// tooLarge makes a caller's mistake of the server's refusal of an append over its limit.
+// tooLarge turns the server's refusal of an append over its limit into ErrInvalid.
 func tooLarge(err error) error {
 	if s := grpcStatus(err); s != nil && s.Code() == codes.InvalidArgument {
 		return fmt.Errorf("%w: %s", eventstore.ErrInvalid, s.Message())
@@ -61,8 +62,8 @@ func tooLarge(err error) error {
 	return err
 }
 
-// passing reports whether another attempt may fare better. Whatever is not known to last may pass: a lost connection
-// shows in many ways, io.EOF, a cancellation that nobody here asked for and unknown codes among them.
+// passing reports whether another attempt may succeed. Every error that is not known to be permanent counts: a lost connection shows
+// in many ways, such as io.EOF, a cancellation that nobody here asked for, or an unknown code.
 func passing(err error) bool {
 	if eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, errClosed) ||
 		errors.Is(err, errForeign) || errors.Is(err, errOld) {

@@ -9,8 +9,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// serverFilter is what the server can do of a filter: it looks at names of streams or at types, not at both. It may
-// let through too much, never too little; the rest is sorted out here.
+// serverFilter returns the part of a filter that the server can apply: to the names of streams or to types, not to both. It may let
+// through too much, but never too little; wanted applies the rest.
 //
 // Types tell more than kinds of streams do, as each of ours stands on one kind of stream only. They go as prefixes
 // too: a pattern would be read by another engine than ours.
@@ -34,7 +34,7 @@ func (s *Store) serverFilter(f eventstore.Filter) *client.SubscriptionFilter {
 	return client.ExcludeSystemEventsFilter()
 }
 
-// particular tells prefixes that go beyond a kind of stream, as lead-01J does and lead- does not.
+// particular reports whether prefixes are longer than a kind of stream, as lead-01J is and lead- is not.
 func particular(prefixes []string) bool {
 	return !slices.ContainsFunc(prefixes, func(p string) bool {
 		_, rest, _ := strings.Cut(p, "-")
@@ -42,7 +42,7 @@ func particular(prefixes []string) bool {
 	})
 }
 
-// wanted sorts out the rest.
+// wanted returns the filter for the events that the server lets through.
 func (s *Store) wanted(f eventstore.Filter) func(*client.RecordedEvent) bool {
 	return func(r *client.RecordedEvent) bool {
 		return s.own(r) && f.Matches(r.StreamID[len(s.namespace):], r.EventType)

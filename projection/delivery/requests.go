@@ -13,10 +13,10 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// testType is what a test is sent as. It goes to the endpoint that it tests alone, whatever that asked for.
+// testType is the type of a test. It is sent only to the endpoint that it tests, whatever types that asked for.
 const testType = "webhook.test"
 
-// requests are what the owners of endpoints ask for in a batch, besides being sent what happens.
+// requests are the tests, retries and replays that owners of endpoints asked for in a batch.
 type requests struct {
 	retries []retry
 	replays []replay
@@ -28,7 +28,7 @@ type retry struct {
 	position              eventstore.Position
 }
 
-// replay is a request to send again what happened in a span of time.
+// replay is a request to send the events of a span of time again.
 type replay struct {
 	webhookID    string
 	generation   int
@@ -40,7 +40,7 @@ type replay struct {
 	reached      *eventstore.Position // nil: not begun
 }
 
-// add takes up an event of an endpoint's stream. A test goes to the rows of the batch.
+// add adds the request of an event on an endpoint's stream. A test becomes a row of the batch.
 func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows *queue) {
 	switch data := e.Data.(type) {
 	case event.WebhookEnabled:
@@ -61,7 +61,7 @@ func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows 
 	}
 }
 
-// save carries out what was asked for, once even if the log is read again. It comes after the rows of the batch.
+// save carries out the requests, each once even if the log is read again. It must come after the rows of the batch are saved.
 func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	batch := &pgx.Batch{}
 	for _, retry := range r.retries {
@@ -84,8 +84,8 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// save puts a delivery that is finished into the queue again, at the start of the schedule, and makes one that waits due.
-// One that is being attempted just now is left alone.
+// save queues a finished delivery again, at the start of its schedule, and makes a waiting one due. One that is being attempted at
+// the moment is not changed.
 func (r retry) save(batch *pgx.Batch) {
 	// Whoever finishes a delivery locks its row in the queue first, too.
 	batch.Queue(`SELECT FROM queue WHERE delivery_id = $1 FOR UPDATE`, r.deliveryID)

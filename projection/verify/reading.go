@@ -18,8 +18,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// reading goes over the log once. It keeps in memory how many tokens and endpoints each account has, how many leaves its
-// tree, and what is owed to idempotency keys.
+// reading reads the log once. It keeps in memory how many tokens and endpoints each account has, how many leaves its tree has,
+// and which idempotency keys still lack their outcome.
 type reading struct {
 	tx       pgx.Tx
 	most     int
@@ -49,7 +49,7 @@ type reading struct {
 	joined    [][]any
 }
 
-// owed is the outcome that a key was bound to, as long as it has not come. Mostly it comes with the next events.
+// owed is the outcome that a key is bound to, as long as it was not found. Mostly it is one of the next events.
 type owed struct {
 	stream string
 	id     ulid.ULID
@@ -101,7 +101,7 @@ func (r *reading) find(kind, format string, args ...any) {
 	}
 }
 
-// unsigned are the endpoints that are there, and whose deliveries cannot be signed.
+// unsigned reports live endpoints whose deliveries cannot be signed.
 func (r *reading) unsigned() (findings []string) {
 	for _, id := range slices.Sorted(maps.Keys(r.broken)) {
 		findings = append(findings, fmt.Sprintf("deliveries to endpoint %s cannot be signed: %v", id, r.broken[id]))
@@ -142,7 +142,7 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 	return nil
 }
 
-// count holds accounts to their limits.
+// count checks the limits of accounts.
 func (r *reading) count(e eventstore.Recorded, data event.Data) {
 	account := e.Metadata.Account
 	switch data.(type) {
@@ -162,7 +162,7 @@ func (r *reading) count(e eventstore.Recorded, data event.Data) {
 	}
 }
 
-// claims notes who claims what, and who is there to have it.
+// claims records which claims there are, and which holders exist.
 func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 	if claim, came := r.owing[e.ID]; came && r.owed[claim].stream == e.Stream {
 		r.settle(claim)

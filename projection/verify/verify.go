@@ -118,7 +118,7 @@ func (v Verification) views(ctx context.Context, tell func(done, end eventstore.
 	return findings, err
 }
 
-// deliveries verifies that they go to the endpoints that the log tells of. What is queued and sent is no fold of the log.
+// deliveries verifies the table of endpoints that deliveries use. What is queued and sent is not a fold of the log.
 func (v Verification) deliveries(ctx context.Context) (findings []string, err error) {
 	compared, err := projection.Replay{
 		URL: v.URL, Store: v.Store, Live: schema.Deliveries, Projectors: []projection.Projector{delivery.Endpoints{}},
@@ -162,7 +162,7 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 	return r, findings, err
 }
 
-// read goes over the log, and leaves in temporary tables what is to be asked about it.
+// read reads the log, and fills the temporary tables that the questions are about.
 func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, tell func(done, end eventstore.Position)) (r reading, err error) {
 	for _, statements := range []string{settings, temporary} {
 		if _, err := tx.Exec(ctx, statements); err != nil {
@@ -186,7 +186,7 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, tell fun
 	return r, err
 }
 
-// conclude says what does not agree in what was read. With an error it is not all.
+// conclude returns what does not agree in what was read. With an error, the result is incomplete.
 func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads []audit.Head, position int64) (findings []string, err error) {
 	if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, departed, joined`); err != nil {
 		return nil, err
