@@ -35,6 +35,10 @@ func world(t *testing.T) (*projectiontest.World, move.Move) {
 		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Phone: "+91" + id, Status: "new", Source: "api"})
 	}
 	w.Project(t)
+	require.Eventually(t, func() bool { // PostgreSQL hears a moment later that the sessions of who wrote have ended
+		return pgtest.Value[bool](t, w.Pool, `
+			SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+	}, projectiontest.Soon, time.Millisecond)
 	to, err := esdb.Open(t.Context(), esdb.Options{URL: esdbtest.Start(t).URL(), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(to.Close)
