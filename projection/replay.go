@@ -67,23 +67,30 @@ type Replay struct {
 	indexing chan struct{} // holds one for each index that is being built
 }
 
-// Run builds the views.
+// Run builds the views. When the context has ended, its error is in the one returned, whichever statement it cut off.
 func (r Replay) Run(ctx context.Context) error {
-	r = r.withDefaults()
+	err := r.withDefaults().run(ctx)
+	if ended := ctx.Err(); err != nil && ended != nil {
+		err = fmt.Errorf("%w: %w", ended, err)
+	}
+	return schema.Unavailable(err)
+}
+
+func (r Replay) run(ctx context.Context) error {
 	end, err := r.end(ctx) // before there is a schema, which would stay when the log does not reach that far
 	if err != nil {
-		return schema.Unavailable(err)
+		return err
 	}
 	builders, err := r.open(ctx, replaying)
 	defer closeAll(ctx, builders)
 	if err != nil {
-		return schema.Unavailable(err)
+		return err
 	}
 	for _, b := range builders {
 		b.end = end
 	}
 	if err := r.build(ctx, builders); err != nil {
-		return schema.Unavailable(err)
+		return err
 	}
 	var telling sync.Mutex
 	err = atOnce(ctx, builders, func(ctx context.Context, b *builder) error {
@@ -96,13 +103,13 @@ func (r Replay) Run(ctx context.Context) error {
 		r.Built(b.projector, position)
 		return nil
 	})
-	if err == nil && r.Into != "" && len(builders) > 0 {
-		err = r.forgetErased(ctx, builders[0].conn)
+	if err != nil || r.Into == "" || len(builders) == 0 {
+		return err
 	}
-	if err == nil && r.Into != "" && len(builders) > 0 {
-		err = openAlike(ctx, builders[0].conn, r.Live, r.Into)
+	if err := r.forgetErased(ctx, builders[0].conn); err != nil {
+		return err
 	}
-	return schema.Unavailable(err)
+	return openAlike(ctx, builders[0].conn, r.Live, r.Into)
 }
 
 func (r Replay) withDefaults() Replay {
