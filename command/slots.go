@@ -61,7 +61,7 @@ func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, err
 	return slot{}, s.full
 }
 
-// slotsAtOnce is how many slots are read at a time.
+// slotsAtOnce is how many slots are read at a time, since everybody else who asks for a slot of the account waits meanwhile.
 const slotsAtOnce = 5
 
 // foundSlot is a slot as it was found.

@@ -32,7 +32,7 @@ type leadFold struct {
 }
 
 // leadFolds says how leads are folded and which folds stay in memory. Streams are long of leads that arrive or are changed again
-// and again. Only live leads are kept: an erased lead must not stay in memory.
+// and again. Only live leads are kept: their events become unreadable when the person is forgotten, as Keep requires.
 var leadFolds = eventstore.FoldRules[leadFold]{
 	Evolve: func(f leadFold, fact event.Fact) leadFold {
 		return leadFold{lead.Fold(f.Lead, fact), awaits(f.Awaited, fact)}

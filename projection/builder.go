@@ -138,7 +138,8 @@ func (b *builder) save(ctx context.Context, part prepared) error {
 	return nil
 }
 
-// cut removes the events after Until. Times never go back within a stream, so what remains of each stream is its beginning.
+// cut removes the events that the copy has already, and those after Until. Times never go back within a stream that is folded, so
+// what remains of it is its beginning.
 func (b *builder) cut(whole batch) batch {
 	part := batch{position: min(whole.position, b.end)}
 	for i := range whole.events {

@@ -19,7 +19,8 @@ const (
 	swapPause    = 500 * time.Millisecond
 )
 
-// replace puts the copy in the place of the live view. It tries again for as long as a reader holds a lock on the live table.
+// replace puts the copy in the place of the live view. A reader that has the live table for long is let finish first: replace tries
+// again, but not for ever.
 func (b *builder) replace(ctx context.Context) (position eventstore.Position, err error) {
 	for range swapAttempts {
 		if b.end, err = b.Store.Head(ctx); err != nil {

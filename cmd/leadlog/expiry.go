@@ -16,7 +16,7 @@ const (
 	expiryAtOnce   = 100         // tokens
 )
 
-// expiry announces API tokens that expire soon. Any number of processes may run it: each token is announced once.
+// expiry announces API tokens that expire soon. Any number of processes may run it: each expiry is announced once.
 type expiry struct {
 	query    *query.Reader
 	handlers *command.Handlers

@@ -110,8 +110,8 @@ func (k keyring) makeDataDir() error {
 	return errors.Join(os.MkdirAll(dir, 0o711), os.Chmod(dir, 0o711))
 }
 
-// fill takes missing keys from the data directory. With generate, which dev sets, it creates those that are not there. Without
-// generate it does so only for the private PostgreSQL, so that no service runs with keys that nobody configured.
+// fill takes missing keys from the data directory. With generate, which dev sets, it creates those that are not there either.
+// Without generate it takes them only for the private PostgreSQL, so that no service runs with keys that nobody configured.
 func (s *service) fill(generate bool) error {
 	if s.DatabaseURL != "" && !generate {
 		return nil

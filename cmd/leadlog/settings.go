@@ -141,7 +141,7 @@ func (d database) check(c *checker) {
 	}
 }
 
-// shutdownTimeout is how long requests that are running at shutdown may take to finish.
+// shutdownTimeout is how long what is running at shutdown, such as requests and deliveries, may take to finish.
 const shutdownTimeout = 20 * time.Second
 
 // unknownSettings are environment variables that begin with LEADLOG_ and are not settings: misspelt, or of another version.
