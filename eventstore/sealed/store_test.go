@@ -282,6 +282,7 @@ func (m *meddled) Read(ctx context.Context, stream string, from eventstore.Revis
 	}
 }
 
+// The largest lead that a capture may make, sealed, is one that both stores take.
 func TestTheLargestLeadFits(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), newLead()

@@ -89,8 +89,7 @@ func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
 	return nil
 }
 
-// mostEarlier is how many replaced secrets of an endpoint may still sign; beyond this number, the oldest are dropped at once. Each
-// makes a header of every delivery longer.
+// mostEarlier is how many replaced secrets still sign; of more, the oldest are dropped at once. Each makes every delivery longer.
 const mostEarlier = 4
 
 // Rotate stores a secret in place of the current one, which still signs until previousUntil. Kept is false when there is none to
@@ -221,8 +220,7 @@ func (s *Secrets) DestroyExpired(ctx context.Context) error {
 	return nil
 }
 
-// DestroyLeft deletes the secrets of endpoints that the fan-out has seen deleted. There are some when a process died between
-// appending the deletion and destroying the secret.
+// DestroyLeft deletes the secrets of endpoints that the fan-out has seen deleted, where a process died before it had done so.
 func (s *Secrets) DestroyLeft(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `
 		SELECT webhook_id FROM delivery.endpoint
@@ -259,8 +257,7 @@ func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 	return nil
 }
 
-// Reseal seals again with the current key what the earlier ones have sealed. Secrets that cannot be opened stay unchanged and are
-// reported as the error.
+// Reseal seals again with the current key what earlier ones have sealed. Secrets that cannot be opened stay, and are the error.
 func (s *Secrets) Reseal(ctx context.Context) error {
 	var broken []error
 	for _, table := range []string{"webhook", "earlier"} {
