@@ -71,9 +71,9 @@ func (f Forgetter) Await(ctx context.Context, position eventstore.Position) erro
 	}
 }
 
-// Visited returns, by stream, those of the visitors whose activity from before an erasure is still shown. The value says whether a
-// live lead is linked with the visitor. It reads the account's leads once for all visitors, because an index would cost time at
-// every capture and only serve erasures.
+// Visited returns, by stream, those of the visitors whose activity from before an erasure is still shown: a visitor who comes again
+// later is not the person who was forgotten. The value says whether a live lead is linked with the visitor. It reads the account's
+// leads once for all visitors, because an index would cost time at every capture and only serve erasures.
 func (f Forgetter) Visited(ctx context.Context, account string, streams []string, erased eventstore.Position) (map[string]bool, error) {
 	linked := map[string]bool{}
 	if len(streams) == 0 {
