@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// lastWrites has the log position of each account's last write through this process, so that a caller who writes and then reads
-// sees the write, without a minPosition.
+// lastWrites remembers the log position of each account's last write through this process, so that a caller who writes and then
+// reads sees the write, without a minPosition.
 type lastWrites struct {
 	now func() time.Time
 	mu  sync.Mutex

@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// AccountView has the plans and settings of accounts.
+// AccountView is the view of accounts: their plans and settings.
 type AccountView struct{}
 
 func (AccountView) Name() string     { return schema.Account }

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// EndpointView has the webhook endpoints that are not deleted.
+// EndpointView is the view of the webhook endpoints that are not deleted.
 type EndpointView struct{}
 
 func (EndpointView) Name() string     { return schema.Endpoint }

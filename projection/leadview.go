@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// LeadView has leads as they are now, and the totals of those that are won. A lead that has departed into another has no row.
+// LeadView is the view of leads as they are now, with totals of those that are won. A lead that has departed into another has no row.
 type LeadView struct{}
 
 func (LeadView) Name() string { return schema.Lead }

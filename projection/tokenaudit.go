@@ -13,8 +13,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// TokenAudit has what happened to API tokens, who did it, from where and by which request; and the Merkle trees whose leaves are
-// these rows.
+// TokenAudit is the view of what happened to API tokens, who did it, from where and by which request; and of the Merkle trees whose
+// leaves are these rows.
 type TokenAudit struct{}
 
 func (TokenAudit) Name() string     { return schema.TokenEvent }

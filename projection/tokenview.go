@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// TokenView has API tokens, including deleted ones.
+// TokenView is the view of API tokens, including deleted ones.
 type TokenView struct{}
 
 func (TokenView) Name() string     { return schema.Token }

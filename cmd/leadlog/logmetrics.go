@@ -146,7 +146,7 @@ func reportPool(metrics chan<- prometheus.Metric, name string, s *pgxpool.Stat) 
 	metrics <- prometheus.MustNewConstMetric(poolWaited, prometheus.CounterValue, s.EmptyAcquireWaitTime().Seconds(), name)
 }
 
-// buildMetric has the version and commit of this program as labels.
+// buildMetric returns a metric with the version and commit of this program as labels.
 func buildMetric() prometheus.Collector {
 	version, commit := build()
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -7,33 +7,34 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// A stream is named after its subject. Ids are ULIDs, except those of accounts, which the owner of the service chooses.
+// These functions return the names of streams. A stream is named after its subject. Ids are ULIDs, except those of accounts, which
+// the owner of the service chooses.
 
-// LeadStream is the history of one lead.
+// LeadStream names the history of one lead.
 func LeadStream(id string) string { return LeadPrefix + id }
 
-// TokenStream is the history of one API token.
+// TokenStream names the history of one API token.
 func TokenStream(id string) string { return TokenPrefix + id }
 
-// TokenUseStream has the samples of one API token's uses on one day (UTC). They are not on the token's own stream because each
-// capture checks that that one has not changed.
+// TokenUseStream names the samples of one API token's uses on one day (UTC). They are not on the token's own stream, because each
+// capture checks that nothing was appended to that.
 func TokenUseStream(id string, at time.Time) string {
 	return TokenUsePrefix + id + "-" + at.UTC().Format(time.DateOnly)
 }
 
-// WebhookStream is the history of one webhook endpoint.
+// WebhookStream names the history of one webhook endpoint.
 func WebhookStream(id string) string { return WebhookPrefix + id }
 
-// AccountStream is the history of one account's plan and settings.
+// AccountStream names the history of one account's plan and settings.
 func AccountStream(id string) string { return AccountPrefix + id }
 
-// VisitorStream has what one visitor of an account's site did. It is named by a hash, because the visitor's id may be personal.
+// VisitorStream names what one visitor of an account's site did, by a hash, because the visitor's id may be personal.
 func VisitorStream(account, hash string) string { return VisitorPrefix + account + "-" + hash }
 
-// RefusedStream holds one refused arrival.
+// RefusedStream names one refused arrival.
 func RefusedStream(id string) string { return RefusedPrefix + id }
 
-// RevealStream has one disclosure of personal data.
+// RevealStream names one disclosure of personal data.
 func RevealStream(id string) string { return RevealPrefix + id }
 
 // ClaimKeyStream holds which key the log's claims are named by.

@@ -9,7 +9,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// Lender has the buckets that processes share.
+// Lender keeps the buckets that processes share.
 type Lender interface {
 	// Lend takes at most want tokens from a key's bucket, none when it is empty, and returns how many are left in it.
 	Lend(ctx context.Context, key string, limit Limit, want int) (Lease, error)
