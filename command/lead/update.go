@@ -4,10 +4,10 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -53,8 +53,8 @@ func (r *reader) stage(s State, rules Rules) string {
 	if unknown == "" {
 		return known
 	}
-	if strings.EqualFold(unknown, s.Status) {
-		return s.Status
+	if its, is := account.Stage([]string{s.Status}, unknown); is {
+		return its
 	}
 	r.wrong.Add("status", unknownStatus(rules.Stages))
 	return ""

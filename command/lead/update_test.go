@@ -19,7 +19,7 @@ func TestWhatAChangeByHandDoes(t *testing.T) {
 	open := known
 	open.OpportunityID, open.OpportunityValue = "opp", "5"
 	parked, derived := known, known
-	parked.Status, derived.NameDerived = "Parked", true
+	parked.Status, derived.NameDerived = "Park\u00e9", true
 	for name, c := range map[string]struct {
 		lead State
 		body map[string]jsontext.Value
@@ -39,7 +39,7 @@ func TestWhatAChangeByHandDoes(t *testing.T) {
 			func(s *State) { s.Status = "won" },
 		},
 		"the stage that the account removed": {
-			parked, raw("status", `"parked"`), event.LeadUpdated{Status: "Parked"},
+			parked, raw("status", "\"PARKE\u0301\""), event.LeadUpdated{Status: "Park\u00e9"},
 			func(*State) {},
 		},
 		"temperature": {
