@@ -22,6 +22,7 @@ var (
 type ForgetVisitor struct {
 	Caller Caller
 	Stream string
+	Finish bool // only what was said before: what else is lost may still be found
 }
 
 // VisitorForgotten is the answer. Again is true if that was said before, and this call finished what was left undone then.
@@ -49,7 +50,7 @@ func (h *Handlers) ForgetVisitor(ctx context.Context, cmd ForgetVisitor) (done V
 		if found, err = h.forgettable(ctx, cmd); err != nil {
 			return err
 		}
-		done = VisitorForgotten{Again: len(found.Keys) == 0, Rest: found.Rest, Position: found.said}
+		done = VisitorForgotten{Again: cmd.Finish || len(found.Keys) == 0, Rest: found.Rest, Position: found.said}
 		switch {
 		case done.Again && found.said == 0:
 			return ErrNotLost

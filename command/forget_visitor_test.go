@@ -160,6 +160,43 @@ func TestWhoeverIsStoppedWhileAVisitorIsForgottenLeavesItToTheNext(t *testing.T)
 	}
 }
 
+// An older backup of the keys is restored: a key that was given up is back, and the one after it is lost. Only an operator gives
+// that up too.
+func TestWhoeverFinishesWhatWasSaidOfAVisitorSaysNoMore(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	p := start(t, url)
+	p.provision(t)
+	pool := pgtest.Pool(t, url)
+	_, err := p.act(t.Context(), "v", `{"type":"click"}`)
+	require.NoError(t, err)
+	pgtest.Exec(t, pool, `CREATE TABLE person.backup AS TABLE person.key`)
+	loses(t, url)
+	said, _, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", nothing)
+	require.NoError(t, err)
+	_, err = start(t, url).act(t.Context(), "v", `{"type":"click"}`)
+	require.NoError(t, err)
+	loses(t, url)
+	pgtest.Exec(t, pool, `INSERT INTO person.key TABLE person.backup`)
+
+	last, swept := start(t, url), []eventstore.Position(nil)
+	names := claim.NewNames(claimKey())
+	done, err := command.NewHandlers(command.Options{
+		Store: last.store, Claims: names, Log: quiet(), Forgetting: loser{last.store.(*sealed.Store), nothing, &swept},
+	}).ForgetVisitor(t.Context(), command.ForgetVisitor{Caller: owner, Stream: names.Visitor("acme", "v"), Finish: true})
+	require.NoError(t, err)
+	require.True(t, done.Again)
+	require.Equal(t, said.Position, done.Position)
+	require.Equal(t, []eventstore.Position{said.Position}, swept)
+	facts, readable := start(t, url).facts(t, "v")
+	require.Equal(t, []event.VisitorForgotten{{}}, facts)
+	require.Zero(t, readable, "the key that came back is gone")
+	_, _, err = forgetVisitor(t.Context(), start(t, url), "acme", "v", nothing)
+	require.NoError(t, err)
+	facts, _ = p.facts(t, "v")
+	require.Equal(t, []event.VisitorForgotten{{}, {}}, facts)
+}
+
 func TestTwoProcessesSayOnceThatAVisitorIsLost(t *testing.T) {
 	t.Parallel()
 	url := database(t)

@@ -74,7 +74,7 @@ func finishErasure(ctx context.Context, c output, h *stores, handlers *command.H
 	defer leave()
 	caller := command.Caller{Account: left.Account, Actor: "system:claims"}
 	if left.Visitor != "" {
-		if _, err := handlers.ForgetVisitor(ctx, command.ForgetVisitor{Caller: caller, Stream: left.Visitor}); err != nil {
+		if _, err := handlers.ForgetVisitor(ctx, command.ForgetVisitor{Caller: caller, Stream: left.Visitor, Finish: true}); err != nil {
 			return fmt.Errorf("forget %s: %w", left.Visitor, err)
 		}
 		fmt.Fprintf(c.out, "healed: %s: its erasure is finished\n", left.Visitor)
