@@ -25,6 +25,8 @@ type Forgetting interface {
 	Visited(ctx context.Context, account string, streams []string, erased eventstore.Position) (linked map[string]bool, err error)
 	// Sweep removes leads from copies that no event reaches, and the activity of visitors from before a position, by stream.
 	Sweep(ctx context.Context, leads []string, visitors map[string]eventstore.Position) error
+	// Withdraw removes a visitor's activities at some positions, which cannot be read any more, from the view and all copies.
+	Withdraw(ctx context.Context, visitor string, at []eventstore.Position) error
 }
 
 // EraseLead asks that a person be forgotten.

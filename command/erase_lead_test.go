@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -79,6 +80,10 @@ func (f forgetting) Sweep(_ context.Context, leads []string, visitors map[string
 			delete(f.copied, id)
 		}
 	})
+}
+
+func (forgetting) Withdraw(context.Context, string, []eventstore.Position) error {
+	return errors.New("no visitor is forgotten in part with a lead")
 }
 
 // A process is stopped before each single step of an erasure in turn. Whoever asks for it again finishes it; and the person

@@ -3,6 +3,8 @@ package command
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/leadlog/leadlog/command/visitor"
@@ -36,12 +38,12 @@ type VisitorForgotten struct {
 type forgettable struct {
 	visitor.Loss
 	end  eventstore.Expected
-	said eventstore.Position // the last that was said of this
-	all  eventstore.Position // the last that was said of everything before it
+	said eventstore.Position   // the last that was said of this
+	gone []eventstore.Position // of what that was about
 }
 
-// ForgetVisitor appends the fact, and does away with what the fact is about: copies of it, and keys that came back. If it is
-// interrupted, asking again finishes it.
+// ForgetVisitor appends the fact, and does away with what the fact is about: keys that came back, and what views and copies of
+// them have of it. If it is interrupted, asking again finishes it.
 //
 // The errors are ErrNoVisitor, ErrNotLost and those of the store.
 func (h *Handlers) ForgetVisitor(ctx context.Context, cmd ForgetVisitor) (done VisitorForgotten, err error) {
@@ -62,9 +64,7 @@ func (h *Handlers) ForgetVisitor(ctx context.Context, cmd ForgetVisitor) (done V
 		if err != nil {
 			return err
 		}
-		if done.Position, err = h.store.Append(ctx, write); !found.Rest {
-			found.all = done.Position
-		}
+		done.Position, err = h.store.Append(ctx, write)
 		return err
 	})
 	if err != nil {
@@ -73,10 +73,13 @@ func (h *Handlers) ForgetVisitor(ctx context.Context, cmd ForgetVisitor) (done V
 	if err := h.forgetting.Expel(ctx, cmd.Stream); err != nil {
 		return done, err
 	}
-	if err := h.forgetting.Await(ctx, done.Position); err != nil || found.all == 0 {
+	if err := h.forgetting.Await(ctx, done.Position); err != nil {
 		return done, err
 	}
-	return done, h.forgetting.Sweep(ctx, nil, map[string]eventstore.Position{cmd.Stream: found.all})
+	if found, err = h.forgettable(ctx, cmd); err != nil { // again: without the keys that came back
+		return done, err
+	}
+	return done, h.forgetting.Withdraw(ctx, cmd.Stream, found.gone)
 }
 
 func (h *Handlers) forgettable(ctx context.Context, cmd ForgetVisitor) (f forgettable, err error) {
@@ -84,6 +87,7 @@ func (h *Handlers) forgettable(ctx context.Context, cmd ForgetVisitor) (f forget
 		return f, ErrNoVisitor
 	}
 	f.end = eventstore.NoStream
+	unread := map[int64][]eventstore.Position{} // by key
 	for recorded, err := range h.store.Read(ctx, cmd.Stream, 0) {
 		if err != nil {
 			return f, err
@@ -99,17 +103,21 @@ func (h *Handlers) forgettable(ctx context.Context, cmd ForgetVisitor) (f forget
 		switch forgotten, is := fact.Data.(event.VisitorForgotten); {
 		case is:
 			f.Forgotten(forgotten)
-			if f.said = recorded.Position; len(forgotten.Keys) == 0 {
-				f.all = f.said
-			}
+			f.said = recorded.Position
 		case recorded.Erased:
 			f.Unread(recorded.LostKey)
+			unread[recorded.LostKey] = append(unread[recorded.LostKey], recorded.Position)
 		default:
 			f.Rest = true
 		}
 	}
 	if f.end == eventstore.NoStream {
 		return f, ErrNoVisitor
+	}
+	for key, at := range unread {
+		if !slices.Contains(f.Keys, strconv.FormatInt(key, 10)) {
+			f.gone = append(f.gone, at...)
+		}
 	}
 	return f, nil
 }

@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 
@@ -19,8 +20,8 @@ import (
 // loser forgets visitors whose keys are lost. Each thing that it asks for comes after a step, which may stop it.
 type loser struct {
 	*sealed.Store
-	step  func() error
-	swept *[]eventstore.Position
+	step      func() error
+	withdrawn *[]eventstore.Position
 }
 
 func (l loser) Expel(ctx context.Context, streams ...string) error {
@@ -36,29 +37,31 @@ func (loser) Visited(context.Context, string, []string, eventstore.Position) (ma
 	return nil, nil
 }
 
-func (l loser) Sweep(_ context.Context, _ []string, visitors map[string]eventstore.Position) error {
+func (loser) Sweep(context.Context, []string, map[string]eventstore.Position) error {
+	return errors.New("nothing tells a copy what else can be read")
+}
+
+func (l loser) Withdraw(_ context.Context, _ string, at []eventstore.Position) error {
 	if err := l.step(); err != nil {
 		return err
 	}
-	for _, before := range visitors {
-		*l.swept = append(*l.swept, before)
-	}
+	*l.withdrawn = append(*l.withdrawn, at...)
 	return nil
 }
 
-// forgetVisitor is one process that says that a visitor stays lost. It gives where copies were swept up to.
+// forgetVisitor is one process that says that a visitor stays lost. It gives what was taken out of the views.
 func forgetVisitor(ctx context.Context, of process, account, visitor string, step func() error) (
-	done command.VisitorForgotten, swept []eventstore.Position, err error,
+	done command.VisitorForgotten, withdrawn []eventstore.Position, err error,
 ) {
 	names := claim.NewNames(claimKey())
 	store := &storetest.Ordered{Store: of.store, Before: func(storetest.Step) error { return step() }}
 	handlers := command.NewHandlers(command.Options{
-		Store: store, Claims: names, Log: quiet(), Forgetting: loser{of.store.(*sealed.Store), step, &swept},
+		Store: store, Claims: names, Log: quiet(), Forgetting: loser{of.store.(*sealed.Store), step, &withdrawn},
 	})
 	done, err = handlers.ForgetVisitor(ctx, command.ForgetVisitor{
 		Caller: command.Caller{Account: account}, Stream: names.Visitor("acme", visitor),
 	})
-	return done, swept, err
+	return done, withdrawn, err
 }
 
 func nothing() error { return nil }
@@ -111,11 +114,11 @@ func TestWhatAVisitorDoesWhileItIsSaidThatTheyAreLostStays(t *testing.T) {
 	url := database(t)
 	far := start(t, url)
 	far.provision(t)
-	_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+	lost, err := far.act(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	loses(t, url)
 	near, left := start(t, url), 6 // the steps are to read and to append
-	done, swept, err := forgetVisitor(t.Context(), near, "acme", "v", func() error {
+	done, withdrawn, err := forgetVisitor(t.Context(), near, "acme", "v", func() error {
 		if left--; left >= 0 {
 			_, err := far.act(t.Context(), "v", `{"type":"click"}`)
 			return err
@@ -124,7 +127,7 @@ func TestWhatAVisitorDoesWhileItIsSaidThatTheyAreLostStays(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.True(t, done.Rest)
-	require.Empty(t, swept, "copies have what stays too")
+	require.Equal(t, []eventstore.Position{lost.Position}, withdrawn)
 	facts, readable := start(t, url).facts(t, "v")
 	require.Len(t, facts, 1)
 	require.Len(t, facts[0].Keys, 1)
@@ -138,7 +141,7 @@ func TestWhoeverIsStoppedWhileAVisitorIsForgottenLeavesItToTheNext(t *testing.T)
 		url := database(t)
 		far := start(t, url)
 		far.provision(t)
-		_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+		lost, err := far.act(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
 		loses(t, url)
 		near, left := start(t, url), stops
@@ -151,9 +154,9 @@ func TestWhoeverIsStoppedWhileAVisitorIsForgottenLeavesItToTheNext(t *testing.T)
 		if whole = err == nil; !whole {
 			require.ErrorIs(t, err, errKilled)
 		}
-		done, swept, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", nothing)
+		_, withdrawn, err := forgetVisitor(t.Context(), start(t, url), "acme", "v", nothing)
 		require.NoError(t, err)
-		require.Equal(t, []eventstore.Position{done.Position}, swept)
+		require.Equal(t, []eventstore.Position{lost.Position}, withdrawn)
 		facts, readable := near.facts(t, "v")
 		require.Equal(t, []event.VisitorForgotten{{}}, facts, "stop %d", stops)
 		require.Zero(t, readable)
@@ -168,7 +171,7 @@ func TestWhoeverFinishesWhatWasSaidOfAVisitorSaysNoMore(t *testing.T) {
 	p := start(t, url)
 	p.provision(t)
 	pool := pgtest.Pool(t, url)
-	_, err := p.act(t.Context(), "v", `{"type":"click"}`)
+	lost, err := p.act(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	pgtest.Exec(t, pool, `CREATE TABLE person.backup AS TABLE person.key`)
 	loses(t, url)
@@ -179,15 +182,15 @@ func TestWhoeverFinishesWhatWasSaidOfAVisitorSaysNoMore(t *testing.T) {
 	loses(t, url)
 	pgtest.Exec(t, pool, `INSERT INTO person.key TABLE person.backup`)
 
-	last, swept := start(t, url), []eventstore.Position(nil)
+	last, withdrawn := start(t, url), []eventstore.Position(nil)
 	names := claim.NewNames(claimKey())
 	done, err := command.NewHandlers(command.Options{
-		Store: last.store, Claims: names, Log: quiet(), Forgetting: loser{last.store.(*sealed.Store), nothing, &swept},
+		Store: last.store, Claims: names, Log: quiet(), Forgetting: loser{last.store.(*sealed.Store), nothing, &withdrawn},
 	}).ForgetVisitor(t.Context(), command.ForgetVisitor{Caller: owner, Stream: names.Visitor("acme", "v"), Finish: true})
 	require.NoError(t, err)
 	require.True(t, done.Again)
 	require.Equal(t, said.Position, done.Position)
-	require.Equal(t, []eventstore.Position{said.Position}, swept)
+	require.Equal(t, []eventstore.Position{lost.Position}, withdrawn, "what was done since may be found")
 	facts, readable := start(t, url).facts(t, "v")
 	require.Equal(t, []event.VisitorForgotten{{}}, facts)
 	require.Zero(t, readable, "the key that came back is gone")

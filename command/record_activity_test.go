@@ -179,6 +179,8 @@ func (amnesia) Visited(_ context.Context, _ string, streams []string, _ eventsto
 
 func (amnesia) Sweep(context.Context, []string, map[string]eventstore.Position) error { return nil }
 
+func (amnesia) Withdraw(context.Context, string, []eventstore.Position) error { return nil }
+
 func TestWhatAVisitorDoesWhileItIsForgottenIsForgottenToo(t *testing.T) {
 	t.Parallel()
 	url := database(t)

@@ -88,6 +88,26 @@ func ForgetInCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 	})
 }
 
+// WithdrawActivity removes activities of a visitor, by their positions, from the view that is served and from all copies of it. A
+// fact about some of a visitor's events alone cannot do so: it names keys, and no row has one.
+func WithdrawActivity(ctx context.Context, tx pgx.Tx, visitor string, at []eventstore.Position) error {
+	positions := make([]int64, len(at))
+	for i, p := range at {
+		positions[i] = int64(p)
+	}
+	remove := func(tx pgx.Tx, c copied) error {
+		if !c.visitors {
+			return nil
+		}
+		_, err := tx.Exec(ctx, `DELETE FROM `+c.name+` WHERE stream = $1 AND position = ANY ($2)`, visitor, positions)
+		return err
+	}
+	if err := remove(tx, copied{name: schema.Views + ".visitor_activity", visitors: true}); err != nil {
+		return err
+	}
+	return eachCopy(ctx, tx, remove)
+}
+
 // discounting extends a statement that removes leads: what they had won is subtracted from the table of wins too.
 func discounting(remove, wins string) string {
 	return `

@@ -28,7 +28,7 @@ func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []Event) erro
 	var recorded activities
 	for _, e := range batch {
 		if d, forgotten := e.Data.(event.VisitorForgotten); forgotten {
-			if len(d.Keys) > 0 { // what these sealed is in no view that was made since they were lost
+			if len(d.Keys) > 0 { // whoever says so also removes what these sealed: WithdrawActivity
 				continue
 			}
 			if err := recorded.forget(ctx, tx, e.Stream); err != nil {

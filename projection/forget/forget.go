@@ -109,6 +109,13 @@ func (f Forgetter) Sweep(ctx context.Context, leads []string, visitors map[strin
 	}))
 }
 
+// Withdraw removes activities of a visitor, by their positions, from the view and from all copies of it.
+func (f Forgetter) Withdraw(ctx context.Context, visitor string, at []eventstore.Position) error {
+	return schema.Unavailable(pgx.BeginFunc(ctx, f.Pool, func(tx pgx.Tx) error {
+		return projection.WithdrawActivity(ctx, tx, visitor, at)
+	}))
+}
+
 // Unfinished reports whether something is left to do of an erasure at a position, apart from claims, which are found otherwise.
 func (f Forgetter) Unfinished(
 	ctx context.Context, account string, leads, visitors []string, erased eventstore.Position,
