@@ -138,17 +138,17 @@ func TestAKilledPostgreSQLStartsAgainWithItsData(t *testing.T) {
 // Whatever killed the running server may kill the one that recovers, too.
 func TestAPostgreSQLThatIsKilledWhileItStartsIsTriedAgain(t *testing.T) {
 	t.Parallel()
+	// The program is written long before it is started: for as long as a child of another test has it open, its text is busy.
+	programs := filepath.Dir(newDir(t))
+	does := filepath.Join(programs, "does")
+	require.NoError(t, os.WriteFile(filepath.Join(programs, "postgres"), []byte("#!/bin/sh\n. "+does+"\n"), 0o755))
 	s := started(t, newDir(t))
 	stopped(t, s)
-	programs := filepath.Dir(newDir(t))
-	for _, c := range []struct {
-		does  string
-		again bool
-	}{{"kill -9 $$", true}, {"exit 1", false}} {
-		require.NoError(t, os.WriteFile(filepath.Join(programs, "postgres"), []byte("#!/bin/sh\n"+c.does+"\n"), 0o755))
+	for script, again := range map[string]bool{"kill -9 $$": true, "exit 1": false} {
+		require.NoError(t, os.WriteFile(does, []byte(script), 0o644))
 		err := s.launchOnce(t.Context(), Binaries{Dir: programs}, Options{})
 		require.Error(t, err)
-		require.Equal(t, c.again, errors.Is(err, errTryAgain), err)
+		require.Equal(t, again, errors.Is(err, errTryAgain), "%s: %s", script, err)
 	}
 }
 
