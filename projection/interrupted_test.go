@@ -87,20 +87,17 @@ func TestCopiesThatAreNotEquallyFarAreFinishedTogether(t *testing.T) {
 
 func TestACopyThatCannotBeGoneOnWithIsMadeAnew(t *testing.T) {
 	t.Parallel()
+	w, want := long(t)
 	for what, spoil := range map[string]string{
 		"of another version": `UPDATE replay_source_day.checkpoint SET version = 77`,
 		"of another log":     `UPDATE replay_source_day.checkpoint SET epoch = 'other'`,
 		"of a log restored":  `UPDATE replay_source_day.checkpoint SET seen_event = 'other'`,
 	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			w, want := long(t)
-			interrupted(t, w, 0, projection.SourceDay{})
-			pgtest.Exec(t, w.Pool, `UPDATE replay_source_day.source_day SET created = created + 1000`)
-			pgtest.Exec(t, w.Pool, spoil)
-			require.NoError(t, replay(w, projection.SourceDay{}).Run(t.Context()))
-			require.Equal(t, want, dump(t, w))
-		})
+		interrupted(t, w, 0, projection.SourceDay{})
+		pgtest.Exec(t, w.Pool, `UPDATE replay_source_day.source_day SET created = created + 1000`)
+		pgtest.Exec(t, w.Pool, spoil)
+		require.NoError(t, replay(w, projection.SourceDay{}).Run(t.Context()))
+		require.Equal(t, want, dump(t, w), what)
 	}
 }
 

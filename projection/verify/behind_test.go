@@ -59,15 +59,12 @@ func TestViewsThatAreBehindAreComparedAsFarAsTheyAre(t *testing.T) {
 			}
 		},
 	} {
-		for seen := range 4 {
+		for seen := range len(happen("", "", "", "")) + 1 {
 			t.Run(fmt.Sprint(what, ", of which they have seen ", seen), func(t *testing.T) {
 				t.Parallel()
 				w, first, second := sound(t)
 				claim := pgtest.Value[string](t, w.Pool, `SELECT stream FROM log.event WHERE position = 4`)
 				facts := happen(first, second, claim, w.NewID())
-				if seen > len(facts) {
-					return
-				}
 				for i, f := range facts {
 					if i == seen {
 						w.Project(t)
