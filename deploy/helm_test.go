@@ -27,6 +27,7 @@ type object struct {
 	Spec struct {
 		Replicas     int
 		MinAvailable int `yaml:"minAvailable"`
+		Deadline     int `yaml:"progressDeadlineSeconds"`
 		Selector     any
 		Ports        []any
 		Endpoints    []struct{ Path string }
@@ -58,7 +59,9 @@ type pod struct {
 }
 
 type probe struct {
-	HTTPGet struct{ Path string } `yaml:"httpGet"`
+	HTTPGet          struct{ Path string } `yaml:"httpGet"`
+	PeriodSeconds    int                   `yaml:"periodSeconds"`
+	FailureThreshold int                   `yaml:"failureThreshold"`
 }
 
 // render is helm template with as much of Helm's language as the chart speaks.
@@ -148,7 +151,9 @@ func TestTheChartMakesWhatServesWithoutInterruption(t *testing.T) {
 	deployment := objects["Deployment"].Spec
 	require.Equal(t, 2, deployment.Replicas)
 	require.Equal(t, []string{"serve"}, deployment.Template.Spec.Containers[0].Args)
-	require.Equal(t, "/readyz", deployment.Template.Spec.Containers[0].StartupProbe.HTTPGet.Path, "an upgrade waits for its views")
+	startup := deployment.Template.Spec.Containers[0].StartupProbe
+	require.Equal(t, "/readyz", startup.HTTPGet.Path, "an upgrade waits for its views")
+	require.Greater(t, deployment.Deadline, startup.PeriodSeconds*startup.FailureThreshold, "and does not count as failed meanwhile")
 	require.Equal(t, "/healthz", deployment.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path, "a view that stops, stops no captures")
 	require.Equal(t, 60, deployment.Template.Spec.TerminationGracePeriodSeconds)
 	require.Contains(t, deployment.Template.Spec.Containers[0].Env, struct{ Name, Value string }{"LEADLOG_DRAIN", "10s"})
