@@ -79,7 +79,7 @@ func TestCopiesThatAreNotEquallyFarAreFinishedTogether(t *testing.T) {
 	t.Parallel()
 	w, want := long(t)
 	interrupted(t, w, 9000, projection.SourceDay{})
-	both := []projection.Projector{projection.SourceDay{}, projection.TokenView{}} // which does not have the same events in a batch
+	both := []projection.Projector{projection.TokenView{}, projection.SourceDay{}} // which do not have the same events in a batch
 	interrupted(t, w, 0, both...)
 	require.NoError(t, replay(w, both...).Run(t.Context()))
 	require.Equal(t, want, dump(t, w))
