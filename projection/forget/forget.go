@@ -1,5 +1,6 @@
 // Package forget erases a person's data where the fact of the erasure on the log does not reach: the keys, copies of views, and the
-// activity of visitors. The views that are served follow the log by themselves. It implements command.Forgetting.
+// activity of visitors. The views that are served follow the log by themselves, but for a visitor who is forgotten in part:
+// see Forgetter.Withdraw. It implements command.Forgetting.
 package forget
 
 import (
