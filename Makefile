@@ -4,7 +4,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test bench fuzz lint postgres cc node messagedb python chromium promtool chaos restart-test
+.PHONY: help run test bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 
 # With the race detector everything takes up to ten times as long. Files that say !race hold tests of one thing after another,
 # in which it has nothing to find, and what else is run with it in another form.
-test: postgres cc node python promtool chromium ## the whole test suite with the race detector, on a throwaway PostgreSQL
+test: postgres cc curl node python promtool chromium ## the whole test suite with the race detector, on a throwaway PostgreSQL
 	go build -o bin/leadlog ./cmd/leadlog
 	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- go test -race -timeout 20m ./...
 	@for package in $$(grep -rlE --include='*_test.go' '^//go:build !race' . | xargs -n1 dirname | sort -u); do \
@@ -68,28 +68,34 @@ postgres: ## installs PostgreSQL's programs, unless they are there
 	@go build -o /dev/null ./deploy/pgdev/withpg
 	@$(WITHPG) -check 2>/dev/null || { deploy/pgdev/install/postgres && $(WITHPG) -check; }
 
+INSTALL := deploy/pgdev/install/packages
+
 # The race detector needs a C compiler everywhere but on macOS and Windows.
 cc:
 	@case "$$(go env GOOS)" in darwin | windows) ;; \
-	*) command -v "$$(go env CC | cut -d ' ' -f 1)" >/dev/null || deploy/pgdev/install/cc ;; esac
+	*) command -v "$$(go env CC | cut -d ' ' -f 1)" >/dev/null || $(INSTALL) "A C compiler" "gcc libc6-dev" "" ;; esac
 
-# One test verifies signatures with the standard's JavaScript library, another runs what the quick start prints.
+# Tests run what the texts print, by a shell, in JavaScript and in Python; and one verifies signatures with the standard's
+# JavaScript library.
+curl:
+	@command -v curl >/dev/null || $(INSTALL) curl curl curl
+
 node:
-	@command -v node >/dev/null && command -v npm >/dev/null || deploy/pgdev/install/node
+	@command -v node >/dev/null && command -v npm >/dev/null || $(INSTALL) "Node.js with npm" "nodejs npm" node
 
-# What the log's appends are compared with; its version and hash are in the lock file.
-messagedb: node
-	@[ -d bin/messagedb/node_modules ] || { mkdir -p bin/messagedb && cp cmd/leadbench/messagedb/package*.json bin/messagedb && \
-		npm ci --prefix bin/messagedb --ignore-scripts --no-audit --no-fund --loglevel=error; }
-
-# One test runs what the quick start prints.
 python:
-	@command -v python3 >/dev/null || deploy/pgdev/install/python
+	@command -v python3 >/dev/null || $(INSTALL) "Python 3" python3 python
+
+# One test works with the console in a browser.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+		$(INSTALL) Chromium "chromium fonts-dejavu-core" "--cask chromium"
 
 # The alert rules are tested by Prometheus's own tool.
 promtool:
 	@command -v promtool >/dev/null || [ -x bin/promtool ] || deploy/pgdev/install/promtool bin
 
-# One test works with the console in a browser.
-chromium:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || deploy/pgdev/install/chromium
+# What the log's appends are compared with; its version and hash are in the lock file.
+messagedb: node
+	@[ -d bin/messagedb/node_modules ] || { mkdir -p bin/messagedb && cp cmd/leadbench/messagedb/package*.json bin/messagedb && \
+		npm ci --prefix bin/messagedb --ignore-scripts --no-audit --no-fund --loglevel=error; }
