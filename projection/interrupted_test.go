@@ -2,6 +2,7 @@ package projection_test
 
 import (
 	"context"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -72,6 +73,23 @@ func TestAReplayThatIsInterruptedGoesOn(t *testing.T) {
 		require.NotZero(t, interrupted)
 		require.Equal(t, want, dump(t, w))
 	}
+}
+
+// cutOff is a log whose connection closes as the caller leaves, and whose error says only that.
+type cutOff struct {
+	eventstore.Store
+	leave func()
+}
+
+func (c cutOff) Head(context.Context) (eventstore.Position, error) {
+	c.leave()
+	return 0, net.ErrClosed
+}
+
+func TestAReplayThatIsInterruptedSaysSoWhateverWasCutOff(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	require.ErrorIs(t, projection.Replay{Store: cutOff{leave: cancel}}.Run(ctx), context.Canceled)
 }
 
 // One copy was begun earlier, and has more of the log than the other.
