@@ -13,9 +13,9 @@ CREATE TABLE log.event (
     CONSTRAINT event_stream_revision UNIQUE (stream, revision)
 );
 
-COMMENT ON TABLE log.event IS 'The log. Written by log.append only: rows put here by other means break the order of positions.';
+COMMENT ON TABLE log.event IS 'The log. Written by log.append and log.append_whole only: rows inserted by other means break the order of positions.';
 COMMENT ON COLUMN log.event.position IS 'Place in the whole log, from 1, without gaps, in the order of commits.';
-COMMENT ON COLUMN log.event.recorded_at IS 'When it happened, as the process that recorded it says.';
+COMMENT ON COLUMN log.event.recorded_at IS 'When it happened, by the clock of the process that recorded it.';
 COMMENT ON COLUMN log.event.revision IS 'Place in the stream, from 0, without gaps.';
 COMMENT ON COLUMN log.event.event_id IS 'The event''s ULID, as 16 bytes.';
 COMMENT ON COLUMN log.event.data IS 'JSON, byte for byte as written; log.event_readable shows it.';
@@ -29,108 +29,210 @@ CREATE TABLE log.epoch (
 );
 INSERT INTO log.epoch DEFAULT VALUES;
 
--- log.append applies many callers' appends, each wholly or not at all, and answers for each. It is the only writer.
+-- Keys of persons, by stream. The personal data on a stream is sealed with its key, so that deleting the key erases the person
+-- everywhere. In a schema of its own, so that it has an owner of its own, and is left out of one backup and kept in another:
+-- deploy/forgetting.md.
 --
--- Everything it compares is the state before the batch, so no two appends of a batch may touch a stream that one of
--- them writes. The caller sees to that. Appends, streams and writes are numbered from 1.
+-- The schema of the views has the same table, for a log that is in EventStoreDB. Either may be created first.
+CREATE SCHEMA IF NOT EXISTS person;
+CREATE TABLE IF NOT EXISTS person.key (
+    stream    text   COLLATE "C" NOT NULL,
+    id        bigint NOT NULL,
+    sealed_by text   COLLATE "C" NOT NULL,
+    sealed    bytea  NOT NULL,
+    CONSTRAINT key_id PRIMARY KEY (stream, id)
+);
+COMMENT ON TABLE person.key IS 'What the personal part of each stream''s events is sealed with, AES-256-GCM. Deleting a row erases a person for good.';
+COMMENT ON COLUMN person.key.id IS 'Random. A stream may have several: two processes may create one each at the same time.';
+COMMENT ON COLUMN person.key.sealed_by IS 'The key that seals this one: first 8 hex digits of that key''s SHA-256.';
+COMMENT ON COLUMN person.key.sealed IS 'Nonce of 12 bytes, then the sealed key and its tag.';
+
+-- log.append and log.append_whole write a batch: the appends of many callers, each stored completely or not at all. They are the
+-- only writers, and take the same lock. Every comparison uses the state before the batch, so no two appends of a batch may
+-- touch a stream that one of them writes. The caller ensures that. Numbers of things count from 1.
 --
---   streams      every stream that the batch names, once
---   probe        per stream: the id of the first event to be written with "any", else null
---   w_*          per write: its append, its stream, the revision it expects (-1 no stream, -2 any), its append's events
---   e_*          per event: its append, its write, its stream's name, its place in the write, how many events of the
---                append come after it, and what is stored
+-- The lock comes first, and each statement after it sees everything committed before the lock was granted. That requires
+-- READ COMMITTED and a transaction that holds nothing else. So positions have no gaps and grow in commit order.
 --
---   head         position of the newest event before the batch
---   positions    per append: position of its last event, the head for nothing but checks, 0 when refused
---   unexpected   per append: the first write whose stream is not as expected, 0 when none
---   revisions    per stream: its last revision before the batch, -1 without events
+-- The plans must not scan a table that was small when they were made. The session ensures that, once, by plan_cache_mode =
+-- force_generic_plan and enable_seqscan, enable_bitmapscan and jit off. As settings of the functions they would be set and reset
+-- with each call.
 --
--- The lock comes first and each statement after it sees what was committed before the lock was granted. That takes
--- READ COMMITTED, and a transaction that holds nothing else. So positions are gap-free and grow in commit order.
--- The settings keep a plan that was made while the table was small from scanning it when it is large.
+-- Arrays are unnested in select lists: as tables each would be copied once more. A select list returns its rows in the order of
+-- the arrays.
+
+-- log.append stores each append of a batch whose expectations hold, and reports which it refused.
+--
+--   x_stream     per expectation: a stream, each once,
+--   x_expect     the revision that it must be at (-1 no stream, -2 any),
+--   x_first      and of "any" the id of the first event to be written, else null. Empty when the batch expects no "any"
+--   w_append     per write: its append
+--   w_expected   and its expectation
+--   e_append     per event: its append,
+--   e_expected   the expectation of its write,
+--   e_place      its place in the write, from 0,
+--   e_number     its number in the batch,
+--   e_*          and the columns of log.event; e_metadata is a number in
+--   metadata     the distinct values
+--   k_append     per key of a person: its append,
+--   k_expected   the expectation of the write to its stream,
+--   k_*          and the columns of person.key
+--   notify       whether to notify the channel leadlog_log
+--
+--   head         position of the newest event before the batch. Appends that are not refused are stored in their order
+--   revisions    per expectation: the stream's last revision before the batch, -1 without events
+--   refused      the appends that are not stored: an expectation does not hold, or
+--   stored       the position of the append's last event, when the append was stored before; else 0
+--
+-- A refused append stores no key. Nor does one that was stored before and is sent again: its key was stored with it, unless the
+-- person was erased since, and an erased key must not come back.
+--
+-- Most batches are a few appends of a few events, with nothing refused. Then it is three statements, whose cost is mostly
+-- starting and ending them.
 
 -- +goose StatementBegin
 CREATE FUNCTION log.append(
-    streams text[], probe uuid[],
-    w_append int[], w_stream int[], w_expect bigint[], w_events int[],
-    e_append int[], e_write int[], e_stream text[], e_place int[], e_after int[],
-    e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata bytea[],
-    OUT head bigint, OUT positions bigint[], OUT unexpected int[], OUT revisions bigint[]
+    x_stream text[], x_expect bigint[], x_first uuid[],
+    w_append int[], w_expected int[],
+    e_append int[], e_expected int[], e_place int[], e_number int[],
+    e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
+    metadata bytea[],
+    k_append int[], k_expected int[], k_id bigint[], k_sealed_by text[], k_sealed bytea[],
+    notify boolean,
+    OUT head bigint, OUT revisions bigint[], OUT refused int[], OUT stored bigint[]
 )
 LANGUAGE plpgsql
-SET search_path = pg_catalog
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET jit = off
 AS $$
 DECLARE
-    probed bigint[]; -- per stream: what "any" amounts to
-    base   bigint[]; -- per write: the revision that its events follow
-    again  record;
+    base   bigint[] := x_expect; -- per expectation: the revision that its events follow
+    number int[] := e_number;    -- per event: its number among those that are stored, null when its append is refused
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint));
 
-    SELECT coalesce(max(l.position), 0) INTO head FROM log.event l;
+    SELECT coalesce((SELECT l.position FROM log.event l ORDER BY l.position DESC LIMIT 1), 0),
+           ARRAY(SELECT coalesce((
+                        SELECT l.revision FROM log.event l
+                         WHERE l.stream = x.stream COLLATE "C"
+                         ORDER BY l.revision DESC LIMIT 1), -1)
+                   FROM (SELECT unnest(x_stream) AS stream) AS x)
+      INTO head, revisions;
 
-    -- "Any" amounts to the stream as it is, or, when the event stands there already, to the stream as it was before
-    -- it. The look is bounded: only the newest thousand events of the stream.
-    SELECT array_agg(coalesce(newest.revision, -1) ORDER BY s.i),
-           array_agg(coalesce(seen.revision - 1, newest.revision, -1) ORDER BY s.i)
-      INTO revisions, probed
-      FROM unnest(streams, probe) WITH ORDINALITY AS s (name, id, i)
-      LEFT JOIN LATERAL (
-           SELECT l.revision FROM log.event l
-            WHERE l.stream = s.name COLLATE "C"
-            ORDER BY l.revision DESC LIMIT 1) AS newest ON true
-      LEFT JOIN LATERAL (
-           SELECT l.revision FROM log.event l
-            WHERE s.id IS NOT NULL AND l.stream = s.name COLLATE "C"
-              AND l.revision > newest.revision - 1000 AND l.event_id = s.id
-            ORDER BY l.revision LIMIT 1) AS seen ON true;
-
-    SELECT array_agg(CASE WHEN w.expect = -2 THEN probed[w.stream] ELSE w.expect END ORDER BY w.i)
-      INTO base
-      FROM unnest(w_stream, w_expect) WITH ORDINALITY AS w (stream, expect, i);
-
-    SELECT array_agg(coalesce(v.wrong, 0) ORDER BY v.append),
-           array_agg(CASE WHEN v.wrong IS NOT NULL THEN 0
-                          WHEN v.events = 0 THEN head
-                          ELSE head + v.stored END ORDER BY v.append)
-      INTO unexpected, positions
-      FROM (SELECT a.append, a.events, a.wrong,
-                   sum(a.events) FILTER (WHERE a.wrong IS NULL) OVER (ORDER BY a.append) AS stored
-              FROM (SELECT w.append, max(w.events) AS events,
-                           min(w.i) FILTER (WHERE base[w.i] <> revisions[w.stream]) AS wrong
-                      FROM unnest(w_append, w_stream, w_events) WITH ORDINALITY AS w (append, stream, events, i)
-                     GROUP BY w.append) AS a) AS v;
-
-    INSERT INTO log.event (position, recorded_at, revision, event_id, stream, type, data, metadata)
-    SELECT positions[e.append] - e.after, e.at, base[e.write] + 1 + e.place, e.id, e.stream, e.type, e.data, e.metadata
-      FROM unnest(e_append, e_write, e_stream, e_place, e_after, e_id, e_at, e_type, e_data, e_metadata)
-           AS e (append, write, stream, place, after, id, at, type, data, metadata)
-     WHERE unexpected[e.append] = 0;
-    IF FOUND THEN
-        PERFORM pg_notify('leadlog_log', '');
+    -- "Any" means the stream's last revision or, when the event is stored already, the revision before it. The search is
+    -- bounded to the newest thousand events of the stream.
+    IF x_first <> '{}' THEN
+        SELECT array_agg(CASE WHEN x.expect <> -2 THEN x.expect ELSE coalesce((
+               SELECT l.revision - 1 FROM log.event l
+                WHERE l.stream = x.stream COLLATE "C" AND l.revision > x.revision - 1000 AND l.event_id = x.first
+                ORDER BY l.revision LIMIT 1), x.revision) END)
+          INTO base
+          FROM (SELECT unnest(x_stream) AS stream, unnest(x_expect) AS expect, unnest(x_first) AS first,
+                       unnest(revisions) AS revision) AS x;
     END IF;
 
-    -- A refused append whose every event stands at its place already is one that was sent before.
-    IF 0 < ANY (unexpected) THEN
-        FOR again IN
-            SELECT e.append, max(stored.position) AS position
-              FROM unnest(e_append, e_write, e_stream, e_place, e_id) AS e (append, write, stream, place, id)
-              LEFT JOIN LATERAL (
-                   SELECT l.position FROM log.event l
-                    WHERE l.stream = e.stream COLLATE "C" AND l.revision = base[e.write] + 1 + e.place
-                      AND l.event_id = e.id
-                    LIMIT 1) AS stored ON true
-             WHERE unexpected[e.append] > 0
-             GROUP BY e.append
-            HAVING count(stored.position) = count(*)
-        LOOP
-            positions[again.append] := again.position;
-            unexpected[again.append] := 0;
-        END LOOP;
+    IF revisions IS DISTINCT FROM base THEN
+        SELECT array_agg(DISTINCT w.append ORDER BY w.append) INTO refused
+          FROM (SELECT unnest(w_append) AS append, unnest(w_expected) AS expected) AS w
+         WHERE revisions[w.expected] <> base[w.expected];
+
+        SELECT array_agg(CASE WHEN e.ok THEN e.n END) INTO number
+          FROM (SELECT e.ok, count(*) FILTER (WHERE e.ok) OVER (ROWS UNBOUNDED PRECEDING) AS n
+                  FROM (SELECT a.append <> ALL (refused) AS ok FROM (SELECT unnest(e_append) AS append) AS a) AS e) AS e;
+
+        -- A refused append whose every event is stored at its place was sent before.
+        SELECT array_agg(CASE WHEN r.there THEN r.position ELSE 0 END ORDER BY r.append) INTO stored
+          FROM (SELECT a.append, count(*) = count(l.position) AS there, max(l.position) AS position
+                  FROM unnest(refused) AS a (append)
+                  LEFT JOIN (SELECT unnest(e_append) AS append, unnest(e_expected) AS expected, unnest(e_place) AS place,
+                                    unnest(e_id) AS id) AS e USING (append)
+                  LEFT JOIN LATERAL (
+                       SELECT l.position FROM log.event l
+                        WHERE l.stream = x_stream[e.expected] COLLATE "C" AND l.revision = base[e.expected] + 1 + e.place
+                          AND l.event_id = e.id
+                        LIMIT 1) AS l ON true
+                 GROUP BY a.append) AS r;
+    END IF;
+
+    INSERT INTO log.event (position, recorded_at, revision, event_id, stream, type, data, metadata)
+    SELECT head + e.number, e.at, base[e.expected] + 1 + e.place, e.id, x_stream[e.expected], e.type, e.data,
+           append.metadata[e.metadata]
+      FROM (SELECT unnest(number) AS number, unnest(e_expected) AS expected, unnest(e_place) AS place, unnest(e_id) AS id,
+                   unnest(e_at) AS at, unnest(e_type) AS type, unnest(e_data) AS data, unnest(e_metadata) AS metadata) AS e
+     WHERE e.number IS NOT NULL;
+
+    IF k_append <> '{}' THEN
+        INSERT INTO person.key (stream, id, sealed_by, sealed)
+        SELECT x_stream[k.expected], k.id, k.sealed_by, k.sealed
+          FROM (SELECT unnest(k_append) AS append, unnest(k_expected) AS expected, unnest(k_id) AS id,
+                       unnest(k_sealed_by) AS sealed_by, unnest(k_sealed) AS sealed) AS k
+         WHERE k.append <> ALL (coalesce(append.refused, '{}'))
+            ON CONFLICT DO NOTHING;
+    END IF;
+
+    IF notify THEN
+        PERFORM pg_notify('leadlog_log', '');
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+
+-- log.append_whole stores a batch when all its expectations hold, and otherwise nothing: then log.append decides for each append.
+-- Its parameters are those of log.append, except for "any" and what distinguishes the appends, and
+--
+--   x_look       the numbers of the expectations that are compared first
+--
+-- The caller omits from it the streams that have events in the batch and are expected not to exist. If one exists after all, the
+-- constraint event_stream_revision detects it, and a subtransaction undoes the inserts. So a new stream costs one search of the
+-- index instead of two. Undone rows take space until the next VACUUM: where appends are often refused, callers use log.append.
+--
+--   head         position of the newest event before the batch; null when nothing was stored
+
+-- +goose StatementBegin
+CREATE FUNCTION log.append_whole(
+    x_stream text[], x_expect bigint[], x_look int[],
+    e_expected int[], e_place int[], e_number int[],
+    e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
+    metadata bytea[],
+    k_expected int[], k_id bigint[], k_sealed_by text[], k_sealed bytea[],
+    notify boolean,
+    OUT head bigint
+)
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint));
+
+    SELECT coalesce((SELECT l.position FROM log.event l ORDER BY l.position DESC LIMIT 1), 0)
+      INTO head
+     WHERE NOT EXISTS (
+           SELECT FROM (SELECT unnest(x_look) AS expected) AS x
+            WHERE x_expect[x.expected] <> coalesce((
+                  SELECT l.revision FROM log.event l
+                   WHERE l.stream = x_stream[x.expected] COLLATE "C"
+                   ORDER BY l.revision DESC LIMIT 1), -1));
+    IF head IS NULL THEN
+        RETURN;
+    END IF;
+
+    BEGIN
+        INSERT INTO log.event (position, recorded_at, revision, event_id, stream, type, data, metadata)
+        SELECT head + e.number, e.at, x_expect[e.expected] + 1 + e.place, e.id, x_stream[e.expected], e.type, e.data,
+               append_whole.metadata[e.metadata]
+          FROM (SELECT unnest(e_number) AS number, unnest(e_expected) AS expected, unnest(e_place) AS place,
+                       unnest(e_id) AS id, unnest(e_at) AS at, unnest(e_type) AS type, unnest(e_data) AS data,
+                       unnest(e_metadata) AS metadata) AS e;
+        IF k_id <> '{}' THEN
+            INSERT INTO person.key (stream, id, sealed_by, sealed)
+            SELECT x_stream[k.expected], k.id, k.sealed_by, k.sealed
+              FROM (SELECT unnest(k_expected) AS expected, unnest(k_id) AS id, unnest(k_sealed_by) AS sealed_by,
+                           unnest(k_sealed) AS sealed) AS k;
+        END IF;
+    EXCEPTION WHEN unique_violation THEN
+        head := NULL;
+        RETURN;
+    END;
+
+    IF notify THEN
+        PERFORM pg_notify('leadlog_log', '');
     END IF;
 END
 $$;
