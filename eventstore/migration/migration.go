@@ -30,7 +30,6 @@ type Schema struct {
 	Name  string
 	Holds string // as errors call it
 	Files fs.FS
-	First string // SQL that comes before the schema is made, if it is not there
 }
 
 // Up brings the schema up to date, creating it in an empty database. Processes that do so at the same time wait for each
@@ -64,15 +63,6 @@ func (s Schema) create(ctx context.Context, db *sql.DB) error {
 	defer tx.Rollback()
 	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('leadlog create schema ' || $1, 0))`, s.Name); err != nil {
 		return err
-	}
-	var made bool
-	if err := tx.QueryRowContext(ctx, `SELECT to_regnamespace($1) IS NOT NULL`, s.Name).Scan(&made); err != nil {
-		return err
-	}
-	if !made {
-		if _, err := tx.ExecContext(ctx, s.First); err != nil {
-			return err
-		}
 	}
 	if _, err := tx.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+s.Name); err != nil {
 		return err

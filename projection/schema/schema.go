@@ -50,16 +50,7 @@ const LeadWithLongGrams = 5
 // without it.
 const LeadWithoutColumns = 6
 
-var readModels = migration.Schema{Name: Views, Holds: "the read models", Files: migrationFiles, First: countDeliveries}
-
-// countDeliveries tells PostgreSQL's planner how many deliveries there are, where they outlived the views: a migration counts
-// them by day. Of a table with partitions PostgreSQL never finds that out by itself, and reads all of them for each day.
-const countDeliveries = `
-	DO $$ BEGIN
-	    IF to_regclass('delivery.delivery') IS NOT NULL THEN
-	        ANALYZE delivery.delivery;
-	    END IF;
-	END $$`
+var readModels = migration.Schema{Name: Views, Holds: "the read models", Files: migrationFiles}
 
 // Migrate brings the schema up to date, creating it in an empty database. Processes that migrate at the same time
 // wait for each other.

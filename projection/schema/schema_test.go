@@ -100,22 +100,6 @@ func TestDroppedViewsAreMadeAgainAndSecretsStay(t *testing.T) {
 	require.Equal(t, 1, kept)
 }
 
-// Without, the planner reads every delivery once for each of 33 days, and asks for the bounds of that day at each.
-func TestThePlannerKnowsOfDeliveriesThatOutlivedTheViewsBeforeTheyAreCounted(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Database(t)
-	pool := open(t, url)
-	require.NoError(t, schema.Migrate(t.Context(), url))
-	pgtest.Exec(t, pool, `
-		SELECT delivery.open_day('2026-11-22');
-		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
-		SELECT delivery.first_id('2026-11-22') || n, 'w', n, 0, 'lead.created', 'lead-1', 0, 1, 1 FROM generate_series(1, 7) AS n;
-		DROP SCHEMA views CASCADE`)
-	require.NoError(t, schema.Migrate(t.Context(), url))
-	known := pgtest.Value[int](t, pool, `SELECT reltuples FROM pg_class WHERE oid = 'delivery.delivery'::regclass`)
-	require.Equal(t, 7, known)
-}
-
 func TestACopyOfEveryViewStandsForItself(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -162,31 +146,6 @@ func TestWhatSaysThatTheDatabaseIsOutOfReach(t *testing.T) {
 			require.Equal(t, c.unavailable, errors.Is(marked, eventstore.ErrUnavailable))
 		})
 	}
-}
-
-// TestDeliveriesFromBeforeThereWereDaysAreKept brings what the second migration made, with rows, to the fourth.
-func TestDeliveriesFromBeforeThereWereDaysAreKept(t *testing.T) {
-	t.Parallel()
-	pool := open(t, pgtest.Database(t))
-	run := func(file string) {
-		statements, err := os.ReadFile("migrations/" + file)
-		require.NoError(t, err)
-		pgtest.Exec(t, pool, string(statements))
-	}
-	run("0002_delivery.sql")
-	pgtest.Exec(t, pool, `
-		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer, state, attempts)
-		SELECT id, 'w', id, 0, 'lead.created', 'lead-1', 0, 1, 1, state, 1
-		  FROM (VALUES ('01KAJ8Q6ZJ0000000000000001', 'queued'), ('01KBH9BX000000000000000002', 'delivered')) AS rows (id, state);
-		INSERT INTO delivery.attempt (seq, number, at, status, duration_ms, response, error)
-		SELECT seq, 1, now(), 500, 3, 'oh', '' FROM delivery.delivery`)
-	run("0004_delivery_days.sql")
-	run("0004_delivery_days.sql") // it may run again
-
-	kept := pgtest.Value[string](t, pool, `
-		SELECT string_agg(concat_ws(' ', d.tableoid::regclass, d.state, q.attempts, a.status), ', ' ORDER BY d.delivery_id)
-		  FROM delivery.delivery d JOIN delivery.attempt a USING (delivery_id) LEFT JOIN delivery.queue q USING (delivery_id)`)
-	require.Equal(t, "delivery.delivery_20251121 queued 1 500, delivery.delivery_20251203 delivered 500", kept)
 }
 
 func jsonThatEndsEarly() error {

@@ -1,0 +1,572 @@
+-- +goose Up
+
+-- This file has four parts: the views, the secrets of endpoints and keys of persons, the deliveries, and the quotas.
+-- Names, types and ids are in collation "C", whose order does not depend on the server.
+
+-- Views.
+--
+-- Every table of the schema views is a fold of the log: dropped and built again, it has the same rows. A view refers to no
+-- other and names no schema, so that a copy made with LIKE … INCLUDING ALL is independent.
+
+CREATE TABLE views.checkpoint (
+    projector     text        COLLATE "C" NOT NULL,
+    version       integer     NOT NULL,
+    epoch         text        COLLATE "C" NOT NULL,
+    position      bigint      NOT NULL CHECK (position >= 0),
+    updated_at    timestamptz NOT NULL,
+    -- When the log does not have this event there, it is another log under the same name, as after the restore of a backup.
+    seen_stream   text        COLLATE "C",
+    seen_revision bigint,
+    seen_event    text        COLLATE "C",
+    CONSTRAINT checkpoint_projector PRIMARY KEY (projector)
+);
+
+COMMENT ON TABLE views.checkpoint IS 'How far each projector has read the log. Written in the transaction that writes its view.';
+COMMENT ON COLUMN views.checkpoint.version IS 'Of the projector that wrote the view; another one must build it anew.';
+COMMENT ON COLUMN views.checkpoint.epoch IS 'The log that the position is of.';
+COMMENT ON COLUMN views.checkpoint.seen_event IS 'The event that was applied last, at seen_revision of seen_stream; NULL: none yet, or unknown.';
+
+-- Most changes touch no column that an index has: with room on the page they touch no index either.
+CREATE TABLE views.lead (
+    lead_id     text        COLLATE "C" NOT NULL,
+    account     text        COLLATE "C" NOT NULL,
+    created_at  timestamptz NOT NULL,
+    status      text        COLLATE "C" NOT NULL,
+    temperature text        COLLATE "C" NOT NULL,
+    source      text        COLLATE "C" NOT NULL,
+    phone       text        COLLATE "C" NOT NULL,
+    email       text        COLLATE "C" NOT NULL,
+    search      text        COLLATE "C" NOT NULL,
+    state       json        NOT NULL,
+    won         numeric     GENERATED ALWAYS AS (CASE WHEN status = 'won' THEN nullif(state ->> 'OpportunityValue', '')::numeric END) STORED,
+    CONSTRAINT lead_id PRIMARY KEY (lead_id)
+) WITH (fillfactor = 85);
+
+-- Each has what lists filter by, so that a search reads the index alone, and only the leads that it finds. There is none by
+-- phone or email: the log has the owner of each, and random keys cost a capture more than all the other indexes together.
+CREATE INDEX lead_newest ON views.lead (account, created_at) INCLUDE (temperature, search);
+CREATE INDEX lead_status ON views.lead (account, status, created_at) INCLUDE (temperature, source, search);
+CREATE INDEX lead_source ON views.lead (account, source, created_at) INCLUDE (temperature, status, search);
+
+COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what lists select by.';
+COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
+COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
+COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
+COMMENT ON COLUMN views.lead.state IS 'The rest of the lead but for its sources, without what is empty. Without Phones or Emails: the one in the column alone. Without UpdatedAt: nothing was since created_at. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
+COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
+
+-- For some hundred leads one row, which has a few bits for what cannot be found among them. It costs 30 bytes a lead and is
+-- written when there is time for it, so that no capture waits for it.
+CREATE TABLE views.lead_block (
+    until   timestamptz NOT NULL,
+    since   timestamptz NOT NULL,
+    account text        COLLATE "C" NOT NULL,
+    grams   bytea,
+    CONSTRAINT lead_block_until PRIMARY KEY (account, until)
+);
+
+-- In the row and uncompressed, so that one bit can be read; two rows fill a page.
+ALTER TABLE views.lead_block ALTER COLUMN grams SET STORAGE PLAIN;
+CREATE INDEX lead_block_unknown ON views.lead_block (account) WHERE grams IS NULL;
+
+COMMENT ON TABLE views.lead_block IS 'Leads of an account in the order of their creation, block by block, each from the end of the one before. Leads behind the last are in none yet.';
+COMMENT ON COLUMN views.lead_block.since IS 'Of the first leads that are in it; -infinity in the first block.';
+COMMENT ON COLUMN views.lead_block.until IS 'Of the first leads that are not.';
+COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be made anew.';
+
+-- Kept by the projector of leads with every change, so that a report does not read every lead that was won.
+CREATE TABLE views.won_day (
+    account text    COLLATE "C" NOT NULL,
+    day     date    NOT NULL,
+    source  text    COLLATE "C" NOT NULL,
+    leads   bigint  NOT NULL,
+    value   numeric NOT NULL,
+    CONSTRAINT won_day_key PRIMARY KEY (account, day, source)
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE views.won_day IS 'Leads that are won now, by the day (UTC) on which they were opened and the source that opened them.';
+COMMENT ON COLUMN views.won_day.value IS 'Of their opportunities, together.';
+
+CREATE TABLE views.source_history (
+    lead_id       text        COLLATE "C" NOT NULL,
+    source        text        COLLATE "C" NOT NULL,
+    account       text        COLLATE "C" NOT NULL,
+    position      bigint      NOT NULL,
+    first_seen_at timestamptz NOT NULL,
+    last_seen_at  timestamptz NOT NULL,
+    arrivals      integer     NOT NULL CHECK (arrivals > 0),
+    credential    text        NOT NULL,
+    metadata      json        NOT NULL,
+    ip            text        NOT NULL,
+    user_agent    text        NOT NULL,
+    request_id    text        NOT NULL,
+    changed       jsonb       NOT NULL,
+    CONSTRAINT source_history_lead_source PRIMARY KEY (lead_id, source)
+) WITH (fillfactor = 90);
+
+-- By time, of all sources and of one. The position orders rows of the same millisecond.
+CREATE INDEX source_history_newest ON views.source_history (account, first_seen_at, position);
+CREATE INDEX source_history_source ON views.source_history (account, source, first_seen_at, position);
+
+COMMENT ON TABLE views.source_history IS 'One row for each source that a lead ever came from.';
+COMMENT ON COLUMN views.source_history.position IS 'Of the first arrival from this source: the order of the history.';
+COMMENT ON COLUMN views.source_history.metadata IS 'As the first arrival from this source gave it.';
+
+-- What the report on sources counts. A row a day keeps it small, however many arrivals there are.
+CREATE TABLE views.source_day (
+    account text   COLLATE "C" NOT NULL,
+    day     date   NOT NULL,
+    source  text   COLLATE "C" NOT NULL,
+    created bigint NOT NULL,
+    merged  bigint NOT NULL,
+    refused bigint NOT NULL,
+    lines   bigint NOT NULL DEFAULT 0,
+    CONSTRAINT source_day_key PRIMARY KEY (account, day, source)
+);
+
+COMMENT ON TABLE views.source_day IS 'What became of the arrivals of a day (UTC), by the source that each came from.';
+COMMENT ON COLUMN views.source_day.created IS 'Arrivals that opened a lead: first touches.';
+COMMENT ON COLUMN views.source_day.merged IS 'Arrivals that merged into a lead: later touches.';
+COMMENT ON COLUMN views.source_day.refused IS 'Arrivals that were answered with a conflict.';
+COMMENT ON COLUMN views.source_day.lines IS 'Those of all these arrivals that were lines of a batch or of a file.';
+
+CREATE TABLE views.refused (
+    position      bigint      NOT NULL,
+    account       text        COLLATE "C" NOT NULL,
+    at            timestamptz NOT NULL,
+    source        text        COLLATE "C" NOT NULL,
+    code          text        COLLATE "C" NOT NULL,
+    lead_id       text        COLLATE "C" NOT NULL,
+    other_lead_id text        COLLATE "C" NOT NULL,
+    credential    text        NOT NULL,
+    request_id    text        NOT NULL,
+    CONSTRAINT refused_position PRIMARY KEY (position)
+);
+
+CREATE INDEX refused_account ON views.refused (account, position);
+
+COMMENT ON TABLE views.refused IS 'Arrivals that were answered with a conflict. Nothing of the person who arrived.';
+COMMENT ON COLUMN views.refused.lead_id IS 'The lead that is there.';
+COMMENT ON COLUMN views.refused.other_lead_id IS 'A second lead, when phone and email belong to two; else empty.';
+
+CREATE TABLE views.visitor_activity (
+    position    bigint      NOT NULL,
+    activity_id text        COLLATE "C" NOT NULL,
+    account     text        COLLATE "C" NOT NULL,
+    visitor_id  text        COLLATE "C" NOT NULL,
+    type        text        COLLATE "C" NOT NULL,
+    at          timestamptz NOT NULL,
+    recorded_at timestamptz NOT NULL,
+    url         text        NOT NULL,
+    title       text        NOT NULL,
+    referrer    text        NOT NULL,
+    properties  json        NOT NULL,
+    stream      text        COLLATE "C" NOT NULL DEFAULT '',
+    CONSTRAINT visitor_activity_position PRIMARY KEY (position)
+);
+
+CREATE INDEX visitor_activity_visitor ON views.visitor_activity (account, visitor_id, at, position);
+-- By this one a visitor is erased: the log no longer has the visitor's id by then.
+CREATE INDEX visitor_activity_stream ON views.visitor_activity (stream);
+
+COMMENT ON TABLE views.visitor_activity IS 'What visitors of web sites did. The leads that they are have their ids in VisitorIDs of their state.';
+COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the clock of whoever told.';
+COMMENT ON COLUMN views.visitor_activity.recorded_at IS 'When it came to the log.';
+
+CREATE TABLE views.token (
+    token_id     text        COLLATE "C" NOT NULL,
+    account      text        COLLATE "C" NOT NULL,
+    name         text        NOT NULL,
+    prefix       text        NOT NULL,
+    expires_at   timestamptz NOT NULL,
+    created_at   timestamptz NOT NULL,
+    created_by   text        NOT NULL,
+    rotated_at   timestamptz,
+    deleted_at   timestamptz,
+    last_used_at timestamptz,
+    announced_at timestamptz,
+    CONSTRAINT token_id PRIMARY KEY (token_id)
+);
+
+CREATE INDEX token_newest ON views.token (account, created_at DESC, token_id DESC);
+CREATE INDEX token_unannounced ON views.token (expires_at) WHERE deleted_at IS NULL AND announced_at IS NULL;
+
+COMMENT ON TABLE views.token IS 'API tokens, deleted ones too. Neither values nor their hashes.';
+COMMENT ON COLUMN views.token.last_used_at IS 'Of the latest sample, which is the first use of its minute.';
+COMMENT ON COLUMN views.token.announced_at IS 'When it was said that the token ends; NULL: not of this end.';
+
+CREATE TABLE views.token_event (
+    position   bigint      NOT NULL,
+    event_id   text        COLLATE "C" NOT NULL,
+    token_id   text        COLLATE "C" NOT NULL,
+    account    text        COLLATE "C" NOT NULL,
+    type       text        COLLATE "C" NOT NULL,
+    at         timestamptz NOT NULL,
+    actor      text        NOT NULL,
+    ip         text        NOT NULL,
+    user_agent text        NOT NULL,
+    request_id text        NOT NULL,
+    data       json        NOT NULL,
+    digest     text        NOT NULL DEFAULT '',
+    leaf       bigint      NOT NULL DEFAULT -1,
+    CONSTRAINT token_event_position PRIMARY KEY (position)
+);
+
+CREATE INDEX token_event_account ON views.token_event (account, position);
+CREATE INDEX token_event_token ON views.token_event (token_id, position);
+CREATE INDEX token_event_type ON views.token_event (account, type, position);
+CREATE INDEX token_event_at ON views.token_event (account, at);
+
+COMMENT ON TABLE views.token_event IS 'What happened to API tokens: who did it, from where, by which request.';
+COMMENT ON COLUMN views.token_event.type IS 'Public name, without version.';
+COMMENT ON COLUMN views.token_event.data IS 'Without the hash of the value.';
+COMMENT ON COLUMN views.token_event.digest IS 'SHA-256 of all that the log holds of the event, in hexadecimal.';
+COMMENT ON COLUMN views.token_event.leaf IS 'Place in the account''s tree, from 0; -1 in rows of before there was one.';
+
+CREATE TABLE views.token_tree (
+    account text   COLLATE "C" NOT NULL,
+    ordinal bigint NOT NULL,
+    hash    bytea  NOT NULL,
+    CONSTRAINT token_tree_ordinal PRIMARY KEY (account, ordinal)
+);
+
+COMMENT ON TABLE views.token_tree IS 'The Merkle tree over each account''s token events, as golang.org/x/mod/sumdb/tlog stores one.';
+COMMENT ON COLUMN views.token_tree.ordinal IS 'A leaf, and behind it the subtrees that it completes.';
+
+CREATE TABLE views.account (
+    account_id     text             COLLATE "C" NOT NULL,
+    name           text             NOT NULL,
+    features       jsonb            NOT NULL,
+    stages         jsonb            NOT NULL,
+    region         text             NOT NULL,
+    rate_limit     double precision,
+    rate_burst     bigint,
+    created_at     timestamptz      NOT NULL,
+    updated_at     timestamptz      NOT NULL,
+    jwt_not_before timestamptz,
+    CONSTRAINT account_id PRIMARY KEY (account_id)
+);
+
+COMMENT ON TABLE views.account IS 'Plans and settings of accounts.';
+COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
+
+CREATE TABLE views.endpoint (
+    webhook_id      text        COLLATE "C" NOT NULL,
+    account         text        COLLATE "C" NOT NULL,
+    url             text        NOT NULL,
+    events          jsonb       NOT NULL,
+    description     text        NOT NULL,
+    created_at      timestamptz NOT NULL,
+    disabled_reason text        COLLATE "C",
+    disabled_at     timestamptz,
+    CONSTRAINT endpoint_id PRIMARY KEY (webhook_id)
+);
+
+CREATE INDEX endpoint_newest ON views.endpoint (account, created_at DESC, webhook_id DESC);
+
+COMMENT ON TABLE views.endpoint IS 'Webhook endpoints that are there. Their secrets are in secret.webhook.';
+COMMENT ON COLUMN views.endpoint.disabled_reason IS 'Null: it is enabled.';
+
+CREATE TABLE views.reveal (
+    position   bigint      NOT NULL,
+    account    text        COLLATE "C" NOT NULL,
+    at         timestamptz NOT NULL,
+    actor      text        NOT NULL,
+    what       text        COLLATE "C" NOT NULL,
+    lead_id    text        COLLATE "C" NOT NULL,
+    ip         text        NOT NULL,
+    user_agent text        NOT NULL,
+    request_id text        NOT NULL,
+    CONSTRAINT reveal_position PRIMARY KEY (position)
+);
+
+CREATE INDEX reveal_account ON views.reveal (account, position);
+
+COMMENT ON TABLE views.reveal IS 'Who looked at what people told about themselves. Nothing of these people.';
+COMMENT ON COLUMN views.reveal.what IS 'lead, or what was exported.';
+COMMENT ON COLUMN views.reveal.lead_id IS 'Empty: many leads.';
+COMMENT ON COLUMN views.reveal.ip IS 'Of who looked.';
+
+-- Secrets and keys.
+--
+-- The log does not have them, so nothing brings them back. When the schema views was dropped to build it again, this file
+-- runs again and finds them: from here on everything is made only if it does not exist.
+
+CREATE SCHEMA IF NOT EXISTS secret;
+
+CREATE TABLE IF NOT EXISTS secret.webhook (
+    webhook_id text        COLLATE "C" NOT NULL,
+    key_id     text        COLLATE "C" NOT NULL,
+    sealed     bytea       NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT webhook_id PRIMARY KEY (webhook_id)
+);
+
+COMMENT ON TABLE secret.webhook IS 'Signing secrets of webhook endpoints, sealed with AES-256-GCM.';
+COMMENT ON COLUMN secret.webhook.key_id IS 'Which key seals it: first 8 hex digits of the key''s SHA-256.';
+COMMENT ON COLUMN secret.webhook.sealed IS 'Nonce of 12 bytes, then the sealed secret and its tag.';
+
+CREATE TABLE IF NOT EXISTS secret.earlier (
+    webhook_id text        COLLATE "C" NOT NULL,
+    key_id     text        COLLATE "C" NOT NULL,
+    sealed     bytea       NOT NULL,
+    until      timestamptz NOT NULL
+);
+
+CREATE INDEX IF NOT EXISTS earlier_webhook ON secret.earlier (webhook_id, until DESC);
+
+COMMENT ON TABLE secret.earlier IS 'Secrets that were replaced and still sign, beside the one in secret.webhook. Destroyed when their time is up.';
+
+-- What is personal on a stream is sealed with the stream's key: without the key the person is erased everywhere. The schema
+-- is one of its own, so that it can have an owner and a backup of its own: deploy/forgetting.md. A log in PostgreSQL has the
+-- same table in its own database. An existing table may have another owner (deploy/keys.sql) and is left alone.
+-- +goose StatementBegin
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_tables WHERE schemaname = 'person' AND tablename = 'key') THEN
+        RETURN;
+    END IF;
+    CREATE SCHEMA IF NOT EXISTS person;
+    CREATE TABLE person.key (
+        stream    text   COLLATE "C" NOT NULL,
+        id        bigint NOT NULL,
+        sealed_by text   COLLATE "C" NOT NULL,
+        sealed    bytea  NOT NULL,
+        CONSTRAINT key_id PRIMARY KEY (stream, id)
+    );
+    COMMENT ON TABLE person.key IS 'What the personal part of each stream''s events is sealed with, AES-256-GCM. A row that goes takes a person with it, for good.';
+    COMMENT ON COLUMN person.key.id IS 'Random. A stream may have several: two processes may begin one at once.';
+    COMMENT ON COLUMN person.key.sealed_by IS 'Which key seals this one: first 8 hex digits of that key''s SHA-256.';
+    COMMENT ON COLUMN person.key.sealed IS 'Nonce of 12 bytes, then the sealed key and its tag.';
+END
+$$;
+-- +goose StatementEnd
+
+-- Deliveries to webhook endpoints.
+--
+-- They are no view: a row causes a request to another system, and is never made twice. So they too outlive the schema views.
+
+CREATE SCHEMA IF NOT EXISTS delivery;
+
+CREATE TABLE IF NOT EXISTS delivery.checkpoint (
+    projector     text        COLLATE "C" NOT NULL,
+    version       integer     NOT NULL,
+    epoch         text        COLLATE "C" NOT NULL,
+    position      bigint      NOT NULL CHECK (position >= 0),
+    updated_at    timestamptz NOT NULL,
+    seen_stream   text        COLLATE "C",
+    seen_revision bigint,
+    seen_event    text        COLLATE "C",
+    CONSTRAINT checkpoint_projector PRIMARY KEY (projector)
+);
+
+CREATE TABLE IF NOT EXISTS delivery.origin (
+    epoch    text   COLLATE "C" NOT NULL,
+    position bigint NOT NULL,
+    CONSTRAINT origin_epoch PRIMARY KEY (epoch)
+);
+
+COMMENT ON TABLE delivery.origin IS 'Up to where nothing is queued from the log any more: where it ended when deliveries began, later where the fan-out was when days were thrown away.';
+
+CREATE TABLE IF NOT EXISTS delivery.endpoint (
+    webhook_id text    COLLATE "C" NOT NULL,
+    account    text    COLLATE "C" NOT NULL,
+    url        text    NOT NULL,
+    events     text[]  NOT NULL,
+    deleted    boolean NOT NULL DEFAULT false,
+    disabled   boolean NOT NULL DEFAULT false,
+    CONSTRAINT endpoint_id PRIMARY KEY (webhook_id)
+);
+
+CREATE INDEX IF NOT EXISTS endpoint_account ON delivery.endpoint (account) WHERE NOT deleted;
+
+COMMENT ON TABLE delivery.endpoint IS 'Endpoints as of the checkpoint, for who gets what. Deleted ones stay while rows may wait for them.';
+COMMENT ON COLUMN delivery.endpoint.disabled IS 'Nothing is queued for it, and what is queued is cancelled when its turn comes.';
+
+CREATE TABLE IF NOT EXISTS delivery.health (
+    webhook_id      text        COLLATE "C" NOT NULL,
+    last_success_at timestamptz,
+    last_failure_at timestamptz,
+    failing_since   timestamptz,
+    CONSTRAINT health_id PRIMARY KEY (webhook_id)
+);
+
+COMMENT ON TABLE delivery.health IS 'How attempts at an endpoint went. Written by couriers.';
+COMMENT ON COLUMN delivery.health.failing_since IS 'The first failure after the last success. The fan-out clears it when the endpoint is enabled or gets another URL.';
+
+-- Deliveries and attempts have a partition for each day, which is dropped whole. A delivery's id begins with its time, which
+-- gives its day, so a key that is unique in its partition is unique in all.
+CREATE TABLE IF NOT EXISTS delivery.delivery (
+    delivery_id text        COLLATE "C" NOT NULL,
+    webhook_id  text        COLLATE "C" NOT NULL,
+    event_id    text        COLLATE "C" NOT NULL,
+    generation  integer     NOT NULL,
+    type        text        COLLATE "C" NOT NULL,
+    stream      text        COLLATE "C" NOT NULL,
+    revision    bigint      NOT NULL,
+    position    bigint      NOT NULL,
+    renderer    integer     NOT NULL,
+    state       text        COLLATE "C" NOT NULL DEFAULT 'queued',
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    finished_at timestamptz,
+    retried     bigint      NOT NULL DEFAULT 0,
+    CONSTRAINT delivery_id PRIMARY KEY (delivery_id),
+    CONSTRAINT delivery_state CHECK (state IN ('queued', 'delivered', 'failed', 'cancelled'))
+) PARTITION BY RANGE (delivery_id);
+
+CREATE INDEX IF NOT EXISTS delivery_newest ON delivery.delivery (webhook_id, delivery_id DESC);
+-- By this one the deliveries of a person are erased, in the fan-out's transaction, without reading those of a month.
+CREATE INDEX IF NOT EXISTS delivery_stream ON delivery.delivery (stream);
+
+COMMENT ON TABLE delivery.delivery IS 'One row for each event that an endpoint is to get, or got.';
+COMMENT ON COLUMN delivery.delivery.delivery_id IS 'A function of endpoint, event and generation, so that these three are unique with it. Its time is that of the event, or of the request to replay it.';
+COMMENT ON COLUMN delivery.delivery.generation IS '0: live; each replay is the next.';
+COMMENT ON COLUMN delivery.delivery.type IS 'Public name, without version.';
+COMMENT ON COLUMN delivery.delivery.renderer IS 'Version of the code that makes the body out of the stream up to the revision.';
+COMMENT ON COLUMN delivery.delivery.state IS 'queued: there is a row in the queue.';
+COMMENT ON COLUMN delivery.delivery.retried IS 'Position of the last request to retry that was carried out.';
+
+CREATE TABLE IF NOT EXISTS delivery.attempt (
+    delivery_id text        COLLATE "C" NOT NULL,
+    at          timestamptz NOT NULL,
+    status      integer     NOT NULL,
+    duration_ms integer     NOT NULL,
+    response    text        NOT NULL,
+    error       text        NOT NULL,
+    CONSTRAINT attempt_at PRIMARY KEY (delivery_id, at)
+) PARTITION BY RANGE (delivery_id);
+
+COMMENT ON COLUMN delivery.attempt.status IS '0: there was no answer.';
+COMMENT ON COLUMN delivery.attempt.response IS 'The first 1 KiB.';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION delivery.first_id(day date) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ', 1 + ((at >> (5 * digit)) & 31)::integer, 1), '' ORDER BY digit DESC)
+      FROM (SELECT (extract(epoch FROM day::timestamp) * 1000)::bigint) AS milliseconds (at), generate_series(0, 9) AS digit
+$$;
+-- +goose StatementEnd
+
+COMMENT ON FUNCTION delivery.first_id IS 'What every ULID of the day (UTC) or a later one sorts after, in collation "C".';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION delivery.open_day(day date) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    suffix CONSTANT text := to_char(day, '_YYYYMMDD');
+    kind text;
+BEGIN
+    IF to_regclass('delivery.attempt' || suffix) IS NOT NULL THEN
+        RETURN; -- made last, so both are there
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('leadlog delivery days', 0));
+    FOREACH kind IN ARRAY ARRAY['delivery', 'attempt'] LOOP
+        CONTINUE WHEN to_regclass('delivery.' || kind || suffix) IS NOT NULL;
+        -- Room on the page for the row's next version. Attached, and not made as a partition: nobody waits for that.
+        EXECUTE format('CREATE TABLE delivery.%I (LIKE delivery.%I INCLUDING ALL) WITH (fillfactor = 80)', kind || suffix, kind);
+        EXECUTE format('ALTER TABLE delivery.%I ATTACH PARTITION delivery.%I FOR VALUES FROM (%L) TO (%L)',
+                       kind, kind || suffix, delivery.first_id(day), delivery.first_id(day + 1));
+    END LOOP;
+END
+$$;
+-- +goose StatementEnd
+
+COMMENT ON FUNCTION delivery.open_day IS 'Makes the partitions of a day (UTC), unless they are there.';
+
+-- What is still to be sent. A lease is changed in place: no index has it, and the pages have room.
+CREATE TABLE IF NOT EXISTS delivery.queue (
+    delivery_id text        COLLATE "C" NOT NULL,
+    webhook_id  text        COLLATE "C" NOT NULL,
+    type        text        COLLATE "C" NOT NULL,
+    stream      text        COLLATE "C" NOT NULL,
+    revision    bigint      NOT NULL,
+    position    bigint      NOT NULL,
+    renderer    integer     NOT NULL,
+    attempts    integer     NOT NULL DEFAULT 0,
+    due_at      timestamptz NOT NULL DEFAULT now(),
+    lease       integer,
+    event_id    text        COLLATE "C" NOT NULL DEFAULT '',
+    CONSTRAINT queue_id PRIMARY KEY (delivery_id)
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX IF NOT EXISTS queue_due ON delivery.queue (webhook_id, due_at, position);
+
+COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
+COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
+COMMENT ON COLUMN delivery.queue.lease IS 'The session of the courier that has the row in hand.';
+COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
+
+CREATE TABLE IF NOT EXISTS delivery.session (
+    id integer NOT NULL,
+    CONSTRAINT session_id PRIMARY KEY (id)
+);
+
+COMMENT ON TABLE delivery.session IS 'Sessions that may hold leases. One that has gone holds no advisory lock on its id.';
+
+CREATE SEQUENCE IF NOT EXISTS delivery.courier AS integer CYCLE;
+
+CREATE TABLE IF NOT EXISTS delivery.replay (
+    webhook_id  text        COLLATE "C" NOT NULL,
+    generation  integer     NOT NULL,
+    request_id  text        COLLATE "C" NOT NULL,
+    account     text        COLLATE "C" NOT NULL,
+    events      text[]      NOT NULL,
+    since       timestamptz NOT NULL,
+    until       timestamptz NOT NULL,
+    requested   bigint      NOT NULL,
+    reached     bigint,
+    queued      bigint      NOT NULL DEFAULT 0,
+    finished_at timestamptz,
+    CONSTRAINT replay_generation PRIMARY KEY (webhook_id, generation)
+);
+
+CREATE INDEX IF NOT EXISTS replay_open ON delivery.replay (requested) WHERE finished_at IS NULL;
+
+COMMENT ON TABLE delivery.replay IS 'Requests to send again what happened in a span of time, and how far each has come.';
+COMMENT ON COLUMN delivery.replay.request_id IS 'The event that asked for it.';
+COMMENT ON COLUMN delivery.replay.events IS 'What the endpoint asked for when the replay was requested.';
+COMMENT ON COLUMN delivery.replay.requested IS 'Position of the request: what is behind it goes live.';
+COMMENT ON COLUMN delivery.replay.reached IS 'Everything on the log up to this position is queued. Null: not begun.';
+
+-- Counted as deliveries are queued: counting those of a month takes longer the more there are.
+CREATE TABLE IF NOT EXISTS delivery.account_day (
+    account text   COLLATE "C" NOT NULL,
+    day     date   NOT NULL,
+    queued  bigint NOT NULL,
+    CONSTRAINT account_day_key PRIMARY KEY (account, day)
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE delivery.account_day IS 'How many deliveries of a day (UTC) an account''s endpoints had, those of forgotten persons too.';
+
+-- Quotas that all processes share.
+
+CREATE SCHEMA IF NOT EXISTS quota;
+
+-- Not logged: after a crash every bucket is full, and no write to one waits for the disk.
+CREATE UNLOGGED TABLE IF NOT EXISTS quota.bucket (
+    key    text             COLLATE "C" NOT NULL,
+    tokens double precision NOT NULL,
+    at     timestamptz      NOT NULL,
+    CONSTRAINT bucket_key PRIMARY KEY (key)
+) WITH (fillfactor = 50);
+
+COMMENT ON TABLE quota.bucket IS 'The token buckets that all processes share, which take a handful at a time.';
+COMMENT ON COLUMN quota.bucket.tokens IS 'How many there were at that time.';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION quota.lend(of text, rate double precision, burst double precision, want integer,
+    OUT granted integer, OUT remaining double precision)
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    moment timestamptz;
+BEGIN
+    INSERT INTO quota.bucket (key, tokens, at) VALUES (of, burst, clock_timestamp()) ON CONFLICT (key) DO NOTHING;
+    SELECT b.tokens, b.at INTO remaining, moment FROM quota.bucket b WHERE b.key = of FOR UPDATE;
+    -- The time is taken under the row's lock, and a clock that was set back adds nothing.
+    remaining := least(burst, remaining + rate * greatest(0, extract(epoch FROM clock_timestamp() - moment)::double precision));
+    granted := greatest(0, least(want, floor(remaining)::integer));
+    remaining := remaining - granted;
+    UPDATE quota.bucket b SET tokens = remaining, at = clock_timestamp() WHERE b.key = of;
+END
+$$;
+-- +goose StatementEnd
