@@ -30,7 +30,8 @@ type Store struct {
 
 // Wrap returns a store that seals what it appends to the store below. Beside says that the vault is in the database of the log:
 // new keys are then stored by the append that first uses them. Otherwise they are stored in the vault before the append, and an
-// append that is refused may leave a key behind, which opens nothing.
+// append that is refused leaves its key there: another process may have read it meanwhile and sealed an event with it. Only
+// forgetting a person deletes a key. A key that no event uses opens nothing and is harmless.
 func Wrap(below eventstore.Store, vault *Vault, beside bool, log *slog.Logger) *Store {
 	return &Store{Store: below, vault: vault, beside: beside, ring: newKeyring(vault), log: log}
 }
@@ -47,9 +48,24 @@ func (s *Store) Destroy(ctx context.Context, streams ...string) error {
 	return err
 }
 
-// Held reports whether there is a key of any of the streams.
+// Held reports whether there is a key that an event of any of the streams is sealed with. Keys that no event uses do not count.
 func (s *Store) Held(ctx context.Context, streams ...string) (bool, error) {
-	return s.vault.Held(ctx, streams...)
+	kept, err := s.vault.find(ctx, streams)
+	if err != nil {
+		return false, err
+	}
+	for stream, keys := range kept {
+		for recorded, err := range s.Store.Read(ctx, stream, 0) {
+			if err != nil {
+				return false, err
+			}
+			v, _, sealed := openEnvelope(recorded.Data, nil)
+			if sealed && slices.ContainsFunc(keys, func(k key) bool { return k.id == v.keyID }) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // Append implements eventstore.Store.
@@ -79,9 +95,6 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 		s.remember(&p, false)
 	}
 	position, err := s.Store.Append(ctx, p.writes...)
-	if conflict := eventstore.Conflict(err); conflict != nil && !s.beside {
-		s.vault.drop(ctx, p.unused(conflict.Stream))
-	}
 	if err == nil {
 		if !s.beside {
 			s.remember(&p, true)
@@ -115,24 +128,6 @@ func (s *Store) legible(ctx context.Context, streams map[string]int64) error {
 }
 
 func sealable(e eventstore.Event) bool { return !bare(e.Type) }
-
-// unused are the new keys that an append which met a conflict on a stream has no event for: those of that stream and of the
-// writes behind it. A check comes before all writes.
-func (p *sealing) unused(stream string) (keys []*eventstore.Key) {
-	behind := false
-	for _, w := range p.writes {
-		if w.Stream == stream {
-			behind = true
-			if len(w.Events) == 0 {
-				return p.keys
-			}
-		}
-		if behind && w.Key != nil {
-			keys = append(keys, w.Key)
-		}
-	}
-	return keys
-}
 
 // sealing is an append whose events are being sealed.
 type sealing struct {

@@ -180,13 +180,6 @@ func (v *Vault) keep(ctx context.Context, keys []*eventstore.Key) error {
 	return unavailable(ctx, v.pool.SendBatch(ctx, batch).Close())
 }
 
-// drop throws away keys that nothing was sealed with after all. One that stays does no harm.
-func (v *Vault) drop(ctx context.Context, keys []*eventstore.Key) {
-	for _, k := range keys {
-		_, _ = v.pool.Exec(ctx, `DELETE FROM person.key WHERE stream = $1 AND id = $2`, k.Stream, k.ID)
-	}
-}
-
 // channel is notified of each stream whose keys were destroyed.
 const channel = "leadlog_forgotten"
 
@@ -200,12 +193,6 @@ func (v *Vault) Destroy(ctx context.Context, streams ...string) error {
 		_, err := tx.Exec(ctx, `SELECT pg_notify($1, stream) FROM unnest($2::text[]) AS s (stream)`, channel, streams)
 		return err
 	}))
-}
-
-// Held reports whether there is a key of any of the streams.
-func (v *Vault) Held(ctx context.Context, streams ...string) (held bool, err error) {
-	err = v.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM person.key WHERE stream = ANY ($1))`, streams).Scan(&held)
-	return held, unavailable(ctx, err)
 }
 
 const (
