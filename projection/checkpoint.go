@@ -120,38 +120,9 @@ func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store even
 		return c, head, err
 	}
 	if err = c.on(ctx, store, epoch, head); err == nil && c.version != p.Version() {
-		c, err = c.upgrade(ctx, conn, p)
+		err = fmt.Errorf("%w (it is of version %d, the program's is %d)", ErrReplayDue, c.version, p.Version())
 	}
 	return c, head, err
-}
-
-// upgrade brings the view to the projector's version, if the projector is an upgrader. As in apply, the checkpoint is written
-// first.
-func (c checkpoint) upgrade(ctx context.Context, conn *pgx.Conn, p Projector) (checkpoint, error) {
-	due := fmt.Errorf("%w (it is of version %d, the program's is %d)", ErrReplayDue, c.version, p.Version())
-	u, can := p.(upgrader)
-	if !can {
-		return c, due
-	}
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `UPDATE checkpoint SET version = $4 WHERE projector = $1 AND version = $2 AND position = $3`,
-			c.projector, c.version, int64(c.position), p.Version())
-		if err == nil && tag.RowsAffected() != 1 {
-			err = errOvertaken
-		}
-		if err != nil {
-			return err
-		}
-		ok, err := u.upgrade(ctx, tx, c.version)
-		if err == nil && !ok {
-			err = due
-		}
-		return err
-	})
-	if err == nil {
-		c.version = p.Version()
-	}
-	return c, err
 }
 
 // Belong says, as ErrForeignLog, that there are views and that none of them is of this log.

@@ -124,36 +124,6 @@ func TestBlocksThatAreNotTrueAreFound(t *testing.T) {
 	require.Equal(t, []string{"view lead_block, row acme " + until(256) + ": does not begin where the one before ends"}, differences(t, w))
 }
 
-// What projectors of before long grams wrote is made anew, and so is what is searched where accents were characters of their own.
-func TestBlocksOfBeforeAreMadeAnew(t *testing.T) {
-	t.Parallel()
-	w := projectiontest.New(t)
-	arrivals(t, w, "acme", projectiontest.Start, 300)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{Name: "Jose\u0301", Status: "new", Source: "api"})
-	runner := w.Runner(t, projection.LeadView{})
-	stop := projectiontest.Run(t, runner)
-	awaitBlocks(t, w, 2)
-	projectiontest.Await(t, runner) // the blocks are of leads before Jose
-	stop()
-	for _, as := range []string{
-		`UPDATE views.lead_block SET grams = set_byte(grams, 7, get_byte(grams, 7) # 1)`,
-		`UPDATE views.lead SET search = normalize(search, NFD) WHERE search LIKE 'jos%'`,
-		`UPDATE views.checkpoint SET version = 4 WHERE projector = 'lead'`,
-	} {
-		changed, err := w.Pool.Exec(t.Context(), as)
-		require.NoError(t, err)
-		require.NotZero(t, changed.RowsAffected(), as)
-	}
-	projectiontest.Run(t, w.Runner(t, projection.LeadView{}))
-	require.Eventually(t, func() bool {
-		var version int
-		err := w.Pool.QueryRow(t.Context(), `SELECT version FROM views.checkpoint WHERE projector = 'lead'`).Scan(&version)
-		return err == nil && version == projection.LeadView{}.Version()
-	}, projectiontest.Soon, 2*time.Millisecond)
-	awaitBlocks(t, w, 2)
-	require.Empty(t, differences(t, w))
-}
-
 // A replay puts another table in the place of the leads. What was said of those that were there is over.
 func TestAReplayedViewOfLeadsGetsBlocksOfItsOwn(t *testing.T) {
 	t.Parallel()

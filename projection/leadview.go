@@ -23,7 +23,7 @@ type LeadView struct{}
 func (LeadView) Name() string { return schema.Lead }
 
 // Version implements Projector. The rows contain lead.State as JSON, so a change of its fields needs a new version.
-func (LeadView) Version() int     { return schema.LeadWithoutColumns }
+func (LeadView) Version() int     { return 1 }
 func (LeadView) Tables() []string { return []string{"lead", "won_day", blockTable} }
 func (LeadView) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix}}
@@ -70,41 +70,6 @@ func (LeadView) prepare(batch []Event) write {
 			}
 		}
 		return won.save(ctx, tx)
-	}
-}
-
-// upgrade implements upgrader. The rows of versions from 2 on can be read, and are written anew. So are blocks, when it is
-// over, of before schema.LeadWithLongGrams: a projector of then does not know of them, or makes others.
-func (LeadView) upgrade(ctx context.Context, tx pgx.Tx, from int) (bool, error) {
-	switch from {
-	case 2:
-		if err := countWins(ctx, tx); err != nil {
-			return false, err
-		}
-	case schema.LeadWithWins, schema.LeadWithBlocks, schema.LeadWithLongGrams:
-	default:
-		return false, nil
-	}
-	if from < schema.LeadWithLongGrams {
-		if _, err := tx.Exec(ctx, `DELETE FROM lead_block`); err != nil {
-			return false, err
-		}
-	}
-	return true, rewriteLeads(ctx, tx)
-}
-
-// rewriteLeads writes all rows as this version of the projector does, however many there are.
-func rewriteLeads(ctx context.Context, tx pgx.Tx) error {
-	const some = 1000
-	for last := ""; ; {
-		found, err := queryLeads(ctx, tx, `WHERE lead_id > $1 ORDER BY lead_id LIMIT $2`, last, some)
-		if err != nil {
-			return err
-		}
-		if err := updateLeads(ctx, tx, found.leads); err != nil || len(found.leads) < some {
-			return err
-		}
-		last = found.leads[some-1].ID
 	}
 }
 
@@ -203,12 +168,8 @@ func deleteLeads(ctx context.Context, tx pgx.Tx, table string, ids []string) err
 }
 
 func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (leadFold, error) {
-	return queryLeads(ctx, tx, `WHERE lead_id = ANY ($1)`, ids)
-}
-
-func queryLeads(ctx context.Context, tx pgx.Tx, which string, args ...any) (leadFold, error) {
 	found := leadFold{index: map[string]int{}}
-	rows, err := tx.Query(ctx, `SELECT `+schema.LeadColumns+` FROM lead `+which, args...)
+	rows, err := tx.Query(ctx, `SELECT `+schema.LeadColumns+` FROM lead WHERE lead_id = ANY ($1)`, ids)
 	if err != nil {
 		return found, err
 	}

@@ -74,12 +74,6 @@ type chooser interface {
 	Choose(ctx context.Context, conn *pgx.Conn) (chosen func(Event) bool, err error)
 }
 
-// upgrader is a Projector that can add what the tables of an earlier version lack, so that they need not be built anew.
-type upgrader interface {
-	// upgrade returns false when the tables are of a version that it cannot upgrade.
-	upgrade(ctx context.Context, tx pgx.Tx, from int) (ok bool, err error)
-}
-
 // union selects at least the events that any of the projectors selects.
 func union(projectors []Projector) (all eventstore.Filter) {
 	anyStream, anyType := false, false

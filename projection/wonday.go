@@ -101,13 +101,3 @@ func winsOf(ctx context.Context, tx pgx.Tx, before, after []lead.State) (w wins,
 	}
 	return w, nil
 }
-
-// countWins makes won_day of the leads that are there, however many: nothing bounds how long that takes.
-func countWins(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Conn().PgConn().Exec(ctx, `
-		DELETE FROM won_day;
-		INSERT INTO won_day (account, day, source, leads, value)
-		SELECT account, (created_at AT TIME ZONE 'UTC')::date, source, count(*), trim_scale(coalesce(sum(won), 0))
-		  FROM lead WHERE status = 'won' GROUP BY 1, 2, 3`).ReadAll()
-	return err
-}

@@ -116,29 +116,6 @@ func TestADayOnWhichNothingIsWonAnyMoreHasNoRow(t *testing.T) {
 	}
 }
 
-// The program of before does not keep what is won, and may run until the newer one takes over.
-func TestAViewOfTheVersionWithoutWinsIsGoneOnWith(t *testing.T) {
-	t.Parallel()
-	w := projectiontest.New(t)
-	deals(t, w, 5, 100)
-	w.Project(t)
-	want := dumpTable(t, w, "views", "won_day")
-	pgtest.Exec(t, w.Pool, `
-		UPDATE views.checkpoint SET version = 2 WHERE projector = 'lead';
-		UPDATE views.won_day SET leads = 7, source = 'chatbot' WHERE source = 'api'`)
-	w.Project(t)
-	require.Equal(t, want, dumpTable(t, w, "views", "won_day"))
-	deals(t, w, 6, 50)
-	w.Project(t)
-	require.Equal(t, counted(t, w, "views"), dumpTable(t, w, "views", "won_day"))
-
-	pgtest.Exec(t, w.Pool, `UPDATE views.checkpoint SET version = 1 WHERE projector = 'lead'`)
-	runner := hastened(t, w, projection.LeadView{})
-	projectiontest.Run(t, runner)
-	require.Eventually(t, func() bool { return status(t, runner).State == projection.Stale }, projectiontest.Soon, time.Millisecond)
-	require.ErrorIs(t, status(t, runner).Err, projection.ErrReplayDue)
-}
-
 // Whoever is forgotten is taken out of copies by their rows, also of one that a replay is in the middle of. When it comes to
 // the erasure there is no row any more to tell what it was worth.
 func TestWhoIsForgottenInACopyIsNotCountedThere(t *testing.T) {

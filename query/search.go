@@ -32,9 +32,8 @@ const (
 
 // plan is how a search is carried out.
 type plan struct {
-	by     string // the filter whose index it goes by; empty: that of all leads
-	few    bool   // no blocks are asked
-	blocks int    // the version that they are of
+	by  string // the filter whose index it goes by; empty: that of all leads
+	few bool   // no blocks are asked
 }
 
 // searches reports whether a list needs a search.
@@ -80,11 +79,7 @@ func (r *Reader) planOf(ctx context.Context, account string, f LeadFilter) (p pl
 		}
 		p.few = timesFew*last.Sub(reaches) > last.Sub(first)
 	}
-	if p.few {
-		return p, nil
-	}
-	p.blocks, err = r.leadVersion(ctx)
-	return p, schema.Unavailable(err)
+	return p, nil
 }
 
 // search is a search while it is built and run.
@@ -140,7 +135,7 @@ func newSearch(leads selection, account string, filter LeadFilter, p plan, befor
 	bits := []string{`true`}
 	has := func(bit uint32) { bits = append(bits, `get_bit(grams, `+arg(int32(bit))+`) = 1`) }
 	if filter.Q != "" {
-		for _, bit := range schema.GramsOf(schema.Searched(filter.Q), p.blocks) {
+		for _, bit := range schema.GramsOf(schema.Searched(filter.Q)) {
 			has(bit)
 		}
 	}

@@ -214,20 +214,3 @@ func TestASearchDoesNotLookBetweenBlocks(t *testing.T) {
 	}
 	require.Len(t, inParts(t, query.New(w.Pool, w.Store), query.LeadFilter{Q: "asha"}, 10), 2)
 }
-
-// Blocks of a process of before have no grams of six bytes.
-func TestASearchAsksBlocksOfBeforeForShorterGrams(t *testing.T) {
-	t.Parallel()
-	w := projectiontest.New(t)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{Name: "Asha Rao", Status: "new", Source: "api"})
-	w.Project(t)
-	var block schema.Grams
-	for i := range len("asha rao") - 3 {
-		block.AddLead("asha rao"[i:i+4], "warm", "api")
-	}
-	pgtest.Exec(t, w.Pool, `INSERT INTO views.lead_block (account, since, until, grams) VALUES ('acme', '-infinity', '2030-01-01', $1)`, block[:])
-	reader := query.New(w.Pool, w.Store)
-	require.Empty(t, inParts(t, reader, query.LeadFilter{Q: "asha rao"}, 10))
-	pgtest.Exec(t, w.Pool, `UPDATE views.checkpoint SET version = 4 WHERE projector = 'lead'`)
-	require.Len(t, inParts(t, reader, query.LeadFilter{Q: "asha rao"}, 10), 1)
-}

@@ -53,34 +53,21 @@ var (
 	lastDay  = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 )
 
-// reportOf adds up two views. One may be ahead of the other for a moment; no row of either is lost.
-func reportOf(won string) string {
-	return `
+// sourceReport adds up two views. One may be ahead of the other for a moment; no row of either is lost.
+const sourceReport = `
 	SELECT start, source, sum(created)::bigint, sum(merged)::bigint, sum(refused)::bigint, sum(leads)::bigint,
 	       trim_scale(sum(value))::text
 	  FROM (SELECT date_trunc($2, day::timestamp)::date AS start, source, created, merged, refused, leads, value
 	          FROM (SELECT day, source, created, merged, refused, 0 AS leads, 0 AS value
 	                  FROM views.source_day WHERE account = $1 AND day >= $3::date AND day < $4::date
-	                 UNION ALL ` + won + `) AS days
+	                 UNION ALL
+	                SELECT day, source, 0, 0, 0, leads, value
+	                  FROM views.won_day WHERE account = $1 AND day >= $3::date AND day < $4::date) AS days
 	         WHERE $5 = '' OR source = $5) AS counted
 	 WHERE (start, source) > ($6::date, $7)
 	 GROUP BY start, source
 	 ORDER BY start, source
 	 LIMIT $8`
-}
-
-var (
-	sourceReport = reportOf(`
-	                SELECT day, source, 0, 0, 0, leads, value
-	                  FROM views.won_day WHERE account = $1 AND day >= $3::date AND day < $4::date`)
-
-	// sourceReportOfLeads is the same for the time in which an older process keeps the view of leads and does not maintain
-	// won_day.
-	sourceReportOfLeads = reportOf(`
-	                SELECT (created_at AT TIME ZONE 'UTC')::date, source, 0, 0, 0, 1, coalesce(won, 0)
-	                  FROM views.lead WHERE account = $1 AND status = 'won'
-	                   AND created_at >= $3::date::timestamp AT TIME ZONE 'UTC' AND created_at < $4::date::timestamp AT TIME ZONE 'UTC'`)
-)
 
 // SourceReport counts arrivals by outcome, per interval and source, in that order. The error is ErrCursor for a cursor of another
 // list.
@@ -96,15 +83,7 @@ func (r *Reader) SourceReport(ctx context.Context, account string, filter Report
 	if !storable(filter.Source) || !storable(source) {
 		return List[SourceCount]{}, nil
 	}
-	version, err := r.leadVersion(ctx)
-	if err != nil {
-		return List[SourceCount]{}, schema.Unavailable(err)
-	}
-	statement := sourceReport
-	if version < schema.LeadWithWins {
-		statement = sourceReportOfLeads
-	}
-	rows, err := r.pool.Query(ctx, statement, account, filter.Interval, since, until, filter.Source, start, source, p.Limit+1)
+	rows, err := r.pool.Query(ctx, sourceReport, account, filter.Interval, since, until, filter.Source, start, source, p.Limit+1)
 	if err != nil {
 		return List[SourceCount]{}, schema.Unavailable(err)
 	}
@@ -115,12 +94,6 @@ func (r *Reader) SourceReport(ctx context.Context, account string, filter Report
 	return cut(counts, p.Limit, func(c SourceCount) string {
 		return encodeCursor(cursorOf(reportCursor, account), strconv.FormatInt(day(c.From), 10), c.Source)
 	}), nil
-}
-
-// leadVersion is the one of the leads' view, which only grows; 0 when there is none.
-func (r *Reader) leadVersion(ctx context.Context) (version int, err error) {
-	err = r.pool.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM views.checkpoint WHERE projector = $1`, LeadView).Scan(&version)
-	return version, err
 }
 
 // days are the first day that counts and the first one after the last.

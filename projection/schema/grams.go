@@ -20,8 +20,7 @@ type Grams [gramBytes]byte
 const (
 	gramBytes = 3840 // two rows to a page; a fifth of the bits of 128 leads
 	// longGram tells a first name that is frequent, with how the last name begins, from the first name alone.
-	longGram   = 6
-	middleGram = 4 // the longest in blocks of before LeadWithLongGrams
+	longGram = 6
 	// shortGram is the longest of those that set two bits: a search may have nothing else, and many blocks have any one bit.
 	shortGram = 2
 	// gramsAsked bounds how many bits a search looks at. More would leave out hardly more.
@@ -81,13 +80,12 @@ func WordBits(temperature, source string) []uint32 {
 }
 
 // GramsOf returns the bits that a search for a text looks at, always the same number: those of the text's longest grams, spread
-// over it, and of shorter ones when there are few of these; some may be repeated. Version is that of the projector Lead which
-// made the blocks.
-func GramsOf(text string, version int) (bits [gramsAsked]uint32) {
+// over it, and of shorter ones when there are few of these; some may be repeated.
+func GramsOf(text string) (bits [gramsAsked]uint32) {
 	var all []uint32
 	longest := min(longGram, len(text))
-	if longest == longGram-1 || version < LeadWithLongGrams {
-		longest = min(middleGram, longest)
+	if longest == longGram-1 {
+		longest--
 	}
 	for size := longest; size > 0; size-- {
 		if size == longGram-1 {

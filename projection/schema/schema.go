@@ -36,20 +36,6 @@ const (
 	Reveal          = "reveal"
 )
 
-// LeadWithWins is the version of the projector Lead from which on it keeps won_day.
-const LeadWithWins = 3
-
-// LeadWithBlocks is the version of the projector Lead from which on it keeps lead_block.
-const LeadWithBlocks = 4
-
-// LeadWithLongGrams is the version of the projector Lead from which on blocks have grams of six bytes, and what is searched is
-// in Unicode's normal form C.
-const LeadWithLongGrams = 5
-
-// LeadWithoutColumns is the version of the projector Lead from which on the state of a lead leaves out what LeadRow knows
-// without it.
-const LeadWithoutColumns = 6
-
 var readModels = migration.Schema{Name: Views, Holds: "the read models", Files: migrationFiles}
 
 // Migrate brings the schema up to date, creating it in an empty database. Processes that migrate at the same time

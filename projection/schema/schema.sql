@@ -256,7 +256,7 @@ CREATE INDEX lead_block_unknown ON views.lead_block USING btree (account) WHERE 
 COMMENT ON TABLE views.lead_block IS 'Leads of an account in the order of their creation, block by block, each from the end of the one before. Leads behind the last are in none yet.';
 COMMENT ON COLUMN views.lead_block.until IS 'Of the first leads that are not.';
 COMMENT ON COLUMN views.lead_block.since IS 'Of the first leads that are in it; -infinity in the first block.';
-COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be made anew.';
+COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four, and of six, bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be made anew.';
 
 CREATE TABLE views.refused (
     "position" bigint NOT NULL,
