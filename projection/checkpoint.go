@@ -39,6 +39,7 @@ type checkpoint struct {
 	epoch     string
 	position  eventstore.Position
 	seen      seen
+	replay    int64 // transaction of the replay that replaced the view; 0: none
 }
 
 // seen is the event that was applied last. It has no stream when there is none, or when it is not known.
@@ -46,6 +47,11 @@ type seen struct {
 	stream   string
 	revision eventstore.Revision
 	event    string
+}
+
+func seenLast(events []Event) seen {
+	newest := events[len(events)-1]
+	return seen{newest.Stream, newest.Revision, newest.ID.String()}
 }
 
 // onLog reports whether the log has the event where it was.
@@ -74,9 +80,9 @@ func findCheckpointIn(ctx context.Context, db querier, table, projector string) 
 	var position int64
 	c.projector = projector
 	err = db.QueryRow(ctx, `
-		SELECT version, epoch, position, coalesce(seen_stream, ''), coalesce(seen_revision, 0), coalesce(seen_event, '')
+		SELECT version, epoch, position, coalesce(seen_stream, ''), coalesce(seen_revision, 0), coalesce(seen_event, ''), replay
 		  FROM `+table+` WHERE projector = $1`, projector).
-		Scan(&c.version, &c.epoch, &position, &c.seen.stream, &c.seen.revision, &c.seen.event)
+		Scan(&c.version, &c.epoch, &position, &c.seen.stream, &c.seen.revision, &c.seen.event, &c.replay)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, false, nil
 	}
@@ -155,19 +161,18 @@ func startAnew(ctx context.Context, conn *pgx.Conn, p Projector, epoch string) (
 	return c, err
 }
 
-// advance moves the checkpoint, but only if it is where this session left it. After a replay has put other tables in the place of
-// the view's, it is not, even at the same position: the replay changes what was seen.
+// advance moves the checkpoint, but only if it is where this session left it. After a replay has replaced the view's tables it is
+// not, even at the same position: each replay has another value of replay.
 func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint, error) {
 	next := c
 	if next.position = b.position; len(b.events) > 0 {
-		newest := b.events[len(b.events)-1]
-		next.seen = seen{newest.Stream, newest.Revision, newest.ID.String()}
+		next.seen = seenLast(b.events)
 	}
 	tag, err := db.Exec(ctx, `
 		UPDATE checkpoint SET position = $5, updated_at = now(), seen_stream = nullif($6, ''), seen_revision = $7, seen_event = $8
-		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $9`,
+		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $9 AND replay = $10`,
 		c.projector, c.version, c.epoch, int64(c.position), int64(next.position),
-		next.seen.stream, int64(next.seen.revision), next.seen.event, c.seen.event)
+		next.seen.stream, int64(next.seen.revision), next.seen.event, c.seen.event, c.replay)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = errOvertaken
 	}

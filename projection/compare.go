@@ -141,7 +141,7 @@ func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, most int) (found
 	if err != nil {
 		return nil, err
 	}
-	if err := b.foldWithin(ctx, tx, live.position); err != nil {
+	if _, err := b.foldWithin(ctx, tx, live.position); err != nil {
 		return nil, err
 	}
 	m, maintains := b.projector.(maintainer)

@@ -74,8 +74,9 @@ func (s *session) wake() <-chan time.Time {
 func (c checkpoint) hold(ctx context.Context, tx pgx.Tx) error {
 	tag, err := tx.Exec(ctx, `
 		SELECT FROM checkpoint
-		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $5 FOR NO KEY UPDATE`,
-		c.projector, c.version, c.epoch, int64(c.position), c.seen.event)
+		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $5 AND replay = $6
+		   FOR NO KEY UPDATE`,
+		c.projector, c.version, c.epoch, int64(c.position), c.seen.event, c.replay)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = errOvertaken
 	}

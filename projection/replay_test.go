@@ -2,9 +2,12 @@ package projection_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -12,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
@@ -246,4 +250,33 @@ func TestAReplayNamesWhatIsBuiltUponTheLiveTable(t *testing.T) {
 	require.ErrorContains(t, err, "view reporting.hot depends on table views.lead")
 	pgtest.Exec(t, w.Pool, `DROP VIEW reporting.hot`)
 	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
+}
+
+// A view that a replay has built knows the newest event that it has seen. The replay once removed it, so that a restored log with
+// other events at the same positions was taken for the same log.
+func TestReplay_KeepsNewestEvent(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	created := event.LeadCreated{Name: "N", Status: "new", Source: "website"}
+	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
+	w.Project(t)
+	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
+
+	// A backup of the log alone, from before the second lead, is restored, and grows past it while no service runs.
+	w.Store.Close()
+	pgtest.Exec(t, w.Pool, `DELETE FROM log.event WHERE position > 1`)
+	var err error
+	w.Store, err = postgres.Open(t.Context(), postgres.Options{URL: w.URL, MaxReaders: 4, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(w.Store.Close)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
+	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
+
+	runner := w.Runner(t, projection.LeadView{})
+	projectiontest.Run(t, runner)
+	require.Eventually(t, func() bool {
+		all, err := runner.Status(t.Context())
+		return err == nil && all[0].State == projection.Stale && errors.Is(all[0].Err, projection.ErrAheadOfLog)
+	}, projectiontest.Soon, 10*time.Millisecond)
 }

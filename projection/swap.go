@@ -49,23 +49,27 @@ func (b *builder) fold(ctx context.Context, each func(context.Context, batch) er
 	return fold(ctx, b.Store, logRange{after: b.from, end: b.end, filter: b.filter}, each)
 }
 
-// foldWithin brings the copy up to a position in a transaction of the caller's, and leaves the checkpoint where it is.
-func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Position) error {
+// foldWithin brings the copy up to a position in a transaction of the caller's, and leaves the checkpoint where it is. It returns
+// the event that was applied last.
+func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Position) (seen, error) {
 	b.end = end
-	return b.fold(ctx, func(ctx context.Context, whole batch) error {
+	last := b.checkpoint.seen
+	err := b.fold(ctx, func(ctx context.Context, whole batch) error {
 		part := b.cut(whole)
 		if len(part.events) == 0 {
 			return nil
 		}
+		last = seenLast(part.events)
 		return b.projector.Apply(ctx, tx, part.events)
 	})
+	return last, err
 }
 
 // swap replaces the live view in one transaction. It does not need the lock of the projector, which a service may hold for months:
 // every batch of a live session writes the checkpoint's row first, so whoever holds that row keeps the live view where it is.
 //
 // Then what the live view has beyond the copy is folded into the copy, so that readers never see the view go back. The live
-// session's next batch fails with errOvertaken, because the checkpoint is not as the session left it. The session starts again
+// session's next batch fails with errOvertaken, because the checkpoint names another replay. The session starts again
 // from the checkpoint, and forgets what it knew about the tables that were replaced, such as which leads are in blocks.
 func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, error) {
 	live := pgx.Identifier{b.Live}.Sanitize()
@@ -76,13 +80,13 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	if err != nil {
 		return 0, err
 	}
-	position := b.checkpoint.position
+	position, last := b.checkpoint.position, b.checkpoint.seen
 	head, err := b.Store.Head(ctx)
 	if err != nil {
 		return 0, err
 	}
 	if there.position > position && there.position <= head { // else it is of another log, or of one that has lost what was there
-		if err := b.foldWithin(ctx, tx, there.position); err != nil {
+		if last, err = b.foldWithin(ctx, tx, there.position); err != nil {
 			return 0, err
 		}
 		position = there.position
@@ -104,10 +108,11 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	if marker, err := b.marker(ctx); err != nil || marker != b.made {
 		return 0, cmp.Or(err, ErrMigrated)
 	}
-	// No event, but unlike whatever the live session has seen.
 	_, err = tx.Exec(ctx, `UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = now(),
-		seen_stream = NULL, seen_revision = NULL, seen_event = 'replay ' || pg_current_xact_id() WHERE projector = $1`,
-		b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch, int64(position))
+		seen_stream = nullif($5, ''), seen_revision = $6, seen_event = nullif($7, ''), replay = pg_current_xact_id()::text::bigint
+		WHERE projector = $1`,
+		b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch, int64(position),
+		last.stream, int64(last.revision), last.event)
 	if err != nil {
 		return 0, err
 	}

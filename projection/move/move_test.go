@@ -282,7 +282,7 @@ func TestEveryNumberOfDeliveriesWasThoughtOf(t *testing.T) {
 		SELECT table_name || '.' || column_name FROM information_schema.columns
 		 WHERE table_schema = 'delivery' AND data_type = 'bigint' AND table_name !~ '_[0-9]{8}$' ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
 	require.Equal(t, []string{
-		"account_day.queued", "checkpoint.position", "checkpoint.seen_revision", "delivery.position", "delivery.retried", "delivery.revision",
+		"account_day.queued", "checkpoint.position", "checkpoint.replay", "checkpoint.seen_revision", "delivery.position", "delivery.retried", "delivery.revision",
 		"origin.position", "queue.position", "queue.revision", "replay.queued", "replay.reached", "replay.requested",
 	}, columns)
 }

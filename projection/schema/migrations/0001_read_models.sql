@@ -18,6 +18,7 @@ CREATE TABLE views.checkpoint (
     seen_stream   text        COLLATE "C",
     seen_revision bigint,
     seen_event    text        COLLATE "C",
+    replay        bigint      NOT NULL DEFAULT 0,
     CONSTRAINT checkpoint_projector PRIMARY KEY (projector)
 );
 
@@ -25,6 +26,7 @@ COMMENT ON TABLE views.checkpoint IS 'How far each projector has read the log. W
 COMMENT ON COLUMN views.checkpoint.version IS 'Of the projector that wrote the view; another one must build it anew.';
 COMMENT ON COLUMN views.checkpoint.epoch IS 'The log that the position is of.';
 COMMENT ON COLUMN views.checkpoint.seen_event IS 'The event that was applied last, at seen_revision of seen_stream; NULL: none yet, or unknown.';
+COMMENT ON COLUMN views.checkpoint.replay IS 'The transaction of the replay that replaced the view; 0: none. A projector that has read another value starts again.';
 
 -- Most changes touch no column that an index has: with room on the page they touch no index either.
 CREATE TABLE views.lead (
@@ -357,6 +359,7 @@ CREATE TABLE IF NOT EXISTS delivery.checkpoint (
     seen_stream   text        COLLATE "C",
     seen_revision bigint,
     seen_event    text        COLLATE "C",
+    replay        bigint      NOT NULL DEFAULT 0,
     CONSTRAINT checkpoint_projector PRIMARY KEY (projector)
 );
 
