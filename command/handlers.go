@@ -11,7 +11,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -69,7 +68,6 @@ type Handlers struct {
 	secrets        Secrets
 	forgetting     Forgetting
 	privateTargets bool // lets endpoints be http, loopback or private addresses
-	resolver       Resolver
 	log            *slog.Logger
 	now            func() time.Time
 	random         io.Reader
@@ -77,7 +75,7 @@ type Handlers struct {
 	windows        *semaphore.Weighted // arrivals under way in all calls of CaptureLeads
 }
 
-// Options are what handlers need. Now, Random and Resolver default to the system's.
+// Options are what handlers need. Now and Random default to the system's.
 type Options struct {
 	Store     eventstore.Store
 	Claims    claim.Names
@@ -90,8 +88,6 @@ type Options struct {
 	Random     io.Reader
 	// AllowPrivateTargets lets webhook endpoints be http, loopback or private addresses: for development.
 	AllowPrivateTargets bool
-	// Resolver looks up the hosts of endpoints' URLs when they are registered.
-	Resolver Resolver
 }
 
 // NewHandlers wires the commands.
@@ -102,12 +98,9 @@ func NewHandlers(o Options) *Handlers {
 	if o.Random == nil {
 		o.Random = rand.Reader
 	}
-	if o.Resolver == nil {
-		o.Resolver = net.DefaultResolver
-	}
 	return &Handlers{
 		store: o.Store, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, forgetting: o.Forgetting, log: o.Log,
-		privateTargets: o.AllowPrivateTargets, resolver: o.Resolver, now: o.Now, random: o.Random,
+		privateTargets: o.AllowPrivateTargets, now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 		windows: semaphore.NewWeighted(windows), holders: &holderCache{}, leads: eventstore.NewFolds(leadFolds),
 		endpoints: eventstore.NewFolds(endpointFolds),

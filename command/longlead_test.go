@@ -63,7 +63,7 @@ func startCountedOn(t *testing.T, log eventstore.Store) (process, *counted) {
 	directory := command.NewDirectory(store, time.Now)
 	p := process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: &secrets{}, Log: quiet(),
-		Resolver: noNames{}, Forgetting: store.gone,
+		Forgetting: store.gone,
 	})}
 	p.provision(t)
 	return p, store

@@ -58,7 +58,7 @@ func (w *world) process(before func(storetest.Step) error) process {
 	directory := command.NewDirectory(store, time.Now)
 	handlers := command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(),
-		Resolver: noNames{}, Forgetting: unstopped(w.gone),
+		Forgetting: unstopped(w.gone),
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()

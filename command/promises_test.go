@@ -81,7 +81,7 @@ func TestADeletionAskedForAgainMakesUpForASecretThatWasNotDestroyed(t *testing.T
 	p := start(t, database(t))
 	kept := &stubborn{}
 	handlers := command.NewHandlers(command.Options{
-		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: p.directory, Secrets: kept, Log: quiet(), Resolver: noNames{},
+		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: p.directory, Secrets: kept, Log: quiet(),
 	})
 	registered, err := handlers.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{
 		Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/in"},

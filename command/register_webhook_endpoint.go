@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"io"
-	"net/netip"
 	"time"
 
 	"github.com/leadlog/leadlog/command/claim"
-	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -48,9 +46,6 @@ const secretBytes = 32
 func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebhookEndpoint) (WebhookRegistered, error) {
 	registered, err := cmd.Registration.Register(h.privateTargets)
 	if err != nil {
-		return WebhookRegistered{}, err
-	}
-	if err := h.judgeHost(ctx, registered.URL); err != nil {
 		return WebhookRegistered{}, err
 	}
 	var answer WebhookRegistered
@@ -116,30 +111,4 @@ func (h *Handlers) webhookSlots() slots {
 		stream:    event.WebhookStream,
 		abandoned: event.WebhookAbandoned{},
 	}
-}
-
-// Resolver looks names up; net.DefaultResolver is one.
-type Resolver interface {
-	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
-}
-
-// resolvePatience is how long a name may take to resolve. One that takes longer is let through.
-const resolvePatience = 2 * time.Second
-
-// judgeHost refuses, by field.Errors, a URL whose host name resolves to an address that is not public. It only serves to give a
-// clear answer: the name may resolve to something else later, so every connection is checked again.
-func (h *Handlers) judgeHost(ctx context.Context, url string) error {
-	name, ok := webhook.HostToResolve(url)
-	if h.privateTargets || !ok {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, resolvePatience)
-	defer cancel()
-	addresses, _ := h.resolver.LookupNetIP(ctx, "ip", name) // a name that does not resolve now is let through
-	for _, address := range addresses {
-		if !webhook.Public(address.Unmap()) {
-			return field.Errors{{Field: "url", Message: webhook.ResolvesToPrivate}}
-		}
-	}
-	return nil
 }

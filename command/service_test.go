@@ -3,9 +3,7 @@ package command_test
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -61,7 +59,7 @@ func startSealed(t *testing.T, store *sealed.Store) process {
 	return process{
 		Handlers: command.NewHandlers(command.Options{
 			Store: store, Claims: claim.NewNames(claimKey()), Directory: directory,
-			Secrets: &secrets{}, Log: quiet(), Resolver: noNames{},
+			Secrets: &secrets{}, Log: quiet(),
 		}),
 		store: store, directory: directory,
 	}
@@ -85,13 +83,6 @@ func (s *secrets) Rotate(_ context.Context, id, secret string, _ time.Time) (kep
 		s.kept.Store(id, secret)
 	}
 	return kept, nil
-}
-
-// noNames is a resolver that knows none.
-type noNames struct{}
-
-func (noNames) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
-	return nil, errors.New("no such host")
 }
 
 func (s *secrets) Destroy(_ context.Context, id string) error {

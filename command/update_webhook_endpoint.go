@@ -26,11 +26,7 @@ type WebhookUpdated struct {
 // webhook.ErrNotFound, field.Errors and those of the store.
 func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookEndpoint) (WebhookUpdated, error) {
 	changed, err := h.changeEndpoint(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, _ time.Time) ([]event.Data, error) {
-		facts, err := state.Update(cmd.Caller.Account, cmd.Change, h.privateTargets)
-		if err == nil && cmd.Change.URL != nil && *cmd.Change.URL != state.URL {
-			err = h.judgeHost(ctx, *cmd.Change.URL)
-		}
-		return facts, err
+		return state.Update(cmd.Caller.Account, cmd.Change, h.privateTargets)
 	})
 	return WebhookUpdated{Endpoint: changed.state, Position: changed.position}, err
 }

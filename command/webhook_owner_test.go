@@ -2,15 +2,12 @@ package command_test
 
 import (
 	"context"
-	"errors"
-	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
-	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -33,19 +30,6 @@ func (p process) told(t *testing.T, id string) (types []string) {
 		types = append(types, recorded.Type+" "+recorded.Metadata.Actor)
 	}
 	return types
-}
-
-// addresses is a resolver that knows these names.
-type addresses map[string][]string
-
-func (a addresses) LookupNetIP(_ context.Context, _, host string) (found []netip.Addr, err error) {
-	if a[host] == nil {
-		return nil, errors.New("no such host")
-	}
-	for _, one := range a[host] {
-		found = append(found, netip.MustParseAddr(one))
-	}
-	return found, nil
 }
 
 func TestAnEndpointIsDisabledOnceHoweverManySeeThatItIsGone(t *testing.T) {
@@ -73,42 +57,6 @@ func TestAnEndpointIsDisabledOnceHoweverManySeeThatItIsGone(t *testing.T) {
 	accepted, err := processes[0].TestWebhookEndpoint(t.Context(), test)
 	require.NoError(t, err)
 	require.NotZero(t, accepted.Position)
-}
-
-func TestAHostThatResolvesToAPrivateAddressIsRefused(t *testing.T) {
-	t.Parallel()
-	p := start(t, database(t))
-	resolver := addresses{
-		"public.example.com": {"93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"}, "private.example.com": {"10.0.0.1"},
-		"mixed.example.com": {"93.184.215.14", "127.0.0.1"}, "mapped.example.com": {"::ffff:169.254.169.254"},
-		"nat64.example.com": {"64:ff9b::7f00:1"}, "xn--bcher-kva.example": {"fd00::1"},
-	}
-	for _, private := range []bool{false, true} {
-		handlers := command.NewHandlers(command.Options{
-			Store: p.store, Claims: claim.NewNames(claimKey()), Directory: p.directory, Secrets: &secrets{}, Log: quiet(),
-			Resolver: resolver, AllowPrivateTargets: private,
-		})
-		id := p.register(t)
-		for host, refused := range map[string]bool{
-			"public.example.com": false, "unknown.example.com": false, "93.184.215.14": false,
-			"private.example.com": true, "PRIVATE.example.com.": true, "mixed.example.com": true, "mapped.example.com": true,
-			"nat64.example.com": true, "bücher.example": true,
-		} {
-			_, created := handlers.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{
-				Caller: owner, Registration: webhook.Registration{URL: "https://" + host + "/in"},
-			})
-			_, changed := handlers.UpdateWebhookEndpoint(t.Context(), command.UpdateWebhookEndpoint{
-				Caller: owner, WebhookID: id, Change: webhook.Change{URL: new("https://" + host + "/in")},
-			})
-			for _, err := range []error{created, changed} {
-				if refused && !private {
-					require.EqualError(t, err, "validation failed: url "+webhook.ResolvesToPrivate, host)
-				} else {
-					require.NoError(t, err, host)
-				}
-			}
-		}
-	}
 }
 
 func TestARotatedSecretTakesThePlaceOfTheOneThatIsThere(t *testing.T) {

@@ -3,12 +3,10 @@ package httpapi_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -108,7 +106,6 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	s.commands = command.NewHandlers(command.Options{
 		Store: s.store, Claims: claims, Directory: directory,
 		Secrets: forgetful{}, Log: log, Forgetting: forget.Forgetter{Keys: s.store, Pool: pool},
-		Resolver: names{"example.com": "93.184.215.14", "inside.example.com": "10.1.2.3"},
 	})
 	project(t, url, s.store, log)
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
@@ -318,16 +315,6 @@ func (forgetful) Put(context.Context, string, string) error { return nil }
 func (forgetful) Destroy(context.Context, string) error     { return nil }
 func (forgetful) Rotate(context.Context, string, string, time.Time) (bool, error) {
 	return true, nil
-}
-
-// names is a resolver that knows these names.
-type names map[string]string
-
-func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
-	if address, known := n[host]; known {
-		return []netip.Addr{netip.MustParseAddr(address)}, nil
-	}
-	return nil, errors.New("no such host")
 }
 
 // syncBuffer is a log that a test may read while it is written.

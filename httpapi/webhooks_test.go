@@ -53,23 +53,23 @@ func TestWhatIsWrongWithAChangeOfAnEndpointIsNamed(t *testing.T) {
 	s := start(t)
 	path := s.endpoint()
 	for body, fields := range map[string][]string{
-		`{}`:                                    {"body"},
-		`{"enabled":null}`:                      {"body"},
-		`{"enabled":"yes"}`:                     {"enabled"},
-		`{"enabled":1}`:                         {"enabled"},
-		`{"url":7}`:                             {"url"},
-		`{"url":""}`:                            {"url"},
-		`{"events":"*"}`:                        {"events"},
-		`{"events":["webhook.test"]}`:           {"events"},
-		`{"url":"https://10.0.0.1/"}`:           {"url"},
-		`{"url":"https://inside.example.com/"}`: {"url"},
+		`{}`:                                {"body"},
+		`{"enabled":null}`:                  {"body"},
+		`{"enabled":"yes"}`:                 {"enabled"},
+		`{"enabled":1}`:                     {"enabled"},
+		`{"url":7}`:                         {"url"},
+		`{"url":""}`:                        {"url"},
+		`{"events":"*"}`:                    {"events"},
+		`{"events":["webhook.test"]}`:       {"events"},
+		`{"url":"https://10.0.0.1/"}`:       {"url"},
+		`{"url":"https://vault.internal/"}`: {"url"},
 		`{"url":"http://example.com","events":["x"]}`: {"url", "events"},
 	} {
 		require.Equal(t, fields, s.as(http.MethodPatch, path, body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
-	created := s.as(http.MethodPost, endpoints, `{"url":"https://inside.example.com/"}`).is(http.StatusBadRequest)
+	created := s.as(http.MethodPost, endpoints, `{"url":"https://vault.internal/"}`).is(http.StatusBadRequest)
 	require.Equal(t, []string{"url"}, created.fieldsNamed())
-	require.Contains(t, created.raw, "resolves to a private or local address")
+	require.Contains(t, created.raw, "must not have the name of a local or private host")
 	s.as(http.MethodPost, endpoints, `{"url":"https://does.not.resolve.example/"}`).is(http.StatusCreated)
 }
 

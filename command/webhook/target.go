@@ -19,10 +19,8 @@ const maxURL = 2048
 // PublicPorts are the ports that deliveries to public hosts may use.
 var PublicPorts = []uint16{443, 8443}
 
-// ResolvesToPrivate is the error message for a name that resolves to an address which is not public.
-const ResolvesToPrivate = "must not have a host that resolves to a private or local address"
-
-// badURL says what is wrong with a target, as far as it shows without a lookup; "" if nothing is.
+// badURL returns what is wrong with the form of a target, or "". Names are not resolved here: a name may mean another address
+// at each dial, where it is checked, and an answer at registration would show what our name server knows.
 func badURL(raw string, privateTargets bool) string {
 	if raw == "" {
 		return "is required"
@@ -51,20 +49,6 @@ func badURL(raw string, privateTargets bool) string {
 		return message
 	}
 	return badHost(u.Hostname(), privateTargets)
-}
-
-// HostToResolve returns the host name in a valid URL, in the form in which it will be looked up. Ok is false when the host is an
-// address.
-func HostToResolve(raw string) (name string, ok bool) {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "", false
-	}
-	name, ok = asciiHost(u.Hostname())
-	if _, err := netip.ParseAddr(name); err == nil {
-		return "", false
-	}
-	return name, ok
 }
 
 func badPort(port string, privateTargets bool) string {
@@ -100,10 +84,21 @@ func badHost(host string, privateTargets bool) string {
 		return ""
 	case numeric(name):
 		return "must have a host name or a plain IP address"
-	case !privateTargets && (name == "localhost" || strings.HasSuffix(name, ".localhost")):
-		return "must not be a private or local address"
+	case !privateTargets && local(name):
+		return "must not have the name of a local or private host"
 	}
 	return ""
+}
+
+// localSuffixes end names that mean something in one network only: RFC 6761, RFC 6762, ICANN's .internal and the usual default
+// of a machine's own name.
+var localSuffixes = []string{".localhost", ".local", ".internal", ".localdomain"}
+
+// local reports whether a name can only be that of a host in our own network: it has one label, as localhost does, or ends in one
+// of localSuffixes.
+func local(name string) bool {
+	return !strings.Contains(name, ".") ||
+		slices.ContainsFunc(localSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
 // asciiHost returns a host in the form in which it will be looked up. In other scripts a host can be mapped to a number or to

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	errNotPublic = errors.New("the host is not at a public address")
+	errNotPublic = errors.New("the host does not resolve to a public address")
 	errPort      = errors.New("the port is neither 443 nor 8443")
 )
 
@@ -42,12 +42,10 @@ func tellable(err error) error {
 	var name *net.DNSError
 	var at *net.OpError
 	switch {
-	case errors.Is(err, errNotPublic):
-		return errNotPublic
+	case errors.Is(err, errNotPublic), errors.As(err, &name) && name.IsNotFound:
+		return errNotPublic // one text for both: the other would show which names our name server knows
 	case errors.Is(err, errPort):
 		return errPort
-	case errors.As(err, &name) && name.IsNotFound:
-		return fmt.Errorf("the host name %s does not resolve: no such host", name.Name)
 	case errors.As(err, &name):
 		return fmt.Errorf("the host name %s does not resolve: the look-up failed", name.Name)
 	case errors.As(err, &at):

@@ -73,13 +73,20 @@ func TestTheClientAsksTheGuardAboutEveryHost(t *testing.T) {
 	}
 }
 
+func TestTellable_HidesNames(t *testing.T) {
+	t.Parallel()
+	private := tellable(&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 443}, Err: errNotPublic})
+	unknown := tellable(&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "vault.example", IsNotFound: true}})
+	require.Equal(t, private, unknown)
+}
+
 func TestAnErrorTellsNothingOfOurNetwork(t *testing.T) {
 	t.Parallel()
 	at := &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 443}
 	for given, told := range map[error]string{
-		&net.OpError{Op: "dial", Net: "tcp", Addr: at, Err: errNotPublic}:                                                                                                 "the host is not at a public address",
+		&net.OpError{Op: "dial", Net: "tcp", Addr: at, Err: errNotPublic}:                                                                                                 "the host does not resolve to a public address",
 		&net.OpError{Op: "dial", Net: "tcp", Addr: at, Err: errPort}:                                                                                                      "the port is neither 443 nor 8443",
-		&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "hooks.example", Server: "10.0.0.2:53", IsNotFound: true}}:                                 "the host name hooks.example does not resolve: no such host",
+		&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "hooks.example", Server: "10.0.0.2:53", IsNotFound: true}}:                                 "the host does not resolve to a public address",
 		&net.OpError{Op: "dial", Err: &net.DNSError{Err: "read udp 10.0.0.9:7->10.0.0.2:53: i/o timeout", Name: "hooks.example", Server: "10.0.0.2:53", IsTimeout: true}}: "the host name hooks.example does not resolve: the look-up failed",
 		&net.OpError{Op: "dial", Net: "tcp", Addr: at, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}:                                                          "dial tcp: connect: connection refused",
 		&net.OpError{Op: "read", Net: "tcp", Source: at, Addr: at, Err: os.NewSyscallError("read", syscall.ECONNRESET)}:                                                   "read tcp: read: connection reset by peer",

@@ -97,7 +97,7 @@ func TestANameIsJudgedByWhatItMeansWhenItIsDialled(t *testing.T) {
 	attempts := 0
 	for rows.Next() {
 		require.NoError(t, rows.Scan(&said))
-		require.Equal(t, "the host is not at a public address", said)
+		require.Equal(t, "the host does not resolve to a public address", said)
 		attempts++
 	}
 	require.NoError(t, rows.Err())
