@@ -156,10 +156,13 @@ func (c *capture) inherited(ctx context.Context, departed holder, kind claim.Kin
 
 // has reports whether a lead has, or ever had, a phone or email.
 func has(holder lead.State, kind claim.Kind, value string) bool {
+	if kind == claim.Phone {
+		value = lead.FoldPhone(value)
+	}
 	return slices.Contains(values(holder, kind), value)
 }
 
-// values returns all phones or emails that a lead has or ever had.
+// values returns all phones, folded, or emails that a lead has or ever had.
 func values(holder lead.State, kind claim.Kind) []string {
 	if kind == claim.Phone {
 		return holder.Phones

@@ -38,6 +38,7 @@ func TestOnEventStoreDB(t *testing.T) {
 		"changes and captures at once":        TestChangesAndCapturesAtOnceAllCount,
 		"two leads that are joined":           TestTwoLeadsThatAreOnePersonAreJoined,
 		"what is asked of a joined lead":      TestWhatIsAskedOfALeadThatWasJoined,
+		"two forms of one phone":              TestPhone_RetiredForms,
 		"joins at once":                       TestJoinsInEveryDirectionAndArrivalsAtOnce,
 		"an endpoint's life":                  TestAWebhookEndpointsLife,
 		"accounts":                            TestAnAdministratorProvisionsAccounts,

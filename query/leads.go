@@ -103,7 +103,9 @@ func (filter LeadFilter) narrow(s *selection, account, by string) {
 	s.equal(status, strings.ToLower(filter.Status))
 	s.equal(source, filter.Source)
 	s.equal(`temperature`, strings.ToLower(filter.LeadTemperature))
-	s.equal(`phone`, filter.Phone)
+	if filter.Phone != "" {
+		s.and(`phone = ANY (?)`, lead.PhoneForms(filter.Phone))
+	}
 	s.equal(`email`, filter.Email)
 	if filter.Q != "" {
 		s.none = s.none || strings.Contains(filter.Q, "\n") // is in no name, and stands between them in what is searched

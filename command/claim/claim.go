@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -59,8 +60,11 @@ func (n Names) sum(to, data []byte) []byte {
 // would make the index on stream names larger, which is expensive on a large log.
 const hashLength = 16
 
-// Stream returns the name of the claim on a value.
+// Stream returns the name of the claim on a value. All forms of one phone number have the same.
 func (n Names) Stream(account string, kind Kind, value string) string {
+	if kind == Phone {
+		value = lead.FoldPhone(value)
+	}
 	return n.name(event.ClaimPrefix, account, string(kind), value)
 }
 

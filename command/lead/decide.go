@@ -66,7 +66,7 @@ func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decisi
 			return refuse(a, CodeDuplicateEmail, byEmail.ID, target.ID)
 		}
 		code := CodeDuplicateSource
-		if byPhone == nil && a.Phone != "" && a.Phone != target.Phone {
+		if byPhone == nil && a.Phone != "" && FoldPhone(a.Phone) != FoldPhone(target.Phone) {
 			code = CodeDuplicateEmail
 		}
 		return refuse(a, code, target.ID, "")
@@ -154,7 +154,7 @@ func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string
 	if emailHeldBy != "" {
 		merged.Email, merged.EmailHeldBy = "", emailHeldBy
 	}
-	if len(with(target.Phones, merged.Phone)) > MaxContacts {
+	if len(with(target.Phones, FoldPhone(merged.Phone))) > MaxContacts {
 		wrong.Add("phone", tooManyContacts)
 	}
 	if len(with(target.Emails, merged.Email)) > MaxContacts {

@@ -37,7 +37,7 @@ type State struct {
 	NameDerived      bool // made of the email or phone, because no name is known
 	Phone            string
 	Email            string
-	Phones           []string // every number the lead ever had and that was not released: each finds it
+	Phones           []string // folds of every number the lead ever had and that was not released: each finds it
 	Emails           []string // likewise
 	Status           string
 	Temperature      string
@@ -119,7 +119,7 @@ func (s *State) create(fact *event.Fact, data *event.LeadCreated) {
 	*s = State{
 		Phase: Live, ID: event.LeadID(fact.Stream), Account: fact.Metadata.Account,
 		ContactUID: data.ContactUID, Name: data.Name, NameDerived: data.NameDerived,
-		Phone: data.Phone, Email: data.Email, Phones: with(nil, data.Phone), Emails: with(nil, data.Email),
+		Phone: data.Phone, Email: data.Email, Phones: with(nil, FoldPhone(data.Phone)), Emails: with(nil, data.Email),
 		Status: data.Status, Temperature: data.Temperature,
 		OpportunityID: data.OpportunityID, OpportunityValue: data.OpportunityValue,
 		Source: data.Source, CustomFields: data.CustomFields,
@@ -142,7 +142,7 @@ func (s *State) merge(fact *event.Fact, data *event.LeadMerged) {
 	replace(&s.Status, data.Status)
 	replace(&s.Temperature, data.Temperature)
 	replace(&s.OpportunityValue, data.OpportunityValue)
-	s.Phones, s.Emails = with(s.Phones, data.Phone), with(s.Emails, data.Email)
+	s.Phones, s.Emails = with(s.Phones, FoldPhone(data.Phone)), with(s.Emails, data.Email)
 	s.VisitorIDs = with(s.VisitorIDs, data.VisitorID)
 	s.CustomFields = union(s.CustomFields, data.CustomFields)
 	s.Metadata = overlay(s.Metadata, data.Metadata, data.IP, data.UserAgent)

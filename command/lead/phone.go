@@ -2,6 +2,7 @@ package lead
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -58,6 +59,53 @@ func ParsePhone(raw, region string) (string, error) {
 		return number, nil
 	}
 	return "", errPhone
+}
+
+// FoldPhone returns the form of an E.164 number under which it is claimed and compared. Where a numbering plan has replaced the form
+// of a number and the subscriber kept it, the old and the new form are one number, and the fold is the new one. Every other number is
+// its own fold. Claims on the log are named by the fold: a change of it would not find them again.
+//
+//   - Mexico: mobiles lost the 1 after the country code in August 2019 (WhatsApp still sends it).
+//   - Brazil: mobiles of eight digits got a 9 in front from 2012 to November 2016. Those with 70, 77, 78 and 79 were radio
+//     numbers, which did not.
+//   - Benin: every number of eight digits got 01 in front on 30 November 2024.
+//
+// Argentina is left out on purpose: +54 9 is a mobile, and the same digits without the 9 may be the land line of somebody else.
+func FoldPhone(phone string) string {
+	switch {
+	case len(phone) == len("+5215512345678") && strings.HasPrefix(phone, "+521"):
+		return "+52" + phone[4:]
+	case len(phone) == len("+551187654321") && strings.HasPrefix(phone, "+55") && formerBrazilianMobile(phone[3:5], phone[5:]):
+		return phone[:5] + "9" + phone[5:]
+	case len(phone) == len("+22997123456") && strings.HasPrefix(phone, "+229"):
+		return "+22901" + phone[4:]
+	}
+	return phone
+}
+
+// formerBrazilianMobile reports whether a number of eight digits in an area was a mobile. Area codes have no 0, and land lines begin
+// with 2 to 5.
+func formerBrazilianMobile(area, number string) bool {
+	switch number[:2] {
+	case "70", "77", "78", "79":
+		return false
+	}
+	return !strings.Contains(area, "0") && number[0] >= '6' && number[0] <= '9'
+}
+
+// PhoneForms returns all numbers that have the same fold as a number.
+func PhoneForms(phone string) []string {
+	fold := FoldPhone(phone)
+	forms := []string{fold}
+	for _, plan := range [...]struct{ now, before string }{{"+52", "+521"}, {"+22901", "+229"}} {
+		if national, ok := strings.CutPrefix(fold, plan.now); ok {
+			forms = append(forms, plan.before+national)
+		}
+	}
+	if strings.HasPrefix(fold, "+55") && len(fold) == len("+5511987654321") {
+		forms = append(forms, fold[:5]+fold[6:])
+	}
+	return slices.DeleteFunc(forms, func(form string) bool { return FoldPhone(form) != fold })
 }
 
 // KnownRegion reports whether region is an ISO 3166 alpha-2 code, in capitals,

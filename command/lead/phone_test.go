@@ -192,6 +192,61 @@ func requirePhoneLaws(t require.TestingT, raw, region string) {
 		require.NoError(t, err, "%q in %s", raw, r)
 		require.Equal(t, got, again, "%q in %s", raw, r)
 	}
+	requireFoldLaws(t, got)
+}
+
+// requireFoldLaws holds what is true of the fold of any E.164 number.
+func requireFoldLaws(t require.TestingT, phone string) {
+	fold, forms := FoldPhone(phone), PhoneForms(phone)
+	require.Equal(t, fold, FoldPhone(fold), "a fold is its own fold")
+	require.Contains(t, forms, phone)
+	require.Contains(t, forms, fold)
+	for _, form := range forms {
+		require.Equal(t, fold, FoldPhone(form), form)
+		require.ElementsMatch(t, forms, PhoneForms(form), form)
+		parsed, err := ParsePhone(form, "IN")
+		require.NoError(t, err, form)
+		require.Equal(t, form, parsed, "a form is kept as it is")
+	}
+}
+
+func TestFoldPhone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, phone, want string }{
+		{"Mexican mobile with the 1", "+5215512345678", "+525512345678"},
+		{"Mexican number of now", "+525512345678", "+525512345678"},
+		{"Mexican number of eleven digits without a 1", "+5225512345678", "+5225512345678"},
+		{"Brazilian mobile of eight digits with 9", "+551197654321", "+5511997654321"},
+		{"with 8", "+552187654321", "+5521987654321"},
+		{"with 7", "+551171234567", "+5511971234567"},
+		{"with 6", "+551163654321", "+5511963654321"},
+		{"Brazilian mobile of now", "+5511987654321", "+5511987654321"},
+		{"Brazilian radio number", "+551178654321", "+551178654321"},
+		{"Brazilian land line", "+551132654321", "+551132654321"},
+		{"a Brazilian area that cannot be", "+550187654321", "+550187654321"},
+		{"Benin of eight digits", "+22997123456", "+2290197123456"},
+		{"Benin of now", "+2290197123456", "+2290197123456"},
+		{"Argentine mobile", "+5491123456789", "+5491123456789"},
+		{"Argentine number without the 9", "+541123456789", "+541123456789"},
+		{"Indian mobile", "+919876543210", "+919876543210"},
+		{"North American number", "+12025550123", "+12025550123"},
+		{"nothing", "", ""},
+	} {
+		require.Equal(t, c.want, FoldPhone(c.phone), c.name)
+	}
+	require.Equal(t, []string{"+525512345678", "+5215512345678"}, PhoneForms("+525512345678"))
+	require.Equal(t, []string{"+919876543210"}, PhoneForms("+919876543210"))
+}
+
+func TestFoldPhone_Laws(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		phone := rapid.StringMatching(`\+(52[1-9]?[2-9][0-9]{9}|55[1-9][1-9]9?[2-9][0-9]{7}|229(01)?[24-9][0-9]{7}|549?11[2-9][0-9]{7}|[1-9][0-9]{6,14})`).
+			Filter(func(phone string) bool { _, err := ParsePhone(phone, "IN"); return err == nil }).Draw(t, "phone")
+		phone, err := ParsePhone(phone, "IN")
+		require.NoError(t, err)
+		requireFoldLaws(t, phone)
+	})
 }
 
 func TestParsePhoneIsIdempotentAndAlwaysE164(t *testing.T) {
@@ -209,7 +264,7 @@ func TestParsePhoneIsIdempotentAndAlwaysE164(t *testing.T) {
 func FuzzParsePhone(f *testing.F) {
 	for _, raw := range []string{
 		"9876543210", "+919876543210", "00919876543210", "+91 (0) 98765-43210", "tel:+1-202-555-0123;ext=5",
-		"９８７６５４３２１０", "٩٨٧٦٥٤٣٢١٠", "98765\u00a043210", "p:+5215512345678", "+54 9 11 2345 6789", "+390669821234", "+55 0 21 11 2345-6789", "\xff",
+		"+551187654321", "+5521987654321", "+22997123456", "+2290197123456", "+525512345678", "９８７６５４３２１０", "٩٨٧٦٥٤٣٢١٠", "98765\u00a043210", "p:+5215512345678", "+54 9 11 2345 6789", "+390669821234", "+55 0 21 11 2345-6789", "\xff",
 	} {
 		f.Add(raw, "IN")
 		f.Add(raw, "BR")

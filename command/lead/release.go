@@ -22,7 +22,7 @@ func (s State) Release(account string, body map[string]jsontext.Value, rules Rul
 	}
 	r := reader{body: body}
 	released := r.contact(rules)
-	if r.wrong == nil && released.Phone != "" && !slices.Contains(s.Phones, released.Phone) {
+	if r.wrong == nil && released.Phone != "" && !slices.Contains(s.Phones, FoldPhone(released.Phone)) {
 		r.wrong.Add("phone", notOfThisLead)
 	}
 	if r.wrong == nil && released.Email != "" && !slices.Contains(s.Emails, released.Email) {
@@ -59,10 +59,10 @@ func (s State) settle(released *event.LeadReleased) {
 	left := Arrival{Phone: s.Phone, Email: s.Email}
 	switch {
 	case released.Phone != "":
-		left.Phone = remaining(s.Phones, s.Phone, released.Phone)
+		left.Phone = remaining(s.Phones, s.Phone, FoldPhone(s.Phone), FoldPhone(released.Phone))
 		released.Current = left.Phone
 	default:
-		left.Email = remaining(s.Emails, s.Email, released.Email)
+		left.Email = remaining(s.Emails, s.Email, s.Email, released.Email)
 		released.Current = left.Email
 	}
 	if left.Phone != s.Phone {
@@ -71,15 +71,15 @@ func (s State) settle(released *event.LeadReleased) {
 	if left.Email != s.Email {
 		released.Changed = append(released.Changed, "email")
 	}
-	if s.NameDerived && s.Name == derivedName(Arrival{Phone: released.Phone, Email: released.Email}) {
+	if s.NameDerived && FoldPhone(s.Name) == derivedName(Arrival{Phone: FoldPhone(released.Phone), Email: released.Email}) {
 		released.Name = derivedName(left)
 		released.Changed = append([]string{"name"}, released.Changed...)
 	}
 }
 
-// remaining returns the current value after one is gone.
-func remaining(all []string, current, gone string) string {
-	if current != gone {
+// remaining returns the current value after one is gone. Key is what the current value is in the list.
+func remaining(all []string, current, key, gone string) string {
+	if key != gone {
 		return current
 	}
 	if left := except(all, gone); len(left) > 0 {
@@ -90,7 +90,7 @@ func remaining(all []string, current, gone string) string {
 
 func (s *State) release(fact *event.Fact, data *event.LeadReleased) {
 	if data.Phone != "" {
-		s.Phones, s.Phone = except(s.Phones, data.Phone), data.Current
+		s.Phones, s.Phone = except(s.Phones, FoldPhone(data.Phone)), data.Current
 	} else {
 		s.Emails, s.Email = except(s.Emails, data.Email), data.Current
 	}

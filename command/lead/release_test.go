@@ -57,6 +57,10 @@ func TestWhatALeadHasInsteadOfWhatItReleases(t *testing.T) {
 			withContacts(phoneA, true), phoneA, "",
 			event.LeadReleased{Phone: phoneA, Current: phoneNew, Name: local, Changed: []string{"name"}}, [3]string{local, phoneNew, emailA},
 		},
+		"the other form of the current phone, of which the name was made": {
+			then(withContacts(formerMexican, true), event.LeadMerged{Phone: formerMexican}), mexican, "",
+			event.LeadReleased{Phone: mexican, Current: phoneNew, Name: local, Changed: []string{"name", "phone"}}, [3]string{local, phoneNew, emailA},
+		},
 		"the only email, and a real name that reads like it": {
 			withContacts(local, false), "", emailA,
 			event.LeadReleased{Email: emailA, Changed: []string{"email"}}, [3]string{local, phoneNew, ""},
