@@ -113,7 +113,7 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 		UPDATE delivery.queue q SET lease = $1
 		  FROM delivery.endpoint e
 		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
-		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.renderer, q.attempts, e.url, e.deleted OR e.disabled,
+		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.renderer, q.attempts, q.retried, e.url, e.deleted OR e.disabled,
 		          coalesce((SELECT s.xmin::text FROM secret.webhook s WHERE s.webhook_id = q.webhook_id), '')`,
 		s.id, total, ids, room, other)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
 		c.claimed = asked
-		err = r.Scan(&c.id, &c.webhookID, &c.eventID, &c.kind, &c.stream, &c.revision, &c.position, &c.renderer, &c.attempts, &c.url, &c.dead, &c.secret)
+		err = r.Scan(&c.id, &c.webhookID, &c.eventID, &c.kind, &c.stream, &c.revision, &c.position, &c.renderer, &c.attempts, &c.retried, &c.url, &c.dead, &c.secret)
 		return c, err
 	})
 }

@@ -85,23 +85,34 @@ func (c *Courier) settleWithout(ctx context.Context, batch []result, disabling *
 	c.log.Error("the database refuses the result of a delivery", slog.String("deliveryId", r.id), slog.Any("error", why))
 	if r.attempted || r.told {
 		r.attempts, r.attempted, r.told = int(made(r)), false, false
-		c.settleSurely(ctx, []result{r}, disabling)
+		only := []result{r}
+		c.settleSurely(ctx, only, disabling)
+		batch[0].state, batch[0].wait = only[0].state, only[0].wait
 	}
 }
 
 // settle writes results in one round trip, which is one transaction, and may be repeated when its outcome is not known. A success
-// counts whoever has claimed the row by now; a failure does not change a delivery that is already finished. It returns the
-// endpoints that have failed for too long.
+// counts whoever has claimed the row by now; a failure does not change a delivery that is already finished. A result is changed to
+// queued when its owner asked for a retry during the attempt. It returns the endpoints that have failed for too long.
 func (c *Courier) settle(ctx context.Context, results []result) (failing []Verdict, err error) {
 	batch := &pgx.Batch{}
 	// Plans are kept, and are mostly made while the queue is empty, when reading the whole of it looks cheap.
 	batch.Queue(`SELECT set_config('enable_seqscan', 'off', true)`)
 	saveAttempts(batch, results)
-	finish(batch, results)
+	var retried []string
+	finish(batch, results, &retried)
 	putBack(batch, results)
 	emptyAnswers(batch, results)
 	saveHealth(batch, results, func(v Verdict) { failing = append(failing, v) })
-	return failing, c.pool.SendBatch(ctx, batch).Close()
+	if err := c.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return failing, err
+	}
+	for i := range results {
+		if slices.Contains(retried, results[i].id) {
+			results[i].state, results[i].wait = queued, 0
+		}
+	}
+	return failing, nil
 }
 
 // refused reports whether the database will refuse the same statement every time.
@@ -110,35 +121,55 @@ func refused(err error) bool {
 	return errors.As(err, &answer) && slices.Contains([]string{"22", "23", "54"}, answer.Code[:min(2, len(answer.Code))])
 }
 
-// finish removes finished deliveries from the queue. The bounds of their ids exclude the partitions of other days.
-func finish(batch *pgx.Batch, results []result) {
-	var ids, states []string
+// finish removes finished deliveries from the queue. One that failed stays, at the start of its schedule, when its owner asked for
+// a retry after it was claimed; finish adds its id to retried. The bounds of the ids exclude the partitions of other days.
+func finish(batch *pgx.Batch, results []result, retried *[]string) {
+	var ids, states, lost []string
+	var claimed []int64
 	for _, r := range results {
 		if r.state != queued {
-			ids, states = append(ids, r.id), append(states, r.state)
+			ids, states, claimed = append(ids, r.id), append(states, r.state), append(claimed, r.retried)
+		}
+		if r.state == failed {
+			lost = append(lost, r.id)
 		}
 	}
 	if len(ids) == 0 {
 		return
 	}
+	if len(lost) > 0 { // the statement below must see a retry that is being committed
+		batch.Queue(`SELECT FROM delivery.queue WHERE delivery_id = ANY ($1) ORDER BY delivery_id FOR UPDATE`, lost)
+	}
 	batch.Queue(`
-		WITH gone AS (
-		    DELETE FROM delivery.queue q USING unnest($1::text[], $2::text[]) AS u (id, state)
-		     WHERE q.delivery_id = u.id RETURNING u.id, u.state
+		WITH done AS (
+		    SELECT id, state, q.retried <> u.retried AND state = 'failed' AS again
+		      FROM unnest($1::text[], $2::text[], $5::bigint[]) AS u (id, state, retried) JOIN delivery.queue q ON q.delivery_id = id
+		), kept AS (
+		    UPDATE delivery.queue q SET attempts = 0, due_at = now(), lease = NULL
+		      FROM done WHERE q.delivery_id = id AND again RETURNING id
+		), gone AS (
+		    DELETE FROM delivery.queue q USING done WHERE q.delivery_id = id AND NOT again RETURNING id, done.state
+		), finished AS (
+		    UPDATE delivery.delivery d SET state = gone.state, finished_at = now()
+		      FROM gone WHERE d.delivery_id = id AND d.delivery_id BETWEEN $3 AND $4
 		)
-		UPDATE delivery.delivery d SET state = gone.state, finished_at = now()
-		  FROM gone WHERE d.delivery_id = gone.id AND d.delivery_id BETWEEN $3 AND $4`,
-		ids, states, slices.Min(ids), slices.Max(ids))
+		SELECT id FROM kept`, ids, states, slices.Min(ids), slices.Max(ids), claimed).
+		Query(func(rows pgx.Rows) (err error) {
+			*retried, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			return err
+		})
 }
 
-// putBack returns deliveries to the queue that are to be sent later, at their old place if they need not wait.
+// putBack returns deliveries to the queue that are to be sent later, at their old place if they need not wait. One does not wait if
+// its owner asked for a retry after it was claimed.
 func putBack(batch *pgx.Batch, results []result) {
 	var ids []string
 	var attempts []int32
-	var waits []int64
+	var waits, claimed []int64
 	for _, r := range results {
 		if r.state == queued {
 			ids, attempts, waits = append(ids, r.id), append(attempts, made(r)), append(waits, r.wait.Microseconds())
+			claimed = append(claimed, r.retried)
 		}
 	}
 	if len(ids) == 0 {
@@ -147,9 +178,11 @@ func putBack(batch *pgx.Batch, results []result) {
 	batch.Queue(`
 		UPDATE delivery.queue q
 		   SET attempts = greatest(q.attempts, u.attempts), lease = NULL,
-		       due_at = CASE WHEN u.wait = 0 THEN q.due_at ELSE now() + u.wait * interval '1 microsecond' END
-		  FROM unnest($1::text[], $2::integer[], $3::bigint[]) AS u (id, attempts, wait)
-		 WHERE q.delivery_id = u.id`, ids, attempts, waits)
+		       due_at = CASE WHEN u.wait = 0 THEN q.due_at
+		                     WHEN q.retried <> u.retried THEN now()
+		                     ELSE now() + u.wait * interval '1 microsecond' END
+		  FROM unnest($1::text[], $2::integer[], $3::bigint[], $4::bigint[]) AS u (id, attempts, wait, retried)
+		 WHERE q.delivery_id = u.id`, ids, attempts, waits, claimed)
 }
 
 // made returns the number of attempts including this one. Adding in the database would count it again when settle is repeated.

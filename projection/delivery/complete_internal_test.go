@@ -71,6 +71,26 @@ func TestResultsThatAreWrittenDownTwiceCountOnce(t *testing.T) {
 	require.Equal(t, 4, attempts)
 }
 
+func TestSettle_RetriedSinceClaim(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
+	rows := taken(t, w, 3, 3)
+	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET retried = 9, due_at = now() - interval '1 minute'`)
+	for range 2 { // the answer of a commit may be lost
+		results := []result{
+			{row: rows[0], state: failed, attempted: true, outcome: outcome{at: time.Now(), status: 500}},
+			{row: rows[1], state: queued, attempted: true, wait: time.Hour, outcome: outcome{at: time.Now(), status: 500}},
+			{row: rows[2], state: cancelled},
+		}
+		_, err := courier.settle(t.Context(), results)
+		require.NoError(t, err)
+		require.Equal(t, []string{queued, queued, cancelled}, []string{results[0].state, results[1].state, results[2].state})
+	}
+	left := pgtest.Rows[string](t, w.Pool, `SELECT attempts || ' ' || (due_at <= now() AND lease IS NULL) FROM delivery.queue ORDER BY attempts`)
+	require.Equal(t, []string{"0 true", "4 true"}, left)
+}
+
 // A courier that stood still has an answer in hand when another has finished the delivery, and its lead was erased since.
 func TestAnAnswerThatComesAfterItsDeliveryWasFinishedIsNotKept(t *testing.T) {
 	t.Parallel()

@@ -21,8 +21,9 @@ type row struct {
 	id, webhookID, kind, stream string
 	eventID                     string // empty: not known
 	revision, position          int64
-	renderer                    int // version of bodies when it was queued
-	attempts                    int // made before
+	retried                     int64 // position of the last retry that was asked for; 0: none
+	renderer                    int   // version of bodies when it was queued
+	attempts                    int   // made before
 	url                         string
 	secret                      string // version of the endpoint's secrets; none: it has none
 	dead                        bool   // its endpoint is deleted or disabled

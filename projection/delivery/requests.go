@@ -84,8 +84,8 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// save queues a finished delivery again, at the start of its schedule, and makes a waiting one due. One that is being attempted at
-// the moment is not changed.
+// save queues a finished delivery again, at the start of its schedule, and makes a waiting one due. One that is being attempted is
+// due when the attempt ends, unless that succeeds.
 func (r retry) save(batch *pgx.Batch) {
 	// Whoever finishes a delivery locks its row in the queue first, too.
 	batch.Queue(`SELECT FROM queue WHERE delivery_id = $1 FOR UPDATE`, r.deliveryID)
@@ -93,10 +93,11 @@ func (r retry) save(batch *pgx.Batch) {
 		WITH again AS (
 		    UPDATE delivery SET state = 'queued', finished_at = NULL, retried = $3
 		     WHERE delivery_id = $1 AND webhook_id = $2 AND retried < $3
-		    RETURNING delivery_id, webhook_id, event_id, type, stream, revision, position, renderer
+		    RETURNING delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, retried
 		)
-		INSERT INTO queue AS q (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer)
+		INSERT INTO queue AS q (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, retried)
 		SELECT * FROM again
-		    ON CONFLICT (delivery_id) DO UPDATE SET due_at = now() WHERE q.lease IS NULL`,
+		    ON CONFLICT (delivery_id) DO UPDATE
+		   SET retried = excluded.retried, due_at = CASE WHEN q.lease IS NULL THEN now() ELSE q.due_at END`,
 		r.deliveryID, r.webhookID, int64(r.position))
 }

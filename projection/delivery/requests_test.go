@@ -99,6 +99,36 @@ func TestADeliveryIsMadeAgainWhenItsOwnerAsks(t *testing.T) {
 	require.Equal(t, 5, r.ids()[retried.DeliveryID], "under the same id")
 }
 
+func TestRetry_DuringLastAttempt(t *testing.T) {
+	t.Parallel()
+	for name, last := range map[string]int{"fails": http.StatusInternalServerError, "succeeds": http.StatusOK} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := begun(t)
+			third, release := make(chan struct{}), make(chan struct{})
+			r := receive(t, func(n int, w http.ResponseWriter) {
+				switch {
+				case n < 3:
+					w.WriteHeader(http.StatusInternalServerError)
+				case n == 3:
+					close(third)
+					<-release
+					w.WriteHeader(last)
+				}
+			})
+			id := target(t, w, r.URL)
+			w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
+			spreading := send(t, w)
+			<-third
+			w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: only(t, w, id)})
+			projectiontest.Await(t, spreading)
+			close(release)
+			require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
+			require.Len(t, r.got(), map[string]int{"fails": 4, "succeeds": 3}[name])
+		})
+	}
+}
+
 func TestADeliveryThatWaitsIsDueAtOnceWhenItsOwnerAsks(t *testing.T) {
 	t.Parallel()
 	w := begun(t)

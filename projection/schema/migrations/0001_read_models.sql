@@ -487,6 +487,7 @@ CREATE TABLE IF NOT EXISTS delivery.queue (
     due_at      timestamptz NOT NULL DEFAULT now(),
     lease       integer,
     event_id    text        COLLATE "C" NOT NULL DEFAULT '',
+    retried     bigint      NOT NULL DEFAULT 0,
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
 
@@ -496,6 +497,7 @@ COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when it
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
 COMMENT ON COLUMN delivery.queue.lease IS 'The session of the courier that has the row in hand.';
 COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
+COMMENT ON COLUMN delivery.queue.retried IS 'Position of the last request to retry. A courier that finds another one than it claimed has to send again.';
 
 CREATE TABLE IF NOT EXISTS delivery.session (
     id integer NOT NULL,
