@@ -46,6 +46,13 @@ func (a Admission) ByJWT(issued, expires time.Time) Admission {
 	return a
 }
 
+// seesLeads reports whether the answer to a capture may show what only earlier arrivals stored: to those who may read leads, and to
+// an API token if the account lets its tokens see leads.
+func (a Admission) seesLeads() bool {
+	tokens := a.token != nil && a.Account.State.TokensSeeLeads && !a.Caller.FromPage
+	return tokens || a.Caller.seesLeads()
+}
+
 // judge says whether the account, as last read, lets the caller in now: a batch may run for long after its request began. The
 // error is ErrUnauthorized or ErrFeatureDisabled.
 func (a Admission) judge(now time.Time) error {

@@ -28,12 +28,15 @@ type CaptureLead struct {
 	DryRun bool
 }
 
-// LeadCaptured is the answer: the lead as it is after the arrival.
+// LeadCaptured is the answer: the lead as it is after the arrival, or what the arrival set of it, for a caller who does not see
+// leads.
 type LeadCaptured struct {
 	Lead     lead.State
 	Merged   bool
 	Position eventstore.Position
 	Replayed bool // this is the answer that the idempotency key had before
+
+	fact event.Data // that the arrival became: LeadCreated or LeadMerged
 }
 
 // LeadRefused is the error of an arrival that conflicts with an existing lead. The refusal itself is on the log, at Position.
@@ -62,8 +65,17 @@ func (h *Handlers) newCapture(cmd CaptureLead) *capture {
 	return c
 }
 
-// answer does what CaptureLead does.
+// answer does what CaptureLead does. What it shows of the lead is decided here, for all answers, by the admission that the append
+// or a read has confirmed.
 func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
+	answer, err := c.outcome(ctx)
+	if err == nil && !c.Admission.seesLeads() {
+		answer.Lead = answer.Lead.SetBy(answer.fact)
+	}
+	return answer, err
+}
+
+func (c *capture) outcome(ctx context.Context) (LeadCaptured, error) {
 	if err := c.Admission.stands(ctx, c.directory); err != nil {
 		return LeadCaptured{}, err
 	}
@@ -235,7 +247,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	for _, taken := range c.takes(decision, phone, email) {
 		c.holders.remember(taken.stream, decision.LeadID)
 	}
-	return LeadCaptured{Lead: after, Merged: decision.Merged, Position: position}, nil
+	return LeadCaptured{Lead: after, Merged: decision.Merged, Position: position, fact: decision.Fact}, nil
 }
 
 // target returns the lead that a decision merges into, as it was before; the zero state when the decision opens a new one.

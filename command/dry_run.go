@@ -38,5 +38,5 @@ func (c *capture) dryRun(ctx context.Context) (LeadCaptured, error) {
 	after := lead.Evolve(before, event.Fact{
 		Stream: event.LeadStream(decision.LeadID), At: c.after(before.UpdatedAt), Metadata: c.Admission.Caller.metadata(), Data: decision.Fact,
 	})
-	return LeadCaptured{Lead: after, Merged: decision.Merged}, nil
+	return LeadCaptured{Lead: after, Merged: decision.Merged, fact: decision.Fact}, nil
 }

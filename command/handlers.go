@@ -39,7 +39,15 @@ type Caller struct {
 	IP          string
 	UserAgent   string
 	Line        string // of a batch or import; empty for a single request
+
+	// ReadsLeads says that the caller may read leads. Others get back of a lead what they set themselves.
+	ReadsLeads bool
+	// FromPage says that the request names an Origin: a page in a browser sent it. Its answer shows nothing that was stored before.
+	FromPage bool
 }
+
+// seesLeads reports whether an answer to the caller may show what was stored before the request.
+func (c Caller) seesLeads() bool { return c.ReadsLeads && !c.FromPage }
 
 func (c Caller) metadata() event.Metadata {
 	return event.Metadata{

@@ -138,7 +138,7 @@ func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (outco
 		}
 		_, merged := fact.Data.(event.LeadMerged)
 		found = outcome{there: true, captured: LeadCaptured{
-			Lead: looked.lead, Merged: merged, Position: recorded.Position, Replayed: true,
+			Lead: looked.lead, Merged: merged, Position: recorded.Position, Replayed: true, fact: fact.Data,
 		}}
 	}
 	found.holder = looked

@@ -22,7 +22,7 @@ type JoinLeads struct {
 }
 
 // JoinLeads lets one lead of the caller's account depart into another, gives the other what it had, and moves its claims. The
-// same join asked for again changes nothing, and finishes what a process that was killed left of it.
+// same join asked for again changes nothing, and finishes what a process that was killed left of it. A caller who does not see leads gets the ids alone.
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError, field.Errors and those of the store.
 func (h *Handlers) JoinLeads(ctx context.Context, cmd JoinLeads) (joined LeadUpdated, err error) {
@@ -38,6 +38,9 @@ func (h *Handlers) JoinLeads(ctx context.Context, cmd JoinLeads) (joined LeadUpd
 		joined, err = h.joinLeads(ctx, cmd.Caller, streams[0], streams[1])
 		return err
 	})
+	if !cmd.Caller.seesLeads() {
+		joined.Lead = joined.Lead.SetBy(nil)
+	}
 	return joined, err
 }
 

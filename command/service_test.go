@@ -90,7 +90,7 @@ func (s *secrets) Destroy(_ context.Context, id string) error {
 	return nil
 }
 
-var owner = command.Caller{Account: "acme", Actor: "user:owner", Credential: "jwt:owner", RequestID: "r-1",
+var owner = command.Caller{Account: "acme", Actor: "user:owner", Credential: "jwt:owner", RequestID: "r-1", ReadsLeads: true,
 	IP: "203.0.113.7", UserAgent: "a browser"}
 
 // provision gives the account acme the feature to capture.

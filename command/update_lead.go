@@ -17,7 +17,7 @@ type UpdateLead struct {
 	Body   map[string]jsontext.Value // members of the request's body
 }
 
-// LeadUpdated is the answer: the lead as it is after the change.
+// LeadUpdated is the answer: the lead as it is after the change, or what the change set of it, for a caller who does not see leads.
 type LeadUpdated struct {
 	Lead     lead.State
 	Position eventstore.Position
@@ -70,6 +70,9 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 			return err
 		}
 		updated = LeadUpdated{Lead: evolved(held.lead, stream, fact, decided), Position: position}
+		if !caller.seesLeads() {
+			updated.Lead = updated.Lead.SetBy(decided)
+		}
 		return nil
 	})
 	return updated, err

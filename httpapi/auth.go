@@ -160,11 +160,11 @@ func (x *exchange) verify(credential string, age time.Duration) (Identity, error
 		return Identity{}, fmt.Errorf("%w: %w", command.ErrUnauthorized, err)
 	}
 	x.identify(identity.Account, "user:"+identity.Subject, "jwt:"+identity.Subject)
+	x.caller.ReadsLeads = identity.May("leads:read")
 	return identity, x.Directory.AdmitJWT(x.ctx, identity.Account, identity.Issued, age)
 }
 
-// sample records that an API token was used, or that an earlier value of one was refused, without waiting. A dry run leaves
-// nothing on the log, so it does not count as a use of the token.
+// sample records that an API token was used, be it for a dry run, or that an earlier value of one was refused, without waiting.
 func (x *exchange) sample(err error) {
 	if x.Uses == nil {
 		return
@@ -174,7 +174,7 @@ func (x *exchange) sample(err error) {
 		x.Uses.Refused(x.caller, refused)
 		return
 	}
-	if id, ok := strings.CutPrefix(x.caller.Credential, "token:"); ok && !x.dryRun {
+	if id, ok := strings.CutPrefix(x.caller.Credential, "token:"); ok {
 		x.Uses.Used(x.caller.Account, id)
 	}
 }

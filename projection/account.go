@@ -49,11 +49,12 @@ func queueSettings(to *pgx.Batch, id string, e Event, data event.AccountConfigur
 		return err
 	}
 	to.Queue(`
-		INSERT INTO account (account_id, name, features, stages, region, rate_limit, rate_burst, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8)
+		INSERT INTO account (account_id, name, features, stages, region, rate_limit, rate_burst, tokens_see_leads, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)
 		    ON CONFLICT (account_id) DO UPDATE
 		   SET name = excluded.name, features = excluded.features, stages = excluded.stages, region = excluded.region,
-		       rate_limit = excluded.rate_limit, rate_burst = excluded.rate_burst, updated_at = excluded.updated_at`,
-		id, data.Name, features, stages, data.Region, data.RateLimit, data.RateBurst, e.At)
+		       rate_limit = excluded.rate_limit, rate_burst = excluded.rate_burst,
+		       tokens_see_leads = excluded.tokens_see_leads, updated_at = excluded.updated_at`,
+		id, data.Name, features, stages, data.Region, data.RateLimit, data.RateBurst, data.LetsTokensSeeLeads(), e.At)
 	return nil
 }

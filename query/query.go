@@ -174,6 +174,8 @@ type Account struct {
 	Region    string   `json:"region"`
 	RateLimit *float64 `json:"rateLimit"` // null: the service's default
 	RateBurst *int     `json:"rateBurst"`
+	// TokensSeeLeads lets answers to API tokens show what earlier arrivals stored.
+	TokensSeeLeads bool `json:"tokensSeeLeads"`
 	// JWTNotBefore is the time before which JWTs must not have been issued; null: they may be of any time.
 	JWTNotBefore Timestamp `json:"jwtNotBefore"`
 	CreatedAt    Timestamp `json:"createdAt"`

@@ -28,6 +28,8 @@ type accountSetCommand struct {
 	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 is off. Default of a new account: the service's."`
 	RateBurst *int     `placeholder:"N" help:"Burst of captures. Default of a new account: the service's."`
 
+	TokensSeeLeads *bool `negatable:"" help:"Let answers to API tokens show what earlier arrivals stored of a lead. Default of a new account: yes."`
+
 	JWTNotBefore time.Time `name:"jwt-not-before" placeholder:"TIME" help:"Refuse JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
 }
 
@@ -62,7 +64,7 @@ func (a *accountSetCommand) Run(ctx context.Context, c output) error {
 		AccountID: a.ID,
 		Settings: account.Settings{
 			Name: a.Name, Features: named(a.Feature), Stages: named(a.Stage), Region: a.Region,
-			RateLimit: a.RateLimit, RateBurst: a.RateBurst,
+			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads,
 		},
 		Keep:         true,
 		JWTNotBefore: a.JWTNotBefore,
@@ -73,8 +75,8 @@ func (a *accountSetCommand) Run(ctx context.Context, c output) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "account %s: features %s; stages %s; region %s%s (position %d)\n", a.ID,
-		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, revoked(state), position)
+	fmt.Fprintf(c.out, "account %s: features %s; stages %s; region %s%s%s (position %d)\n", a.ID,
+		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, blind(state), revoked(state), position)
 	return nil
 }
 
@@ -85,6 +87,14 @@ func named(given []string) []string {
 		return []string{}
 	}
 	return given
+}
+
+// blind says that API tokens do not see leads, if it is so.
+func blind(state account.State) string {
+	if state.TokensSeeLeads {
+		return ""
+	}
+	return "; tokens do not see leads"
 }
 
 // revoked says from when on JWTs are accepted, if the account has revoked earlier ones.

@@ -53,7 +53,7 @@ func (i *importCommand) Run(ctx context.Context, c output) error {
 	}
 	defer release()
 	caller := command.Caller{
-		Account: i.Account, Actor: "system:import", Credential: "system:import", RequestID: ulid.Make().String(),
+		Account: i.Account, Actor: "system:import", Credential: "system:import", RequestID: ulid.Make().String(), ReadsLeads: true,
 	}
 	admission, err := directory.Admit(ctx, caller)
 	if errors.Is(err, command.ErrFeatureDisabled) {

@@ -36,6 +36,8 @@ type State struct {
 	Region      string
 	RateLimit   *float64 // captures a second; nil is the service's default, 0 no limit
 	RateBurst   *int
+	// TokensSeeLeads lets answers to API tokens show what earlier arrivals stored.
+	TokensSeeLeads bool
 	// JWTNotBefore revokes the JWTs that were issued earlier. Zero revokes none.
 	JWTNotBefore time.Time
 	CreatedAt    time.Time
@@ -53,6 +55,7 @@ func Evolve(s State, fact event.Fact) State {
 		s = State{
 			Provisioned: true, CreatedAt: created, UpdatedAt: fact.At, Name: data.Name, Features: data.Features, Stages: data.Stages,
 			Region: data.Region, RateLimit: data.RateLimit, RateBurst: data.RateBurst, JWTNotBefore: s.JWTNotBefore,
+			TokensSeeLeads: data.LetsTokensSeeLeads(),
 		}
 	case event.JWTsRevoked:
 		s.JWTNotBefore, s.UpdatedAt = data.NotBefore, fact.At
@@ -103,6 +106,8 @@ type Settings struct {
 	Region    string   // empty: DefaultRegion
 	RateLimit *float64
 	RateBurst *int
+	// TokensSeeLeads is true when it is nil.
+	TokensSeeLeads *bool
 }
 
 // Keeping returns settings with what they leave out, nil or an empty text, taken from the account. Features or stages that are
@@ -116,6 +121,9 @@ func (s State) Keeping(want Settings) Settings {
 	}
 	want.Name, want.Region = cmp.Or(want.Name, s.Name), cmp.Or(want.Region, s.Region)
 	want.RateLimit, want.RateBurst = cmp.Or(want.RateLimit, s.RateLimit), cmp.Or(want.RateBurst, s.RateBurst)
+	if want.TokensSeeLeads == nil && s.Provisioned && !s.TokensSeeLeads {
+		want.TokensSeeLeads = new(false)
+	}
 	return want
 }
 
@@ -161,6 +169,7 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	configured := event.AccountConfigured{
 		Name: name, Features: features, Stages: stages, Region: region,
 		RateLimit: want.RateLimit, RateBurst: want.RateBurst,
+		TokensSeeLeads: want.TokensSeeLeads,
 	}
 	if s.Provisioned && s.is(configured) {
 		return nil, nil
@@ -171,7 +180,8 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 func (s State) is(c event.AccountConfigured) bool {
 	return s.Name == c.Name && s.Region == c.Region &&
 		slices.Equal(s.Features, c.Features) && slices.Equal(s.Stages, c.Stages) &&
-		equal(s.RateLimit, c.RateLimit) && equal(s.RateBurst, c.RateBurst)
+		equal(s.RateLimit, c.RateLimit) && equal(s.RateBurst, c.RateBurst) &&
+		s.TokensSeeLeads == c.LetsTokensSeeLeads()
 }
 
 func equal[T comparable](a, b *T) bool {

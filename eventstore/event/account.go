@@ -10,6 +10,13 @@ type AccountConfigured struct {
 	Region    string   `json:"region"`             // ISO 3166 code by which national phone numbers are read
 	RateLimit *float64 `json:"rateLimit,omitzero"` // captures a second; 0 is no limit, absent the service's default
 	RateBurst *int     `json:"rateBurst,omitzero"` // absent: the service's default
+	// TokensSeeLeads says whether an answer to an API token shows what earlier arrivals stored. Absent is true.
+	TokensSeeLeads *bool `json:"tokensSeeLeads,omitzero"`
+}
+
+// LetsTokensSeeLeads returns TokensSeeLeads, or its default.
+func (a AccountConfigured) LetsTokensSeeLeads() bool {
+	return a.TokensSeeLeads == nil || *a.TokensSeeLeads
 }
 
 // JWTsRevoked says that JWTs of the account which were issued before a time are refused. It is not one of the settings, so that a

@@ -115,7 +115,7 @@ func samples() []Data {
 		WebhookAbandoned{},
 		AccountConfigured{
 			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE",
-			RateLimit: &rate, RateBurst: &burst,
+			RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false),
 		},
 		JWTsRevoked{NotBefore: at},
 		VisitorActed{

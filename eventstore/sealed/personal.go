@@ -76,7 +76,7 @@ var declared = map[string]declaration{
 	event.WebhookDeleted{}.EventType():    {},
 	event.WebhookAbandoned{}.EventType():  {},
 
-	event.AccountConfigured{}.EventType(): {plain: list("name features stages region rateLimit rateBurst")},
+	event.AccountConfigured{}.EventType(): {plain: list("name features stages region rateLimit rateBurst tokensSeeLeads")},
 	event.JWTsRevoked{}.EventType():       {plain: list("notBefore")},
 }
 

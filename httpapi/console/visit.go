@@ -90,6 +90,7 @@ func (v *visit) answer() (screen, error) {
 	if v.signedIn {
 		v.caller.Account = v.identity.Account
 		v.caller.Actor, v.caller.Credential = "user:"+v.identity.Subject, "jwt:"+v.identity.Subject
+		v.caller.ReadsLeads = v.identity.May("leads:read")
 	}
 	if v.page.open {
 		return v.page.show(v)

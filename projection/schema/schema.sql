@@ -180,12 +180,14 @@ CREATE TABLE views.account (
     region text NOT NULL,
     rate_limit double precision,
     rate_burst bigint,
+    tokens_see_leads boolean NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
     jwt_not_before timestamp with time zone,
     CONSTRAINT account_id PRIMARY KEY (account_id)
 );
 COMMENT ON TABLE views.account IS 'Plans and settings of accounts.';
+COMMENT ON COLUMN views.account.tokens_see_leads IS 'Whether answers to API tokens show what earlier arrivals stored.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
 CREATE TABLE views.checkpoint (

@@ -236,20 +236,22 @@ COMMENT ON TABLE views.token_tree IS 'The Merkle tree over each account''s token
 COMMENT ON COLUMN views.token_tree.ordinal IS 'A leaf, and behind it the subtrees that it completes.';
 
 CREATE TABLE views.account (
-    account_id     text             COLLATE "C" NOT NULL,
-    name           text             NOT NULL,
-    features       jsonb            NOT NULL,
-    stages         jsonb            NOT NULL,
-    region         text             NOT NULL,
-    rate_limit     double precision,
-    rate_burst     bigint,
-    created_at     timestamptz      NOT NULL,
-    updated_at     timestamptz      NOT NULL,
-    jwt_not_before timestamptz,
+    account_id       text             COLLATE "C" NOT NULL,
+    name             text             NOT NULL,
+    features         jsonb            NOT NULL,
+    stages           jsonb            NOT NULL,
+    region           text             NOT NULL,
+    rate_limit       double precision,
+    rate_burst       bigint,
+    tokens_see_leads boolean          NOT NULL,
+    created_at       timestamptz      NOT NULL,
+    updated_at       timestamptz      NOT NULL,
+    jwt_not_before   timestamptz,
     CONSTRAINT account_id PRIMARY KEY (account_id)
 );
 
 COMMENT ON TABLE views.account IS 'Plans and settings of accounts.';
+COMMENT ON COLUMN views.account.tokens_see_leads IS 'Whether answers to API tokens show what earlier arrivals stored.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
 CREATE TABLE views.endpoint (

@@ -1,0 +1,199 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+// stored is a lead as an earlier arrival set it; each of secrets is in it.
+const stored = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","status":"won","leadTemperature":"hot",` +
+	`"opportunityValue":4711,"customFields":{"diagnosis":"asthma","city":"Pune"},"metadata":{"source":"landing","utm_term":"inhaler"}}`
+
+var secrets = []string{"Asha", "asha@", "won", "hot", "4711", "diagnosis", "asthma", "Pune", "landing", "inhaler"}
+
+// everyCapture sends one arrival in every way that a capture is answered: alone, in a batch, as a dry run and as a replay of both.
+func (s *service) everyCapture(credential, key string, header map[string]string, body string) map[string]reply {
+	s.t.Helper()
+	send := func(path, key string) reply {
+		with := map[string]string{"Idempotency-Key": key}
+		for name, value := range header {
+			with[name] = value
+		}
+		r := s.send(call{method: http.MethodPost, path: path, credential: credential, body: body, header: with}).is(http.StatusOK)
+		if strings.Contains(path, "batch") {
+			require.NoError(s.t, json.Unmarshal([]byte(r.raw), &r.body))
+			require.EqualValues(s.t, http.StatusOK, r.at("status"), r.raw)
+		}
+		return r
+	}
+	ways := map[string]reply{}
+	ways["dry run"] = send(leads+"?dryRun=true", "dry-"+key)
+	ways["single"] = send(leads, key)
+	ways["replay"] = send(leads, key)
+	ways["dry run of a replay"] = send(leads+"?dryRun=true", key)
+	ways["batch"] = send(leads+"/batch", "batch-"+key)
+	ways["replayed batch"] = send(leads+"/batch", "batch-"+key)
+	require.Equal(s.t, "true", ways["replay"].header.Get("Idempotent-Replayed"))
+	require.Equal(s.t, true, ways["replayed batch"].at("replayed"))
+	return ways
+}
+
+// An API token could read people: a dry run with a phone number was answered with their name, email and custom fields.
+func TestCapture_HidesStoredFields(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *httpapi.Options) { o.CORSOrigins = []string{"https://shop.example"} })
+	created := s.capture(stored).is(http.StatusCreated)
+	_, value := s.token()
+	fromPage := map[string]string{"Origin": "https://shop.example"}
+	const body = `{"phone":"9876543210","city":"Goa","metadata":{"source":"website"}}`
+
+	for name, caller := range map[string]struct {
+		credential string
+		header     map[string]string
+	}{
+		"token-of-a-page":      {value, fromPage},
+		"jwt-of-a-page":        {s.jwt, fromPage},
+		"page-without-listing": {value, map[string]string{"Origin": "null"}},
+		"jwt-that-only-writes": {s.mint(ownAccount, "leads:write"), nil},
+	} {
+		for way, r := range s.everyCapture(caller.credential, name, caller.header, body) {
+			requireOutlined(t, created, r, name+", "+way)
+		}
+	}
+	for name, credential := range map[string]string{"token": value, "jwt": s.jwt} {
+		for way, r := range s.everyCapture(credential, name, nil, body) {
+			require.Equal(t, "Asha Rao", r.at("data", "name"), "%s, %s", name, way)
+			require.Equal(t, map[string]any{"diagnosis": "asthma", "city": "Goa"}, r.at("data", "customFields"))
+		}
+	}
+
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, TokensSeeLeads: new(false)})
+	for way, r := range s.everyCapture(value, "blind", nil, body) {
+		requireOutlined(t, created, r, "blind token, "+way)
+	}
+	for way, r := range s.everyCapture(s.jwt, "reader", nil, body) {
+		require.Equal(t, "Asha Rao", r.at("data", "name"), way)
+	}
+}
+
+// requireOutlined holds an answer about a known person to what the request set: a city.
+func requireOutlined(t *testing.T, created, r reply, name string) {
+	t.Helper()
+	require.Equal(t, true, r.at("merged"), name)
+	of, ok := r.at("data").(map[string]any)
+	require.True(t, ok, r.raw)
+	require.NotEmpty(t, of["updatedAt"])
+	delete(of, "updatedAt")
+	require.Equal(t, map[string]any{
+		"leadId": created.at("data", "leadId"), "contactUID": created.at("data", "contactUID"), "createdAt": created.at("data", "createdAt"),
+		"name": "", "phone": "+919876543210", "email": "", "status": "", "leadTemperature": "", "source": "website",
+		"opportunityValue": nil, "opportunityId": nil, "customFields": map[string]any{"city": "Goa"},
+	}, of, name)
+	requireNoSecret(t, r)
+}
+
+func TestCapture_ShowsWhatRequestSet(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	writer := s.mint(ownAccount, "leads:write")
+	send := func(body string) reply {
+		return s.send(call{method: http.MethodPost, path: leads, credential: writer, body: body})
+	}
+	created := send(`{"phone":"9876543210","email":"asha@example.com"}`).is(http.StatusCreated)
+	for member, want := range map[string]any{"name": "asha", "status": "new", "leadTemperature": "warm", "source": "api"} {
+		require.Equal(t, want, created.at("data", member), "a new lead is of this request")
+	}
+	merged := send(`{"name":"Asha","phone":"9876543210","status":"WON","leadTemperature":"hot","opportunityValue":"₹1,200","a":{"b":[1]},` +
+		`"metadata":{"source":"website"}}`).is(http.StatusOK)
+	for member, want := range map[string]any{
+		"name": "Asha", "phone": "+919876543210", "email": "", "status": "won", "leadTemperature": "hot", "opportunityValue": 1200.0,
+		"source": "website", "customFields": map[string]any{"a": map[string]any{"b": []any{1.0}}},
+	} {
+		require.Equal(t, want, merged.at("data", member), member)
+	}
+	require.NotEmpty(t, merged.at("data", "opportunityId"))
+
+	send(`{"phone":"9876543211","email":"zoe@example.com"}`).is(http.StatusCreated)
+	clash := send(`{"phone":"9876543210","email":"zoe@example.com","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
+	require.Empty(t, clash.at("data", "email"), "the email stayed with the lead that has it")
+}
+
+func TestCapture_ConflictNamesIDsOnly(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	created := s.capture(strings.Replace(stored, "landing", "api", 1)).is(http.StatusCreated)
+	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, TokensSeeLeads: new(false)})
+	_, value := s.token()
+	for _, path := range []string{leads, leads + "?dryRun=true", leads + "/batch"} {
+		for _, body := range []string{`{"phone":"9876543210"}`, `{"email":"ASHA@example.com","phone":"9000000001"}`} {
+			r := s.send(call{method: http.MethodPost, path: path, credential: value, body: body})
+			require.Contains(t, r.raw, created.at("data", "leadId"))
+			require.Contains(t, r.raw, `"code":"DUPLICATE_LEAD_`)
+			requireNoSecret(t, r)
+		}
+	}
+}
+
+func TestDryRun_RecordedAsUse(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id, value := s.token()
+	s.try(value, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
+	s.eventually(tokens+"/"+id, func(r reply) bool { return r.at("data", "lastUsedAt") != nil })
+}
+
+func TestAccounts_TokensSeeLeads(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	admin := s.mint("admins", "admin")
+	path := "/api/v1/admin/accounts/new_one"
+	for body, want := range map[string]any{
+		`{}`: true, `{"tokensSeeLeads":null}`: true, `{"tokensSeeLeads":true}`: true, `{"tokensSeeLeads":false}`: false,
+	} {
+		put := s.send(call{method: http.MethodPut, path: path, credential: admin, body: body}).is(http.StatusOK)
+		require.Equal(t, want, put.at("data", "tokensSeeLeads"), body)
+		shown := s.send(call{method: http.MethodGet, path: after(path, put), credential: admin}).is(http.StatusOK)
+		require.Equal(t, put.at("data"), shown.at("data"))
+	}
+	wrong := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"tokensSeeLeads":"no"}`}).is(http.StatusBadRequest)
+	require.Equal(t, []string{"tokensSeeLeads"}, wrong.fieldsNamed())
+}
+
+func TestLeadChanges_HideStoredFields(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	created := s.capture(stored).is(http.StatusCreated)
+	id := created.at("data", "leadId").(string)
+	writer := s.mint(ownAccount, "leads:write")
+	change := func(method, path, body string) reply {
+		return s.send(call{method: method, path: leads + "/" + id + path, credential: writer, body: body}).is(http.StatusOK)
+	}
+	for _, body := range []string{`{"customFields":{"city":"Goa"}}`, `{"customFields":{"city":"Goa"}}`} { // the second changes nothing
+		patched := change(http.MethodPatch, "", body)
+		require.Equal(t, id, patched.at("data", "leadId"))
+		require.Equal(t, map[string]any{"city": "Goa"}, patched.at("data", "customFields"))
+		require.Empty(t, patched.at("data", "source"))
+		requireNoSecret(t, patched)
+	}
+	other := s.capture(`{"phone":"9876543211","email":"won@example.com"}`).is(http.StatusCreated)
+	requireNoSecret(t, change(http.MethodPost, "/join", `{"from":"`+other.at("data", "leadId").(string)+`"}`))
+	requireNoSecret(t, change(http.MethodPost, "/contacts/release", `{"email":"won@example.com"}`))
+
+	read := s.as(http.MethodPatch, leads+"/"+id, `{"name":"Asha R"}`).is(http.StatusOK)
+	require.Equal(t, "asha@example.com", read.at("data", "email"), "a reader gets the lead")
+	s.send(call{method: http.MethodPatch, path: leads + "/" + id, credential: writer, body: `{}`}).is(http.StatusBadRequest)
+}
+
+func requireNoSecret(t *testing.T, r reply) {
+	t.Helper()
+	for _, secret := range secrets {
+		require.NotContains(t, r.raw, secret)
+	}
+}
