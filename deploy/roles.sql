@@ -30,7 +30,7 @@ BEGIN
     EXECUTE format('GRANT CONNECT ON DATABASE %I TO leadlog_reader', current_database());
 
     FOR place, keeper IN -- the log last: who has views in hand may have to read it before letting go
-        SELECT unnest(ARRAY['views', 'delivery', 'secret', 'quota']), 'leadlog_writer'
+        SELECT unnest(ARRAY['views', 'delivery', 'lease', 'secret', 'quota']), 'leadlog_writer'
         UNION ALL -- copies of views, as of a day or on their way
         SELECT nspname, 'leadlog_writer' FROM pg_namespace WHERE obj_description(oid, 'pg_namespace') LIKE 'leadlog copy %'
         UNION ALL
@@ -58,6 +58,7 @@ BEGIN
     IF to_regnamespace('log') IS NOT NULL THEN
         GRANT USAGE ON SCHEMA log TO leadlog_writer, leadlog_reader;
         GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA log TO leadlog_writer;
+        GRANT UPDATE ON log.append_lock TO leadlog_writer; -- to lock it; it has no rows
         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA log TO leadlog_writer, leadlog_reader;
         GRANT SELECT ON ALL TABLES IN SCHEMA log TO leadlog_reader;
     END IF;

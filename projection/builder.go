@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // builder builds the copy of one view, on a connection whose search path is the copy's schema.
@@ -36,7 +37,7 @@ type builder struct {
 // that part of the log again.
 const idle = time.Second
 
-// newBuilder connects and takes the lock of the copy.
+// newBuilder connects and takes the lease of the copy.
 func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) (*builder, error) {
 	config, err := sessionConfig(r.URL, into)
 	if err != nil {
@@ -49,7 +50,7 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) 
 	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}
-	if err := b.lock(ctx); err != nil {
+	if err := b.lease(ctx); err != nil {
 		closeConn(ctx, b.conn)
 		return nil, err
 	}
@@ -63,24 +64,20 @@ func (r Replay) asOwner(ctx context.Context, conn *pgconn.PgConn) error {
 		WHERE nspname = $1 AND pg_has_role(nspowner, 'MEMBER')`, [][]byte{[]byte(r.Live)}, nil, nil, nil).Read().Err
 }
 
-// lock keeps other replays of the view away for as long as the connection lives. The session of one that was killed may
+// lease keeps other replays of the view away for as long as the connection lives. The session of one that was killed may
 // take a moment to go.
-func (b *builder) lock(ctx context.Context) error {
-	err := pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '5s'`); err != nil {
+func (b *builder) lease(ctx context.Context) error {
+	const attempts, pause = 20, 250 * time.Millisecond
+	for range attempts {
+		mine, err := schema.TakeLease(ctx, b.conn, schema.ReplayLease(b.schema, b.projector.Name()))
+		if err != nil || mine {
 			return err
 		}
-		_, err := tx.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended($1, 0))`, replayLockName(b.schema, b.projector.Name()))
-		return err
-	})
-	if retryable(err) {
-		return fmt.Errorf("view %s: %w", b.projector.Name(), ErrReplayRuns)
+		if err := eventstore.Sleep(ctx, pause); err != nil {
+			return err
+		}
 	}
-	return err
-}
-
-func replayLockName(schema, projector string) string {
-	return "leadlog replay " + schema + "." + projector
+	return fmt.Errorf("view %s: %w", b.projector.Name(), ErrReplayRuns)
 }
 
 // prepared is the part of a batch that the copy does not have yet, ready to be written.
@@ -202,7 +199,7 @@ func (b *builder) openCopy(ctx context.Context) error {
 	}
 	return pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
 		// Several may make copies of several views in one schema at the same time: one of them makes the schema.
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, markerPrefix+b.schema); err != nil {
+		if _, err := tx.Exec(ctx, `LOCK TABLE lease.session IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
 			return err
 		}
 		if err := b.openSchema(ctx, tx, b.made); err != nil {

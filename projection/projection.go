@@ -5,8 +5,8 @@
 // has come, in the transaction that writes the rows. So every event has its effect exactly once, whatever is killed when, and a
 // view that is built anew has the same rows.
 //
-// One process at a time runs a projector: the one whose session has its advisory lock. The same session writes the rows, so the
-// lock and the transaction end together, and another process continues from the checkpoint.
+// One process at a time runs a projector: the one whose session has its lease. The same session writes the rows, so the lease and
+// the transaction end together, and another process continues from the checkpoint.
 package projection
 
 import (

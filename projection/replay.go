@@ -132,6 +132,11 @@ const (
 	verifying = "verify"
 )
 
+// ReplayLease is the lease that a replay of a projector's live view has.
+func ReplayLease(projector string) string {
+	return schema.ReplayLease(replaying+"_"+projector, projector)
+}
+
 // open makes the copies, or finds them as an earlier attempt left them. Those that are open are returned with an error too.
 func (r Replay) open(ctx context.Context, task string) (builders []*builder, err error) {
 	for _, p := range r.Projectors {

@@ -7,10 +7,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// session is one connection's time with a projector: it waits for the lock, then applies events until something fails.
-// The lock goes with the connection, so that two sessions never write one view.
+// session is one connection's time with a projector: it waits for the lease, then applies events until something fails.
+// The lease ends with the connection. Should two sessions have it after all, they still write one after the other: see
+// checkpoint.advance.
 type session struct {
 	*worker
 	conn        *pgx.Conn
@@ -31,7 +33,7 @@ func (w *worker) serve(ctx context.Context) error {
 	if p, maintains := w.projector.(maintainer); maintains {
 		s.maintenance = p.maintenance()
 	}
-	if err := s.lock(ctx); err != nil {
+	if err := s.lease(ctx); err != nil {
 		return err
 	}
 	var head eventstore.Position
@@ -53,11 +55,10 @@ func closeConn(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx) // whatever it says, the connection is gone
 }
 
-// lock waits for the projector's lock. Meanwhile it reports how far the session that has it has come.
-func (s *session) lock(ctx context.Context) error {
+// lease waits for the projector's lease. Meanwhile it reports how far the session that has it has come.
+func (s *session) lease(ctx context.Context) error {
 	for {
-		var mine bool
-		err := s.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`, lockName(s.schema, s.projector.Name())).Scan(&mine)
+		mine, err := schema.TakeLease(ctx, s.conn, schema.ProjectorLease(s.schema, s.projector.Name()))
 		if err != nil || mine {
 			return err
 		}
@@ -70,27 +71,6 @@ func (s *session) lock(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-func lockName(schema, projector string) string {
-	return "leadlog projector " + schema + "." + projector
-}
-
-// TryLock takes the lock of a projector of a schema until the transaction ends, so that it cannot run. Mine is false when it is
-// running somewhere.
-func TryLock(ctx context.Context, tx pgx.Tx, schema, projector string) (mine bool, err error) {
-	return tryLock(ctx, tx, lockName(schema, projector))
-}
-
-// TryLockReplay takes the lock that replays of a projector's live view need, until the transaction ends. Mine is false when a
-// replay is running.
-func TryLockReplay(ctx context.Context, tx pgx.Tx, projector string) (mine bool, err error) {
-	return tryLock(ctx, tx, replayLockName(replaying+"_"+projector, projector))
-}
-
-func tryLock(ctx context.Context, tx pgx.Tx, name string) (mine bool, err error) {
-	err = tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))`, name).Scan(&mine)
-	return mine, err
 }
 
 // follow applies what the log has, and then what comes.

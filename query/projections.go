@@ -39,21 +39,17 @@ func (r Replay) Part() float64 {
 	return min(1, float64(r.Position)/float64(r.End))
 }
 
-// checkpoints reads those of a schema. Who is at work holds an advisory lock under a name that package projection gives it.
-func checkpoints(schemaName, task string) string {
+// checkpoints reads those of a schema. A lease shows that a session is at work.
+func checkpoints(schemaName string, lease func(schema, projector string) string) string {
 	return `
-	SELECT projector, version, position, updated_at, EXISTS (
-	         SELECT FROM pg_locks, hashtextextended('leadlog ` + task + ` ` + schemaName + `.' || projector, 0) AS key
-	          WHERE locktype = 'advisory' AND granted AND objsubid = 1
-	            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-	            AND (classid::bigint << 32 | objid::bigint) = key)
+	SELECT projector, version, position, updated_at, EXISTS (SELECT FROM lease.held WHERE name = '` + lease(schemaName, "") + `' || projector)
 	  FROM ` + pgx.Identifier{schemaName, "checkpoint"}.Sanitize()
 }
 
 // Projections returns the state of each view and of the fan-out of deliveries, by name.
 func (r *Reader) Projections(ctx context.Context) ([]Projection, error) {
-	rows, err := r.pool.Query(ctx, checkpoints(schema.Views, "projector")+` UNION ALL `+
-		checkpoints(schema.Deliveries, "projector")+` ORDER BY 1`)
+	rows, err := r.pool.Query(ctx, checkpoints(schema.Views, schema.ProjectorLease)+` UNION ALL `+
+		checkpoints(schema.Deliveries, schema.ProjectorLease)+` ORDER BY 1`)
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}
@@ -93,7 +89,7 @@ func (r *Reader) addReplays(ctx context.Context, to []Projection, head eventstor
 		return err
 	}
 	for _, place := range places {
-		rows, err := r.pool.Query(ctx, checkpoints(place, "replay"))
+		rows, err := r.pool.Query(ctx, checkpoints(place, schema.ReplayLease))
 		if err != nil {
 			return err
 		}

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 )
 
 var (
@@ -32,6 +32,9 @@ type Schema struct {
 	Files fs.FS
 }
 
+// lockTime is how long a process waits for another that migrates.
+const lockTime = 5 * time.Minute
+
 // Up brings the schema up to date, creating it in an empty database. Processes that do so at the same time wait for each
 // other.
 func (s Schema) Up(ctx context.Context, url string) error {
@@ -39,35 +42,78 @@ func (s Schema) Up(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("database address: %w", err)
 	}
+	for name, value := range map[string]string{"idle_in_transaction_session_timeout": "0", "statement_timeout": "0"} {
+		config.ConnConfig.RuntimeParams[name] = value // the transaction that holds the lock is idle while goose works
+	}
 	db := stdlib.OpenDB(*config.ConnConfig)
 	defer db.Close()
-	if err := s.create(ctx, db); err != nil {
+	err = s.create(ctx, db)
+	if errors.Is(err, errRace) {
+		err = s.create(ctx, db)
+	}
+	if err != nil {
 		return fmt.Errorf("create the schema of %s: %w", s.Holds, err)
 	}
 	provider, err := s.provider(db)
 	if err != nil {
 		return err
 	}
+	release, err := s.lock(ctx, db)
+	if err != nil {
+		return fmt.Errorf("lock the schema of %s: %w", s.Holds, err)
+	}
+	defer release()
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate %s: %w", s.Holds, err)
 	}
 	return nil
 }
 
-// create makes the schema, for its table of migrations. IF NOT EXISTS alone can fail when two sessions race.
-func (s Schema) create(ctx context.Context, db *sql.DB) error {
+// errRace says that another session created the schema at the same time, against which IF NOT EXISTS is no help.
+var errRace = errors.New("created by another session at the same time")
+
+// create creates the schema, with the table that lock locks.
+func (s Schema) create(ctx context.Context, db *sql.DB) (err error) {
+	defer func() {
+		const uniqueViolation, duplicateTable, duplicateSchema = "23505", "42P07", "42P06"
+		if answer, ok := errors.AsType[*pgconn.PgError](err); ok && slices.Contains([]string{uniqueViolation, duplicateTable, duplicateSchema}, answer.Code) {
+			err = fmt.Errorf("%w: %w", errRace, err)
+		}
+	}()
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
-	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('leadlog create schema ' || $1, 0))`, s.Name); err != nil {
+	var made bool
+	if err := tx.QueryRowContext(ctx, `SELECT to_regclass($1) IS NOT NULL`, s.Name+".migration_lock").Scan(&made); err != nil || made {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+s.Name); err != nil {
-		return err
+	for _, statement := range []string{`CREATE SCHEMA IF NOT EXISTS ` + s.Name, `CREATE TABLE IF NOT EXISTS ` + s.Name + `.migration_lock ()`} {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return err
+		}
 	}
 	return tx.Commit()
+}
+
+// lock excludes other processes that migrate the schema until it is released. It locks a table and is no advisory lock, because every
+// role that may connect can take those.
+func (s Schema) lock(ctx context.Context, db *sql.DB) (release func(), err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	release = func() { _ = tx.Rollback() }
+	for _, statement := range []string{
+		fmt.Sprintf(`SET LOCAL lock_timeout = %d`, lockTime.Milliseconds()), `LOCK TABLE ` + s.Name + `.migration_lock IN SHARE UPDATE EXCLUSIVE MODE`,
+	} {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			release()
+			return nil, err
+		}
+	}
+	return release, nil
 }
 
 func (s Schema) provider(db *sql.DB) (*goose.Provider, error) {
@@ -75,13 +121,7 @@ func (s Schema) provider(db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Every second, for five minutes.
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300))
-	if err != nil {
-		return nil, err
-	}
-	return goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithTableName(s.Name+".migration"), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
+	return goose.NewProvider(goose.DialectPostgres, db, files, goose.WithTableName(s.Name+".migration"), goose.WithDisableGlobalRegistry(true))
 }
 
 // Current says, as ErrOld or ErrNew, that the program and the schema do not belong together. Other errors are the database's.

@@ -23,7 +23,7 @@ func lock(t *testing.T, url string) (release func()) {
 	require.NoError(t, err)
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
-	pgtest.Exec(t, tx, `SELECT pg_advisory_xact_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint))`)
+	pgtest.Exec(t, tx, `LOCK TABLE log.append_lock IN SHARE UPDATE EXCLUSIVE MODE`)
 	return func() {
 		require.NoError(t, tx.Commit(t.Context()))
 		require.NoError(t, conn.Close(t.Context()))
@@ -35,7 +35,7 @@ func awaitLocked(t *testing.T, url string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return execute(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database()
-			AND application_name = 'leadlog writer' AND wait_event = 'advisory'`) == 1
+			AND application_name = 'leadlog writer' AND wait_event_type = 'Lock'`) == 1
 	}, patience, time.Millisecond)
 }
 

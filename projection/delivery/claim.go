@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -9,16 +10,16 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// lockClass is the first key of the advisory locks that leases belong to.
-const lockClass = 0x6c656164
-
-// session is a courier's connection whose lock its leases belong to: they end with it.
+// session is a courier's connection. The rows that it claims are its own until it ends, as its lease does.
 type session struct {
 	conn *pgx.Conn
 	id   int32
 }
 
-// open takes a lease id nobody has and puts under it what this process has in hand from an earlier session.
+// errTaken says that a courier of this number is at work: the numbers have come round.
+var errTaken = errors.New("another courier has this number")
+
+// open takes the lease of a new number, and claims under it the rows that this process has from an earlier session.
 func (c *Courier) open(ctx context.Context) (*session, error) {
 	conn, err := pgx.ConnectConfig(ctx, c.config)
 	if err != nil {
@@ -27,13 +28,13 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 	s := &session{conn: conn}
 	err = conn.QueryRow(ctx, `SELECT nextval('delivery.courier')::integer`).Scan(&s.id)
 	if err == nil {
-		_, err = conn.Exec(ctx, `SELECT pg_advisory_lock($1, $2)`, int32(lockClass), s.id)
+		var mine bool
+		if mine, err = schema.TakeLease(ctx, conn, schema.CourierLease(s.id)); err == nil && !mine {
+			err = errTaken
+		}
 	}
 	if err == nil {
 		_, err = conn.Exec(ctx, `LISTEN `+channel)
-	}
-	if err == nil {
-		_, err = conn.Exec(ctx, `INSERT INTO delivery.session (id) VALUES ($1) ON CONFLICT DO NOTHING`, s.id)
 	}
 	if err == nil {
 		// A row without a lease may have been put back a moment ago, and nobody be at work on it any more.
@@ -48,10 +49,10 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 
 // Couriers returns how many couriers have a session in this database.
 func Couriers(ctx context.Context, tx pgx.Tx) (n int, err error) {
-	err = tx.QueryRow(ctx, `
-		SELECT count(*) FROM pg_locks
-		 WHERE locktype = 'advisory' AND classid = $1 AND objsubid = 2 AND granted
-		   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, uint32(lockClass)).Scan(&n)
+	if _, err = tx.Exec(ctx, `SELECT pg_stat_clear_snapshot()`); err != nil { // the transaction may have read the list of sessions before
+		return 0, err
+	}
+	err = tx.QueryRow(ctx, `SELECT count(*) FROM lease.held WHERE name LIKE $1`, schema.CourierLeases).Scan(&n)
 	return n, err
 }
 
@@ -68,13 +69,10 @@ func (s *session) close(ctx context.Context) {
 func (s *session) reclaim(ctx context.Context) error {
 	_, err := s.conn.Exec(ctx, `
 		WITH gone AS (
-		    DELETE FROM delivery.session WHERE id NOT IN (
-		           SELECT objid::bigint FROM pg_locks
-		            WHERE locktype = 'advisory' AND classid = $1 AND objsubid = 2 AND granted
-		              AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
-		    RETURNING id
+		    DELETE FROM lease.session WHERE name LIKE $1 AND NOT lease.alive(pid, role, started)
+		    RETURNING substr(name, length($1))::integer AS id
 		)
-		UPDATE delivery.queue SET lease = NULL WHERE lease IN (SELECT id FROM gone)`, uint32(lockClass))
+		UPDATE delivery.queue SET lease = NULL WHERE lease IN (SELECT id FROM gone)`, schema.CourierLeases)
 	return err
 }
 

@@ -71,7 +71,7 @@ func TestACourierTakesWhatIsDueAndInNobodysHand(t *testing.T) {
 		SELECT id, 'acme', 'https://example.com/' || id, '{*}', false, false FROM unnest(ARRAY['many', 'one']) AS id;
 		INSERT INTO delivery.origin (epoch, position) VALUES ('log', 0);
 		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 0, now());
-		INSERT INTO delivery.session (id) VALUES (-3)`)
+		INSERT INTO lease.session (name, pid, role) VALUES ('courier -3', 0, 0)`)
 	put := func(id, webhookID string, position int, lease *int32, wait time.Duration) {
 		pgtest.Exec(t, w.Pool, `
 			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, lease, due_at)

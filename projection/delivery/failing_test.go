@@ -162,7 +162,7 @@ func TestWhatAKilledProcessHeldIsTakenUp(t *testing.T) {
 	id := target(t, w, r.URL)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	spread(t, w)
-	_, err := w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET lease = 12345; INSERT INTO delivery.session VALUES (12345)`) // one that is gone
+	_, err := w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET lease = 12345; INSERT INTO lease.session (name, pid, role) VALUES ('courier 12345', 0, 0)`) // one that is gone
 	require.NoError(t, err)
 	send(t, w)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))

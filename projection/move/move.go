@@ -137,7 +137,7 @@ func (m Move) settle(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err e
 	return moved, err
 }
 
-// alone takes the lock of every projector and of every replay, for as long as the transaction lasts. Whoever begins to write to
+// alone takes the lease of every projector and of every replay; they end with the session. Whoever begins to write to
 // a log asks first whether the views are of it, and is not answered before they have moved.
 func alone(ctx context.Context, tx pgx.Tx) error {
 	names := map[string][]string{schema.Deliveries: {delivery.FanOut{}.Name()}}
@@ -146,7 +146,7 @@ func alone(ctx context.Context, tx pgx.Tx) error {
 	}
 	for in, projectors := range names {
 		for _, name := range projectors {
-			mine, err := projection.TryLock(ctx, tx, in, name)
+			mine, err := schema.TakeLease(ctx, tx, schema.ProjectorLease(in, name))
 			if err != nil {
 				return err
 			}
@@ -156,7 +156,7 @@ func alone(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	for _, name := range names[schema.Views] {
-		mine, err := projection.TryLockReplay(ctx, tx, name)
+		mine, err := schema.TakeLease(ctx, tx, projection.ReplayLease(name))
 		if err != nil {
 			return err
 		}

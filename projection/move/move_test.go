@@ -37,7 +37,7 @@ func world(t *testing.T) (*projectiontest.World, move.Move) {
 	w.Project(t)
 	require.Eventually(t, func() bool { // PostgreSQL hears a moment later that the sessions of who wrote have ended
 		return pgtest.Value[bool](t, w.Pool, `
-			SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+			SELECT NOT EXISTS (SELECT FROM lease.held)`)
 	}, projectiontest.Soon, time.Millisecond)
 	to, err := esdb.Open(t.Context(), esdb.Options{URL: esdbtest.Start(t).URL(), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
@@ -169,7 +169,7 @@ func TestAServiceThatHadAskedBeforeTheViewsWereLockedIsFoundOut(t *testing.T) {
 	m.Compare = func(ctx context.Context, each func(from, to eventstore.Position) error) error {
 		running.Go(func() { courier.Run(ctx) })
 		require.Eventually(t, func() bool {
-			return pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM delivery.session)`)
+			return pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM lease.held WHERE name LIKE 'courier %')`)
 		}, projectiontest.Soon, time.Millisecond)
 		return compare(ctx, each)
 	}

@@ -109,7 +109,7 @@ CREATE TABLE delivery.queue (
 CREATE INDEX queue_due ON delivery.queue USING btree (webhook_id, due_at, "position");
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
-COMMENT ON COLUMN delivery.queue.lease IS 'The session of the courier that has the row in hand.';
+COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that has the row in hand, whose lease is named after it.';
 COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
 COMMENT ON COLUMN delivery.queue.retried IS 'Position of the last request to retry. A courier that finds another one than it claimed has to send again.';
 
@@ -134,11 +134,15 @@ COMMENT ON COLUMN delivery.replay.events IS 'What the endpoint asked for when th
 COMMENT ON COLUMN delivery.replay.requested IS 'Position of the request: what is behind it goes live.';
 COMMENT ON COLUMN delivery.replay.reached IS 'Everything on the log up to this position is queued. Null: not begun.';
 
-CREATE TABLE delivery.session (
-    id integer NOT NULL,
-    CONSTRAINT session_id PRIMARY KEY (id)
+CREATE TABLE lease.session (
+    name text COLLATE "C" NOT NULL,
+    pid integer NOT NULL,
+    role oid NOT NULL,
+    started timestamp with time zone,
+    CONSTRAINT session_name PRIMARY KEY (name)
 );
-COMMENT ON TABLE delivery.session IS 'Sessions that may hold leases. One that has gone holds no advisory lock on its id.';
+COMMENT ON TABLE lease.session IS 'Who has each lease: a session, by its process, its role and when it began.';
+COMMENT ON COLUMN lease.session.started IS 'NULL: not known, as of a superuser who acts as another role.';
 
 CREATE TABLE person.key (
     stream text COLLATE "C" NOT NULL,

@@ -24,5 +24,5 @@ SELECT format(E'CREATE TABLE %I.%I (\n%s\n)%s%s;', n.nspname, c.relname, concat_
            WHERE o.classoid = 'pg_class'::regclass AND o.objoid = c.oid), '')
   FROM pg_class c
   JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE n.nspname IN ('views', 'secret', 'delivery', 'person') AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname <> 'migration'
+ WHERE n.nspname IN ('views', 'secret', 'delivery', 'person', 'lease') AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname NOT IN ('migration', 'migration_lock')
  ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C";

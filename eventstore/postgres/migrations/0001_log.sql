@@ -29,6 +29,12 @@ CREATE TABLE log.epoch (
 );
 INSERT INTO log.epoch DEFAULT VALUES;
 
+-- One transaction at a time appends. This is no advisory lock, because every role that may connect can take those. Locking the table
+-- in this mode requires UPDATE, which readers do not have, and it excludes nothing that readers may do. Of the modes that exclude
+-- themselves it is the cheapest: it writes nothing, not even to the write-ahead log, and no other session's locks are searched.
+CREATE TABLE log.append_lock ();
+COMMENT ON TABLE log.append_lock IS 'Has no rows. Who appends locks it.';
+
 -- Keys of persons, by stream. The personal data on a stream is sealed with its key, so that deleting the key erases the person
 -- everywhere. In a schema of its own, so that it has an owner of its own, and is left out of one backup and kept in another:
 -- deploy/forgetting.md.
@@ -107,7 +113,7 @@ DECLARE
     base   bigint[] := x_expect; -- per expectation: the revision that its events follow
     number int[] := e_number;    -- per event: its number among those that are stored, null when its append is refused
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint));
+    LOCK TABLE log.append_lock IN SHARE UPDATE EXCLUSIVE MODE;
 
     SELECT coalesce((SELECT l.position FROM log.event l ORDER BY l.position DESC LIMIT 1), 0),
            ARRAY(SELECT coalesce((
@@ -199,7 +205,7 @@ CREATE FUNCTION log.append_whole(
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint));
+    LOCK TABLE log.append_lock IN SHARE UPDATE EXCLUSIVE MODE;
 
     SELECT coalesce((SELECT l.position FROM log.event l ORDER BY l.position DESC LIMIT 1), 0)
       INTO head

@@ -346,6 +346,62 @@ END
 $$;
 -- +goose StatementEnd
 
+-- Leases: what one session of the service at a time does, such as running a projector. A lease is a row, which names the session
+-- that has it, and ends with that session: PostgreSQL lists the sessions that there are. So it needs no renewal and no clock, and no
+-- transaction stays open. It is no advisory lock, because every role that may connect can take those; readers may not enter this schema.
+
+CREATE SCHEMA IF NOT EXISTS lease;
+
+CREATE TABLE IF NOT EXISTS lease.session (
+    name    text        COLLATE "C" NOT NULL,
+    pid     integer     NOT NULL,
+    role    oid         NOT NULL,
+    started timestamptz,
+    CONSTRAINT session_name PRIMARY KEY (name)
+);
+
+COMMENT ON TABLE lease.session IS 'Who has each lease: a session, by its process, its role and when it began.';
+COMMENT ON COLUMN lease.session.started IS 'NULL: not known, as of a superuser who acts as another role.';
+
+-- PostgreSQL shows every session's process and role, and when it began only to members of its role.
+CREATE OR REPLACE FUNCTION lease.alive(pid integer, role oid, started timestamptz) RETURNS boolean LANGUAGE sql
+RETURN EXISTS (
+    SELECT FROM pg_stat_get_activity(pid) AS a WHERE a.usesysid = role AND coalesce(a.backend_start = started, true));
+
+COMMENT ON FUNCTION lease.alive IS 'Whether there is such a session. A transaction reads the list of sessions once: pg_stat_clear_snapshot() has it read again.';
+
+CREATE OR REPLACE VIEW lease.held AS SELECT name FROM lease.session WHERE lease.alive(pid, role, started);
+
+-- The row must be read before the list of sessions. A session that began later could otherwise have taken the lease and not be in
+-- the list. For the same reason the row is changed only if it is still as it was read.
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION lease.take(wanted text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    old lease.session;
+    own lease.session;
+BEGIN
+    SELECT * INTO old FROM lease.session WHERE name = wanted;
+    PERFORM pg_stat_clear_snapshot();
+    SELECT wanted, a.pid, a.usesysid, a.backend_start INTO own FROM pg_stat_get_activity(pg_backend_pid()) AS a;
+    IF old.name IS NULL THEN
+        INSERT INTO lease.session SELECT own.* ON CONFLICT DO NOTHING;
+        RETURN FOUND;
+    ELSIF lease.alive(old.pid, old.role, old.started) THEN
+        RETURN old.pid = own.pid;
+    END IF;
+    PERFORM FROM lease.session WHERE session = old FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE lease.session SET pid = own.pid, role = own.role, started = own.started WHERE name = wanted;
+    RETURN true;
+END
+$$;
+-- +goose StatementEnd
+
+COMMENT ON FUNCTION lease.take IS 'Takes a lease for this session, unless another has it. Returns whether this session has it.';
+
 -- Deliveries to webhook endpoints.
 --
 -- They are no view: a row causes a request to another system, and is never made twice. So they too outlive the schema views.
@@ -462,7 +518,7 @@ BEGIN
     IF to_regclass('delivery.attempt' || suffix) IS NOT NULL THEN
         RETURN; -- made last, so both are there
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtextextended('leadlog delivery days', 0));
+    LOCK TABLE delivery.delivery IN SHARE UPDATE EXCLUSIVE MODE; -- as ATTACH PARTITION does
     FOREACH kind IN ARRAY ARRAY['delivery', 'attempt'] LOOP
         CONTINUE WHEN to_regclass('delivery.' || kind || suffix) IS NOT NULL;
         -- Room on the page for the row's next version. Attached, and not made as a partition: nobody waits for that.
@@ -497,16 +553,9 @@ CREATE INDEX IF NOT EXISTS queue_due ON delivery.queue (webhook_id, due_at, posi
 
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
-COMMENT ON COLUMN delivery.queue.lease IS 'The session of the courier that has the row in hand.';
+COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that has the row in hand, whose lease is named after it.';
 COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
 COMMENT ON COLUMN delivery.queue.retried IS 'Position of the last request to retry. A courier that finds another one than it claimed has to send again.';
-
-CREATE TABLE IF NOT EXISTS delivery.session (
-    id integer NOT NULL,
-    CONSTRAINT session_id PRIMARY KEY (id)
-);
-
-COMMENT ON TABLE delivery.session IS 'Sessions that may hold leases. One that has gone holds no advisory lock on its id.';
 
 CREATE SEQUENCE IF NOT EXISTS delivery.courier AS integer CYCLE;
 

@@ -1,0 +1,96 @@
+package schema_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+func leaseDatabase(t *testing.T) (connect func() *pgx.Conn) {
+	t.Helper()
+	url := pgtest.Database(t)
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	return func() *pgx.Conn {
+		conn, err := pgx.Connect(t.Context(), url)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		return conn
+	}
+}
+
+func takes(t *testing.T, session schema.Querier, name string) bool {
+	t.Helper()
+	mine, err := schema.TakeLease(t.Context(), session, name)
+	require.NoError(t, err)
+	return mine
+}
+
+func TestLease_EndsWithSession(t *testing.T) {
+	t.Parallel()
+	connect := leaseDatabase(t)
+	first, second := connect(), connect()
+	require.True(t, takes(t, first, "a"))
+	require.True(t, takes(t, first, "a"), "again")
+	require.False(t, takes(t, second, "a"))
+	require.True(t, takes(t, second, "b"), "another lease")
+
+	require.NoError(t, first.Close(t.Context()))
+	require.Eventually(t, func() bool { return takes(t, second, "a") }, time.Minute, time.Millisecond)
+	require.NoError(t, schema.ReleaseLease(t.Context(), second, "a"))
+	require.True(t, takes(t, connect(), "a"))
+}
+
+// Process ids are used again: the session that has one now may be a reader's.
+func TestLease_ProcessIDReused(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]string{
+		"by a later session":   `UPDATE lease.session SET started = started - interval '1 second'`,
+		"by another's session": `UPDATE lease.session SET role = 0`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			connect := leaseDatabase(t)
+			first, second := connect(), connect()
+			require.True(t, takes(t, first, "a"))
+			require.False(t, takes(t, second, "a"))
+			pgtest.Exec(t, second, change)
+			require.True(t, takes(t, second, "a"))
+		})
+	}
+}
+
+// A transaction reads the list of sessions once. One that has begun since must not count as ended.
+func TestLease_StaleSessionList(t *testing.T) {
+	t.Parallel()
+	connect := leaseDatabase(t)
+	gone := connect()
+	require.True(t, takes(t, gone, "a"))
+	tx, err := connect().Begin(t.Context())
+	require.NoError(t, err)
+	pgtest.Exec(t, tx, `SELECT FROM pg_stat_activity`)
+	require.NoError(t, gone.Close(t.Context()))
+	later := connect()
+	require.Eventually(t, func() bool { return takes(t, later, "a") }, time.Minute, time.Millisecond)
+	require.False(t, takes(t, tx, "a"))
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+// While a transaction takes a lease, others do not wait for it.
+func TestLease_TakenInTransaction(t *testing.T) {
+	t.Parallel()
+	connect := leaseDatabase(t)
+	pgtest.Exec(t, connect(), `INSERT INTO lease.session (name, pid, role) VALUES ('a', 0, 0)`)
+	tx, err := connect().Begin(t.Context())
+	require.NoError(t, err)
+	require.True(t, takes(t, tx, "a"))
+	other := connect()
+	require.False(t, takes(t, other, "a"))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.True(t, takes(t, other, "a"))
+}
