@@ -26,6 +26,9 @@ type Replayer struct {
 	Log   *slog.Logger
 }
 
+// replayLease is the lease of the Replayer that is active. It only saves work: each step moves the replay from where it was read.
+const replayLease = "delivery replays"
+
 const (
 	replayPoll   = 250 * time.Millisecond
 	replayAgain  = 5 * time.Second // after a failure
@@ -60,20 +63,22 @@ func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 		return false, schema.Unavailable(err)
 	}
 	defer conn.Release()
-	const key = `hashtextextended('leadlog delivery replays', 0)`
-	var mine bool
-	if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(`+key+`)`).Scan(&mine); err != nil || !mine {
+	open, err := openReplays(ctx, conn.Conn())
+	if err != nil || len(open) == 0 {
+		return false, schema.Unavailable(err)
+	}
+	mine, err := schema.TakeLease(ctx, conn, replayLease)
+	if err != nil || !mine {
 		return false, schema.Unavailable(err)
 	}
 	defer func() {
-		unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		if _, err := conn.Exec(unlocking, `SELECT pg_advisory_unlock(`+key+`)`); err != nil {
-			_ = conn.Conn().Close(unlocking) // the lock goes with the connection
+		if err := schema.ReleaseLease(releasing, conn, replayLease); err != nil {
+			_ = conn.Conn().Close(releasing) // the lease ends with the session
 		}
 	}()
-	open, err := openReplays(ctx, conn.Conn())
-	if err != nil {
+	if open, err = openReplays(ctx, conn.Conn()); err != nil { // another may have moved them before the lease was taken
 		return false, schema.Unavailable(err)
 	}
 	var failed error
@@ -114,7 +119,7 @@ func openReplays(ctx context.Context, conn *pgx.Conn) ([]replay, error) {
 	})
 }
 
-// errOvertaken says that a replay is not where it was left, which the lock should have kept it from.
+// errOvertaken says that a replay is not where it was left, from which the lease should have kept others.
 var errOvertaken = errors.New("somebody else moved it")
 
 // step queues what the next part of the log has for a replay.
