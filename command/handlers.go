@@ -107,7 +107,7 @@ func NewHandlers(o Options) *Handlers {
 		o.Random = rand.Reader
 	}
 	return &Handlers{
-		store: o.Store, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, forgetting: o.Forgetting, log: o.Log,
+		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, forgetting: o.Forgetting, log: o.Log,
 		privateTargets: o.AllowPrivateTargets, now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 		windows: semaphore.NewWeighted(windows), holders: &holderCache{}, leads: eventstore.NewFolds(leadFolds),

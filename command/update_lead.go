@@ -23,7 +23,7 @@ type LeadUpdated struct {
 	Position eventstore.Position
 }
 
-// UpdateLead decides on a change of a lead of the caller's account and appends it.
+// UpdateLead decides on a change of a lead of the caller's account and appends it. When nothing changes, nothing is appended.
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError, field.Errors and those of the store.
 func (h *Handlers) UpdateLead(ctx context.Context, cmd UpdateLead) (LeadUpdated, error) {
@@ -32,14 +32,18 @@ func (h *Handlers) UpdateLead(ctx context.Context, cmd UpdateLead) (LeadUpdated,
 		if err != nil {
 			return nil, err
 		}
-		return state.Update(cmd.Caller.Account, cmd.Body, rules, opportunity.String())
+		updated, err := state.Update(cmd.Caller.Account, cmd.Body, rules, opportunity.String())
+		if err != nil || len(updated.Changed) == 0 {
+			return nil, err
+		}
+		return updated, nil
 	}, func(ctx context.Context, account, fact eventstore.Write) (eventstore.Position, error) {
 		return h.store.Append(ctx, account, fact)
 	})
 }
 
 // changeLead calls decide with a lead and the account's rules, and put with a check of the account and the decided fact, which it
-// must append. After a conflict it does both again.
+// must append. After a conflict it does both again. If decide returns no fact, the answer is the lead as it is, at the log's head.
 func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 	decide func(lead.State, lead.Rules) (event.Data, error),
 	put func(ctx context.Context, account, fact eventstore.Write) (eventstore.Position, error),
@@ -60,6 +64,11 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 		decided, err := decide(held.lead, lead.Rules{Region: account.State.Region, Stages: account.State.Stages})
 		if err != nil {
 			return h.toHeir(ctx, err)
+		}
+		if decided == nil {
+			updated.Lead = held.lead
+			updated.Position, err = h.store.Head(ctx)
+			return err
 		}
 		fact, err := h.write(caller, stream, held.expect, h.after(held.lead.UpdatedAt), decided)
 		if err != nil {

@@ -19,7 +19,7 @@ type UpdateWebhookEndpoint struct {
 // WebhookUpdated is the answer: the endpoint as it is after the change.
 type WebhookUpdated struct {
 	Endpoint webhook.State
-	Position eventstore.Position // 0 when nothing changed
+	Position eventstore.Position
 }
 
 // UpdateWebhookEndpoint decides on a change of an endpoint of the caller's account and appends it. The errors are
@@ -35,7 +35,7 @@ func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookE
 type changedEndpoint struct {
 	state    webhook.State
 	last     eventstore.Event    // the latest that was appended
-	position eventstore.Position // 0 when nothing was
+	position eventstore.Position // of it, or the log's head when nothing was
 }
 
 // changeEndpoint calls decide with an endpoint and the time, and appends the facts that it returns, if any. After a conflict it
@@ -58,7 +58,8 @@ func (h *Handlers) changeEndpoint(ctx context.Context, caller Caller, id string,
 		}
 		changed = changedEndpoint{state: state}
 		if len(facts) == 0 {
-			return nil
+			changed.position, err = h.store.Head(ctx)
+			return err
 		}
 		caller.Account = state.Account // the fact belongs to the endpoint's account, whoever the caller is
 		write := eventstore.Write{Stream: stream, Expect: expect}

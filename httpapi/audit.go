@@ -24,7 +24,7 @@ func (x *exchange) auditTokens() (answer, error) {
 	x.w.Header().Add("Vary", "Accept")
 	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON); media != mediaJSON {
 		// What is streamed may take longer than the time for one answer; each write has a deadline instead.
-		return streamed(x, media, export.TokenEvents(), x.Query.AuditTokensAll(detached(x.r), x.caller.Account, filter)), nil
+		return streamed(x, media, export.TokenEvents(), x.Query.AuditTokensAll(x.detached(), x.caller.Account, filter)), nil
 	}
 	return listed(x.Query.AuditTokens(x.ctx, x.caller.Account, filter, page))
 }

@@ -41,19 +41,11 @@ func (x *exchange) stillLetIn() error {
 	if !x.Now().Before(x.jwt.Expires.Add(leeway)) {
 		return command.ErrUnauthorized
 	}
-	return x.Directory.AdmitJWT(detached(x.r), x.jwt.Account, x.jwt.Issued, command.Brief)
+	return x.Directory.AdmitJWT(x.detached(), x.jwt.Account, x.jwt.Issued, command.Brief)
 }
 
-// capturing lets callers through who may capture leads, within the rate limit of their account.
+// capturing lets callers through who may capture leads or record activity, by API token or JWT.
 func capturing(x *exchange) error {
-	if err := capturingMany(x); err != nil {
-		return err
-	}
-	return x.throttle()
-}
-
-// capturingMany lets callers through who may capture leads, by API token or JWT. The route itself counts how many they capture.
-func capturingMany(x *exchange) error {
 	credential, err := x.bearer()
 	if err != nil {
 		return err
@@ -80,13 +72,6 @@ func (x *exchange) admit(by func(command.Admission) command.Admission) (err erro
 		return x.orRevoked(err)
 	}
 	return err
-}
-
-// tracking lets the same callers through as capturing, but with a rate limit of its own: visitors' activity must not use up the
-// limit of captures.
-func tracking(x *exchange) error {
-	x.policy = activityPolicy
-	return capturing(x)
 }
 
 // bearer returns the credential of a request, which must be exactly one.

@@ -12,7 +12,6 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
 // Bounds of a batch. A line has those of a single capture's body.
@@ -55,7 +54,6 @@ func (x *exchange) captureBatch() (answer, error) {
 	if x.params().values.Has("dryRun") { // whoever asks for one must not get a batch
 		return answer{}, bad("dryRun", "is for single captures")
 	}
-	tellLimit(x.w.Header(), x.policy, x.limit())
 	return answer{stream: func() error { return x.answerLines(key) }}, nil
 }
 
@@ -64,7 +62,7 @@ func (x *exchange) answerLines(key string) error {
 	if err := control.EnableFullDuplex(); err != nil {
 		return err
 	}
-	x.ctx = detached(x.r) // as long as lines come; each has its own bounds
+	x.ctx = x.detached() // as long as lines come; each has its own bounds
 	out := lineWriter{control: control, buffer: bufio.NewWriterSize(&patient{w: x.w, control: control}, 32<<10)}
 	lines, err := readAhead(control, x.r.Body, x.load.batches.of(x.caller.Account))
 	if err != nil {
@@ -80,8 +78,7 @@ func (x *exchange) answerLines(key string) error {
 	// Not before something was read: at the first read, net/http has a client go on that waits with its body for 100 Continue,
 	// but not behind another status.
 	begin := sync.OnceFunc(func() { x.w.WriteHeader(http.StatusOK) })
-	var used quota.Use // by the last line that was counted
-	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] { return x.arrivals(ctx, lines, key, &used) }
+	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] { return x.arrivals(ctx, lines, key) }
 	var last eventstore.Position
 	for arrived := range x.Commands.CaptureLeads(x.ctx, arrivals, out.flush) {
 		begin()
@@ -96,19 +93,23 @@ func (x *exchange) answerLines(key string) error {
 	}
 	begin()
 	out.flush()
-	tellQuota(x.w.Header(), x.policy, used)
+	tellQuota(x.w.Header(), x.kind, x.used)
 	x.wrote(last)
 	return out.err
 }
 
-// arrivals yields the lines as captures, each counted against the account's limit when it is its turn.
-func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string, used *quota.Use) iter.Seq[command.Arriving] {
+// arrivals yields the lines as captures, each counted against the account's limits when it is its turn. The request itself was
+// counted as the first.
+func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) iter.Seq[command.Arriving] {
 	return func(yield func(command.Arriving) bool) {
+		counted := true
 		for line := range lines.all(ctx) {
 			failed := line.err
-			if failed == nil {
-				*used, failed = x.take()
+			if failed == nil && !counted {
+				x.charge()
+				failed = x.take()
 			}
+			counted = false
 			if failed == nil && line.TooLong {
 				failed = errTooLarge
 			}

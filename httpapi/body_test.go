@@ -56,6 +56,7 @@ func TestABodyThatComesSlowlyUsesUpNoTimeOfTheRequest(t *testing.T) {
 	t.Parallel()
 	x := &exchange{
 		api: &api{load: newLoad(Options{})}, w: httptest.NewRecorder(), r: httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{}`)),
+		record: &record{},
 	}
 	x.ctx, x.cancel = context.WithTimeout(t.Context(), 0)
 	require.Error(t, x.ctx.Err(), "the body took all of it")

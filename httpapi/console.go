@@ -7,6 +7,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/httpapi/console"
+	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
 const consolePath = "/console"
@@ -21,7 +22,9 @@ func (a *api) mountConsole() {
 		Base: a.BasePath + consolePath, Key: a.ConsoleKey, Codes: a.ConsoleCodes, Stopping: a.Stopping,
 	})
 	a.router.Mount(a.BasePath+consolePath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), recordKey{}, w.(*record))))
+		record := w.(*record)
+		ctx := command.CountAppended(context.WithValue(r.Context(), recordKey{}, record), &record.appended)
+		pages.ServeHTTP(w, r.WithContext(ctx))
 	}))
 }
 
@@ -74,6 +77,19 @@ func (g gate) TakeOn(r *http.Request, account string) (done func(), err error) {
 		place.waitAgain()
 		requests.giveBack(1)
 	}, nil
+}
+
+// Throttle implements console.Gate.
+func (g gate) Throttle(r *http.Request, account string, kind quota.Kind) (charge func(), err error) {
+	x := g.exchange(r)
+	x.caller.Account = account
+	return x.charge, x.throttle(kind)
+}
+
+func (g gate) EnterStream(r *http.Request, account string) (leave func(), err error) {
+	x := g.exchange(r)
+	x.caller.Account = account
+	return x.enterStream()
 }
 
 func (g gate) Follow(account string) (leave func(), err error) {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"io"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/httpapi/openapi"
+	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
 func TestTheDocumentHasEveryRouteAndNoOther(t *testing.T) {
@@ -62,5 +64,19 @@ func TestTheDocumentHasEveryFailure(t *testing.T) {
 	}
 	for _, row := range failures {
 		require.True(t, described[failure{row.message, row.code}], "no example of the document says %q, code %q", row.message, row.code)
+	}
+}
+
+// A route that says nothing of its quota does not compile, and what it says must fit its method and access.
+func TestRoutes_DeclareQuota(t *testing.T) {
+	t.Parallel()
+	a := &api{Options: Options{Metrics: prometheus.NewRegistry()}}
+	for _, route := range a.routes() {
+		name := route.method + " " + route.pattern
+		require.NotZero(t, route.kind, name)
+		require.Equal(t, route.shed(), route.kind != quota.Free, name)
+		if route.kind != quota.Free {
+			require.Equal(t, route.method == http.MethodGet, route.kind.Reads(), name)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
 // requestTimeout is how long a request may take, without the time to receive its body and to stream its answer.
@@ -30,7 +31,8 @@ type exchange struct {
 	caller    command.Caller
 	admission command.Admission // of a caller who captures
 	jwt       Identity          // of one who does anything else
-	policy    string            // by which the caller's account is limited
+	kind      quota.Kind        // that the request counts as
+	used      quota.Use         // of the account's quota, by the request
 	dryRun    bool              // the caller asks what would happen
 	charged   bool              // the request counts against the share of the caller's account
 	held      int64             // bytes of the body that count as held
@@ -41,7 +43,7 @@ type exchange struct {
 func (a *api) serve(route route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		x := a.exchange(w, r, w.(*record)) // as observe made it
-		x.ctx, x.cancel = context.WithTimeout(detached(r), requestTimeout)
+		x.ctx, x.cancel = context.WithTimeout(x.detached(), requestTimeout)
 		defer func() { x.cancel() }()
 		x.record.route = route.pattern
 		if len(r.TransferEncoding) > 0 {
@@ -55,7 +57,9 @@ func (a *api) serve(route route) http.HandlerFunc {
 			return
 		}
 		defer done()
+		defer x.charge()
 		answer, err := x.ask(route)
+		x.charge() // before the answer, so that the caller's next request meets it
 		x.sample(err)
 		if err != nil {
 			x.fail(err)
@@ -70,14 +74,14 @@ func (a *api) serve(route route) http.HandlerFunc {
 func (x *exchange) hasRead() {
 	if deadline, _ := x.ctx.Deadline(); time.Until(deadline) < requestTimeout/2 {
 		x.cancel()
-		x.ctx, x.cancel = context.WithTimeout(detached(x.r), requestTimeout)
+		x.ctx, x.cancel = context.WithTimeout(x.detached(), requestTimeout)
 	}
 }
 
 // exchange returns the exchange of a request, with what is known of the caller before authentication.
 func (a *api) exchange(w http.ResponseWriter, r *http.Request, record *record) *exchange {
 	x := &exchange{
-		api: a, w: w, r: r, ctx: r.Context(), record: record, client: clientAddress(r, a.TrustedProxies), policy: capturePolicy,
+		api: a, w: w, r: r, ctx: r.Context(), record: record, client: clientAddress(r, a.TrustedProxies),
 	}
 	x.caller = command.Caller{RequestID: x.record.requestID, TraceParent: x.record.trace, UserAgent: userAgent(r.UserAgent())}
 	x.caller.FromPage = r.Header.Get("Origin") != ""
@@ -90,7 +94,7 @@ func (a *api) exchange(w http.ResponseWriter, r *http.Request, record *record) *
 	return x
 }
 
-// ask authenticates the caller and calls the route.
+// ask authenticates the caller, checks the account's quotas and calls the route.
 func (x *exchange) ask(route route) (answer, error) {
 	if strings.HasSuffix(route.pattern, "/{id}") && x.literal[x.path()] {
 		return x.wrongMethod() // DELETE …/leads/refused is not about a lead of that id
@@ -104,12 +108,24 @@ func (x *exchange) ask(route route) (answer, error) {
 		}
 		x.place = letIn(x.r)
 	}
+	if err := x.throttle(route.kind); err != nil {
+		return answer{}, err
+	}
+	if route.kind.Streams() {
+		leave, err := x.enterStream()
+		if err != nil {
+			return answer{}, err
+		}
+		defer leave()
+	}
 	return route.handle(x)
 }
 
-// detached returns a request's context without cancellation. net/http cancels it when the client closes its half of the connection,
-// but such a client may still wait for the answer.
-func detached(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
+// detached returns the request's context without cancellation, in which appended bytes are counted. net/http cancels the request's
+// own when the client closes its half of the connection, but such a client may still wait for the answer.
+func (x *exchange) detached() context.Context {
+	return command.CountAppended(context.WithoutCancel(x.r.Context()), &x.record.appended)
+}
 
 // path returns the path that the router used: the decoded one, unless decoding lost something.
 func (x *exchange) path() string { return cmp.Or(x.r.URL.RawPath, x.r.URL.Path) }

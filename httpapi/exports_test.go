@@ -85,7 +85,7 @@ func TestAnAccountThatExportsKeepsNoOtherOut(t *testing.T) {
 	status := func(path, jwt string) int {
 		reader, whole := b.export(path, jwt, nil)
 		require.True(t, whole)
-		if reader.Code == http.StatusServiceUnavailable {
+		if reader.Code == http.StatusTooManyRequests {
 			require.Equal(t, "1", reader.Header().Get("Retry-After"))
 		}
 		return reader.Code
@@ -93,8 +93,8 @@ func TestAnAccountThatExportsKeepsNoOtherOut(t *testing.T) {
 	full := func() {
 		before, err := b.store.Head(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, http.StatusServiceUnavailable, status(path, b.jwt))
-		require.Equal(t, http.StatusServiceUnavailable, status(page, b.jwt))
+		require.Equal(t, http.StatusTooManyRequests, status(path, b.jwt))
+		require.Equal(t, http.StatusTooManyRequests, status(page, b.jwt))
 		head, err := b.store.Head(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, before, head, "nothing was shown, so no reveal is recorded")

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -45,6 +46,15 @@ func (f *fields) only(names ...string) {
 			f.wrong.Add(shown(name), "is not known here")
 		}
 	}
+}
+
+// someOf refuses a body that is missing, or that has fields but none of these.
+func (f *fields) someOf(names ...string) {
+	if f.members != nil && len(f.members) == 0 || slices.ContainsFunc(names, func(name string) bool { return f.members[name] != nil }) {
+		return
+	}
+	last := len(names) - 1
+	f.wrong.Add("body", "must give "+strings.Join(names[:last], ", ")+" or "+names[last])
 }
 
 // has reports whether a field is given.

@@ -37,7 +37,8 @@ type Options struct {
 	Now       func() time.Time // nil is the system's clock
 
 	// RateLimit is how many captures a second an account may make, and RateBurst how many at once, if the account has no limit
-	// of its own; 0 is no limit. Activities of visitors have the same limits, counted apart.
+	// of its own; 0 is no limit of anything. Activities of visitors and other writes have the same limits, counted apart. Reads
+	// have five times as much. See limit.go.
 	RateLimit float64
 	RateBurst int
 	// Quotas has the accounts' token buckets, shared by all processes; with nil, each process has its own.
@@ -52,6 +53,8 @@ type Options struct {
 	LivePages int
 	// Exports are how many lists may go out as CSV or JSON lines at a time, an account half of them. 0 is a default.
 	Exports int
+	// Streams are how many requests may read the events of streams at a time, an account an eighth of them. 0 is a default.
+	Streams int
 
 	// TrustedProxies are the networks whose X-Forwarded-For is used.
 	TrustedProxies []netip.Prefix
@@ -101,7 +104,7 @@ func New(o Options) http.Handler {
 	}
 	a := &api{
 		Options: o, router: chi.NewRouter(), literal: map[string]bool{}, ids: newRequestIDs(o.Now),
-		quotas:        quota.NewShared(o.Quotas, 2*accountsKept, o.Now),
+		quotas:        quota.NewShared(o.Quotas, 5*accountsKept, o.Now),
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
 		lastWrites: newLastWrites(o.Now), load: newLoad(o), metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
 	}
@@ -115,8 +118,8 @@ func New(o Options) http.Handler {
 		}
 	}
 	a.mountConsole()
-	a.router.NotFound(a.serve(route{access: anyone, handle: (*exchange).unknownRoute}))
-	a.router.MethodNotAllowed(a.serve(route{access: anyone, handle: (*exchange).wrongMethod}))
+	a.router.NotFound(a.serve(route{access: anyone, kind: quota.Free, handle: (*exchange).unknownRoute}))
+	a.router.MethodNotAllowed(a.serve(route{access: anyone, kind: quota.Free, handle: (*exchange).wrongMethod}))
 	return a.observe(a.cors(a.router))
 }
 

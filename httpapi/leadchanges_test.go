@@ -46,8 +46,8 @@ func TestWhatAChangeByHandRefuses(t *testing.T) {
 	created := s.capture(`{"phone":"9876543210"}`)
 	path := leads + "/" + created.at("data", "leadId").(string)
 	for body, fields := range map[string][]string{
-		`{}`:                         {"body"},
-		`{"name":null,"status":" "}`: {"body"},
+		``:             {"body"},
+		`{"nmae":"A"}`: {"body"},
 		`{"status":"nope","leadTemperature":"mild","opportunityValue":true}`: {"status", "leadTemperature", "opportunityValue"},
 		`{"name":7}`:                        {"name"},
 		`{"name":"A","phone":"9876543211"}`: {"phone"},
@@ -86,4 +86,36 @@ func TestChangesAndCapturesAtOnceAllCount(t *testing.T) {
 	group.Wait()
 	last := s.as(http.MethodPatch, path, `{"name":"done"}`)
 	require.Len(t, last.at("data", "customFields"), 2*each)
+}
+
+// A write that changes nothing is answered as if it had, and leaves nothing on the log.
+func TestWrite_ChangesNothing(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	lead := leads + "/" + s.capture(`{"phone":"9876543210","name":"Asha","city":"Pune"}`).at("data", "leadId").(string)
+	endpoint := s.endpoint()
+	was := s.as(http.MethodGet, endpoint, "").is(http.StatusOK)
+	s.as(http.MethodPatch, endpoint, `{"enabled":false}`).is(http.StatusOK)
+	settings := `{"features":["crm_api"],"stages":["new","won"]}`
+	admin := s.mint(ownAccount, "admin")
+	account := func() reply {
+		return s.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/acme", credential: admin, body: settings}).is(http.StatusOK)
+	}
+	before := account().header.Get("X-Log-Position")
+	for _, c := range []struct{ path, body string }{
+		{lead, `{}`},
+		{lead, `{"name":null,"status":" "}`},
+		{lead, `{"name":"Asha","status":"NEW","leadTemperature":"warm","customFields":{"city":"Pune","none":null}}`},
+		{endpoint, `{}`},
+		{endpoint, `{"enabled":false}`},
+		{endpoint, fmt.Sprintf(`{"url":%q,"description":%q}`, was.at("data", "url"), was.at("data", "description"))},
+	} {
+		r := s.as(http.MethodPatch, c.path, c.body).is(http.StatusOK)
+		require.Equal(t, before, r.header.Get("X-Log-Position"), "%s %s", c.path, c.body)
+	}
+	require.Equal(t, before, account().header.Get("X-Log-Position"))
+	require.Equal(t, "Asha", s.as(http.MethodPatch, lead, `{}`).at("data", "name"))
+	head, err := s.store.Head(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, before, fmt.Sprint(head))
 }

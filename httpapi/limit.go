@@ -11,14 +11,32 @@ import (
 // failureLimit is how many failed credentials one address may send.
 var failureLimit = quota.Limit{Rate: 10, Burst: 100}
 
-// The quotas of an account. They have the same limits but are counted separately, so that page views never use up captures.
+// An account has a bucket for each policy of quota.Kind, with the account's limits: page views never use up captures. Reads have
+// readShare times the limits.
+//
+// The bytes that the account appends have a bucket of their own. How many a request will append is known afterwards, so a request is
+// let in while the bucket is not empty, and then takes from it what it appended, into debt if need be.
 const (
-	capturePolicy  = "capture"
-	activityPolicy = "activity"
+	readShare   = 5
+	bytesPolicy = "bytes"
+	// An account whose limits are above the usual ones may append as many more bytes.
+	bytesRate   = 1 << 20 // a second
+	bytesBurst  = 32 << 20
+	usualRate   = 10 // captures a second
+	usualBurst  = 100
+	maxTokens   = 1 << 30   // of a bucket
+	streamLimit = "streams" // names, in metrics, the limit of concurrent reads of streams
 )
 
 // credentialLimit names, in metrics, the limit of addresses that send bad credentials.
 const credentialLimit = "credentials"
+
+// limits are the names of all limits, in metrics.
+func limits() []string {
+	return []string{
+		quota.Capture.Policy(), quota.Activity.Policy(), quota.Write.Policy(), quota.Read.Policy(), bytesPolicy, streamLimit, credentialLimit,
+	}
+}
 
 // limitHeader says what is left of a quota, and policyHeader what is in a full one.
 const (
@@ -30,54 +48,76 @@ const (
 var limitKey, policyKey = http.CanonicalHeaderKey(limitHeader), http.CanonicalHeaderKey(policyHeader)
 
 // tellQuota sets the header that says how much is left, as in draft-ietf-httpapi-ratelimit-headers.
-func tellQuota(header http.Header, policy string, use quota.Use) {
-	tellLimit(header, policy, use.Limit)
-	if use.Limit.Rate > 0 {
-		header[limitKey] = []string{`"` + policy + `";r=` + strconv.Itoa(use.Remaining) + `;t=` + strconv.FormatInt(wholeSeconds(use.Full), 10)}
-	}
-}
-
-func tellLimit(header http.Header, policy string, limit quota.Limit) {
-	if limit.Rate > 0 {
+func tellQuota(header http.Header, kind quota.Kind, use quota.Use) {
+	if limit := use.Limit; limit.Rate > 0 {
+		policy := `"` + kind.Policy() + `"`
 		window := max(1, wholeSeconds(limit.Window()))
-		header[policyKey] = []string{`"` + policy + `";q=` + strconv.Itoa(limit.Burst) + `;w=` + strconv.FormatInt(window, 10)}
+		header[policyKey] = []string{policy + `;q=` + strconv.Itoa(limit.Burst) + `;w=` + strconv.FormatInt(window, 10)}
+		header[limitKey] = []string{policy + `;r=` + strconv.Itoa(use.Remaining) + `;t=` + strconv.FormatInt(wholeSeconds(use.Full), 10)}
 	}
 }
 
-// throttle takes one from the account's quota, and sets the header that says how much is left. The error is a limitError.
-func (x *exchange) throttle() error {
-	use, err := x.take()
-	tellQuota(x.w.Header(), x.policy, use)
+// throttle counts the request against the account's quotas, and sets the header that says how much is left. The error is a
+// limitError.
+func (x *exchange) throttle(kind quota.Kind) error {
+	if x.kind = kind; kind == quota.Free {
+		return nil
+	}
+	if x.admission.Account == nil { // read when the caller was let in, and so in the cache
+		settings, err := x.Directory.Account(x.ctx, x.caller.Account)
+		if err != nil {
+			return err
+		}
+		x.admission.Account = settings
+	}
+	err := x.take()
+	if x.w != nil { // the console's pages have no such header
+		tellQuota(x.w.Header(), kind, x.used)
+	}
 	return err
 }
 
-// take takes one from the account's quota. The error is a limitError.
+// take takes one from the account's quota of the request's kind. The error is a limitError.
 //
 // The account's limits come from the cache. Before a refusal, the account is read from the log, but at most once a second: a caller
 // who sends too many requests must not cause more work.
-func (x *exchange) take() (_ quota.Use, err error) {
-	defer func() {
-		if err != nil {
-			x.metrics.limited.WithLabelValues(x.policy).Inc()
+func (x *exchange) take() error {
+	policy, err := x.takeCached()
+	if err == nil {
+		return nil
+	}
+	if x.confirmations.Take(x.caller.Account, quota.Limit{Rate: 1, Burst: 1}).Allowed {
+		before := x.admission.Account.State
+		confirmed, failed := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
+		if failed == nil && !(same(before.RateLimit, confirmed.State.RateLimit) && same(before.RateBurst, confirmed.State.RateBurst)) {
+			x.admission.Account = confirmed
+			policy, err = x.takeCached()
 		}
-	}()
-	use, err := x.takeBelieved()
-	if err == nil || !x.confirmations.Take(x.caller.Account, quota.Limit{Rate: 1, Burst: 1}).Allowed {
-		return use, err
 	}
-	before := x.admission.Account.State
-	confirmed, failed := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
-	if failed != nil || (same(before.RateLimit, confirmed.State.RateLimit) && same(before.RateBurst, confirmed.State.RateBurst)) {
-		return use, err
+	if err != nil {
+		x.metrics.limited.WithLabelValues(policy).Inc()
 	}
-	x.admission.Account = confirmed
-	return x.takeBelieved()
+	return err
 }
 
 func same[T comparable](a, b *T) bool { return a == b || (a != nil && b != nil && *a == *b) }
 
+// accountLimit is the limit of an account's captures, from which all its others follow.
+type accountLimit struct{ quota.Limit }
+
+func (l accountLimit) reads() accountLimit {
+	return accountLimit{quota.Limit{Rate: readShare * l.Rate, Burst: min(readShare*l.Burst, maxTokens)}}
+}
+
+func (l accountLimit) bytes() quota.Limit {
+	return quota.Limit{
+		Rate:  bytesRate * max(1, l.Rate/usualRate),
+		Burst: int(min(bytesBurst*max(1, float64(l.Burst)/usualBurst), maxTokens)),
+	}
+}
+
 // limit returns the account's limit, from the cache; the zero Limit when it has none.
-func (x *exchange) limit() quota.Limit {
+func (x *exchange) limit() accountLimit {
 	settings := x.admission.Account.State
 	limit, burst := x.RateLimit, x.RateBurst
 	if settings.RateLimit != nil {
@@ -87,21 +127,53 @@ func (x *exchange) limit() quota.Limit {
 		burst = *settings.RateBurst
 	}
 	if limit <= 0 || math.IsNaN(limit) {
-		return quota.Limit{}
+		return accountLimit{}
 	}
-	return quota.Limit{Rate: limit, Burst: max(1, burst)}
+	return accountLimit{quota.Limit{Rate: limit, Burst: min(max(1, burst), maxTokens)}}
 }
 
-func (x *exchange) takeBelieved() (quota.Use, error) {
+// takeCached is take by the cached limits. It returns the policy that refused. A request that is refused for its bytes takes
+// nothing from the other bucket.
+func (x *exchange) takeCached() (policy string, err error) {
 	limit := x.limit()
+	x.used = quota.Use{}
 	if limit.Rate == 0 {
-		return quota.Use{}, nil
+		return "", nil
 	}
-	use := x.quotas.Take(x.ctx, x.policy+" "+x.caller.Account, limit)
-	if !use.Allowed {
-		return use, limitError{use.RetryAfter}
+	if !x.kind.Reads() {
+		if left := x.quotas.Left(x.ctx, bytesPolicy+" "+x.caller.Account, limit.bytes()); !left.Allowed {
+			return bytesPolicy, limitError{left.RetryAfter}
+		}
+	} else {
+		limit = limit.reads()
 	}
-	return use, nil
+	policy = x.kind.Policy()
+	x.used = x.quotas.Take(x.ctx, policy+" "+x.caller.Account, limit.Limit)
+	if !x.used.Allowed {
+		return policy, limitError{x.used.RetryAfter}
+	}
+	return "", nil
+}
+
+// charge takes from the account's bucket what the request has appended since it was last charged.
+func (x *exchange) charge() {
+	appended := x.record.appended.Swap(0)
+	if appended == 0 {
+		return
+	}
+	if limit := x.limit(); limit.Rate > 0 {
+		x.quotas.Spend(bytesPolicy+" "+x.caller.Account, limit.bytes(), int(appended))
+	}
+}
+
+// enterStream counts the request among those of the account that read streams, until leave is called. The error is a limitError, or
+// errOverloaded.
+func (x *exchange) enterStream() (leave func(), err error) {
+	leave, err = x.load.streams.of(x.caller.Account).enter()
+	if err != nil {
+		x.metrics.limited.WithLabelValues(streamLimit).Inc()
+	}
+	return leave, err
 }
 
 // spend takes one from the quota of the client's address, for checking a credential that is not known to be good. The error is a

@@ -13,7 +13,7 @@ import (
 func TestTheHeadersTellTheQuota(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}
-	tellQuota(header, "capture", quota.NewLocal(1, (&clock{noon}).now).Take("a", quota.Limit{Rate: 10, Burst: 100}))
+	tellQuota(header, quota.Capture, quota.NewLocal(1, (&clock{noon}).now).Take("a", quota.Limit{Rate: 10, Burst: 100}))
 	require.Equal(t, `"capture";q=100;w=10`, header.Get("RateLimit-Policy"))
 	require.Equal(t, `"capture";r=99;t=1`, header.Get("RateLimit"))
 }

@@ -18,6 +18,7 @@ const (
 	defaultBatchBytes = 128 << 20
 	defaultLivePages  = 256
 	defaultExports    = 64 // a few MiB each, while somebody reads them slowly
+	defaultStreams    = 64
 )
 
 // load counts what the process is working on, so that more can be refused before it takes memory.
@@ -28,12 +29,13 @@ type load struct {
 	waiting  shared // requests that wait until a view has come to a position
 	pages    shared // of the console that are kept up to date
 	exports  shared // of the console too
+	streams  shared // requests that read the events of a stream
 }
 
 func newLoad(o Options) *load {
 	requests, pages := cmp.Or(int64(o.MaxRequests), defaultRequests), cmp.Or(int64(o.LivePages), defaultLivePages)
 	bodies, batches := cmp.Or(o.BodyBytes, defaultBodyBytes), cmp.Or(o.BatchBytes, defaultBatchBytes)
-	exports := cmp.Or(int64(o.Exports), defaultExports)
+	exports, streams := cmp.Or(int64(o.Exports), defaultExports), cmp.Or(int64(o.Streams), defaultStreams)
 	return &load{
 		requests: newShared(requests, requests-requests/4), // more than may wait: that must not keep the account's captures out
 		bodies:   newShared(bodies, max(bodies/2, 2*maxBody)),
@@ -41,6 +43,7 @@ func newLoad(o Options) *load {
 		waiting:  newShared(requests, max(requests/2, 1)),
 		pages:    newShared(pages, max(pages/2, 1)),
 		exports:  newShared(exports, max(exports/2, 1)),
+		streams:  newShared(streams, max(streams/8, 1)),
 	}
 }
 
@@ -112,9 +115,14 @@ func (a allowance) charge(n int64) bool {
 	return true
 }
 
-// enter takes one, and returns the function that gives it back. The error is errOverloaded.
+// enter takes one, and returns the function that gives it back. The error is a limitError when the account has all it may have, and
+// errOverloaded when all accounts together do.
 func (a allowance) enter() (leave func(), err error) {
-	if !a.take(1) {
+	if !a.charge(1) {
+		return nil, limitError{retryBehind}
+	}
+	if !a.budget.take(1) {
+		a.credit(1)
 		return nil, errOverloaded
 	}
 	return func() { a.giveBack(1) }, nil

@@ -21,7 +21,7 @@ import (
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
-	limited  *prometheus.CounterVec // by the limit: capture, activity or credentials
+	limited  *prometheus.CounterVec // by the limit
 }
 
 // tellLoad exposes the process's load as metrics.
@@ -39,6 +39,7 @@ func tellLoad(registry *prometheus.Registry, l *load) {
 		"leadlog_http_waiting":            {"Requests that wait until a view has come to a position.", &l.waiting.budget},
 		"leadlog_console_live_pages":      {"Pages of the console that are kept up to date.", &l.pages.budget},
 		"leadlog_http_exports":            {"Lists that go out as CSV or JSON lines.", &l.exports.budget},
+		"leadlog_http_streams":            {"Requests that read the events of a stream.", &l.streams.budget},
 	} {
 		registered(registry, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: one.help},
 			func() float64 { return float64(one.of.used.Load()) }))
@@ -94,10 +95,10 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		}, []string{"method", "route", "status"}),
 		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "leadlog_rate_limited_total",
-			Help: "What a rate limit refused: captures (batch lines too) and activities of an account, or look-ups of credentials of an address.",
+			Help: "What a limit refused: captures (batch lines too), activities, other writes, reads, appended bytes and concurrent reads of streams of an account, or look-ups of credentials of an address.",
 		}, []string{"limit"}),
 	}
-	for _, limit := range []string{capturePolicy, activityPolicy, credentialLimit} {
+	for _, limit := range limits() {
 		m.limited.WithLabelValues(limit) // exports it as 0 from the start
 	}
 	if registry != nil {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -22,6 +23,7 @@ type record struct {
 	trace      string // traceparent of the request's own span; none: it is not followed
 	status     int    // 0 until the header is written
 	bytes      int64
+	appended   atomic.Int64 // bytes on the log that no quota was charged for yet
 	err        error
 }
 

@@ -4,13 +4,16 @@ import (
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
+
+	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
-// route is a method and path, who may use it, and the function that answers it.
+// route is a method and path, who may use it, what it counts as against the account's quotas, and the function that answers it.
 type route struct {
 	method  string
 	pattern string
 	access  access
+	kind    quota.Kind
 	handle  func(*exchange) (answer, error)
 }
 
@@ -32,56 +35,56 @@ func (a *api) routes() []route {
 		accounts = "/api/v1/admin/accounts"
 	)
 	all := []route{
-		{post, leads, capturing, (*exchange).captureLead},
-		{post, leads + "/batch", capturingMany, (*exchange).captureBatch},
-		{get, leads, scoped("leads:read"), (*exchange).listLeads},
-		{get, leads + "/{id}", scoped("leads:read"), (*exchange).showLead},
-		{patch, leads + "/{id}", scoped("leads:write"), (*exchange).updateLead},
-		{del, leads + "/{id}", scoped("leads:write"), (*exchange).eraseLead},
-		{post, leads + "/{id}/contacts/release", scoped("leads:write"), (*exchange).releaseContact},
-		{post, leads + "/{id}/join", scoped("leads:write"), (*exchange).joinLeads},
-		{get, leads + "/{id}/sources", scoped("leads:read"), (*exchange).listLeadSources},
-		{get, leads + "/{id}/events", scoped("leads:read"), (*exchange).listLeadEvents},
-		{get, leads + "/{id}/activity", scoped("leads:read"), (*exchange).listLeadActivity},
-		{get, leads + "/refused", scoped("leads:read"), (*exchange).listRefused},
-		{post, activityPath, tracking, (*exchange).recordActivity},
+		{post, leads, capturing, quota.Capture, (*exchange).captureLead},
+		{post, leads + "/batch", capturing, quota.Batch, (*exchange).captureBatch},
+		{get, leads, scoped("leads:read"), quota.Read, (*exchange).listLeads},
+		{get, leads + "/{id}", scoped("leads:read"), quota.Read, (*exchange).showLead},
+		{patch, leads + "/{id}", scoped("leads:write"), quota.Write, (*exchange).updateLead},
+		{del, leads + "/{id}", scoped("leads:write"), quota.Write, (*exchange).eraseLead},
+		{post, leads + "/{id}/contacts/release", scoped("leads:write"), quota.Write, (*exchange).releaseContact},
+		{post, leads + "/{id}/join", scoped("leads:write"), quota.Write, (*exchange).joinLeads},
+		{get, leads + "/{id}/sources", scoped("leads:read"), quota.Read, (*exchange).listLeadSources},
+		{get, leads + "/{id}/events", scoped("leads:read"), quota.Stream, (*exchange).listLeadEvents},
+		{get, leads + "/{id}/activity", scoped("leads:read"), quota.Read, (*exchange).listLeadActivity},
+		{get, leads + "/refused", scoped("leads:read"), quota.Read, (*exchange).listRefused},
+		{post, activityPath, capturing, quota.Activity, (*exchange).recordActivity},
 
-		{get, "/api/v1/crm/sources/history", scoped("leads:read"), (*exchange).sourceHistory},
-		{get, "/api/v1/crm/sources/report", scoped("leads:read"), (*exchange).sourceReport},
+		{get, "/api/v1/crm/sources/history", scoped("leads:read"), quota.Read, (*exchange).sourceHistory},
+		{get, "/api/v1/crm/sources/report", scoped("leads:read"), quota.Read, (*exchange).sourceReport},
 
-		{post, tokens, scoped("tokens:write"), (*exchange).createToken},
-		{get, tokens, scoped("tokens:read"), (*exchange).listTokens},
-		{get, tokens + "/{id}", scoped("tokens:read"), (*exchange).showToken},
-		{post, tokens + "/{id}/rotate", scoped("tokens:write"), (*exchange).rotateToken},
-		{del, tokens + "/{id}", scoped("tokens:write"), (*exchange).deleteToken},
-		{get, tokens + "/{id}/events", scoped("audit:read"), (*exchange).listTokenEvents},
-		{get, "/api/v1/crm/audit/tokens", scoped("audit:read"), (*exchange).auditTokens},
-		{get, "/api/v1/crm/audit/tree", scoped("audit:read"), (*exchange).showTreeHead},
-		{get, "/api/v1/crm/audit/proof", scoped("audit:read"), (*exchange).proveTokenEvent},
-		{get, "/api/v1/crm/audit/consistency", scoped("audit:read"), (*exchange).proveTree},
+		{post, tokens, scoped("tokens:write"), quota.Write, (*exchange).createToken},
+		{get, tokens, scoped("tokens:read"), quota.Read, (*exchange).listTokens},
+		{get, tokens + "/{id}", scoped("tokens:read"), quota.Read, (*exchange).showToken},
+		{post, tokens + "/{id}/rotate", scoped("tokens:write"), quota.Write, (*exchange).rotateToken},
+		{del, tokens + "/{id}", scoped("tokens:write"), quota.Write, (*exchange).deleteToken},
+		{get, tokens + "/{id}/events", scoped("audit:read"), quota.Read, (*exchange).listTokenEvents},
+		{get, "/api/v1/crm/audit/tokens", scoped("audit:read"), quota.Read, (*exchange).auditTokens},
+		{get, "/api/v1/crm/audit/tree", scoped("audit:read"), quota.Read, (*exchange).showTreeHead},
+		{get, "/api/v1/crm/audit/proof", scoped("audit:read"), quota.Read, (*exchange).proveTokenEvent},
+		{get, "/api/v1/crm/audit/consistency", scoped("audit:read"), quota.Read, (*exchange).proveTree},
 
-		{post, webhooks, scoped("webhooks:write"), (*exchange).registerEndpoint},
-		{get, webhooks, scoped("webhooks:read"), (*exchange).listEndpoints},
-		{get, webhooks + "/{id}", scoped("webhooks:read"), (*exchange).showEndpoint},
-		{patch, webhooks + "/{id}", scoped("webhooks:write"), (*exchange).updateEndpoint},
-		{del, webhooks + "/{id}", scoped("webhooks:write"), (*exchange).deleteEndpoint},
-		{post, webhooks + "/{id}/secret/rotate", scoped("webhooks:write"), (*exchange).rotateEndpointSecret},
-		{post, webhooks + "/{id}/test", scoped("webhooks:write"), (*exchange).testEndpoint},
-		{post, webhooks + "/{id}/replay", scoped("webhooks:write"), (*exchange).replayEndpoint},
-		{get, webhooks + "/{id}/deliveries", scoped("webhooks:read"), (*exchange).listDeliveries},
-		{get, webhooks + "/{id}/deliveries/{deliveryId}", scoped("webhooks:read"), (*exchange).showDelivery},
-		{post, webhooks + "/{id}/deliveries/{deliveryId}/retry", scoped("webhooks:write"), (*exchange).retryDelivery},
+		{post, webhooks, scoped("webhooks:write"), quota.Write, (*exchange).registerEndpoint},
+		{get, webhooks, scoped("webhooks:read"), quota.Read, (*exchange).listEndpoints},
+		{get, webhooks + "/{id}", scoped("webhooks:read"), quota.Read, (*exchange).showEndpoint},
+		{patch, webhooks + "/{id}", scoped("webhooks:write"), quota.Write, (*exchange).updateEndpoint},
+		{del, webhooks + "/{id}", scoped("webhooks:write"), quota.Write, (*exchange).deleteEndpoint},
+		{post, webhooks + "/{id}/secret/rotate", scoped("webhooks:write"), quota.Write, (*exchange).rotateEndpointSecret},
+		{post, webhooks + "/{id}/test", scoped("webhooks:write"), quota.Write, (*exchange).testEndpoint},
+		{post, webhooks + "/{id}/replay", scoped("webhooks:write"), quota.StreamWrite, (*exchange).replayEndpoint},
+		{get, webhooks + "/{id}/deliveries", scoped("webhooks:read"), quota.Read, (*exchange).listDeliveries},
+		{get, webhooks + "/{id}/deliveries/{deliveryId}", scoped("webhooks:read"), quota.Read, (*exchange).showDelivery},
+		{post, webhooks + "/{id}/deliveries/{deliveryId}/retry", scoped("webhooks:write"), quota.Write, (*exchange).retryDelivery},
 
-		{put, accounts + "/{id}", scoped(adminScope), (*exchange).configureAccount},
-		{get, accounts + "/{id}", scoped(adminScope), (*exchange).showAccount},
+		{put, accounts + "/{id}", scoped(adminScope), quota.Write, (*exchange).configureAccount},
+		{get, accounts + "/{id}", scoped(adminScope), quota.Read, (*exchange).showAccount},
 
-		{get, "/healthz", anyone, (*exchange).health},
-		{get, "/readyz", anyone, (*exchange).showReadiness},
-		{get, "/openapi.json", anyone, (*exchange).showDocument},
-		{get, "/docs", anyone, (*exchange).showPage},
+		{get, "/healthz", anyone, quota.Free, (*exchange).health},
+		{get, "/readyz", anyone, quota.Free, (*exchange).showReadiness},
+		{get, "/openapi.json", anyone, quota.Free, (*exchange).showDocument},
+		{get, "/docs", anyone, quota.Free, (*exchange).showPage},
 	}
 	if a.Metrics != nil {
-		all = append(all, route{get, "/metrics", anyone, exposed(a.Metrics)})
+		all = append(all, route{get, "/metrics", anyone, quota.Free, exposed(a.Metrics)})
 	}
 	return all
 }

@@ -40,7 +40,7 @@ func (x *exchange) registerEndpoint() (answer, error) {
 	}, err
 }
 
-// updateEndpoint changes what is given; null counts as not given.
+// updateEndpoint changes what is given; null counts as not given, and an empty object changes nothing.
 func (x *exchange) updateEndpoint() (answer, error) {
 	id, err := x.ulidID(webhook.ErrNotFound)
 	if err != nil {
@@ -50,6 +50,7 @@ func (x *exchange) updateEndpoint() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	body.someOf("url", "events", "description", "enabled")
 	change := webhook.Change{URL: body.textOrNil("url"), Description: body.textOrNil("description"), Enabled: body.boolean("enabled")}
 	if body.has("events") {
 		change.Events = body.texts("events")

@@ -45,7 +45,7 @@ func TestAnEndpointIsChanged(t *testing.T) {
 	require.Nil(t, on.at("data", "disabledReason"))
 	require.Nil(t, on.at("data", "disabledAt"))
 	again := s.as(http.MethodPatch, path, `{"enabled":true}`).is(http.StatusOK)
-	require.Empty(t, again.header.Get("X-Log-Position"), "nothing was written")
+	require.Equal(t, on.header.Get("X-Log-Position"), again.header.Get("X-Log-Position"), "nothing was written")
 }
 
 func TestWhatIsWrongWithAChangeOfAnEndpointIsNamed(t *testing.T) {
@@ -53,8 +53,8 @@ func TestWhatIsWrongWithAChangeOfAnEndpointIsNamed(t *testing.T) {
 	s := start(t)
 	path := s.endpoint()
 	for body, fields := range map[string][]string{
-		`{}`:                                {"body"},
-		`{"enabled":null}`:                  {"body"},
+		``:                                  {"body"},
+		`{"enable":true}`:                   {"body"},
 		`{"enabled":"yes"}`:                 {"enabled"},
 		`{"enabled":1}`:                     {"enabled"},
 		`{"url":7}`:                         {"url"},

@@ -46,7 +46,7 @@ type service struct {
 
 	Addr                string `env:"LEADLOG_ADDR" default:"127.0.0.1:8080" help:"Listen address."`
 	BasePath            string `env:"LEADLOG_BASE_PATH" placeholder:"PATH" help:"Path prefix of every route."`
-	RateLimit           string `env:"LEADLOG_RATE_LIMIT" default:"10" help:"Captures a second for an account without its own limit; 0 is off."`
+	RateLimit           string `env:"LEADLOG_RATE_LIMIT" default:"10" help:"Captures a second for an account without its own limit, from which its other limits follow; 0 is off."`
 	RateBurst           string `env:"LEADLOG_RATE_BURST" default:"100" help:"Burst of captures for an account without its own limit."`
 	TrustedProxies      string `env:"LEADLOG_TRUSTED_PROXIES" placeholder:"CIDR,…" help:"Networks whose X-Forwarded-For counts."`
 	CORSOrigins         string `name:"cors-origins" env:"LEADLOG_CORS_ORIGINS" placeholder:"ORIGIN,…" help:"Origins whose pages may capture."`

@@ -15,7 +15,8 @@ import (
 var ErrNotFound = errors.New("no such lead")
 
 // Update decides on a change by hand: the values of a body replace those of the lead. A field that is missing or empty changes
-// nothing; a custom field that is null is removed. Opportunity is the id of the opportunity, if the change opens one.
+// nothing; a custom field that is null is removed. Opportunity is the id of the opportunity, if the change opens one. When nothing
+// changes, Changed is empty.
 //
 // The error is ErrNotFound, a *DepartedError or field.Errors.
 func (s State) Update(account string, body map[string]jsontext.Value, rules Rules, opportunity string) (event.LeadUpdated, error) {
@@ -40,7 +41,7 @@ func (s State) Update(account string, body map[string]jsontext.Value, rules Rule
 			r.wrong.Add(contact, "is changed by a capture alone")
 		}
 	}
-	if r.wrong == nil && !r.gives("name", "status", "leadTemperature", "opportunityValue", "customFields") {
+	if r.wrong == nil && !changeable(body) {
 		r.wrong.Add("body", "must give name, status, leadTemperature, opportunityValue or customFields")
 	}
 	updated.Changed = s.changedBy(updated)
@@ -102,5 +103,13 @@ func (s State) changedBy(u event.LeadUpdated) []string {
 	return names
 }
 
-// gives reports whether any of the fields is present.
-func (r *reader) gives(names ...string) bool { return slices.ContainsFunc(names, r.present) }
+// changeable reports whether a body is empty, which changes nothing, or names a field that can be changed. Any other body, and none at
+// all, is a mistake.
+func changeable(body map[string]jsontext.Value) bool {
+	for _, name := range []string{"name", "status", "leadTemperature", "opportunityValue", "customFields"} {
+		if _, named := body[name]; named {
+			return true
+		}
+	}
+	return body != nil && len(body) == 0
+}

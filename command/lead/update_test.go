@@ -64,6 +64,8 @@ func TestWhatAChangeByHandDoes(t *testing.T) {
 			event.LeadUpdated{RemovedFields: []string{"size"}, Changed: []string{"customFields"}},
 			func(s *State) { s.CustomFields = raw("city", `"Pune"`) },
 		},
+		"nothing":           {known, raw(), event.LeadUpdated{}, func(*State) {}},
+		"nothing but empty": {known, raw("name", `" "`, "customFields", `{}`), event.LeadUpdated{}, func(*State) {}},
 		"all as it is": {
 			known, raw("name", `"Asha"`, "status", `"new"`, "leadTemperature", `"warm"`, "customFields", `{"city":"Pune"}`),
 			event.LeadUpdated{Name: "Asha", Status: "new", Temperature: "warm", CustomFields: raw("city", `"Pune"`)},
@@ -93,8 +95,8 @@ func TestWhichChangesByHandAreRefused(t *testing.T) {
 		body  map[string]jsontext.Value
 		wrong []string
 	}{
-		"nothing":                    {raw(), []string{"body"}},
-		"nothing but empty":          {raw("name", `" "`, "customFields", `{}`), []string{"body"}},
+		"no body":                    {nil, []string{"body"}},
+		"nothing that is known":      {raw("nmae", `"A"`), []string{"body"}},
 		"a contact":                  {raw("phone", `"9876543210"`, "email", `"a@example.com"`, "name", `"A"`), []string{"phone", "email"}},
 		"a name and a stage":         {raw("name", `7`, "status", `"nope"`), []string{"status", "name"}},
 		"no object":                  {raw("customFields", `[1]`), []string{"customFields"}},

@@ -43,9 +43,6 @@ func (s State) Update(account string, c Change, privateTargets bool) ([]event.Da
 func (s State) apply(c Change, privateTargets bool) (event.WebhookUpdated, error) {
 	var wrong field.Errors
 	updated := event.WebhookUpdated{URL: s.URL, Events: s.Events, Description: s.Description}
-	if c.URL == nil && c.Events == nil && c.Description == nil && c.Enabled == nil {
-		wrong.Add("body", "must give url, events, description or enabled")
-	}
 	if c.URL != nil {
 		if message := badURL(*c.URL, privateTargets); message != "" {
 			wrong.Add("url", message)

@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -48,6 +49,10 @@ type Gate interface {
 	// TakeOn counts a visit of somebody who is signed in among the requests under way, until it is done. The error is that
 	// there are too many, of all or of the account.
 	TakeOn(r *http.Request, account string) (done func(), err error)
+	// Throttle counts a request of a kind against the quotas of an account. What it appends is charged when charge is called.
+	Throttle(r *http.Request, account string, kind quota.Kind) (charge func(), err error)
+	// EnterStream takes a place among the reads of streams of an account, to be left again.
+	EnterStream(r *http.Request, account string) (leave func(), err error)
 	// Follow takes a place among the pages that are kept up to date, to be left again. The error is that there is none for
 	// the account.
 	Follow(account string) (leave func(), err error)
@@ -88,10 +93,10 @@ func New(o Options) http.Handler {
 		}
 	}
 	router.Get("/assets/{name}", c.serveAsset)
-	router.NotFound(c.serve(page{pattern: "/*", open: true, show: (*visit).noSuchPage}))
-	router.MethodNotAllowed(c.serve(page{pattern: "/*", open: true, show: (*visit).noSuchPage}))
+	router.NotFound(c.serve(page{pattern: "/*", open: true, kind: quota.Free, show: (*visit).noSuchPage}))
+	router.MethodNotAllowed(c.serve(page{pattern: "/*", open: true, kind: quota.Free, show: (*visit).noSuchPage}))
 	guarded := http.NewCrossOriginProtection()
-	guarded.SetDenyHandler(c.serve(page{pattern: "/*", open: true, show: (*visit).fromElsewhere}))
+	guarded.SetDenyHandler(c.serve(page{pattern: "/*", open: true, kind: quota.Free, show: (*visit).fromElsewhere}))
 	return secured(guarded.Handler(router))
 }
 

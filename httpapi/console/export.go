@@ -10,17 +10,19 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// exports are pages as CSV or JSON lines: beside each page, under its address with .csv or .ndjson.
+// exports are pages as CSV or JSON lines: beside each page, under its address with .csv or .ndjson. Those that are recorded as
+// reveals are writes.
 func exports() []page {
 	var all []page
 	for _, e := range []page{
-		{pattern: "/leads", scope: "leads:read", show: (*visit).exportLeads},
+		{pattern: "/leads", scope: "leads:read", kind: quota.Write, show: (*visit).exportLeads},
 		{pattern: "/sources", scope: "leads:read", show: (*visit).exportReport},
-		{pattern: "/sources/history", scope: "leads:read", show: (*visit).exportSources},
+		{pattern: "/sources/history", scope: "leads:read", kind: quota.Write, show: (*visit).exportSources},
 		{pattern: "/tokens", scope: "tokens:read", show: (*visit).exportTokens},
 		{pattern: "/audit", scope: "audit:read", show: (*visit).exportAudit},
 		{pattern: "/audit/reveals", scope: "audit:read", show: (*visit).exportReveals},
@@ -30,7 +32,7 @@ func exports() []page {
 		{pattern: "/usage", scope: "leads:read", show: (*visit).exportUsage},
 	} {
 		for _, ending := range []string{".csv", ".ndjson"} {
-			all = append(all, page{http.MethodGet, e.pattern + ending, e.scope, false, inTurn(e.show)})
+			all = append(all, page{http.MethodGet, e.pattern + ending, e.scope, false, cmp.Or(e.kind, quota.Read), inTurn(e.show)})
 		}
 	}
 	return all

@@ -44,6 +44,8 @@ func (v *visit) stream() {
 		pause := livePause(time.Since(begun), v.streams.Load())
 		message := sse(next)
 		switch {
+		case err != nil && v.Gate.Explain(err).Status == http.StatusTooManyRequests:
+			message, err = nil, nil // it is rendered again after the pause
 		case err != nil:
 			message = []byte("event: end\ndata:\n\n") // the page is opened anew, and says what is wrong
 		case bytes.Equal(next, last):
@@ -80,7 +82,7 @@ func (v *visit) again() ([]byte, error) {
 		if err := v.admit(); err != nil {
 			return nil, err
 		}
-		shown, err := v.page.show(v)
+		shown, err := v.show()
 		if err != nil {
 			return nil, err
 		}

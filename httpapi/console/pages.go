@@ -1,6 +1,10 @@
 package console
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/leadlog/leadlog/httpapi/quota"
+)
 
 // pages are all of them, below the console's path. A GET page answers HEAD too.
 func pages() []page { return append(exports(), shown()...) }
@@ -16,43 +20,43 @@ func shown() []page {
 		audit                   = "audit:read"
 	)
 	return []page{
-		{get, "/sign-in", "", true, (*visit).signInForm},
-		{post, "/sign-in", "", true, (*visit).signIn},
-		{post, "/sign-out", "", true, (*visit).signOut},
+		{get, "/sign-in", "", true, quota.Free, (*visit).signInForm},
+		{post, "/sign-in", "", true, quota.Free, (*visit).signIn},
+		{post, "/sign-out", "", true, quota.Free, (*visit).signOut},
 
-		{get, "/", "", false, (*visit).overview},
+		{get, "/", "", false, quota.Read, (*visit).overview},
 
-		{get, "/leads", leads, false, (*visit).leads},
-		{get, "/leads/{id}", leads, false, (*visit).lead},
+		{get, "/leads", leads, false, quota.Read, (*visit).leads},
+		{get, "/leads/{id}", leads, false, quota.Stream, (*visit).lead},
 
-		{post, "/leads/{id}/reveal", leads, false, (*visit).reveal},
+		{post, "/leads/{id}/reveal", leads, false, quota.StreamWrite, (*visit).reveal},
 
-		{get, "/sources", leads, false, (*visit).sources},
+		{get, "/sources", leads, false, quota.Read, (*visit).sources},
 
-		{get, "/audit", audit, false, (*visit).audit},
-		{get, "/audit/reveals", audit, false, (*visit).reveals},
+		{get, "/audit", audit, false, quota.Read, (*visit).audit},
+		{get, "/audit/reveals", audit, false, quota.Read, (*visit).reveals},
 
-		{get, "/tokens", tokens, false, (*visit).tokens},
-		{post, "/tokens", tokensWrite, false, (*visit).createToken},
-		{get, "/tokens/{id}/rotate", tokensWrite, false, (*visit).confirmRotation},
-		{post, "/tokens/{id}/rotate", tokensWrite, false, (*visit).rotateToken},
-		{get, "/tokens/{id}/delete", tokensWrite, false, (*visit).confirmDeletion},
-		{post, "/tokens/{id}/delete", tokensWrite, false, (*visit).deleteToken},
+		{get, "/tokens", tokens, false, quota.Read, (*visit).tokens},
+		{post, "/tokens", tokensWrite, false, quota.Write, (*visit).createToken},
+		{get, "/tokens/{id}/rotate", tokensWrite, false, quota.Read, (*visit).confirmRotation},
+		{post, "/tokens/{id}/rotate", tokensWrite, false, quota.Write, (*visit).rotateToken},
+		{get, "/tokens/{id}/delete", tokensWrite, false, quota.Read, (*visit).confirmDeletion},
+		{post, "/tokens/{id}/delete", tokensWrite, false, quota.Write, (*visit).deleteToken},
 
-		{get, "/webhooks", webhooks, false, (*visit).webhooks},
-		{post, "/webhooks", webhooksWrite, false, (*visit).registerEndpoint},
-		{get, "/webhooks/{id}", webhooks, false, (*visit).webhook},
-		{post, "/webhooks/{id}/test", webhooksWrite, false, (*visit).testEndpoint},
-		{post, "/webhooks/{id}/switch", webhooksWrite, false, (*visit).switchEndpoint},
-		{post, "/webhooks/{id}/replay", webhooksWrite, false, (*visit).replayEndpoint},
-		{get, "/webhooks/{id}/secret", webhooksWrite, false, (*visit).confirmSecret},
-		{post, "/webhooks/{id}/secret", webhooksWrite, false, (*visit).rotateSecret},
-		{get, "/webhooks/{id}/delete", webhooksWrite, false, (*visit).confirmEndpointDeletion},
-		{post, "/webhooks/{id}/delete", webhooksWrite, false, (*visit).deleteEndpoint},
-		{get, "/webhooks/{id}/deliveries/{delivery}", webhooks, false, (*visit).delivery},
-		{post, "/webhooks/{id}/deliveries/{delivery}/retry", webhooksWrite, false, (*visit).retryDelivery},
+		{get, "/webhooks", webhooks, false, quota.Read, (*visit).webhooks},
+		{post, "/webhooks", webhooksWrite, false, quota.Write, (*visit).registerEndpoint},
+		{get, "/webhooks/{id}", webhooks, false, quota.Read, (*visit).webhook},
+		{post, "/webhooks/{id}/test", webhooksWrite, false, quota.Write, (*visit).testEndpoint},
+		{post, "/webhooks/{id}/switch", webhooksWrite, false, quota.Write, (*visit).switchEndpoint},
+		{post, "/webhooks/{id}/replay", webhooksWrite, false, quota.StreamWrite, (*visit).replayEndpoint},
+		{get, "/webhooks/{id}/secret", webhooksWrite, false, quota.Read, (*visit).confirmSecret},
+		{post, "/webhooks/{id}/secret", webhooksWrite, false, quota.Write, (*visit).rotateSecret},
+		{get, "/webhooks/{id}/delete", webhooksWrite, false, quota.Read, (*visit).confirmEndpointDeletion},
+		{post, "/webhooks/{id}/delete", webhooksWrite, false, quota.Write, (*visit).deleteEndpoint},
+		{get, "/webhooks/{id}/deliveries/{delivery}", webhooks, false, quota.Read, (*visit).delivery},
+		{post, "/webhooks/{id}/deliveries/{delivery}/retry", webhooksWrite, false, quota.Write, (*visit).retryDelivery},
 
-		{get, "/projections", "", false, (*visit).projections},
-		{get, "/usage", leads, false, (*visit).usage},
+		{get, "/projections", "", false, quota.Read, (*visit).projections},
+		{get, "/usage", leads, false, quota.Read, (*visit).usage},
 	}
 }

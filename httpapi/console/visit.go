@@ -13,6 +13,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
 // page is one page, or one action of a form.
@@ -21,6 +22,7 @@ type page struct {
 	pattern string
 	scope   string // that it takes; empty: any session will do
 	open    bool   // also to people who are not signed in
+	kind    quota.Kind
 	show    func(*visit) (screen, error)
 }
 
@@ -109,6 +111,23 @@ func (v *visit) answer() (screen, error) {
 	v.done = done
 	if err := v.admit(); err != nil {
 		return screen{}, err
+	}
+	charge, err := v.Gate.Throttle(v.r, v.identity.Account, v.page.kind)
+	if err != nil {
+		return screen{}, err
+	}
+	defer charge()
+	return v.show()
+}
+
+// show calls the page. One that reads streams takes a place for as long.
+func (v *visit) show() (screen, error) {
+	if v.page.kind.Streams() {
+		leave, err := v.Gate.EnterStream(v.r, v.identity.Account)
+		if err != nil {
+			return screen{}, err
+		}
+		defer leave()
 	}
 	return v.page.show(v)
 }

@@ -66,6 +66,25 @@ func cache[T any](kept int) *lru.Cache[string, T] {
 
 // Take takes a token from a key's bucket, if there is one left. If its limit has changed, the bucket continues with the new one.
 func (l *Local) Take(key string, limit Limit) Use {
+	return l.with(key, limit, func(bucket *rate.Limiter, now time.Time) bool { return bucket.AllowN(now, 1) })
+}
+
+// Left returns what Take would, and takes nothing.
+func (l *Local) Left(key string, limit Limit) Use {
+	return l.with(key, limit, func(bucket *rate.Limiter, now time.Time) bool { return bucket.TokensAt(now) >= 1 })
+}
+
+// Spend takes n tokens even if the bucket has fewer. It refuses everything until they are back.
+func (l *Local) Spend(key string, limit Limit, n int) {
+	l.with(key, limit, func(bucket *rate.Limiter, now time.Time) bool {
+		for ; n > 0; n -= limit.Burst {
+			bucket.ReserveN(now, min(n, limit.Burst)) // more than a burst at once would take nothing
+		}
+		return true
+	})
+}
+
+func (l *Local) with(key string, limit Limit, do func(*rate.Limiter, time.Time) bool) Use {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
@@ -80,5 +99,5 @@ func (l *Local) Take(key string, limit Limit) Use {
 	if bucket.Burst() != limit.Burst {
 		bucket.SetBurstAt(now, limit.Burst)
 	}
-	return limit.used(bucket.AllowN(now, 1), bucket.TokensAt(now))
+	return limit.used(do(bucket, now), bucket.TokensAt(now))
 }

@@ -49,32 +49,65 @@ func NewShared(lender Lender, kept int, now func() time.Time) *Shared {
 
 // Take takes a token from a key's bucket, if there is one.
 func (s *Shared) Take(ctx context.Context, key string, limit Limit) Use {
+	return s.take(ctx, key, limit, 1)
+}
+
+// Left returns what Take would, and takes nothing.
+func (s *Shared) Left(ctx context.Context, key string, limit Limit) Use {
+	return s.take(ctx, key, limit, 0)
+}
+
+// take takes n tokens, 0 or 1, if there is at least one.
+func (s *Shared) take(ctx context.Context, key string, limit Limit, n int) Use {
 	if s.lender == nil {
-		return s.alone.Take(key, limit)
+		return s.takeAlone(key, limit, n)
 	}
 	share := s.share(key)
 	share.mu.Lock()
 	defer share.mu.Unlock()
 	now := s.now()
-	if share.limit != limit || !now.Before(share.stale) {
-		share.forget(limit)
-	}
+	share.renew(limit, now)
 	if now.Before(share.failed) {
-		return s.alone.Take(key, limit)
+		return s.takeAlone(key, limit, n)
 	}
-	if share.held == 0 && !now.Before(share.empty) {
+	if share.held <= 0 && !now.Before(share.empty) {
 		if err := share.borrow(ctx, s.lender, key, now); err != nil {
 			share.failed = now.Add(lendingPause)
 			s.failed.Add(1)
-			return s.alone.Take(key, limit)
+			return s.takeAlone(key, limit, n)
 		}
 	}
 	allowed := share.held > 0
 	if allowed {
-		share.held--
+		share.held -= n
 	}
 	grown := share.left + now.Sub(share.lent).Seconds()*limit.Rate
 	return limit.used(allowed, float64(share.held)+grown)
+}
+
+func (s *Shared) takeAlone(key string, limit Limit, n int) Use {
+	if n == 0 {
+		return s.alone.Left(key, limit)
+	}
+	return s.alone.Take(key, limit)
+}
+
+// Spend takes n tokens even if there are fewer, and asks no lender. Until they are back, Take and Left refuse.
+func (s *Shared) Spend(key string, limit Limit, n int) {
+	if s.lender == nil {
+		s.alone.Spend(key, limit, n)
+		return
+	}
+	share := s.share(key)
+	share.mu.Lock()
+	defer share.mu.Unlock()
+	now := s.now()
+	share.renew(limit, now)
+	if now.Before(share.failed) {
+		s.alone.Spend(key, limit, n)
+		return
+	}
+	share.held -= n
 }
 
 // Failures returns how often the lender did not answer.
@@ -95,7 +128,7 @@ func (s *Shared) share(key string) *share {
 type share struct {
 	mu     sync.Mutex
 	limit  Limit
-	held   int       // leased and not used
+	held   int       // leased and not used; negative: used and not leased yet
 	left   float64   // in the bucket after the last lease
 	lent   time.Time // when that was
 	stale  time.Time // when the bucket is full without what is held here, which then counts for nothing
@@ -103,22 +136,25 @@ type share struct {
 	failed time.Time // until then the lender is not asked
 }
 
-func (s *share) forget(limit Limit) {
-	s.limit, s.held, s.left, s.empty = limit, 0, 0, time.Time{}
+// renew drops what is held under another limit, or for so long that the bucket is full without it. A debt stays.
+func (s *share) renew(limit Limit, now time.Time) {
+	if s.limit != limit || !now.Before(s.stale) {
+		s.limit, s.held, s.left, s.empty = limit, min(s.held, 0), 0, time.Time{}
+	}
 }
 
-// borrow leases a tenth of the bucket.
+// borrow leases a tenth of the bucket, and what is owed.
 func (s *share) borrow(ctx context.Context, lender Lender, key string, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, lendingPatience)
 	defer cancel()
-	lease, err := lender.Lend(ctx, key, s.limit, max(1, s.limit.Burst/10))
+	lease, err := lender.Lend(ctx, key, s.limit, max(1, s.limit.Burst/10)-s.held)
 	if err != nil {
 		return err
 	}
-	s.held, s.left, s.lent = lease.Granted, lease.Left, now
+	s.held, s.left, s.lent = s.held+lease.Granted, lease.Left, now
 	s.stale = now.Add(s.limit.Window())
-	if s.held == 0 {
-		s.empty = now.Add(lasting((1 - s.left) / s.limit.Rate))
+	if s.held <= 0 {
+		s.empty = now.Add(lasting((1 - float64(s.held) - s.left) / s.limit.Rate))
 	}
 	return nil
 }

@@ -1,0 +1,37 @@
+package quota
+
+// Kind is what a request counts as. Every route and every page of the console declares one.
+type Kind int
+
+const (
+	_           Kind = iota // not declared
+	Free                    // no account is known: probes, documents, signing in
+	Capture                 // captures a lead
+	Batch                   // captures leads: one for each line
+	Activity                // records activity of a visitor
+	Write                   // any other write
+	Read                    // reads views
+	Stream                  // reads the events of a stream
+	StreamWrite             // a write that reads or sends the events of streams
+)
+
+// Policy names the bucket of a kind, in headers and metrics; none for Free.
+func (k Kind) Policy() string {
+	switch k {
+	case Capture, Batch:
+		return "capture"
+	case Activity:
+		return "activity"
+	case Write, StreamWrite:
+		return "write"
+	case Read, Stream:
+		return "read"
+	}
+	return ""
+}
+
+// Reads reports whether a kind appends nothing, and so has the larger quota of reads.
+func (k Kind) Reads() bool { return k == Read || k == Stream }
+
+// Streams reports whether an account may have only a few of a kind under way at a time.
+func (k Kind) Streams() bool { return k == Stream || k == StreamWrite }
