@@ -80,6 +80,7 @@ var failures = []struct {
 	{webhook.ErrLimit, http.StatusConflict, "An account may have at most 50 webhook endpoints", "WEBHOOK_LIMIT_REACHED", 0},
 	{lead.ErrLastContact, http.StatusConflict, "This is the only phone or email that the lead has", "LAST_CONTACT", 0},
 	{lead.ErrNotFound, http.StatusNotFound, "Lead not found", "", 0},
+	{command.ErrNoVisitor, http.StatusNotFound, "Visitor not found", "", 0},
 	{errNoDelivery, http.StatusNotFound, "Delivery not found", "", 0},
 	{errNoToken, http.StatusNotFound, "Token not found", "", 0},
 	{errNoTokenEvent, http.StatusNotFound, "No token event at this position", "", 0},
