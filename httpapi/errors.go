@@ -63,6 +63,7 @@ var failures = []struct {
 	{errWrongMethod, http.StatusMethodNotAllowed, "Method not allowed", "", 0},
 	{command.ErrUnauthorized, http.StatusUnauthorized, "Missing or invalid token", "", 0},
 	{command.ErrFeatureDisabled, http.StatusForbidden, "Feature crm_api is not enabled for this account", "", 0},
+	{command.ErrLeadsHidden, http.StatusForbidden, scopeError("leads:read").Error(), "", 0},
 	{errCoding, http.StatusUnsupportedMediaType, "Content-Encoding must be left out: the body is taken as it is", "", 0},
 	{errMediaType, http.StatusUnsupportedMediaType, "Content-Type must be application/json in UTF-8", "", 0},
 	{errTooLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 2 MiB", "", 0},
