@@ -27,7 +27,7 @@ const (
 
 // accessRules let anybody who reaches the socket in, which its directory's mode decides, and over loopback TCP only
 // who knows the password.
-const accessRules = `local all all               trust
+const accessRules = `local all,replication all   trust
 host  all leadlog 127.0.0.1/32 scram-sha-256
 `
 
@@ -44,10 +44,14 @@ func (s *Server) launch(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	if major == 0 {
-		if err := s.home.initdb(ctx, binaries, opts.Throwaway); err != nil {
-			return err
-		}
+	switch {
+	case major == 0 && opts.StandbyOf != nil:
+		err = s.home.basebackup(ctx, binaries, opts.StandbyOf)
+	case major == 0:
+		err = s.home.initdb(ctx, binaries, opts.Throwaway)
+	}
+	if err != nil {
+		return err
 	}
 	if err := s.home.write(s.home.hbaFile(), accessRules, 0o644); err != nil {
 		return err

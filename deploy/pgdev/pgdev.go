@@ -45,6 +45,8 @@ type Options struct {
 	Log *slog.Logger
 	// Settings are added to the server's settings, or replace them. An adopted server keeps those it was started with.
 	Settings map[string]string
+	// StandbyOf makes the new cluster a standby of a running server, with StandbyName as its application_name there.
+	StandbyOf *Server
 }
 
 // Server is a running PostgreSQL.
@@ -118,6 +120,9 @@ func (s *Server) open(ctx context.Context, opts Options) error {
 		go s.watchAdopted()
 	} else if err := s.launch(ctx, opts); err != nil {
 		return err
+	}
+	if opts.StandbyOf != nil {
+		return nil // it has what the primary has
 	}
 	if s.password, err = s.home.passwordOf(); err != nil {
 		return err
