@@ -195,6 +195,8 @@ func hint(err error) string {
 		return "again, when this server is the primary, or at the one that is: it takes no writes, as a standby, or while it comes back from a backup"
 	case refused(err, "53100"):
 		return "again, when the disk of PostgreSQL has room: what was acknowledged is there"
+	case errors.Is(err, postgres.ErrNotReplicated):
+		return "again, when the synchronous standby that synchronous_standby_names of the database names is in pg_stat_replication"
 	case errors.Is(err, eventstore.ErrUnavailable), errors.As(err, new(*pgconn.ConnectError)):
 		return "again, when the server of LEADLOG_DATABASE_URL, LEADLOG_EVENTSTORE_URL, --from or --to, whichever this is, can be reached from here and lets this user in"
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
 )
@@ -25,6 +26,9 @@ func (a *app) ready(ctx context.Context) []httpapi.Component {
 	views, err := a.runner.Status(ctx)
 	if err != nil {
 		log.Ready, log.Detail = false, "does not answer"
+		if errors.Is(err, postgres.ErrNotReplicated) {
+			log.Detail = "waits for a synchronous standby"
+		}
 	}
 	fanOut, _ := a.fanOut.Status(ctx) // it asks the same log, whose error is handled above
 	views = append(views, fanOut...)

@@ -115,7 +115,8 @@ type writer struct {
 	backend      atomic.Uint32                          // process id at the server of the latest connection
 	connected    func(context.Context, *pgx.Conn) error // is asked about every new connection
 	wrote        func(w written, whole bool)            // is called for every batch that is on the log; not whole: w lacks some of it
-	watch        func(Batch)                            // nil: nobody does
+	replicas     *replicated
+	watch        func(Batch) // nil: nobody does
 	log          *slog.Logger
 }
 
@@ -125,7 +126,7 @@ func newWriter(config *pgx.ConnConfig, queue int, patience time.Duration, log *s
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &writer{
 		config: config, touched: map[string]bool{}, queue: make(chan *request, queue), patience: patience, ended: make(chan struct{}),
-		log: log, wrote: func(written, bool) {}, connected: func(context.Context, *pgx.Conn) error { return nil },
+		log: log, wrote: func(written, bool) {}, replicas: &replicated{}, connected: func(context.Context, *pgx.Conn) error { return nil },
 	}
 }
 

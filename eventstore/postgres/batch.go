@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -81,7 +83,10 @@ func (w *writer) send(batch []*request) ([]outcome, error) {
 	}
 	w.columns.fill(batch)
 	notify := w.notification.due(w.columns.arrays[eventID].n)
-	a, err := w.write(notify)
+	a, err := w.write(notify, w.replicas.position())
+	if !waited(w.conn.PgConn()) && err == nil {
+		err = errCancelledWait // sent again, it is waited for
+	}
 	if err != nil {
 		if causeOf(err) != theData {
 			w.disconnect()
@@ -91,7 +96,9 @@ func (w *writer) send(batch []*request) ([]outcome, error) {
 	if notify {
 		w.notification.sent()
 	}
-	w.wrote(w.columns.written(batch, a))
+	stored, whole := w.columns.written(batch, a)
+	w.replicas.committed(stored.end)
+	w.wrote(stored, whole)
 	return w.columns.outcomes(batch, a), nil
 }
 
@@ -109,7 +116,7 @@ func (w *writer) ready() error {
 }
 
 func (w *writer) connect(ctx context.Context) (err error) {
-	if w.conn, err = pgx.ConnectConfig(ctx, w.config); err != nil {
+	if w.conn, err = connectWithoutCancel(ctx, w.config); err != nil {
 		return err
 	}
 	w.backend.Store(w.conn.PgConn().PID())
@@ -124,6 +131,22 @@ func (w *writer) connect(ctx context.Context) (err error) {
 		w.disconnect()
 	}
 	return err
+}
+
+// connectWithoutCancel makes a connection that sends no cancel request when it is closed during a call. Such a request would end
+// the wait for a synchronous standby, and show events that no standby has. The server ends other calls by its statement timeout.
+func connectWithoutCancel(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+	config = config.Copy()
+	dial := config.DialFunc
+	var connected atomic.Bool
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if connected.Load() {
+			return nil, errors.New("no cancel requests")
+		}
+		return dial(ctx, network, address)
+	}
+	defer connected.Store(true)
+	return pgx.ConnectConfig(ctx, config)
 }
 
 func (w *writer) disconnect() {

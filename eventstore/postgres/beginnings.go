@@ -27,14 +27,20 @@ type beginning struct {
 func (s *Store) first(ctx context.Context, stream string, from eventstore.Revision) (page, error) {
 	waiting, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
+	known := s.replicas.position()
 	p, err := s.firsts.Answer(waiting, beginning{stream, from})
 	switch {
 	case err != nil && waiting.Err() != nil:
 		return page{}, unavailable(waiting, err)
 	case err == nil && p.cut:
 		return s.streamPage(ctx, 0, stream, from, firstPage)
+	case err == nil:
+		err = s.confirmPage(waiting, known, p)
 	}
-	return p, err
+	if err != nil {
+		return page{}, err
+	}
+	return p, nil
 }
 
 const selectFirst = `SELECT e.*, asked.place

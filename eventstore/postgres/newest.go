@@ -48,8 +48,6 @@ func (n *newest) check(ctx context.Context, conn *pgx.Conn) error {
 	if position == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTime) // the pool sets no bound
-	defer cancel()
 	var there bool
 	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM log.event WHERE position = $1 AND event_id = $2)`, int64(position), [16]byte(id)).Scan(&there)
 	if err == nil && !there {

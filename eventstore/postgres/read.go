@@ -77,14 +77,19 @@ func (s *Store) streamPage(ctx context.Context, capacity int, stream string, fro
 func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
+	known := s.replicas.position()
 	var head int64
 	var id [16]byte
-	err := s.pool.QueryRow(ctx, `SELECT position, event_id FROM log.event ORDER BY position DESC LIMIT 1`).Scan(&head, &id)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	var required bool
+	err := s.pool.QueryRow(ctx, `SELECT position, event_id, `+selectRequired+` FROM log.event ORDER BY position DESC LIMIT 1`).Scan(&head, &id, &required)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	if err != nil {
 		return 0, unavailable(ctx, err)
 	}
-	s.newest.see(eventstore.Position(head), id)
-	return eventstore.Position(head), nil
+	s.replicas.require(required)
+	return eventstore.Position(head), s.confirm(ctx, known, mark{eventstore.Position(head), id})
 }
 
 // Epoch implements eventstore.Store.
@@ -119,6 +124,7 @@ func (p page) next(asked, fitted, most int) int {
 
 // page gathers the events of a query. It has memory for as many as the caller expects.
 func (s *Store) page(ctx context.Context, capacity int, query string, arguments ...any) (page, error) {
+	known := s.replicas.position()
 	p := page{events: make([]eventstore.Recorded, 0, capacity)}
 	d := decoder{chunk: min(capacity*chunkPerEvent, maxChunk)}
 	var err error
@@ -127,10 +133,32 @@ func (s *Store) page(ctx context.Context, capacity int, query string, arguments 
 			d.chunk = maxChunk
 		}
 	})
+	if err == nil {
+		err = s.confirmPage(ctx, known, p)
+	}
 	if err != nil {
 		return page{}, err
 	}
 	return p, nil
+}
+
+// confirmPage is confirm for events in the order of their positions.
+func (s *Store) confirmPage(ctx context.Context, known eventstore.Position, p page) error {
+	if len(p.events) == 0 {
+		return nil
+	}
+	last := p.events[len(p.events)-1]
+	return s.confirm(ctx, known, mark{last.Position, last.ID})
+}
+
+// confirm returns when an event that was read, and all before it, may be in an answer. Known is the replicated position from
+// before the read.
+func (s *Store) confirm(ctx context.Context, known eventstore.Position, newest mark) error {
+	if err := s.replicas.confirm(ctx, known, newest); err != nil {
+		return err
+	}
+	s.newest.see(newest.position, newest.id)
+	return nil
 }
 
 // query passes each row of a query, which begins with the columns of selectEvents, to a function. All are passed before it
@@ -148,9 +176,6 @@ func (s *Store) query(
 		return 0, false, unavailable(ctx, err)
 	}
 	defer rows.Close()
-	var newest eventstore.Position
-	var id ulid.ULID
-	defer func() { s.newest.see(newest, id) }()
 	for rows.Next() {
 		if size >= maxPageBytes {
 			cancel() // the rest may be gigabytes: losing the connection is better than receiving them
@@ -160,9 +185,6 @@ func (s *Store) query(
 		recorded, err := d.decode(row)
 		if err != nil {
 			return 0, false, err
-		}
-		if recorded.Position > newest {
-			newest, id = recorded.Position, recorded.ID
 		}
 		each(recorded, row)
 		size += len(recorded.Data)

@@ -12,6 +12,8 @@
 // Whether an append happened is never guessed. When the connection breaks, the same batch is sent again; events that are already
 // at their places are recognised by their ids.
 //
+// What a synchronous standby lacks is in no answer, when the server requires one. See replicated.
+//
 // A database that lacks events which the process has seen is not used: a standby has taken over that had not received them. See
 // Diverged.
 //
@@ -78,6 +80,7 @@ type Store struct {
 	listener *listener
 	recent   recent
 	newest   newest
+	replicas replicated
 	firsts   eventstore.Batcher[beginning, page]
 	keyed    func(stream string) bool
 	poll     time.Duration
@@ -101,7 +104,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{newest: newest{lost: make(chan struct{})}, keyed: options.Keyed, poll: cmp.Or(options.Poll, 250*time.Millisecond)}
-	config.AfterConnect = s.newest.check
+	config.AfterConnect = s.connected
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("database pool: %w", err)
@@ -116,10 +119,13 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	}
 	s.firsts = eventstore.Batcher[beginning, page]{Ask: s.firstPages, Concurrency: readQueries, MaxBatch: readBatch, Timeout: answerTime}
 	s.closing, s.close = context.WithCancel(context.Background())
-	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), cmp.Or(options.Patience, 5*time.Second), log)
+	patience := cmp.Or(options.Patience, 5*time.Second)
+	s.replicas.patience = patience
+	s.replicas.commits = eventstore.Batcher[mark, error]{Ask: s.commit, Concurrency: 1, MaxBatch: 1024, Timeout: answerTime}
+	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), patience, log)
 	s.writer.watch = options.Watch
 	s.listener = newListener(config.ConnConfig, log)
-	s.writer.connected, s.writer.wrote = s.newest.check, s.wrote
+	s.writer.connected, s.writer.wrote, s.writer.replicas = s.connected, s.wrote, &s.replicas
 	s.running.Go(func() { s.writer.run(s.closing) })
 	return s, nil
 }
@@ -158,6 +164,16 @@ func poolConfig(options Options) (*pgxpool.Config, error) {
 	return config, nil
 }
 
+// connected checks a new connection before it is used.
+func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTime) // the pool sets no bound
+	defer cancel()
+	if err := s.replicas.check(ctx, conn); err != nil {
+		return err
+	}
+	return s.newest.check(ctx, conn)
+}
+
 // setSession makes sessions independent of the server's and the role's defaults where the log relies on them.
 func setSession(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {
@@ -166,9 +182,12 @@ func setSession(config *pgx.ConnConfig) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "leadlog"
 	}
+	config.OnNotice = noticeCancelledWait
 	for name, value := range map[string]string{
 		// What log.append sees after taking its lock must be what was committed before.
 		"default_transaction_isolation": "read committed",
+		// A cancelled wait for a standby is a warning.
+		"client_min_messages": "warning",
 		// Every query of the log is a short walk along an index. Compiling one costs more than running it, and a plan
 		// made while the table was small must not go on scanning it.
 		"jit":             "off",

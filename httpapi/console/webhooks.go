@@ -39,7 +39,6 @@ type endpointPage struct {
 	parts
 	Deliveries []query.Delivery
 	MayWrite   bool
-	MayReplay  bool
 	Secret     *shownSecret
 	Replay     replayForm
 }
@@ -119,14 +118,13 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 		return screen{}, missing(err, webhook.ErrNotFound)
 	}
 	page := p.page()
-	list, err := v.Query.Deliveries(v.ctx, v.identity.Account, id, v.caller.ReadsLeads, page)
+	list, err := v.Query.Deliveries(v.ctx, v.identity.Account, id, page)
 	if err != nil {
 		return screen{}, missing(err, webhook.ErrNotFound)
 	}
 	shown := endpointPage{
 		Endpoint: endpoint, Deliveries: list.Items, MayWrite: v.identity.May("webhooks:write"), Secret: secret, Replay: replay,
-		MayReplay: v.identity.May("webhooks:write") && v.caller.ReadsLeads,
-		parts:     p.parts(page, list.NextCursor),
+		parts: p.parts(page, list.NextCursor),
 	}
 	return screen{name: "webhook", title: "Webhook endpoint", data: shown, live: v.reads() && page.Cursor == ""}, nil
 }
@@ -134,23 +132,22 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 // deliveryPage is one delivery and its attempts.
 type deliveryPage struct {
 	query.Delivery
-	MayWrite     bool
-	HasResponses bool // shown to those who may read leads
+	MayWrite bool
 }
 
 func (v *visit) delivery() (screen, error) {
-	found, err := v.Query.Delivery(v.ctx, v.identity.Account, v.id("id"), v.id("delivery"), v.caller.ReadsLeads)
+	found, err := v.Query.Delivery(v.ctx, v.identity.Account, v.id("id"), v.id("delivery"))
 	if err != nil {
 		return screen{}, missing(err, errNoDelivery)
 	}
-	shown := deliveryPage{found, v.identity.May("webhooks:write"), v.caller.ReadsLeads}
+	shown := deliveryPage{found, v.identity.May("webhooks:write")}
 	return screen{name: "delivery", title: "Delivery", data: shown, live: true}, nil
 }
 
 // retryDelivery queues a delivery again. The endpoint and the delivery must be the account's.
 func (v *visit) retryDelivery() (screen, error) {
 	id, delivery := v.id("id"), v.id("delivery")
-	if _, err := v.Query.Delivery(v.ctx, v.identity.Account, id, delivery, v.caller.ReadsLeads); err != nil {
+	if _, err := v.Query.Delivery(v.ctx, v.identity.Account, id, delivery); err != nil {
 		return screen{}, missing(err, errNoDelivery)
 	}
 	_, err := v.Commands.RetryDelivery(v.ctx, command.RetryDelivery{Caller: v.caller, WebhookID: id, DeliveryID: delivery})

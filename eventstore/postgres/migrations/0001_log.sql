@@ -67,6 +67,15 @@ COMMENT ON COLUMN person.key.sealed IS 'Nonce of 12 bytes, then the sealed key a
 -- Arrays are unnested in select lists: as tables each would be copied once more. A select list returns its rows in the order of
 -- the arrays.
 
+-- log.await_standbys makes a transaction that stores nothing wait for the synchronous standbys when it commits, if events are
+-- visible to it after the position up to which they are known to be there. PostgreSQL waits only for what has written WAL.
+CREATE FUNCTION log.await_standbys(head bigint, replicated bigint) RETURNS void
+LANGUAGE sql
+AS $$
+    SELECT pg_logical_emit_message(true, 'leadlog', '')
+     WHERE head > replicated AND current_setting('synchronous_standby_names') <> ''
+$$;
+
 -- log.append stores each append of a batch whose expectations hold, and reports which it refused.
 --
 --   x_stream     per expectation: a stream, each once,
@@ -84,6 +93,7 @@ COMMENT ON COLUMN person.key.sealed IS 'Nonce of 12 bytes, then the sealed key a
 --   k_expected   the expectation of the write to its stream,
 --   k_*          and the columns of person.key
 --   notify       whether to notify the channel leadlog_log
+--   replicated   the position up to which the caller knows the log to be on the synchronous standbys
 --
 --   head         position of the newest event before the batch. Appends that are not refused are stored in their order
 --   revisions    per expectation: the stream's last revision before the batch, -1 without events
@@ -104,7 +114,7 @@ CREATE FUNCTION log.append(
     e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
     metadata bytea[],
     k_append int[], k_expected int[], k_id bigint[], k_sealed_by text[], k_sealed bytea[],
-    notify boolean,
+    notify boolean, replicated bigint,
     OUT head bigint, OUT revisions bigint[], OUT refused int[], OUT stored bigint[]
 )
 LANGUAGE plpgsql
@@ -164,6 +174,9 @@ BEGIN
       FROM (SELECT unnest(number) AS number, unnest(e_expected) AS expected, unnest(e_place) AS place, unnest(e_id) AS id,
                    unnest(e_at) AS at, unnest(e_type) AS type, unnest(e_data) AS data, unnest(e_metadata) AS metadata) AS e
      WHERE e.number IS NOT NULL;
+    IF NOT FOUND THEN
+        PERFORM log.await_standbys(head, replicated);
+    END IF;
 
     IF k_append <> '{}' THEN
         INSERT INTO person.key (stream, id, sealed_by, sealed)
@@ -199,7 +212,7 @@ CREATE FUNCTION log.append_whole(
     e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
     metadata bytea[],
     k_expected int[], k_id bigint[], k_sealed_by text[], k_sealed bytea[],
-    notify boolean,
+    notify boolean, replicated bigint,
     OUT head bigint
 )
 LANGUAGE plpgsql
@@ -226,6 +239,9 @@ BEGIN
           FROM (SELECT unnest(e_number) AS number, unnest(e_expected) AS expected, unnest(e_place) AS place,
                        unnest(e_id) AS id, unnest(e_at) AS at, unnest(e_type) AS type, unnest(e_data) AS data,
                        unnest(e_metadata) AS metadata) AS e;
+        IF NOT FOUND THEN
+            PERFORM log.await_standbys(head, replicated);
+        END IF;
         IF k_id <> '{}' THEN
             INSERT INTO person.key (stream, id, sealed_by, sealed)
             SELECT x_stream[k.expected], k.id, k.sealed_by, k.sealed

@@ -1,0 +1,172 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// replicated is what is known about the synchronous standbys, when the server requires any (synchronous_standby_names).
+//
+// PostgreSQL shows a commit to others when its wait for the standbys ends, and a wait also ends when it is cancelled, when its
+// backend is terminated, and when the primary restarts. What is visible may then be lost in a failover. So an event counts as
+// replicated when a later commit was waited for in full: a standby that has a commit has every commit before it.
+//
+//   - An append that stores events is such a commit. One that stores none emits a WAL message, so that its commit is waited for.
+//   - A read that returns events after the last position known to be replicated has to be confirmed by the commit of a WAL
+//     message, for all reads that wait together. Until then it returns nothing.
+//   - The connection that appends never cancels its wait. While a standby is missing, appends are unavailable, their events are
+//     invisible, and reads of all others are answered.
+//
+// Without a synchronous standby, none of this costs a round trip.
+type replicated struct {
+	patience time.Duration // of a read
+	commits  eventstore.Batcher[mark, error]
+
+	mu       sync.Mutex
+	required bool
+	upTo     eventstore.Position
+}
+
+// mark is an event that was read. Events before it are replicated if it is.
+type mark struct {
+	position eventstore.Position
+	id       ulid.ULID
+}
+
+// ErrNotReplicated says that what was read is not known to be on the synchronous standbys, and must be in no answer. It comes with
+// eventstore.ErrUnavailable.
+var ErrNotReplicated = errors.New("a synchronous standby has not confirmed what was read")
+
+var (
+	errCancelledWait = errors.New("the wait for a synchronous standby was cancelled")
+	errReplaced      = errors.New("what was read is not on the log any more")
+)
+
+// selectRequired reports whether a commit of this session waits for a standby.
+const selectRequired = `current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local')`
+
+// require records whether a standby is required. When that begins, nothing is known to be replicated.
+func (r *replicated) require(required bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if required && !r.required {
+		r.upTo = 0
+	}
+	r.required = required
+}
+
+// committed records that a commit was waited for in full, and everything up to a position was visible to it.
+func (r *replicated) committed(position eventstore.Position) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.upTo = max(r.upTo, position)
+}
+
+func (r *replicated) position() eventstore.Position {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.upTo
+}
+
+// check asks a new connection whether a standby is required.
+func (r *replicated) check(ctx context.Context, conn *pgx.Conn) error {
+	var required bool
+	if err := conn.QueryRow(ctx, `SELECT `+selectRequired, pgx.QueryExecModeSimpleProtocol).Scan(&required); err != nil {
+		return err
+	}
+	r.require(required)
+	return nil
+}
+
+// confirm returns when an event that was read is replicated. Known is the replicated position from before the read.
+func (r *replicated) confirm(ctx context.Context, known eventstore.Position, newest mark) error {
+	r.mu.Lock()
+	required := r.required
+	r.mu.Unlock()
+	if !required || newest.position <= known {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	answer, err := r.commits.Answer(waiting, newest)
+	if err == nil {
+		err = answer
+	}
+	if waiting.Err() != nil {
+		err = ErrNotReplicated
+	}
+	if err != nil {
+		return unavailable(ctx, err)
+	}
+	return nil
+}
+
+// commit commits a WAL message and waits for the standbys. The events must be visible to that transaction: otherwise they were
+// read from a server that has been replaced since. Cancelling this wait does no harm, because the transaction changes nothing.
+func (s *Store) commit(ctx context.Context, read []mark) ([]error, error) {
+	errs := make([]error, len(read))
+	fail := func(err error) ([]error, error) { // for all of them, since asking for each alone would not help
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs, nil
+	}
+	positions, ids := make([]int64, len(read)), make([][16]byte, len(read))
+	for i, m := range read {
+		positions[i], ids[i] = int64(m.position), m.id
+	}
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	defer conn.Release()
+	var required bool
+	var head int64
+	var there []bool
+	err = conn.QueryRow(ctx, `
+		SELECT pg_logical_emit_message(true, 'leadlog', '')::text, `+selectRequired+`,
+		       coalesce((SELECT position FROM log.event ORDER BY position DESC LIMIT 1), 0),
+		       ARRAY(SELECT EXISTS (SELECT FROM log.event e WHERE e.position = r.position AND e.event_id = r.id)
+		               FROM unnest($1::bigint[], $2::uuid[]) WITH ORDINALITY AS r (position, id, place) ORDER BY r.place)`,
+		positions, ids).Scan(nil, &required, &head, &there)
+	switch {
+	case err != nil:
+		return fail(err)
+	case !waited(conn.Conn().PgConn()):
+		return fail(errCancelledWait)
+	}
+	s.replicas.require(required)
+	s.replicas.committed(eventstore.Position(head))
+	for i := range errs {
+		if !there[i] {
+			errs[i] = errReplaced
+		}
+	}
+	return errs, nil
+}
+
+// cancelledKey is where a connection records that a wait for a standby was cancelled.
+const cancelledKey = "leadlog: wait cancelled"
+
+// noticeCancelledWait handles the warnings of a connection. A cancelled wait is not an error to PostgreSQL: the commit succeeds
+// with a warning, whose code is general and whose text is in the server's language. The function that reports it identifies it.
+func noticeCancelledWait(conn *pgconn.PgConn, notice *pgconn.Notice) {
+	if notice.Routine == "SyncRepWaitForLSN" {
+		conn.CustomData()[cancelledKey] = true
+	}
+}
+
+// waited reports whether no wait of a connection was cancelled since waited was called before.
+func waited(conn *pgconn.PgConn) bool {
+	_, cancelled := conn.CustomData()[cancelledKey]
+	delete(conn.CustomData(), cancelledKey)
+	return !cancelled
+}

@@ -1,0 +1,238 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+)
+
+// The synchronous standby is stopped, and the primary shows a commit that it lacks. Until the standby has it, no store returns it or
+// anything that follows from it. So when a failover loses it, no store has diverged.
+func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
+	t.Parallel()
+	for name, show := range map[string]func(testing.TB, *pgtest.Pair){
+		"wait cancelled":     func(t testing.TB, p *pgtest.Pair) { signalWaiting(t, p, "pg_cancel_backend") },
+		"backend terminated": func(t testing.TB, p *pgtest.Pair) { signalWaiting(t, p, "pg_terminate_backend") },
+		"primary restarted":  func(t testing.TB, p *pgtest.Pair) { p.RestartPrimary(t, false) },
+		"primary crashed":    func(t testing.TB, p *pgtest.Pair) { p.RestartPrimary(t, true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pair := migratedPair(t)
+			options := postgres.Options{URL: pair.URL(t), Patience: 300 * time.Millisecond}
+			store, other := open(t, options), open(t, options)
+			first := start("first", fact(`{}`))
+			storetest.Append(t, store, first)
+
+			pair.StopStandby(t)
+			lead := start("lead", fact(`{}`))
+			_, err := store.Append(t.Context(), lead)
+			require.ErrorIs(t, err, eventstore.ErrUnavailable)
+			pair.AwaitWait(t)
+			require.Empty(t, visible(t, pair))
+			show(t, pair)
+			require.Eventually(t, func() bool { return len(visible(t, pair)) == 1 }, patience, 10*time.Millisecond)
+
+			again := lead
+			again.Expect = eventstore.Any
+			fresh := open(t, options)
+			for _, s := range []*postgres.Store{store, other, fresh} {
+				for name, answer := range map[string]func() error{
+					"retry":                func() error { return appendError(t, s, lead) },
+					"retry of any":         func() error { return appendError(t, s, again) },
+					"conflict":             func() error { return appendError(t, s, start("lead", fact(`{}`))) },
+					"conflict of a check":  func() error { return appendError(t, s, eventstore.Check("lead", eventstore.NoStream)) },
+					"check":                func() error { return appendError(t, s, eventstore.Check("lead", eventstore.At(0))) },
+					"check of another one": func() error { return appendError(t, s, eventstore.Check("first", eventstore.At(0))) },
+					"head":                 func() error { _, err := s.Head(t.Context()); return err },
+					"read":                 func() error { return readError(t, s, "lead") },
+					"subscription":         func() error { return subscribedTo(t, s, 1) },
+				} {
+					require.ErrorIs(t, answer(), eventstore.ErrUnavailable, name)
+					signalWaiting(t, pair, "pg_terminate_backend") // it may hold the lock that the next one would wait for
+				}
+			}
+			require.NoError(t, readError(t, store, "first"), "what it knows to be replicated is read")
+
+			pair.Failover(t)
+			for _, s := range []*postgres.Store{store, other} {
+				require.NoError(t, eventually(t, func() error { return readError(t, s, "lead") }))
+				_, err := s.Head(t.Context())
+				require.NoError(t, err)
+				select {
+				case <-s.Diverged():
+					t.Fatal("the store has seen what was lost")
+				default:
+				}
+			}
+			require.EqualValues(t, 1, eventuallyAppended(t, store, first))
+			require.EqualValues(t, 2, eventuallyAppended(t, other, lead), "it was lost, and nothing is in its place")
+		})
+	}
+}
+
+// PostgreSQL answers a call whose wait is cancelled as if it had been waited for, with a warning.
+func TestStandby_CancelledWaitIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	pair := migratedPair(t)
+	options := postgres.Options{URL: pair.URL(t), Patience: patience}
+	store, other := open(t, options), open(t, options)
+	storetest.Append(t, store, start("first", fact(`{}`)))
+	pair.StopStandby(t)
+	appended := make(chan error, 1)
+	go func() { appended <- appendError(t, store, start("lead", fact(`{}`))) }()
+	for range 2 { // it is sent again, and waits again
+		pair.AwaitWait(t)
+		require.Empty(t, appended)
+		signalWaiting(t, pair, "pg_cancel_backend")
+	}
+	pair.AwaitWait(t)
+	read := make(chan error, 1)
+	go func() { read <- readError(t, other, "lead") }()
+	require.Eventually(t, func() bool {
+		pair.Admin(t, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'leadlog'`)
+		return len(read) > 0
+	}, patience, 10*time.Millisecond)
+	require.ErrorIs(t, <-read, eventstore.ErrUnavailable)
+	require.Empty(t, appended)
+	pair.StartStandby(t)
+	require.NoError(t, <-appended)
+}
+
+func TestStandby_RetryIsAnsweredOnReturn(t *testing.T) {
+	t.Parallel()
+	for name, cancel := range map[string]bool{"wait goes on": false, "wait cancelled": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pair := migratedPair(t)
+			options := postgres.Options{URL: pair.URL(t), Patience: 300 * time.Millisecond}
+			store, other := open(t, options), open(t, options)
+			storetest.Append(t, store, start("first", fact(`{}`)))
+			_, err := other.Head(t.Context())
+			require.NoError(t, err)
+			pair.StopStandby(t)
+			lead := start("lead", fact(`{}`))
+			_, err = store.Append(t.Context(), lead)
+			require.ErrorIs(t, err, eventstore.ErrUnavailable)
+			pair.AwaitWait(t)
+			if cancel {
+				signalWaiting(t, pair, "pg_cancel_backend")
+			} else { // reads go on, over the wait
+				for _, s := range []*postgres.Store{store, other} {
+					head, err := s.Head(t.Context())
+					require.NoError(t, err)
+					require.EqualValues(t, 1, head)
+					require.NoError(t, readError(t, s, "lead"))
+				}
+			}
+			pair.StartStandby(t)
+			require.EqualValues(t, 2, eventuallyAppended(t, store, lead))
+			require.EqualValues(t, 2, eventuallyAppended(t, other, lead))
+			require.NoError(t, subscribedTo(t, other, 2))
+			pair.Failover(t)
+			require.NoError(t, eventually(t, func() error { return subscribedTo(t, open(t, options), 2) }))
+		})
+	}
+}
+
+func TestStandby_RequiredWhileRunning(t *testing.T) {
+	t.Parallel()
+	pair := migratedPair(t)
+	pair.Admin(t, `ALTER SYSTEM SET synchronous_standby_names = ''`, `SELECT pg_reload_conf()`)
+	pair.StopStandby(t)
+	store := open(t, postgres.Options{URL: pair.URL(t), Patience: 300 * time.Millisecond})
+	require.EqualValues(t, 1, eventuallyAppended(t, store, start("lead", fact(`{}`))))
+	require.NoError(t, subscribedTo(t, store, 1))
+	pair.Admin(t, `ALTER SYSTEM SET synchronous_standby_names = 'standby'`, `SELECT pg_reload_conf()`)
+	require.Eventually(t, func() bool {
+		_, err := store.Head(t.Context())
+		return errors.Is(err, eventstore.ErrUnavailable)
+	}, patience, 10*time.Millisecond)
+	require.ErrorIs(t, readError(t, store, "lead"), eventstore.ErrUnavailable)
+	pair.StartStandby(t)
+	require.NoError(t, eventually(t, func() error { return readError(t, store, "lead") }))
+}
+
+func migratedPair(t *testing.T) *pgtest.Pair {
+	t.Helper()
+	pair := pgtest.NewPair(t)
+	require.NoError(t, postgres.Migrate(t.Context(), pair.Primary.URL()))
+	return pair
+}
+
+// signalWaiting cancels or terminates what waits for the standby, and returns when that does not wait any more.
+func signalWaiting(t testing.TB, pair *pgtest.Pair, how string) {
+	t.Helper()
+	conn := pgtest.Connect(t, pair.Primary.AdminURL())
+	defer conn.Close(context.Background())
+	const waiting = `SELECT (pid, query_start)::text FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
+	were := pgtest.Rows[string](t, conn, waiting)
+	pgtest.Exec(t, conn, `SELECT `+how+`(pid) FROM pg_stat_activity WHERE (pid, query_start)::text = ANY ($1)`, were)
+	require.Eventually(t, func() bool {
+		return !pgtest.Value[bool](t, conn, `SELECT EXISTS (`+waiting+` AND (pid, query_start)::text = ANY ($1))`, were)
+	}, patience, 10*time.Millisecond)
+}
+
+// visible are the positions of the stream lead that a reader of the primary sees.
+func visible(t testing.TB, pair *pgtest.Pair) []int64 {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), pair.Primary.AdminURL())
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	return pgtest.Rows[int64](t, conn, `SELECT position FROM log.event WHERE stream = 'lead'`)
+}
+
+func appendError(t testing.TB, store *postgres.Store, write eventstore.Write) error {
+	_, err := store.Append(t.Context(), write)
+	return err
+}
+
+func readError(t testing.TB, store *postgres.Store, stream string) (failed error) {
+	t.Helper()
+	for _, err := range store.Read(t.Context(), stream, 0) {
+		failed = err
+	}
+	return failed
+}
+
+// subscribedTo returns when a subscription has reached a position, or why it ended, or ErrUnavailable when it yields nothing more.
+func subscribedTo(t testing.TB, store *postgres.Store, position eventstore.Position) error {
+	t.Helper()
+	for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+		if err != nil {
+			return err
+		}
+		if item.Position == position && item.Event == nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+func eventually(t testing.TB, try func() error) (err error) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if err = try(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func eventuallyAppended(t testing.TB, store *postgres.Store, write eventstore.Write) (position eventstore.Position) {
+	t.Helper()
+	require.NoError(t, eventually(t, func() (err error) {
+		position, err = store.Append(t.Context(), write)
+		return err
+	}))
+	return position
+}
