@@ -19,8 +19,8 @@ var (
 	ErrNotLost = errors.New("nothing of the visitor is lost")
 )
 
-// ForgetVisitor asks that what cannot be read of a visitor, since the key is lost, stays so. Who can be read is forgotten with the
-// last lead that is linked with them: see EraseLead.
+// ForgetVisitor asks that what cannot be read of a visitor, since the key is lost, stays so. Who can be read is forgotten by
+// DeleteVisitor, or with the last lead that is linked with them: see EraseLead.
 type ForgetVisitor struct {
 	Caller Caller
 	Stream string

@@ -24,6 +24,13 @@ type loser struct {
 	withdrawn *[]eventstore.Position
 }
 
+func (l loser) Destroy(ctx context.Context, streams ...string) error {
+	if err := l.step(); err != nil {
+		return err
+	}
+	return l.Store.Destroy(ctx, streams...)
+}
+
 func (l loser) Expel(ctx context.Context, streams ...string) error {
 	if err := l.step(); err != nil {
 		return err
@@ -53,15 +60,18 @@ func (l loser) Withdraw(_ context.Context, _ string, at []eventstore.Position) e
 func forgetVisitor(ctx context.Context, of process, account, visitor string, step func() error) (
 	done command.VisitorForgotten, withdrawn []eventstore.Position, err error,
 ) {
-	names := claim.NewNames(claimKey())
-	store := &storetest.Ordered{Store: of.store, Before: func(storetest.Step) error { return step() }}
-	handlers := command.NewHandlers(command.Options{
-		Store: store, Claims: names, Log: quiet(), Forgetting: loser{of.store.(*sealed.Store), step, &withdrawn},
-	})
-	done, err = handlers.ForgetVisitor(ctx, command.ForgetVisitor{
-		Caller: command.Caller{Account: account}, Stream: names.Visitor("acme", visitor),
+	done, err = forgets(of, step, &withdrawn).ForgetVisitor(ctx, command.ForgetVisitor{
+		Caller: command.Caller{Account: account}, Stream: claim.NewNames(claimKey()).Visitor("acme", visitor),
 	})
 	return done, withdrawn, err
+}
+
+// forgets are handlers that forget visitors. Each of their steps may stop them.
+func forgets(of process, step func() error, withdrawn *[]eventstore.Position) *command.Handlers {
+	store := &storetest.Ordered{Store: of.store, Before: func(storetest.Step) error { return step() }}
+	return command.NewHandlers(command.Options{
+		Store: store, Claims: claim.NewNames(claimKey()), Log: quiet(), Forgetting: loser{of.store.(*sealed.Store), step, withdrawn},
+	})
 }
 
 func nothing() error { return nil }

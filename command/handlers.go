@@ -25,6 +25,8 @@ import (
 var (
 	// ErrUnauthorized says that a credential does not let its bearer in, or no longer does.
 	ErrUnauthorized = errors.New("missing or invalid token")
+	// ErrLeadsHidden says that a caller who may not read leads asks for what would send or show them.
+	ErrLeadsHidden = errors.New("scope leads:read required")
 	// ErrFeatureDisabled says that the account's plan does not have the feature crm_api, or that there is no account.
 	ErrFeatureDisabled = errors.New("feature crm_api is not enabled for this account")
 )

@@ -38,10 +38,7 @@ func (h *Handlers) JoinLeads(ctx context.Context, cmd JoinLeads) (joined LeadUpd
 		joined, err = h.joinLeads(ctx, cmd.Caller, streams[0], streams[1])
 		return err
 	})
-	if !cmd.Caller.seesLeads() {
-		joined.Lead = joined.Lead.SetBy(nil)
-	}
-	return joined, err
+	return joined.shownTo(cmd.Caller, nil), err
 }
 
 func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fromStream string) (LeadUpdated, error) {

@@ -41,12 +41,15 @@ type WebhookRegistered struct {
 const secretBytes = 32
 
 // RegisterWebhookEndpoint creates an endpoint and takes a free slot of the account for it, in one append. The secret is stored
-// before that, because a secret without an endpoint does no harm. The errors are field.Errors, webhook.ErrLimit and those of the
+// before that, because a secret without an endpoint does no harm. The errors are field.Errors, ErrLeadsHidden, webhook.ErrLimit and those of the
 // store and of Secrets.
 func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebhookEndpoint) (WebhookRegistered, error) {
 	registered, err := cmd.Registration.Register(h.privateTargets)
 	if err != nil {
 		return WebhookRegistered{}, err
+	}
+	if webhook.AskForLeads(registered.Events) && !cmd.Caller.ReadsLeads {
+		return WebhookRegistered{}, ErrLeadsHidden
 	}
 	var answer WebhookRegistered
 	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.WebhookSlot, 0)} // no endpoint ever has slot 0: creators of one account queue by its name

@@ -25,7 +25,7 @@ type ReleaseContact struct {
 // The errors are lead.ErrNotFound, *lead.DepartedError, lead.ErrLastContact, field.Errors and those of the store.
 func (h *Handlers) ReleaseContact(ctx context.Context, cmd ReleaseContact) (LeadUpdated, error) {
 	var left leaving
-	return h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, rules lead.Rules) (event.Data, error) {
+	released, err := h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, rules lead.Rules) (event.Data, error) {
 		released, err := state.Release(cmd.Caller.Account, cmd.Body, rules)
 		kind, value := claim.Phone, released.Phone
 		if value == "" {
@@ -36,4 +36,5 @@ func (h *Handlers) ReleaseContact(ctx context.Context, cmd ReleaseContact) (Lead
 	}, func(ctx context.Context, account, fact eventstore.Write) (eventstore.Position, error) {
 		return h.vacate(ctx, cmd.Caller, left, fact, account)
 	})
+	return released.shownTo(cmd.Caller, nil), err
 }

@@ -27,19 +27,29 @@ type LeadUpdated struct {
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError, field.Errors and those of the store.
 func (h *Handlers) UpdateLead(ctx context.Context, cmd UpdateLead) (LeadUpdated, error) {
-	return h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, rules lead.Rules) (event.Data, error) {
+	var given event.LeadUpdated
+	updated, err := h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, rules lead.Rules) (event.Data, error) {
 		opportunity, err := h.newID()
 		if err != nil {
 			return nil, err
 		}
-		updated, err := state.Update(cmd.Caller.Account, cmd.Body, rules, opportunity.String())
-		if err != nil || len(updated.Changed) == 0 {
+		given, err = state.Update(cmd.Caller.Account, cmd.Body, rules, opportunity.String())
+		if err != nil || len(given.Changed) == 0 {
 			return nil, err
 		}
-		return updated, nil
+		return given, nil
 	}, func(ctx context.Context, account, fact eventstore.Write) (eventstore.Position, error) {
 		return h.store.Append(ctx, account, fact)
 	})
+	return updated.shownTo(cmd.Caller, given), err
+}
+
+// shownTo returns the answer as a caller may see it: without the right to read leads, only what a fact set.
+func (u LeadUpdated) shownTo(caller Caller, fact event.Data) LeadUpdated {
+	if !caller.seesLeads() {
+		u.Lead = u.Lead.SetBy(fact)
+	}
+	return u
 }
 
 // changeLead calls decide with a lead and the account's rules, and put with a check of the account and the decided fact, which it
@@ -79,9 +89,6 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 			return err
 		}
 		updated = LeadUpdated{Lead: evolved(held.lead, stream, fact, decided), Position: position}
-		if !caller.seesLeads() {
-			updated.Lead = updated.Lead.SetBy(decided)
-		}
 		return nil
 	})
 	return updated, err

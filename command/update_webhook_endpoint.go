@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/leadlog/leadlog/command/webhook"
@@ -23,12 +24,23 @@ type WebhookUpdated struct {
 }
 
 // UpdateWebhookEndpoint decides on a change of an endpoint of the caller's account and appends it. The errors are
-// webhook.ErrNotFound, field.Errors and those of the store.
+// webhook.ErrNotFound, field.Errors, ErrLeadsHidden and those of the store.
 func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookEndpoint) (WebhookUpdated, error) {
 	changed, err := h.changeEndpoint(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, _ time.Time) ([]event.Data, error) {
-		return state.Update(cmd.Caller.Account, cmd.Change, h.privateTargets)
+		facts, err := state.Update(cmd.Caller.Account, cmd.Change, h.privateTargets)
+		if err == nil && !cmd.Caller.ReadsLeads && slices.ContainsFunc(facts, directsLeads) {
+			err = ErrLeadsHidden
+		}
+		return facts, err
 	})
 	return WebhookUpdated{Endpoint: changed.state, Position: changed.position}, err
+}
+
+// directsLeads reports whether a fact changes which events of leads an endpoint is sent, or where to.
+func directsLeads(fact event.Data) bool {
+	updated, is := fact.(event.WebhookUpdated)
+	return is && webhook.AskForLeads(updated.Events) &&
+		(slices.Contains(updated.Changed, "url") || slices.Contains(updated.Changed, "events"))
 }
 
 // changedEndpoint is an endpoint after a decision.

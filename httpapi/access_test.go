@@ -197,3 +197,99 @@ func requireNoSecret(t *testing.T, r reply) {
 		require.NotContains(t, r.raw, secret)
 	}
 }
+
+// With webhooks:write alone, a JWT could read every lead, by an endpoint of its own and a replay.
+func TestWebhooks_LeadEventsNeedLeadsRead(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	writer, reader := s.mint(ownAccount, "webhooks:write"), s.mint(ownAccount, "webhooks:write leads:read")
+	send := func(credential, method, path, body string, status int) reply {
+		r := s.send(call{method: method, path: path, credential: credential, body: body}).is(status)
+		if status == http.StatusForbidden {
+			require.Equal(t, "Scope leads:read required", r.at("message"))
+		}
+		return r
+	}
+	for _, events := range []string{`["*"]`, `[]`, `null`, `["lead.erased"]`, `["token.created","lead.created"]`} {
+		body := `{"url":"https://example.com/hook","events":` + events + `}`
+		send(writer, http.MethodPost, endpoints, body, http.StatusForbidden)
+		send(reader, http.MethodPost, endpoints, body, http.StatusCreated)
+	}
+	ofTokens := send(writer, http.MethodPost, endpoints, `{"url":"https://example.com/hook","events":["token.created"]}`, http.StatusCreated)
+	tokenPath := endpoints + "/" + ofTokens.at("data", "webhookId").(string)
+	send(writer, http.MethodPatch, tokenPath, `{"url":"https://example.com/moved","events":["token.deleted"]}`, http.StatusOK)
+	send(writer, http.MethodPatch, tokenPath, `{"events":["*"]}`, http.StatusForbidden)
+
+	leadPath := s.endpoint()
+	for _, body := range []string{`{"url":"https://example.com/mine"}`, `{"events":["lead.created"]}`} {
+		send(writer, http.MethodPatch, leadPath, body, http.StatusForbidden)
+	}
+	send(writer, http.MethodPatch, leadPath, `{"description":"CRM 2","enabled":false}`, http.StatusOK)
+	send(writer, http.MethodPatch, leadPath, `{"enabled":true}`, http.StatusOK)
+	send(reader, http.MethodPatch, leadPath, `{"url":"https://example.com/mine"}`, http.StatusOK)
+	const replay = `{"since":"2026-01-01T00:00:00Z"}`
+	send(writer, http.MethodPost, leadPath+"/replay", replay, http.StatusForbidden)
+	send(writer, http.MethodPost, tokenPath+"/replay", replay, http.StatusForbidden)
+	send(reader, http.MethodPost, leadPath+"/replay", replay, http.StatusAccepted)
+	send(writer, http.MethodPatch, leadPath, `{"events":["token.created"]}`, http.StatusOK)
+}
+
+func TestConsole_LeadEventsNeedLeadsRead(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	path := b.endpoint()
+	at := "/console" + strings.Replace(path, "/endpoints", "", 1)
+	b.signIn(b.mint(ownAccount, "webhooks:read webhooks:write"))
+	require.NotContains(t, b.get(at).body, "/replay")
+	for path, form := range map[string][]string{
+		"/console/webhooks": {"url", "https://example.com/mine", "events", "lead.created"},
+		at + "/replay":      {"since", "2026-01-01T00:00"},
+	} {
+		refused := b.post(path, form...)
+		require.Equal(t, http.StatusForbidden, refused.status, path)
+		require.Contains(t, refused.body, "Scope leads:read required")
+	}
+	require.Equal(t, http.StatusOK, b.post("/console/webhooks", "url", "https://example.com/mine", "events", "token.created").status)
+	b.signIn(b.mint(ownAccount, "webhooks:read webhooks:write leads:read"))
+	require.Contains(t, b.get(at).body, "/replay")
+	require.Equal(t, http.StatusSeeOther, b.post(at+"/replay", "since", "2026-01-01T00:00").status)
+}
+
+// A receiver may answer with the body that it was sent.
+func TestDeliveries_HideResponses(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.fanOut()
+	path := b.endpoint()
+	b.capture(stored).is(http.StatusCreated)
+	listed := b.eventually(path+"/deliveries", func(r reply) bool {
+		list, _ := r.at("data").([]any)
+		return len(list) == 1
+	})
+	id := listed.at("data").([]any)[0].(map[string]any)["deliveryId"].(string)
+	_, err := b.pool.Exec(t.Context(), `INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
+		VALUES ($1, now(), 200, 1, '{"name":"Asha Rao"}', '')`, id)
+	require.NoError(t, err)
+	ways := func(scope string) (shown []string) {
+		credential := b.mint(ownAccount, scope)
+		for _, at := range []string{path + "/deliveries", path + "/deliveries/" + id} {
+			r := b.send(call{method: http.MethodGet, path: at, credential: credential}).is(http.StatusOK)
+			require.Contains(t, r.raw, `"durationMs":1`)
+			shown = append(shown, r.raw)
+		}
+		b.signIn(credential)
+		at := "/console" + strings.Replace(path, "/endpoints", "", 1) + "/deliveries"
+		for _, page := range []string{at + "/" + id, at + ".ndjson"} {
+			r := b.get(page)
+			require.Equal(t, http.StatusOK, r.status, r.body)
+			shown = append(shown, r.body)
+		}
+		return shown
+	}
+	for _, shown := range ways("webhooks:read leads:read") {
+		require.Contains(t, shown, "Asha Rao")
+	}
+	for _, shown := range ways("webhooks:read") {
+		require.NotContains(t, shown, "Asha")
+	}
+}

@@ -17,8 +17,8 @@ type access func(*exchange) error
 
 func anyone(*exchange) error { return nil }
 
-// scoped lets JWTs through that have a scope. API tokens are not accepted.
-func scoped(scope string) access {
+// scoped lets JWTs through that have all of some scopes. API tokens are not accepted.
+func scoped(scopes ...string) access {
 	return func(x *exchange) error {
 		credential, err := x.bearer()
 		if err != nil {
@@ -31,7 +31,7 @@ func scoped(scope string) access {
 		if x.r.Method == http.MethodGet || x.r.Method == http.MethodHead {
 			age = command.Brief
 		}
-		x.jwt, err = x.byJWT(credential, scope, age)
+		x.jwt, err = x.byJWT(credential, age, scopes...)
 		return err
 	}
 }
@@ -54,7 +54,7 @@ func capturing(x *exchange) error {
 		err = x.byToken(credential)
 	} else {
 		var identity Identity
-		if identity, err = x.byJWT(credential, "leads:write", command.AnyAge); err == nil {
+		if identity, err = x.byJWT(credential, command.AnyAge, "leads:write"); err == nil {
 			err = x.admit(func(a command.Admission) command.Admission {
 				return a.ByJWT(identity.Issued, identity.Expires.Add(leeway))
 			})
@@ -113,14 +113,16 @@ func (x *exchange) byToken(credential string) error {
 	return x.admit(func(a command.Admission) command.Admission { return a.ByToken(value, believed) })
 }
 
-// byJWT authenticates a JWT that has a scope.
-func (x *exchange) byJWT(credential, scope string, age time.Duration) (Identity, error) {
+// byJWT authenticates a JWT that has all of some scopes.
+func (x *exchange) byJWT(credential string, age time.Duration, scopes ...string) (Identity, error) {
 	identity, err := x.verify(credential, age)
 	if err != nil {
 		return Identity{}, err
 	}
-	if !identity.May(scope) {
-		return Identity{}, scopeError(scope)
+	for _, scope := range scopes {
+		if !identity.May(scope) {
+			return Identity{}, scopeError(scope)
+		}
 	}
 	return identity, nil
 }

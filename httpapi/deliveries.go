@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -15,7 +16,10 @@ import (
 var errNoDelivery = errors.New("no such delivery")
 
 func (x *exchange) listDeliveries() (answer, error) {
-	return part(x, webhook.ErrNotFound, x.Query.Deliveries, query.EndpointView, query.DeliveryQueue)
+	deliveries := func(ctx context.Context, account, webhookID string, p query.Page) (query.List[query.Delivery], error) {
+		return x.Query.Deliveries(ctx, account, webhookID, x.caller.ReadsLeads, p)
+	}
+	return part(x, webhook.ErrNotFound, deliveries, query.EndpointView, query.DeliveryQueue)
 }
 
 func (x *exchange) showDelivery() (answer, error) {
@@ -35,7 +39,7 @@ func (x *exchange) delivery(webhookID string) (query.Delivery, error) {
 		return query.Delivery{}, err
 	}
 	delivery, err := surely(x, func() (query.Delivery, error) {
-		return x.Query.Delivery(x.ctx, x.caller.Account, webhookID, chi.URLParam(x.r, "deliveryId"))
+		return x.Query.Delivery(x.ctx, x.caller.Account, webhookID, chi.URLParam(x.r, "deliveryId"), x.caller.ReadsLeads)
 	}, query.DeliveryQueue)
 	return delivery, missing(err, errNoDelivery)
 }

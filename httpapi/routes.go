@@ -20,7 +20,8 @@ type route struct {
 // Routes that pages of other origins may be allowed to call.
 const (
 	capturePath  = "/api/v1/crm/leads"
-	activityPath = "/api/v1/crm/visitors/{id}/activity"
+	visitorPath  = "/api/v1/crm/visitors/{id}"
+	activityPath = visitorPath + "/activity"
 )
 
 // routes are all routes. A GET route answers HEAD too.
@@ -48,6 +49,7 @@ func (a *api) routes() []route {
 		{get, leads + "/{id}/activity", scoped("leads:read"), quota.Read, (*exchange).listLeadActivity},
 		{get, leads + "/refused", scoped("leads:read"), quota.Read, (*exchange).listRefused},
 		{post, activityPath, capturing, quota.Activity, (*exchange).recordActivity},
+		{del, visitorPath, scoped("leads:write"), quota.Write, (*exchange).deleteVisitor},
 
 		{get, "/api/v1/crm/sources/history", scoped("leads:read"), quota.Read, (*exchange).sourceHistory},
 		{get, "/api/v1/crm/sources/report", scoped("leads:read"), quota.Read, (*exchange).sourceReport},
@@ -70,7 +72,7 @@ func (a *api) routes() []route {
 		{del, webhooks + "/{id}", scoped("webhooks:write"), quota.Write, (*exchange).deleteEndpoint},
 		{post, webhooks + "/{id}/secret/rotate", scoped("webhooks:write"), quota.Write, (*exchange).rotateEndpointSecret},
 		{post, webhooks + "/{id}/test", scoped("webhooks:write"), quota.Write, (*exchange).testEndpoint},
-		{post, webhooks + "/{id}/replay", scoped("webhooks:write"), quota.StreamWrite, (*exchange).replayEndpoint},
+		{post, webhooks + "/{id}/replay", scoped("webhooks:write", "leads:read"), quota.StreamWrite, (*exchange).replayEndpoint},
 		{get, webhooks + "/{id}/deliveries", scoped("webhooks:read"), quota.Read, (*exchange).listDeliveries},
 		{get, webhooks + "/{id}/deliveries/{deliveryId}", scoped("webhooks:read"), quota.Read, (*exchange).showDelivery},
 		{post, webhooks + "/{id}/deliveries/{deliveryId}/retry", scoped("webhooks:write"), quota.Write, (*exchange).retryDelivery},

@@ -26,6 +26,16 @@ func (x *exchange) recordActivity() (answer, error) {
 	}, nil
 }
 
+// deleteVisitor forgets a visitor. One who was forgotten already, and has done nothing since, is not found; what was left undone
+// then is done.
+func (x *exchange) deleteVisitor() (answer, error) {
+	forgotten, err := x.Commands.DeleteVisitor(x.ctx, command.DeleteVisitor{Caller: x.caller, VisitorID: x.pathID()})
+	if err == nil && forgotten.Again {
+		err = command.ErrNoVisitor
+	}
+	return done("Visitor forgotten", forgotten.Position, err)
+}
+
 // listLeadActivity lists what the visitors of a lead did.
 func (x *exchange) listLeadActivity() (answer, error) {
 	return part(x, lead.ErrNotFound, x.Query.LeadActivity, query.LeadView, query.VisitorActivityView)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
 const visitors = "/api/v1/crm/visitors/"
@@ -83,7 +84,7 @@ func TestWhatRecordingActivityRefuses(t *testing.T) {
 		require.Equal(t, []string{"visitorId"}, s.as(http.MethodPost, visitors+id+"/activity", `{"type":"click"}`).is(http.StatusBadRequest).fieldsNamed(), id)
 	}
 	s.act(strings.Repeat("é", 200), `{"type":"click"}`).is(http.StatusAccepted)
-	s.as(http.MethodPost, visitors+"activity", `{"type":"click"}`).is(http.StatusNotFound)
+	s.as(http.MethodPost, visitors+"activity", `{"type":"click"}`).is(http.StatusMethodNotAllowed)
 	s.as(http.MethodGet, visitors+"v/activity", "").is(http.StatusMethodNotAllowed)
 	require.Equal(t, http.StatusUnsupportedMediaType, s.send(call{
 		method: http.MethodPost, path: visitors + "v/activity", credential: s.jwt, body: "a=1", header: map[string]string{"Content-Type": "text/plain"},
@@ -152,4 +153,43 @@ func TestRefusedArrivalsAreListedWithoutAnythingOfThePerson(t *testing.T) {
 	require.Equal(t, []string{"since"}, s.as(http.MethodGet, refused+"?since=0001-01-01T00:30:00%2B14:00", "").fieldsNamed(), "before the year 1")
 	require.Equal(t, []any{}, s.send(call{method: http.MethodGet, path: refused, credential: s.mint("other", "")}).at("data"), "another account's")
 	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodGet, path: refused, credential: value}).status, "an API token may only write")
+}
+
+func TestDeleteVisitor(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := serveOn(t, s.url, s.events)
+	activity := `{"type":"page_view","url":"https://example.com/diwali","title":"Asha"}`
+	for _, visitor := range []string{"visitor-of-asha", "linked"} {
+		s.act(visitor, activity).is(http.StatusAccepted)
+		s.act(visitor, activity).is(http.StatusAccepted)
+	}
+	lead := s.capture(`{"email":"ravi@example.com","visitorId":"linked"}`).is(http.StatusCreated)
+	shown := leads + "/" + lead.at("data", "leadId").(string) + "/activity"
+	require.Len(t, s.as(http.MethodGet, after(shown, lead), "").at("data"), 2)
+	pgtest.Exec(t, s.pool, `CREATE SCHEMA as_of`)
+	pgtest.Exec(t, s.pool, `COMMENT ON SCHEMA as_of IS 'leadlog copy of a test'`)
+	pgtest.Exec(t, s.pool, `CREATE TABLE as_of.visitor_activity AS TABLE views.visitor_activity`)
+
+	require.Equal(t, "Visitor not found", s.as(http.MethodDelete, visitors+"nobody", "").is(http.StatusNotFound).at("message"))
+	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
+	s.send(call{method: http.MethodDelete, path: visitors + "visitor-of-asha", credential: s.mint("other", "")}).is(http.StatusNotFound)
+	s.send(call{method: http.MethodDelete, path: visitors + "visitor-of-asha", credential: s.mint(ownAccount, "leads:read")}).is(http.StatusForbidden)
+	_, token := s.token()
+	s.send(call{method: http.MethodDelete, path: visitors + "visitor-of-asha", credential: token}).is(http.StatusUnauthorized)
+	for _, visitor := range []string{"visitor-of-asha", "linked"} {
+		done := s.as(http.MethodDelete, visitors+visitor, "").is(http.StatusOK)
+		require.Equal(t, "Visitor forgotten", done.at("message"))
+		require.NotEmpty(t, done.header.Get("X-Log-Position"))
+		other.as(http.MethodDelete, visitors+visitor, "").is(http.StatusNotFound)
+	}
+	require.Zero(t, pgtest.Value[int](t, s.pool, `SELECT count(*) FROM person.key WHERE stream LIKE 'visitor-%'`))
+	require.Zero(t, pgtest.Value[int](t, s.pool, `SELECT count(*) FROM as_of.visitor_activity`), "copies of the views too")
+	s.requireNoTrace()
+	require.Empty(t, s.as(http.MethodGet, shown, "").is(http.StatusOK).at("data"), "the lead stays, without what the visitor did")
+
+	again := other.act("linked", activity).is(http.StatusAccepted)
+	require.Len(t, s.as(http.MethodGet, after(shown, again), "").at("data"), 1, "the same id begins again")
+	s.as(http.MethodDelete, visitors+"linked", "").is(http.StatusOK)
+	require.Empty(t, s.as(http.MethodGet, shown, "").at("data"))
 }

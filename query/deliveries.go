@@ -35,9 +35,9 @@ const deliveryColumns = `
 	SELECT d.delivery_id, d.webhook_id, d.event_id, d.type, d.state, d.created_at, d.finished_at, q.due_at
 	  FROM delivery.delivery d LEFT JOIN delivery.queue q USING (delivery_id)`
 
-// Deliveries lists what was queued for an endpoint, newest first. The errors are ErrNotFound, when the account has no such endpoint
-// or no longer has it, and ErrCursor.
-func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, p Page) (List[Delivery], error) {
+// Deliveries lists what was queued for an endpoint, newest first. Responses of receivers, which may repeat a lead, are empty
+// without readsLeads. The errors are ErrNotFound, when the account has no such endpoint or no longer has it, and ErrCursor.
+func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, readsLeads bool, p Page) (List[Delivery], error) {
 	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
 		return List[Delivery]{}, err
 	}
@@ -55,15 +55,15 @@ func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, p Pa
 	if err != nil {
 		return list, err
 	}
-	with, err := r.addAttempts(ctx, list.Items)
+	with, err := r.addAttempts(ctx, readsLeads, list.Items)
 	if with < len(list.Items) {
 		list = List[Delivery]{Items: list.Items[:with], NextCursor: after(list.Items[with-1])}
 	}
 	return list, err
 }
 
-// Delivery returns one delivery of an endpoint. The error is ErrNotFound when there is no such delivery.
-func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string) (Delivery, error) {
+// Delivery returns one delivery of an endpoint, as Deliveries does. The error is ErrNotFound when there is no such delivery.
+func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string, readsLeads bool) (Delivery, error) {
 	if !event.ValidID(id) {
 		return Delivery{}, ErrNotFound
 	}
@@ -75,7 +75,7 @@ func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string) (D
 		return found, err
 	}
 	items := []Delivery{found}
-	_, err = r.addAttempts(ctx, items)
+	_, err = r.addAttempts(ctx, readsLeads, items)
 	return items[0], err
 }
 
@@ -86,15 +86,15 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 }
 
 // addAttempts adds their attempts to the first deliveries, as many as fit into a part of a list. With is the number of these.
-func (r *Reader) addAttempts(ctx context.Context, deliveries []Delivery) (with int, err error) {
+func (r *Reader) addAttempts(ctx context.Context, readsLeads bool, deliveries []Delivery) (with int, err error) {
 	places := make(map[string]int, len(deliveries))
 	ids := make([]string, len(deliveries))
 	for i, d := range deliveries {
 		places[d.DeliveryID], ids[i] = i, d.DeliveryID
 	}
 	rows, err := r.pool.Query(ctx, `
-		SELECT delivery_id, at, status, duration_ms, response, error
-		  FROM delivery.attempt WHERE delivery_id = ANY ($1) ORDER BY delivery_id DESC, at`, ids)
+		SELECT delivery_id, at, status, duration_ms, CASE WHEN $2 THEN response ELSE '' END, error
+		  FROM delivery.attempt WHERE delivery_id = ANY ($1) ORDER BY delivery_id DESC, at`, ids, readsLeads)
 	if err != nil {
 		return len(deliveries), schema.Unavailable(err)
 	}

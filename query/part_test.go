@@ -75,7 +75,7 @@ func TestAPartOfDeliveriesIsOfSomeBytesHoweverMuchEndpointsAnswer(t *testing.T) 
 	reader := query.New(w.Pool, w.Store)
 	tried := 0
 	require.Equal(t, deliveries, walkWithin(t, most*5/4, func(p query.Page) (int, any, string, error) {
-		part, err := reader.Deliveries(t.Context(), "acme", endpoint, p)
+		part, err := reader.Deliveries(t.Context(), "acme", endpoint, true, p)
 		for _, d := range part.Items {
 			tried += len(d.Attempts)
 		}

@@ -275,11 +275,11 @@ func TestAnEndpointSeesNothingOfAnothersOfItsAccount(t *testing.T) {
 		endpoint, err := reader.Endpoint(t.Context(), "acme", id)
 		require.NoError(t, err)
 		require.Len(t, own, endpoint.Queued)
-		list, err := reader.Deliveries(t.Context(), "acme", id, whole)
+		list, err := reader.Deliveries(t.Context(), "acme", id, true, whole)
 		require.NoError(t, err)
 		require.ElementsMatch(t, own, ids(list.Items, func(d query.Delivery) string { return d.DeliveryID }))
 		for of, theirs := range sent {
-			_, err := reader.Delivery(t.Context(), "acme", id, theirs[0])
+			_, err := reader.Delivery(t.Context(), "acme", id, theirs[0], true)
 			if of == id {
 				require.NoError(t, err)
 			} else {

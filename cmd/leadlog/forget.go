@@ -90,7 +90,7 @@ func (f *forgetCommand) forgetVisitor(ctx context.Context, c output, handlers *c
 	case errors.Is(err, command.ErrNoVisitor):
 		return fmt.Errorf("account %s has no visitor %s", f.Account, f.Who)
 	case errors.Is(err, command.ErrNotLost):
-		return fmt.Errorf("whatever %s did can be read: it is forgotten with the last lead that is linked with it", f.Who)
+		return fmt.Errorf("whatever %s did can be read: DELETE /api/v1/crm/visitors/{visitorId} forgets it, and so does erasing the last lead that is linked with it", f.Who)
 	case err != nil:
 		return err
 	}

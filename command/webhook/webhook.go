@@ -4,6 +4,8 @@ package webhook
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -41,6 +43,11 @@ func EventTypes() []string {
 		"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased",
 		"token.created", "token.rotated", "token.expiring", "token.deleted",
 	}
+}
+
+// AskForLeads reports whether an endpoint with these events is sent events of leads.
+func AskForLeads(events []string) bool {
+	return slices.ContainsFunc(events, func(name string) bool { return name == "*" || strings.HasPrefix(name, "lead.") })
 }
 
 // Phase is where an endpoint is in its life.

@@ -154,7 +154,7 @@ func (v *visit) exportEndpoints() (screen, error) {
 func (v *visit) exportDeliveries() (screen, error) {
 	id := v.id("id")
 	return exported(v, v.params(), export.Deliveries(), query.All(func(part query.Page) (query.List[query.Delivery], error) {
-		return v.Query.Deliveries(v.r.Context(), v.identity.Account, id, part)
+		return v.Query.Deliveries(v.r.Context(), v.identity.Account, id, v.caller.ReadsLeads, part)
 	}))
 }
 

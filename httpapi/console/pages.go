@@ -48,7 +48,7 @@ func shown() []page {
 		{get, "/webhooks/{id}", webhooks, false, quota.Read, (*visit).webhook},
 		{post, "/webhooks/{id}/test", webhooksWrite, false, quota.Write, (*visit).testEndpoint},
 		{post, "/webhooks/{id}/switch", webhooksWrite, false, quota.Write, (*visit).switchEndpoint},
-		{post, "/webhooks/{id}/replay", webhooksWrite, false, quota.StreamWrite, (*visit).replayEndpoint},
+		{post, "/webhooks/{id}/replay", webhooksWrite + " " + leads, false, quota.StreamWrite, (*visit).replayEndpoint},
 		{get, "/webhooks/{id}/secret", webhooksWrite, false, quota.Read, (*visit).confirmSecret},
 		{post, "/webhooks/{id}/secret", webhooksWrite, false, quota.Write, (*visit).rotateSecret},
 		{get, "/webhooks/{id}/delete", webhooksWrite, false, quota.Read, (*visit).confirmEndpointDeletion},

@@ -23,7 +23,7 @@ type Identity struct {
 	Expires time.Time `json:"expires"`
 }
 
-// May reports whether the user has a scope. Everybody has the empty scope.
+// May reports whether the user has a scope. Every user has the empty scope.
 func (i Identity) May(scope string) bool { return scope == "" || slices.Contains(i.Scopes, scope) }
 
 // seals encrypts and authenticates what is stored in a browser's cookie.

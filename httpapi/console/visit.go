@@ -20,7 +20,7 @@ import (
 type page struct {
 	method  string
 	pattern string
-	scope   string // that it takes; empty: any session will do
+	scope   string // scopes that it takes, separated by spaces; empty: any session will do
 	open    bool   // also to people who are not signed in
 	kind    quota.Kind
 	show    func(*visit) (screen, error)
@@ -152,8 +152,10 @@ func (v *visit) admit() error {
 	if err := v.Directory.AdmitJWT(v.ctx, v.identity.Account, v.identity.Issued, age); err != nil {
 		return err
 	}
-	if !v.identity.May(v.page.scope) {
-		return scopeError(v.page.scope)
+	for _, scope := range strings.Fields(v.page.scope) {
+		if !v.identity.May(scope) {
+			return scopeError(scope)
+		}
 	}
 	return nil
 }

@@ -39,6 +39,7 @@ type endpointPage struct {
 	parts
 	Deliveries []query.Delivery
 	MayWrite   bool
+	MayReplay  bool
 	Secret     *shownSecret
 	Replay     replayForm
 }
@@ -118,13 +119,14 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 		return screen{}, missing(err, webhook.ErrNotFound)
 	}
 	page := p.page()
-	list, err := v.Query.Deliveries(v.ctx, v.identity.Account, id, page)
+	list, err := v.Query.Deliveries(v.ctx, v.identity.Account, id, v.caller.ReadsLeads, page)
 	if err != nil {
 		return screen{}, missing(err, webhook.ErrNotFound)
 	}
 	shown := endpointPage{
 		Endpoint: endpoint, Deliveries: list.Items, MayWrite: v.identity.May("webhooks:write"), Secret: secret, Replay: replay,
-		parts: p.parts(page, list.NextCursor),
+		MayReplay: v.identity.May("webhooks:write") && v.caller.ReadsLeads,
+		parts:     p.parts(page, list.NextCursor),
 	}
 	return screen{name: "webhook", title: "Webhook endpoint", data: shown, live: v.reads() && page.Cursor == ""}, nil
 }
@@ -132,22 +134,23 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 // deliveryPage is one delivery and its attempts.
 type deliveryPage struct {
 	query.Delivery
-	MayWrite bool
+	MayWrite     bool
+	HasResponses bool // shown to those who may read leads
 }
 
 func (v *visit) delivery() (screen, error) {
-	found, err := v.Query.Delivery(v.ctx, v.identity.Account, v.id("id"), v.id("delivery"))
+	found, err := v.Query.Delivery(v.ctx, v.identity.Account, v.id("id"), v.id("delivery"), v.caller.ReadsLeads)
 	if err != nil {
 		return screen{}, missing(err, errNoDelivery)
 	}
-	shown := deliveryPage{found, v.identity.May("webhooks:write")}
+	shown := deliveryPage{found, v.identity.May("webhooks:write"), v.caller.ReadsLeads}
 	return screen{name: "delivery", title: "Delivery", data: shown, live: true}, nil
 }
 
 // retryDelivery queues a delivery again. The endpoint and the delivery must be the account's.
 func (v *visit) retryDelivery() (screen, error) {
 	id, delivery := v.id("id"), v.id("delivery")
-	if _, err := v.Query.Delivery(v.ctx, v.identity.Account, id, delivery); err != nil {
+	if _, err := v.Query.Delivery(v.ctx, v.identity.Account, id, delivery, v.caller.ReadsLeads); err != nil {
 		return screen{}, missing(err, errNoDelivery)
 	}
 	_, err := v.Commands.RetryDelivery(v.ctx, command.RetryDelivery{Caller: v.caller, WebhookID: id, DeliveryID: delivery})

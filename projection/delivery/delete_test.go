@@ -34,7 +34,7 @@ func owners(t *testing.T, w *projectiontest.World, url string, accounts, each in
 	var group errgroup.Group
 	group.SetLimit(8)
 	for n := range accounts {
-		callers[n] = command.Caller{Account: fmt.Sprintf("account-%d", n), Actor: "user:ada", Credential: "jwt:ada"}
+		callers[n] = command.Caller{Account: fmt.Sprintf("account-%d", n), Actor: "user:ada", Credential: "jwt:ada", ReadsLeads: true}
 		group.Go(func() error {
 			for range each {
 				made, err := handlers.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{

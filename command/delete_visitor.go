@@ -1,0 +1,29 @@
+package command
+
+import "context"
+
+// DeleteVisitor asks that a visitor of a web site be forgotten, whether or not a lead is linked with them. The lead stays, without
+// what the visitor did.
+type DeleteVisitor struct {
+	Caller    Caller
+	VisitorID string // as given
+}
+
+// DeleteVisitor destroys the visitor's key, so that nobody can read what the visitor did, and then does what ForgetVisitor does
+// about a lost key. What the visitor does from then on is sealed with a new key, and stays. If it is interrupted, asking again
+// finishes it.
+//
+// The errors are ErrNoVisitor and those of the store.
+func (h *Handlers) DeleteVisitor(ctx context.Context, cmd DeleteVisitor) (VisitorForgotten, error) {
+	forget := ForgetVisitor{Caller: cmd.Caller, Stream: h.claims.Visitor(cmd.Caller.Account, cmd.VisitorID)}
+	found, err := h.forgettable(ctx, forget)
+	if err != nil {
+		return VisitorForgotten{}, err
+	}
+	if found.Rest {
+		if err := h.forgetting.Destroy(ctx, forget.Stream); err != nil {
+			return VisitorForgotten{}, err
+		}
+	}
+	return h.ForgetVisitor(ctx, forget)
+}
