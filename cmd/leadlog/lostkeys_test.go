@@ -47,7 +47,7 @@ func TestWhoseKeyIsInNoBackupIsMadeGoodAsTheTextSays(t *testing.T) {
 	web := site{t, base, jwt}
 	lose := func() {
 		t.Helper()
-		run(`psql -qc 'DELETE FROM person.key' -c "SELECT pg_notify('leadlog_forgotten', stream) FROM log.event" ` + url + ` >/dev/null`)
+		run(`psql -qc 'DELETE FROM person.key' -c 'INSERT INTO person.destroyed (stream) SELECT stream FROM log.event' -c 'NOTIFY leadlog_forgotten' ` + url + ` >/dev/null`)
 	}
 
 	web.act("v", "early")

@@ -99,25 +99,24 @@ func (r *request) abandoned() bool { return r.stage.Load() == left }
 
 // writer is the process's one appender: a bounded queue, and a goroutine with a connection of its own.
 type writer struct {
-	config       *pgx.ConnConfig
-	conn         *pgx.Conn                    // nil while disconnected
-	prepared     *pgconn.StatementDescription // of log.append
-	whole        *pgconn.StatementDescription // of log.append_whole
-	buffer       *sendBuffer                  // of the connection
-	columns      columns
-	notification notification
-	pessimism    pessimism
-	touched      map[string]bool // of the latest selection: its memory is that of the next one
-	queue        chan *request
-	patience     time.Duration
-	failure      atomic.Pointer[error] // of the last attempt, nil when it succeeded
-	ended        chan struct{}
-	backend      atomic.Uint32                          // process id at the server of the latest connection
-	connected    func(context.Context, *pgx.Conn) error // is asked about every new connection
-	wrote        func(w written, whole bool)            // is called for every batch that is on the log; not whole: w lacks some of it
-	replicas     *replicated
-	watch        func(Batch) // nil: nobody does
-	log          *slog.Logger
+	config    *pgx.ConnConfig
+	conn      *pgx.Conn                    // nil while disconnected
+	prepared  *pgconn.StatementDescription // of log.append
+	whole     *pgconn.StatementDescription // of log.append_whole
+	buffer    *sendBuffer                  // of the connection
+	columns   columns
+	pessimism pessimism
+	touched   map[string]bool // of the latest selection: its memory is that of the next one
+	queue     chan *request
+	patience  time.Duration
+	failure   atomic.Pointer[error] // of the last attempt, nil when it succeeded
+	ended     chan struct{}
+	connected func(context.Context, *pgx.Conn) error // is asked about every new connection
+	appended  func()                                 // is called after events were appended, for other processes
+	wrote     func(w written, whole bool)            // is called for every batch that is on the log; not whole: w lacks some of it
+	replicas  *replicated
+	watch     func(Batch) // nil: nobody does
+	log       *slog.Logger
 }
 
 func newWriter(config *pgx.ConnConfig, queue int, patience time.Duration, log *slog.Logger) *writer {
@@ -126,7 +125,7 @@ func newWriter(config *pgx.ConnConfig, queue int, patience time.Duration, log *s
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &writer{
 		config: config, touched: map[string]bool{}, queue: make(chan *request, queue), patience: patience, ended: make(chan struct{}),
-		log: log, wrote: func(written, bool) {}, replicas: &replicated{}, connected: func(context.Context, *pgx.Conn) error { return nil },
+		log: log, appended: func() {}, wrote: func(written, bool) {}, replicas: &replicated{}, connected: func(context.Context, *pgx.Conn) error { return nil },
 	}
 }
 
@@ -201,27 +200,15 @@ func (w *writer) run(closing context.Context) {
 
 // next waits for a request. It returns nil when there is none and will be none.
 func (w *writer) next(closing context.Context) *request {
-	for {
-		var due <-chan time.Time
-		if w.notification.owed {
-			due = time.After(time.Until(w.notification.next))
-		}
-		select {
-		case r := <-w.queue:
-			return r
-		case <-due:
-			w.notify()
-			continue
-		case <-closing.Done():
-		}
-		select {
-		case r := <-w.queue:
-			return r
-		default:
-		}
-		if w.notification.owed && w.conn != nil {
-			w.notify()
-		}
+	select {
+	case r := <-w.queue:
+		return r
+	case <-closing.Done():
+	}
+	select {
+	case r := <-w.queue:
+		return r
+	default:
 		return nil
 	}
 }

@@ -82,8 +82,7 @@ func (w *writer) send(batch []*request) ([]outcome, error) {
 		return nil, err
 	}
 	w.columns.fill(batch)
-	notify := w.notification.due(w.columns.arrays[eventID].n)
-	a, err := w.write(notify, w.replicas.position())
+	a, err := w.write(w.replicas.position())
 	if !waited(w.conn.PgConn()) && err == nil {
 		err = errCancelledWait // sent again, it is waited for
 	}
@@ -93,8 +92,8 @@ func (w *writer) send(batch []*request) ([]outcome, error) {
 		}
 		return nil, err
 	}
-	if notify {
-		w.notification.sent()
+	if w.columns.arrays[eventID].n > 0 {
+		w.appended()
 	}
 	stored, whole := w.columns.written(batch, a)
 	w.replicas.committed(stored.end)
@@ -119,7 +118,6 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	if w.conn, err = connectWithoutCancel(ctx, w.config); err != nil {
 		return err
 	}
-	w.backend.Store(w.conn.PgConn().PID())
 	w.buffer = new(sendBuffer)
 	if err = w.connected(ctx, w.conn); err == nil {
 		w.prepared, err = w.conn.PgConn().Prepare(ctx, "append", callAppend, nil)

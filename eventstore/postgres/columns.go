@@ -14,9 +14,9 @@ import (
 )
 
 const callAppend = `SELECT head, revisions, refused, stored FROM log.append(
-	$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)`
+	$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`
 
-// The arguments of log.append, in its order, but for the last two; what they mean is said there.
+// The arguments of log.append, in its order, but for the last; what they mean is said there.
 const (
 	expectedStream = iota
 	expectedRevision
@@ -163,14 +163,13 @@ type answer struct {
 
 // call writes the batch by log.append, which is prepared on the connection.
 func (c *columns) call(
-	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, buffer *sendBuffer, notify bool, replicated eventstore.Position,
+	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, buffer *sendBuffer, replicated eventstore.Position,
 ) (a answer, err error) {
-	var values [arguments + 2][]byte
+	var values [arguments + 1][]byte
 	for i := range arguments {
 		values[i] = c.arrays[i].bytes()
 	}
-	values[arguments] = boolean(notify)
-	values[arguments+1] = binary.BigEndian.AppendUint64(nil, uint64(replicated))
+	values[arguments] = binary.BigEndian.AppendUint64(nil, uint64(replicated))
 	row, err := roundTrip(conn, prepared, buffer, values[:])
 	if err != nil {
 		return a, err
@@ -185,13 +184,6 @@ func (c *columns) call(
 		}
 	}
 	return a, nil
-}
-
-func boolean(is bool) []byte {
-	if is {
-		return []byte{1}
-	}
-	return []byte{0}
 }
 
 // roundTrip calls a function, which is a transaction, and returns its one row.

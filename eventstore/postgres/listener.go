@@ -18,7 +18,7 @@ func (s *Store) listen() {
 	s.starting.Lock()
 	defer s.starting.Unlock()
 	if s.closing.Err() == nil {
-		s.listener.once.Do(func() { s.running.Go(func() { s.listener.run(s.closing, &s.writer.backend) }) })
+		s.listener.once.Do(func() { s.running.Go(func() { s.listener.run(s.closing, &s.notifier.backend) }) })
 	}
 }
 
@@ -56,29 +56,31 @@ func (l *listener) wake(forOthers bool) {
 	l.woken = make(chan struct{})
 }
 
-// run listens until the context ends. Own is the session of this process that appends.
+// run listens until the context ends. Own is the session of this process that notifies.
 func (l *listener) run(ctx context.Context, own *atomic.Uint32) {
 	Listening{
 		Config: l.config, Channel: "leadlog_log",
-		Began: func() { l.wake(true) }, // for what was appended while nobody listened
-		Heard: func(n *pgconn.Notification) {
-			if n.PID != own.Load() {
-				l.wake(true)
-			}
-		},
+		Ignore: func(session uint32) bool { return session == own.Load() },
+		Began:  func() { l.wake(true) }, // for what was appended before
+		Heard:  func() { l.wake(true) },
 		Lost: func(err error) {
-			l.log.Warn("nobody tells of appends for now; looking for them, and trying on", "error", err)
+			l.log.Warn("LISTEN connection lost, polling and reconnecting", "error", err)
 		},
 	}.Run(ctx)
 }
 
-// Listening hears the notifications of a channel, and connects again for as long as it takes.
+// Listening listens to a channel, and reconnects when the connection fails.
+//
+// Every role of the database may notify any channel, and cannot be kept from it. So a notification says nothing but "look": its
+// payload is discarded, and many together count as one.
 type Listening struct {
 	Config  *pgx.ConnConfig
 	Channel string
-	Began   func()                     // is called whenever listening begins: what was told before was not heard
-	Heard   func(*pgconn.Notification) // is called with each notification
-	Lost    func(error)                // is told why nobody listens, once until somebody does again
+	Poll    time.Duration             // Heard is called this often without a notification too; 0: never
+	Ignore  func(session uint32) bool // whether notifications of a session are ignored; nil: none are
+	Began   func()                    // is called whenever listening begins: what was notified before was not heard
+	Heard   func()                    // is called after notifications, at most once in notifyRest
+	Lost    func(error)               // is called with why the connection was lost, once until it is back
 }
 
 // Run listens until the context ends.
@@ -103,7 +105,12 @@ func (l Listening) Run(ctx context.Context) {
 
 // listen listens until the connection fails. It tells whether there was one at all.
 func (l Listening) listen(ctx context.Context) (began bool, err error) {
-	conn, err := pgx.ConnectConfig(ctx, l.Config)
+	heard := false
+	config := l.Config.Copy()
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+		heard = heard || l.Ignore == nil || !l.Ignore(n.PID)
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return false, err
 	}
@@ -116,11 +123,36 @@ func (l Listening) listen(ctx context.Context) (began bool, err error) {
 		return false, err
 	}
 	l.Began()
-	for {
-		heard, err := conn.WaitForNotification(ctx)
-		if err != nil {
-			return true, err
+	for rest := time.Now(); ; rest = time.Now().Add(notifyRest) {
+		due := never
+		if l.Poll > 0 {
+			due = time.Now().Add(l.Poll)
 		}
-		l.Heard(heard)
+		for !heard && time.Now().Before(due) {
+			if err := receive(ctx, conn, due); err != nil {
+				return true, err
+			}
+		}
+		for time.Now().Before(rest) {
+			if err := receive(ctx, conn, rest); err != nil {
+				return true, err
+			}
+		}
+		heard = false
+		l.Heard()
 	}
+}
+
+// never is a time that does not come.
+var never = time.Unix(1<<40, 0)
+
+// receive waits for a notification, which the connection's configuration handles, or until a time.
+func receive(ctx context.Context, conn *pgx.Conn, until time.Time) error {
+	waiting, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	err := conn.PgConn().WaitForNotification(waiting)
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil && !conn.IsClosed() {
+		return nil
+	}
+	return err
 }

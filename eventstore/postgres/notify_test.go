@@ -1,42 +1,69 @@
 package postgres
 
 import (
-	"log/slog"
+	"context"
+	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-func TestABatchNotifiesUnlessOneDidJustBefore(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var pending notification
-		require.False(t, pending.due(0), "there is nothing new")
-		require.True(t, pending.due(2))
-		pending.sent()
-		require.False(t, pending.due(0))
-		require.False(t, pending.due(1))
-		require.True(t, pending.owed)
-		time.Sleep(notifyRest)
-		require.True(t, pending.due(0), "of the one before")
-		require.True(t, pending.due(0), "once more: nobody knows whether that one came through")
-		pending.sent()
-		time.Sleep(notifyRest)
-		require.False(t, pending.due(0), "nothing is owed")
-	})
-}
-
-func TestANotificationThatFailedIsSentLater(t *testing.T) {
+func TestNotifier_RetriesAfterFailure(t *testing.T) {
 	t.Parallel()
 	config, err := pgx.ParseConfig("postgres://127.0.0.1:1/nobody")
 	require.NoError(t, err)
-	w := newWriter(config, 1, time.Minute, slog.New(slog.DiscardHandler))
-	w.notification.due(1)
-	began := time.Now()
-	w.notify()
-	require.True(t, w.notification.owed)
-	require.False(t, w.notification.next.Before(began.Add(notifyRetry)))
+	n := newNotifier(config)
+	n.appended()
+	n.appended() // counts as one
+	require.Error(t, n.notify(time.Minute))
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() { defer close(done); n.run(ended) }()
+	require.Eventually(t, func() bool { return len(n.owed) == 0 }, time.Minute, time.Microsecond)
+	require.Eventually(t, func() bool { return len(n.owed) == 1 }, time.Minute, time.Microsecond, "it is owed again")
+	close(ended)
+	<-done
+}
+
+// Any role may notify, as often as it likes.
+func TestListening_CoalescesNotifications(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	config, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	began, done, last := make(chan time.Time, 1), make(chan struct{}), make(chan struct{})
+	heard := 0
+	go func() {
+		defer close(done)
+		Listening{
+			Config: config, Channel: "junk",
+			Ignore: func(uint32) bool { return false },
+			Began:  func() { began <- time.Now() },
+			Heard: func() {
+				if heard++; heard == 3 {
+					close(last)
+				}
+			},
+			Lost: func(err error) { t.Error(err) },
+		}.Run(ctx)
+	}()
+	start := <-began
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	for round, over := 0, false; !over; round++ { // each in one transaction
+		pgtest.Exec(t, conn, fmt.Sprintf(`SELECT pg_notify('junk', repeat('x', 7000) || '%d ' || n) FROM generate_series(1, 1000) AS n`, round))
+		select {
+		case <-last:
+			over = true
+		default:
+		}
+	}
+	stop()
+	<-done
+	require.LessOrEqual(t, heard, int(time.Since(start)/notifyRest)+1)
 }

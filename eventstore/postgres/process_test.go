@@ -206,6 +206,7 @@ func TestKilledConnectionsLoseNothingAcknowledgedAndDoubleNothing(t *testing.T) 
 	for range 15 {
 		terminate(t, url, "writer")
 		terminate(t, url, "listener")
+		terminate(t, url, "notifier")
 	}
 	work.stop.Store(true)
 	work.group.Wait()

@@ -43,7 +43,7 @@ type Options struct {
 	URL string
 
 	// MaxReaders bounds the connections that read; 0 leaves it to the URL's pool_max_conns and pgxpool's default.
-	// Beside them the store keeps one that writes and, when there are subscribers, one that listens.
+	// Beside them the store keeps one that writes, one that notifies and, when there are subscribers, one that listens.
 	MaxReaders int
 
 	// Patience is how long an append waits for the database before it is ErrUnavailable; 0 means 5 s.
@@ -78,6 +78,7 @@ type Store struct {
 	pool     *pgxpool.Pool
 	writer   *writer
 	listener *listener
+	notifier *notifier
 	recent   recent
 	newest   newest
 	replicas replicated
@@ -124,9 +125,11 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	s.replicas.commits = eventstore.Batcher[mark, error]{Ask: s.commit, Concurrency: 1, MaxBatch: 1024, Timeout: answerTime}
 	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), patience, log)
 	s.writer.watch = options.Watch
-	s.listener = newListener(config.ConnConfig, log)
+	s.listener, s.notifier = newListener(config.ConnConfig, log), newNotifier(config.ConnConfig)
 	s.writer.connected, s.writer.wrote, s.writer.replicas = s.connected, s.wrote, &s.replicas
+	s.writer.appended = s.notifier.appended
 	s.running.Go(func() { s.writer.run(s.closing) })
+	s.running.Go(func() { s.notifier.run(s.writer.ended) })
 	return s, nil
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-const callAppendWhole = `SELECT log.append_whole($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`
+const callAppendWhole = `SELECT log.append_whole($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`
 
-// wholeArguments are what log.append_whole takes, in its order, but for the last two.
+// wholeArguments are what log.append_whole takes, in its order, but for the last.
 var wholeArguments = [...]int{
 	expectedStream, expectedRevision, expectedLook, eventExpected, eventPlace, eventNumber, eventID, eventAt, eventType, eventData,
 	eventMetadata, metadata, keyExpected, keyID, keySealedBy, keySealed,
@@ -36,15 +36,15 @@ func (p *pessimism) wrote(a answer) {
 }
 
 // write makes one attempt at the batch in the columns.
-func (w *writer) write(notify bool, replicated eventstore.Position) (answer, error) {
+func (w *writer) write(replicated eventstore.Position) (answer, error) {
 	conn := w.conn.PgConn()
 	if w.pessimism == 0 && !w.columns.any {
-		a, stored, err := w.columns.callWhole(conn, w.whole, w.buffer, notify, replicated)
+		a, stored, err := w.columns.callWhole(conn, w.whole, w.buffer, replicated)
 		if stored || err != nil {
 			return a, err
 		}
 	}
-	a, err := w.columns.call(conn, w.prepared, w.buffer, notify, replicated)
+	a, err := w.columns.call(conn, w.prepared, w.buffer, replicated)
 	if err == nil {
 		w.pessimism.wrote(a)
 	}
@@ -53,14 +53,13 @@ func (w *writer) write(notify bool, replicated eventstore.Position) (answer, err
 
 // callWhole writes the batch by log.append_whole. Stored is false when nothing was written, because something is not as expected.
 func (c *columns) callWhole(
-	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, buffer *sendBuffer, notify bool, replicated eventstore.Position,
+	conn *pgconn.PgConn, prepared *pgconn.StatementDescription, buffer *sendBuffer, replicated eventstore.Position,
 ) (a answer, stored bool, err error) {
-	var values [len(wholeArguments) + 2][]byte
+	var values [len(wholeArguments) + 1][]byte
 	for i, argument := range wholeArguments {
 		values[i] = c.arrays[argument].bytes()
 	}
-	values[len(wholeArguments)] = boolean(notify)
-	values[len(wholeArguments)+1] = binary.BigEndian.AppendUint64(nil, uint64(replicated))
+	values[len(wholeArguments)] = binary.BigEndian.AppendUint64(nil, uint64(replicated))
 	row, err := roundTrip(conn, prepared, buffer, values[:])
 	switch {
 	case err != nil:

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
@@ -134,15 +132,27 @@ func (r *keyring) forgetAll() {
 }
 
 // listen drops keys from the cache that any process destroys, until the context ends. It drops all keys when listening begins,
-// because it does not know what was destroyed before.
+// because it does not know what was destroyed before, and when it cannot read what was destroyed.
 func (r *keyring) listen(ctx context.Context, log *slog.Logger) {
 	config := r.vault.pool.Config().ConnConfig
 	config.RuntimeParams["application_name"] = "leadlog forgotten"
+	point := "0"
+	drop := func() {
+		streams, now, err := r.vault.destroyed(ctx, point)
+		if err != nil {
+			r.forgetAll()
+			return
+		}
+		if point = now; len(streams) > 0 {
+			r.forget(streams...)
+		}
+	}
 	postgres.Listening{
-		Config: config, Channel: channel, Began: r.forgetAll,
-		Heard: func(n *pgconn.Notification) { r.forget(n.Payload) },
+		Config: config, Channel: channel, Poll: time.Second,
+		Began: func() { drop(); r.forgetAll() },
+		Heard: drop,
 		Lost: func(err error) {
-			log.Warn("nobody tells of persons that are forgotten; trying on", slog.Any("error", err))
+			log.Warn("LISTEN connection for erased persons lost, reconnecting", slog.Any("error", err))
 		},
 	}.Run(ctx)
 }

@@ -81,13 +81,12 @@ func lostKeys(recorded eventstore.Recorded) ([]string, error) {
 	return forgotten.Keys, err
 }
 
-// destroy forgets some keys of a stream for good, and tells every process that may remember them.
+// destroy deletes some keys of a stream for good, and notifies every process that may have them in memory.
 func (v *Vault) destroy(ctx context.Context, stream string, ids []int64) error {
-	return unavailable(ctx, pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
+	return v.destroyBy(ctx, []string{stream}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `DELETE FROM person.key WHERE stream = $1 AND id = ANY ($2)`, stream, ids); err != nil {
 			return fmt.Errorf("destroy keys that came back: %w", err)
 		}
-		_, err := tx.Exec(ctx, `SELECT pg_notify($1, $2)`, channel, stream)
-		return err
-	}))
+		return nil
+	})
 }

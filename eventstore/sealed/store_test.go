@@ -223,6 +223,22 @@ func TestWithTheKeyGoesThePersonInEveryProcess(t *testing.T) {
 	})
 }
 
+// Every role of the database may listen.
+func TestDestroy_NotificationIsEmpty(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		conn, err := p.pool.Acquire(t.Context())
+		require.NoError(t, err)
+		defer conn.Release()
+		pgtest.Exec(t, conn, `LISTEN leadlog_forgotten`)
+		store, stream := p.open(), newLead()
+		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
+		require.NoError(t, store.Destroy(t.Context(), stream))
+		n, err := conn.Conn().WaitForNotification(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, n.Payload)
+	})
+}
+
 // Well before a process remembers them no longer by itself.
 func TestWhoBeginsToListenRemembersNobodyWhoWasForgottenBefore(t *testing.T) {
 	t.Parallel()

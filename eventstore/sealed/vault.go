@@ -180,19 +180,44 @@ func (v *Vault) keep(ctx context.Context, keys []*eventstore.Key) error {
 	return unavailable(ctx, v.pool.SendBatch(ctx, batch).Close())
 }
 
-// channel is notified of each stream whose keys were destroyed.
+// channel is notified when keys were destroyed. Every role may listen and notify, so notifications are empty: whose keys they were is
+// in a table.
 const channel = "leadlog_forgotten"
 
 // Destroy deletes the keys of streams for good, and notifies every process that may have them in memory. It is not an error if
 // there are none.
 func (v *Vault) Destroy(ctx context.Context, streams ...string) error {
-	return unavailable(ctx, pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `DELETE FROM person.key WHERE stream = ANY ($1)`, streams); err != nil {
+	return v.destroyBy(ctx, streams, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `DELETE FROM person.key WHERE stream = ANY ($1)`, streams)
+		return err
+	})
+}
+
+// destroyBy destroys keys of streams by a function, and notifies every process. The notification is no part of the transaction, since
+// it fails when a listener, which may be of any role, has not read for long. Processes find what was destroyed without it, later.
+func (v *Vault) destroyBy(ctx context.Context, streams []string, remove func(pgx.Tx) error) error {
+	err := pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
+		if err := remove(tx); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `SELECT pg_notify($1, stream) FROM unnest($2::text[]) AS s (stream)`, channel, streams)
+		if _, err := tx.Exec(ctx, `DELETE FROM person.destroyed WHERE at < now() - interval '1 hour'`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO person.destroyed (stream) SELECT unnest($1::text[])`, streams)
 		return err
-	}))
+	})
+	if err == nil {
+		_, _ = v.pool.Exec(ctx, `NOTIFY `+channel)
+	}
+	return unavailable(ctx, err)
+}
+
+// destroyed returns the streams whose keys were destroyed by transactions that had not ended at a point, and the present point.
+func (v *Vault) destroyed(ctx context.Context, since string) (streams []string, now string, err error) {
+	err = v.pool.QueryRow(ctx, `
+		SELECT ARRAY(SELECT stream FROM person.destroyed WHERE tx >= $1::text::xid8), pg_snapshot_xmin(pg_current_snapshot())::text`,
+		since).Scan(&streams, &now)
+	return streams, now, unavailable(ctx, err)
 }
 
 const (

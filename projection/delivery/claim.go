@@ -6,14 +6,17 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // session is a courier's connection. The rows that it claims are its own until it ends, as its lease does.
 type session struct {
-	conn *pgx.Conn
-	id   int32
+	conn     *pgx.Conn
+	id       int32
+	notified bool      // since the last claim after a notification
+	claimed  time.Time // when the last claim began
 }
 
 // errTaken says that a courier of this number is at work: the numbers have come round.
@@ -21,11 +24,14 @@ var errTaken = errors.New("another courier has this number")
 
 // open takes the lease of a new number, and claims under it the rows that this process has from an earlier session.
 func (c *Courier) open(ctx context.Context) (*session, error) {
-	conn, err := pgx.ConnectConfig(ctx, c.config)
+	s := &session{}
+	config := c.config.Copy()
+	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.notified = true } // and keep no payload, which is not ours
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn}
+	s.conn = conn
 	err = conn.QueryRow(ctx, `SELECT nextval('delivery.courier')::integer`).Scan(&s.id)
 	if err == nil {
 		var mine bool
@@ -86,6 +92,7 @@ const endpointsKnown = `EXISTS (SELECT FROM delivery.checkpoint c JOIN delivery.
 // secrets is the transaction that wrote the current one: Rotate writes it anew. It goes back to the rows by their places, where
 // no plan can think of reading the whole queue instead.
 func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
+	s.claimed = time.Now()
 	total, ids, room, other := l.quota()
 	if total == 0 {
 		return nil, nil

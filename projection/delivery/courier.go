@@ -100,6 +100,7 @@ func NewCourier(o CourierOptions) *Courier {
 
 const (
 	poll         = 250 * time.Millisecond // behind the notifications, which may be lost
+	notifiedRest = 5 * time.Millisecond   // between a claim and one after a notification: every role may notify
 	pause        = 200 * time.Millisecond // after the database failed, and twice as long after each time more
 	longestPause = 2 * time.Second
 	settleMost   = 512             // results written down together
@@ -193,7 +194,10 @@ func (c *Courier) idle(ctx context.Context, s *session) error {
 		case <-stop:
 		}
 	})
-	_, err := s.conn.WaitForNotification(waiting)
+	var err error
+	if !s.notified { // during the claim
+		err = s.conn.PgConn().WaitForNotification(waiting)
+	}
 	close(stop)
 	watching.Wait()
 	if ctx.Err() != nil {
@@ -201,6 +205,10 @@ func (c *Courier) idle(ctx context.Context, s *session) error {
 	}
 	if err != nil && waiting.Err() != nil && !s.conn.IsClosed() {
 		return nil
+	}
+	if err == nil {
+		s.notified = false
+		err = eventstore.Sleep(ctx, time.Until(s.claimed.Add(notifiedRest)))
 	}
 	return err
 }

@@ -23,6 +23,10 @@ import (
 // channel is notified when rows were queued.
 const channel = "leadlog_delivery"
 
+// notifyCouriers notifies, unless PostgreSQL's queue of notifications is half full. Any role can fill it, by listening without
+// reading, and a transaction that notifies then fails. Couriers poll too.
+const notifyCouriers = `SELECT pg_notify('` + channel + `', '') WHERE pg_notification_queue_usage() < 0.5`
+
 // Begin records, once for a log, where deliveries begin: events that are there already are not sent. It must be called before
 // anything is appended that should be sent.
 func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) error {
@@ -242,6 +246,6 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 		INSERT INTO queue (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer)
 		SELECT delivery_id, webhook_id, event_id, type, stream, revision, position, renderer FROM made`,
 		q.deliveries, q.webhooks, q.events, q.generations, q.types, q.streams, q.revisions, q.positions, rendererVersion, days)
-	batch.Queue(`SELECT pg_notify($1, '')`, channel)
+	batch.Queue(notifyCouriers)
 	return tx.SendBatch(ctx, batch).Close()
 }

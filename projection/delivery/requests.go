@@ -80,7 +80,7 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	batch.Queue(awaitDisk)
-	batch.Queue(`SELECT pg_notify($1, '')`, channel)
+	batch.Queue(notifyCouriers)
 	return tx.SendBatch(ctx, batch).Close()
 }
 

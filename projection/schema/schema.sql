@@ -144,6 +144,15 @@ CREATE TABLE lease.session (
 COMMENT ON TABLE lease.session IS 'Who has each lease: a session, by its process, its role and when it began.';
 COMMENT ON COLUMN lease.session.started IS 'NULL: not known, as of a superuser who acts as another role.';
 
+CREATE TABLE person.destroyed (
+    stream text COLLATE "C" NOT NULL,
+    at timestamp with time zone NOT NULL DEFAULT now(),
+    tx xid8 NOT NULL DEFAULT pg_current_xact_id()
+);
+CREATE INDEX destroyed_at ON person.destroyed USING btree (at);
+CREATE INDEX destroyed_tx ON person.destroyed USING btree (tx);
+COMMENT ON TABLE person.destroyed IS 'Streams whose keys were destroyed in the last hour, for processes that have them in memory. A notification would show them to every role.';
+
 CREATE TABLE person.key (
     stream text COLLATE "C" NOT NULL,
     id bigint NOT NULL,

@@ -39,7 +39,7 @@ COMMENT ON TABLE log.append_lock IS 'Has no rows. Who appends locks it.';
 -- everywhere. In a schema of its own, so that it has an owner of its own, and is left out of one backup and kept in another:
 -- deploy/forgetting.md.
 --
--- The schema of the views has the same table, for a log that is in EventStoreDB. Either may be created first.
+-- The migrations of the views create the same two tables, for a log that is in EventStoreDB. Either may be created first.
 CREATE SCHEMA IF NOT EXISTS person;
 CREATE TABLE IF NOT EXISTS person.key (
     stream    text   COLLATE "C" NOT NULL,
@@ -52,6 +52,15 @@ COMMENT ON TABLE person.key IS 'What the personal part of each stream''s events 
 COMMENT ON COLUMN person.key.id IS 'Random. A stream may have several: two processes may create one each at the same time.';
 COMMENT ON COLUMN person.key.sealed_by IS 'The key that seals this one: first 8 hex digits of that key''s SHA-256.';
 COMMENT ON COLUMN person.key.sealed IS 'Nonce of 12 bytes, then the sealed key and its tag.';
+
+CREATE TABLE IF NOT EXISTS person.destroyed (
+    stream text        COLLATE "C" NOT NULL,
+    at     timestamptz NOT NULL DEFAULT now(),
+    tx     xid8        NOT NULL DEFAULT pg_current_xact_id()
+);
+CREATE INDEX IF NOT EXISTS destroyed_tx ON person.destroyed (tx);
+CREATE INDEX IF NOT EXISTS destroyed_at ON person.destroyed (at);
+COMMENT ON TABLE person.destroyed IS 'Streams whose keys were destroyed in the last hour, for processes that have them in memory. A notification would show them to every role.';
 
 -- log.append and log.append_whole write a batch: the appends of many callers, each stored completely or not at all. They are the
 -- only writers, and take the same lock. Every comparison uses the state before the batch, so no two appends of a batch may
@@ -92,7 +101,6 @@ $$;
 --   k_append     per key of a person: its append,
 --   k_expected   the expectation of the write to its stream,
 --   k_*          and the columns of person.key
---   notify       whether to notify the channel leadlog_log
 --   replicated   the position up to which the caller knows the log to be on the synchronous standbys
 --
 --   head         position of the newest event before the batch. Appends that are not refused are stored in their order
@@ -114,7 +122,7 @@ CREATE FUNCTION log.append(
     e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
     metadata bytea[],
     k_append int[], k_expected int[], k_id bigint[], k_sealed_by text[], k_sealed bytea[],
-    notify boolean, replicated bigint,
+    replicated bigint,
     OUT head bigint, OUT revisions bigint[], OUT refused int[], OUT stored bigint[]
 )
 LANGUAGE plpgsql
@@ -186,10 +194,6 @@ BEGIN
          WHERE k.append <> ALL (coalesce(append.refused, '{}'))
             ON CONFLICT DO NOTHING;
     END IF;
-
-    IF notify THEN
-        PERFORM pg_notify('leadlog_log', '');
-    END IF;
 END
 $$;
 -- +goose StatementEnd
@@ -212,7 +216,7 @@ CREATE FUNCTION log.append_whole(
     e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
     metadata bytea[],
     k_expected int[], k_id bigint[], k_sealed_by text[], k_sealed bytea[],
-    notify boolean, replicated bigint,
+    replicated bigint,
     OUT head bigint
 )
 LANGUAGE plpgsql
@@ -252,10 +256,6 @@ BEGIN
         head := NULL;
         RETURN;
     END;
-
-    IF notify THEN
-        PERFORM pg_notify('leadlog_log', '');
-    END IF;
 END
 $$;
 -- +goose StatementEnd

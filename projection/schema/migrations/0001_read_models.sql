@@ -323,7 +323,7 @@ COMMENT ON TABLE secret.earlier IS 'Secrets that were replaced and still sign, b
 
 -- What is personal on a stream is sealed with the stream's key: without the key the person is erased everywhere. The schema
 -- is one of its own, so that it can have an owner and a backup of its own: deploy/forgetting.md. A log in PostgreSQL has the
--- same table in its own database. An existing table may have another owner (deploy/keys.sql) and is left alone.
+-- same two tables in its own database. Existing tables may have another owner (deploy/keys.sql) and is left alone.
 -- +goose StatementBegin
 DO $$
 BEGIN
@@ -342,6 +342,15 @@ BEGIN
     COMMENT ON COLUMN person.key.id IS 'Random. A stream may have several: two processes may begin one at once.';
     COMMENT ON COLUMN person.key.sealed_by IS 'Which key seals this one: first 8 hex digits of that key''s SHA-256.';
     COMMENT ON COLUMN person.key.sealed IS 'Nonce of 12 bytes, then the sealed key and its tag.';
+
+    CREATE TABLE person.destroyed (
+        stream text        COLLATE "C" NOT NULL,
+        at     timestamptz NOT NULL DEFAULT now(),
+        tx     xid8        NOT NULL DEFAULT pg_current_xact_id()
+    );
+    CREATE INDEX destroyed_tx ON person.destroyed (tx);
+    CREATE INDEX destroyed_at ON person.destroyed (at);
+    COMMENT ON TABLE person.destroyed IS 'Streams whose keys were destroyed in the last hour, for processes that have them in memory. A notification would show them to every role.';
 END
 $$;
 -- +goose StatementEnd
