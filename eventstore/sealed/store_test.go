@@ -223,6 +223,30 @@ func TestWithTheKeyGoesThePersonInEveryProcess(t *testing.T) {
 	})
 }
 
+// A call deletes keys, and its wait for a synchronous standby is cancelled. The next one has nothing to delete, and waits all the same.
+func TestDestroy_RepeatAwaitsStandby(t *testing.T) {
+	t.Parallel()
+	pair := pgtest.NewPair(t)
+	require.NoError(t, postgres.Migrate(t.Context(), pair.Primary.URL()))
+	p := place{t: t, url: pair.Primary.URL(), pool: pgtest.Pool(t, pair.Primary.URL())}
+	store, stream := p.open(), newLead()
+	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
+	pair.StopStandby(t)
+	destroy := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		return store.Destroy(ctx, stream)
+	}
+	require.ErrorIs(t, destroy(), eventstore.ErrUnavailable)
+	require.Eventually(t, func() bool {
+		require.ErrorIs(t, destroy(), eventstore.ErrUnavailable)
+		return p.keys(stream) == 0
+	}, time.Minute, time.Millisecond)
+	require.ErrorIs(t, destroy(), eventstore.ErrUnavailable)
+	pair.StartStandby(t)
+	require.NoError(t, store.Destroy(t.Context(), stream))
+}
+
 // Every role of the database may listen.
 func TestDestroy_NotificationIsEmpty(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {

@@ -185,7 +185,7 @@ func (v *Vault) keep(ctx context.Context, keys []*eventstore.Key) error {
 const channel = "leadlog_forgotten"
 
 // Destroy deletes the keys of streams for good, and notifies every process that may have them in memory. It is not an error if
-// there are none.
+// there are none: an earlier call may have deleted them without waiting for a synchronous standby. This one writes too, so it waits.
 func (v *Vault) Destroy(ctx context.Context, streams ...string) error {
 	return v.destroyBy(ctx, streams, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `DELETE FROM person.key WHERE stream = ANY ($1)`, streams)
