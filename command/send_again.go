@@ -50,11 +50,30 @@ func (h *Handlers) RetryDelivery(ctx context.Context, cmd RetryDelivery) (Sendin
 	})
 }
 
-// ReplayWebhookEndpoint accepts a replay. The errors are those of a test, and field.Errors.
+// ReplayWebhookEndpoint accepts a replay. The errors are those of a test, field.Errors and webhook.ErrReplayRunning.
 func (h *Handlers) ReplayWebhookEndpoint(ctx context.Context, cmd ReplayWebhookEndpoint) (SendingAccepted, error) {
 	return h.accept(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, now time.Time) (event.Data, error) {
 		return state.Replay(cmd.Caller.Account, cmd.Since, cmd.Until, now)
 	})
+}
+
+// EndReplay records that a replay of an endpoint has ended.
+type EndReplay struct {
+	WebhookID  string
+	Generation int
+	Failure    string // empty: everything that it queued was attempted once
+}
+
+// EndReplay records the end of a replay, once. It does nothing when the replay is not running. The errors are webhook.ErrNotFound
+// for an endpoint that never existed, and those of the store.
+func (h *Handlers) EndReplay(ctx context.Context, cmd EndReplay) error {
+	_, err := h.changeEndpoint(ctx, Caller{Actor: "system:delivery"}, cmd.WebhookID, func(state webhook.State, _ time.Time) ([]event.Data, error) {
+		if ended, ok := state.EndReplay(cmd.Generation, cmd.Failure); ok {
+			return []event.Data{ended}, nil
+		}
+		return nil, nil
+	})
+	return err
 }
 
 func (h *Handlers) accept(ctx context.Context, caller Caller, id string,

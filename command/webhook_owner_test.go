@@ -59,6 +59,33 @@ func TestAnEndpointIsDisabledOnceHoweverManySeeThatItIsGone(t *testing.T) {
 	require.NotZero(t, accepted.Position)
 }
 
+func TestReplay_TwoProcessesAtOnce(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	processes := []process{start(t, url), start(t, url)}
+	id := processes[0].register(t)
+	for generation := 1; generation <= 3; generation++ {
+		accepted := 0
+		for _, err := range atOnce(8, func(i int) error {
+			_, err := processes[i%2].ReplayWebhookEndpoint(t.Context(), command.ReplayWebhookEndpoint{Caller: owner, WebhookID: id, Since: time.Now().Add(-time.Hour)})
+			return err
+		}) {
+			if err == nil {
+				accepted++
+			} else {
+				require.ErrorIs(t, err, webhook.ErrReplayRunning)
+			}
+		}
+		require.Equal(t, 1, accepted)
+		for _, err := range atOnce(4, func(i int) error {
+			return processes[i%2].EndReplay(t.Context(), command.EndReplay{WebhookID: id, Generation: generation})
+		}) {
+			require.NoError(t, err)
+		}
+	}
+	require.Len(t, processes[0].told(t, id), 1+3*2)
+}
+
 func TestARotatedSecretTakesThePlaceOfTheOneThatIsThere(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))

@@ -77,6 +77,7 @@ var failures = []struct {
 	{token.ErrNotFound, http.StatusNotFound, "Token not found or already deleted", "", 0},
 	{token.ErrLimit, http.StatusConflict, "An account may hold at most 5 active tokens", "TOKEN_LIMIT_REACHED", 0},
 	{webhook.ErrNotFound, http.StatusNotFound, "Webhook endpoint not found", "", 0},
+	{webhook.ErrReplayRunning, http.StatusConflict, "A replay of this webhook endpoint is running: ask again when it has ended", "REPLAY_RUNNING", 0},
 	{webhook.ErrDisabled, http.StatusConflict, "Webhook endpoint is disabled: enable it first", "WEBHOOK_DISABLED", 0},
 	{webhook.ErrLimit, http.StatusConflict, "An account may have at most 50 webhook endpoints", "WEBHOOK_LIMIT_REACHED", 0},
 	{lead.ErrLastContact, http.StatusConflict, "This is the only phone or email that the lead has", "LAST_CONTACT", 0},

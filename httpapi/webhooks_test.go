@@ -101,7 +101,7 @@ func TestATestAndAReplayAreAccepted(t *testing.T) {
 		"webhookId": strings.TrimPrefix(path, endpoints+"/"), "generation": 1.0,
 		"since": "2025-12-31T18:30:00.000Z", "until": "2026-02-01T00:00:00.000Z",
 	}, replayed.at("data"))
-	require.Equal(t, 2.0, s.as(http.MethodPost, path+"/replay", `{"since":"2026-01-01T00:00:00Z"}`).at("data", "generation"))
+	require.Equal(t, "REPLAY_RUNNING", s.as(http.MethodPost, path+"/replay", `{"since":"2026-01-01T00:00:00Z"}`).is(http.StatusConflict).at("code"))
 
 	for body, fields := range map[string][]string{
 		`{}`:                               {"since"},

@@ -98,6 +98,6 @@ func union(projectors []Projector) (all eventstore.Filter) {
 func All() []Projector {
 	return []Projector{
 		LeadView{}, SourceHistory{}, SourceDay{}, TokenView{}, TokenAudit{}, AccountView{}, EndpointView{},
-		VisitorActivity{}, RefusedArrivals{}, Reveals{},
+		VisitorActivity{}, RefusedArrivals{}, Reveals{}, Places{},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -17,8 +18,11 @@ const mostQueued = 10_000
 
 var endpointColumns = `
 	SELECT e.webhook_id, url, events, description, created_at, disabled_reason, disabled_at, last_success_at, last_failure_at, failing_since,
-	       (SELECT count(*) FROM (SELECT FROM delivery.queue q WHERE q.webhook_id = e.webhook_id LIMIT ` + strconv.Itoa(mostQueued) + `) AS counted)
-	  FROM views.endpoint e LEFT JOIN delivery.health h ON h.webhook_id = e.webhook_id`
+	       (SELECT count(*) FROM (SELECT FROM delivery.queue q WHERE q.webhook_id = e.webhook_id LIMIT ` + strconv.Itoa(mostQueued) + `) AS counted),
+	       p.generation, p.since, p.until, p.queued, p.finished_at, p.error
+	  FROM views.endpoint e
+	  LEFT JOIN delivery.health h ON h.webhook_id = e.webhook_id
+	  LEFT JOIN LATERAL (SELECT generation, since, until, queued, finished_at, error FROM delivery.replay r WHERE r.webhook_id = e.webhook_id ORDER BY generation DESC LIMIT 1) p ON true`
 
 // Endpoints lists an account's webhook endpoints, newest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Endpoints(ctx context.Context, account string, p Page) (List[Endpoint], error) {
@@ -49,6 +53,7 @@ func (r *Reader) EndpointAfter(ctx context.Context, id string, s webhook.State) 
 	}
 	e := NewEndpoint(id, s)
 	e.LastSuccessAt, e.LastFailureAt, e.Queued = known.LastSuccessAt, known.LastFailureAt, known.Queued
+	e.Replay = known.Replay
 	if time.Time(known.FailingSince).After(s.Since) {
 		e.FailingSince = known.FailingSince
 	}
@@ -76,8 +81,23 @@ func (e *Endpoint) setState() {
 }
 
 func scanEndpoint(row pgx.CollectableRow) (e Endpoint, err error) {
+	var generation *int
+	var replay EndpointReplay
 	err = row.Scan(&e.WebhookID, &e.URL, jsonOf{&e.Events}, &e.Description, &e.CreatedAt, &e.DisabledReason, &e.DisabledAt,
-		&e.LastSuccessAt, &e.LastFailureAt, &e.FailingSince, &e.Queued)
+		&e.LastSuccessAt, &e.LastFailureAt, &e.FailingSince, &e.Queued,
+		&generation, &replay.Since, &replay.Until, (*zeronull.Int8)(&replay.Queued), &replay.FinishedAt, &replay.Error)
 	e.setState()
+	if generation != nil {
+		replay.Generation = *generation
+		switch {
+		case replay.Error != nil:
+			replay.State = "failed"
+		case time.Time(replay.FinishedAt).IsZero():
+			replay.State = "running"
+		default:
+			replay.State = "finished"
+		}
+		e.Replay = &replay
+	}
 	return e, err
 }

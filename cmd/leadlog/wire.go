@@ -210,6 +210,10 @@ func (a *app) disableEndpoint(ctx context.Context, v delivery.Verdict) error {
 	})
 }
 
+func (a *app) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
+	return a.handlers.EndReplay(ctx, command.EndReplay{WebhookID: ended.WebhookID, Generation: ended.Generation, Failure: ended.Failure})
+}
+
 func (t jwtSettings) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
 	options := httpapi.VerifierOptions{Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim}
 	if t.JWTJWKSURL != "" {

@@ -97,6 +97,32 @@ func TestWhatWasSeenElsewhereOrBeforeDisablesNothing(t *testing.T) {
 	}
 }
 
+func TestReplay_OneAtATime(t *testing.T) {
+	t.Parallel()
+	replay := func(s State) error {
+		_, err := s.Replay("acme", born, time.Time{}, born.Add(time.Hour))
+		return err
+	}
+	first := happened(live(), 0, event.WebhookReplayed{Generation: 1})
+	require.ErrorIs(t, replay(first), ErrReplayRunning)
+	_, err := first.Replay("acme", time.Time{}, time.Time{}, born)
+	require.Equal(t, []string{"since"}, fields(t, err), "a bad request is bad whatever runs")
+	_, err = first.Test("acme")
+	require.NoError(t, err)
+	_, ok := first.EndReplay(2, "")
+	require.False(t, ok)
+	ended, ok := first.EndReplay(1, "broken")
+	require.True(t, ok)
+	require.Equal(t, event.WebhookReplayEnded{Generation: 1, Error: "broken"}, ended)
+	done := happened(first, 0, ended)
+	require.NoError(t, replay(done))
+	_, ok = done.EndReplay(1, "")
+	require.False(t, ok, "it has ended")
+	second := happened(done, 0, event.WebhookReplayed{Generation: 2})
+	require.ErrorIs(t, replay(happened(second, 0, ended)), ErrReplayRunning, "the end of an earlier one")
+	require.NoError(t, replay(happened(second, 0, event.WebhookDisabled{Reason: ByOwner}, event.WebhookEnabled{})))
+}
+
 func TestARotatedSecretOverlapsForADay(t *testing.T) {
 	t.Parallel()
 	rotated, err := live().Rotate("acme", born)
@@ -158,7 +184,7 @@ func TestTheSpanOfAReplay(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, event.WebhookReplayed{Since: c.since, Until: c.want, Generation: 1}, replayed, name)
 	}
-	second, err := happened(live(), 0, event.WebhookReplayed{Generation: 1}).Replay("acme", at(1), at(2), now)
+	second, err := happened(live(), 0, event.WebhookReplayed{Generation: 1}, event.WebhookReplayEnded{Generation: 1}).Replay("acme", at(1), at(2), now)
 	require.NoError(t, err)
 	require.Equal(t, 2, second.Generation)
 }

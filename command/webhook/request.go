@@ -22,7 +22,7 @@ func (s State) Retry(account, deliveryID string) (event.WebhookRetried, error) {
 }
 
 // Replay decides on sending the events of a span of time again. An until that is zero or in the future means now. The errors are
-// ErrNotFound, ErrDisabled and field.Errors.
+// ErrNotFound, ErrDisabled, field.Errors and ErrReplayRunning.
 func (s State) Replay(account string, since, until, now time.Time) (event.WebhookReplayed, error) {
 	if err := s.sendable(account); err != nil {
 		return event.WebhookReplayed{}, err
@@ -39,7 +39,17 @@ func (s State) Replay(account string, since, until, now time.Time) (event.Webhoo
 	if until.IsZero() || until.After(now) {
 		until = now.Add(time.Millisecond) // includes this millisecond
 	}
-	return event.WebhookReplayed{Since: since.UTC(), Until: until.UTC(), Generation: s.Replays + 1}, wrong.Err()
+	err := wrong.Err()
+	if err == nil && s.Replaying {
+		err = ErrReplayRunning
+	}
+	return event.WebhookReplayed{Since: since.UTC(), Until: until.UTC(), Generation: s.Replays + 1}, err
+}
+
+// EndReplay decides on the end of a replay. Failure is why it failed, or empty. Ok is false when the replay is not running.
+func (s State) EndReplay(generation int, failure string) (_ event.WebhookReplayEnded, ok bool) {
+	ok = s.Phase == Live && s.Replaying && s.Replays == generation
+	return event.WebhookReplayEnded{Generation: generation, Error: failure}, ok
 }
 
 func (s State) sendable(account string) error {

@@ -25,6 +25,8 @@ var (
 	ErrNotFound = errors.New("webhook endpoint not found")
 	// ErrDisabled says that nothing can be sent to an endpoint before it is enabled again.
 	ErrDisabled = errors.New("webhook endpoint is disabled")
+	// ErrReplayRunning says that an earlier replay of an endpoint has not ended.
+	ErrReplayRunning = errors.New("a replay of the webhook endpoint is running")
 	// ErrLimit says that the account's slots are all taken.
 	ErrLimit = errors.New("an account may have at most 50 webhook endpoints")
 )
@@ -76,6 +78,7 @@ type State struct {
 	DisabledAt     time.Time
 	Since          time.Time // since when it has been enabled with this URL; failures that began earlier do not count
 	Replays        int       // asked for so far
+	Replaying      bool      // the latest of them has not ended
 	PreviousUntil  time.Time // until when the secret before the current one signs; zero: it is the first
 }
 
@@ -92,13 +95,15 @@ func Evolve(s State, fact event.Fact) State {
 		}
 		s.URL, s.Events, s.Description = data.URL, data.Events, data.Description
 	case event.WebhookDisabled:
-		s.DisabledReason, s.DisabledAt = data.Reason, fact.At
+		s.DisabledReason, s.DisabledAt, s.Replaying = data.Reason, fact.At, false
 	case event.WebhookEnabled:
 		s.DisabledReason, s.DisabledAt, s.Since = "", time.Time{}, fact.At
 	case event.WebhookRotated:
 		s.PreviousUntil = data.PreviousUntil
 	case event.WebhookReplayed:
-		s.Replays = data.Generation
+		s.Replays, s.Replaying = data.Generation, true
+	case event.WebhookReplayEnded:
+		s.Replaying = s.Replaying && s.Replays != data.Generation
 	case event.WebhookDeleted:
 		s.Phase = Deleted
 	case event.WebhookAbandoned:

@@ -111,6 +111,7 @@ func samples() []Data {
 		WebhookTested{},
 		WebhookRetried{DeliveryID: "01JQKXZ8V4W9H6M3T2R5N7P0AF"},
 		WebhookReplayed{Since: at, Until: at.Add(time.Hour), Generation: 3},
+		WebhookReplayEnded{Generation: 3, Error: "failed"},
 		WebhookDeleted{},
 		WebhookAbandoned{},
 		AccountConfigured{

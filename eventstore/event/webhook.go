@@ -39,11 +39,17 @@ type WebhookRetried struct {
 	DeliveryID string `json:"deliveryId"`
 }
 
-// WebhookReplayed says that somebody asked for the events of a span of time to be sent again.
+// WebhookReplayed says that the events of a span of time are to be sent again.
 type WebhookReplayed struct {
 	Since      time.Time `json:"since"`
 	Until      time.Time `json:"until"`      // not included
 	Generation int       `json:"generation"` // the endpoint's first replay is 1
+}
+
+// WebhookReplayEnded says that a replay has ended: everything that it queued was attempted once, or it failed.
+type WebhookReplayEnded struct {
+	Generation int    `json:"generation"`
+	Error      string `json:"error,omitzero"` // why it failed
 }
 
 // WebhookDeleted says that an endpoint is gone for good.
@@ -53,13 +59,14 @@ type WebhookDeleted struct{}
 // Only a store without transactions needs it.
 type WebhookAbandoned struct{}
 
-func (WebhookRegistered) EventType() string { return "webhook.registered.v1" }
-func (WebhookUpdated) EventType() string    { return "webhook.updated.v1" }
-func (WebhookDisabled) EventType() string   { return "webhook.disabled.v1" }
-func (WebhookEnabled) EventType() string    { return "webhook.enabled.v1" }
-func (WebhookRotated) EventType() string    { return "webhook.rotated.v1" }
-func (WebhookTested) EventType() string     { return "webhook.tested.v1" }
-func (WebhookRetried) EventType() string    { return "webhook.retried.v1" }
-func (WebhookReplayed) EventType() string   { return "webhook.replayed.v1" }
-func (WebhookDeleted) EventType() string    { return "webhook.deleted.v1" }
-func (WebhookAbandoned) EventType() string  { return "webhook.abandoned.v1" }
+func (WebhookRegistered) EventType() string  { return "webhook.registered.v1" }
+func (WebhookUpdated) EventType() string     { return "webhook.updated.v1" }
+func (WebhookDisabled) EventType() string    { return "webhook.disabled.v1" }
+func (WebhookEnabled) EventType() string     { return "webhook.enabled.v1" }
+func (WebhookRotated) EventType() string     { return "webhook.rotated.v1" }
+func (WebhookTested) EventType() string      { return "webhook.tested.v1" }
+func (WebhookRetried) EventType() string     { return "webhook.retried.v1" }
+func (WebhookReplayed) EventType() string    { return "webhook.replayed.v1" }
+func (WebhookReplayEnded) EventType() string { return "webhook.replayended.v1" }
+func (WebhookDeleted) EventType() string     { return "webhook.deleted.v1" }
+func (WebhookAbandoned) EventType() string   { return "webhook.abandoned.v1" }

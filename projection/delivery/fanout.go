@@ -139,6 +139,8 @@ func (o *fanned) evolve(id string, e projection.Event) {
 	}
 	if e.Position > o.origin {
 		o.asked.add(id, o.endpoints[id], e, &o.rows)
+	} else {
+		o.asked.addEarlier(id, o.endpoints[id], e)
 	}
 }
 
@@ -201,6 +203,7 @@ const awaitDisk = `SET LOCAL synchronous_commit = on`
 type queue struct {
 	deliveries, webhooks, events, types, streams []string
 	revisions, positions                         []int64
+	reached                                      []progress // of a replay behind each row
 	generations                                  []int32
 	days                                         map[time.Time]struct{} // of the rows' ids
 }
@@ -216,6 +219,25 @@ func (q *queue) add(setOffBy ulid.ULID, webhookID, name string, generation int, 
 	q.types, q.streams = append(q.types, name), append(q.streams, e.Stream)
 	q.generations = append(q.generations, int32(generation))
 	q.revisions, q.positions = append(q.revisions, int64(e.Revision)), append(q.positions, int64(e.Position))
+}
+
+// keep removes the rows for which want returns false.
+func (q *queue) keep(want func(i int) bool) {
+	n := 0
+	for i := range q.deliveries {
+		if !want(i) {
+			continue
+		}
+		for _, column := range []*[]string{&q.deliveries, &q.webhooks, &q.events, &q.types, &q.streams} {
+			(*column)[n] = (*column)[i]
+		}
+		q.revisions[n], q.positions[n], q.generations[n], q.reached[n] = q.revisions[i], q.positions[i], q.generations[i], q.reached[i]
+		n++
+	}
+	for _, column := range []*[]string{&q.deliveries, &q.webhooks, &q.events, &q.types, &q.streams} {
+		*column = (*column)[:n]
+	}
+	q.revisions, q.positions, q.generations, q.reached = q.revisions[:n], q.positions[:n], q.generations[:n], q.reached[:n]
 }
 
 func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
@@ -243,8 +265,8 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 		     GROUP BY account, day ORDER BY account, day
 		        ON CONFLICT (account, day) DO UPDATE SET queued = old.queued + excluded.queued
 		)
-		INSERT INTO queue (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer)
-		SELECT delivery_id, webhook_id, event_id, type, stream, revision, position, renderer FROM made`,
+		INSERT INTO queue (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation)
+		SELECT delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation FROM made`,
 		q.deliveries, q.webhooks, q.events, q.generations, q.types, q.streams, q.revisions, q.positions, rendererVersion, days)
 	batch.Queue(notifyCouriers)
 	return tx.SendBatch(ctx, batch).Close()

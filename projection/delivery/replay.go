@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,6 +25,18 @@ type Replayer struct {
 	Pool  *pgxpool.Pool
 	Store eventstore.Store
 	Log   *slog.Logger
+	// End puts the end of a replay on the log, once, after which its owner may ask for the next.
+	End func(context.Context, EndedReplay) error
+	// Budget takes deliveries out of an account's budget, as many as it has of those that are wanted, and returns when it is worth
+	// asking again. Nil: there is no budget.
+	Budget func(ctx context.Context, account string, wanted int) (granted int, again time.Duration, err error)
+}
+
+// EndedReplay is a replay that has ended.
+type EndedReplay struct {
+	WebhookID  string
+	Generation int
+	Failure    string // why it failed; empty: all that it queued was attempted once
 }
 
 // replayLease is the lease of the Replayer that is active. It only saves work: each step moves the replay from where it was read.
@@ -33,10 +46,8 @@ const (
 	replayPoll   = 250 * time.Millisecond
 	replayAgain  = 5 * time.Second // after a failure
 	replayRows   = 8000            // of a transaction, and the rest of the page that they came with
-	replaySpan   = 50_000          // positions that a transaction moves at most, where nothing matches
+	replayEvents = 50_000          // that a transaction passes at most, where nothing matches
 	mostReplayed = 150_000
-	// clockSkew is how far the clocks of processes that append may be apart for a replay to miss nothing.
-	clockSkew = time.Hour
 )
 
 // Run works until the context ends.
@@ -83,89 +94,167 @@ func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 	}
 	var failed error
 	for _, p := range open {
-		if err := r.step(ctx, conn.Conn(), p); err != nil {
+		moved, err := r.advance(ctx, conn.Conn(), p)
+		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("replay %d of webhook %s: %w", p.generation, p.webhookID, schema.Unavailable(err)))
 			continue
 		}
-		worked = true
+		worked = worked || moved
 	}
 	return worked, failed
 }
 
-// openReplays lists those whose endpoints can be sent to and have room in the queue. Those of endpoints that are gone or
-// disabled end here.
-func openReplays(ctx context.Context, conn *pgx.Conn) ([]replay, error) {
-	_, err := conn.Exec(ctx, `
-		UPDATE delivery.replay p SET finished_at = now() FROM delivery.endpoint e
-		 WHERE p.finished_at IS NULL AND e.webhook_id = p.webhook_id AND (e.deleted OR e.disabled)`)
-	if err != nil {
-		return nil, err
-	}
+// openReplay is a replay that has not ended.
+type openReplay struct {
+	replay
+	due       bool // it may queue now: there is room in the queue and in the budget
+	attempted bool // nothing that it queued waits for its first attempt
+}
+
+// openReplays lists those whose endpoints the fan-out knows.
+func openReplays(ctx context.Context, conn *pgx.Conn) ([]openReplay, error) {
 	rows, err := conn.Query(ctx, `
-		SELECT webhook_id, generation, request_id, account, p.events, since, until, requested, reached
+		SELECT p.webhook_id, p.generation, request_id, account, p.events, since, until, requested, reached, p.disabled, coalesce(error, ''),
+		       p.due_at <= now() AND NOT EXISTS (SELECT FROM delivery.queue q WHERE q.webhook_id = p.webhook_id OFFSET $1),
+		       NOT EXISTS (SELECT FROM delivery.queue q
+		                    WHERE q.webhook_id = p.webhook_id AND q.generation = p.generation AND q.generation > 0 AND q.attempts = 0)
 		  FROM delivery.replay p JOIN delivery.endpoint e USING (webhook_id, account)
-		 WHERE finished_at IS NULL AND NOT EXISTS (
-		       SELECT FROM delivery.queue q WHERE q.webhook_id = p.webhook_id OFFSET $1)
+		 WHERE finished_at IS NULL
 		 ORDER BY requested`, mostReplayed)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (p replay, err error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (p openReplay, err error) {
 		var id string
-		if err = row.Scan(&p.webhookID, &p.generation, &id, &p.account, &p.events, &p.since, &p.until, &p.requested, &p.reached); err == nil {
+		err = row.Scan(&p.webhookID, &p.generation, &id, &p.account, &p.events, &p.since, &p.until, &p.requested, &p.reached, &p.disabled, &p.failure,
+			&p.due, &p.attempted)
+		if err == nil {
 			p.requestID, err = ulid.ParseStrict(id)
 		}
 		return p, err
 	})
 }
 
-// errOvertaken says that a replay is not where it was left, from which the lease should have kept others.
-var errOvertaken = errors.New("somebody else moved it")
+// advance brings a replay one step forward. Moved is false when it waits.
+func (r Replayer) advance(ctx context.Context, conn *pgx.Conn, p openReplay) (moved bool, err error) {
+	switch {
+	case p.reached != nil && *p.reached >= p.requested:
+		if !p.attempted {
+			return false, nil
+		}
+		return true, r.end(ctx, conn, p.replay, p.failure)
+	case !p.due:
+		return false, nil
+	}
+	moved, err = r.step(ctx, conn, p.replay)
+	if failure, never := permanent(err); never && ctx.Err() == nil {
+		r.Log.Error("replay failed", slog.String("webhookId", p.webhookID), slog.Int("generation", p.generation), slog.Any("error", err))
+		return true, r.end(ctx, conn, p.replay, failure)
+	}
+	return moved, err
+}
 
-// step queues what the next part of the log has for a replay.
-func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) error {
+// unreadable is an error of the log for which a replay cannot go on.
+type unreadable struct{ error }
+
+func (u unreadable) Unwrap() error { return u.error }
+
+// permanent returns what the owner of an endpoint is shown of an error that will not go away, and whether it is one.
+func permanent(err error) (failure string, never bool) {
+	var log unreadable
+	switch {
+	case !errors.As(err, &log), errors.Is(err, eventstore.ErrUnavailable), errors.Is(err, eventstore.ErrDiverged):
+		return "", false
+	case errors.Is(err, event.ErrUnknownType):
+		return "an event cannot be read by this version of the service", true
+	}
+	return "the log cannot be read from the position that was reached", true
+}
+
+// end records that a replay has ended: on the log first, since it may be done again.
+func (r Replayer) end(ctx context.Context, conn *pgx.Conn, p replay, failure string) error {
+	if r.End != nil {
+		if err := r.End(ctx, EndedReplay{p.webhookID, p.generation, failure}); err != nil {
+			return err
+		}
+	}
+	_, err := conn.Exec(ctx, `
+		UPDATE delivery.replay SET finished_at = now(), error = nullif($3, '') WHERE webhook_id = $1 AND generation = $2 AND finished_at IS NULL`,
+		p.webhookID, p.generation, failure)
+	return err
+}
+
+// step queues what the next part of the log has for a replay. Moved is false when the account's budget is used up.
+func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) (moved bool, err error) {
 	after, err := r.begin(ctx, p)
 	if err != nil {
-		return err
+		return false, err
 	}
 	rows, reached, err := r.read(ctx, p, after)
 	if err != nil {
-		return err
+		return false, unreadable{err}
 	}
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL search_path = `+schema.Deliveries); err != nil {
 			return err
 		}
-		moved, err := tx.Exec(ctx, `
-			UPDATE replay SET reached = $3, queued = queued + $4, finished_at = CASE WHEN $3 >= requested THEN now() END
-			 WHERE webhook_id = $1 AND generation = $2 AND finished_at IS NULL AND reached IS NOT DISTINCT FROM $5`,
-			p.webhookID, p.generation, int64(reached), len(rows.deliveries), p.reached)
-		if err == nil && moved.RowsAffected() == 0 {
-			err = errOvertaken
+		if err := rows.dropQueued(ctx, tx, p.webhookID); err != nil {
+			return err
 		}
-		if err != nil {
+		wait := time.Duration(0)
+		if n := len(rows.deliveries); n > 0 && r.Budget != nil {
+			granted, again, err := r.Budget(ctx, p.account, n)
+			if err != nil {
+				return err
+			}
+			if granted < n {
+				reached, wait = progress{after, p.disabled}, again
+				if granted > 0 {
+					reached = rows.reached[granted-1]
+				}
+				rows.keep(func(i int) bool { return i < granted })
+			}
+		}
+		moved = reached.position > after
+		updated, err := tx.Exec(ctx, `
+			UPDATE replay SET reached = $3, disabled = $4, queued = queued + $5, due_at = now() + $6 * interval '1 microsecond'
+			 WHERE webhook_id = $1 AND generation = $2 AND finished_at IS NULL AND reached IS NOT DISTINCT FROM $7`,
+			p.webhookID, p.generation, int64(reached.position), reached.disabled, len(rows.deliveries), wait.Microseconds(), p.reached)
+		if err != nil || updated.RowsAffected() == 0 { // it has ended, or another process has moved it
+			moved = false
 			return err
 		}
 		return rows.save(ctx, tx)
 	})
+	return moved, err
+}
+
+// progress is how far a replay has read.
+type progress struct {
+	position eventstore.Position
+	disabled bool // the endpoint was disabled there, since a time in the span
 }
 
 // read takes what matches from the log, up to a progress mark behind enough of it.
-func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position) (rows queue, reached eventstore.Position, err error) {
+func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position) (rows queue, reached progress, err error) {
+	reached = progress{after, p.disabled}
+	events := 0
 	for item, err := range r.Store.Subscribe(ctx, after, FanOut{}.Filter()) {
 		if err != nil {
-			return rows, after, err
+			return rows, reached, err
 		}
-		reached = item.Position
-		if reached >= p.requested {
-			return rows, p.requested, nil
+		if item.Position >= p.requested {
+			reached.position = p.requested
+			return rows, reached, nil
 		}
+		reached.position = item.Position
 		if item.Event != nil {
-			if err := p.match(*item.Event, &rows); err != nil {
-				return rows, after, err
+			events++
+			if err := p.match(*item.Event, &reached, &rows); err != nil {
+				return rows, reached, err
 			}
 		}
-		enough := len(rows.deliveries) >= replayRows || reached-after >= replaySpan
+		enough := len(rows.deliveries) >= replayRows || events >= replayEvents
 		if enough && (item.Event == nil || len(rows.deliveries) >= 4*replayRows) {
 			break
 		}
@@ -173,9 +262,19 @@ func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position)
 	return rows, reached, ctx.Err()
 }
 
-// match adds the row of an event that the replay is about.
-func (p replay) match(recorded eventstore.Recorded, rows *queue) error {
-	if recorded.Metadata.Account != p.account || recorded.At.Before(p.since) || !recorded.At.Before(p.until) {
+// match adds the row of an event that the replay is about: one of a time in the span, or one that came to the log while the endpoint
+// was disabled. The second goes by position: an event may come to the log later than its time says.
+func (p replay) match(recorded eventstore.Recorded, reached *progress, rows *queue) error {
+	within := !recorded.At.Before(p.since) && (p.until == nil || recorded.At.Before(*p.until))
+	if recorded.Stream == event.WebhookStream(p.webhookID) {
+		switch recorded.Type {
+		case event.WebhookDisabled{}.EventType():
+			reached.disabled = within
+		case event.WebhookEnabled{}.EventType():
+			reached.disabled = false
+		}
+	}
+	if recorded.Metadata.Account != p.account || !within && !reached.disabled {
 		return nil
 	}
 	data, err := event.Decode(recorded.Type, recorded.Data)
@@ -184,42 +283,36 @@ func (p replay) match(recorded eventstore.Recorded, rows *queue) error {
 	}
 	if name, sent := public(data); sent && !recorded.Erased && wanted(p.events, name) {
 		rows.add(p.requestID, p.webhookID, name, p.generation, projection.Event{Recorded: &recorded, Data: data})
+		rows.reached = append(rows.reached, *reached)
 	}
 	return nil
 }
 
-// begin is the position behind which a replay goes on. A replay that has not begun skips the part of the log that is
-// too old. Where that ends is found by bisection, since times grow with positions, except for how far clocks differ.
+// begin is the position behind which a replay goes on. One that has not begun skips the part of the log that is too old, as far as
+// the views know it.
 func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, error) {
 	if p.reached != nil {
 		return *p.reached, nil
 	}
-	const near = 5000 // positions: reading them is not worth another look
-	low, high := eventstore.Position(0), p.requested
-	for high-low > near {
-		middle := low + (high-low)/2
-		position, at, err := r.next(ctx, middle)
-		if err != nil {
-			return 0, err
-		}
-		if at.Before(p.since.Add(-clockSkew)) && position < high {
-			low = position
-		} else {
-			high = middle
-		}
-	}
-	return low, nil
+	return projection.PlaceBefore(ctx, r.Pool, r.Store, p.since)
 }
 
-// next is where and when the first event behind a position happened.
-func (r Replayer) next(ctx context.Context, after eventstore.Position) (eventstore.Position, time.Time, error) {
-	for item, err := range r.Store.Subscribe(ctx, after, eventstore.Filter{}) {
-		if err != nil {
-			return 0, time.Time{}, err
-		}
-		if item.Event != nil {
-			return item.Position, item.Event.At, nil
-		}
+// dropQueued leaves out what waits for the endpoint already, and makes it due.
+func (q *queue) dropQueued(ctx context.Context, tx pgx.Tx, webhookID string) error {
+	if len(q.events) == 0 {
+		return nil
 	}
-	return 0, time.Time{}, ctx.Err()
+	rows, err := tx.Query(ctx, `SELECT event_id FROM queue WHERE webhook_id = $1 AND event_id = ANY ($2)`, webhookID, q.events)
+	if err != nil {
+		return err
+	}
+	waiting, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(waiting) == 0 {
+		return err
+	}
+	slices.Sort(waiting)
+	q.keep(func(i int) bool { _, waits := slices.BinarySearch(waiting, q.events[i]); return !waits })
+	_, err = tx.Exec(ctx, `
+		UPDATE queue SET due_at = now() WHERE webhook_id = $1 AND event_id = ANY ($2) AND lease IS NULL AND due_at > now()`, webhookID, waiting)
+	return err
 }

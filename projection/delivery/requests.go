@@ -20,7 +20,9 @@ const testType = "webhook.test"
 type requests struct {
 	retries []retry
 	replays []replay
-	fresh   []string // endpoints whose earlier failures do not count any more
+	fresh   []string      // endpoints whose earlier failures do not count any more
+	ended   []ending      // of all replays of an endpoint
+	over    []EndedReplay // as the log has it
 }
 
 type retry struct {
@@ -28,16 +30,25 @@ type retry struct {
 	position              eventstore.Position
 }
 
+// ending is that an endpoint was disabled or deleted, which ends its replays.
+type ending struct {
+	webhookID, why string
+	position       eventstore.Position
+}
+
 // replay is a request to send the events of a span of time again.
 type replay struct {
-	webhookID    string
-	generation   int
-	requestID    ulid.ULID
-	account      string
-	events       []string // asked for at the time
-	since, until time.Time
-	requested    eventstore.Position
-	reached      *eventstore.Position // nil: not begun
+	webhookID  string
+	generation int
+	requestID  ulid.ULID
+	account    string
+	events     []string // asked for at the time
+	since      time.Time
+	until      *time.Time // nil: up to the request
+	requested  eventstore.Position
+	reached    *eventstore.Position // nil: not begun
+	disabled   bool                 // the endpoint was disabled at reached, since a time in the span
+	failure    string               // why it is not carried out; empty: it is
 }
 
 // add adds the request of an event on an endpoint's stream. A test becomes a row of the batch.
@@ -49,16 +60,42 @@ func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows 
 		if slices.Contains(data.Changed, "url") {
 			r.fresh = append(r.fresh, webhookID)
 		}
+	case event.WebhookDisabled:
+		r.ended = append(r.ended, ending{webhookID, "the endpoint was disabled", e.Position})
+	case event.WebhookDeleted:
+		r.ended = append(r.ended, ending{webhookID, "the endpoint was deleted", e.Position})
 	case event.WebhookTested:
 		rows.add(e.ID, webhookID, testType, 0, e)
 	case event.WebhookRetried:
 		r.retries = append(r.retries, retry{webhookID, data.DeliveryID, e.Position})
 	case event.WebhookReplayed:
-		r.replays = append(r.replays, replay{
-			webhookID: webhookID, generation: data.Generation, requestID: e.ID, account: now.account, events: now.events,
-			since: data.Since, until: data.Until, requested: e.Position,
-		})
+		r.replays = append(r.replays, newReplay(webhookID, now, e, data))
+	case event.WebhookReplayEnded:
+		r.over = append(r.over, EndedReplay{webhookID, data.Generation, data.Error})
 	}
+}
+
+// addEarlier adds what is to be known of a request of before deliveries began: a replay that was running then has ended.
+func (r *requests) addEarlier(webhookID string, now endpoint, e projection.Event) {
+	switch data := e.Data.(type) {
+	case event.WebhookReplayed:
+		p := newReplay(webhookID, now, e, data)
+		p.reached, p.failure = &p.requested, "deliveries began after it was asked for"
+		r.replays = append(r.replays, p)
+	case event.WebhookReplayEnded:
+		r.over = append(r.over, EndedReplay{webhookID, data.Generation, data.Error})
+	}
+}
+
+func newReplay(webhookID string, now endpoint, e projection.Event, data event.WebhookReplayed) replay {
+	p := replay{
+		webhookID: webhookID, generation: data.Generation, requestID: e.ID, account: now.account, events: now.events,
+		since: data.Since, requested: e.Position,
+	}
+	if data.Until.Before(e.At) {
+		p.until = &data.Until
+	}
+	return p
 }
 
 // save carries out the requests, each once even if the log is read again. It must come after the rows of the batch are saved.
@@ -69,9 +106,18 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, p := range r.replays {
 		batch.Queue(`
-			INSERT INTO replay (webhook_id, generation, request_id, account, events, since, until, requested)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`,
-			p.webhookID, p.generation, p.requestID.String(), p.account, p.events, p.since, p.until, int64(p.requested))
+			INSERT INTO replay (webhook_id, generation, request_id, account, events, since, until, requested, reached, error)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, '')) ON CONFLICT DO NOTHING`,
+			p.webhookID, p.generation, p.requestID.String(), p.account, p.events, p.since, p.until, int64(p.requested), p.reached, p.failure)
+	}
+	for _, e := range r.over {
+		batch.Queue(`
+			UPDATE replay SET finished_at = coalesce(finished_at, now()), error = nullif($3, '') WHERE webhook_id = $1 AND generation = $2`,
+			e.WebhookID, e.Generation, e.Failure)
+	}
+	for _, e := range r.ended {
+		batch.Queue(`UPDATE replay SET finished_at = now(), error = $2 WHERE webhook_id = $1 AND finished_at IS NULL AND requested < $3`,
+			e.webhookID, e.why, int64(e.position))
 	}
 	if len(r.fresh) > 0 {
 		batch.Queue(`UPDATE health SET failing_since = NULL WHERE webhook_id = ANY ($1)`, r.fresh)

@@ -158,17 +158,13 @@ func TestARequestIsCarriedOutOnceHoweverOftenTheLogIsRead(t *testing.T) {
 	w.Append(t, "acme", event.WebhookStream(id),
 		event.WebhookRetried{DeliveryID: only(t, w, id)}, event.WebhookTested{}, replayAll())
 	spread(t, w)
+	require.EqualValues(t, 2, sent(t, w), "the lead and the test")
 	replay(t, w)
-	finish := func() (n int64) {
-		tag, err := w.Pool.Exec(t.Context(), `WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered' WHERE state = 'queued'`)
-		require.NoError(t, err)
-		return tag.RowsAffected()
-	}
-	require.EqualValues(t, 3, finish(), "the lead, the test, the lead again")
+	require.EqualValues(t, 1, sent(t, w), "the lead again")
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
 	spread(t, w)
 	replay(t, w)
-	require.Zero(t, finish())
+	require.Zero(t, sent(t, w))
 }
 
 func TestABodyOverSixtyFourKibibytesGoesWithoutItsFields(t *testing.T) {
@@ -210,6 +206,14 @@ func replayAll() event.WebhookReplayed {
 
 func replayer(w *projectiontest.World) delivery.Replayer {
 	return delivery.Replayer{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)}
+}
+
+// sent finishes all that is queued, and returns how much it was.
+func sent(t *testing.T, w *projectiontest.World) (n int64) {
+	t.Helper()
+	done, err := w.Pool.Exec(t.Context(), `WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered' WHERE state = 'queued'`)
+	require.NoError(t, err)
+	return done.RowsAffected()
 }
 
 // replay carries out what is asked for.

@@ -283,6 +283,6 @@ func TestEveryNumberOfDeliveriesWasThoughtOf(t *testing.T) {
 		 WHERE table_schema = 'delivery' AND data_type = 'bigint' AND table_name !~ '_[0-9]{8}$' ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
 	require.Equal(t, []string{
 		"account_day.queued", "checkpoint.position", "checkpoint.replay", "checkpoint.seen_revision", "delivery.position", "delivery.retried", "delivery.revision",
-		"origin.position", "queue.position", "queue.revision", "replay.queued", "replay.reached", "replay.requested",
+		"origin.position", "queue.position", "queue.retried", "queue.revision", "replay.queued", "replay.reached", "replay.requested",
 	}, columns)
 }

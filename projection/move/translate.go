@@ -86,6 +86,7 @@ func translate(ctx context.Context, tx pgx.Tx, e epochs) error {
 	}
 	for _, statement := range []string{
 		`UPDATE delivery.replay SET requested = ` + of(`requested`) + `, reached = CASE WHEN reached IS NOT NULL THEN ` + of(`reached`) + ` END`,
+		`UPDATE delivery.queue SET retried = ` + of(`retried`) + ` WHERE retried > 0`,
 		`UPDATE delivery.delivery SET retried = ` + of(`retried`) + ` WHERE retried > 0`,
 	} {
 		if _, err := tx.Exec(ctx, statement); err != nil {

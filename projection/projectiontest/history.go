@@ -181,7 +181,7 @@ func (h *History) endpoint(t testing.TB, account string) {
 		h.world.Append(t, account, event.WebhookStream(pick(h, h.Endpoints[account]...)), pick[event.Data](h,
 			event.WebhookUpdated{URL: "https://example.com/moved", Events: []string{"lead.merged"}, Description: pick(h, "", "Moved"), Changed: []string{"url"}},
 			event.WebhookDisabled{Reason: "failing"}, event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{},
-			event.WebhookRotated{PreviousUntil: Start}, event.WebhookTested{}, event.WebhookReplayed{Since: Start, Until: Start.Add(time.Hour), Generation: 1},
+			event.WebhookRotated{PreviousUntil: Start}, event.WebhookTested{}, event.WebhookReplayed{Since: Start, Until: Start.Add(time.Hour), Generation: 1}, event.WebhookReplayEnded{Generation: 1},
 		))
 	}
 }

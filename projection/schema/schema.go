@@ -34,6 +34,7 @@ const (
 	VisitorActivity = "visitor_activity"
 	Refused         = "refused"
 	Reveal          = "reveal"
+	Place           = "place"
 )
 
 var readModels = migration.Schema{Name: Views, Holds: "the read models", Files: migrationFiles}

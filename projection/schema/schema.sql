@@ -104,14 +104,17 @@ CREATE TABLE delivery.queue (
     lease integer,
     event_id text COLLATE "C" NOT NULL DEFAULT ''::text,
     retried bigint NOT NULL DEFAULT 0,
+    generation integer NOT NULL DEFAULT 0,
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.05);
 CREATE INDEX queue_due ON delivery.queue USING btree (webhook_id, due_at, "position");
+CREATE INDEX queue_replayed ON delivery.queue USING btree (webhook_id, generation) WHERE ((generation > 0) AND (attempts = 0));
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
 COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that has the row in hand, whose lease is named after it.';
 COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
 COMMENT ON COLUMN delivery.queue.retried IS 'Position of the last request to retry. A courier that finds another one than it claimed has to send again.';
+COMMENT ON COLUMN delivery.queue.generation IS '0: live, or retried.';
 
 CREATE TABLE delivery.replay (
     webhook_id text COLLATE "C" NOT NULL,
@@ -120,10 +123,13 @@ CREATE TABLE delivery.replay (
     account text COLLATE "C" NOT NULL,
     events text[] NOT NULL,
     since timestamp with time zone NOT NULL,
-    until timestamp with time zone NOT NULL,
+    until timestamp with time zone,
     requested bigint NOT NULL,
     reached bigint,
+    disabled boolean NOT NULL DEFAULT false,
     queued bigint NOT NULL DEFAULT 0,
+    due_at timestamp with time zone NOT NULL DEFAULT now(),
+    error text,
     finished_at timestamp with time zone,
     CONSTRAINT replay_generation PRIMARY KEY (webhook_id, generation)
 );
@@ -131,8 +137,13 @@ CREATE INDEX replay_open ON delivery.replay USING btree (requested) WHERE (finis
 COMMENT ON TABLE delivery.replay IS 'Requests to send again what happened in a span of time, and how far each has come.';
 COMMENT ON COLUMN delivery.replay.request_id IS 'The event that asked for it.';
 COMMENT ON COLUMN delivery.replay.events IS 'What the endpoint asked for when the replay was requested.';
+COMMENT ON COLUMN delivery.replay.until IS 'Null: up to the request.';
 COMMENT ON COLUMN delivery.replay.requested IS 'Position of the request: what is behind it goes live.';
 COMMENT ON COLUMN delivery.replay.reached IS 'Everything on the log up to this position is queued. Null: not begun.';
+COMMENT ON COLUMN delivery.replay.disabled IS 'Whether the endpoint was disabled at the position reached, since a time within the span.';
+COMMENT ON COLUMN delivery.replay.due_at IS 'Nothing is queued before: the account''s budget was used up.';
+COMMENT ON COLUMN delivery.replay.error IS 'Why it ended before its end. Its owner reads it.';
+COMMENT ON COLUMN delivery.replay.finished_at IS 'When all that it queued had been attempted once, or it ended with an error.';
 
 CREATE TABLE lease.session (
     name text COLLATE "C" NOT NULL,
@@ -277,6 +288,16 @@ COMMENT ON TABLE views.lead_block IS 'Leads of an account in the order of their 
 COMMENT ON COLUMN views.lead_block.until IS 'Of the first leads that are not.';
 COMMENT ON COLUMN views.lead_block.since IS 'Of the first leads that are in it; -infinity in the first block.';
 COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four, and of six, bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be made anew.';
+
+CREATE TABLE views.place (
+    "position" bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    CONSTRAINT place_position PRIMARY KEY ("position")
+);
+CREATE UNIQUE INDEX place_at ON views.place USING btree (at);
+COMMENT ON TABLE views.place IS 'An index of the log by time: at most one row a minute.';
+COMMENT ON COLUMN views.place."position" IS 'Of an event, so that every engine can read from here on.';
+COMMENT ON COLUMN views.place.at IS 'The latest time of all events up to this one.';
 
 CREATE TABLE views.refused (
     "position" bigint NOT NULL,

@@ -291,6 +291,18 @@ COMMENT ON COLUMN views.reveal.what IS 'lead, or what was exported.';
 COMMENT ON COLUMN views.reveal.lead_id IS 'Empty: many leads.';
 COMMENT ON COLUMN views.reveal.ip IS 'Of who looked.';
 
+CREATE TABLE views.place (
+    position bigint      NOT NULL,
+    at       timestamptz NOT NULL,
+    CONSTRAINT place_position PRIMARY KEY (position)
+);
+
+CREATE UNIQUE INDEX place_at ON views.place (at);
+
+COMMENT ON TABLE views.place IS 'An index of the log by time: at most one row a minute.';
+COMMENT ON COLUMN views.place.position IS 'Of an event, so that every engine can read from here on.';
+COMMENT ON COLUMN views.place.at IS 'The latest time of all events up to this one.';
+
 -- Secrets and keys.
 --
 -- The log does not have them, so nothing brings them back. When the schema views was dropped to build it again, this file
@@ -555,15 +567,19 @@ CREATE TABLE IF NOT EXISTS delivery.queue (
     lease       integer,
     event_id    text        COLLATE "C" NOT NULL DEFAULT '',
     retried     bigint      NOT NULL DEFAULT 0,
+    generation  integer     NOT NULL DEFAULT 0,
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX IF NOT EXISTS queue_due ON delivery.queue (webhook_id, due_at, position);
+-- What a replay waits for. Live deliveries are not in it.
+CREATE INDEX IF NOT EXISTS queue_replayed ON delivery.queue (webhook_id, generation) WHERE generation > 0 AND attempts = 0;
 
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
 COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that has the row in hand, whose lease is named after it.';
 COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
+COMMENT ON COLUMN delivery.queue.generation IS '0: live, or retried.';
 COMMENT ON COLUMN delivery.queue.retried IS 'Position of the last request to retry. A courier that finds another one than it claimed has to send again.';
 
 CREATE SEQUENCE IF NOT EXISTS delivery.courier AS integer CYCLE;
@@ -575,10 +591,13 @@ CREATE TABLE IF NOT EXISTS delivery.replay (
     account     text        COLLATE "C" NOT NULL,
     events      text[]      NOT NULL,
     since       timestamptz NOT NULL,
-    until       timestamptz NOT NULL,
+    until       timestamptz,
     requested   bigint      NOT NULL,
     reached     bigint,
+    disabled    boolean     NOT NULL DEFAULT false,
     queued      bigint      NOT NULL DEFAULT 0,
+    due_at      timestamptz NOT NULL DEFAULT now(),
+    error       text,
     finished_at timestamptz,
     CONSTRAINT replay_generation PRIMARY KEY (webhook_id, generation)
 );
@@ -589,7 +608,12 @@ COMMENT ON TABLE delivery.replay IS 'Requests to send again what happened in a s
 COMMENT ON COLUMN delivery.replay.request_id IS 'The event that asked for it.';
 COMMENT ON COLUMN delivery.replay.events IS 'What the endpoint asked for when the replay was requested.';
 COMMENT ON COLUMN delivery.replay.requested IS 'Position of the request: what is behind it goes live.';
+COMMENT ON COLUMN delivery.replay.until IS 'Null: up to the request.';
 COMMENT ON COLUMN delivery.replay.reached IS 'Everything on the log up to this position is queued. Null: not begun.';
+COMMENT ON COLUMN delivery.replay.disabled IS 'Whether the endpoint was disabled at the position reached, since a time within the span.';
+COMMENT ON COLUMN delivery.replay.due_at IS 'Nothing is queued before: the account''s budget was used up.';
+COMMENT ON COLUMN delivery.replay.error IS 'Why it ended before its end. Its owner reads it.';
+COMMENT ON COLUMN delivery.replay.finished_at IS 'When all that it queued had been attempted once, or it ended with an error.';
 
 -- Counted as deliveries are queued: counting those of a month takes longer the more there are.
 CREATE TABLE IF NOT EXISTS delivery.account_day (
