@@ -143,7 +143,7 @@ func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
 	capture()
 	receiver.holds(t, deliveries)
 
-	original, away, fresh := settings["LEADLOG_DATABASE_URL"], esdbtest.Start(t).URL(), pgtest.Database(t)
+	original, away, fresh := settings["LEADLOG_DATABASE_URL"], esdbtest.Empty(t), pgtest.Database(t)
 	for _, leg := range []struct{ from, to string }{{original, away}, {away, fresh}, {fresh, away}, {away, original}} {
 		receiver.refuse(fmt.Sprintf("98765%05d", number+1))
 		position := capture()

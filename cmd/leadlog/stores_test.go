@@ -35,7 +35,7 @@ func TestOnEventStoreDB(t *testing.T) {
 func onStore(t *testing.T, settings map[string]string) map[string]string {
 	t.Helper()
 	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") {
-		settings["LEADLOG_EVENTSTORE_URL"] = esdbtest.Start(t).URL()
+		settings["LEADLOG_EVENTSTORE_URL"] = esdbtest.Empty(t)
 	}
 	return settings
 }
@@ -60,7 +60,8 @@ func TestAServiceStartsAgainOnAServerThatWritesForItself(t *testing.T) {
 			mustCall(t, "GET", base+path+join+"minPosition="+got.header.Get("X-Log-Position"), jwt, "").is(t, 200)
 		}
 		server.Noise(100)
-		require.Equal(t, 200, mustCall(t, "GET", base+"/readyz", "", "").status)
+		ready := mustCall(t, "GET", base+"/readyz", "", "")
+		require.Equal(t, 200, ready.status, "%v %s", ready, p.err)
 		p.stop(t)
 	}
 	launch(t, settings, "verify").ends(t, 0)

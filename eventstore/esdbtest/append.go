@@ -69,7 +69,7 @@ func (s *Server) reply(stream streams.Streams_AppendServer, options *streams.App
 	} else {
 		success.CurrentRevisionOption = &streams.AppendResp_Success_CurrentRevision{CurrentRevision: uint64(decided.last.revision)}
 		success.PositionOption = &streams.AppendResp_Success_Position{Position: &streams.AppendResp_Position{
-			CommitPosition: decided.told, PreparePosition: decided.told,
+			CommitPosition: decided.last.position, PreparePosition: decided.last.position,
 		}}
 	}
 	return stream.SendAndClose(&streams.AppendResp{Result: &streams.AppendResp_Success_{Success: success}})

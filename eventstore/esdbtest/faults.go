@@ -27,6 +27,7 @@ type faults struct {
 	frozen         atomic.Int64 // how many events a node shows, and 1 more; 0 for all
 	noisy          atomic.Bool
 	calls          atomic.Int64
+	following      atomic.Int64
 	appends        tally
 	streamReads    tally
 
@@ -118,6 +119,9 @@ func (s *Server) NoiseBeside() { s.faults.noisy.Store(true) }
 
 // Calls is how many calls to streams the node was asked to answer.
 func (s *Server) Calls() int { return int(s.faults.calls.Load()) }
+
+// Following is how many subscriptions to $all are open.
+func (s *Server) Following() int { return int(s.faults.following.Load()) }
 
 // Appends is how many of the calls were appends to streams with one of these prefixes, or to any.
 func (s *Server) Appends(prefixes ...string) int { return s.faults.appends.of(prefixes) }

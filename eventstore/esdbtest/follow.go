@@ -19,6 +19,8 @@ func (s *Server) follow(o *streams.ReadReq_Options, out streams.Streams_ReadServ
 	if err != nil {
 		return err
 	}
+	s.faults.following.Add(1)
+	defer s.faults.following.Add(-1)
 	f := &follower{server: s, out: out, matches: matches, interval: interval(o)}
 	v := s.view()
 	next := 0

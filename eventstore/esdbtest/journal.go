@@ -71,7 +71,6 @@ type verdict struct {
 	wrong   bool
 	current int64 // revision of the stream's last event, -1 for none
 	last    *record
-	told    uint64 // position of the write, which is that of its first event
 }
 
 // append decides and writes.
@@ -95,7 +94,7 @@ func (j *journal) append(stream string, expected int64, events []proposal) verdi
 	if len(written) == 0 {
 		return verdict{current: current}
 	}
-	return verdict{current: current, last: written[len(written)-1], told: written[0].position}
+	return verdict{current: current, last: written[len(written)-1]}
 }
 
 // same is an append again whose last event stands already; nil: it is another one.
@@ -103,7 +102,7 @@ func same(last *record, current int64) verdict {
 	if last == nil {
 		return verdict{wrong: true, current: current}
 	}
-	return verdict{current: current, last: last, told: last.position}
+	return verdict{current: current, last: last}
 }
 
 // seen looks for ids among those remembered: an append that expects nothing is a new one when its first id is not

@@ -15,11 +15,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// What a server answers, in the protocol's own words. LEADLOG_TEST_ESDB_URL names a real one to confirm or refute it.
+// What a server answers, in the protocol's own words. URLVariable names a real one to confirm or refute it.
 func TestServersAnswerLikeThis(t *testing.T) {
 	t.Parallel()
 	servers := map[string]string{"esdbtest": esdbtest.Start(t).URL()}
-	if real := os.Getenv("LEADLOG_TEST_ESDB_URL"); real != "" {
+	if real := os.Getenv(esdbtest.URLVariable); real != "" {
 		servers["real"] = real
 	}
 	for name, address := range servers {
@@ -106,6 +106,34 @@ var answers = map[string]func(*testing.T, node){
 		all := n.read(t, allFrom(position.GetCommitPosition(), false, 1), 1)
 		require.Equal(t, inStream.GetId().GetStructured().String(), all[0].GetEvent().GetEvent().GetId().GetStructured().String(),
 			"a read of $all begins with the event at its position")
+	},
+	"each event of an append has a position of its own, and the answer has the last one's": func(t *testing.T, n node) {
+		s := newStream()
+		position := n.append(t, s, none, uuid.New(), uuid.New(), uuid.New()).GetPosition().GetCommitPosition()
+		there := n.stream(t, s, false, 10)
+		for i, m := range there[1:] {
+			require.Greater(t, m.GetEvent().GetCommitPosition(), there[i].GetEvent().GetCommitPosition())
+		}
+		require.Equal(t, position, there[2].GetEvent().GetCommitPosition())
+	},
+	"a position where no record begins is refused": func(t *testing.T, n node) {
+		s := newStream()
+		first := n.append(t, s, none, uuid.New()).GetPosition().GetCommitPosition()
+		n.append(t, s, at(0), uuid.New())
+		for says, request := range map[string]*streams.ReadReq{
+			"read": allFrom(first+1, false, 1), "backwards": allFrom(first+1, true, 1),
+			"subscription": subscribeTo(first+1, &streams.ReadReq_Options_FilterOptions{
+				Filter: &streams.ReadReq_Options_FilterOptions_StreamIdentifier{StreamIdentifier: prefixes(s)},
+			}),
+		} {
+			call, err := n.Read(n.context(t), request)
+			require.NoError(t, err)
+			for err == nil {
+				_, err = call.Recv()
+			}
+			require.Equal(t, codes.InvalidArgument, status.Code(err), says)
+			require.Contains(t, err.Error(), "Trying to read from an invalid position.", says)
+		}
 	},
 	"a missing stream is told in a message, a read past the end is empty": func(t *testing.T, n node) {
 		s := newStream()
@@ -213,7 +241,7 @@ var answers = map[string]func(*testing.T, node){
 		require.NotNil(t, got[3].GetCaughtUp())
 	},
 	"an append of more than a mebibyte is refused": func(t *testing.T, n node) {
-		_, err := n.send(t, newStream(), none, make([]byte, 1<<20), uuid.New())
+		_, err := n.send(t, newStream(), none, make([]byte, 1<<20+1), uuid.New())
 		require.Equal(t, codes.InvalidArgument, status.Code(err))
 	},
 }

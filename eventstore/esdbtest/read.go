@@ -90,10 +90,10 @@ func (s *Server) readAll(o *streams.ReadReq_Options, out streams.Streams_ReadSer
 	return send(out, chosen, o.GetCount(), matches)
 }
 
-// valid refuses positions at which nothing can be read.
+// valid refuses positions at which no record begins.
 func valid(v view, p *streams.ReadReq_Options_Position) error {
 	if p.GetPreparePosition() > p.GetCommitPosition() || !v.boundary(p.GetCommitPosition()) {
-		return status.Errorf(codes.Unknown, "Unexpected ReadAllResult: InvalidPosition (%d)", p.GetCommitPosition())
+		return status.Error(codes.InvalidArgument, "Trying to read from an invalid position.")
 	}
 	return nil
 }

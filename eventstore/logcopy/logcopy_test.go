@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func inEventStoreDB(t *testing.T) eventstore.Store {
 	t.Helper()
-	store, err := esdb.Open(t.Context(), esdb.Options{URL: esdbtest.Start(t).URL(), Log: slog.New(slog.DiscardHandler)})
+	store, err := esdb.Open(t.Context(), esdb.Options{URL: esdbtest.Empty(t), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	return store

@@ -49,7 +49,7 @@ func (s hasty) Append(ctx context.Context, writes ...eventstore.Write) (eventsto
 // Where the log is not beside the keys, a new key is there before anything is sealed with it, and may be gone by then.
 func TestNothingIsTakenInUnderANewKeyThatIsGone(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, esdbtest.Start(t).URL())
+	p := newPlace(t, esdbtest.Empty(t))
 	near, stream := p.open(), event.VisitorStream("acme", "aa")
 	forget := sync.OnceFunc(func() { require.NoError(t, near.Destroy(t.Context(), stream)) })
 	store := sealed.Wrap(hasty{p.below(), forget}, p.vault(sealKey), false, slog.New(slog.DiscardHandler))

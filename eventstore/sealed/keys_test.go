@@ -253,7 +253,7 @@ func TestAKeyOfAnotherStreamDoesNotOpen(t *testing.T) {
 
 func TestADatabaseOfKeysThatIsDownIsUnavailable(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, esdbtest.Start(t).URL())
+	p := newPlace(t, esdbtest.Empty(t))
 	store, stream := p.open(), newLead()
 	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	p.pool.Close()

@@ -39,7 +39,7 @@ func world(t *testing.T) (*projectiontest.World, move.Move) {
 		return pgtest.Value[bool](t, w.Pool, `
 			SELECT NOT EXISTS (SELECT FROM lease.held)`)
 	}, projectiontest.Soon, time.Millisecond)
-	to, err := esdb.Open(t.Context(), esdb.Options{URL: esdbtest.Start(t).URL(), Log: slog.New(slog.DiscardHandler)})
+	to, err := esdb.Open(t.Context(), esdb.Options{URL: esdbtest.Empty(t), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(to.Close)
 	silent := func(_, _ eventstore.Position) {}
