@@ -51,9 +51,9 @@ func (a onlooker) Visited(ctx context.Context, account string, streams []string,
 }
 
 // startCounted starts a process on a log that stays in memory.
-func startCounted(t *testing.T, can storetest.Capabilities) (process, *counted) {
+func startCounted(t *testing.T) (process, *counted) {
 	t.Helper()
-	return startCountedOn(t, storetest.Memory(can))
+	return startCountedOn(t, storetest.Memory())
 }
 
 func startCountedOn(t *testing.T, log eventstore.Store) (process, *counted) {
@@ -75,7 +75,7 @@ const long = 300
 // A CRM that writes back what it knows makes a lead's stream as long as a monitor that fills in its form.
 func TestALeadThatIsChangedAgainAndAgainIsReadOnFromWhereItWasLeft(t *testing.T) {
 	t.Parallel()
-	p, log := startCounted(t, storetest.Capabilities{Transactional: true, GapFree: true})
+	p, log := startCounted(t)
 	captured := p.captured(t, `{"phone":"+919876500001"}`)
 	change := func(i int) {
 		_, err := p.UpdateLead(t.Context(), command.UpdateLead{
@@ -95,42 +95,35 @@ func TestALeadThatIsChangedAgainAndAgainIsReadOnFromWhereItWasLeft(t *testing.T)
 // forgotten, and joined.
 func TestALongLeadIsErasedAndJoinedWithoutReadingItAgain(t *testing.T) {
 	t.Parallel()
-	for name, can := range map[string]storetest.Capabilities{
-		"with transactions": {Transactional: true, GapFree: true}, "without": {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p, log := startCounted(t, can)
-			var ids []string
-			for _, phone := range []string{"+919876500001", "+919876500002"} {
-				for range long {
-					captured := p.captured(t, `{"phone":"`+phone+`","metadata":{"source":"website"}}`)
-					if !captured.Merged {
-						ids = append(ids, captured.Lead.ID)
-					}
-				}
+	p, log := startCounted(t)
+	var ids []string
+	for _, phone := range []string{"+919876500001", "+919876500002"} {
+		for range long {
+			captured := p.captured(t, `{"phone":"`+phone+`","metadata":{"source":"website"}}`)
+			if !captured.Merged {
+				ids = append(ids, captured.Lead.ID)
 			}
-			log.events.Store(0)
-			joined, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: ids[0], Body: members(`{"from":"` + ids[1] + `"}`)})
-			require.NoError(t, err)
-			require.Equal(t, []string{ids[1]}, joined.Lead.Joined)
-			erase := command.EraseLead{Caller: owner, LeadID: ids[0]}
-			erased, err := p.EraseLead(t.Context(), erase)
-			require.NoError(t, err)
-			require.Equal(t, 2, erased.Claims)
-			require.Less(t, log.events.Load(), int64(20))
-			again, err := p.EraseLead(t.Context(), erase)
-			require.NoError(t, err)
-			require.True(t, again.Again)
-			require.Equal(t, erased.Position, again.Position)
-		})
+		}
 	}
+	log.events.Store(0)
+	joined, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: ids[0], Body: members(`{"from":"` + ids[1] + `"}`)})
+	require.NoError(t, err)
+	require.Equal(t, []string{ids[1]}, joined.Lead.Joined)
+	erase := command.EraseLead{Caller: owner, LeadID: ids[0]}
+	erased, err := p.EraseLead(t.Context(), erase)
+	require.NoError(t, err)
+	require.Equal(t, 2, erased.Claims)
+	require.Less(t, log.events.Load(), int64(20))
+	again, err := p.EraseLead(t.Context(), erase)
+	require.NoError(t, err)
+	require.True(t, again.Again)
+	require.Equal(t, erased.Position, again.Position)
 }
 
 // What was remembered of the lead has gone with the person, so its stream would be read from the beginning.
 func TestWhoComesAgainAfterAnErasureHasNobodyReadTheErasedLead(t *testing.T) {
 	t.Parallel()
-	p, log := startCounted(t, storetest.Capabilities{Transactional: true, GapFree: true})
+	p, log := startCounted(t)
 	const body = `{"phone":"+919876500001","email":"asha@example.com","metadata":{"source":"website"}}`
 	first := p.captured(t, body)
 	_, err := p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.Lead.ID})
@@ -145,7 +138,7 @@ func TestWhoComesAgainAfterAnErasureHasNobodyReadTheErasedLead(t *testing.T) {
 
 func TestAnErasureLooksOnceForWhoElseIsLinkedWithItsVisitors(t *testing.T) {
 	t.Parallel()
-	p, log := startCounted(t, storetest.Capabilities{Transactional: true, GapFree: true})
+	p, log := startCounted(t)
 	var captured command.LeadCaptured
 	for i := range 30 {
 		visitor := fmt.Sprint("v-", i)
@@ -160,7 +153,7 @@ func TestAnErasureLooksOnceForWhoElseIsLinkedWithItsVisitors(t *testing.T) {
 
 func TestAnEndpointThatIsTestedAgainAndAgainIsReadOnFromWhereItWasLeft(t *testing.T) {
 	t.Parallel()
-	p, log := startCounted(t, storetest.Capabilities{Transactional: true, GapFree: true})
+	p, log := startCounted(t)
 	registered, err := p.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/"}})
 	require.NoError(t, err)
 	test := func() {

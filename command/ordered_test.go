@@ -39,7 +39,7 @@ type world struct {
 
 // newWorld has an account, and leads for arrivals to meet.
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, log: storetest.Memory(storetest.Capabilities{Transactional: true, GapFree: true}), secrets: &secrets{}, gone: &oblivion{}, places: map[claim.Kind]bool{}}
+	w := &world{t: t, log: storetest.Memory(), secrets: &secrets{}, gone: &oblivion{}, places: map[claim.Kind]bool{}}
 	p := w.process(nil)
 	p.provision(t)
 	for _, body := range []string{

@@ -33,7 +33,7 @@ func (b *behind) Read(ctx context.Context, stream string, from eventstore.Revisi
 // asked knows nothing of it yet.
 func TestALeadThatEndsClosesThoseItAwaitsOnAStoreThatIsBehind(t *testing.T) {
 	t.Parallel()
-	late := &behind{Store: storetest.Memory(storetest.Capabilities{})}
+	late := &behind{Store: &storetest.Ordered{Store: storetest.Memory()}}
 	p, _ := startCountedOn(t, late)
 	var ids []string
 	for _, phone := range []string{"+919876500001", "+919876500002"} {

@@ -149,9 +149,9 @@ func selects(list []string, matches func(string) bool) bool {
 // Store is an engine that keeps the log. All methods may be called from many goroutines, and from many processes
 // on one engine.
 type Store interface {
-	// Append adds events to streams and returns the position of the last one; with nothing but checks it returns the head. A
-	// store with transactions applies all writes or none. A store without applies the checks first and then the writes in the
-	// order given, so a caller must order them such that every prefix of them is safe.
+	// Append adds events to streams and returns the position of the last one; with nothing but checks it returns the head. It
+	// applies all writes or none, and whether the checks hold is decided by their place on the log: an append that was answered
+	// before, and moved a checked stream, refuses this one.
 	//
 	// Appending the same event ids at the same place again has no further effect, and returns the same position. What the
 	// writes refer to must not be changed afterwards.

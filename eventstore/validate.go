@@ -13,11 +13,22 @@ const (
 	// MaxEventData is the largest data of one event in bytes. EventStoreDB refuses appends over 1 MiB,
 	// and a log must fit either engine.
 	MaxEventData = 1000 << 10
+	// MaxAppend is the largest append in bytes: the data and the metadata of all events, the names of their types and streams, and
+	// what is checked.
+	MaxAppend = 1 << 20
+)
+
+// Bytes that an event, a text of its metadata and a check take in an append beside their texts.
+const (
+	eventOverhead = 128
+	fieldOverhead = 18
+	checkOverhead = 64
 )
 
 // Validate says, as ErrInvalid, what makes writes unfit for any store. Stores call it before anything else.
 func Validate(writes []Write) error {
 	seen := make(map[string]struct{}, len(writes))
+	size := 0
 	for _, w := range writes {
 		if err := validateName(w.Stream); err != nil {
 			return err
@@ -33,9 +44,30 @@ func Validate(writes []Write) error {
 			if err := validateEvent(e); err != nil {
 				return fmt.Errorf("%w on stream %s", err, w.Stream)
 			}
+			size += len(w.Stream) + eventSize(e)
+		}
+		if len(w.Events) == 0 {
+			size += len(w.Stream) + checkOverhead
 		}
 	}
+	if size > MaxAppend {
+		return fmt.Errorf("%w: an append of %d bytes, at most %d", ErrInvalid, size, MaxAppend)
+	}
 	return nil
+}
+
+// eventSize is about what an event takes in an append, beside the name of its stream.
+func eventSize(e Event) int {
+	size := len(e.Data) + 2*len(e.Type) + eventOverhead
+	m := e.Metadata
+	for _, text := range [...]string{
+		m.Account, m.Actor, m.Credential, m.RequestID, m.Causation, m.Correlation, m.TraceParent, m.IP, m.UserAgent, m.Line,
+	} {
+		if text != "" {
+			size += len(text) + fieldOverhead
+		}
+	}
+	return size
 }
 
 func validateName(name string) error {

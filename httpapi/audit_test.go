@@ -35,7 +35,7 @@ func exporting(t *testing.T, media string, events int, last error) *httptest.Ser
 	now := (&clock{noon}).now
 	a := &api{
 		Options: Options{
-			Log: slog.New(slog.DiscardHandler), Now: now, Directory: command.NewDirectory(storetest.Memory(storetest.Capabilities{}), now),
+			Log: slog.New(slog.DiscardHandler), Now: now, Directory: command.NewDirectory(storetest.Memory(), now),
 		},
 		ids: newRequestIDs(now), metrics: newMetrics(nil), load: newLoad(Options{}),
 	}

@@ -38,7 +38,7 @@ func told(t *testing.T, store eventstore.Store, stream string, from eventstore.R
 
 func TestADraftGoesOnWhereTheLogEndsAndLeavesItAlone(t *testing.T) {
 	t.Parallel()
-	below := storetest.Memory(storetest.Capabilities{Transactional: true})
+	below := storetest.Memory()
 	storetest.Append(t, below, eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one", "two")})
 	store := draft.On(below)
 	require.True(t, store.Atomic())
@@ -61,7 +61,7 @@ func TestADraftGoesOnWhereTheLogEndsAndLeavesItAlone(t *testing.T) {
 
 func TestADraftRefusesWhatTheLogWould(t *testing.T) {
 	t.Parallel()
-	below := storetest.Memory(storetest.Capabilities{Transactional: true})
+	below := storetest.Memory()
 	storetest.Append(t, below, eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one")})
 	store := draft.On(below)
 	storetest.Append(t, store, eventstore.Write{Stream: "old", Expect: eventstore.At(0), Events: events("two")})

@@ -12,8 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/leadlog/leadlog/eventstore"
 )
 
 func TestAddressesAreThoseOfTheDocumentation(t *testing.T) {
@@ -97,28 +95,6 @@ func TestTheClientWritesToOurLoggerOnly(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, warned, strings.Contains(ours.String(), unsent), address)
 		require.NotContains(t, ours.String(), "change")
-	}
-}
-
-func TestTheServerFiltersByWhatTellsMore(t *testing.T) {
-	t.Parallel()
-	streams, types := client.StreamFilterType, client.EventFilterType
-	for says, c := range map[string]struct {
-		namespace string
-		filter    eventstore.Filter
-		want      client.SubscriptionFilter
-	}{
-		"nothing":             {"", eventstore.Filter{}, *client.ExcludeSystemEventsFilter()},
-		"a namespace":         {"ns/", eventstore.Filter{}, client.SubscriptionFilter{Type: streams, Prefixes: []string{"ns/"}}},
-		"an empty prefix":     {"", eventstore.Filter{StreamPrefixes: []string{"a-", ""}}, *client.ExcludeSystemEventsFilter()},
-		"kinds of streams":    {"ns/", eventstore.Filter{StreamPrefixes: []string{"lead-"}}, client.SubscriptionFilter{Type: streams, Prefixes: []string{"ns/lead-"}}},
-		"types":               {"ns/", eventstore.Filter{Types: []string{"t.v1"}}, client.SubscriptionFilter{Type: types, Prefixes: []string{"t.v1"}}},
-		"kinds and types":     {"", eventstore.Filter{StreamPrefixes: []string{"lead-"}, Types: []string{"t.v1"}}, client.SubscriptionFilter{Type: types, Prefixes: []string{"t.v1"}}},
-		"a stream and types":  {"", eventstore.Filter{StreamPrefixes: []string{"lead-1"}, Types: []string{"t.v1"}}, client.SubscriptionFilter{Type: streams, Prefixes: []string{"lead-1"}}},
-		"streams and a kind":  {"", eventstore.Filter{StreamPrefixes: []string{"lead-1", "token-"}, Types: []string{"t.v1"}}, client.SubscriptionFilter{Type: types, Prefixes: []string{"t.v1"}}},
-		"no prefix and types": {"", eventstore.Filter{StreamPrefixes: []string{""}, Types: []string{"t.v1"}}, client.SubscriptionFilter{Type: types, Prefixes: []string{"t.v1"}}},
-	} {
-		require.Equal(t, c.want, *(&Store{namespace: c.namespace}).serverFilter(c.filter), says)
 	}
 }
 

@@ -4,21 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 	"github.com/oklog/ulid/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Atomic implements eventstore.Store: writes are applied one after another.
-func (s *Store) Atomic() bool { return false }
+// Atomic implements eventstore.Store: an append is applied whole or not at all.
+func (s *Store) Atomic() bool { return true }
 
-// Append implements eventstore.Store: first the checks, at the same time, then the writes one after the other. Whether a write
-// happened is never guessed: after a lost connection it is sent again, and recognised by its ids if it had happened.
+// Append implements eventstore.Store. See the package's comment for how. Whether a record was written is never guessed: after a lost
+// connection it is sent again, and recognised by its id if it was.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -26,185 +28,405 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	if err := validateNames(writes); err != nil {
 		return 0, err
 	}
-	var checks []eventstore.Write
-	var bodies []body
+	a := appending{Store: s, given: writes, id: ulid.Make().String()}
 	for _, w := range writes {
-		if len(w.Events) == 0 {
-			checks = append(checks, w)
-			continue
+		switch {
+		case len(w.Events) > 0:
+			a.writes = append(a.writes, target{Write: w})
+		case w.Expect != eventstore.Any:
+			a.checks = append(a.checks, check{Stream: w.Stream, Expect: w.Expect})
 		}
-		proposed, err := proposals(w)
-		if err != nil {
-			return 0, err
-		}
-		bodies = append(bodies, body{Write: w, proposed: proposed})
 	}
+	a.home = a.chooseHome()
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	if ctx.Err() != nil {
 		return 0, outcome(ctx, context.Cause(ctx))
 	}
-	return s.append(ctx, checks, bodies)
-}
-
-// body is a write with its events as they are sent.
-type body struct {
-	eventstore.Write
-	proposed []client.EventData
-}
-
-func (s *Store) append(ctx context.Context, checks []eventstore.Write, bodies []body) (eventstore.Position, error) {
-	if err := s.check(ctx, checks); err != nil {
-		if eventstore.Conflict(err) == nil || len(bodies) == 0 {
-			return 0, err
-		}
-		// The same append may have gone through before what it checked moved.
-		position, there, lookErr := s.allStand(ctx, bodies)
-		if lookErr != nil {
-			return 0, lookErr
-		}
-		if there {
+	for retry := s.retrying(); ; a.failed++ {
+		position, err := a.attempt(ctx)
+		if err == nil {
 			return position, nil
 		}
-		return 0, err
-	}
-	if len(bodies) == 0 {
-		return s.Head(ctx)
-	}
-	var position eventstore.Position
-	for _, b := range bodies {
-		err := s.patiently(ctx, func(ctx context.Context) (err error) {
-			position, err = s.put(ctx, b)
-			return err
-		})
-		if err != nil {
-			return 0, err
+		if !errors.Is(err, errMoved) || time.Now().After(retry.until) {
+			return 0, outcome(ctx, err)
 		}
+		_ = eventstore.Sleep(ctx, rand.N(min(time.Duration(a.failed+1)*time.Millisecond, 20*time.Millisecond))) // an end of ctx shows in the next attempt
 	}
-	return position, nil
 }
 
-// check reads the ends of the streams at the same time, and reports the first that is not as expected.
-func (s *Store) check(ctx context.Context, checks []eventstore.Write) error {
-	failures := make([]error, len(checks))
-	var reading sync.WaitGroup
-	for i, c := range checks {
-		if c.Expect == eventstore.Any {
-			continue
-		}
-		reading.Go(func() {
-			failures[i] = s.patiently(ctx, func(ctx context.Context) error {
-				actual, err := s.end(ctx, c.Stream)
-				if err == nil && actual != c.Expect {
-					err = &eventstore.ConflictError{Stream: c.Stream, Expected: c.Expect, Actual: actual}
-				}
-				return err
-			})
-		})
-	}
-	reading.Wait()
-	for _, err := range failures {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+// appending is an append under way.
+type appending struct {
+	*Store
+	given  []eventstore.Write
+	writes []target
+	home   int // index of the write on whose stream the events are stored
+	checks []check
+	id     string // of an older append it is smaller
+	failed int    // attempts so far
 }
 
-// allStand reports whether every write is on the log, and the position of the last event.
-func (s *Store) allStand(ctx context.Context, bodies []body) (position eventstore.Position, there bool, err error) {
-	for _, b := range bodies {
-		err := s.patiently(ctx, func(ctx context.Context) (err error) {
-			position, there, err = s.stands(ctx, b)
-			return err
-		})
-		if err != nil || !there {
-			return 0, false, err
-		}
-	}
-	return position, true, nil
+// target is a write, and where its stream ended when it was read.
+type target struct {
+	eventstore.Write
+	tail   tail
+	stored bool // an append that expects nothing: its events are there already
 }
 
-// put makes one attempt to append to one stream.
-func (s *Store) put(ctx context.Context, b body) (eventstore.Position, error) {
-	if b.Expect == eventstore.Any {
-		// The server remembers only the newest ids it has seen, and none from before its start.
-		if position, there, err := s.stands(ctx, b); there || err != nil {
-			return position, err
-		}
+var (
+	// errMoved says that a stream has moved while it was being written, and another attempt must be made.
+	errMoved = errors.New("the stream moved meanwhile")
+
+	// errRefused says that a stream is not as expected.
+	errRefused = errors.New("a stream is not as expected")
+)
+
+// maxConcurrent is how many calls one append has in flight at most.
+const maxConcurrent = 32
+
+// sideBySide runs a function for each of n, at most maxConcurrent at a time.
+func sideBySide(n int, do func(i int) error) error {
+	if n == 1 {
+		return do(0)
 	}
-	result, err := s.send(ctx, b)
-	switch {
-	case wrongExpected(err):
-		return s.conflict(ctx, b)
-	case err != nil:
-		return 0, tooLarge(err)
-	case result.CommitPosition != 0 && len(b.Events) == 1:
-		return eventstore.Position(result.CommitPosition), nil
+	var running errgroup.Group
+	running.SetLimit(maxConcurrent)
+	for i := range n {
+		running.Go(func() error { return do(i) })
 	}
-	// The position of a write of several events is that of the write, which need not be that of its last event. And an
-	// answer that the library does not understand comes as a success at position 0.
-	position, there, err := s.stands(ctx, b)
-	if err == nil && !there {
-		err = fmt.Errorf("%w: what was accepted on stream %s is not there", errMoved, b.Stream)
+	return running.Wait()
+}
+
+// attempt makes one transaction of the append.
+func (a *appending) attempt(ctx context.Context) (eventstore.Position, error) {
+	position, err := a.transact(ctx)
+	if errors.Is(err, errRefused) {
+		return a.refused(ctx)
 	}
 	return position, err
 }
 
-// send appends in the client. A caller that gives up leaves the call running until its own timeout: if it were cancelled while it
-// sends, the library would read memory that gRPC is still writing.
-func (s *Store) send(ctx context.Context, b body) (*client.WriteResult, error) {
-	return ask(ctx, s.conn, func(ctx context.Context, c *client.Client) (*client.WriteResult, error) {
-		limit := s.patience / 2
-		return c.AppendToStream(onLeader(context.WithoutCancel(ctx)), s.name(b.Stream),
-			client.AppendToStreamOptions{ExpectedRevision: expected(b.Expect), Deadline: &limit}, b.proposed...)
-	})
-}
-
-func expected(e eventstore.Expected) client.ExpectedRevision {
-	switch e {
-	case eventstore.Any:
-		return client.Any{}
-	case eventstore.NoStream:
-		return client.NoStream{}
+// chooseHome returns the last write, but rather one that expects something: other appends are less likely to be about to write there.
+func (a *appending) chooseHome() int {
+	for i, w := range slices.Backward(a.writes) {
+		if w.Expect != eventstore.Any {
+			return i
+		}
 	}
-	return client.Revision(uint64(e))
+	return len(a.writes) - 1
 }
 
-// conflict finds out what a refusal means: the events are there already, or the stream is not as expected, or it has become as
-// expected since, and another attempt must be made.
-func (s *Store) conflict(ctx context.Context, b body) (eventstore.Position, error) {
-	if position, there, err := s.stands(ctx, b); there || err != nil {
+func (a *appending) transact(ctx context.Context) (eventstore.Position, error) {
+	if err := a.findTails(ctx); err != nil {
+		return 0, err
+	}
+	if len(a.writes) == 0 {
+		var head eventstore.Position
+		err := a.retryTransient(ctx, func(ctx context.Context) (err error) {
+			head, err = a.Head(ctx)
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		return head, a.confirm(ctx, head+1)
+	}
+	if position, stored, err := a.storedBefore(ctx); stored || err != nil {
 		return position, err
 	}
-	actual, err := s.end(ctx, b.Stream)
+	home := a.writes[a.home]
+	transaction := ""
+	if len(a.writes) > 1 {
+		transaction = fmt.Sprintf("%s.%d", a.id, a.failed)
+	}
+	proposed, err := encodeEvents(transaction, home.Stream, a.writes, a.checks)
 	if err != nil {
 		return 0, err
 	}
-	if actual == b.Expect {
-		return 0, errMoved
+	if err := a.lockAll(ctx, transaction, len(proposed)); err != nil {
+		return 0, err
 	}
-	return 0, &eventstore.ConflictError{Stream: b.Stream, Expected: b.Expect, Actual: actual}
+	position, err := a.store(ctx, home, proposed)
+	if err != nil {
+		return 0, err
+	}
+	if err := a.confirm(ctx, position); err != nil {
+		a.tails.remove(home.Stream)
+		return 0, err
+	}
+	if len(a.checks) > 0 {
+		a.verdicts.add(position, true)
+	}
+	a.rememberTails(len(proposed))
+	return position, nil
 }
 
-// errMoved says that a stream was not as expected when it was written and is now.
-var errMoved = errors.New("the stream moved meanwhile")
+// findTails finds where the written and the checked streams end, if that is not known. The error is errRefused if one does not end
+// as expected.
+func (a *appending) findTails(ctx context.Context) error {
+	n := len(a.writes)
+	return sideBySide(n+len(a.checks), func(i int) error {
+		if i < n {
+			return a.findTarget(ctx, &a.writes[i])
+		}
+		return a.findChecked(ctx, &a.checks[i-n])
+	})
+}
 
-// stands reports whether a write is at its place already, and the position of its last event.
-func (s *Store) stands(ctx context.Context, b body) (eventstore.Position, bool, error) {
-	if b.Expect == eventstore.Any {
-		return s.standsAnywhere(ctx, b.Write)
+func (a *appending) findTarget(ctx context.Context, w *target) error {
+	if w.Expect == eventstore.Any {
+		return a.findEnd(ctx, w, a.id)
 	}
-	count := uint64(len(b.Events))
-	there, err := s.page(ctx, b.Stream, client.Forwards, client.Revision(uint64(b.Expect+1)), count)
-	if err != nil || !same(there, b.Events) {
+	if known, ok := a.cachedTail(w.Stream, w.Expect); ok {
+		w.tail = known
+		return nil
+	}
+	return a.findEnd(ctx, w, a.id)
+}
+
+func (a *appending) findChecked(ctx context.Context, c *check) error {
+	if known, ok := a.cachedTail(c.Stream, c.Expect); ok {
+		c.Number = known.number
+		return nil
+	}
+	return a.retryTransient(ctx, func(ctx context.Context) error {
+		t, err := a.readTail(ctx, c.Stream)
+		if c.Number = t.decided(); err == nil && t.end != c.Expect {
+			err = errRefused
+		}
+		return err
+	})
+}
+
+// cachedTail is a stream's tail at the revision that an append expects, as it was some time ago. A stream that is expected to be
+// new is assumed to be. If that is wrong, the append conflicts, and the next attempt reads.
+func (a *appending) cachedTail(stream string, expect eventstore.Expected) (tail, bool) {
+	if a.failed > 0 {
+		return tail{}, false
+	}
+	known, ok := a.tails.get(stream)
+	if !ok && expect == eventstore.NoStream {
+		return emptyTail, true
+	}
+	return known, ok && known.end == expect
+}
+
+// findEnd reads where a written stream ends, once no transaction is pending on it.
+func (a *appending) findEnd(ctx context.Context, w *target, own string) error {
+	return a.retryTransient(ctx, func(ctx context.Context) (err error) {
+		for {
+			if w.Expect == eventstore.Any {
+				err = a.search(ctx, w)
+			} else {
+				w.tail, err = a.readTail(ctx, w.Stream)
+			}
+			switch {
+			case err != nil:
+				return err
+			case w.Expect != eventstore.Any && w.Expect != w.tail.end:
+				return errRefused
+			case w.tail.pending == nil:
+				return nil
+			}
+			if err := a.settle(ctx, w.tail.pending, own); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// storedBefore reports whether the same append is on the log already, which an append that expects something of each stream finds out
+// by a conflict.
+func (a *appending) storedBefore(ctx context.Context) (eventstore.Position, bool, error) {
+	anything := false
+	for _, w := range a.writes {
+		if w.Expect == eventstore.Any {
+			anything = true
+			if !w.stored {
+				return 0, false, nil
+			}
+		}
+	}
+	if !anything {
+		return 0, false, nil
+	}
+	return a.allStored(ctx)
+}
+
+// lockAll locks the streams of all writes but the home, side by side.
+func (a *appending) lockAll(ctx context.Context, transaction string, size int) error {
+	if len(a.writes) == 1 {
+		return nil
+	}
+	home := a.writes[a.home]
+	first := make([]int, len(a.writes)) // index of each write's first event
+	for i := 1; i < len(a.writes); i++ {
+		first[i] = first[i-1] + len(a.writes[i-1].Events)
+	}
+	var locked atomic.Bool
+	err := sideBySide(len(a.writes), func(i int) error {
+		if i == a.home {
+			return nil
+		}
+		l := lock{Transaction: transaction, Home: home.Stream, Slot: home.tail.number, Index: first[i], Size: size}
+		err := a.placeLocks(ctx, &a.writes[i], l)
+		if err == nil {
+			locked.Store(true)
+		}
+		return err
+	})
+	if err != nil && locked.Load() { // aborted at once, so that no other append waits for it
+		_ = a.closeSlot(ctx, lock{Transaction: transaction, Home: home.Stream, Slot: home.tail.number}, home.Events[0].At)
+	}
+	return err
+}
+
+// placeLocks locks one stream for each event of a write, after what was decided on it meanwhile.
+func (a *appending) placeLocks(ctx context.Context, w *target, first lock) error {
+	for {
+		locks := make([]client.EventData, len(w.Events))
+		for i, e := range w.Events {
+			l := first
+			l.Index += i
+			var err error
+			if locks[i], err = encodeProvisional(lockType, l, w.Stream, e.At, eventstore.Revision(w.tail.end)+1+eventstore.Revision(i)); err != nil {
+				return err
+			}
+		}
+		err := a.retryTransient(ctx, func(ctx context.Context) error {
+			_, err := a.send(ctx, w.Stream, w.tail.number, locks)
+			return err
+		})
+		a.tails.remove(w.Stream)
+		switch {
+		case !wrongExpected(err):
+			return err
+		case w.Expect == eventstore.Any: // what was appended meanwhile may be the same append
+			return errMoved
+		}
+		if err := a.findEnd(ctx, w, first.Transaction); err != nil {
+			return err
+		}
+	}
+}
+
+// store appends all events to the home, at the slot of the transaction, and returns the position of the last.
+func (a *appending) store(ctx context.Context, home target, proposed []client.EventData) (position eventstore.Position, err error) {
+	err = a.retryTransient(ctx, func(ctx context.Context) error {
+		result, err := a.send(ctx, home.Stream, home.tail.number, proposed)
+		if err != nil {
+			return err
+		}
+		if position = eventstore.Position(result.CommitPosition); position != 0 {
+			return nil
+		}
+		// An answer that the library does not understand comes as a success at position 0.
+		last := home.tail.number + eventstore.Expected(len(proposed))
+		there, err := a.page(ctx, home.Stream, client.Forwards, client.Revision(uint64(last)), 1)
+		if err != nil {
+			return err
+		}
+		if len(there) == 0 || [16]byte(there[0].ID) != [16]byte(proposed[len(proposed)-1].EventID) {
+			return errMoved
+		}
+		position = there[0].Position
+		return nil
+	})
+	if wrongExpected(err) {
+		for _, w := range a.writes {
+			a.tails.remove(w.Stream)
+		}
+		return 0, errMoved
+	}
+	if err != nil {
+		return 0, tooLarge(err)
+	}
+	a.noteSeen(position)
+	return position, nil
+}
+
+// confirm makes sure that the checks were so just before a position. The error is errRefused if not.
+func (a *appending) confirm(ctx context.Context, at eventstore.Position) error {
+	return sideBySide(len(a.checks), func(i int) error {
+		return a.retryTransient(ctx, func(ctx context.Context) error {
+			held, err := a.held(ctx, a.checks[i], at)
+			if err == nil && !held {
+				a.tails.remove(a.checks[i].Stream)
+				return errRefused
+			}
+			return err
+		})
+	})
+}
+
+// rememberTails caches where the written streams end now.
+func (a *appending) rememberTails(size int) {
+	for i, w := range a.writes {
+		n := eventstore.Expected(len(w.Events))
+		t := tail{number: w.tail.number + n, end: w.tail.end + n}
+		if i == a.home {
+			t.number = w.tail.number + eventstore.Expected(size)
+		}
+		a.tails.add(w.Stream, t)
+	}
+}
+
+// refused returns the reason of a refusal: the same append is on the log already, or a stream is not as expected. If all are by now,
+// it is errMoved.
+func (a *appending) refused(ctx context.Context) (eventstore.Position, error) {
+	ends := make([]eventstore.Expected, len(a.given))
+	err := sideBySide(len(a.given), func(i int) error {
+		return a.retryTransient(ctx, func(ctx context.Context) error {
+			t, err := a.readTail(ctx, a.given[i].Stream)
+			ends[i] = t.end
+			return err
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	// This comes second: the same append may be made by another caller meanwhile.
+	if position, stored, err := a.allStored(ctx); stored || err != nil {
+		return position, err
+	}
+	for i, w := range a.given {
+		if w.Expect != eventstore.Any && w.Expect != ends[i] {
+			return 0, &eventstore.ConflictError{Stream: w.Stream, Expected: w.Expect, Actual: ends[i]}
+		}
+	}
+	return 0, errMoved
+}
+
+// allStored reports whether the events of every write are on the log, and the position of the last.
+func (a *appending) allStored(ctx context.Context) (position eventstore.Position, stored bool, err error) {
+	for _, w := range a.writes {
+		err := a.retryTransient(ctx, func(ctx context.Context) (err error) {
+			position, stored, err = a.isStored(ctx, w.Write)
+			return err
+		})
+		if err != nil || !stored {
+			return 0, false, err
+		}
+	}
+	return position, stored, nil
+}
+
+// isStored reports whether the events of a write are on its stream, and the position of the last.
+func (s *Store) isStored(ctx context.Context, w eventstore.Write) (eventstore.Position, bool, error) {
+	if w.Expect == eventstore.Any {
+		_, position, stored, err := s.find(ctx, w)
+		return position, stored, err
+	}
+	var there []*record
+	_, err := s.readOn(ctx, w.Stream, eventstore.Revision(w.Expect+1), func(r *record) bool {
+		there = append(there, r)
+		return len(there) < len(w.Events)
+	})
+	same := slices.EqualFunc(there, w.Events, func(r *record, e eventstore.Event) bool { return r.ID == e.ID })
+	if err != nil || !same {
 		return 0, false, err
 	}
 	return there[len(there)-1].Position, true, nil
-}
-
-func same(there []*eventstore.Recorded, events []eventstore.Event) bool {
-	return slices.EqualFunc(there, events, func(r *eventstore.Recorded, e eventstore.Event) bool { return r.ID == e.ID })
 }
 
 const (
@@ -218,38 +440,32 @@ const (
 	nearest = 64
 )
 
-// standsAnywhere looks backwards through a stream for a write that has no place of its own. An id tells when its
-// event was made: what was recorded well before that ends the search.
-func (s *Store) standsAnywhere(ctx context.Context, w eventstore.Write) (eventstore.Position, bool, error) {
-	made := ulid.Time(w.Events[0].ID.Time()).Add(-skew)
-	var later []*eventstore.Recorded // from the newest backwards
-	var from client.StreamPosition = client.End{}
-	for count := uint64(nearest); len(later) < farthest; count = min(4*count, 4096) {
-		older, err := s.page(ctx, w.Stream, client.Backwards, from, count)
-		if err != nil {
-			return 0, false, err
-		}
-		later = append(later, older...)
-		if position, there := among(later, w.Events); there {
-			return position, true, nil
-		}
-		if len(older) < int(count) {
-			return 0, false, nil
-		}
-		oldest := older[len(older)-1]
-		recent := func(r *eventstore.Recorded) bool { return !ulid.Time(r.ID.Time()).Before(made) }
-		if oldest.Revision == 0 || !slices.ContainsFunc(older, recent) {
-			return 0, false, nil
-		}
-		from = client.Revision(uint64(oldest.Revision - 1))
-	}
-	return 0, false, nil
+// search looks for the events of a write that expects nothing, and finds where the stream ends.
+func (a *appending) search(ctx context.Context, w *target) (err error) {
+	w.tail, _, w.stored, err = a.find(ctx, w.Write)
+	return err
 }
 
-// among looks for events in their order in what was read backwards.
-func among(backwards []*eventstore.Recorded, events []eventstore.Event) (eventstore.Position, bool) {
-	first := slices.IndexFunc(backwards, func(r *eventstore.Recorded) bool { return r.ID == events[0].ID })
-	if first < 0 || first+1 < len(events) {
+// find looks backwards through a stream for a write that has no place of its own. An id says when its event was made: what was
+// recorded well before that ends the search.
+func (s *Store) find(ctx context.Context, w eventstore.Write) (end tail, position eventstore.Position, found bool, err error) {
+	made := ulid.Time(w.Events[0].ID.Time()).Add(-skew)
+	var later []*record // from the newest backwards
+	end, err = s.backwards(ctx, w.Stream, nearest, func(e *record) bool {
+		later = append(later, e)
+		if e.ID == w.Events[0].ID {
+			position, found = startOf(later, w.Events)
+			return false
+		}
+		return len(later) < farthest && !(len(later)%nearest == 0 && ulid.Time(e.ID.Time()).Before(made))
+	})
+	return end, position, found, err
+}
+
+// startOf compares the events of a write with what was read backwards to the first of them, and returns the position of the last.
+func startOf(backwards []*record, events []eventstore.Event) (eventstore.Position, bool) {
+	first := len(backwards) - 1
+	if first+1 < len(events) {
 		return 0, false
 	}
 	for i, e := range events {
@@ -258,4 +474,28 @@ func among(backwards []*eventstore.Recorded, events []eventstore.Event) (eventst
 		}
 	}
 	return backwards[first-len(events)+1].Position, true
+}
+
+// send appends in the client. A caller that stops waiting leaves the call running until its own timeout: if it were cancelled while
+// it sends, the library would read memory that gRPC is still writing.
+func (s *Store) send(ctx context.Context, stream string, after eventstore.Expected, proposed []client.EventData) (*client.WriteResult, error) {
+	if s.beforeCall != nil {
+		if err := s.beforeCall(fmt.Sprintf("append %s to %s after %d", proposed[0].EventType, stream, after)); err != nil {
+			return nil, err
+		}
+	}
+	begun := time.Now()
+	result, err := ask(ctx, s.conn, func(ctx context.Context, c *client.Client) (*client.WriteResult, error) {
+		limit := s.patience / 2
+		var expected client.ExpectedRevision = client.NoStream{}
+		if after >= 0 {
+			expected = client.Revision(uint64(after))
+		}
+		return c.AppendToStream(onLeader(context.WithoutCancel(ctx)), s.name(stream),
+			client.AppendToStreamOptions{ExpectedRevision: expected, Deadline: &limit}, proposed...)
+	})
+	if err == nil {
+		s.latency.note(time.Since(begun))
+	}
+	return result, err
 }

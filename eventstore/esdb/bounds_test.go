@@ -96,26 +96,40 @@ func TestAClosedStoreEndsWhatRuns(t *testing.T) {
 	require.NotErrorIs(t, err, context.Canceled)
 }
 
-func TestACaptureCostsOneRoundTripBesideItsAppends(t *testing.T) {
+func TestAppend_ServerCalls(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
 	store := open(t, esdb.Options{URL: server.URL()})
 	mustAppend(t, store, start("token-1", fact(`{}`)), start("account-1", fact(`{}`)))
 	calls := server.Calls()
-	release := server.Hold()
-	var capture sync.WaitGroup
-	capture.Go(func() {
-		_, err := store.Append(t.Context(), eventstore.Check("token-1", 0), eventstore.Check("account-1", 0),
+	capture := func() {
+		mustAppend(t, store, eventstore.Check("token-1", 0), eventstore.Check("account-1", 0),
 			start("claim-1", fact(`{}`)), start("claim-2", fact(`{}`)), start("lead-1", fact(`{}`)))
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	// Both checks are on their way before either is answered.
+	}
+	release := server.Hold()
+	var capturing sync.WaitGroup
+	capturing.Go(capture)
+	// Both locks are on their way before either is answered.
 	require.Eventually(t, func() bool { return server.Calls() == calls+2 }, patience, time.Millisecond)
 	release()
-	capture.Wait()
-	require.Equal(t, calls+5, server.Calls())
+	capturing.Wait()
+	require.Equal(t, calls+5, server.Calls(), "a capture of a new person: two locks, the events, and two checks")
+	require.Equal(t, 3, server.Appends("claim-", "lead-"))
+
+	calls = server.Calls()
+	mustAppend(t, store, eventstore.Check("token-1", 0), eventstore.Check("account-1", 0),
+		eventstore.Write{Stream: "lead-1", Expect: 0, Events: []eventstore.Event{fact(`{}`)}})
+	require.Equal(t, calls+3, server.Calls(), "a merge: the event, and two checks")
+
+	// Another process has read what it decides on.
+	other := open(t, esdb.Options{URL: server.URL()})
+	for _, stream := range []string{"token-1", "account-1", "lead-1"} {
+		read(t, other, stream)
+	}
+	calls = server.Calls()
+	mustAppend(t, other, eventstore.Check("token-1", 0), eventstore.Check("account-1", 0),
+		eventstore.Write{Stream: "lead-1", Expect: 1, Events: []eventstore.Event{fact(`{}`)}})
+	require.Equal(t, calls+3, server.Calls(), "a merge in a process that has read the streams")
 }
 
 func TestLimitsAreSaidBeforeAnythingIsWritten(t *testing.T) {
@@ -124,11 +138,15 @@ func TestLimitsAreSaidBeforeAnythingIsWritten(t *testing.T) {
 	large := fact(`"` + strings.Repeat("x", 600<<10) + `"`)
 	typed := fact(`{}`)
 	typed.Type = "$metadata"
+	lock, closed := fact(`{}`), fact(`{}`)
+	lock.Type, closed.Type = "leadlog.lock.v1", "leadlog.closed.v1"
 	for name, w := range map[string]eventstore.Write{
 		"two events over the limit of an append": start("s", large, func() eventstore.Event { e := large; e.ID = fact(``).ID; return e }()),
 		"a system stream":                        start("$s", fact(`{}`)),
 		"the stream of the epoch":                start("leadlog-epoch", fact(`{}`)),
 		"a system type":                          start("s", typed),
+		"the type of locks":                      start("s", lock),
+		"the type that closes slots":             start("s", closed),
 	} {
 		_, err := store.Append(within(t), start("good", fact(`{}`)), w)
 		require.ErrorIs(t, err, eventstore.ErrInvalid, name)

@@ -16,10 +16,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// serverVariable names a real server to run the suite against. Each store of a test has a namespace of its own there,
-// so the server need not be empty.
-const serverVariable = "LEADLOG_TEST_ESDB_URL"
-
 // patience bounds what tests wait for. It is only ever spent in full on a store that is broken.
 const patience = 3 * time.Minute
 
@@ -51,10 +47,10 @@ func start(stream string, events ...eventstore.Event) eventstore.Write {
 func TestTheStoreHoldsWhatEveryStoreMust(t *testing.T) {
 	t.Parallel()
 	servers := map[string]func(testing.TB) esdb.Options{
-		"a server of its own": func(t testing.TB) esdb.Options { return esdb.Options{URL: esdbtest.Start(t).URL()} },
+		"a server of its own": func(t testing.TB) esdb.Options { return esdb.Options{URL: esdbtest.Empty(t)} },
 	}
-	if address := os.Getenv(serverVariable); address != "" {
-		servers["the server at "+serverVariable] = func(testing.TB) esdb.Options { return namespaced(address) }
+	if address := os.Getenv(esdbtest.URLVariable); address != "" {
+		servers["the server at "+esdbtest.URLVariable] = func(testing.TB) esdb.Options { return namespaced(address) }
 	}
 	for name, options := range servers {
 		t.Run(name, func(t *testing.T) {

@@ -24,10 +24,10 @@ const (
 	everything = math.MaxInt64
 )
 
-// message is what a flow carries: an event of ours, the position of one that is not wanted, a checkpoint, word that
+// message is what a flow carries: a record of ours, the position of one that is not wanted, a checkpoint, word that
 // the end was reached for now, or the error that ends the flow, io.EOF among them.
 type message struct {
-	event      *eventstore.Recorded
+	record     *record
 	own        bool                // the event is of this log, wanted or not
 	position   eventstore.Position // of the event, wanted or not, or of the checkpoint
 	checkpoint bool
@@ -117,6 +117,11 @@ var errLate = fmt.Errorf("no connection in time: %w", context.DeadlineExceeded)
 
 // readFlow begins a read. Events that wanted refuses are passed on as positions only.
 func (s *Store) readFlow(ctx context.Context, open opener, wanted func(*client.RecordedEvent) bool) (*flow, error) {
+	if s.beforeCall != nil {
+		if err := s.beforeCall("read"); err != nil {
+			return nil, err
+		}
+	}
 	ctx, stop, opened := s.opening(ctx)
 	stream, v, err := hold(ctx, s.conn, (*client.ReadStream).Close, open)
 	opened()
@@ -140,7 +145,7 @@ func (s *Store) received(resolved *client.ResolvedEvent, wanted func(*client.Rec
 	}
 	m := message{position: eventstore.Position(r.Position.Commit), own: s.own(r)}
 	if wanted(r) {
-		m.event, m.err = s.decode(r)
+		m.record, m.err = s.decode(r)
 	}
 	return m
 }
@@ -155,33 +160,24 @@ func (s *Store) readStream(stream string, direction client.Direction, from clien
 // all wants every event: in a stream of ours each is one of ours.
 func all(*client.RecordedEvent) bool { return true }
 
-// page reads a few events of a stream; none when there is no such stream.
+// page reads a few records of a stream; none when there is no such stream.
 func (s *Store) page(
 	ctx context.Context, stream string, direction client.Direction, from client.StreamPosition, count uint64,
-) ([]*eventstore.Recorded, error) {
+) ([]*record, error) {
 	f, err := s.readFlow(ctx, s.readStream(stream, direction, from, count), all)
 	if err != nil {
 		return nil, err
 	}
 	defer f.stop()
-	var events []*eventstore.Recorded
+	var records []*record
 	for {
 		switch m := f.next(ctx); {
 		case m.err == nil:
-			events = append(events, m.event)
+			records = append(records, m.record)
 		case finished(m.err):
-			return events, nil
+			return records, nil
 		default:
 			return nil, m.err
 		}
 	}
-}
-
-// end is where a stream ends, on the leader.
-func (s *Store) end(ctx context.Context, stream string) (eventstore.Expected, error) {
-	last, err := s.page(ctx, stream, client.Backwards, client.End{}, 1)
-	if err != nil || len(last) == 0 {
-		return eventstore.NoStream, err
-	}
-	return eventstore.At(last[0].Revision), nil
 }

@@ -25,7 +25,7 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 		ctx, cancel := s.within(ctx)
 		defer cancel()
 		for retry := s.retrying(); ; {
-			next, err := s.readOn(ctx, stream, from, yield)
+			next, err := s.readOn(ctx, stream, from, func(r *record) bool { return yield(r.Recorded, nil) })
 			if err == nil {
 				return
 			}
@@ -41,28 +41,59 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 	}
 }
 
-// readOn yields a stream from a revision on and returns the next to be read. The error is nil at the stream's end,
+// readOn yields a stream's events from a revision on and returns the next to be read. The error is nil at the stream's end,
 // and when the consumer stops.
 func (s *Store) readOn(
-	ctx context.Context, stream string, from eventstore.Revision, yield func(eventstore.Recorded, error) bool,
+	ctx context.Context, stream string, from eventstore.Revision, yield func(*record) bool,
 ) (next eventstore.Revision, err error) {
-	position := client.Revision(uint64(max(from, 0)))
-	f, err := s.readFlow(ctx, s.readStream(stream, client.Forwards, position, everything), all)
+	from = max(from, 0)
+	// An event's number on the server is never smaller than its revision.
+	number, end := eventstore.Expected(from), tail{}
+	if known, ok := s.tails.get(stream); ok && eventstore.Expected(from) > known.end {
+		number = known.number + 1
+	}
+	end.number, end.end = number-1, eventstore.Expected(from)-1
+	f, err := s.readFlow(ctx, s.readStream(stream, client.Forwards, client.Revision(uint64(number)), everything), all)
 	if err != nil {
 		return from, err
 	}
 	defer f.stop()
+	records := resolver{Store: s, stream: stream}
+	yielded := false
 	for {
-		switch m := f.next(ctx); {
-		case m.err == nil:
-			if !yield(*m.event, nil) {
+		m := f.next(ctx)
+		if finished(m.err) {
+			if yielded && records.pending == nil {
+				s.tails.add(stream, end)
+			}
+			return from, nil
+		}
+		if m.err != nil {
+			return from, m.err
+		}
+		end.number = m.record.number
+		events, commit, err := records.take(ctx, m.record)
+		if err != nil {
+			return from, err
+		}
+		if len(events) == 0 {
+			continue
+		}
+		if ok, err := s.valid(ctx, commit); err != nil || !ok {
+			if err != nil {
+				return from, err
+			}
+			continue
+		}
+		for _, e := range events {
+			if e.Revision < from {
+				continue
+			}
+			from, yielded = e.Revision+1, true
+			end.end = eventstore.At(e.Revision)
+			if !yield(e) {
 				return from, nil
 			}
-			from = m.event.Revision + 1
-		case finished(m.err):
-			return from, nil
-		default:
-			return from, m.err
 		}
 	}
 }
@@ -74,8 +105,8 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	defer cancel()
 	var head eventstore.Position
 	err := s.attempts(ctx, answerTime, func(ctx context.Context) error {
-		// Most often the newest event is ours, and one is enough.
-		for _, count := range []uint64{1, everything} {
+		// Most often the newest record is an event, and one is enough.
+		for _, count := range []uint64{1, 64, everything} {
 			var found bool
 			var err error
 			if head, found, err = s.newest(ctx, count); found || err != nil {
@@ -111,12 +142,22 @@ func (s *Store) newest(ctx context.Context, count uint64) (head eventstore.Posit
 		}
 		end = max(end, m.position)
 		switch {
-		case m.event != nil || errors.Is(m.err, errForeign):
+		case errors.Is(m.err, errForeign):
 			s.heads.found(m.position, end)
 			return m.position, true, nil
 		case m.position == seen:
 			s.heads.found(known, end)
 			return known, true, nil
+		case m.record != nil && !m.record.provisional() && m.record.more == 0:
+			// An append that is not valid does not count, nor do the events before its last one.
+			ok, err := s.valid(ctx, m.record)
+			if err != nil {
+				return 0, false, err
+			}
+			if ok {
+				s.heads.found(m.position, end)
+				return m.position, true, nil
+			}
 		}
 	}
 }
@@ -127,7 +168,7 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	var epoch string
-	err := s.patiently(ctx, func(ctx context.Context) error {
+	err := s.retryTransient(ctx, func(ctx context.Context) error {
 		begun, err := s.page(ctx, epochStream, client.Forwards, client.Start{}, 1)
 		if err != nil {
 			return err
@@ -136,7 +177,7 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 			if err := s.begin(ctx); err != nil && !wrongExpected(err) {
 				return err
 			}
-			return errMoved // begun by somebody just now: read it
+			return errMoved // it is there now: read it
 		}
 		epoch = begun[0].ID.String()
 		return nil

@@ -1,9 +1,20 @@
 // Package esdb keeps the log in EventStoreDB or KurrentDB, on one node or a cluster.
 //
-// Such a server appends to one stream at a time. So Append first makes its checks, by reading the ends of the streams on the
-// leader, and then its writes one by one in the order given. A process that dies between two of them leaves a prefix, which its
-// callers can complete. An append that is sent again is recognised by the ids of its events: the server knows them at their
-// places, and for an append that expects nothing, of which it remembers only the newest, the stream is read first.
+// Such a server appends to one stream at a time. So an append to several is a transaction over streams, which the log itself decides:
+//
+//   - All events are stored on one of the written streams, the transaction's home, by one call. The last of them is the commit record.
+//     Its metadata has the checks. An event's metadata says which stream it is of, and its revision there.
+//   - Before, each of the other streams gets a lock for each of its events: a record without payload that names the home, and the slot
+//     there that the transaction is about to take.
+//   - A lock is decided once that slot is taken: committed by the transaction's own records, aborted by any other record. After a grace,
+//     every process that needs a locked stream may close the slot, and the transaction is made again.
+//   - The one invariant: a record is appended behind another only with that one's number as the expected revision, and only when every
+//     lock up to there is decided. So the order of events in a stream is that of its records.
+//   - An append is valid if everything that it checked was so just before the position of its commit record. What is not valid is
+//     ignored. The log alone decides that: every process comes to the same answer at any time, and no check waits for another.
+//
+// An append that is sent again is recognised by the ids of its events at their places. An append that expects nothing has none, so its
+// stream is searched first.
 //
 // An event's position is its commit position in $all. The server's own streams and types, which begin with $, and links are neither
 // yielded nor counted.
@@ -19,6 +30,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
@@ -46,6 +58,9 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// cacheBytes bounds each of the caches of a store.
+const cacheBytes = 16 << 20
+
 // Store is a log in EventStoreDB. It implements eventstore.Store.
 type Store struct {
 	conn      *connection
@@ -54,6 +69,18 @@ type Store struct {
 	patience  time.Duration
 	poll      time.Duration
 	heads     heads
+
+	tails     *cache[string, tail] // of streams without an undecided transaction
+	decisions *cache[slot, *decision]
+	verdicts  *cache[eventstore.Position, bool] // by the position of the commit record
+	spans     *cache[string, span]
+	behind    eventstore.Batcher[place, []*record]
+	seen      atomic.Uint64 // position of the newest record that was read or written
+	latency   latency
+	followers followers
+
+	shortestGrace time.Duration
+	beforeCall    func(what string) error // called before each call of the server; nil except in tests
 
 	closing context.Context // ended by Close
 	close   context.CancelCauseFunc
@@ -84,7 +111,14 @@ func Open(_ context.Context, options Options) (*Store, error) {
 		leader:    config.NodePreference == client.NodePreferenceLeader,
 		patience:  cmp.Or(options.Patience, 5*time.Second),
 		poll:      cmp.Or(options.Poll, 250*time.Millisecond),
+		tails:     newCache(cacheBytes, func(stream string, _ tail) int { return len(stream) }),
+		decisions: newCache(cacheBytes, func(_ slot, d *decision) int { return bytesOf(d.records) }),
+		verdicts:  newCache(cacheBytes, func(eventstore.Position, bool) int { return 0 }),
+		spans:     newCache(cacheBytes, func(stream string, _ span) int { return len(stream) }),
+
+		shortestGrace: shortestGrace,
 	}
+	s.behind = eventstore.Batcher[place, []*record]{Ask: s.readBehind, Concurrency: 4, MaxBatch: 256, Timeout: s.patience / 2}
 	s.closing, s.close = context.WithCancelCause(context.Background())
 	return s, nil
 }
@@ -105,13 +139,13 @@ func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc
 	}
 }
 
-// patiently makes attempts until one succeeds, fails for good, or patience runs out. One attempt takes no longer than
+// retryTransient makes attempts until one succeeds, fails for good, or the timeout has passed. One attempt takes no longer than
 // leaves room for another.
-func (s *Store) patiently(ctx context.Context, attempt func(context.Context) error) error {
+func (s *Store) retryTransient(ctx context.Context, attempt func(context.Context) error) error {
 	return s.attempts(ctx, s.patience/2, attempt)
 }
 
-// attempts is patiently with another limit for each.
+// attempts is retryTransient with another limit for each attempt.
 func (s *Store) attempts(ctx context.Context, limit time.Duration, attempt func(context.Context) error) error {
 	for retry := s.retrying(); ; {
 		err := once(ctx, limit, attempt)
@@ -164,7 +198,8 @@ func (r *retry) pause(ctx context.Context, failure error) error {
 // context ended stays recognisable; everything else is the engine's fault.
 func outcome(ctx context.Context, err error) error {
 	if err == nil || eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) ||
-		errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, errForeign) || errors.Is(err, errOld) {
+		errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, errForeign) || errors.Is(err, errOld) ||
+		errors.Is(err, errRefused) || wrongExpected(err) {
 		return err
 	}
 	if ended := ctx.Err(); ended != nil {

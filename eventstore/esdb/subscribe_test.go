@@ -3,6 +3,7 @@ package esdb_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,4 +161,44 @@ func TestASubscriptionTellsOfProgressPastTheServersOwnEvents(t *testing.T) {
 		position = mustAppend(t, store, start(fmt.Sprintf("s-%d", marks), fact(`{}`)))
 		server.Noise(10)
 	}
+}
+
+func TestSubscribe_UnknownPosition(t *testing.T) {
+	t.Parallel()
+	store := open(t, esdb.Options{URL: esdbtest.Start(t).URL()})
+	position := mustAppend(t, store, start("s", fact(`{}`)))
+	mustAppend(t, store, start("u", fact(`{}`)))
+	for _, err := range store.Subscribe(within(t), position+1, eventstore.Filter{}) {
+		require.ErrorIs(t, err, eventstore.ErrInvalid)
+		break
+	}
+}
+
+func TestSubscribe_SharesOneFollower(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := open(t, esdb.Options{URL: server.URL()})
+	mustAppend(t, store, start("first", fact(`{}`)))
+	const subscriptions = 20
+	var caughtUp atomic.Int64
+	var following errgroup.Group
+	for range subscriptions {
+		following.Go(func() error {
+			for item, err := range store.Subscribe(within(t), 0, eventstore.Filter{}) {
+				switch {
+				case err != nil:
+					return err
+				case item.Event != nil && item.Event.Stream == "first":
+					caughtUp.Add(1)
+				case item.Event != nil && item.Event.Stream == "last":
+					return nil
+				}
+			}
+			return nil
+		})
+	}
+	require.Eventually(t, func() bool { return caughtUp.Load() == subscriptions && server.Following() == 1 }, patience, time.Millisecond)
+	mustAppend(t, store, start("last", fact(`{}`)))
+	require.NoError(t, following.Wait())
+	require.Eventually(t, func() bool { return server.Following() == 0 }, patience, time.Millisecond)
 }

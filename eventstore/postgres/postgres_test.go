@@ -42,7 +42,7 @@ func fact(data string) eventstore.Event {
 func TestTheStoreHoldsWhatEveryStoreMust(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) eventstore.Store { return open(t, postgres.Options{URL: database(t)}) },
-		storetest.Capabilities{Transactional: true, GapFree: true})
+		storetest.Capabilities{GapFree: true})
 }
 
 func TestAnAppendThatTheDatabaseCouldNotTakeIsRefusedAtOnce(t *testing.T) {

@@ -57,11 +57,20 @@ func invalidLaws() []law {
 		refused("an event with too much data", spoiled(func(e *eventstore.Event) {
 			e.Data = bytes.Repeat([]byte("1"), eventstore.MaxEventData+1)
 		})),
+		refused("an append with too much data in all", func(good string) []eventstore.Write {
+			half := newEvents(2)
+			for i := range half {
+				half[i].Data = []byte(`"` + strings.Repeat("x", eventstore.MaxAppend/2) + `"`)
+			}
+			return []eventstore.Write{
+				write(good, eventstore.NoStream, half[0]),
+				write(newStream(), eventstore.NoStream, half[1]),
+			}
+		}),
 	}
 }
 
-// refused says that an append is the caller's mistake, and that none of it was written, not even by a store
-// without transactions: writes are looked at before the first is made.
+// refused says that an append is the caller's mistake, and that none of it was written.
 func refused(what string, writes func(good string) []eventstore.Write) law {
 	return law{what + " is refused", func(t *testing.T, l log) {
 		good := newStream()

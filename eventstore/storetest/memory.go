@@ -11,7 +11,7 @@ import (
 )
 
 // Memory is a store that is lost with the process. For tests that go through too many cases for an engine.
-func Memory(can Capabilities) eventstore.Store { return newMemory(can, faithful{}) }
+func Memory() eventstore.Store { return newMemory(faithful{}) }
 
 // memory makes a store of the model: the suite is tried on it before any engine, and on faults built into it.
 type memory struct {
@@ -54,10 +54,10 @@ func (faithful) items(page []eventstore.Recorded, head eventstore.Position, filt
 	return items
 }
 
-func (m *memory) Atomic() bool { return m.model.can.Transactional }
+func (m *memory) Atomic() bool { return true }
 
-func newMemory(can Capabilities, manner manner) *memory {
-	return &memory{model: model{can: can}, grown: make(chan struct{}), epoch: ulid.Make().String(), manner: manner}
+func newMemory(manner manner) *memory {
+	return &memory{grown: make(chan struct{}), epoch: ulid.Make().String(), manner: manner}
 }
 
 func (m *memory) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {

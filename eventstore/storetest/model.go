@@ -9,7 +9,6 @@ import (
 // model is what a store is, without engine, durability or callers at the same time: a list of events.
 // It keeps to the words of eventstore.Store as plainly as it can, so that it is easily seen to be right.
 type model struct {
-	can     Capabilities
 	base    eventstore.Position // of the log before the first event of the model
 	all     []eventstore.Recorded
 	streams map[string][]eventstore.Recorded
@@ -30,10 +29,7 @@ func (m *model) append(writes []eventstore.Write) (eventstore.Position, error) {
 	if position, there := m.standing(writes); there {
 		return position, nil
 	}
-	if m.can.Transactional {
-		return m.allOrNothing(writes)
-	}
-	return m.inOrder(writes)
+	return m.allOrNothing(writes)
 }
 
 func (m *model) allOrNothing(writes []eventstore.Write) (eventstore.Position, error) {
@@ -46,35 +42,6 @@ func (m *model) allOrNothing(writes []eventstore.Write) (eventstore.Position, er
 		m.put(w)
 	}
 	return m.head(), nil
-}
-
-// inOrder goes through checks, then writes, up to the first that is refused. A write that stands there already was
-// written when the same append was refused at a later one.
-func (m *model) inOrder(writes []eventstore.Write) (eventstore.Position, error) {
-	for _, w := range writes {
-		if len(w.Events) > 0 {
-			continue
-		}
-		if conflict := m.conflict(w); conflict != nil {
-			return 0, conflict
-		}
-	}
-	position := m.head()
-	for _, w := range writes {
-		if len(w.Events) == 0 {
-			continue
-		}
-		at, there := m.standing([]eventstore.Write{w})
-		if there {
-			position = at
-			continue
-		}
-		if conflict := m.conflict(w); conflict != nil {
-			return 0, conflict
-		}
-		position = m.put(w)
-	}
-	return position, nil
 }
 
 func (m *model) conflict(w eventstore.Write) error {

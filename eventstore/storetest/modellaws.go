@@ -43,7 +43,7 @@ func againstModel(ctx context.Context, t *rapid.T, l log) {
 	root := newStream() + "-"
 	r := &run{
 		t: t, ctx: ctx, store: l, base: base, root: root,
-		model:   &model{can: l.can, base: base},
+		model:   &model{base: base},
 		streams: []string{root + "a", root + "b", root + "ab"},
 		at:      map[eventstore.Position]eventstore.Position{base: base},
 	}

@@ -13,7 +13,7 @@ func TestAnOrderedStoreStopsAfterAnyPrefixOfTheWrites(t *testing.T) {
 	t.Parallel()
 	killed := errors.New("killed")
 	for stop := range 4 {
-		below := Memory(Capabilities{Transactional: true})
+		below := Memory()
 		done := 0
 		store := &Ordered{Store: below, Before: func(step Step) error {
 			if !step.Writes {
@@ -47,7 +47,7 @@ func TestAnOrderedStoreStopsAfterAnyPrefixOfTheWrites(t *testing.T) {
 
 func TestOthersWriteBetweenTwoWritesOfAnOrderedStore(t *testing.T) {
 	t.Parallel()
-	below := Memory(Capabilities{Transactional: true})
+	below := Memory()
 	store := &Ordered{Store: below, Before: func(step Step) error {
 		if step.Stream != "b" {
 			return nil

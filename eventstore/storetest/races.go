@@ -14,8 +14,8 @@ import (
 
 const racers = 32
 
-func raceLaws(can Capabilities) []law {
-	laws := []law{
+func raceLaws() []law {
+	return []law{
 		{"of many that begin a stream exactly one does", func(t *testing.T, l log) {
 			stream := newStream()
 			won := l.race(t, eventstore.ConflictError{Stream: stream, Expected: eventstore.NoStream, Actual: eventstore.At(0)},
@@ -72,13 +72,9 @@ func raceLaws(can Capabilities) []law {
 				require.NoError(t, a.err)
 			}
 		}},
+		{"nothing that checked a stream is stored after what moved it", checksAgainstMove},
+		{"of two that each check what the other writes one goes through", noWriteSkew},
 	}
-	if can.Transactional {
-		laws = append(laws,
-			law{"nothing that checked a stream stands after what moved it", checksAgainstMove},
-			law{"of two that each check what the other writes one goes through", noWriteSkew})
-	}
-	return laws
 }
 
 // answer is what became of an append.

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,11 +36,11 @@ func severalStreamsLaws() []law {
 			recorded := l.follow(t, before, eventstore.Filter{StreamPrefixes: []string{prefix}}, position)
 			requireEvents(t, events, recorded)
 			require.Equal(t, position, recorded[5].Position)
-			if l.can.Transactional && l.can.GapFree {
+			if l.can.GapFree {
 				require.Equal(t, position-5, recorded[0].Position, "others stand between the events of one append")
 			}
 		}},
-		{"an append with a conflict is refused as far as the store can", func(t *testing.T, l log) {
+		{"an append with a conflict writes nothing", func(t *testing.T, l log) {
 			taken, takenEvents := l.grow(t, 1)
 			first, last, events := newStream(), newStream(), newEvents(3)
 			l.refuse(t,
@@ -50,14 +51,7 @@ func severalStreamsLaws() []law {
 
 			l.holds(t, taken, takenEvents...)
 			l.holds(t, last)
-			if l.can.Transactional {
-				l.holds(t, first)
-			} else {
-				l.holds(t, first, events[0])
-			}
-		}},
-		{"a store says of itself whether an append is all or nothing", func(t *testing.T, l log) {
-			require.Equal(t, l.can.Transactional, l.Store.Atomic())
+			l.holds(t, first)
 		}},
 		{"of several conflicts the first in the order given is reported", func(t *testing.T, l log) {
 			one, _ := l.grow(t, 1)
@@ -82,6 +76,16 @@ func severalStreamsLaws() []law {
 			l.append(t, again...)
 			l.holds(t, ready, events[0])
 			l.holds(t, late, events[1:]...)
+		}},
+		{"an append may be as large as can be", func(t *testing.T, l log) {
+			one, two, events := newStream(), newStream(), newEvents(2)
+			for i := range events {
+				events[i].Data = []byte(`"` + strings.Repeat("x", eventstore.MaxAppend/2-2000) + `"`)
+			}
+			l.append(t, write(one, eventstore.NoStream, events[0]), write(two, eventstore.NoStream, events[1]),
+				eventstore.Check(newStream(), eventstore.NoStream))
+			l.holds(t, one, events[0])
+			l.holds(t, two, events[1])
 		}},
 		{"an append may write to a hundred streams", func(t *testing.T, l log) {
 			prefix, events := newStream()+"-", newEvents(100)
@@ -140,18 +144,14 @@ func checkLaws() []law {
 			l.refuse(t, conflictA, a, b)
 			l.refuse(t, conflictB, b, a)
 		}},
-		{"a failing write and a failing check are reported in the order given, or checks first", func(t *testing.T, l log) {
+		{"a failing write and a failing check are reported in the order given", func(t *testing.T, l log) {
 			one, _ := l.grow(t, 1)
 			two, _ := l.grow(t, 2)
 			body, check := write(one, eventstore.NoStream, newEvents(1)...), eventstore.Check(two, eventstore.NoStream)
 			ofBody := eventstore.ConflictError{Stream: one, Expected: eventstore.NoStream, Actual: eventstore.At(0)}
 			ofCheck := eventstore.ConflictError{Stream: two, Expected: eventstore.NoStream, Actual: eventstore.At(1)}
 			l.refuse(t, ofCheck, check, body)
-			if l.can.Transactional {
-				l.refuse(t, ofBody, body, check)
-			} else {
-				l.refuse(t, ofCheck, body, check)
-			}
+			l.refuse(t, ofBody, body, check)
 		}},
 		{"a stream that moves after a check makes the next check fail", func(t *testing.T, l log) {
 			watched, _ := l.grow(t, 1)

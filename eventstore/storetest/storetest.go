@@ -3,7 +3,7 @@
 // An engine's own test opens empty stores for it:
 //
 //	func TestStore(t *testing.T) {
-//		storetest.Run(t, open, storetest.Capabilities{Transactional: true, GapFree: true})
+//		storetest.Run(t, open, storetest.Capabilities{GapFree: true})
 //	}
 //
 // The laws stand in groups. Laws of one group share a store and keep to streams of their own, so that they also
@@ -21,8 +21,7 @@ import (
 
 // Capabilities are what engines differ in.
 type Capabilities struct {
-	Transactional bool // an append is all or nothing, its checks included
-	GapFree       bool // positions are 1, 2, 3, …
+	GapFree bool // positions are 1, 2, 3, …
 }
 
 // patience is how long a law waits for what must come. It is only ever spent in full on a store that is broken.
@@ -58,7 +57,7 @@ func (s suite) run(t *testing.T) {
 	s.apart(t, "the whole log", wholeLogLaws())
 	s.apart(t, "subscriptions", subscriptionLaws())
 	s.together(t, "filters", filterLaws())
-	s.together(t, "races", raceLaws(s.can))
+	s.together(t, "races", raceLaws())
 	s.apart(t, "many writers", manyWritersLaws())
 	s.together(t, "interruptions", interruptionLaws())
 	s.apart(t, "the model", modelLaws())

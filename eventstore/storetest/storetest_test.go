@@ -12,12 +12,12 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-func openMemory(can Capabilities, faulty fault) func(testing.TB) eventstore.Store {
+func openMemory(faulty fault) func(testing.TB) eventstore.Store {
 	return func(testing.TB) eventstore.Store {
 		if faulty == honest {
-			return Memory(can)
+			return Memory()
 		}
-		return newMemory(can, faulty)
+		return newMemory(faulty)
 	}
 }
 
@@ -28,25 +28,8 @@ func TestMemoryStore(t *testing.T) {
 	if faulty != honest {
 		wait = 2 * time.Second
 	}
-	t.Run("with transactions", func(t *testing.T) {
-		t.Parallel()
-		can := Capabilities{Transactional: true, GapFree: true}
-		suite{open: openMemory(can, faulty), can: can, patience: wait}.run(t)
-	})
-	t.Run("without transactions", func(t *testing.T) {
-		t.Parallel()
-		can := Capabilities{}
-		suite{open: openMemory(can, faulty), can: can, patience: wait}.run(t)
-	})
-}
-
-// TestOrderedStore passes the suite as a store without transactions.
-func TestOrderedStore(t *testing.T) {
-	t.Parallel()
-	open := func(testing.TB) eventstore.Store {
-		return &Ordered{Store: Memory(Capabilities{Transactional: true, GapFree: true})}
-	}
-	Run(t, open, Capabilities{})
+	can := Capabilities{GapFree: true}
+	suite{open: openMemory(faulty), can: can, patience: wait}.run(t)
 }
 
 // faultVariable names the fault of the memory store in a process that a test starts.
@@ -62,9 +45,9 @@ func TestTheSuiteCatches(t *testing.T) {
 		{wrongActual, "expectations/a stream that went on is a conflict"},
 		{laxAny, "expectations/an append that expects nothing"},
 		{lastConflict, "several streams/of several conflicts the first"},
-		{halfAppend, "several streams/an append with a conflict is refused"},
+		{halfAppend, "several streams/an append with a conflict writes nothing"},
 		{ignoredChecks, "checks/a check that fails refuses the append"},
-		{lateCheck, "races/nothing that checked a stream stands after"},
+		{lateCheck, "races/nothing that checked a stream is stored after"},
 		{freshRetry, "the same append again/returns the same position"},
 		{doubledRetry, "the same append again/is the same when it expects nothing"},
 		{doubledRetry, "races/one append sent many times"},
@@ -93,7 +76,7 @@ func TestTheSuiteCatches(t *testing.T) {
 	} {
 		t.Run(string(c.fault)+", by "+c.law, func(t *testing.T) {
 			t.Parallel()
-			path := "TestMemoryStore/with transactions/" + c.law
+			path := "TestMemoryStore/" + c.law
 			output := runFaulty(t, c.fault, path)
 			require.Contains(t, output, "--- FAIL: "+strings.ReplaceAll(path, " ", "_"))
 		})

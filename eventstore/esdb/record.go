@@ -1,0 +1,207 @@
+package esdb
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+const (
+	// epochStream holds the one event whose id identifies the log. It is no stream of the log's own.
+	epochStream = "leadlog-epoch"
+
+	// lockType and closedType are the types of the records that are not events of the log.
+	lockType   = "leadlog.lock.v1"
+	closedType = "leadlog.closed.v1"
+)
+
+// errForeign says that an event was not written by a leadlog.
+var errForeign = errors.New("not an event of leadlog")
+
+// errOld says that a read of a stream returned no positions, as servers before 22.10 do not.
+var errOld = errors.New("the server is too old: it returns no positions of events in streams")
+
+// metadata is a record's metadata as it is stored on the server.
+type recordMetadata struct {
+	At time.Time `json:"at"`
+	event.Metadata
+	Revision    eventstore.Revision `json:"rev"`             // in its own stream, counting the events that callers see
+	Of          string              `json:"of,omitzero"`     // its own stream, if it is stored on that of another write of its append
+	Transaction string              `json:"tx,omitzero"`     // the transaction, if that has locks
+	More        int                 `json:"more,omitzero"`   // how many records of the same append follow this one
+	Checks      []check             `json:"checks,omitzero"` // of the append; on its last record, the commit record
+}
+
+// check is what an append expects of a stream that it does not write to.
+type check struct {
+	Stream string              `json:"stream"`
+	Expect eventstore.Expected `json:"expect"`
+	// Number is the number of a record on the server up to which the stream ends as expected. It is -1 for no record. So only the
+	// records behind it matter.
+	Number eventstore.Expected `json:"number"`
+}
+
+// lock is stored on a stream in place of an event that a transaction appends to it. The event itself is on the transaction's
+// home, if the transaction took its slot there.
+type lock struct {
+	Transaction string              `json:"tx"`
+	Home        string              `json:"home"`
+	Slot        eventstore.Expected `json:"slot"`  // the number on the server after which the transaction's records follow on its home
+	Index       int                 `json:"index"` // of the event among them
+	Size        int                 `json:"size"`  // how many they are
+}
+
+// record is what the server calls an event.
+type record struct {
+	eventstore.Recorded
+	number      eventstore.Expected // in the stream on the server
+	transaction string
+	more        int
+	checks      []check
+	lock        *lock // nil if it is no lock
+	closed      bool
+}
+
+// provisional reports whether a record is no event of the log.
+func (r *record) provisional() bool { return r.lock != nil || r.closed }
+
+// bytes is about what a record takes in memory.
+func (r *record) bytes() int { return len(r.Data) + len(r.Stream) + 1024 + 64*len(r.checks) }
+
+func bytesOf(records []*record) (n int) {
+	for _, r := range records {
+		n += r.bytes()
+	}
+	return n
+}
+
+// encodeEvents encodes the events of a transaction as one append to its home: those of each write in turn.
+func encodeEvents(transaction string, home string, writes []target, checks []check) ([]client.EventData, error) {
+	left := 0
+	for _, w := range writes {
+		left += len(w.Events)
+	}
+	if len(writes) == 1 && len(checks) == 0 {
+		left = 0 // each is valid by itself
+	}
+	var proposed []client.EventData
+	size := 0
+	for _, w := range writes {
+		for i, e := range w.Events {
+			meta := recordMetadata{At: e.At, Metadata: e.Metadata, Revision: eventstore.Revision(w.tail.end) + 1 + eventstore.Revision(i), Transaction: transaction}
+			if left > 0 {
+				left--
+				meta.More = left
+			}
+			if meta.More == 0 {
+				meta.Checks = checks
+			}
+			if w.Stream != home {
+				meta.Of = w.Stream
+			}
+			encoded, err := json.Marshal(meta)
+			if err != nil {
+				return nil, fmt.Errorf("%w: metadata of %s: %w", eventstore.ErrInvalid, e.Type, err)
+			}
+			proposed = append(proposed, client.EventData{
+				EventID: uuid.UUID(e.ID), EventType: e.Type, ContentType: client.ContentTypeJson, Data: e.Data, Metadata: encoded,
+			})
+			size += len(e.Data) + len(encoded) + 2*len(e.Type)
+		}
+	}
+	if size > eventstore.MaxAppend {
+		return nil, fmt.Errorf("%w: an append of %d bytes, at most %d", eventstore.ErrInvalid, size, eventstore.MaxAppend)
+	}
+	return proposed, nil
+}
+
+// encodeProvisional encodes a lock, or the record that closes a slot. Its id is a hash of what it is: the same one again is the
+// same append to the server, and one of another attempt is not.
+func encodeProvisional(recordType string, l lock, stream string, at time.Time, rev eventstore.Revision) (client.EventData, error) {
+	data, err := json.Marshal(l)
+	if err != nil {
+		return client.EventData{}, fmt.Errorf("encode a lock: %w", err)
+	}
+	metadata, err := json.Marshal(recordMetadata{At: at, Revision: rev})
+	if err != nil {
+		return client.EventData{}, fmt.Errorf("encode a lock: %w", err)
+	}
+	id := uuid.NewSHA1(uuid.Nil, fmt.Appendf(nil, "%s %s %s %d", recordType, l.Transaction, stream, l.Index))
+	return client.EventData{EventID: id, EventType: recordType, ContentType: client.ContentTypeJson, Data: data, Metadata: metadata}, nil
+}
+
+// decode decodes what the server stores. The error is errForeign if that is no record of ours.
+func (s *Store) decode(stored *client.RecordedEvent) (*record, error) {
+	var meta recordMetadata
+	if err := json.Unmarshal(stored.UserMetadata, &meta); err != nil || meta.At.IsZero() {
+		return nil, fmt.Errorf("%w: %s on %s at revision %d", errForeign, stored.EventType, stored.StreamID, stored.EventNumber)
+	}
+	if stored.Position.Commit == math.MaxUint64 {
+		return nil, errOld
+	}
+	r := &record{
+		Recorded: eventstore.Recorded{
+			Event: eventstore.Event{
+				ID: ulid.ULID(stored.EventID), Type: stored.EventType, At: meta.At.UTC(), Data: stored.Data, Metadata: meta.Metadata,
+			},
+			Stream:   cmp.Or(meta.Of, stored.StreamID[len(s.namespace):]),
+			Revision: meta.Revision,
+			Position: eventstore.Position(stored.Position.Commit),
+		},
+		number: eventstore.Expected(stored.EventNumber), transaction: meta.Transaction, more: meta.More, checks: meta.Checks,
+		closed: stored.EventType == closedType,
+	}
+	if stored.EventType == lockType {
+		r.lock = new(lock)
+		if err := json.Unmarshal(stored.Data, r.lock); err != nil {
+			return nil, fmt.Errorf("%w: a lock on %s at %d", errForeign, stored.StreamID, stored.EventNumber)
+		}
+	}
+	s.noteSeen(r.Position)
+	return r, nil
+}
+
+// name is a stream's name on the server.
+func (s *Store) name(stream string) string { return s.namespace + stream }
+
+// own reports whether a record is of this log: neither the server's own, nor a link, nor of another namespace.
+func (s *Store) own(r *client.RecordedEvent) bool {
+	return strings.HasPrefix(r.StreamID, s.namespace) && !strings.HasPrefix(r.EventType, "$") &&
+		!reserved(r.StreamID[len(s.namespace):])
+}
+
+// reserved reports whether a name is one that no stream of the log can have.
+func reserved(stream string) bool { return strings.HasPrefix(stream, "$") || stream == epochStream }
+
+func validateNamespace(namespace string) error {
+	if strings.HasPrefix(namespace, "$") || strings.ContainsRune(namespace, 0) {
+		return errors.New("event store namespace: it begins with $, or is not text")
+	}
+	return nil
+}
+
+// validateNames refuses, as ErrInvalid, the names that the server and this package reserve.
+func validateNames(writes []eventstore.Write) error {
+	for _, w := range writes {
+		if reserved(w.Stream) {
+			return fmt.Errorf("%w: the stream name %s is reserved", eventstore.ErrInvalid, w.Stream)
+		}
+		for _, e := range w.Events {
+			if strings.HasPrefix(e.Type, "$") || e.Type == lockType || e.Type == closedType {
+				return fmt.Errorf("%w: the event type %s is reserved", eventstore.ErrInvalid, e.Type)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package esdb
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+)
+
+// Many callers in three processes write to few streams and check others, are cut off, and lose replies. The log must be one append
+// after the other, each as it expected, in the order in which they were answered; and a subscription that ran meanwhile must have
+// yielded it.
+func TestAppend_Storm(t *testing.T) {
+	t.Parallel()
+	const rounds = 60 // of each caller
+	server := esdbtest.Start(t)
+	options := Options{URL: server.URL(), Log: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond, Patience: time.Minute}
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	type timed struct {
+		sent
+		begun, ended int64
+	}
+	var clock atomic.Int64
+	var mu sync.Mutex
+	var all []*timed
+	var callers sync.WaitGroup
+	var live []eventstore.Recorded
+	following, cancel := context.WithCancel(t.Context())
+	var follower sync.WaitGroup
+	for i := range 3 {
+		store, err := Open(t.Context(), options)
+		require.NoError(t, err)
+		t.Cleanup(store.Close)
+		if i == 0 {
+			follower.Go(func() {
+				for item, err := range store.Subscribe(following, 0, eventstore.Filter{}) {
+					if err == nil && item.Event != nil {
+						live = append(live, *item.Event)
+					}
+					if item.Event != nil && item.Event.Stream == "last" {
+						return
+					}
+				}
+			})
+		}
+		for range 4 {
+			callers.Go(func() {
+				for range rounds {
+					s := timed{sent: sent{made: true, writes: drawWrites(t, store, names)}}
+					ctx, cancel := context.WithCancel(t.Context())
+					if rand.N(10) == 0 {
+						ctx, cancel = context.WithTimeout(ctx, rand.N(5*time.Millisecond))
+					}
+					s.begun = clock.Add(1)
+					if s.position, s.err = store.Append(ctx, s.writes...); s.err != nil && eventstore.Conflict(s.err) == nil {
+						s.err = errors.Join(s.err, errClosed) // whether it was made is not known
+					}
+					s.ended = clock.Add(1)
+					cancel()
+					mu.Lock()
+					all = append(all, &s)
+					mu.Unlock()
+					if rand.N(100) == 0 {
+						server.LoseReplies(1)
+					}
+				}
+			})
+		}
+	}
+	callers.Wait()
+	server.LoseReplies(0)
+	fresh, err := Open(t.Context(), options)
+	require.NoError(t, err)
+	t.Cleanup(fresh.Close)
+	// What was cut off may still arrive. Behind these no record of it can.
+	for _, s := range names {
+		_, err := fresh.Append(t.Context(), write(s, eventstore.Any, 1))
+		require.NoError(t, err)
+	}
+	_, err = fresh.Append(t.Context(), write("last", eventstore.NoStream, 1))
+	require.NoError(t, err)
+	appends := make([]*sent, len(all))
+	for i, s := range all {
+		appends[i] = &s.sent
+	}
+	judgeLog(t, "", fresh, appends)
+	follower.Wait()
+	cancel()
+	require.Equal(t, readLog(t, "", fresh)[:len(live)], live, "a live subscription yields what a cold store reads")
+	require.Equal(t, "last", live[len(live)-1].Stream)
+	for _, a := range all {
+		for _, b := range all {
+			if a.err == nil && b.err == nil && len(b.writes) > 0 && a.ended < b.begun {
+				require.Less(t, a.position, b.position, "answered before the other began")
+			}
+		}
+	}
+}
+
+// drawWrites draws writes and checks whose expectations are right most of the time.
+func drawWrites(t *testing.T, store *Store, names []string) (writes []eventstore.Write) {
+	order := rand.Perm(len(names))
+	n := 1 + rand.N(3)
+	for i, k := range order[:n+rand.N(3)] {
+		var end tail
+		err := store.retryTransient(t.Context(), func(ctx context.Context) (err error) {
+			end, err = store.readTail(ctx, names[k])
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if i >= n {
+			writes = append(writes, eventstore.Check(names[k], end.end))
+			continue
+		}
+		if rand.N(8) == 0 {
+			end.end = eventstore.Any
+		}
+		writes = append(writes, write(names[k], end.end, 1+rand.N(2)))
+	}
+	rand.Shuffle(len(writes), func(i, j int) { writes[i], writes[j] = writes[j], writes[i] })
+	return writes
+}

@@ -1,0 +1,364 @@
+package esdb
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// slot is the place on its home that a transaction must take to be committed.
+type slot struct {
+	home        string
+	after       eventstore.Expected
+	transaction string
+}
+
+// decision is what became of a transaction. Once there is one, it never changes.
+type decision struct {
+	records []*record // the transaction's, on its home; none if it was aborted
+}
+
+func (d *decision) commit() *record { return d.records[len(d.records)-1] }
+
+// decide looks up what became of a lock's transaction: nil if nothing yet, as of some time during the call.
+func (s *Store) decide(ctx context.Context, l *lock) (*decision, error) {
+	key := slot{l.Home, l.Slot, l.Transaction}
+	if known, ok := s.decisions.get(key); ok {
+		return known, nil
+	}
+	found, err := s.page(ctx, l.Home, client.Forwards, client.Revision(uint64(l.Slot+1)), uint64(l.Size))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	d := &decision{}
+	if found[0].transaction == l.Transaction && !found[0].provisional() {
+		if len(found) != l.Size {
+			return nil, fmt.Errorf("%w: %d of %d records of a transaction on stream %s", errMoved, len(found), l.Size, l.Home)
+		}
+		d.records = found
+	}
+	s.decisions.add(key, d)
+	return d, nil
+}
+
+// resolver turns the records of one stream, in order, into the events of committed appends.
+type resolver struct {
+	*Store
+	stream  string
+	batch   []*record // of an append whose commit record has not come yet
+	pending *record   // the first lock of a transaction that is not decided
+}
+
+// take returns the events of the stream that a record completes, and the commit record of their append. Whether the append is valid
+// is the caller's question.
+func (v *resolver) take(ctx context.Context, r *record) (events []*record, commit *record, err error) {
+	switch {
+	case r.closed:
+		return nil, nil, nil
+	case r.lock != nil:
+		d, err := v.decide(ctx, r.lock)
+		if err != nil {
+			return nil, nil, err
+		}
+		if d == nil && v.pending == nil {
+			v.pending = r
+		}
+		if d == nil || len(d.records) == 0 {
+			return nil, nil, nil
+		}
+		return d.records[r.lock.Index : r.lock.Index+1], d.commit(), nil
+	}
+	v.batch = append(v.batch, r)
+	if r.more > 0 {
+		return nil, nil, nil
+	}
+	for _, e := range v.batch {
+		if e.Stream == v.stream {
+			events = append(events, e)
+		}
+	}
+	v.batch = nil
+	return events, r, nil
+}
+
+// valid reports whether everything that an append checked was so at the position of its commit record. The log alone decides that,
+// so the answer is the same in every process at any time.
+func (s *Store) valid(ctx context.Context, commit *record) (bool, error) {
+	if len(commit.checks) == 0 {
+		return true, nil
+	}
+	if verdict, known := s.verdicts.get(commit.Position); known {
+		return verdict, nil
+	}
+	for _, c := range commit.checks {
+		held, err := s.held(ctx, c, commit.Position)
+		if err != nil {
+			return false, err
+		}
+		if !held {
+			s.verdicts.add(commit.Position, false)
+			return false, nil
+		}
+	}
+	s.verdicts.add(commit.Position, true)
+	return true, nil
+}
+
+// span says that a stream ended at one revision just before every position from one to another.
+type span struct {
+	end         eventstore.Expected
+	from, until eventstore.Position
+}
+
+func (p span) covers(at eventstore.Position) bool { return p.from <= at && at <= p.until }
+
+// union is both spans as one if they touch and agree, else the later one.
+func (p span) union(o span) span {
+	switch {
+	case p.end == o.end && p.from <= o.until && o.from <= p.until:
+		return span{end: p.end, from: min(p.from, o.from), until: max(p.until, o.until)}
+	case o.until > p.until:
+		return o
+	}
+	return p
+}
+
+// place is a number in a stream on the server.
+type place struct {
+	stream string
+	number eventstore.Expected
+}
+
+// behindPage is how many records behind a checked one are read at a time. Most often there is none.
+const behindPage = 16
+
+// held reports whether a check was so just before a position that is on the log: whether its stream has no event behind the checked
+// one whose append was committed earlier. What was decided later is not asked for, so no check waits for another.
+func (s *Store) held(ctx context.Context, c check, at eventstore.Position) (bool, error) {
+	if known, ok := s.spans.get(c.Stream); ok && known.covers(at) {
+		return known.end == c.Expect, nil
+	}
+	// What is undecided when it is read will be committed behind everything that was on the log before.
+	found := span{end: c.Expect, from: at, until: max(at, eventstore.Position(s.seen.Load()))}
+	moved, err := s.moved(ctx, c, at, &found)
+	if err != nil || moved {
+		return false, err
+	}
+	s.spans.update(c.Stream, func(old span, known bool) span {
+		if known {
+			return old.union(found)
+		}
+		return found
+	})
+	return true, nil
+}
+
+// moved looks for the first valid event behind a checked one. If that was committed at a position or later, it bounds the span.
+func (s *Store) moved(ctx context.Context, c check, at eventstore.Position, found *span) (bool, error) {
+	records := resolver{Store: s, stream: c.Stream}
+	for next := c.Number + 1; ; next += behindPage {
+		page, err := s.behind.Answer(ctx, place{c.Stream, next})
+		if err != nil {
+			return false, err
+		}
+		for _, r := range page {
+			if r.Position >= at { // so its append is committed there or later
+				found.until = min(found.until, r.Position)
+				return false, nil
+			}
+			events, commit, err := records.take(ctx, r)
+			if err != nil {
+				return false, err
+			}
+			if len(events) == 0 {
+				continue
+			}
+			if commit.Position >= at {
+				found.until = min(found.until, commit.Position)
+				return false, nil
+			}
+			if ok, err := s.valid(ctx, commit); ok || err != nil {
+				return ok, err
+			}
+		}
+		if len(page) < behindPage {
+			return false, nil
+		}
+	}
+}
+
+// readBehind reads what is behind records of streams, each place once.
+func (s *Store) readBehind(ctx context.Context, places []place) ([][]*record, error) {
+	pages := make([][]*record, len(places))
+	failures := make([]error, len(places))
+	first := make(map[place]int, len(places))
+	var reading sync.WaitGroup
+	for i, p := range places {
+		if _, twice := first[p]; twice {
+			continue
+		}
+		first[p] = i
+		reading.Go(func() {
+			pages[i], failures[i] = s.page(ctx, p.stream, client.Forwards, client.Revision(uint64(p.number)), behindPage)
+		})
+	}
+	reading.Wait()
+	for i, p := range places {
+		if failures[i] != nil {
+			return nil, failures[i]
+		}
+		pages[i] = pages[first[p]]
+	}
+	return pages, nil
+}
+
+// noteSeen notes how far the log goes.
+func (s *Store) noteSeen(p eventstore.Position) {
+	for {
+		newest := s.seen.Load()
+		if uint64(p) <= newest || s.seen.CompareAndSwap(newest, uint64(p)) {
+			return
+		}
+	}
+}
+
+// tail is where a stream ends: on the server, and as callers see it.
+type tail struct {
+	number  eventstore.Expected // of the server's last record; every lock up to it is decided, if pending is nil
+	end     eventstore.Expected // the revision of the last event
+	pending *record             // the first lock of an undecided transaction
+}
+
+// decided is the number up to which every lock is decided.
+func (t tail) decided() eventstore.Expected {
+	if t.pending != nil {
+		return t.pending.number - 1
+	}
+	return t.number
+}
+
+// emptyTail is that of a stream without records.
+var emptyTail = tail{number: eventstore.NoStream, end: eventstore.NoStream}
+
+// tailPage is how many records are read first to find a stream's end: most often the last one is an event, or its lock.
+const tailPage = 4
+
+// readTail finds where a stream ends.
+func (s *Store) readTail(ctx context.Context, stream string) (tail, error) {
+	return s.backwards(ctx, stream, tailPage, func(*record) bool { return false })
+}
+
+// backwards yields a stream's events from the last to the first, and returns where the stream ends.
+func (s *Store) backwards(ctx context.Context, stream string, count uint64, yield func(*record) bool) (tail, error) {
+	t := emptyTail
+	more := true
+	visit := func(e, commit *record) error {
+		ok, err := s.valid(ctx, commit)
+		if err != nil || !ok || e.Stream != stream {
+			return err
+		}
+		t.end = max(t.end, eventstore.At(e.Revision))
+		more = yield(e)
+		return nil
+	}
+	var from client.StreamPosition = client.End{}
+	var commit *record // of the append that is being gone through
+	for ; ; count = min(4*count, 4096) {
+		page, err := s.page(ctx, stream, client.Backwards, from, count)
+		if err != nil {
+			return t, err
+		}
+		for _, r := range page {
+			t.number = max(t.number, r.number)
+			switch {
+			case r.closed:
+			case r.lock != nil:
+				var d *decision
+				if d, err = s.decide(ctx, r.lock); err == nil && d == nil {
+					t.pending = r
+				} else if err == nil && len(d.records) > 0 {
+					err = visit(d.records[r.lock.Index], d.commit())
+				}
+			default:
+				if r.more == 0 {
+					commit = r
+				}
+				err = visit(r, commit)
+			}
+			if err != nil {
+				return t, err
+			}
+			if !more {
+				break
+			}
+		}
+		if !more || len(page) < int(count) || page[len(page)-1].number == 0 {
+			break
+		}
+		from = client.Revision(uint64(page[len(page)-1].number - 1))
+	}
+	if t.pending == nil {
+		s.tails.add(stream, t)
+	}
+	return t, nil
+}
+
+// latency is a moving average of what an append takes.
+type latency struct{ nanoseconds atomic.Int64 }
+
+func (l *latency) note(took time.Duration) {
+	old := l.nanoseconds.Load()
+	l.nanoseconds.Store(old + (int64(took)-old)/8) // of two at the same time one may be lost
+}
+
+func (l *latency) average() time.Duration { return time.Duration(l.nanoseconds.Load()) }
+
+const (
+	graceFactor   = 16 // how many appends an undecided transaction may take
+	shortestGrace = 20 * time.Millisecond
+	longestGrace  = 400 * time.Millisecond
+)
+
+// settle waits until another's transaction is decided, and closes its slot when that takes longer than a grace. An older transaction
+// waits less for a younger one, so that of two that wait for each other one is committed. The grace is a matter of throughput alone:
+// a transaction whose slot is closed too early is made again.
+func (s *Store) settle(ctx context.Context, pending *record, own string) error {
+	grace := min(max(graceFactor*s.latency.average(), s.shortestGrace), longestGrace)
+	if own < pending.lock.Transaction {
+		grace /= 8
+	}
+	until := time.Now().Add(grace)
+	for pause := time.Millisecond; ; pause = min(2*pause, 16*time.Millisecond) {
+		d, err := s.decide(ctx, pending.lock)
+		if err != nil || d != nil {
+			return err
+		}
+		if time.Now().After(until) {
+			return s.closeSlot(ctx, *pending.lock, pending.At)
+		}
+		if err := eventstore.Sleep(ctx, pause/2+rand.N(pause)); err != nil {
+			return err
+		}
+	}
+}
+
+// closeSlot takes a transaction's slot, so that it is aborted. If the slot is taken already, the transaction is decided too.
+func (s *Store) closeSlot(ctx context.Context, l lock, at time.Time) error {
+	closing, err := encodeProvisional(closedType, lock{Transaction: l.Transaction, Home: l.Home, Slot: l.Slot}, l.Home, at, 0)
+	if err != nil {
+		return err
+	}
+	_, err = s.send(ctx, l.Home, l.Slot, []client.EventData{closing})
+	s.tails.remove(l.Home)
+	if wrongExpected(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,159 @@
+package esdb
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+)
+
+// A process stops between its locks and its commit record. A checkpoint taken meanwhile is behind the locks.
+func TestSubscribe_FromBetweenLocksAndCommit(t *testing.T) {
+	t.Parallel()
+	options := namespaced(t)
+	slow, other, cold := startProcess(t, options), startProcess(t, options), startProcess(t, options)
+	for _, p := range []*process{slow, other, cold} {
+		t.Cleanup(p.Close)
+	}
+	_, err := other.Append(t.Context(), write("t", eventstore.NoStream, 1), write("x", eventstore.NoStream, 1))
+	require.NoError(t, err)
+	var checkpoint eventstore.Position
+	slow.stopAt = 4 // after two tails were guessed, and two locks placed: the events
+	slow.stop = func() {
+		var err error
+		checkpoint, err = other.Append(t.Context(), write("between", eventstore.NoStream, 2))
+		require.NoError(t, err)
+	}
+	a := sent{writes: []eventstore.Write{eventstore.Check("t", 0), write("y", eventstore.NoStream, 1), write("z", eventstore.NoStream, 2), write("w", eventstore.NoStream, 1)}}
+	slow.send(&a)
+	require.NoError(t, a.err, slow.trail)
+	require.Positive(t, checkpoint)
+	require.Contains(t, strings.Join(slow.trail[:3], "\n"), lockType)
+
+	all := readLog(t, "", cold.Store)
+	var events []eventstore.Recorded
+	for i, r := range all {
+		if r.Position == checkpoint {
+			events = all[i+1:]
+		}
+	}
+	require.Len(t, events, 5, "four of the append, and the last")
+	for i := range events { // also from each place within the append
+		after := checkpoint
+		if i > 0 {
+			after = events[i-1].Position
+		}
+		var got []eventstore.Recorded
+		for item, err := range cold.Subscribe(t.Context(), after, eventstore.Filter{}) {
+			require.NoError(t, err)
+			if item.Event != nil {
+				got = append(got, *item.Event)
+			}
+			if item.Position >= events[len(events)-1].Position {
+				break
+			}
+		}
+		require.Equal(t, events[i:], got)
+	}
+}
+
+// Whatever call a process dies before, what it had locked is free to others after a short while, and what it did not commit is never
+// shown.
+func TestAppend_DeadProcess(t *testing.T) {
+	t.Parallel()
+	require.Less(t, longestGrace, time.Second)
+	for died, committed := 1, false; !committed; died++ {
+		options := namespaced(t)
+		dead, other := startProcess(t, options), startProcess(t, options)
+		dead.dead = died
+		a, b := sent{}, sent{}
+		a.writes = []eventstore.Write{write("x", eventstore.NoStream, 1), write("y", eventstore.NoStream, 2), write("z", eventstore.NoStream, 1)}
+		b.writes = []eventstore.Write{write("z", eventstore.NoStream, 1), write("y", eventstore.NoStream, 1), write("x", eventstore.NoStream, 1)}
+		dead.send(&a)
+		other.send(&b)
+		committed = a.err == nil
+		if !committed {
+			require.NoError(t, b.err, "%d: %q\n%q", died, dead.trail, other.trail)
+		}
+		judgeLog(t, fmt.Sprint(died, dead.trail, other.trail), other.Store, []*sent{&a, &b})
+		dead.Close()
+		other.Close()
+	}
+}
+
+// A process that is slow, and not dead, has its slot closed by another. It must not be committed later.
+func TestAppend_ClosedSlot(t *testing.T) {
+	t.Parallel()
+	options := namespaced(t)
+	slow, other := startProcess(t, options), startProcess(t, options)
+	t.Cleanup(slow.Close)
+	t.Cleanup(other.Close)
+	a := sent{writes: []eventstore.Write{write("x", eventstore.NoStream, 1), write("y", eventstore.NoStream, 1)}}
+	b := sent{writes: []eventstore.Write{write("x", eventstore.NoStream, 1)}}
+	slow.stopAt = 2 // before its events
+	slow.stop = func() { other.send(&b) }
+	slow.send(&a)
+	require.NoError(t, b.err)
+	require.Contains(t, strings.Join(other.trail, "\n"), closedType)
+	require.Equal(t, &eventstore.ConflictError{Stream: "x", Expected: eventstore.NoStream, Actual: 0}, eventstore.Conflict(a.err))
+	judgeLog(t, fmt.Sprint(slow.trail, other.trail), other.Store, []*sent{&a, &b})
+}
+
+func namespaced(t *testing.T) Options {
+	t.Helper()
+	return Options{
+		URL: esdbtest.Shared(t), Namespace: "test-" + ulid.Make().String() + "/", Log: slog.New(slog.DiscardHandler),
+		Poll: 5 * time.Millisecond, Patience: time.Minute,
+	}
+}
+
+func TestCache_Bounded(t *testing.T) {
+	t.Parallel()
+	c := newCache(10*entryBytes+1000, func(key string, value int) int { return len(key) + value })
+	for i := range 100 {
+		c.add(fmt.Sprintf("%03d", i%50), i)
+		require.LessOrEqual(t, c.bytes, c.limit)
+	}
+	value, known := c.get("049")
+	require.True(t, known)
+	require.Equal(t, 99, value)
+	c.add("large", 1<<20)
+	_, known = c.get("large")
+	require.False(t, known)
+	require.Zero(t, c.bytes)
+	require.Zero(t, c.known.Len())
+}
+
+// A mark beyond the head would be taken for one of another log.
+func TestSubscribe_MarksEndAtTheHead(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := startProcess(t, Options{URL: server.URL(), Log: slog.New(slog.DiscardHandler), Poll: time.Minute})
+	t.Cleanup(store.Close)
+	first, err := store.Append(t.Context(), write("first", eventstore.NoStream, 1))
+	require.NoError(t, err)
+	server.Noise(10)
+	for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+		require.NoError(t, err)
+		switch {
+		case item.Event == nil:
+			require.Equal(t, first, item.Position)
+		case item.Event.Stream == "last":
+			return
+		default:
+			go func() {
+				for store.followers.running() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				_, _ = store.Append(t.Context(), write("last", eventstore.NoStream, 1)) // a failure shows in the subscription
+			}()
+		}
+	}
+}
