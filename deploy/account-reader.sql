@@ -1,52 +1,99 @@
--- A role that reads the views of one account and of no other, for somebody of that account who asks SQL. It is a second
--- wall behind the queries: PostgreSQL itself lets no row of another account through, whatever is asked (row level
--- security). The service owns the views, so it is not judged by it and pays nothing for it. Run this once, after leadlog
--- migrate, as a superuser in leadlog's database, under a name of your choice:
+-- A role that reads the views of one account and of no other, for people of that account who query by SQL. PostgreSQL's row level
+-- security is a second barrier behind the queries. The service owns the views, so the policies do not apply to it and cost it nothing.
+-- Run this once for each account, after leadlog migrate, as a superuser in leadlog's database. It prints the role's name:
 --
---     psql -d leadlog -v role=acme_reader -v account=acme -f deploy/account-reader.sql
---     psql -d leadlog -c '\password acme_reader'
+--     psql -d leadlog -v account=acme -f deploy/account-reader.sql
+--     psql -d leadlog -c '\password leadlog_3f1c09a2be47'
 --
--- It may be run again, and should be after a migration: views that are new stay closed to the role until then. A replay
--- that takes a view's place, and copies as of a day (leadlog replay VIEW --into SCHEMA), take the wall along.
+-- Every role sees the names of all roles and policies. So the name is random, and which account a role is of is in a table that no
+-- reader may read.
 --
--- It has each view for itself for a moment. Somebody who reads one for long keeps it waiting, and everybody else behind it;
--- so after some seconds it gives up, and changes nothing. Then run it again.
+-- It may be run again, and should be after a migration: new views stay closed to readers until then. A replay that replaces a view,
+-- and copies as of a day (leadlog replay VIEW --into SCHEMA), take the policies along. To remove a reader:
+-- DELETE FROM reader.account WHERE role = '…'; DROP OWNED BY …; DROP ROLE …
+--
+-- It locks each view that has no policy yet for a moment. While someone reads such a view for long, this waits, and everyone else
+-- behind it; so after some seconds it fails, and changes nothing. Then run it again.
 
 SET client_min_messages = warning;
 SET lock_timeout = '3s';
-SELECT set_config('leadlog.role', :'role', false), set_config('leadlog.account', :'account', false);
+SELECT set_config('leadlog.account', :'account', false);
+
+-- What any role may do by default, and a reader could hold up the service with: fill the server's table of locks, by advisory locks,
+-- large objects or temporary tables. Where the superuser's functions cannot be revoked, as on some managed servers, there is a warning.
+DO $$
+DECLARE
+    refused text;
+    name    text;
+BEGIN
+    FOR name IN SELECT DISTINCT nspowner::regrole FROM pg_namespace WHERE nspname IN ('views', 'log') LOOP
+        EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO %s', current_database(), name);
+    END LOOP;
+    EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database());
+    FOR name IN
+        SELECT oid::regprocedure FROM pg_proc
+         WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^(pg_(try_)?advisory_|lo_|loread|lowrite)'
+           AND has_function_privilege('public', oid, 'EXECUTE')
+    LOOP
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', name);
+    END LOOP;
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE WARNING 'readers can still fill the table of locks: %', SQLERRM;
+END
+$$;
 
 DO $$
 DECLARE
-    reader  text := current_setting('leadlog.role');
-    account text := current_setting('leadlog.account');
-    view    record;
+    wanted text := current_setting('leadlog.account');
+    member name;
+    view   record;
 BEGIN
-    IF account !~ '^[A-Za-z0-9_-]{1,64}$' THEN
-        RAISE EXCEPTION 'no account is called %', account;
+    IF wanted !~ '^[A-Za-z0-9_-]{1,64}$' THEN
+        RAISE EXCEPTION 'no account is called %', wanted;
     END IF;
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = reader) THEN
-        EXECUTE format('CREATE ROLE %I LOGIN', reader);
-    ELSIF EXISTS (SELECT FROM pg_roles WHERE rolname = reader AND (rolsuper OR rolbypassrls)) THEN
-        RAISE EXCEPTION 'no wall stands before the role %', reader;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'leadlog_account_readers') THEN
+        CREATE ROLE leadlog_account_readers NOLOGIN;
     END IF;
+    CREATE SCHEMA IF NOT EXISTS reader;
+    CREATE TABLE IF NOT EXISTS reader.account (role name PRIMARY KEY, account text NOT NULL UNIQUE);
+    COMMENT ON TABLE reader.account IS 'Which account each role reads: deploy/account-reader.sql.';
+    CREATE OR REPLACE FUNCTION reader.account() RETURNS text LANGUAGE sql STABLE SECURITY DEFINER SET search_path = '' AS
+        'SELECT account FROM reader.account WHERE role = session_user';
+    COMMENT ON FUNCTION reader.account() IS 'The account of the role that is logged in.';
+    GRANT USAGE ON SCHEMA reader TO PUBLIC; -- for the policies; the table stays closed
+
+    SELECT role INTO member FROM reader.account WHERE account = wanted;
+    IF member IS NULL THEN
+        member := 'leadlog_' || substr(replace(gen_random_uuid()::text, '-', ''), 1, 12);
+        INSERT INTO reader.account VALUES (member, wanted);
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = member) THEN
+        EXECUTE format('CREATE ROLE %I LOGIN', member);
+    ELSIF EXISTS (SELECT FROM pg_roles WHERE rolname = member AND (rolsuper OR rolbypassrls)) THEN
+        RAISE EXCEPTION 'policies do not apply to the role %', member;
+    END IF;
+    EXECUTE format('GRANT leadlog_account_readers TO %I', member);
+
     FOR view IN
         SELECT c.relname AS name, a.attname AS owned
           FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
          WHERE c.relnamespace = 'views'::regnamespace AND c.relkind = 'r' AND a.attname IN ('account', 'account_id')
+           AND NOT EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid AND polname = 'one_account')
     LOOP
         EXECUTE format('ALTER TABLE views.%I ENABLE ROW LEVEL SECURITY', view.name);
-        -- Who is not confined sees what was to be seen before.
-        EXECUTE format('DROP POLICY IF EXISTS anybody ON views.%I', view.name);
+        -- Other roles see what they saw before.
         EXECUTE format('CREATE POLICY anybody ON views.%I USING (true)', view.name);
-        EXECUTE format('DROP POLICY IF EXISTS %I ON views.%I', reader, view.name);
-        EXECUTE format('CREATE POLICY %I ON views.%I AS RESTRICTIVE TO %I USING (%I = %L)', reader, view.name, reader, view.owned, account);
-        EXECUTE format('GRANT SELECT ON views.%I TO %I', view.name, reader);
+        EXECUTE format('CREATE POLICY one_account ON views.%I AS RESTRICTIVE TO leadlog_account_readers USING (%I = (SELECT reader.account()))',
+                       view.name, view.owned);
+        EXECUTE format('GRANT SELECT ON views.%I TO leadlog_account_readers', view.name);
     END LOOP;
-    EXECUTE format('GRANT USAGE ON SCHEMA views TO %I', reader);
-    EXECUTE format('ALTER ROLE %I SET search_path = views', reader);
-    EXECUTE format('ALTER ROLE %I SET default_transaction_read_only = on', reader);
-    EXECUTE format('ALTER ROLE %I SET statement_timeout = %L', reader, '10min');
-    EXECUTE format('ALTER ROLE %I SET idle_in_transaction_session_timeout = %L', reader, '1min');
+    GRANT USAGE ON SCHEMA views TO leadlog_account_readers;
+    EXECUTE format('ALTER ROLE %I CONNECTION LIMIT 5', member);
+    EXECUTE format('ALTER ROLE %I SET search_path = views', member);
+    EXECUTE format('ALTER ROLE %I SET default_transaction_read_only = on', member);
+    EXECUTE format('ALTER ROLE %I SET statement_timeout = %L', member, '10min');
+    EXECUTE format('ALTER ROLE %I SET idle_in_transaction_session_timeout = %L', member, '1min');
 END
 $$;
+
+SELECT role FROM reader.account WHERE account = current_setting('leadlog.account');

@@ -41,10 +41,10 @@ func TestTheServicesOfEveryProfileHaveWhatTheyNeed(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
 	for profile, want := range map[string][]string{
-		"":        {"leadlog", "migrate", "postgres"},
-		"node":    {"certificates", "leadlog", "migrate", "node0", "postgres"},
-		"watch":   {"grafana", "leadlog", "migrate", "postgres", "prometheus"},
-		"cluster": {"certificates", "leadlog", "migrate", "node1", "node2", "node3", "postgres"},
+		"":        {"grants", "leadlog", "migrate", "postgres", "roles"},
+		"node":    {"certificates", "grants", "leadlog", "migrate", "node0", "postgres", "roles"},
+		"watch":   {"grafana", "grants", "leadlog", "migrate", "postgres", "prometheus", "roles"},
+		"cluster": {"certificates", "grants", "leadlog", "migrate", "node1", "node2", "node3", "postgres", "roles"},
 	} {
 		started := func(name string) bool {
 			s := c.Services[name]
@@ -72,6 +72,21 @@ func TestTheServicesOfEveryProfileHaveWhatTheyNeed(t *testing.T) {
 		slices.Sort(got)
 		require.Equal(t, want, got, "profile %q", profile)
 	}
+}
+
+// The service's role is made by roles.sql, before the migration, and gets its rights after it.
+func TestCompose_ServiceIsNoSuperuser(t *testing.T) {
+	t.Parallel()
+	services := compose(t).Services
+	for name, role := range map[string]string{"leadlog": "leadlog_writer", "migrate": "leadlog_owner"} {
+		require.Regexp(t, `^postgres://`+role+`:`, services[name].Environment["LEADLOG_DATABASE_URL"], name)
+		require.Contains(t, text(t, "roles.sql"), "'"+role+"'")
+	}
+	require.NotContains(t, services["postgres"].Environment, "POSTGRES_USER", "the superuser's name is the image's")
+	for name, after := range map[string]string{"migrate": "roles", "grants": "migrate", "leadlog": "grants"} {
+		require.Equal(t, "service_completed_successfully", services[name].DependsOn[after].Condition, name)
+	}
+	require.Equal(t, services["roles"].Command, services["grants"].Command)
 }
 
 // How much memory there is differs. What the log of a long past costs was measured with the rest.
@@ -105,7 +120,7 @@ func TestPostgreSQLIsHealthyWhenOthersReachIt(t *testing.T) {
 	check := compose(t).Services["postgres"].Healthcheck.Test
 	require.Len(t, check, 2)
 	require.Regexp(t, `^pg_isready -h 127\.0\.0\.1 `, check[1])
-	require.Equal(t, "service_healthy", compose(t).Services["migrate"].DependsOn["postgres"].Condition)
+	require.Equal(t, "service_healthy", compose(t).Services["roles"].DependsOn["postgres"].Condition)
 }
 
 // A server that is given an empty password takes one that everybody knows. Compose can demand a variable only of all
@@ -157,7 +172,7 @@ func TestDockerComposeUnderstandsTheFile(t *testing.T) {
 	}
 	for _, profile := range []string{"node", "cluster", "watch"} {
 		config := exec.CommandContext(t.Context(), "docker", "compose", "-f", "compose.yaml", "--profile", profile, "config", "--quiet")
-		config.Env = append(os.Environ(), "POSTGRES_PASSWORD=p", "LEADLOG_JWT_SECRET=j", "LEADLOG_CLAIM_KEY=c", "LEADLOG_SEAL_KEY=s", "LEADLOG_TREE_KEY=t")
+		config.Env = append(os.Environ(), "POSTGRES_PASSWORD=p", "OWNER_PASSWORD=o", "WRITER_PASSWORD=w", "LEADLOG_JWT_SECRET=j", "LEADLOG_CLAIM_KEY=c", "LEADLOG_SEAL_KEY=s", "LEADLOG_TREE_KEY=t")
 		output, err := config.CombinedOutput()
 		require.NoError(t, err, "%s", output)
 	}

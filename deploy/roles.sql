@@ -73,6 +73,30 @@ BEGIN
 END
 $$;
 
+-- What any role may do by default, and a reader could hold up the service with: fill the server's table of locks, by advisory locks,
+-- large objects or temporary tables. Where the superuser's functions cannot be revoked, as on some managed servers, there is a warning.
+DO $$
+DECLARE
+    refused text;
+    name    text;
+BEGIN
+    FOR name IN SELECT DISTINCT nspowner::regrole FROM pg_namespace WHERE nspname IN ('views', 'log') LOOP
+        EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO %s', current_database(), name);
+    END LOOP;
+    EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database());
+    FOR name IN
+        SELECT oid::regprocedure FROM pg_proc
+         WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^(pg_(try_)?advisory_|lo_|loread|lowrite)'
+           AND has_function_privilege('public', oid, 'EXECUTE')
+    LOOP
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', name);
+    END LOOP;
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE WARNING 'readers can still fill the table of locks: %', SQLERRM;
+END
+$$;
+
+ALTER ROLE leadlog_reader CONNECTION LIMIT 10;
 ALTER ROLE leadlog_reader SET default_transaction_read_only = on;
 ALTER ROLE leadlog_reader SET statement_timeout = '10min';
 ALTER ROLE leadlog_reader SET idle_in_transaction_session_timeout = '1min';

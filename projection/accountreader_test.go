@@ -2,7 +2,8 @@ package projection_test
 
 import (
 	"context"
-	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -19,13 +20,21 @@ import (
 // accountReader runs deploy/account-reader.sql as psql would, for a role of the test's own.
 func accountReader(t *testing.T, w *projectiontest.World, account string) *pgx.Conn {
 	t.Helper()
-	role := "reader_" + strings.ToLower(rand.Text()[:12])
 	superuser := as(t, w, "postgres")
 	for range 2 { // it may be run again
-		require.NoError(t, confine(t, superuser, role, account))
+		require.NoError(t, confine(t, w, superuser, account))
 	}
+	role := pgtest.Value[string](t, superuser, `SELECT role FROM reader.account WHERE account = $1`, account)
+	group := rolePrefix(w) + "account_readers"
 	t.Cleanup(func() {
-		for _, statement := range []string{`DROP OWNED BY ` + role, `DROP ROLE ` + role} {
+		statements := []string{`DROP OWNED BY ` + role, `DROP ROLE ` + role}
+		var last bool
+		require.NoError(t, superuser.QueryRow(context.Background(),
+			`SELECT count(*) = 1 FROM pg_auth_members WHERE roleid = $1::text::regrole`, group).Scan(&last))
+		if last {
+			statements = append(statements, `DROP OWNED BY `+group+` CASCADE`, `DROP ROLE `+group)
+		}
+		for _, statement := range statements {
 			_, err := superuser.Exec(context.Background(), statement)
 			require.NoError(t, err)
 		}
@@ -34,11 +43,16 @@ func accountReader(t *testing.T, w *projectiontest.World, account string) *pgx.C
 	return as(t, w, role)
 }
 
-func confine(t *testing.T, superuser *pgx.Conn, role, account string) error {
+// rolePrefix replaces leadlog_ in names of roles, which are the whole server's: each database has its own.
+func rolePrefix(w *projectiontest.World) string {
+	return fmt.Sprintf("r%x_", sha256.Sum256([]byte(w.URL)))[:14] + "_"
+}
+
+func confine(t *testing.T, w *projectiontest.World, superuser *pgx.Conn, account string) error {
 	t.Helper()
 	script, err := os.ReadFile("../deploy/account-reader.sql")
 	require.NoError(t, err)
-	text := strings.NewReplacer(":'role'", "'"+role+"'", ":'account'", "'"+account+"'").Replace(string(script))
+	text := strings.NewReplacer("leadlog_", rolePrefix(w), ":'account'", "'"+account+"'").Replace(string(script))
 	_, err = superuser.Exec(t.Context(), text)
 	return err
 }
@@ -50,11 +64,10 @@ func TestToConfineAReaderGivesUpWhereSomebodyReadsForLong(t *testing.T) {
 	superuser, analyst := as(t, w, "postgres"), as(t, w, "postgres")
 	t.Cleanup(func() { closed(t, w, superuser); closed(t, w, analyst) })
 	pgtest.Exec(t, analyst, `BEGIN; SELECT FROM views.lead`)
-	role := "reader_" + strings.ToLower(rand.Text()[:12])
 	var gaveUp *pgconn.PgError
-	require.ErrorAs(t, confine(t, superuser, role, "acme"), &gaveUp)
+	require.ErrorAs(t, confine(t, w, superuser, "acme"), &gaveUp)
 	require.Equal(t, "55P03", gaveUp.Code)
-	there := pgtest.Value[bool](t, analyst, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, role)
+	there := pgtest.Value[bool](t, analyst, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname ^@ $1)`, rolePrefix(w))
 	require.False(t, there, "nothing is changed")
 }
 
@@ -121,4 +134,24 @@ func serviceCount(t *testing.T, w *projectiontest.World, table string) (n int) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n))
 	return n
+}
+
+// Every role sees the names of roles and policies. They must not name accounts.
+func TestAccountReader_HidesAccounts(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	acme, globex := accountReader(t, w, "acme"), accountReader(t, w, "globex")
+	for _, catalogue := range []string{
+		`SELECT rolname || rolconfig::text FROM pg_roles`, `SELECT row(p.*)::text FROM pg_policies p`,
+		`SELECT coalesce(shobj_description(oid, 'pg_authid'), '') FROM pg_roles`, `SELECT prosrc FROM pg_proc WHERE pronamespace = 'reader'::regnamespace`,
+	} {
+		for _, line := range pgtest.Rows[*string](t, globex, catalogue) {
+			if line != nil {
+				require.NotContains(t, *line, "acme", catalogue)
+			}
+		}
+	}
+	require.Equal(t, "acme", pgtest.Value[string](t, acme, `SELECT reader.account()`))
+	_, err := acme.Exec(t.Context(), `SELECT * FROM reader.account`)
+	require.True(t, forbidden(err), "%v", err)
 }
