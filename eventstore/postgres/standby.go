@@ -50,8 +50,9 @@ var (
 	errReplaced      = errors.New("what was read is not on the log any more")
 )
 
-// selectRequired reports whether a commit of this session waits for a standby.
-const selectRequired = `current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local')`
+// selectRequired reports whether a commit of this session waits for a standby. On a standby, whatever is read is on a standby.
+const selectRequired = `current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local')
+	AND NOT pg_is_in_recovery()`
 
 // require records whether a standby is required. When that begins, nothing is known to be replicated.
 func (r *replicated) require(required bool) {

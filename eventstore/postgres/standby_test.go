@@ -26,7 +26,6 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 		"primary crashed":    func(t testing.TB, p *pgtest.Pair) { p.RestartPrimary(t, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			pair := migratedPair(t)
 			options := postgres.Options{URL: pair.URL(t), Patience: 300 * time.Millisecond}
 			store, other := open(t, options), open(t, options)
@@ -112,7 +111,6 @@ func TestStandby_RetryIsAnsweredOnReturn(t *testing.T) {
 	t.Parallel()
 	for name, cancel := range map[string]bool{"wait goes on": false, "wait cancelled": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			pair := migratedPair(t)
 			options := postgres.Options{URL: pair.URL(t), Patience: 300 * time.Millisecond}
 			store, other := open(t, options), open(t, options)
@@ -160,6 +158,20 @@ func TestStandby_RequiredWhileRunning(t *testing.T) {
 	require.ErrorIs(t, readError(t, store, "lead"), eventstore.ErrUnavailable)
 	pair.StartStandby(t)
 	require.NoError(t, eventually(t, func() error { return readError(t, store, "lead") }))
+}
+
+// A standby may have the primary's settings. Its commits wait for nothing, and it cannot write.
+func TestStandby_IsReadItself(t *testing.T) {
+	t.Parallel()
+	pair := migratedPair(t)
+	storetest.Append(t, open(t, postgres.Options{URL: pair.URL(t)}), start("lead", fact(`{}`)))
+	conn := pgtest.Connect(t, pair.Standby.AdminURL())
+	pgtest.Exec(t, conn, `ALTER SYSTEM SET synchronous_standby_names = 'another'`)
+	pgtest.Exec(t, conn, `SELECT pg_reload_conf()`)
+	require.Eventually(t, func() bool {
+		return pgtest.Value[string](t, conn, `SHOW synchronous_standby_names`) == "another"
+	}, patience, 10*time.Millisecond)
+	require.NoError(t, subscribedTo(t, open(t, postgres.Options{URL: pair.Standby.URL()}), 1))
 }
 
 func migratedPair(t *testing.T) *pgtest.Pair {
