@@ -20,6 +20,11 @@ func (h *Handlers) DeleteVisitor(ctx context.Context, cmd DeleteVisitor) (Visito
 	if err != nil {
 		return VisitorForgotten{}, err
 	}
+	return h.forgetAll(ctx, forget, found)
+}
+
+// forgetAll destroys the key of what can be read of a visitor, if there is any, and forgets what cannot be read then.
+func (h *Handlers) forgetAll(ctx context.Context, forget ForgetVisitor, found forgettable) (VisitorForgotten, error) {
 	if found.Rest {
 		if err := h.forgetting.Destroy(ctx, forget.Stream); err != nil {
 			return VisitorForgotten{}, err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/leadlog/leadlog/command/visitor"
 	"github.com/leadlog/leadlog/eventstore"
@@ -37,9 +38,10 @@ type VisitorForgotten struct {
 // forgettable is a visitor's stream as far as it matters here.
 type forgettable struct {
 	visitor.Loss
-	end  eventstore.Expected
-	said eventstore.Position   // the last that was said of this
-	gone []eventstore.Position // of what that was about
+	end   eventstore.Expected
+	acted time.Time             // the last activity, of those that were forgotten too
+	said  eventstore.Position   // the last that was said of this
+	gone  []eventstore.Position // of what that was about
 }
 
 // ForgetVisitor appends the fact, and does away with what the fact is about: keys that came back, and what views and copies of
@@ -100,6 +102,9 @@ func (h *Handlers) forgettable(ctx context.Context, cmd ForgetVisitor) (f forget
 			return f, ErrNoVisitor
 		}
 		f.end = eventstore.At(recorded.Revision)
+		if _, is := fact.Data.(event.VisitorActed); is {
+			f.acted = recorded.At
+		}
 		switch forgotten, is := fact.Data.(event.VisitorForgotten); {
 		case is:
 			f.Forgotten(forgotten)

@@ -18,11 +18,11 @@ func (x *exchange) configureAccount() (answer, error) {
 	}
 	// What is left out gets its default, so a slip in a name would switch something off. An account as it was answered
 	// may be sent back.
-	body.only("name", "features", "stages", "region", "rateLimit", "rateBurst", "tokensSeeLeads", "jwtNotBefore", "accountId", "createdAt", "updatedAt")
+	body.only("name", "features", "stages", "region", "rateLimit", "rateBurst", "tokensSeeLeads", "visitorDays", "jwtNotBefore", "accountId", "createdAt", "updatedAt")
 	settings := account.Settings{
 		Name: body.text("name"), Features: body.texts("features"), Stages: body.texts("stages"),
 		Region: body.text("region"), RateLimit: body.number("rateLimit"), RateBurst: body.integer("rateBurst"),
-		TokensSeeLeads: body.boolean("tokensSeeLeads"),
+		TokensSeeLeads: body.boolean("tokensSeeLeads"), VisitorDays: body.integer("visitorDays"),
 	}
 	notBefore := body.time("jwtNotBefore")
 	if body.wrong != nil { // the command would take an empty field for a good one: only its judgement is asked for
@@ -35,8 +35,9 @@ func (x *exchange) configureAccount() (answer, error) {
 	})
 	return answer{position: position, body: envelope{Success: true, Data: query.Account{
 		AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region,
-		RateLimit: state.RateLimit, RateBurst: state.RateBurst, TokensSeeLeads: state.TokensSeeLeads, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
-		CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
+		RateLimit: state.RateLimit, RateBurst: state.RateBurst, TokensSeeLeads: state.TokensSeeLeads, VisitorDays: state.VisitorDays,
+		JWTNotBefore: query.Timestamp(state.JWTNotBefore),
+		CreatedAt:    query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
 	}}}, err
 }
 

@@ -63,3 +63,20 @@ func TestAMisspeltSettingIsRefusedAndChangesNothing(t *testing.T) {
 	}
 	require.Len(t, put(`{"name":"New"`+many.String()+`}`).fieldsNamed(), 100, "an answer has a bound, whatever was sent")
 }
+
+func TestAccount_VisitorDays(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	admin := s.mint(ownAccount, "admin")
+	const path = "/api/v1/admin/accounts/" + ownAccount
+	for body, want := range map[string]float64{`{}`: 395, `{"visitorDays":null}`: 395, `{"visitorDays":1}`: 1, `{"visitorDays":3650}`: 3650} {
+		put := s.send(call{method: http.MethodPut, path: path, credential: admin, body: body}).is(http.StatusOK)
+		require.EqualValues(t, want, put.at("data", "visitorDays"), body)
+		shown := s.send(call{method: http.MethodGet, path: after(path, put), credential: admin}).is(http.StatusOK)
+		require.Equal(t, put.at("data"), shown.at("data"))
+	}
+	for _, body := range []string{`{"visitorDays":0}`, `{"visitorDays":3651}`, `{"visitorDays":"30"}`, `{"visitorDays":1.5}`} {
+		wrong := s.send(call{method: http.MethodPut, path: path, credential: admin, body: body}).is(http.StatusBadRequest)
+		require.Equal(t, []string{"visitorDays"}, wrong.fieldsNamed(), body)
+	}
+}

@@ -16,14 +16,14 @@ func (r *Reader) Account(ctx context.Context, id string) (Account, error) {
 		return Account{}, ErrNotFound
 	}
 	return one(ctx, r, scanAccount, `
-		SELECT account_id, name, features, stages, region, rate_limit, rate_burst, tokens_see_leads, jwt_not_before, created_at, updated_at
+		SELECT account_id, name, features, stages, region, rate_limit, rate_burst, tokens_see_leads, visitor_days, jwt_not_before, created_at, updated_at
 		  FROM views.account
 		 WHERE account_id = $1`, id)
 }
 
 func scanAccount(row pgx.CollectableRow) (a Account, err error) {
 	err = row.Scan(&a.AccountID, &a.Name, jsonOf{&a.Features}, jsonOf{&a.Stages}, &a.Region, &a.RateLimit, &a.RateBurst, &a.TokensSeeLeads,
-		&a.JWTNotBefore, &a.CreatedAt, &a.UpdatedAt)
+		&a.VisitorDays, &a.JWTNotBefore, &a.CreatedAt, &a.UpdatedAt)
 	return a, err
 }
 

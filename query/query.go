@@ -188,6 +188,8 @@ type Account struct {
 	RateBurst *int     `json:"rateBurst"`
 	// TokensSeeLeads lets answers to API tokens show what earlier arrivals stored.
 	TokensSeeLeads bool `json:"tokensSeeLeads"`
+	// VisitorDays is how long a visitor whom no lead is linked with is remembered after the last activity.
+	VisitorDays int `json:"visitorDays"`
 	// JWTNotBefore is the time before which JWTs must not have been issued; null: they may be of any time.
 	JWTNotBefore Timestamp `json:"jwtNotBefore"`
 	CreatedAt    Timestamp `json:"createdAt"`

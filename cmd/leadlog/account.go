@@ -29,6 +29,7 @@ type accountSetCommand struct {
 	RateBurst *int     `placeholder:"N" help:"Burst of captures. Default of a new account: the service's."`
 
 	TokensSeeLeads *bool `negatable:"" help:"Let answers to API tokens show what earlier arrivals stored of a lead. Default of a new account: yes."`
+	VisitorDays    *int  `placeholder:"N" help:"Days after the last activity of a visitor whom no lead is linked with, until the visitor is forgotten: 1 to 3650. Default of a new account: 395."`
 
 	JWTNotBefore time.Time `name:"jwt-not-before" placeholder:"TIME" help:"Refuse JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
 }
@@ -64,7 +65,7 @@ func (a *accountSetCommand) Run(ctx context.Context, c output) error {
 		AccountID: a.ID,
 		Settings: account.Settings{
 			Name: a.Name, Features: named(a.Feature), Stages: named(a.Stage), Region: a.Region,
-			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads,
+			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads, VisitorDays: a.VisitorDays,
 		},
 		Keep:         true,
 		JWTNotBefore: a.JWTNotBefore,
@@ -75,8 +76,8 @@ func (a *accountSetCommand) Run(ctx context.Context, c output) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "account %s: features %s; stages %s; region %s%s%s (position %d)\n", a.ID,
-		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, blind(state), revoked(state), position)
+	fmt.Fprintf(c.out, "account %s: features %s; stages %s; region %s%s; visitors for %d days%s (position %d)\n", a.ID,
+		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, blind(state), state.VisitorDays, revoked(state), position)
 	return nil
 }
 

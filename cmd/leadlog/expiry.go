@@ -3,44 +3,57 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
 )
 
 const (
-	expiryInterval = time.Minute // between two queries of an index that is mostly empty
-	expiryAtOnce   = 100         // tokens
+	tokenInterval   = time.Minute // between two queries of an index that is mostly empty
+	expiryAtOnce    = 100         // tokens
+	visitorInterval = 24 * time.Hour
+	visitorRetry    = time.Hour // after a failure
 )
 
-// expiry announces API tokens that expire soon. Any number of processes may run it: each expiry is announced once.
+// expiry does what is due with time: it announces API tokens that expire soon, and forgets visitors who have no lead and have
+// done nothing for long. Any number of processes may run it: each expiry is announced once, and each visitor forgotten once.
 type expiry struct {
 	query    *query.Reader
 	handlers *command.Handlers
 	log      *slog.Logger
 }
 
-// run announces tokens at each interval until the context ends.
+// run does both at their intervals until the context ends.
 func (e expiry) run(ctx context.Context) {
-	tick := time.NewTicker(expiryInterval)
-	defer tick.Stop()
-	for {
-		if err := e.turn(ctx); err != nil && ctx.Err() == nil {
-			e.log.Warn("tokens that expire soon not announced", slog.Any("error", err))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.every(ctx, visitorInterval, visitorRetry, "expired visitors not forgotten", func(ctx context.Context) error {
+			return e.forgetVisitors(ctx, time.Now())
+		})
+	}()
+	e.every(ctx, tokenInterval, tokenInterval, "tokens that expire soon not announced", e.announceTokens)
+	<-done
+}
+
+func (e expiry) every(ctx context.Context, interval, retry time.Duration, failed string, turn func(context.Context) error) {
+	for ctx.Err() == nil {
+		pause := interval
+		if err := turn(ctx); err != nil && ctx.Err() == nil {
+			e.log.Warn(failed, slog.Any("error", err))
+			pause = retry
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+		_ = eventstore.Sleep(ctx, pause)
 	}
 }
 
-// turn announces up to expiryAtOnce tokens that are due now; later turns announce the rest.
-func (e expiry) turn(ctx context.Context) error {
+// announceTokens announces up to expiryAtOnce tokens that are due now; later turns announce the rest.
+func (e expiry) announceTokens(ctx context.Context) error {
 	ids, err := e.query.TokensToAnnounce(ctx, token.Notice, expiryAtOnce)
 	if err != nil {
 		return err
@@ -48,6 +61,31 @@ func (e expiry) turn(ctx context.Context) error {
 	var failed error
 	for _, id := range ids {
 		failed = errors.Join(failed, e.handlers.AnnounceExpiry(ctx, id))
+	}
+	return failed
+}
+
+// forgetVisitors forgets all visitors that have expired at a time. What a failure or a killed process leaves undone is found by
+// the next turn.
+func (e expiry) forgetVisitors(ctx context.Context, now time.Time) error {
+	forgotten := 0
+	var failed error // of one visitor, which keeps no other
+	for visitor, err := range e.query.ExpiredVisitors(ctx, now) {
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		err = e.handlers.ExpireVisitor(ctx, command.ExpireVisitor{Account: visitor.Account, Stream: visitor.Stream, Before: visitor.Before})
+		switch {
+		case errors.Is(err, eventstore.ErrUnavailable) || ctx.Err() != nil:
+			return err
+		case err != nil:
+			failed = fmt.Errorf("%s: %w", visitor.Stream, err)
+		default:
+			forgotten++
+		}
+	}
+	if forgotten > 0 {
+		e.log.Info("expired visitors forgotten", slog.Int("visitors", forgotten))
 	}
 	return failed
 }

@@ -70,7 +70,7 @@ func TestEachEndOfATokenIsAnnouncedOnceByHoweverManyProcesses(t *testing.T) {
 		process := announcer(t, w, now)
 		group.Go(func() {
 			for range 3 { // the view knows nothing of the ones before
-				assert.NoError(t, process.turn(t.Context()))
+				assert.NoError(t, process.announceTokens(t.Context()))
 			}
 		})
 	}
@@ -84,11 +84,11 @@ func TestEachEndOfATokenIsAnnouncedOnceByHoweverManyProcesses(t *testing.T) {
 
 	w.Append(t, "acme", event.TokenStream(due), event.TokenRotated{ExpiresAt: now.Add(90 * day), PreviousExpiresAt: now.Add(6 * day)})
 	w.Project(t)
-	require.NoError(t, announcer(t, w, now.Add(time.Hour)).turn(t.Context()))
+	require.NoError(t, announcer(t, w, now.Add(time.Hour)).announceTokens(t.Context()))
 	said[later] = []time.Time{now.Add(7*day + time.Minute)}
 	require.Equal(t, said, announcements(t, w, ids...))
 	w.Project(t)
-	require.NoError(t, announcer(t, w, now.Add(85*day)).turn(t.Context()))
+	require.NoError(t, announcer(t, w, now.Add(85*day)).announceTokens(t.Context()))
 	said[due] = append(said[due], now.Add(90*day))
 	require.Equal(t, said[due], announcements(t, w, due)[due], "another end after a rotation")
 }
@@ -100,7 +100,7 @@ func TestATokenThatWasNeverToLiveLongerThanTheNoticeGetsNone(t *testing.T) {
 	w.Append(t, "acme", event.TokenStream(id), event.TokenCreated{Name: "short", Days: 7, ExpiresAt: projectiontest.Start.Add(token.Notice), Slot: 1})
 	w.Append(t, "acme", event.TokenStream(created), event.TokenCreated{Name: "longer", Days: 8, ExpiresAt: projectiontest.Start.Add(token.Notice + 24*time.Hour), Slot: 2})
 	w.Project(t)
-	require.NoError(t, announcer(t, w, projectiontest.Start.Add(2*24*time.Hour)).turn(t.Context()))
+	require.NoError(t, announcer(t, w, projectiontest.Start.Add(2*24*time.Hour)).announceTokens(t.Context()))
 	require.Len(t, announcements(t, w, id, created), 1)
 	require.Len(t, announcements(t, w, created)[created], 1)
 }

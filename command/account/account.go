@@ -38,6 +38,8 @@ type State struct {
 	RateBurst   *int
 	// TokensSeeLeads lets answers to API tokens show what earlier arrivals stored.
 	TokensSeeLeads bool
+	// VisitorDays is how long a visitor whom no lead is linked with is remembered after the last activity.
+	VisitorDays int
 	// JWTNotBefore revokes the JWTs that were issued earlier. Zero revokes none.
 	JWTNotBefore time.Time
 	CreatedAt    time.Time
@@ -55,7 +57,7 @@ func Evolve(s State, fact event.Fact) State {
 		s = State{
 			Provisioned: true, CreatedAt: created, UpdatedAt: fact.At, Name: data.Name, Features: data.Features, Stages: data.Stages,
 			Region: data.Region, RateLimit: data.RateLimit, RateBurst: data.RateBurst, JWTNotBefore: s.JWTNotBefore,
-			TokensSeeLeads: data.LetsTokensSeeLeads(),
+			TokensSeeLeads: data.LetsTokensSeeLeads(), VisitorDays: data.KeepsVisitorsFor(),
 		}
 	case event.JWTsRevoked:
 		s.JWTNotBefore, s.UpdatedAt = data.NotBefore, fact.At
@@ -93,6 +95,8 @@ const (
 	maxStages   = 50
 	maxStage    = 50 // characters
 	maxFeatures = 50
+
+	maxVisitorDays = 3650
 )
 
 // MaxRate is the most captures a second, or of a burst, that a limit may be.
@@ -108,6 +112,7 @@ type Settings struct {
 	RateBurst *int
 	// TokensSeeLeads is true when it is nil.
 	TokensSeeLeads *bool
+	VisitorDays    *int // nil: event.DefaultVisitorDays
 }
 
 // Keeping returns settings with what they leave out, nil or an empty text, taken from the account. Features or stages that are
@@ -123,6 +128,9 @@ func (s State) Keeping(want Settings) Settings {
 	want.RateLimit, want.RateBurst = cmp.Or(want.RateLimit, s.RateLimit), cmp.Or(want.RateBurst, s.RateBurst)
 	if want.TokensSeeLeads == nil && s.Provisioned && !s.TokensSeeLeads {
 		want.TokensSeeLeads = new(false)
+	}
+	if want.VisitorDays == nil && s.VisitorDays > 0 {
+		want.VisitorDays = &s.VisitorDays
 	}
 	return want
 }
@@ -163,13 +171,20 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	if b := want.RateBurst; b != nil && (*b < 1 || *b > MaxRate) {
 		refuse("rateBurst", "must be between 1 and 1000000")
 	}
+	if d := want.VisitorDays; d != nil && (*d < 1 || *d > maxVisitorDays) {
+		refuse("visitorDays", "must be between 1 and 3650")
+	}
 	if wrong != nil {
 		return nil, wrong
+	}
+	visitorDays := 0 // the default
+	if want.VisitorDays != nil {
+		visitorDays = *want.VisitorDays
 	}
 	configured := event.AccountConfigured{
 		Name: name, Features: features, Stages: stages, Region: region,
 		RateLimit: want.RateLimit, RateBurst: want.RateBurst,
-		TokensSeeLeads: want.TokensSeeLeads,
+		TokensSeeLeads: want.TokensSeeLeads, VisitorDays: visitorDays,
 	}
 	if s.Provisioned && s.is(configured) {
 		return nil, nil
@@ -181,7 +196,7 @@ func (s State) is(c event.AccountConfigured) bool {
 	return s.Name == c.Name && s.Region == c.Region &&
 		slices.Equal(s.Features, c.Features) && slices.Equal(s.Stages, c.Stages) &&
 		equal(s.RateLimit, c.RateLimit) && equal(s.RateBurst, c.RateBurst) &&
-		s.TokensSeeLeads == c.LetsTokensSeeLeads()
+		s.TokensSeeLeads == c.LetsTokensSeeLeads() && s.VisitorDays == c.KeepsVisitorsFor()
 }
 
 func equal[T comparable](a, b *T) bool {

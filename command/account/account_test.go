@@ -109,9 +109,11 @@ func TestWhichSettingsAreRefused(t *testing.T) {
 func TestEverythingWrongIsSaidAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := State{}.Configure(Settings{
-		Name: strings.Repeat("n", 201), Features: []string{""}, Stages: []string{""}, Region: "??", RateLimit: p(-1.0), RateBurst: p(-1),
+		Name: strings.Repeat("n", 201), Features: []string{""}, Stages: []string{""}, Region: "??", RateLimit: p(-1.0), RateBurst: p(-1), VisitorDays: p(0),
 	}, knownRegion)
-	require.Equal(t, []string{"name", "features", "stages", "region", "rateLimit", "rateBurst"}, fields(t, err))
+	require.Equal(t, []string{"name", "features", "stages", "region", "rateLimit", "rateBurst", "visitorDays"}, fields(t, err))
+	_, err = State{}.Configure(Settings{VisitorDays: p(3651)}, knownRegion)
+	require.Equal(t, []string{"visitorDays"}, fields(t, err))
 }
 
 func TestConfiguringReplacesAndTheSameAgainIsNoEvent(t *testing.T) {
@@ -123,7 +125,7 @@ func TestConfiguringReplacesAndTheSameAgainIsNoEvent(t *testing.T) {
 	s := configure(t, State{}, first(), at)
 	require.Equal(t, State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE",
-		RateLimit: p(5.0), RateBurst: p(9), TokensSeeLeads: true, CreatedAt: at, UpdatedAt: at,
+		RateLimit: p(5.0), RateBurst: p(9), TokensSeeLeads: true, VisitorDays: 395, CreatedAt: at, UpdatedAt: at,
 	}, s)
 	require.True(t, s.Has(FeatureAPI))
 
@@ -132,11 +134,12 @@ func TestConfiguringReplacesAndTheSameAgainIsNoEvent(t *testing.T) {
 	require.Nil(t, again)
 
 	later := at.Add(time.Hour)
-	s = configure(t, s, Settings{Name: "Acme", TokensSeeLeads: p(false)}, later)
+	s = configure(t, s, Settings{Name: "Acme", TokensSeeLeads: p(false), VisitorDays: p(30)}, later)
+	require.Equal(t, 30, s.VisitorDays)
 	require.False(t, s.TokensSeeLeads)
 	replaced := configure(t, s, Settings{}, later)
 	require.Equal(t, State{
-		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", TokensSeeLeads: true, CreatedAt: at, UpdatedAt: later,
+		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", TokensSeeLeads: true, VisitorDays: 395, CreatedAt: at, UpdatedAt: later,
 	}, replaced, "what is not said again is gone")
 	require.False(t, replaced.Has(FeatureAPI))
 }
@@ -145,7 +148,7 @@ func TestWhatSettingsLeaveOutMayBeKept(t *testing.T) {
 	t.Parallel()
 	has := State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US",
-		RateLimit: p(2.0), RateBurst: p(3), TokensSeeLeads: true,
+		RateLimit: p(2.0), RateBurst: p(3), TokensSeeLeads: true, VisitorDays: 30,
 	}
 	kept, err := has.Configure(has.Keeping(Settings{}), knownRegion)
 	require.NoError(t, err)
@@ -153,12 +156,12 @@ func TestWhatSettingsLeaveOutMayBeKept(t *testing.T) {
 	changed, err := has.Configure(has.Keeping(Settings{Region: "DE", RateLimit: p(0.0), Stages: []string{}}), knownRegion)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
-		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", RateLimit: p(0.0), RateBurst: p(3),
+		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", RateLimit: p(0.0), RateBurst: p(3), VisitorDays: 30,
 	}, changed)
 	renamed, err := has.Configure(has.Keeping(Settings{Name: "Globex", RateBurst: p(4)}), knownRegion)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
-		Name: "Globex", Features: []string{FeatureAPI}, Stages: has.Stages, Region: "US", RateLimit: p(2.0), RateBurst: p(4),
+		Name: "Globex", Features: []string{FeatureAPI}, Stages: has.Stages, Region: "US", RateLimit: p(2.0), RateBurst: p(4), VisitorDays: 30,
 	}, renamed)
 	has.TokensSeeLeads = false
 	blind, err := has.Configure(has.Keeping(Settings{Name: "Globex"}), knownRegion)
@@ -188,6 +191,7 @@ func TestEachSettingAloneIsAChange(t *testing.T) {
 		"no rate":            func(w *Settings) { w.RateLimit = nil },
 		"burst":              func(w *Settings) { w.RateBurst = p(10) },
 		"blind tokens":       func(w *Settings) { w.TokensSeeLeads = p(false) },
+		"days of visitors":   func(w *Settings) { w.VisitorDays = p(1) },
 		"no burst":           func(w *Settings) { w.RateBurst = nil },
 	} {
 		want := base

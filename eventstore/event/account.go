@@ -1,6 +1,9 @@
 package event
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // AccountConfigured has an account's plan and settings from here on. Each replaces the one before.
 type AccountConfigured struct {
@@ -12,7 +15,16 @@ type AccountConfigured struct {
 	RateBurst *int     `json:"rateBurst,omitzero"` // absent: the service's default
 	// TokensSeeLeads says whether an answer to an API token shows what earlier arrivals stored. Absent is true.
 	TokensSeeLeads *bool `json:"tokensSeeLeads,omitzero"`
+	// VisitorDays is how long a visitor whom no lead is linked with is remembered after the last activity. Zero is
+	// DefaultVisitorDays.
+	VisitorDays int `json:"visitorDays,omitzero"`
 }
+
+// DefaultVisitorDays is a year and a month, so that activity can be compared with that of a year ago.
+const DefaultVisitorDays = 395
+
+// KeepsVisitorsFor returns VisitorDays, or its default.
+func (a AccountConfigured) KeepsVisitorsFor() int { return cmp.Or(a.VisitorDays, DefaultVisitorDays) }
 
 // LetsTokensSeeLeads returns TokensSeeLeads, or its default.
 func (a AccountConfigured) LetsTokensSeeLeads() bool {

@@ -116,7 +116,7 @@ func samples() []Data {
 		WebhookAbandoned{},
 		AccountConfigured{
 			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE",
-			RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false),
+			RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false), VisitorDays: 30,
 		},
 		JWTsRevoked{NotBefore: at},
 		VisitorActed{

@@ -77,7 +77,7 @@ var declared = map[string]declaration{
 	event.WebhookDeleted{}.EventType():     {},
 	event.WebhookAbandoned{}.EventType():   {},
 
-	event.AccountConfigured{}.EventType(): {plain: list("name features stages region rateLimit rateBurst tokensSeeLeads")},
+	event.AccountConfigured{}.EventType(): {plain: list("name features stages region rateLimit rateBurst tokensSeeLeads visitorDays")},
 	event.JWTsRevoked{}.EventType():       {plain: list("notBefore")},
 }
 

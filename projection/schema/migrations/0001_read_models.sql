@@ -244,6 +244,7 @@ CREATE TABLE views.account (
     rate_limit       double precision,
     rate_burst       bigint,
     tokens_see_leads boolean          NOT NULL,
+    visitor_days     integer          NOT NULL,
     created_at       timestamptz      NOT NULL,
     updated_at       timestamptz      NOT NULL,
     jwt_not_before   timestamptz,
@@ -252,6 +253,7 @@ CREATE TABLE views.account (
 
 COMMENT ON TABLE views.account IS 'Plans and settings of accounts.';
 COMMENT ON COLUMN views.account.tokens_see_leads IS 'Whether answers to API tokens show what earlier arrivals stored.';
+COMMENT ON COLUMN views.account.visitor_days IS 'How long a visitor whom no lead is linked with is remembered after the last activity.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
 CREATE TABLE views.endpoint (
