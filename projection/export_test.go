@@ -5,6 +5,7 @@ import "time"
 // Hasten makes a runner of a test do soon what it would do in its own time.
 func (r *Runner) Hasten() {
 	for _, w := range r.workers {
+		w.pace.stall = 50 * time.Millisecond
 		w.pace.takeover, w.pace.stale = 10*time.Millisecond, 10*time.Millisecond
 		w.pace.retry, w.pace.longest = time.Millisecond, 20*time.Millisecond
 	}

@@ -17,7 +17,7 @@ import (
 // Options configure a Runner. URL, Store and Projectors are required.
 type Options struct {
 	// URL is the address of the read models' database. Each projector has a connection of its own there, which must
-	// be a session of the server: a pooler in transaction mode would lose its lock.
+	// be a session of the server: its lease would not last in a pooler in transaction mode.
 	URL        string
 	Store      eventstore.Store
 	Projectors []Projector
@@ -45,9 +45,10 @@ type pace struct {
 	batch    int           // most events of a transaction
 	rest     time.Duration // least time between the beginnings of two transactions, while it keeps up
 	marks    time.Duration // least time between two transactions that only move a checkpoint
-	takeover time.Duration // how often a standby asks for the lock
+	takeover time.Duration // how often a standby asks for the lease
 	retry    time.Duration // first pause after a failure
 	longest  time.Duration // longest pause after failures
+	stall    time.Duration // how long a view may stay behind the log without moving
 	stale    time.Duration // until it is looked again whether a stale view was made anew: whoever replays it waits for that
 }
 
@@ -77,7 +78,7 @@ func New(o Options) (*Runner, error) {
 		r.workers = append(r.workers, &worker{
 			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, config: named,
 			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch,
-			pace:   pace{batch: 1000, rest: o.Rest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second, stale: 3 * time.Second},
+			pace:   pace{batch: 1000, rest: o.Rest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second, stale: 3 * time.Second, stall: time.Minute},
 			status: Status{Name: p.Name(), State: Standby},
 		})
 	}
@@ -113,9 +114,13 @@ func (r *Runner) Status(ctx context.Context) ([]Status, error) {
 	all := make([]Status, len(r.workers))
 	for i, w := range r.workers {
 		all[i] = w.snapshot()
-		if err == nil && head > all[i].Position {
+		if err != nil {
+			continue
+		}
+		if head > all[i].Position {
 			all[i].Lag = uint64(head - all[i].Position)
 		}
+		all[i].Stalled = w.stalled(all[i])
 	}
 	return all, err
 }

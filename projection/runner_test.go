@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // witness is a projector that writes down each event it is given. Its table has no key, so that one that is applied
@@ -290,4 +291,34 @@ func TestADatabaseOutOfReachShowsInTheStatus(t *testing.T) {
 	_, err = projection.New(projection.Options{URL: "postgres://ada:hunter2@[::1:bad"})
 	require.Error(t, err)
 	require.NotContains(t, fmt.Sprint(err), "hunter2")
+}
+
+// The lease of a projector is held by a session that does not project.
+func TestRunner_StalledStandby(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	configure(t, w, 1)
+	w.Project(t)
+	holder, err := w.Pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer holder.Release()
+	lease := schema.ProjectorLease(schema.Views, schema.Account)
+	require.Eventually(t, func() bool {
+		mine, err := schema.TakeLease(t.Context(), holder, lease)
+		return err == nil && mine
+	}, projectiontest.Soon, time.Millisecond)
+	runner := hastened(t, w, projection.AccountView{})
+	projectiontest.Run(t, runner)
+	stalled := func() bool {
+		all, err := runner.Status(t.Context())
+		require.NoError(t, err)
+		return all[0].Stalled
+	}
+	projectiontest.Await(t, runner)
+	require.False(t, stalled(), "there is nothing to do")
+	configure(t, w, 1)
+	require.Eventually(t, stalled, projectiontest.Soon, time.Millisecond)
+
+	require.NoError(t, schema.ReleaseLease(t.Context(), holder, lease))
+	require.Eventually(t, func() bool { return !stalled() }, projectiontest.Soon, time.Millisecond)
 }

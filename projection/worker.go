@@ -36,6 +36,7 @@ type Status struct {
 	Lag      uint64              // positions from there to the head of the log
 	Err      error               // why it is failed or stale
 	Failures uint64              // since the process began
+	Stalled  bool                // the view has not moved for a minute or more, as far as was asked, although the log goes on
 }
 
 // Applied is a batch of events whose rows and checkpoint have been written. Events is valid only during the call.
@@ -61,8 +62,10 @@ type worker struct {
 	limit int
 	pause time.Duration // after the next failure
 
-	mu     sync.Mutex
-	status Status
+	mu       sync.Mutex
+	status   Status
+	behindAt eventstore.Position // where the view was when the status was read last,
+	behind   time.Time           // and since when it has been there, behind the log
 }
 
 // run calls serve, again and again, until the context ends.
@@ -145,4 +148,14 @@ func (w *worker) snapshot() Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.status
+}
+
+// stalled reports whether a view with this status stays behind the log without moving, whichever process has its lease.
+func (w *worker) stalled(s Status) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.Lag == 0 || s.Position != w.behindAt {
+		w.behindAt, w.behind = s.Position, time.Now()
+	}
+	return s.Lag > 0 && time.Since(w.behind) >= w.pace.stall
 }

@@ -14,7 +14,7 @@ import (
 const readyPatience = 2 * time.Second
 
 // ready reports whether the service can do its work: the views' database and the log answer, and no projection is stuck. A
-// projection on standby counts as ready, since another process does its work.
+// projection on standby counts as ready while its view moves, since another process does its work.
 func (a *app) ready(ctx context.Context) []httpapi.Component {
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
@@ -36,10 +36,17 @@ func (a *app) ready(ctx context.Context) []httpapi.Component {
 	if a.draining.Load() {
 		components = append(components, httpapi.Component{Name: "service", Detail: "is about to stop"})
 	}
+	return append(components, projections(views)...)
+}
+
+func projections(views []projection.Status) (components []httpapi.Component) {
 	for _, view := range views {
 		component := httpapi.Component{Name: "projection " + view.Name, Ready: true, Detail: string(view.State)}
 		if view.State == projection.Failed || view.State == projection.Stale {
 			component.Ready = false
+		}
+		if component.Ready && view.Stalled {
+			component.Ready, component.Detail = false, component.Detail+"; has not moved for a minute"
 		}
 		if errors.Is(view.Err, projection.ErrReplayDue) {
 			component.Detail = "built by another version; run leadlog replay " + view.Name
