@@ -26,6 +26,9 @@ type CaptureLead struct {
 	// DryRun asks what would become of the arrival, without appending anything. Ids that would be new are then empty, and the
 	// position is 0.
 	DryRun bool
+	// EnterStream is called before a long stream is read to give the answer of an earlier arrival again, and what it returns
+	// afterwards. Its error is the arrival's. Nil is no limit.
+	EnterStream func() (leave func(), err error)
 }
 
 // LeadCaptured is the answer: the lead as it is after the arrival, or what the arrival set of it, for a caller who does not see

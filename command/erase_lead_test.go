@@ -271,3 +271,27 @@ func TestNothingFollowsAnErasure(t *testing.T) {
 	}
 	require.Equal(t, []string{"lead.created.v1", "lead.erased.v1"}, types)
 }
+
+// Readers look for an erasure at the end of a stream alone.
+func TestEraseLead_EndsItsStream(t *testing.T) {
+	t.Parallel()
+	p, log := startCounted(t)
+	const body = `{"phone":"+919876500001","email":"asha@example.com","visitorId":"v","metadata":{"source":"website"}}`
+	erased, other := p.captured(t, body).Lead.ID, p.captured(t, `{"phone":"+919876500002"}`).Lead.ID
+	_, err := p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: erased})
+	require.NoError(t, err)
+	p.captured(t, body)
+	for _, id := range []string{erased, other} {
+		_, err = p.UpdateLead(t.Context(), command.UpdateLead{Caller: owner, LeadID: erased, Body: members(`{"name":"A"}`)})
+		require.ErrorIs(t, err, lead.ErrNotFound)
+		_, err = p.ReleaseContact(t.Context(), command.ReleaseContact{Caller: owner, LeadID: erased, Body: members(`{"phone":"+919876500001"}`)})
+		require.ErrorIs(t, err, lead.ErrNotFound)
+		_, err = p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: id, Body: members(`{"from":"` + erased + `"}`)})
+		require.Error(t, err)
+		_, err = p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: erased})
+		require.NoError(t, err)
+	}
+	last, err := log.Last(t.Context(), event.LeadStream(erased))
+	require.NoError(t, err)
+	require.Equal(t, event.LeadErased{}.EventType(), last.Type)
+}

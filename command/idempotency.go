@@ -50,6 +50,7 @@ func (c *capture) bind(outcome eventstore.Write) ([]eventstore.Write, error) {
 	c.binding.own = outcome.Events[0].ID.String()
 	bound, err := c.write(c.Admission.Caller.withoutOrigin(), c.binding.stream, c.binding.expect, c.after(c.binding.since), event.ClaimBound{
 		Kind: string(claim.Idempotency), Digest: c.binding.digest, Stream: outcome.Stream, EventID: c.binding.own,
+		Revision: int64(outcome.Expect) + 1,
 	})
 	if err != nil {
 		return nil, err
@@ -71,6 +72,13 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	if held.Bound.EventID == "" || held.Bound.EventID == c.binding.own {
 		return LeadCaptured{}, false, nil // the key is free, or bound to this arrival's own last attempt, which met a conflict
 	}
+	if c.EnterStream != nil && held.Bound.Revision >= int64(leadFolds.Long) {
+		leave, err := c.EnterStream()
+		if err != nil {
+			return LeadCaptured{}, false, err
+		}
+		defer leave()
+	}
 	outcome, err := c.outcomeOf(ctx, held.Bound)
 	if err == nil && !outcome.there && !c.DryRun {
 		err = c.close(ctx, c.Admission.Caller.Account, outcome.holder, c.binding.stream)
@@ -88,7 +96,7 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	if outcome.refused != nil {
 		return LeadCaptured{}, true, outcome.refused
 	}
-	if outcome.holder.lead.Phase == lead.Erased {
+	if outcome.erased {
 		return LeadCaptured{}, true, ErrErased
 	}
 	return outcome.captured, true, nil
@@ -111,36 +119,39 @@ type outcome struct {
 	there    bool
 	captured LeadCaptured
 	refused  *LeadRefused // set instead of captured when the arrival was refused
-	holder   holder       // the stream as it is now
+	erased   bool         // the lead was erased since
+	holder   holder       // the stream as it is now, when the outcome is not there
 }
 
-// outcomeOf looks for the outcome on its stream. The answer is the lead as it was right after the outcome. The stream is still
-// read to its end, because the lead may have been erased since.
-func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (outcome, error) {
-	var found outcome
-	looked := holder{stream: bound.Stream, expect: eventstore.NoStream}
-	for recorded, err := range h.store.Read(ctx, bound.Stream, 0) {
-		if err != nil {
-			return outcome{}, err
+// outcomeOf looks for the outcome at its place on its stream. The answer is the lead as it was right after the outcome, folded from
+// where an earlier fold came to. The lead may have been erased since, which the stream's last event shows.
+func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (found outcome, err error) {
+	revision := eventstore.Revision(bound.Revision)
+	folded, at, err := h.leads.LoadTo(ctx, h.store, bound.Stream, revision)
+	if err == nil && at.ID.String() != bound.EventID {
+		// The holder is read before the outcome is looked for again: if it comes in between, closing the holder meets a conflict.
+		if found.holder, err = h.holderOf(ctx, bound.Stream); err == nil {
+			folded, at, err = h.leads.LoadTo(ctx, h.store, bound.Stream, revision)
 		}
-		fact, err := recorded.Fact()
-		if err != nil {
-			return outcome{}, fmt.Errorf("stream %s at revision %d: %w", bound.Stream, recorded.Revision, err)
-		}
-		looked.lead, looked.expect = lead.Evolve(looked.lead, fact), eventstore.At(recorded.Revision)
-		if fact.ID.String() != bound.EventID {
-			continue
-		}
-		if refused, ok := fact.Data.(event.LeadRefused); ok {
-			return outcome{there: true, refused: &LeadRefused{
-				Refusal: &lead.Refusal{Fact: refused}, Position: recorded.Position, Replayed: true,
-			}}, nil
-		}
-		_, merged := fact.Data.(event.LeadMerged)
-		found = outcome{there: true, captured: LeadCaptured{
-			Lead: looked.lead, Merged: merged, Position: recorded.Position, Replayed: true, fact: fact.Data,
-		}}
 	}
-	found.holder = looked
+	if err != nil || at.ID.String() != bound.EventID {
+		return found, err
+	}
+	fact, err := at.Fact()
+	if err != nil {
+		return outcome{}, fmt.Errorf("stream %s at revision %d: %w", bound.Stream, at.Revision, err)
+	}
+	found.there = true
+	if refused, ok := fact.Data.(event.LeadRefused); ok {
+		found.refused = &LeadRefused{Refusal: &lead.Refusal{Fact: refused}, Position: at.Position, Replayed: true}
+		return found, nil
+	}
+	last, err := h.store.Last(ctx, bound.Stream)
+	if err != nil {
+		return outcome{}, err
+	}
+	_, merged := fact.Data.(event.LeadMerged)
+	found.captured = LeadCaptured{Lead: folded.Lead, Merged: merged, Position: at.Position, Replayed: true, fact: fact.Data}
+	found.erased = last.Erased || last.Type == event.LeadErased{}.EventType()
 	return found, nil
 }

@@ -167,6 +167,9 @@ type Store interface {
 	// A stream without events yields nothing.
 	Read(ctx context.Context, stream string, from Revision) iter.Seq2[Recorded, error]
 
+	// Last returns a stream's last event, the zero Recorded when it has none.
+	Last(ctx context.Context, stream string) (Recorded, error)
+
 	// Subscribe yields the events after a position: first those on the log, then, without end, those that are appended. It
 	// never skips an event and never yields one twice. It ends after yielding an error, or when the consumer stops.
 	Subscribe(ctx context.Context, after Position, filter Filter) iter.Seq2[Item, error]

@@ -110,17 +110,14 @@ func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until
 // LoadAt folds a stream up to a moment, inclusive: the events before the first one that is later. It also returns the last event
 // of the whole stream: the zero Recorded if there is none.
 func (f *Folds[S]) LoadAt(ctx context.Context, store Store, stream string, moment time.Time) (state S, end Recorded, err error) {
-	g, tip := f.recallAt(stream, moment)
+	g := f.recallAt(stream, moment)
 	past := false
 	for recorded, unread := range store.Read(ctx, stream, g.known.revision) {
 		if err = unread; err != nil {
 			break
 		}
-		if end, past = recorded, past || recorded.At.After(moment); past { // whatever the clock said that follows
-			if recorded.Revision < tip {
-				break
-			}
-			continue
+		if past = recorded.At.After(moment); past { // whatever the clock said that follows
+			break
 		}
 		if err = g.take(recorded); err != nil {
 			break
@@ -132,13 +129,9 @@ func (f *Folds[S]) LoadAt(ctx context.Context, store Store, stream string, momen
 	if g.mistaken(err) {
 		return f.LoadAt(ctx, store, stream, moment)
 	}
-	if err == nil && end.Revision < tip {
-		if end, err = lastFrom(ctx, store, stream, tip); err == nil && end.ID == (ulid.ULID{}) {
-			f.mu.Lock()
-			f.forget(endOf(stream)) // the log is another
-			f.mu.Unlock()
-			return f.LoadAt(ctx, store, stream, moment)
-		}
+	end = g.last
+	if err == nil && past {
+		end, err = store.Last(ctx, stream)
 	}
 	if err == nil && g.last.ID == end.ID {
 		g.keep(endOf(stream))
@@ -147,17 +140,6 @@ func (f *Folds[S]) LoadAt(ctx context.Context, store Store, stream string, momen
 		f.noteEnd(stream, end)
 	}
 	return g.state, end, err
-}
-
-// lastFrom is the last event of a stream, if it is at a revision or behind.
-func lastFrom(ctx context.Context, store Store, stream string, from Revision) (last Recorded, err error) {
-	for recorded, err := range store.Read(ctx, stream, from) {
-		if err != nil {
-			return last, err
-		}
-		last = recorded
-	}
-	return last, nil
 }
 
 // folding is a fold that goes on from what is remembered, if anything is.
@@ -238,24 +220,24 @@ func (f *Folds[S]) recall(stream string, until Revision) *folding[S] {
 	return &folding[S]{Folds: f}
 }
 
-// recallAt begins with the latest remembered state up to a moment. The stream is known to reach to the revision tip at least.
-func (f *Folds[S]) recallAt(stream string, moment time.Time) (g *folding[S], tip Revision) {
+// recallAt begins with the latest remembered state up to a moment.
+func (f *Folds[S]) recallAt(stream string, moment time.Time) *folding[S] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	end, ok := f.known.Get(endOf(stream))
 	if !ok {
-		return &folding[S]{Folds: f}, 0
+		return &folding[S]{Folds: f}
 	}
 	if end.state != nil && !end.at.After(moment) {
-		return &folding[S]{Folds: f, at: endOf(stream), known: end, remembered: true}, end.revision
+		return &folding[S]{Folds: f, at: endOf(stream), known: end, remembered: true}
 	}
 	for at := moments(stream, end.revision); at.number < 0; at.number++ {
 		if known, ok := f.known.Peek(at); ok && !known.at.After(moment) {
 			f.known.Get(at)
-			return &folding[S]{Folds: f, at: at, known: known, remembered: true}, end.revision
+			return &folding[S]{Folds: f, at: at, known: known, remembered: true}
 		}
 	}
-	return &folding[S]{Folds: f}, end.revision
+	return &folding[S]{Folds: f}
 }
 
 // exactly keeps nil and empty apart.

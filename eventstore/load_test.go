@@ -22,6 +22,16 @@ type history struct {
 	read   *int  // events
 }
 
+func (h history) Last(_ context.Context, stream string) (eventstore.Recorded, error) {
+	if stream != h.stream || len(h.events) == 0 {
+		return eventstore.Recorded{}, nil
+	}
+	if h.read != nil {
+		*h.read++
+	}
+	return h.events[len(h.events)-1], nil
+}
+
 func (h history) Read(_ context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if stream != h.stream {

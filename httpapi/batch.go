@@ -130,7 +130,7 @@ func (x *exchange) arriving(line bodyLine, failed error, admission command.Admis
 		if _, limited := errors.AsType[limitError](failed); limited {
 			return command.CaptureLead{}, failed
 		}
-		cmd := command.CaptureLead{Admission: admission}
+		cmd := command.CaptureLead{Admission: admission, EnterStream: x.enterStream}
 		if failed == nil {
 			cmd.Body, failed = ParseObject(line.Text)
 		}

@@ -26,7 +26,7 @@ func (x *exchange) captureLead() (answer, error) {
 		return answer{}, x.orRevoked(err)
 	}
 	outcome, err := x.Commands.CaptureLead(x.ctx, command.CaptureLead{
-		Admission: x.admission, Body: body, IdempotencyKey: key, DryRun: dryRun,
+		Admission: x.admission, Body: body, IdempotencyKey: key, DryRun: dryRun, EnterStream: x.enterStream,
 	})
 	if replayed(&outcome, err) {
 		x.w.Header().Set(replayedHeader, "true")
@@ -139,6 +139,11 @@ func (x *exchange) showLead() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	leave, err := x.enterStream()
+	if err != nil {
+		return answer{}, err
+	}
+	defer leave()
 	shown, err := x.Query.LeadAsOf(x.ctx, x.caller.Account, id, asOf)
 	return found(shown, missing(err, lead.ErrNotFound))
 }

@@ -1,20 +1,33 @@
 package httpapi_test
 
 import (
+	"context"
 	"fmt"
+	"iter"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/openapi"
+	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/query"
 )
 
 // stopped makes the service's clock stand still, and its quotas its own, so that nothing comes back to them.
@@ -166,4 +179,145 @@ func largeFields(i int) string {
 		fields = append(fields, fmt.Sprintf(`"f%d":"%s"`, field, strings.Repeat("α\u0313\u0300\u0345", 1990)+strconv.Itoa(i)))
 	}
 	return strings.Join(fields, ",")
+}
+
+// readingStore counts the events that are read from the streams of leads, and may hold reads up.
+type readingStore struct {
+	eventstore.Store
+	events atomic.Int64
+	hold   chan struct{} // nil: reads are not held up
+	within chan string   // the streams of reads that are held up
+}
+
+func (s *readingStore) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+	return func(yield func(eventstore.Recorded, error) bool) {
+		if s.hold != nil && strings.HasPrefix(stream, event.LeadPrefix) {
+			s.within <- stream
+			<-s.hold
+		}
+		for recorded, err := range s.Store.Read(ctx, stream, from) {
+			if strings.HasPrefix(stream, event.LeadPrefix) {
+				s.events.Add(1)
+			}
+			if !yield(recorded, err) {
+				return
+			}
+		}
+	}
+}
+
+// reading starts a service that reads its streams through a readingStore, without limits by requests.
+func reading(t *testing.T, change ...func(*httpapi.Options)) (*service, *readingStore) {
+	t.Helper()
+	log := &readingStore{}
+	s := start(t, append(change, func(o *httpapi.Options) {
+		o.RateLimit = 0
+		o.ConsoleKey = []byte(jwtSecret)
+	})...)
+	log.Store = s.store
+	directory := command.NewDirectory(log, time.Now)
+	claims := claim.NewNames([]byte(jwtSecret))
+	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
+	require.NoError(t, err)
+	signer, err := audit.NewSigner([]byte(jwtSecret))
+	require.NoError(t, err)
+	quiet := slog.New(slog.DiscardHandler)
+	commands := command.NewHandlers(command.Options{
+		Store: log, Claims: claims, Directory: directory, Secrets: forgetful{}, Log: quiet, Forgetting: forget.Forgetter{Keys: s.store, Pool: s.pool},
+	})
+	second := *s
+	second.server = httptest.NewServer(httpapi.New(httpapi.Options{
+		Commands: commands, Directory: directory, Query: query.New(s.pool, log, query.WithClaims(claims)), JWT: verifier, Log: quiet,
+		Tree: signer, ConsoleKey: []byte(jwtSecret),
+	}))
+	t.Cleanup(second.server.Close)
+	return &second, log
+}
+
+// A small request once read a long stream to its end: to look for an erasure, or to fold the lead.
+func TestStream_LongLead(t *testing.T) {
+	t.Parallel()
+	s, log := reading(t)
+	const length = 3000
+	body := func(i int) string {
+		return fmt.Sprintf(`{"phone":"9876543210","n":%d,"metadata":{"source":"website"}}`, i)
+	}
+	keyed := func() reply {
+		return s.send(call{
+			method: http.MethodPost, path: leads, credential: s.jwt, body: body(length / 2), header: map[string]string{"Idempotency-Key": "k"},
+		})
+	}
+	var lines strings.Builder
+	for i := range length / 2 {
+		fmt.Fprintln(&lines, body(i))
+	}
+	require.NotContains(t, statuses(s.sendBatch(lines.String()).lines(t)), http.StatusConflict)
+	first := keyed().is(http.StatusOK)
+	last := s.sendBatch(lines.String())
+	require.NotContains(t, statuses(last.lines(t)), http.StatusConflict)
+	id := first.at("data", "leadId").(string)
+	path := leads + "/" + id
+	halfway := url.QueryEscape(first.at("data", "updatedAt").(string))
+	b := s.browser()
+	b.signIn(s.jwt)
+	read := func(most int64, send func()) {
+		t.Helper()
+		log.events.Store(0)
+		send()
+		require.LessOrEqual(t, log.events.Load(), most)
+	}
+	page := func() {
+		seen := b.get("/console/leads/" + id)
+		require.Equal(t, http.StatusOK, seen.status)
+		require.Len(t, regexp.MustCompile(`[?;]raw=\d+`).FindAllString(seen.body, -1), 50)
+	}
+	read(2, func() {
+		require.Len(t, s.as(http.MethodGet, path+"/events?limit=1", "").is(http.StatusOK).at("data"), 1)
+	})
+	// What has been folded once is not folded again.
+	asOf := func() { s.as(http.MethodGet, path+"?asOf="+halfway, "").is(http.StatusOK) }
+	asOf()
+	read(35, asOf)
+	page()
+	read(60, page)
+	keyed()
+	read(2, func() { require.Equal(t, "true", keyed().is(http.StatusOK).header.Get("Idempotent-Replayed")) })
+
+	s.as(http.MethodDelete, path, "").is(http.StatusOK)
+	s.as(http.MethodGet, path+"/events?limit=1", "").is(http.StatusNotFound)
+	s.as(http.MethodGet, path+"?asOf="+halfway, "").is(http.StatusNotFound)
+	require.Equal(t, http.StatusNotFound, b.get("/console/leads/"+id).status)
+	keyed().is(http.StatusGone)
+}
+
+// However many reads of streams an account asks for at once, the others have their places.
+func TestStream_ConcurrentReads(t *testing.T) {
+	t.Parallel()
+	s, log := reading(t)
+	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
+	mine := s.leadID(s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated))
+	others := s.mint("other", "")
+	theirs := s.leadID(s.send(call{method: http.MethodPost, path: leads, credential: others, body: `{"phone":"9876543210"}`}).is(http.StatusCreated))
+	log.hold, log.within = make(chan struct{}), make(chan string, 100)
+	const asked, places = 24, 8
+	answers := make(chan reply, asked+1)
+	for range asked {
+		go func() {
+			answers <- s.request(call{method: http.MethodGet, path: leads + "/" + mine + "/events", credential: s.jwt})
+		}()
+	}
+	for range asked - places {
+		(<-answers).limited()
+	}
+	for range places {
+		require.Equal(t, event.LeadStream(mine), <-log.within)
+	}
+	go func() {
+		answers <- s.request(call{method: http.MethodGet, path: leads + "/" + theirs + "/events", credential: others})
+	}()
+	require.Equal(t, event.LeadStream(theirs), <-log.within, "the other account reads while all places of the first are taken")
+	close(log.hold)
+	for range places + 1 {
+		(<-answers).is(http.StatusOK)
+	}
 }

@@ -244,25 +244,30 @@ func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (Li
 	return events.list(func(e Event) string { return encodeOrdinal(cursorOf(eventCursor, account), int64(e.Revision)) }), nil
 }
 
-// read returns events of a stream. The error is ErrNotFound if the stream is another account's, or its lead was erased, which
-// only the end of the stream shows.
+// read returns events of a stream. The error is ErrNotFound if the stream is another account's, or its lead was erased, which the
+// last event of the stream shows: nothing follows an erasure.
 func (r *Reader) read(ctx context.Context, account, stream string, from eventstore.Revision, limit int) (events part[Event], err error) {
 	events.limit = limit
 	for recorded, err := range r.store.Read(ctx, stream, from) {
 		if err != nil {
 			return events, err
 		}
-		if recorded.Metadata.Account != account {
+		if recorded.Metadata.Account != account || erasure(recorded) {
 			return events, ErrNotFound
 		}
-		if erasure(recorded) {
-			return events, ErrNotFound
+		if !events.takes() {
+			break
 		}
-		if events.takes() {
-			events.add(newEvent(recorded), len(recorded.Data))
-		}
+		events.add(newEvent(recorded), len(recorded.Data))
 	}
-	return events, nil
+	if !events.more {
+		return events, nil
+	}
+	last, err := r.store.Last(ctx, stream)
+	if err == nil && erasure(last) {
+		err = ErrNotFound
+	}
+	return events, err
 }
 
 func newEvent(r eventstore.Recorded) Event {

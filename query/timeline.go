@@ -47,36 +47,65 @@ type Moment struct {
 	Limit  int                  // steps at most
 }
 
-// LeadTimeline folds a lead's stream, step by step. The error is ErrNotFound.
+// LeadTimeline returns a part of a lead's timeline. It folds the events before that part from where an earlier fold came to. The error
+// is ErrNotFound.
 func (r *Reader) LeadTimeline(ctx context.Context, account, id string, m Moment) (t Timeline, err error) {
 	if !event.ValidID(id) {
 		return t, ErrNotFound
 	}
-	var state lead.State
-	for recorded, err := range r.store.Read(ctx, event.LeadStream(id), 0) {
+	stream := event.LeadStream(id)
+	last, err := r.store.Last(ctx, stream)
+	if err != nil {
+		return t, err
+	}
+	if last.ID.IsZero() || erasure(last) || m.AsOf != nil && *m.AsOf > last.Revision {
+		return t, ErrNotFound
+	}
+	t.Latest, t.Revision = last.Revision, last.Revision
+	if m.AsOf != nil {
+		t.Revision = *m.AsOf
+	}
+	until := t.Latest
+	if m.Before != 0 {
+		until = min(until, m.Before-1)
+	}
+	from := max(0, until-eventstore.Revision(m.Limit)+1)
+	var state, shown lead.State
+	if from > 0 {
+		if state, _, err = r.leads.LoadTo(ctx, r.store, stream, from-1); err != nil {
+			return Timeline{}, err
+		}
+	}
+	if t.Revision == from-1 {
+		shown = state
+	}
+	for recorded, err := range r.store.Read(ctx, stream, from) {
 		if err != nil {
-			return t, err
+			return Timeline{}, err
+		}
+		if recorded.Revision > until {
+			break
 		}
 		fact, err := recorded.Fact()
 		if err != nil {
-			return t, fmt.Errorf("event at position %d: %w", recorded.Position, err)
+			return Timeline{}, fmt.Errorf("event at position %d: %w", recorded.Position, err)
 		}
 		before := state
 		state = lead.Evolve(state, fact)
-		t.Latest = recorded.Revision
-		if m.AsOf == nil || recorded.Revision == *m.AsOf {
-			t.Lead, t.Revision = newWholeLead(state), recorded.Revision
-		}
-		if m.Before != 0 && recorded.Revision >= m.Before {
-			continue
-		}
-		if t.Steps = append(t.Steps, newStep(recorded, fact, before, state)); len(t.Steps) > m.Limit {
-			t.Steps = t.Steps[1:]
+		t.Steps = append(t.Steps, newStep(recorded, fact, before, state))
+		if recorded.Revision == t.Revision {
+			shown = state
 		}
 	}
-	if state.Phase != lead.Live && state.Phase != lead.Departed || state.Account != account || t.Lead.LeadID == "" {
+	if t.Revision < from-1 || t.Revision > until {
+		if shown, _, err = r.leads.LoadTo(ctx, r.store, stream, t.Revision); err != nil {
+			return Timeline{}, err
+		}
+	}
+	if shown.Phase != lead.Live && shown.Phase != lead.Departed || shown.Account != account {
 		return Timeline{}, ErrNotFound
 	}
+	t.Lead = newWholeLead(shown)
 	slices.Reverse(t.Steps)
 	return t, nil
 }

@@ -133,3 +133,21 @@ func (s *Store) Read(ctx context.Context, name string, from eventstore.Revision)
 		}
 	}
 }
+
+// Last implements eventstore.Store.
+func (s *Store) Last(ctx context.Context, name string) (eventstore.Recorded, error) {
+	if here := s.end(name); here.Revision >= 0 {
+		return here, nil
+	}
+	return s.Store.Last(ctx, name)
+}
+
+// end returns the last event that the draft adds to a stream; its revision is negative when it adds none.
+func (s *Store) end(name string) eventstore.Recorded {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if here := s.streams[name]; here != nil && len(here.events) > 0 {
+		return here.events[len(here.events)-1]
+	}
+	return eventstore.Recorded{Revision: -1}
+}

@@ -98,6 +98,23 @@ func (s *Store) readOn(
 	}
 }
 
+// Last implements eventstore.Store.
+func (s *Store) Last(ctx context.Context, stream string) (last eventstore.Recorded, err error) {
+	if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) || stream == "" || reserved(stream) {
+		return last, nil // no stream can have that name
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	err = s.attempts(ctx, answerTime, func(ctx context.Context) error {
+		_, err := s.backwards(ctx, stream, tailPage, func(r *record) bool {
+			last = r.Recorded
+			return false
+		})
+		return err
+	})
+	return last, err
+}
+
 // Head implements eventstore.Store. It reads $all from its end to the newest event of this log, and no further than
 // the last time.
 func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {

@@ -20,6 +20,8 @@ type ClaimBound struct {
 	Digest  []byte `json:"digest"`  // keyed hash of the body
 	Stream  string `json:"stream"`  // of a lead, or of a refused arrival
 	EventID string `json:"eventId"` // of the outcome
+	// Revision is the outcome's place on the stream.
+	Revision int64 `json:"revision"`
 }
 
 // ClaimKeyFixed identifies the key by which the claims of this log are named: the first one it was served with. It is the only

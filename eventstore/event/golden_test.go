@@ -88,7 +88,7 @@ func samples() []Data {
 		ClaimReleased{Kind: "token-slot", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AE"},
 		ClaimBound{
 			Kind: "idempotency", Digest: []byte("0123456789abcdef"),
-			Stream: "lead-01JQKXZ8V4W9H6M3T2R5N7P0AB", EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AD",
+			Stream: "lead-01JQKXZ8V4W9H6M3T2R5N7P0AB", EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Revision: 7,
 		},
 		ClaimKeyFixed{Fingerprint: []byte("0123456789abcdef")},
 		TokenCreated{Name: "CRM", Prefix: "ll_live_4f", Hash: hash, Days: 90, ExpiresAt: at, Slot: 5},

@@ -7,8 +7,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/eventstore/storetest"
@@ -95,4 +98,48 @@ func TestAReaderThatLeavesTakesNobodyAlong(t *testing.T) {
 		})
 	}
 	readers.Wait()
+}
+
+// A page that was too large, or a consumer that stopped, once cost the connection of its query.
+func TestRead_KeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url, MaxReaders: 1})
+	fill(t, store, "mixed", 60, 10)
+	for i := range 10 {
+		storetest.Append(t, store, write("mixed", eventstore.Expected(59+4*i), 4, 512<<10))
+	}
+	pool := pgtest.Pool(t, url)
+	connections := func() (pids []int32) {
+		rows, err := pool.Query(t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database()
+			AND backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY pid`)
+		require.NoError(t, err)
+		pids, err = pgx.CollectRows(rows, pgx.RowTo[int32])
+		require.NoError(t, err)
+		return pids
+	}
+	require.NoError(t, readWhole(t.Context(), store, "mixed", 100, 90))
+	before := connections()
+	require.NoError(t, readWhole(t.Context(), store, "mixed", 100, 0))
+	for range 10 {
+		ctx, cancel := context.WithCancel(t.Context())
+		for recorded, err := range store.Read(ctx, "mixed", 0) {
+			require.NoError(t, err)
+			if recorded.Revision == 40 { // the next page is on its way
+				break
+			}
+		}
+		cancel()
+	}
+	require.NoError(t, readWhole(t.Context(), store, "mixed", 100, 0))
+	require.Equal(t, before, connections())
+}
+
+// write appends so many events of a size to a stream that ends as expected.
+func write(stream string, expect eventstore.Expected, events, size int) eventstore.Write {
+	w := eventstore.Write{Stream: stream, Expect: expect}
+	for range events {
+		w.Events = append(w.Events, fact(`"`+strings.Repeat("x", size)+`"`))
+	}
+	return w
 }

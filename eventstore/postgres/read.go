@@ -51,6 +51,9 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 					limit = page.next(max(limit, streamPage/2), len(page.events), streamPageMax)
 					next = make(chan fetched, 1)
 					go func() {
+						// A consumer that stops leaves this query to its end: to cancel it would cost the connection.
+						ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+						defer cancel()
 						page, err := s.streamPage(ctx, limit, stream, from, limit)
 						next <- fetched{page: page, err: err}
 					}()
@@ -62,15 +65,40 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 			if next == nil {
 				return
 			}
-			f := <-next
-			page, err, wanted = f.page, f.err, 0
+			select {
+			case f := <-next:
+				page, err, wanted = f.page, f.err, 0
+			case <-ctx.Done():
+				err = unavailable(ctx, ctx.Err())
+			}
 		}
 		yield(eventstore.Recorded{}, err)
 	}
 }
 
+// selectPage selects a part of a stream that ends once its data has so many bytes. So a page of large events ends on the server, and
+// its connection can be used again.
+const selectPage = `SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM (
+       SELECT *, sum(octet_length(data)) OVER (ORDER BY revision ROWS UNBOUNDED PRECEDING) - octet_length(data) AS before
+         FROM log.event WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3) AS e
+ WHERE before < $4 ORDER BY revision`
+
 func (s *Store) streamPage(ctx context.Context, capacity int, stream string, from eventstore.Revision, limit int) (page, error) {
-	return s.page(ctx, capacity, selectEvents+`WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3`, stream, int64(from), limit)
+	p, err := s.page(ctx, capacity, selectPage, stream, int64(from), limit, maxPageBytes)
+	p.cut = p.bytes >= maxPageBytes
+	return p, err
+}
+
+// Last implements eventstore.Store.
+func (s *Store) Last(ctx context.Context, stream string) (eventstore.Recorded, error) {
+	if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) {
+		return eventstore.Recorded{}, nil // no stream can have that name
+	}
+	p, err := s.page(ctx, 1, selectEvents+`WHERE stream = $1 ORDER BY revision DESC LIMIT 1`, stream)
+	if err != nil || len(p.events) == 0 {
+		return eventstore.Recorded{}, err
+	}
+	return p.events[0], nil
 }
 
 // Head implements eventstore.Store.
@@ -128,7 +156,7 @@ func (s *Store) page(ctx context.Context, capacity int, query string, arguments 
 	p := page{events: make([]eventstore.Recorded, 0, capacity)}
 	d := decoder{chunk: min(capacity*chunkPerEvent, maxChunk)}
 	var err error
-	p.bytes, p.cut, err = s.query(ctx, &d, query, arguments, func(recorded eventstore.Recorded, _ [][]byte) {
+	p.bytes, p.cut, err = s.query(ctx, &d, maxPageBytes, query, arguments, func(recorded eventstore.Recorded, _ [][]byte) {
 		if p.events = append(p.events, recorded); len(p.events) == fewEvents {
 			d.chunk = maxChunk
 		}
@@ -163,9 +191,9 @@ func (s *Store) confirm(ctx context.Context, known eventstore.Position, newest m
 
 // query passes each row of a query, which begins with the columns of selectEvents, to a function. All are passed before it
 // returns, so that no connection is held while a consumer works on them. It returns the bytes of payload, and whether the result
-// was cut short.
+// was cut short because there are more than most.
 func (s *Store) query(
-	ctx context.Context, d *decoder, query string, arguments []any, each func(recorded eventstore.Recorded, row [][]byte),
+	ctx context.Context, d *decoder, most int, query string, arguments []any, each func(recorded eventstore.Recorded, row [][]byte),
 ) (size int, cut bool, err error) {
 	asking, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -177,7 +205,7 @@ func (s *Store) query(
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if size >= maxPageBytes {
+		if size >= most {
 			cancel() // the rest may be gigabytes: losing the connection is better than receiving them
 			return size, true, nil
 		}

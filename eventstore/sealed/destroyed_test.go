@@ -60,3 +60,19 @@ func TestNothingIsTakenInUnderANewKeyThatIsGone(t *testing.T) {
 	all := read(t, near, stream)
 	require.False(t, all[len(all)-1].Erased)
 }
+
+// The last event of a stream says whether the stream was erased.
+func TestLast_AfterDestruction(t *testing.T) {
+	onBoth(t, func(t *testing.T, p place) {
+		near, far, stream := p.open(), p.open(), event.VisitorStream("acme", "aa")
+		storetest.Append(t, near, write(stream, eventstore.NoStream, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click"})))
+		last, err := far.Last(t.Context(), stream)
+		require.NoError(t, err)
+		require.False(t, last.Erased)
+		require.Equal(t, read(t, near, stream)[0].Data, last.Data)
+		require.NoError(t, near.Destroy(t.Context(), stream))
+		last, err = near.Last(t.Context(), stream)
+		require.NoError(t, err)
+		require.True(t, last.Erased)
+	})
+}

@@ -54,7 +54,7 @@ var declared = map[string]declaration{
 
 	event.ClaimTaken{}.EventType():    {plain: list("kind holder")},
 	event.ClaimReleased{}.EventType(): {plain: list("kind holder")},
-	event.ClaimBound{}.EventType():    {plain: list("kind digest stream eventId")},
+	event.ClaimBound{}.EventType():    {plain: list("kind digest stream eventId revision")},
 	event.ClaimKeyFixed{}.EventType(): {plain: list("fingerprint")},
 
 	event.TokenCreated{}.EventType():   {plain: list("name prefix hash days expiresAt slot")},

@@ -25,6 +25,24 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 	}
 }
 
+// Last implements eventstore.Store. When the key turns out to be gone, the event is read again, as Read does it.
+func (s *Store) Last(ctx context.Context, stream string) (eventstore.Recorded, error) {
+	if !About(stream) {
+		return s.Store.Last(ctx, stream)
+	}
+	r := reading{Store: s, stream: stream}
+	for {
+		r.again, r.at = false, r.ring.moment()
+		recorded, err := s.Store.Last(ctx, stream)
+		if err == nil && !recorded.ID.IsZero() {
+			err = r.open(ctx, &recorded)
+		}
+		if err != nil || !r.again {
+			return recorded, err
+		}
+	}
+}
+
 // reading is one read of a stream.
 type reading struct {
 	*Store

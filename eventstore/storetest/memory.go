@@ -107,6 +107,16 @@ func (m *memory) Read(ctx context.Context, stream string, from eventstore.Revisi
 	}
 }
 
+func (m *memory) Last(ctx context.Context, stream string) (eventstore.Recorded, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	events := m.model.stream(stream)
+	if len(events) == 0 || ctx.Err() != nil {
+		return eventstore.Recorded{}, ctx.Err()
+	}
+	return m.manner.read(events[len(events)-1]), nil
+}
+
 func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
 	return func(yield func(eventstore.Item, error) bool) {
 		for last := after; ; {

@@ -117,6 +117,13 @@ func (o *Ordered) Read(ctx context.Context, stream string, from eventstore.Revis
 	}
 }
 
+func (o *Ordered) Last(ctx context.Context, stream string) (eventstore.Recorded, error) {
+	if err := o.before(Step{Stream: stream}); err != nil {
+		return eventstore.Recorded{}, err
+	}
+	return o.Store.Last(ctx, stream)
+}
+
 func (o *Ordered) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
 	return func(yield func(eventstore.Item, error) bool) {
 		if err := o.before(Step{}); err != nil {

@@ -43,6 +43,21 @@ func readLaws() []law {
 			l.holds(t, stream, events...)
 			requireEvents(t, events[appends*size-1:], l.read(t, stream, appends*size-1))
 		}},
+		{"the last event of a stream is read alone", func(t *testing.T, l log) {
+			none, err := l.Last(t.Context(), newStream())
+			require.NoError(t, err)
+			require.Zero(t, none)
+			stream, events := l.grow(t, 5)
+			all := l.read(t, stream, 0)
+			last, err := l.Last(t.Context(), stream)
+			require.NoError(t, err)
+			require.Equal(t, all[4], last)
+			l.append(t, write(stream, eventstore.At(4), newEvents(1)...))
+			last, err = l.Last(t.Context(), stream)
+			require.NoError(t, err)
+			require.EqualValues(t, 5, last.Revision)
+			requireEvents(t, events, all)
+		}},
 		{"streams that share a prefix are read apart", func(t *testing.T, l log) {
 			short, shortEvents := l.grow(t, 2)
 			long, longEvents := short+"1", newEvents(2)
