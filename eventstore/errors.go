@@ -14,6 +14,10 @@ var (
 	// It is the caller's mistake, and nothing was written.
 	ErrInvalid = errors.New("invalid append")
 
+	// ErrUnknownPosition says that a position is not one that this log gave. An engine that reads from its events' positions only
+	// returns it for all others, and every caller refuses what is beyond the end of the log.
+	ErrUnknownPosition = errors.New("not a position of this log")
+
 	// ErrDiverged says that the log has lost events which this process has seen on it, for example because a standby took over
 	// that had not received them. What the process has cached is wrong; it must start again with a new Store.
 	ErrDiverged = errors.New("the log has lost what was seen on it")

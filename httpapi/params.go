@@ -173,5 +173,10 @@ func (x *exchange) waitFor(p *params, views ...string) error {
 		return errOverloaded
 	}
 	defer place.giveBack(1)
-	return x.Query.WaitFor(x.ctx, position, views...)
+	err := x.Query.WaitFor(x.ctx, position, views...)
+	if errors.Is(err, eventstore.ErrUnknownPosition) {
+		p.wrong.Add("minPosition", "must not be beyond the end of the log")
+		return p.wrong.Err()
+	}
+	return err
 }

@@ -96,10 +96,35 @@ func TestLeadsAreFoundByTheirStageWhileTheLogIsOutOfReach(t *testing.T) {
 	require.Len(t, s.as(http.MethodGet, leads+"?status=contacted", "").is(http.StatusOK).at("data"), 1)
 }
 
+// stopLeads keeps the view of leads where it is until the test ends.
+func (s *service) stopLeads() {
+	s.t.Helper()
+	s.as(http.MethodGet, after(leads, s.capture(`{"email":"first@example.com"}`).is(http.StatusCreated)), "").is(http.StatusOK)
+	tx, err := pgtest.Connect(s.t, s.url).Begin(s.t.Context())
+	require.NoError(s.t, err)
+	pgtest.Exec(s.t, tx, `SELECT FROM views.checkpoint WHERE projector = 'lead' FOR UPDATE`)
+}
+
+// A position that the log never gave is the caller's error, and no reason to wait.
+func TestMinPosition_BeyondLog(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	write := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
+	s.as(http.MethodGet, after(leads, write), "").is(http.StatusOK)
+	for _, position := range []string{"999999999", "18446744073709551615"} {
+		for _, path := range []string{leads, "/webhooks/endpoints", "/api/v1/crm/audit/tokens"} {
+			r := s.as(http.MethodGet, path+"?minPosition="+position, "").is(http.StatusBadRequest)
+			require.Equal(t, []string{"minPosition"}, r.fieldsNamed())
+		}
+	}
+}
+
 func TestAViewThatIsBehindIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	r := s.request(call{method: http.MethodGet, path: leads + "?minPosition=18446744073709551615", credential: s.jwt}).is(http.StatusServiceUnavailable)
+	s.stopLeads()
+	write := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
+	r := s.request(call{method: http.MethodGet, path: after(leads, write), credential: s.jwt}).is(http.StatusServiceUnavailable)
 	require.Equal(t, "Service unavailable", r.at("message"))
 	require.Equal(t, "1", r.header.Get("Retry-After"))
 }

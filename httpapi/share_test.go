@@ -95,13 +95,15 @@ func TestAnAccountThatWaitsKeepsNoOtherOut(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests = 8 })
 	s.provision("other", account.Settings{})
+	s.stopLeads()
+	behind := after(leads, s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated))
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
 	t.Cleanup(func() { cancel(); waiting.Wait() })
 	for range 5 {
 		waiting.Go(func() {
 			for ctx.Err() == nil {
-				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+leads+"?minPosition=999999999", nil)
+				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+behind, nil)
 				request.Header.Set("Authorization", "Bearer "+s.jwt)
 				if response, err := s.server.Client().Do(request); err == nil {
 					response.Body.Close()

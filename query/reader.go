@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"time"
@@ -66,7 +67,8 @@ const (
 	longestPause = 50 * time.Millisecond
 )
 
-// WaitFor returns when views have reached a position. The error is ErrBehind when they do not within five seconds.
+// WaitFor returns when views have reached a position. The error is ErrBehind when they do not within five seconds, and
+// eventstore.ErrUnknownPosition for a position beyond the end of the log.
 func (r *Reader) WaitFor(ctx context.Context, position eventstore.Position, views ...string) error {
 	limited, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
@@ -86,6 +88,13 @@ func (r *Reader) await(ctx context.Context, view string, position eventstore.Pos
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
 		if at, err := r.Position(ctx, view); err != nil || at >= position {
 			return err
+		}
+		if pause == 2*time.Millisecond {
+			if head, err := r.store.Head(ctx); err != nil {
+				return err
+			} else if position > head {
+				return fmt.Errorf("%w: it ends at %d", eventstore.ErrUnknownPosition, head)
+			}
 		}
 		if err := eventstore.Sleep(ctx, pause); err != nil {
 			return err

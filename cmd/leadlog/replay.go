@@ -54,6 +54,9 @@ func (r *replayCommand) Run(ctx context.Context, c output) error {
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("replay %s: interrupted; run it again to go on from here", r.View)
 	}
+	if errors.Is(err, projection.ErrBeyondLog) {
+		return &usageError{fmt.Errorf("--until=%q: must be a position of the log: %w", *r.Until, err)}
+	}
 	if err != nil {
 		return fmt.Errorf("replay %s: %w", r.View, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,21 +16,26 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/query"
 )
 
 type tailCommand struct {
 	sealedDatabase `embed:""`
 
-	Type string  `placeholder:"PATTERN" help:"Only events whose public type matches, such as 'token.*'."`
-	JSON bool    `name:"json" help:"One JSON object a line, with the event's data. It holds what people told about themselves."`
-	From *uint64 `placeholder:"POSITION" help:"Start after this position; 0 is the beginning of the log. Default: its end."`
+	Type string `placeholder:"PATTERN" help:"Only events whose public type matches, such as 'token.*'."`
+	JSON bool   `name:"json" help:"One JSON object a line, with the event's data. It holds what people told about themselves."`
+	From string `placeholder:"POSITION|TIME" help:"Start after this position, one that the log gave; 0 is its beginning. Or at the first event of this time or later. Default: the end of the log."`
 }
 
 // Run is leadlog tail.
 func (t *tailCommand) Run(ctx context.Context, c output) error {
 	if !slices.ContainsFunc(event.Catalogue(), t.selects) { // it would wait for ever and print nothing
 		return &usageError{fmt.Errorf("--type=%q: must be a type of event or a pattern such as token.*, and no type is like this", t.Type)}
+	}
+	start, err := t.start()
+	if err != nil {
+		return err
 	}
 	h, err := t.openStores(ctx, c)
 	if err != nil {
@@ -40,11 +46,43 @@ func (t *tailCommand) Run(ctx context.Context, c output) error {
 	if err != nil {
 		return err
 	}
-	if t.From != nil {
-		from = eventstore.Position(*t.From)
+	switch {
+	case t.From == "":
+	case !start.at.IsZero():
+		from, err = projection.PlaceBefore(ctx, h.pool, h.store, start.at)
+	case start.position > from:
+		err = &usageError{fmt.Errorf("--from=%q: must be a position of this log, which ends at %d", t.From, from)}
+	default:
+		from = start.position
+	}
+	if err != nil {
+		return err
 	}
 	fmt.Fprintf(c.err, "following the log from position %d; Ctrl-C ends it\n", from)
-	return t.follow(ctx, h.store, from, c.out)
+	err = t.follow(ctx, h.store, from, start.at, c.out)
+	if errors.Is(err, eventstore.ErrUnknownPosition) {
+		err = &usageError{fmt.Errorf("--from=%q: must be a position that the log gave: %w", t.From, err)}
+	}
+	return err
+}
+
+// tailStart is where to start: after a position, or at a time.
+type tailStart struct {
+	position eventstore.Position
+	at       time.Time
+}
+
+func (t *tailCommand) start() (start tailStart, err error) {
+	if t.From == "" {
+		return start, nil
+	}
+	if position, err := strconv.ParseUint(t.From, 10, 63); err == nil {
+		start.position = eventstore.Position(position)
+		return start, nil
+	}
+	var check checker
+	start.at = check.time("--from", t.From, "a position of the log, or a time such as 2006-01-02T15:04:05Z")
+	return start, check.err()
 }
 
 const (
@@ -52,9 +90,9 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// follow prints events until the context ends. While the database is unreachable it waits, and then goes on from where it was,
+// follow prints events until the context ends, from the first that is not before a time on. While the database is unreachable it waits, and then goes on from where it was,
 // unless the log has lost events that it has seen.
-func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from eventstore.Position, out io.Writer) error {
+func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from eventstore.Position, since time.Time, out io.Writer) error {
 	pause := firstPause
 	for {
 		for item, err := range store.Subscribe(ctx, from, eventstore.Filter{}) {
@@ -68,7 +106,11 @@ func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from e
 				return err
 			}
 			from, pause = item.Position, firstPause
-			if item.Event == nil || !t.selects(item.Event.Type) {
+			if item.Event == nil || item.Event.At.Before(since) {
+				continue
+			}
+			since = time.Time{} // all that comes later on the log
+			if !t.selects(item.Event.Type) {
 				continue
 			}
 			if err := t.print(out, *item.Event); err != nil {

@@ -62,10 +62,10 @@ func tooLarge(err error) error {
 	return err
 }
 
-// invalidPosition turns the server's refusal to read from a place where no record begins into ErrInvalid.
+// invalidPosition turns the server's refusal to read from a place where no record begins into ErrUnknownPosition.
 func invalidPosition(err error) error {
 	if s := grpcStatus(err); s != nil && s.Code() == codes.InvalidArgument {
-		return fmt.Errorf("%w: the log has no such position: %s", eventstore.ErrInvalid, s.Message())
+		return fmt.Errorf("%w: %s", eventstore.ErrUnknownPosition, s.Message())
 	}
 	return err
 }
@@ -73,7 +73,7 @@ func invalidPosition(err error) error {
 // passing reports whether another attempt may succeed. Every error that is not known to be permanent counts: a lost connection shows
 // in many ways, such as io.EOF, a cancellation that nobody here asked for, or an unknown code.
 func passing(err error) bool {
-	if eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, errClosed) ||
+	if eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, eventstore.ErrUnknownPosition) || errors.Is(err, errClosed) ||
 		errors.Is(err, errForeign) || errors.Is(err, errOld) || errors.Is(err, errRefused) || wrongExpected(err) {
 		return false
 	}

@@ -197,7 +197,7 @@ func (r *retry) pause(ctx context.Context, failure error) error {
 // outcome is a failure as callers get it. Conflicts and callers' mistakes stay what they are; that the caller's
 // context ended stays recognisable; everything else is the engine's fault.
 func outcome(ctx context.Context, err error) error {
-	if err == nil || eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) ||
+	if err == nil || eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, eventstore.ErrUnknownPosition) ||
 		errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, errForeign) || errors.Is(err, errOld) ||
 		errors.Is(err, errRefused) || wrongExpected(err) {
 		return err

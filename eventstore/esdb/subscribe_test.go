@@ -169,7 +169,7 @@ func TestSubscribe_UnknownPosition(t *testing.T) {
 	position := mustAppend(t, store, start("s", fact(`{}`)))
 	mustAppend(t, store, start("u", fact(`{}`)))
 	for _, err := range store.Subscribe(within(t), position+1, eventstore.Filter{}) {
-		require.ErrorIs(t, err, eventstore.ErrInvalid)
+		require.ErrorIs(t, err, eventstore.ErrUnknownPosition)
 		break
 	}
 }
