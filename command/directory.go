@@ -84,7 +84,8 @@ const (
 )
 
 // AdmitJWT lets in a JWT of an account by when it was issued; the zero time is a JWT that does not say. The error is
-// ErrUnauthorized when it was revoked, and the account has been read from the log to make sure of it.
+// ErrUnauthorized when it was revoked, and ErrNotProvisioned when there is no such account. The account has been read from the log
+// before either is returned.
 //
 // While the log is unreachable, reads go on with the cached account of any age: the views may be in another database, and no
 // JWT can be revoked meanwhile.
@@ -96,6 +97,8 @@ func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, a
 	}
 	latest, err := d.ConfirmAccount(ctx, id)
 	switch {
+	case err == nil && !latest.State.Provisioned:
+		return ErrNotProvisioned
 	case err == nil && latest.State.AdmitsJWT(issued):
 		return nil
 	case err == nil:

@@ -27,6 +27,8 @@ var (
 	ErrUnauthorized = errors.New("missing or invalid token")
 	// ErrLeadsHidden says that a caller who may not read leads asks for what would send or show them.
 	ErrLeadsHidden = errors.New("scope leads:read required")
+	// ErrNotProvisioned says that there is no such account.
+	ErrNotProvisioned = errors.New("account is not provisioned")
 	// ErrFeatureDisabled says that the account's plan does not have the feature crm_api, or that there is no account.
 	ErrFeatureDisabled = errors.New("feature crm_api is not enabled for this account")
 )

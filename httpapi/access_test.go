@@ -188,7 +188,7 @@ func TestLeadChanges_HideStoredFields(t *testing.T) {
 
 	read := s.as(http.MethodPatch, leads+"/"+id, `{"name":"Asha R"}`).is(http.StatusOK)
 	require.Equal(t, "asha@example.com", read.at("data", "email"), "a reader gets the lead")
-	s.send(call{method: http.MethodPatch, path: leads + "/" + id, credential: writer, body: `{}`}).is(http.StatusBadRequest)
+	requireNoSecret(t, change(http.MethodPatch, "", `{}`))
 }
 
 func requireNoSecret(t *testing.T, r reply) {
@@ -291,5 +291,49 @@ func TestDeliveries_HideResponses(t *testing.T) {
 	}
 	for _, shown := range ways("webhooks:read") {
 		require.NotContains(t, shown, "Asha")
+	}
+}
+
+// An account that was never provisioned could create tokens and endpoints.
+func TestUnprovisionedAccount_IsForbidden(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	everything, admin := b.mint("ghost", ""), b.mint("ghost", "admin leads:read leads:write tokens:write webhooks:write")
+	for _, credential := range []string{everything, admin} {
+		for _, c := range []call{
+			{method: http.MethodGet, path: leads}, {method: http.MethodGet, path: leads + "?minPosition=1"},
+			{method: http.MethodGet, path: leads + "/01KAJ8Q6ZJ0000000000000001"}, {method: http.MethodPost, path: leads + "/batch", body: `{}`},
+			{method: http.MethodPost, path: leads, body: `{"phone":"9876543210"}`}, {method: http.MethodDelete, path: leads + "/01KAJ8Q6ZJ0000000000000001"},
+			{method: http.MethodPost, path: tokens, body: `{"name":"form","expiresInDays":30}`},
+			{method: http.MethodPost, path: endpoints, body: `{"url":"https://example.com/hook"}`},
+			{method: http.MethodPost, path: "/api/v1/crm/visitors/v-1/activity", body: `{"type":"click"}`},
+		} {
+			c.credential = credential
+			b.send(c).is(http.StatusForbidden)
+		}
+	}
+	require.Equal(t, "This account is not provisioned", b.send(call{method: http.MethodGet, path: tokens, credential: everything}).at("message"))
+	captured := b.send(call{method: http.MethodPost, path: leads, credential: everything, body: `{"phone":"9876543210"}`})
+	require.Equal(t, "Feature crm_api is not enabled for this account", captured.at("message"))
+	refused := b.post("/console/sign-in", "jwt", everything)
+	require.Equal(t, http.StatusForbidden, refused.status)
+	require.Contains(t, refused.body, "This account is not provisioned")
+
+	provisioned := b.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/ghost", credential: admin, body: `{}`}).is(http.StatusOK)
+	b.send(call{method: http.MethodGet, path: after(tokens, provisioned), credential: everything}).is(http.StatusOK)
+	b.send(call{method: http.MethodPost, path: tokens, credential: everything, body: `{"name":"form","expiresInDays":30}`}).is(http.StatusCreated)
+}
+
+func TestAdminScope_Configured(t *testing.T) {
+	t.Parallel()
+	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{AdminScope: "leadlog:admin"})
+	require.NoError(t, err)
+	s := start(t, func(o *httpapi.Options) { o.JWT = verifier })
+	put := func(scope string) reply {
+		return s.send(call{method: http.MethodPut, path: "/api/v1/admin/accounts/new_one", credential: s.mint("admins", scope), body: `{}`})
+	}
+	put("leadlog:admin").is(http.StatusOK)
+	for _, scope := range []string{"admin", "leads:read", ""} {
+		require.Equal(t, "Scope leadlog:admin required", put(scope).is(http.StatusForbidden).at("message"), scope)
 	}
 }

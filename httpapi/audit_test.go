@@ -33,9 +33,13 @@ func exporting(t *testing.T, media string, events int, last error) *httptest.Ser
 		}
 	})
 	now := (&clock{noon}).now
+	log, discard := storetest.Memory(), slog.New(slog.DiscardHandler)
+	provision := command.ConfigureAccount{AccountID: "acme"}
+	_, _, err := command.NewHandlers(command.Options{Store: log, Log: discard}).ConfigureAccount(t.Context(), provision)
+	require.NoError(t, err)
 	a := &api{
 		Options: Options{
-			Log: slog.New(slog.DiscardHandler), Now: now, Directory: command.NewDirectory(storetest.Memory(), now),
+			Log: discard, Now: now, Directory: command.NewDirectory(log, now),
 		},
 		ids: newRequestIDs(now), metrics: newMetrics(nil), load: newLoad(Options{}),
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,6 +59,9 @@ func capturing(x *exchange) error {
 			err = x.admit(func(a command.Admission) command.Admission {
 				return a.ByJWT(identity.Issued, identity.Expires.Add(leeway))
 			})
+		}
+		if errors.Is(err, command.ErrNotProvisioned) {
+			err = command.ErrFeatureDisabled // what there is not has no feature
 		}
 	}
 	return err
@@ -113,18 +117,22 @@ func (x *exchange) byToken(credential string) error {
 	return x.admit(func(a command.Admission) command.Admission { return a.ByToken(value, believed) })
 }
 
-// byJWT authenticates a JWT that has all of some scopes.
+// byJWT authenticates a JWT that has all of some scopes. Its account must be provisioned, unless the scope is admin: that JWT
+// provisions accounts.
 func (x *exchange) byJWT(credential string, age time.Duration, scopes ...string) (Identity, error) {
 	identity, err := x.verify(credential, age)
-	if err != nil {
+	if err != nil && !errors.Is(err, command.ErrNotProvisioned) {
 		return Identity{}, err
 	}
 	for _, scope := range scopes {
 		if !identity.May(scope) {
-			return Identity{}, scopeError(scope)
+			return Identity{}, scopeError(identity.nameOf(scope))
 		}
 	}
-	return identity, nil
+	if slices.Contains(scopes, adminScope) {
+		err = nil
+	}
+	return identity, err
 }
 
 // verify authenticates a JWT. Only one that was not signed by the issuer counts as a guess. Age is how old the cached account may

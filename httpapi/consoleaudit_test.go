@@ -38,7 +38,7 @@ func TestARevealIsOnTheLogBeforeAnythingIsShown(t *testing.T) {
 	events := b.as(http.MethodGet, "/api/v1/crm/leads/"+id+"/events", "").body["data"].([]any)
 	require.Len(t, events, 1)
 
-	stranger := b.service.browser().signIn(b.mint("other", ""))
+	stranger := b.service.browser().signIn(b.stranger(""))
 	require.Equal(t, http.StatusNotFound, stranger.post("/console/leads/"+id+"/reveal").status)
 	require.NotContains(t, stranger.get("/console/audit/reveals").body, "user:ann")
 	blind := b.service.browser().signIn(b.mint(ownAccount, "tokens:read"))

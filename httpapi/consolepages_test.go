@@ -37,7 +37,7 @@ func TestALeadOfAnotherAccountIsNotThere(t *testing.T) {
 	t.Parallel()
 	b := browse(t)
 	id := b.capture(`{"phone":"9876543210"}`).at("data", "leadId").(string)
-	b.signIn(b.mint("other", ""))
+	b.signIn(b.stranger(""))
 	theirs, none := b.get("/console/leads/"+id), b.get("/console/leads/01JQKXZ8V4W9H6M3T2R5N7P0AB")
 	require.Equal(t, http.StatusNotFound, theirs.status)
 	require.Equal(t, none.body, theirs.body)
@@ -219,7 +219,7 @@ func TestAnEndpointIsLookedAfterInTheConsole(t *testing.T) {
 	b.post(at+"/switch", "enabled", "true")
 	require.Contains(t, b.get(at).body, `<span class="state enabled">`)
 
-	stranger := b.service.browser().signIn(b.mint("other", ""))
+	stranger := b.service.browser().signIn(b.stranger(""))
 	for _, path := range []string{at, at + "/secret", at + "/delete"} {
 		require.Equal(t, http.StatusNotFound, stranger.get(path).status, path)
 	}

@@ -62,6 +62,7 @@ var failures = []struct {
 	{errUnknownRoute, http.StatusNotFound, "Not found", "", 0},
 	{errWrongMethod, http.StatusMethodNotAllowed, "Method not allowed", "", 0},
 	{command.ErrUnauthorized, http.StatusUnauthorized, "Missing or invalid token", "", 0},
+	{command.ErrNotProvisioned, http.StatusForbidden, "This account is not provisioned", "", 0},
 	{command.ErrFeatureDisabled, http.StatusForbidden, "Feature crm_api is not enabled for this account", "", 0},
 	{command.ErrLeadsHidden, http.StatusForbidden, scopeError("leads:read").Error(), "", 0},
 	{errCoding, http.StatusUnsupportedMediaType, "Content-Encoding must be left out: the body is taken as it is", "", 0},

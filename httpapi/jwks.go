@@ -35,7 +35,7 @@ func asymmetric() []string {
 
 // NewJWKS returns a verifier of JWTs that are signed with the keys published at a URL. It fetches the keys until ctx ends. It is
 // not an error if the server is down: until it answers, the keys fetched before are used. While there are none, Verify returns
-// errNoKeys.
+// errNoKeys. A JWT must name its key, and a key is used only as its own use and algorithm allow.
 func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger) (*Verifier, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
@@ -71,6 +71,10 @@ func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.L
 	return newVerifier(o, asymmetric(), func(ctx context.Context) jwt.Keyfunc {
 		find := finder.KeyfuncCtx(ctx)
 		return func(t *jwt.Token) (any, error) {
+			// Without an id any key of the set would be tried, whatever the set says of its use and algorithm.
+			if id, _ := t.Header[jwkset.HeaderKID].(string); id == "" {
+				return nil, errNoKeyID
+			}
 			key, err := find(t)
 			if known, _ := remote.KeyReadAll(ctx); len(known) == 0 {
 				return nil, errNoKeys

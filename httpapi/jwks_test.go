@@ -26,7 +26,9 @@ func TestAJWTThatCannotBeJudgedYetIsNotRefused(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	claims := jwt.MapClaims{"sub": "ann", "account_id": ownAccount, "exp": time.Now().Add(time.Hour).Unix()}
-	good, err := jwt.NewWithClaims(jwt.SigningMethodES256, claims).SignedString(key)
+	unsigned := jwt.NewWithClaims(jwt.SigningMethodES256, claims)
+	unsigned.Header["kid"] = "k"
+	good, err := unsigned.SignedString(key)
 	require.NoError(t, err)
 	for _, c := range []call{{method: http.MethodGet, path: leads}, {method: http.MethodPost, path: leads, body: `{"phone":"9876543210"}`}} {
 		c.credential = good

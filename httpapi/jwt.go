@@ -19,8 +19,11 @@ const (
 	// DefaultAccountClaim is the claim that names the caller's account.
 	DefaultAccountClaim = "account_id"
 
-	// adminScope is the one scope that a JWT has only by naming it.
-	adminScope = "admin"
+	// DefaultAdminScope is what JWTs name the scope of administrators, unless another name is configured.
+	DefaultAdminScope = "admin"
+
+	// adminScope is the one scope that a JWT has only by naming it. JWTs may have another name for it.
+	adminScope = DefaultAdminScope
 
 	minSecret  = 32      // bytes of an HS256 secret, as many as the hash has
 	maxJWT     = 8 << 10 // bytes
@@ -34,11 +37,15 @@ var errForged = errors.New("not signed by the issuer")
 // errNoKeys says that no key of the issuer could be fetched yet: nobody can tell whether a JWT is good.
 var errNoKeys = errors.New("no key of the issuer is known yet")
 
+// errNoKeyID says that a JWT does not name the key that signed it.
+var errNoKeyID = errors.New("names no key (kid)")
+
 // VerifierOptions say what a JWT must contain besides a good signature. An empty option requires nothing.
 type VerifierOptions struct {
 	Issuer       string
 	Audience     string
 	AccountClaim string // empty: DefaultAccountClaim
+	AdminScope   string // empty: DefaultAdminScope
 }
 
 // Verifier checks JWTs of one family of algorithms. Its methods may be called from many goroutines.
@@ -63,6 +70,9 @@ func newVerifier(o VerifierOptions, methods []string, key func(context.Context) 
 	if o.AccountClaim == "" {
 		o.AccountClaim = DefaultAccountClaim
 	}
+	if o.AdminScope == "" {
+		o.AdminScope = DefaultAdminScope
+	}
 	return &Verifier{options: o, methods: methods, key: key}
 }
 
@@ -80,7 +90,8 @@ type Identity struct {
 	Issued  time.Time // zero when it does not say so, or names a time that is yet to come
 	Expires time.Time // in the year 9999 at the latest
 	scopes  []string
-	all     bool // names no scopes
+	all     bool   // names no scopes
+	admin   string // what the issuer names the scope admin
 }
 
 // May reports whether the bearer has a scope. A JWT that names no scopes has all but admin.
@@ -88,7 +99,15 @@ func (i Identity) May(scope string) bool {
 	if i.all {
 		return scope != adminScope
 	}
-	return slices.Contains(i.scopes, scope)
+	return slices.Contains(i.scopes, i.nameOf(scope))
+}
+
+// nameOf returns what JWTs of the issuer name a scope.
+func (i Identity) nameOf(scope string) string {
+	if scope == adminScope {
+		return i.admin
+	}
+	return scope
 }
 
 // Scopes lists which of leadlog's scopes the bearer has.
@@ -154,7 +173,7 @@ func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, erro
 	if begins, _ := claims["nbf"].(float64); begins > float64(latest.Unix()) { // by the library what no int64 holds is long past
 		return Identity{}, jwt.ErrTokenNotValidYet
 	}
-	identity := Identity{Account: id, Subject: subject}
+	identity := Identity{Account: id, Subject: subject, admin: v.options.AdminScope}
 	if issued, err := claims.GetIssuedAt(); err == nil && issued != nil && issued.Unix() >= 0 && !issued.After(now.Add(leeway)) {
 		identity.Issued = issued.Time
 	}
@@ -190,7 +209,7 @@ func claimProblem(err error) error {
 }
 
 func signatureProblem(err error) error {
-	for _, kind := range []error{jwt.ErrTokenMalformed, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid} {
+	for _, kind := range []error{errNoKeyID, jwt.ErrTokenMalformed, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid} {
 		if errors.Is(err, kind) {
 			return kind
 		}
@@ -233,7 +252,8 @@ func MintHS256(secret []byte, m Minting, now time.Time) (string, error) {
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
 }
 
-// Scopes returns the scopes that a JWT can be limited to. A JWT without a scope claim has all of them but admin.
+// Scopes returns the scopes that a JWT can be limited to, the last by its default name. A JWT without a scope claim has all of them
+// but admin.
 func Scopes() []string {
 	return []string{
 		"leads:read", "leads:write", "tokens:read", "tokens:write", "webhooks:read", "webhooks:write", "audit:read", adminScope,

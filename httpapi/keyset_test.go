@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/MicahParks/jwkset"
 	"github.com/golang-jwt/jwt/v5"
@@ -54,7 +55,11 @@ func (k *keyServer) publish(t *testing.T, keys map[string]any) {
 		if strings.HasPrefix(id, "enc") {
 			use = jwkset.UseEnc
 		}
-		jwk, err := jwkset.NewJWKFromKey(key, jwkset.JWKOptions{Metadata: jwkset.JWKMetadataOptions{KID: id, USE: use}, Marshal: jwkset.JWKMarshalOptions{Private: true}})
+		var alg jwkset.ALG
+		if strings.HasPrefix(id, "ps512") {
+			alg = jwkset.AlgPS512
+		}
+		jwk, err := jwkset.NewJWKFromKey(key, jwkset.JWKOptions{Metadata: jwkset.JWKMetadataOptions{KID: id, USE: use, ALG: alg}, Marshal: jwkset.JWKMarshalOptions{Private: true}})
 		require.NoError(t, err)
 		require.NoError(t, store.KeyWrite(t.Context(), jwk))
 	}
@@ -71,7 +76,9 @@ func TestAJWTIsCheckedAgainstPublishedKeys(t *testing.T) {
 	require.NoError(t, err)
 	ecKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	server.publish(t, map[string]any{"rsa": &rsaKey.PublicKey, "enc": &ecKey.PublicKey, "oct": hmacSecret})
+	server.publish(t, map[string]any{
+		"rsa": &rsaKey.PublicKey, "enc": &ecKey.PublicKey, "oct": hmacSecret, "": &rsaKey.PublicKey, "ps512": &rsaKey.PublicKey,
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	v, err := NewJWKS(ctx, server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler))
@@ -81,14 +88,26 @@ func TestAJWTIsCheckedAgainstPublishedKeys(t *testing.T) {
 	good := signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), kid("rsa"))
 	_, err = v.Verify(ctx, good, noon)
 	require.NoError(t, err)
-	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodPS256, rsaKey, claimsOf(nil), nil), noon)
-	require.NoError(t, err, "without a key id, any key will do")
+	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodPS512, rsaKey, claimsOf(nil), kid("ps512")), noon)
+	require.NoError(t, err)
+	for name, text := range map[string]string{
+		"no key id":     signed(t, jwt.SigningMethodPS256, rsaKey, claimsOf(nil), nil),
+		"of no use":     signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), nil),
+		"an empty one":  signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), kid("")),
+		"null":          signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": nil}),
+		"one in a list": signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": []string{"rsa"}}),
+	} {
+		_, err = v.Verify(ctx, text, noon)
+		require.ErrorContains(t, err, "names no key (kid)", name)
+		require.ErrorIs(t, err, errForged, name)
+	}
 
 	asked := server.asked.Load()
 	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: mustMarshal(t, &rsaKey.PublicKey)})
 	for name, text := range map[string]string{
 		"HS256 with the public key as the secret": signed(t, jwt.SigningMethodHS256, publicPEM, claimsOf(nil), kid("rsa")),
 		"HS256 with a published secret":           signed(t, jwt.SigningMethodHS256, hmacSecret, claimsOf(nil), kid("oct")),
+		"a key for another algorithm":             signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), kid("ps512")),
 		"a key for another use":                   signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), kid("enc")),
 		"the id of another key":                   signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), kid("rsa")),
 		"a key id that is no text":                signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": 7}),
@@ -123,14 +142,14 @@ func TestAKeyServerThatIsDownAtStartIsAskedAgain(t *testing.T) {
 	defer cancel()
 	v, err := NewJWKS(ctx, server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), nil), noon)
+	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
 	require.ErrorIs(t, err, errNoKeys)
 	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodHS256, hmacSecret, claimsOf(nil), nil), noon)
 	require.ErrorIs(t, err, errForged, "whatever the keys are")
 	server.publish(t, map[string]any{"k": &key.PublicKey})
 	server.down.Store(false)
-	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
-	require.NoError(t, err)
+	good := signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"})
+	require.Eventually(t, func() bool { _, err := v.Verify(ctx, good, noon); return err == nil }, time.Minute, time.Second)
 }
 
 func TestAKeySetIsAtAnAddressOfHTTP(t *testing.T) {
@@ -161,7 +180,7 @@ func TestAKeySetOfNoReasonableLengthIsNotTaken(t *testing.T) {
 	v, err := NewJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.NewTextHandler(&said, nil)))
 	require.NoError(t, err)
 	require.Contains(t, said.String(), "JWKS not fetched")
-	_, err = v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, key, claimsOf(nil), nil), noon)
+	_, err = v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
 	require.ErrorIs(t, err, errNoKeys)
 }
 

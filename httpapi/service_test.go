@@ -167,6 +167,13 @@ func (s *service) mint(account, scope string) string {
 	return text
 }
 
+// stranger is the JWT of another account, which may not capture.
+func (s *service) stranger(scope string) string {
+	s.t.Helper()
+	s.provision("other", account.Settings{})
+	return s.mint("other", scope)
+}
+
 func (s *service) provision(id string, settings account.Settings) {
 	s.t.Helper()
 	_, _, err := s.commands.ConfigureAccount(s.t.Context(), command.ConfigureAccount{

@@ -68,7 +68,7 @@ func TestTheSourceHistoryGoesOutAsJSONCSVAndLines(t *testing.T) {
 		require.Equal(t, all[i], entry)
 	}
 
-	require.Empty(t, s.send(call{method: http.MethodGet, path: history, credential: s.mint("other", "")}).at("data"), "another account's")
+	require.Empty(t, s.send(call{method: http.MethodGet, path: history, credential: s.stranger("")}).at("data"), "another account's")
 	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")}).status)
 	s.as(http.MethodGet, history+"?cursor=x", "").is(http.StatusBadRequest)
 }
@@ -134,5 +134,5 @@ func TestALeadIsShownAsItWasAtAnyTime(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, before.status, before.raw)
 	require.Equal(t, "Lead not found", before.at("message"))
 	require.Equal(t, []string{"asOf"}, asOf("yesterday").fieldsNamed())
-	s.send(call{method: http.MethodGet, path: "/api/v1/crm/leads/" + id + "?asOf=2999-01-01T00:00:00Z", credential: s.mint("other", "")}).is(http.StatusNotFound)
+	s.send(call{method: http.MethodGet, path: "/api/v1/crm/leads/" + id + "?asOf=2999-01-01T00:00:00Z", credential: s.stranger("")}).is(http.StatusNotFound)
 }

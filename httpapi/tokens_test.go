@@ -174,7 +174,7 @@ func TestTheAuditTrailGoesOutAsJSONCSVAndLines(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(all[1]), &event))
 	require.Equal(t, "=cmd()", event["userAgent"])
 
-	nobodys := s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/tokens", credential: s.mint("other", ""), header: map[string]string{"Accept": "text/csv"}})
+	nobodys := s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/tokens", credential: s.stranger(""), header: map[string]string{"Accept": "text/csv"}})
 	require.Equal(t, "id,tokenId,type,position,at,actor,ip,userAgent,requestId,data,digest,leaf,lineHash\n", nobodys.raw)
 	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")}).status)
 }

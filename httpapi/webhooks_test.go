@@ -126,7 +126,7 @@ func TestWhatOnlyAnOwnerMayDoWithAnEndpoint(t *testing.T) {
 	deleted := s.endpoint()
 	deletion := s.as(http.MethodDelete, deleted, "").is(http.StatusOK)
 	s.as(http.MethodGet, after(deleted, deletion), "").is(http.StatusNotFound)
-	other, reader := s.mint("globex", ""), s.mint(ownAccount, "webhooks:read")
+	other, reader := s.stranger(""), s.mint(ownAccount, "webhooks:read")
 	for _, c := range []call{
 		{method: http.MethodPatch, path: "", body: `{"enabled":false}`},
 		{method: http.MethodPost, path: "/secret/rotate"},

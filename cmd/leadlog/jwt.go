@@ -63,18 +63,18 @@ func (j *jwtCommand) scope() (string, error) {
 	}
 	scopes := strings.Fields(*j.Scope)
 	for _, scope := range scopes {
-		if !slices.Contains(httpapi.Scopes(), scope) {
-			return "", badScope(scope)
+		if !slices.Contains(j.scopes(), scope) {
+			return "", j.badScope(scope)
 		}
 	}
 	if len(scopes) == 0 {
-		return "", badScope(*j.Scope)
+		return "", j.badScope(*j.Scope)
 	}
 	return strings.Join(scopes, " "), nil
 }
 
-func badScope(given string) error {
-	return &usageError{fmt.Errorf("--scope=%q: must be some of %s", given, strings.Join(httpapi.Scopes(), " "))}
+func (t jwtSettings) badScope(given string) error {
+	return &usageError{fmt.Errorf("--scope=%q: must be some of %s", given, strings.Join(t.scopes(), " "))}
 }
 
 // mint signs a JWT that a service with these settings accepts.

@@ -149,6 +149,8 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 		{"LEADLOG_EVENTSTORE_URL", "esdb://u:hunter2@h/path", `LEADLOG_EVENTSTORE_URL=(23 characters, not shown): must be a good connection string`},
 		{"LEADLOG_EVENTSTORE_URL", "kurrentdb+discover://u:hunter2@h?tlsCaFile=/none", `LEADLOG_EVENTSTORE_URL=(48 characters, not shown)`},
 		{"LEADLOG_JWT_JWKS_URL", "https://u:hunter2@issuer/keys", `LEADLOG_JWT_JWKS_URL=(29 characters, not shown): must be unset`},
+		{"LEADLOG_JWT_ADMIN_SCOPE", "all accounts", `LEADLOG_JWT_ADMIN_SCOPE="all accounts"`},
+		{"LEADLOG_JWT_ADMIN_SCOPE", "leads:read", `LEADLOG_JWT_ADMIN_SCOPE="leads:read"`},
 	} {
 		t.Run(bad.name+"="+bad.value, func(t *testing.T) {
 			t.Parallel()
@@ -164,6 +166,19 @@ func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
 			require.Contains(t, p.err.String(), bad.shown)
 			require.NotContains(t, p.err.String(), "hunter2")
 		})
+	}
+}
+
+// With a key set alone, a JWT of the same issuer for any other application was good here.
+func TestServe_KeySetNeedsIssuerAndAudience(t *testing.T) {
+	t.Parallel()
+	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	p := launch(t, map[string]string{
+		"LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_JWT_JWKS_URL": "https://issuer.example/keys",
+		"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
+	}, "serve").ends(t, 2)
+	for _, name := range []string{"LEADLOG_JWT_ISSUER", "LEADLOG_JWT_AUDIENCE"} {
+		require.Contains(t, p.err.String(), name+`="": must be set with LEADLOG_JWT_JWKS_URL: the `)
 	}
 }
 

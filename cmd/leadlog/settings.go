@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/leadlog/leadlog/httpapi"
 )
 
 // database says where a command finds its data.
@@ -33,9 +35,10 @@ type sealedDatabase struct {
 type jwtSettings struct {
 	JWTSecret       string `name:"jwt-secret" env:"LEADLOG_JWT_SECRET" placeholder:"TEXT" help:"Secret of HS256 JWTs, at least 32 bytes."`
 	JWTJWKSURL      string `name:"jwt-jwks-url" env:"LEADLOG_JWT_JWKS_URL" placeholder:"URL" help:"Key set of asymmetric JWTs, instead of a secret."`
-	JWTIssuer       string `name:"jwt-issuer" env:"LEADLOG_JWT_ISSUER" placeholder:"TEXT" help:"Issuer that every JWT must name."`
-	JWTAudience     string `name:"jwt-audience" env:"LEADLOG_JWT_AUDIENCE" placeholder:"TEXT" help:"Audience that every JWT must name."`
+	JWTIssuer       string `name:"jwt-issuer" env:"LEADLOG_JWT_ISSUER" placeholder:"TEXT" help:"Issuer that every JWT must name. Required with a key set."`
+	JWTAudience     string `name:"jwt-audience" env:"LEADLOG_JWT_AUDIENCE" placeholder:"TEXT" help:"Audience that every JWT must name. Required with a key set."`
 	JWTAccountClaim string `name:"jwt-account-claim" env:"LEADLOG_JWT_ACCOUNT_CLAIM" default:"account_id" help:"Claim that names the account."`
+	JWTAdminScope   string `name:"jwt-admin-scope" env:"LEADLOG_JWT_ADMIN_SCOPE" default:"admin" help:"Scope that lets a JWT provision accounts, as the issuer names it."`
 }
 
 // service has the settings of serve and dev. They are all strings, so that check can refuse a bad one by the name of its
@@ -108,6 +111,16 @@ func (s service) check(privateTargets bool) (config, error) {
 	return out, c.err()
 }
 
+// scopeForm is that of RFC 6749.
+var scopeForm = regexp.MustCompile("^[!#-\\[\\]-~]+$")
+
+// scopes are those that a JWT can be limited to, as it names them. The scope of administrators is the last.
+func (t jwtSettings) scopes() []string {
+	scopes := httpapi.Scopes()
+	scopes[len(scopes)-1] = t.JWTAdminScope
+	return scopes
+}
+
 func (t jwtSettings) check(c *checker) {
 	switch {
 	case t.JWTJWKSURL != "" && t.JWTSecret != "":
@@ -116,11 +129,20 @@ func (t jwtSettings) check(c *checker) {
 		if u, err := url.Parse(t.JWTJWKSURL); err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
 			c.refuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "an https or http URL") // it may hold a password
 		}
+		if t.JWTIssuer == "" {
+			c.refuse("LEADLOG_JWT_ISSUER", "", "set with LEADLOG_JWT_JWKS_URL: the iss of the issuer's JWTs")
+		}
+		if t.JWTAudience == "" {
+			c.refuse("LEADLOG_JWT_AUDIENCE", "", "set with LEADLOG_JWT_JWKS_URL: the aud of JWTs meant for leadlog, or those for any other application of the issuer would count")
+		}
 	case len(t.JWTSecret) < 32:
 		c.refuseSecret("LEADLOG_JWT_SECRET", t.JWTSecret, "at least 32 bytes, or LEADLOG_JWT_JWKS_URL be set instead")
 	}
 	if strings.TrimSpace(t.JWTAccountClaim) == "" {
 		c.refuse("LEADLOG_JWT_ACCOUNT_CLAIM", t.JWTAccountClaim, "the name of a claim")
+	}
+	if scopes := t.scopes(); !scopeForm.MatchString(t.JWTAdminScope) || slices.Index(scopes, t.JWTAdminScope) < len(scopes)-1 {
+		c.refuse("LEADLOG_JWT_ADMIN_SCOPE", t.JWTAdminScope, "a scope of visible ASCII characters without spaces, quotes and backslashes, and none of leadlog's other scopes")
 	}
 }
 

@@ -215,7 +215,7 @@ func (a *app) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
 }
 
 func (t jwtSettings) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
-	options := httpapi.VerifierOptions{Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim}
+	options := httpapi.VerifierOptions{Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim, AdminScope: t.JWTAdminScope}
 	if t.JWTJWKSURL != "" {
 		return httpapi.NewJWKS(ctx, t.JWTJWKSURL, options, log)
 	}
