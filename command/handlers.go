@@ -7,6 +7,7 @@
 package command
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -38,7 +39,8 @@ type Caller struct {
 	Account     string
 	Actor       string // user:{sub}, token:{tokenId} or system:{what}
 	Credential  string // jwt:{sub} or token:{tokenId}
-	RequestID   string
+	RequestID   string // as in the answer; the caller may have chosen it, so it may be about a person
+	Correlation string // the service's own id of the request; empty: RequestID is one
 	TraceParent string
 	IP          string
 	UserAgent   string
@@ -56,15 +58,18 @@ func (c Caller) seesLeads() bool { return c.ReadsLeads && !c.FromPage }
 func (c Caller) metadata() event.Metadata {
 	return event.Metadata{
 		Account: c.Account, Actor: c.Actor, Credential: c.Credential,
-		RequestID: c.RequestID, Correlation: c.RequestID, TraceParent: c.TraceParent,
+		RequestID: c.RequestID, Correlation: c.ownRequestID(), TraceParent: c.TraceParent,
 		IP: c.IP, UserAgent: c.UserAgent, Line: c.Line,
 	}
 }
 
-// withoutOrigin returns the caller without IP address and user agent, which are personal data. It is for facts that are about no
-// person and so are not sealed.
+// ownRequestID returns the id that the service gave the request.
+func (c Caller) ownRequestID() string { return cmp.Or(c.Correlation, c.RequestID) }
+
+// withoutOrigin returns the caller without IP address and user agent, which are personal data, and without a request id that it
+// chose. It is for facts that are not sealed and stay when a person is forgotten.
 func (c Caller) withoutOrigin() Caller {
-	c.IP, c.UserAgent = "", ""
+	c.IP, c.UserAgent, c.RequestID = "", "", c.ownRequestID()
 	return c
 }
 

@@ -142,7 +142,7 @@ func (h *Handlers) bequeath(ctx context.Context, caller Caller, departed, heir l
 			if !slices.Contains(heir.Joined, held.Holder) || !has(heir, kind, value) {
 				continue
 			}
-			write, err := h.write(caller, stream, expect, h.after(held.UpdatedAt), event.ClaimTaken{Kind: string(kind), Holder: heir.ID})
+			write, err := h.write(caller.withoutOrigin(), stream, expect, h.after(held.UpdatedAt), event.ClaimTaken{Kind: string(kind), Holder: heir.ID})
 			if err != nil {
 				return nil, err
 			}

@@ -39,7 +39,9 @@ func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) (eventstore.Position,
 	if err != nil {
 		return 0, err
 	}
-	write, err := h.write(cmd.Caller, event.RevealStream(id.String()), eventstore.NoStream, h.timestamp(),
+	caller := cmd.Caller
+	caller.RequestID = caller.ownRequestID() // this record outlives the person
+	write, err := h.write(caller, event.RevealStream(id.String()), eventstore.NoStream, h.timestamp(),
 		event.LeadRevealed{LeadID: cmd.LeadID, What: cmd.What})
 	if err != nil {
 		return 0, err

@@ -108,7 +108,7 @@ func (h *Handlers) abandon(ctx context.Context, s slots, account, holder string)
 
 // take returns the write that gives a free slot to a holder.
 func (h *Handlers) take(caller Caller, s slots, free slot, holder string) (eventstore.Write, error) {
-	return h.write(caller, free.stream, free.expect, h.after(free.since), event.ClaimTaken{Kind: string(s.kind), Holder: holder})
+	return h.write(caller.withoutOrigin(), free.stream, free.expect, h.after(free.since), event.ClaimTaken{Kind: string(s.kind), Holder: holder})
 }
 
 // leaving is a claim that its holder is giving up.
@@ -132,7 +132,7 @@ func (h *Handlers) vacate(ctx context.Context, caller Caller, left leaving, fact
 	if held.Holder != left.holder {
 		return h.store.Append(ctx, writes...)
 	}
-	release, err := h.write(caller, left.stream, expect, h.after(held.UpdatedAt), event.ClaimReleased{Kind: string(left.kind), Holder: left.holder})
+	release, err := h.write(caller.withoutOrigin(), left.stream, expect, h.after(held.UpdatedAt), event.ClaimReleased{Kind: string(left.kind), Holder: left.holder})
 	if err != nil {
 		return 0, err
 	}

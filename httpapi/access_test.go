@@ -337,3 +337,58 @@ func TestAdminScope_Configured(t *testing.T) {
 		require.Equal(t, "Scope leadlog:admin required", put(scope).is(http.StatusForbidden).at("message"), scope)
 	}
 }
+
+func TestAnswers_AreNotStored(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	_, value := b.token()
+	lead := b.capture(stored).is(http.StatusCreated)
+	at := leads + "/" + lead.at("data", "leadId").(string)
+	for _, c := range []call{
+		{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`},
+		{method: http.MethodPost, path: leads + "/batch", credential: value, body: `{"phone":"9876543211"}`},
+		{method: http.MethodGet, path: after(at, lead), credential: b.jwt}, {method: http.MethodGet, path: after(at, lead)},
+		{method: http.MethodGet, path: "/api/v1/crm/sources/history", credential: b.jwt, header: map[string]string{"Accept": "text/csv"}},
+		{method: http.MethodPatch, path: at, credential: b.jwt, body: `{"name":"Asha R"}`},
+		{method: http.MethodPost, path: leads + "?dryRun=true", credential: value, body: `{"phone":"9876543210"}`},
+	} {
+		r := b.request(c)
+		require.Equal(t, []string{"no-store"}, r.header.Values("Cache-Control"), "%s %s: %s", c.method, c.path, r.raw)
+	}
+	b.signIn(b.jwt)
+	for _, path := range []string{"/console", "/console/leads", "/console/leads.csv", "/console/sign-in"} {
+		require.Equal(t, []string{"no-store"}, b.get(path).header.Values("Cache-Control"), path)
+	}
+	require.Equal(t, []string{"no-cache"}, b.request(call{method: http.MethodGet, path: "/openapi.json"}).header.Values("Cache-Control"))
+}
+
+// The X-Request-Id that a caller chose stayed on the log after the person was forgotten.
+func TestRequestID_ForgottenWithPerson(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const id = "asha@example.com/9876543210"
+	own := map[string]string{"X-Request-Id": id, "Idempotency-Key": "k"}
+	captured := s.captureWhole(http.StatusCreated, own)
+	require.Equal(t, id, captured.header.Get("X-Request-Id"))
+	at := leads + "/" + s.leadID(captured)
+	for _, path := range []string{"/events", "/sources"} {
+		shown := s.as(http.MethodGet, after(at+path, captured), "").is(http.StatusOK).at("data").([]any)
+		require.Equal(t, id, shown[0].(map[string]any)["requestId"], path)
+	}
+	s.send(call{method: http.MethodPost, path: "/api/v1/crm/visitors/visitor-of-asha/activity", credential: s.jwt, header: own, body: `{"type":"click"}`})
+	own["Idempotency-Key"] = "k2"
+	const again = `{"phone":"9876543210","metadata":{"source":"api"}}`
+	s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, header: own, body: again}).is(http.StatusOK)
+	own["Idempotency-Key"] = "k3"
+	refused := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, header: own, body: again}).is(http.StatusConflict)
+	s.send(call{method: http.MethodPatch, path: at, credential: s.jwt, header: own, body: `{"name":"Asha R"}`}).is(http.StatusOK)
+	s.send(call{method: http.MethodPost, path: at + "/contacts/release", credential: s.jwt, header: own, body: `{"email":"asha@example.com"}`}).is(http.StatusOK)
+	twin := s.capture(`{"email":"twin@example.com"}`).is(http.StatusCreated)
+	s.send(call{method: http.MethodPost, path: at + "/join", credential: s.jwt, header: own, body: `{"from":"` + s.leadID(twin) + `"}`}).is(http.StatusOK)
+	erased := s.send(call{method: http.MethodDelete, path: at, credential: s.jwt, header: own}).is(http.StatusOK)
+	require.Equal(t, id, erased.header.Get("X-Request-Id"))
+	list := s.as(http.MethodGet, after(leads+"/refused", refused), "").is(http.StatusOK).at("data").([]any)
+	require.Len(t, list[0].(map[string]any)["requestId"], 26, "an id of the service's own")
+	s.caughtUp()
+	s.requireNoTrace()
+}

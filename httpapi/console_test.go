@@ -200,7 +200,14 @@ func TestACookieIsSecureOverHTTPS(t *testing.T) {
 	t.Parallel()
 	b := browse(t, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} })
 	r := b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "https")
-	require.Contains(t, r.header.Get("Set-Cookie"), "; Secure")
+	cookie := r.header.Get("Set-Cookie")
+	require.Contains(t, cookie, "; Secure")
+	require.True(t, strings.HasPrefix(cookie, "__Secure-leadlog_console="), cookie)
+	value, _, _ := strings.Cut(cookie, ";")
+	for sent, status := range map[string]int{value: http.StatusOK, strings.TrimPrefix(value, "__Secure-"): http.StatusSeeOther} {
+		r := b.service.browser().do(http.MethodGet, "/console/leads", nil, "X-Forwarded-Proto", "https", "Cookie", sent)
+		require.Equal(t, status, r.status, "by https only a cookie with the prefix counts")
+	}
 	r = b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "http")
 	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "which the browser would not send back")
 	b = browse(t)

@@ -224,7 +224,7 @@ func normalize(r *http.Request, o *openapi3.Operation) {
 // common are headers that any answer may have.
 var common = map[string]bool{
 	"Content-Type": true, "Content-Length": true, "Connection": true, "Vary": true, "Date": true,
-	"X-Content-Type-Options": true, "Referrer-Policy": true, "Content-Security-Policy": true,
+	"X-Content-Type-Options": true, "Referrer-Policy": true, "Content-Security-Policy": true, "Cache-Control": true,
 	"Access-Control-Allow-Origin": true, "Access-Control-Expose-Headers": true,
 }
 

@@ -21,7 +21,6 @@ type answer struct {
 	body     any    // an envelope
 	encoded  []byte // in place of body, when it is JSON already
 	position eventstore.Position
-	secret   bool         // holds what is shown once, and must be kept by nobody on the way
 	stream   func() error // writes the answer itself, in place of body
 }
 
@@ -67,11 +66,6 @@ const positionHeader = "X-Log-Position"
 // send writes an answer.
 func (x *exchange) send(a answer) {
 	x.wrote(a.position)
-	if a.secret {
-		header := x.w.Header()
-		header.Set("Cache-Control", "no-store")
-		header.Set("Pragma", "no-cache")
-	}
 	if a.stream != nil {
 		x.stream(a.stream)
 		return
@@ -126,8 +120,8 @@ func appendCaptured(to []byte, c *command.LeadCaptured, dryRun bool) []byte {
 
 var answerOptions = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 
-// lengthByServer is the size in bytes up to which net/http sets Content-Length by itself. Leaving it to net/http keeps the
-// header of a capture's answer at eight entries; at the ninth, Go's maps grow.
+// lengthByServer is the size in bytes up to which net/http sets Content-Length by itself. Leaving it to net/http saves a
+// header.
 const lengthByServer = 2048
 
 var typeJSON = []string{mediaJSON + "; charset=utf-8"}

@@ -83,7 +83,7 @@ func (a *api) exchange(w http.ResponseWriter, r *http.Request, record *record) *
 	x := &exchange{
 		api: a, w: w, r: r, ctx: r.Context(), record: record, client: clientAddress(r, a.TrustedProxies),
 	}
-	x.caller = command.Caller{RequestID: x.record.requestID, TraceParent: x.record.trace, UserAgent: userAgent(r.UserAgent())}
+	x.caller = command.Caller{RequestID: x.record.requestID, Correlation: x.record.ownID, TraceParent: x.record.trace, UserAgent: userAgent(r.UserAgent())}
 	x.caller.FromPage = r.Header.Get("Origin") != ""
 	if x.caller.TraceParent == "" {
 		x.caller.TraceParent = traceParent(r.Header.Get("Traceparent"))

@@ -93,7 +93,8 @@ func FuzzHeaders(f *testing.F) {
 			require.True(t, got == key && len(key) <= maxIdempotencyKey && visible(key))
 		}
 		r.Header[requestIDHeader] = []string{key}
-		id := newRequestIDs(func() time.Time { return noon }).of(r)
+		id, own := newRequestIDs(func() time.Time { return noon }).of(r)
 		require.True(t, visible(id) && len(id) <= maxRequestID)
+		require.Equal(t, id != key, own == id)
 	})
 }

@@ -16,7 +16,8 @@ import (
 // record is what the access log and the metrics need to know about a request.
 type record struct {
 	http.ResponseWriter
-	requestID  string
+	requestID  string // as answered
+	ownID      string // made here; the same unless the caller chose one, which may be about a person
 	route      string // a pattern: paths and queries may hold what no log should
 	account    string
 	credential string // token or jwt
@@ -60,13 +61,15 @@ var inEveryAnswer = []struct {
 	{"X-Content-Type-Options", []string{"nosniff"}},
 	{"Referrer-Policy", []string{"no-referrer"}},
 	{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'"}},
+	{"Cache-Control", []string{"no-store"}}, // answers may hold personal data; the few public documents replace it
 }
 
 // observe wraps all other handlers: it gives the request an id, records the outcome, and turns a panic into an answer.
 func (a *api) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now() // a duration, so the real clock
-		note := &record{ResponseWriter: w, requestID: a.ids.of(r)}
+		note := &record{ResponseWriter: w}
+		note.requestID, note.ownID = a.ids.of(r)
 		header := w.Header()
 		for _, always := range inEveryAnswer {
 			header[always.name] = always.values
@@ -101,7 +104,7 @@ func (a *api) caught(note *record, r *http.Request, thrown any) {
 		said = fault.Error()
 	}
 	note.err = fmt.Errorf("panic: %s", said)
-	a.Log.ErrorContext(r.Context(), "panic", slog.String("requestId", note.requestID),
+	a.Log.ErrorContext(r.Context(), "panic", slog.String("requestId", note.ownID),
 		slog.String("panic", said), slog.String("stack", string(debug.Stack())))
 	if note.status == 0 {
 		(&exchange{api: a, w: note, r: r, record: note}).fail(note.err)
@@ -122,7 +125,7 @@ func (a *api) logAccess(r *http.Request, note *record, took time.Duration) {
 	attributes := []slog.Attr{
 		slog.String("method", methodLabel(r.Method)), slog.String("route", note.route),
 		slog.Int("status", note.status), slog.Float64("ms", float64(took.Microseconds())/1000),
-		slog.Int64("bytes", note.bytes), slog.String("requestId", note.requestID),
+		slog.Int64("bytes", note.bytes), slog.String("requestId", note.ownID),
 	}
 	if note.trace != "" {
 		attributes = append(attributes, slog.String("traceId", traceID(note.trace)))
@@ -151,11 +154,16 @@ func newRequestIDs(now func() time.Time) *requestIDs {
 
 const maxRequestID = 128 // characters
 
-// of returns the id that the caller sent, if it is fit for a log, and otherwise a new one.
-func (ids *requestIDs) of(r *http.Request) string {
+// of returns the id to answer, which is the one that the caller sent if it is fit for a header, and one of our own.
+func (ids *requestIDs) of(r *http.Request) (shown, own string) {
 	if given := r.Header.Get(requestIDHeader); visible(given) && len(given) <= maxRequestID {
-		return given
+		return given, ids.next()
 	}
+	own = ids.next()
+	return own, own
+}
+
+func (ids *requestIDs) next() string {
 	id, err := ulid.New(ulid.Timestamp(ids.now()), ids.entropy)
 	if err != nil { // the monotonic part ran over within a millisecond
 		return ulid.Make().String()
@@ -191,7 +199,7 @@ func (a *api) follow(r *http.Request, note *record) (_ *http.Request, end func()
 	followed, traceParent, done := a.Trace(r)
 	note.trace = traceParent
 	return followed, func() {
-		done(Traced{methodLabel(r.Method), note.route, note.requestID, note.account, note.status})
+		done(Traced{methodLabel(r.Method), note.route, note.ownID, note.account, note.status})
 	}
 }
 

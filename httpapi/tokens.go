@@ -19,7 +19,7 @@ type issuedToken struct {
 
 func issued(status int, t command.TokenIssued) answer {
 	return answer{
-		status: status, position: t.Position, secret: true,
+		status: status, position: t.Position,
 		body: envelope{Success: true, Data: issuedToken{
 			TokenID: t.ID, Name: t.Token.Name, Prefix: t.Token.Prefix,
 			PlainToken: t.Value.Reveal(), ExpiresAt: query.Timestamp(t.Token.ExpiresAt),

@@ -32,7 +32,7 @@ func (x *exchange) registerEndpoint() (answer, error) {
 		Caller: x.caller, Registration: registration,
 	})
 	return answer{
-		status: http.StatusCreated, position: registered.Position, secret: true,
+		status: http.StatusCreated, position: registered.Position,
 		body: envelope{Success: true, Data: registeredEndpoint{
 			Secret:   registered.Secret,
 			Endpoint: query.NewEndpoint(registered.ID, registered.Endpoint),
@@ -78,7 +78,7 @@ type rotatedSecret struct {
 func (x *exchange) rotateEndpointSecret() (answer, error) {
 	rotated, err := x.Commands.RotateWebhookSecret(x.ctx, command.RotateWebhookSecret{Caller: x.caller, WebhookID: x.pathID()})
 	return answer{
-		position: rotated.Position, secret: true,
+		position: rotated.Position,
 		body: envelope{Success: true, Data: rotatedSecret{
 			WebhookID: x.pathID(), Secret: rotated.Secret, PreviousUntil: query.Timestamp(rotated.Rotated.PreviousUntil),
 		}},

@@ -7,9 +7,9 @@ type Metadata struct {
 	Account     string `json:"account,omitzero"`     // the account that owns the stream
 	Actor       string `json:"actor,omitzero"`       // user:{sub}, token:{tokenId} or system:{what}
 	Credential  string `json:"credential,omitzero"`  // jwt:{sub} or token:{tokenId}; never a value
-	RequestID   string `json:"requestId,omitzero"`   // as in the answer's X-Request-Id
+	RequestID   string `json:"requestId,omitzero"`   // as in the answer's X-Request-Id; the caller may have chosen it
 	Causation   string `json:"causation,omitzero"`   // id of the event that led to this one
-	Correlation string `json:"correlation,omitzero"` // shared by everything that one request set off
+	Correlation string `json:"correlation,omitzero"` // the service's own id of the request, shared by everything that it set off
 	TraceParent string `json:"traceParent,omitzero"` // W3C trace context
 	IP          string `json:"ip,omitzero"`          // address of the client that called
 	UserAgent   string `json:"userAgent,omitzero"`

@@ -9,13 +9,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/leadlog/leadlog/eventstore"
 )
 
 // An event is stored with its plain members unchanged and, last, a member "sealed": in base64, the id of the key, a nonce and,
-// encrypted and authenticated, the IP address and user agent and the personal members. It is bound to what is not sealed: when one
+// encrypted and authenticated, the IP address, user agent and request id and the personal members. It is bound to what is not sealed: when one
 // byte of the stream, id, type, time, metadata or plain members changes, it no longer opens. So nobody without the key can give a
 // lead another source or another day.
 
@@ -47,6 +45,8 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	s.text = append(s.text, membersForm)
 	s.text = appendText(s.text, e.Metadata.IP)
 	s.text = appendText(s.text, e.Metadata.UserAgent)
+	s.text = appendText(s.text, e.Metadata.RequestID)
+	e.Metadata.IP, e.Metadata.UserAgent, e.Metadata.RequestID = "", "", ""
 	var ok bool
 	if s.plain, s.text, ok = divide(e.Type, e.Data, s.plain, s.text); !ok {
 		s.text[0] = wholeForm
@@ -63,7 +63,6 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	data = append(append(data, sealedName...), '"')
 	data = encoding.AppendEncode(data, s.blob)
 	e.Data = append(data, '"', '}')
-	e.Metadata.IP, e.Metadata.UserAgent = "", ""
 	return e, nil
 }
 
@@ -92,27 +91,18 @@ func appendText(to []byte, text string) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
 }
 
-// bindsAll begins what an event is bound to, but for the first ones that were sealed: they are bound to stream and id alone,
-// and no stream begins so.
-const bindsAll = 1
-
 // appendBound adds what an event is bound to: all that is stored of it in the open. Before each text stands its length, so
-// that nothing of one can pass for the beginning of the next. The address and the user agent are sealed themselves.
+// that nothing of one can pass for the beginning of the next. The address, the user agent and the request id are sealed themselves.
 func appendBound(to []byte, stream string, e *eventstore.Event, plain []byte) []byte {
-	to = append(append(to, bindsAll), e.ID[:]...)
+	to = append(to, e.ID[:]...)
 	to = binary.AppendVarint(to, e.At.UnixMicro())
 	m := &e.Metadata
 	for _, text := range [...]string{
-		stream, e.Type, m.Account, m.Actor, m.Credential, m.RequestID, m.Causation, m.Correlation, m.TraceParent, m.Line,
+		stream, e.Type, m.Account, m.Actor, m.Credential, m.Causation, m.Correlation, m.TraceParent, m.Line,
 	} {
 		to = appendText(to, text)
 	}
 	return append(to, plain...)
-}
-
-// appendPlace adds what the first events that were sealed are bound to.
-func appendPlace(to []byte, stream string, id ulid.ULID) []byte {
-	return append(append(to, stream...), id[:]...)
 }
 
 // envelope is a stored event, taken apart.
@@ -161,22 +151,19 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 	defer s.giveBack()
 	s.bound = appendBound(s.bound, r.Stream, &r.Event, v.plain)
 	opened, err := o.aead.Open(s.text, nil, v.blob, s.bound)
-	if err != nil {
-		s.bound = appendPlace(s.bound[:0], r.Stream, r.ID)
-		opened, err = o.aead.Open(s.text, nil, v.blob, s.bound)
-	}
 	if err != nil || len(opened) == 0 {
 		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
 	}
 	s.text = opened
 	form, text := opened[0], opened[1:]
 	ip, text, ipOK := cutText(text, o.ip)
-	userAgent, personal, agentOK := cutText(text, o.userAgent)
-	if !ipOK || !agentOK {
+	userAgent, text, agentOK := cutText(text, o.userAgent)
+	requestID, personal, requestOK := cutText(text, "") // which seldom is that of the event before
+	if !ipOK || !agentOK || !requestOK {
 		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
 	}
 	o.ip, o.userAgent = ip, userAgent
-	r.Metadata.IP, r.Metadata.UserAgent = ip, userAgent
+	r.Metadata.IP, r.Metadata.UserAgent, r.Metadata.RequestID = ip, userAgent, requestID
 	if form == wholeForm {
 		r.Data = bytes.Clone(personal)
 		return nil

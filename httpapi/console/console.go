@@ -104,7 +104,7 @@ func New(o Options) http.Handler {
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// secured sets the headers of every answer. Pages hold personal data, so no cache on the way may keep one.
+// secured sets the headers of every answer, besides those that all answers of the service have.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -112,7 +112,6 @@ func secured(next http.Handler) http.Handler {
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("X-Frame-Options", "DENY")
-		header.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})
 }

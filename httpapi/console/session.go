@@ -68,10 +68,19 @@ func (s *seals) open(sealed string) (i Identity, ok bool) {
 
 const cookieName = "leadlog_console"
 
+// cookieOf returns the cookie's name. By https it has a prefix with which browsers take it only by https, and so no other host of the
+// network can put one of its own in its place. __Host- would need the path of all of the host.
+func (c *Console) cookieOf(r *http.Request) string {
+	if c.Gate.Secure(r) {
+		return "__Secure-" + cookieName
+	}
+	return cookieName
+}
+
 // cookie returns a cookie that browsers send only to the console, and only from its own pages.
 func (c *Console) cookie(r *http.Request, value string) *http.Cookie {
 	return &http.Cookie{
-		Name: cookieName, Value: value, Path: c.Base, HttpOnly: true, Secure: c.Gate.Secure(r), SameSite: http.SameSiteStrictMode,
+		Name: c.cookieOf(r), Value: value, Path: c.Base, HttpOnly: true, Secure: c.Gate.Secure(r), SameSite: http.SameSiteStrictMode,
 	}
 }
 
@@ -96,7 +105,7 @@ func (c *Console) end(w http.ResponseWriter, r *http.Request) {
 
 // identity returns who the browser is signed in as, if it is.
 func (c *Console) identity(r *http.Request) (Identity, bool) {
-	cookie, err := r.Cookie(cookieName)
+	cookie, err := r.Cookie(c.cookieOf(r))
 	if err != nil {
 		return Identity{}, false
 	}
