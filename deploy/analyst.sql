@@ -56,6 +56,6 @@ GRANT SELECT ON ALL TABLES IN SCHEMA views TO leadlog_analyst;
 ALTER ROLE leadlog_analyst CONNECTION LIMIT 10;
 ALTER ROLE leadlog_analyst SET search_path = views;
 ALTER ROLE leadlog_analyst SET default_transaction_read_only = on;
--- A replay that takes a view's place waits for those who read it, a minute at most.
+-- A replay that replaces a view waits a minute for those who read it, and then ends their sessions.
 ALTER ROLE leadlog_analyst SET statement_timeout = '10min';
 ALTER ROLE leadlog_analyst SET idle_in_transaction_session_timeout = '1min';

@@ -29,6 +29,12 @@ BEGIN
     EXECUTE format('GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %I TO leadlog_owner, leadlog_writer', current_database());
     EXECUTE format('GRANT CONNECT ON DATABASE %I TO leadlog_reader', current_database());
 
+    BEGIN -- a replay ends sessions of readers that keep it from replacing a view
+        GRANT pg_signal_backend TO leadlog_writer;
+    EXCEPTION WHEN insufficient_privilege THEN
+        RAISE WARNING 'readers can keep a replay from replacing a view: %', SQLERRM;
+    END;
+
     FOR place, keeper IN -- the log last: who has views in hand may have to read it before letting go
         SELECT unnest(ARRAY['views', 'delivery', 'lease', 'secret', 'quota']), 'leadlog_writer'
         UNION ALL -- copies of views, as of a day or on their way

@@ -110,3 +110,22 @@ func forbidden(err error) bool {
 	answer, ok := err.(*pgconn.PgError)
 	return ok && answer.Code == "42501"
 }
+
+// A reader may keep a transaction open for as long as it likes: it can change its own timeouts.
+func TestReplay_EndsReadersOfView(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	configure(t, w, 2)
+	w.Project(t)
+	want := dump(t, w)
+	superuser := as(t, w, "postgres")
+	owner := pgtest.Value[string](t, w.Pool, `SELECT current_user`)
+	pgtest.Exec(t, superuser, `GRANT pg_signal_backend TO `+owner)
+	closed(t, w, superuser)
+	reader := as(t, w, analyst(t, w))
+	pgtest.Exec(t, reader, `SET idle_in_transaction_session_timeout = 0; BEGIN; SELECT FROM views.account`)
+	require.NoError(t, replay(w, projection.AccountView{}).Impolite().Run(t.Context()))
+	_, err := reader.Exec(t.Context(), `SELECT FROM views.account`)
+	require.Error(t, err)
+	require.Equal(t, want, dump(t, w))
+}

@@ -37,3 +37,9 @@ func (r *Runner) WithoutFilling() {
 
 // plain is a Projector and nothing more.
 type plain struct{ Projector }
+
+// Impolite makes a replay end the sessions that read a view at the first attempt to replace it.
+func (r Replay) Impolite() Replay {
+	r.polite = 1
+	return r
+}

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,7 @@ type Replay struct {
 	Built func(p Projector, position eventstore.Position)
 
 	indexing chan struct{} // holds one for each index that is being built
+	polite   int           // attempts to replace a view before sessions that read it are ended; 0: swapPolite
 }
 
 // Run builds the views. When the context has ended, its error is in the one returned, whichever statement it cut off.
@@ -122,6 +124,7 @@ func (r Replay) withDefaults() Replay {
 	if r.Built == nil {
 		r.Built = func(Projector, eventstore.Position) {}
 	}
+	r.polite = cmp.Or(r.polite, swapPolite)
 	r.indexing = make(chan struct{}, indexesAtOnce)
 	return r
 }

@@ -16,13 +16,14 @@ import (
 const (
 	swapPatience = `2s` // for each lock; meanwhile others wait behind us
 	swapAttempts = 30
+	swapPolite   = 24 // attempts, for a minute, before sessions that read the view are ended
 	swapPause    = 500 * time.Millisecond
 )
 
-// replace puts the copy in the place of the live view. A reader that has the live table for long is let finish first: replace tries
-// again, but not for ever.
+// replace puts the copy in the place of the live view. Readers of the live table may finish first. After a minute their sessions are
+// ended.
 func (b *builder) replace(ctx context.Context) (position eventstore.Position, err error) {
-	for range swapAttempts {
+	for attempt := range swapAttempts {
 		if b.end, err = b.Store.Head(ctx); err != nil {
 			return 0, err
 		}
@@ -36,11 +37,26 @@ func (b *builder) replace(ctx context.Context) (position eventstore.Position, er
 		if !retryable(err) {
 			return position, err
 		}
+		if attempt+1 >= b.polite {
+			b.endReaders(ctx)
+		}
 		if err := eventstore.Sleep(ctx, swapPause); err != nil {
 			return 0, err
 		}
 	}
 	return 0, err
+}
+
+// endReaders ends the sessions that hold locks on the live tables, of roles that are neither superusers nor members of the views'
+// owner. That needs the role pg_signal_backend. Without it the replay fails and can be run again.
+func (b *builder) endReaders(ctx context.Context) {
+	_, _ = b.conn.Exec(ctx, `
+		SELECT pg_terminate_backend(a.pid)
+		  FROM pg_stat_activity a, pg_namespace n
+		 WHERE n.nspname = $1 AND NOT pg_has_role(a.usesysid, n.nspowner, 'MEMBER') AND a.pid IN (
+		       SELECT l.pid FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+		        WHERE l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		          AND c.relnamespace = n.oid AND c.relname = ANY ($2))`, b.Live, b.projector.Tables())
 }
 
 // fold brings the copy what it does not have yet, up to its end.

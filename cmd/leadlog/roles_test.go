@@ -187,3 +187,68 @@ func keepInUse(t *testing.T, superuser, owner string) {
 			ASSERT name IS NOT NULL;
 		END $$`)
 }
+
+// Readers take every lock that they can get, and leave it; the service goes on. For a replay see TestReplay_EndsReadersOfView.
+func TestReaders_HoldUpNothing(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	own := settings["LEADLOG_DATABASE_URL"]
+	prefix, run := scripted(t, own, "analyst", "owner", "writer", "reader", "account_readers")
+	run("roles.sql")
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
+	launch(t, settings, "migrate").ends(t, 0)
+	run("roles.sql")
+	run("analyst.sql")
+	run("account-reader.sql", "account=acme")
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
+	superuser := asRole(t, own, "postgres")
+	conn, err := pgx.Connect(t.Context(), superuser)
+	require.NoError(t, err)
+	var ofAccount string
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT role FROM reader.account`).Scan(&ofAccount))
+	require.NoError(t, conn.Close(t.Context()))
+	t.Cleanup(func() {
+		for _, statement := range []string{`DROP OWNED BY ` + ofAccount, `DROP ROLE ` + ofAccount} {
+			require.NoError(t, inDatabase(context.Background(), t, superuser, statement))
+		}
+	})
+
+	for _, role := range []string{ofAccount, prefix + "analyst", prefix + "reader"} {
+		address := asRole(t, own, role)
+		for _, statement := range []string{
+			`SELECT pg_advisory_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint))`, `SELECT pg_try_advisory_xact_lock_shared(1, 2)`,
+			`SELECT lo_create(0)`, `BEGIN READ WRITE; CREATE TEMPORARY TABLE mine ()`,
+			`BEGIN READ WRITE; LOCK TABLE log.append_lock IN SHARE UPDATE EXCLUSIVE MODE`, `BEGIN READ WRITE; LOCK TABLE log.migration_lock IN SHARE MODE`,
+			`BEGIN READ WRITE; LOCK TABLE lease.session IN ROW EXCLUSIVE MODE`, `SELECT lease.take('projector views.lead')`,
+			`BEGIN READ WRITE; LOCK TABLE views.lead IN ROW SHARE MODE`, `BEGIN READ WRITE; SELECT FROM views.lead FOR KEY SHARE`,
+		} {
+			var refused *pgconn.PgError
+			require.ErrorAs(t, inDatabase(t.Context(), t, address, statement), &refused, "%s: %s", role, statement)
+			require.Equal(t, "42501", refused.Code, "%s: %s", role, statement)
+		}
+		held, err := pgx.Connect(t.Context(), address)
+		require.NoError(t, err)
+		defer held.Close(context.Background())
+		for _, statement := range []string{
+			`SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0`,
+			`LISTEN leadlog_log; LISTEN leadlog_delivery; LISTEN leadlog_forgotten`,
+			`SELECT pg_notify(c, repeat('x', 7000) || n) FROM generate_series(1, 2000) n, unnest(ARRAY['leadlog_log', 'leadlog_delivery', 'leadlog_forgotten']) c`,
+			`BEGIN; LOCK TABLE views.lead IN ACCESS SHARE MODE; SELECT FROM views.lead`,
+		} {
+			_, err := held.Exec(t.Context(), statement)
+			require.NoError(t, err, "%s: %s", role, statement)
+		}
+	}
+
+	jwt := newAccount(t, settings, "acme")
+	_, base := serve(t, settings)
+	receiver := receiveWebhooks(t)
+	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
+	captured := captureAs(t, base, jwt, "asha")
+	seenBy(t, base, jwt, captured)
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
+	mustCall(t, "DELETE", base+"/api/v1/crm/leads/"+captured.data()["leadId"].(string), jwt, "").is(t, 200)
+	mustCall(t, "GET", base+"/readyz", "", "").is(t, 200)
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
+	launch(t, settings, "migrate").ends(t, 0)
+}
