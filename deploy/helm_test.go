@@ -180,6 +180,7 @@ func TestTheChartRefusesToGuessKeysAndShowsTheWorldNoMetrics(t *testing.T) {
 		values["monitoring"].(map[string]any)["enabled"] = true
 		ingress := values["ingress"].(map[string]any)
 		ingress["enabled"], ingress["host"] = true, "crm.example.com"
+		values["settings"].(map[string]any)["LEADLOG_TRUSTED_PROXIES"] = "10.0.0.0/8"
 	})
 	require.NoError(t, err)
 	secrets := objects["Job"].Spec.Template.Spec.Containers[0].EnvFrom
@@ -192,6 +193,17 @@ func TestTheChartRefusesToGuessKeysAndShowsTheWorldNoMetrics(t *testing.T) {
 	for _, p := range paths {
 		require.NotContains(t, []string{"/", "/crm", "/crm/metrics", "/crm/readyz"}, p.Path)
 	}
+}
+
+// Behind a proxy that is not named, all clients share the limits of one address.
+func TestChart_IngressNeedsTrustedProxies(t *testing.T) {
+	t.Parallel()
+	_, err := render(t, func(values map[string]any) {
+		values["secret"] = "leadlog-keys"
+		ingress := values["ingress"].(map[string]any)
+		ingress["enabled"], ingress["host"] = true, "crm.example.com"
+	})
+	require.ErrorContains(t, err, "settings.LEADLOG_TRUSTED_PROXIES")
 }
 
 // Helm reads numbers of values files as floats.
@@ -221,7 +233,7 @@ func TestHelmUnderstandsTheChart(t *testing.T) {
 		return
 	}
 	for _, args := range [][]string{{"lint", "--strict"}, {"template", "crm", "--kube-version", "1.27.0"}} { // the oldest that the chart is for
-		command := exec.CommandContext(t.Context(), "helm", append(args, "helm", "--set", "secret=s,ingress.enabled=true,ingress.host=h,monitoring.enabled=true")...)
+		command := exec.CommandContext(t.Context(), "helm", append(args, "helm", "--set", "secret=s,ingress.enabled=true,ingress.host=h,settings.LEADLOG_TRUSTED_PROXIES=10.0.0.0/8,monitoring.enabled=true")...)
 		output, err := command.CombinedOutput()
 		require.NoError(t, err, "%s", output)
 	}

@@ -93,19 +93,17 @@ func (x *exchange) bearer() (string, error) {
 }
 
 // byToken authenticates an API token and admits its account. A cached token that is good is accepted, since the append checks it
-// again. Anything else is read from the log, within the limit of the client's address.
+// again. What fails its checksum is refused without a look-up, and so without a limit. Anything else is read from the log, within
+// the limit of the client's address or of the token.
 func (x *exchange) byToken(credential string) error {
 	x.record.credential = "token"
 	value, err := token.ParseValue(credential)
 	if err != nil {
-		if err := x.spend(); err != nil {
-			return err
-		}
 		return fmt.Errorf("%w: %w", command.ErrUnauthorized, err)
 	}
 	believed, known := x.Directory.KnownToken(value)
 	if !known {
-		if err := x.spend(); err != nil {
+		if err := x.spendLookup(value.TokenID()); err != nil {
 			return err
 		}
 		if believed, err = x.Directory.ConfirmToken(x.ctx, value); err != nil {

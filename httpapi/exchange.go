@@ -83,6 +83,12 @@ func (a *api) exchange(w http.ResponseWriter, r *http.Request, record *record) *
 	x := &exchange{
 		api: a, w: w, r: r, ctx: r.Context(), record: record, client: clientAddress(r, a.TrustedProxies),
 	}
+	if r.Header.Get("X-Forwarded-For") != "" && !within(address(r.RemoteAddr), a.TrustedProxies) {
+		a.untrusted.Do(func() {
+			a.Log.Warn("X-Forwarded-For came from an address that is not in LEADLOG_TRUSTED_PROXIES, and is not used: " +
+				"if that is your proxy, all its clients share the limits of one address")
+		})
+	}
 	x.caller = command.Caller{RequestID: x.record.requestID, Correlation: x.record.ownID, TraceParent: x.record.trace, UserAgent: userAgent(r.UserAgent())}
 	x.caller.FromPage = r.Header.Get("Origin") != ""
 	if x.caller.TraceParent == "" {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -85,7 +86,9 @@ type api struct {
 	literal       map[string]bool // paths of routes without an id
 	quotas        *quota.Shared   // by policy and account
 	confirmations *quota.Local    // by account
-	failures      *quota.Local    // by address
+	failures      *quota.Local    // by address or token
+	tokens        *tokenIDs
+	untrusted     sync.Once // the warning of an X-Forwarded-For that is not used
 	lastWrites    *lastWrites
 	load          *load
 	metrics       *metrics
@@ -105,7 +108,7 @@ func New(o Options) http.Handler {
 	a := &api{
 		Options: o, router: chi.NewRouter(), literal: map[string]bool{}, ids: newRequestIDs(o.Now),
 		quotas:        quota.NewShared(o.Quotas, 5*accountsKept, o.Now),
-		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
+		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now), tokens: &tokenIDs{now: o.Now},
 		lastWrites: newLastWrites(o.Now), load: newLoad(o), metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
 	}
 	watchLender(o.Metrics, a.quotas)

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"math"
 	"net/http"
+	"net/netip"
 	"strconv"
 
 	"github.com/leadlog/leadlog/httpapi/quota"
@@ -176,12 +177,57 @@ func (x *exchange) enterStream() (leave func(), err error) {
 	return leave, err
 }
 
-// spend takes one from the quota of the client's address, for checking a credential that is not known to be good. The error is a
-// limitError.
-func (x *exchange) spend() error {
-	if used := x.failures.Take(addressBlock(x.client), failureLimit); !used.Allowed {
+// spend takes one from the quota of guesses of the client's address: JWTs that the issuer did not sign, and wrong codes. It keeps no
+// API token out. The error is a limitError.
+func (x *exchange) spend() error { return x.takeOf(x.takeFromAddress("guess")) }
+
+// spendLookup takes one for reading a token from the log: from the quota of the client's address or, when others there have used
+// that up with tokens that do not exist, from that of the token, if there is a token with this id. So whatever is sent from an
+// address, a token that exists is still let in, and look-ups stay bounded. The error is a limitError.
+func (x *exchange) spendLookup(id string) error {
+	used := x.takeFromAddress("lookup")
+	if !used.Allowed && x.tokens.has(x.ctx, id, x.Query.TokenIDs) {
+		used = x.failures.Take("token "+id, failureLimit)
+	}
+	return x.takeOf(used)
+}
+
+func (x *exchange) takeOf(used quota.Use) error {
+	if !used.Allowed {
 		x.metrics.limited.WithLabelValues(credentialLimit).Inc()
 		return limitError{used.RetryAfter}
 	}
 	return nil
+}
+
+// networkLimits are how many times the limit of an address the networks around an IPv6 address have. They keep one network from
+// taking the memory of all quotas: one address more is only remembered while its networks have something left.
+var networkLimits = []struct{ bits, times int }{{32, 256}, {48, 16}}
+
+// takeFromAddress takes one from the quota of the client's address, and of the networks around it.
+func (x *exchange) takeFromAddress(what string) quota.Use {
+	type bucket struct {
+		key   string
+		limit quota.Limit
+	}
+	var networks []bucket
+	if x.client.Is6() {
+		for _, n := range networkLimits {
+			network := netip.PrefixFrom(x.client, n.bits).Masked()
+			limit := quota.Limit{Rate: failureLimit.Rate * float64(n.times), Burst: failureLimit.Burst * n.times}
+			networks = append(networks, bucket{what + " " + network.String(), limit})
+		}
+	}
+	for _, n := range networks {
+		if left := x.failures.Left(n.key, n.limit); !left.Allowed {
+			return left
+		}
+	}
+	used := x.failures.Take(what+" "+addressBlock(x.client), failureLimit)
+	for _, n := range networks {
+		if used.Allowed {
+			x.failures.Take(n.key, n.limit)
+		}
+	}
+	return used
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -22,3 +23,34 @@ func TestTheHeadersTellTheQuota(t *testing.T) {
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
+
+// One IPv6 network has more addresses than there are places for quotas.
+func TestCredentials_NetworkIsLimited(t *testing.T) {
+	t.Parallel()
+	a := &api{failures: quota.NewLocal(addressesKept, (&clock{noon}).now)}
+	take := func(address netip.Addr) bool {
+		return (&exchange{api: a, client: address}).takeFromAddress("lookup").Allowed
+	}
+	mine := netip.MustParseAddr("2001:db8:1::1")
+	for range failureLimit.Burst {
+		require.True(t, take(mine))
+	}
+	require.False(t, take(mine))
+	allowed := 0
+	for i := range 1 << 16 {
+		if take(netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 5: 2, 6: byte(i >> 8), 7: byte(i)})) {
+			allowed++
+		}
+	}
+	require.Equal(t, 16*failureLimit.Burst, allowed)
+	require.False(t, take(mine), "its quota was not dropped for all of those")
+	require.True(t, take(netip.MustParseAddr("2001:db8:3::1")), "the next network has its own")
+	allowed = 0
+	for i := range 1 << 16 {
+		if take(netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 4: byte(i >> 8), 5: byte(i), 6: 1})) {
+			allowed++
+		}
+	}
+	require.Less(t, allowed, 256*failureLimit.Burst)
+	require.False(t, take(mine))
+}

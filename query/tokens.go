@@ -146,3 +146,13 @@ func scanTokenEvent(row pgx.CollectableRow) (placed[TokenEvent], error) {
 	e.item, err = e.item.Sealed()
 	return e, err
 }
+
+// TokenIDs returns the ids of the tokens of all accounts behind one, in order, deleted ones too.
+func (r *Reader) TokenIDs(ctx context.Context, after string) ([]string, error) {
+	rows, err := r.pool.Query(ctx, `SELECT token_id FROM views.token WHERE token_id > $1 ORDER BY token_id LIMIT 500000`, after)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return ids, schema.Unavailable(err)
+}
