@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"math"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -107,7 +106,7 @@ func same[T comparable](a, b *T) bool { return a == b || (a != nil && b != nil &
 type accountLimit struct{ quota.Limit }
 
 func (l accountLimit) reads() accountLimit {
-	return accountLimit{quota.Limit{Rate: readShare * l.Rate, Burst: min(readShare*l.Burst, maxTokens)}}
+	return accountLimit{l.Times(readShare)}
 }
 
 func (l accountLimit) bytes() quota.Limit {
@@ -120,17 +119,7 @@ func (l accountLimit) bytes() quota.Limit {
 // limit returns the account's limit, from the cache; the zero Limit when it has none.
 func (x *exchange) limit() accountLimit {
 	settings := x.admission.Account.State
-	limit, burst := x.RateLimit, x.RateBurst
-	if settings.RateLimit != nil {
-		limit = *settings.RateLimit
-	}
-	if settings.RateBurst != nil {
-		burst = *settings.RateBurst
-	}
-	if limit <= 0 || math.IsNaN(limit) {
-		return accountLimit{}
-	}
-	return accountLimit{quota.Limit{Rate: limit, Burst: min(max(1, burst), maxTokens)}}
+	return accountLimit{quota.LimitOf(settings.RateLimit, settings.RateBurst, x.RateLimit, x.RateBurst)}
 }
 
 // takeCached is take by the cached limits. It returns the policy that refused. A request that is refused for its bytes takes

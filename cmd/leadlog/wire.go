@@ -214,6 +214,27 @@ func (a *app) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
 	return a.handlers.EndReplay(ctx, command.EndReplay{WebhookID: ended.WebhookID, Generation: ended.Generation, Failure: ended.Failure})
 }
 
+// replayShare is how many deliveries of replays an account has for each capture that its limits allow.
+const replayShare = 10
+
+// replayBudget takes deliveries of a replay out of the bucket that the account has for these, in all processes together.
+func (a *app) replayBudget(ctx context.Context, account string, wanted int) (granted int, again time.Duration, err error) {
+	settings, err := a.directory.ConfirmAccount(ctx, account)
+	if err != nil {
+		return 0, 0, err
+	}
+	limit := quota.LimitOf(settings.State.RateLimit, settings.State.RateBurst, a.config.rateLimit, a.config.rateBurst).Times(replayShare)
+	if limit.Rate == 0 {
+		return wanted, 0, nil
+	}
+	lease, err := quota.Postgres{Pool: a.pool}.Lend(ctx, "delivery "+account, limit, wanted)
+	if err != nil {
+		return 0, 0, schema.Unavailable(err)
+	}
+	missing := min(wanted-lease.Granted, max(1, limit.Burst/2)) // half a bucket at a time
+	return lease.Granted, time.Duration(float64(missing) / limit.Rate * float64(time.Second)), nil
+}
+
 func (t jwtSettings) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
 	options := httpapi.VerifierOptions{Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim, AdminScope: t.JWTAdminScope}
 	if t.JWTJWKSURL != "" {

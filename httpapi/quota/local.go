@@ -3,6 +3,7 @@
 package quota
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -14,6 +15,28 @@ import (
 type Limit struct {
 	Rate  float64 // tokens a second, above 0
 	Burst int     // tokens of a full bucket, at least 1
+}
+
+// maxTokens is the largest bucket of an account.
+const maxTokens = 1 << 30
+
+// LimitOf returns an account's limit: its own rate and burst, or the service's where they are nil. The zero Limit is none.
+func LimitOf(ownRate *float64, ownBurst *int, rate float64, burst int) Limit {
+	if ownRate != nil {
+		rate = *ownRate
+	}
+	if ownBurst != nil {
+		burst = *ownBurst
+	}
+	if rate <= 0 || math.IsNaN(rate) {
+		return Limit{}
+	}
+	return Limit{Rate: rate, Burst: min(max(1, burst), maxTokens)}
+}
+
+// Times returns a limit that is a number of times as large.
+func (l Limit) Times(n int) Limit {
+	return Limit{Rate: float64(n) * l.Rate, Burst: min(n*l.Burst, maxTokens)}
 }
 
 // Window returns how long an empty bucket takes to fill.
