@@ -264,12 +264,12 @@ func TestReplay_KeepsNewestEvent(t *testing.T) {
 	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
 
 	// A backup of the log alone, from before the second lead, is restored, and grows past it while no service runs.
-	w.Store.Close()
+	w.Store.(*postgres.Store).Close()
 	pgtest.Exec(t, w.Pool, `DELETE FROM log.event WHERE position > 1`)
 	var err error
 	w.Store, err = postgres.Open(t.Context(), postgres.Options{URL: w.URL, MaxReaders: 4, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	t.Cleanup(w.Store.Close)
+	t.Cleanup(w.Store.(*postgres.Store).Close)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
 

@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"context"
 	"iter"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -236,6 +239,27 @@ func TestReplay_StartsAtPlace(t *testing.T) {
 	known := pgtest.Rows[int64](t, w.Pool, `SELECT position FROM views.place`)
 	require.Len(t, started.after, 1)
 	require.Contains(t, known, int64(started.after[0]), "a position that the log gave")
+}
+
+// EventStoreDB reads from positions of its records only.
+func TestReplay_OnEventStoreDB(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	store, err := esdb.Open(t.Context(), esdb.Options{URL: esdbtest.Empty(t), Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	w.Store = store
+	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
+	id := register(t, w, "acme", "https://a.example", "*")
+	for hours := range 6 {
+		appendAt(t, w, projectiontest.Start.Add(time.Duration(hours)*time.Hour))
+	}
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start.Add(4 * time.Hour), Until: projectiontest.Start.Add(24 * time.Hour), Generation: 1})
+	w.Project(t)
+	spread(t, w)
+	sent(t, w)
+	replay(t, w)
+	require.Equal(t, map[int]int{0: 6, 1: 2}, generations(t, w, id))
 }
 
 // startingPoints is a store that keeps where subscriptions start.

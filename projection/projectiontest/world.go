@@ -31,7 +31,7 @@ var Start = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 // World is a database of the test's own with a log and views.
 type World struct {
 	URL   string
-	Store *postgres.Store
+	Store eventstore.Store
 	Pool  *pgxpool.Pool
 
 	mu     sync.Mutex
