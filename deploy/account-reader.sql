@@ -42,6 +42,45 @@ EXCEPTION WHEN insufficient_privilege THEN
 END
 $$;
 
+-- Statements that define something lock a table before they check whether the role may, and behind a query that a reader leaves open
+-- such a lock would hold up the service. So readers define nothing. Event triggers want a superuser; without one, there is a warning.
+DO $$
+BEGIN
+    IF to_regnamespace('reader') IS NULL THEN
+        CREATE SCHEMA reader;
+    END IF;
+    CREATE OR REPLACE FUNCTION reader.refuse_ddl() RETURNS event_trigger LANGUAGE plpgsql SET search_path = '' AS $body$
+        BEGIN
+            IF NOT has_database_privilege(session_user, current_database(), 'CREATE')
+               AND EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname IN ('leadlog_account_readers', 'leadlog_analyst', 'leadlog_reader')
+                                                             AND pg_has_role(session_user, oid, 'MEMBER')) THEN
+                RAISE EXCEPTION 'readers may not run %', tg_tag USING ERRCODE = 'insufficient_privilege';
+            END IF;
+        END
+    $body$;
+    COMMENT ON FUNCTION reader.refuse_ddl() IS 'Refuses DDL of roles that only read.';
+    IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'leadlog_readers') THEN
+        CREATE EVENT TRIGGER leadlog_readers ON ddl_command_start EXECUTE FUNCTION reader.refuse_ddl();
+    END IF;
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE WARNING 'readers can still lock views by DDL: %', SQLERRM;
+END
+$$;
+
+-- The table of locks is the whole server's, and what is revoked here is revoked in this database alone.
+DO $$
+DECLARE
+    others text;
+BEGIN
+    SELECT string_agg(quote_ident(datname), ', ' ORDER BY datname) INTO others FROM pg_database
+     WHERE datallowconn AND datname <> current_database() AND has_database_privilege('public', oid, 'CONNECT');
+    IF others IS NOT NULL THEN
+        RAISE WARNING 'readers can still fill the table of locks from other databases: let pg_hba.conf admit them to % alone, or REVOKE CONNECT ON DATABASE % FROM PUBLIC',
+            quote_ident(current_database()), others;
+    END IF;
+END
+$$;
+
 DO $$
 DECLARE
     wanted text := current_setting('leadlog.account');

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -237,6 +238,21 @@ func TestReaders_HoldUpNothing(t *testing.T) {
 		} {
 			_, err := held.Exec(t.Context(), statement)
 			require.NoError(t, err, "%s: %s", role, statement)
+		}
+		tables := []string{"views.lead"}
+		if role == prefix+"reader" { // which may read the log
+			tables = append(tables, "log.append_lock")
+			_, err := held.Exec(t.Context(), `LOCK TABLE log.append_lock IN ACCESS SHARE MODE`)
+			require.NoError(t, err)
+		}
+		for _, table := range tables { // CREATE RULE locks before it checks: all others would wait behind the lock it waits for
+			for _, statement := range []string{`CREATE RULE mine AS ON INSERT TO %s DO INSTEAD NOTHING`, `COMMENT ON TABLE %s IS 'mine'`} {
+				var refused *pgconn.PgError
+				statement = `SET lock_timeout = '5s'; BEGIN READ WRITE; ` + fmt.Sprintf(statement, table)
+				require.ErrorAs(t, inDatabase(t.Context(), t, address, statement), &refused, "%s: %s", role, statement)
+				require.Equal(t, "42501", refused.Code, "%s: %s", role, statement)
+				require.Contains(t, refused.Message, "readers may not run", "%s: %s", role, statement)
+			}
 		}
 	}
 
