@@ -214,8 +214,7 @@ func (c *capture) attempt(ctx context.Context, owners func(context.Context) (pho
 	return c.append(ctx, decision, phone, email)
 }
 
-// append writes a decision: first the checks, then the idempotency key, then what other leads waive, then the claims, then the
-// lead. A store without transactions may keep only a prefix of these; in this order, the next arrival can complete each prefix.
+// append writes a decision in one append: the checks, the idempotency key, the claims and the lead.
 func (c *capture) append(ctx context.Context, decision lead.Decision, phone, email owner) (LeadCaptured, error) {
 	before := target(decision, phone, email)
 	stream, expect := event.LeadStream(decision.LeadID), eventstore.NoStream
@@ -225,11 +224,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	at := c.after(before.UpdatedAt)
 	writes := c.Admission.checks()
 	checks := len(writes)
-	waived, err := c.waive(decision, phone, email)
-	if err != nil {
-		return LeadCaptured{}, err
-	}
-	writes, err = c.claim(append(writes, waived...), decision, phone, email)
+	writes, err := c.claim(writes, decision, phone, email)
 	if err != nil {
 		return LeadCaptured{}, err
 	}

@@ -43,10 +43,9 @@ func (h *Handlers) CreateToken(ctx context.Context, cmd CreateToken) (TokenIssue
 	return issued, err
 }
 
-// createToken makes one attempt. Each has a new id, because another process may have closed the stream of the earlier one.
+// createToken makes one attempt.
 func (h *Handlers) createToken(ctx context.Context, cmd CreateToken, name string) (TokenIssued, error) {
-	places := h.tokenSlots()
-	free, err := h.free(ctx, places, cmd.Caller.Account)
+	free, err := h.free(ctx, tokenSlots, cmd.Caller.Account)
 	if err != nil {
 		return TokenIssued{}, err
 	}
@@ -59,7 +58,7 @@ func (h *Handlers) createToken(ctx context.Context, cmd CreateToken, name string
 		return TokenIssued{}, err
 	}
 	at := h.timestamp()
-	take, err := h.take(cmd.Caller, places, free, issued.ID)
+	take, err := h.take(cmd.Caller, tokenSlots, free, issued.ID)
 	if err != nil {
 		return TokenIssued{}, err
 	}
@@ -85,14 +84,4 @@ func (cmd CreateToken) validate() (name string, err error) {
 	return name, wrong.Err()
 }
 
-func (h *Handlers) tokenSlots() slots {
-	return slots{
-		kind: claim.TokenSlot, count: token.MaxPerAccount, full: token.ErrLimit,
-		holder: func(ctx context.Context, id string) (holds, unborn bool, expect eventstore.Expected, err error) {
-			state, expect, err := eventstore.Load(ctx, h.store, event.TokenStream(id), token.Evolve)
-			return state.HoldsSlot(), state.Phase == token.Unborn, expect, err
-		},
-		stream:    event.TokenStream,
-		abandoned: event.TokenAbandoned{},
-	}
-}
+var tokenSlots = slots{kind: claim.TokenSlot, count: token.MaxPerAccount, full: token.ErrLimit}

@@ -34,7 +34,11 @@ func (h *Handlers) DeleteToken(ctx context.Context, cmd DeleteToken) (position e
 		if err != nil {
 			return err
 		}
-		position, err = h.vacate(ctx, cmd.Caller, h.leavingSlot(cmd.Caller.Account, h.tokenSlots(), state.Slot, cmd.TokenID), end)
+		release, err := h.releaseSlot(ctx, cmd.Caller, tokenSlots, state.Slot, cmd.TokenID)
+		if err != nil {
+			return err
+		}
+		position, err = h.store.Append(ctx, append(release, end)...)
 		return err
 	})
 	return position, err

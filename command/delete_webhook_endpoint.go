@@ -39,7 +39,11 @@ func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookE
 		if err != nil {
 			return err
 		}
-		position, err = h.vacate(ctx, cmd.Caller, h.leavingSlot(cmd.Caller.Account, h.webhookSlots(), state.Slot, cmd.WebhookID), end)
+		release, err := h.releaseSlot(ctx, cmd.Caller, webhookSlots, state.Slot, cmd.WebhookID)
+		if err != nil {
+			return err
+		}
+		position, err = h.store.Append(ctx, append(release, end)...)
 		return err
 	})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// dryRun returns what decide would return, and appends nothing: not even what completes unfinished holders. Another arrival may
+// dryRun returns what decide would return, and appends nothing. Another arrival may
 // come before the real one and change its outcome.
 //
 // No append confirms the admission, so it is read from the log first.

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
@@ -50,9 +49,9 @@ type erasing struct {
 	position eventstore.Position
 }
 
-// EraseLead forgets a lead of the caller's account. First it appends the fact, then it destroys the key, then it releases the
-// claims, and last it removes what was derived from the lead. If it is interrupted, asking again finishes it: the fact names
-// what there is to do.
+// EraseLead forgets a lead of the caller's account. First it appends the fact and releases the claims, in one append, then it
+// destroys the key, and last it removes what was derived from the lead. If it is interrupted, asking again finishes it: the fact
+// names what there is to do.
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError and those of the store.
 func (h *Handlers) EraseLead(ctx context.Context, cmd EraseLead) (LeadErased, error) {
@@ -85,8 +84,8 @@ func (h *Handlers) erasable(ctx context.Context, account string, held holder) er
 	if _, departed := errors.AsType[*lead.DepartedError](err); !departed {
 		return err
 	}
-	last, unread := h.heirOf(ctx, account, held)
-	if unread != nil || last.lead.Phase == lead.Erased {
+	survivor, unread := h.survivorOf(ctx, held)
+	if unread != nil || survivor.lead.Phase == lead.Erased {
 		return unread
 	}
 	return err
@@ -108,11 +107,7 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 	if err := h.erasable(ctx, cmd.Caller.Account, held); err != nil {
 		return e, false, err
 	}
-	settled, err := h.settle(ctx, cmd.Caller.Account, held)
-	if err != nil {
-		return e, false, err
-	}
-	e.State, e.fact.Leads = settled.lead, settled.lead.Joined
+	e.State, e.fact.Leads = held.lead, held.lead.Joined
 	for _, kind := range []claim.Kind{claim.Phone, claim.Email} {
 		for _, value := range values(e.State, kind) {
 			e.fact.Claims = append(e.fact.Claims, h.claims.Stream(e.Account, kind, value))
@@ -121,17 +116,25 @@ func (h *Handlers) appendErasure(ctx context.Context, cmd EraseLead, stream stri
 	for _, id := range e.VisitorIDs {
 		e.fact.Visitors = append(e.fact.Visitors, h.claims.Visitor(e.Account, id))
 	}
-	write, err := h.write(cmd.Caller.withoutOrigin(), stream, settled.expect, h.after(e.UpdatedAt), e.fact)
+	var writes []eventstore.Write
+	for _, claimed := range e.fact.Claims {
+		release, err := h.releaseClaim(ctx, systemCaller(e.Account), claimed, cmd.LeadID)
+		if err != nil {
+			return e, false, err
+		}
+		writes = append(writes, release...)
+	}
+	write, err := h.write(cmd.Caller.withoutOrigin(), stream, held.expect, h.after(e.UpdatedAt), e.fact)
 	if err != nil {
 		return e, false, err
 	}
-	e.position, err = h.store.Append(ctx, write)
+	e.position, err = h.store.Append(ctx, append(writes, write)...)
 	return e, false, err
 }
 
 // appendErasureOfLost appends the fact to a lead that cannot be read although nothing on the log erased it, as where the log of a
-// backup from before the erasure was restored. Which leads are part of it can still be read, but not its values: its claims are
-// left over for Heal.
+// backup from before the erasure was restored. Which leads are part of it can still be read, but not its values: its claims go on
+// naming it, and count as free.
 func (h *Handlers) appendErasureOfLost(ctx context.Context, cmd EraseLead, held holder) (e erasing, err error) {
 	e.State = held.lead
 	for recorded, err := range h.store.Read(ctx, held.stream, 0) {
@@ -184,12 +187,8 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 	if err := h.forgetting.Destroy(ctx, streams...); err != nil {
 		return 0, err
 	}
-	for _, held := range e.fact.Claims {
-		h.holders.forget(held)
-		err := h.transact.Do(ctx, []string{held}, func(ctx context.Context) error { return h.letGo(ctx, held, leads) })
-		if err != nil {
-			return 0, err
-		}
+	for _, claimed := range e.fact.Claims {
+		h.holders.forget(claimed)
 	}
 	if err := h.forgetting.Await(ctx, e.position); err != nil {
 		return 0, err
@@ -224,21 +223,6 @@ func (h *Handlers) forget(ctx context.Context, cmd EraseLead, stream string, e e
 	return visitors, h.forgetting.Sweep(ctx, leads, unlinked)
 }
 
-// letGo releases a claim that an erased lead still holds. It is treated as free already before that.
-func (h *Handlers) letGo(ctx context.Context, stream string, leads []string) error {
-	held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
-	if err != nil || !slices.Contains(leads, held.Holder) {
-		return err
-	}
-	release, err := h.write(claimKeeper(held.Account), stream, expect, h.after(held.UpdatedAt),
-		event.ClaimReleased{Kind: string(held.Kind), Holder: held.Holder})
-	if err != nil {
-		return err
-	}
-	_, err = h.store.Append(ctx, release)
-	return err
-}
-
 // forgetVisitor forgets a visitor that no lead is linked with any more. The key goes first: as long as the fact is not on
 // the log, what the visitor did is still shown, and shows that there is something left to do. What the visitor does
 // meanwhile has a new key, which goes too.
@@ -251,7 +235,7 @@ func (h *Handlers) forgetVisitor(ctx context.Context, account, stream string) (p
 		if err := h.forgetting.Destroy(ctx, stream); err != nil {
 			return err
 		}
-		write, err := h.write(claimKeeper(account), stream, end, h.timestamp(), event.VisitorForgotten{})
+		write, err := h.write(systemCaller(account), stream, end, h.timestamp(), event.VisitorForgotten{})
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
-	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 // loser forgets visitors whose keys are lost. Each thing that it asks for comes after a step, which may stop it.
@@ -68,7 +67,7 @@ func forgetVisitor(ctx context.Context, of process, account, visitor string, ste
 
 // forgets are handlers that forget visitors. Each of their steps may stop them.
 func forgets(of process, step func() error, withdrawn *[]eventstore.Position) *command.Handlers {
-	store := &storetest.Ordered{Store: of.store, Before: func(storetest.Step) error { return step() }}
+	store := stoppable{of.store, step}
 	return command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Log: quiet(), Forgetting: loser{of.store.(*sealed.Store), step, withdrawn},
 	})

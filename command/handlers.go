@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -63,6 +64,9 @@ func (c Caller) metadata() event.Metadata {
 	}
 }
 
+// systemCaller is the caller for what follows from another's command.
+func systemCaller(account string) Caller { return Caller{Account: account, Actor: "system:claims"} }
+
 // ownRequestID returns the id that the service gave the request.
 func (c Caller) ownRequestID() string { return cmp.Or(c.Correlation, c.RequestID) }
 
@@ -80,7 +84,7 @@ type Handlers struct {
 	claims         claim.Names
 	directory      *Directory
 	holders        *holderCache
-	leads          *eventstore.Folds[leadFold]
+	leads          *eventstore.Folds[lead.State]
 	endpoints      *eventstore.Folds[webhook.State]
 	secrets        Secrets
 	forgetting     Forgetting

@@ -19,18 +19,13 @@ var ErrKeyReused = errors.New("idempotency key was used for another request body
 // ErrErased says that an idempotency key was bound to an arrival whose lead has been erased since, and its answer with it.
 var ErrErased = errors.New("the lead of this idempotency key was erased")
 
-// binding is an arrival's claim on its idempotency key. It is appended together with the outcome, before it, so that a key has
-// one outcome. An arrival without an outcome, such as one with bad fields, leaves the key free.
-//
-// On a store without transactions the claim may be there without the outcome. Then the key is still free, but whoever uses it
-// next first closes the stream that the claim names, at the revision where the outcome is missing: either the first writer
-// meets a conflict when it appends the outcome after all, or the outcome is found.
+// binding is an arrival's claim on its idempotency key. It is appended together with the outcome, so that a key has one outcome. An
+// arrival without an outcome, such as one with bad fields, leaves the key free.
 type binding struct {
 	stream string
 	digest []byte
 	expect eventstore.Expected
 	since  time.Time // of the claim's latest fact
-	own    string    // event id of the outcome that this arrival last tried to append
 }
 
 func (h *Handlers) newBinding(cmd CaptureLead) *binding {
@@ -47,9 +42,8 @@ func (c *capture) bind(outcome eventstore.Write) ([]eventstore.Write, error) {
 	if c.binding == nil {
 		return nil, nil
 	}
-	c.binding.own = outcome.Events[0].ID.String()
 	bound, err := c.write(c.Admission.Caller.withoutOrigin(), c.binding.stream, c.binding.expect, c.after(c.binding.since), event.ClaimBound{
-		Kind: string(claim.Idempotency), Digest: c.binding.digest, Stream: outcome.Stream, EventID: c.binding.own,
+		Kind: string(claim.Idempotency), Digest: c.binding.digest, Stream: outcome.Stream, EventID: outcome.Events[0].ID.String(),
 		Revision: int64(outcome.Expect) + 1,
 	})
 	if err != nil {
@@ -69,8 +63,8 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 		return LeadCaptured{}, false, err
 	}
 	c.binding.expect, c.binding.since = expect, held.UpdatedAt
-	if held.Bound.EventID == "" || held.Bound.EventID == c.binding.own {
-		return LeadCaptured{}, false, nil // the key is free, or bound to this arrival's own last attempt, which met a conflict
+	if held.Bound.EventID == "" {
+		return LeadCaptured{}, false, nil
 	}
 	if c.EnterStream != nil && held.Bound.Revision >= int64(leadFolds.Long) {
 		leave, err := c.EnterStream()
@@ -80,10 +74,7 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 		defer leave()
 	}
 	outcome, err := c.outcomeOf(ctx, held.Bound)
-	if err == nil && !outcome.there && !c.DryRun {
-		err = c.close(ctx, c.Admission.Caller.Account, outcome.holder, c.binding.stream)
-	}
-	if !outcome.there {
+	if err != nil {
 		return LeadCaptured{}, false, err
 	}
 	// No append confirms the admission, and a caller who is no longer let in must not learn the answer.
@@ -116,32 +107,25 @@ func (c *capture) recallAlone(ctx context.Context) (answer LeadCaptured, answere
 
 // outcome is what the stream that an idempotency key is bound to says about the arrival.
 type outcome struct {
-	there    bool
 	captured LeadCaptured
 	refused  *LeadRefused // set instead of captured when the arrival was refused
 	erased   bool         // the lead was erased since
-	holder   holder       // the stream as it is now, when the outcome is not there
 }
 
-// outcomeOf looks for the outcome at its place on its stream. The answer is the lead as it was right after the outcome, folded from
-// where an earlier fold came to. The lead may have been erased since, which the stream's last event shows.
+// outcomeOf reads the outcome at its place on its stream. The answer is the lead as it was right after the outcome, folded from where
+// an earlier fold came to. The lead may have been erased since, which the stream's last event shows.
 func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (found outcome, err error) {
-	revision := eventstore.Revision(bound.Revision)
-	folded, at, err := h.leads.LoadTo(ctx, h.store, bound.Stream, revision)
-	if err == nil && at.ID.String() != bound.EventID {
-		// The holder is read before the outcome is looked for again: if it comes in between, closing the holder meets a conflict.
-		if found.holder, err = h.holderOf(ctx, bound.Stream); err == nil {
-			folded, at, err = h.leads.LoadTo(ctx, h.store, bound.Stream, revision)
-		}
-	}
-	if err != nil || at.ID.String() != bound.EventID {
+	folded, at, err := h.leads.LoadTo(ctx, h.store, bound.Stream, eventstore.Revision(bound.Revision))
+	if err != nil {
 		return found, err
+	}
+	if at.ID.String() != bound.EventID {
+		return found, fmt.Errorf("stream %s at revision %d: not the event that an idempotency key is bound to", bound.Stream, bound.Revision)
 	}
 	fact, err := at.Fact()
 	if err != nil {
 		return outcome{}, fmt.Errorf("stream %s at revision %d: %w", bound.Stream, at.Revision, err)
 	}
-	found.there = true
 	if refused, ok := fact.Data.(event.LeadRefused); ok {
 		found.refused = &LeadRefused{Refusal: &lead.Refusal{Fact: refused}, Position: at.Position, Replayed: true}
 		return found, nil
@@ -151,7 +135,7 @@ func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (found
 		return outcome{}, err
 	}
 	_, merged := fact.Data.(event.LeadMerged)
-	found.captured = LeadCaptured{Lead: folded.Lead, Merged: merged, Position: at.Position, Replayed: true, fact: fact.Data}
+	found.captured = LeadCaptured{Lead: folded, Merged: merged, Position: at.Position, Replayed: true, fact: fact.Data}
 	found.erased = last.Erased || last.Type == event.LeadErased{}.EventType()
 	return found, nil
 }

@@ -3,7 +3,7 @@ package command
 import (
 	"context"
 	"errors"
-	"slices"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -21,8 +21,8 @@ type JoinLeads struct {
 	Body   map[string]jsontext.Value // members of the request's body: from
 }
 
-// JoinLeads lets one lead of the caller's account depart into another, gives the other what it had, and moves its claims. The
-// same join asked for again changes nothing, and finishes what a process that was killed left of it. A caller who does not see leads gets the ids alone.
+// JoinLeads lets one lead of the caller's account depart into another, gives the other what it had, and moves its claims, in one
+// append. The same join asked for again changes nothing. A caller who does not see leads gets the ids alone.
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError, field.Errors and those of the store.
 func (h *Handlers) JoinLeads(ctx context.Context, cmd JoinLeads) (joined LeadUpdated, err error) {
@@ -43,13 +43,10 @@ func (h *Handlers) JoinLeads(ctx context.Context, cmd JoinLeads) (joined LeadUpd
 
 func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fromStream string) (LeadUpdated, error) {
 	from, err := h.holderOf(ctx, fromStream)
-	if err == nil && from.lead.Present(caller.Account) == nil {
-		from, err = h.settle(ctx, caller.Account, from)
-	}
 	if err != nil {
 		return LeadUpdated{}, err
 	}
-	into, err := h.holderOf(ctx, intoStream) // the later of the two: settling may have closed it
+	into, err := h.holderOf(ctx, intoStream)
 	if err != nil {
 		return LeadUpdated{}, err
 	}
@@ -61,11 +58,6 @@ func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fro
 	if err != nil {
 		return h.joinedBefore(ctx, caller, into, from, account, err)
 	}
-	if !h.store.Atomic() {
-		if into, err = h.announce(ctx, caller, into, from, account); err != nil {
-			return LeadUpdated{}, err
-		}
-	}
 	at := h.after(later(into.lead, from.lead))
 	departure, err := h.write(caller, from.stream, from.expect, at, departed)
 	if err != nil {
@@ -75,74 +67,52 @@ func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fro
 	if err != nil {
 		return LeadUpdated{}, err
 	}
-	after := evolved(into.lead, into.stream, arrival, joined)
-	claims, err := h.bequeath(ctx, caller, from.lead, after)
+	moved, err := h.moveClaims(ctx, caller, from.lead, into.lead.ID)
 	if err != nil {
 		return LeadUpdated{}, err
 	}
-	position, err := h.store.Append(ctx, append([]eventstore.Write{account.Check(), departure, arrival}, claims...)...)
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	return LeadUpdated{Lead: after, Position: position}, nil
-}
-
-// announce is for a store without transactions. There, nothing else keeps two leads from departing into each other at the same
-// time, or three in a circle. Before a lead departs, the lead that it goes into is written to, and read after that. So of
-// leads that wait for each other, one meets a conflict and finds the other gone.
-func (h *Handlers) announce(ctx context.Context, caller Caller, into, from holder, account *Believed[account.State]) (holder, error) {
-	announced, err := h.write(caller, into.stream, into.expect, into.lead.UpdatedAt, event.LeadJoining{From: from.lead.ID})
-	if err != nil {
-		return holder{}, err
-	}
-	if _, err := h.store.Append(ctx, account.Check(), announced); err != nil {
-		return holder{}, err
-	}
-	into.lead = evolved(into.lead, into.stream, announced, event.LeadJoining{From: from.lead.ID})
-	into.expect = eventstore.At(eventstore.Revision(into.lead.Revision))
-	return into, nil
-}
-
-// joinedBefore answers when one of the two leads has departed already. If it departed as this join asks, this is the same
-// join again, wherever the lead that it departed into is by now; otherwise the refusal stands.
-func (h *Handlers) joinedBefore(ctx context.Context, caller Caller, into, from holder, account *Believed[account.State], refused error) (LeadUpdated, error) {
-	again, ok := errors.AsType[*lead.DepartedError](from.lead.Present(caller.Account))
-	if !ok {
-		return LeadUpdated{}, h.toHeir(ctx, refused)
-	}
-	last, err := h.heirOf(ctx, caller.Account, from)
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	if again.Into != into.lead.ID && last.lead.ID != into.lead.ID || last.lead.Phase != lead.Live {
-		return LeadUpdated{}, h.toHeir(ctx, refused)
-	}
-	claims, err := h.bequeath(ctx, caller, from.lead, last.lead)
-	if err != nil {
-		return LeadUpdated{}, err
-	}
-	writes := slices.Concat([]eventstore.Write{account.Check()}, last.complete(), claims)
+	writes := append(append(moved, account.Check()), departure, arrival)
 	position, err := h.store.Append(ctx, writes...)
 	if err != nil {
 		return LeadUpdated{}, err
 	}
-	return LeadUpdated{Lead: last.lead, Position: position}, nil
+	return LeadUpdated{Lead: evolved(into.lead, into.stream, arrival, joined), Position: position}, nil
 }
 
-// bequeath returns the writes that move the claims of a departed lead, and of leads that were part of it, to its heir. A value
-// that the heir does not have is left alone: it was released, and may belong to another lead by now.
-func (h *Handlers) bequeath(ctx context.Context, caller Caller, departed, heir lead.State) (moved []eventstore.Write, err error) {
+// joinedBefore answers when one of the two leads has departed already. If it departed as this join asks, this is the same
+// join again, wherever the lead that it departed into is by now; otherwise the refusal counts.
+func (h *Handlers) joinedBefore(ctx context.Context, caller Caller, into, from holder, account *Believed[account.State], refused error) (LeadUpdated, error) {
+	again, ok := errors.AsType[*lead.DepartedError](from.lead.Present(caller.Account))
+	if !ok {
+		return LeadUpdated{}, h.nameSurvivor(ctx, refused)
+	}
+	survivor, err := h.survivorOf(ctx, from)
+	if err != nil {
+		return LeadUpdated{}, err
+	}
+	if again.Into != into.lead.ID && survivor.lead.ID != into.lead.ID || survivor.lead.Phase != lead.Live {
+		return LeadUpdated{}, h.nameSurvivor(ctx, refused)
+	}
+	position, err := h.store.Append(ctx, account.Check())
+	if err != nil {
+		return LeadUpdated{}, err
+	}
+	return LeadUpdated{Lead: survivor.lead, Position: position}, nil
+}
+
+// moveClaims returns the writes that give the claims of a lead to another.
+func (h *Handlers) moveClaims(ctx context.Context, caller Caller, from lead.State, to string) (moved []eventstore.Write, err error) {
 	for _, kind := range []claim.Kind{claim.Phone, claim.Email} {
-		for _, value := range values(departed, kind) {
+		for _, value := range values(from, kind) {
 			stream := h.claims.Stream(caller.Account, kind, value)
 			held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
 			if err != nil {
 				return nil, err
 			}
-			if !slices.Contains(heir.Joined, held.Holder) || !has(heir, kind, value) {
+			if held.Holder != from.ID {
 				continue
 			}
-			write, err := h.write(caller.withoutOrigin(), stream, expect, h.after(held.UpdatedAt), event.ClaimTaken{Kind: string(kind), Holder: heir.ID})
+			write, err := h.write(systemCaller(caller.Account), stream, expect, h.after(held.UpdatedAt), event.ClaimTaken{Kind: string(kind), Holder: to})
 			if err != nil {
 				return nil, err
 			}
@@ -152,23 +122,10 @@ func (h *Handlers) bequeath(ctx context.Context, caller Caller, departed, heir l
 	return moved, nil
 }
 
-// toHeir completes the error for a departed lead: it names the live lead that it is part of now. If that lead was erased, the
-// error is lead.ErrNotFound.
-func (h *Handlers) toHeir(ctx context.Context, err error) error {
-	departed, ok := errors.AsType[*lead.DepartedError](err)
-	if !ok {
-		return err
+// later is the time of the latest event of two leads.
+func later(a, b lead.State) time.Time {
+	if a.UpdatedAt.After(b.UpdatedAt) {
+		return a.UpdatedAt
 	}
-	first, unread := h.holderOf(ctx, event.LeadStream(departed.LeadID))
-	if unread != nil {
-		return unread
-	}
-	last, unread := h.heirOf(ctx, first.lead.Account, first)
-	if unread != nil {
-		return unread
-	}
-	if last.lead.Phase != lead.Live {
-		return lead.ErrNotFound
-	}
-	return &lead.DepartedError{LeadID: departed.LeadID, Into: last.lead.ID}
+	return b.UpdatedAt
 }

@@ -16,7 +16,6 @@ type owner struct {
 	lead   *lead.State         // nil when nobody has it
 	expect eventstore.Expected // of the claim's stream
 	since  time.Time           // of the claim's latest fact
-	named  *holder             // a live lead that the claim names but that does not have the value, or not yet
 }
 
 // owners looks up who has the arrival's phone and email.
@@ -35,9 +34,7 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 	}
 	looked := known
 	look := func(stream string) (_ holder, err error) {
-		// Mostly both claims name the same lead, which is read once. One that did not exist is read again: its stream may have
-		// been closed meanwhile.
-		if looked.stream != stream || looked.expect == eventstore.NoStream {
+		if looked.stream != stream { // mostly both claims name the same lead, which is read once
 			looked, err = c.holderOf(ctx, stream)
 		}
 		return looked, err
@@ -55,8 +52,8 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 	if err != nil {
 		return phone, email, err
 	}
-	if phone, err = c.ownerOf(ctx, onPhone, claim.Phone, c.arrival.Phone, look); err == nil {
-		email, err = c.ownerOf(ctx, onEmail, claim.Email, c.arrival.Email, look)
+	if phone, err = c.ownerOf(onPhone, claim.Phone, c.arrival.Phone, look); err == nil {
+		email, err = c.ownerOf(onEmail, claim.Email, c.arrival.Email, look)
 	}
 	if err == nil && phone.lead != nil && email.lead != nil && phone.lead.ID == email.lead.ID {
 		phone.lead = email.lead // the one that was read later
@@ -108,9 +105,9 @@ func (c *capture) read(ctx context.Context, stream string) (held, error) {
 	return held{state, stream, expect}, err
 }
 
-func (c *capture) ownerOf(
-	ctx context.Context, held held, kind claim.Kind, value string, look func(stream string) (holder, error),
-) (owner, error) {
+// ownerOf returns the lead that a claim names, if it is live and has the value. A claim may name a lead that was erased when it
+// could not be read; and the two are read one after the other.
+func (c *capture) ownerOf(held held, kind claim.Kind, value string, look func(stream string) (holder, error)) (owner, error) {
 	free := owner{expect: held.expect, since: held.UpdatedAt}
 	if held.Holder == "" {
 		return free, nil
@@ -119,39 +116,10 @@ func (c *capture) ownerOf(
 	if err != nil {
 		return owner{}, err
 	}
-	if holder.lead.Phase == lead.Departed {
-		return c.inherited(ctx, holder, kind, value, free)
-	}
-	switch {
-	case holder.expect == eventstore.NoStream && c.DryRun:
-		return free, nil
-	case holder.expect == eventstore.NoStream:
-		return free, c.close(ctx, c.Admission.Caller.Account, holder, held.stream)
-	case holder.lead.Phase != lead.Live:
-		return free, nil
-	case !has(holder.lead, kind, value):
-		free.named = &holder
+	if holder.lead.Phase != lead.Live || !has(holder.lead, kind, value) {
 		return free, nil
 	}
 	return owner{lead: &holder.lead, expect: held.expect}, nil
-}
-
-// inherited returns the owner of a value whose claim names a departed lead: the heir, if it has the value. If it does not, then
-// either the heir has released the value or the departed lead never got it, and nobody can still be about to give it to either.
-func (c *capture) inherited(ctx context.Context, departed holder, kind claim.Kind, value string, free owner) (owner, error) {
-	last, err := c.heirOf(ctx, c.Admission.Caller.Account, departed)
-	if err != nil {
-		return owner{}, err
-	}
-	if writes := last.complete(); writes != nil && !c.DryRun {
-		if _, err := c.store.Append(ctx, writes...); err != nil {
-			return owner{}, err
-		}
-	}
-	if last.lead.Phase != lead.Live || !has(last.lead, kind, value) {
-		return free, nil
-	}
-	return owner{lead: &last.lead, expect: free.expect}, nil
 }
 
 // has reports whether a lead has, or ever had, a phone or email.
@@ -197,35 +165,6 @@ func (c *capture) claim(writes []eventstore.Write, decision lead.Decision, phone
 			return nil, err
 		}
 		writes = append(writes, write)
-	}
-	return writes, nil
-}
-
-// waive returns the writes that close the streams of leads which a claim names but which do not have the value: another process
-// may still be about to give it to them, and must meet a conflict.
-func (c *capture) waive(decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
-	if phone.named == nil && email.named == nil { // the usual case
-		return nil, nil
-	}
-	var by []*holder
-	claims := map[string][]string{}
-	for _, taken := range c.takes(decision, phone, email) {
-		named := taken.named
-		if named == nil || named.lead.ID == decision.LeadID {
-			continue
-		}
-		if claims[named.stream] == nil {
-			by = append(by, named)
-		}
-		claims[named.stream] = append(claims[named.stream], taken.stream)
-	}
-	var writes []eventstore.Write
-	for _, named := range by {
-		closed, err := c.closing(c.Admission.Caller.Account, *named, claims[named.stream]...)
-		if err != nil {
-			return nil, err
-		}
-		writes = append(writes, closed...)
 	}
 	return writes, nil
 }

@@ -60,11 +60,9 @@ func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebh
 	return answer, err
 }
 
-// registerWebhookEndpoint makes one attempt. Each has a new id and secret, because another process may have closed the stream of
-// the earlier one.
+// registerWebhookEndpoint makes one attempt, with an id and a secret of its own.
 func (h *Handlers) registerWebhookEndpoint(ctx context.Context, caller Caller, registered event.WebhookRegistered) (WebhookRegistered, error) {
-	places := h.webhookSlots()
-	free, err := h.free(ctx, places, caller.Account)
+	free, err := h.free(ctx, webhookSlots, caller.Account)
 	if err != nil {
 		return WebhookRegistered{}, err
 	}
@@ -77,7 +75,7 @@ func (h *Handlers) registerWebhookEndpoint(ctx context.Context, caller Caller, r
 		return WebhookRegistered{}, err
 	}
 	at := h.timestamp()
-	take, err := h.take(caller, places, free, answer.ID)
+	take, err := h.take(caller, webhookSlots, free, answer.ID)
 	if err != nil {
 		return WebhookRegistered{}, err
 	}
@@ -104,14 +102,12 @@ func newSecret(random io.Reader) (string, error) {
 	return "whsec_" + base64.StdEncoding.EncodeToString(key), nil
 }
 
-func (h *Handlers) webhookSlots() slots {
-	return slots{
-		kind: claim.WebhookSlot, count: webhook.MaxPerAccount, full: webhook.ErrLimit,
-		holder: func(ctx context.Context, id string) (holds, unborn bool, expect eventstore.Expected, err error) {
-			state, expect, err := h.endpoints.Load(ctx, h.store, event.WebhookStream(id))
-			return state.HoldsSlot(), state.Phase == webhook.Unborn, expect, err
-		},
-		stream:    event.WebhookStream,
-		abandoned: event.WebhookAbandoned{},
-	}
+var webhookSlots = slots{kind: claim.WebhookSlot, count: webhook.MaxPerAccount, full: webhook.ErrLimit}
+
+// endpointFolds says how endpoints are folded. A stream is long if a program keeps testing the endpoint or asking for its
+// deliveries again.
+var endpointFolds = eventstore.FoldRules[webhook.State]{
+	Evolve: webhook.Evolve,
+	Keep:   func(webhook.State) bool { return true }, // it contains no personal data
+	Long:   128, Memory: 1 << 20,
 }

@@ -19,22 +19,25 @@ type ReleaseContact struct {
 	Body   map[string]jsontext.Value // members of the request's body: phone or email
 }
 
-// ReleaseContact takes a phone or email from a lead of the caller's account and then releases its claim. A process that is
-// killed between the two leaves a claim whose holder does not have the value, which counts as free.
+// ReleaseContact takes a phone or email from a lead of the caller's account and releases its claim, in one append.
 //
 // The errors are lead.ErrNotFound, *lead.DepartedError, lead.ErrLastContact, field.Errors and those of the store.
 func (h *Handlers) ReleaseContact(ctx context.Context, cmd ReleaseContact) (LeadUpdated, error) {
-	var left leaving
+	var claimed string // the stream of the claim
 	released, err := h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, rules lead.Rules) (event.Data, error) {
 		released, err := state.Release(cmd.Caller.Account, cmd.Body, rules)
 		kind, value := claim.Phone, released.Phone
 		if value == "" {
 			kind, value = claim.Email, released.Email
 		}
-		left = leaving{kind: kind, stream: h.claims.Stream(cmd.Caller.Account, kind, value), holder: cmd.LeadID}
+		claimed = h.claims.Stream(cmd.Caller.Account, kind, value)
 		return released, err
 	}, func(ctx context.Context, account, fact eventstore.Write) (eventstore.Position, error) {
-		return h.vacate(ctx, cmd.Caller, left, fact, account)
+		release, err := h.releaseClaim(ctx, cmd.Caller, claimed, cmd.LeadID)
+		if err != nil {
+			return 0, err
+		}
+		return h.store.Append(ctx, append(append(release, account), fact)...)
 	})
 	return released.shownTo(cmd.Caller, nil), err
 }

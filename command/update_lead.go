@@ -73,7 +73,7 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 		}
 		decided, err := decide(held.lead, lead.Rules{Region: account.State.Region, Stages: account.State.Stages})
 		if err != nil {
-			return h.toHeir(ctx, err)
+			return h.nameSurvivor(ctx, err)
 		}
 		if decided == nil {
 			updated.Lead = held.lead

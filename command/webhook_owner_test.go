@@ -120,16 +120,16 @@ func (d deleting) Rotate(ctx context.Context, id, secret string, until time.Time
 func TestARotationReplacesASecretThatIsLostAndNoneOfADeletedEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	id := w.endpoints(1)[0].ID
+	id := w.process().register(t)
 	w.secrets.kept.Delete(id)
 	rotate := command.RotateWebhookSecret{Caller: owner, WebhookID: id}
-	rotated, err := w.process(nil).RotateWebhookSecret(t.Context(), rotate)
+	rotated, err := w.process().RotateWebhookSecret(t.Context(), rotate)
 	require.NoError(t, err)
 	kept, _ := w.secrets.kept.Load(id)
 	require.Equal(t, rotated.Secret, kept)
 
 	meanwhile := func() {
-		_, err := w.process(nil).DeleteWebhookEndpoint(t.Context(), command.DeleteWebhookEndpoint{Caller: owner, WebhookID: id})
+		_, err := w.process().DeleteWebhookEndpoint(t.Context(), command.DeleteWebhookEndpoint{Caller: owner, WebhookID: id})
 		require.NoError(t, err)
 	}
 	late := command.NewHandlers(command.Options{Store: w.log, Secrets: deleting{w.secrets, meanwhile}, Log: quiet()})

@@ -45,7 +45,7 @@ func queueEndpoint(to *pgx.Batch, id string, e Event) error {
 		to.Queue(`INSERT INTO endpoint (webhook_id, account, url, events, description, created_at) VALUES ($1, $2, $3, $4, $5, $6)`,
 			id, e.Metadata.Account, data.URL, events, data.Description, e.At)
 		return nil
-	case event.WebhookDeleted, event.WebhookAbandoned:
+	case event.WebhookDeleted:
 		to.Queue(`DELETE FROM endpoint WHERE webhook_id = $1`, id)
 		return nil
 	case event.WebhookUpdated:

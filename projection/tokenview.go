@@ -41,9 +41,6 @@ func (t *tokenRow) evolve(e Event) (*tokenRow, error) {
 			ExpiresAt: created.ExpiresAt, CreatedAt: e.At, CreatedBy: e.Metadata.Actor,
 		}, nil
 	}
-	if _, never := e.Data.(event.TokenAbandoned); never {
-		return nil, nil
-	}
 	switch e.Data.(type) {
 	case event.TokenUsed:
 		return t.use(e.At), nil

@@ -213,7 +213,6 @@ func TestTheAuditTrailHasOldAndNewExpiryAndWhoDidItFromWhere(t *testing.T) {
 		event.TokenCreated{Name: "CI", Prefix: "leadlog_a", Hash: []byte("h"), Days: 30, ExpiresAt: expires, Slot: 1},
 		event.TokenRotated{Prefix: "leadlog_b", Hash: []byte("i"), ExpiresAt: expires.AddDate(0, 0, 1), PreviousExpiresAt: expires},
 		event.TokenDeleted{})
-	w.Append(t, "", event.TokenStream(w.NewID()), event.TokenAbandoned{})
 	w.Project(t)
 
 	got := pgtest.Rows[string](t, w.Pool, `

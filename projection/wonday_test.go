@@ -60,8 +60,10 @@ func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) {
 			leads = append(leads[:i:i], leads[i+1:]...)
 			into := leads[random.IntN(len(leads))]
 			from := foldLead(t, w, id)
-			put(id, event.LeadDeparted{Into: into})
-			put(into, foldLead(t, w, into).Absorb(from))
+			departed, joined, err := foldLead(t, w, into).Join(from.Account, from)
+			require.NoError(t, err)
+			put(id, departed)
+			put(into, joined)
 		default:
 			leads = append(leads[:i:i], leads[i+1:]...)
 			put(id, event.LeadErased{})

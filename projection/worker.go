@@ -65,7 +65,7 @@ type worker struct {
 	mu       sync.Mutex
 	status   Status
 	behindAt eventstore.Position // where the view was when the status was read last,
-	behind   time.Time           // and since when it is known to be there, behind the log; zero when it was not behind
+	behind   time.Time           // and since when it has been there, behind the log
 }
 
 // run calls serve, again and again, until the context ends.
@@ -154,12 +154,8 @@ func (w *worker) snapshot() Status {
 func (w *worker) stalled(s Status) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case s.Lag == 0:
-		w.behind = time.Time{}
-		return false
-	case w.behind.IsZero() || s.Position != w.behindAt:
+	if s.Lag == 0 || s.Position != w.behindAt {
 		w.behindAt, w.behind = s.Position, time.Now()
 	}
-	return time.Since(w.behind) >= w.pace.stall
+	return s.Lag > 0 && time.Since(w.behind) >= w.pace.stall
 }

@@ -2,9 +2,6 @@ package query
 
 import (
 	"context"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
@@ -29,28 +26,7 @@ func (r *Reader) owning(ctx context.Context, s *selection, account string, filte
 		if err != nil {
 			return err
 		}
-		owner, err := r.heir(ctx, held.Holder)
-		if err != nil {
-			return err
-		}
-		s.and(`lead_id = ?`, owner)
+		s.and(`lead_id = ?`, held.Holder)
 	}
 	return nil
-}
-
-// heir returns the lead that a claim's holder is part of, mostly the holder itself. On a store without transactions a claim may
-// still name a departed lead, if the process that joined it into another was killed before it moved the claim.
-func (r *Reader) heir(ctx context.Context, holder string) (string, error) {
-	for range longestWay {
-		there, err := one(ctx, r, pgx.RowTo[bool], `SELECT EXISTS (SELECT FROM views.lead WHERE lead_id = $1)`, holder)
-		if err != nil || there || holder == "" {
-			return holder, err
-		}
-		state, err := r.foldLead(ctx, holder, time.Time{})
-		if err != nil || state.JoinedInto == "" {
-			return holder, err
-		}
-		holder = state.JoinedInto
-	}
-	return holder, nil
 }

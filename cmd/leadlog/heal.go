@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/projection/verify"
 )
 
-// note prints what killed processes have left unfinished. It is not a difference between the log and the views.
+// note prints which erasures are not finished. They are no difference between the log and the views.
 func (v *verifyCommand) note(c output, left []verify.Leftover) {
 	for _, l := range left[:min(v.Most, len(left))] {
 		fmt.Fprintln(c.out, "note:", l.Says)
@@ -20,12 +20,11 @@ func (v *verifyCommand) note(c output, left []verify.Leftover) {
 		fmt.Fprintf(c.out, "note: %d more like these\n", more)
 	}
 	if len(left) > 0 && !v.Heal {
-		fmt.Fprintln(c.out, "note: a command under way looks the same; what a killed process left is finished by leadlog verify --heal")
+		fmt.Fprintln(c.out, "note: an erasure under way looks the same; one that a killed process left is finished by leadlog verify --heal")
 	}
 }
 
-// heal finishes what was left, claim by claim, and prints each. It refuses a claim key that is not the log's: with a wrong key,
-// every claim would look as if nobody held it.
+// heal finishes the erasures that were left, and prints each. It refuses a claim key that is not the log's.
 func heal(ctx context.Context, c output, h *stores, keys serviceKeys, left []verify.Leftover) error {
 	if err := projection.Belong(ctx, h.pool, h.store); err != nil {
 		return err
@@ -43,25 +42,11 @@ func heal(ctx context.Context, c output, h *stores, keys serviceKeys, left []ver
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
 	}
-	healed := 0
 	for _, l := range left {
-		if l.Lead != "" || l.Visitor != "" {
-			if err := finishErasure(ctx, c, h, handlers, l); err != nil {
-				return err
-			}
-		}
-		for _, stream := range l.Claims {
-			did, err := handlers.Heal(ctx, stream)
-			if err != nil {
-				return fmt.Errorf("heal %s: %w", stream, err)
-			}
-			if did != "" {
-				fmt.Fprintln(c.out, "healed:", did)
-				healed++
-			}
+		if err := finishErasure(ctx, c, h, handlers, l); err != nil {
+			return err
 		}
 	}
-	fmt.Fprintf(c.out, "healed %d claims\n", healed)
 	return nil
 }
 

@@ -35,8 +35,9 @@ func TestCapturesAreLinearizable(t *testing.T) {
 			n := rand.IntN(len(known))
 			in := known[n].ask(len(known)*round + n)
 			return in, in.request(), func(got answer) any {
-				known[n].learn(in.outcome(got))
-				return in.answered(got, p.atomic)
+				out := in.outcome(got)
+				known[n].learn(out)
+				return out
 			}
 		}, captured{unknown: true}, func(any) string { return jwt }, p.disturbances[round%len(p.disturbances)])
 		h.check(t, leadModel)
@@ -110,7 +111,6 @@ type pair struct {
 	processes    [2]*program
 	bases        [2]atomic.Value
 	disturbances []func(*testing.T)
-	atomic       bool // the log has transactions
 }
 
 func newPair(t *testing.T) *pair {
@@ -124,7 +124,6 @@ func newPair(t *testing.T) *pair {
 		p.disturbances = append(p.disturbances, func(*testing.T) { server.Drop() }, func(*testing.T) { server.LoseReplies(3) })
 		return p
 	}
-	p.atomic = true
 	p.disturbances = append(p.disturbances, func(t *testing.T) {
 		ask(t, p.settings, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`)
 	})

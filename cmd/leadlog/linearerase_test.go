@@ -39,26 +39,15 @@ func (k *knownLeads) ask(family int) capture {
 	return arbitraryCapture(family)
 }
 
-// answered reads an answer for the history. On a store without transactions one lead departs a moment before the other has
-// what it had. So that a lead was joined is no part of the history; and a join that somebody else completes is answered
-// with what became of it since: that it had its effect is known by captures alone.
-func (in capture) answered(got answer, atomic bool) any {
-	out := in.outcome(got)
-	switch {
-	case out.code == "LEAD_JOINED":
-		return nil
-	case in.do == "join" && !atomic:
-		return captured{unknown: true}
-	}
-	return out
-}
+// refusedAsJoined reports whether an answer says that a lead was joined into another.
+func (out captured) refusedAsJoined() bool { return out.status == 409 && out.code == "LEAD_JOINED" }
 
 func (f *family) named(id string) int {
 	return slices.IndexFunc(f.leads[:], func(l modelLead) bool { return l.id == id })
 }
 
-// heir is the lead that another is part of by now; who was not joined is its own.
-func (f *family) heir(lead int) int {
+// survivor is the lead that another is part of by now. A lead that was not joined is its own.
+func (f *family) survivor(lead int) int {
 	for f.leads[lead].into != 0 {
 		lead = f.leads[lead].into
 	}
@@ -66,7 +55,9 @@ func (f *family) heir(lead int) int {
 }
 
 // fades tells that a lead was joined into one that is erased. It goes with it, but not in the same moment.
-func (f *family) fades(lead int) bool { return f.leads[lead].into != 0 && f.leads[f.heir(lead)].erased }
+func (f *family) fades(lead int) bool {
+	return f.leads[lead].into != 0 && f.leads[f.survivor(lead)].erased
+}
 
 // erase has an erasure have its effect.
 func (f family) erase(in capture, out captured) (bool, family) {
@@ -77,7 +68,7 @@ func (f family) erase(in capture, out captured) (bool, family) {
 	case f.fades(lead):
 		return out.unknown || out.status == 200 || out.status == 404, f
 	case f.leads[lead].into != 0:
-		return out.unknown, f
+		return out.unknown || out.refusedAsJoined(), f
 	case f.leads[lead].erased:
 		return out.unknown || out.status == 404, f
 	}
@@ -105,15 +96,17 @@ func (f family) join(in capture, out captured) (bool, family) {
 		}
 		return out.unknown || due == out, f
 	}
-	switch last := f.heir(from); {
-	case f.leads[into].erased, f.fades(into), f.fades(from):
+	switch last := f.survivor(from); {
+	case f.leads[into].erased, f.fades(into):
 		return out.unknown || out.status == 404, f
 	case last != from && (f.leads[from].into == into || last == into): // the same again
 		return answers(f.shown(200, last), last)
-	case f.leads[into].into != 0, last != from:
-		return out.unknown, f
-	case f.leads[from].erased:
+	case f.leads[into].into != 0:
+		return out.unknown || out.refusedAsJoined(), f
+	case f.leads[from].erased, f.fades(from):
 		return out.unknown || out.status == 404, f
+	case last != from:
+		return out.unknown || out.refusedAsJoined(), f
 	}
 	one, other := &f.leads[into], &f.leads[from]
 	other.into = into

@@ -98,7 +98,7 @@ func (f family) step(in capture, out captured) (bool, family) {
 		return true, f
 	}
 	if out.status == 410 && due.status < 300 {
-		return f.leads[f.heir(lead)].erased, f
+		return f.leads[f.survivor(lead)].erased, f
 	}
 	if due.status < 300 && f.leads[lead].erased {
 		return false, f

@@ -15,7 +15,7 @@ type verifyCommand struct {
 	sealedDatabase `embed:""`
 
 	Most     int    `default:"10" placeholder:"N" help:"How many differences and notes of each kind to print."`
-	Heal     bool   `help:"Finish what killed processes left: close holders that do not have what was claimed for them, and release the claims. May run beside the service."`
+	Heal     bool   `help:"Finish erasures that killed processes left. May run beside the service."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"With --heal: the HMAC key of claim names."`
 
 	Tree      []string `type:"existingfile" placeholder:"FILE" help:"Signed tree head that the account's audit tree must begin with, or the log, when it is a head of the whole log. May be given more than once."`

@@ -254,7 +254,7 @@ func TestAnAccountNobodyProvisionedHasNothing(t *testing.T) {
 	t.Parallel()
 	require.False(t, State{}.Provisioned)
 	require.False(t, State{}.Has(FeatureAPI))
-	require.False(t, Evolve(State{}, event.Fact{Data: event.LeadAbandoned{}}).Provisioned)
+	require.False(t, Evolve(State{}, event.Fact{Data: event.TokenDeleted{}}).Provisioned)
 	require.Equal(t, "crm_api", FeatureAPI)
 	require.Equal(t, defaultStages, DefaultStages())
 }

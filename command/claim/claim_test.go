@@ -126,8 +126,8 @@ func TestAClaimNamesItsLatestHolder(t *testing.T) {
 		{"somebody came", []event.Data{taken("one")}, "one"},
 		{"released", []event.Data{taken("one"), released}, ""},
 		{"taken again", []event.Data{taken("one"), released, taken("two")}, "two"},
-		{"moved from a holder that was never born", []event.Data{taken("one"), taken("two")}, "two"},
-		{"a fact about something else", []event.Data{taken("one"), event.LeadAbandoned{}}, "one"},
+		{"moved to another holder", []event.Data{taken("one"), taken("two")}, "two"},
+		{"a fact about something else", []event.Data{taken("one"), event.TokenDeleted{}}, "one"},
 	} {
 		var s State
 		for _, data := range c.facts {

@@ -2,7 +2,6 @@ package lead
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -11,9 +10,12 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// maxJoined bounds the fact of a join, in bytes. EventStoreDB takes an append of at most 1 MiB, and sealing makes four bytes of
-// three.
-const maxJoined = 700 << 10
+// maxJoined bounds a join, in bytes: its fact, and what each claim takes that it moves. An append has at most 1 MiB, and sealing makes
+// four bytes of three.
+const (
+	maxJoined  = 700 << 10
+	movedClaim = 360
+)
 
 // DepartedError says that a lead has become part of another, Into, which the caller should use instead.
 type DepartedError struct{ LeadID, Into string }
@@ -60,7 +62,7 @@ func (s State) Join(account string, from State) (event.LeadDeparted, event.LeadJ
 	whole := s.whole(from)
 	if len(fill(s.CustomFields, from.CustomFields)) > MaxCustomFields {
 		wrong.Add("customFields", "must be at most 50 in all, of both leads")
-	} else if size(whole) > maxJoined {
+	} else if size(whole)+movedClaim*(len(from.Phones)+len(from.Emails)) > maxJoined {
 		wrong.Add("customFields", "must be at most 700 KiB with all else that the other lead has")
 	}
 	if len(withAll(s.Phones, from.Phones)) > MaxContacts {
@@ -79,22 +81,6 @@ func (s State) Join(account string, from State) (event.LeadDeparted, event.LeadJ
 		wrong.Add("metadata", "must come to at most 64 keys and 32 KiB, of both leads")
 	}
 	return event.LeadDeparted{Into: s.ID}, whole, wrong.Err()
-}
-
-// Absorb completes a join after the other lead has departed. What no longer fits, because this lead has grown since, remains only
-// in the history of the other.
-func (s State) Absorb(from State) event.LeadJoined {
-	from.CustomFields = fitting(s.CustomFields, from.CustomFields, func(all map[string]jsontext.Value) bool { return len(all) <= MaxCustomFields })
-	from.Metadata = fitting(s.Metadata, from.Metadata, fits)
-	joined := s.whole(from)
-	for _, key := range slices.Backward(slices.Sorted(maps.Keys(from.CustomFields))) {
-		if size(joined) <= maxJoined {
-			break
-		}
-		from.CustomFields = without(from.CustomFields, []string{key})
-		joined = s.whole(from)
-	}
-	return joined
 }
 
 // whole returns the fact that another lead, with everything that it has, becomes part of this one.
@@ -205,20 +191,4 @@ func fill(ours, theirs map[string]jsontext.Value) map[string]jsontext.Value {
 		}
 	}
 	return union(ours, missing)
-}
-
-// fitting returns theirs without the keys for which the lead has no room. Keys are tried in the order of their names.
-func fitting(ours, theirs map[string]jsontext.Value, may func(all map[string]jsontext.Value) bool) map[string]jsontext.Value {
-	if may(fill(ours, theirs)) {
-		return theirs
-	}
-	taken := make(map[string]jsontext.Value, len(theirs))
-	for _, key := range slices.Sorted(maps.Keys(theirs)) {
-		more := maps.Clone(taken)
-		more[key] = theirs[key]
-		if may(fill(ours, more)) {
-			taken = more
-		}
-	}
-	return taken
 }

@@ -21,7 +21,6 @@ type Phase int
 const (
 	Unborn Phase = iota
 	Live
-	Abandoned
 	Departed // into another lead, which it is now part of
 	Erased   // its person has been forgotten
 )
@@ -110,8 +109,6 @@ func (s *State) evolve(fact *event.Fact) {
 		s.depart(fact, &data)
 	case event.LeadJoined:
 		s.join(fact, &data)
-	case event.LeadAbandoned:
-		s.Phase = Abandoned
 	}
 }
 

@@ -152,10 +152,3 @@ func TestTwoFuturesOfOneLeadShareNothing(t *testing.T) {
 		s = one
 	}
 }
-
-func TestALeadThatWasNeverBornIsClosed(t *testing.T) {
-	t.Parallel()
-	s := Evolve(State{}, leadFact(idA, someDay, event.LeadAbandoned{}))
-	require.Equal(t, Abandoned, s.Phase)
-	require.Zero(t, s.Revision)
-}

@@ -33,7 +33,6 @@ func TestWhyAValueThatWasATokensLetsNobodyIn(t *testing.T) {
 		"it was rotated before the deletion":      {[]event.Data{created, rotated, event.TokenDeleted{}}, first, before, token.ReasonRotated},
 		"it never was this token's":               {[]event.Data{created, rotated, event.TokenDeleted{}}, stranger, after, ""},
 		"there is no such token":                  {nil, first, after, ""},
-		"the token was never born":                {[]event.Data{event.TokenAbandoned{}}, first, after, ""},
 		"no value at all, of a token that is not": {nil, [32]byte{}, after, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

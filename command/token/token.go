@@ -35,7 +35,6 @@ const (
 	Unborn Phase = iota
 	Live
 	Deleted
-	Abandoned
 )
 
 // State is a fold of a token's stream.
@@ -67,8 +66,6 @@ func Evolve(s State, fact event.Fact) State {
 		s.Announced = data.ExpiresAt
 	case event.TokenDeleted:
 		s.Phase, s.Hash = Deleted, nil
-	case event.TokenAbandoned:
-		s.Phase = Abandoned
 	}
 	return s
 }

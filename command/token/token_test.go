@@ -73,7 +73,6 @@ func TestWhoATokenLetsIn(t *testing.T) {
 	s := live(value)
 	rotated := Evolve(s, fact(born, must(s.Rotate("acme", other, born))))
 	deleted := Evolve(s, fact(born, event.TokenDeleted{}))
-	abandoned := Evolve(State{}, fact(born, event.TokenAbandoned{}))
 	expired := s.ExpiresAt
 
 	for _, c := range []struct {
@@ -92,7 +91,6 @@ func TestWhoATokenLetsIn(t *testing.T) {
 		{"the new value after a rotation", rotated, other, born, true},
 		{"its value after the deletion", deleted, value, born, false},
 		{"a value of a token that was never born", State{}, value, born, false},
-		{"a value of an abandoned token", abandoned, value, born, false},
 	} {
 		require.Equal(t, c.want, c.state.Admits(c.value.Hash(), c.now), c.name)
 	}
@@ -101,7 +99,7 @@ func TestWhoATokenLetsIn(t *testing.T) {
 func TestEvenAnUnchangedHashDoesNotOutliveTheToken(t *testing.T) {
 	t.Parallel()
 	value := newValue(t)
-	for _, phase := range []Phase{Unborn, Deleted, Abandoned} {
+	for _, phase := range []Phase{Unborn, Deleted} {
 		s := live(value)
 		s.Phase = phase
 		require.False(t, s.Admits(value.Hash(), born), "phase %d", phase)
@@ -165,7 +163,6 @@ func TestWhatIsNotTheAccountsLiveTokenIsNotFound(t *testing.T) {
 		{"an account with no name", s, ""},
 		{"no such token, and no account", State{}, ""},
 		{"deleted", Evolve(s, fact(born, event.TokenDeleted{})), "acme"},
-		{"abandoned", Evolve(State{}, fact(born, event.TokenAbandoned{})), "acme"},
 	} {
 		rotated, err := c.state.Rotate(c.account, value, born)
 		require.ErrorIs(t, err, ErrNotFound, "rotate: "+c.name)

@@ -60,7 +60,6 @@ const (
 	Unborn Phase = iota
 	Live
 	Deleted
-	Abandoned
 )
 
 // State is a fold of an endpoint's stream.
@@ -106,8 +105,6 @@ func Evolve(s State, fact event.Fact) State {
 		s.Replaying = s.Replaying && s.Replays != data.Generation
 	case event.WebhookDeleted:
 		s.Phase = Deleted
-	case event.WebhookAbandoned:
-		s.Phase = Abandoned
 	}
 	return s
 }

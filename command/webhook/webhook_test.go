@@ -48,7 +48,6 @@ func TestOnlyALiveEndpointHoldsItsSlot(t *testing.T) {
 	require.True(t, live().HoldsSlot())
 	require.False(t, State{}.HoldsSlot())
 	require.False(t, Evolve(live(), fact(born, event.WebhookDeleted{})).HoldsSlot())
-	require.False(t, Evolve(State{}, fact(born, event.WebhookAbandoned{})).HoldsSlot())
 }
 
 func TestWhatIsNotTheAccountsLiveEndpointIsNotFound(t *testing.T) {
@@ -62,7 +61,6 @@ func TestWhatIsNotTheAccountsLiveEndpointIsNotFound(t *testing.T) {
 		{"no such endpoint, and no account", State{}, ""},
 		{"another account's", live(), "globex"},
 		{"deleted", Evolve(live(), fact(born, event.WebhookDeleted{})), "acme"},
-		{"abandoned", Evolve(State{}, fact(born, event.WebhookAbandoned{})), "acme"},
 	} {
 		_, err := c.state.Delete(c.account)
 		require.ErrorIs(t, err, ErrNotFound, c.name)

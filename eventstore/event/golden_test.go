@@ -56,7 +56,6 @@ func samples() []Data {
 		LeadReleased{
 			Phone: "+491701234567", Email: "zoe@example.com", Current: "+491701234568", Name: "zoe", Changed: []string{"name", "phone"},
 		},
-		LeadJoining{From: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		LeadDeparted{Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		LeadJoined{
 			From: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Joined: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AC"},
@@ -76,13 +75,11 @@ func samples() []Data {
 			Source: "google", Code: "DUPLICATE_LEAD_EMAIL",
 			LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC",
 		},
-		LeadAbandoned{},
 		LeadErased{
 			Leads:    []string{"01JQKXZ8V4W9H6M3T2R5N7P0AC"},
 			Claims:   []string{"claim-00112233445566778899aabbccddeeff"},
 			Visitors: []string{"visitor-acme-00112233445566778899aabbccddeeff"},
 		},
-		LeadWaived{Claims: []string{"claim-00112233445566778899aabbccddeeff"}},
 		LeadRevealed{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", What: "lead"},
 		ClaimTaken{Kind: "phone", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		ClaimReleased{Kind: "token-slot", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AE"},
@@ -95,7 +92,6 @@ func samples() []Data {
 		TokenRotated{Prefix: "ll_live_9c", Hash: hash, ExpiresAt: at.Add(time.Hour), PreviousExpiresAt: at},
 		TokenExpiring{ExpiresAt: at},
 		TokenDeleted{},
-		TokenAbandoned{},
 		TokenUsed{},
 		TokenRefused{Reason: "rotated", Prefix: "ll_live_4f"},
 		WebhookRegistered{
@@ -113,7 +109,6 @@ func samples() []Data {
 		WebhookReplayed{Since: at, Until: at.Add(time.Hour), Generation: 3},
 		WebhookReplayEnded{Generation: 3, Error: "failed"},
 		WebhookDeleted{},
-		WebhookAbandoned{},
 		AccountConfigured{
 			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE",
 			RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false), VisitorDays: 30,

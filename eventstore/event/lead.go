@@ -69,13 +69,6 @@ type LeadReleased struct {
 	Changed []string `json:"changed,omitzero"` // names of the lead's fields whose value this changed
 }
 
-// LeadJoining says that another lead is about to become part of this one. Because it takes the next revision of this lead's
-// stream, whoever else is about to append there meets a conflict and decides again; so two leads never become part of each other.
-// It does not change the lead, so it has the time of the fact before it. Only a store without transactions needs it.
-type LeadJoining struct {
-	From string `json:"from"` // id of the other lead
-}
-
 // LeadDeparted closes the stream of a lead that became part of another, because both are the same person. Nothing follows it. As
 // long as the other lead's stream has no LeadJoined for it, whoever reads either lead completes the join.
 type LeadDeparted struct {
@@ -136,17 +129,6 @@ type LeadRefused struct {
 	Other  string `json:"other,omitzero"` // a second lead, when phone and email belong to two
 }
 
-// LeadAbandoned closes an empty stream for good: that of a lead which a claim names and which was never created, or of a refused
-// arrival which an idempotency key is bound to. Only a store without transactions needs it.
-type LeadAbandoned struct{}
-
-// LeadWaived says that a lead does not take what was claimed for it. Because it takes the next revision of the lead's stream,
-// whoever is about to append there meets a conflict and decides again. It does not change the lead, so it has the time of the
-// fact before it. Only a store without transactions needs it.
-type LeadWaived struct {
-	Claims []string `json:"claims"` // streams of the claims, or of a lead that awaited this one and is about to be erased
-}
-
 // LeadErased says that a person is forgotten: the personal data in the events before it must no longer be read, and nothing
 // follows it. It names what else has to be erased, so that an unfinished erasure can be finished although the values behind the
 // names are gone.
@@ -156,17 +138,14 @@ type LeadErased struct {
 	Visitors []string `json:"visitors,omitzero"` // streams of the visitors that the lead was linked with
 }
 
-func (LeadCreated) EventType() string   { return "lead.created.v1" }
-func (LeadMerged) EventType() string    { return "lead.merged.v1" }
-func (LeadUpdated) EventType() string   { return "lead.updated.v1" }
-func (LeadReleased) EventType() string  { return "lead.released.v1" }
-func (LeadJoining) EventType() string   { return "lead.joining.v1" }
-func (LeadDeparted) EventType() string  { return "lead.departed.v1" }
-func (LeadJoined) EventType() string    { return "lead.joined.v1" }
-func (LeadRefused) EventType() string   { return "lead.refused.v1" }
-func (LeadAbandoned) EventType() string { return "lead.abandoned.v1" }
-func (LeadWaived) EventType() string    { return "lead.waived.v1" }
-func (LeadErased) EventType() string    { return "lead.erased.v1" }
+func (LeadCreated) EventType() string  { return "lead.created.v1" }
+func (LeadMerged) EventType() string   { return "lead.merged.v1" }
+func (LeadUpdated) EventType() string  { return "lead.updated.v1" }
+func (LeadReleased) EventType() string { return "lead.released.v1" }
+func (LeadDeparted) EventType() string { return "lead.departed.v1" }
+func (LeadJoined) EventType() string   { return "lead.joined.v1" }
+func (LeadRefused) EventType() string  { return "lead.refused.v1" }
+func (LeadErased) EventType() string   { return "lead.erased.v1" }
 
 // LeadRevealed says that somebody asked to see personal data which is masked otherwise. It is on a stream of its own, because it
 // does not change the lead.

@@ -28,10 +28,6 @@ type TokenExpiring struct {
 // TokenDeleted says that a token is gone for good. Its slot is free.
 type TokenDeleted struct{}
 
-// TokenAbandoned closes the empty stream of a token that a slot was taken for and that was never created.
-// Only a store without transactions needs it.
-type TokenAbandoned struct{}
-
 // TokenUsed says that a token let its bearer in. It is a sample: the first use of a minute, on a stream of uses.
 type TokenUsed struct{}
 
@@ -42,10 +38,9 @@ type TokenRefused struct {
 	Prefix string `json:"prefix"` // of the value that was refused
 }
 
-func (TokenUsed) EventType() string      { return "token.used.v1" }
-func (TokenRefused) EventType() string   { return "token.refused.v1" }
-func (TokenCreated) EventType() string   { return "token.created.v1" }
-func (TokenRotated) EventType() string   { return "token.rotated.v1" }
-func (TokenExpiring) EventType() string  { return "token.expiring.v1" }
-func (TokenDeleted) EventType() string   { return "token.deleted.v1" }
-func (TokenAbandoned) EventType() string { return "token.abandoned.v1" }
+func (TokenUsed) EventType() string     { return "token.used.v1" }
+func (TokenRefused) EventType() string  { return "token.refused.v1" }
+func (TokenCreated) EventType() string  { return "token.created.v1" }
+func (TokenRotated) EventType() string  { return "token.rotated.v1" }
+func (TokenExpiring) EventType() string { return "token.expiring.v1" }
+func (TokenDeleted) EventType() string  { return "token.deleted.v1" }

@@ -55,10 +55,6 @@ type WebhookReplayEnded struct {
 // WebhookDeleted says that an endpoint is gone for good.
 type WebhookDeleted struct{}
 
-// WebhookAbandoned closes the empty stream of an endpoint that a slot was taken for and that was never created.
-// Only a store without transactions needs it.
-type WebhookAbandoned struct{}
-
 func (WebhookRegistered) EventType() string  { return "webhook.registered.v1" }
 func (WebhookUpdated) EventType() string     { return "webhook.updated.v1" }
 func (WebhookDisabled) EventType() string    { return "webhook.disabled.v1" }
@@ -69,4 +65,3 @@ func (WebhookRetried) EventType() string     { return "webhook.retried.v1" }
 func (WebhookReplayed) EventType() string    { return "webhook.replayed.v1" }
 func (WebhookReplayEnded) EventType() string { return "webhook.replayended.v1" }
 func (WebhookDeleted) EventType() string     { return "webhook.deleted.v1" }
-func (WebhookAbandoned) EventType() string   { return "webhook.abandoned.v1" }

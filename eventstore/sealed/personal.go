@@ -34,17 +34,14 @@ var declared = map[string]declaration{
 		personal: list("phone email current name"),
 		plain:    list("changed"),
 	},
-	event.LeadJoining{}.EventType():  {plain: list("from")},
 	event.LeadDeparted{}.EventType(): {plain: list("into")},
 	event.LeadJoined{}.EventType(): {
 		personal: list("was"),
 		plain:    list("from joined changed"),
 	},
-	event.LeadRefused{}.EventType():   {plain: list("source code leadId other")},
-	event.LeadRevealed{}.EventType():  {plain: list("leadId what")},
-	event.LeadAbandoned{}.EventType(): {bare: true},
-	event.LeadErased{}.EventType():    {plain: list("leads claims visitors"), bare: true},
-	event.LeadWaived{}.EventType():    {plain: list("claims")},
+	event.LeadRefused{}.EventType():  {plain: list("source code leadId other")},
+	event.LeadRevealed{}.EventType(): {plain: list("leadId what")},
+	event.LeadErased{}.EventType():   {plain: list("leads claims visitors"), bare: true},
 
 	event.VisitorActed{}.EventType(): {
 		personal: list("visitorId url title referrer properties"),
@@ -57,13 +54,12 @@ var declared = map[string]declaration{
 	event.ClaimBound{}.EventType():    {plain: list("kind digest stream eventId revision")},
 	event.ClaimKeyFixed{}.EventType(): {plain: list("fingerprint")},
 
-	event.TokenCreated{}.EventType():   {plain: list("name prefix hash days expiresAt slot")},
-	event.TokenRotated{}.EventType():   {plain: list("prefix hash expiresAt previousExpiresAt")},
-	event.TokenExpiring{}.EventType():  {plain: list("expiresAt")},
-	event.TokenDeleted{}.EventType():   {},
-	event.TokenAbandoned{}.EventType(): {},
-	event.TokenUsed{}.EventType():      {},
-	event.TokenRefused{}.EventType():   {plain: list("reason prefix")},
+	event.TokenCreated{}.EventType():  {plain: list("name prefix hash days expiresAt slot")},
+	event.TokenRotated{}.EventType():  {plain: list("prefix hash expiresAt previousExpiresAt")},
+	event.TokenExpiring{}.EventType(): {plain: list("expiresAt")},
+	event.TokenDeleted{}.EventType():  {},
+	event.TokenUsed{}.EventType():     {},
+	event.TokenRefused{}.EventType():  {plain: list("reason prefix")},
 
 	event.WebhookRegistered{}.EventType():  {plain: list("url events description slot")},
 	event.WebhookUpdated{}.EventType():     {plain: list("url events description changed")},
@@ -75,7 +71,6 @@ var declared = map[string]declaration{
 	event.WebhookReplayed{}.EventType():    {plain: list("since until generation")},
 	event.WebhookReplayEnded{}.EventType(): {plain: list("generation error")},
 	event.WebhookDeleted{}.EventType():     {},
-	event.WebhookAbandoned{}.EventType():   {},
 
 	event.AccountConfigured{}.EventType(): {plain: list("name features stages region rateLimit rateBurst tokensSeeLeads visitorDays")},
 	event.JWTsRevoked{}.EventType():       {plain: list("notBefore")},

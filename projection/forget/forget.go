@@ -117,7 +117,7 @@ func (f Forgetter) Withdraw(ctx context.Context, visitor string, at []eventstore
 	}))
 }
 
-// Unfinished reports whether something is left to do of an erasure at a position, apart from claims, which are found otherwise.
+// Unfinished reports whether something is left to do of an erasure at a position.
 func (f Forgetter) Unfinished(
 	ctx context.Context, account string, leads, visitors []string, erased eventstore.Position,
 ) (bool, error) {

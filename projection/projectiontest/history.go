@@ -119,10 +119,15 @@ func (h *History) joinLeads(t testing.TB, account string) {
 	leads := h.Leads[account]
 	i := h.random.IntN(len(leads))
 	from := h.fold(t, leads[i])
-	h.Leads[account] = append(leads[:i:i], leads[i+1:]...)
-	into := pick(h, h.Leads[account]...)
-	h.world.Append(t, account, event.LeadStream(from.ID), event.LeadDeparted{Into: into})
-	h.world.Append(t, account, event.LeadStream(into), h.fold(t, into).Absorb(from))
+	others := append(leads[:i:i], leads[i+1:]...)
+	into := pick(h, others...)
+	departed, joined, err := h.fold(t, into).Join(account, from)
+	if err != nil { // they do not fit into one
+		return
+	}
+	h.Leads[account] = others
+	h.world.Append(t, account, event.LeadStream(from.ID), departed)
+	h.world.Append(t, account, event.LeadStream(into), joined)
 }
 
 func (h *History) fold(t testing.TB, id string) lead.State {

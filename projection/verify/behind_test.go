@@ -41,9 +41,9 @@ func TestViewsThatAreBehindAreComparedAsFarAsTheyAre(t *testing.T) {
 		},
 		"one lead of two": func(first, second, claim, _ string) []fact {
 			return []fact{
+				{claim, event.ClaimTaken{Kind: "phone", Holder: first}},
 				{event.LeadStream(second), event.LeadDeparted{Into: first}},
 				{event.LeadStream(first), event.LeadJoined{From: second, Was: event.LeadSnapshot{Phones: []string{"+912"}}}},
-				{claim, event.ClaimTaken{Kind: "phone", Holder: first}},
 			}
 		},
 		"a lead more": func(_, _, _, id string) []fact {

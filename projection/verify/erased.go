@@ -132,17 +132,6 @@ func (r *reading) lost(ctx context.Context, store eventstore.Store) (findings []
 	return findings, nil
 }
 
-// partsOf are leads and all leads that ever departed into them. An erasure names fewer if a process was killed during a join.
-func (r *reading) partsOf(leads ...string) (all []string) {
-	for len(leads) > 0 {
-		next := leads[0]
-		if leads = leads[1:]; !slices.Contains(all, next) {
-			all, leads = append(all, next), append(leads, r.parts[next]...)
-		}
-	}
-	return all
-}
-
 // unerased reports erasures that a killed process did not finish.
 func (v Verification) unerased(ctx context.Context, r reading) error {
 	if v.Left == nil || v.Unfinished == nil {
@@ -150,7 +139,7 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.erased)) {
 		e := r.erased[id]
-		leads := r.partsOf(append([]string{id}, e.fact.Leads...)...)
+		leads := append([]string{id}, e.fact.Leads...)
 		unfinished, err := v.Unfinished(ctx, e.account, leads, e.fact.Visitors, e.position)
 		if err != nil {
 			return err

@@ -39,17 +39,10 @@ var conclusions = []string{
 	        SELECT 'email', email WHERE "Emails" IS NULL AND email <> '') AS v (kind, value)
 	  WHERE $1::bigint >= 0`,
 
-	// The claims of each lead: those too that name a lead which is part of it by now.
+	// The claims of each lead.
 	`INSERT INTO held
-	   WITH RECURSIVE heir AS (
-	     SELECT lead_id, into_id, 1 AS steps FROM departed WHERE position <= $1
-	      UNION ALL
-	     SELECT h.lead_id, d.into_id, steps + 1 FROM heir h JOIN departed d ON d.lead_id = h.into_id WHERE d.position <= $1 AND steps < 1000
-	 ), last AS (
-	     SELECT DISTINCT ON (lead_id) lead_id, into_id FROM heir ORDER BY lead_id, steps DESC
-	 )
-	 SELECT coalesce(into_id, holder), kind, stream
-	   FROM claimed c LEFT JOIN last ON last.lead_id = holder
+	 SELECT holder, kind, stream
+	   FROM claimed c
 	  WHERE c.position <= $1 AND holder <> '' AND kind IN ('phone', 'email')
 	    AND NOT EXISTS (SELECT FROM claimed l WHERE l.revision > 0 AND l.position <= $1 AND l.stream = c.stream AND l.position > c.position)`,
 
@@ -108,29 +101,23 @@ var questions = []string{
 	   FROM joined j LEFT JOIN departed d ON d.lead_id = j.from_id AND d.position < j.position
 	  WHERE d.lead_id IS NULL AND $1::bigint >= 0
 	  ORDER BY j.position LIMIT $2`,
-}
 
-// leftovers are claims whose holder does not have what was claimed for it, or not yet. Which of several claims of a lead
-// it is cannot be told without the key of their names. One that something happened to behind the position is left out too: the
-// views do not show yet that an erasure has released it.
-var leftovers = []string{
-	`SELECT ARRAY[stream], format('%s: the %s is claimed for %s, which is not there', stream, kind, holding)
+	// A claim and its holder are appended together. A lead that was erased when it could not be read keeps its claims.
+	`SELECT format('%s: the %s is claimed for %s, which is not there', stream, kind, holding)
 	   FROM (SELECT *, CASE kind WHEN 'token-slot' THEN 'token-' WHEN 'webhook-slot' THEN 'webhook-' ELSE 'lead-' END || holder AS holding
 	           FROM claimed WHERE holder <> '' AND kind IN ('phone', 'email', 'token-slot', 'webhook-slot')) c
 	  WHERE NOT EXISTS (SELECT FROM claimed l WHERE l.revision > 0 AND l.stream = c.stream AND l.position > c.position)
-	    AND NOT EXISTS (SELECT FROM (SELECT stream FROM lived GROUP BY stream
-	                                 HAVING max(position) FILTER (WHERE lives) > coalesce(max(position) FILTER (WHERE NOT lives), 0)) l
-	                     WHERE l.stream = holding)
+	    AND NOT EXISTS (SELECT FROM lived l WHERE l.stream = holding GROUP BY l.stream
+	                    HAVING bool_or(lives) AND (bool_and(lives) OR kind IN ('phone', 'email') AND holder NOT IN (SELECT lead_id FROM departed)))
 	    AND $1::bigint >= 0
-	  ORDER BY stream`,
+	  ORDER BY stream LIMIT $2`,
 
-	`SELECT array_agg(stream ORDER BY stream), format('lead-%s has %s values of kind %s, and claims on %s: %s', lead_id, vals, kind,
-	                                                  claims, string_agg(stream, ', ' ORDER BY stream))
+	`SELECT format('lead-%s has %s values of kind %s, and claims on %s: %s', lead_id, vals, kind, claims, string_agg(stream, ', ' ORDER BY stream))
 	   FROM uneven JOIN held USING (lead_id, kind)
 	  WHERE claims > vals
-	    AND EXISTS (SELECT FROM lived WHERE lives AND stream = 'lead-' || lead_id)
+	    AND EXISTS (SELECT FROM lived WHERE stream = 'lead-' || lead_id HAVING bool_and(lives))
 	    AND lead_id NOT IN (SELECT substr(stream, 6) FROM seen WHERE position > $1 AND stream ^@ 'lead-')
 	    AND lead_id NOT IN (SELECT h.lead_id FROM held h JOIN claimed l USING (stream) WHERE l.position > $1)
 	  GROUP BY lead_id, kind, vals, claims
-	  ORDER BY lead_id, kind`,
+	  ORDER BY lead_id, kind LIMIT $2`,
 }

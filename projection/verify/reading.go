@@ -37,7 +37,6 @@ type reading struct {
 	owed      map[string]owed      // by the claim on an idempotency key
 	owing     map[ulid.ULID]string // the claim that an outcome is owed to
 	erased    map[string]erasure   // by lead
-	parts     map[string][]string  // leads that have departed, by the lead that each went into
 	closed    map[string]*closed   // streams that cannot be opened, those of leads until they are erased
 	forgotten map[string]forgotten // visitors, by their streams
 	gone      map[string]bool      // streams of leads that are erased, or were part of one that is, and of its visitors
@@ -105,6 +104,14 @@ func (r *reading) find(kind, format string, args ...any) {
 func (r *reading) unsigned() (findings []string) {
 	for _, id := range slices.Sorted(maps.Keys(r.broken)) {
 		findings = append(findings, fmt.Sprintf("deliveries to endpoint %s cannot be signed: %v", id, r.broken[id]))
+	}
+	return findings[:min(len(findings), r.most)]
+}
+
+// unbound reports idempotency keys without the outcome that they are bound to.
+func (r *reading) unbound() (findings []string) {
+	for _, claim := range slices.Sorted(maps.Keys(r.owed)) {
+		findings = append(findings, fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, r.owed[claim].stream))
 	}
 	return findings[:min(len(findings), r.most)]
 }
@@ -181,7 +188,6 @@ func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 	case event.LeadCreated, event.TokenCreated, event.WebhookRegistered:
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, true})
 	case event.LeadDeparted:
-		r.parts[d.Into] = append(r.parts[d.Into], event.LeadID(e.Stream))
 		r.departed = append(r.departed, []any{int64(e.Position), event.LeadID(e.Stream), d.Into})
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 	case event.LeadJoined:

@@ -38,8 +38,8 @@ type Verification struct {
 	Progress func(done, end eventstore.Position)
 	// Whole, if not nil, is called with the head of the tree over the log as it was read.
 	Whole func(audit.Head)
-	// Left, if not nil, is called with each leftover of a killed process: of claims on a store without transactions, and of an
-	// erasure on any. Leftovers are not findings, because a command that is still running looks the same.
+	// Left, if not nil, is called with each erasure that a killed process did not finish. These are not findings, because one that is
+	// still running looks the same.
 	Left func(Leftover)
 	// Unfinished, if not nil, reports whether the erasure of leads and visitors at a position has something left to do.
 	Unfinished func(ctx context.Context, account string, leads, visitors []string, erased eventstore.Position) (bool, error)
@@ -48,13 +48,10 @@ type Verification struct {
 	Broken func(ctx context.Context) (map[string]error, error)
 }
 
-// Leftover is a claim whose holder does not have what was claimed for it, or one of several claims.
+// Leftover is an erasure that was not finished: of a lead, by id, or of a visitor, by its stream.
 type Leftover struct {
-	Claims []string // their streams
-	Says   string   // without anything personal
-	// Lead is the id of one whose erasure is not finished, and Visitor the stream of one who was forgotten likewise, of Account;
-	// otherwise all are empty.
 	Lead, Visitor, Account string
+	Says                   string // without anything personal
 }
 
 // Run returns what does not agree, as sentences without personal data. The error says that it could not be verified.
@@ -157,7 +154,7 @@ func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Po
 			}
 			v.Whole(head)
 		}
-		return v.left(ctx, tx, position, r)
+		return nil
 	})
 	return r, findings, err
 }
@@ -179,7 +176,7 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, tell fun
 		tx: tx, whole: whole, broken: broken, most: v.Most, seed: maphash.MakeSeed(), sparse: v.Sparse,
 		tokens: map[string]int{}, endpoints: map[string]int{}, leaves: map[string]int64{},
 		owed: map[string]owed{}, owing: map[ulid.ULID]string{},
-		erased: map[string]erasure{}, parts: map[string][]string{}, closed: map[string]*closed{}, gone: map[string]bool{},
+		erased: map[string]erasure{}, closed: map[string]*closed{}, gone: map[string]bool{},
 		forgotten: map[string]forgotten{},
 	}
 	err = r.all(ctx, v.Store, tell)
@@ -196,7 +193,11 @@ func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads
 			return nil, err
 		}
 	}
-	findings = slices.Concat(r.findings, r.whole.findings(), r.unsigned())
+	// Without its key a lead seems to have nothing. What it has claimed is its own all the same: the key may be found.
+	if _, err := tx.Exec(ctx, `DELETE FROM uneven WHERE 'lead-' || lead_id = ANY ($1)`, slices.Collect(maps.Keys(r.closed))); err != nil {
+		return nil, err
+	}
+	findings = slices.Concat(r.findings, r.whole.findings(), r.unsigned(), r.unbound())
 	var asks []func() ([]string, error)
 	for _, question := range questions {
 		asks = append(asks, func() ([]string, error) { return ask(ctx, tx, question, position, v.Most) })
@@ -221,31 +222,4 @@ func ask(ctx context.Context, tx pgx.Tx, question string, position int64, most i
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
-}
-
-func (v Verification) left(ctx context.Context, tx pgx.Tx, position int64, r reading) error {
-	if v.Left == nil {
-		return nil
-	}
-	// Without its key a lead seems to have nothing. What it has claimed is nobody else's all the same: the key may be found.
-	if _, err := tx.Exec(ctx, `DELETE FROM uneven WHERE 'lead-' || lead_id = ANY ($1)`, slices.Collect(maps.Keys(r.closed))); err != nil {
-		return err
-	}
-	for _, question := range leftovers {
-		rows, err := tx.Query(ctx, question, position)
-		if err != nil {
-			return err
-		}
-		var l Leftover
-		if _, err := pgx.ForEachRow(rows, []any{&l.Claims, &l.Says}, func() error {
-			v.Left(Leftover{Claims: slices.Clone(l.Claims), Says: l.Says})
-			return nil
-		}); err != nil {
-			return err
-		}
-	}
-	for _, claim := range slices.Sorted(maps.Keys(r.owed)) {
-		v.Left(Leftover{Claims: []string{claim}, Says: fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, r.owed[claim].stream)})
-	}
-	return nil
 }

@@ -1,0 +1,202 @@
+package command_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+)
+
+// errKilled is the error of a process that was stopped in the middle of a command.
+var errKilled = errors.New("killed")
+
+// stoppable is what one process sees of a store. Before each call it asks whether the process still runs.
+type stoppable struct {
+	eventstore.Store
+	before func() error
+}
+
+func (s stoppable) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	if err := s.before(); err != nil {
+		return 0, err
+	}
+	return s.Store.Append(ctx, writes...)
+}
+
+func (s stoppable) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+	if err := s.before(); err != nil {
+		return func(yield func(eventstore.Recorded, error) bool) { yield(eventstore.Recorded{}, err) }
+	}
+	return s.Store.Read(ctx, stream, from)
+}
+
+func (s stoppable) Head(ctx context.Context) (eventstore.Position, error) {
+	if err := s.before(); err != nil {
+		return 0, err
+	}
+	return s.Store.Head(ctx)
+}
+
+// world is a log in memory with an account and some leads.
+type world struct {
+	t       *testing.T
+	log     eventstore.Store
+	secrets *secrets
+	gone    *oblivion
+	arrived []captured
+}
+
+// captured is the answer to a capture.
+type captured struct {
+	answer command.LeadCaptured
+	err    error
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, log: storetest.Memory(), secrets: &secrets{}, gone: &oblivion{}}
+	p := w.process()
+	p.provision(t)
+	for _, body := range []string{
+		`{"phone":"+919876500001","email":"one@example.com"}`,
+		`{"phone":"+919876500002","metadata":{"source":"website"}}`,
+		`{"email":"three@example.com"}`,
+	} {
+		w.arrived = append(w.arrived, w.capture(p, body, ""))
+	}
+	return w
+}
+
+func (w *world) process() process { return w.processOn(w.log) }
+
+func (w *world) processOn(store eventstore.Store) process {
+	directory := command.NewDirectory(store, time.Now)
+	return process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
+		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(), Forgetting: unstopped(w.gone),
+	})}
+}
+
+func (w *world) capture(p process, body, key string) (c captured) {
+	admission, err := p.directory.Admit(w.t.Context(), owner)
+	require.NoError(w.t, err)
+	c.answer, c.err = p.CaptureLead(w.t.Context(), command.CaptureLead{Admission: admission, Body: members(body), IdempotencyKey: key})
+	return c
+}
+
+// events is the whole log.
+func (w *world) events() []eventstore.Recorded {
+	head, err := w.log.Head(w.t.Context())
+	require.NoError(w.t, err)
+	var all []eventstore.Recorded
+	for item, err := range w.log.Subscribe(w.t.Context(), 0, eventstore.Filter{}) {
+		require.NoError(w.t, err)
+		if item.Event != nil {
+			all = append(all, *item.Event)
+		}
+		if item.Position == head && item.Event != nil {
+			break
+		}
+	}
+	return all
+}
+
+// held is what every claim on the log says.
+func (w *world) held() map[string]claim.State {
+	held := map[string]claim.State{}
+	for _, r := range w.events() {
+		if fact, err := r.Fact(); (eventstore.Filter{StreamPrefixes: []string{event.ClaimPrefix}}).Matches(r.Stream, r.Type) {
+			require.NoError(w.t, err)
+			held[r.Stream] = claim.Evolve(held[r.Stream], fact)
+		}
+	}
+	return held
+}
+
+// recording is a store that keeps the appends that write something.
+type recording struct {
+	eventstore.Store
+	appends [][]eventstore.Write
+}
+
+func (r *recording) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	for _, w := range writes {
+		if len(w.Events) > 0 {
+			r.appends = append(r.appends, writes)
+			break
+		}
+	}
+	return r.Store.Append(ctx, writes...)
+}
+
+func TestCommands_OneAppend(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	log := &recording{Store: w.log}
+	p := w.processOn(log)
+	ctx := t.Context()
+	one, two := w.arrived[0].answer.Lead.ID, w.arrived[1].answer.Lead.ID
+	var issued command.TokenIssued
+	var registered command.WebhookRegistered
+	for _, c := range []struct {
+		name   string
+		events int
+		do     func() error
+	}{
+		{"a capture of a new person", 4, func() error { return w.capture(p, `{"phone":"+919876500077","email":"seven@example.com"}`, "key").err }},
+		{"a merge", 2, func() error {
+			return w.capture(p, `{"phone":"+919876500077","metadata":{"source":"website"}}`, "another").err
+		}},
+		{"a token", 2, func() (err error) {
+			issued, err = p.CreateToken(ctx, command.CreateToken{Caller: owner, Name: "site", ExpiresInDays: 30})
+			return err
+		}},
+		{"its end", 2, func() error {
+			_, err := p.DeleteToken(ctx, command.DeleteToken{Caller: owner, TokenID: issued.ID})
+			return err
+		}},
+		{"an endpoint", 2, func() (err error) {
+			registered, err = p.RegisterWebhookEndpoint(ctx, command.RegisterWebhookEndpoint{
+				Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/in"},
+			})
+			return err
+		}},
+		{"its end", 2, func() error {
+			_, err := p.DeleteWebhookEndpoint(ctx, command.DeleteWebhookEndpoint{Caller: owner, WebhookID: registered.ID})
+			return err
+		}},
+		{"a join", 3, func() error {
+			_, err := p.JoinLeads(ctx, command.JoinLeads{Caller: owner, LeadID: one, Body: members(`{"from":"` + two + `"}`)})
+			return err
+		}},
+		{"a release", 2, func() error {
+			_, err := p.ReleaseContact(ctx, command.ReleaseContact{Caller: owner, LeadID: one, Body: members(`{"phone":"+919876500002"}`)})
+			return err
+		}},
+		{"an erasure", 3, func() error {
+			_, err := p.EraseLead(ctx, command.EraseLead{Caller: owner, LeadID: one})
+			return err
+		}},
+	} {
+		log.appends = nil
+		require.NoError(t, c.do(), c.name)
+		require.Len(t, log.appends, 1, c.name)
+		events := 0
+		for _, write := range log.appends[0] {
+			events += len(write.Events)
+		}
+		require.Equal(t, c.events, events, c.name)
+	}
+	for stream, c := range w.held() {
+		require.NotContains(t, []string{one, two, issued.ID, registered.ID}, c.Holder, stream)
+	}
+}
