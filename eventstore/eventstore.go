@@ -160,9 +160,6 @@ type Store interface {
 	// ErrUnavailable when the engine cannot be reached: then the append may or may not have happened.
 	Append(ctx context.Context, writes ...Write) (Position, error)
 
-	// Atomic reports whether Append applies all writes or none. Callers that rely on that must check it first.
-	Atomic() bool
-
 	// Read yields a stream's events from a revision on, in order, up to the last that is durable when the read ends.
 	// A stream without events yields nothing.
 	Read(ctx context.Context, stream string, from Revision) iter.Seq2[Recorded, error]

@@ -35,9 +35,6 @@ func On(below eventstore.Store) *Store {
 	return &Store{Store: below, streams: map[string]*stream{}}
 }
 
-// Atomic implements eventstore.Store.
-func (s *Store) Atomic() bool { return true }
-
 // Append implements eventstore.Store, but for what it says of events that are appended again: a draft's answer is never
 // lost. A mere check of a stream that the draft has not touched passes: it was read a moment ago, and what others do
 // meanwhile is not part of the draft.

@@ -41,7 +41,6 @@ func TestADraftGoesOnWhereTheLogEndsAndLeavesItAlone(t *testing.T) {
 	below := storetest.Memory()
 	storetest.Append(t, below, eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one", "two")})
 	store := draft.On(below)
-	require.True(t, store.Atomic())
 
 	first := storetest.Append(t, store, eventstore.Write{Stream: "old", Expect: eventstore.At(1), Events: events("three")},
 		eventstore.Write{Stream: "new", Expect: eventstore.NoStream, Events: events("hello")})

@@ -16,9 +16,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Atomic implements eventstore.Store: an append is applied whole or not at all.
-func (s *Store) Atomic() bool { return true }
-
 // Append implements eventstore.Store. See the package's comment for how. Whether a record was written is never guessed: after a lost
 // connection it is sent again, and recognised by its id if it was.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {

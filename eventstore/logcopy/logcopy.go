@@ -135,8 +135,7 @@ func (b *batch) add(ctx context.Context, e eventstore.Recorded) error {
 	return nil
 }
 
-// flush appends what is gathered. On a store without transactions a part of it may be there after an error, which is
-// the beginning of it.
+// flush appends what is gathered.
 func (b *batch) flush(ctx context.Context) error {
 	if b.events == 0 {
 		return nil

@@ -133,9 +133,6 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	return s, nil
 }
 
-// Atomic implements Store: an append is one transaction.
-func (s *Store) Atomic() bool { return true }
-
 // Close lets what is being appended finish, ends subscriptions and gives back every connection.
 func (s *Store) Close() {
 	s.starting.Lock()

@@ -54,8 +54,6 @@ func (faithful) items(page []eventstore.Recorded, head eventstore.Position, filt
 	return items
 }
 
-func (m *memory) Atomic() bool { return true }
-
 func newMemory(manner manner) *memory {
 	return &memory{grown: make(chan struct{}), epoch: ulid.Make().String(), manner: manner}
 }
