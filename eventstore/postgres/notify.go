@@ -18,7 +18,7 @@ const (
 	notifyTime = 5 * time.Second
 )
 
-// notifier tells other processes that this one has appended. It has a connection of its own, so that no append depends on it: every
+// notifier notifies other processes that this one has appended. It has a connection of its own, so that no append depends on it: every
 // role of the database can delay a transaction that notifies, by notifying much at once, and make it fail, by filling the queue of
 // notifications. A notification that fails makes other processes later by a poll, and no more.
 type notifier struct {
