@@ -22,7 +22,7 @@ func TestOnEventStoreDB(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
 		"an erased person":                    TestAfterAnErasureNothingOfThePersonIsAnywhere,
-		"a deleted visitor":                   TestDeleteVisitor,
+		"a deleted visitor":                   TestDeleteVisitor_ForgetsActivity,
 		"a repeat after an erasure":           TestARepeatUnderItsKeyAfterAnErasureIsGone,
 		"erasures, captures and repeats":      TestErasuresCapturesAndRepeatsAtOnce,
 		"new and known people":                TestANewPersonIsCreatedAndAKnownOneMerged,

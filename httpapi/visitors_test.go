@@ -155,7 +155,7 @@ func TestRefusedArrivalsAreListedWithoutAnythingOfThePerson(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodGet, path: refused, credential: value}).status, "an API token may only write")
 }
 
-func TestDeleteVisitor(t *testing.T) {
+func TestDeleteVisitor_ForgetsActivity(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serveOn(t, s.url, s.events)

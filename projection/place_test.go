@@ -24,7 +24,7 @@ func leadAt(t *testing.T, w *projectiontest.World, at time.Time) eventstore.Posi
 	return storetest.Append(t, w.Store, eventstore.Write{Stream: event.LeadStream(e.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{e}})
 }
 
-func TestPlaceBefore(t *testing.T) {
+func TestPlaceBefore_IsEarlier(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	minute := func(n float64) time.Time { return projectiontest.Start.Add(time.Duration(n * float64(time.Minute))) }

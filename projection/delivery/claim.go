@@ -43,7 +43,7 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 		_, err = conn.Exec(ctx, `LISTEN `+channel)
 	}
 	if err == nil {
-		// A row without a lease may have been put back a moment ago, and nobody be at work on it any more.
+		// A row without a lease may have been put back a moment ago, and no courier works on it any more.
 		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2) AND lease IS NOT NULL`, s.id, c.lanes.held())
 	}
 	if err != nil {

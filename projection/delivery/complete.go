@@ -92,7 +92,7 @@ func (c *Courier) settleWithout(ctx context.Context, batch []result, disabling *
 }
 
 // settle writes results in one round trip, which is one transaction, and may be repeated when its outcome is not known. A success
-// counts whoever has claimed the row by now; a failure does not change a delivery that is already finished. A result is changed to
+// counts whichever courier has claimed the row by now; a failure does not change a delivery that is already finished. A result is changed to
 // queued when its owner asked for a retry during the attempt. It returns the endpoints that have failed for too long.
 func (c *Courier) settle(ctx context.Context, results []result) (failing []Verdict, err error) {
 	batch := &pgx.Batch{}

@@ -137,7 +137,7 @@ func (m Move) settle(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err e
 	return moved, err
 }
 
-// alone takes the lease of every projector and of every replay; they end with the session. Whoever begins to write to
+// alone takes the lease of every projector and of every replay; they end with the session. A process that begins to write to
 // a log asks first whether the views are of it, and is not answered before they have moved.
 func alone(ctx context.Context, tx pgx.Tx) error {
 	names := map[string][]string{schema.Deliveries: {delivery.FanOut{}.Name()}}

@@ -36,7 +36,7 @@ type Executor interface {
 }
 
 // TakeLease takes a lease for the session, and reports whether the session has it now. In a transaction, the lease is taken when
-// that commits, and nobody else takes it until then.
+// that commits, and no other session can take it until then.
 func TakeLease(ctx context.Context, session Querier, name string) (mine bool, err error) {
 	err = session.QueryRow(ctx, `SELECT lease.take($1)`, name).Scan(&mine)
 	return mine, err
