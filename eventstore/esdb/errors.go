@@ -70,6 +70,14 @@ func invalidPosition(err error) error {
 	return err
 }
 
+// ofAll completes an error of reading $all, which a user outside of $admins may do only if the metadata of $all says so.
+func ofAll(err error) error {
+	if is(err, client.ErrorCodeAccessDenied) {
+		return fmt.Errorf("the user may not read $all, which its $acl must allow: %w", err)
+	}
+	return invalidPosition(err)
+}
+
 // passing reports whether another attempt may succeed. Every error that is not known to be permanent counts: a lost connection shows
 // in many ways, such as io.EOF, a cancellation that nobody here asked for, or an unknown code.
 func passing(err error) bool {

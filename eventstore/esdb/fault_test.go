@@ -216,3 +216,16 @@ func TestAnAppendThatExpectsNothingIsKnownAgainAfterARestart(t *testing.T) {
 		})
 	}
 }
+
+func TestHead_NamesTheRightThatIsMissing(t *testing.T) {
+	t.Parallel()
+	server := esdbtest.Start(t)
+	store := open(t, esdb.Options{URL: server.URL()})
+	mustAppend(t, store, start("s", fact(`{}`)))
+	server.Refuse(100, codes.PermissionDenied)
+	_, err := store.Head(within(t))
+	require.ErrorContains(t, err, "may not read $all")
+	for _, err := range store.Subscribe(within(t), 0, eventstore.Filter{}) {
+		require.ErrorContains(t, err, "may not read $all")
+	}
+}

@@ -155,7 +155,7 @@ func (s *Store) newest(ctx context.Context, count uint64) (head eventstore.Posit
 			return 0, false, nil
 		}
 		if m.err != nil && !errors.Is(m.err, errForeign) {
-			return 0, false, m.err
+			return 0, false, ofAll(m.err)
 		}
 		end = max(end, m.position)
 		switch {

@@ -136,7 +136,7 @@ func (r *reader) open(ctx context.Context) (*flow, error) {
 	opened()
 	if err != nil {
 		stop()
-		return nil, invalidPosition(err)
+		return nil, ofAll(err)
 	}
 	return start(ctx, stop, v, func() message { return r.receive(server) }, func() { closeSubscription(server) }), nil
 }
@@ -179,7 +179,7 @@ func (r *reader) receive(server *client.Subscription) message {
 func (r *reader) take(ctx context.Context, m message) error {
 	switch {
 	case m.err != nil:
-		return invalidPosition(m.err)
+		return ofAll(m.err)
 	case m.caughtUp:
 		r.held, r.join = 0, true
 		if err := r.look(ctx, 0); err != nil {
@@ -309,7 +309,7 @@ func (r *reader) lookOnce(ctx context.Context) (n int, err error) {
 			return n, nil
 		}
 		if m.err != nil {
-			return n, m.err
+			return n, ofAll(m.err)
 		}
 		n++
 		if err := r.record(ctx, m); err != nil {
