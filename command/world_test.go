@@ -3,14 +3,20 @@ package command_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -198,5 +204,85 @@ func TestCommands_OneAppend(t *testing.T) {
 	}
 	for stream, c := range w.held() {
 		require.NotContains(t, []string{one, two, issued.ID, registered.ID}, c.Holder, stream)
+	}
+}
+
+// The largest lead that there can be fits into one append of at most 1 MiB, sealed, when it is joined into another and when it is
+// erased.
+func TestLargestLead_FitsOneAppend(t *testing.T) {
+	t.Parallel()
+	for _, contacts := range []int{400, lead.MaxContacts} { // phones, and as many emails; the most are erased, and not joined
+		t.Run(fmt.Sprint(contacts), func(t *testing.T) {
+			t.Parallel()
+			fitsOneAppend(t, contacts)
+		})
+	}
+}
+
+func fitsOneAppend(t *testing.T, contacts int) {
+	t.Helper()
+	w := newWorld(t)
+	names, fields := claim.NewNames(claimKey()), map[string]jsontext.Value{}
+	for i := range lead.MaxCustomFields {
+		fields[fmt.Sprintf("field%02d", i)] = jsontext.Value(`"` + strings.Repeat("x", 2000) + `"`)
+	}
+	id := ulid.Make().String()
+	add := func(stream string, data ...event.Data) {
+		var events []eventstore.Event
+		for _, d := range data {
+			eventType, encoded, err := event.Encode(d)
+			require.NoError(t, err)
+			events = append(events, eventstore.Event{
+				ID: ulid.Make(), Type: eventType, At: time.Now().UTC().Truncate(time.Millisecond), Data: encoded,
+				Metadata: event.Metadata{Account: "acme"},
+			})
+		}
+		storetest.Append(t, w.log, eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: events})
+	}
+	number := func(i int) string { return fmt.Sprintf("+91700000%04d", i) }
+	address := func(i int) string {
+		return fmt.Sprintf("somebody.with.a.long.name.%04d@a-long-name-of-a-company.example.com", i)
+	}
+	add(event.LeadStream(id), event.LeadCreated{Phone: number(0), Email: address(0), Name: "A", Status: "new", Source: "website", CustomFields: fields})
+	for i := 1; i < contacts; i++ {
+		add(event.LeadStream(id), event.LeadMerged{Phone: number(i), Email: address(i), Source: "website", VisitorID: fmt.Sprint("visitor-", i)})
+	}
+	for i := range contacts {
+		add(names.Stream("acme", claim.Phone, number(i)), event.ClaimTaken{Kind: "phone", Holder: id})
+		add(names.Stream("acme", claim.Email, address(i)), event.ClaimTaken{Kind: "email", Holder: id})
+	}
+	log := &recording{Store: w.log}
+	p := w.processOn(log)
+	fits := func() {
+		t.Helper()
+		require.Len(t, log.appends, 1)
+		sealed := slices.Clone(log.appends[0])
+		for i := range sealed {
+			sealed[i].Events = slices.Clone(sealed[i].Events)
+			for j := range sealed[i].Events {
+				e := &sealed[i].Events[j]
+				if strings.HasPrefix(sealed[i].Stream, event.LeadPrefix) { // four bytes of three
+					e.Data = append(slices.Clone(e.Data), make([]byte, len(e.Data)/3+100)...)
+				}
+			}
+		}
+		require.NoError(t, eventstore.Validate(sealed))
+		log.appends = nil
+	}
+	joined := func() (erased string) {
+		if contacts == lead.MaxContacts {
+			return id
+		}
+		erased = w.arrived[0].answer.Lead.ID
+		_, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: erased, Body: members(`{"from":"` + id + `"}`)})
+		require.NoError(t, err)
+		fits()
+		return erased
+	}
+	_, err := p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: joined()})
+	require.NoError(t, err)
+	fits()
+	for stream, c := range w.held() {
+		require.NotEqual(t, id, c.Holder, stream)
 	}
 }

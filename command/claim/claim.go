@@ -2,8 +2,8 @@
 // leads, one of its slots for API tokens or webhook endpoints, a key that makes a request safe to repeat.
 //
 // A claim is a uniqueness constraint kept on the log itself. Its stream is named by a keyed hash of account, kind and value.
-// Whoever comes first appends to it expecting no stream, and everybody else meets a conflict. The claim names its holder. Whether
-// it still counts depends on the holder's own stream (empty, abandoned, deleted), which the caller must look at.
+// The first caller appends to it expecting no stream, and every other one meets a conflict. The claim names its holder, and is
+// appended together with what the holder gets by it. A claim counts as free if its holder has ended.
 package claim
 
 import (
