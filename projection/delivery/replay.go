@@ -194,28 +194,28 @@ func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) (moved boo
 	if err != nil {
 		return false, unreadable{err}
 	}
+	if err := rows.dropQueued(ctx, conn, p.webhookID); err != nil {
+		return false, err
+	}
+	wait := time.Duration(0)
+	if n := len(rows.deliveries); n > 0 && r.Budget != nil {
+		granted, again, err := r.Budget(ctx, p.account, n)
+		if err != nil {
+			return false, err
+		}
+		if granted < n {
+			reached, wait = progress{after, p.disabled}, again
+			if granted > 0 {
+				reached = rows.reached[granted-1]
+			}
+			rows.keep(func(i int) bool { return i < granted })
+		}
+	}
+	moved = reached.position > after
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL search_path = `+schema.Deliveries); err != nil {
 			return err
 		}
-		if err := rows.dropQueued(ctx, tx, p.webhookID); err != nil {
-			return err
-		}
-		wait := time.Duration(0)
-		if n := len(rows.deliveries); n > 0 && r.Budget != nil {
-			granted, again, err := r.Budget(ctx, p.account, n)
-			if err != nil {
-				return err
-			}
-			if granted < n {
-				reached, wait = progress{after, p.disabled}, again
-				if granted > 0 {
-					reached = rows.reached[granted-1]
-				}
-				rows.keep(func(i int) bool { return i < granted })
-			}
-		}
-		moved = reached.position > after
 		updated, err := tx.Exec(ctx, `
 			UPDATE replay SET reached = $3, disabled = $4, queued = queued + $5, due_at = now() + $6 * interval '1 microsecond'
 			 WHERE webhook_id = $1 AND generation = $2 AND finished_at IS NULL AND reached IS NOT DISTINCT FROM $7`,
@@ -298,11 +298,11 @@ func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, err
 }
 
 // dropQueued leaves out what waits for the endpoint already, and makes it due.
-func (q *queue) dropQueued(ctx context.Context, tx pgx.Tx, webhookID string) error {
+func (q *queue) dropQueued(ctx context.Context, conn *pgx.Conn, webhookID string) error {
 	if len(q.events) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `SELECT event_id FROM queue WHERE webhook_id = $1 AND event_id = ANY ($2)`, webhookID, q.events)
+	rows, err := conn.Query(ctx, `SELECT event_id FROM delivery.queue WHERE webhook_id = $1 AND event_id = ANY ($2)`, webhookID, q.events)
 	if err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func (q *queue) dropQueued(ctx context.Context, tx pgx.Tx, webhookID string) err
 	}
 	slices.Sort(waiting)
 	q.keep(func(i int) bool { _, waits := slices.BinarySearch(waiting, q.events[i]); return !waits })
-	_, err = tx.Exec(ctx, `
-		UPDATE queue SET due_at = now() WHERE webhook_id = $1 AND event_id = ANY ($2) AND lease IS NULL AND due_at > now()`, webhookID, waiting)
+	_, err = conn.Exec(ctx, `
+		UPDATE delivery.queue SET due_at = now() WHERE webhook_id = $1 AND event_id = ANY ($2) AND lease IS NULL AND due_at > now()`, webhookID, waiting)
 	return err
 }

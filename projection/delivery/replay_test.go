@@ -204,6 +204,8 @@ func TestReplay_Budget(t *testing.T) {
 	var wanted []int
 	r.Budget = func(_ context.Context, account string, n int) (int, time.Duration, error) {
 		require.Equal(t, "acme", account)
+		require.Zero(t, pgtest.Value[int](t, w.Pool, `
+			SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`), "no lock is held meanwhile")
 		wanted = append(wanted, n)
 		return min(n, 10), time.Hour, nil
 	}
