@@ -23,8 +23,7 @@ SELECT set_config('leadlog.account', :'account', false);
 -- large objects or temporary tables. Where the superuser's functions cannot be revoked, as on some managed servers, there is a warning.
 DO $$
 DECLARE
-    refused text;
-    name    text;
+    name text;
 BEGIN
     FOR name IN SELECT DISTINCT nspowner::regrole FROM pg_namespace WHERE nspname IN ('views', 'log') LOOP
         EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO %s', current_database(), name);
