@@ -293,6 +293,17 @@ func TestADatabaseOutOfReachShowsInTheStatus(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(err), "hunter2")
 }
 
+// A view that is behind when it is looked at first is not stalled yet.
+func TestRunner_StalledFirstLook(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	configure(t, w, 1)
+	all, err := w.Runner(t, projection.AccountView{}).Status(t.Context()) // it does not run
+	require.NoError(t, err)
+	require.NotZero(t, all[0].Lag)
+	require.False(t, all[0].Stalled)
+}
+
 // The lease of a projector is held by a session that does not project.
 func TestRunner_StalledStandby(t *testing.T) {
 	t.Parallel()

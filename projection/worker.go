@@ -154,7 +154,7 @@ func (w *worker) snapshot() Status {
 func (w *worker) stalled(s Status) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s.Lag == 0 || s.Position != w.behindAt {
+	if s.Lag == 0 || s.Position != w.behindAt || w.behind.IsZero() {
 		w.behindAt, w.behind = s.Position, time.Now()
 	}
 	return s.Lag > 0 && time.Since(w.behind) >= w.pace.stall
