@@ -141,11 +141,17 @@ func (v *visit) find() error {
 	if _, err := v.GetServerVersion(); err != nil {
 		return err
 	}
-	v.conn.mu.Lock()
-	v.conn.judge(v.link, nil)
-	v.conn.mu.Unlock()
+	v.succeeded()
 	v.first()
 	return nil
+}
+
+// succeeded notes a success of a visit that goes on. It also orders what the visit's call did in the client before a later close of
+// the client, which the library does not.
+func (v *visit) succeeded() {
+	v.conn.mu.Lock()
+	defer v.conn.mu.Unlock()
+	v.conn.judge(v.link, nil)
 }
 
 // judge decides whether the link may be used on.
@@ -168,7 +174,7 @@ func (c *connection) giveUp(l *link, err error) {
 	}
 	c.current, c.earliest = nil, time.Now().Add(pause)
 	close(l.gone)
-	time.AfterFunc(c.lingering, func() { _ = l.Close() }) // always nil
+	c.closeLater(l)
 	c.log.Warn("event store: connection lost, dialling again", "in", pause.String(), "error", err)
 }
 
@@ -186,7 +192,16 @@ func (c *connection) close() {
 		_ = l.Close() // always nil
 		return
 	}
-	time.AfterFunc(c.lingering, func() { _ = l.Close() }) // always nil
+	c.closeLater(l)
+}
+
+// closeLater closes a link after its last calls had some time to leave.
+func (c *connection) closeLater(l *link) {
+	time.AfterFunc(c.lingering, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_ = l.Close() // always nil
+	})
 }
 
 // hold runs one call of the client that opens something, for no longer than its context lasts. The caller ends the visit. What
@@ -216,7 +231,9 @@ func hold[T any](
 			answers <- a
 		}()
 		if a.err = v.find(); a.err == nil {
-			a.value, a.err = do(ctx, v.Client)
+			if a.value, a.err = do(ctx, v.Client); a.err == nil {
+				v.succeeded()
+			}
 		}
 	}()
 	select {
