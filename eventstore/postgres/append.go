@@ -16,12 +16,11 @@ import (
 )
 
 const (
-	maxBatch      = 512      // appends
-	maxBatchBytes = 2 << 20  // a batch ends before the append that would exceed it
-	maxKept       = 1 << 20  // bytes of memory that goes from batch to batch: full batches of most leads take less
-	maxAppend     = 64 << 20 // bytes; PostgreSQL's own bound for a value is 1 GiB
-	eventBytes    = 64       // counted for each event in addition to its texts, so that many empty ones are bounded too
-	maxDeferred   = 4096     // appends that wait for another one's stream
+	maxBatch      = 512     // appends
+	maxBatchBytes = 2 << 20 // a batch ends before the append that would exceed it
+	maxKept       = 1 << 20 // bytes of memory that goes from batch to batch: full batches of most leads take less
+	eventBytes    = 64      // counted for each event in addition to its texts, so that many empty ones are bounded too
+	maxDeferred   = 4096    // appends that wait for another one's stream
 )
 
 // Append implements eventstore.Store. When the context ends before the append's turn, nothing was written and the error is the
@@ -83,9 +82,6 @@ func newRequest(writes []eventstore.Write) (*request, error) {
 			r.metadata = append(r.metadata, encoded)
 			r.bytes += len(e.Data) + len(encoded) + len(e.Type) + eventBytes
 		}
-	}
-	if r.bytes > maxAppend {
-		return nil, fmt.Errorf("%w: an append of %d bytes, at most %d", eventstore.ErrInvalid, r.bytes, maxAppend)
 	}
 	return r, nil
 }

@@ -66,8 +66,8 @@ func TestReadsThatShareAQueryGetEachTheirStream(t *testing.T) {
 func TestLargeStreamsThatAreReadTogetherAreReadWhole(t *testing.T) {
 	t.Parallel()
 	store := open(t, postgres.Options{URL: database(t), MaxReaders: 2})
-	for i := range 12 { // a MiB each: more than a query gathers
-		fill(t, store, fmt.Sprint("large-", i), 4, 256<<10)
+	for i := range 12 { // together more than a query gathers
+		fill(t, store, fmt.Sprint("large-", i), 4, 250<<10)
 	}
 	fill(t, store, "small", 3, 10)
 	var readers sync.WaitGroup
@@ -106,8 +106,8 @@ func TestRead_KeepsItsConnection(t *testing.T) {
 	url := database(t)
 	store := open(t, postgres.Options{URL: url, MaxReaders: 1})
 	fill(t, store, "mixed", 60, 10)
-	for i := range 10 {
-		storetest.Append(t, store, write("mixed", eventstore.Expected(59+4*i), 4, 512<<10))
+	for i := range 40 {
+		storetest.Append(t, store, write("mixed", eventstore.Expected(59+i), 1, 512<<10))
 	}
 	pool := pgtest.Pool(t, url)
 	connections := func() (pids []int32) {

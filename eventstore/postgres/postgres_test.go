@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"testing"
@@ -43,18 +42,4 @@ func TestTheStoreHoldsWhatEveryStoreMust(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) eventstore.Store { return open(t, postgres.Options{URL: database(t)}) },
 		storetest.Capabilities{GapFree: true})
-}
-
-func TestAnAppendThatTheDatabaseCouldNotTakeIsRefusedAtOnce(t *testing.T) {
-	t.Parallel()
-	store := open(t, postgres.Options{URL: database(t)})
-	events := make([]eventstore.Event, 70)
-	data := bytes.Repeat([]byte("x"), eventstore.MaxEventData) // the same memory for all
-	for i := range events {
-		events[i] = fact("x")
-		events[i].Data = data
-	}
-	_, err := store.Append(t.Context(), eventstore.Write{Stream: "s", Expect: eventstore.Any, Events: events})
-	require.ErrorIs(t, err, eventstore.ErrInvalid)
-	require.ErrorContains(t, err, "at most 67108864")
 }
