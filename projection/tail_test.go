@@ -255,9 +255,12 @@ func TestAnEventThatCannotBeReadStopsThoseItIsFor(t *testing.T) {
 	log.append("b-1", `{}`)
 	_, err := concerned.collect(ctx, 1, time.Now())
 	require.ErrorContains(t, err, "position 1")
-	b, err := other.collect(ctx, 1, time.Now())
-	require.NoError(t, err)
-	require.EqualValues(t, 2, b.position)
+	var b batch
+	for b.position < 2 { // a mark that says that position 1 is not of b- may come alone
+		b, err = other.collect(ctx, 1, time.Now())
+		require.NoError(t, err)
+	}
+	require.Len(t, b.events, 1)
 }
 
 // One follower has not yet heard that the reader failed when another one has it read again. What was appended in between

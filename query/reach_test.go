@@ -94,6 +94,6 @@ func TestWaitForEndsWhenTheViewIsThere(t *testing.T) {
 	require.Equal(t, []string{"new"}, got.Stages)
 
 	reader.Patience(20 * time.Millisecond)
-	require.ErrorIs(t, reader.WaitFor(t.Context(), position+1, query.AccountView), query.ErrBehind)
-	require.ErrorIs(t, reader.WaitFor(t.Context(), 1<<64-1, query.AccountView), query.ErrBehind)
+	require.ErrorIs(t, reader.WaitFor(t.Context(), position+1, query.AccountView), eventstore.ErrUnknownPosition)
+	require.ErrorIs(t, reader.WaitFor(t.Context(), 1<<64-1, query.AccountView), eventstore.ErrUnknownPosition)
 }

