@@ -64,6 +64,7 @@ func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader 
 
 const (
 	waitLimit    = 5 * time.Second
+	firstPause   = 2 * time.Millisecond
 	longestPause = 50 * time.Millisecond
 )
 
@@ -85,18 +86,19 @@ func (r *Reader) WaitFor(ctx context.Context, position eventstore.Position, view
 
 // await returns when a view has reached a position, or the context ends.
 func (r *Reader) await(ctx context.Context, view string, position eventstore.Position) error {
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, longestPause) {
-		if at, err := r.Position(ctx, view); err != nil || at >= position {
+	if at, err := r.Position(ctx, view); err != nil || at >= position {
+		return err
+	}
+	if head, err := r.store.Head(ctx); err != nil {
+		return err
+	} else if position > head {
+		return fmt.Errorf("%w: it ends at %d", eventstore.ErrUnknownPosition, head)
+	}
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		if err := eventstore.Sleep(ctx, pause); err != nil {
 			return err
 		}
-		if pause == 2*time.Millisecond {
-			if head, err := r.store.Head(ctx); err != nil {
-				return err
-			} else if position > head {
-				return fmt.Errorf("%w: it ends at %d", eventstore.ErrUnknownPosition, head)
-			}
-		}
-		if err := eventstore.Sleep(ctx, pause); err != nil {
+		if at, err := r.Position(ctx, view); err != nil || at >= position {
 			return err
 		}
 	}
