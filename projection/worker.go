@@ -65,7 +65,7 @@ type worker struct {
 	mu       sync.Mutex
 	status   Status
 	behindAt eventstore.Position // where the view was when the status was read last,
-	behind   time.Time           // and since when it has been there, behind the log
+	behind   time.Time           // and since when it is known to be there, behind the log; zero when it was not behind
 }
 
 // run calls serve, again and again, until the context ends.
@@ -154,8 +154,12 @@ func (w *worker) snapshot() Status {
 func (w *worker) stalled(s Status) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s.Lag == 0 || s.Position != w.behindAt || w.behind.IsZero() {
+	switch {
+	case s.Lag == 0:
+		w.behind = time.Time{}
+		return false
+	case w.behind.IsZero() || s.Position != w.behindAt:
 		w.behindAt, w.behind = s.Position, time.Now()
 	}
-	return s.Lag > 0 && time.Since(w.behind) >= w.pace.stall
+	return time.Since(w.behind) >= w.pace.stall
 }
