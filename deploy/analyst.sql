@@ -74,6 +74,21 @@ EXCEPTION WHEN insufficient_privilege THEN
 END
 $$;
 
+-- A replay ends sessions of readers that keep it from replacing a view for a minute.
+DO $$
+DECLARE
+    owner regrole := (SELECT nspowner::regrole FROM pg_namespace WHERE nspname = 'views');
+BEGIN
+    IF NOT pg_has_role(owner, 'pg_signal_backend', 'MEMBER') THEN
+        EXECUTE format('GRANT pg_signal_backend TO %s', owner);
+    END IF;
+EXCEPTION
+WHEN unique_violation THEN NULL; -- granted meanwhile
+WHEN insufficient_privilege THEN
+    RAISE WARNING 'readers can keep a replay from replacing a view: %', SQLERRM;
+END
+$$;
+
 -- The table of locks is the whole server's, and what is revoked here is revoked in this database alone.
 DO $$
 DECLARE
