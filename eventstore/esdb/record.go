@@ -76,6 +76,11 @@ type record struct {
 // provisional reports whether a record is no event of the log.
 func (r *record) provisional() bool { return r.lock != nil || r.closed }
 
+// of reports whether a record is a lock of the same transaction as another lock.
+func (r *record) of(other *record) bool {
+	return r.lock != nil && r.lock.Transaction == other.lock.Transaction
+}
+
 // bytes is about what a record takes in memory.
 func (r *record) bytes() int { return len(r.Data) + len(r.Stream) + 1024 + 64*len(r.checks) }
 

@@ -60,6 +60,10 @@ type resolver struct {
 // is the caller's question.
 func (v *resolver) take(ctx context.Context, r *record) (events []*record, commit *record, err error) {
 	switch {
+	case v.pending != nil && r.of(v.pending): // it may be decided by now, but its append is shown whole or not at all
+		return nil, nil, nil
+	case v.pending != nil: // it was decided before this record was appended
+		return nil, nil, fmt.Errorf("%w: stream %s", errMoved, v.stream)
 	case r.closed:
 		return nil, nil, nil
 	case r.lock != nil:
@@ -67,7 +71,7 @@ func (v *resolver) take(ctx context.Context, r *record) (events []*record, commi
 		if err != nil {
 			return nil, nil, err
 		}
-		if d == nil && v.pending == nil {
+		if d == nil {
 			v.pending = r
 		}
 		if d == nil || len(d.records) == 0 {
@@ -278,6 +282,8 @@ func (s *Store) backwards(ctx context.Context, stream string, count uint64, yiel
 		for _, r := range page {
 			t.number = max(t.number, r.number)
 			switch {
+			case t.pending != nil && r.of(t.pending): // as in resolver.take
+				t.pending = r
 			case r.closed:
 			case r.lock != nil:
 				var d *decision

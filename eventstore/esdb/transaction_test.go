@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
@@ -85,6 +87,97 @@ func TestAppend_DeadProcess(t *testing.T) {
 		judgeLog(t, fmt.Sprint(died, dead.trail, other.trail), other.Store, []*sent{&a, &b})
 		dead.Close()
 		other.Close()
+	}
+}
+
+// A transaction commits between a reader's look-ups of its two locks on one stream. The reader makes no second look-up.
+func TestRead_CommitDuringRead(t *testing.T) {
+	t.Parallel()
+	readers := map[string]func(*process) (int, error){
+		"Read": func(p *process) (n int, err error) {
+			for _, err := range p.Read(t.Context(), "y", 0) {
+				if err != nil {
+					return 0, err
+				}
+				n++
+			}
+			return n, nil
+		},
+		"Last": func(p *process) (int, error) {
+			last, err := p.Last(t.Context(), "y")
+			if err != nil || last.ID.IsZero() {
+				return 0, err
+			}
+			return int(last.Revision) + 1, nil
+		},
+	}
+	for name, read := range readers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			options, commit := stopBeforeCommit(t)
+			reader := startProcess(t, options)
+			t.Cleanup(reader.Close)
+			reader.stopAt = 3 // it has read the stream and looked up one lock
+			reader.stop = commit
+			n, err := read(reader)
+			require.NoError(t, err)
+			require.Contains(t, []int{0, 2}, n, "a part of an append")
+			n, err = read(reader)
+			require.NoError(t, err)
+			require.Equal(t, 2, n)
+		})
+	}
+}
+
+// A reader has passed a lock that was not decided, and comes to an event that was appended after the commit.
+func TestResolver_EventAfterPendingLock(t *testing.T) {
+	t.Parallel()
+	options, commit := stopBeforeCommit(t)
+	reader := startProcess(t, options)
+	t.Cleanup(reader.Close)
+	records := func() []*record {
+		page, err := reader.page(t.Context(), "y", client.Forwards, client.Start{}, 10)
+		require.NoError(t, err)
+		return page
+	}
+	v := resolver{Store: reader.Store, stream: "y"}
+	events, _, err := v.take(t.Context(), records()[0])
+	require.NoError(t, err)
+	require.Empty(t, events)
+	commit()
+	_, err = reader.Append(t.Context(), write("y", eventstore.At(1), 1))
+	require.NoError(t, err)
+	_, _, err = v.take(t.Context(), records()[2])
+	require.ErrorIs(t, err, errMoved)
+}
+
+// stopBeforeCommit stops a process whose transaction has two locks on the stream y. It returns the options of the store, and the
+// function that lets the process commit.
+func stopBeforeCommit(t *testing.T) (options Options, commit func()) {
+	t.Helper()
+	options = namespaced(t)
+	p := startProcess(t, options)
+	t.Cleanup(p.Close)
+	stopped, resume, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	p.stopAt = 2 // after the locks: the events
+	p.stop = func() {
+		close(stopped)
+		<-resume
+	}
+	a := sent{writes: []eventstore.Write{write("y", eventstore.NoStream, 2), write("x", eventstore.NoStream, 1)}}
+	go func() {
+		defer close(ended)
+		p.send(&a)
+	}()
+	<-stopped
+	finish := sync.OnceFunc(func() {
+		close(resume)
+		<-ended
+	})
+	t.Cleanup(finish)
+	return options, func() {
+		finish()
+		require.NoError(t, a.err)
 	}
 }
 
