@@ -124,7 +124,8 @@ func (f *follower) events(records []*record) error {
 	f.appends, f.bytes, f.read = append(f.appends, records), f.bytes+bytesOf(records), commitOf(records).Position
 	for f.bytes > followerBytes {
 		f.floor, f.bytes = commitOf(f.appends[0]).Position, f.bytes-bytesOf(f.appends[0])
-		f.appends = slices.Delete(f.appends, 0, 1)
+		f.appends[0] = nil // append copies the rest in time
+		f.appends = f.appends[1:]
 	}
 	f.change()
 	return nil
