@@ -71,11 +71,7 @@ func (x *exchange) listLeads() (answer, error) {
 		}
 	}
 	page := p.page()
-	views := []string{query.LeadView}
-	if filter.Q != "" {
-		views = append(views, query.LeadSearchView)
-	}
-	if err := x.waitFor(p, views...); err != nil {
+	if err := x.waitFor(p, query.LeadView); err != nil {
 		return answer{}, err
 	}
 	return listed(x.Query.Leads(x.ctx, x.caller.Account, filter, page))

@@ -144,8 +144,14 @@ func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, most int) (found
 	if _, err := b.foldWithin(ctx, tx, live.position); err != nil {
 		return nil, err
 	}
+	m, maintains := b.projector.(maintainer)
 	for _, table := range b.projector.Tables() {
-		more, err := b.compareTable(ctx, tx, table, most-len(found))
+		var more []Difference
+		if maintains && table == m.derivedTable() {
+			more, err = m.compareDerived(ctx, tx, b.Live, most-len(found))
+		} else {
+			more, err = b.compareTable(ctx, tx, table, most-len(found))
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -50,6 +50,9 @@ func openFeed(ctx context.Context, tail *Tail, after eventstore.Position, filter
 	return f
 }
 
+// idle reports whether nothing waits to be applied.
+func (f *feed) idle() bool { return len(f.items) == 0 }
+
 func (f *feed) drain() {
 	for range f.items {
 	}
@@ -67,13 +70,13 @@ func decoded(item eventstore.Item) feedItem {
 const linger = 2 * time.Millisecond
 
 // collect waits for events and returns those that are there, at most limit. When only progress marks come, or events that are not
-// chosen, it returns the latest position once the time quiet has passed. A batch may be used until the next call.
-func (f *feed) collect(ctx context.Context, limit int, quiet time.Time) (batch, error) {
+// chosen, it returns the latest position once the time quiet has passed. When nothing comes, it returns an empty batch on wake. A
+// batch may be used until the next call.
+func (f *feed) collect(ctx context.Context, limit int, quiet time.Time, wake <-chan time.Time) (batch, error) {
 	clear(f.events) // so that nothing is kept while nothing comes
 	b := batch{events: f.events[:0]}
 	defer func() { f.events = b.events }()
-	var due <-chan time.Time
-	marked := false
+	due, marked := wake, false
 	for len(b.events) < limit {
 		item, ok, err := f.next(ctx, due)
 		if err != nil || !ok {

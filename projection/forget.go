@@ -25,7 +25,7 @@ func copies(ctx context.Context, tx pgx.Tx) ([]copied, error) {
 		SELECT format('%I.%I', n.nspname, c.relname), c.relname = 'visitor_activity',
 		       CASE c.relname WHEN 'lead' THEN coalesce(to_regclass(format('%I.won_day', n.nspname))::text, '') ELSE '' END
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		 WHERE c.relkind = 'r' AND c.relname IN ('lead', 'lead_search', 'source_history', 'visitor_activity')
+		 WHERE c.relkind = 'r' AND c.relname IN ('lead', 'source_history', 'visitor_activity')
 		   AND obj_description(n.oid, 'pg_namespace') LIKE $1 || '%'`, markerPrefix)
 	if err != nil {
 		return nil, err

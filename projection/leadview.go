@@ -24,7 +24,7 @@ func (LeadView) Name() string { return schema.Lead }
 
 // Version implements Projector. The rows contain lead.State as JSON, so a change of its fields needs a new version.
 func (LeadView) Version() int     { return 1 }
-func (LeadView) Tables() []string { return []string{"lead", "won_day"} }
+func (LeadView) Tables() []string { return []string{"lead", "won_day", blockTable} }
 func (LeadView) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix}}
 }
@@ -38,13 +38,26 @@ func (v LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 
 // prepare implements preparer. For a lead whose stream begins in the batch, the table need not be read.
 func (LeadView) prepare(batch []Event) write {
-	born, known, gap := foldCreated(batch)
+	born := newFold(batch)
+	var known []*Event // of other leads
+	var gap error
+	for i := range batch {
+		e := &batch[i]
+		if id := event.LeadID(e.Stream); e.Revision == 0 || born.has(id) {
+			gap = cmp.Or(gap, born.evolve(id, e))
+		} else {
+			known = append(known, e)
+		}
+	}
 	fresh := newLeadRows(born.leads)
 	return func(ctx context.Context, tx pgx.Tx) error {
 		if gap != nil {
 			return gap
 		}
 		if err := fresh.insert(ctx, tx, "lead", leadColumns...); err != nil {
+			return err
+		}
+		if err := clearFiltersOfNew(ctx, tx, born.leads); err != nil {
 			return err
 		}
 		won, err := changeLeads(ctx, tx, known)
@@ -58,20 +71,6 @@ func (LeadView) prepare(batch []Event) write {
 		}
 		return won.save(ctx, tx)
 	}
-}
-
-// foldCreated folds the leads whose streams begin in a batch. It returns the events of other leads too, and errGap if one is missing.
-func foldCreated(batch []Event) (created leadFold, known []*Event, gap error) {
-	created = newFold(batch)
-	for i := range batch {
-		e := &batch[i]
-		if id := event.LeadID(e.Stream); e.Revision == 0 || created.has(id) {
-			gap = cmp.Or(gap, created.evolve(id, e))
-		} else {
-			known = append(known, e)
-		}
-	}
-	return created, known, gap
 }
 
 // changeLeads applies events of leads that have, or had, rows, and returns how this changes the totals of what is won.
@@ -94,6 +93,9 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) (won wins, err 
 		}
 	}
 	if won, err = winsOf(ctx, tx, before, known.leads[:len(before)]); err != nil {
+		return won, err
+	}
+	if err := clearFiltersOfChanged(ctx, tx, before, known.leads[:len(before)]); err != nil {
 		return won, err
 	}
 	var changed []lead.State
@@ -180,7 +182,12 @@ func findLeads(ctx context.Context, tx pgx.Tx, ids []string) (leadFold, error) {
 	return found, err
 }
 
-var leadColumns = []string{"lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email", "state"}
+// searched is what a list's search looks through.
+func searched(state *lead.State) string {
+	return schema.Searched(state.Name + "\n" + state.Phone + "\n" + state.Email)
+}
+
+var leadColumns = []string{"lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email", "search", "state"}
 
 func newLeadRows(leads []lead.State) rows {
 	r := makeRows(len(leads), 500)
@@ -198,6 +205,7 @@ func newLeadRows(leads []lead.State) rows {
 		r.text(state.Source)
 		r.text(state.Phone)
 		r.text(state.Email)
+		r.text(searched(state))
 		r.jsonBy(func(buffer []byte) []byte { return appendState(buffer, state) })
 	}
 	return r
@@ -207,19 +215,20 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	if len(leads) == 0 {
 		return nil
 	}
-	var ids, statuses, temperatures, phones, emails []string
+	var ids, statuses, temperatures, phones, emails, searches []string
 	var states [][]byte
 	for i := range leads {
 		state := &leads[i]
 		ids, statuses, temperatures = append(ids, state.ID), append(statuses, strings.ToLower(state.Status)), append(temperatures, state.Temperature)
-		phones, emails = append(phones, state.Phone), append(emails, state.Email)
+		phones, emails, searches = append(phones, state.Phone), append(emails, state.Email), append(searches, searched(state))
 		states = append(states, appendState(nil, state))
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE lead SET status = n.status, temperature = n.temperature, phone = n.phone, email = n.email, state = n.state
-		  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::json[])
-		       AS n (lead_id, status, temperature, phone, email, state)
+		UPDATE lead SET status = n.status, temperature = n.temperature, phone = n.phone, email = n.email, search = n.search,
+		                state = n.state
+		  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::json[])
+		       AS n (lead_id, status, temperature, phone, email, search, state)
 		 WHERE lead.lead_id = n.lead_id`,
-		ids, statuses, temperatures, phones, emails, states)
+		ids, statuses, temperatures, phones, emails, searches, states)
 	return err
 }

@@ -74,10 +74,6 @@ type chooser interface {
 	Choose(ctx context.Context, conn *pgx.Conn) (chosen func(Event) bool, err error)
 }
 
-// yielder is a Projector whose view may be behind under load, so that its work does not slow captures down: it rests for longer the
-// more events come.
-type yielder interface{ yields() }
-
 // union selects at least the events that any of the projectors selects.
 func union(projectors []Projector) (all eventstore.Filter) {
 	anyStream, anyType := false, false
@@ -101,7 +97,7 @@ func union(projectors []Projector) (all eventstore.Filter) {
 // All returns every projector that a service runs.
 func All() []Projector {
 	return []Projector{
-		LeadView{}, LeadSearch{}, SourceHistory{}, SourceDay{}, TokenView{}, TokenAudit{}, AccountView{}, EndpointView{},
+		LeadView{}, SourceHistory{}, SourceDay{}, TokenView{}, TokenAudit{}, AccountView{}, EndpointView{},
 		VisitorActivity{}, RefusedArrivals{}, Reveals{}, Places{},
 	}
 }

@@ -72,13 +72,6 @@ func (r *rows) integer(value int32) {
 	r.buffer = binary.BigEndian.AppendUint32(r.buffer, uint32(value))
 }
 
-func (r *rows) boolean(value bool) {
-	r.buffer = append(r.buffer, 0, 0, 0, 1, 0)
-	if value {
-		r.buffer[len(r.buffer)-1] = 1
-	}
-}
-
 // epoch is where PostgreSQL's timestamps count microseconds from.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 

@@ -26,8 +26,7 @@ type Options struct {
 	// Tail is shared by runners on one log; nil means one of its own.
 	Tail *Tail
 	// Rest is the least time between two transactions of a projector that keeps up, so that events which come one by one share
-	// a transaction; 0 means 20 ms. A view is behind by this time, and by up to five times as much under load; the view of
-	// searches by up to 15 times as much.
+	// a transaction; 0 means 20 ms. A view is behind by this time, and by up to five times as much under load.
 	Rest time.Duration
 	// Watch is called with every batch of events that was applied, and must return at once. It may be nil.
 	Watch func(Applied)
@@ -43,15 +42,14 @@ type Runner struct {
 
 // pace is how often a runner does what it does.
 type pace struct {
-	batch       int           // most events of a transaction
-	rest        time.Duration // least time between the beginnings of two transactions, while it keeps up
-	longestRest time.Duration // under load
-	marks       time.Duration // least time between two transactions that only move a checkpoint
-	takeover    time.Duration // how often a standby asks for the lease
-	retry       time.Duration // first pause after a failure
-	longest     time.Duration // longest pause after failures
-	stall       time.Duration // how long a view may stay behind the log without moving
-	stale       time.Duration // until it is looked again whether a stale view was made anew: whoever replays it waits for that
+	batch    int           // most events of a transaction
+	rest     time.Duration // least time between the beginnings of two transactions, while it keeps up
+	marks    time.Duration // least time between two transactions that only move a checkpoint
+	takeover time.Duration // how often a standby asks for the lease
+	retry    time.Duration // first pause after a failure
+	longest  time.Duration // longest pause after failures
+	stall    time.Duration // how long a view may stay behind the log without moving
+	stale    time.Duration // until it is looked again whether a stale view was made anew: whoever replays it waits for that
 }
 
 // New prepares a runner. It connects in Run.
@@ -77,14 +75,10 @@ func New(o Options) (*Runner, error) {
 		named := config.Copy()
 		schema.Bound(named)
 		named.RuntimeParams["application_name"] = "leadlog projector " + p.Name()
-		longestRest := 5 * o.Rest
-		if _, yields := p.(yielder); yields {
-			longestRest = 15 * o.Rest // longer, and the tail would drop events that it then reads from the log by itself
-		}
 		r.workers = append(r.workers, &worker{
 			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, config: named,
 			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch,
-			pace:   pace{batch: 1000, rest: o.Rest, longestRest: longestRest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second, stale: 3 * time.Second, stall: time.Minute},
+			pace:   pace{batch: 1000, rest: o.Rest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second, stale: 3 * time.Second, stall: time.Minute},
 			status: Status{Name: p.Name(), State: Standby},
 		})
 	}

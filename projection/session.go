@@ -15,9 +15,11 @@ import (
 // checkpoint.advance.
 type session struct {
 	*worker
-	conn       *pgx.Conn
-	checkpoint checkpoint
-	chosen     func(Event) bool // nil: all are
+	conn        *pgx.Conn
+	checkpoint  checkpoint
+	chosen      func(Event) bool // nil: all are
+	maintenance maintenance      // nil: there is none
+	maintainAt  time.Time        // not before
 }
 
 // serve runs one session to its end, which is always an error.
@@ -28,6 +30,9 @@ func (w *worker) serve(ctx context.Context) error {
 	}
 	defer closeConn(ctx, conn)
 	s := session{worker: w, conn: conn}
+	if p, maintains := w.projector.(maintainer); maintains {
+		s.maintenance = p.maintenance()
+	}
 	if err := s.lease(ctx); err != nil {
 		return err
 	}
@@ -76,8 +81,11 @@ func (s *session) follow(ctx context.Context) error {
 	defer feed.drain()
 	defer cancel()
 	var written time.Time
-	for unrested := 0; ; {
-		batch, err := feed.collect(ctx, s.limit, written.Add(s.pace.marks))
+	for behind := false; ; {
+		if err := s.maintain(ctx, feed, behind); err != nil {
+			return err
+		}
+		batch, err := feed.collect(ctx, s.limit, written.Add(s.pace.marks), s.wake())
 		if err != nil {
 			return err
 		}
@@ -93,20 +101,20 @@ func (s *session) follow(ctx context.Context) error {
 			s.watch(Applied{s.projector.Name(), batch.events, began, written})
 		}
 		s.applied(batch.position)
-		if unrested += len(batch.events); len(batch.events) >= s.limit {
-			continue // it is behind
+		if s.maintenance != nil {
+			s.maintenance.note(batch.events)
 		}
-		if err := eventstore.Sleep(ctx, time.Until(began.Add(crowded(s.pace.rest, s.pace.longestRest, unrested)))); err != nil {
-			return err
+		if behind = len(batch.events) >= s.limit; !behind {
+			if err := eventstore.Sleep(ctx, time.Until(began.Add(crowded(s.pace.rest, len(batch.events))))); err != nil {
+				return err
+			}
 		}
-		unrested = 0
 	}
 }
 
-// crowded returns how long to rest after so many events: rest or, with more than 20, a multiple of it, at most longest. A read or a
-// transaction costs about the same however many events it has, so a few events are handled soon, and many are handled together,
-// later.
-func crowded(rest, longest time.Duration, events int) time.Duration {
+// crowded returns how long to rest after so many events: up to five times rest. A read or a transaction costs about the same
+// however many events it has, so a few events are handled soon, and many are handled together, later.
+func crowded(rest time.Duration, events int) time.Duration {
 	const crowd = 20
-	return min(rest*time.Duration(1+events/crowd), longest)
+	return rest * time.Duration(min(1+events/crowd, 5))
 }

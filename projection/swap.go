@@ -86,7 +86,7 @@ func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Posi
 //
 // Then what the live view has beyond the copy is folded into the copy, so that readers never see the view go back. The live
 // session's next batch fails with errOvertaken, because the checkpoint names another replay. The session starts again
-// from the checkpoint, and forgets what it knew about the tables that were replaced.
+// from the checkpoint, and forgets what it knew about the tables that were replaced, such as which leads are in blocks.
 func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, error) {
 	live := pgx.Identifier{b.Live}.Sanitize()
 	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+swapPatience+`'`); err != nil {

@@ -181,7 +181,7 @@ func (t *Tail) read(ctx context.Context, after eventstore.Position) {
 			events++
 			continue
 		}
-		if eventstore.Sleep(ctx, time.Until(began.Add(crowded(tailRest, 5*tailRest, events)))) != nil { // there is no more for now
+		if eventstore.Sleep(ctx, time.Until(began.Add(crowded(tailRest, events)))) != nil { // there is no more for now
 			return
 		}
 		began, events = time.Now(), 0

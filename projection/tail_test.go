@@ -203,7 +203,7 @@ func TestFollowersAtTheEndOfTheLogReadItOnce(t *testing.T) {
 		}
 		for _, f := range feeds {
 			for seen := 0; seen < count; {
-				b, err := f.collect(ctx, 100, time.Now())
+				b, err := f.collect(ctx, 100, time.Now(), nil)
 				require.NoError(t, err)
 				seen += len(b.events)
 			}
@@ -224,7 +224,7 @@ func TestWhenTheLogCannotBeReadEveryFollowerHearsIt(t *testing.T) {
 	one, other := openFeed(ctx, tail, 0, streams("a-"), 1), openFeed(ctx, tail, 0, streams("a-"), 1)
 	log.append("a-1", `{}`)
 	for _, f := range []*feed{one, other} {
-		b, err := f.collect(ctx, 1, time.Now())
+		b, err := f.collect(ctx, 1, time.Now(), nil)
 		require.NoError(t, err)
 		require.Len(t, b.events, 1)
 	}
@@ -232,14 +232,14 @@ func TestWhenTheLogCannotBeReadEveryFollowerHearsIt(t *testing.T) {
 	for _, f := range []*feed{one, other} {
 		var err error
 		for err == nil {
-			_, err = f.collect(ctx, 1, time.Now())
+			_, err = f.collect(ctx, 1, time.Now(), nil)
 		}
 		require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	}
 	log.change(func() { log.fault = nil })
 	log.append("a-1", `{}`)
 	again := openFeed(ctx, tail, 1, streams("a-"), 1)
-	b, err := again.collect(ctx, 1, time.Now())
+	b, err := again.collect(ctx, 1, time.Now(), nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, b.position)
 }
@@ -253,11 +253,11 @@ func TestAnEventThatCannotBeReadStopsThoseItIsFor(t *testing.T) {
 	concerned, other := openFeed(ctx, tail, 0, streams("a-"), 1), openFeed(ctx, tail, 0, streams("b-"), 1)
 	log.append("a-1", `not JSON`)
 	log.append("b-1", `{}`)
-	_, err := concerned.collect(ctx, 1, time.Now())
+	_, err := concerned.collect(ctx, 1, time.Now(), nil)
 	require.ErrorContains(t, err, "position 1")
 	var b batch
 	for b.position < 2 { // a mark that says that position 1 is not of b- may come alone
-		b, err = other.collect(ctx, 1, time.Now())
+		b, err = other.collect(ctx, 1, time.Now(), nil)
 		require.NoError(t, err)
 	}
 	require.Len(t, b.events, 1)

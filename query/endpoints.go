@@ -28,7 +28,7 @@ var endpointColumns = `
 func (r *Reader) Endpoints(ctx context.Context, account string, p Page) (List[Endpoint], error) {
 	s := selection{from: endpointColumns, order: `created_at DESC, e.webhook_id DESC`}
 	s.and(`account = ?`, account)
-	if err := s.olderThan(`created_at`, `e.webhook_id`, cursorOf(endpointCursor, account), p.Cursor); err != nil {
+	if _, err := s.olderThan(`e.webhook_id`, cursorOf(endpointCursor, account), p.Cursor); err != nil {
 		return List[Endpoint]{}, err
 	}
 	return page(ctx, r, s, p.Limit, scanEndpoint, func(e Endpoint) string {

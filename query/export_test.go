@@ -5,6 +5,9 @@ import "time"
 // Patience sets how long WaitFor waits.
 func (r *Reader) Patience(d time.Duration) { r.patience = d }
 
+// Few sets how many leads of a source or a stage are looked at one by one.
+func (r *Reader) Few(leads int) { r.few = leads }
+
 // What the fuzz target of cursors needs.
 var (
 	DecodeNewest  = decodeNewest

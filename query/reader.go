@@ -23,7 +23,6 @@ import (
 // Views, for WaitFor.
 const (
 	LeadView            = schema.Lead
-	LeadSearchView      = schema.LeadSearch
 	SourceHistoryView   = schema.SourceHistory
 	SourceDayView       = schema.SourceDay
 	TokenView           = schema.Token
@@ -45,6 +44,7 @@ type Reader struct {
 
 	claims   *claim.Names  // nil: not known
 	patience time.Duration // of WaitFor
+	few      int           // leads, for searches
 }
 
 // Option changes how a Reader answers.
@@ -55,7 +55,7 @@ func WithClock(now func() time.Time) Option { return func(r *Reader) { r.now = n
 
 // New returns a Reader of the views in the pool's database and of their log.
 func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
-	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, patience: waitLimit}
+	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, patience: waitLimit, few: fewLeads}
 	for _, option := range options {
 		option(r)
 	}

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -9,12 +8,11 @@ import (
 
 // selection is a SELECT statement while it is built.
 type selection struct {
-	from   string // SELECT … FROM …
-	where  []string
-	order  string
-	args   []any
-	none   bool   // nothing can match
-	around string // a statement with %s for this one; empty: none
+	from  string // SELECT … FROM …
+	where []string
+	order string
+	args  []any
+	none  bool // nothing can match
 }
 
 // and adds a condition. Each ? in it stands for the next of the values.
@@ -51,27 +49,11 @@ func (s *selection) sql(limit int) string {
 	if s.none {
 		limit = 0
 	}
-	sql := s.from + " WHERE " + strings.Join(s.where, " AND ") +
+	return s.from + " WHERE " + strings.Join(s.where, " AND ") +
 		" ORDER BY " + s.order + " LIMIT " + strconv.Itoa(limit)
-	if s.around != "" {
-		return fmt.Sprintf(s.around, sql)
-	}
-	return sql
 }
 
 var patternEscapes = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
 // contains returns a LIKE pattern for texts that contain a part, whatever characters the part has.
 func contains(part string) string { return "%" + patternEscapes.Replace(part) + "%" }
-
-// olderThan makes a list, ordered by the column created and an id, newest first, go on after a cursor.
-func (s *selection) olderThan(created, id, kind, cursor string) error {
-	if cursor == "" {
-		return nil
-	}
-	last, err := decodeNewest(kind, cursor)
-	if err == nil {
-		s.and(`(`+created+`, `+id+`) < (?, ?)`, last.createdAt, last.id)
-	}
-	return err
-}

@@ -34,7 +34,7 @@ func (r *Reader) tokens(ctx context.Context, account, which string, p Page) (Lis
 	s := selection{from: tokenColumns, order: `created_at DESC, token_id DESC`}
 	s.and(which)
 	s.and(`account = ?`, account)
-	if err := s.olderThan(`created_at`, `token_id`, cursorOf(tokenCursor, account), p.Cursor); err != nil {
+	if _, err := s.olderThan(`token_id`, cursorOf(tokenCursor, account), p.Cursor); err != nil {
 		return List[Token]{}, err
 	}
 	return page(ctx, r, s, p.Limit, r.scanToken, func(t Token) string {

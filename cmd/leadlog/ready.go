@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // readyPatience is how long a probe waits for a database that does not answer.
@@ -44,15 +42,11 @@ func (a *app) ready(ctx context.Context) []httpapi.Component {
 func projections(views []projection.Status) (components []httpapi.Component) {
 	for _, view := range views {
 		component := httpapi.Component{Name: "projection " + view.Name, Ready: true, Detail: string(view.State)}
-		if view.Lag > 0 {
-			component.Detail = fmt.Sprintf("%s, %d positions behind", view.State, view.Lag)
-		}
 		if view.State == projection.Failed || view.State == projection.Stale {
 			component.Ready = false
 		}
 		if component.Ready && view.Stalled {
-			component.Ready = view.Name == schema.LeadSearch // may be behind, and only searches read it
-			component.Detail += "; has not moved for a minute"
+			component.Ready, component.Detail = false, component.Detail+"; has not moved for a minute"
 		}
 		if errors.Is(view.Err, projection.ErrReplayDue) {
 			component.Detail = "built by another version; run leadlog replay " + view.Name

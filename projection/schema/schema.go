@@ -24,7 +24,6 @@ const Deliveries = "delivery"
 // Names of projectors, which are the keys of their checkpoints.
 const (
 	Lead            = "lead"
-	LeadSearch      = "lead_search"
 	SourceHistory   = "source_history"
 	SourceDay       = "source_day"
 	Token           = "token"

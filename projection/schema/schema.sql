@@ -259,6 +259,7 @@ CREATE TABLE views.lead (
     source text COLLATE "C" NOT NULL,
     phone text COLLATE "C" NOT NULL,
     email text COLLATE "C" NOT NULL,
+    search text COLLATE "C" NOT NULL,
     state json NOT NULL,
     won numeric GENERATED 
 CASE
@@ -267,29 +268,28 @@ CASE
 END,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
 ) WITH (fillfactor=85);
-CREATE INDEX lead_newest ON views.lead USING btree (account, created_at, lead_id);
-CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at, lead_id) INCLUDE (temperature, status);
-CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at, lead_id) INCLUDE (temperature, source);
-CREATE INDEX lead_temperature ON views.lead USING btree (account, temperature, created_at, lead_id) INCLUDE (status, source);
+CREATE INDEX lead_newest ON views.lead USING btree (account, created_at) INCLUDE (temperature, search);
+CREATE INDEX lead_source ON views.lead USING btree (account, source, created_at) INCLUDE (temperature, status, search);
+CREATE INDEX lead_status ON views.lead USING btree (account, status, created_at) INCLUDE (temperature, source, search);
 COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what lists select by.';
 COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
 COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
+COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
 COMMENT ON COLUMN views.lead.state IS 'The rest of the lead but for its sources, without what is empty. Without Phones or Emails: the one in the column alone. Without UpdatedAt: nothing was since created_at. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
 
-CREATE TABLE views.lead_search (
-    lead_id text COLLATE "C" NOT NULL,
+CREATE TABLE views.lead_block (
+    until timestamp with time zone NOT NULL,
+    since timestamp with time zone NOT NULL,
     account text COLLATE "C" NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    name_derived boolean NOT NULL,
-    search text COLLATE "C" NOT NULL,
-    CONSTRAINT lead_search_id PRIMARY KEY (lead_id)
+    grams bytea,
+    CONSTRAINT lead_block_until PRIMARY KEY (account, until)
 );
-CREATE INDEX lead_search_newest ON views.lead_search USING btree (account, created_at, lead_id) INCLUDE (search);
-CREATE INDEX lead_search_trigrams ON views.lead_search USING gin (account, search gin_trgm_ops);
-COMMENT ON TABLE views.lead_search IS 'What lists search through. It has a projector of its own, and may be behind views.lead.';
-COMMENT ON COLUMN views.lead_search.name_derived IS 'The name was made of the email or phone.';
-COMMENT ON COLUMN views.lead_search.search IS 'Name, phone and email, a line each, in lower case and NFC.';
+CREATE INDEX lead_block_unknown ON views.lead_block USING btree (account) WHERE (grams IS NULL);
+COMMENT ON TABLE views.lead_block IS 'Leads of an account in the order of their creation, block by block, each from the end of the one before. Leads behind the last are in none yet.';
+COMMENT ON COLUMN views.lead_block.until IS 'Of the first leads that are not.';
+COMMENT ON COLUMN views.lead_block.since IS 'Of the first leads that are in it; -infinity in the first block.';
+COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four, and of six, bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be made anew.';
 
 CREATE TABLE views.place (
     "position" bigint NOT NULL,

@@ -68,22 +68,6 @@ func TestProcessesThatMigrateTogetherWaitForEachOther(t *testing.T) {
 	require.NoError(t, schema.Current(t.Context(), open(t, url)))
 }
 
-// An extension that the migration cannot create may be created by a superuser, in any schema.
-func TestMigrate_MissingExtension(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Database(t)
-	pool := open(t, url)
-	pgtest.Exec(t, pool, `CREATE FUNCTION public.similarity(text, text) RETURNS real LANGUAGE sql AS 'SELECT 0::real'`) // pg_trgm makes it
-	require.ErrorContains(t, schema.Migrate(t.Context(), url), "run CREATE EXTENSION pg_trgm in this database as a superuser")
-	require.ErrorIs(t, schema.Current(t.Context(), pool), migration.ErrOld)
-
-	pgtest.Exec(t, pool, `CREATE SCHEMA "Other place"`)
-	pgtest.Exec(t, pool, `CREATE EXTENSION pg_trgm SCHEMA "Other place"`)
-	require.NoError(t, schema.Migrate(t.Context(), url))
-	require.Contains(t, pgtest.Value[string](t, pool, `SELECT indexdef FROM pg_indexes WHERE indexname = 'lead_search_trigrams'`),
-		`USING gin (account, search "Other place".gin_trgm_ops)`)
-}
-
 func TestAnotherSchemaThanTheProgramsIsToldApart(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)

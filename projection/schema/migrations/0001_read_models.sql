@@ -38,69 +38,43 @@ CREATE TABLE views.lead (
     source      text        COLLATE "C" NOT NULL,
     phone       text        COLLATE "C" NOT NULL,
     email       text        COLLATE "C" NOT NULL,
+    search      text        COLLATE "C" NOT NULL,
     state       json        NOT NULL,
     won         numeric     GENERATED ALWAYS AS (CASE WHEN status = 'won' THEN nullif(state ->> 'OpportunityValue', '')::numeric END) STORED,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
 ) WITH (fillfactor = 85);
 
--- Each of the last three has what lists filter by, so that a list with several filters reads the index alone, and only the leads
--- that are on the page. There is none by phone or email: the log has the owner of each, and random keys cost a capture more than
--- all the other indexes together.
-CREATE INDEX lead_newest ON views.lead (account, created_at, lead_id);
-CREATE INDEX lead_status ON views.lead (account, status, created_at, lead_id) INCLUDE (temperature, source);
-CREATE INDEX lead_source ON views.lead (account, source, created_at, lead_id) INCLUDE (temperature, status);
-CREATE INDEX lead_temperature ON views.lead (account, temperature, created_at, lead_id) INCLUDE (status, source);
+-- Each has what lists filter by, so that a search reads the index alone, and only the leads that it finds. There is none by
+-- phone or email: the log has the owner of each, and random keys cost a capture more than all the other indexes together.
+CREATE INDEX lead_newest ON views.lead (account, created_at) INCLUDE (temperature, search);
+CREATE INDEX lead_status ON views.lead (account, status, created_at) INCLUDE (temperature, source, search);
+CREATE INDEX lead_source ON views.lead (account, source, created_at) INCLUDE (temperature, status, search);
 
 COMMENT ON TABLE views.lead IS 'Leads as they are now. The columns are what lists select by.';
 COMMENT ON COLUMN views.lead.status IS 'In lower case, for it is compared so. The state has the account''s spelling.';
 COMMENT ON COLUMN views.lead.source IS 'Where the lead came from first.';
+COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
 COMMENT ON COLUMN views.lead.state IS 'The rest of the lead but for its sources, without what is empty. Without Phones or Emails: the one in the column alone. Without UpdatedAt: nothing was since created_at. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
 
--- Parts of names, phones and emails are found by the trigrams of pg_trgm; btree_gin adds the account, so that a search does not
--- read the matches of all accounts. Both extensions are trusted: the owner of the database may create them. An extension that
--- exists is used from the schema that it is in.
--- +goose StatementBegin
-DO $$
-DECLARE
-    extension text;
-BEGIN
-    FOREACH extension IN ARRAY ARRAY['pg_trgm', 'btree_gin'] LOOP
-        CONTINUE WHEN EXISTS (SELECT FROM pg_extension WHERE extname = extension);
-        BEGIN
-            EXECUTE format('CREATE EXTENSION %I SCHEMA public', extension);
-        EXCEPTION WHEN OTHERS THEN
-            RAISE EXCEPTION 'searches need the extension %, which cannot be created: %. Install the contrib modules of PostgreSQL if they are missing, '
-                'run CREATE EXTENSION % in this database as a superuser, and run leadlog migrate again', extension, SQLERRM, extension;
-        END;
-    END LOOP;
-END
-$$;
--- +goose StatementEnd
-
-CREATE TABLE views.lead_search (
-    lead_id      text        COLLATE "C" NOT NULL,
-    account      text        COLLATE "C" NOT NULL,
-    created_at   timestamptz NOT NULL,
-    name_derived boolean     NOT NULL,
-    search       text        COLLATE "C" NOT NULL,
-    CONSTRAINT lead_search_id PRIMARY KEY (lead_id)
+-- For some hundred leads one row, which has a few bits for what cannot be found among them. It costs 30 bytes a lead and is
+-- written when there is time for it, so that no capture waits for it.
+CREATE TABLE views.lead_block (
+    until   timestamptz NOT NULL,
+    since   timestamptz NOT NULL,
+    account text        COLLATE "C" NOT NULL,
+    grams   bytea,
+    CONSTRAINT lead_block_until PRIMARY KEY (account, until)
 );
 
--- A frequent text is found by reading the newest leads, a rare one by its trigrams: PostgreSQL chooses by its statistics.
-CREATE INDEX lead_search_newest ON views.lead_search (account, created_at, lead_id) INCLUDE (search);
--- +goose StatementBegin
-DO $$
-BEGIN
-    EXECUTE format('CREATE INDEX lead_search_trigrams ON views.lead_search USING gin (account, search %I.gin_trgm_ops)',
-                   (SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'pg_trgm'));
-END
-$$;
--- +goose StatementEnd
+-- In the row and uncompressed, so that one bit can be read; two rows fill a page.
+ALTER TABLE views.lead_block ALTER COLUMN grams SET STORAGE PLAIN;
+CREATE INDEX lead_block_unknown ON views.lead_block (account) WHERE grams IS NULL;
 
-COMMENT ON TABLE views.lead_search IS 'What lists search through. It has a projector of its own, and may be behind views.lead.';
-COMMENT ON COLUMN views.lead_search.search IS 'Name, phone and email, a line each, in lower case and NFC.';
-COMMENT ON COLUMN views.lead_search.name_derived IS 'The name was made of the email or phone.';
+COMMENT ON TABLE views.lead_block IS 'Leads of an account in the order of their creation, block by block, each from the end of the one before. Leads behind the last are in none yet.';
+COMMENT ON COLUMN views.lead_block.since IS 'Of the first leads that are in it; -infinity in the first block.';
+COMMENT ON COLUMN views.lead_block.until IS 'Of the first leads that are not.';
+COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four, and of six, bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be made anew.';
 
 -- Kept by the projector of leads with every change, so that a report does not read every lead that was won.
 CREATE TABLE views.won_day (
