@@ -42,8 +42,13 @@ BEGIN
          WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^(pg_(try_)?advisory_|lo_|loread|lowrite)'
            AND has_function_privilege('public', oid, 'EXECUTE')
     LOOP
+        PERFORM set_config('client_min_messages', 'error', true); -- for a role that may not, each function would be a warning
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', name);
     END LOOP;
+    PERFORM set_config('client_min_messages', 'warning', true);
+    IF has_function_privilege('public', 'pg_catalog.pg_advisory_lock(bigint)', 'EXECUTE') THEN
+        RAISE WARNING 'readers can still fill the table of locks: run this script as a superuser';
+    END IF;
 EXCEPTION WHEN insufficient_privilege THEN
     RAISE WARNING 'readers can still fill the table of locks: %', SQLERRM;
 END
