@@ -79,6 +79,20 @@ EXCEPTION WHEN insufficient_privilege THEN
 END
 $$;
 
+-- The table of locks is the whole server's, and what is revoked here is revoked in this database alone.
+DO $$
+DECLARE
+    others text;
+BEGIN
+    SELECT string_agg(quote_ident(datname), ', ' ORDER BY datname) INTO others FROM pg_database
+     WHERE datallowconn AND datname <> current_database() AND has_database_privilege('public', oid, 'CONNECT');
+    IF others IS NOT NULL THEN
+        RAISE WARNING 'readers can still fill the table of locks from other databases: let pg_hba.conf admit them to % alone, or REVOKE CONNECT ON DATABASE % FROM PUBLIC',
+            quote_ident(current_database()), others;
+    END IF;
+END
+$$;
+
 -- A replay ends sessions of readers that keep it from replacing a view for a minute.
 DO $$
 DECLARE
@@ -91,20 +105,6 @@ EXCEPTION
 WHEN unique_violation THEN NULL; -- granted meanwhile
 WHEN insufficient_privilege THEN
     RAISE WARNING 'readers can keep a replay from replacing a view: %', SQLERRM;
-END
-$$;
-
--- The table of locks is the whole server's, and what is revoked here is revoked in this database alone.
-DO $$
-DECLARE
-    others text;
-BEGIN
-    SELECT string_agg(quote_ident(datname), ', ' ORDER BY datname) INTO others FROM pg_database
-     WHERE datallowconn AND datname <> current_database() AND has_database_privilege('public', oid, 'CONNECT');
-    IF others IS NOT NULL THEN
-        RAISE WARNING 'readers can still fill the table of locks from other databases: let pg_hba.conf admit them to % alone, or REVOKE CONNECT ON DATABASE % FROM PUBLIC',
-            quote_ident(current_database()), others;
-    END IF;
 END
 $$;
 
