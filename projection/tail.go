@@ -64,6 +64,17 @@ func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eve
 		return err
 	}
 	defer t.leave(f)
+	// The tail may hold events as they were before an erasure. With earlier ones read since, they would not fold. So what is on the
+	// log by now is read here, and a projector that fails over such events succeeds the next time.
+	head, err := t.store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	if after < head {
+		if after, err = t.catchUp(ctx, after, head, filter, to); err != nil {
+			return err
+		}
+	}
 	for {
 		if base := t.seek(f, after); after < base {
 			reached, err := t.catchUp(ctx, after, base, filter, to)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -328,4 +329,34 @@ func TestATailHoldsWhatSomebodyHasNotTaken(t *testing.T) {
 	log.append("a-1", `{}`)
 	events(quick, 1)
 	require.Less(t, held(), 15)
+}
+
+// An erasure makes an event unreadable that the tail has decoded before. A projector that began again with the event before it from
+// the log and then took this one from the tail failed, and went on failing as long as the tail held it.
+func TestTail_RejoinReadsErasures(t *testing.T) {
+	t.Parallel()
+	log, filter := newMemory(10), streams("a")
+	tail := NewTail(log, selective{filter: filter})
+	follow := func(after eventstore.Position) <-chan feedItem {
+		items := make(chan feedItem, 10)
+		go func() { _ = tail.follow(t.Context(), after, filter, items) }() // it ends with the test
+		return items
+	}
+	next := func(items <-chan feedItem) feedItem {
+		for {
+			if item := <-items; !item.isMark() {
+				return item
+			}
+		}
+	}
+	first := follow(0)
+	log.append("a", `{}`)
+	next(first)
+	log.append("a", `{}`)
+	require.False(t, next(first).event.Erased, "by way of the tail, which the first event has started")
+	log.change(func() {
+		log.events = slices.Clone(log.events)
+		log.events[1].Erased = true
+	})
+	require.True(t, next(follow(1)).event.Erased)
 }
