@@ -22,9 +22,9 @@ test: postgres cc curl node python promtool chromium ## the whole test suite wit
 		tests=$$(grep -lE '^//go:build !race' $$package/*_test.go | xargs sed -n 's/^func \(Test[[:alnum:]]*\).*/\1/p' | paste -sd '|' -); \
 		go test $$package -run "^($$tests)$$" || exit 1; done
 
-chaos: postgres ## kills the service and PostgreSQL under load, ROUNDS times (100): is anything lost, or out of order? minutes
+chaos: postgres ## kills the service and its databases under load, ROUNDS times (100): is anything lost, or out of order? minutes
 	LEADLOG_TEST_CHAOS_ROUNDS=$(or $(ROUNDS),100) $(WITHPG) -- \
-		go test ./cmd/leadlog -run 'ThroughKills|Linearizable|TestOnEventStoreDB/.*linearizable' -count=1 -v -timeout 60m
+		go test ./cmd/leadlog -run 'ThroughKills|Linearizable|TestOnEventStoreDB/.*(linearizable|kills)' -count=1 -v -timeout 60m
 
 restart-test: postgres ## restarts two processes behind a balancer in turn, under load, ROUNDS times (12): does a request fail?
 	LEADLOG_TEST_RESTARTS=$(or $(ROUNDS),12) $(WITHPG) -- go test ./cmd/leadlog -run RestartsOneAfterTheOther -count=1 -v -timeout 30m

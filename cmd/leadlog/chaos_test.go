@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
 // chaosRounds names the variable that says how many kills the test of them makes; make chaos sets it.
@@ -50,16 +52,55 @@ var kills = map[string]func(*testing.T, *chaos){
 	"every session of PostgreSQL": func(t *testing.T, c *chaos) { killSessions(t, c.settings) },
 }
 
-// TestNothingAcknowledgedIsLostThroughKills kills the service and PostgreSQL, together and apart, at any moment under load.
-// After each round every answer of the round is held against the log, the views and the webhooks, and verify against all.
+// nodeKills are further rounds, for a log in EventStoreDB.
+var nodeKills = map[string]func(*testing.T, *chaos){
+	"the node": func(t *testing.T, c *chaos) {
+		c.killNode()
+		c.awaitUnanswered(t, 20)
+		c.node.Reopen()
+	},
+	"the node, after appends that it did not answer": func(t *testing.T, c *chaos) {
+		c.node.LoseReplies(5)
+		c.await(t, rand.Int64N(20))
+		c.killNode()
+		c.awaitUnanswered(t, 20)
+		c.node.Reopen()
+	},
+	"the service, after appends that the node did not answer": func(t *testing.T, c *chaos) {
+		c.node.LoseReplies(5)
+		c.await(t, rand.Int64N(20))
+		c.killService(t)
+		c.start(t)
+	},
+	"the service, and the node while the next one starts": func(t *testing.T, c *chaos) {
+		c.killService(t)
+		starting := launch(t, c.settings, "dev")
+		c.killNode()
+		time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
+		c.node.Reopen()
+		<-c.ready(starting)
+		c.start(t)
+	},
+	"all three at once": func(t *testing.T, c *chaos) {
+		c.killNode()
+		killPostgres(t, c.settings)
+		c.killService(t)
+		c.node.Reopen()
+		c.start(t)
+	},
+}
+
+// TestNothingAcknowledgedIsLostThroughKills kills the service and PostgreSQL, together and apart, at any moment under load. With
+// the log in EventStoreDB it kills the node too. After each round every answer of the round is checked against the log, the views
+// and the webhooks, and verify against all.
 func TestNothingAcknowledgedIsLostThroughKills(t *testing.T) {
 	t.Parallel()
+	c := newChaos(t)
 	rounds, err := strconv.Atoi(os.Getenv(chaosRounds))
 	if err != nil {
-		rounds = len(kills)
+		rounds = len(c.kills)
 	}
-	c := newChaos(t)
-	order := slices.Sorted(maps.Keys(kills))
+	order := slices.Sorted(maps.Keys(c.kills))
 	var all load
 	for round := range rounds {
 		if round%len(order) == 0 {
@@ -68,15 +109,17 @@ func TestNothingAcknowledgedIsLostThroughKills(t *testing.T) {
 		what := order[round%len(order)]
 		work := c.load(t.Context(), round)
 		c.await(t, rand.Int64N(300))
-		kills[what](t, c)
+		c.kills[what](t, c)
 		c.await(t, 100) // it goes on by itself
 		work.end()
-		require.Empty(t, c.complaints(), "round %d, after the death of %s", round+1, what)
+		require.Empty(t, c.complaints(), "round %d, after the death of %s; the service said %s", round+1, what, c.service.err)
 		require.NoError(t, c.check(t.Context(), work), "round %d, after the death of %s", round+1, what)
 		agree := launch(t, c.settings, "verify")
 		require.Zero(t, agree.finish(t), "round %d, after the death of %s: %s %s", round+1, what, agree.out, agree.err)
-		t.Logf("round %d, the death of %s: %d people, %d token values", round+1, what, len(work.people), len(work.values))
-		all.people, all.values = append(all.people, work.people...), append(all.values, work.values...)
+		require.NotContains(t, agree.out.String(), "note:", "round %d, after the death of %s: an erasure is not finished", round+1, what)
+		t.Logf("round %d, the death of %s: %d people, %d couples, %d token values", round+1, what, len(work.people), len(work.couples), len(work.values))
+		all.people, all.couples = append(all.people, work.people...), append(all.couples, work.couples...)
+		all.values = append(all.values, work.values...)
 	}
 	require.NoError(t, c.checkLog(t.Context(), &all), "all rounds, at the end")
 	c.checkWebhooks(t, &all)
@@ -87,6 +130,8 @@ func TestNothingAcknowledgedIsLostThroughKills(t *testing.T) {
 // chaos is a service that dies again and again, and the callers that go on calling it.
 type chaos struct {
 	settings   map[string]string
+	kills      map[string]func(*testing.T, *chaos)
+	node       *esdbtest.Server // the log's, if it is in EventStoreDB
 	receiver   *arrivals
 	service    running
 	calling    atomic.Pointer[running] // where the callers call
@@ -101,7 +146,12 @@ type chaos struct {
 
 func newChaos(t *testing.T) *chaos {
 	t.Helper()
-	c := &chaos{settings: development(t), receiver: receiveWebhooks(t)}
+	c := &chaos{settings: development(t), kills: maps.Clone(kills), receiver: receiveWebhooks(t)}
+	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") {
+		c.node = esdbtest.Start(t) // a double, whose faults are at hand
+		c.settings["LEADLOG_EVENTSTORE_URL"] = c.node.URL()
+		maps.Copy(c.kills, nodeKills)
+	}
 	c.settings["LEADLOG_RATE_LIMIT"] = "0"
 	c.start(t)
 	mustCall(t, "POST", c.service.base+"/webhooks/endpoints", c.service.jwt, `{"url":"`+c.receiver.URL+`"}`).is(t, 201)
@@ -140,6 +190,12 @@ func (c *chaos) killService(t *testing.T) {
 	c.died++
 }
 
+// killNode leaves the node with its journal alone, as kill -9 does, until it is reopened.
+func (c *chaos) killNode() {
+	c.node.Shut()
+	c.node.Forget()
+}
+
 func killPostgres(t *testing.T, settings map[string]string) {
 	t.Helper()
 	require.NoError(t, exec.Command("kill", "-9", postgresOf(settings)).Run())
@@ -171,12 +227,20 @@ func (c *chaos) await(t *testing.T, more int64) {
 		"answers; the service said %s", c.service.err)
 }
 
+// awaitUnanswered waits until so many requests more had no answer, or 503.
+func (c *chaos) awaitUnanswered(t *testing.T, more int64) {
+	t.Helper()
+	until := c.unanswered.Load() + more
+	require.Eventually(t, func() bool { return c.unanswered.Load() >= until || c.failed() }, 2*time.Minute, time.Millisecond)
+}
+
 // insist asks until it gets one of the answers it wants, as a client does that must know. It puts up with no answer, with 503 and
 // 429; every other answer is wrong. Again says that an earlier try may have had its effect.
 func (c *chaos) insist(ctx context.Context, r request, want ...int) (got answer, again, ok bool) {
+	var err error
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; {
 		service := c.calling.Load()
-		got, err := r.send(ctx, service.base, service.jwt)
+		got, err = r.send(ctx, service.base, service.jwt)
 		switch {
 		case err == nil && slices.Contains(want, got.status):
 			c.answers.Add(1)
@@ -190,7 +254,7 @@ func (c *chaos) insist(ctx context.Context, r request, want ...int) (got answer,
 		time.Sleep(20 * time.Millisecond)
 	}
 	if ctx.Err() == nil {
-		c.complain("%s %s %s was not answered", r.method, r.path, r.body)
+		c.complain("%s %s %s was not answered, the last time %d %v %v", r.method, r.path, r.body, got.status, got.body, err)
 	}
 	return answer{}, again, false
 }

@@ -28,6 +28,9 @@ func (c *chaos) check(ctx context.Context, l *load) error {
 			return c.checkRepeats(each, p)
 		})
 	}
+	for _, both := range l.couples {
+		group.Go(func() error { return c.checkCouple(each, both) })
+	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
@@ -50,21 +53,13 @@ func (c *chaos) checkLog(ctx context.Context, l *load) error {
 	group.SetLimit(8)
 	for _, p := range l.people {
 		group.Go(func() error {
-			facts, err := c.facts(ctx, leadsPath+"/"+p.id(), p.position())
-			if err != nil {
-				return err
-			}
-			for i, fact := range []string{"lead.created", "lead.merged", "lead.merged", "", "lead.updated"} {
-				if at := p.answered[i].header.Get("X-Log-Position"); fact != "" && facts[at] != fact {
-					return fmt.Errorf("person %s: %s was acknowledged at %s, the log has %v", p.id(), fact, at, facts)
-				}
-			}
-			kinds := slices.Sorted(maps.Values(facts))
-			if once := []string{"lead.created", "lead.merged", "lead.merged"}; !slices.Equal(kinds[:3], once) || kinds[3] != "lead.updated" {
-				return fmt.Errorf("person %s: the log has %v", p.id(), facts)
-			}
-			return nil
+			return c.checkLead(ctx, p.id(), p.position(), []fact{
+				{"lead.created", p.at(0)}, {"lead.merged", p.at(1)}, {"lead.merged", p.at(2)}, {"lead.updated", p.at(4)},
+			})
 		})
+	}
+	for _, both := range l.couples {
+		group.Go(func() error { return c.checkCoupleLog(ctx, both) })
 	}
 	for _, v := range l.values {
 		group.Go(func() error {
@@ -76,6 +71,28 @@ func (c *chaos) checkLog(ctx context.Context, l *load) error {
 		})
 	}
 	return group.Wait()
+}
+
+// fact is an event that was acknowledged, at a position if that is known.
+type fact struct{ kind, at string }
+
+// checkLead wants these events on a lead's stream, and no others.
+func (c *chaos) checkLead(ctx context.Context, id, since string, want []fact) error {
+	facts, err := c.facts(ctx, leadsPath+"/"+id, since)
+	if err != nil {
+		return err
+	}
+	var kinds []string
+	for _, f := range want {
+		if f.at != "" && facts[f.at] != f.kind {
+			return fmt.Errorf("lead %s: %s was acknowledged at %s, the log has %v", id, f.kind, f.at, facts)
+		}
+		kinds = append(kinds, f.kind)
+	}
+	if slices.Sort(kinds); !slices.Equal(kinds, slices.Sorted(maps.Values(facts))) {
+		return fmt.Errorf("lead %s: %v were acknowledged, the log has %v", id, want, facts)
+	}
+	return nil
 }
 
 // facts are the events of a lead or token, by position, read once the views know of a position.
@@ -138,11 +155,14 @@ func (c *chaos) checkWebhooks(t *testing.T, l *load) {
 	t.Helper()
 	var events []string
 	for _, p := range l.people {
-		for _, got := range p.answered {
-			if got.status != 409 {
-				events = append(events, got.header.Get("X-Log-Position"))
+		for i, got := range p.answered {
+			if at := p.at(i); got.status != 409 && at != "" {
+				events = append(events, at)
 			}
 		}
+	}
+	for _, both := range l.couples {
+		events = append(events, both.announced()...)
 	}
 	for _, v := range l.values {
 		events = append(events, v.position)

@@ -15,29 +15,60 @@ type load struct {
 	calling sync.WaitGroup
 	over    atomic.Bool
 
-	mu     sync.Mutex
-	people []person
-	values []tokenValue
+	mu      sync.Mutex
+	people  []person
+	couples []couple
+	values  []tokenValue
 }
 
 // person is one whom a caller captured, again and again, and changed: the requests and their answers, in order.
 type person struct {
 	asked    []request
 	answered []answer
+	again    []bool // an earlier try of the request may have had its effect
 }
 
-func (p person) id() string { return p.answered[0].data()["leadId"].(string) }
+func (p person) id() string { return p.lead(0) }
+
+// lead is the id of the lead in an answer.
+func (p person) lead(i int) string { return p.answered[i].data()["leadId"].(string) }
+
+// at is the position of the event that an answer acknowledged, or empty if it is not known: a repeat that changed nothing is
+// answered with the log's head, or without a position.
+func (p person) at(i int) string {
+	if p.asked[i].key == "" && p.again[i] {
+		return ""
+	}
+	return p.answered[i].header.Get("X-Log-Position")
+}
+
+// ask insists on one of the answers, and keeps it.
+func (p *person) ask(ctx context.Context, c *chaos, r request, want ...int) bool {
+	got, again, ok := c.insist(ctx, r, want...)
+	if ok {
+		p.asked, p.answered, p.again = append(p.asked, r), append(p.answered, got), append(p.again, again)
+	}
+	return ok
+}
 
 // position is that of the last answer.
 func (p person) position() string { return p.answered[len(p.answered)-1].header.Get("X-Log-Position") }
 
-// load has callers call until its end: they bring people in and change them, and create, rotate and delete tokens.
+// load has callers call until its end: they bring people in, change, join and erase them, and create,
+// rotate and delete tokens.
 func (c *chaos) load(ctx context.Context, round int) *load {
 	l := &load{}
 	for range 8 {
 		l.calling.Go(func() {
 			for !l.over.Load() && !c.failed() && ctx.Err() == nil {
-				if p, ok := c.bringIn(ctx, c.people.Add(1)); ok {
+				n := c.people.Add(1)
+				if n%4 == 0 {
+					if both, ok := c.couple(ctx, n, n%8 == 0); ok {
+						l.mu.Lock()
+						l.couples = append(l.couples, both)
+						l.mu.Unlock()
+					}
+				} else if p, ok := c.bringIn(ctx, n); ok {
 					l.mu.Lock()
 					l.people = append(l.people, p)
 					l.mu.Unlock()
@@ -69,13 +100,7 @@ func (l *load) end() {
 func (c *chaos) bringIn(ctx context.Context, n int64) (p person, ok bool) {
 	phone, email := fmt.Sprintf("+9170000%05d", n), fmt.Sprintf("person%d@example.com", n)
 	key := "person-" + strconv.FormatInt(n, 10) + "-"
-	ask := func(want int, r request) bool {
-		got, _, ok := c.insist(ctx, r, want)
-		if ok {
-			p.asked, p.answered = append(p.asked, r), append(p.answered, got)
-		}
-		return ok
-	}
+	ask := func(want int, r request) bool { return p.ask(ctx, c, r, want) }
 	if !ask(201, request{method: "POST", path: leadsPath, key: key + "1", body: fmt.Sprintf(`{"name":"P","phone":%q,"email":%q,"metadata":{"source":"website"}}`, phone, email)}) {
 		return p, false
 	}

@@ -21,6 +21,7 @@ func TestOnEventStoreDB(t *testing.T) {
 		"import":                                             TestImportOfJSONLines,
 		"export and tail":                                    TestExportAndTailOfARunningService,
 		"replay and verify":                                  TestReplayWhileTheServiceGoesOn,
+		"nothing acknowledged is lost through kills":         TestNothingAcknowledgedIsLostThroughKills,
 		"captures are linearizable":                          TestCapturesAreLinearizable,
 		"tokens are linearizable":                            TestTokensAreLinearizable,
 		"dev started again":                                  TestDevStartedAgainHasEverythingItHad,
