@@ -40,15 +40,35 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	if ctx.Err() != nil {
 		return 0, outcome(ctx, context.Cause(ctx))
 	}
-	for retry := s.retrying(); ; a.failed++ {
+	position, err := a.attempt(ctx)
+	if !errors.Is(err, errMoved) {
+		return position, outcome(ctx, err)
+	}
+	// Others append to the same streams. Within the process they do so one after the other from now on, since many at once would
+	// abort each other's transactions again and again.
+	streams := make([]string, len(writes))
+	for i, w := range writes {
+		streams[i] = w.Stream
+	}
+	queued := s.turns.Do(ctx, streams, func(ctx context.Context) error {
+		position, err = a.again(ctx)
+		return nil
+	})
+	if queued != nil {
+		return 0, outcome(ctx, queued)
+	}
+	return position, outcome(ctx, err)
+}
+
+// again makes more attempts after the first one.
+func (a *appending) again(ctx context.Context) (eventstore.Position, error) {
+	for retry := a.retrying(); ; {
+		a.failed++
+		_ = eventstore.Sleep(ctx, rand.N(min(time.Duration(a.failed)*time.Millisecond, 20*time.Millisecond))) // an end of ctx shows in the attempt
 		position, err := a.attempt(ctx)
-		if err == nil {
-			return position, nil
-		}
 		if !errors.Is(err, errMoved) || time.Now().After(retry.until) {
-			return 0, outcome(ctx, err)
+			return position, err
 		}
-		_ = eventstore.Sleep(ctx, rand.N(min(time.Duration(a.failed+1)*time.Millisecond, 20*time.Millisecond))) // an end of ctx shows in the next attempt
 	}
 }
 
@@ -225,7 +245,7 @@ func (a *appending) findEnd(ctx context.Context, w *target, own string) error {
 			case w.tail.pending == nil:
 				return nil
 			}
-			if err := a.settle(ctx, w.tail.pending, own); err != nil {
+			if err := a.settle(ctx, w.tail.pending, own, a.failed); err != nil {
 				return err
 			}
 		}
@@ -299,6 +319,8 @@ func (a *appending) placeLocks(ctx context.Context, w *target, first lock) error
 		case !wrongExpected(err):
 			return err
 		case w.Expect == eventstore.Any: // what was appended meanwhile may be the same append
+			return errMoved
+		case a.failed == 0: // the next attempt waits for others of this process first
 			return errMoved
 		}
 		if err := a.findEnd(ctx, w, first.Transaction); err != nil {

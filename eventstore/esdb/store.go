@@ -81,6 +81,7 @@ type Store struct {
 	behind    eventstore.Batcher[place, []*record]
 	seen      atomic.Uint64 // position of the newest record that was read or written
 	latency   latency
+	turns     eventstore.Transactor // of appends that met others on their streams
 	followers followers
 
 	shortestGrace time.Duration

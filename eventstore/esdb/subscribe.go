@@ -15,7 +15,7 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 		within, cancel := s.within(ctx)
 		defer cancel()
 		sub := &subscription{filter: filter, at: after, yield: yield}
-		if err := sub.run(within, s); err != nil && !errors.Is(err, errStopped) {
+		if err := sub.run(within, s); !errors.Is(err, errStopped) {
 			if ended := ctx.Err(); ended != nil {
 				err = ended
 			}
@@ -34,6 +34,7 @@ type subscription struct {
 // errStopped says that the consumer stopped.
 var errStopped = errors.New("the consumer stopped")
 
+// run returns why the subscription ended, which is always an error.
 func (s *subscription) run(ctx context.Context, store *Store) error {
 	for {
 		catchUp := store.newReader(s.at, s, true)

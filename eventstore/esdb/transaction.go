@@ -329,14 +329,15 @@ func (l *latency) average() time.Duration { return time.Duration(l.nanoseconds.L
 const (
 	graceFactor   = 16 // how many appends an undecided transaction may take
 	shortestGrace = 20 * time.Millisecond
-	longestGrace  = 400 * time.Millisecond
+	longestGrace  = 800 * time.Millisecond
 )
 
 // settle waits until another's transaction is decided, and closes its slot when that takes longer than a grace. An older transaction
-// waits less for a younger one, so that of two that wait for each other one is committed. The grace is a matter of throughput alone:
-// a transaction whose slot is closed too early is made again.
-func (s *Store) settle(ctx context.Context, pending *record, own string) error {
-	grace := min(max(graceFactor*s.latency.average(), s.shortestGrace), longestGrace)
+// waits less for a younger one, so that of two that wait for each other one is committed. The grace doubles with each attempt of the
+// own append that failed: on a busy machine two could otherwise abort each other again and again. It is a matter of throughput alone: a
+// transaction whose slot is closed too early is made again.
+func (s *Store) settle(ctx context.Context, pending *record, own string, failed int) error {
+	grace := min(max(graceFactor*s.latency.average(), s.shortestGrace)<<min(failed, 8), longestGrace)
 	if own < pending.lock.Transaction {
 		grace /= 8
 	}
