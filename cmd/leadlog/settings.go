@@ -112,7 +112,7 @@ func (s service) check(privateTargets bool) (config, error) {
 }
 
 // scopeForm is that of RFC 6749.
-var scopeForm = regexp.MustCompile("^[!#-\\[\\]-~]+$")
+var scopeForm = regexp.MustCompile(`^[!#-\[\]-~]+$`)
 
 // scopes are those that a JWT can be limited to, as it names them. The scope of administrators is the last.
 func (t jwtSettings) scopes() []string {
