@@ -9,7 +9,7 @@ type DeleteVisitor struct {
 	VisitorID string // as given
 }
 
-// DeleteVisitor destroys the visitor's key, so that nobody can read what the visitor did, and then does what ForgetVisitor does
+// DeleteVisitor destroys the visitor's key, so that what the visitor did cannot be read, and then does what ForgetVisitor does
 // about a lost key. What the visitor does from then on is sealed with a new key, and stays. If it is interrupted, asking again
 // finishes it.
 //

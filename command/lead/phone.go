@@ -70,7 +70,7 @@ func ParsePhone(raw, region string) (string, error) {
 //     numbers, which did not.
 //   - Benin: every number of eight digits got 01 in front on 30 November 2024.
 //
-// Argentina is left out on purpose: +54 9 is a mobile, and the same digits without the 9 may be the land line of somebody else.
+// Argentina is left out on purpose: +54 9 is a mobile, and the same digits without the 9 may be another subscriber's land line.
 func FoldPhone(phone string) string {
 	switch {
 	case len(phone) == len("+5215512345678") && strings.HasPrefix(phone, "+521"):
