@@ -93,7 +93,7 @@ func TestCompose_ServiceIsNoSuperuser(t *testing.T) {
 // How much memory there is differs. What the log of a long past costs was measured with the rest.
 func TestPostgreSQLIsSetUpAsTheRunbookAsks(t *testing.T) {
 	t.Parallel()
-	runbook := text(t, "runbook.md")
+	runbook := text(t, "docs/runbook.md")
 	measured := text(t, "../cmd/leadbench/growth.go")
 	var names []string
 	for _, argument := range compose(t).Services["postgres"].Command {

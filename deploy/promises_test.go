@@ -16,7 +16,7 @@ func TestEachTestThatIsNamedIsThere(t *testing.T) {
 	t.Parallel()
 	there := testsOf(t, "..")
 	named := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z0-9]\w+`)
-	for _, file := range []string{"../README.md", "../.github/SECURITY.md", "threat-model.md"} {
+	for _, file := range []string{"../README.md", "../.github/SECURITY.md", "docs/threat-model.md"} {
 		read := text(t, file)
 		for _, name := range named.FindAllString(read, -1) {
 			require.True(t, there[name], "%s names %s, and there is no such test", file, name)

@@ -55,7 +55,7 @@ func TestTheChangelogTheChartAndTheNotesAreOfOneVersion(t *testing.T) {
 	chart := text(t, "helm/Chart.yaml")
 	version := regexp.MustCompile(`appVersion: "([^"]+)"`).FindStringSubmatch(chart)
 	require.NotNil(t, version)
-	changes := text(t, "CHANGELOG.md")
+	changes := text(t, "docs/CHANGELOG.md")
 	require.Equal(t, version[1], regexp.MustCompile(`(?m)^## (\S+)$`).FindStringSubmatch(changes)[1])
-	require.FileExists(t, "release-"+version[1]+".md")
+	require.FileExists(t, "docs/release-"+version[1]+".md")
 }

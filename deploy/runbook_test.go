@@ -9,7 +9,7 @@ import (
 
 func TestTheRunbookHasEveryAlertAndNoOther(t *testing.T) {
 	t.Parallel()
-	raw := text(t, "runbook.md")
+	raw := text(t, "docs/runbook.md")
 	var told, want []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `(Leadlog[A-Za-z]+)` \\|").FindAllStringSubmatch(raw, -1) {
 		told = append(told, row[1])

@@ -83,10 +83,10 @@ func TestTheTextsNameFilesThatAreThere(t *testing.T) {
 func TestTheReadmeLeadsToEveryDocument(t *testing.T) {
 	t.Parallel()
 	readme := text(t, "../README.md")
-	documents, err := filepath.Glob("*.md")
+	documents, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	for _, document := range documents {
-		if !strings.HasPrefix(document, "release-") {
+		if !strings.HasPrefix(document, "docs/release-") {
 			require.Contains(t, readme, "](deploy/"+document+")")
 		}
 	}
@@ -100,7 +100,7 @@ func TestTheReadmesFiguresAreThoseOfTheirPage(t *testing.T) {
 	figures := regexp.MustCompile(`\b\d+[.,]\d+\b|\b\d+ ms\b`).FindAllString(section, -1)
 	require.Greater(t, len(figures), 3)
 	for _, figure := range figures {
-		require.Regexp(t, `\b`+regexp.QuoteMeta(figure)+`\b`, text(t, "performance.md"))
+		require.Regexp(t, `\b`+regexp.QuoteMeta(figure)+`\b`, text(t, "docs/performance.md"))
 	}
 }
 

@@ -24,7 +24,7 @@ type growthBenchmark struct {
 	Settle      time.Duration `default:"4us" help:"How long each load goes on before anything is measured, for each event of the log: 40 s for ten million. Until then much of the indexes is not in PostgreSQL's memory. 0s measures a server that was just started."`
 }
 
-// longLog is what a cluster with a long log should be set to, for what it is compared with too: deploy/runbook.md.
+// longLog is what a cluster with a long log should be set to, for what it is compared with too: deploy/docs/runbook.md.
 var longLog = []string{"shared_buffers=4GB", "max_wal_size=8GB", "min_wal_size=2GB", "checkpoint_timeout=15min"}
 
 // grown is one log with its service, and the table that it is compared with.

@@ -10,7 +10,7 @@ import (
 )
 
 // scaleSimulation works out what so many leads take, without measuring anything: it spreads accounts of very different
-// sizes over databases, day by day, and looks at the fullest. deploy/scale.md says where its defaults come from.
+// sizes over databases, day by day, and looks at the fullest. deploy/docs/scale.md says where its defaults come from.
 type scaleSimulation struct {
 	Leads     []float64 `default:"1000000,10000000,100000000,1000000000" help:"Leads in all, a row of the table each."`
 	Accounts  int       `default:"10000" help:"Accounts that they belong to. Their sizes follow Zipf's law."`

@@ -35,7 +35,7 @@ func operator(t *testing.T, settings map[string]string) func(script string) stri
 // are not.
 func TestWhoseKeyIsInNoBackupIsMadeGoodAsTheTextSays(t *testing.T) {
 	t.Parallel()
-	scripts := blocks(t, "deploy/forgetting.md", "sh")
+	scripts := blocks(t, "deploy/docs/forgetting.md", "sh")
 	require.Len(t, scripts, 2)
 	settings, jwt, base := served(t)
 	url := "'" + settings["LEADLOG_DATABASE_URL"] + "'"

@@ -52,7 +52,7 @@ func quickstart(t *testing.T) (base, token, jwt string) {
 func TestTheCallsInTheTextsAnswerAsPrinted(t *testing.T) {
 	t.Parallel()
 	base, token, jwt := quickstart(t)
-	texts := append(blocks(t, "README.md", "console"), blocks(t, "deploy/http.md", "console")...)
+	texts := append(blocks(t, "README.md", "console"), blocks(t, "deploy/docs/http.md", "console")...)
 	id, function := "", ""
 	calls := 0
 	for _, call := range strings.Split("\n"+strings.Join(texts, "\n"), "\n$ ") {
@@ -81,7 +81,7 @@ func TestTheCallsInTheTextsAnswerAsPrinted(t *testing.T) {
 func TestTheQuickStartWithCurlWorksAsPrinted(t *testing.T) {
 	t.Parallel()
 	base, token, _ := quickstart(t)
-	scripts := blocks(t, "deploy/quickstart.md", "sh")
+	scripts := blocks(t, "deploy/docs/quickstart.md", "sh")
 	require.Len(t, scripts, 2)
 	for i, want := range []string{`^\{"success":true,"merged":false,.*"customFields":\{"city":"Pune"\}`, `^\{"line":1,"status":201,.*\n\{"line":2,"status":201,`} {
 		require.Regexp(t, want, shell(t, scripts[i], "LEADLOG_URL="+base, "LEADLOG_TOKEN="+token))
@@ -95,7 +95,7 @@ func TestTheQuickStartsInJavaScriptAndPythonWorkAsPrinted(t *testing.T) {
 		{"js", "lead.mjs", "node", `^201 new lead [0-9A-Z]{26} \n$`, `^200 known as [0-9A-Z]{26} \n$`},
 		{"python", "lead.py", "python3", `^201 [0-9A-Z]{26}\n$`, `^200 [0-9A-Z]{26}\n$`},
 	} {
-		printed := blocks(t, "deploy/quickstart.md", c.language)
+		printed := blocks(t, "deploy/docs/quickstart.md", c.language)
 		require.Len(t, printed, 1)
 		script := written(t, c.file, printed[0])
 		for _, want := range []string{c.new, c.known} {
@@ -110,7 +110,7 @@ func TestTheQuickStartsInJavaScriptAndPythonWorkAsPrinted(t *testing.T) {
 func TestFormPluginsAreReadByTheNamesInTheQuickStart(t *testing.T) {
 	t.Parallel()
 	base, token, _ := quickstart(t)
-	text, err := os.ReadFile("../../deploy/quickstart.md")
+	text, err := os.ReadFile("../../deploy/docs/quickstart.md")
 	require.NoError(t, err)
 	values := map[string]string{"name": `"Asha Rao"`, "phone": `"98765 43210"`, "email": `"asha@example.com"`, "visitorId": `"v-1"`, "customFields": `{"city":"Pune"}`}
 	want := map[string]any{"name": "Asha Rao", "phone": "+919876543210", "email": "asha@example.com", "customFields": map[string]any{"city": "Pune"}}
@@ -138,7 +138,7 @@ func TestTheRelayOfTheQuickStartTakesAFormIn(t *testing.T) {
 	t.Parallel()
 	base, token, jwt := quickstart(t)
 	directory := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(directory, "relay.go"), []byte(blocks(t, "deploy/quickstart.md", "go")[0]), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(directory, "relay.go"), []byte(blocks(t, "deploy/docs/quickstart.md", "go")[0]), 0o600))
 	program := filepath.Join(directory, "relay")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "relay.go")
 	build.Dir = directory
@@ -154,7 +154,7 @@ func TestTheRelayOfTheQuickStartTakesAFormIn(t *testing.T) {
 	t.Cleanup(func() { _ = relay.Process.Kill(); _ = relay.Wait() })
 
 	var fields []string
-	for _, found := range regexp.MustCompile(`name="([^"]+)"`).FindAllStringSubmatch(blocks(t, "deploy/quickstart.md", "html")[0], -1) {
+	for _, found := range regexp.MustCompile(`name="([^"]+)"`).FindAllStringSubmatch(blocks(t, "deploy/docs/quickstart.md", "html")[0], -1) {
 		fields = append(fields, found[1])
 	}
 	require.Equal(t, []string{"your-name", "your-tel", "message"}, fields)

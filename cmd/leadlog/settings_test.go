@@ -13,7 +13,7 @@ import (
 
 func TestTheTableOfSettingsHasEverySettingAndItsDefault(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../deploy/commands.md")
+	text, err := os.ReadFile("../../deploy/docs/commands.md")
 	require.NoError(t, err)
 	_, table, _ := strings.Cut(string(text), "\n## Settings\n")
 	table, _, _ = strings.Cut(table, "\n## ")

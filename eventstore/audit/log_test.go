@@ -14,7 +14,7 @@ import (
 )
 
 // Heads that somebody kept are held against what later versions make of the log. The hashes were worked out by another
-// program, from what deploy/audit.md says.
+// program, from what deploy/docs/audit.md says.
 func TestTheTreeOfALogNeverBecomesAnother(t *testing.T) {
 	t.Parallel()
 	first := eventstore.Recorded{Stream: "lead-1", Revision: 3, Position: 9, Event: eventstore.Event{

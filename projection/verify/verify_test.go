@@ -129,7 +129,7 @@ func TestEndpointsThatDeliveriesKnowOtherwiseAreFound(t *testing.T) {
 		require.Equal(t, []string{"deliveries, endpoint " + id + ": " + c.says}, run(t, w))
 	}
 
-	runbook, err := os.ReadFile("../../deploy/runbook.md")
+	runbook, err := os.ReadFile("../../deploy/docs/runbook.md")
 	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(runbook), "\n### What deliveries know of endpoints\n")
 	_, rest, _ = strings.Cut(rest, "\n```sql\n")

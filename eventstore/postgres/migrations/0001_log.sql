@@ -37,7 +37,7 @@ COMMENT ON TABLE log.append_lock IS 'Has no rows. Who appends locks it.';
 
 -- Keys of persons, by stream. The personal data on a stream is sealed with its key, so that deleting the key erases the person
 -- everywhere. In a schema of its own, so that it has an owner of its own, and is left out of one backup and kept in another:
--- deploy/forgetting.md.
+-- deploy/docs/forgetting.md.
 --
 -- The migrations of the views create the same two tables, for a log that is in EventStoreDB. Either may be created first.
 CREATE SCHEMA IF NOT EXISTS person;

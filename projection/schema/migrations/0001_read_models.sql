@@ -336,7 +336,7 @@ CREATE INDEX IF NOT EXISTS earlier_webhook ON secret.earlier (webhook_id, until 
 COMMENT ON TABLE secret.earlier IS 'Secrets that were replaced and still sign, beside the one in secret.webhook. Destroyed when their time is up.';
 
 -- What is personal on a stream is sealed with the stream's key: without the key the person is erased everywhere. The schema
--- is one of its own, so that it can have an owner and a backup of its own: deploy/forgetting.md. A log in PostgreSQL has the
+-- is one of its own, so that it can have an owner and a backup of its own: deploy/docs/forgetting.md. A log in PostgreSQL has the
 -- same two tables in its own database. Existing tables may have another owner (deploy/keys.sql) and is left alone.
 -- +goose StatementBegin
 DO $$
