@@ -1,0 +1,576 @@
+package httpapi
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/query"
+)
+
+// Limits of a request body.
+const (
+	maxBody  = 2 << 20 // bytes
+	maxDepth = 32      // objects and arrays in each other, the body itself included
+)
+
+// members reads the body as a JSON object, strictly. No body at all is read as a nil map. The error is errCoding,
+// errMediaType, errTooLarge, errSlowBody or field.Errors.
+func (x *exchange) members() (map[string]jsontext.Value, error) {
+	if encoded(x.r.Header) {
+		return nil, errCoding
+	}
+	if !acceptable(x.r.Header, mediaJSON) {
+		return nil, errMediaType
+	}
+	raw, err := x.readBody()
+	if err != nil {
+		return nil, err
+	}
+	x.hasRead()
+	return ParseObject(raw)
+}
+
+// encoded reports whether the headers say that a body is compressed or encoded otherwise.
+func encoded(header http.Header) bool {
+	return slices.ContainsFunc(header.Values("Content-Encoding"), func(coding string) bool {
+		return coding != "" && !strings.EqualFold(strings.TrimSpace(coding), "identity")
+	})
+}
+
+// acceptable reports whether the headers let a body be JSON in UTF-8, under one of the media types.
+func acceptable(header http.Header, medias ...string) bool {
+	types := header.Values("Content-Type")
+	if len(types) == 0 || (len(types) == 1 && types[0] == "") {
+		return true
+	}
+	if len(types) > 1 {
+		return false
+	}
+	if slices.Contains(medias, types[0]) { // as most write it
+		return true
+	}
+	media, params, err := mime.ParseMediaType(types[0])
+	if err != nil || !slices.Contains(medias, media) && !(strings.Contains(media, "/") && strings.HasSuffix(media, "+json")) {
+		return false
+	}
+	charset, given := params["charset"]
+	return !given || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8")
+}
+
+// preallocated is the most memory that is allocated for a body before it has come.
+const preallocated = 64 << 10 // bytes
+
+func (x *exchange) readBody() ([]byte, error) {
+	if x.r.ContentLength > maxBody {
+		return nil, errTooLarge
+	}
+	capacity := bytes.MinRead
+	if x.r.ContentLength > 0 {
+		capacity = int(min(x.r.ContentLength, preallocated)) + 1 // so that reading meets the end before it takes more memory
+	}
+	raw, body := make([]byte, 0, capacity), countedBody{x, http.MaxBytesReader(x.w, x.r.Body, maxBody)}
+	for {
+		n, err := body.Read(raw[len(raw):cap(raw)])
+		raw = raw[:len(raw)+n]
+		switch {
+		case err == io.EOF:
+			return raw, nil
+		case err != nil:
+			return nil, bodyError(err)
+		case len(raw) == cap(raw):
+			raw = slices.Grow(raw, len(raw))
+		}
+	}
+}
+
+// bodyError returns the error to answer when a body could not be read to its end.
+func bodyError(err error) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return errTooLarge
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errSlowBody
+	case errors.Is(err, errOverloaded):
+		return errOverloaded
+	}
+	return bad("body", "is cut short") // a broken chunk, or a client that has gone
+}
+
+func bad(name, message string) error { return field.Errors{{Field: name, Message: message}} }
+
+// byteOrderMark is what some programs put before UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// ParseObject splits a JSON object into its members, whose values come out in the shortest form, as lead.Members gives
+// them; a nil map when there is nothing but white space. The error is field.Errors, which names the member that is wrong,
+// or body.
+//
+// Beyond the grammar it refuses what stores and readers disagree about: invalid UTF-8, lone surrogates, NUL, keys
+// that come twice in an object, numbers that no float64 holds, and depth beyond maxDepth.
+func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
+	raw = bytes.TrimPrefix(raw, byteOrderMark)
+	if len(bytes.TrimLeft(raw, " \t\r\n")) == 0 {
+		return nil, nil
+	}
+	decoder := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(decoder)
+	decoder.Reset(bytes.NewBuffer(raw))
+	if kind := decoder.PeekKind(); kind != '{' && kind != jsontext.KindInvalid {
+		return nil, bad("body", "must be a JSON object")
+	}
+	if _, err := decoder.ReadToken(); err != nil {
+		return nil, malformed(err)
+	}
+	members := make(map[string]jsontext.Value)
+	compacted := make([]byte, 0, len(raw)) // for all values together
+	for decoder.PeekKind() == '"' {
+		name, err := decoder.ReadToken()
+		if err != nil {
+			return nil, malformed(err)
+		}
+		key := name.String()
+		if strings.ContainsRune(key, 0) {
+			return nil, bad("body", "must not contain NUL")
+		}
+		value, err := decoder.ReadValue()
+		if err != nil {
+			return nil, malformed(err)
+		}
+		var problem string
+		if compacted, problem = appendCompact(compacted[len(compacted):], value); problem != "" {
+			return nil, bad(shown(key), problem)
+		}
+		compact := jsontext.Value(compacted[:len(compacted):len(compacted)])
+		if bytes.IndexByte(compact, '\\') >= 0 {
+			if err := compact.Format(); err != nil {
+				return nil, malformed(err)
+			}
+		}
+		members[key] = compact
+	}
+	if _, err := decoder.ReadToken(); err != nil { // the closing brace
+		return nil, malformed(err)
+	}
+	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, bad("body", "has something after the JSON object")
+	}
+	return members, nil
+}
+
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(new(bytes.Buffer)) }}
+
+// malformed says where a body is not the JSON that we take.
+func malformed(err error) error {
+	name := "body"
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		for first := range syntax.JSONPointer.Tokens() {
+			if utf8.ValidString(first) && !strings.ContainsRune(first, 0) {
+				name = shown(first)
+			}
+			break
+		}
+	}
+	if errors.Is(err, jsontext.ErrDuplicateName) {
+		return bad(name, "has the same key twice")
+	}
+	return bad(name, "is not valid JSON in UTF-8")
+}
+
+// maxShown is how much of a key an answer repeats.
+const maxShown = 50 // characters
+
+func shown(key string) string {
+	if utf8.RuneCountInString(key) <= maxShown {
+		return key
+	}
+	return string([]rune(key)[:maxShown]) + "…"
+}
+
+// appendCompact copies a value that is valid JSON without its insignificant white space, and says what else is wrong
+// with it: one pass over the bytes for all of it.
+func appendCompact(out []byte, value jsontext.Value) (_ []byte, problem string) {
+	depth := 1 // of the body
+	for i := 0; i < len(value); {
+		switch c := value[i]; c {
+		case ' ', '\t', '\r', '\n':
+			i++
+			continue
+		case '"':
+			end, nul := stringEnd(value, i)
+			if nul {
+				return nil, "must not contain NUL"
+			}
+			out = append(out, value[i:end]...)
+			i = end
+			continue
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return nil, "must be at most 32 levels deep"
+			}
+		case '}', ']':
+			depth--
+		case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+			end := numberEnd(value, i)
+			if _, err := strconv.ParseFloat(string(value[i:end]), 64); err != nil {
+				return nil, "has a number that is too large"
+			}
+			out = append(out, value[i:end]...)
+			i = end
+			continue
+		}
+		out = append(out, value[i])
+		i++
+	}
+	return out, ""
+}
+
+// stringEnd is where the string literal ends that begins at start, and whether it has an escaped NUL. A raw one is
+// not valid JSON.
+func stringEnd(value []byte, start int) (end int, nul bool) {
+	for i := start + 1; i < len(value); i++ {
+		switch value[i] {
+		case '\\':
+			nul = nul || bytes.HasPrefix(value[i+1:], []byte("u0000"))
+			i++
+		case '"':
+			return i + 1, nul
+		}
+	}
+	return len(value), nul
+}
+
+func numberEnd(value []byte, start int) int {
+	end := start
+	for end < len(value) && strings.IndexByte("+-.0123456789eE", value[end]) >= 0 {
+		end++
+	}
+	return end
+}
+
+// fields reads the fields of a small body one by one and collects those of the wrong type. Null means absent.
+type fields struct {
+	members map[string]jsontext.Value
+	wrong   field.Errors
+}
+
+// fields reads the body for a route that knows all its fields.
+func (x *exchange) fields() (*fields, error) {
+	members, err := x.members()
+	return &fields{members: members}, err
+}
+
+func take[T any](f *fields, name, message string, kind jsontext.Kind) (value T, given bool) {
+	raw, there := f.members[name]
+	if !there || raw.Kind() == jsontext.KindNull {
+		return value, false
+	}
+	if raw.Kind() != kind || json.Unmarshal(raw, &value) != nil {
+		f.wrong.Add(name, message)
+		var none T
+		return none, false
+	}
+	return value, true
+}
+
+// only refuses all other fields.
+func (f *fields) only(names ...string) {
+	for _, name := range slices.Sorted(maps.Keys(f.members)) {
+		if !slices.Contains(names, name) {
+			f.wrong.Add(shown(name), "is not known here")
+		}
+	}
+}
+
+// someOf refuses a body that is missing, or that has fields but none of these.
+func (f *fields) someOf(names ...string) {
+	if f.members != nil && len(f.members) == 0 || slices.ContainsFunc(names, func(name string) bool { return f.members[name] != nil }) {
+		return
+	}
+	last := len(names) - 1
+	f.wrong.Add("body", "must give "+strings.Join(names[:last], ", ")+" or "+names[last])
+}
+
+// has reports whether a field is given.
+func (f *fields) has(name string) bool {
+	raw, there := f.members[name]
+	return there && raw.Kind() != jsontext.KindNull
+}
+
+func (f *fields) boolean(name string) *bool {
+	if !f.has(name) {
+		return nil
+	}
+	value := f.members[name].Kind() == jsontext.KindTrue
+	if !value && f.members[name].Kind() != jsontext.KindFalse {
+		f.wrong.Add(name, "must be true or false")
+	}
+	return &value
+}
+
+// time reads a moment; the zero time when it is not given.
+func (f *fields) time(name string) time.Time {
+	text := f.textOrNil(name)
+	if text == nil {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, *text)
+	if err != nil || !at.After(time.Time{}) {
+		f.wrong.Add(name, "must be a time such as 2006-01-02T15:04:05Z")
+	}
+	return at
+}
+
+// textOrNil reads a text; nil when it is not given.
+func (f *fields) textOrNil(name string) *string {
+	value, given := take[string](f, name, "must be a string", jsontext.KindString)
+	if !given {
+		return nil
+	}
+	return &value
+}
+
+func (f *fields) text(name string) string {
+	value, _ := take[string](f, name, "must be a string", jsontext.KindString)
+	return value
+}
+
+// texts reads a list of strings. A null in it is no string.
+func (f *fields) texts(name string) []string {
+	const message = "must be a list of strings"
+	list, _ := take[[]jsontext.Value](f, name, message, jsontext.KindBeginArray)
+	texts := make([]string, 0, len(list))
+	for _, raw := range list {
+		text, err := jsontext.AppendUnquote(nil, raw)
+		if raw.Kind() != jsontext.KindString || err != nil {
+			f.wrong.Add(name, message)
+			return nil
+		}
+		texts = append(texts, string(text))
+	}
+	return texts
+}
+
+func (f *fields) number(name string) *float64 {
+	value, given := take[float64](f, name, "must be a number", jsontext.KindNumber)
+	if !given {
+		return nil
+	}
+	return &value
+}
+
+// integer reads a whole number, in plain digits. One beyond the range of int becomes the nearest int, which no field allows either.
+func (f *fields) integer(name string) *int {
+	raw, given := take[jsontext.Value](f, name, "must be a whole number", jsontext.KindNumber)
+	if !given {
+		return nil
+	}
+	value, err := strconv.Atoi(string(raw))
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		f.wrong.Add(name, "must be a whole number")
+		return nil
+	}
+	return &value
+}
+
+// with joins the errors of types with those that the command found, one message for a field. An error of another kind is returned
+// alone. The result is nil when nothing is wrong.
+func (f *fields) with(err error) error {
+	var decided field.Errors
+	if err != nil && !errors.As(err, &decided) {
+		return err
+	}
+	all := slices.Clone(f.wrong)
+	for _, one := range decided {
+		if !slices.ContainsFunc(f.wrong, func(w field.Error) bool { return w.Field == one.Field }) {
+			all = append(all, one)
+		}
+	}
+	return all.Err()
+}
+
+const (
+	defaultLimit = 50
+	maxLimit     = 200
+	maxParam     = 1000 // characters
+)
+
+// params reads the parameters of a query string one by one and collects those that are wrong. Unknown ones are ignored.
+type params struct {
+	values url.Values
+	wrong  field.Errors
+}
+
+// undecodable replaces a value with invalid percent-encoding. No parameter accepts it, because it is not UTF-8.
+const undecodable = "\xff"
+
+// params splits the query string as browsers write it. The standard library drops what it cannot parse, and without a filter or a
+// dryRun the request would do more than the caller asked for.
+func (x *exchange) params() *params {
+	if x.r.URL.RawQuery == "" {
+		return &params{}
+	}
+	p := &params{values: make(url.Values)}
+	for pair := range strings.SplitSeq(x.r.URL.RawQuery, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(name)
+		if err != nil {
+			continue
+		}
+		if value, err = url.QueryUnescape(value); err != nil {
+			value = undecodable
+		}
+		p.values.Add(name, value)
+	}
+	return p
+}
+
+// get reads a parameter that may be given only once.
+func (p *params) get(name string) string {
+	if len(p.values[name]) > 1 {
+		p.wrong.Add(name, "must be given once")
+	}
+	return p.values.Get(name)
+}
+
+func (p *params) text(name string) string {
+	value := p.get(name)
+	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) || utf8.RuneCountInString(value) > maxParam {
+		p.wrong.Add(name, "must be text of at most 1000 characters")
+		return ""
+	}
+	return value
+}
+
+// oneOf reads one of a few values, in any letter case. Any other is an error, and not an empty list, which would look as if
+// nothing of the kind had happened.
+func (p *params) oneOf(name string, values ...string) string {
+	value := p.text(name)
+	if value == "" {
+		return ""
+	}
+	for _, one := range values {
+		if strings.EqualFold(value, one) {
+			return one
+		}
+	}
+	p.wrong.Add(name, "must be one of "+strings.Join(values, ", "))
+	return ""
+}
+
+func (p *params) source() string { return p.oneOf("source", lead.Sources()...) }
+
+// flag reads true or false; false when it is not given. Anything else is an error.
+func (p *params) flag(name string) (bool, error) {
+	values := p.values[name]
+	switch {
+	case len(values) == 0 || len(values) == 1 && values[0] == "false":
+		return false, nil
+	case len(values) == 1 && values[0] == "true":
+		return true, nil
+	}
+	return false, bad(name, "must be true or false")
+}
+
+// phone reads a number. Its plus sign, when nobody escaped it, arrives as a space.
+func (p *params) phone(name string) string {
+	value := p.text(name)
+	if national, ok := strings.CutPrefix(value, " "); ok {
+		return "+" + national
+	}
+	return value
+}
+
+// time reads a moment; the zero time when it is not given. Like a phone's, the plus sign of its offset may be a space.
+func (p *params) time(name string) time.Time {
+	value := p.get(name)
+	if value == "" {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, strings.Replace(value, " ", "+", 1))
+	if err != nil || !at.After(time.Time{}) {
+		p.wrong.Add(name, "must be a time such as 2006-01-02T15:04:05Z")
+	}
+	return at
+}
+
+func (p *params) page() query.Page {
+	page := query.Page{Limit: defaultLimit, Cursor: p.text("cursor")}
+	if value := p.get("limit"); value != "" {
+		limit, err := strconv.Atoi(value)
+		if err != nil || limit < 1 || limit > maxLimit {
+			p.wrong.Add("limit", "must be a whole number from 1 to 200")
+		}
+		page.Limit = limit
+	}
+	return page
+}
+
+// surely asks views for what a path names. What they do not have may have been written a moment ago, so it is only missing if it is
+// still not there after the views have caught up with the log. This wait has the same bound as waitFor's.
+func surely[T any](x *exchange, ask func() (T, error), views ...string) (T, error) {
+	found, err := ask()
+	if !errors.Is(err, query.ErrNotFound) || len(views) == 0 {
+		return found, err
+	}
+	place := x.load.waiting.of(x.caller.Account)
+	if !place.take(1) {
+		return found, errOverloaded
+	}
+	defer place.giveBack(1)
+	if err := x.Query.CatchUp(x.ctx, views...); err != nil {
+		return found, err
+	}
+	return ask()
+}
+
+// waitFor waits until the views that answer a GET have reached its minPosition or, without one, the caller's last write. All
+// parameters must have been read before, because their errors are returned here. The requests of an account that wait are at most
+// half of all that may run.
+func (x *exchange) waitFor(p *params, views ...string) error {
+	var position eventstore.Position
+	if value := p.get("minPosition"); value != "" {
+		parsed, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			p.wrong.Add("minPosition", "must be a position, as "+positionHeader+" gives it")
+		}
+		position = eventstore.Position(parsed)
+	}
+	if err := p.wrong.Err(); err != nil {
+		return err
+	}
+	place := x.load.waiting.of(x.caller.Account)
+	if position == 0 {
+		x.waitForOwn(place, views...)
+		return nil
+	}
+	if !place.take(1) {
+		return errOverloaded
+	}
+	defer place.giveBack(1)
+	err := x.Query.WaitFor(x.ctx, position, views...)
+	if errors.Is(err, eventstore.ErrUnknownPosition) {
+		p.wrong.Add("minPosition", "must not be beyond the end of the log")
+		return p.wrong.Err()
+	}
+	return err
+}
