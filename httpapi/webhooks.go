@@ -1,10 +1,15 @@
 package httpapi
 
 import (
+	"context"
+	"errors"
 	"net/http"
+
+	"github.com/go-chi/chi/v5"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/webhook"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -108,4 +113,92 @@ func (x *exchange) showEndpoint() (answer, error) {
 func (x *exchange) endpoint(id string) (query.Endpoint, error) {
 	endpoint, err := surely(x, func() (query.Endpoint, error) { return x.Query.Endpoint(x.ctx, x.caller.Account, id) }, query.EndpointView)
 	return endpoint, missing(err, webhook.ErrNotFound)
+}
+
+var errNoDelivery = errors.New("no such delivery")
+
+func (x *exchange) listDeliveries() (answer, error) {
+	deliveries := func(ctx context.Context, account, webhookID string, p query.Page) (query.List[query.Delivery], error) {
+		return x.Query.Deliveries(ctx, account, webhookID, x.caller.ReadsLeads, p)
+	}
+	return part(x, webhook.ErrNotFound, deliveries, query.EndpointView, query.DeliveryQueue)
+}
+
+func (x *exchange) showDelivery() (answer, error) {
+	id, err := x.ulidID(webhook.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := x.waitFor(x.params(), query.EndpointView, query.DeliveryQueue); err != nil {
+		return answer{}, err
+	}
+	return found(x.delivery(id))
+}
+
+// delivery returns the delivery that the path names.
+func (x *exchange) delivery(webhookID string) (query.Delivery, error) {
+	if _, err := x.endpoint(webhookID); err != nil {
+		return query.Delivery{}, err
+	}
+	delivery, err := surely(x, func() (query.Delivery, error) {
+		return x.Query.Delivery(x.ctx, x.caller.Account, webhookID, chi.URLParam(x.r, "deliveryId"), x.caller.ReadsLeads)
+	}, query.DeliveryQueue)
+	return delivery, missing(err, errNoDelivery)
+}
+
+// acceptedSending is the answer to a request to send something. The deliveries themselves appear in their list.
+type acceptedSending struct {
+	WebhookID  string          `json:"webhookId"`
+	DeliveryID string          `json:"deliveryId,omitzero"` // of a test or a retry
+	Since      query.Timestamp `json:"since,omitzero"`
+	Until      query.Timestamp `json:"until,omitzero"`
+	Generation int             `json:"generation,omitzero"` // of a replay: the endpoint's first is 1
+}
+
+// testEndpoint queues a webhook.test.
+func (x *exchange) testEndpoint() (answer, error) {
+	id := x.pathID()
+	accepted, err := x.Commands.TestWebhookEndpoint(x.ctx, command.TestWebhookEndpoint{Caller: x.caller, WebhookID: id})
+	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: accepted.DeliveryID}, err)
+}
+
+// retryDelivery queues a delivery again.
+func (x *exchange) retryDelivery() (answer, error) {
+	id, err := x.ulidID(webhook.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	delivery, err := x.delivery(id)
+	if err != nil {
+		return answer{}, err
+	}
+	accepted, err := x.Commands.RetryDelivery(x.ctx, command.RetryDelivery{Caller: x.caller, WebhookID: id, DeliveryID: delivery.DeliveryID})
+	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: delivery.DeliveryID}, err)
+}
+
+// replayEndpoint queues the events of a span of time again.
+func (x *exchange) replayEndpoint() (answer, error) {
+	id, err := x.ulidID(webhook.ErrNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	body, err := x.fields()
+	if err != nil {
+		return answer{}, err
+	}
+	since, until := body.time("since"), body.time("until")
+	if body.wrong != nil {
+		return answer{}, body.wrong
+	}
+	accepted, err := x.Commands.ReplayWebhookEndpoint(x.ctx, command.ReplayWebhookEndpoint{
+		Caller: x.caller, WebhookID: id, Since: since, Until: until,
+	})
+	replayed, _ := accepted.Fact.(event.WebhookReplayed) // nil with an error
+	return sendingAnswer(accepted, acceptedSending{
+		WebhookID: id, Since: query.Timestamp(replayed.Since), Until: query.Timestamp(replayed.Until), Generation: replayed.Generation,
+	}, err)
+}
+
+func sendingAnswer(accepted command.SendingAccepted, data acceptedSending, err error) (answer, error) {
+	return answer{status: http.StatusAccepted, position: accepted.Position, body: envelope{Success: true, Data: data}}, err
 }
