@@ -4,14 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/command/claim"
@@ -126,121 +121,3 @@ func (r *Reader) Position(ctx context.Context, view string) (eventstore.Position
 	}
 	return eventstore.Position(position), schema.Unavailable(err)
 }
-
-// one reads a single row. The error is ErrNotFound if there is none.
-func one[T any](ctx context.Context, r *Reader, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
-	var none T
-	for _, arg := range args {
-		if text, ok := arg.(string); ok && !storable(text) {
-			return none, ErrNotFound
-		}
-	}
-	rows, err := r.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return none, schema.Unavailable(err)
-	}
-	found, err := pgx.CollectExactlyOneRow(rows, scan)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return found, ErrNotFound
-	}
-	return found, schema.Unavailable(err)
-}
-
-// page reads one part of a list, and one row more to see whether the list goes on. PostgreSQL plans the query for its actual
-// values, because a value that few or no leads have needs another index.
-func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pgx.RowToFunc[T], after func(T) string) (List[T], error) {
-	args := append([]any{pgx.QueryExecModeCacheDescribe}, s.args...)
-	rows, err := r.pool.Query(ctx, s.sql(limit+1), args...)
-	if err != nil {
-		return List[T]{}, schema.Unavailable(err)
-	}
-	items, err := collect(rows, limit, scan)
-	if err != nil {
-		return List[T]{}, schema.Unavailable(err)
-	}
-	return items.list(after), nil
-}
-
-// placed is an item of a list that is in the order of the log.
-type placed[T any] struct {
-	position int64
-	item     T
-}
-
-// goOn makes a list in the order of the log continue after a cursor: with > for the oldest first, with < for the newest first.
-func (s *selection) goOn(compare, kind, cursor string) error {
-	if cursor == "" {
-		return nil
-	}
-	position, err := decodeOrdinal(kind, cursor)
-	if err != nil {
-		return err
-	}
-	s.and(`position `+compare+` ?`, position)
-	return nil
-}
-
-// pageByPosition is page for a list in the order of the log.
-func pageByPosition[T any](ctx context.Context, r *Reader, s selection, kind string, limit int, scan pgx.RowToFunc[placed[T]]) (List[T], error) {
-	found, err := page(ctx, r, s, limit, scan, func(p placed[T]) string { return encodeOrdinal(kind, p.position) })
-	return unplaced(found), err
-}
-
-// unplaced drops the positions of a list's items.
-func unplaced[T any](found List[placed[T]]) List[T] {
-	list := List[T]{Items: make([]T, len(found.Items)), NextCursor: found.NextCursor}
-	for i, p := range found.Items {
-		list.Items[i] = p.item
-	}
-	return list
-}
-
-// exportPage is how many rows of an export are in memory at a time.
-const exportPage = 250
-
-// All yields a whole list, which it reads page by page, so that a slow consumer does not occupy a connection.
-func All[T any](part func(Page) (List[T], error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		p := Page{Limit: exportPage}
-		for {
-			list, err := part(p)
-			if err != nil {
-				var none T
-				yield(none, err)
-				return
-			}
-			for _, item := range list.Items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if p.Cursor = list.NextCursor; p.Cursor == "" {
-				return
-			}
-		}
-	}
-}
-
-// ScanTimestamptz reads a column. Null is the zero time.
-func (t *Timestamp) ScanTimestamptz(at pgtype.Timestamptz) error {
-	*t = Timestamp(at.Time)
-	return nil
-}
-
-// jsonOf reads a column of JSON into what it says.
-type jsonOf struct{ into any }
-
-// ScanBytes implements pgtype.BytesScanner.
-func (j jsonOf) ScanBytes(text []byte) error { return json.Unmarshal(text, j.into) }
-
-// cut returns a page of items, of which the last may only show that more follow.
-func cut[T any](items []T, limit int, after func(T) string) List[T] {
-	if len(items) <= limit {
-		return List[T]{Items: items}
-	}
-	items = items[:limit]
-	return List[T]{Items: items, NextCursor: after(items[limit-1])}
-}
-
-// storable reports whether PostgreSQL can store a text. If not, no row can match it.
-func storable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }

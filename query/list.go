@@ -1,0 +1,376 @@
+package query
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"iter"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// A cursor says after which item a list continues. It contains the values that the list is ordered by, so items that appear or
+// vanish meanwhile neither repeat nor hide others. It begins with its kind: the list, the version of its order, and the account.
+const (
+	leadCursor       = "l1"
+	sourceCursor     = "s1"
+	eventCursor      = "e1"
+	historyCursor    = "h2"
+	reportCursor     = "r1"
+	tokenCursor      = "t1"
+	tokenEventCursor = "a1"
+	endpointCursor   = "w1"
+	deliveryCursor   = "d2"
+	activityCursor   = "v1"
+	refusedCursor    = "f1"
+	revealCursor     = "p1"
+	auditCursor      = "b1"
+)
+
+// cursorOf returns the kind of the cursors of one list of one account, so that a cursor from another account is refused. Cursors
+// are not signed: one that somebody makes up shows no more than the list itself.
+func cursorOf(list, account string) string {
+	sum := sha256.Sum256([]byte(account))
+	return list + "-" + base64.RawURLEncoding.EncodeToString(sum[:6])
+}
+
+// maxCursor is longer than any cursor of ours, in bytes.
+const maxCursor = 128
+
+// latest is the end of the year 9999, the last time that timestamps in answers can show.
+const latest = 253402300799999
+
+// newestCursor is a place in a list that is ordered by time of creation and then by id, the newest first.
+type newestCursor struct {
+	createdAt time.Time
+	id        string
+}
+
+func (c newestCursor) encode(kind string) string {
+	return encodeCursor(kind, strconv.FormatInt(c.createdAt.UnixMilli(), 10), c.id)
+}
+
+func decodeNewest(kind, cursor string) (newestCursor, error) {
+	parts, err := decodeCursor(kind, cursor, 2)
+	if err != nil {
+		return newestCursor{}, err
+	}
+	at, err := decodeTime(parts[0])
+	if err != nil || !event.ValidID(parts[1]) {
+		return newestCursor{}, ErrCursor
+	}
+	return newestCursor{at, parts[1]}, nil
+}
+
+func decodeTime(millis string) (time.Time, error) {
+	n, err := decimal(millis)
+	if err != nil || n > latest {
+		return time.Time{}, ErrCursor
+	}
+	return time.UnixMilli(n).UTC(), nil
+}
+
+// timeCursor is a place in a list that is ordered by a time, and then by the position on the log.
+type timeCursor struct {
+	at       time.Time
+	position int64
+}
+
+func (c timeCursor) encode(kind string) string {
+	return encodeCursor(kind, strconv.FormatInt(c.at.UnixMilli(), 10), strconv.FormatInt(c.position, 10))
+}
+
+func decodeTimeCursor(kind, cursor string) (timeCursor, error) {
+	parts, err := decodeCursor(kind, cursor, 2)
+	if err != nil {
+		return timeCursor{}, err
+	}
+	at, err := decodeTime(parts[0])
+	if err != nil {
+		return timeCursor{}, err
+	}
+	position, err := decimal(parts[1])
+	return timeCursor{at, position}, err
+}
+
+// encodeOrdinal makes the cursor of a list that is ordered by one number.
+func encodeOrdinal(kind string, ordinal int64) string {
+	return encodeCursor(kind, strconv.FormatInt(ordinal, 10))
+}
+
+func decodeOrdinal(kind, cursor string) (int64, error) {
+	parts, err := decodeCursor(kind, cursor, 1)
+	if err != nil {
+		return 0, err
+	}
+	ordinal, err := decimal(parts[0])
+	if err != nil || ordinal == math.MaxInt64 {
+		return 0, ErrCursor
+	}
+	return ordinal, nil
+}
+
+func encodeCursor(kind string, parts ...string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(kind + "." + strings.Join(parts, ".")))
+}
+
+func decodeCursor(kind, cursor string, n int) ([]string, error) {
+	if len(cursor) > maxCursor {
+		return nil, ErrCursor
+	}
+	// The decoder skips line breaks, which no cursor of ours has.
+	if strings.ContainsAny(cursor, "\r\n") {
+		return nil, ErrCursor
+	}
+	plain, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil {
+		return nil, ErrCursor
+	}
+	parts := strings.Split(string(plain), ".")
+	if len(parts) != n+1 || parts[0] != kind {
+		return nil, ErrCursor
+	}
+	return parts[1:], nil
+}
+
+// decimal reads a number, 0 or more, as strconv writes it: no sign, no leading zeros.
+func decimal(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {
+		return 0, ErrCursor
+	}
+	return n, nil
+}
+
+// selection is a SELECT statement while it is built.
+type selection struct {
+	from  string // SELECT … FROM …
+	where []string
+	order string
+	args  []any
+	none  bool // nothing can match
+}
+
+// and adds a condition. Each ? in it stands for the next of the values.
+func (s *selection) and(condition string, values ...any) {
+	for _, value := range values {
+		if text, ok := value.(string); ok && !storable(text) {
+			s.none = true
+			value = ""
+		}
+		s.args = append(s.args, value)
+		condition = strings.Replace(condition, "?", "$"+strconv.Itoa(len(s.args)), 1)
+	}
+	s.where = append(s.where, condition)
+}
+
+// equal adds the condition that a column has a value, unless the value is empty.
+func (s *selection) equal(column, value string) {
+	if value != "" {
+		s.and(column+" = ?", value)
+	}
+}
+
+// within adds the condition that a column is not before one time and is before another; a zero time sets no bound.
+func (s *selection) within(column string, since, until time.Time) {
+	if !since.IsZero() {
+		s.and(column+" >= ?", since)
+	}
+	if !until.IsZero() {
+		s.and(column+" < ?", until)
+	}
+}
+
+func (s *selection) sql(limit int) string {
+	if s.none {
+		limit = 0
+	}
+	return s.from + " WHERE " + strings.Join(s.where, " AND ") +
+		" ORDER BY " + s.order + " LIMIT " + strconv.Itoa(limit)
+}
+
+var patternEscapes = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
+
+// contains returns a LIKE pattern for texts that contain a part, whatever characters the part has.
+func contains(part string) string { return "%" + patternEscapes.Replace(part) + "%" }
+
+// mostBytes is how much of what is stored a part of a list is made of, beyond its last item. A lead may be a hundred times as
+// large as most are, and memory is for all callers together.
+const mostBytes = 1 << 20
+
+// part is a part of a list in the making.
+type part[T any] struct {
+	limit int // of items
+	items []T
+	bytes int
+	more  bool // an item came that has no place any more
+}
+
+// takes reports whether another item fits.
+func (p *part[T]) takes() bool {
+	p.more = p.more || len(p.items) == p.limit || p.bytes >= mostBytes
+	return !p.more
+}
+
+func (p *part[T]) add(item T, bytes int) {
+	p.items, p.bytes = append(p.items, item), p.bytes+bytes
+}
+
+func (p *part[T]) list(after func(T) string) List[T] {
+	list := List[T]{Items: p.items}
+	if p.more {
+		list.NextCursor = after(p.items[len(p.items)-1])
+	}
+	return list
+}
+
+// collect makes a part of rows, of which the last may only show that more follow.
+func collect[T any](rows pgx.Rows, limit int, scan pgx.RowToFunc[T]) (part[T], error) {
+	defer rows.Close()
+	p := part[T]{limit: limit}
+	for rows.Next() && p.takes() {
+		item, err := scan(rows)
+		if err != nil {
+			return p, err
+		}
+		p.add(item, sizeOf(rows))
+	}
+	rows.Close()
+	return p, rows.Err()
+}
+
+func sizeOf(row pgx.Rows) (bytes int) {
+	for _, value := range row.RawValues() {
+		bytes += len(value)
+	}
+	return bytes
+}
+
+// one reads a single row. The error is ErrNotFound if there is none.
+func one[T any](ctx context.Context, r *Reader, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
+	var none T
+	for _, arg := range args {
+		if text, ok := arg.(string); ok && !storable(text) {
+			return none, ErrNotFound
+		}
+	}
+	rows, err := r.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return none, schema.Unavailable(err)
+	}
+	found, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return found, ErrNotFound
+	}
+	return found, schema.Unavailable(err)
+}
+
+// page reads one part of a list, and one row more to see whether the list goes on. PostgreSQL plans the query for its actual
+// values, because a value that few or no leads have needs another index.
+func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pgx.RowToFunc[T], after func(T) string) (List[T], error) {
+	args := append([]any{pgx.QueryExecModeCacheDescribe}, s.args...)
+	rows, err := r.pool.Query(ctx, s.sql(limit+1), args...)
+	if err != nil {
+		return List[T]{}, schema.Unavailable(err)
+	}
+	items, err := collect(rows, limit, scan)
+	if err != nil {
+		return List[T]{}, schema.Unavailable(err)
+	}
+	return items.list(after), nil
+}
+
+// placed is an item of a list that is in the order of the log.
+type placed[T any] struct {
+	position int64
+	item     T
+}
+
+// goOn makes a list in the order of the log continue after a cursor: with > for the oldest first, with < for the newest first.
+func (s *selection) goOn(compare, kind, cursor string) error {
+	if cursor == "" {
+		return nil
+	}
+	position, err := decodeOrdinal(kind, cursor)
+	if err != nil {
+		return err
+	}
+	s.and(`position `+compare+` ?`, position)
+	return nil
+}
+
+// pageByPosition is page for a list in the order of the log.
+func pageByPosition[T any](ctx context.Context, r *Reader, s selection, kind string, limit int, scan pgx.RowToFunc[placed[T]]) (List[T], error) {
+	found, err := page(ctx, r, s, limit, scan, func(p placed[T]) string { return encodeOrdinal(kind, p.position) })
+	return unplaced(found), err
+}
+
+// unplaced drops the positions of a list's items.
+func unplaced[T any](found List[placed[T]]) List[T] {
+	list := List[T]{Items: make([]T, len(found.Items)), NextCursor: found.NextCursor}
+	for i, p := range found.Items {
+		list.Items[i] = p.item
+	}
+	return list
+}
+
+// exportPage is how many rows of an export are in memory at a time.
+const exportPage = 250
+
+// All yields a whole list, which it reads page by page, so that a slow consumer does not occupy a connection.
+func All[T any](part func(Page) (List[T], error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		p := Page{Limit: exportPage}
+		for {
+			list, err := part(p)
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, item := range list.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if p.Cursor = list.NextCursor; p.Cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+// ScanTimestamptz reads a column. Null is the zero time.
+func (t *Timestamp) ScanTimestamptz(at pgtype.Timestamptz) error {
+	*t = Timestamp(at.Time)
+	return nil
+}
+
+// jsonOf reads a column of JSON into what it says.
+type jsonOf struct{ into any }
+
+// ScanBytes implements pgtype.BytesScanner.
+func (j jsonOf) ScanBytes(text []byte) error { return json.Unmarshal(text, j.into) }
+
+// cut returns a page of items, of which the last may only show that more follow.
+func cut[T any](items []T, limit int, after func(T) string) List[T] {
+	if len(items) <= limit {
+		return List[T]{Items: items}
+	}
+	items = items[:limit]
+	return List[T]{Items: items, NextCursor: after(items[limit-1])}
+}
+
+// storable reports whether PostgreSQL can store a text. If not, no row can match it.
+func storable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
