@@ -2,10 +2,12 @@ package query
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -84,4 +86,122 @@ func scanActivity(row pgx.CollectableRow) (placed[Activity], error) {
 	err := row.Scan(&a.position, &a.item.ActivityID, &a.item.VisitorID, &a.item.Type, &a.item.URL, &a.item.Title,
 		&a.item.Referrer, &a.item.At, &a.item.RecordedAt, jsonOf{&a.item.Properties})
 	return a, err
+}
+
+// ExpiredVisitor is a visitor whom no lead is linked with and whose last activity is older than the account's visitorDays.
+type ExpiredVisitor struct {
+	Account string
+	Stream  string
+	Before  time.Time // the last activity is older than this
+}
+
+const (
+	expiryPage  = 5_000  // activities that one query looks at
+	expiryBatch = 10_000 // visitors of an account that are looked for in its leads at a time: each time reads all its leads
+)
+
+// expired reads the next activities in the order of the log, and selects the visitors of them who have done nothing for the days of
+// their account. Activities come to the log in the order of time, so no index of times is needed. The first three columns are about
+// what was read.
+const expired = `
+	WITH page AS MATERIALIZED (
+	     SELECT position, account, stream, visitor_id, recorded_at FROM views.visitor_activity WHERE position > $1 ORDER BY position LIMIT $2
+	), old AS (
+	     SELECT DISTINCT p.account, p.stream, p.visitor_id, d.before
+	       FROM page p
+	       LEFT JOIN views.account a ON a.account_id = p.account
+	      CROSS JOIN LATERAL (SELECT $3::timestamptz - coalesce(a.visitor_days, $4) * interval '1 day') AS d (before)
+	      WHERE p.recorded_at < d.before
+	)
+	SELECT p.last, p.activities, p.at, o.account, o.stream, o.visitor_id, o.before
+	  FROM (SELECT max(position) AS last, count(*) AS activities, max(recorded_at) AS at FROM page) AS p
+	  LEFT JOIN (SELECT * FROM old WHERE NOT EXISTS (
+	                SELECT FROM views.visitor_activity n WHERE n.stream = old.stream AND n.recorded_at >= old.before)) AS o ON true`
+
+const linkedVisitors = `
+	SELECT DISTINCT v.id
+	  FROM views.lead l CROSS JOIN LATERAL json_array_elements_text(l.state -> 'VisitorIDs') AS v (id)
+	 WHERE l.account = $1 AND json_typeof(l.state -> 'VisitorIDs') = 'array' AND v.id = ANY ($2)`
+
+// expiring is one reading of all old activities.
+type expiring struct {
+	*Reader
+	now   time.Time
+	after int64 // position
+	// found are visitors of an account, by id, whose links are not known yet.
+	found map[string]map[string]ExpiredVisitor
+}
+
+// ExpiredVisitors yields the visitors that have expired at a time, in pages. It ends after yielding an error.
+func (r *Reader) ExpiredVisitors(ctx context.Context, now time.Time) iter.Seq2[ExpiredVisitor, error] {
+	return func(yield func(ExpiredVisitor, error) bool) {
+		e := expiring{Reader: r, now: now, found: map[string]map[string]ExpiredVisitor{}}
+		for more := true; more; {
+			var err error
+			if more, err = e.page(ctx); err != nil {
+				yield(ExpiredVisitor{}, err)
+				return
+			}
+			for account, visitors := range e.found {
+				if more && len(visitors) < expiryBatch {
+					continue
+				}
+				delete(e.found, account)
+				if err := e.unlink(ctx, account, visitors); err != nil {
+					yield(ExpiredVisitor{}, err)
+					return
+				}
+				for _, visitor := range visitors {
+					if !yield(visitor, nil) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// page looks at the next activities. More is false when there are none behind them that are a day old.
+func (e *expiring) page(ctx context.Context) (more bool, err error) {
+	rows, err := e.pool.Query(ctx, expired, e.after, expiryPage, e.now, event.DefaultVisitorDays)
+	if err != nil {
+		return false, schema.Unavailable(err)
+	}
+	var (
+		last                zeronull.Int8
+		read                int
+		at, before          zeronull.Timestamptz
+		account, stream, id zeronull.Text
+	)
+	_, err = pgx.ForEachRow(rows, []any{&last, &read, &at, &account, &stream, &id, &before}, func() error {
+		if stream == "" {
+			return nil
+		}
+		of := string(account)
+		if e.found[of] == nil {
+			e.found[of] = map[string]ExpiredVisitor{}
+		}
+		e.found[of][string(id)] = ExpiredVisitor{Account: of, Stream: string(stream), Before: time.Time(before)}
+		return nil
+	})
+	e.after = int64(last)
+	return read == expiryPage && time.Time(at).Before(e.now.AddDate(0, 0, -1)), schema.Unavailable(err)
+}
+
+// unlink takes out the visitors that a lead is linked with.
+func (e *expiring) unlink(ctx context.Context, account string, visitors map[string]ExpiredVisitor) error {
+	ids := make([]string, 0, len(visitors))
+	for id := range visitors {
+		ids = append(ids, id)
+	}
+	rows, err := e.pool.Query(ctx, linkedVisitors, account, ids)
+	if err != nil {
+		return schema.Unavailable(err)
+	}
+	var id string
+	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+		delete(visitors, id)
+		return nil
+	})
+	return schema.Unavailable(err)
 }
