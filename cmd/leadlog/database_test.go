@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -33,22 +32,6 @@ func TestOfSeveralHostsOnlyThePrimaryIsUsed(t *testing.T) {
 		require.NoError(t, err, address)
 		require.Equal(t, want.timeout, config.ConnConfig.ConnectTimeout, address)
 		require.Equal(t, want.judged, config.ConnConfig.ValidateConnect != nil, address)
-	}
-}
-
-// A server that accepts connections and says nothing held copy-log up for good when it was named by a flag.
-func TestALogThatSaysNothingIsGivenUpWhoeverNamesIt(t *testing.T) {
-	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = silent.Close() })
-	settings := production(t)
-	provisioned(t, settings)
-	address := "postgres://u@" + silent.Addr().String() + "/none?sslmode=disable"
-	for _, flag := range []string{"--from", "--to"} {
-		p := launch(t, settings, "copy-log", flag, address).ends(t, 1)
-		require.Contains(t, p.err.String(), flag+": ")
-		require.Contains(t, p.err.String(), "Try: again, when the server of")
 	}
 }
 

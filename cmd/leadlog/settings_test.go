@@ -34,21 +34,6 @@ func TestTheTableOfSettingsHasEverySettingAndItsDefault(t *testing.T) {
 	}))
 }
 
-func TestAVariableThatLooksLikeASettingAndIsNoneIsNamedWithoutItsValue(t *testing.T) {
-	t.Parallel()
-	said := launch(t, map[string]string{
-		"LEADLOG_CLAM_KEY": "c2VjcmV0", "LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_TREE_PUBLIC_KEY": "of verify",
-		"LEADLOG_SERVICE_HOST": "10.0.0.1", "LEADLOG_SERVICE_PORT_HTTP": "80", "LEADLOG_PORT": "tcp://10.0.0.1:80", "LEADLOG_PORT_80_TCP": "tcp://10.0.0.1:80",
-		"LEADLOG_PORTS": "80",
-	}, "serve").ends(t, 2).err.String()
-	var named []string
-	for _, found := range regexp.MustCompile(`no setting of leadlog","variable":"(\w+)"`).FindAllStringSubmatch(said, -1) {
-		named = append(named, found[1])
-	}
-	require.Equal(t, []string{"LEADLOG_CLAM_KEY", "LEADLOG_PORTS"}, named)
-	require.NotContains(t, said, "c2VjcmV0")
-}
-
 func TestOriginsAndPathsThatBrowsersSendAreTaken(t *testing.T) {
 	t.Parallel()
 	var c checker

@@ -43,10 +43,11 @@ type template struct {
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 func Main(m *testing.M) {
-	os.Exit(run(m))
+	os.Exit(Run(m))
 }
 
-func run(m *testing.M) int {
+// Run is Main without the exit, for a package that has something to clean up. It returns the exit code.
+func Run(m *testing.M) int {
 	if os.Getenv(URLVariable) == "" {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestWhoInterruptsIsNotSentToLookForTheServer(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	for _, args := range [][]string{{"migrate"}, {"tail"}, {"verify"}, {"export", "leads", "--account", "acme"}} {
+		var said strings.Builder
+		require.Equal(t, exitFailed, run(ctx, append(args, "--database-url", pgtest.Database(t)), output{io.Discard, &said}))
+		require.Equal(t, "leadlog: interrupted\n", said.String(), args)
+	}
+}
+
+// Whoever was told that a server could not be reached looked at the network.
+func TestAServerThatTakesNoWritesIsNotTakenForOneOutOfReach(t *testing.T) {
+	t.Parallel()
+	for code, try := range map[string]string{
+		"53100": "again, when the disk of PostgreSQL has room",
+		"25006": "again, when this server is the primary",
+	} {
+		require.Contains(t, hint(fmt.Errorf("replay all: %w: %w", eventstore.ErrUnavailable, &pgconn.PgError{Code: code})), try)
+	}
+}
+
+// leadlog jwt > FILE exited with 0 on a full disk, and the file was empty.
+func TestWhatCouldNotBePrintedIsNotDone(t *testing.T) {
+	t.Parallel()
+	full, writer := io.Pipe()
+	require.NoError(t, full.CloseWithError(syscall.ENOSPC))
+	var said strings.Builder
+	args := []string{"jwt", "--account", "acme", "--jwt-secret", strings.Repeat("s", 32)}
+	require.Equal(t, exitFailed, run(t.Context(), args, output{writer, &said}))
+	require.Contains(t, said.String(), "no space left on device")
+}
+
+func TestAnImportDoesNotOverwriteItsFile(t *testing.T) {
+	t.Parallel()
+	const text = "phone\n98765 43210\n"
+	path := filepath.Join(t.TempDir(), "leads.csv")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	link := filepath.Join(filepath.Dir(path), "link.csv")
+	require.NoError(t, os.Symlink(path, link))
+	for _, outcome := range []string{path, link} {
+		var said strings.Builder
+		// Nothing listens there: it is refused before anything is looked for.
+		args := []string{"import", path, "--account", "acme", "--outcome", outcome, "--database-url", "postgres://127.0.0.1:1/none"}
+		require.Equal(t, exitUsage, run(t.Context(), args, output{&said, &said}), said.String())
+		require.Contains(t, said.String(), "must be another file")
+		kept, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, text, string(kept))
+	}
+}

@@ -1,0 +1,274 @@
+package systemtest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+)
+
+// chaosRounds names the variable that says how many kills the test of them makes; make chaos sets it.
+const chaosRounds = "LEADLOG_TEST_CHAOS_ROUNDS"
+
+// kills are what dies in a round, as long as the callers call.
+var kills = map[string]func(*testing.T, *chaos){
+	"the service": func(t *testing.T, c *chaos) {
+		c.killService(t)
+		c.start(t)
+	},
+	"PostgreSQL": func(t *testing.T, c *chaos) { killPostgres(t, c.settings) },
+	"both at once": func(t *testing.T, c *chaos) {
+		killPostgres(t, c.settings)
+		c.killService(t)
+		c.start(t)
+	},
+	"PostgreSQL, and the service as soon as it has answered again": func(t *testing.T, c *chaos) {
+		killPostgres(t, c.settings)
+		c.await(t, 1)
+		c.killService(t)
+		c.start(t)
+	},
+	"the service, and PostgreSQL while the next one starts": func(t *testing.T, c *chaos) {
+		c.killService(t)
+		starting := launch(t, c.settings, "dev")
+		killPostgres(t, c.settings)
+		<-c.ready(starting)
+		c.start(t)
+	},
+	"every session of PostgreSQL": func(t *testing.T, c *chaos) { killSessions(t, c.settings) },
+}
+
+// nodeKills are further rounds, for a log in EventStoreDB.
+var nodeKills = map[string]func(*testing.T, *chaos){
+	"the node": func(t *testing.T, c *chaos) {
+		c.killNode()
+		c.awaitUnanswered(t, 20)
+		c.node.Reopen()
+	},
+	"the node, after appends that it did not answer": func(t *testing.T, c *chaos) {
+		c.node.LoseReplies(5)
+		c.await(t, rand.Int64N(20))
+		c.killNode()
+		c.awaitUnanswered(t, 20)
+		c.node.Reopen()
+	},
+	"the service, after appends that the node did not answer": func(t *testing.T, c *chaos) {
+		c.node.LoseReplies(5)
+		c.await(t, rand.Int64N(20))
+		c.killService(t)
+		c.start(t)
+	},
+	"the service, and the node while the next one starts": func(t *testing.T, c *chaos) {
+		c.killService(t)
+		starting := launch(t, c.settings, "dev")
+		c.killNode()
+		time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
+		c.node.Reopen()
+		<-c.ready(starting)
+		c.start(t)
+	},
+	"all three at once": func(t *testing.T, c *chaos) {
+		c.killNode()
+		killPostgres(t, c.settings)
+		c.killService(t)
+		c.node.Reopen()
+		c.start(t)
+	},
+}
+
+// TestNothingAcknowledgedIsLostThroughKills kills the service and PostgreSQL, together and apart, at any moment under load. With
+// the log in EventStoreDB it kills the node too. After each round every answer of the round is checked against the log, the views
+// and the webhooks, and verify against all.
+func TestNothingAcknowledgedIsLostThroughKills(t *testing.T) {
+	t.Parallel()
+	c := newChaos(t)
+	rounds, err := strconv.Atoi(os.Getenv(chaosRounds))
+	if err != nil {
+		rounds = len(c.kills)
+	}
+	order := slices.Sorted(maps.Keys(c.kills))
+	var all load
+	for round := range rounds {
+		if round%len(order) == 0 {
+			rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		}
+		what := order[round%len(order)]
+		work := c.load(t.Context(), round)
+		c.await(t, rand.Int64N(300))
+		c.kills[what](t, c)
+		c.await(t, 100) // it goes on by itself
+		work.end()
+		require.Empty(t, c.complaints(), "round %d, after the death of %s; the service said %s", round+1, what, c.service.err)
+		require.NoError(t, c.check(t.Context(), work), "round %d, after the death of %s", round+1, what)
+		agree := launch(t, c.settings, "verify")
+		require.Zero(t, agree.finish(t), "round %d, after the death of %s: %s %s", round+1, what, agree.out, agree.err)
+		require.NotContains(t, agree.out.String(), "note:", "round %d, after the death of %s: an erasure is not finished", round+1, what)
+		t.Logf("round %d, the death of %s: %d people, %d couples, %d token values", round+1, what, len(work.people), len(work.couples), len(work.values))
+		all.people, all.couples = append(all.people, work.people...), append(all.couples, work.couples...)
+		all.values = append(all.values, work.values...)
+	}
+	require.NoError(t, c.checkLog(t.Context(), &all), "all rounds, at the end")
+	c.checkWebhooks(t, &all)
+	t.Logf("%d rounds: %d answers, %d requests without one, %d deliveries, %d of them again",
+		rounds, c.answers.Load(), c.unanswered.Load(), c.receiver.different(), c.receiver.twice())
+}
+
+// chaos is a service that dies again and again, and the callers that go on calling it.
+type chaos struct {
+	settings   map[string]string
+	kills      map[string]func(*testing.T, *chaos)
+	node       *esdbtest.Server // the log's, if it is in EventStoreDB
+	receiver   *arrivals
+	service    running
+	calling    atomic.Pointer[running] // where the callers call
+	people     atomic.Int64
+	answers    atomic.Int64
+	unanswered atomic.Int64
+	died       int // services that were killed
+
+	mu    sync.Mutex
+	wrong []string // answers that no failure excuses
+}
+
+func newChaos(t *testing.T) *chaos {
+	t.Helper()
+	c := &chaos{settings: development(t), kills: maps.Clone(kills), receiver: receiveWebhooks(t)}
+	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") {
+		c.node = esdbtest.Start(t) // a double, whose faults are at hand
+		c.settings["LEADLOG_EVENTSTORE_URL"] = c.node.URL()
+		maps.Copy(c.kills, nodeKills)
+	}
+	c.settings["LEADLOG_RATE_LIMIT"] = "0"
+	c.start(t)
+	mustCall(t, "POST", c.service.base+"/webhooks/endpoints", c.service.jwt, `{"url":"`+c.receiver.URL+`"}`).is(t, 201)
+	return c
+}
+
+func (c *chaos) start(t *testing.T) {
+	t.Helper()
+	c.service = dev(t, c.settings)
+	service := c.service
+	c.calling.Store(&service)
+}
+
+// ready is closed when a service is ready or has ended: one whose database dies while it starts may give up.
+func (c *chaos) ready(starting *program) <-chan struct{} {
+	ready := make(chan struct{})
+	go func() {
+		defer close(ready)
+		for !strings.Contains(starting.out.String(), "curl -sS") {
+			select {
+			case <-starting.ended:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		_ = kill(starting)
+		<-starting.ended
+	}()
+	return ready
+}
+
+func (c *chaos) killService(t *testing.T) {
+	t.Helper()
+	c.service.signal(t, syscall.SIGKILL)
+	c.service.finish(t)
+	c.died++
+}
+
+// killNode leaves the node with its journal alone, as kill -9 does, until it is reopened.
+func (c *chaos) killNode() {
+	c.node.Shut()
+	c.node.Forget()
+}
+
+func killPostgres(t *testing.T, settings map[string]string) {
+	t.Helper()
+	require.NoError(t, exec.Command("kill", "-9", postgresOf(settings)).Run())
+}
+
+// killSessions kills every child of the postmaster, which then recovers and goes on by itself.
+func killSessions(t *testing.T, settings map[string]string) {
+	t.Helper()
+	listed, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	require.NoError(t, err)
+	parent := postgresOf(settings)
+	killed := 0
+	for line := range strings.Lines(string(listed)) {
+		if of := strings.Fields(line); len(of) == 2 && of[1] == parent {
+			pid, err := strconv.Atoi(of[0])
+			require.NoError(t, err)
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			killed++
+		}
+	}
+	require.NotZero(t, killed)
+}
+
+// await waits until the callers have had so many answers more.
+func (c *chaos) await(t *testing.T, more int64) {
+	t.Helper()
+	until := c.answers.Load() + more
+	require.Eventually(t, func() bool { return c.answers.Load() >= until || c.failed() }, 2*time.Minute, time.Millisecond,
+		"answers; the service said %s", c.service.err)
+}
+
+// awaitUnanswered waits until so many requests more had no answer, or 503.
+func (c *chaos) awaitUnanswered(t *testing.T, more int64) {
+	t.Helper()
+	until := c.unanswered.Load() + more
+	require.Eventually(t, func() bool { return c.unanswered.Load() >= until || c.failed() }, 2*time.Minute, time.Millisecond)
+}
+
+// insist asks until it gets one of the answers it wants, as a client does that must know. It puts up with no answer, with 503 and
+// 429; every other answer is wrong. Again says that an earlier try may have had its effect.
+func (c *chaos) insist(ctx context.Context, r request, want ...int) (got answer, again, ok bool) {
+	var err error
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; {
+		service := c.calling.Load()
+		got, err = r.send(ctx, service.base, service.jwt)
+		switch {
+		case err == nil && slices.Contains(want, got.status):
+			c.answers.Add(1)
+			return got, again, true
+		case err == nil && got.status != 503 && got.status != 429:
+			c.complain("%s %s %s (again: %v) was answered %d %v", r.method, r.path, r.body, again, got.status, got.body)
+			return got, again, false
+		}
+		again = again || err != nil || got.status == 503
+		c.unanswered.Add(1)
+		time.Sleep(20 * time.Millisecond)
+	}
+	if ctx.Err() == nil {
+		c.complain("%s %s %s was not answered, the last time %d %v %v", r.method, r.path, r.body, got.status, got.body, err)
+	}
+	return answer{}, again, false
+}
+
+func (c *chaos) complain(format string, arguments ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wrong = append(c.wrong, fmt.Sprintf(format, arguments...))
+}
+
+func (c *chaos) complaints() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.wrong)
+}
+
+func (c *chaos) failed() bool { return len(c.complaints()) > 0 }

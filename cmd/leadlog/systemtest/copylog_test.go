@@ -1,0 +1,292 @@
+package systemtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+)
+
+// inbox is a webhook receiver that remembers what it took, by the id of the delivery. What speaks of a reluctant phone
+// it refuses for as long as it is told to.
+type inbox struct {
+	*httptest.Server
+	mu        sync.Mutex
+	taken     map[string]int
+	refused   map[string]string // bodies
+	reluctant string
+	changed   bool // a body was not the same at another attempt
+}
+
+func newInbox(t *testing.T) *inbox {
+	t.Helper()
+	b := &inbox{taken: map[string]int{}, refused: map[string]string{}}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		id := r.Header.Get("webhook-id")
+		if earlier, again := b.refused[id]; again && earlier != string(body) {
+			b.changed = true
+		}
+		if b.reluctant != "" && strings.Contains(string(body), b.reluctant) {
+			b.refused[id] = string(body)
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		b.taken[id]++
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+// holds waits for so many deliveries, each taken once.
+func (b *inbox) holds(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.taken) >= n
+	}, time.Minute, 10*time.Millisecond)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Len(t, b.taken, n)
+	for id, times := range b.taken {
+		require.Equal(t, 1, times, id)
+	}
+	require.False(t, b.changed, "the same bytes at every attempt")
+}
+
+func (b *inbox) refuse(what string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reluctant = what
+}
+
+func (b *inbox) hasRefused() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reluctant != "" && slices.ContainsFunc(slices.Collect(maps.Values(b.refused)), func(body string) bool {
+		return strings.Contains(body, b.reluctant)
+	})
+}
+
+// shown is what readers see: the leads, where they came from, and what happened to tokens. Positions, and hashes of lines
+// that have one in them, are left out.
+func shown(t *testing.T, base, jwt, since string) map[string]any {
+	t.Helper()
+	all := map[string]any{}
+	for _, path := range []string{"/api/v1/crm/leads", "/api/v1/crm/sources/history", "/api/v1/crm/audit/tokens", "/api/v1/crm/sources/report?interval=month"} {
+		sign := "?"
+		if strings.Contains(path, "?") {
+			sign = "&"
+		}
+		got := mustCall(t, "GET", base+path+sign+"minPosition="+since, jwt, "").is(t, 200)
+		for _, item := range got.body["data"].([]any) {
+			delete(item.(map[string]any), "position")
+			delete(item.(map[string]any), "lineHash") // of a line that has the position in it
+		}
+		all[path] = got.body["data"]
+	}
+	return all
+}
+
+func on(settings map[string]string, log string) map[string]string {
+	settings = maps.Clone(settings)
+	settings["LEADLOG_EVENTSTORE_URL"] = log
+	return settings
+}
+
+func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
+	t.Parallel()
+	receiver := newInbox(t)
+	settings := production(t)
+	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "300ms,300ms,300ms,300ms" + strings.Repeat(",1s", 60)
+	jwt := provisioned(t, settings)
+	p, base := serve(t, settings)
+	number, deliveries := 0, 0
+	// capture is one lead from two sources, a refused arrival, a visitor, and a token that comes and goes: four deliveries.
+	capture := func() (position string) {
+		t.Helper()
+		number, deliveries = number+1, deliveries+4
+		body := `{"phone":"98765%05d","email":"p%d@example.com","visitorId":"v-%[2]d","metadata":{"source":"%[3]s"}}`
+		for _, c := range []struct {
+			source string
+			status int
+		}{{"api", 201}, {"website", 200}, {"api", 409}} {
+			mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(body, number, number, c.source)).is(t, c.status)
+		}
+		mustCall(t, "POST", base+fmt.Sprintf("/api/v1/crm/visitors/v-%d/activity", number), jwt, `{"type":"page_view","url":"https://example.com/"}`).is(t, 202)
+		token := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
+		gone := mustCall(t, "DELETE", base+"/api/v1/crm/tokens/"+token.data()["tokenId"].(string), jwt, "").is(t, 200)
+		return gone.header.Get("X-Log-Position")
+	}
+	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).is(t, 201)
+	capture()
+	receiver.holds(t, deliveries)
+
+	original, away, fresh := settings["LEADLOG_DATABASE_URL"], esdbtest.Empty(t), pgtest.Database(t)
+	for _, leg := range []struct{ from, to string }{{original, away}, {away, fresh}, {fresh, away}, {away, original}} {
+		receiver.refuse(fmt.Sprintf("98765%05d", number+1))
+		position := capture()
+		require.Eventually(t, receiver.hasRefused, time.Minute, 10*time.Millisecond)
+		receiver.holds(t, deliveries-2) // those of the lead wait
+
+		early := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).ends(t, 1)
+		require.Contains(t, early.err.String(), "a service runs on these views")
+		before := shown(t, base, jwt, position)
+		p.stop(t)
+
+		moving := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).ends(t, 0)
+		require.Regexp(t, `both logs: \d+ events, tree root [0-9A-Za-z+/]{43}=\nmoved the checkpoints of \d+ views`, moving.out.String())
+		again := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).ends(t, 0)
+		require.Contains(t, again.out.String(), "no view had to be moved")
+
+		left := launch(t, on(settings, leg.from), "serve").ends(t, 1)
+		require.Contains(t, left.err.String(), "the view is of another log")
+
+		settings = on(settings, leg.to)
+		p, base = serve(t, settings)
+		require.Equal(t, before, shown(t, base, jwt, ""), "at once: nothing is built anew")
+		receiver.refuse("")
+		receiver.holds(t, deliveries)
+		capture()
+		receiver.holds(t, deliveries)
+		launch(t, settings, "verify").ends(t, 0)
+	}
+}
+
+// TestNobodyWritesToALogThatWasLeft has every command that appends run on the log that the views have left: what it took in
+// there nobody would see again.
+func TestNobodyWritesToALogThatWasLeft(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	first := launch(t, settings, "import", written(t, "leads.csv", "name,phone\nAsha,98765 43210\n"), "--account", "acme")
+	require.Zero(t, first.finish(t), first.err)
+	exported := launch(t, settings, "export", "leads", "--account", "acme", "--format", "ndjson")
+	require.Zero(t, exported.finish(t), exported.err)
+	lead := regexp.MustCompile(`"leadId":"(\w+)"`).FindStringSubmatch(exported.out.String())[1]
+	moving := launch(t, settings, "copy-log", "--to", pgtest.Database(t))
+	require.Zero(t, moving.finish(t), moving.err)
+	left, err := postgres.Open(t.Context(), postgres.Options{URL: settings["LEADLOG_DATABASE_URL"], Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	t.Cleanup(left.Close)
+	end := headOf(t, left)
+
+	for _, args := range [][]string{
+		{"serve"},
+		{"import", written(t, "more.csv", "name,phone\nBela,98765 43211\n"), "--account", "acme"},
+		{"account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z"},
+		{"forget", lead, "--account", "acme", "--yes"},
+		{"verify", "--heal"},
+	} {
+		p := launch(t, settings, args...)
+		require.Equal(t, 1, p.finish(t), "%v: %s", args, p.out)
+		require.Contains(t, p.err.String(), "the view is of another log", args)
+		require.Equal(t, end, headOf(t, left), args)
+	}
+}
+
+func TestTheLogOfThePrivatePostgreSQLMovesWithoutBeingNamed(t *testing.T) {
+	t.Parallel()
+	settings := development(t)
+	delete(settings, "LEADLOG_EVENTSTORE_URL")
+	for _, args := range [][]string{{"migrate"}, {"account", "set", "acme", "--feature", "crm_api"}, {"replay", "all"}} {
+		launch(t, settings, args...).ends(t, 0)
+	}
+	to := pgtest.Database(t)
+	moving := launch(t, settings, "copy-log", "--to", to).ends(t, 0)
+	require.Contains(t, moving.out.String(), "both logs: 1 events")
+	settings["LEADLOG_EVENTSTORE_URL"] = to
+	launch(t, settings, "verify").ends(t, 0)
+}
+
+// TestACopyThatIsKilledGoesOn kills copies of a log until one comes through.
+func TestACopyThatIsKilledGoesOn(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	quiet := slog.New(slog.DiscardHandler)
+	from, err := postgres.Open(t.Context(), postgres.Options{URL: settings["LEADLOG_DATABASE_URL"], Log: quiet})
+	require.NoError(t, err)
+	t.Cleanup(from.Close)
+	const streams, events = 40, 100
+	for i := range streams * events {
+		e := eventstore.Event{ID: ulid.Make(), Type: "test.v1", At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(`{}`)}
+		_, err := from.Append(t.Context(), eventstore.Write{Stream: fmt.Sprintf("test-%d", i%streams), Expect: eventstore.Any, Events: []eventstore.Event{e}})
+		require.NoError(t, err)
+	}
+	server := esdbtest.Start(t)
+	to, err := esdb.Open(t.Context(), esdb.Options{URL: server.URL(), Log: quiet})
+	require.NoError(t, err)
+	t.Cleanup(to.Close)
+	kills := 0
+	for last := headOf(t, to); ; last = headOf(t, to) {
+		p := launch(t, settings, "copy-log", "--from", settings["LEADLOG_DATABASE_URL"], "--to", server.URL())
+		require.Eventually(t, func() bool {
+			select {
+			case <-p.ended:
+				return true
+			default:
+				return kills < 3 && headOf(t, to) > last
+			}
+		}, time.Minute, time.Millisecond)
+		select {
+		case <-p.ended:
+		default:
+			require.NoError(t, kill(p))
+			kills++
+			p.finish(t)
+			continue
+		}
+		require.Zero(t, p.finish(t), p.err)
+		require.Contains(t, p.out.String(), fmt.Sprintf("both logs: %d events", streams*events+1))
+		break
+	}
+	require.Positive(t, kills, "it was killed while it copied")
+}
+
+func headOf(t *testing.T, store eventstore.Store) eventstore.Position {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	head, err := store.Head(ctx)
+	require.NoError(t, err)
+	return head
+}
+
+// A server that accepts connections and says nothing held copy-log up for good when it was named by a flag.
+func TestALogThatSaysNothingIsGivenUpWhoeverNamesIt(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	settings := production(t)
+	provisioned(t, settings)
+	address := "postgres://u@" + silent.Addr().String() + "/none?sslmode=disable"
+	for _, flag := range []string{"--from", "--to"} {
+		p := launch(t, settings, "copy-log", flag, address).ends(t, 1)
+		require.Contains(t, p.err.String(), flag+": ")
+		require.Contains(t, p.err.String(), "Try: again, when the server of")
+	}
+}

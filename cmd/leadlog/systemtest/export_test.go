@@ -1,0 +1,114 @@
+package systemtest
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+)
+
+// usualCollector has garbage collected as Go does by itself. The program waits longer where that saves time, and what it
+// takes for garbage would hide what it holds.
+const usualCollector = "100"
+
+// TestAnExportTakesTheSameMemoryAtAnySize exports a little and a lot. What a lot takes more must be far less than what
+// it writes.
+func TestAnExportTakesTheSameMemoryAtAnySize(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	settings["GOGC"] = usualCollector
+	jwt := provisioned(t, settings)
+	note := jsontext.Value(`"` + strings.Repeat("x", 30_000) + `"`) // two rows of 30 kB a lead
+	fill(t, settings, 0, 20, map[string]jsontext.Value{"note": note})
+	rebuild := func() {
+		t.Helper()
+		launch(t, settings, "replay", "all").ends(t, 0)
+	}
+	rebuild()
+	little := map[string]int64{}
+	for _, format := range []string{"csv", "ndjson"} {
+		_, little[format] = exportOf(t, settings, format)
+	}
+	const many = 2000
+	fill(t, settings, 20, many, map[string]jsontext.Value{"note": note})
+	rebuild()
+	for _, format := range []string{"csv", "ndjson"} {
+		written, much := exportOf(t, settings, format)
+		require.Greater(t, written, int64(2*many*30_000))
+		require.Less(t, much-little[format], written/2, format)
+	}
+	_, base := serve(t, settings) // with nothing to project any more
+	for _, accept := range []string{"text/csv", "application/x-ndjson"} {
+		half := fetch(t, base+"/api/v1/crm/sources/history?source=website", jwt, accept)
+		before := mapped(t, base)
+		whole := fetch(t, base+"/api/v1/crm/sources/history", jwt, accept)
+		require.Greater(t, whole, int64(2*many*30_000))
+		require.Less(t, mapped(t, base)-before, (whole-half)/2, accept)
+	}
+}
+
+// exportOf returns how many bytes an export wrote, and the most memory that its process was seen with.
+func exportOf(t *testing.T, settings map[string]string, format string) (written, memory int64) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), executable(), "export", "sources", "--account", "acme", "--format", format)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GOGC=" + usualCollector, "LEADLOG_DATABASE_URL=" + settings["LEADLOG_DATABASE_URL"]}
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	for {
+		n, err := io.CopyN(io.Discard, out, 1<<20)
+		written += n
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		memory = max(memory, resident(t, cmd.Process.Pid))
+	}
+	require.NoError(t, cmd.Wait())
+	require.Positive(t, memory)
+	return written, memory
+}
+
+// resident is the memory, in bytes, that a process has; on Linux the most that it ever had. What wait tells of an ended
+// process will not do: on Linux that begins with what its parent had when it was started.
+func resident(t *testing.T, pid int) int64 {
+	t.Helper()
+	kib := "0" // of one that has ended
+	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
+		for line := range strings.Lines(string(status)) {
+			if peak, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+				kib = strings.TrimSuffix(strings.TrimSpace(peak), " kB")
+			}
+		}
+	} else {
+		out, err := exec.CommandContext(t.Context(), "ps", "-o", "rss=", "-p", strconv.Itoa(pid)).Output()
+		require.NoError(t, err)
+		kib = strings.TrimSpace(string(out))
+	}
+	n, err := strconv.ParseInt(kib, 10, 64)
+	require.NoError(t, err)
+	return n << 10
+}
+
+// fetch reads an export over HTTP and returns its size.
+func fetch(t *testing.T, url, jwt, accept string) int64 {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+jwt)
+	request.Header.Set("Accept", accept)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, 200, response.StatusCode)
+	written, err := io.Copy(io.Discard, response.Body)
+	require.NoError(t, err)
+	return written
+}

@@ -1,0 +1,84 @@
+package systemtest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev"
+)
+
+// onSmallDisk says, to the test binary started anew, that it may mount.
+const onSmallDisk = "LEADLOG_TEST_ON_SMALL_DISK"
+
+// TestAServiceGoesOnAfterItsDatabasesDiskWasFull has PostgreSQL on a disk that fills up. The test is started again where it may mount one that
+// nobody else sees: as root in a mount namespace, else in a user namespace too. A system that allows neither has the
+// errors of a full disk alone, which TestAnswersStayHonestWhileTheDatabaseFails raises everywhere.
+func TestAServiceGoesOnAfterItsDatabasesDiskWasFull(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(onSmallDisk) != "" {
+		fillTheDisk(t)
+		return
+	}
+	again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	again.Env = append(os.Environ(), onSmallDisk+"=1")
+	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
+		const mayMount = 21 // CAP_SYS_ADMIN, of that namespace alone
+		again.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		again.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+		again.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+		again.SysProcAttr.AmbientCaps = []uintptr{mayMount}
+	}
+	said, err := again.CombinedOutput()
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) {
+		t.Logf("no disk of our own can be mounted here: %v", err)
+		return
+	}
+	require.NoError(t, err, "%s", said)
+}
+
+// fillTheDisk has callers go on while the disk of the database is full.
+func fillTheDisk(t *testing.T) {
+	const megabytes = "200"
+	disk, err := os.MkdirTemp("", "leadlog-disk-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.Remove(disk) })
+	require.NoError(t, syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""))
+	require.NoError(t, syscall.Mount("tmpfs", disk, "tmpfs", 0, "mode=0755,size="+megabytes+"m"))
+	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
+	server, err := pgdev.Start(t.Context(), pgdev.Options{Dir: disk + "/data", Settings: map[string]string{
+		"shared_buffers": "16MB", "min_wal_size": "32MB", "max_wal_size": "48MB", "fsync": "off",
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(t, server.Stop(ctx))
+	})
+	settings := production(t)
+	settings["LEADLOG_DATABASE_URL"] = server.URL()
+	jwt := provisioned(t, settings)
+	c := newSufferer(t, settings, server.URL(), jwt)
+	ballast := disk + "/ballast"
+	c.suffer(t, fault{lost: true, leavesRoom: true, begin: func(t *testing.T) {
+		file, err := os.Create(ballast)
+		require.NoError(t, err)
+		defer file.Close()
+		_, err = io.Copy(file, endless{})
+		require.ErrorIs(t, err, syscall.ENOSPC)
+	}, end: func(t *testing.T) { require.NoError(t, os.Remove(ballast)) }}).settle(t)
+	launch(t, settings, "verify").ends(t, 0)
+}
+
+// endless is a reader without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,230 @@
+package systemtest
+
+import (
+	"encoding/csv"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// written puts a file where a test may write beside it.
+func written(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// outcomesIn reads what became of each row: line, status, error.
+func outcomesIn(t *testing.T, path string) (told []string) {
+	t.Helper()
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	rows, err := csv.NewReader(file).ReadAll()
+	require.NoError(t, err)
+	require.Equal(t, []string{"line", "status", "leadId", "error"}, rows[0])
+	for _, row := range rows[1:] {
+		told = append(told, strings.TrimSpace(row[0]+" "+row[1]+" "+row[3]))
+		require.Equal(t, row[1] == "400", row[2] == "", "all but the bad ones name a lead: %v", row)
+	}
+	return told
+}
+
+func TestImportOfATable(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	const text = "\ufeffFull Name;Mobile Phone;E-mail;Deal Value;Lead Source;City;Internal\r\n" +
+		"Asha Rao;98765 43210;asha@example.com;1,20,000;website;Pune;x\r\n" + // 2
+		"Ravi;98765 43211;;;;\"Navi\r\nMumbai\";y\r\n" + // 3
+		"Bad;12;nope;;;;\r\n" + // 5
+		";;;;;;\r\n" +
+		"Asha Rao;98765 43210;asha@example.com;1,20,000;website;Pune;x\r\n" + // 7, as 2 is
+		"Too;9876543213;;;;;;;many\r\n" // 8
+	path := written(t, "leads.csv", text)
+	bad := []string{
+		"line 5: phone is not a valid phone number; email is not a valid email address",
+		"line 8: row has 9 cells under 7 columns",
+	}
+
+	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").ends(t, 1)
+	require.Equal(t, bad[0]+"\nline 7: DUPLICATE_LEAD_SOURCE: the lead of line 2 already has an arrival from this source\n"+bad[1]+"\n", dry.out.String())
+	require.Contains(t, dry.err.String(), "5 rows: 2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done by an earlier import; nothing was written")
+	require.NoFileExists(t, path+".outcome.csv")
+
+	first := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=").ends(t, 1)
+	require.Contains(t, first.err.String(), "2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done by an earlier import")
+	want := []string{
+		"2 201", "3 201", "5 400 phone is not a valid phone number; email is not a valid email address",
+		"7 409 DUPLICATE_LEAD_SOURCE", "8 400 row has 9 cells under 7 columns",
+	}
+	require.Equal(t, want, outcomesIn(t, path+".outcome.csv"))
+
+	_, base := serve(t, settings)
+	find := func(phone string) map[string]any {
+		t.Helper()
+		var found []any
+		require.Eventually(t, func() bool {
+			found, _ = mustCall(t, "GET", base+"/api/v1/crm/leads?phone="+phone, jwt, "").body["data"].([]any)
+			return len(found) == 1
+		}, time.Minute, 20*time.Millisecond)
+		return found[0].(map[string]any)
+	}
+	asha := find("9876543210")
+	require.Equal(t, "csv_import", asha["source"])
+	require.InDelta(t, 120000, asha["opportunityValue"], 0)
+	require.Equal(t, map[string]any{"City": "Pune"}, asha["customFields"])
+	require.Equal(t, map[string]any{"City": "Navi\nMumbai"}, find("9876543211")["customFields"])
+	events := mustCall(t, "GET", base+"/api/v1/crm/leads/"+asha["leadId"].(string)+"/events", jwt, "").body["data"].([]any)
+	require.Equal(t, "system:import", events[0].(map[string]any)["actor"])
+
+	// The bad row is mended and one is added before the others, and the file is imported again.
+	mended := strings.Replace(text, "Bad;12;nope", "Good;9876543212;good@example.com", 1)
+	mended = strings.Replace(mended, "Internal\r\n", "Internal\r\nNew;9876543219;;;;;\r\n", 1)
+	require.NoError(t, os.WriteFile(path, []byte(mended), 0o600))
+	again := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=", "--outcome", path+".again").ends(t, 1)
+	require.Contains(t, again.err.String(), "4 new leads, 0 merged, 1 refused as duplicates, 1 bad; 3 of them done by an earlier import")
+	require.Equal(t, []string{"2 201", "3 201", "4 201", "6 201", "8 409 DUPLICATE_LEAD_SOURCE", "9 400 row has 9 cells under 7 columns"},
+		outcomesIn(t, path+".again"))
+}
+
+func TestImportOfJSONLines(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	path := written(t, "leads", "\ufeff"+`{"phone":"9876543210","metadata":{"source":"website"}}`+"\n\n"+
+		`{"phone":"9876543210","metadata":{"source":"website"}}`+"\nnope\n"+`{"phone":"9876543211","note":"a\u0000"}`+"\n"+
+		`{"phone":"9876543212","status":"nowhere"}`)
+	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").ends(t, 1)
+	require.Equal(t, "line 4: body must be a JSON object\nline 5: note must not contain NUL\nline 6: status must be one of the account's stages: new, contacted, qualified, negotiation, won, lost\n",
+		dry.out.String())
+	for range 2 {
+		launch(t, settings, "import", path, "--account", "acme").ends(t, 1)
+		require.Equal(t, []string{
+			"1 201", "3 200", "4 400 body must be a JSON object", "5 400 note must not contain NUL",
+			"6 400 status must be one of the account's stages: new, contacted, qualified, negotiation, won, lost",
+		}, outcomesIn(t, path+".outcome.csv"))
+	}
+	fine := written(t, "leads.jsonl", `{"phone":"9876543219"}`)
+	launch(t, settings, "import", fine, "--account", "acme").ends(t, 0)
+}
+
+// TestADryRunForeseesWhatTheImportDoes has rows that contradict each other, and what is there already.
+func TestADryRunForeseesWhatTheImportDoes(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	before := written(t, "before.csv", "phone,email\n9876543200,there@example.com\n9876543201,\n9876543202,other@example.com\n")
+	launch(t, settings, "import", before, "--account", "acme").ends(t, 0)
+	path := written(t, "leads.csv", "phone,email\n"+
+		"9876543210,asha@example.com\n"+ // 2: new
+		"9876543211,asha@example.com\n"+ // 3: the email of 2, by another phone
+		"9876543212,ravi@example.com\n"+ // 4: new
+		"9876543212,asha@example.com\n"+ // 5: the phone of 4 and the email of 2
+		"9876543200,\n"+ // 6: there already
+		"9876543201,other@example.com\n"+ // 7: two leads that are there
+		"9876543202,other@example.com\n"+ // 8: done by the import before
+		",meera@example.com\n") // 9: new
+	count := func() any { return ask(t, settings, `SELECT count(*) FROM log.event`) }
+	events := count()
+	for range 2 {
+		dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").ends(t, 1)
+		var told []string
+		for line := range strings.Lines(dry.out.String()) {
+			told = append(told, regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}`).ReplaceAllString(strings.TrimSpace(line), "ID"))
+		}
+		require.Equal(t, []string{
+			"line 3: DUPLICATE_LEAD_EMAIL: the email already belongs to the lead of line 2",
+			"line 5: DUPLICATE_LEAD_EMAIL: the email already belongs to the lead of line 2",
+			"line 6: DUPLICATE_LEAD_SOURCE: lead ID already has an arrival from this source",
+			"line 7: DUPLICATE_LEAD_EMAIL: the email already belongs to lead ID",
+		}, told)
+		require.Contains(t, dry.err.String(), "8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done by an earlier import; nothing was written")
+		require.Equal(t, events, count())
+	}
+	require.NoFileExists(t, path+".outcome.csv")
+	p := launch(t, settings, "import", path, "--account", "acme").ends(t, 1)
+	require.Contains(t, p.err.String(), "8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done by an earlier import; ")
+	require.Equal(t, []string{
+		"2 201", "3 409 DUPLICATE_LEAD_EMAIL", "4 201", "5 409 DUPLICATE_LEAD_EMAIL", "6 409 DUPLICATE_LEAD_SOURCE",
+		"7 409 DUPLICATE_LEAD_EMAIL", "8 201", "9 201",
+	}, outcomesIn(t, path+".outcome.csv"))
+}
+
+func TestAnImportInWindowsEncoding(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	p := launch(t, settings, "import", written(t, "leads.txt", "Name\tPhone\nJos\xe9 \x80\t9876543210\n"), "--account", "acme").ends(t, 0)
+	require.Contains(t, p.err.String(), `CSV in Windows-1252, delimiter '\t'`)
+	_, base := serve(t, settings)
+	require.Eventually(t, func() bool {
+		found, _ := mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").body["data"].([]any)
+		return len(found) == 1 && found[0].(map[string]any)["name"] == "José €"
+	}, time.Minute, 20*time.Millisecond)
+}
+
+func TestAnImportThatWasKilledGoesOnAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	const count = 6_000
+	var text strings.Builder
+	text.WriteString("name,phone,email\n")
+	for i := range count {
+		fmt.Fprintf(&text, "Person %d,98%08d,p%d@example.com\n", i, i, i)
+	}
+	path := written(t, "leads.csv", text.String())
+	outcome := path + ".outcome.csv"
+	for _, share := range []int{0, count / 4, count / 2} {
+		p := launch(t, settings, "import", path, "--account", "acme")
+		require.Eventually(t, func() bool {
+			told, err := os.ReadFile(outcome)
+			return err == nil && strings.Count(string(told), "\n") > share
+		}, time.Minute, time.Millisecond, "%s", p.err)
+		require.NoError(t, kill(p))
+		p.finish(t)
+	}
+	last := launch(t, settings, "import", path, "--account", "acme").ends(t, 0)
+	require.Contains(t, last.err.String(), fmt.Sprintf("%d rows: %d new leads, 0 merged, 0 refused as duplicates, 0 bad;", count, count))
+	require.NotContains(t, last.err.String(), "; 0 of them done by an earlier import")
+	for i, told := range outcomesIn(t, outcome) {
+		require.Equal(t, fmt.Sprintf("%d 201", i+2), told)
+	}
+	serve(t, settings) // brings the views up
+	var types map[string]int
+	require.Eventually(t, func() bool {
+		export := launch(t, settings, "export", "sources", "--account", "acme", "--format", "ndjson").ends(t, 0)
+		types = map[string]int{"entries": strings.Count(export.out.String(), "\n"), "once": strings.Count(export.out.String(), `"arrivals":1,`)}
+		return types["entries"] >= count
+	}, time.Minute, 100*time.Millisecond)
+	require.Equal(t, map[string]int{"entries": count, "once": count}, types)
+	require.Eventually(t, func() bool {
+		verify := launch(t, settings, "verify")
+		return verify.finish(t) == 0
+	}, time.Minute, 100*time.Millisecond)
+}
+
+// What a file calls its columns is what a stranger may have written.
+func TestAnImportPrintsNothingThatSteersATerminal(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	provisioned(t, settings)
+	path := written(t, "leads.csv", "name,phone,ev\x1b[2Jil,\u202ecod\nAsha,9876543210,"+strings.Repeat("x", 2001)+",y\n")
+	for _, args := range [][]string{{"--dry-run"}, {"--dry-run", "--map", "Fax=phone"}} {
+		dry := launch(t, settings, append([]string{"import", path, "--account", "acme"}, args...)...)
+		require.NotZero(t, dry.finish(t))
+		said := dry.out.String() + dry.err.String()
+		require.NotContains(t, said, "\x1b")
+		require.NotContains(t, said, "\u202e")
+		require.Contains(t, said, `ev\x1b[2Jil`)
+		require.Contains(t, said, `\u202ecod`)
+	}
+}

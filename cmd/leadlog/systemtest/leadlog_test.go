@@ -1,0 +1,263 @@
+package systemtest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+)
+
+// programVariable names the leadlog that the tests start. When it is not set, they build one.
+const programVariable = "LEADLOG_TEST_PROGRAM"
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	// Most of these tests wait for the processes they started, and leave the processors to others.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	if os.Getenv(programVariable) == "" {
+		dir, err := os.MkdirTemp("", "leadlog-systemtest-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		built := filepath.Join(dir, "leadlog")
+		if out, err := build(built).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+			return 1
+		}
+		if err := os.Setenv(programVariable, built); err != nil {
+			panic(err)
+		}
+	}
+	return pgtest.Run(m)
+}
+
+// build returns the command that builds leadlog, with the race detector if the tests have it: it is several times slower then.
+func build(to string) *exec.Cmd {
+	args := []string{"build", "-o", to}
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		args = append(args, "-race")
+	}
+	return exec.Command("go", append(args, "github.com/leadlog/leadlog/cmd/leadlog")...)
+}
+
+// executable is the leadlog that tests start.
+func executable() string { return os.Getenv(programVariable) }
+
+// program is a leadlog process.
+type program struct {
+	cmd      *exec.Cmd
+	out, err *buffer
+	ended    chan struct{}
+}
+
+// launch starts leadlog with these arguments and nothing but these settings. It is stopped at the end of the test.
+func launch(t *testing.T, settings map[string]string, args ...string) *program {
+	t.Helper()
+	out := &buffer{}
+	p := launchTo(t, out, settings, args...)
+	p.out = out
+	return p
+}
+
+// launchTo has it write its results elsewhere.
+func launchTo(t *testing.T, out io.Writer, settings map[string]string, args ...string) *program {
+	t.Helper()
+	p := &program{cmd: exec.Command(executable(), args...), out: &buffer{}, err: &buffer{}, ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = out, p.err
+	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.Getenv("TMPDIR")}
+	for name, value := range settings {
+		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+	}
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		_ = p.cmd.Wait() // how it ended is in ProcessState
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // so that dev takes its PostgreSQL along; it may have ended
+		select {
+		case <-p.ended:
+		case <-time.After(time.Minute):
+			_ = p.cmd.Process.Kill()
+			<-p.ended
+		}
+	})
+	return p
+}
+
+// finish waits for the end of the program and returns its exit code, -1 when a signal ended it.
+func (p *program) finish(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(time.Minute):
+		require.Fail(t, "leadlog did not end", p.err.String())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// ends waits for the end of the program, which must exit with this code.
+func (p *program) ends(t *testing.T, code int) *program {
+	t.Helper()
+	require.Equal(t, code, p.finish(t), "%q: %s %s", p.cmd.Args[1:], p.out, p.err)
+	return p
+}
+
+func (p *program) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Signal(s))
+}
+
+// stop ends a service as its operator does.
+func (p *program) stop(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGTERM)
+	p.ends(t, 0)
+}
+
+// sees waits until the program has written something that matches, and returns the first group.
+func (p *program) sees(t *testing.T, from *buffer, pattern string) string {
+	t.Helper()
+	expression := regexp.MustCompile(pattern)
+	var found []string
+	require.Eventually(t, func() bool {
+		select {
+		case <-p.ended:
+			return true
+		default:
+		}
+		found = expression.FindStringSubmatch(from.String())
+		return found != nil
+	}, time.Minute, 10*time.Millisecond, "waiting for %s", pattern)
+	if found == nil {
+		found = expression.FindStringSubmatch(from.String())
+	}
+	require.NotNil(t, found, "leadlog ended without writing %s:\n%s\n%s", pattern, p.out, p.err)
+	return found[1]
+}
+
+// answer is what HTTP answered.
+type answer struct {
+	status int
+	header http.Header
+	body   map[string]any
+}
+
+func (a answer) data() map[string]any {
+	data, _ := a.body["data"].(map[string]any)
+	return data
+}
+
+// is the answer, which must have this status.
+func (a answer) is(t *testing.T, status int) answer {
+	t.Helper()
+	require.Equal(t, status, a.status, a.body)
+	return a
+}
+
+// caller lets go of connections that it does not use for a second. The service closes those that were dialled and never used
+// after five, and a request that is on its way on one of them then has no answer.
+var caller = &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Second, MaxIdleConnsPerHost: 16}}
+
+func call(ctx context.Context, method, url, bearer, body string) (answer, error) {
+	return callWith(ctx, method, url, bearer, body, nil)
+}
+
+// callWith is call with these headers, but for those that are empty.
+func callWith(ctx context.Context, method, url, bearer, body string, headers map[string]string) (answer, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	if bearer != "" {
+		request.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for name, value := range headers {
+		if value != "" {
+			request.Header.Set(name, value)
+		}
+	}
+	request.GetBody = nil // one call is one request: one with a key would be sent again by itself when it is cut off
+	response, err := caller.Do(request)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	if err != nil {
+		return answer{}, err
+	}
+	got := answer{status: response.StatusCode, header: response.Header}
+	if err := json.Unmarshal(raw, &got.body); err != nil {
+		return answer{}, fmt.Errorf("%s %s answered %q: %w", method, url, raw, err)
+	}
+	return got, nil
+}
+
+// mustCall is call, and asks again when views that a GET waits for are late: a service says then to come back in a second.
+func mustCall(t *testing.T, method, url, bearer, body string) answer {
+	t.Helper()
+	for late := time.Now().Add(time.Minute); ; {
+		got, err := call(t.Context(), method, url, bearer, body)
+		require.NoError(t, err)
+		if method != "GET" || got.status != 503 || got.header.Get("Retry-After") != "1" || time.Now().After(late) {
+			return got
+		}
+	}
+}
+
+// request is what a caller asks.
+type request struct {
+	method, path, body string
+	bearer             string // instead of a JWT
+	key                string // of idempotency
+	from               string // client address, told to a service that trusts its proxy
+}
+
+func (r request) send(ctx context.Context, base, jwt string) (answer, error) {
+	return callWith(ctx, r.method, base+r.path, cmp.Or(r.bearer, jwt), r.body, map[string]string{"Idempotency-Key": r.key, "X-Forwarded-For": r.from})
+}
+
+// buffer collects output that is read while it grows.
+type buffer struct {
+	mu    sync.Mutex
+	bytes bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.String()
+}

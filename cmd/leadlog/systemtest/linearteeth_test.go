@@ -1,0 +1,121 @@
+package systemtest
+
+import (
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+)
+
+// told is an operation of a made up history, from a time until another.
+func told(from, until int64, in, out any) porcupine.Operation {
+	return porcupine.Operation{Input: in, Output: out, Call: from, Return: until}
+}
+
+const ever = int64(1 << 62)
+
+func TestTheModelOfCapturesSeesWhatBreaksTheRules(t *testing.T) {
+	t.Parallel()
+	const api, webhook, website, whatsapp, facebook = 0, 1, 2, 3, 4
+	phone1 := func(source int) capture { return capture{phone: 1, source: source} }
+	born := func(lead string) captured { return captured{status: 201, lead: lead, phone: 1} }
+	merged := func(lead string) captured { return captured{status: 200, lead: lead, phone: 1} }
+	both := captured{status: 200, lead: "A", phone: 1, email: 1}
+	duplicate := captured{status: 409, code: "DUPLICATE_LEAD_SOURCE", lead: "A"}
+	otherEmail := captured{status: 409, code: "DUPLICATE_LEAD_EMAIL", lead: "B"}
+	email2 := told(3, 4, capture{email: 2, source: api}, captured{status: 201, lead: "B", email: 2})
+	erase := func(at int64, lead string, status int) porcupine.Operation {
+		return told(at, at+1, capture{do: "erase", lead: lead}, captured{status: status})
+	}
+	join, whole := capture{do: "join", lead: "A", from: "B"}, captured{status: 200, lead: "A", phone: 1, email: 2}
+	joined := func(then ...porcupine.Operation) []porcupine.Operation {
+		return append([]porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, told(5, 6, join, whole)}, then...)
+	}
+	for name, h := range map[string]struct {
+		right bool
+		done  []porcupine.Operation
+	}{
+		"a lead, a merge and a refusal": {true, []porcupine.Operation{
+			told(1, 2, phone1(api), born("A")), told(3, 4, phone1(website), merged("A")), told(5, 6, phone1(api), duplicate)}},
+		"two leads of one phone":           {false, []porcupine.Operation{told(1, 4, phone1(api), born("A")), told(2, 3, phone1(website), born("B"))}},
+		"a merge into another lead":        {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), told(3, 4, phone1(website), merged("B"))}},
+		"a merge before its lead":          {false, []porcupine.Operation{told(1, 2, phone1(website), merged("A")), told(3, 4, phone1(api), born("A"))}},
+		"the same at once":                 {true, []porcupine.Operation{told(1, 3, phone1(website), merged("A")), told(2, 4, phone1(api), born("A"))}},
+		"a curated repeat that merges":     {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), told(3, 4, phone1(api), merged("A"))}},
+		"a repeat of an ad that merges":    {true, []porcupine.Operation{told(1, 2, phone1(facebook), born("A")), told(3, 4, phone1(facebook), merged("A"))}},
+		"a self-service repeat refused":    {false, []porcupine.Operation{told(1, 2, phone1(whatsapp), born("A")), told(3, 4, phone1(whatsapp), duplicate)}},
+		"a refusal that nothing explains":  {false, []porcupine.Operation{told(1, 2, phone1(api), duplicate)}},
+		"a refusal that the unknown does":  {true, []porcupine.Operation{told(1, ever, phone1(api), captured{unknown: true}), told(3, 4, phone1(api), duplicate)}},
+		"and that did not happen":          {true, []porcupine.Operation{told(1, ever, phone1(api), captured{unknown: true}), told(3, 4, phone1(api), born("A"))}},
+		"an unknown that comes and goes":   {false, []porcupine.Operation{told(1, ever, phone1(api), captured{unknown: true}), told(3, 4, phone1(api), duplicate), told(5, 6, phone1(api), born("B"))}},
+		"a merge by an email of the other": {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, told(5, 6, capture{phone: 1, email: 2, source: webhook}, both)}},
+		"its refusal":                      {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, told(5, 6, capture{phone: 1, email: 2, source: webhook}, otherEmail)}},
+		"an email that does not come along": {false, []porcupine.Operation{
+			told(1, 2, phone1(api), born("A")), told(3, 4, capture{phone: 1, email: 1, source: website}, merged("A"))}},
+		"a key with two effects": {false, []porcupine.Operation{
+			told(1, 2, capture{phone: 1, source: website, key: 1}, born("A")), told(3, 4, capture{phone: 1, source: website, key: 1}, merged("A"))}},
+		"a key with its answer again": {true, []porcupine.Operation{
+			told(1, 2, capture{phone: 1, key: 1}, born("A")), told(3, 4, capture{phone: 1, email: 1, source: website}, both),
+			told(5, 6, capture{phone: 1, key: 1}, born("A"))}},
+		"an erasure, and a new lead":         {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), told(5, 6, phone1(api), born("B"))}},
+		"an erasure, and the lead still":     {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), told(5, 6, phone1(website), merged("A"))}},
+		"an erasure that nobody heard of":    {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), told(3, ever, capture{do: "erase", lead: "A"}, captured{unknown: true}), told(5, 6, phone1(api), born("B"))}},
+		"an erasure that was none":           {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 404)}},
+		"a second erasure":                   {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), erase(5, "A", 404)}},
+		"a second erasure that is the first": {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), erase(5, "A", 200)}},
+		"a key of who is erased": {true, []porcupine.Operation{
+			told(1, 2, capture{phone: 1, key: 1}, born("A")), erase(3, "A", 200), told(5, 6, capture{phone: 1, key: 1}, captured{status: 410, code: "LEAD_ERASED"})}},
+		"a key that tells of who is erased": {false, []porcupine.Operation{
+			told(1, 2, capture{phone: 1, key: 1}, born("A")), erase(3, "A", 200), told(5, 6, capture{phone: 1, key: 1}, born("A"))}},
+		"a key that is gone too early": {false, []porcupine.Operation{
+			told(1, 2, capture{phone: 1, key: 1}, born("A")), told(5, 6, capture{phone: 1, key: 1}, captured{status: 410, code: "LEAD_ERASED"})}},
+		"a join, and one lead":            {true, joined(told(7, 8, capture{email: 2, source: website}, whole))},
+		"a join, and two leads":           {false, joined(told(7, 8, capture{email: 2, source: website}, captured{status: 200, lead: "B", email: 2}))},
+		"a join that takes nothing along": {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, told(5, 6, join, merged("A"))}},
+		"a join that changes nothing":     {true, joined(told(7, 8, join, whole))},
+		"a source that came by a join":    {true, joined(told(7, 8, capture{email: 2, source: api}, duplicate))},
+		"an erasure takes along":          {true, joined(erase(7, "A", 200), told(9, 10, capture{email: 2}, captured{status: 201, lead: "C", email: 2}))},
+		"an erasure that leaves a part":   {false, joined(erase(7, "A", 200), told(9, 10, capture{email: 2, source: website}, whole))},
+		"a join with who is erased":       {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, erase(5, "B", 200), told(7, 8, join, whole)}},
+		"a join with who is not there":    {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, erase(5, "B", 200), told(7, 8, join, captured{status: 404})}},
+	} {
+		require.Equal(t, h.right, porcupine.CheckOperations(leadModel, h.done), name)
+	}
+}
+
+func TestTheModelOfTokensSeesWhatBreaksTheRules(t *testing.T) {
+	t.Parallel()
+	unknown := tokenTold{unknown: true}
+	created := told(1, 2, tokenAsk{do: "create"}, tokenTold{status: 201, token: "1", value: "a"})
+	rotated := told(3, 5, tokenAsk{do: "rotate", token: "1"}, tokenTold{status: 200, token: "1", value: "b"})
+	use := func(from, until int64, value string, status int) porcupine.Operation {
+		return told(from, until, tokenAsk{do: "use", value: value}, tokenTold{status: status})
+	}
+	var six []porcupine.Operation
+	for n, id := range []string{"1", "2", "3", "4", "5", "6"} {
+		six = append(six, told(int64(n), 10, tokenAsk{do: "create"}, tokenTold{status: 201, token: id, value: id}))
+	}
+	refused := told(1, 2, tokenAsk{do: "create"}, tokenTold{status: 409})
+	for name, h := range map[string]struct {
+		right bool
+		done  []porcupine.Operation
+	}{
+		"a value that works":                   {true, []porcupine.Operation{created, use(3, 4, "a", 200)}},
+		"a value that does not":                {false, []porcupine.Operation{created, use(3, 4, "a", 401)}},
+		"the old value while it is rotated":    {true, []porcupine.Operation{created, rotated, use(4, 6, "a", 200)}},
+		"the old value after that":             {false, []porcupine.Operation{created, rotated, use(6, 7, "a", 200)}},
+		"refused, and then let in":             {false, []porcupine.Operation{created, told(3, 9, tokenAsk{do: "rotate", token: "1"}, tokenTold{status: 200, token: "1", value: "b"}), use(4, 5, "a", 401), use(6, 7, "a", 200)}},
+		"the old value after an unknown":       {true, []porcupine.Operation{created, told(3, ever, tokenAsk{do: "rotate", token: "1"}, unknown), use(5, 6, "a", 200), use(7, 8, "a", 401)}},
+		"and back again":                       {false, []porcupine.Operation{created, told(3, ever, tokenAsk{do: "rotate", token: "1"}, unknown), use(5, 6, "a", 401), use(7, 8, "a", 200)}},
+		"a value after its token's deletion":   {false, []porcupine.Operation{created, told(3, 4, tokenAsk{do: "delete", token: "1"}, tokenTold{status: 200}), use(5, 6, "a", 200)}},
+		"two deletions of one token":           {false, []porcupine.Operation{created, told(3, 4, tokenAsk{do: "delete", token: "1"}, tokenTold{status: 200}), told(3, 4, tokenAsk{do: "delete", token: "1"}, tokenTold{status: 200})}},
+		"five tokens":                          {true, six[:5]},
+		"six tokens":                           {false, six},
+		"a sixth that is refused":              {true, append([]porcupine.Operation{told(11, 12, tokenAsk{do: "create"}, tokenTold{status: 409})}, six[:5]...)},
+		"a refusal while there is a place":     {false, []porcupine.Operation{refused}},
+		"a refusal that unknown ones explain":  {true, []porcupine.Operation{told(0, ever, tokenAsk{do: "create"}, unknown), told(5, 6, tokenAsk{do: "create"}, tokenTold{status: 409}), six[0], six[1], six[2], six[3]}},
+		"two refusals with a deletion between": {false, append([]porcupine.Operation{told(11, 12, tokenAsk{do: "delete", token: "3"}, tokenTold{status: 200}), told(13, 14, tokenAsk{do: "create"}, tokenTold{status: 409})}, six[:5]...)},
+	} {
+		require.Equal(t, h.right, porcupine.CheckOperations(tokenModel, h.done), name)
+	}
+}

@@ -1,0 +1,186 @@
+package systemtest
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// blocks are the fenced blocks of a language in one of the repository's texts.
+func blocks(t *testing.T, file, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../..", file))
+	require.NoError(t, err)
+	var all []string
+	for _, found := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllSubmatch(text, -1) {
+		all = append(all, string(found[1]))
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// shell runs a command as a reader would who has these variables.
+func shell(t *testing.T, script string, variables ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "sh", "-c", script)
+	command.Env = append(os.Environ(), variables...)
+	said, err := command.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", script, said)
+	return string(said)
+}
+
+// quickstart is a service with a token, as the texts suppose it.
+func quickstart(t *testing.T) (base, token, jwt string) {
+	t.Helper()
+	settings := production(t)
+	jwt = provisioned(t, settings)
+	_, base = serve(t, settings)
+	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"quick start","expiresInDays":1}`).is(t, 201)
+	return base, created.data()["plainToken"].(string), jwt
+}
+
+func TestTheCallsInTheTextsAnswerAsPrinted(t *testing.T) {
+	t.Parallel()
+	base, token, jwt := quickstart(t)
+	texts := append(blocks(t, "README.md", "console"), blocks(t, "deploy/docs/http.md", "console")...)
+	id, function := "", ""
+	calls := 0
+	for _, call := range strings.Split("\n"+strings.Join(texts, "\n"), "\n$ ") {
+		call = strings.ReplaceAll(strings.TrimSpace(call), "localhost:8080", strings.TrimPrefix(base, "http://"))
+		command, printed, _ := strings.Cut(strings.ReplaceAll(call, "\\\n", ""), "\n")
+		if strings.HasPrefix(command, "capture() {") {
+			function = command + "\n"
+		}
+		if printed == "" {
+			continue
+		}
+		if printedID := regexp.MustCompile(`/leads/([0-9A-Z]{26})`).FindStringSubmatch(command); printedID != nil {
+			command = strings.ReplaceAll(command, printedID[1], id)
+		}
+		said := shell(t, function+command, "TOKEN="+token, "JWT="+jwt)
+		if found := regexp.MustCompile(`"leadId":"([0-9A-Z]{26})"`).FindStringSubmatch(said); found != nil {
+			id = found[1]
+		}
+		verdict := regexp.MustCompile(`^{"success":(true|false)(,"merged":(true|false))?|"code":"[A-Z_]+"|"field":"[^"]*","message":"[^"]*"`)
+		require.Equal(t, verdict.FindAllString(printed, -1), verdict.FindAllString(said, -1), "%s\n%s", command, said)
+		calls++
+	}
+	require.Equal(t, 6, calls)
+}
+
+func TestTheQuickStartWithCurlWorksAsPrinted(t *testing.T) {
+	t.Parallel()
+	base, token, _ := quickstart(t)
+	scripts := blocks(t, "deploy/docs/quickstart.md", "sh")
+	require.Len(t, scripts, 2)
+	for i, want := range []string{`^\{"success":true,"merged":false,.*"customFields":\{"city":"Pune"\}`, `^\{"line":1,"status":201,.*\n\{"line":2,"status":201,`} {
+		require.Regexp(t, want, shell(t, scripts[i], "LEADLOG_URL="+base, "LEADLOG_TOKEN="+token))
+	}
+}
+
+func TestTheQuickStartsInJavaScriptAndPythonWorkAsPrinted(t *testing.T) {
+	t.Parallel()
+	base, token, _ := quickstart(t)
+	for _, c := range []struct{ language, file, run, new, known string }{
+		{"js", "lead.mjs", "node", `^201 new lead [0-9A-Z]{26} \n$`, `^200 known as [0-9A-Z]{26} \n$`},
+		{"python", "lead.py", "python3", `^201 [0-9A-Z]{26}\n$`, `^200 [0-9A-Z]{26}\n$`},
+	} {
+		printed := blocks(t, "deploy/docs/quickstart.md", c.language)
+		require.Len(t, printed, 1)
+		script := written(t, c.file, printed[0])
+		for _, want := range []string{c.new, c.known} {
+			require.Regexp(t, want, shell(t, c.run+" "+script, "LEADLOG_URL="+base, "LEADLOG_TOKEN="+token))
+		}
+		refused := shell(t, c.run+" "+script, "LEADLOG_URL="+base, "LEADLOG_TOKEN=leadlog_x")
+		require.Contains(t, refused, "401 Missing or invalid token")
+	}
+}
+
+// A form plugin has its fields renamed until they have these names.
+func TestFormPluginsAreReadByTheNamesInTheQuickStart(t *testing.T) {
+	t.Parallel()
+	base, token, _ := quickstart(t)
+	text, err := os.ReadFile("../../../deploy/docs/quickstart.md")
+	require.NoError(t, err)
+	values := map[string]string{"name": `"Asha Rao"`, "phone": `"98765 43210"`, "email": `"asha@example.com"`, "visitorId": `"v-1"`, "customFields": `{"city":"Pune"}`}
+	want := map[string]any{"name": "Asha Rao", "phone": "+919876543210", "email": "asha@example.com", "customFields": map[string]any{"city": "Pune"}}
+	read := 0
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-zA-Z]+)` \\| (`.*) \\|$").FindAllStringSubmatch(string(text), -1) {
+		for _, name := range regexp.MustCompile("`([a-zA-Z_]+)`").FindAllStringSubmatch(row[2], -1) {
+			body := fmt.Sprintf(`{"email":"p%d@example.com",%q:%s,"metadata":{"source":"website"}}`, read, name[1], values[row[1]])
+			if row[1] == "email" {
+				body = fmt.Sprintf(`{%q:%s}`, name[1], values[row[1]])
+			}
+			got := mustCall(t, "POST", base+"/api/v1/crm/leads", token, body)
+			require.Contains(t, []int{200, 201}, got.status, "%s: %v", body, got.body)
+			if shown, is := want[row[1]]; is {
+				require.Equal(t, shown, got.data()[row[1]], body)
+			} else {
+				require.Empty(t, got.data()["customFields"], body)
+			}
+			read++
+		}
+	}
+	require.Equal(t, 12, read)
+}
+
+func TestTheRelayOfTheQuickStartTakesAFormIn(t *testing.T) {
+	t.Parallel()
+	base, token, jwt := quickstart(t)
+	directory := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(directory, "relay.go"), []byte(blocks(t, "deploy/docs/quickstart.md", "go")[0]), 0o600))
+	program := filepath.Join(directory, "relay")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "relay.go")
+	build.Dir = directory
+	said, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := free.Addr().String()
+	require.NoError(t, free.Close())
+	relay := exec.CommandContext(t.Context(), program)
+	relay.Env = append(os.Environ(), "LEADLOG_URL="+base, "LEADLOG_TOKEN="+token, "RELAY_ADDR="+address)
+	require.NoError(t, relay.Start())
+	t.Cleanup(func() { _ = relay.Process.Kill(); _ = relay.Wait() })
+
+	var fields []string
+	for _, found := range regexp.MustCompile(`name="([^"]+)"`).FindAllStringSubmatch(blocks(t, "deploy/docs/quickstart.md", "html")[0], -1) {
+		fields = append(fields, found[1])
+	}
+	require.Equal(t, []string{"your-name", "your-tel", "message"}, fields)
+	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	form := url.Values{"your-name": {"Asha Rao"}, "your-tel": {"98765 43210"}, "message": {"Call me"}, "status": {"won"}}
+	var answer *http.Response
+	require.Eventually(t, func() bool {
+		answer, err = browser.PostForm("http://"+address+"/form", form)
+		if err == nil {
+			answer.Body.Close()
+		}
+		return err == nil
+	}, time.Minute, 50*time.Millisecond)
+	require.Equal(t, http.StatusSeeOther, answer.StatusCode)
+
+	var leads []any
+	require.Eventually(t, func() bool {
+		leads, _ = mustCall(t, "GET", base+"/api/v1/crm/leads?phone=9876543210", jwt, "").body["data"].([]any)
+		return len(leads) == 1
+	}, time.Minute, 20*time.Millisecond)
+	lead := leads[0].(map[string]any)
+	require.Equal(t, []any{"Asha Rao", "new", "website"}, []any{lead["name"], lead["status"], lead["source"]})
+	require.Equal(t, map[string]any{"message": "Call me", "status": "won"}, lead["customFields"])
+	form.Set("your-tel", "12")
+	wrong, err := browser.PostForm("http://"+address+"/form", form)
+	require.NoError(t, err)
+	wrong.Body.Close()
+	require.Equal(t, http.StatusBadRequest, wrong.StatusCode)
+}

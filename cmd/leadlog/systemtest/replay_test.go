@@ -1,0 +1,134 @@
+package systemtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// traffic captures leads and reads one, without a pause, and fails at the first answer that is not as ever.
+type traffic struct {
+	captured []string // positions
+	failed   error
+	stop     func()
+}
+
+func drive(base, jwt, known string) *traffic {
+	ctx, cancel := context.WithCancel(context.Background())
+	tr, done := &traffic{}, make(chan struct{})
+	tr.stop = func() { cancel(); <-done }
+	go func() {
+		defer close(done)
+		for n := 0; ctx.Err() == nil && tr.failed == nil; n++ {
+			got, err := call(context.Background(), "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"98765%05d"}`, n))
+			if tr.failed = unlike(201, got, err); tr.failed != nil {
+				return
+			}
+			tr.captured = append(tr.captured, got.header.Get("X-Log-Position"))
+			got, err = call(context.Background(), "GET", base+"/api/v1/crm/leads/"+known, jwt, "")
+			tr.failed = unlike(200, got, err)
+		}
+	}()
+	return tr
+}
+
+func unlike(status int, got answer, err error) error {
+	if err == nil && got.status != status {
+		err = fmt.Errorf("answered %d: %v", got.status, got.body)
+	}
+	return err
+}
+
+func TestAReplayThatIsKilledAtAnyPointHarmsNothingAndGoesOn(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	filled := fill(t, settings, 0, 2000, nil)
+	_, base := serve(t, settings)
+	hook := receiveWebhooks(t)
+	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+hook.URL+`"}`).status)
+	require.Eventually(t, func() bool {
+		return mustCall(t, "GET", base+"/api/v1/crm/leads/"+filled[len(filled)-1], jwt, "").status == 200
+	}, time.Minute, 10*time.Millisecond)
+
+	running := drive(base, jwt, filled[0])
+	t.Cleanup(running.stop)
+	interrupted := 0
+	for round := range 12 { // the first of them early enough to be killed on any machine
+		p := launch(t, settings, "replay", "all")
+		select {
+		case <-p.ended:
+		case <-time.After(time.Duration(rand.IntN(100*(round+1))) * time.Millisecond):
+			require.NoError(t, kill(p))
+		}
+		if p.finish(t) != 0 {
+			interrupted++
+			require.NotContains(t, p.err.String(), "error")
+		}
+	}
+	launch(t, settings, "replay", "all").ends(t, 0)
+	running.stop()
+	require.NoError(t, running.failed, "captures and reads go on undisturbed")
+	require.NotZero(t, interrupted)
+	require.NotEmpty(t, running.captured)
+
+	launch(t, settings, "verify").ends(t, 0)
+	require.Eventually(t, func() bool { return len(hook.missing(running.captured)) == 0 }, time.Minute, 20*time.Millisecond)
+	require.Equal(t, len(running.captured), hook.different(), "of what was there before, no webhook was sent")
+	require.Zero(t, ask(t, settings, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'replay%'`))
+}
+
+// kill ends a program with SIGKILL, if it has not ended by itself.
+func kill(p *program) error {
+	if err := p.cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+func ask(t *testing.T, settings map[string]string, sql string) (n int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), settings["LEADLOG_DATABASE_URL"])
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	err = conn.QueryRow(t.Context(), sql).Scan(&n)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0
+	}
+	require.NoError(t, err)
+	return n
+}
+
+func TestServeSaysThatAReplayIsDueAndGoesOnServingTheOldRows(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	filled := fill(t, settings, 0, 3, nil)
+	p, base := serve(t, settings)
+	lead := base + "/api/v1/crm/leads/" + filled[2]
+	require.Eventually(t, func() bool { return mustCall(t, "GET", lead, jwt, "").status == 200 }, time.Minute, 10*time.Millisecond)
+	p.stop(t)
+	require.Zero(t, ask(t, settings, `UPDATE views.checkpoint SET version = version + 1 WHERE projector = 'lead' RETURNING 0`))
+
+	p, base = serve(t, settings)
+	lead = base + "/api/v1/crm/leads/" + filled[2]
+	p.sees(t, p.err, `(run leadlog replay)`)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, time.Minute, 10*time.Millisecond)
+	ready := mustCall(t, "GET", base+"/readyz", "", "")
+	require.Contains(t, fmt.Sprint(ready.body), "built by another version; run leadlog replay lead")
+	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
+	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status, "captures go on")
+
+	launch(t, settings, "replay", "lead").ends(t, 0)
+	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
+	p.stop(t)
+	_, base = serve(t, settings)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 10*time.Millisecond)
+}

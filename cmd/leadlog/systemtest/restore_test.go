@@ -1,0 +1,157 @@
+package systemtest
+
+import (
+	"fmt"
+
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+)
+
+// tool runs a program of PostgreSQL, as an operator would.
+func tool(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	programs, err := pgdev.FindBinaries()
+	require.NoError(t, err)
+	output, err := exec.CommandContext(t.Context(), filepath.Join(programs.Dir, name), args...).CombinedOutput()
+	require.NoError(t, err, "%s: %s", name, output)
+	return string(output)
+}
+
+func captureAs(t *testing.T, base, jwt, who string) answer {
+	t.Helper()
+	got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"`+who+`@example.com"}`).is(t, 201)
+	return got
+}
+
+// seenBy waits until every view has what was captured.
+func seenBy(t *testing.T, base, jwt string, captured answer) {
+	t.Helper()
+	for _, path := range []string{"/api/v1/crm/leads", "/api/v1/crm/sources/history", "/api/v1/crm/sources/report?interval=day"} {
+		join := "?"
+		if filepath.Ext(path) == "" && path[len(path)-3:] == "day" {
+			join = "&"
+		}
+		mustCall(t, "GET", base+path+join+"minPosition="+captured.header.Get("X-Log-Position"), jwt, "").is(t, 200)
+	}
+}
+
+func TestAWholeDatabaseThatIsRestoredGoesOnWhereTheBackupWas(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	p, base := serve(t, settings)
+	seenBy(t, base, jwt, captureAs(t, base, jwt, "before"))
+	dump := filepath.Join(t.TempDir(), "leadlog.dump")
+	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_DATABASE_URL"]) // the service goes on meanwhile
+	captureAs(t, base, jwt, "lost")
+	p.stop(t)
+
+	settings["LEADLOG_DATABASE_URL"] = pgtest.Database(t)
+	tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_DATABASE_URL"], dump)
+	_, base = serve(t, settings)
+	seenBy(t, base, jwt, captureAs(t, base, jwt, "after"))
+	launch(t, settings, "verify").ends(t, 0)
+	require.Equal(t, 2, ask(t, settings, `SELECT count(*) FROM views.lead`))
+}
+
+// TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed has the log in a database of its own, and grow beyond
+// where the views are before they look at it again.
+func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
+	jwt := provisioned(t, settings)
+	p, base := serve(t, settings)
+	receiver := receiveWebhooks(t)
+	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
+	captureAs(t, base, jwt, "before")
+	dump := filepath.Join(t.TempDir(), "log.dump")
+	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_EVENTSTORE_URL"])
+	var last answer
+	for i := range 3 {
+		last = captureAs(t, base, jwt, fmt.Sprintf("lost%d", i))
+	}
+	seenBy(t, base, jwt, last)
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
+	p.stop(t)
+
+	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
+	tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_EVENTSTORE_URL"], dump)
+	head := tool(t, "psql", "-Atqc", "SELECT max(position) FROM log.event", settings["LEADLOG_EVENTSTORE_URL"])
+	p, base = serve(t, settings)
+	for i := range 6 { // now the log is longer than where the views were
+		last = captureAs(t, base, jwt, fmt.Sprintf("after%d", i))
+	}
+	p.stop(t)
+	p, base = serve(t, settings)
+	require.Eventually(t, func() bool {
+		ready := mustCall(t, "GET", base+"/readyz", "", "")
+		return ready.status == 503 && len(fmt.Sprint(ready.body)) > 0
+	}, time.Minute, 20*time.Millisecond)
+	p.sees(t, p.err, `(the view has seen what the log does not have)`)
+	p.stop(t)
+
+	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"]) // by a request that is lost
+	tool(t, "psql", "-v", "head="+head[:len(head)-1], "-f", "../../../deploy/restored-log.sql", settings["LEADLOG_DATABASE_URL"])
+	launch(t, settings, "replay", "all").ends(t, 0)
+	launch(t, settings, "verify").ends(t, 0) // as the runbook says, before the service is started
+	_, base = serve(t, settings)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 20*time.Millisecond)
+	seenBy(t, base, jwt, last)
+	launch(t, settings, "verify").ends(t, 0)
+	require.Equal(t, 7, ask(t, settings, `SELECT count(*) FROM views.lead`))
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond,
+		"and webhooks come of what came after the backup")
+	require.Zero(t, receiver.twice())
+
+	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string) + "/deliveries"
+	sent := mustCall(t, "GET", path, jwt, "").body["data"].([]any)
+	oldest := sent[len(sent)-1].(map[string]any)["deliveryId"].(string) // of before the backup
+	require.Equal(t, 202, mustCall(t, "POST", path+"/"+oldest+"/retry", jwt, "").status)
+	require.Eventually(t, func() bool {
+		return len(mustCall(t, "GET", path+"/"+oldest, jwt, "").data()["attempts"].([]any)) == 2
+	}, time.Minute, 10*time.Millisecond, "a retry that is asked for after the backup is made")
+}
+
+// TestWhoWasErasedAfterABackupIsErasedAgain brings back a log from before an erasure, and the keys from after it.
+func TestWhoWasErasedAfterABackupIsErasedAgain(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	p, base := serve(t, settings)
+	leads := base + "/api/v1/crm/leads"
+	stays, part := captureAs(t, base, jwt, "stays").data()["leadId"].(string), captureAs(t, base, jwt, "part").data()["leadId"].(string)
+	mustCall(t, "POST", leads+"/"+stays+"/join", jwt, `{"from":"`+part+`"}`).is(t, 200)
+	log, keys := filepath.Join(t.TempDir(), "log.dump"), filepath.Join(t.TempDir(), "keys.dump")
+	tool(t, "pg_dump", "-Fc", "--schema=log", "--schema=delivery", "--schema=secret", "--schema=quota", "--file="+log, settings["LEADLOG_DATABASE_URL"])
+	mustCall(t, "DELETE", leads+"/"+stays, jwt, "").is(t, 200)
+	tool(t, "pg_dump", "-Fc", "--schema=person", "--file="+keys, settings["LEADLOG_DATABASE_URL"])
+	p.stop(t)
+
+	settings["LEADLOG_DATABASE_URL"] = pgtest.Database(t)
+	for _, dump := range []string{log, keys} {
+		tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_DATABASE_URL"], dump)
+	}
+	launch(t, settings, "migrate").ends(t, 0)
+	launch(t, settings, "replay", "all").ends(t, 0)
+	said := launch(t, settings, "verify", "--heal").ends(t, 1)
+	require.Contains(t, said.out.String(), "lead "+stays+" of account acme cannot be read")
+	launch(t, settings, "forget", part, "--account", "acme", "--yes").ends(t, 1) // it is part of the other
+	launch(t, settings, "forget", stays, "--account", "other", "--yes").ends(t, 1)
+	launch(t, settings, "forget", stays, "--account", "acme", "--yes").ends(t, 0)
+	said = launch(t, settings, "verify").ends(t, 0)
+	require.NotContains(t, said.out.String(), "note:", "its claims count as free")
+	said = launch(t, settings, "forget", stays, "--account", "acme", "--yes").ends(t, 0)
+	require.Contains(t, said.out.String(), "was erased before")
+
+	_, base = serve(t, settings)
+	seenBy(t, base, jwt, captureAs(t, base, jwt, "part"))
+	launch(t, settings, "verify").ends(t, 0)
+}

@@ -1,0 +1,270 @@
+package systemtest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+)
+
+// asRole is a database's address for another role. The directory of the server's socket is its guard.
+func asRole(t *testing.T, address, role string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	u.User = url.User(role)
+	return u.String()
+}
+
+func inDatabase(ctx context.Context, t *testing.T, address, statement string) error {
+	t.Helper()
+	conn, err := pgx.Connect(ctx, address)
+	require.NoError(t, err)
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, statement)
+	return err
+}
+
+// scripted runs scripts of deploy with psql as a superuser, with roles of the test's own, since they are the whole server's.
+// The roles are gone at the end.
+func scripted(t *testing.T, database string, roles ...string) (prefix string, run func(script string, variables ...string)) {
+	t.Helper()
+	prefix = "r" + strings.ToLower(rand.Text()[:12]) + "_"
+	superuser := asRole(t, database, "postgres")
+	t.Cleanup(func() {
+		for _, statement := range []string{"DROP OWNED BY %s CASCADE", "DROP ROLE %s"} {
+			for _, role := range roles {
+				require.NoError(t, inDatabase(context.Background(), t, superuser, strings.ReplaceAll(statement, "%s", prefix+role)))
+			}
+		}
+	})
+	return prefix, func(script string, variables ...string) {
+		t.Helper()
+		text, err := os.ReadFile("../../../deploy/" + script)
+		require.NoError(t, err)
+		own := filepath.Join(t.TempDir(), script)
+		require.NoError(t, os.WriteFile(own, []byte(strings.ReplaceAll(string(text), "leadlog_", prefix)), 0o600))
+		args := []string{"-q", "-v", "ON_ERROR_STOP=1", "-d", superuser, "-f", own}
+		for _, v := range variables {
+			args = append(args, "-v", v)
+		}
+		tool(t, "psql", args...)
+	}
+}
+
+// TestTheServiceRunsAsARoleThatCannotChangeTheLog uses deploy/roles.sql as it says.
+func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	own := settings["LEADLOG_DATABASE_URL"]
+	prefix, run := scripted(t, own, "analyst", "owner", "writer", "reader")
+	roles := func() { run("roles.sql") }
+	roles()
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
+	launch(t, settings, "migrate").ends(t, 0)
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
+	early := launch(t, settings, "verify").ends(t, 1)
+	require.Contains(t, early.err.String(), "permission denied for schema")
+	require.Contains(t, early.err.String(), "Try: deploy/roles.sql")
+	roles()
+
+	jwt := newAccount(t, settings, "acme")
+	_, base := serve(t, settings)
+	receiver := receiveWebhooks(t)
+	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).status)
+	captured := captureAs(t, base, jwt, "asha")
+	seenBy(t, base, jwt, captured)
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
+	for _, args := range [][]string{{"replay", "all"}, {"verify"}} {
+		launch(t, settings, args...).ends(t, 0)
+	}
+
+	for role, statements := range map[string][]string{
+		"writer": {`UPDATE log.event SET data = ''`, `DELETE FROM log.event`, `TRUNCATE log.event`, `DROP TABLE log.event`, `DELETE FROM log.epoch`},
+		"reader": {`BEGIN READ WRITE; DELETE FROM views.lead`, `SELECT * FROM secret.webhook`, `SELECT * FROM delivery.endpoint`},
+	} {
+		for _, statement := range statements {
+			var refused *pgconn.PgError
+			require.ErrorAs(t, inDatabase(t.Context(), t, asRole(t, own, prefix+role), statement), &refused, "%s: %s", role, statement)
+			require.Equal(t, "42501", refused.Code, "%s: %s", role, statement)
+		}
+	}
+	reader := asRole(t, own, prefix+"reader")
+	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM log.event_readable`))
+	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM views.lead`))
+
+	// A view of a later migration is the analyst's too.
+	run("analyst.sql")
+	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"owner"), `CREATE TABLE views.later ()`))
+	keepInUse(t, asRole(t, own, "postgres"), prefix+"writer")
+	roles()
+	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"analyst"), `SELECT * FROM views.lead; SELECT * FROM views.later`))
+}
+
+// TestWhoeverRunsAReplayLeavesTheViewsToTheService has the schema's owner and a superuser build views anew, and copies of a day,
+// as one does who goes on in the shell of leadlog migrate.
+func TestWhoeverRunsAReplayLeavesTheViewsToTheService(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	own := settings["LEADLOG_DATABASE_URL"]
+	prefix, run := scripted(t, own, "owner", "writer", "reader")
+	as := func(role string, args ...string) {
+		settings["LEADLOG_DATABASE_URL"] = asRole(t, own, role)
+		launch(t, settings, args...).ends(t, 0)
+		settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
+	}
+	run("roles.sql")
+	as(prefix+"owner", "migrate")
+	run("roles.sql")
+	jwt := newAccount(t, settings, "acme")
+	_, base := serve(t, settings)
+	seenBy(t, base, jwt, captureAs(t, base, jwt, "asha"))
+	lost := captureAs(t, base, jwt, "lost")
+	seenBy(t, base, jwt, lost)
+
+	as(prefix+"owner", "replay", "all")
+	as("postgres", "replay", "lead")
+	seenBy(t, base, jwt, captureAs(t, base, jwt, "after"))
+
+	as(prefix+"owner", "replay", "all", "--into", "day_of_owner")
+	as("postgres", "replay", "all", "--into", "day_of_superuser")
+	// A copy from before there were roles is the service's when roles.sql has run.
+	superuser := asRole(t, own, "postgres")
+	require.NoError(t, inDatabase(t.Context(), t, superuser, `ALTER SCHEMA day_of_owner OWNER TO postgres; ALTER TABLE day_of_owner.lead OWNER TO postgres`))
+	run("roles.sql")
+	path := base + "/api/v1/crm/leads/" + lost.data()["leadId"].(string)
+	mustCall(t, "DELETE", path, jwt, "").is(t, 200)
+	for _, copied := range []string{"day_of_owner", "day_of_superuser"} {
+		require.Equal(t, 2, ask(t, settings, `SELECT count(*) FROM `+copied+`.lead`), copied)
+	}
+}
+
+// TestALogThatTheServiceMadeIsTheOwnersWhenThereAreRoles has the service's role make the log, as copy-log does where it brings one.
+func TestALogThatTheServiceMadeIsTheOwnersWhenThereAreRoles(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	own := settings["LEADLOG_DATABASE_URL"]
+	prefix, run := scripted(t, own, "owner", "writer", "reader")
+	run("roles.sql")
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
+	launch(t, settings, "migrate").ends(t, 0)
+	run("roles.sql")
+	newAccount(t, settings, "acme")
+	var refused *pgconn.PgError
+	require.ErrorAs(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"], `DELETE FROM log.event`), &refused)
+	require.Equal(t, "42501", refused.Code)
+	require.Zero(t, ask(t, settings, `
+		SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'log'::regnamespace AND relowner = '`+prefix+`writer'::regrole)
+		     + (SELECT count(*) FROM pg_proc WHERE pronamespace = 'log'::regnamespace AND proowner = '`+prefix+`writer'::regrole)
+		     + (SELECT count(*) FROM pg_namespace WHERE nspname = 'log' AND nspowner = '`+prefix+`writer'::regrole)`))
+}
+
+// keepInUse holds every table of a role in use until the test ends, as a service that never pauses would. Whoever then
+// waits for one of them fails.
+func keepInUse(t *testing.T, superuser, owner string) {
+	t.Helper()
+	require.NoError(t, inDatabase(t.Context(), t, superuser,
+		`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = ''5s''', current_database()); END $$`))
+	conn, err := pgx.Connect(t.Context(), superuser)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	pgtest.Exec(t, conn, `BEGIN; DO $$
+		DECLARE name regclass;
+		BEGIN
+			FOR name IN SELECT oid FROM pg_class WHERE relkind IN ('r', 'p') AND relowner = '`+owner+`'::regrole LOOP
+				EXECUTE format('LOCK TABLE %s IN ACCESS SHARE MODE', name);
+			END LOOP;
+			ASSERT name IS NOT NULL;
+		END $$`)
+}
+
+// Readers take every lock that they can get, and leave it; the service goes on. For a replay see TestReplay_EndsReadersOfView.
+func TestReaders_HoldUpNothing(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	own := settings["LEADLOG_DATABASE_URL"]
+	prefix, run := scripted(t, own, "analyst", "owner", "writer", "reader", "account_readers")
+	run("roles.sql")
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
+	launch(t, settings, "migrate").ends(t, 0)
+	run("roles.sql")
+	run("analyst.sql")
+	run("account-reader.sql", "account=acme")
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
+	superuser := asRole(t, own, "postgres")
+	conn, err := pgx.Connect(t.Context(), superuser)
+	require.NoError(t, err)
+	var ofAccount string
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT role FROM reader.account`).Scan(&ofAccount))
+	require.NoError(t, conn.Close(t.Context()))
+	t.Cleanup(func() {
+		for _, statement := range []string{`DROP OWNED BY ` + ofAccount, `DROP ROLE ` + ofAccount} {
+			require.NoError(t, inDatabase(context.Background(), t, superuser, statement))
+		}
+	})
+
+	for _, role := range []string{ofAccount, prefix + "analyst", prefix + "reader"} {
+		address := asRole(t, own, role)
+		for _, statement := range []string{
+			`SELECT pg_advisory_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint))`, `SELECT pg_try_advisory_xact_lock_shared(1, 2)`,
+			`SELECT lo_create(0)`, `BEGIN READ WRITE; CREATE TEMPORARY TABLE mine ()`,
+			`BEGIN READ WRITE; LOCK TABLE log.append_lock IN SHARE UPDATE EXCLUSIVE MODE`, `BEGIN READ WRITE; LOCK TABLE log.migration_lock IN SHARE MODE`,
+			`BEGIN READ WRITE; LOCK TABLE lease.session IN ROW EXCLUSIVE MODE`, `SELECT lease.take('projector views.lead')`,
+			`BEGIN READ WRITE; LOCK TABLE views.lead IN ROW SHARE MODE`, `BEGIN READ WRITE; SELECT FROM views.lead FOR KEY SHARE`,
+		} {
+			var refused *pgconn.PgError
+			require.ErrorAs(t, inDatabase(t.Context(), t, address, statement), &refused, "%s: %s", role, statement)
+			require.Equal(t, "42501", refused.Code, "%s: %s", role, statement)
+		}
+		held, err := pgx.Connect(t.Context(), address)
+		require.NoError(t, err)
+		defer held.Close(context.Background())
+		for _, statement := range []string{
+			`SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0`,
+			`LISTEN leadlog_log; LISTEN leadlog_delivery; LISTEN leadlog_forgotten`,
+			`SELECT pg_notify(c, repeat('x', 7000) || n) FROM generate_series(1, 2000) n, unnest(ARRAY['leadlog_log', 'leadlog_delivery', 'leadlog_forgotten']) c`,
+			`BEGIN; LOCK TABLE views.lead IN ACCESS SHARE MODE; SELECT FROM views.lead`,
+		} {
+			_, err := held.Exec(t.Context(), statement)
+			require.NoError(t, err, "%s: %s", role, statement)
+		}
+		tables := []string{"views.lead"}
+		if role == prefix+"reader" { // which may read the log
+			tables = append(tables, "log.append_lock")
+			_, err := held.Exec(t.Context(), `LOCK TABLE log.append_lock IN ACCESS SHARE MODE`)
+			require.NoError(t, err)
+		}
+		for _, table := range tables { // CREATE RULE locks before it checks: all others would wait behind the lock it waits for
+			for _, statement := range []string{`CREATE RULE mine AS ON INSERT TO %s DO INSTEAD NOTHING`, `COMMENT ON TABLE %s IS 'mine'`} {
+				var refused *pgconn.PgError
+				statement = `SET lock_timeout = '5s'; BEGIN READ WRITE; ` + fmt.Sprintf(statement, table)
+				require.ErrorAs(t, inDatabase(t.Context(), t, address, statement), &refused, "%s: %s", role, statement)
+				require.Equal(t, "42501", refused.Code, "%s: %s", role, statement)
+				require.Contains(t, refused.Message, "readers may not run", "%s: %s", role, statement)
+			}
+		}
+	}
+
+	jwt := newAccount(t, settings, "acme")
+	_, base := serve(t, settings)
+	receiver := receiveWebhooks(t)
+	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
+	captured := captureAs(t, base, jwt, "asha")
+	seenBy(t, base, jwt, captured)
+	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
+	mustCall(t, "DELETE", base+"/api/v1/crm/leads/"+captured.data()["leadId"].(string), jwt, "").is(t, 200)
+	mustCall(t, "GET", base+"/readyz", "", "").is(t, 200)
+	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
+	launch(t, settings, "migrate").ends(t, 0)
+}

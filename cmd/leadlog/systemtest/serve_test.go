@@ -1,0 +1,272 @@
+package systemtest
+
+import (
+	"encoding/base64"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+)
+
+// production is what serve needs on a database of the test's own.
+func production(t *testing.T) map[string]string {
+	t.Helper()
+	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
+	return onStore(t, map[string]string{
+		"LEADLOG_ADDR": "127.0.0.1:0", "LEADLOG_DATABASE_URL": pgtest.Database(t), "LEADLOG_LOG_FORMAT": "json",
+		"LEADLOG_JWT_SECRET": "a secret of thirty-two bytes or more", "LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
+		"LEADLOG_RATE_LIMIT": "0", "LEADLOG_WEBHOOK_ALLOW_PRIVATE": "true", // receivers of tests are on this machine
+	})
+}
+
+func serve(t *testing.T, settings map[string]string) (p *program, base string) {
+	t.Helper()
+	p = launch(t, settings, "serve")
+	return p, "http://" + p.sees(t, p.err, `"listening","addr":"([^"]+)"`)
+}
+
+// provisioned migrates the database and sets up the account acme. It returns a JWT for it.
+func provisioned(t *testing.T, settings map[string]string) string {
+	t.Helper()
+	launch(t, settings, "migrate").ends(t, 0)
+	return newAccount(t, settings, "acme")
+}
+
+// served is a service on a database of its own, with a JWT of the account acme.
+func served(t *testing.T) (settings map[string]string, jwt, base string) {
+	t.Helper()
+	settings = production(t)
+	jwt = provisioned(t, settings)
+	_, base = serve(t, settings)
+	return settings, jwt, base
+}
+
+// newAccount sets up an account and returns a JWT for it.
+func newAccount(t *testing.T, settings map[string]string, name string) string {
+	t.Helper()
+	launch(t, settings, "account", "set", name, "--feature", "crm_api").ends(t, 0)
+	return strings.TrimSpace(launch(t, settings, "jwt", "--account", name).ends(t, 0).out.String())
+}
+
+// TestARefusedUseIsRecordedWhileTheServiceDrains uses a token that is no more after the end has begun.
+func TestARefusedUseIsRecordedWhileTheServiceDrains(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	settings["LEADLOG_DRAIN"] = "10s"
+	jwt := provisioned(t, settings)
+	p, base := serve(t, settings)
+	created := mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
+	mustCall(t, "DELETE", base+tokensPath+"/"+created.data()["tokenId"].(string), jwt, "").is(t, 200)
+	p.signal(t, syscall.SIGTERM)
+	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, time.Minute, time.Millisecond)
+	mustCall(t, "POST", base+"/api/v1/crm/leads", created.data()["plainToken"].(string), `{"phone":"9876543210"}`).is(t, 401)
+	require.Zero(t, p.finish(t), p.err)
+
+	delete(settings, "LEADLOG_DRAIN")
+	_, base = serve(t, settings)
+	require.Eventually(t, func() bool {
+		events := mustCall(t, "GET", base+"/api/v1/crm/audit/tokens", jwt, "").body["data"].([]any)
+		return len(events) == 3 && events[2].(map[string]any)["type"] == "token.refused"
+	}, time.Minute, 10*time.Millisecond)
+}
+
+func TestServeRefusesADatabaseThatIsNotMigrated(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	p := launch(t, settings, "serve").ends(t, 1)
+	require.Contains(t, p.err.String(), "leadlog migrate")
+	set := launch(t, settings, "account", "set", "acme").ends(t, 1)
+	require.Contains(t, set.err.String(), "leadlog migrate")
+	provisioned(t, settings)
+	p, base := serve(t, settings)
+	require.Equal(t, 200, mustCall(t, "GET", base+"/healthz", "", "").status)
+	p.stop(t)
+}
+
+func TestServeRefusesADatabaseThatANewerProgramHasMigrated(t *testing.T) {
+	t.Parallel()
+	for _, table := range []string{"log.migration", "views.migration"} {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			settings := production(t)
+			provisioned(t, settings)
+			newer := `INSERT INTO ` + table + ` (version_id, is_applied) VALUES (9999, true)`
+			require.NoError(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"], newer))
+			p := launch(t, settings, "serve").ends(t, 1)
+			require.Contains(t, p.err.String(), "Try: a newer leadlog")
+		})
+	}
+}
+
+func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
+	t.Parallel()
+	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	for _, bad := range []struct{ name, value, shown string }{
+		{"LEADLOG_ADDR", "nowhere", `LEADLOG_ADDR="nowhere"`},
+		{"LEADLOG_RATE_LIMIT", "many", `LEADLOG_RATE_LIMIT="many"`},
+		{"LEADLOG_RATE_LIMIT", "-1", `LEADLOG_RATE_LIMIT="-1"`},
+		{"LEADLOG_RATE_LIMIT", "NaN", `LEADLOG_RATE_LIMIT="NaN"`},
+		{"LEADLOG_RATE_LIMIT", "1000001", `LEADLOG_RATE_LIMIT="1000001"`},
+		{"LEADLOG_RATE_BURST", "0", `LEADLOG_RATE_BURST="0"`},
+		{"LEADLOG_RATE_BURST", "9223372036854775807", `LEADLOG_RATE_BURST="9223372036854775807"`},
+		{"LEADLOG_TRUSTED_PROXIES", "10.0.0.0/8,everywhere", `LEADLOG_TRUSTED_PROXIES="everywhere"`},
+		{"LEADLOG_TRUSTED_PROXIES", "10.0.0.0/8,::ffff:10.0.0.0/104", `LEADLOG_TRUSTED_PROXIES="::ffff:10.0.0.0/104"`},
+		{"LEADLOG_CORS_ORIGINS", "*", `LEADLOG_CORS_ORIGINS="*"`},
+		{"LEADLOG_CORS_ORIGINS", "https://Example.com", `LEADLOG_CORS_ORIGINS="https://Example.com"`},
+		{"LEADLOG_CORS_ORIGINS", "https://example.com:443", `LEADLOG_CORS_ORIGINS="https://example.com:443"`},
+		{"LEADLOG_CORS_ORIGINS", "https://example.com,https://*.example.com", `LEADLOG_CORS_ORIGINS="https://*.example.com"`},
+		{"LEADLOG_CORS_ORIGINS", "https://münchen.de", `LEADLOG_CORS_ORIGINS="https://münchen.de"`},
+		{"LEADLOG_CORS_ORIGINS", "https://example.com/", `LEADLOG_CORS_ORIGINS="https://example.com/"`},
+		{"LEADLOG_DATABASE_URL", "postgres://u:hunter2@h:99999/d", `LEADLOG_DATABASE_URL=(30 characters, not shown)`},
+		{"LEADLOG_BASE_PATH", "crm", `LEADLOG_BASE_PATH="crm"`},
+		{"LEADLOG_BASE_PATH", "/a/../crm", `LEADLOG_BASE_PATH="/a/../crm"`},
+		{"LEADLOG_BASE_PATH", "/größe", `LEADLOG_BASE_PATH="/größe"`},
+		{"LEADLOG_BASE_PATH", "/%41", `LEADLOG_BASE_PATH="/%41"`},
+		{"LEADLOG_LOG_LEVEL", "loud", `LEADLOG_LOG_LEVEL="loud"`},
+		{"LEADLOG_LOG_FORMAT", "xml", `LEADLOG_LOG_FORMAT="xml"`},
+		{"LEADLOG_WEBHOOK_ALLOW_PRIVATE", "perhaps", `LEADLOG_WEBHOOK_ALLOW_PRIVATE="perhaps"`},
+		{"LEADLOG_DRAIN", "-1s", `LEADLOG_DRAIN="-1s"`},
+		{"LEADLOG_WEBHOOK_TIMEOUT", "0s", `LEADLOG_WEBHOOK_TIMEOUT="0s"`},
+		{"LEADLOG_WEBHOOK_RETRY_SCHEDULE", "5s,soon", `LEADLOG_WEBHOOK_RETRY_SCHEDULE="soon"`},
+		{"LEADLOG_JWT_SECRET", "hunter2", `LEADLOG_JWT_SECRET=(7 characters, not shown)`},
+		{"LEADLOG_CLAIM_KEY", "c2hvcnQ=", `LEADLOG_CLAIM_KEY=(8 characters, not shown)`},
+		{"LEADLOG_SEAL_KEY", "", `LEADLOG_SEAL_KEY=(not set)`},
+		{"LEADLOG_SEAL_KEY", key + ",", `LEADLOG_SEAL_KEY=(45 characters, not shown): must be keys with a comma between one and the next`},
+		{"LEADLOG_TREE_KEY", "c2hvcnQ=", `LEADLOG_TREE_KEY=(8 characters, not shown)`},
+		{"LEADLOG_DATABASE_URL", "mysql://u:hunter2@h/d", `LEADLOG_DATABASE_URL=(21 characters, not shown)`},
+		{"LEADLOG_EVENTSTORE_URL", "mysql://u:hunter2@h/d", `LEADLOG_EVENTSTORE_URL=(21 characters, not shown): must be a good URL that begins with postgres://, esdb://`},
+		{"LEADLOG_EVENTSTORE_URL", "esdb://u:hunter2@h/path", `LEADLOG_EVENTSTORE_URL=(23 characters, not shown): must be a good connection string`},
+		{"LEADLOG_EVENTSTORE_URL", "kurrentdb+discover://u:hunter2@h?tlsCaFile=/none", `LEADLOG_EVENTSTORE_URL=(48 characters, not shown)`},
+		{"LEADLOG_JWT_JWKS_URL", "https://u:hunter2@issuer/keys", `LEADLOG_JWT_JWKS_URL=(29 characters, not shown): must be unset`},
+		{"LEADLOG_JWT_ADMIN_SCOPE", "all accounts", `LEADLOG_JWT_ADMIN_SCOPE="all accounts"`},
+		{"LEADLOG_JWT_ADMIN_SCOPE", "leads:read", `LEADLOG_JWT_ADMIN_SCOPE="leads:read"`},
+	} {
+		t.Run(bad.name+"="+bad.value, func(t *testing.T) {
+			t.Parallel()
+			settings := map[string]string{}
+			for name, value := range map[string]string{
+				"LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_JWT_SECRET": strings.Repeat("s", 32),
+				"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
+			} {
+				settings[name] = value
+			}
+			settings[bad.name] = bad.value
+			p := launch(t, settings, "serve").ends(t, 2)
+			require.Contains(t, p.err.String(), bad.shown)
+			require.NotContains(t, p.err.String(), "hunter2")
+		})
+	}
+}
+
+// With a key set alone, a JWT of the same issuer for any other application was good here.
+func TestServe_KeySetNeedsIssuerAndAudience(t *testing.T) {
+	t.Parallel()
+	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	p := launch(t, map[string]string{
+		"LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_JWT_JWKS_URL": "https://issuer.example/keys",
+		"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
+	}, "serve").ends(t, 2)
+	for _, name := range []string{"LEADLOG_JWT_ISSUER", "LEADLOG_JWT_AUDIENCE"} {
+		require.Contains(t, p.err.String(), name+`="": must be set with LEADLOG_JWT_JWKS_URL: the `)
+	}
+}
+
+func TestADatabaseThatIsNotThereIsSaidWithWhatToTry(t *testing.T) {
+	t.Parallel()
+	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	for _, args := range [][]string{{"serve"}, {"migrate"}, {"export", "leads", "--account", "a"}, {"account", "set", "a"}} {
+		p := launch(t, map[string]string{
+			"LEADLOG_DATABASE_URL": "postgres://u:hunter2@127.0.0.1:1/none", "LEADLOG_JWT_SECRET": strings.Repeat("s", 32),
+			"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key, "LEADLOG_DATA_DIR": t.TempDir(),
+		}, args...)
+		require.Equal(t, 1, p.finish(t), args)
+		require.Contains(t, p.err.String(), "Try: again, when the server of LEADLOG_DATABASE_URL", args)
+		require.NotContains(t, p.err.String(), "hunter2")
+	}
+}
+
+func TestUsageMistakesExitWithTwo(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"no-such-command"}, {"serve", "--no-such-flag"}, {"jwt"}, {"jwt", "--account", "a b"}, {"jwt", "--account", "a", "--scope", "everything"},
+		{"jwt", "--account", "a", "--scope", ""}, {"jwt", "--account", "a", "--scope", " "},
+	} {
+		p := launch(t, map[string]string{"LEADLOG_JWT_SECRET": strings.Repeat("s", 32)}, args...).ends(t, 2)
+		require.NotEmpty(t, p.err.String())
+		require.Empty(t, p.out.String())
+	}
+	version := launch(t, nil, "version").ends(t, 0)
+	require.Regexp(t, `^leadlog \S+ commit \S+ go1\.`, version.out.String())
+}
+
+func TestADatabaseThatIsDownAnswers503WithRetryAfter(t *testing.T) {
+	t.Parallel()
+	settings, jwt, base := served(t)
+	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)
+	pgtest.Disconnect(t, settings["LEADLOG_DATABASE_URL"])
+	for _, request := range [][2]string{{"POST", `{"phone":"9876543211"}`}, {"GET", ""}} {
+		down := mustCall(t, request[0], base+"/api/v1/crm/leads", jwt, request[1]).is(t, 503)
+		require.NotEmpty(t, down.header.Get("Retry-After"))
+		require.Equal(t, map[string]any{"success": false, "message": "Service unavailable"}, down.body)
+	}
+	require.Equal(t, 503, mustCall(t, "GET", base+"/readyz", "", "").status)
+	require.Equal(t, 200, mustCall(t, "GET", base+"/healthz", "", "").status)
+	pgtest.Reconnect(t, settings["LEADLOG_DATABASE_URL"])
+	require.Eventually(t, func() bool {
+		got, err := call(t.Context(), "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543212"}`)
+		return err == nil && got.status == 201
+	}, time.Minute, 50*time.Millisecond, "and it recovers by itself")
+}
+
+// TestASessionEndsWithTheJWTSecret: who knew the secret may have signed in for a hundred years.
+func TestASessionEndsWithTheJWTSecret(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	running, base := serve(t, settings)
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	browser := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	signedIn := func() int {
+		response, err := browser.Get(base + "/console/leads")
+		require.NoError(t, err)
+		response.Body.Close()
+		return response.StatusCode
+	}
+	response, err := browser.PostForm(base+"/console/sign-in", url.Values{"jwt": {jwt}})
+	require.NoError(t, err)
+	response.Body.Close()
+	require.Equal(t, http.StatusOK, signedIn())
+	restart := func() {
+		running.stop(t)
+		running, base = serve(t, settings)
+	}
+	restart()
+	require.Equal(t, http.StatusOK, signedIn(), "a restart ends no session")
+	settings["LEADLOG_JWT_SECRET"] = "another secret of thirty-two bytes or more"
+	restart()
+	require.Equal(t, http.StatusSeeOther, signedIn())
+}
+
+func TestAVariableThatLooksLikeASettingAndIsNoneIsNamedWithoutItsValue(t *testing.T) {
+	t.Parallel()
+	said := launch(t, map[string]string{
+		"LEADLOG_CLAM_KEY": "c2VjcmV0", "LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_TREE_PUBLIC_KEY": "of verify",
+		"LEADLOG_SERVICE_HOST": "10.0.0.1", "LEADLOG_SERVICE_PORT_HTTP": "80", "LEADLOG_PORT": "tcp://10.0.0.1:80", "LEADLOG_PORT_80_TCP": "tcp://10.0.0.1:80",
+		"LEADLOG_PORTS": "80",
+	}, "serve").ends(t, 2).err.String()
+	var named []string
+	for _, found := range regexp.MustCompile(`no setting of leadlog","variable":"(\w+)"`).FindAllStringSubmatch(said, -1) {
+		named = append(named, found[1])
+	}
+	require.Equal(t, []string{"LEADLOG_CLAM_KEY", "LEADLOG_PORTS"}, named)
+	require.NotContains(t, said, "c2VjcmV0")
+}

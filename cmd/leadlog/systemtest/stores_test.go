@@ -1,0 +1,96 @@
+package systemtest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
+)
+
+// TestOnEventStoreDB runs again, with the log in EventStoreDB, what the other tests run with the log in PostgreSQL.
+func TestOnEventStoreDB(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(*testing.T){
+		"an endpoint gets what is captured after it, signed": TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned,
+		"a person is forgotten":                              TestForgetLeavesNothingOfAPersonAnywhere,
+		"a visitor whose key is lost":                        TestAVisitorWhoseKeyIsInNoBackupIsForgotten,
+		"import":                                             TestImportOfJSONLines,
+		"export and tail":                                    TestExportAndTailOfARunningService,
+		"replay and verify":                                  TestReplayWhileTheServiceGoesOn,
+		"nothing acknowledged is lost through kills":         TestNothingAcknowledgedIsLostThroughKills,
+		"captures are linearizable":                          TestCapturesAreLinearizable,
+		"tokens are linearizable":                            TestTokensAreLinearizable,
+		"dev started again":                                  TestDevStartedAgainHasEverythingItHad,
+		"another claim key":                                  TestALogIsNotServedUnderAnotherClaimKey,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// onStore completes settings with where the log is: beside the views, or, for a test that TestOnEventStoreDB runs, in a
+// server of the test's own.
+func onStore(t *testing.T, settings map[string]string) map[string]string {
+	t.Helper()
+	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") {
+		settings["LEADLOG_EVENTSTORE_URL"] = esdbtest.Empty(t)
+	}
+	return settings
+}
+
+// A server writes for itself all the while. What stands behind the newest event of the log is no progress of a view: taken
+// for it, the view would be ahead of the log at the next start.
+func TestAServiceStartsAgainOnAServerThatWritesForItself(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	server := esdbtest.Start(t)
+	server.NoiseBeside()
+	settings["LEADLOG_EVENTSTORE_URL"] = server.URL()
+	jwt := provisioned(t, settings)
+	for i := range 3 {
+		p, base := serve(t, settings)
+		got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"987654321%d"}`, i)).is(t, 201)
+		for _, path := range []string{"/api/v1/crm/leads", "/api/v1/crm/audit/tokens", "/api/v1/crm/sources/report?interval=day"} {
+			join := "?"
+			if strings.Contains(path, "?") {
+				join = "&"
+			}
+			mustCall(t, "GET", base+path+join+"minPosition="+got.header.Get("X-Log-Position"), jwt, "").is(t, 200)
+		}
+		server.Noise(100)
+		ready := mustCall(t, "GET", base+"/readyz", "", "")
+		require.Equal(t, 200, ready.status, "%v %s", ready, p.err)
+		p.stop(t)
+	}
+	launch(t, settings, "verify").ends(t, 0)
+}
+
+func TestAnEventStoreDBThatIsDownAnswers503WithRetryAfter(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	server := esdbtest.Start(t)
+	settings["LEADLOG_EVENTSTORE_URL"] = server.URL() + "&maxDiscoverAttempts=1"
+	jwt := provisioned(t, settings)
+	_, base := serve(t, settings)
+	require.Equal(t, 200, mustCall(t, "GET", base+"/readyz", "", "").status)
+	capture := func(phone string) answer {
+		return mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"`+phone+`"}`)
+	}
+	require.Equal(t, 201, capture("9876543210").status)
+	server.Shut()
+	down := capture("9876543211")
+	require.Equal(t, 503, down.status, down.body)
+	require.NotEmpty(t, down.header.Get("Retry-After"))
+	ready := mustCall(t, "GET", base+"/readyz", "", "").is(t, 503)
+	require.Contains(t, ready.data()["components"], map[string]any{"name": "log", "ready": false, "detail": "does not answer"})
+	require.Equal(t, 200, mustCall(t, "GET", base+"/healthz", "", "").status)
+	require.Equal(t, 200, mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").status, "the views are elsewhere")
+	server.Reopen()
+	require.Eventually(t, func() bool {
+		got, err := call(t.Context(), "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543212"}`)
+		return err == nil && got.status == 201
+	}, time.Minute, 50*time.Millisecond, "and it recovers by itself")
+}

@@ -1,0 +1,122 @@
+package systemtest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/audit"
+)
+
+// outputOf runs the program to its end, which must have this code.
+func outputOf(t *testing.T, code int, settings map[string]string, args ...string) (out, err string) {
+	t.Helper()
+	p := launch(t, settings, args...).ends(t, code)
+	return p.out.String(), p.err.String()
+}
+
+func file(t *testing.T, dir, name, content string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+func TestAnAuditorChecksAnExportWithNothingButTwoFiles(t *testing.T) {
+	t.Parallel()
+	settings, jwt, base := served(t)
+	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
+	id := created.data()["tokenId"].(string)
+	tree := mustCall(t, "GET", base+"/api/v1/crm/audit/tree?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
+	rotated := mustCall(t, "POST", base+"/api/v1/crm/tokens/"+id+"/rotate", jwt, "")
+	mustCall(t, "GET", base+"/api/v1/crm/audit/tree?minPosition="+rotated.header.Get("X-Log-Position"), jwt, "")
+
+	earlierHead, err := json.Marshal(tree.body)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	head := filepath.Join(dir, "head.txt")
+	exported, _ := outputOf(t, 0, settings, "export", "tokens", "--account", "acme", "--format", "ndjson", "--head", head)
+	key, _ := outputOf(t, 0, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]}, "tree-key")
+	key = strings.TrimSpace(key)
+	export, earlier := file(t, dir, "export.ndjson", exported), file(t, dir, "earlier.json", string(earlierHead))
+
+	offline := map[string]string{} // neither database nor keys
+	out, said := outputOf(t, 0, offline, "verify", "--tree", head, export)
+	require.Equal(t, "account acme: all 2 token events are there, in order, as they were signed\n", out)
+	require.Contains(t, said, key)
+	_, said = outputOf(t, 0, offline, "verify", "--tree", head, "--tree", earlier, "--public-key", key, export)
+	require.NotContains(t, said, key, "it is pinned")
+
+	lines := strings.SplitAfter(exported, "\n")
+	var second audit.Entry
+	require.NoError(t, json.Unmarshal([]byte(lines[1]), &second))
+	for name, c := range map[string]struct{ export, says string }{
+		"one byte":  {strings.Replace(exported, `"name":"CI"`, `"name":"CJ"`, 1), `line 1, event \w+: was changed`},
+		"missing":   {lines[1], `line 1, event ` + second.ID + `: is leaf 1 of the tree: leaf 0 is missing before it`},
+		"the other": {lines[1] + lines[0], `line 2, event \w+: is leaf 0 of the tree: it is out of order`},
+	} {
+		out, said := outputOf(t, 1, offline, "verify", "--tree", head, file(t, dir, strings.ReplaceAll(name, " ", "-"), c.export))
+		require.Regexp(t, `(?m)^`+c.says, out, name)
+		require.Contains(t, said, "the export is not what the tree head was signed for")
+	}
+
+	_, said = outputOf(t, 1, offline, "verify", "--tree", earlier, export)
+	require.Contains(t, said, "signed with "+key)
+	other, err := audit.NewSigner([]byte("another seed of thirty-two bytes"))
+	require.NoError(t, err)
+	_, said = outputOf(t, 2, offline, "verify", "--tree", head, "--public-key", "leadlog+zz", export)
+	require.Contains(t, said, `--public-key="leadlog+zz": not a public key`)
+	_, said = outputOf(t, 1, offline, "verify", "--tree", head, "--public-key", other.PublicKey(), export)
+	require.Contains(t, said, "not signed by this key")
+	outputOf(t, 0, settings, "verify", "--tree", head, "--tree", earlier)
+	for _, args := range [][]string{
+		{"verify", export}, {"verify", "--tree", "nowhere", export},
+		{"export", "tokens", "--account", "acme", "--head", head}, {"export", "leads", "--account", "acme", "--format", "ndjson", "--head", head},
+		{"export", "tokens", "--account", "acme", "--format", "ndjson", "--until", "2030-01-01T00:00:00Z", "--head", head},
+	} {
+		outputOf(t, 2, settings, args...)
+	}
+}
+
+func TestAHeadOfTheWholeLogIsSignedWhenAllAgreesAndIsHeldAgainstTheLogLater(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	service, base := serve(t, settings)
+	captureAs(t, base, jwt, "asha")
+	head := filepath.Join(t.TempDir(), "log.txt")
+	out, said := outputOf(t, 0, settings, "verify", "--head", head)
+	require.Equal(t, "the log and the views agree\n", out)
+	require.Regexp(t, `log\.txt: tree head of size 4, signed with leadlog\+`, said, "an account, two claims and a lead")
+	text, err := os.ReadFile(head)
+	require.NoError(t, err)
+	require.Regexp(t, `^leadlog/\*\n4\n`, string(text))
+
+	captureAs(t, base, jwt, "ravi")
+	outputOf(t, 0, settings, "verify", "--tree", head)
+	service.stop(t)
+	conn := pgtest.Connect(t, settings["LEADLOG_DATABASE_URL"])
+	pgtest.Exec(t, conn, `ALTER TABLE log.event DISABLE TRIGGER ALL;
+		UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'jwt:', 'jws:')::bytea WHERE type = 'claim.taken.v1'`)
+	outputOf(t, 0, settings, "verify") // a claim is nobody's, and has no seal
+	other := filepath.Join(t.TempDir(), "other.txt")
+	out, _ = outputOf(t, 1, settings, "verify", "--tree", head, "--head", other)
+	require.Equal(t, "the log: its first 4 events are not those of the head that was signed\n", out)
+	require.NoFileExists(t, other, "nothing is signed that does not agree")
+
+	for says, args := range map[string][]string{
+		"log.txt: is a head of the whole log": {"verify", "--tree", head, head},
+		"--head is of the log":                {"verify", "--tree", head, "--head", other, head},
+	} {
+		_, said = outputOf(t, 2, settings, args...)
+		require.Contains(t, said, says)
+	}
+	settings["LEADLOG_TREE_KEY"] = "short"
+	_, said = outputOf(t, 2, settings, "verify", "--head", other)
+	require.Contains(t, said, "LEADLOG_TREE_KEY")
+}
