@@ -29,6 +29,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -139,7 +140,7 @@ func basePath(o httpapi.Options) string {
 // project keeps the views up to date for as long as the test runs.
 func project(t *testing.T, url string, store eventstore.Store, log *slog.Logger) {
 	t.Helper()
-	runner, err := projection.New(projection.Options{URL: url, Store: store, Projectors: projection.All(), Log: log})
+	runner, err := projection.New(projection.Options{URL: url, Store: store, Projectors: view.All(), Log: log})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // accountReader runs deploy/account-reader.sql as psql would, for a role of the test's own.
@@ -85,7 +86,7 @@ func TestAReaderOfOneAccountSeesNoRowOfAnother(t *testing.T) {
 	}
 	confined := func(place string) {
 		t.Helper()
-		for _, p := range projection.All() {
+		for _, p := range view.All() {
 			for _, name := range p.Tables() {
 				table, column := place+"."+name, "account"
 				switch name {
@@ -106,13 +107,13 @@ func TestAReaderOfOneAccountSeesNoRowOfAnother(t *testing.T) {
 	require.Positive(t, count(globex, "views.lead", `true`))
 	confined("views")
 
-	r := replay(w, projection.All()...)
+	r := w.Replay(view.All()...)
 	r.Into, r.Until = "asof", projection.Until{Position: 200}
 	require.NoError(t, r.Run(t.Context()))
 	confined("asof")
 	require.NoError(t, r.Run(t.Context())) // again
 	confined("asof")
-	require.NoError(t, replay(w, projection.All()...).Run(t.Context())) // puts new tables in the place of the views
+	require.NoError(t, w.Replay(view.All()...).Run(t.Context())) // puts new tables in the place of the views
 	confined("views")
 
 	for _, statement := range []string{`SET default_transaction_read_only = off`, `SET row_security = off`} {

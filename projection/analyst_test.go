@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // as connects to a World's database under another role. The directory of the server's socket is its guard.
@@ -68,17 +69,17 @@ func TestAnAnalystReadsViewsAndCopiesOfThemAndNothingElse(t *testing.T) {
 	w.WriteHistory(t, 21, 150)
 	w.Project(t)
 	copied := func(into string) {
-		r := replay(w, projection.All()...)
+		r := w.Replay(view.All()...)
 		r.Into, r.Until = into, projection.Until{Position: 100}
 		require.NoError(t, r.Run(t.Context()))
 	}
 	copied("before")
 	conn := as(t, w, analyst(t, w))
 	copied("later")
-	require.NoError(t, replay(w, projection.All()...).Run(t.Context())) // and puts new tables in the place of the views
+	require.NoError(t, w.Replay(view.All()...).Run(t.Context())) // and puts new tables in the place of the views
 
 	for place, readable := range map[string]bool{"views": true, "later": true, "before": false} {
-		for _, p := range projection.All() {
+		for _, p := range view.All() {
 			for _, table := range p.Tables() {
 				_, err := conn.Exec(t.Context(), `SELECT * FROM `+place+`.`+table)
 				if readable {
@@ -117,13 +118,13 @@ func TestReplay_EndsReadersOfView(t *testing.T) {
 	w := projectiontest.New(t)
 	configure(t, w, 2)
 	w.Project(t)
-	want := dump(t, w)
+	want := w.Dump(t)
 	superuser := as(t, w, "postgres")
 	closed(t, w, superuser)
 	reader := as(t, w, analyst(t, w)) // whose script lets the owner of the views end its session
 	pgtest.Exec(t, reader, `SET idle_in_transaction_session_timeout = 0; BEGIN; SELECT FROM views.account`)
-	require.NoError(t, replay(w, projection.AccountView{}).Impolite().Run(t.Context()))
+	require.NoError(t, w.Replay(view.Account{}).Impolite().Run(t.Context()))
 	_, err := reader.Exec(t.Context(), `SELECT FROM views.account`)
 	require.Error(t, err)
-	require.Equal(t, want, dump(t, w))
+	require.Equal(t, want, w.Dump(t))
 }

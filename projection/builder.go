@@ -83,7 +83,7 @@ func (b *builder) lease(ctx context.Context) error {
 // prepared is the part of a batch that the copy does not have yet, ready to be written.
 type prepared struct {
 	batch
-	write write
+	write Write
 }
 
 func (b *builder) prepare(whole batch) prepared {

@@ -65,18 +65,18 @@ func (s seen) onLog(ctx context.Context, store eventstore.Store) (bool, error) {
 	return false, ctx.Err()
 }
 
-// querier is a connection or a transaction.
-type querier interface {
+// Querier is a connection or a transaction.
+type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // findCheckpoint looks in the schema of the connection.
-func findCheckpoint(ctx context.Context, db querier, projector string) (c checkpoint, found bool, err error) {
+func findCheckpoint(ctx context.Context, db Querier, projector string) (c checkpoint, found bool, err error) {
 	return findCheckpointIn(ctx, db, `checkpoint`, projector)
 }
 
 // findCheckpointIn looks in a table that is named as in SQL.
-func findCheckpointIn(ctx context.Context, db querier, table, projector string) (c checkpoint, found bool, err error) {
+func findCheckpointIn(ctx context.Context, db Querier, table, projector string) (c checkpoint, found bool, err error) {
 	var position int64
 	c.projector = projector
 	err = db.QueryRow(ctx, `
@@ -131,8 +131,30 @@ func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store even
 	return c, head, err
 }
 
+// AppliedUpTo returns how far the view that a projector serves has come: 0 when there is none, or none of this log.
+func AppliedUpTo(ctx context.Context, db Querier, store eventstore.Store, projector string) (eventstore.Position, error) {
+	c, found, err := findCheckpointIn(ctx, db, schema.Views+`.checkpoint`, projector)
+	if err != nil || !found {
+		return 0, schema.Unavailable(err)
+	}
+	epoch, err := store.Epoch(ctx)
+	if err != nil {
+		return 0, err
+	}
+	head, err := store.Head(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.on(ctx, store, epoch, head); errors.Is(err, ErrForeignLog) || errors.Is(err, ErrAheadOfLog) {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	return c.position, nil
+}
+
 // Belong says, as ErrForeignLog, that there are views and that none of them is of this log.
-func Belong(ctx context.Context, db querier, store eventstore.Store) error {
+func Belong(ctx context.Context, db Querier, store eventstore.Store) error {
 	epoch, err := store.Epoch(ctx)
 	if err != nil {
 		return err
@@ -185,7 +207,7 @@ func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint
 // apply writes the checkpoint and a batch in one transaction, and returns the new checkpoint. The checkpoint comes first: a replay
 // locks its row while it replaces the view's table, which nobody may have written by then. A batch without events is one
 // statement.
-func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, b batch, write write) (next checkpoint, err error) {
+func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, b batch, write Write) (next checkpoint, err error) {
 	if len(b.events) == 0 {
 		return c.advance(ctx, conn, b)
 	}

@@ -109,7 +109,7 @@ func (b *builder) dropCopy(ctx context.Context) {
 }
 
 // liveCheckpoint is how far the live view is: nowhere, when it was never built.
-func (b *builder) liveCheckpoint(ctx context.Context, db querier) (checkpoint, error) {
+func (b *builder) liveCheckpoint(ctx context.Context, db Querier) (checkpoint, error) {
 	c, found, err := findCheckpointIn(ctx, db, pgx.Identifier{b.Live, "checkpoint"}.Sanitize(), b.projector.Name())
 	if err != nil {
 		return c, err
@@ -144,11 +144,11 @@ func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, most int) (found
 	if _, err := b.foldWithin(ctx, tx, live.position); err != nil {
 		return nil, err
 	}
-	m, maintains := b.projector.(maintainer)
+	m, maintains := b.projector.(Maintainer)
 	for _, table := range b.projector.Tables() {
 		var more []Difference
-		if maintains && table == m.derivedTable() {
-			more, err = m.compareDerived(ctx, tx, b.Live, most-len(found))
+		if maintains && table == m.DerivedTable() {
+			more, err = m.CompareDerived(ctx, tx, b.Live, most-len(found))
 		} else {
 			more, err = b.compareTable(ctx, tx, table, most-len(found))
 		}

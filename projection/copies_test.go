@@ -9,6 +9,7 @@ import (
 
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 func TestCopiesOfSeveralViewsAreMadeInOneSchemaAtTheSameTime(t *testing.T) {
@@ -16,8 +17,8 @@ func TestCopiesOfSeveralViewsAreMadeInOneSchemaAtTheSameTime(t *testing.T) {
 	w := projectiontest.New(t)
 	for round := range 5 {
 		var replays errgroup.Group
-		for _, p := range []projection.Projector{projection.SourceDay{}, projection.TokenView{}, projection.AccountView{}} {
-			r := replay(w, p)
+		for _, p := range []projection.Projector{view.SourceDay{}, view.Token{}, view.Account{}} {
+			r := w.Replay(p)
 			r.Into = fmt.Sprint("copy_", round)
 			replays.Go(func() error { return r.Run(t.Context()) })
 		}

@@ -9,7 +9,7 @@ import (
 
 // execer is a connection or a transaction.
 type execer interface {
-	querier
+	Querier
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // TestAViewIsBehindBySinceWhenTheOldestEventWaitsThatConcernsIt has a log of events of 1970, and a view of accounts.
@@ -18,7 +19,7 @@ func TestAViewIsBehindBySinceWhenTheOldestEventWaitsThatConcernsIt(t *testing.T)
 	log.append("lead-1", "{}")
 	log.append("lead-2", "{}")
 	log.append("lead-3", "{}")
-	view := AccountView{}
+	view := selective{filter: streams(event.AccountPrefix)}
 	unread, read := NewTail(log, view), NewTail(log, view)
 	for item, err := range log.Subscribe(t.Context(), 0, view.Filter()) {
 		require.NoError(t, err)

@@ -18,26 +18,6 @@ func (r *Runner) Resigned() {
 	}
 }
 
-// Batches sets the most events of a transaction.
-func (r *Runner) Batches(size int) {
-	for _, w := range r.workers {
-		w.pace.batch = size
-	}
-}
-
-// AppendState is how a lead's row holds it.
-var AppendState = appendState
-
-// WithoutFilling keeps what is made behind the rows from being made.
-func (r *Runner) WithoutFilling() {
-	for _, w := range r.workers {
-		w.projector = plain{w.projector}
-	}
-}
-
-// plain is a Projector and nothing more.
-type plain struct{ Projector }
-
 // Impolite makes a replay end the sessions that read a view at the first attempt to replace it.
 func (r Replay) Impolite() Replay {
 	r.polite = 1

@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // interrupted makes views anew and is stopped on the way, past a position.
@@ -19,7 +20,7 @@ func interrupted(t *testing.T, w *projectiontest.World, past eventstore.Position
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r := replay(w, projectors...)
+	r := w.Replay(projectors...)
 	r.Progress = func(done, end eventstore.Position) {
 		if past < done && done < end {
 			cancel()
@@ -42,18 +43,18 @@ func long(t *testing.T) (w *projectiontest.World, want map[string][]string) {
 		w.Append(t, "acme", event.LeadStream(id), append([]event.Data{event.LeadCreated{Name: "N", Status: "new", Source: "api"}}, facts...)...)
 	}
 	w.Project(t)
-	return w, dump(t, w)
+	return w, w.Dump(t)
 }
 
 func TestAReplayThatIsInterruptedGoesOn(t *testing.T) {
 	t.Parallel()
 	w, want := long(t)
-	for _, p := range [][]projection.Projector{projection.All(), {projection.LeadView{}}, {projection.SourceDay{}}} {
+	for _, p := range [][]projection.Projector{view.All(), {view.Lead{}}, {view.SourceDay{}}} {
 		var reached eventstore.Position
 		interrupted := 0
 		for {
 			ctx, cancel := context.WithCancel(t.Context())
-			r := replay(w, p...)
+			r := w.Replay(p...)
 			r.Progress = func(done, end eventstore.Position) {
 				require.GreaterOrEqual(t, done, reached, "what is done is not done again")
 				if begun := done > reached; begun && done < end {
@@ -68,10 +69,10 @@ func TestAReplayThatIsInterruptedGoesOn(t *testing.T) {
 				break
 			}
 			require.ErrorIs(t, err, context.Canceled)
-			require.Equal(t, want, dump(t, w), "the live view is as it was")
+			require.Equal(t, want, w.Dump(t), "the live view is as it was")
 		}
 		require.NotZero(t, interrupted)
-		require.Equal(t, want, dump(t, w))
+		require.Equal(t, want, w.Dump(t))
 	}
 }
 
@@ -96,11 +97,11 @@ func TestAReplayThatIsInterruptedSaysSoWhateverWasCutOff(t *testing.T) {
 func TestCopiesThatAreNotEquallyFarAreFinishedTogether(t *testing.T) {
 	t.Parallel()
 	w, want := long(t)
-	interrupted(t, w, 9000, projection.SourceDay{})
-	both := []projection.Projector{projection.TokenView{}, projection.SourceDay{}} // which do not have the same events in a batch
+	interrupted(t, w, 9000, view.SourceDay{})
+	both := []projection.Projector{view.Token{}, view.SourceDay{}} // which do not have the same events in a batch
 	interrupted(t, w, 0, both...)
-	require.NoError(t, replay(w, both...).Run(t.Context()))
-	require.Equal(t, want, dump(t, w))
+	require.NoError(t, w.Replay(both...).Run(t.Context()))
+	require.Equal(t, want, w.Dump(t))
 }
 
 func TestACopyThatCannotBeGoneOnWithIsMadeAnew(t *testing.T) {
@@ -111,11 +112,11 @@ func TestACopyThatCannotBeGoneOnWithIsMadeAnew(t *testing.T) {
 		"of another log":     `UPDATE replay_source_day.checkpoint SET epoch = 'other'`,
 		"of a log restored":  `UPDATE replay_source_day.checkpoint SET seen_event = 'other'`,
 	} {
-		interrupted(t, w, 0, projection.SourceDay{})
+		interrupted(t, w, 0, view.SourceDay{})
 		pgtest.Exec(t, w.Pool, `UPDATE replay_source_day.source_day SET created = created + 1000`)
 		pgtest.Exec(t, w.Pool, spoil)
-		require.NoError(t, replay(w, projection.SourceDay{}).Run(t.Context()))
-		require.Equal(t, want, dump(t, w), what)
+		require.NoError(t, w.Replay(view.SourceDay{}).Run(t.Context()))
+		require.Equal(t, want, w.Dump(t), what)
 	}
 }
 
@@ -124,10 +125,10 @@ func TestAViewIsReplayedByOneAtATime(t *testing.T) {
 	w := projectiontest.New(t)
 	configure(t, w, 1)
 	var during error
-	r := replay(w, projection.AccountView{})
+	r := w.Replay(view.Account{})
 	r.Progress = func(done, end eventstore.Position) {
 		if done < end {
-			during = replay(w, projection.AccountView{}).Run(t.Context())
+			during = w.Replay(view.Account{}).Run(t.Context())
 		}
 	}
 	require.NoError(t, r.Run(t.Context()))

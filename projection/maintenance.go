@@ -9,32 +9,33 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// maintainer is a Projector that maintains another table, derived from its rows, such as one that speeds up searches. It does so in
+// Maintainer is a Projector that maintains another table, derived from its rows, such as one that speeds up searches. It does so in
 // the background, when there are no events to apply.
-type maintainer interface {
-	// derivedTable is that table. Its rows are not a fold of the log.
-	derivedTable() string
-	// compareDerived compares it in the live view's schema with the rows, and lists what is wrong.
-	compareDerived(ctx context.Context, tx pgx.Tx, live string, most int) ([]Difference, error)
-	// maintenance begins, for one session.
-	maintenance() maintenance
+type Maintainer interface {
+	Projector
+	// DerivedTable is that table. Its rows are not a fold of the log.
+	DerivedTable() string
+	// CompareDerived compares it in the live view's schema with the rows, and lists what is wrong.
+	CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) ([]Difference, error)
+	// Maintenance begins, for one session.
+	Maintenance() Maintenance
 }
 
-// maintenance is what one session knows about the work that is left to do on the derived table.
-type maintenance interface {
-	// note is told of events whose effects are written.
-	note(events []Event)
-	// due reports whether there is something to do, and pending whether there will soon be.
-	due() bool
-	pending() bool
-	// run does a part of it, of some milliseconds. Nobody else writes the view until its transaction ends.
-	run(ctx context.Context, tx pgx.Tx) error
+// Maintenance is what one session knows about the work that is left to do on the derived table.
+type Maintenance interface {
+	// Note is told of events whose effects are written.
+	Note(events []Event)
+	// Due reports whether there is something to do, and Pending whether there will soon be.
+	Due() bool
+	Pending() bool
+	// Run does a part of it, of some milliseconds. Nobody else writes the view until its transaction ends.
+	Run(ctx context.Context, tx pgx.Tx) error
 }
 
-const (
-	maintenancePause = time.Second      // of a session that has nothing to apply, for what is pending
-	maintenanceRetry = 30 * time.Second // after a failure
-)
+// MaintenancePause is how long a session that has nothing to apply waits while maintenance is pending.
+const MaintenancePause = time.Second
+
+const maintenanceRetry = 30 * time.Second // after a failure
 
 // maintain does maintenance, a part at a time, until an event comes. It does nothing while the view is behind.
 func (s *session) maintain(ctx context.Context, feed *feed, behind bool) error {
@@ -42,14 +43,14 @@ func (s *session) maintain(ctx context.Context, feed *feed, behind bool) error {
 		return nil
 	}
 	for first := true; first || feed.idle(); first = false {
-		if time.Now().Before(s.maintainAt) || !s.maintenance.due() {
+		if time.Now().Before(s.maintainAt) || !s.maintenance.Due() {
 			return nil
 		}
 		err := pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
 			if err := s.checkpoint.hold(ctx, tx); err != nil {
 				return err
 			}
-			return s.maintenance.run(ctx, tx)
+			return s.maintenance.Run(ctx, tx)
 		})
 		if ctx.Err() != nil || s.conn.IsClosed() || errors.Is(err, errOvertaken) {
 			return err
@@ -64,10 +65,10 @@ func (s *session) maintain(ctx context.Context, feed *feed, behind bool) error {
 
 // wake returns a channel that says when to look for maintenance although no event has come; nil when there is no need to.
 func (s *session) wake() <-chan time.Time {
-	if s.maintenance == nil || !s.maintenance.pending() {
+	if s.maintenance == nil || !s.maintenance.Pending() {
 		return nil
 	}
-	return time.After(max(maintenancePause, time.Until(s.maintainAt)))
+	return time.After(max(MaintenancePause, time.Until(s.maintainAt)))
 }
 
 // hold makes everybody else who writes the view wait, by locking the checkpoint's row, which they write first.

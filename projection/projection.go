@@ -50,25 +50,27 @@ type Projector interface {
 	Apply(ctx context.Context, tx pgx.Tx, batch []Event) error
 }
 
-// write is the rest of Apply.
-type write func(ctx context.Context, tx pgx.Tx) error
+// Write writes the rows of a batch: the rest of Apply.
+type Write func(ctx context.Context, tx pgx.Tx) error
 
-// preparer is a Projector that can start on a batch before earlier ones are written: prepare does everything that does not need to
-// read the tables.
-type preparer interface {
-	prepare(batch []Event) write
+// Preparer is a Projector that can start on a batch before earlier ones are written.
+type Preparer interface {
+	Projector
+	// Prepare does everything that does not need to read the tables.
+	Prepare(batch []Event) Write
 }
 
-func prepare(p Projector, batch []Event) write {
-	if p, ok := p.(preparer); ok {
-		return p.prepare(batch)
+func prepare(p Projector, batch []Event) Write {
+	if p, ok := p.(Preparer); ok {
+		return p.Prepare(batch)
 	}
 	return func(ctx context.Context, tx pgx.Tx) error { return p.Apply(ctx, tx, batch) }
 }
 
-// chooser is a Projector that ignores most of the events that it selects, depending on its rows. The checkpoint passes over them
+// Chooser is a Projector that ignores most of the events that it selects, depending on its rows. The checkpoint passes over them
 // without a transaction for each batch.
-type chooser interface {
+type Chooser interface {
+	Projector
 	// Choose reads the rows, which only this session writes, and returns a function that is called with each event once, in the
 	// order of the log.
 	Choose(ctx context.Context, conn *pgx.Conn) (chosen func(Event) bool, err error)
@@ -92,12 +94,4 @@ func union(projectors []Projector) (all eventstore.Filter) {
 	slices.Sort(all.StreamPrefixes)
 	all.StreamPrefixes = slices.Compact(all.StreamPrefixes)
 	return all
-}
-
-// All returns every projector that a service runs.
-func All() []Projector {
-	return []Projector{
-		LeadView{}, SourceHistory{}, SourceDay{}, TokenView{}, TokenAudit{}, AccountView{}, EndpointView{},
-		VisitorActivity{}, RefusedArrivals{}, Reveals{}, Places{},
-	}
 }

@@ -18,11 +18,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
 )
-
-func replay(w *projectiontest.World, projectors ...projection.Projector) projection.Replay {
-	return projection.Replay{URL: w.URL, Store: w.Store, Projectors: projectors}
-}
 
 // indexes are the names of all indexes and constraints of the live views, and what else their tables are to be like.
 func indexes(t *testing.T, w *projectiontest.World) []string {
@@ -53,7 +50,7 @@ func afresh(t *testing.T, w *projectiontest.World) map[string][]string {
 	t.Helper()
 	pgtest.Exec(t, w.Pool, `DELETE FROM views.checkpoint`)
 	w.Project(t)
-	return dump(t, w)
+	return w.Dump(t)
 }
 
 func TestViewsAreReplacedWhileEventsComeAndNoneIsLostOrCountedTwice(t *testing.T) {
@@ -78,7 +75,7 @@ func TestViewsAreReplacedWhileEventsComeAndNoneIsLostOrCountedTwice(t *testing.T
 		}
 	})
 	for range 3 {
-		require.NoError(t, replay(w, projection.All()...).Run(t.Context()))
+		require.NoError(t, w.Replay(view.All()...).Run(t.Context()))
 	}
 	cancel()
 	writing.Wait()
@@ -86,7 +83,7 @@ func TestViewsAreReplacedWhileEventsComeAndNoneIsLostOrCountedTwice(t *testing.T
 	projectiontest.Await(t, runner)
 	stop()
 
-	live := dump(t, w)
+	live := w.Dump(t)
 	require.Equal(t, before, indexes(t, w), "what takes a table's place has its names")
 	require.Equal(t, afresh(t, w), live)
 	left := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'replay%'`)
@@ -108,15 +105,15 @@ func TestAReplayClearsWhatNothingElseDoes(t *testing.T) {
 			w := projectiontest.New(t)
 			last := configure(t, w, 3)
 			w.Project(t)
-			want := dump(t, w)
+			want := w.Dump(t)
 			pgtest.Exec(t, w.Pool, spoil)
 			var position eventstore.Position
-			r := replay(w, projection.AccountView{})
+			r := w.Replay(view.Account{})
 			r.Built = func(_ projection.Projector, at eventstore.Position) { position = at }
 			require.NoError(t, r.Run(t.Context()))
 			require.Equal(t, last, position)
-			require.Equal(t, want, dump(t, w))
-			runner := hastened(t, w, projection.AccountView{})
+			require.Equal(t, want, w.Dump(t))
+			runner := hastened(t, w, view.Account{})
 			projectiontest.Run(t, runner)
 			configure(t, w, 1)
 			projectiontest.Await(t, runner)
@@ -129,7 +126,7 @@ func TestACopyIsOfItsDayAndLeavesTheLiveViewsAlone(t *testing.T) {
 	w := projectiontest.New(t)
 	history := w.WriteHistory(t, 13, 200)
 	w.Project(t)
-	early := dump(t, w)
+	early := w.Dump(t)
 	moment := projectiontest.Start
 	head, err := w.Store.Head(t.Context())
 	require.NoError(t, err)
@@ -148,12 +145,12 @@ func TestACopyIsOfItsDayAndLeavesTheLiveViewsAlone(t *testing.T) {
 		}
 	}
 	w.Project(t)
-	late := dump(t, w)
+	late := w.Dump(t)
 	require.NotEqual(t, early, late)
 	for place, until := range map[string]projection.Until{"by_time": {Time: moment}, "by_position": {Position: head}, "now": {}} {
-		for _, p := range projection.All() {
+		for _, p := range view.All() {
 			for range 2 { // the second finds it done
-				r := replay(w, p)
+				r := w.Replay(p)
 				r.Into, r.Until = place, until
 				require.NoError(t, r.Run(t.Context()))
 			}
@@ -161,14 +158,14 @@ func TestACopyIsOfItsDayAndLeavesTheLiveViewsAlone(t *testing.T) {
 			if place == "now" {
 				want = late
 			}
-			for _, table := range folded(p) {
-				require.Equal(t, want[table], dumpTable(t, w, place, table), "%s.%s", place, table)
+			for _, table := range projectiontest.Folded(p) {
+				require.Equal(t, want[table], w.DumpTable(t, place, table), "%s.%s", place, table)
 			}
 		}
 	}
-	require.Equal(t, late, dump(t, w))
+	require.Equal(t, late, w.Dump(t))
 
-	other := replay(w, projection.LeadView{})
+	other := w.Replay(view.Lead{})
 	other.Into, other.Until = "by_time", projection.Until{Position: 5}
 	err = other.Run(t.Context())
 	require.ErrorIs(t, err, projection.ErrSchemaTaken)
@@ -186,7 +183,7 @@ func TestAComparisonLeavesAloneASchemaThatIsNoCopy(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	pgtest.Exec(t, w.Pool, `CREATE SCHEMA verify_lead; CREATE TABLE verify_lead.mine AS SELECT 1 AS kept`)
-	_, err := replay(w, projection.LeadView{}).Compare(t.Context(), 1)
+	_, err := w.Replay(view.Lead{}).Compare(t.Context(), 1)
 	require.ErrorIs(t, err, projection.ErrSchemaTaken)
 	require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT kept FROM verify_lead.mine`))
 }
@@ -200,11 +197,11 @@ func TestACopyOfBeforeAJoinHasNobodyWhoIsErasedSince(t *testing.T) {
 	apart := w.Append(t, "acme", event.LeadStream(second), event.LeadCreated{ContactUID: w.NewID(), Name: "Asha Rao", Source: "api", Status: "new"})
 	w.Append(t, "acme", event.LeadStream(second), event.LeadDeparted{Into: first})
 	w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: second}, event.LeadErased{Leads: []string{second}})
-	r := replay(w, projection.LeadView{}, projection.SourceHistory{})
+	r := w.Replay(view.Lead{}, view.SourceHistory{})
 	r.Into, r.Until = "apart", projection.Until{Position: apart}
 	require.NoError(t, r.Run(t.Context()))
 	for _, table := range []string{"lead", "source_history"} {
-		require.Empty(t, dumpTable(t, w, "apart", table), table)
+		require.Empty(t, w.DumpTable(t, "apart", table), table)
 	}
 }
 
@@ -215,8 +212,8 @@ func TestAReplayDoesNotUndoAMigration(t *testing.T) {
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 11, 50)
 	w.Project(t)
-	before := dump(t, w)
-	r, migration := replay(w, projection.SourceHistory{}), sync.OnceFunc(func() {
+	before := w.Dump(t)
+	r, migration := w.Replay(view.SourceHistory{}), sync.OnceFunc(func() {
 		_, err := w.Pool.Exec(t.Context(), `
 			BEGIN; ALTER TABLE views.source_history ADD COLUMN later text; INSERT INTO views.migration (version_id, is_applied) VALUES (9999, true); COMMIT`)
 		require.NoError(t, err)
@@ -226,7 +223,7 @@ func TestAReplayDoesNotUndoAMigration(t *testing.T) {
 	require.NoError(t, r.Run(t.Context()), "by whoever knows the migration")
 	_, err := w.Pool.Exec(t.Context(), `ALTER TABLE views.source_history DROP COLUMN later`)
 	require.NoError(t, err, "what the migration added is there")
-	require.Equal(t, before, dump(t, w))
+	require.Equal(t, before, w.Dump(t))
 }
 
 func TestWhoMayReadAViewMayReadTheOneInItsPlace(t *testing.T) {
@@ -234,7 +231,7 @@ func TestWhoMayReadAViewMayReadTheOneInItsPlace(t *testing.T) {
 	w := projectiontest.New(t)
 	configure(t, w, 1)
 	pgtest.Exec(t, w.Pool, `GRANT SELECT ON views.account TO PUBLIC`)
-	require.NoError(t, replay(w, projection.AccountView{}).Run(t.Context()))
+	require.NoError(t, w.Replay(view.Account{}).Run(t.Context()))
 	granted := pgtest.Value[bool](t, w.Pool, `SELECT 'views.account'::regclass IN
 		(SELECT c.oid FROM pg_class c, aclexplode(c.relacl) g WHERE g.grantee = 0 AND g.privilege_type = 'SELECT')`)
 	require.True(t, granted)
@@ -245,11 +242,11 @@ func TestAReplayNamesWhatIsBuiltUponTheLiveTable(t *testing.T) {
 	w := projectiontest.New(t)
 	w.Project(t)
 	pgtest.Exec(t, w.Pool, `CREATE SCHEMA reporting; CREATE VIEW reporting.hot AS SELECT lead_id FROM views.lead WHERE temperature = 'hot'`)
-	err := replay(w, projection.LeadView{}).Run(t.Context())
+	err := w.Replay(view.Lead{}).Run(t.Context())
 	require.ErrorIs(t, err, projection.ErrBuiltUpon)
 	require.ErrorContains(t, err, "view reporting.hot depends on table views.lead")
 	pgtest.Exec(t, w.Pool, `DROP VIEW reporting.hot`)
-	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
+	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
 }
 
 // A view that a replay has built knows the newest event that it has seen. The replay once removed it, so that a restored log with
@@ -261,7 +258,7 @@ func TestReplay_KeepsNewestEvent(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
 	w.Project(t)
-	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
+	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
 
 	// A backup of the log alone, from before the second lead, is restored, and grows past it while no service runs.
 	w.Store.(*postgres.Store).Close()
@@ -273,7 +270,7 @@ func TestReplay_KeepsNewestEvent(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
 
-	runner := w.Runner(t, projection.LeadView{})
+	runner := w.Runner(t, view.Lead{})
 	projectiontest.Run(t, runner)
 	require.Eventually(t, func() bool {
 		all, err := runner.Status(t.Context())

@@ -28,6 +28,8 @@ type Options struct {
 	// Rest is the least time between two transactions of a projector that keeps up, so that events which come one by one share
 	// a transaction; 0 means 20 ms. A view is behind by this time, and by up to five times as much under load.
 	Rest time.Duration
+	// Batch is the most events of a transaction; 0 means 1000.
+	Batch int
 	// Watch is called with every batch of events that was applied, and must return at once. It may be nil.
 	Watch func(Applied)
 	// Log gets failures and takeovers; nil means slog.Default().
@@ -63,6 +65,9 @@ func New(o Options) (*Runner, error) {
 	if o.Tail == nil {
 		o.Tail = NewTail(o.Store, o.Projectors...)
 	}
+	if o.Batch == 0 {
+		o.Batch = 1000
+	}
 	if o.Rest == 0 {
 		o.Rest = 20 * time.Millisecond
 	}
@@ -78,7 +83,7 @@ func New(o Options) (*Runner, error) {
 		r.workers = append(r.workers, &worker{
 			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, config: named,
 			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch,
-			pace:   pace{batch: 1000, rest: o.Rest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second, stale: 3 * time.Second, stall: time.Minute},
+			pace:   pace{batch: o.Batch, rest: o.Rest, marks: 100 * time.Millisecond, takeover: time.Second, retry: 100 * time.Millisecond, longest: 30 * time.Second, stale: 3 * time.Second, stall: time.Minute},
 			status: Status{Name: p.Name(), State: Standby},
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // witness is a projector that writes down each event it is given. Its table has no key, so that one that is applied
@@ -124,9 +125,9 @@ func TestOfTwoProcessesOneAppliesAndTheOtherTakesOver(t *testing.T) {
 func TestSessionsThatAreKilledUnderLoadLoseAndDoubleNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	runners := []*projection.Runner{hastened(t, w, &witness{}), hastened(t, w, &witness{})}
+	runners := []*projection.Runner{w.RunnerOf(t, 7, &witness{}), w.RunnerOf(t, 7, &witness{})}
 	for _, runner := range runners {
-		runner.Batches(7)
+		runner.Hasten()
 		projectiontest.Run(t, runner)
 	}
 	killed, last := int64(0), eventstore.Position(0)
@@ -149,7 +150,7 @@ func TestAProjectorThatFailsStopsAloneAndSkipsNothing(t *testing.T) {
 	w := newWorld(t)
 	failing := &witness{}
 	failing.refuse.Store(33)
-	runner := hastened(t, w, failing, projection.AccountView{})
+	runner := hastened(t, w, failing, view.Account{})
 	last := configure(t, w, 60)
 	projectiontest.Run(t, runner)
 
@@ -242,7 +243,7 @@ func TestAViewThatIsEmptiedOrSetBackWhileItsProjectorRunsIsMadeAgainFromThere(t 
 func TestAnEventThatTheProgramDoesNotKnowIsNotPassedOver(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	runner := hastened(t, w, projection.LeadView{})
+	runner := hastened(t, w, view.Lead{})
 	projectiontest.Run(t, runner)
 	id := w.NewID()
 	known := w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "A", Status: "new", Source: "api"})
@@ -266,7 +267,7 @@ func TestAFoldThatMissesAnEventFails(t *testing.T) {
 	pgtest.Exec(t, w.Pool, `TRUNCATE views.lead, views.token`)
 	w.Append(t, "acme", event.LeadStream(lead), event.LeadMerged{Source: "api"})
 	w.Append(t, "acme", event.TokenStream(token), event.TokenDeleted{})
-	for _, p := range []projection.Projector{projection.LeadView{}, projection.TokenView{}} {
+	for _, p := range []projection.Projector{view.Lead{}, view.Token{}} {
 		runner := hastened(t, w, p)
 		projectiontest.Run(t, runner)
 		eventually(t, runner, p.Name(), func(s projection.Status) bool {
@@ -280,7 +281,7 @@ func TestADatabaseOutOfReachShowsInTheStatus(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	runner, err := projection.New(projection.Options{
-		URL: "postgres://nobody@127.0.0.1:1/none", Store: w.Store, Projectors: []projection.Projector{projection.AccountView{}},
+		URL: "postgres://nobody@127.0.0.1:1/none", Store: w.Store, Projectors: []projection.Projector{view.Account{}},
 	})
 	require.NoError(t, err)
 	projectiontest.Run(t, runner)
@@ -298,7 +299,7 @@ func TestRunner_StalledFirstLook(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	configure(t, w, 1)
-	all, err := w.Runner(t, projection.AccountView{}).Status(t.Context()) // it does not run
+	all, err := w.Runner(t, view.Account{}).Status(t.Context()) // it does not run
 	require.NoError(t, err)
 	require.NotZero(t, all[0].Lag)
 	require.False(t, all[0].Stalled)
@@ -318,7 +319,7 @@ func TestRunner_StalledStandby(t *testing.T) {
 		mine, err := schema.TakeLease(t.Context(), holder, lease)
 		return err == nil && mine
 	}, projectiontest.Soon, time.Millisecond)
-	runner := hastened(t, w, projection.AccountView{})
+	runner := hastened(t, w, view.Account{})
 	projectiontest.Run(t, runner)
 	stalled := func() bool {
 		all, err := runner.Status(t.Context())

@@ -18,7 +18,7 @@ type session struct {
 	conn        *pgx.Conn
 	checkpoint  checkpoint
 	chosen      func(Event) bool // nil: all are
-	maintenance maintenance      // nil: there is none
+	maintenance Maintenance      // nil: there is none
 	maintainAt  time.Time        // not before
 }
 
@@ -30,8 +30,8 @@ func (w *worker) serve(ctx context.Context) error {
 	}
 	defer closeConn(ctx, conn)
 	s := session{worker: w, conn: conn}
-	if p, maintains := w.projector.(maintainer); maintains {
-		s.maintenance = p.maintenance()
+	if p, maintains := w.projector.(Maintainer); maintains {
+		s.maintenance = p.Maintenance()
 	}
 	if err := s.lease(ctx); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (w *worker) serve(ctx context.Context) error {
 	if s.checkpoint, head, err = openCheckpoint(ctx, conn, w.projector, w.store); err != nil {
 		return err
 	}
-	if p, chooses := w.projector.(chooser); chooses {
+	if p, chooses := w.projector.(Chooser); chooses {
 		if s.chosen, err = p.Choose(ctx, conn); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (s *session) follow(ctx context.Context) error {
 		}
 		s.applied(batch.position)
 		if s.maintenance != nil {
-			s.maintenance.note(batch.events)
+			s.maintenance.Note(batch.events)
 		}
 		if behind = len(batch.events) >= s.limit; !behind {
 			if err := eventstore.Sleep(ctx, time.Until(began.Add(crowded(s.pace.rest, len(batch.events))))); err != nil {

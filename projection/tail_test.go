@@ -106,6 +106,7 @@ type selective struct {
 	filter eventstore.Filter
 }
 
+func (selective) Name() string                { return "selective" }
 func (s selective) Filter() eventstore.Filter { return s.filter }
 
 func streams(prefixes ...string) eventstore.Filter {

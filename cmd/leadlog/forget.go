@@ -20,6 +20,7 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 type forgetCommand struct {
@@ -156,12 +157,12 @@ func (h *stores) keepUp(ctx context.Context) (leave func(), err error) {
 		return nil, err
 	}
 	fanOut := delivery.FanOut{Epoch: epoch}
-	tail := projection.NewTail(h.store, append(projection.All(), fanOut)...)
+	tail := projection.NewTail(h.store, append(view.All(), fanOut)...)
 	following, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	leave = func() { stop(); running.Wait() }
 	for in, projectors := range map[string][]projection.Projector{
-		schema.Views: projection.All(), schema.Deliveries: {fanOut},
+		schema.Views: view.All(), schema.Deliveries: {fanOut},
 	} {
 		runner, err := projection.New(projection.Options{
 			URL: h.url, Store: h.store, Tail: tail, Projectors: projectors, Schema: in, Log: h.log,

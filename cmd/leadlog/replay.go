@@ -11,6 +11,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 type replayCommand struct {
@@ -69,7 +70,7 @@ func (r *replayCommand) Run(ctx context.Context, c output) error {
 func (r *replayCommand) parse() (projectors []projection.Projector, into string, until projection.Until, err error) {
 	var check checker
 	var names []string
-	for _, p := range projection.All() {
+	for _, p := range view.All() {
 		names = append(names, p.Name())
 		if r.View == p.Name() || r.View == "all" {
 			projectors = append(projectors, p)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -49,7 +49,7 @@ func (t *tailCommand) Run(ctx context.Context, c output) error {
 	switch {
 	case t.From == "":
 	case !start.at.IsZero():
-		from, err = projection.PlaceBefore(ctx, h.pool, h.store, start.at)
+		from, err = view.PlaceBefore(ctx, h.pool, h.store, start.at)
 	case start.position > from:
 		err = &usageError{fmt.Errorf("--from=%q: must be a position of this log, which ends at %d", t.From, from)}
 	default:

@@ -20,6 +20,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -32,7 +33,7 @@ func TestExpiredVisitors_AreForgotten(t *testing.T) {
 	vault, err := sealed.NewVault(w.Pool, bytes.Repeat([]byte{1}, sealed.KeySize))
 	require.NoError(t, err)
 	store := sealed.Wrap(w.Store, vault, true, log)
-	runner, err := projection.New(projection.Options{URL: w.URL, Store: store, Projectors: projection.All(), Log: log})
+	runner, err := projection.New(projection.Options{URL: w.URL, Store: store, Projectors: view.All(), Log: log})
 	require.NoError(t, err)
 	projectiontest.Run(t, runner)
 

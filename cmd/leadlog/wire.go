@@ -23,6 +23,7 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -119,9 +120,9 @@ func (a *app) wireCommands(ctx context.Context, claims claim.Names) (err error) 
 }
 
 func (a *app) wireViews(views string, claims claim.Names) (err error) {
-	a.tail = projection.NewTail(a.store, append(projection.All(), delivery.FanOut{})...)
+	a.tail = projection.NewTail(a.store, append(view.All(), delivery.FanOut{})...)
 	a.runner, err = projection.New(projection.Options{
-		URL: views, Store: a.store, Tail: a.tail, Projectors: projection.All(), Log: a.log, Watch: a.tracing.batches(),
+		URL: views, Store: a.store, Tail: a.tail, Projectors: view.All(), Log: a.log, Watch: a.tracing.batches(),
 	})
 	a.reader = query.New(a.pool, a.store, query.WithClaims(claims))
 	return err

@@ -48,7 +48,7 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) erro
 // FanOut is the projector that decides which endpoint gets which event. It folds the endpoints itself, so that at every event of
 // the log it knows exactly the endpoints that were registered before it. It runs in the schema schema.Deliveries.
 //
-// It is not in projection.All, so that a replay of the views sends nothing.
+// It is not in view.All, so that a replay of the views sends nothing.
 type FanOut struct {
 	Epoch  string
 	Bodies *Bodies // shared with the courier in this process; nil: none

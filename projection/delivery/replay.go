@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // Replayer queues again, from the log, the events that owners of endpoints asked to replay. How far a replay has come is stored in
@@ -294,7 +295,7 @@ func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, err
 	if p.reached != nil {
 		return *p.reached, nil
 	}
-	return projection.PlaceBefore(ctx, r.Pool, r.Store, p.since)
+	return view.PlaceBefore(ctx, r.Pool, r.Store, p.since)
 }
 
 // dropQueued leaves out what waits for the endpoint already, and makes it due.

@@ -19,6 +19,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 var (
@@ -141,7 +142,7 @@ func (m Move) settle(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err e
 // a log asks first whether the views are of it, and is not answered before they have moved.
 func alone(ctx context.Context, tx pgx.Tx) error {
 	names := map[string][]string{schema.Deliveries: {delivery.FanOut{}.Name()}}
-	for _, p := range projection.All() {
+	for _, p := range view.All() {
 		names[schema.Views] = append(names[schema.Views], p.Name())
 	}
 	for in, projectors := range names {

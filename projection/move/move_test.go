@@ -21,6 +21,7 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/move"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -98,7 +99,7 @@ func TestViewsThatWereMovedBelongToTheCopyAlone(t *testing.T) {
 	w, m := world(t)
 	moved, err := m.Run(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, len(projection.All()), moved)
+	require.Equal(t, len(view.All()), moved)
 	require.ErrorIs(t, projection.Belong(t.Context(), w.Pool, m.From), projection.ErrForeignLog)
 	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.To))
 	again, err := m.Run(t.Context())
@@ -128,7 +129,7 @@ func TestViewsAreNotMovedWhileOneIsReplayed(t *testing.T) {
 	w, m := world(t)
 	var during error
 	replay := projection.Replay{
-		URL: w.URL, Store: w.Store, Projectors: []projection.Projector{projection.LeadView{}},
+		URL: w.URL, Store: w.Store, Projectors: []projection.Projector{view.Lead{}},
 		Progress: func(done, end eventstore.Position) {
 			if done < end {
 				_, during = m.Run(t.Context())

@@ -20,6 +20,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // Soon is how long tests wait for what happens in the background. It is a limit, never a measure.
@@ -97,10 +98,16 @@ func (w *World) Append(t testing.TB, account, stream string, facts ...event.Data
 func (w *World) Runner(t testing.TB, projectors ...projection.Projector) *projection.Runner {
 	t.Helper()
 	if len(projectors) == 0 {
-		projectors = projection.All()
+		projectors = view.All()
 	}
+	return w.RunnerOf(t, 0, projectors...)
+}
+
+// RunnerOf makes a runner of projectors whose transactions have at most so many events.
+func (w *World) RunnerOf(t testing.TB, batch int, projectors ...projection.Projector) *projection.Runner {
+	t.Helper()
 	runner, err := projection.New(projection.Options{
-		URL: w.URL, Store: w.Store, Projectors: projectors, Log: slog.New(slog.DiscardHandler),
+		URL: w.URL, Store: w.Store, Projectors: projectors, Batch: batch, Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	return runner

@@ -8,8 +8,8 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // What happens to leads behind the position that the views are at is neither wrong nor left over, wherever that is: a batch may
@@ -86,6 +86,6 @@ func TestEachViewIsComparedAsFarAsItIs(t *testing.T) {
 	t.Parallel()
 	w, first, _ := sound(t)
 	w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", Name: "M"})
-	projectiontest.CatchUp(t, w.Runner(t, projection.SourceHistory{}))
+	projectiontest.CatchUp(t, w.Runner(t, view.SourceHistory{}))
 	require.Empty(t, run(t, w))
 }

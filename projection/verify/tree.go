@@ -10,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // noteLeaf remembers the hash of an event that is a leaf of its account's tree. An unreadable event, for which data is nil,
@@ -48,7 +48,7 @@ func (r *reading) flushLeaves(ctx context.Context) error {
 // askTree says which events of the log are not the ones that the stored trees were made of. That the trees are whole
 // shows when the view is compared with a fresh fold.
 func askTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
-	view := projection.TokenAudit{}
+	view := view.TokenAudit{}
 	rows, err := tx.Query(ctx, `
 		SELECT format('audit tree of account %s: event at position %s of stream %s is not the one that the tree was made of',
 		              account, position, stream)

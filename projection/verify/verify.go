@@ -24,6 +24,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // Verification says what to verify.
@@ -103,7 +104,7 @@ func (p *progress) finish(part int) { p.of(part)(math.MaxInt64, 0) }
 
 // views verifies that each is what a fresh fold of the log gives.
 func (v Verification) views(ctx context.Context, tell func(done, end eventstore.Position)) (findings []string, err error) {
-	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: projection.All(), Progress: tell}.Compare(ctx, v.Most)
+	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: view.All(), Progress: tell}.Compare(ctx, v.Most)
 	for _, view := range compared {
 		if view.Err != nil { // it is stale, or the log cannot be folded into it
 			findings = append(findings, fmt.Sprintf("view %s: %v", view.View, view.Err))

@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/verify"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // people is a log with sealed leads, each at an odd position with its claim behind it, and views of it.
@@ -56,7 +57,7 @@ func (p *people) open() *sealed.Store {
 func (p *people) project(t *testing.T) {
 	t.Helper()
 	pgtest.Exec(t, p.Pool, `DELETE FROM views.checkpoint`)
-	runner, err := projection.New(projection.Options{URL: p.URL, Store: p.store, Projectors: projection.All(), Log: slog.New(slog.DiscardHandler)})
+	runner, err := projection.New(projection.Options{URL: p.URL, Store: p.store, Projectors: view.All(), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	projectiontest.CatchUp(t, runner)
 }

@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -31,7 +32,7 @@ func (t *tokenTree) add(entry audit.Entry) error {
 }
 
 // openTrees goes on with the trees of all accounts that events are of.
-func openTrees(ctx context.Context, tx pgx.Tx, events []Event) (map[string]*tokenTree, error) {
+func openTrees(ctx context.Context, tx pgx.Tx, events []projection.Event) (map[string]*tokenTree, error) {
 	trees := map[string]*tokenTree{}
 	for _, e := range events {
 		trees[e.Metadata.Account] = &tokenTree{account: e.Metadata.Account}

@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -24,8 +25,8 @@ func (TokenAudit) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.TokenPrefix, event.TokenUsePrefix}}
 }
 
-func (TokenAudit) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
-	leaves := slices.DeleteFunc(slices.Clone(batch), func(e Event) bool { return !audit.IsLeaf(e.Type) })
+func (TokenAudit) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
+	leaves := slices.DeleteFunc(slices.Clone(batch), func(e projection.Event) bool { return !audit.IsLeaf(e.Type) })
 	if len(leaves) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -35,13 +36,13 @@ type sighting struct {
 	position eventstore.Position
 }
 
-func (h SourceHistory) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
-	return h.prepare(batch)(ctx, tx)
+func (h SourceHistory) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
+	return h.Prepare(batch)(ctx, tx)
 }
 
-// prepare implements preparer. A join is about rows that were made before it, so a batch is cut there.
-func (SourceHistory) prepare(batch []Event) write {
-	var parts []write
+// Prepare implements projection.Preparer. A join is about rows that were made before it, so a batch is cut there.
+func (SourceHistory) Prepare(batch []projection.Event) projection.Write {
+	var parts []projection.Write
 	begin := 0
 	for i := range batch {
 		joined, ok := batch[i].Data.(event.LeadJoined)
@@ -95,7 +96,7 @@ type sightings struct {
 	erased []string
 }
 
-func newSightings(batch []Event) *sightings {
+func newSightings(batch []projection.Event) *sightings {
 	var s sightings
 	seen, index := make([]sighting, 0, len(batch)), make(map[sourceKey]int, len(batch))
 	born := make(map[string]struct{}, len(batch))
@@ -134,7 +135,7 @@ func newSightings(batch []Event) *sightings {
 }
 
 // sourceEntry is what an arrival tells.
-func sourceEntry(e *Event) (lead.SourceEntry, bool) {
+func sourceEntry(e *projection.Event) (lead.SourceEntry, bool) {
 	fact := e.Fact()
 	switch data := e.Data.(type) {
 	case event.LeadCreated:

@@ -1,9 +1,8 @@
-package projection
+package view
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,32 +13,30 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// LeadView is the view of leads as they are now, with totals of those that are won. A lead that has departed into another has no row.
-type LeadView struct{}
+// Lead is the view of leads as they are now, with totals of those that are won. A lead that has departed into another has no row.
+type Lead struct{}
 
-func (LeadView) Name() string { return schema.Lead }
+func (Lead) Name() string { return schema.Lead }
 
 // Version implements Projector. The rows contain lead.State as JSON, so a change of its fields needs a new version.
-func (LeadView) Version() int     { return 1 }
-func (LeadView) Tables() []string { return []string{"lead", "won_day", blockTable} }
-func (LeadView) Filter() eventstore.Filter {
+func (Lead) Version() int     { return 1 }
+func (Lead) Tables() []string { return []string{"lead", "won_day", blockTable} }
+func (Lead) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix}}
 }
 
-// errGap says that a fold was not given every event of a stream.
-var errGap = errors.New("the view does not have every event before this one")
-
-func (v LeadView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
-	return v.prepare(batch)(ctx, tx)
+func (v Lead) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
+	return v.Prepare(batch)(ctx, tx)
 }
 
-// prepare implements preparer. For a lead whose stream begins in the batch, the table need not be read.
-func (LeadView) prepare(batch []Event) write {
+// Prepare implements projection.Preparer. For a lead whose stream begins in the batch, the table need not be read.
+func (Lead) Prepare(batch []projection.Event) projection.Write {
 	born := newFold(batch)
-	var known []*Event // of other leads
+	var known []*projection.Event // of other leads
 	var gap error
 	for i := range batch {
 		e := &batch[i]
@@ -74,7 +71,7 @@ func (LeadView) prepare(batch []Event) write {
 }
 
 // changeLeads applies events of leads that have, or had, rows, and returns how this changes the totals of what is won.
-func changeLeads(ctx context.Context, tx pgx.Tx, batch []*Event) (won wins, err error) {
+func changeLeads(ctx context.Context, tx pgx.Tx, batch []*projection.Event) (won wins, err error) {
 	if len(batch) == 0 {
 		return won, nil
 	}
@@ -123,7 +120,7 @@ type leadFold struct {
 }
 
 // newFold makes room for the leads that begin in a batch.
-func newFold(batch []Event) leadFold {
+func newFold(batch []projection.Event) leadFold {
 	births := 0
 	for i := range batch {
 		if batch[i].Revision == 0 {
@@ -144,7 +141,7 @@ func (f *leadFold) add(id string, state lead.State) int {
 	return f.index[id]
 }
 
-func (f *leadFold) evolve(id string, e *Event) error {
+func (f *leadFold) evolve(id string, e *projection.Event) error {
 	i, met := f.index[id]
 	if !met {
 		i = f.add(id, lead.State{})

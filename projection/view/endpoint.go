@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"context"
@@ -10,21 +10,22 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// EndpointView is the view of the webhook endpoints that are not deleted.
-type EndpointView struct{}
+// Endpoint is the view of the webhook endpoints that are not deleted.
+type Endpoint struct{}
 
-func (EndpointView) Name() string     { return schema.Endpoint }
-func (EndpointView) Version() int     { return 1 }
-func (EndpointView) Tables() []string { return []string{"endpoint"} }
-func (EndpointView) Filter() eventstore.Filter {
+func (Endpoint) Name() string     { return schema.Endpoint }
+func (Endpoint) Version() int     { return 1 }
+func (Endpoint) Tables() []string { return []string{"endpoint"} }
+func (Endpoint) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.WebhookPrefix}}
 }
 
 // Apply sends a statement for each event, all in one round trip: endpoints change seldom.
-func (EndpointView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+func (Endpoint) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	var statements pgx.Batch
 	for _, e := range batch {
 		if err := queueEndpoint(&statements, event.WebhookID(e.Stream), e); err != nil {
@@ -34,7 +35,7 @@ func (EndpointView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	return tx.SendBatch(ctx, &statements).Close()
 }
 
-func queueEndpoint(to *pgx.Batch, id string, e Event) error {
+func queueEndpoint(to *pgx.Batch, id string, e projection.Event) error {
 	var change *pgx.QueuedQuery // of an endpoint that must be there
 	switch data := e.Data.(type) {
 	case event.WebhookRegistered:

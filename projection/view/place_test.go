@@ -1,4 +1,4 @@
-package projection_test
+package view_test
 
 import (
 	"testing"
@@ -10,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/storetest"
-	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // leadAt appends a lead with a time of its own.
@@ -30,7 +30,7 @@ func TestPlaceBefore_IsEarlier(t *testing.T) {
 	minute := func(n float64) time.Time { return projectiontest.Start.Add(time.Duration(n * float64(time.Minute))) }
 	before := func(at time.Time) eventstore.Position {
 		t.Helper()
-		place, err := projection.PlaceBefore(t.Context(), w.Pool, w.Store, at)
+		place, err := view.PlaceBefore(t.Context(), w.Pool, w.Store, at)
 		require.NoError(t, err)
 		return place
 	}
@@ -49,7 +49,7 @@ func TestPlaceBefore_IsEarlier(t *testing.T) {
 		require.Equal(t, want, before(at), at)
 	}
 	require.Equal(t, 3, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.place`))
-	require.NoError(t, replay(w, projection.Places{}).Run(t.Context()))
+	require.NoError(t, w.Replay(view.Place{}).Run(t.Context()))
 	require.Equal(t, third, before(minute(9)))
 	require.Equal(t, 3, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.place`))
 

@@ -1,4 +1,4 @@
-package projection_test
+package view_test
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // arrivals puts leads on the log that came one a second from a moment on.
@@ -45,7 +46,7 @@ func awaitBlocks(t *testing.T, w *projectiontest.World, want int) {
 // differences compares the view of leads with the log.
 func differences(t *testing.T, w *projectiontest.World) (found []string) {
 	t.Helper()
-	compared, err := replay(w, projection.LeadView{}).Compare(t.Context(), 10)
+	compared, err := w.Replay(view.Lead{}).Compare(t.Context(), 10)
 	require.NoError(t, err)
 	for _, c := range compared {
 		require.NoError(t, c.Err)
@@ -63,7 +64,7 @@ func TestBlocksSayWhatTheirLeadsAreCalledNow(t *testing.T) {
 	ids := arrivals(t, w, "acme", later, 300)
 	arrivals(t, w, "globex", later, 150)
 	arrivals(t, w, "small", later, 20)
-	stop := projectiontest.Run(t, w.Runner(t, projection.LeadView{}))
+	stop := projectiontest.Run(t, w.Runner(t, view.Lead{}))
 	awaitBlocks(t, w, 3)
 	require.Empty(t, differences(t, w))
 
@@ -91,15 +92,14 @@ func TestBlocksSayWhatTheirLeadsAreCalledNow(t *testing.T) {
 	stop()
 	arrivals(t, w, "acme", projectiontest.Start, 3)
 	arrivals(t, w, "globex", later.Add(time.Hour), 300)
-	stop = projectiontest.Run(t, w.Runner(t, projection.LeadView{}))
+	stop = projectiontest.Run(t, w.Runner(t, view.Lead{}))
 	awaitBlocks(t, w, 2+3)
 	require.Empty(t, differences(t, w))
 	stop()
 
 	// While nobody makes blocks anew, those that are not true say nothing.
 	w.Append(t, "acme", event.LeadStream(ids[40]), event.LeadMerged{Source: "api", Name: "Yash Mehta"})
-	batches := w.Runner(t, projection.LeadView{})
-	batches.WithoutFilling()
+	batches := w.Runner(t, struct{ projection.Projector }{view.Lead{}})
 	stop = projectiontest.Run(t, batches)
 	projectiontest.Await(t, batches)
 	stop()
@@ -111,7 +111,7 @@ func TestBlocksThatAreNotTrueAreFound(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	arrivals(t, w, "acme", projectiontest.Start, 300)
-	stop := projectiontest.Run(t, w.Runner(t, projection.LeadView{}))
+	stop := projectiontest.Run(t, w.Runner(t, view.Lead{}))
 	awaitBlocks(t, w, 2)
 	stop()
 	require.Empty(t, differences(t, w))
@@ -129,12 +129,12 @@ func TestAReplayedViewOfLeadsGetsBlocksOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	arrivals(t, w, "acme", projectiontest.Start, 300)
-	stop := projectiontest.Run(t, w.Runner(t, projection.LeadView{}))
+	stop := projectiontest.Run(t, w.Runner(t, view.Lead{}))
 	awaitBlocks(t, w, 2)
 	stop()
-	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
+	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
 	require.Equal(t, [2]int{}, blocks(t, w))
-	projectiontest.Run(t, w.Runner(t, projection.LeadView{}))
+	projectiontest.Run(t, w.Runner(t, view.Lead{}))
 	awaitBlocks(t, w, 2)
 	require.Empty(t, differences(t, w))
 }
@@ -145,12 +145,12 @@ func TestAViewThatIsReplayedWhileItsProjectorRunsGetsBlocksToo(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	arrivals(t, w, "acme", projectiontest.Start, 300)
-	runner := w.Runner(t, projection.LeadView{})
+	runner := w.Runner(t, view.Lead{})
 	projectiontest.Run(t, runner)
 	awaitBlocks(t, w, 2)
 	projectiontest.Await(t, runner)
 	for range 2 {
-		require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
+		require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
 		w.Append(t, "globex", event.AccountStream("globex"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
 		awaitBlocks(t, w, 2)
 	}

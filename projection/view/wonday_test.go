@@ -1,4 +1,4 @@
-package projection_test
+package view_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // deals puts leads on the log that are won and lost again, change what they are worth, are joined and erased, and begin on
@@ -94,14 +95,12 @@ func TestWhatIsWonIsWhatTheLeadsThatAreWonComeTo(t *testing.T) {
 	w := projectiontest.New(t)
 	for seed := range uint64(4) {
 		deals(t, w, seed, 120)
-		runner := w.Runner(t, projection.LeadView{})
-		runner.Batches([]int{1, 2, 7, 100}[seed])
-		projectiontest.CatchUp(t, runner)
+		projectiontest.CatchUp(t, w.RunnerOf(t, []int{1, 2, 7, 100}[seed], view.Lead{}))
 		require.Greater(t, len(counted(t, w, "views")), 2)
-		require.Equal(t, counted(t, w, "views"), dumpTable(t, w, "views", "won_day"))
+		require.Equal(t, counted(t, w, "views"), w.DumpTable(t, "views", "won_day"))
 	}
-	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
-	require.Equal(t, counted(t, w, "views"), dumpTable(t, w, "views", "won_day"))
+	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
+	require.Equal(t, counted(t, w, "views"), w.DumpTable(t, "views", "won_day"))
 }
 
 func TestADayOnWhichNothingIsWonAnyMoreHasNoRow(t *testing.T) {
@@ -111,10 +110,10 @@ func TestADayOnWhichNothingIsWonAnyMoreHasNoRow(t *testing.T) {
 		id := w.NewID()
 		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Status: "won", Source: "api", OpportunityValue: "1.50"})
 		w.Project(t)
-		require.Equal(t, []string{"(acme,2026-03-01,api,1,1.5)"}, dumpTable(t, w, "views", "won_day"), i)
+		require.Equal(t, []string{"(acme,2026-03-01,api,1,1.5)"}, w.DumpTable(t, "views", "won_day"), i)
 		w.Append(t, "acme", event.LeadStream(id), after)
 		w.Project(t)
-		require.Empty(t, dumpTable(t, w, "views", "won_day"), i)
+		require.Empty(t, w.DumpTable(t, "views", "won_day"), i)
 	}
 }
 
@@ -139,19 +138,19 @@ func TestWhoIsForgottenInACopyIsNotCountedThere(t *testing.T) {
 	}
 	w.Append(t, "acme", event.LeadStream(won[1]), event.LeadErased{})
 	w.Project(t)
-	want := dumpTable(t, w, "views", "won_day")
+	want := w.DumpTable(t, "views", "won_day")
 	require.Equal(t, []string{"(acme,2026-03-01,api,3,6.5)"}, want)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	r := replay(w, projection.LeadView{})
+	r := w.Replay(view.Lead{})
 	r.Progress = func(done, end eventstore.Position) {
 		if done > 0 && done < end {
 			cancel()
 		}
 	}
 	require.ErrorIs(t, r.Run(ctx), context.Canceled)
-	require.Equal(t, []string{"(acme,2026-03-01,api,4,8)"}, dumpTable(t, w, "replay_lead", "won_day"))
-	asOf := replay(w, projection.LeadView{})
+	require.Equal(t, []string{"(acme,2026-03-01,api,4,8)"}, w.DumpTable(t, "replay_lead", "won_day"))
+	asOf := w.Replay(view.Lead{})
 	asOf.Into, asOf.Until = "before", projection.Until{Position: 4}
 	require.NoError(t, asOf.Run(t.Context()))
 
@@ -160,9 +159,9 @@ func TestWhoIsForgottenInACopyIsNotCountedThere(t *testing.T) {
 			return projection.ForgetInCopies(t.Context(), tx, projection.Forgotten{Leads: []string{won[1]}})
 		}))
 		for _, place := range []string{"replay_lead", "before"} {
-			require.Equal(t, counted(t, w, place), dumpTable(t, w, place, "won_day"), place)
+			require.Equal(t, counted(t, w, place), w.DumpTable(t, place, "won_day"), place)
 		}
 	}
-	require.NoError(t, replay(w, projection.LeadView{}).Run(t.Context()))
-	require.Equal(t, want, dumpTable(t, w, "views", "won_day"))
+	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
+	require.Equal(t, want, w.DumpTable(t, "views", "won_day"))
 }

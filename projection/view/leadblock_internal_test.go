@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"context"
@@ -11,13 +11,14 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
 // maintainOnce does a part of what there is to do on blocks, on a connection of its own.
 func maintainOnce(t *testing.T, conn *pgx.Conn, l *leadBlocks) {
 	t.Helper()
-	require.NoError(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.run(t.Context(), tx) }))
+	require.NoError(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.Run(t.Context(), tx) }))
 }
 
 // emptyViews opens views that hold nothing.
@@ -36,34 +37,34 @@ func emptyViews(t *testing.T) *pgx.Conn {
 func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 	t.Parallel()
 	conn := emptyViews(t)
-	l := LeadView{}.maintenance().(*leadBlocks)
-	for l.due() { // at what is there already
+	l := Lead{}.Maintenance().(*leadBlocks)
+	for l.Due() { // at what is there already
 		maintainOnce(t, conn, l)
 	}
-	births := make([]Event, 3*blockLeads)
+	births := make([]projection.Event, 3*blockLeads)
 	for i := range births {
 		births[i].Recorded = &eventstore.Recorded{Event: eventstore.Event{Metadata: event.Metadata{Account: "acme"}}}
 	}
-	l.note(births)
+	l.Note(births)
 	require.Equal(t, []string{"acme"}, l.full)
-	require.True(t, l.due())
+	require.True(t, l.Due())
 
 	began := time.Now()
 	maintainOnce(t, conn, l)
 	require.Empty(t, l.full)
 	require.True(t, l.rests.After(began), "there was nothing to do")
 
-	l.note(births)
+	l.Note(births)
 	l.cleared, l.rests = false, time.Now().Add(time.Hour)
-	require.False(t, l.due())
-	require.True(t, l.pending(), "there will be")
+	require.False(t, l.Due())
+	require.True(t, l.Pending(), "there will be")
 
 	pgtest.Exec(t, conn, `
 		INSERT INTO lead SELECT n, 'busy', now() + n * interval '1 s', 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 2*blockLeads)
 	l.full, l.rests = []string{"acme", "busy"}, time.Time{}
 	maintainOnce(t, conn, l)
 	require.Equal(t, []string{"busy"}, l.full, "there may be more")
-	require.True(t, l.due(), "another account, which needs nothing, holds nobody up")
+	require.True(t, l.Due(), "another account, which needs nothing, holds nobody up")
 }
 
 // They were ten seconds old when nobody looked any more.
@@ -75,37 +76,37 @@ func TestTheLastLeadsOfAnAccountThatFallsSilentComeIntoBlocks(t *testing.T) {
 	made := func() int {
 		return pgtest.Value[int](t, conn, `SELECT count(*) FROM lead_block`)
 	}
-	l := LeadView{}.maintenance().(*leadBlocks)
-	for l.due() {
+	l := Lead{}.Maintenance().(*leadBlocks)
+	for l.Due() {
 		maintainOnce(t, conn, l)
 	}
 	require.Zero(t, made())
-	require.True(t, l.pending(), "they grow older")
+	require.True(t, l.Pending(), "they grow older")
 
 	pgtest.Exec(t, conn, `UPDATE lead SET created_at = created_at - interval '1 minute'`)
 	l.ripe = time.Now()
-	for l.due() {
+	for l.Due() {
 		maintainOnce(t, conn, l)
 	}
 	require.Equal(t, 2, made(), "the last 128 begin no other block")
-	require.False(t, l.pending())
+	require.False(t, l.Pending())
 }
 
 // The account that had been taken up was forgotten, until it had 128 leads more.
 func TestBlocksThatCouldNotBeMadeAreMadeLater(t *testing.T) {
 	t.Parallel()
 	conn := emptyViews(t)
-	l := LeadView{}.maintenance().(*leadBlocks)
-	for l.due() {
+	l := Lead{}.Maintenance().(*leadBlocks)
+	for l.Due() {
 		maintainOnce(t, conn, l)
 	}
 	pgtest.Exec(t, conn, `
 		INSERT INTO lead SELECT n, 'acme', now() - n * interval '1 minute', 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 2*blockLeads)
 	l.look("acme")
 	pgtest.Exec(t, conn, `ALTER TABLE lead_block RENAME TO away`)
-	require.Error(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.run(t.Context(), tx) }))
+	require.Error(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return l.Run(t.Context(), tx) }))
 	pgtest.Exec(t, conn, `ALTER TABLE away RENAME TO lead_block`)
-	for l.due() {
+	for l.Due() {
 		maintainOnce(t, conn, l)
 	}
 	blocks := pgtest.Value[int](t, conn, `SELECT count(*) FROM lead_block`)

@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -24,7 +25,7 @@ func (VisitorActivity) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.VisitorPrefix}}
 }
 
-func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	var recorded activities
 	for _, e := range batch {
 		if d, forgotten := e.Data.(event.VisitorForgotten); forgotten {

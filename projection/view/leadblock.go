@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -161,11 +162,11 @@ func gramsOf(leads [][]string) []byte {
 	return block[:]
 }
 
-// derivedTable implements maintainer.
-func (LeadView) derivedTable() string { return blockTable }
+// DerivedTable implements projection.Maintainer.
+func (Lead) DerivedTable() string { return blockTable }
 
-// compareDerived implements maintainer. Each block begins where the one before ends, and says what its leads do.
-func (LeadView) compareDerived(ctx context.Context, tx pgx.Tx, live string, most int) (found []Difference, err error) {
+// CompareDerived implements projection.Maintainer. Each block begins where the one before ends, and says what its leads do.
+func (Lead) CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) (found []projection.Difference, err error) {
 	place := pgx.Identifier{live}.Sanitize() + `.`
 	rows, err := tx.Query(ctx, `
 		SELECT account, until, grams, since = lag(until, 1, '-infinity') OVER (PARTITION BY account ORDER BY until), `+leadsOf(place)+`
@@ -179,7 +180,7 @@ func (LeadView) compareDerived(ctx context.Context, tx pgx.Tx, live string, most
 	var joins bool
 	var leads [][]string
 	_, err = pgx.ForEachRow(rows, []any{&account, &until, &grams, &joins, &leads}, func() error {
-		d := Difference{Table: blockTable, Key: account + " " + until.UTC().Format(time.RFC3339Nano), What: "is not what its leads say"}
+		d := projection.Difference{Table: blockTable, Key: account + " " + until.UTC().Format(time.RFC3339Nano), What: "is not what its leads say"}
 		if !joins {
 			d.What = "does not begin where the one before ends"
 		}

@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -37,7 +38,7 @@ func (d sourceDay) compare(other sourceDay) int {
 // outcomes counts arrivals by what became of them, and how many of all were lines of a batch or a file.
 type outcomes struct{ created, merged, refused, lines int64 }
 
-func (SourceDay) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+func (SourceDay) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	counted := map[sourceDay]outcomes{}
 	for _, e := range batch {
 		key := sourceDay{account: e.Metadata.Account, day: e.At.UTC().Truncate(24 * time.Hour)}

@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/projection"
 )
 
 // leadBlocks is the work on blocks that is left for one session to do.
@@ -21,13 +23,13 @@ type leadBlocks struct {
 	looked   time.Time      // when filters that were cleared were last looked for
 }
 
-// maintenance implements maintainer.
-func (LeadView) maintenance() maintenance {
+// Maintenance implements projection.Maintainer.
+func (Lead) Maintenance() projection.Maintenance {
 	return &leadBlocks{sweeping: true, born: map[string]int{}, cleared: true}
 }
 
-// note implements maintenance.
-func (l *leadBlocks) note(events []Event) {
+// Note implements projection.Maintenance.
+func (l *leadBlocks) Note(events []projection.Event) {
 	for i := range events {
 		l.cleared = true // perhaps
 		if events[i].Revision > 0 {
@@ -45,20 +47,20 @@ func (l *leadBlocks) note(events []Event) {
 	}
 }
 
-// due implements maintenance. Filters that were cleared are looked for once in a while: mostly there are none.
-func (l *leadBlocks) due() bool {
+// Due implements projection.Maintenance. Filters that were cleared are looked for once in a while: mostly there are none.
+func (l *leadBlocks) Due() bool {
 	now := time.Now()
 	return l.sweeping || len(l.full) > 0 && !now.Before(l.rests) || len(l.young) > 0 && !now.Before(l.ripe) ||
-		l.cleared && now.Sub(l.looked) >= maintenancePause
+		l.cleared && now.Sub(l.looked) >= projection.MaintenancePause
 }
 
-// pending implements maintenance.
-func (l *leadBlocks) pending() bool {
+// Pending implements projection.Maintenance.
+func (l *leadBlocks) Pending() bool {
 	return l.cleared || l.sweeping || len(l.full) > 0 || len(l.young) > 0
 }
 
-// run implements maintenance. After an error nothing is known of what it had taken up.
-func (l *leadBlocks) run(ctx context.Context, tx pgx.Tx) error {
+// Run implements projection.Maintenance. After an error nothing is known of what it had taken up.
+func (l *leadBlocks) Run(ctx context.Context, tx pgx.Tx) error {
 	more, err := l.remake(ctx, tx)
 	if err == nil && !more {
 		err = l.make(ctx, tx)
@@ -71,7 +73,7 @@ func (l *leadBlocks) run(ctx context.Context, tx pgx.Tx) error {
 
 // remake makes some of the filters that were cleared, when it is time to look for them. More: there may be others.
 func (l *leadBlocks) remake(ctx context.Context, tx pgx.Tx) (more bool, err error) {
-	if !l.cleared || time.Since(l.looked) < maintenancePause {
+	if !l.cleared || time.Since(l.looked) < projection.MaintenancePause {
 		return false, nil
 	}
 	made, err := remakeBlocks(ctx, tx)
@@ -102,7 +104,7 @@ func (l *leadBlocks) make(ctx context.Context, tx pgx.Tx) error {
 			l.rests = time.Time{}
 			return nil
 		}
-		l.rests = time.Now().Add(maintenancePause)
+		l.rests = time.Now().Add(projection.MaintenancePause)
 		soon, err := soonEnough(ctx, tx, account)
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"context"
@@ -9,21 +9,22 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// AccountView is the view of accounts: their plans and settings.
-type AccountView struct{}
+// Account is the view of accounts: their plans and settings.
+type Account struct{}
 
-func (AccountView) Name() string     { return schema.Account }
-func (AccountView) Version() int     { return 1 }
-func (AccountView) Tables() []string { return []string{"account"} }
-func (AccountView) Filter() eventstore.Filter {
+func (Account) Name() string     { return schema.Account }
+func (Account) Version() int     { return 1 }
+func (Account) Tables() []string { return []string{"account"} }
+func (Account) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.AccountPrefix}}
 }
 
 // Apply sends a statement for each event, all in one round trip: accounts change seldom.
-func (AccountView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+func (Account) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	var statements pgx.Batch
 	for _, e := range batch {
 		id := event.AccountID(e.Stream)
@@ -39,7 +40,7 @@ func (AccountView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
 	return tx.SendBatch(ctx, &statements).Close()
 }
 
-func queueSettings(to *pgx.Batch, id string, e Event, data event.AccountConfigured) error {
+func queueSettings(to *pgx.Batch, id string, e projection.Event, data event.AccountConfigured) error {
 	features, err := json.Marshal(data.Features)
 	if err != nil {
 		return err

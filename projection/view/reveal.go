@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"context"
@@ -7,20 +7,21 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Reveals has a row for each time that somebody asked to see personal data.
-type Reveals struct{}
+// Reveal has a row for each time that somebody asked to see personal data.
+type Reveal struct{}
 
-func (Reveals) Name() string     { return schema.Reveal }
-func (Reveals) Version() int     { return 1 }
-func (Reveals) Tables() []string { return []string{"reveal"} }
-func (Reveals) Filter() eventstore.Filter {
+func (Reveal) Name() string     { return schema.Reveal }
+func (Reveal) Version() int     { return 1 }
+func (Reveal) Tables() []string { return []string{"reveal"} }
+func (Reveal) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.RevealPrefix}}
 }
 
-func (Reveals) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+func (Reveal) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	var reveals rows
 	for _, e := range batch {
 		revealed, ok := e.Data.(event.LeadRevealed)

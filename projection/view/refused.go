@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"context"
@@ -7,20 +7,21 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// RefusedArrivals has a row for each arrival that was answered with a conflict.
-type RefusedArrivals struct{}
+// Refused has a row for each arrival that was answered with a conflict.
+type Refused struct{}
 
-func (RefusedArrivals) Name() string     { return schema.Refused }
-func (RefusedArrivals) Version() int     { return 1 }
-func (RefusedArrivals) Tables() []string { return []string{"refused"} }
-func (RefusedArrivals) Filter() eventstore.Filter {
+func (Refused) Name() string     { return schema.Refused }
+func (Refused) Version() int     { return 1 }
+func (Refused) Tables() []string { return []string{"refused"} }
+func (Refused) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.RefusedPrefix}}
 }
 
-func (RefusedArrivals) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+func (Refused) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	var arrivals rows
 	for _, e := range batch {
 		refused, ok := e.Data.(event.LeadRefused)

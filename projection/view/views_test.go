@@ -1,4 +1,4 @@
-package projection_test
+package view_test
 
 import (
 	"encoding/base64"
@@ -17,51 +17,27 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
-
-// dump is every row of every view as text, in an order that does not depend on how they were written.
-func dump(t *testing.T, w *projectiontest.World) map[string][]string {
-	t.Helper()
-	views := map[string][]string{}
-	for _, p := range projection.All() {
-		for _, table := range folded(p) {
-			views[table] = dumpTable(t, w, "views", table)
-		}
-	}
-	return views
-}
-
-// folded are the tables whose rows are a fold of the log. What a search leaves out is made of the leads, in its own time.
-func folded(p projection.Projector) []string {
-	return slices.DeleteFunc(p.Tables(), func(table string) bool { return table == "lead_block" })
-}
-
-func dumpTable(t *testing.T, w *projectiontest.World, schema, table string) []string {
-	t.Helper()
-	return pgtest.Rows[string](t, w.Pool, `SELECT v::text FROM `+schema+`.`+table+` AS v ORDER BY v::text COLLATE "C"`)
-}
 
 func TestViewsThatAreEmptiedAndMadeAgainHaveTheSameRowsInBatchesOfAnySize(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 1, 700)
 	w.Project(t)
-	first := dump(t, w)
+	first := w.Dump(t)
 	for table, rows := range first {
 		require.NotEmpty(t, rows, table)
 	}
 	for _, size := range []int{1, 3, 100} {
 		pgtest.Exec(t, w.Pool, `TRUNCATE views.checkpoint, views.lead, views.won_day, views.lead_block, views.source_history, views.source_day, views.token,
 			views.token_event, views.token_tree, views.account, views.endpoint, views.visitor_activity, views.refused, views.reveal`)
-		runner := w.Runner(t)
-		runner.Batches(size)
-		projectiontest.CatchUp(t, runner)
-		require.Equal(t, first, dump(t, w), "batches of %d", size)
+		projectiontest.CatchUp(t, w.RunnerOf(t, size, view.All()...))
+		require.Equal(t, first, w.Dump(t), "batches of %d", size)
 	}
 }
 
@@ -70,10 +46,10 @@ func TestAViewWhoseCheckpointIsLostStartsEmpty(t *testing.T) {
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 2, 200)
 	w.Project(t)
-	first := dump(t, w)
+	first := w.Dump(t)
 	pgtest.Exec(t, w.Pool, `DELETE FROM views.checkpoint`)
 	w.Project(t)
-	require.Equal(t, first, dump(t, w), "nothing is counted twice")
+	require.Equal(t, first, w.Dump(t), "nothing is counted twice")
 }
 
 func TestALeadsRowIsTheFoldOfItsStream(t *testing.T) {
@@ -92,7 +68,7 @@ func TestALeadsRowIsTheFoldOfItsStream(t *testing.T) {
 			got, err := row.State()
 			require.NoError(t, err)
 			want.Sources = nil // these are a view of their own
-			require.Equal(t, projection.AppendState(nil, &want), projection.AppendState(nil, &got))
+			require.Equal(t, view.AppendState(nil, &want), view.AppendState(nil, &got))
 			want.Phones, want.Emails = slices.Concat([]string{}, want.Phones), slices.Concat([]string{}, want.Emails)
 			got.Phones, got.Emails = slices.Concat([]string{}, got.Phones), slices.Concat([]string{}, got.Emails)
 			require.Equal(t, want, got)
@@ -145,7 +121,7 @@ func TestTheSourcesOfALeadAreThoseOfItsFold(t *testing.T) {
 // went or changed its name would not be folds any more.
 func TestALeadsStateLooksAsThisVersionOfTheViewWritesIt(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, 1, projection.LeadView{}.Version(), "write down the new version's JSON here")
+	require.Equal(t, 1, view.Lead{}.Version(), "write down the new version's JSON here")
 	fields, err := json.Marshal(lead.State{}, json.Deterministic(true), json.FormatNilMapAsNull(true), json.FormatNilSliceAsNull(true))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"Phase":0,"ID":"","Revision":0,"Account":"","ContactUID":"","Name":"","NameDerived":false,"Phone":"",
@@ -154,7 +130,7 @@ func TestALeadsStateLooksAsThisVersionOfTheViewWritesIt(t *testing.T) {
 		"UpdatedAt":"0001-01-01T00:00:00Z"}`,
 		string(fields), "lead.State has changed: give LeadView a new version")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
-	written := projection.AppendState(nil, &lead.State{
+	written := view.AppendState(nil, &lead.State{
 		Phase: lead.Live, ID: "L", Revision: 7, Account: "acme", ContactUID: "C", Name: "Asha", NameDerived: true, Phone: "+91",
 		Email: "a@b.c", Phones: []string{"+91"}, Emails: []string{}, Status: "new", Temperature: "hot", OpportunityID: "O",
 		OpportunityValue: "1.0", Source: "api", Sources: []lead.SourceEntry{{Source: "api"}},
@@ -194,7 +170,7 @@ func TestNoViewHoldsTheHashOfATokensValue(t *testing.T) {
 	history := w.WriteHistory(t, 4, 200)
 	w.Project(t)
 	var all strings.Builder
-	for _, rows := range dump(t, w) {
+	for _, rows := range w.Dump(t) {
 		all.WriteString(strings.Join(rows, "\n"))
 	}
 	for _, ids := range history.Tokens {

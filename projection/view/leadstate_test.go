@@ -1,4 +1,4 @@
-package projection_test
+package view_test
 
 import (
 	"testing"
@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/leadlog/leadlog/command/lead"
-	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
 )
 
 // anyLead draws a state with every kind of value: nil and empty, odd texts, raw JSON.
@@ -56,11 +56,11 @@ func TestALeadsRowIsReadBackAsTheLeadThatWasWritten(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		state := anyLead(t)
-		written := projection.AppendState(nil, &state)
+		written := view.AppendState(nil, &state)
 		row := rowOf(&state, written)
 		back, err := row.State()
 		require.NoError(t, err)
-		require.Equal(t, string(written), string(projection.AppendState(nil, &back)), "a row that is written anew stays as it is")
+		require.Equal(t, string(written), string(view.AppendState(nil, &back)), "a row that is written anew stays as it is")
 		state.Sources = nil
 		for known, shown := range map[*[]string]string{&state.Phones: state.Phone, &state.Emails: state.Email} {
 			if *known == nil && shown != "" { // no list and an empty one are the same
@@ -76,7 +76,7 @@ func TestALeadsStateIsWrittenAsTheLibraryWould(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		state := anyLead(t)
-		encoded := projection.AppendState([]byte("before"), &state)
+		encoded := view.AppendState([]byte("before"), &state)
 		var rest lead.State
 		require.NoError(t, json.Unmarshal(encoded[len("before"):], &rest))
 		want, err := json.Marshal(rest, json.Deterministic(true), json.OmitZeroStructFields(true), json.FormatNilSliceAsNull(true),
@@ -84,5 +84,5 @@ func TestALeadsStateIsWrittenAsTheLibraryWould(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "before"+string(want), string(encoded))
 	})
-	require.Equal(t, "{}", string(projection.AppendState(nil, &lead.State{})))
+	require.Equal(t, "{}", string(view.AppendState(nil, &lead.State{})))
 }

@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"context"
@@ -11,16 +11,17 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// TokenView is the view of API tokens, including deleted ones.
-type TokenView struct{}
+// Token is the view of API tokens, including deleted ones.
+type Token struct{}
 
-func (TokenView) Name() string     { return schema.Token }
-func (TokenView) Version() int     { return 2 }
-func (TokenView) Tables() []string { return []string{"token"} }
-func (TokenView) Filter() eventstore.Filter {
+func (Token) Name() string     { return schema.Token }
+func (Token) Version() int     { return 2 }
+func (Token) Tables() []string { return []string{"token"} }
+func (Token) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.TokenPrefix, event.TokenUsePrefix}}
 }
 
@@ -34,7 +35,7 @@ type tokenRow struct {
 }
 
 // evolve folds an event into the row, which is nil before the token's creation.
-func (t *tokenRow) evolve(e Event) (*tokenRow, error) {
+func (t *tokenRow) evolve(e projection.Event) (*tokenRow, error) {
 	if created, ok := e.Data.(event.TokenCreated); ok {
 		return &tokenRow{
 			ID: event.TokenID(e.Stream), Account: e.Metadata.Account, Name: created.Name, Prefix: created.Prefix,
@@ -70,7 +71,7 @@ func (t *tokenRow) use(at time.Time) *tokenRow {
 	return t
 }
 
-func (TokenView) Apply(ctx context.Context, tx pgx.Tx, batch []Event) error {
+func (Token) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	ids := map[string]struct{}{}
 	for _, e := range batch {
 		ids[event.TokenID(e.Stream)] = struct{}{}

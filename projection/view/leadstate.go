@@ -1,4 +1,4 @@
-package projection
+package view
 
 import (
 	"github.com/leadlog/leadlog/command/lead"

@@ -1,0 +1,4 @@
+package view
+
+// AppendState writes the JSON of a lead's row.
+var AppendState = appendState
