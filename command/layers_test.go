@@ -118,11 +118,12 @@ func TestImportsRunOneWay(t *testing.T) {
 	}{
 		{[]string{"eventstore/event"}, nil},
 		{[]string{"eventstore"}, facts},
+		{[]string{"eventstore/sealbox"}, nil},
 		{[]string{"eventstore/..."}, []string{"eventstore/..."}},
 		{pure, deciders},
 		{[]string{"eventstore/audit"}, slices.Concat(facts, []string{"eventstore"})},
 		{[]string{"command"}, readers},
-		{[]string{"projection/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/migration", "projection/..."})},
+		{[]string{"projection/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/migration", "eventstore/sealbox", "projection/..."})},
 		{[]string{"query/..."}, slices.Concat(readers, []string{"eventstore/audit", "query/...", "projection/schema"})},
 	} {
 		found := 0

@@ -18,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
@@ -47,8 +48,9 @@ func startOn(t *testing.T, url string, over func(eventstore.Store) eventstore.St
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	pool := pgtest.Pool(t, url)
-	vault, err := sealed.NewVault(pool, claimKey())
+	box, err := sealbox.New(claimKey())
 	require.NoError(t, err)
+	vault := sealed.NewVault(pool, box)
 	return startSealed(t, sealed.Wrap(over(store), vault, true, quiet()))
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/httpapi"
 )
@@ -26,8 +27,9 @@ import (
 // served, and on a log without keys of persons.
 func BenchmarkCapture(b *testing.B) {
 	b.Run("sealed", func(b *testing.B) {
-		vault, err := sealed.NewVault(nil, []byte(jwtSecret))
+		box, err := sealbox.New([]byte(jwtSecret))
 		require.NoError(b, err)
+		vault := sealed.NewVault(nil, box)
 		benchmarkCapture(b, func(below eventstore.Store) eventstore.Store {
 			return sealed.Wrap(below, vault, true, slog.New(slog.DiscardHandler))
 		})

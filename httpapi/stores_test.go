@@ -14,6 +14,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
@@ -90,8 +91,9 @@ func openLog(t *testing.T, address string, pool *pgxpool.Pool, log *slog.Logger)
 	}
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	vault, err := sealed.NewVault(pool, []byte(jwtSecret))
+	box, err := sealbox.New([]byte(jwtSecret))
 	require.NoError(t, err)
+	vault := sealed.NewVault(pool, box)
 	return openStore{sealed.Wrap(store, vault, !esdb.Understands(address), log), store.Close}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -101,11 +102,11 @@ func (m *replayMeasures) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	vault, err := sealed.NewVault(m.pool, raw)
+	box, err := sealbox.New(raw)
 	if err != nil {
 		return err
 	}
-	m.opened = sealed.Wrap(m.store, vault, true, slog.New(slog.DiscardHandler))
+	m.opened = sealed.Wrap(m.store, sealed.NewVault(m.pool, box), true, slog.New(slog.DiscardHandler))
 	return nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/logcopy"
 	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/move"
@@ -183,7 +184,7 @@ func hint(err error) string {
 		return "again, when the other has ended"
 	case errors.Is(err, query.ErrBehind):
 		return "leadlog replay all first, if a line above says so; or again, where the service runs that keeps the views"
-	case errors.Is(err, sealed.ErrNoKey), errors.Is(err, sealed.ErrUnknownKey), errors.Is(err, sealed.ErrOtherKeys):
+	case errors.Is(err, sealbox.ErrNoKey), errors.Is(err, sealbox.ErrUnknownKey), errors.Is(err, sealed.ErrOtherKeys):
 		return "LEADLOG_SEAL_KEY as the service has it, or keys/seal_key in the data directory"
 	case errors.Is(err, command.ErrOtherClaimKey):
 		return "LEADLOG_CLAIM_KEY, or keys/claim_key in the data directory, as it was backed up with the database"

@@ -100,7 +100,7 @@ func (d *devCommand) demo(ctx context.Context, app *app) (welcome, error) {
 // demoToken returns the API token of the last start if it still works, or else a new one. It is empty when the account has as
 // many tokens as it may have.
 func (d *devCommand) demoToken(ctx context.Context, app *app, caller command.Caller) (string, error) {
-	keys := d.keyring()
+	keys := d.keyDir()
 	kept, err := keys.get(apiTokenFile)
 	if err != nil {
 		return "", err

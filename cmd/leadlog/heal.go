@@ -32,12 +32,8 @@ func heal(ctx context.Context, c output, h *stores, keys serviceKeys, left []ver
 	if len(left) == 0 {
 		return nil
 	}
-	secrets, err := delivery.NewSecrets(h.pool, keys.seal[0], keys.seal[1:]...)
-	if err != nil {
-		return err
-	}
 	handlers := command.NewHandlers(command.Options{
-		Store: h.store, Claims: claim.NewNames(keys.claim), Secrets: secrets, Log: h.log, Forgetting: h.forgetter(forgetPatience),
+		Store: h.store, Claims: claim.NewNames(keys.claim), Secrets: delivery.NewSecrets(h.pool, h.store.box), Log: h.log, Forgetting: h.forgetter(forgetPatience),
 	})
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err

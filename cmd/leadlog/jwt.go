@@ -37,7 +37,7 @@ func (j *jwtCommand) Run(c output) error {
 		return err
 	}
 	if j.JWTSecret == "" { // the one that dev made
-		secret, err := j.keyring().get(jwtSecretFile)
+		secret, err := j.keyDir().get(jwtSecretFile)
 		if err != nil {
 			return err
 		}

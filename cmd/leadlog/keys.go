@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// keyring is the directory of generated secrets that belong to the private PostgreSQL: one file each, 0600.
-type keyring struct{ dir string }
+// keyDir is the directory of generated secrets that belong to the private PostgreSQL: one file each, 0600.
+type keyDir struct{ dir string }
 
-func (d database) keyring() keyring { return keyring{filepath.Join(d.DataDir, "keys")} }
+func (d database) keyDir() keyDir { return keyDir{filepath.Join(d.DataDir, "keys")} }
 
-// Files of a keyring.
+// Files of a keyDir.
 const (
 	jwtSecretFile = "jwt_secret"
 	claimKeyFile  = "claim_key"
@@ -26,7 +26,7 @@ const (
 )
 
 // get returns a secret, or "" when there is none.
-func (k keyring) get(name string) (string, error) {
+func (k keyDir) get(name string) (string, error) {
 	raw, err := os.ReadFile(filepath.Join(k.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -35,7 +35,7 @@ func (k keyring) get(name string) (string, error) {
 }
 
 // put stores a secret atomically, in place of an earlier one.
-func (k keyring) put(name, secret string) error {
+func (k keyDir) put(name, secret string) error {
 	temporary, err := k.write(name, secret)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (k keyring) put(name, secret string) error {
 }
 
 // generated returns a secret of 32 random bytes in base64. It makes the secret at the first call, and returns the same ever after.
-func (k keyring) generated(name string) (string, error) {
+func (k keyDir) generated(name string) (string, error) {
 	if secret, err := k.get(name); secret != "" || err != nil {
 		return secret, err
 	}
@@ -71,7 +71,7 @@ func (k keyring) generated(name string) (string, error) {
 }
 
 // sync makes names in the directory durable: a key must not be lost when claims made with it are not.
-func (k keyring) sync() error {
+func (k keyDir) sync() error {
 	dir, err := os.Open(k.dir)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (k keyring) sync() error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-func (k keyring) write(name, secret string) (temporary string, err error) {
+func (k keyDir) write(name, secret string) (temporary string, err error) {
 	if err := k.makeDataDir(); err != nil {
 		return "", err
 	}
@@ -100,9 +100,9 @@ func (k keyring) write(name, secret string) (temporary string, err error) {
 	return file.Name(), nil
 }
 
-// makeDataDir creates the data directory above the keyring, unless it exists. Whatever the umask is, the user that PostgreSQL
+// makeDataDir creates the data directory above the keyDir, unless it exists. Whatever the umask is, the user that PostgreSQL
 // runs as must be able to pass through it.
-func (k keyring) makeDataDir() error {
+func (k keyDir) makeDataDir() error {
 	dir := filepath.Dir(k.dir)
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -116,7 +116,7 @@ func (s *service) fill(generate bool) error {
 	if s.DatabaseURL != "" && !generate {
 		return nil
 	}
-	keys := s.keyring()
+	keys := s.keyDir()
 	from := keys.get
 	if generate {
 		from = keys.generated
@@ -144,7 +144,7 @@ func (d database) orKept(given, name string) (string, error) {
 	if given != "" || d.DatabaseURL != "" {
 		return given, nil
 	}
-	kept, err := d.keyring().get(name)
+	kept, err := d.keyDir().get(name)
 	if err != nil {
 		return "", fmt.Errorf("key in the data directory: %w", err)
 	}

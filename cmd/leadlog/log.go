@@ -11,6 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
@@ -56,6 +57,7 @@ type sealedLog struct {
 	*sealed.Store
 	below eventLog
 	keys  *pgxpool.Pool // nil when the keys are in the database of the views
+	box   *sealbox.Box
 	vault *sealed.Vault
 }
 
@@ -84,9 +86,10 @@ func sealLog(ctx context.Context, below eventLog, address string, views *pgxpool
 		}
 		pool = l.keys
 	}
-	if l.vault, err = sealed.NewVault(pool, keys...); err != nil {
+	if l.box, err = sealbox.New(keys...); err != nil {
 		return nil, fmt.Errorf("LEADLOG_SEAL_KEY: %w", err)
 	}
+	l.vault = sealed.NewVault(pool, l.box)
 	l.Store = sealed.Wrap(below, l.vault, beside, log)
 	return l, nil
 }
@@ -99,13 +102,13 @@ func (l *sealedLog) Close() {
 	}
 }
 
-// reseal seals again with the current key whatever earlier keys have sealed. It does so once, and only if there are earlier keys.
-func (a *app) reseal(ctx context.Context) {
+// rewrap seals again with the current key what older keys sealed. It does so once, and only if there are older keys.
+func (a *app) rewrap(ctx context.Context) {
 	if len(a.config.sealKeys) == 1 {
 		return
 	}
-	persons, err := a.store.vault.Reseal(ctx)
-	if err = errors.Join(err, a.secrets.Reseal(ctx)); err != nil {
+	persons, err := a.store.vault.Rewrap(ctx)
+	if err = errors.Join(err, a.secrets.Rewrap(ctx)); err != nil {
 		a.log.Warn("not everything is sealed with the current key; the next start goes on", slog.Any("error", err))
 		return
 	}

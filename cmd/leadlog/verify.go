@@ -95,16 +95,12 @@ type verified struct {
 }
 
 func (v *verifyCommand) verify(ctx context.Context, c output, h *stores, heads []audit.Head) (found verified, err error) {
-	broken, err := h.brokenSecrets()
-	if err != nil {
-		return found, err
-	}
 	shown := newProgress(c.err, "verify")
 	found.differences, err = verify.Verification{
 		URL: h.url, Pool: h.pool, Store: h.store.Forensic(), Sparse: h.sparse, Heads: heads, Most: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") },
 		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.forgetter(0).Unfinished,
-		Broken: broken, Whole: func(head audit.Head) { found.head = head },
+		Broken: h.brokenSecrets(), Whole: func(head audit.Head) { found.head = head },
 	}.Run(ctx)
 	return found, err
 }
@@ -121,12 +117,11 @@ func (v *verifyCommand) signLog(c output) (sign func(audit.Head) error, err erro
 
 // brokenSecrets returns a function that finds endpoints whose signing secret is missing or cannot be opened; nil when there is
 // no seal key.
-func (h *stores) brokenSecrets() (func(context.Context) (map[string]error, error), error) {
+func (h *stores) brokenSecrets() func(context.Context) (map[string]error, error) {
 	if len(h.seal) == 0 {
-		return nil, nil
+		return nil
 	}
-	secrets, err := delivery.NewSecrets(h.pool, h.seal[0], h.seal[1:]...)
-	return secrets.Broken, err
+	return delivery.NewSecrets(h.pool, h.store.box).Broken
 }
 
 var errDiffers = errors.New("the log and the views do not agree")

@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/forget"
@@ -30,8 +31,9 @@ func TestExpiredVisitors_AreForgotten(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	log := slog.New(slog.DiscardHandler)
-	vault, err := sealed.NewVault(w.Pool, bytes.Repeat([]byte{1}, sealed.KeySize))
+	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
 	require.NoError(t, err)
+	vault := sealed.NewVault(w.Pool, box)
 	store := sealed.Wrap(w.Store, vault, true, log)
 	runner, err := projection.New(projection.Options{URL: w.URL, Store: store, Projectors: view.All(), Log: log})
 	require.NoError(t, err)

@@ -108,9 +108,7 @@ func (a *app) wireLog(ctx context.Context, views, events string) (err error) {
 }
 
 func (a *app) wireCommands(ctx context.Context, claims claim.Names) (err error) {
-	if a.secrets, err = delivery.NewSecrets(a.pool, a.config.sealKeys[0], a.config.sealKeys[1:]...); err != nil {
-		return err
-	}
+	a.secrets = delivery.NewSecrets(a.pool, a.store.box)
 	a.directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
 	a.handlers = command.NewHandlers(command.Options{
 		Store: a.store, Claims: claims, Directory: a.directory, Secrets: a.secrets, Log: a.log,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
 func TestNothingThatIsStoredInTheOpenCanBeAnotherWithoutTheKey(t *testing.T) {
@@ -65,8 +66,9 @@ func TestNothingThatIsStoredInTheOpenCanBeAnotherWithoutTheKey(t *testing.T) {
 // Logs have events that were sealed like this one, and keys that were sealed like its key: every later version opens them.
 func TestWhatWasSealedOnceOpensEverAfter(t *testing.T) {
 	t.Parallel()
-	vault, err := NewVault(nil, bytes.Repeat([]byte("k"), KeySize))
+	box, err := sealbox.New(bytes.Repeat([]byte("k"), sealbox.KeySize))
 	require.NoError(t, err)
+	vault := NewVault(nil, box)
 	sealed, err := base64.StdEncoding.DecodeString("g2j6pIcbmdxrTe06pM4hFYr2WPSW52mrAvepBrLJgJmISnjFB8CZpXg4FYTpWKCIvJ8mwkzFHsszoIIS")
 	require.NoError(t, err)
 	k, err := vault.unseal(eventstore.Key{Stream: "lead-1", ID: -7, SealedBy: "5e318f8c", Sealed: sealed})

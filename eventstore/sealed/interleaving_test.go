@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
@@ -182,7 +183,8 @@ func (p place) traced(s *stops) *sealed.Vault {
 	pool, err := pgxpool.NewWithConfig(p.t.Context(), config)
 	require.NoError(p.t, err)
 	p.t.Cleanup(pool.Close)
-	vault, err := sealed.NewVault(pool, sealKey)
+	box, err := sealbox.New(sealKey)
 	require.NoError(p.t, err)
+	vault := sealed.NewVault(pool, box)
 	return vault
 }

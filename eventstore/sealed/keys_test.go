@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
@@ -213,29 +214,29 @@ func TestKeysAreSealedAnewWhenTheSealingKeyRotates(t *testing.T) {
 			require.ErrorIs(t, err, target)
 		}
 	}
-	fails(p.open(nextKey), sealed.ErrUnknownKey)
+	fails(p.open(nextKey), sealbox.ErrUnknownKey)
 	nobody := sealed.Wrap(p.below(), p.vault(), true, slog.New(slog.DiscardHandler))
-	fails(nobody, sealed.ErrNoKey)
+	fails(nobody, sealbox.ErrNoKey)
 	_, err := nobody.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
-	require.ErrorIs(t, err, sealed.ErrNoKey)
+	require.ErrorIs(t, err, sealbox.ErrNoKey)
 
 	const flip = `UPDATE person.key SET sealed = set_byte(sealed, 0, get_byte(sealed, 0) # 1) WHERE stream = $1`
 	pgtest.Exec(t, p.pool, flip, streams[7])
-	n, err := p.vault(nextKey, sealKey).Reseal(t.Context())
-	require.ErrorIs(t, err, sealed.ErrDamaged)
+	n, err := p.vault(nextKey, sealKey).Rewrap(t.Context())
+	require.ErrorIs(t, err, sealbox.ErrDamaged)
 	require.ErrorContains(t, err, streams[7])
 	require.Equal(t, len(streams)-1, n, "one that does not open holds up no other")
 	pgtest.Exec(t, p.pool, flip, streams[7])
-	n, err = p.vault(nextKey, sealKey).Reseal(t.Context())
+	n, err = p.vault(nextKey, sealKey).Rewrap(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	fails(p.open(), sealed.ErrUnknownKey)
+	fails(p.open(), sealbox.ErrUnknownKey)
 	all := follow(t, p.open(nextKey))
 	require.Len(t, all, len(streams))
 	for _, r := range all {
 		require.Contains(t, string(r.Data), "Asha")
 	}
-	n, err = p.vault(nextKey).Reseal(t.Context())
+	n, err = p.vault(nextKey).Rewrap(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n)
 }

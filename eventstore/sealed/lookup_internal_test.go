@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
 // For a third of a table PostgreSQL would rather read all of it, and a replay asks for as many, page after page.
@@ -29,8 +30,9 @@ func TestKeysOfManyAreLookedUpInTheIndex(t *testing.T) {
 func TestKeysOfLeadsThatWereBornOneAfterAnotherAreThoseOfEach(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.DatabaseFrom(t, "log", postgres.Migrate))
-	v, err := NewVault(pool, make([]byte, KeySize))
+	box, err := sealbox.New(make([]byte, sealbox.KeySize))
 	require.NoError(t, err)
+	v := NewVault(pool, box)
 	want := map[string][]key{}
 	var kept []*eventstore.Key
 	keep := func(stream string, keys int) {

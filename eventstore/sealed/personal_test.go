@@ -16,6 +16,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
 // Whoever adds a type, or a member to one, says here whether it is about a person.
@@ -48,7 +49,7 @@ func golden(t *testing.T, eventType string) []byte {
 }
 
 func testKey() key {
-	return key{id: -7, secret: [KeySize]byte([]byte("0123456789abcdef0123456789abcdef"))}
+	return key{id: -7, secret: [sealbox.KeySize]byte([]byte("0123456789abcdef0123456789abcdef"))}
 }
 
 func TestWhatIsPersonalIsSealedAndComesBack(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
@@ -27,8 +28,8 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var (
-	sealKey = bytes.Repeat([]byte{1}, sealed.KeySize)
-	nextKey = bytes.Repeat([]byte{2}, sealed.KeySize)
+	sealKey = bytes.Repeat([]byte{1}, sealbox.KeySize)
+	nextKey = bytes.Repeat([]byte{2}, sealbox.KeySize)
 )
 
 // place is a log and the database of its keys.
@@ -83,9 +84,9 @@ func (p place) giving(keyed func(stream string) bool) eventstore.Store {
 
 func (p place) vault(keys ...[]byte) *sealed.Vault {
 	p.t.Helper()
-	vault, err := sealed.NewVault(p.pool, keys...)
+	box, err := sealbox.New(keys...)
 	require.NoError(p.t, err)
-	return vault
+	return sealed.NewVault(p.pool, box)
 }
 
 // open is a process of its own.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
@@ -106,8 +107,9 @@ func TestWhatIsStillAtHandIsGivenAsItWasUnlessItWasForgottenMeanwhile(t *testing
 // A consumer that rests at each mark would rest once for each append, and fall behind one that appends more often.
 func TestAMarkWithEventsBehindItIsNotToldToASlowConsumer(t *testing.T) {
 	t.Parallel()
-	vault, err := sealed.NewVault(nil, sealKey)
+	box, err := sealbox.New(sealKey)
 	require.NoError(t, err)
+	vault := sealed.NewVault(nil, box)
 	const events = 100
 	store := sealed.Wrap(busy{events: events}, vault, true, slog.New(slog.DiscardHandler))
 	synctest.Test(t, func(t *testing.T) {
@@ -133,8 +135,9 @@ func TestAMarkWithEventsBehindItIsNotToldToASlowConsumer(t *testing.T) {
 // The context ends while the consumer is slow and as much is read ahead as may be: who reads ahead gives up, and says so.
 func TestASubscriptionEndsWithItsContextHoweverFarItHasReadAhead(t *testing.T) {
 	t.Parallel()
-	vault, err := sealed.NewVault(nil, sealKey)
+	box, err := sealbox.New(sealKey)
 	require.NoError(t, err)
+	vault := sealed.NewVault(nil, box)
 	store := sealed.Wrap(endless{}, vault, true, slog.New(slog.DiscardHandler))
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -2,44 +2,31 @@ package sealed
 
 import (
 	"context"
-	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
-// KeySize is the length of a key in bytes, of those that seal keys too.
-const KeySize = 32
+// ErrOtherKeys means that the sealing keys open none of the persons' keys in the database.
+var ErrOtherKeys = errors.New("LEADLOG_SEAL_KEY opens no person's key in the database")
 
-// ErrUnknownKey says that a person's key is sealed with a key that was not given.
-var ErrUnknownKey = errors.New("a person's key is sealed with a key that is not in LEADLOG_SEAL_KEY: add that key, after a comma")
-
-// ErrOtherKeys says that none of the keys given has sealed what is in the database.
-var ErrOtherKeys = errors.New("LEADLOG_SEAL_KEY opens no key of a person that is in the database")
-
-// ErrNoKey says that something is sealed and no key was given.
-var ErrNoKey = errors.New("what people told about themselves is sealed: set LEADLOG_SEAL_KEY")
-
-// errDamagedKey says that a key does not open: it was changed, or moved here from another stream.
-var errDamagedKey = fmt.Errorf("%w, or rather its key is damaged", ErrDamaged)
+// errDamagedKey means that a person's key does not open: it was changed, or moved here from another stream.
+var errDamagedKey = fmt.Errorf("%w: its key is damaged", ErrDamaged)
 
 // key is what the events of one stream are sealed with.
 type key struct {
 	id      int64
-	secret  [KeySize]byte
+	secret  [sealbox.KeySize]byte
 	damaged bool // there is no secret
 }
 
@@ -47,7 +34,7 @@ func (k key) aead() (cipher.AEAD, error) {
 	if k.damaged {
 		return nil, errDamagedKey
 	}
-	return newAEAD(k.secret[:])
+	return sealbox.NewCipher(k.secret[:])
 }
 
 // opener is a key at work: many events of one stream are opened with it. It remembers what they have in common.
@@ -75,40 +62,16 @@ func (o *opener) prepare() (err error) {
 // Vault stores the keys of streams that are about a person, each sealed, in the table person.key.
 type Vault struct {
 	pool    *pgxpool.Pool
-	sealers map[string]cipher.AEAD
-	current string // empty: there is none
+	box     *sealbox.Box
 	lookUps eventstore.Batcher[string, []key]
 }
 
-// NewVault returns a vault in the database of a pool. The first of the sealing keys seals new keys; the others only open what they
-// have sealed. Without any, sealed events can be neither read nor written.
-func NewVault(pool *pgxpool.Pool, sealing ...[]byte) (*Vault, error) {
-	v := &Vault{pool: pool, sealers: map[string]cipher.AEAD{}}
+// NewVault returns a vault in the database of a pool. The box seals the keys; if it has none itself, sealed events can be neither
+// read nor written.
+func NewVault(pool *pgxpool.Pool, box *sealbox.Box) *Vault {
+	v := &Vault{pool: pool, box: box}
 	v.lookUps = eventstore.Batcher[string, []key]{Ask: v.findEach, Concurrency: 2, MaxBatch: 256, Timeout: 30 * time.Second}
-	for i, k := range sealing {
-		if len(k) != KeySize {
-			return nil, fmt.Errorf("a sealing key has %d bytes, needed are %d", len(k), KeySize)
-		}
-		aead, err := newAEAD(k)
-		if err != nil {
-			return nil, err
-		}
-		sum := sha256.Sum256(k)
-		name := hex.EncodeToString(sum[:4])
-		v.sealers[name] = aead
-		if i == 0 {
-			v.current = name
-		}
-	}
-	return v, nil
-}
-
-func newAEAD(secret []byte) (cipher.AEAD, error) {
-	block, err := aes.NewCipher(secret)
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCMWithRandomNonce(block)
+	return v
 }
 
 // Known returns ErrOtherKeys when there are keys of persons and none of them is sealed with a key that was given. Without this
@@ -116,7 +79,7 @@ func newAEAD(secret []byte) (cipher.AEAD, error) {
 func (v *Vault) Known(ctx context.Context) error {
 	var known bool
 	err := v.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM person.key WHERE sealed_by = ANY ($1)) OR NOT EXISTS (SELECT FROM person.key)`,
-		slices.Collect(maps.Keys(v.sealers))).Scan(&known)
+		v.box.KeyIDs()).Scan(&known)
 	if err != nil {
 		return unavailable(ctx, err)
 	}
@@ -128,15 +91,14 @@ func (v *Vault) Known(ctx context.Context) error {
 
 // mint makes a new key of a stream. It is kept by nobody yet.
 func (v *Vault) mint(stream string) (key, eventstore.Key, error) {
-	if v.current == "" {
-		return key{}, eventstore.Key{}, ErrNoKey
-	}
-	var random [keyIDBytes + KeySize]byte
+	var random [keyIDBytes + sealbox.KeySize]byte
 	_, _ = rand.Read(random[:]) // never fails
-	fresh := key{id: int64(binary.BigEndian.Uint64(random[:keyIDBytes])), secret: [KeySize]byte(random[keyIDBytes:])}
-	kept := eventstore.Key{Stream: stream, ID: fresh.id, SealedBy: v.current}
-	kept.Sealed = v.sealers[v.current].Seal(nil, nil, fresh.secret[:], owner(stream, fresh.id))
-	return fresh, kept, nil
+	fresh := key{id: int64(binary.BigEndian.Uint64(random[:keyIDBytes])), secret: [sealbox.KeySize]byte(random[keyIDBytes:])}
+	sealed, err := v.box.Seal(fresh.secret[:], owner(stream, fresh.id))
+	if err != nil {
+		return key{}, eventstore.Key{}, boxError(err)
+	}
+	return fresh, eventstore.Key{Stream: stream, ID: fresh.id, SealedBy: sealed.KeyID, Sealed: sealed.Data}, nil
 }
 
 // owner is what a key is bound to: a row that is moved to another stream does not open there.
@@ -144,31 +106,31 @@ func owner(stream string, id int64) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, len(stream)+8), stream...), uint64(id))
 }
 
-// unseal opens a key. That one is damaged shows where it is needed, so that who reads many streams gets the others.
+// unseal opens a key. A damaged key is no error before an event needs it, so that a reader of many streams gets the others.
 func (v *Vault) unseal(kept eventstore.Key) (key, error) {
-	secret, err := v.secret(kept)
-	if errors.Is(err, errDamagedKey) {
+	secret, err := v.box.Open(sealedKey(kept), owner(kept.Stream, kept.ID))
+	if errors.Is(err, sealbox.ErrDamaged) || err == nil && len(secret) != sealbox.KeySize {
 		return key{id: kept.ID, damaged: true}, nil
 	}
 	if err != nil {
-		return key{}, err
+		return key{}, boxError(err)
 	}
-	return key{id: kept.ID, secret: [KeySize]byte(secret)}, nil
+	return key{id: kept.ID, secret: [sealbox.KeySize]byte(secret)}, nil
 }
 
-func (v *Vault) secret(kept eventstore.Key) ([]byte, error) {
-	sealer, known := v.sealers[kept.SealedBy]
+func sealedKey(k eventstore.Key) sealbox.Sealed {
+	return sealbox.Sealed{KeyID: k.SealedBy, Data: k.Sealed}
+}
+
+// boxError adds to an error of the box what the operator can do about it.
+func boxError(err error) error {
 	switch {
-	case v.current == "":
-		return nil, ErrNoKey
-	case !known:
-		return nil, fmt.Errorf("%w (it is key %s)", ErrUnknownKey, kept.SealedBy)
+	case errors.Is(err, sealbox.ErrNoKey):
+		return fmt.Errorf("personal data are sealed: %w: set LEADLOG_SEAL_KEY", err)
+	case errors.Is(err, sealbox.ErrUnknownKey):
+		return fmt.Errorf("a person's key is %w: add that key to LEADLOG_SEAL_KEY, after a comma", err)
 	}
-	secret, err := sealer.Open(nil, nil, kept.Sealed, owner(kept.Stream, kept.ID))
-	if err != nil || len(secret) != KeySize {
-		return nil, fmt.Errorf("%w: stream %s, sealed by key %s", errDamagedKey, kept.Stream, kept.SealedBy)
-	}
-	return secret, nil
+	return err
 }
 
 // keep writes keys down before the append that uses them, for a log that is somewhere else.
@@ -221,34 +183,34 @@ func (v *Vault) destroyed(ctx context.Context, since string) (streams []string, 
 }
 
 const (
-	resealed   = 500 // keys that are sealed anew at a time
-	resealTold = 10  // errors about keys that cannot be opened, before no more are told
+	rewrapBatch  = 500 // keys of one transaction
+	rewrapErrors = 10  // errors that Rewrap returns at most
 )
 
-// Reseal seals again with the current key whatever earlier ones have sealed, and returns how many keys that were. Without an error,
-// the earlier keys are no longer needed for them. Keys that cannot be opened stay unchanged and are reported as the error. It may
-// run beside a live service, and be interrupted at any time.
-func (v *Vault) Reseal(ctx context.Context) (n int, err error) {
-	var told []error
+// Rewrap seals again with the current key what older ones sealed, and returns the number of keys. Without an error, the older keys
+// are no longer needed for them. Keys that do not open stay unchanged and are reported as the error. It may run beside a live
+// service, and be interrupted at any time.
+func (v *Vault) Rewrap(ctx context.Context) (n int, err error) {
+	var reported []error
 	for last := (eventstore.Key{ID: math.MinInt64}); ; {
-		old, failed, err := v.resealSome(ctx, last)
+		old, failed, err := v.rewrapAfter(ctx, last)
 		if err != nil {
 			return n, unavailable(ctx, err)
 		}
 		n += len(old) - len(failed)
-		told = append(told, failed[:min(len(failed), resealTold-len(told))]...)
-		if len(old) < resealed {
-			return n, errors.Join(told...)
+		reported = append(reported, failed[:min(len(failed), rewrapErrors-len(reported))]...)
+		if len(old) < rewrapBatch {
+			return n, errors.Join(reported...)
 		}
 		last = old[len(old)-1]
 	}
 }
 
-// resealSome does so with the keys behind one. It returns those that it looked at, and why some could not be opened.
-func (v *Vault) resealSome(ctx context.Context, after eventstore.Key) (old []eventstore.Key, failed []error, err error) {
+// rewrapAfter rewraps a batch of the keys behind one. It returns the keys it read, and an error for each that does not open.
+func (v *Vault) rewrapAfter(ctx context.Context, after eventstore.Key) (old []eventstore.Key, failed []error, err error) {
 	err = pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, selectKeys+` WHERE sealed_by <> $1 AND (stream, id) > ($2, $3) ORDER BY stream, id LIMIT $4 FOR UPDATE`,
-			v.current, after.Stream, after.ID, resealed)
+			v.box.Current(), after.Stream, after.ID, rewrapBatch)
 		if err != nil {
 			return err
 		}
@@ -257,13 +219,12 @@ func (v *Vault) resealSome(ctx context.Context, after eventstore.Key) (old []eve
 		}
 		batch := &pgx.Batch{}
 		for _, k := range old {
-			secret, err := v.secret(k)
+			sealed, err := v.box.Rewrap(sealedKey(k), owner(k.Stream, k.ID))
 			if err != nil {
-				failed = append(failed, err)
+				failed = append(failed, fmt.Errorf("key of stream %s: %w", k.Stream, boxError(err)))
 				continue
 			}
-			sealed := v.sealers[v.current].Seal(nil, nil, secret, owner(k.Stream, k.ID))
-			batch.Queue(`UPDATE person.key SET sealed_by = $3, sealed = $4 WHERE stream = $1 AND id = $2`, k.Stream, k.ID, v.current, sealed)
+			batch.Queue(`UPDATE person.key SET sealed_by = $3, sealed = $4 WHERE stream = $1 AND id = $2`, k.Stream, k.ID, sealed.KeyID, sealed.Data)
 		}
 		return tx.SendBatch(ctx, batch).Close()
 	})
@@ -272,7 +233,7 @@ func (v *Vault) resealSome(ctx context.Context, after eventstore.Key) (old []eve
 
 // unavailable marks errors of the database, but for those of ours.
 func unavailable(ctx context.Context, err error) error {
-	if err == nil || errors.Is(err, ErrUnknownKey) || errors.Is(err, ErrNoKey) {
+	if err == nil || errors.Is(err, sealbox.ErrUnknownKey) || errors.Is(err, sealbox.ErrNoKey) {
 		return err
 	}
 	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {

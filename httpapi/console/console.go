@@ -16,6 +16,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/httpapi/quota"
 	"github.com/leadlog/leadlog/query"
 )
@@ -75,7 +76,7 @@ type Failure struct {
 // Console serves the pages.
 type Console struct {
 	Options
-	seals   *seals
+	box     *sealbox.Box // of sessions
 	pages   *templates
 	assets  assets
 	streams atomic.Int64 // pages that are kept up to date
@@ -83,7 +84,7 @@ type Console struct {
 
 // New returns the handler of everything under Base.
 func New(o Options) http.Handler {
-	c := &Console{Options: o, seals: newSeals(o.Key), assets: newAssets(o.Base)}
+	c := &Console{Options: o, box: newBox(o.Key), assets: newAssets(o.Base)}
 	c.pages = newTemplates(o.Base, c.assets)
 	router := chi.NewRouter()
 	for _, page := range pages() {

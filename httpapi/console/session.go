@@ -1,17 +1,16 @@
 package console
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
 // Identity is who signed in, as the JWT says. A session ends when the JWT expires.
@@ -26,44 +25,17 @@ type Identity struct {
 // May reports whether the user has a scope. Every user has the empty scope.
 func (i Identity) May(scope string) bool { return scope == "" || slices.Contains(i.Scopes, scope) }
 
-// seals encrypts and authenticates what is stored in a browser's cookie.
-type seals struct{ aead cipher.AEAD }
-
-func newSeals(key []byte) *seals {
-	derived, err := hkdf.Key(sha256.New, key, nil, "leadlog console session", 32)
+// newBox returns the box that seals sessions. Its key is derived from the console's.
+func newBox(key []byte) *sealbox.Box {
+	derived, err := hkdf.Key(sha256.New, key, nil, "leadlog console session", sealbox.KeySize)
 	if err != nil {
-		panic(err) // 32 bytes can be derived of any key
+		panic(err) // a key of any length can be derived from
 	}
-	block, err := aes.NewCipher(derived)
+	box, err := sealbox.New(derived)
 	if err != nil {
-		panic(err) // 32 bytes are a key
+		panic(err) // its size is right
 	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		panic(err) // AES is what it is for
-	}
-	return &seals{aead}
-}
-
-func (s *seals) seal(i Identity) (string, error) {
-	plain, err := json.Marshal(i)
-	if err != nil {
-		return "", err
-	}
-	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain, nil)), nil
-}
-
-func (s *seals) open(sealed string) (i Identity, ok bool) {
-	raw, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil {
-		return i, false
-	}
-	plain, err := s.aead.Open(nil, nil, raw, nil)
-	if err != nil {
-		return i, false
-	}
-	err = json.Unmarshal(plain, &i)
-	return i, err == nil
+	return box
 }
 
 const cookieName = "leadlog_console"
@@ -86,11 +58,15 @@ func (c *Console) cookie(r *http.Request, value string) *http.Cookie {
 
 // begin sets the session's cookie in the browser.
 func (c *Console) begin(w http.ResponseWriter, r *http.Request, i Identity) error {
-	sealed, err := c.seals.seal(i)
+	session, err := json.Marshal(i)
 	if err != nil {
 		return err
 	}
-	cookie := c.cookie(r, sealed)
+	sealed, err := c.box.Seal(session, nil)
+	if err != nil {
+		return err
+	}
+	cookie := c.cookie(r, sealed.String())
 	cookie.Expires = i.Expires
 	http.SetCookie(w, cookie)
 	return nil
@@ -103,14 +79,21 @@ func (c *Console) end(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, cookie)
 }
 
-// identity returns who the browser is signed in as, if it is.
-func (c *Console) identity(r *http.Request) (Identity, bool) {
+// identity returns the user of the session that the browser's cookie holds. Not ok: there is no session, or it has expired.
+func (c *Console) identity(r *http.Request) (i Identity, ok bool) {
 	cookie, err := r.Cookie(c.cookieOf(r))
 	if err != nil {
+		return i, false
+	}
+	sealed, err := sealbox.Parse(cookie.Value)
+	if err != nil {
+		return i, false
+	}
+	session, err := c.box.Open(sealed, nil)
+	if err != nil || json.Unmarshal(session, &i) != nil {
 		return Identity{}, false
 	}
-	i, ok := c.seals.open(cookie.Value)
-	return i, ok && c.Now().Before(i.Expires)
+	return i, c.Now().Before(i.Expires)
 }
 
 // newCode is a secret of 128 bits that people can paste.

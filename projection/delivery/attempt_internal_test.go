@@ -13,6 +13,7 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
@@ -23,8 +24,9 @@ func TestWhatWaitsInHandGoesByTheEndpointAsItIsByThen(t *testing.T) {
 	arrived := make(chan string, 4)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived <- r.URL.Path }))
 	t.Cleanup(receiver.Close)
-	secrets, err := NewSecrets(w.Pool, make([]byte, KeySize))
+	box, err := sealbox.New(make([]byte, sealbox.KeySize))
 	require.NoError(t, err)
+	secrets := NewSecrets(w.Pool, box)
 	require.NoError(t, secrets.Put(t.Context(), "w", "whsec_c2VjcmV0"))
 	bodies := NewBodies()
 	bodies.recent.Add(eventKey{"lead-1", 0}, rendered{body: []byte("{}"), at: time.Now()})
@@ -63,8 +65,9 @@ func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) { return 
 func TestWhatIsAnsweredWellAsACourierEndsIsDelivered(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	secrets, err := NewSecrets(w.Pool, make([]byte, KeySize))
+	box, err := sealbox.New(make([]byte, sealbox.KeySize))
 	require.NoError(t, err)
+	secrets := NewSecrets(w.Pool, box)
 	require.NoError(t, secrets.Put(t.Context(), "w", "whsec_c2VjcmV0"))
 	bodies := NewBodies()
 	bodies.recent.Add(eventKey{"lead-1", 0}, rendered{body: []byte("{}"), at: time.Now()})
@@ -84,11 +87,13 @@ func TestWhatIsAnsweredWellAsACourierEndsIsDelivered(t *testing.T) {
 func TestWhatCannotBeMadeReadyCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	kept, err := NewSecrets(w.Pool, bytes.Repeat([]byte{1}, KeySize))
+	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
 	require.NoError(t, err)
+	kept := NewSecrets(w.Pool, box)
 	require.NoError(t, kept.Put(t.Context(), "w", "whsec_c2VjcmV0"))
-	unknowing, err := NewSecrets(w.Pool, bytes.Repeat([]byte{2}, KeySize))
+	otherBox, err := sealbox.New(bytes.Repeat([]byte{2}, sealbox.KeySize))
 	require.NoError(t, err)
+	unknowing := NewSecrets(w.Pool, otherBox)
 	arrived, erased := event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
 	w.Append(t, "acme", arrived, event.LeadCreated{ContactUID: w.NewID(), Phone: "+919876543210", Source: "website"})
 	w.Append(t, "acme", erased, event.LeadCreated{ContactUID: w.NewID(), Phone: "+919876543211", Source: "website"}, event.LeadErased{})

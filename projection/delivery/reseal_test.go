@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
-	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
 // After a rotation of the sealing key the earlier one is kept for as long as something needs it.
@@ -25,15 +25,15 @@ func TestSecretsAreSealedAnewThoughOneDoesNotOpen(t *testing.T) {
 	const flip = `UPDATE secret.webhook SET sealed = set_byte(sealed, 0, get_byte(sealed, 0) # 1) WHERE webhook_id = $1`
 	pgtest.Exec(t, pool, flip, webhookID)
 	rotated := secrets(t, pool, key(2), key(1))
-	err := rotated.Reseal(t.Context())
-	require.ErrorIs(t, err, delivery.ErrDamaged)
+	err := rotated.Rewrap(t.Context())
+	require.ErrorIs(t, err, sealbox.ErrDamaged)
 	require.ErrorContains(t, err, webhookID)
 	got, err := secrets(t, pool, key(2)).Get(t.Context(), otherID)
 	require.NoError(t, err, "it needs the earlier key no more")
 	require.Equal(t, []string{third, second, secret}, got, "nor do those that were replaced")
 
 	pgtest.Exec(t, pool, flip, webhookID)
-	require.NoError(t, rotated.Reseal(t.Context()))
+	require.NoError(t, rotated.Rewrap(t.Context()))
 	got, err = secrets(t, pool, key(2)).Get(t.Context(), webhookID)
 	require.NoError(t, err)
 	require.Equal(t, []string{secret}, got)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/projection/delivery"
 )
 
@@ -36,7 +37,7 @@ func TestARotationLeavesNoSecretThatDoesNotOpen(t *testing.T) {
 	require.NoError(t, before.Put(t.Context(), webhookID, secret))
 	rotate(before, "whsec_second")
 	_, err := after.Get(t.Context(), webhookID)
-	require.ErrorIs(t, err, delivery.ErrUnknownKey)
+	require.ErrorIs(t, err, sealbox.ErrUnknownKey)
 	rotate(after, "whsec_third")
 	rotate(after, "whsec_fourth")
 	kept, err := after.Get(t.Context(), webhookID)

@@ -9,82 +9,44 @@ package delivery
 import (
 	"bytes"
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-var (
-	// ErrNoSecret says that an endpoint has no secret, or no longer has one.
-	ErrNoSecret = errors.New("no signing secret of this endpoint")
+// ErrNoSecret means that an endpoint has no secret, or no longer has one.
+var ErrNoSecret = errors.New("no signing secret of this endpoint")
 
-	// ErrUnknownKey says that a secret is sealed with a key that was not given.
-	ErrUnknownKey = errors.New("the signing secret is sealed with a key that is not among the settings: add that key")
-
-	// ErrDamaged says that a sealed secret does not open: it was changed, or copied from another endpoint.
-	ErrDamaged = errors.New("the sealed signing secret is damaged")
-)
-
-// KeySize is the length of a sealing key in bytes.
-const KeySize = 32
-
-// Secrets stores the signing secrets of webhook endpoints, sealed with AES-256-GCM. They are in the views' database and not on the
-// log, because a secret must be destroyed when its endpoint is deleted, and nothing can be deleted from the log.
+// Secrets stores the signing secrets of webhook endpoints, sealed. They are in the views' database and not on the log, because a
+// secret must be destroyed when its endpoint is deleted, and nothing can be deleted from the log.
 type Secrets struct {
-	pool    *pgxpool.Pool
-	keys    map[string]cipher.AEAD // by key id
-	current string
+	pool *pgxpool.Pool
+	box  *sealbox.Box
 }
 
-// NewSecrets returns a store of secrets that seals with the current key and also opens what the earlier keys have sealed.
-func NewSecrets(pool *pgxpool.Pool, current []byte, earlier ...[]byte) (*Secrets, error) {
-	s := &Secrets{pool: pool, keys: map[string]cipher.AEAD{}, current: keyID(current)}
-	for _, key := range append([][]byte{current}, earlier...) {
-		if len(key) != KeySize {
-			return nil, fmt.Errorf("a sealing key has %d bytes, needed are %d", len(key), KeySize)
-		}
-		block, err := aes.NewCipher(key)
-		if err != nil {
-			return nil, err
-		}
-		sealer, err := cipher.NewGCMWithRandomNonce(block)
-		if err != nil {
-			return nil, err
-		}
-		s.keys[keyID(key)] = sealer
-	}
-	return s, nil
-}
-
-// keyID names a key without giving it away.
-func keyID(key []byte) string {
-	sum := sha256.Sum256(key)
-	return hex.EncodeToString(sum[:4])
-}
+// NewSecrets returns a store of secrets that are sealed with a box.
+func NewSecrets(pool *pgxpool.Pool, box *sealbox.Box) *Secrets { return &Secrets{pool, box} }
 
 // Put stores an endpoint's secret in place of any before.
 func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
-	// Bound to the endpoint: a row copied to another endpoint does not open there.
-	sealed := s.keys[s.current].Seal(nil, nil, []byte(secret), []byte(webhookID))
-	_, err := s.pool.Exec(ctx, `
+	sealed, err := s.box.Seal([]byte(secret), []byte(webhookID))
+	if err != nil {
+		return err
+	}
+	_, err = s.pool.Exec(ctx, `
 		INSERT INTO secret.webhook (webhook_id, key_id, sealed) VALUES ($1, $2, $3)
 		    ON CONFLICT (webhook_id) DO UPDATE SET key_id = excluded.key_id, sealed = excluded.sealed`,
-		webhookID, s.current, sealed)
+		webhookID, sealed.KeyID, sealed.Data)
 	if err != nil {
-		return fmt.Errorf("keep a signing secret: %w", schema.Unavailable(err))
+		return fmt.Errorf("store a signing secret: %w", schema.Unavailable(err))
 	}
 	return nil
 }
@@ -96,7 +58,10 @@ const mostEarlier = 4
 // replace, for example after Destroy. If rotations arrive here in another order than they were decided in, the one with the latest
 // previousUntil is current, and the secret of an earlier one also signs until then, if it can be opened here.
 func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time) (kept bool, err error) {
-	sealed := s.keys[s.current].Seal(nil, nil, []byte(secret), []byte(webhookID))
+	sealed, err := s.box.Seal([]byte(secret), []byte(webhookID))
+	if err != nil {
+		return false, err
+	}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// The row's lock puts rotations and the destruction one after the other.
 		locked, err := tx.Exec(ctx, `SELECT FROM secret.webhook WHERE webhook_id = $1 FOR UPDATE`, webhookID)
@@ -107,7 +72,7 @@ func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previous
 		late, err := tx.Exec(ctx, `
 			INSERT INTO secret.earlier (webhook_id, key_id, sealed, until)
 			SELECT $1, $2, $3, max(until) FROM secret.earlier WHERE webhook_id = $1 HAVING max(until) > $4`,
-			webhookID, s.current, sealed, previousUntil)
+			webhookID, sealed.KeyID, sealed.Data, previousUntil)
 		if err != nil {
 			return err
 		}
@@ -116,12 +81,12 @@ func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previous
 			batch.Queue(`
 				INSERT INTO secret.earlier (webhook_id, key_id, sealed, until)
 				SELECT webhook_id, key_id, sealed, $2 FROM secret.webhook WHERE webhook_id = $1`, webhookID, previousUntil)
-			batch.Queue(`UPDATE secret.webhook SET key_id = $2, sealed = $3, created_at = now() WHERE webhook_id = $1`, webhookID, s.current, sealed)
+			batch.Queue(`UPDATE secret.webhook SET key_id = $2, sealed = $3, created_at = now() WHERE webhook_id = $1`, webhookID, sealed.KeyID, sealed.Data)
 		}
 		batch.Queue(`
 			DELETE FROM secret.earlier WHERE webhook_id = $1 AND (key_id <> ALL ($3) OR ctid NOT IN (
 			       SELECT ctid FROM secret.earlier WHERE webhook_id = $1 ORDER BY until DESC LIMIT $2))`,
-			webhookID, mostEarlier, slices.Collect(maps.Keys(s.keys)))
+			webhookID, mostEarlier, s.box.KeyIDs())
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
@@ -131,7 +96,7 @@ func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previous
 }
 
 // Get returns the secrets that sign for an endpoint: the current one, then the replaced ones that have not expired, the latest
-// first. The errors are ErrNoSecret, ErrUnknownKey, ErrDamaged and those of the database.
+// first. The errors are ErrNoSecret, sealbox.ErrUnknownKey, sealbox.ErrDamaged and those of the database.
 func (s *Secrets) Get(ctx context.Context, webhookID string) ([]string, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT key_id, sealed, NULL AS until FROM secret.webhook WHERE webhook_id = $1
@@ -143,15 +108,14 @@ func (s *Secrets) Get(ctx context.Context, webhookID string) ([]string, error) {
 		return nil, fmt.Errorf("read a signing secret: %w", schema.Unavailable(err))
 	}
 	var secrets []string
-	var key string
-	var sealed []byte
-	_, err = pgx.ForEachRow(rows, []any{&key, &sealed, nil}, func() error {
-		secret, err := s.unseal(webhookID, key, sealed)
+	var sealed sealbox.Sealed
+	_, err = pgx.ForEachRow(rows, []any{&sealed.KeyID, &sealed.Data, nil}, func() error {
+		secret, err := s.unseal(webhookID, sealed)
 		secrets = append(secrets, secret)
 		return err
 	})
 	switch {
-	case errors.Is(err, ErrUnknownKey), errors.Is(err, ErrDamaged):
+	case errors.Is(err, sealbox.ErrUnknownKey), errors.Is(err, sealbox.ErrDamaged):
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("read a signing secret: %w", schema.Unavailable(err))
@@ -179,7 +143,7 @@ func (s *Secrets) Broken(ctx context.Context) (map[string]error, error) {
 	_, err = pgx.ForEachRow(rows, []any{&id, &key, &sealed}, func() error {
 		if key == nil {
 			broken[id] = ErrNoSecret
-		} else if _, err := s.unseal(id, *key, sealed); err != nil {
+		} else if _, err := s.unseal(id, sealbox.Sealed{KeyID: *key, Data: sealed}); err != nil {
 			broken[id] = err
 		}
 		return nil
@@ -190,14 +154,13 @@ func (s *Secrets) Broken(ctx context.Context) (map[string]error, error) {
 	return broken, nil
 }
 
-func (s *Secrets) unseal(webhookID, key string, sealed []byte) (string, error) {
-	sealer, known := s.keys[key]
-	if !known {
-		return "", fmt.Errorf("%w (it is key %s)", ErrUnknownKey, key)
-	}
-	secret, err := sealer.Open(nil, nil, sealed, []byte(webhookID))
-	if err != nil {
-		return "", fmt.Errorf("%w (webhook %s, key %s)", ErrDamaged, webhookID, key)
+func (s *Secrets) unseal(webhookID string, sealed sealbox.Sealed) (string, error) {
+	secret, err := s.box.Open(sealed, []byte(webhookID))
+	switch {
+	case errors.Is(err, sealbox.ErrUnknownKey):
+		return "", fmt.Errorf("the signing secret is %w: add that key to LEADLOG_SEAL_KEY, after a comma", err)
+	case err != nil:
+		return "", fmt.Errorf("the signing secret of webhook %s is %w", webhookID, err)
 	}
 	return string(secret), nil
 }
@@ -257,39 +220,39 @@ func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 	return nil
 }
 
-// Reseal seals again with the current key what earlier ones have sealed. Secrets that cannot be opened stay, and are the error.
-func (s *Secrets) Reseal(ctx context.Context) error {
+// Rewrap seals again with the current key what older ones sealed. Secrets that do not open stay, and are reported as the error.
+func (s *Secrets) Rewrap(ctx context.Context) error {
 	var broken []error
 	for _, table := range []string{"webhook", "earlier"} {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			failed, err := s.reseal(ctx, tx, pgx.Identifier{"secret", table}.Sanitize())
+			failed, err := s.rewrap(ctx, tx, pgx.Identifier{"secret", table}.Sanitize())
 			broken = append(broken, failed...)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("seal signing secrets anew: %w", schema.Unavailable(err))
+			return fmt.Errorf("rewrap signing secrets: %w", schema.Unavailable(err))
 		}
 	}
 	return errors.Join(broken...)
 }
 
-// reseal takes a whole table: secrets are as many as endpoints.
-func (s *Secrets) reseal(ctx context.Context, tx pgx.Tx, table string) (broken []error, err error) {
-	rows, err := tx.Query(ctx, `SELECT webhook_id, key_id, sealed FROM `+table+` WHERE key_id <> $1 FOR UPDATE`, s.current)
+// rewrap rewraps a whole table in one transaction: there are as many secrets as endpoints.
+func (s *Secrets) rewrap(ctx context.Context, tx pgx.Tx, table string) (broken []error, err error) {
+	rows, err := tx.Query(ctx, `SELECT webhook_id, key_id, sealed FROM `+table+` WHERE key_id <> $1 FOR UPDATE`, s.box.Current())
 	if err != nil {
 		return nil, err
 	}
 	batch := &pgx.Batch{}
-	var id, key string
-	var sealed []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &key, &sealed}, func() error {
-		secret, err := s.unseal(id, key, sealed)
+	var id string
+	var old sealbox.Sealed
+	_, err = pgx.ForEachRow(rows, []any{&id, &old.KeyID, &old.Data}, func() error {
+		fresh, err := s.box.Rewrap(old, []byte(id))
 		if err != nil {
-			broken = append(broken, err)
+			broken = append(broken, fmt.Errorf("signing secret of webhook %s: %w", id, err))
 			return nil
 		}
 		batch.Queue(`UPDATE `+table+` SET key_id = $3, sealed = $4 WHERE webhook_id = $1 AND sealed = $2`,
-			id, bytes.Clone(sealed), s.current, s.keys[s.current].Seal(nil, nil, []byte(secret), []byte(id)))
+			id, bytes.Clone(old.Data), fresh.KeyID, fresh.Data)
 		return nil
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -34,8 +35,9 @@ func TestAnEndpointWhoseDeliveriesCannotBeSignedIsFound(t *testing.T) {
 	t.Parallel()
 	w, _, _ := sound(t)
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
-	secrets, err := delivery.NewSecrets(w.Pool, bytes.Repeat([]byte{1}, delivery.KeySize))
+	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
 	require.NoError(t, err)
+	secrets := delivery.NewSecrets(w.Pool, box)
 	register := func() string {
 		id := w.NewID()
 		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}})
@@ -66,11 +68,11 @@ func TestAnEndpointWhoseDeliveriesCannotBeSignedIsFound(t *testing.T) {
 	}
 	spoil(`UPDATE secret.webhook SET sealed = set_byte(sealed, 20, get_byte(sealed, 20) # 1)`)
 	require.Len(t, signing(), 1)
-	require.Contains(t, signing()[0], delivery.ErrDamaged.Error())
+	require.Contains(t, signing()[0], sealbox.ErrDamaged.Error())
 	spoil(`DELETE FROM secret.webhook`)
 	require.Equal(t, says(id, delivery.ErrNoSecret.Error()), signing())
 	require.NoError(t, secrets.Put(t.Context(), id, "whsec_c2VjcmV0"))
 	require.Empty(t, signing())
 	spoil(`INSERT INTO secret.earlier SELECT webhook_id, 'unknown', sealed, now() + interval '1 hour' FROM secret.webhook`)
-	require.Contains(t, signing()[0], delivery.ErrUnknownKey.Error())
+	require.Contains(t, signing()[0], sealbox.ErrUnknownKey.Error())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -30,8 +31,9 @@ type people struct {
 func newPeople(t *testing.T, leads int) *people {
 	t.Helper()
 	w := projectiontest.New(t)
-	vault, err := sealed.NewVault(w.Pool, bytes.Repeat([]byte{1}, sealed.KeySize))
+	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
 	require.NoError(t, err)
+	vault := sealed.NewVault(w.Pool, box)
 	p := &people{World: w, vault: vault}
 	p.store = p.open()
 	for n := range leads {

@@ -61,7 +61,7 @@ func TestASealingKeyOfAnotherStageIsRefused(t *testing.T) {
 	other["LEADLOG_SEAL_KEY"] = base64.StdEncoding.EncodeToString([]byte("the key of quite another stage!!"))
 	for _, args := range [][]string{{"serve"}, {"import", file, "--account", "acme"}} {
 		said := launch(t, other, args...).ends(t, 1).err.String()
-		require.Contains(t, said, "LEADLOG_SEAL_KEY opens no key of a person")
+		require.Contains(t, said, "LEADLOG_SEAL_KEY opens no person's key")
 		require.Contains(t, said, "Try: LEADLOG_SEAL_KEY as the service has it")
 	}
 
