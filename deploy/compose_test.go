@@ -1,4 +1,4 @@
-// Package deploy tests what is in this directory as far as that goes without a container engine.
+// Package deploy tests the documents and deployment files of this directory, without a container engine.
 package deploy
 
 import (
@@ -37,7 +37,7 @@ func compose(t *testing.T) composition {
 	return c
 }
 
-func TestTheServicesOfEveryProfileHaveWhatTheyNeed(t *testing.T) {
+func TestCompose_ProfilesAreComplete(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
 	for profile, want := range map[string][]string{
@@ -75,7 +75,7 @@ func TestTheServicesOfEveryProfileHaveWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// The service's role is made by roles.sql, before the migration, and gets its rights after it.
+// roles.sql runs before the migration, to create the roles, and again after it, to grant them rights.
 func TestCompose_ServiceIsNoSuperuser(t *testing.T) {
 	t.Parallel()
 	services := compose(t).Services
@@ -90,8 +90,9 @@ func TestCompose_ServiceIsNoSuperuser(t *testing.T) {
 	require.Equal(t, services["roles"].Command, services["grants"].Command)
 }
 
-// How much memory there is differs. What the log of a long past costs was measured with the rest.
-func TestPostgreSQLIsSetUpAsTheRunbookAsks(t *testing.T) {
+// compose.yaml has the runbook's settings, with which the costs of a long log were measured. shared_buffers depends on the
+// machine.
+func TestCompose_PostgresSettings(t *testing.T) {
 	t.Parallel()
 	runbook := text(t, "docs/runbook.md")
 	measured := text(t, "../cmd/leadbench/growth.go")
@@ -114,9 +115,9 @@ func TestPostgreSQLIsSetUpAsTheRunbookAsks(t *testing.T) {
 	require.Equal(t, want, names)
 }
 
-// While a container of postgres makes its database, its server listens at the socket alone, and is stopped after that. A
-// migration that begins then fails, and with it the first start of all.
-func TestPostgreSQLIsHealthyWhenOthersReachIt(t *testing.T) {
+// While the postgres image initializes its database, the server listens on its socket only, and restarts afterwards. A
+// health check over the socket would let the migration start too early and fail.
+func TestCompose_PostgresHealthcheck(t *testing.T) {
 	t.Parallel()
 	check := compose(t).Services["postgres"].Healthcheck.Test
 	require.Len(t, check, 2)
@@ -124,20 +125,20 @@ func TestPostgreSQLIsHealthyWhenOthersReachIt(t *testing.T) {
 	require.Equal(t, "service_healthy", compose(t).Services["roles"].DependsOn["postgres"].Condition)
 }
 
-// A server that is given an empty password takes one that everybody knows. Compose can demand a variable only of all
-// profiles alike, so the guards are in the containers.
-func TestNothingStartsWithoutItsPassword(t *testing.T) {
+// With an empty password these servers use a well-known default. Compose can require a variable only in all profiles at
+// once, so the containers check it.
+func TestCompose_RequiresPasswords(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
-	for guard, variable := range map[string]string{"grafana": "GF_SECURITY_ADMIN_PASSWORD", "certificates": "KURRENTDB_PASSWORD"} {
-		require.Contains(t, c.Services[guard].Environment, variable)
-		run := strings.Split(strings.ReplaceAll(strings.Join(append(c.Services[guard].Entrypoint, c.Services[guard].Command...), "\x00"), "$$", "$"), "\x00")
+	for name, variable := range map[string]string{"grafana": "GF_SECURITY_ADMIN_PASSWORD", "certificates": "KURRENTDB_PASSWORD"} {
+		require.Contains(t, c.Services[name].Environment, variable)
+		run := strings.Split(strings.ReplaceAll(strings.Join(append(c.Services[name].Entrypoint, c.Services[name].Command...), "\x00"), "$$", "$"), "\x00")
 		for password, refused := range map[string]bool{"": true, "a password": false} {
 			start := exec.CommandContext(t.Context(), run[0], run[1:]...)
-			start.Env = []string{"PATH=", variable + "=" + password} // so it gets no further than the guard
-			said, err := start.CombinedOutput()
-			require.Error(t, err, "what it would start is not on this machine")
-			require.Equal(t, refused, strings.HasPrefix(string(said), "set "), "%s: %s", guard, said)
+			start.Env = []string{"PATH=", variable + "=" + password} // so that the start fails after the check
+			output, err := start.CombinedOutput()
+			require.Error(t, err, "the server is not installed here")
+			require.Equal(t, refused, strings.HasPrefix(string(output), "set "), "%s: %s", name, output)
 		}
 	}
 	for name, s := range c.Services {
@@ -147,7 +148,7 @@ func TestNothingStartsWithoutItsPassword(t *testing.T) {
 	}
 }
 
-func TestEveryNodeOfTheClusterKnowsTheOthers(t *testing.T) {
+func TestCompose_ClusterGossipSeeds(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
 	at := map[string]string{"node1": "172.30.240.11", "node2": "172.30.240.12", "node3": "172.30.240.13"}
@@ -164,11 +165,11 @@ func TestEveryNodeOfTheClusterKnowsTheOthers(t *testing.T) {
 	}
 }
 
-// Where docker compose is, it has the last word.
-func TestDockerComposeUnderstandsTheFile(t *testing.T) {
+// Docker Compose, where it is installed, checks the file too.
+func TestCompose_DockerAcceptsFile(t *testing.T) {
 	t.Parallel()
 	if exec.Command("docker", "compose", "version").Run() != nil {
-		t.Log("no docker compose on this machine: the file was only parsed")
+		t.Log("docker compose is not installed: the file was only parsed")
 		return
 	}
 	for _, profile := range []string{"node", "cluster", "watch"} {

@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// object is as much of one of Kubernetes's objects as is looked at.
+// object is the part of a Kubernetes object that the tests read.
 type object struct {
 	Kind     string
 	Metadata struct {
@@ -64,7 +64,7 @@ type probe struct {
 	FailureThreshold int                   `yaml:"failureThreshold"`
 }
 
-// render is helm template with as much of Helm's language as the chart speaks.
+// render is helm template, with the functions that the chart uses.
 func render(t *testing.T, change func(values map[string]any)) (map[string]object, error) {
 	t.Helper()
 	read := func(name string) (content map[string]any) {
@@ -80,9 +80,9 @@ func render(t *testing.T, change func(values map[string]any)) (map[string]object
 			err := chartTemplates.ExecuteTemplate(&out, name, data)
 			return out.String(), err
 		},
-		"required": func(what string, value any) (any, error) {
+		"required": func(message string, value any) (any, error) {
 			if value == nil || value == "" {
-				return nil, errors.New(what)
+				return nil, errors.New(message)
 			}
 			return value, nil
 		},
@@ -132,7 +132,7 @@ func render(t *testing.T, change func(values map[string]any)) (map[string]object
 	return objects, nil
 }
 
-func TestTheChartMakesWhatServesWithoutInterruption(t *testing.T) {
+func TestChart_RollingUpdate(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, func(values map[string]any) { values["secret"] = "leadlog-keys" })
 	require.NoError(t, err)
@@ -152,9 +152,9 @@ func TestTheChartMakesWhatServesWithoutInterruption(t *testing.T) {
 	require.Equal(t, 2, deployment.Replicas)
 	require.Equal(t, []string{"serve"}, deployment.Template.Spec.Containers[0].Args)
 	startup := deployment.Template.Spec.Containers[0].StartupProbe
-	require.Equal(t, "/readyz", startup.HTTPGet.Path, "an upgrade waits for its views")
-	require.Greater(t, deployment.Deadline, startup.PeriodSeconds*startup.FailureThreshold, "and does not count as failed meanwhile")
-	require.Equal(t, "/healthz", deployment.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path, "a view that stops, stops no captures")
+	require.Equal(t, "/readyz", startup.HTTPGet.Path, "an upgrade waits for the views")
+	require.Greater(t, deployment.Deadline, startup.PeriodSeconds*startup.FailureThreshold, "a long startup is not a failed rollout")
+	require.Equal(t, "/healthz", deployment.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path, "a stopped view must not stop captures")
 	require.Equal(t, 60, deployment.Template.Spec.TerminationGracePeriodSeconds)
 	require.Contains(t, deployment.Template.Spec.Containers[0].Env, struct{ Name, Value string }{"LEADLOG_DRAIN", "10s"})
 	require.Equal(t, 1, objects["PodDisruptionBudget"].Spec.MinAvailable)
@@ -165,12 +165,12 @@ func TestTheChartMakesWhatServesWithoutInterruption(t *testing.T) {
 	require.Equal(t, labels, deployment.Selector)
 	require.Equal(t, labels, objects["PodDisruptionBudget"].Spec.Selector)
 	require.Equal(t, labels["matchLabels"], objects["Service"].Spec.Selector)
-	require.NotEqual(t, deployment.Template.Metadata.Labels, objects["Job"].Spec.Template.Metadata.Labels, "no service sends requests to the migration")
+	require.NotEqual(t, deployment.Template.Metadata.Labels, objects["Job"].Spec.Template.Metadata.Labels, "the migration gets no requests")
 	require.Equal(t, []string{"migrate"}, objects["Job"].Spec.Template.Spec.Containers[0].Args)
 	require.Equal(t, "pre-install,pre-upgrade", objects["Job"].Metadata.Annotations["helm.sh/hook"])
 }
 
-func TestTheChartRefusesToGuessKeysAndShowsTheWorldNoMetrics(t *testing.T) {
+func TestChart_RequiresSecretAndHidesMetrics(t *testing.T) {
 	t.Parallel()
 	_, err := render(t, func(map[string]any) {})
 	require.ErrorContains(t, err, "secret: the name of the Secret")
@@ -184,8 +184,8 @@ func TestTheChartRefusesToGuessKeysAndShowsTheWorldNoMetrics(t *testing.T) {
 	})
 	require.NoError(t, err)
 	secrets := objects["Job"].Spec.Template.Spec.Containers[0].EnvFrom
-	require.Len(t, secrets, 2, "the migration has to know of a log that is elsewhere")
-	require.Equal(t, "leadlog-owner", secrets[1].SecretRef.Name, "of two that have one name, the last counts")
+	require.Len(t, secrets, 2, "the migration needs the address of a separate log too")
+	require.Equal(t, "leadlog-owner", secrets[1].SecretRef.Name, "the last of two values counts")
 	require.Equal(t, "/crm/readyz", objects["Deployment"].Spec.Template.Spec.Containers[0].StartupProbe.HTTPGet.Path)
 	require.Equal(t, "/crm/metrics", objects["ServiceMonitor"].Spec.Endpoints[0].Path)
 	paths := objects["Ingress"].Spec.Rules[0].HTTP.Paths
@@ -195,7 +195,7 @@ func TestTheChartRefusesToGuessKeysAndShowsTheWorldNoMetrics(t *testing.T) {
 	}
 }
 
-// Behind a proxy that is not named, all clients share the limits of one address.
+// Without LEADLOG_TRUSTED_PROXIES, all clients behind the ingress would share the limits of one address.
 func TestChart_IngressNeedsTrustedProxies(t *testing.T) {
 	t.Parallel()
 	_, err := render(t, func(values map[string]any) {
@@ -206,8 +206,8 @@ func TestChart_IngressNeedsTrustedProxies(t *testing.T) {
 	require.ErrorContains(t, err, "settings.LEADLOG_TRUSTED_PROXIES")
 }
 
-// Helm reads numbers of values files as floats.
-func TestSettingsOfTheChartThatAreNumbersStayWholeNumbers(t *testing.T) {
+// Helm reads numbers in values files as floats.
+func TestChart_NumericSettings(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, func(values map[string]any) {
 		values["secret"] = "leadlog-keys"
@@ -225,14 +225,14 @@ func TestSettingsOfTheChartThatAreNumbersStayWholeNumbers(t *testing.T) {
 	require.Equal(t, "true", env["LEADLOG_WEBHOOK_ALLOW_PRIVATE"])
 }
 
-// Where helm is, it has the last word.
-func TestHelmUnderstandsTheChart(t *testing.T) {
+// Helm, where it is installed, checks the chart too.
+func TestChart_HelmAcceptsChart(t *testing.T) {
 	t.Parallel()
 	if exec.Command("helm", "version").Run() != nil {
-		t.Log("no helm on this machine: the chart was rendered by the test alone")
+		t.Log("helm is not installed: only the test rendered the chart")
 		return
 	}
-	for _, args := range [][]string{{"lint", "--strict"}, {"template", "crm", "--kube-version", "1.27.0"}} { // the oldest that the chart is for
+	for _, args := range [][]string{{"lint", "--strict"}, {"template", "crm", "--kube-version", "1.27.0"}} { // the oldest supported version
 		command := exec.CommandContext(t.Context(), "helm", append(args, "helm", "--set", "secret=s,ingress.enabled=true,ingress.host=h,settings.LEADLOG_TRUSTED_PROXIES=10.0.0.0/8,monitoring.enabled=true")...)
 		output, err := command.CombinedOutput()
 		require.NoError(t, err, "%s", output)

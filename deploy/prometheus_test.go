@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// promtool runs Prometheus's tool in deploy/prometheus. make test gets it when it is missing.
+// promtool runs promtool in deploy/prometheus. make test installs it when it is missing.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath("promtool")
@@ -29,12 +29,12 @@ func promtool(t *testing.T, args ...string) {
 	require.NoError(t, err, "%s", output)
 }
 
-func TestPrometheusUnderstandsItsConfiguration(t *testing.T) {
+func TestPrometheus_ConfigIsValid(t *testing.T) {
 	t.Parallel()
 	promtool(t, "check", "config", "prometheus.yaml")
 }
 
-func TestAlertsFireForWhatTheyAreFor(t *testing.T) {
+func TestAlerts_Fire(t *testing.T) {
 	t.Parallel()
 	promtool(t, "test", "rules", "alerts_test.yaml")
 }
@@ -55,7 +55,7 @@ func alerts(t *testing.T) (all alertRules) {
 	return all
 }
 
-func TestEveryAlertSaysHowUrgentItIs(t *testing.T) {
+func TestAlerts_HaveSeverity(t *testing.T) {
 	t.Parallel()
 	for _, group := range alerts(t).Groups {
 		for _, rule := range group.Rules {
@@ -64,7 +64,22 @@ func TestEveryAlertSaysHowUrgentItIs(t *testing.T) {
 	}
 }
 
-// dashboard is as much of Grafana's form as says what is asked.
+func TestAlerts_MatchRunbook(t *testing.T) {
+	t.Parallel()
+	raw := text(t, "docs/runbook.md")
+	var listed, want []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(Leadlog[A-Za-z]+)` \\|").FindAllStringSubmatch(raw, -1) {
+		listed = append(listed, row[1])
+	}
+	for _, group := range alerts(t).Groups {
+		for _, rule := range group.Rules {
+			want = append(want, rule.Alert)
+		}
+	}
+	require.Equal(t, want, listed)
+}
+
+// dashboard is the part of Grafana's dashboard format that the test reads.
 type dashboard struct {
 	Panels []struct {
 		ID          int
@@ -74,7 +89,7 @@ type dashboard struct {
 	}
 }
 
-func TestPrometheusUnderstandsEveryPanelOfTheDashboard(t *testing.T) {
+func TestDashboard_PanelsAreValid(t *testing.T) {
 	t.Parallel()
 	var d dashboard
 	require.NoError(t, json.Unmarshal([]byte(text(t, "grafana/dashboards/leadlog.json")), &d, json.MatchCaseInsensitiveNames(true)))
@@ -83,7 +98,7 @@ func TestPrometheusUnderstandsEveryPanelOfTheDashboard(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("groups:\n  - name: panels\n    rules:\n")
 	for _, panel := range d.Panels {
-		require.False(t, seen[panel.ID], "two panels of one id: %s", panel.Title)
+		require.False(t, seen[panel.ID], "two panels have one id: %s", panel.Title)
 		seen[panel.ID] = true
 		if panel.Type == "row" {
 			continue
@@ -94,7 +109,7 @@ func TestPrometheusUnderstandsEveryPanelOfTheDashboard(t *testing.T) {
 			fmt.Fprintf(&rules, "      - record: panel_%d_%d\n        expr: %q\n", panel.ID, i, variables.Replace(target.Expr))
 		}
 	}
-	require.NotRegexp(t, regexp.MustCompile(`\$`), rules.String(), "a variable that the dashboard does not have")
+	require.NotRegexp(t, regexp.MustCompile(`\$`), rules.String(), "unknown dashboard variable")
 	file := filepath.Join(t.TempDir(), "panels.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(rules.String()), 0o644))
 	promtool(t, "check", "rules", file)

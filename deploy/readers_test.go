@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each script that makes readers is run alone, so each has what closes the server to them. It is the same in all.
+// Each script that creates roles is run alone, so each repeats the restrictions on the server.
 func TestReaderScripts_SameRestrictions(t *testing.T) {
 	t.Parallel()
 	restrictions := func(file string) string {

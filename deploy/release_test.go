@@ -22,14 +22,14 @@ type release struct {
 	Sboms    []struct{ Artifacts string }
 }
 
-func TestAReleaseHasWhatItNamesAndABillOfMaterials(t *testing.T) {
+func TestRelease_FilesAndSBOM(t *testing.T) {
 	t.Parallel()
 	var r release
 	require.NoError(t, yaml.Unmarshal([]byte(text(t, "goreleaser.yaml")), &r))
 	require.Equal(t, 2, r.Version)
 	require.Len(t, r.Builds, 1)
 	require.DirExists(t, filepath.Join("..", r.Builds[0].Main))
-	require.Contains(t, r.Builds[0].Env, "CGO_ENABLED=0", "static, as the Dockerfile wants it")
+	require.Contains(t, r.Builds[0].Env, "CGO_ENABLED=0", "the Dockerfile needs a static binary")
 	require.Equal(t, "archive", r.Sboms[0].Artifacts)
 	for _, pattern := range r.Archives[0].Files {
 		found, err := filepath.Glob(filepath.Join("..", pattern))
@@ -38,11 +38,11 @@ func TestAReleaseHasWhatItNamesAndABillOfMaterials(t *testing.T) {
 	}
 }
 
-// Where goreleaser is, it has the last word.
-func TestGoreleaserUnderstandsTheRelease(t *testing.T) {
+// goreleaser, where it is installed, checks the file too.
+func TestRelease_GoreleaserAcceptsFile(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("goreleaser"); err != nil {
-		t.Log("no goreleaser on this machine: the file was only parsed")
+		t.Log("goreleaser is not installed: the file was only parsed")
 		return
 	}
 	check := exec.CommandContext(t.Context(), "goreleaser", "check", "goreleaser.yaml")
@@ -50,7 +50,7 @@ func TestGoreleaserUnderstandsTheRelease(t *testing.T) {
 	require.NoError(t, err, "%s", output)
 }
 
-func TestTheChangelogTheChartAndTheNotesAreOfOneVersion(t *testing.T) {
+func TestRelease_VersionsAgree(t *testing.T) {
 	t.Parallel()
 	chart := text(t, "helm/Chart.yaml")
 	version := regexp.MustCompile(`appVersion: "([^"]+)"`).FindStringSubmatch(chart)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// files are the files of the repository whose names end so, relative to this directory.
+// files returns the repository's files with a suffix, relative to this directory.
 func files(t *testing.T, suffix string) (found []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
@@ -38,7 +38,7 @@ func text(t *testing.T, file string) string {
 	return string(raw)
 }
 
-// anchors are what the headings of a text are linked by.
+// anchors returns the link anchors of a document's headings.
 func anchors(text string) (all []string) {
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
 		plain := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
@@ -47,7 +47,7 @@ func anchors(text string) (all []string) {
 	return all
 }
 
-func TestEveryLinkInTheTextsLeadsSomewhere(t *testing.T) {
+func TestDocuments_LinksResolve(t *testing.T) {
 	t.Parallel()
 	links := 0
 	for _, file := range files(t, ".md") {
@@ -70,7 +70,7 @@ func TestEveryLinkInTheTextsLeadsSomewhere(t *testing.T) {
 	require.Greater(t, links, 30)
 }
 
-func TestTheTextsNameFilesThatAreThere(t *testing.T) {
+func TestDocuments_NamedFilesExist(t *testing.T) {
 	t.Parallel()
 	for _, file := range files(t, ".md") {
 		for _, name := range regexp.MustCompile(`\b(?:cmd|command|projection|eventstore|query|httpapi|deploy)/[a-zA-Z_/.-]*[a-z]`).FindAllString(text(t, file), -1) {
@@ -80,7 +80,7 @@ func TestTheTextsNameFilesThatAreThere(t *testing.T) {
 	}
 }
 
-func TestTheReadmeLeadsToEveryDocument(t *testing.T) {
+func TestReadme_LinksEveryDocument(t *testing.T) {
 	t.Parallel()
 	readme := text(t, "../README.md")
 	documents, err := filepath.Glob("docs/*.md")
@@ -92,8 +92,7 @@ func TestTheReadmeLeadsToEveryDocument(t *testing.T) {
 	}
 }
 
-// TestTheReadmesFiguresAreThoseOfTheirPage: whoever measures again writes both.
-func TestTheReadmesFiguresAreThoseOfTheirPage(t *testing.T) {
+func TestReadme_FiguresMatchPerformancePage(t *testing.T) {
 	t.Parallel()
 	_, section, _ := strings.Cut(text(t, "../README.md"), "\n## How fast it is\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -104,8 +103,8 @@ func TestTheReadmesFiguresAreThoseOfTheirPage(t *testing.T) {
 	}
 }
 
-// TestTheTourHasEveryPackage: each package stands in the README's tree, or the one that it is part of, and nothing that is not there.
-func TestTheTourHasEveryPackage(t *testing.T) {
+// Each package is in the README's tour of the tree, by its own name or its parent's, and each directory of the tour exists.
+func TestReadme_TourCoversPackages(t *testing.T) {
 	t.Parallel()
 	_, tour, _ := strings.Cut(text(t, "../README.md"), "\n## A tour of the tree\n")
 	tour, _, _ = strings.Cut(tour, "\n## ")
@@ -131,4 +130,53 @@ func TestTheTourHasEveryPackage(t *testing.T) {
 		})
 		require.True(t, named, "the tour has no %s", directory)
 	}
+}
+
+// Every row of the README's table of promises names a test, and every test that a document names exists.
+func TestDocuments_NamedTestsExist(t *testing.T) {
+	t.Parallel()
+	exists := testsOf(t, "..")
+	named := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z0-9]\w+`)
+	for _, file := range []string{"../README.md", "../.github/SECURITY.md", "docs/threat-model.md"} {
+		read := text(t, file)
+		for _, name := range named.FindAllString(read, -1) {
+			require.True(t, exists[name], "%s names %s, which does not exist", file, name)
+		}
+	}
+	readme := text(t, "../README.md")
+	_, section, found := strings.Cut(readme, "\n## What is promised\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := 0
+	for line := range strings.Lines(section) {
+		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| promise") {
+			rows++
+			require.Regexp(t, named, line, "a promise without a test")
+		}
+	}
+	require.Greater(t, rows, 10)
+}
+
+// testsOf returns the names of all tests and fuzz targets in a tree.
+func testsOf(t *testing.T, root string) map[string]bool {
+	t.Helper()
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	names := make(map[string]bool)
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), ".") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range declared.FindAllStringSubmatch(string(text), -1) {
+			names[match[1]] = true
+		}
+		return err
+	}))
+	return names
 }
