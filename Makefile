@@ -19,7 +19,7 @@ test: postgres cc curl node python promtool chromium ## the whole test suite wit
 	go build -o bin/leadlog ./cmd/leadlog
 	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- go test -race -timeout 20m ./...
 	@for package in $$(grep -rlE --include='*_test.go' '^//go:build !race' . | xargs -n1 dirname | sort -u); do \
-		tests=$$(grep -lE '^//go:build !race' $$package/*_test.go | xargs sed -n 's/^func \(Test[[:alnum:]]*\).*/\1/p' | paste -sd '|' -); \
+		tests=$$(grep -lE '^//go:build !race' $$package/*_test.go | xargs sed -n 's/^func \(Test[[:alnum:]_]*\).*/\1/p' | paste -sd '|' -); \
 		go test $$package -run "^($$tests)$$" || exit 1; done
 
 chaos: postgres ## kills the service and its databases under load, ROUNDS times (100): is anything lost, or out of order? minutes
@@ -52,7 +52,7 @@ fuzz: ## every fuzz target in turn, for FUZZTIME each
 	@built=$$(mktemp -d); trap 'rm -rf "$$built"' EXIT; \
 	for package in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
 		go test -c $(FUZZBUILD) -o "$$built/test" "$$package" || exit 1; \
-		for target in $$(grep -hoE '^func Fuzz[[:alnum:]]+' "$$package"/*_test.go | cut -d ' ' -f 2); do \
+		for target in $$(grep -hoE '^func Fuzz[[:alnum:]_]+' "$$package"/*_test.go | cut -d ' ' -f 2); do \
 			echo "$$package $$target"; \
 			(cd "$$package" && "$$built/test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) \
 				-test.fuzzminimizetime 200x -test.fuzzcachedir "$$(go env GOCACHE)/fuzz/$$package") || exit 1; done; done
