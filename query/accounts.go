@@ -10,6 +10,25 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
+// Account is an account's plan and settings.
+type Account struct {
+	AccountID string   `json:"accountId"`
+	Name      string   `json:"name"`
+	Features  []string `json:"features"`
+	Stages    []string `json:"stages"`
+	Region    string   `json:"region"`
+	RateLimit *float64 `json:"rateLimit"` // null: the service's default
+	RateBurst *int     `json:"rateBurst"`
+	// TokensSeeLeads lets answers to API tokens show what earlier arrivals stored.
+	TokensSeeLeads bool `json:"tokensSeeLeads"`
+	// VisitorDays is how long a visitor whom no lead is linked with is remembered after the last activity.
+	VisitorDays int `json:"visitorDays"`
+	// JWTNotBefore is the time before which JWTs must not have been issued; null: they may be of any time.
+	JWTNotBefore Timestamp `json:"jwtNotBefore"`
+	CreatedAt    Timestamp `json:"createdAt"`
+	UpdatedAt    Timestamp `json:"updatedAt"`
+}
+
 // Account returns an account's plan and settings. The error is ErrNotFound when nobody provisioned it.
 func (r *Reader) Account(ctx context.Context, id string) (Account, error) {
 	if !account.ValidID(id) {

@@ -10,7 +10,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
@@ -18,6 +17,70 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
 )
+
+// Lead is a lead as answers show it. Metadata is in the answers of GET alone.
+type Lead struct {
+	LeadID           string                    `json:"leadId"`
+	ContactUID       string                    `json:"contactUID"`
+	Name             string                    `json:"name"`
+	Phone            string                    `json:"phone"`
+	Email            string                    `json:"email"`
+	Status           string                    `json:"status"`
+	LeadTemperature  string                    `json:"leadTemperature"`
+	OpportunityValue jsontext.Value            `json:"opportunityValue"` // a number, or null
+	OpportunityID    *string                   `json:"opportunityId"`
+	Source           string                    `json:"source"`
+	CustomFields     map[string]jsontext.Value `json:"customFields"`
+	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
+	Joined           []string                  `json:"joined,omitzero"`     // leads that are part of this one, in answers of GET
+	JoinedInto       string                    `json:"joinedInto,omitzero"` // the lead that this one is part of, likewise
+	CreatedAt        Timestamp                 `json:"createdAt"`
+	UpdatedAt        Timestamp                 `json:"updatedAt"`
+}
+
+// NewLead returns a lead as the answer to a capture shows it, without metadata.
+func NewLead(s lead.State) Lead {
+	l := Lead{
+		LeadID: s.ID, ContactUID: s.ContactUID, Name: s.Name, Phone: s.Phone, Email: s.Email,
+		Status: s.Status, LeadTemperature: s.Temperature, OpportunityValue: jsontext.Value("null"),
+		Source: s.Source, CustomFields: s.CustomFields,
+		CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt),
+	}
+	if s.OpportunityValue != "" { // an opportunity has one, but of a lead that was never born no id
+		id := s.OpportunityID // of its own: a pointer into the lead would keep all of it
+		l.OpportunityID = &id
+		l.OpportunityValue = jsontext.Value(s.OpportunityValue)
+	}
+	if l.CustomFields == nil {
+		l.CustomFields = map[string]jsontext.Value{}
+	}
+	return l
+}
+
+// LeadFilter selects leads. Empty fields select all.
+type LeadFilter struct {
+	Status          string // in any letter case
+	Source          string // the first touch
+	LeadTemperature string
+	Q               string    // part of name, phone or email, in any letter case; a whole phone or email finds only who has it, if anybody has
+	Region          string    // the account's, by which a phone in Q is read
+	Phone           string    // E.164, as lead.ParsePhone makes it: the caller knows the account's region
+	Email           string    // canonical, as lead.ParseEmail makes it
+	CreatedSince    time.Time // inclusive
+	CreatedUntil    time.Time // exclusive
+}
+
+// Event is one event of a stream.
+type Event struct {
+	ID        string              `json:"id"`
+	Type      string              `json:"type"` // public: without version
+	Revision  eventstore.Revision `json:"revision"`
+	Position  eventstore.Position `json:"position"`
+	At        Timestamp           `json:"at"`
+	Actor     string              `json:"actor"`
+	RequestID string              `json:"requestId"`
+	Data      jsontext.Value      `json:"data"`
+}
 
 // Leads lists an account's leads, newest first, without metadata. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p Page) (List[Lead], error) {
@@ -197,25 +260,6 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 		err = ErrNotFound
 	}
 	return list, err
-}
-
-func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {
-	var e placed[SourceEntry]
-	err := row.Scan(&e.position, &e.item.LeadID, &e.item.Source, &e.item.FirstSeenAt, &e.item.LastSeenAt,
-		&e.item.Arrivals, &e.item.Credential, jsonOf{&e.item.Metadata}, &e.item.IP, &e.item.UserAgent, &e.item.RequestID, jsonOf{&e.item.Changed})
-	return e, err
-}
-
-// newCredential splits a credential as events write it: token:{tokenId} or jwt:{sub}. A subject may contain colons.
-func newCredential(written string) Credential {
-	kind, id, _ := strings.Cut(written, ":")
-	return Credential{Kind: kind, ID: id}
-}
-
-// ScanText reads a column.
-func (c *Credential) ScanText(written pgtype.Text) error {
-	*c = newCredential(written.String)
-	return nil
 }
 
 // LeadEvents lists the events of a lead's stream, oldest first. The errors are ErrNotFound and ErrCursor.

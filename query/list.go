@@ -20,6 +20,18 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
+// Page asks for a part of a list. Limit is 1 to 200; Cursor is empty or the NextCursor of the part before.
+type Page struct {
+	Limit  int
+	Cursor string
+}
+
+// List is a part of a list.
+type List[T any] struct {
+	Items      []T
+	NextCursor string // empty at the end
+}
+
 // A cursor says after which item a list continues. It contains the values that the list is ordered by, so items that appear or
 // vanish meanwhile neither repeat nor hide others. It begins with its kind: the list, the version of its order, and the account.
 const (

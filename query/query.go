@@ -8,14 +8,18 @@
 package query
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/projection/schema"
 )
 
 var (
@@ -35,213 +39,109 @@ func (t Timestamp) MarshalJSON() ([]byte, error) {
 	return t.append(make([]byte, 0, 26)), nil
 }
 
-// Page asks for a part of a list. Limit is 1 to 200; Cursor is empty or the NextCursor of the part before.
-type Page struct {
-	Limit  int
-	Cursor string
-}
-
-// List is a part of a list.
-type List[T any] struct {
-	Items      []T
-	NextCursor string // empty at the end
-}
-
-// Lead is a lead as answers show it. Metadata is in the answers of GET alone.
-type Lead struct {
-	LeadID           string                    `json:"leadId"`
-	ContactUID       string                    `json:"contactUID"`
-	Name             string                    `json:"name"`
-	Phone            string                    `json:"phone"`
-	Email            string                    `json:"email"`
-	Status           string                    `json:"status"`
-	LeadTemperature  string                    `json:"leadTemperature"`
-	OpportunityValue jsontext.Value            `json:"opportunityValue"` // a number, or null
-	OpportunityID    *string                   `json:"opportunityId"`
-	Source           string                    `json:"source"`
-	CustomFields     map[string]jsontext.Value `json:"customFields"`
-	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
-	Joined           []string                  `json:"joined,omitzero"`     // leads that are part of this one, in answers of GET
-	JoinedInto       string                    `json:"joinedInto,omitzero"` // the lead that this one is part of, likewise
-	CreatedAt        Timestamp                 `json:"createdAt"`
-	UpdatedAt        Timestamp                 `json:"updatedAt"`
-}
-
-// NewLead returns a lead as the answer to a capture shows it, without metadata.
-func NewLead(s lead.State) Lead {
-	l := Lead{
-		LeadID: s.ID, ContactUID: s.ContactUID, Name: s.Name, Phone: s.Phone, Email: s.Email,
-		Status: s.Status, LeadTemperature: s.Temperature, OpportunityValue: jsontext.Value("null"),
-		Source: s.Source, CustomFields: s.CustomFields,
-		CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt),
-	}
-	if s.OpportunityValue != "" { // an opportunity has one, but of a lead that was never born no id
-		id := s.OpportunityID // of its own: a pointer into the lead would keep all of it
-		l.OpportunityID = &id
-		l.OpportunityValue = jsontext.Value(s.OpportunityValue)
-	}
-	if l.CustomFields == nil {
-		l.CustomFields = map[string]jsontext.Value{}
-	}
-	return l
-}
-
-// SourceEntry is one entry of a source history.
-type SourceEntry struct {
-	LeadID      string                    `json:"leadId"`
-	Source      string                    `json:"source"`
-	FirstSeenAt Timestamp                 `json:"firstSeenAt"`
-	LastSeenAt  Timestamp                 `json:"lastSeenAt"`
-	Arrivals    int                       `json:"arrivals"`
-	Credential  Credential                `json:"credential"`
-	Metadata    map[string]jsontext.Value `json:"metadata"` // as given
-	IP          string                    `json:"ip"`
-	UserAgent   string                    `json:"userAgent"`
-	RequestID   string                    `json:"requestId"`
-	Changed     []string                  `json:"changed"` // the lead's fields that the first arrival from here set
-}
-
-// Credential identifies the credential of a caller, without its value.
-type Credential struct {
-	Kind string `json:"kind"` // token or jwt
-	ID   string `json:"id"`   // a token's id, or the JWT's subject
-}
-
-// SourceCount counts the arrivals from one source in one interval, by outcome.
-type SourceCount struct {
-	Source  string    `json:"source"`
-	From    Timestamp `json:"from"`    // first moment of the interval
-	Created int       `json:"created"` // arrivals that opened a lead: first touches
-	Merged  int       `json:"merged"`  // arrivals that merged into a lead: later touches
-	Refused int       `json:"refused"` // arrivals that were answered with a conflict
-	// Won and Value are about the leads that this source opened in the interval: how many of them are in the stage won
-	// now, whenever they came to it, and what these are worth together.
-	Won   int            `json:"won"`
-	Value jsontext.Value `json:"value"` // an exact number
-}
-
-// Event is one event of a stream.
-type Event struct {
-	ID        string              `json:"id"`
-	Type      string              `json:"type"` // public: without version
-	Revision  eventstore.Revision `json:"revision"`
-	Position  eventstore.Position `json:"position"`
-	At        Timestamp           `json:"at"`
-	Actor     string              `json:"actor"`
-	RequestID string              `json:"requestId"`
-	Data      jsontext.Value      `json:"data"`
-}
-
-// Token is a token's record. It has neither the value nor its hash.
-type Token struct {
-	TokenID    string    `json:"tokenId"`
-	Name       string    `json:"name"`
-	Prefix     string    `json:"prefix"`
-	Status     string    `json:"status"` // active, expired or deleted
-	ExpiresAt  Timestamp `json:"expiresAt"`
-	CreatedAt  Timestamp `json:"createdAt"`
-	CreatedBy  string    `json:"createdBy"` // an actor
-	RotatedAt  Timestamp `json:"rotatedAt"`
-	DeletedAt  Timestamp `json:"deletedAt"`
-	LastUsedAt Timestamp `json:"lastUsedAt"`
-}
-
-// TokenEvent is one event of a token, for those who audit. Data has no hash of a value.
-type TokenEvent = audit.Entry
-
-// Endpoint is a webhook endpoint's record, without its secret.
-type Endpoint struct {
-	WebhookID      string          `json:"webhookId"`
-	URL            string          `json:"url"`
-	Events         []string        `json:"events"`
-	Description    string          `json:"description"`
-	State          string          `json:"state"`          // enabled or disabled
-	DisabledReason *string         `json:"disabledReason"` // owner, gone or failing
-	DisabledAt     Timestamp       `json:"disabledAt"`
-	CreatedAt      Timestamp       `json:"createdAt"`
-	LastSuccessAt  Timestamp       `json:"lastSuccessAt"`
-	LastFailureAt  Timestamp       `json:"lastFailureAt"`
-	FailingSince   Timestamp       `json:"failingSince"` // the first failure after the last success
-	Queued         int             `json:"queued"`       // deliveries still to be made; more than 10,000 are not counted
-	Replay         *EndpointReplay `json:"replay"`       // the latest; null: there was none
-}
-
-// EndpointReplay is a request to send the events of a span of time to an endpoint again.
-type EndpointReplay struct {
-	Generation int       `json:"generation"` // the endpoint's first is 1
-	State      string    `json:"state"`      // running, finished or failed
-	Since      Timestamp `json:"since"`
-	Until      Timestamp `json:"until"`      // null: up to the request
-	Queued     int64     `json:"queued"`     // deliveries that it made
-	FinishedAt Timestamp `json:"finishedAt"` // null: it is running
-	Error      *string   `json:"error"`      // why it failed
-}
-
-// Account is an account's plan and settings.
-type Account struct {
-	AccountID string   `json:"accountId"`
-	Name      string   `json:"name"`
-	Features  []string `json:"features"`
-	Stages    []string `json:"stages"`
-	Region    string   `json:"region"`
-	RateLimit *float64 `json:"rateLimit"` // null: the service's default
-	RateBurst *int     `json:"rateBurst"`
-	// TokensSeeLeads lets answers to API tokens show what earlier arrivals stored.
-	TokensSeeLeads bool `json:"tokensSeeLeads"`
-	// VisitorDays is how long a visitor whom no lead is linked with is remembered after the last activity.
-	VisitorDays int `json:"visitorDays"`
-	// JWTNotBefore is the time before which JWTs must not have been issued; null: they may be of any time.
-	JWTNotBefore Timestamp `json:"jwtNotBefore"`
-	CreatedAt    Timestamp `json:"createdAt"`
-	UpdatedAt    Timestamp `json:"updatedAt"`
-}
-
-// LeadFilter selects leads. Empty fields select all.
-type LeadFilter struct {
-	Status          string // in any letter case
-	Source          string // the first touch
-	LeadTemperature string
-	Q               string    // part of name, phone or email, in any letter case; a whole phone or email finds only who has it, if anybody has
-	Region          string    // the account's, by which a phone in Q is read
-	Phone           string    // E.164, as lead.ParsePhone makes it: the caller knows the account's region
-	Email           string    // canonical, as lead.ParseEmail makes it
-	CreatedSince    time.Time // inclusive
-	CreatedUntil    time.Time // exclusive
-}
-
-// SourceFilter selects entries of the source history by when they were first seen. Empty fields select all.
-type SourceFilter struct {
-	Source string
-	Since  time.Time // inclusive
-	Until  time.Time // exclusive
-}
-
-// Intervals of a report. Days are UTC's, weeks begin on Monday.
+// Views, for WaitFor.
 const (
-	Day   = "day"
-	Week  = "week"
-	Month = "month"
-	Year  = "year"
+	LeadView            = schema.Lead
+	SourceHistoryView   = schema.SourceHistory
+	SourceDayView       = schema.SourceDay
+	TokenView           = schema.Token
+	TokenEventView      = schema.TokenEvent
+	AccountView         = schema.Account
+	EndpointView        = schema.Endpoint
+	VisitorActivityView = schema.VisitorActivity
+	RefusedView         = schema.Refused
+	DeliveryQueue       = schema.FanOut // not a view, but it follows the log like one
 )
 
-// ReportFilter says what a report counts. It counts whole days: from the one that Since is in to the last one that begins before
-// Until. The first and the last interval count only their days within these bounds.
-type ReportFilter struct {
-	Interval string // Day, Week, Month or Year
-	Source   string
-	Since    time.Time
-	Until    time.Time
+// Reader answers queries. Its methods may be called from many goroutines. Besides the errors that each one names, they fail with
+// eventstore.ErrUnavailable when the database or the log cannot be reached.
+type Reader struct {
+	pool  *pgxpool.Pool
+	store eventstore.Store
+	leads *eventstore.Folds[lead.State]
+	now   func() time.Time
+
+	claims   *claim.Names  // nil: not known
+	patience time.Duration // of WaitFor
+	few      int           // leads, for searches
 }
 
-// TokenEventTypes returns the public names of the events in the audit trail.
-func TokenEventTypes() []string {
-	return []string{"token.created", "token.rotated", "token.expiring", "token.deleted", "token.refused"}
+// Option changes how a Reader answers.
+type Option func(*Reader)
+
+// WithClock sets the clock by which tokens expire. The default is the system's.
+func WithClock(now func() time.Time) Option { return func(r *Reader) { r.now = now } }
+
+// New returns a Reader of the views in the pool's database and of their log.
+func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
+	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, patience: waitLimit, few: fewLeads}
+	for _, option := range options {
+		option(r)
+	}
+	return r
 }
 
-// AuditFilter selects token events. Empty fields select all.
-type AuditFilter struct {
-	TokenID string
-	Type    string    // public name, such as token.rotated
-	Since   time.Time // inclusive
-	Until   time.Time // exclusive
+const (
+	waitLimit    = 5 * time.Second
+	firstPause   = 2 * time.Millisecond
+	longestPause = 50 * time.Millisecond
+)
+
+// WaitFor returns when views have reached a position. The error is ErrBehind when they do not within five seconds, and
+// eventstore.ErrUnknownPosition for a position beyond the end of the log.
+func (r *Reader) WaitFor(ctx context.Context, position eventstore.Position, views ...string) error {
+	limited, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	for _, view := range views {
+		if err := r.await(limited, view, position); err != nil {
+			if limited.Err() != nil && ctx.Err() == nil {
+				return ErrBehind
+			}
+			return schema.Unavailable(err)
+		}
+	}
+	return nil
+}
+
+// await returns when a view has reached a position, or the context ends.
+func (r *Reader) await(ctx context.Context, view string, position eventstore.Position) error {
+	if at, err := r.Position(ctx, view); err != nil || at >= position {
+		return err
+	}
+	if head, err := r.store.Head(ctx); err != nil {
+		return err
+	} else if position > head {
+		return fmt.Errorf("%w: it ends at %d", eventstore.ErrUnknownPosition, head)
+	}
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		if err := eventstore.Sleep(ctx, pause); err != nil {
+			return err
+		}
+		if at, err := r.Position(ctx, view); err != nil || at >= position {
+			return err
+		}
+	}
+}
+
+// CatchUp returns when views have reached the present end of the log. The error is ErrBehind when they do not within five seconds.
+func (r *Reader) CatchUp(ctx context.Context, views ...string) error {
+	head, err := r.store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	return r.WaitFor(ctx, head, views...)
+}
+
+// Position returns how far a view has come: 0 when nothing was ever projected into it.
+func (r *Reader) Position(ctx context.Context, view string) (eventstore.Position, error) {
+	kept := schema.Views
+	if view == DeliveryQueue {
+		kept = schema.Deliveries
+	}
+	var position int64
+	err := r.pool.QueryRow(ctx, `SELECT position FROM `+kept+`.checkpoint WHERE projector = $1`, view).Scan(&position)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	return eventstore.Position(position), schema.Unavailable(err)
 }

@@ -4,13 +4,73 @@ import (
 	"context"
 	"iter"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/leadlog/leadlog/projection/schema"
 )
+
+// SourceEntry is one entry of a source history.
+type SourceEntry struct {
+	LeadID      string                    `json:"leadId"`
+	Source      string                    `json:"source"`
+	FirstSeenAt Timestamp                 `json:"firstSeenAt"`
+	LastSeenAt  Timestamp                 `json:"lastSeenAt"`
+	Arrivals    int                       `json:"arrivals"`
+	Credential  Credential                `json:"credential"`
+	Metadata    map[string]jsontext.Value `json:"metadata"` // as given
+	IP          string                    `json:"ip"`
+	UserAgent   string                    `json:"userAgent"`
+	RequestID   string                    `json:"requestId"`
+	Changed     []string                  `json:"changed"` // the lead's fields that the first arrival from here set
+}
+
+// Credential identifies the credential of a caller, without its value.
+type Credential struct {
+	Kind string `json:"kind"` // token or jwt
+	ID   string `json:"id"`   // a token's id, or the JWT's subject
+}
+
+// SourceCount counts the arrivals from one source in one interval, by outcome.
+type SourceCount struct {
+	Source  string    `json:"source"`
+	From    Timestamp `json:"from"`    // first moment of the interval
+	Created int       `json:"created"` // arrivals that opened a lead: first touches
+	Merged  int       `json:"merged"`  // arrivals that merged into a lead: later touches
+	Refused int       `json:"refused"` // arrivals that were answered with a conflict
+	// Won and Value are about the leads that this source opened in the interval: how many of them are in the stage won
+	// now, whenever they came to it, and what these are worth together.
+	Won   int            `json:"won"`
+	Value jsontext.Value `json:"value"` // an exact number
+}
+
+// SourceFilter selects entries of the source history by when they were first seen. Empty fields select all.
+type SourceFilter struct {
+	Source string
+	Since  time.Time // inclusive
+	Until  time.Time // exclusive
+}
+
+// Intervals of a report. Days are UTC's, weeks begin on Monday.
+const (
+	Day   = "day"
+	Week  = "week"
+	Month = "month"
+	Year  = "year"
+)
+
+// ReportFilter says what a report counts. It counts whole days: from the one that Since is in to the last one that begins before
+// Until. The first and the last interval count only their days within these bounds.
+type ReportFilter struct {
+	Interval string // Day, Week, Month or Year
+	Source   string
+	Since    time.Time
+	Until    time.Time
+}
 
 const sourceColumns = `
 	SELECT position, lead_id, source, first_seen_at, last_seen_at, arrivals, credential, metadata, ip, user_agent,
@@ -281,4 +341,23 @@ func scanRefused(row pgx.CollectableRow) (placed[RefusedArrival], error) {
 	err := row.Scan(&a.position, &a.item.At, &a.item.Source, &a.item.Code, &a.item.LeadID, &a.item.OtherLeadID,
 		&a.item.Credential, &a.item.RequestID)
 	return a, err
+}
+
+func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {
+	var e placed[SourceEntry]
+	err := row.Scan(&e.position, &e.item.LeadID, &e.item.Source, &e.item.FirstSeenAt, &e.item.LastSeenAt,
+		&e.item.Arrivals, &e.item.Credential, jsonOf{&e.item.Metadata}, &e.item.IP, &e.item.UserAgent, &e.item.RequestID, jsonOf{&e.item.Changed})
+	return e, err
+}
+
+// newCredential splits a credential as events write it: token:{tokenId} or jwt:{sub}. A subject may contain colons.
+func newCredential(written string) Credential {
+	kind, id, _ := strings.Cut(written, ":")
+	return Credential{Kind: kind, ID: id}
+}
+
+// ScanText reads a column.
+func (c *Credential) ScanText(written pgtype.Text) error {
+	*c = newCredential(written.String)
+	return nil
 }

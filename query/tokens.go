@@ -2,16 +2,27 @@ package query
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
 )
+
+// Token is a token's record. It has neither the value nor its hash.
+type Token struct {
+	TokenID    string    `json:"tokenId"`
+	Name       string    `json:"name"`
+	Prefix     string    `json:"prefix"`
+	Status     string    `json:"status"` // active, expired or deleted
+	ExpiresAt  Timestamp `json:"expiresAt"`
+	CreatedAt  Timestamp `json:"createdAt"`
+	CreatedBy  string    `json:"createdBy"` // an actor
+	RotatedAt  Timestamp `json:"rotatedAt"`
+	DeletedAt  Timestamp `json:"deletedAt"`
+	LastUsedAt Timestamp `json:"lastUsedAt"`
+}
 
 const tokenColumns = `SELECT token_id, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at FROM views.token`
 
@@ -77,74 +88,6 @@ func (r *Reader) scanToken(row pgx.CollectableRow) (Token, error) {
 		t.Status = "expired"
 	}
 	return t, err
-}
-
-const tokenEventColumns = `
-	SELECT position, event_id, token_id, type, at, actor, ip, user_agent, request_id, data, digest, leaf FROM views.token_event`
-
-// TokenEvents lists what happened to one token, oldest first. The errors are ErrNotFound and ErrCursor.
-func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (List[TokenEvent], error) {
-	if !event.ValidID(id) {
-		return List[TokenEvent]{}, ErrNotFound
-	}
-	list, err := r.AuditTokens(ctx, account, AuditFilter{TokenID: id}, p)
-	switch {
-	case err != nil || len(list.Items) > 0:
-	case p.Cursor == "": // every token was created; to look again could find that, and not what is to be answered
-		err = ErrNotFound
-	default:
-		_, err = one(ctx, r, pgx.RowTo[bool],
-			`SELECT true FROM views.token_event WHERE token_id = $1 AND account = $2 LIMIT 1`, id, account)
-	}
-	return list, err
-}
-
-// AuditTokens lists what happened to an account's tokens, oldest first. The error is ErrCursor for a cursor of
-// another list.
-func (r *Reader) AuditTokens(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
-	s := filter.selection(account)
-	if err := s.goOn(`>`, cursorOf(tokenEventCursor, account), p.Cursor); err != nil {
-		return List[TokenEvent]{}, err
-	}
-	return pageByPosition(ctx, r, s, cursorOf(tokenEventCursor, account), p.Limit, scanTokenEvent)
-}
-
-// LatestTokenEvents is AuditTokens, newest first.
-func (r *Reader) LatestTokenEvents(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
-	s := filter.selection(account)
-	s.order = `position DESC`
-	if err := s.goOn(`<`, cursorOf(auditCursor, account), p.Cursor); err != nil {
-		return List[TokenEvent]{}, err
-	}
-	return pageByPosition(ctx, r, s, cursorOf(auditCursor, account), p.Limit, scanTokenEvent)
-}
-
-// AuditTokensAll yields everything that AuditTokens lists, in constant memory. It ends after yielding an error.
-func (r *Reader) AuditTokensAll(ctx context.Context, account string, filter AuditFilter) iter.Seq2[TokenEvent, error] {
-	return All(func(p Page) (List[TokenEvent], error) { return r.AuditTokens(ctx, account, filter, p) })
-}
-
-func (f AuditFilter) selection(account string) selection {
-	s := selection{from: tokenEventColumns, order: `position`}
-	s.and(`account = ?`, account)
-	s.equal(`token_id`, f.TokenID)
-	s.equal(`type`, f.Type)
-	s.within(`at`, f.Since, f.Until)
-	return s
-}
-
-func scanTokenEvent(row pgx.CollectableRow) (placed[TokenEvent], error) {
-	var e placed[TokenEvent]
-	var at time.Time
-	var data []byte
-	err := row.Scan(&e.position, &e.item.ID, &e.item.TokenID, &e.item.Type, &at, &e.item.Actor,
-		&e.item.IP, &e.item.UserAgent, &e.item.RequestID, &data, &e.item.Digest, &e.item.Leaf)
-	if err != nil {
-		return e, err
-	}
-	e.item.Position, e.item.At, e.item.Data = eventstore.Position(e.position), audit.Moment(at), data
-	e.item, err = e.item.Sealed()
-	return e, err
 }
 
 // TokenIDs returns the ids of the tokens of all accounts behind one, in order, deleted ones too.

@@ -14,6 +14,34 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
+// Endpoint is a webhook endpoint's record, without its secret.
+type Endpoint struct {
+	WebhookID      string          `json:"webhookId"`
+	URL            string          `json:"url"`
+	Events         []string        `json:"events"`
+	Description    string          `json:"description"`
+	State          string          `json:"state"`          // enabled or disabled
+	DisabledReason *string         `json:"disabledReason"` // owner, gone or failing
+	DisabledAt     Timestamp       `json:"disabledAt"`
+	CreatedAt      Timestamp       `json:"createdAt"`
+	LastSuccessAt  Timestamp       `json:"lastSuccessAt"`
+	LastFailureAt  Timestamp       `json:"lastFailureAt"`
+	FailingSince   Timestamp       `json:"failingSince"` // the first failure after the last success
+	Queued         int             `json:"queued"`       // deliveries still to be made; more than 10,000 are not counted
+	Replay         *EndpointReplay `json:"replay"`       // the latest; null: there was none
+}
+
+// EndpointReplay is a request to send the events of a span of time to an endpoint again.
+type EndpointReplay struct {
+	Generation int       `json:"generation"` // the endpoint's first is 1
+	State      string    `json:"state"`      // running, finished or failed
+	Since      Timestamp `json:"since"`
+	Until      Timestamp `json:"until"`      // null: up to the request
+	Queued     int64     `json:"queued"`     // deliveries that it made
+	FinishedAt Timestamp `json:"finishedAt"` // null: it is running
+	Error      *string   `json:"error"`      // why it failed
+}
+
 // mostQueued bounds the cost of counting what is queued for an endpoint.
 const mostQueued = 10_000
 
