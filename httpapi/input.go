@@ -21,7 +21,6 @@ import (
 
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
-	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -523,54 +522,4 @@ func (p *params) page() query.Page {
 		page.Limit = limit
 	}
 	return page
-}
-
-// surely asks views for what a path names. What they do not have may have been written a moment ago, so it is only missing if it is
-// still not there after the views have caught up with the log. This wait has the same bound as waitFor's.
-func surely[T any](x *exchange, ask func() (T, error), views ...string) (T, error) {
-	found, err := ask()
-	if !errors.Is(err, query.ErrNotFound) || len(views) == 0 {
-		return found, err
-	}
-	place := x.load.waiting.of(x.caller.Account)
-	if !place.take(1) {
-		return found, errOverloaded
-	}
-	defer place.giveBack(1)
-	if err := x.Query.CatchUp(x.ctx, views...); err != nil {
-		return found, err
-	}
-	return ask()
-}
-
-// waitFor waits until the views that answer a GET have reached its minPosition or, without one, the caller's last write. All
-// parameters must have been read before, because their errors are returned here. The requests of an account that wait are at most
-// half of all that may run.
-func (x *exchange) waitFor(p *params, views ...string) error {
-	var position eventstore.Position
-	if value := p.get("minPosition"); value != "" {
-		parsed, err := strconv.ParseUint(value, 10, 64)
-		if err != nil {
-			p.wrong.Add("minPosition", "must be a position, as "+positionHeader+" gives it")
-		}
-		position = eventstore.Position(parsed)
-	}
-	if err := p.wrong.Err(); err != nil {
-		return err
-	}
-	place := x.load.waiting.of(x.caller.Account)
-	if position == 0 {
-		x.waitForOwn(place, views...)
-		return nil
-	}
-	if !place.take(1) {
-		return errOverloaded
-	}
-	defer place.giveBack(1)
-	err := x.Query.WaitFor(x.ctx, position, views...)
-	if errors.Is(err, eventstore.ErrUnknownPosition) {
-		p.wrong.Add("minPosition", "must not be beyond the end of the log")
-		return p.wrong.Err()
-	}
-	return err
 }

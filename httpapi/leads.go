@@ -157,14 +157,6 @@ func (x *exchange) listLeadEvents() (answer, error) {
 	return part(x, lead.ErrNotFound, x.Query.LeadEvents)
 }
 
-// missing gives what is not found the name of what was looked for.
-func missing(err, as error) error {
-	if errors.Is(err, query.ErrNotFound) {
-		return as
-	}
-	return err
-}
-
 // A caller who may repeat a request names it by a key, and is told when the answer is that of the first time.
 const (
 	idempotencyHeader = "Idempotency-Key"

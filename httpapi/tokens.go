@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/leadlog/leadlog/command"
@@ -72,32 +71,4 @@ func (x *exchange) showToken() (answer, error) {
 
 func (x *exchange) listTokenEvents() (answer, error) {
 	return part(x, errNoToken, x.Query.TokenEvents, query.TokenEventView)
-}
-
-// one answers with the one thing that the path names.
-func one[T any](x *exchange, p *params, none error, find func(ctx context.Context, account, id string) (T, error), views ...string) (answer, error) {
-	id, err := x.ulidID(none)
-	if err != nil {
-		return answer{}, err
-	}
-	if err := x.waitFor(p, views...); err != nil {
-		return answer{}, err
-	}
-	item, err := surely(x, func() (T, error) { return find(x.ctx, x.caller.Account, id) }, views...)
-	return found(item, missing(err, none))
-}
-
-// part answers with a list of what belongs to the one thing that the path names.
-func part[T any](x *exchange, none error, list func(context.Context, string, string, query.Page) (query.List[T], error), views ...string) (answer, error) {
-	id, err := x.ulidID(none)
-	if err != nil {
-		return answer{}, err
-	}
-	p := x.params()
-	page := p.page()
-	if err := x.waitFor(p, views...); err != nil {
-		return answer{}, err
-	}
-	items, err := surely(x, func() (query.List[T], error) { return list(x.ctx, x.caller.Account, id, page) }, views...)
-	return listed(items, missing(err, none))
 }
