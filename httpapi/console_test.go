@@ -275,5 +275,5 @@ func TestPagesAreKeptByNobodyAndLoadNothingElse(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, b.get("/console/assets/console.css").status)
 	r = b.get("/console/nothing")
 	require.Equal(t, http.StatusNotFound, r.status)
-	require.Contains(t, r.body, "There is no such page")
+	require.Contains(t, r.body, "Page not found")
 }

@@ -90,7 +90,7 @@ func TestStrangersAtTheSignInFormKeepNobodyOut(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.browser().signIn(s.jwt).get("/console/leads").status)
 	large := s.browser().post("/console/sign-in", "jwt", s.jwt, "next", strings.Repeat("x", 16<<10))
 	require.Equal(t, http.StatusBadRequest, large.status)
-	require.Contains(t, large.body, "This form cannot be read")
+	require.Contains(t, large.body, "The form could not be read")
 }
 
 // TestBodiesHaveABudgetTogether has clients send the halves of large bodies, until the budget is full.

@@ -94,10 +94,10 @@ func New(o Options) http.Handler {
 		}
 	}
 	router.Get("/assets/{name}", c.serveAsset)
-	router.NotFound(c.serve(page{pattern: "/*", open: true, kind: quota.Free, show: (*visit).noSuchPage}))
-	router.MethodNotAllowed(c.serve(page{pattern: "/*", open: true, kind: quota.Free, show: (*visit).noSuchPage}))
+	router.NotFound(c.serve(page{pattern: "/*", scope: public, kind: quota.Free, show: (*visit).noSuchPage}))
+	router.MethodNotAllowed(c.serve(page{pattern: "/*", scope: public, kind: quota.Free, show: (*visit).noSuchPage}))
 	guarded := http.NewCrossOriginProtection()
-	guarded.SetDenyHandler(c.serve(page{pattern: "/*", open: true, kind: quota.Free, show: (*visit).fromElsewhere}))
+	guarded.SetDenyHandler(c.serve(page{pattern: "/*", scope: public, kind: quota.Free, show: (*visit).crossSite}))
 	return secured(guarded.Handler(router))
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
@@ -213,18 +212,8 @@ func missing(err, as error) error {
 	return err
 }
 
-// reveal shows a lead unmasked. This is recorded on the log before anything is shown, and again whenever the page is loaded again.
-func (v *visit) reveal() (screen, error) {
-	if err := v.noteReveal(command.RevealOne, v.id("id")); err != nil {
-		return screen{}, err
-	}
-	return v.showLead(masker{revealed: true})
-}
-
-func (v *visit) noteReveal(what, leadID string) error {
-	_, err := v.Commands.Reveal(v.ctx, command.Reveal{Caller: v.caller, What: what, LeadID: leadID})
-	return err
-}
+// unmaskedLead shows a lead unmasked.
+func (v *visit) unmaskedLead() (screen, error) { return v.showLead(masker{revealed: true}) }
 
 // masker shows personal data masked, or unmasked if the user asked for that and this was recorded. A masked value is enough to tell
 // two people in a list apart, but not to call one.

@@ -3,14 +3,24 @@ package console
 import (
 	"net/http"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
-// pages are all of them, below the console's path. A GET page answers HEAD too.
-func pages() []page { return append(exports(), shown()...) }
+// page is one page, one action of a form, or one export.
+type page struct {
+	method  string
+	pattern string
+	scope   string // required scopes, separated by spaces; empty: any session; public: no session
+	kind    quota.Kind
+	show    func(*visit) (screen, error)
+}
 
-// shown are the pages that people look at, and what their forms do.
-func shown() []page {
+// public is the scope of pages that need no session.
+const public = "public"
+
+// pages returns every page, below the console's path. A GET page also answers HEAD.
+func pages() []page {
 	const (
 		get, post = http.MethodGet, http.MethodPost
 
@@ -19,44 +29,90 @@ func shown() []page {
 		webhooks, webhooksWrite = "webhooks:read", "webhooks:write"
 		audit                   = "audit:read"
 	)
-	return []page{
-		{get, "/sign-in", "", true, quota.Free, (*visit).signInForm},
-		{post, "/sign-in", "", true, quota.Free, (*visit).signIn},
-		{post, "/sign-out", "", true, quota.Free, (*visit).signOut},
+	all := []page{
+		{get, "/sign-in", public, quota.Free, (*visit).signInForm},
+		{post, "/sign-in", public, quota.Free, (*visit).signIn},
+		{post, "/sign-out", public, quota.Free, (*visit).signOut},
 
-		{get, "/", "", false, quota.Read, (*visit).overview},
+		{get, "/", "", quota.Read, (*visit).overview},
 
-		{get, "/leads", leads, false, quota.Read, (*visit).leads},
-		{get, "/leads/{id}", leads, false, quota.Stream, (*visit).lead},
+		{get, "/leads", leads, quota.Read, (*visit).leads},
+		{get, "/leads/{id}", leads, quota.Stream, (*visit).lead},
+		{post, "/leads/{id}/reveal", leads, quota.StreamWrite, revealing(command.RevealOne, (*visit).unmaskedLead)},
 
-		{post, "/leads/{id}/reveal", leads, false, quota.StreamWrite, (*visit).reveal},
+		{get, "/sources", leads, quota.Read, (*visit).sources},
 
-		{get, "/sources", leads, false, quota.Read, (*visit).sources},
+		{get, "/audit", audit, quota.Read, (*visit).audit},
+		{get, "/audit/reveals", audit, quota.Read, (*visit).reveals},
 
-		{get, "/audit", audit, false, quota.Read, (*visit).audit},
-		{get, "/audit/reveals", audit, false, quota.Read, (*visit).reveals},
+		{get, "/tokens", tokens, quota.Read, (*visit).tokens},
+		{post, "/tokens", tokensWrite, quota.Write, (*visit).createToken},
+		{get, "/tokens/{id}/rotate", tokensWrite, quota.Read, (*visit).confirmRotation},
+		{post, "/tokens/{id}/rotate", tokensWrite, quota.Write, (*visit).rotateToken},
+		{get, "/tokens/{id}/delete", tokensWrite, quota.Read, (*visit).confirmDeletion},
+		{post, "/tokens/{id}/delete", tokensWrite, quota.Write, (*visit).deleteToken},
 
-		{get, "/tokens", tokens, false, quota.Read, (*visit).tokens},
-		{post, "/tokens", tokensWrite, false, quota.Write, (*visit).createToken},
-		{get, "/tokens/{id}/rotate", tokensWrite, false, quota.Read, (*visit).confirmRotation},
-		{post, "/tokens/{id}/rotate", tokensWrite, false, quota.Write, (*visit).rotateToken},
-		{get, "/tokens/{id}/delete", tokensWrite, false, quota.Read, (*visit).confirmDeletion},
-		{post, "/tokens/{id}/delete", tokensWrite, false, quota.Write, (*visit).deleteToken},
+		{get, "/webhooks", webhooks, quota.Read, (*visit).webhooks},
+		{post, "/webhooks", webhooksWrite, quota.Write, (*visit).registerEndpoint},
+		{get, "/webhooks/{id}", webhooks, quota.Read, (*visit).webhook},
+		{post, "/webhooks/{id}/test", webhooksWrite, quota.Write, (*visit).testEndpoint},
+		{post, "/webhooks/{id}/switch", webhooksWrite, quota.Write, (*visit).switchEndpoint},
+		{post, "/webhooks/{id}/replay", webhooksWrite + " " + leads, quota.StreamWrite, (*visit).replayEndpoint},
+		{get, "/webhooks/{id}/secret", webhooksWrite, quota.Read, (*visit).confirmSecret},
+		{post, "/webhooks/{id}/secret", webhooksWrite, quota.Write, (*visit).rotateSecret},
+		{get, "/webhooks/{id}/delete", webhooksWrite, quota.Read, (*visit).confirmEndpointDeletion},
+		{post, "/webhooks/{id}/delete", webhooksWrite, quota.Write, (*visit).deleteEndpoint},
+		{get, "/webhooks/{id}/deliveries/{delivery}", webhooks, quota.Read, (*visit).delivery},
+		{post, "/webhooks/{id}/deliveries/{delivery}/retry", webhooksWrite, quota.Write, (*visit).retryDelivery},
 
-		{get, "/webhooks", webhooks, false, quota.Read, (*visit).webhooks},
-		{post, "/webhooks", webhooksWrite, false, quota.Write, (*visit).registerEndpoint},
-		{get, "/webhooks/{id}", webhooks, false, quota.Read, (*visit).webhook},
-		{post, "/webhooks/{id}/test", webhooksWrite, false, quota.Write, (*visit).testEndpoint},
-		{post, "/webhooks/{id}/switch", webhooksWrite, false, quota.Write, (*visit).switchEndpoint},
-		{post, "/webhooks/{id}/replay", webhooksWrite + " " + leads, false, quota.StreamWrite, (*visit).replayEndpoint},
-		{get, "/webhooks/{id}/secret", webhooksWrite, false, quota.Read, (*visit).confirmSecret},
-		{post, "/webhooks/{id}/secret", webhooksWrite, false, quota.Write, (*visit).rotateSecret},
-		{get, "/webhooks/{id}/delete", webhooksWrite, false, quota.Read, (*visit).confirmEndpointDeletion},
-		{post, "/webhooks/{id}/delete", webhooksWrite, false, quota.Write, (*visit).deleteEndpoint},
-		{get, "/webhooks/{id}/deliveries/{delivery}", webhooks, false, quota.Read, (*visit).delivery},
-		{post, "/webhooks/{id}/deliveries/{delivery}/retry", webhooksWrite, false, quota.Write, (*visit).retryDelivery},
+		{get, "/projections", "", quota.Read, (*visit).projections},
+		{get, "/usage", leads, quota.Read, (*visit).usage},
+	}
+	// An export is at the address of its page, with .csv or .ndjson. One that is recorded as a reveal counts as a write.
+	for _, e := range []page{
+		{get, "/leads", leads, quota.Write, revealing(command.RevealLeads, (*visit).exportLeads)},
+		{get, "/sources", leads, quota.Read, (*visit).exportReport},
+		{get, "/sources/history", leads, quota.Write, revealing(command.RevealSources, (*visit).exportSources)},
+		{get, "/tokens", tokens, quota.Read, (*visit).exportTokens},
+		{get, "/audit", audit, quota.Read, (*visit).exportAudit},
+		{get, "/audit/reveals", audit, quota.Read, (*visit).exportReveals},
+		{get, "/webhooks", webhooks, quota.Read, (*visit).exportEndpoints},
+		{get, "/webhooks/{id}/deliveries", webhooks, quota.Read, (*visit).exportDeliveries},
+		{get, "/projections", "", quota.Read, (*visit).exportProjections},
+		{get, "/usage", leads, quota.Read, (*visit).exportUsage},
+	} {
+		for _, extension := range []string{".csv", ".ndjson"} {
+			all = append(all, page{e.method, e.pattern + extension, e.scope, e.kind, exporting(e.show)})
+		}
+	}
+	return all
+}
 
-		{get, "/projections", "", false, quota.Read, (*visit).projections},
-		{get, "/usage", leads, false, quota.Read, (*visit).usage},
+// revealing records on the log that a page shows personal data unmasked, before any of it is sent. Loading the page again is
+// recorded again.
+func revealing(what string, show func(*visit) (screen, error)) func(*visit) (screen, error) {
+	return func(v *visit) (screen, error) {
+		shown, err := show(v)
+		if err != nil {
+			return screen{}, err
+		}
+		_, err = v.Commands.Reveal(v.ctx, command.Reveal{Caller: v.caller, What: what, LeadID: v.id("id")})
+		return shown, err
+	}
+}
+
+// exporting counts an export among those in flight and sends it.
+func exporting(show func(*visit) (screen, error)) func(*visit) (screen, error) {
+	return func(v *visit) (screen, error) {
+		leave, err := v.Gate.Export(v.identity.Account)
+		if err != nil {
+			return screen{}, err
+		}
+		defer leave()
+		shown, err := show(v)
+		if err != nil {
+			return screen{}, err
+		}
+		return screen{sent: true}, shown.send()
 	}
 }

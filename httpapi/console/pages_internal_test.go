@@ -14,7 +14,7 @@ func TestPages_DeclareQuota(t *testing.T) {
 	for _, page := range pages() {
 		name := page.method + " " + page.pattern
 		require.NotZero(t, page.kind, name)
-		require.Equal(t, page.open, page.kind == quota.Free, name)
+		require.Equal(t, page.scope == public, page.kind == quota.Free, name)
 		require.False(t, page.method == http.MethodPost && page.kind.Reads(), name)
 	}
 }

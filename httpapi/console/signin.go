@@ -74,7 +74,7 @@ func (v *visit) signIn() (screen, error) {
 		return screen{}, err
 	}
 	v.identity = identity // for the access log
-	return screen{goTo: next}, v.begin(v.w, v.r, identity)
+	return screen{redirect: next}, v.begin(v.w, v.r, identity)
 }
 
 func (v *visit) refusedSignIn(next, message string) screen {
@@ -85,7 +85,7 @@ func (v *visit) refusedSignIn(next, message string) screen {
 
 func (v *visit) signOut() (screen, error) {
 	v.end(v.w, v.r)
-	return screen{goTo: v.path("/sign-in")}, nil
+	return screen{redirect: v.path("/sign-in")}, nil
 }
 
 // destination returns the page to go to, which is always one of the console, whatever was asked for. Browsers also read other

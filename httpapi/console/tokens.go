@@ -98,7 +98,7 @@ func (v *visit) createToken() (screen, error) {
 
 // issued shows a value, once.
 func (v *visit) issued(t command.TokenIssued, rotated bool) (screen, error) {
-	v.settle(t.Position, query.TokenView)
+	v.waitForViews(t.Position, query.TokenView)
 	return v.tokenScreen(tokenForm{Days: strconv.Itoa(defaultDays)}, &issuedToken{t, rotated})
 }
 
@@ -146,6 +146,6 @@ func (v *visit) deleteToken() (screen, error) {
 	if err != nil {
 		return screen{}, err
 	}
-	v.settle(position, query.TokenView)
-	return screen{goTo: v.path("/tokens")}, nil
+	v.waitForViews(position, query.TokenView)
+	return screen{redirect: v.path("/tokens")}, nil
 }

@@ -13,31 +13,21 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
-// page is one page, or one action of a form.
-type page struct {
-	method  string
-	pattern string
-	scope   string // scopes that it takes, separated by spaces; empty: any session will do
-	open    bool   // also to people who are not signed in
-	kind    quota.Kind
-	show    func(*visit) (screen, error)
-}
-
-// screen is what a visit shows.
+// screen is the result of a visit.
 type screen struct {
-	name   string // of the template
-	title  string
-	status int // 0 is 200
-	data   any
-	live   bool   // kept up to date while somebody looks
-	goTo   string // another page, instead
-	sent   bool   // the answer is written already
+	name     string // of the template
+	title    string
+	status   int // 0 is 200
+	data     any
+	live     bool         // the browser keeps it up to date
+	redirect string       // another page, instead
+	send     func() error // writes an export, instead
+	sent     bool         // the answer is written
 }
 
-// pageTimeout is how long a page may take in all, but for what is streamed.
+// pageTimeout bounds a page, except what is streamed.
 const pageTimeout = 8 * time.Second
 
 // visit is one request and its answer.
@@ -50,15 +40,15 @@ type visit struct {
 	identity Identity
 	signedIn bool
 	caller   command.Caller
-	done     func() // once it counts among what is under way
+	done     func() // ends the request's count among those in flight; nil: not counted
 }
 
 var (
 	errNoPage    = errors.New("no such page of the console")
-	errElsewhere = errors.New("a form of another site")
+	errCrossSite = errors.New("form of another site")
 )
 
-// scopeError says that a session does not have the scope that a page needs.
+// scopeError reports a scope that the session lacks.
 type scopeError string
 
 func (e scopeError) Error() string { return "Scope " + string(e) + " required" }
@@ -76,8 +66,8 @@ func (c *Console) serve(p page) http.HandlerFunc {
 		case err != nil:
 			v.fail(err)
 		case shown.sent:
-		case shown.goTo != "":
-			http.Redirect(w, r, shown.goTo, http.StatusSeeOther)
+		case shown.redirect != "":
+			http.Redirect(w, r, shown.redirect, http.StatusSeeOther)
 		case shown.live && wantsStream(r):
 			v.stream()
 		default:
@@ -86,6 +76,7 @@ func (c *Console) serve(p page) http.HandlerFunc {
 	}
 }
 
+// answer authenticates the caller, checks the account's quotas and shows the page.
 func (v *visit) answer() (screen, error) {
 	v.caller = v.Gate.Caller(v.r)
 	v.identity, v.signedIn = v.Console.identity(v.r)
@@ -94,18 +85,18 @@ func (v *visit) answer() (screen, error) {
 		v.caller.Actor, v.caller.Credential = "user:"+v.identity.Subject, "jwt:"+v.identity.Subject
 		v.caller.ReadsLeads = v.identity.May("leads:read")
 	}
-	if v.page.open {
+	if v.page.scope == public {
 		return v.page.show(v)
 	}
 	if !v.signedIn {
 		if v.reads() && !wantsStream(v.r) {
-			return screen{goTo: v.path("/sign-in") + "?next=" + url.QueryEscape(v.r.URL.RequestURI())}, nil
+			return screen{redirect: v.path("/sign-in") + "?next=" + url.QueryEscape(v.r.URL.RequestURI())}, nil
 		}
 		return screen{}, command.ErrUnauthorized
 	}
 	done, err := v.Gate.TakeOn(v.r, v.identity.Account)
 	if err != nil {
-		v.w.Header().Set("Connection", "close") // so that nothing more is read, and another process may be tried
+		v.w.Header().Set("Connection", "close") // nothing more is read, and the client may reach another process
 		return screen{}, err
 	}
 	v.done = done
@@ -120,7 +111,7 @@ func (v *visit) answer() (screen, error) {
 	return v.show()
 }
 
-// show calls the page. One that reads streams takes a place for as long.
+// show calls the page, within the account's limit of concurrent reads of streams if the page reads one.
 func (v *visit) show() (screen, error) {
 	if v.page.kind.Streams() {
 		leave, err := v.Gate.EnterStream(v.r, v.identity.Account)
@@ -140,7 +131,7 @@ func (v *visit) leave() {
 
 func (v *visit) reads() bool { return v.r.Method == http.MethodGet || v.r.Method == http.MethodHead }
 
-// admit checks the session: it may have ended, its JWT may have been revoked, and it may lack the scope that the page needs.
+// admit checks the session: its expiry, a revocation of its JWT, and the scopes that the page requires.
 func (v *visit) admit() error {
 	if !v.Now().Before(v.identity.Expires) {
 		return command.ErrUnauthorized
@@ -172,10 +163,10 @@ func (c *Console) path(to string) string { return pathAt(c.Base, to) }
 
 func pathAt(base, to string) string { return base + strings.TrimSuffix(to, "/") }
 
-// id is the part of the path that has this name.
+// id returns a parameter of the path, decoded; empty when the page's pattern does not have it.
 func (v *visit) id(name string) string {
 	raw := chi.URLParam(v.r, name)
-	if v.r.URL.RawPath == "" { // the router took the decoded path
+	if v.r.URL.RawPath == "" { // the router matched the decoded path
 		return raw
 	}
 	id, err := url.PathUnescape(raw)
@@ -187,7 +178,7 @@ func (v *visit) id(name string) string {
 
 func (v *visit) noSuchPage() (screen, error) { return screen{}, errNoPage }
 
-func (v *visit) fromElsewhere() (screen, error) { return screen{}, errElsewhere }
+func (v *visit) crossSite() (screen, error) { return screen{}, errCrossSite }
 
 // fail shows an error. Its internal details only go to the log.
 func (v *visit) fail(err error) {
@@ -198,7 +189,7 @@ func (v *visit) fail(err error) {
 	if f.Status == http.StatusUnauthorized {
 		v.end(v.w, v.r)
 		v.signedIn = false
-		v.write(screen{name: "signin", title: "Sign in", status: f.Status, data: signIn{Next: v.path("/"), Message: "You are not signed in any more."}})
+		v.write(screen{name: "signin", title: "Sign in", status: f.Status, data: signIn{Next: v.path("/"), Message: "Your session has ended. Sign in again."}})
 		return
 	}
 	v.write(screen{name: "failure", title: f.Message, status: f.Status, data: failurePage{f, v.r.Method != http.MethodPost}})
@@ -207,49 +198,50 @@ func (v *visit) fail(err error) {
 // failurePage is the page that shows an error.
 type failurePage struct {
 	Failure
-	Reading bool // nothing was to be done but to show something
+	Reading bool // the request would have changed nothing
 }
 
 // Unsure reports whether the action may have been carried out in spite of the error.
 func (f failurePage) Unsure() bool { return f.Status >= http.StatusInternalServerError }
 
+// explain returns the answer to an error: the console's own ones here, all others as the API answers them.
 func (v *visit) explain(err error) Failure {
 	var scope scopeError
 	switch {
 	case errors.As(err, &scope):
 		return Failure{Status: http.StatusForbidden, Message: scope.Error()}
 	case errors.Is(err, errNoPage):
-		return Failure{Status: http.StatusNotFound, Message: "There is no such page"}
+		return Failure{Status: http.StatusNotFound, Message: "Page not found"}
 	case errors.Is(err, errNoDelivery):
 		return Failure{Status: http.StatusNotFound, Message: "Delivery not found"}
 	case errors.Is(err, errBadForm):
-		return Failure{Status: http.StatusBadRequest, Message: "This form cannot be read"}
-	case errors.Is(err, errElsewhere):
-		return Failure{Status: http.StatusForbidden, Message: "This form came from another site, so nothing was done"}
+		return Failure{Status: http.StatusBadRequest, Message: "The form could not be read"}
+	case errors.Is(err, errCrossSite):
+		return Failure{Status: http.StatusForbidden, Message: "The form was sent from another site and was rejected"}
 	}
 	return v.Gate.Explain(err)
 }
 
-// wrong returns the field errors of a form, if that is what the error is. The form is then shown again.
+// wrong returns the field errors of a form, if err has them. The form is then shown again.
 func wrong(err error) (field.Errors, bool) {
 	return errors.AsType[field.Errors](err)
 }
 
-// within runs a part of a long visit with a deadline of its own.
+// within calls do with a visit that has a timeout of its own.
 func (v *visit) within(do func(*visit) ([]byte, error)) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), pageTimeout)
 	defer cancel()
-	part := *v
-	part.ctx = ctx
-	return do(&part)
+	inner := *v
+	inner.ctx = ctx
+	return do(&inner)
 }
 
-// settleTime is how long a form's answer waits for the views to show what it did.
-const settleTime = 2 * time.Second
+// viewTimeout bounds how long the answer to a form waits for the views to show its effect.
+const viewTimeout = 2 * time.Second
 
-// settle waits until views show what a command did, for settleTime at most.
-func (v *visit) settle(position eventstore.Position, views ...string) {
-	ctx, cancel := context.WithTimeout(v.ctx, settleTime)
+// waitForViews waits until views have reached the position of a command's event, for viewTimeout at most.
+func (v *visit) waitForViews(position eventstore.Position, views ...string) {
+	ctx, cancel := context.WithTimeout(v.ctx, viewTimeout)
 	defer cancel()
-	_ = v.Query.WaitFor(ctx, position, views...) // a view that is behind is seen to be
+	_ = v.Query.WaitFor(ctx, position, views...) // the page is shown in any case
 }

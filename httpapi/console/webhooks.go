@@ -106,7 +106,7 @@ func (v *visit) registerEndpoint() (screen, error) {
 	if err != nil {
 		return screen{}, err
 	}
-	v.settle(registered.Position, query.EndpointView)
+	v.waitForViews(registered.Position, query.EndpointView)
 	return v.endpoint(registered.ID, replayForm{}, &shownSecret{Secret: registered.Secret})
 }
 
@@ -154,14 +154,14 @@ func (v *visit) retryDelivery() (screen, error) {
 		return screen{}, missing(err, errNoDelivery)
 	}
 	_, err := v.Commands.RetryDelivery(v.ctx, command.RetryDelivery{Caller: v.caller, WebhookID: id, DeliveryID: delivery})
-	return screen{goTo: v.path("/webhooks/" + id + "/deliveries/" + delivery)}, err
+	return screen{redirect: v.path("/webhooks/" + id + "/deliveries/" + delivery)}, err
 }
 
 var errNoDelivery = errors.New("no such delivery")
 
 // Every form of an endpoint's page leads back to it.
 func (v *visit) toEndpoint(err error) (screen, error) {
-	return screen{goTo: v.path("/webhooks/" + v.id("id"))}, err
+	return screen{redirect: v.path("/webhooks/" + v.id("id"))}, err
 }
 
 func (v *visit) testEndpoint() (screen, error) {
@@ -179,7 +179,7 @@ func (v *visit) switchEndpoint() (screen, error) {
 		Caller: v.caller, WebhookID: v.id("id"), Change: webhook.Change{Enabled: new(form.Get("enabled") == "true")},
 	})
 	if err == nil {
-		v.settle(updated.Position, query.EndpointView)
+		v.waitForViews(updated.Position, query.EndpointView)
 	}
 	return v.toEndpoint(err)
 }
@@ -219,8 +219,8 @@ func (v *visit) deleteEndpoint() (screen, error) {
 	if err != nil {
 		return screen{}, err
 	}
-	v.settle(position, query.EndpointView)
-	return screen{goTo: v.path("/webhooks")}, nil
+	v.waitForViews(position, query.EndpointView)
+	return screen{redirect: v.path("/webhooks")}, nil
 }
 
 func (v *visit) confirmSecret() (screen, error) {
