@@ -32,7 +32,7 @@ func (s *Store) Last(ctx context.Context, stream string) (eventstore.Recorded, e
 	}
 	r := reading{Store: s, stream: stream}
 	for {
-		r.again, r.at = false, r.ring.moment()
+		r.again, r.at = false, r.cache.version()
 		recorded, err := s.Store.Last(ctx, stream)
 		if err == nil && !recorded.ID.IsZero() {
 			err = r.open(ctx, &recorded)
@@ -51,12 +51,12 @@ type reading struct {
 	keys   []opener
 	gone   []int64 // ids of keys that are not in the vault
 	again  bool
-	at     uint64 // moment of the keyring before this pass
+	at     uint64 // version of the key cache before this pass
 	sealed []byte // of the event at hand
 }
 
 func (r *reading) pass(ctx context.Context, yield func(eventstore.Recorded, error) bool) {
-	r.again, r.at = false, r.ring.moment()
+	r.again, r.at = false, r.cache.version()
 	for recorded, err := range r.Store.Store.Read(ctx, r.stream, r.from) {
 		if err == nil {
 			err = r.open(ctx, &recorded)
@@ -80,10 +80,10 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error
 		return nil
 	}
 	if len(r.keys) == 0 {
-		if known, ok := r.ring.recall(r.stream); ok {
+		if known, ok := r.cache.get(r.stream); ok {
 			r.keys = openers([]key{known.key})
-			if !known.kept && known.id == v.keyID {
-				r.ring.prove(r.stream, v.keyID)
+			if !known.stored && known.id == v.keyID {
+				r.cache.confirm(r.stream, v.keyID)
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error
 		}
 	}
 	if !has(r.keys, v.keyID) && !slices.Contains(r.gone, v.keyID) {
-		keys, err := r.ring.look(ctx, r.stream)
+		keys, err := r.cache.lookUp(ctx, r.stream)
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (r *reading) take(given eventstore.Key) error {
 	opened, err := r.vault.unseal(given)
 	if err == nil {
 		r.keys = append(r.keys, openers([]key{opened})...)
-		r.ring.remember(r.stream, opened, r.at, true)
+		r.cache.add(r.stream, opened, r.at, true)
 	}
 	return err
 }

@@ -32,7 +32,7 @@ func (s *Store) Expel(ctx context.Context, streams ...string) error {
 		ids, err := s.returned(ctx, stream)
 		if err == nil && len(ids) > 0 {
 			err = s.vault.destroy(ctx, stream, ids)
-			s.ring.forget(stream)
+			s.cache.remove(stream)
 		}
 		if err != nil {
 			return err

@@ -23,7 +23,7 @@ type Store struct {
 	eventstore.Store // the store below
 	vault            *Vault
 	beside           bool
-	ring             *keyring
+	cache            *keyCache
 	log              *slog.Logger
 	forensic         bool
 }
@@ -33,18 +33,18 @@ type Store struct {
 // append that is refused leaves its key there: another process may have read it meanwhile and sealed an event with it. Only
 // forgetting a person deletes a key. A key that no event uses opens nothing and is harmless.
 func Wrap(below eventstore.Store, vault *Vault, beside bool, log *slog.Logger) *Store {
-	return &Store{Store: below, vault: vault, beside: beside, ring: newKeyring(vault), log: log}
+	return &Store{Store: below, vault: vault, beside: beside, cache: newKeyCache(vault), log: log}
 }
 
 // Run listens, until the context ends, for keys that other processes destroy. Without it, a process may remember such a key for
 // at most a minute.
-func (s *Store) Run(ctx context.Context) { s.ring.listen(ctx, s.log) }
+func (s *Store) Run(ctx context.Context) { s.cache.listen(ctx, s.log) }
 
 // Destroy deletes the keys of streams for good, and from memory: here at once, in other processes as soon as they are notified.
 func (s *Store) Destroy(ctx context.Context, streams ...string) error {
-	s.ring.forget(streams...)
+	s.cache.remove(streams...)
 	err := s.vault.Destroy(ctx, streams...)
-	s.ring.forget(streams...) // what was looked up while it was there
+	s.cache.remove(streams...) // what was looked up while it was there
 	return err
 }
 
@@ -77,7 +77,7 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
 	}
-	p := sealing{writes: writes, at: s.ring.moment()}
+	p := sealing{writes: writes, at: s.cache.version()}
 	for i, w := range writes {
 		if !About(w.Stream) || !slices.ContainsFunc(w.Events, sealable) {
 			continue
@@ -107,7 +107,7 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 // remember takes note of an append's new keys.
 func (s *Store) remember(p *sealing, kept bool) {
 	for i, k := range p.minted {
-		s.ring.remember(p.keys[i].Stream, k, p.at, kept)
+		s.cache.add(p.keys[i].Stream, k, p.at, kept)
 	}
 }
 
@@ -119,7 +119,7 @@ func (s *Store) legible(ctx context.Context, streams map[string]int64) error {
 			return err
 		}
 		if !slices.ContainsFunc(keys, func(k key) bool { return k.id == id }) {
-			s.ring.forget(stream)
+			s.cache.remove(stream)
 			return fmt.Errorf("the key of a stream was destroyed: %w", &eventstore.ConflictError{
 				Stream: stream, Expected: eventstore.Any, Actual: eventstore.Any})
 		}
@@ -135,7 +135,7 @@ type sealing struct {
 	own    bool              // writes are a copy
 	keys   []*eventstore.Key // new ones
 	minted []key             // the same, open
-	at     uint64            // moment of the keyring
+	at     uint64            // version of the key cache
 	unsure map[string]int64  // by stream, ids of keys that may be gone before the append is made, without a conflict
 }
 
@@ -177,10 +177,10 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 // keyOf is the key of a stream, made when there is none: for a new stream without a look.
 func (p *sealing) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, error) {
 	if w.Expect != eventstore.NoStream {
-		if known, ok := s.ring.recall(w.Stream); ok && known.kept {
+		if known, ok := s.cache.get(w.Stream); ok && known.stored {
 			return known.key, nil
 		}
-		keys, err := s.ring.look(ctx, w.Stream)
+		keys, err := s.cache.lookUp(ctx, w.Stream)
 		if err != nil {
 			return key{}, err
 		}

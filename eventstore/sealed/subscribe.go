@@ -161,7 +161,7 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item, buffer []b
 		all = append(all, locked{v, r})
 		keys, seen := rings[r.Stream]
 		if !seen {
-			if known, ok := s.ring.recall(r.Stream); ok {
+			if known, ok := s.cache.get(r.Stream); ok {
 				keys = openers([]key{known.key})
 			}
 			rings[r.Stream] = keys
@@ -194,7 +194,7 @@ func (s *Store) openAll(ctx context.Context, items []eventstore.Item, buffer []b
 func (s *Store) unseal(r *eventstore.Recorded) bool {
 	before, id := r.Unsealed.Event, r.Unsealed.KeyID
 	r.Unsealed = eventstore.Unsealed{}
-	if known, ok := s.ring.recall(r.Stream); !ok || known.id != id {
+	if known, ok := s.cache.get(r.Stream); !ok || known.id != id {
 		return false
 	}
 	r.Data, r.Metadata, r.Decoded = before.Data, before.Metadata, before.Decoded
