@@ -29,15 +29,13 @@ chaos: postgres ## kills the service and its databases under load, ROUNDS times 
 restart-test: postgres ## restarts two processes behind a balancer in turn, under load, ROUNDS times (12): does a request fail?
 	LEADLOG_TEST_RESTARTS=$(or $(ROUNDS),12) $(WITHPG) -- go test ./cmd/leadlog/systemtest -run RestartsOneAfterTheOther -count=1 -v -timeout 30m
 
-bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its own; ten minutes in which nothing else should run
+bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its own; some five minutes in which nothing else should run
 	go build -o bin/leadlog ./cmd/leadlog
 	go build -o bin/leadbench ./cmd/leadbench
 	bin/leadbench captures --leadlog bin/leadlog --duration 3s
-	bin/leadbench batch --leadlog bin/leadlog --duration 3s
 	bin/leadbench append --duration 2s --message-db bin/messagedb/node_modules/@eventide/message-db/database
 	bin/leadbench webhooks --leadlog bin/leadlog --rounds 1
 	bin/leadbench replay --leadlog bin/leadlog --rounds 1
-	bin/leadbench growth --leadlog bin/leadlog --rounds 2 --duration 3s --settle 12us
 
 # For so long, or so many times with an x, each target is given made-up input; what was found stands in testdata/fuzz.
 FUZZTIME := 60s

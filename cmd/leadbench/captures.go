@@ -2,38 +2,32 @@ package main
 
 import (
 	"context"
-	"math/rand/v2"
-	"slices"
-	"strconv"
-	"syscall"
+	"fmt"
+	"path/filepath"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/leadlog/leadlog/eventstore"
 )
 
-// capturesBenchmark asks what a capture costs: durable, decided, deduplicated, answered over HTTP with the views kept
-// up, on the processors that also make the load.
+// capturesBenchmark measures captures: durable, decided, deduplicated, answered over HTTP, with the views kept up to date, on
+// the processors that also generate the load.
 type capturesBenchmark struct {
 	settings    `embed:""`
 	Connections int           `default:"64"`
 	Duration    time.Duration `default:"5s" help:"Of each measurement."`
-	Alone       bool          `help:"Only leadlog, without what it is compared with: to look into it while it works."`
+	Alone       bool          `help:"Only leadlog, without the programs that it is compared with, for profiling."`
+	Past        int           `placeholder:"EVENTS" help:"Events that are on the log before, and a third as many leads in the table of plain rows."`
 }
 
-// captureRun is a run of it, and what it has measured so far, a round each.
+// captureRun is the state of a run: what is measured and the figures of each round.
 type captureRun struct {
 	*capturesBenchmark
 	rig     *rig
-	crud    string // address of the database of plain rows
+	plain   string // address of the database of plain rows
 	minimal string // base address of the minimal handler
 	leadlog *service
-	known   people // who were captured in this round
 
-	plain, oneStatement, handler, tenthMerges []float64 // a second
-	p99AtHalf, plainAtHalf, inLoad            []time.Duration
-	fresh, merges                             figures
+	transactions, statements, handler []float64 // a second
+	oneCapture, oneTransaction        []float64 // a second, with one caller
+	fresh, half, tenth, merges        figures
 }
 
 // Run is leadbench captures.
@@ -44,119 +38,95 @@ func (b *capturesBenchmark) Run(ctx context.Context) error {
 	}
 	defer r.close()
 	c := captureRun{capturesBenchmark: b, rig: r}
-	if c.crud, err = r.crud(ctx, "crud"); err != nil {
+	if c.plain, err = r.plainRows(ctx, b.Past/3); err != nil {
 		return err
 	}
-	minimal, base, err := r.serveCrud(ctx, c.crud)
+	minimal, base, err := r.serveMinimal(ctx, c.plain)
 	if err != nil {
 		return err
 	}
 	defer minimal.stop()
 	c.minimal = base
-	if c.leadlog, err = r.serveAnew(ctx, "log"); err != nil {
+	address, err := r.database(ctx, "log")
+	if err != nil {
+		return err
+	}
+	if b.Past > 0 {
+		progress("writing a log of %d events", b.Past)
+		if err := writePast(ctx, address, b.Past); err != nil {
+			return err
+		}
+	}
+	if c.leadlog, err = r.serve(ctx, address); err != nil {
 		return err
 	}
 	defer c.leadlog.stop()
+	if err := c.leadlog.catchUp(ctx); err != nil {
+		return err
+	}
 	for round := range b.Rounds {
-		say("round %d of %d", round+1, b.Rounds)
+		progress("round %d of %d", round+1, b.Rounds)
 		if err := c.round(ctx); err != nil {
 			return err
 		}
 	}
-	return c.report(ctx)
+	return c.report()
 }
 
-// round measures everything once, each with nothing else going on.
+// round measures everything once, one after another.
 func (c *captureRun) round(ctx context.Context) error {
-	steps := []func(context.Context) error{c.newLeads, c.halfTheRate, c.aTenthMerges, c.allMerge}
 	if !c.Alone {
-		steps = slices.Insert(steps, 0, c.transactions, c.transactionsAtHalf, c.oneStatements, c.minimalHandler)
-	}
-	for _, step := range steps {
+		for _, pgbench := range []struct {
+			script  string
+			clients int
+			rates   *[]float64
+		}{
+			{twoInserts, c.Connections, &c.transactions},
+			{oneStatement, c.Connections, &c.statements},
+			{twoInserts, 1, &c.oneTransaction},
+		} {
+			rate, err := c.rig.pgbench(ctx, c.plain, pgbench.script, pgbench.clients, c.Duration)
+			if err != nil {
+				return err
+			}
+			*pgbench.rates = append(*pgbench.rates, rate)
+		}
 		if err := c.rig.checkpoint(ctx); err != nil {
 			return err
 		}
-		if err := step(ctx); err != nil {
+		l, err := post(ctx, c.minimal, "/leads", "", c.Connections, c.Duration, 0, newcomers())
+		if err != nil {
 			return err
 		}
-		if _, err := c.leadlog.catchUp(ctx); err != nil {
+		c.handler = append(c.handler, l.rate())
+	}
+	first := madeUp.Load()
+	if err := c.fresh.captured(ctx, c.rig, c.leadlog, c.Connections, c.Duration, 0, newcomers()); err != nil {
+		return err
+	}
+	known := people{first + 1, madeUp.Load()}
+	saturated := c.fresh.rate[len(c.fresh.rate)-1]
+	var one figures
+	for _, m := range []struct {
+		into        *figures
+		connections int
+		rate        float64
+		next        arrivals
+	}{
+		{&c.half, c.Connections, saturated / 2, newcomers()},
+		{&c.tenth, c.Connections, 0, returning(known, 0.1)},
+		{&c.merges, c.Connections, 0, returning(known, 1)},
+		{&one, 1, 0, newcomers()},
+	} {
+		if err := m.into.captured(ctx, c.rig, c.leadlog, m.connections, c.Duration, m.rate, m.next); err != nil {
 			return err
 		}
 	}
+	c.oneCapture = append(c.oneCapture, one.rate...)
 	return nil
 }
 
-func (c *captureRun) transactions(ctx context.Context) error {
-	rate, err := c.rig.pgbench(ctx, c.crud, plainCrud, c.Connections, c.Duration)
-	c.plain = append(c.plain, rate)
-	return err
-}
-
-// transactionsAtHalf is how long transactions take while the machine has room.
-func (c *captureRun) transactionsAtHalf(ctx context.Context) error {
-	l, err := c.rig.pgbenchAt(ctx, c.plain[len(c.plain)-1]/2, c.crud, plainCrud, c.Connections, c.Duration)
-	c.plainAtHalf = append(c.plainAtHalf, l.quantile(0.99))
-	return err
-}
-
-func (c *captureRun) oneStatements(ctx context.Context) error {
-	rate, err := c.rig.pgbench(ctx, c.crud, oneStatementCrud, c.Connections, c.Duration)
-	c.oneStatement = append(c.oneStatement, rate)
-	return err
-}
-
-func (c *captureRun) minimalHandler(ctx context.Context) error {
-	l, err := post(ctx, c.minimal, "/leads", "", c.Connections, c.Duration, 0, newcomers())
-	c.handler = append(c.handler, l.rate())
-	return err
-}
-
-func (c *captureRun) newLeads(ctx context.Context) error {
-	before := ownProcessor()
-	return c.fresh.measure(ctx, c.rig, c.leadlog, 1, func() (l load, err error) {
-		c.known, err = meet(func() (err error) {
-			l, err = c.capture(ctx, 0, newcomers())
-			return err
-		})
-		c.inLoad = append(c.inLoad, (ownProcessor()-before)/time.Duration(max(1, len(l.latencies))))
-		return l, err
-	})
-}
-
-// halfTheRate is how long captures take while the machine has room.
-func (c *captureRun) halfTheRate(ctx context.Context) error {
-	half := c.fresh.rate[len(c.fresh.rate)-1] / 2
-	l, err := c.capture(ctx, time.Duration(float64(c.Connections)/half*float64(time.Second)), newcomers())
-	c.p99AtHalf = append(c.p99AtHalf, l.quantile(0.99))
-	return err
-}
-
-func (c *captureRun) aTenthMerges(ctx context.Context) error {
-	l, err := c.capture(ctx, 0, returning(c.known, 0.1))
-	c.tenthMerges = append(c.tenthMerges, l.rate())
-	return err
-}
-
-func (c *captureRun) allMerge(ctx context.Context) error {
-	return c.merges.measure(ctx, c.rig, c.leadlog, 1, func() (load, error) { return c.capture(ctx, 0, returning(c.known, 1)) })
-}
-
-func (c *captureRun) capture(ctx context.Context, interval time.Duration, next func(*person) ([]byte, int)) (load, error) {
-	return post(ctx, c.leadlog.base, capturePath, c.leadlog.token, c.Connections, c.Duration, interval, next)
-}
-
-// ownProcessor is the processor time that this process, which makes the load, has used.
-func ownProcessor() time.Duration {
-	var used syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // cannot fail
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
-}
-
-func (c *captureRun) report(ctx context.Context) error {
-	alone, transactionAlone, err := c.alone(ctx, c.leadlog, c.crud)
-	if err != nil {
-		return err
-	}
+func (c *captureRun) report() error {
 	memory, err := c.leadlog.memory()
 	if err != nil {
 		return err
@@ -164,113 +134,139 @@ func (c *captureRun) report(ctx context.Context) error {
 	t := newTable("what", "a second", "leadlog to it", "goal")
 	t.row("leadlog: captures of new leads over HTTP", count(median(c.fresh.rate)), "", "")
 	if !c.Alone {
-		t.row("pgbench: two INSERTs in a transaction", count(median(c.plain)), times(share(c.fresh.rate, c.plain)), atLeast(1.5))
-		t.row("pgbench: the same as one statement", count(median(c.oneStatement)), times(share(c.fresh.rate, c.oneStatement)), atLeast(1))
-		t.row("minimal handler: the two INSERTs over HTTP", count(median(c.handler)), times(share(c.fresh.rate, c.handler)), atLeast(2.5))
+		t.row("pgbench: two INSERTs in a transaction", count(median(c.transactions)), times(ratio(c.fresh.rate, c.transactions)), atLeast(1.5))
+		t.row("pgbench: the same as one statement", count(median(c.statements)), times(ratio(c.fresh.rate, c.statements)), atLeast(1))
+		t.row("minimal handler: the two INSERTs over HTTP", count(median(c.handler)), times(ratio(c.fresh.rate, c.handler)), atLeast(2.5))
 	}
 	t.print()
 	t = newTable("leadlog", "figure", "goal")
-	t.row("a tenth of the arrivals merge: share of the rate", times(share(c.tenthMerges, c.fresh.rate)), atLeast(0.9))
-	t.row("every arrival merges: share of the rate", times(share(c.merges.rate, c.fresh.rate)), atLeast(0.6))
+	t.row("a tenth of the arrivals merge: share of the rate", times(ratio(c.tenth.rate, c.fresh.rate)), atLeast(0.9))
+	t.row("every arrival merges: share of the rate", times(ratio(c.merges.rate, c.fresh.rate)), atLeast(0.6))
 	t.row("p50, p99 of a capture, saturated", millis(median(c.fresh.p50))+", "+millis(median(c.fresh.p99)), "")
-	t.row("p99 of a capture at half that rate", millis(median(c.p99AtHalf)), atMost("10 ms"))
-	if !c.Alone {
-		t.row("p99 of a plain transaction at half of its own rate", millis(median(c.plainAtHalf)), "")
-	}
+	t.row("p99 of a capture at half that rate", millis(median(c.half.p99)), atMost("10 ms"))
 	t.row("processor time of a capture, with its views: service, database", c.fresh.processor(), "")
 	t.row("processor time of a merge, likewise", c.merges.processor(), "")
-	t.row("processor time of making the load", millis(median(c.inLoad)), "")
-	t.row("one caller: p50 of a capture", millis(alone), "")
-	t.row("one caller: p50 of the plain transaction", millis(transactionAlone), "")
-	t.row("one caller: capture to transaction", times(float64(alone)/float64(transactionAlone)), atMost("1.3"))
+	t.row("one caller: time of a capture", millis(time.Duration(float64(time.Second)/median(c.oneCapture))), "")
+	if !c.Alone {
+		t.row("one caller: capture to transaction", times(ratio(c.oneTransaction, c.oneCapture)), atMost("1.3"))
+	}
 	t.row("views behind the log at the end", millis(median(c.fresh.behind)), atMost("2 s"))
 	t.row("most resident memory", mebibytes(memory), atMost("128 MiB"))
 	t.print()
 	return nil
 }
 
-const capturePath = "/api/v1/crm/leads"
-
-// captureAll drives connections that each capture newcomers, one after another.
-func (s *service) captureAll(ctx context.Context, connections int, duration time.Duration) (load, error) {
-	return post(ctx, s.base, capturePath, s.token, connections, duration, 0, newcomers())
+// againstBenchmark measures captures by two builds of leadlog in turn, in many short rounds, so that the machine's load is the
+// same for both. Each build has its own database in one PostgreSQL.
+type againstBenchmark struct {
+	settings    `embed:""`
+	Other       string        `arg:"" placeholder:"FILE" help:"The program to compare with, such as one built before the change."`
+	Connections int           `default:"64"`
+	Duration    time.Duration `default:"1s" help:"Of each measurement."`
+	Rate        float64       `help:"Captures a second to send. Default: as many as possible."`
+	Merging     float64       `help:"Share of the arrivals that merge into leads that are not the newest."`
 }
 
-// post drives connections that each have a lead taken in, one after another, or every interval.
-func post(
-	ctx context.Context, base, path, bearer string, connections int, duration, interval time.Duration,
-	next func(*person) (body []byte, status int),
-) (load, error) {
-	wires, err := dialAll(connections, base, path, bearer)
+// Run is leadbench against.
+func (b *againstBenchmark) Run(ctx context.Context) error {
+	r, err := newRig(ctx, b.settings)
 	if err != nil {
-		return load{}, err
-	}
-	defer closeAll(wires)
-	workers := make([]func(context.Context) error, len(wires))
-	for i, w := range wires {
-		p := &person{}
-		workers[i] = func(context.Context) error {
-			body, status := next(p)
-			return w.post(body, status)
-		}
-	}
-	return drive(ctx, duration, interval, workers)
-}
-
-// alone is the p50 of one caller at a time: a capture, and a plain transaction on a connection of its own.
-func (b *capturesBenchmark) alone(ctx context.Context, s *service, crud string) (capture, transaction time.Duration, err error) {
-	w, err := dial(s.base, capturePath, s.token)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer w.conn.Close()
-	conn, err := pgx.Connect(ctx, crud)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer conn.Close(ctx)
-	metadata, fields := map[string]any{"source": "website", "utm_campaign": "diwali"}, map[string]any{"city": "Pune"}
-	plain := func(ctx context.Context) error {
-		n := strconv.FormatUint(rand.Uint64(), 10)
-		_, err := insert(ctx, conn, crudBody{"Asha Rao", "+91" + n, "a" + n + "@example.com", metadata, fields})
 		return err
 	}
-	p := &person{}
-	captured := func(context.Context) error {
-		body, status := newcomers()(p)
-		return w.post(body, status)
+	defer r.close()
+	other, err := filepath.Abs(b.Other)
+	if err != nil {
+		return err
 	}
-	var captures, transactions []time.Duration
-	for range b.Rounds {
-		for into, work := range map[*[]time.Duration]func(context.Context) error{&captures: captured, &transactions: plain} {
-			l, err := drive(ctx, b.Duration/2, 0, []func(context.Context) error{work})
-			if err != nil {
-				return 0, 0, err
+	type build struct {
+		figures
+		program string
+		service *service
+		next    arrivals
+	}
+	builds := []*build{{program: r.program}, {program: other}}
+	for i, build := range builds {
+		r.program = build.program
+		address, err := r.database(ctx, fmt.Sprintf("build%d", i+1))
+		if err != nil {
+			return err
+		}
+		if build.service, err = r.serve(ctx, address); err != nil {
+			return err
+		}
+		defer build.service.stop()
+		build.next = newcomers()
+		if b.Merging > 0 {
+			first := madeUp.Load()
+			if _, err := post(ctx, build.service.base, capturePath, build.service.token, b.Connections, 10*b.Duration, 0, newcomers()); err != nil {
+				return err
 			}
-			*into = append(*into, l.quantile(0.5))
+			build.next = returning(people{first + 1, (first + madeUp.Load()) / 2}, b.Merging)
 		}
 	}
-	return median(captures), median(transactions), nil
+	for round := range b.Rounds {
+		progress("round %d of %d", round+1, b.Rounds)
+		for _, build := range builds {
+			if err := build.captured(ctx, r, build.service, b.Connections, b.Duration, b.Rate, build.next); err != nil {
+				return err
+			}
+		}
+	}
+	t := newTable("program", "captures a second", "processor time of one: service, database", "together", "to the first", "p50, p99")
+	for _, build := range builds {
+		t.row(filepath.Base(build.program), count(median(build.rate)), build.processor(), millis(build.cost()),
+			times(float64(build.cost())/float64(builds[0].cost())), millis(median(build.p50))+", "+millis(median(build.p99)))
+	}
+	t.print()
+	return nil
 }
 
-// catchUp waits until every view has read the whole log, and says how long that took.
-func (s *service) catchUp(ctx context.Context) (time.Duration, error) {
-	began := time.Now()
-	err := until(ctx, func() (bool, error) {
-		behind, err := s.lag(ctx)
-		return behind == 0, err
+// figures are those of one kind of capture, a round each.
+type figures struct {
+	rate                  []float64       // captures a second
+	inService, inDatabase []time.Duration // processor time of a capture, with its views
+	behind                []time.Duration // until the views had read everything
+	p50, p99              []time.Duration // of the answers
+}
+
+// captured measures one round after a checkpoint, from and to views that are up to date. A rate other than 0 is how many
+// captures a second are sent.
+func (f *figures) captured(
+	ctx context.Context, r *rig, s *service, connections int, duration time.Duration, rate float64, next arrivals,
+) error {
+	if err := r.checkpoint(ctx); err != nil {
+		return err
+	}
+	var l load
+	var behind time.Duration
+	service, database, err := r.spent(s, func() (err error) {
+		if l, err = post(ctx, s.base, capturePath, s.token, connections, duration, rate, next); err != nil {
+			return err
+		}
+		began := time.Now()
+		err = s.catchUp(ctx)
+		behind = time.Since(began)
+		return err
 	})
-	return time.Since(began), err
+	if err != nil {
+		return err
+	}
+	n := time.Duration(max(1, len(l.latencies)))
+	f.rate, f.behind = append(f.rate, l.rate()), append(f.behind, behind)
+	f.inService, f.inDatabase = append(f.inService, service/n), append(f.inDatabase, database/n)
+	f.p50, f.p99 = append(f.p50, l.quantile(0.5)), append(f.p99, l.quantile(0.99))
+	return nil
 }
 
-// until asks again and again whether something is so.
-func until(ctx context.Context, so func() (bool, error)) error {
-	for {
-		if is, err := so(); is || err != nil {
-			return err
-		}
-		if err := eventstore.Sleep(ctx, 5*time.Millisecond); err != nil {
-			return err
-		}
+func (f *figures) processor() string {
+	return millis(median(f.inService)) + ", " + millis(median(f.inDatabase))
+}
+
+// cost is the processor time of one capture, service and database together.
+func (f *figures) cost() time.Duration {
+	each := make([]time.Duration, len(f.inService))
+	for i := range each {
+		each[i] = f.inService[i] + f.inDatabase[i]
 	}
+	return median(each)
 }

@@ -8,26 +8,25 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// replayBenchmark asks how fast the log is read and the views are built out of it, beside PostgreSQL handing out the same
-// rows as they lie.
+// replayBenchmark measures how fast the log is read, the views are built from it, and both are verified, beside PostgreSQL's
+// COPY of the same rows.
 type replayBenchmark struct {
 	settings `embed:""`
-	Events   int  `default:"1000000" help:"Events on the log."`
-	Rows     int  `default:"1000000" help:"Rows of the export."`
-	Unsealed bool `help:"A log from before persons' data was sealed."`
+	Events   int `default:"1000000" help:"Events on the log."`
 }
 
 // Run is leadbench replay.
@@ -37,68 +36,25 @@ func (b *replayBenchmark) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	m := &replayMeasures{rig: r, sealKey: key()}
-	if err := m.open(ctx); err != nil {
+	address, err := r.database(ctx, "log")
+	if err != nil {
 		return err
 	}
-	defer m.close()
-	say("writing a log of %d events", b.Events)
-	past, log := newHistory(), m.opened
-	if b.Unsealed {
-		log = m.store
-	}
-	if m.head, err = past.write(ctx, log, b.Events); err != nil {
+	if err := schema.Migrate(ctx, address); err != nil {
 		return err
 	}
-	for round := range b.Rounds {
-		say("round %d of %d", round+1, b.Rounds)
-		if err := m.round(ctx); err != nil {
-			return err
-		}
-	}
-	if err := m.timeTravel(ctx, past.busy); err != nil {
+	store, err := openLog(ctx, address)
+	if err != nil {
 		return err
 	}
-	if err := m.export(ctx, b.Rows); err != nil {
+	defer store.Close()
+	pool, err := pgxpool.New(ctx, address)
+	if err != nil {
 		return err
 	}
-	m.print()
-	return nil
-}
-
-// replayMeasures are what the rounds gave. Times are of the whole log.
-type replayMeasures struct {
-	*rig
-	address string
-	sealKey string
-	pool    *pgxpool.Pool
-	store   *postgres.Store
-	opened  eventstore.Store // the same, whose events are opened
-	head    eventstore.Position
-
-	copied, scanned, read []time.Duration
-	replayed, verified    []finished
-	exports               []export
-	asOf                  timeTravel
-}
-
-func (m *replayMeasures) open(ctx context.Context) (err error) {
-	if m.address, err = m.database(ctx, "log"); err != nil {
-		return err
-	}
-	if err := schema.Migrate(ctx, m.address); err != nil {
-		return err
-	}
-	if err := postgres.Migrate(ctx, m.address); err != nil {
-		return err
-	}
-	if m.pool, err = pgxpool.New(ctx, m.address); err != nil {
-		return err
-	}
-	if m.store, err = postgres.Open(ctx, postgres.Options{URL: m.address}); err != nil {
-		return err
-	}
-	raw, err := base64.StdEncoding.DecodeString(m.sealKey)
+	defer pool.Close()
+	sealKey := key()
+	raw, err := base64.StdEncoding.DecodeString(sealKey)
 	if err != nil {
 		return err
 	}
@@ -106,176 +62,199 @@ func (m *replayMeasures) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	m.opened = sealed.Wrap(m.store, sealed.NewVault(m.pool, box), true, slog.New(slog.DiscardHandler))
-	return nil
-}
-
-func (m *replayMeasures) close() {
-	m.store.Close()
-	m.pool.Close()
-}
-
-func (m *replayMeasures) round(ctx context.Context) error {
-	for _, measure := range []func(context.Context) error{m.copy, m.scan, m.replay, m.verify} {
-		if err := m.checkpoint(ctx); err != nil {
-			return err
-		}
-		if err := measure(ctx); err != nil {
-			return err
+	opened := sealed.Wrap(store, sealed.NewVault(pool, box), true, slog.New(slog.DiscardHandler))
+	progress("writing a log of %d events", b.Events)
+	head, err := newHistory().write(ctx, opened, b.Events)
+	if err != nil {
+		return err
+	}
+	env := append([]string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + address, "LEADLOG_SEAL_KEY=" + sealKey}, r.setting...)
+	command := func(args ...string) func() (time.Duration, error) {
+		return func() (time.Duration, error) {
+			_, used, err := r.leadlog(ctx, env, args...)
+			return used, err
 		}
 	}
+	measures := []struct {
+		what, goal              string
+		run                     func() (program time.Duration, err error)
+		took, program, database []time.Duration
+	}{
+		{what: "events by an ordered binary COPY", run: func() (time.Duration, error) { return 0, copyLog(ctx, address) }},
+		{what: "events read through the store", goal: "0.75 of the COPY", run: func() (time.Duration, error) { return 0, readAll(ctx, store, head) }},
+		{what: "events read through the store, and opened", run: func() (time.Duration, error) { return 0, readAll(ctx, opened, head) }},
+		{what: "events, all views replayed", goal: atLeast(250_000), run: command("replay", "all")},
+		{what: "events, log and views verified", run: command("verify", "--most", "1")},
+	}
+	for round := range b.Rounds {
+		progress("round %d of %d", round+1, b.Rounds)
+		for i := range measures {
+			m := &measures[i]
+			if err := r.checkpoint(ctx); err != nil {
+				return err
+			}
+			before, err := r.processor()
+			if err != nil {
+				return err
+			}
+			began := time.Now()
+			program, err := m.run()
+			if err != nil {
+				return err
+			}
+			m.took, m.program = append(m.took, time.Since(began)), append(m.program, program)
+			after, err := r.processor()
+			if err != nil {
+				return err
+			}
+			m.database = append(m.database, after-before)
+		}
+	}
+	t := newTable("what", "a second", "to the binary COPY", "goal", "processor time per million: program, PostgreSQL")
+	for _, m := range measures {
+		each := func(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()*1e6/float64(head)) }
+		processor := ""
+		if median(m.program) > 0 {
+			processor = each(median(m.program)) + ", " + each(median(m.database))
+		}
+		took := median(m.took)
+		t.row(m.what, count(float64(head)/took.Seconds()), times(median(measures[0].took).Seconds()/took.Seconds()), m.goal, processor)
+	}
+	t.print()
 	return nil
 }
 
-// copy is the least that anyone who reads the log can do.
-func (m *replayMeasures) copy(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, m.address)
+// copyLog is the least that any reader of the log can do.
+func copyLog(ctx context.Context, address string) error {
+	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(ctx)
-	began := time.Now()
 	_, err = conn.PgConn().CopyTo(ctx, io.Discard, `COPY (
 		SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM log.event ORDER BY position
 	) TO STDOUT (FORMAT binary)`)
-	m.copied = append(m.copied, time.Since(began))
 	return err
 }
 
-// scan reads every event through the store, as it is kept and opened.
-func (m *replayMeasures) scan(ctx context.Context) error {
-	for _, s := range []struct {
-		store eventstore.Store
-		took  *[]time.Duration
-	}{{m.store, &m.scanned}, {m.opened, &m.read}} {
-		began := time.Now()
-		for item, err := range s.store.Subscribe(ctx, 0, eventstore.Filter{}) {
-			if err != nil {
-				return err
-			}
-			if item.Position >= m.head {
-				break
-			}
+func readAll(ctx context.Context, store eventstore.Store, head eventstore.Position) error {
+	for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+		if err != nil || item.Position >= head {
+			return err
 		}
-		*s.took = append(*s.took, time.Since(began))
 	}
 	return nil
 }
 
-func (m *replayMeasures) replay(ctx context.Context) error {
-	run, err := m.command(ctx, io.Discard, "replay", "all")
-	m.replayed = append(m.replayed, run)
-	return err
-}
-
-func (m *replayMeasures) verify(ctx context.Context) error {
-	run, err := m.command(ctx, io.Discard, "verify", "--most", "1")
-	m.verified = append(m.verified, run)
-	return err
-}
-
-// timeTravel is how long it takes to be told of a lead as it was among its many events, and what it costs.
-type timeTravel struct {
-	took              []time.Duration
-	program, database time.Duration // processor time of one
-}
-
-// timeTravel asks a running service over HTTP, for moments of all of the lead's life in no order.
-func (m *replayMeasures) timeTravel(ctx context.Context, lead string) error {
-	s, err := m.serve(ctx, m.address, "LEADLOG_SEAL_KEY="+m.sealKey)
+// writePast writes events on the log of an empty database. Personal data are not sealed.
+func writePast(ctx context.Context, address string, events int) error {
+	store, err := openLog(ctx, address)
 	if err != nil {
 		return err
 	}
-	defer s.stop()
-	random := rand.New(rand.NewPCG(3, 4))
-	ask := func(times int) error {
-		for range times {
-			var answer any
-			moment := beginning.Add(time.Duration(1+random.IntN(busyEvents)) * time.Second)
-			path := "/api/v1/crm/leads/" + lead + "?asOf=" + moment.Format(time.RFC3339)
-			began := time.Now()
-			if err := s.call(ctx, "GET", path, "", &answer); err != nil {
-				return err
-			}
-			m.asOf.took = append(m.asOf.took, time.Since(began))
+	defer store.Close()
+	_, err = newHistory().write(ctx, store, events)
+	return err
+}
+
+// history makes a log: four arrivals in five are of new people, each with claims on a phone and an email; the fifth merges,
+// half of the time into one of the newest leads.
+type history struct {
+	random *rand.Rand
+	at     time.Time
+	leads  []pastLead
+	append int // number of the append that is being made
+}
+
+type pastLead struct {
+	id       string
+	revision eventstore.Revision
+	append   int // the last one with the lead: an append has a stream once
+}
+
+func newHistory() *history {
+	return &history{random: rand.New(rand.NewPCG(1, 2)), at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+// write appends events until the log has as many, 1,000 at a time, under 1 MiB. It returns the position of the last.
+func (h *history) write(ctx context.Context, store eventstore.Store, events int) (last eventstore.Position, err error) {
+	for int(last) < events {
+		var writes []eventstore.Write
+		h.append++
+		for len(writes) < min(1000, events-int(last)) {
+			writes = append(writes, h.arrival()...)
 		}
+		if last, err = store.Append(ctx, writes...); err != nil {
+			return 0, err
+		}
+	}
+	return last, nil
+}
+
+func (h *history) arrival() []eventstore.Write {
+	h.at = h.at.Add(3 * time.Millisecond)
+	if len(h.leads) > 0 && h.random.IntN(5) == 0 {
+		newest := len(h.leads)
+		if h.random.IntN(2) == 0 {
+			newest = min(2000, newest)
+		}
+		return h.merge(&h.leads[len(h.leads)-1-h.random.IntN(newest)])
+	}
+	id := h.id().String()
+	h.leads = append(h.leads, pastLead{id: id, append: h.append})
+	claim := func(kind string) eventstore.Write {
+		name := fmt.Sprintf("%s%016x%016x", event.ClaimPrefix, h.random.Uint64(), h.random.Uint64())
+		return newStream(name, h.fact(event.ClaimTaken{Kind: kind, Holder: id}))
+	}
+	return []eventstore.Write{newStream(event.LeadStream(id), h.fact(h.created())), claim("phone"), claim("email")}
+}
+
+// merge is an arrival that merges, or none if the lead is in the append already.
+func (h *history) merge(lead *pastLead) []eventstore.Write {
+	if lead.append == h.append {
 		return nil
 	}
-	const times = 1000
-	if err := ask(times / 10); err != nil { // to warm up
-		return err
+	merged := event.LeadMerged{Source: h.source(), Metadata: metadata(), IP: "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"metadata"}}
+	write := eventstore.Write{Stream: event.LeadStream(lead.id), Expect: eventstore.At(lead.revision), Events: []eventstore.Event{h.fact(merged)}}
+	lead.revision, lead.append = lead.revision+1, h.append
+	return []eventstore.Write{write}
+}
+
+func (h *history) created() event.LeadCreated {
+	n := len(h.leads)
+	return event.LeadCreated{
+		ContactUID: h.id().String(), Name: fmt.Sprintf("Person %d", n), Phone: fmt.Sprintf("+91%010d", 9_000_000_000+n),
+		Email: fmt.Sprintf("person%d@example.com", n), Status: "new", Temperature: "warm", Source: h.source(),
+		Metadata: metadata(), CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
+		IP: "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"name", "phone", "email", "metadata", "customFields"},
 	}
-	m.asOf.took = nil
-	program, database, err := m.spent(s, func() error { return ask(times) })
-	m.asOf.program, m.asOf.database = program/times, database/times
-	return err
 }
 
-// finished is a command of the program that came to its end.
-type finished struct {
-	took              time.Duration
-	program, database time.Duration // processor time
-	memory            float64       // the most that was resident, in MiB
+func metadata() map[string]jsontext.Value {
+	return map[string]jsontext.Value{"source": jsontext.Value(`"website"`), "utm_campaign": jsontext.Value(`"diwali"`)}
 }
 
-func (m *replayMeasures) command(ctx context.Context, out io.Writer, args ...string) (f finished, err error) {
-	cmd := exec.CommandContext(ctx, m.program, args...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + m.address, "LEADLOG_SEAL_KEY=" + m.sealKey}, m.setting...)
-	cmd.Stdout, cmd.Stderr = out, os.Stderr
-	before, err := m.processor()
+func (h *history) source() string {
+	sources := []string{"website", "api", "facebook_ad", "whatsapp", "chatbot"}
+	return sources[h.random.IntN(len(sources))]
+}
+
+func (h *history) fact(data event.Data) eventstore.Event {
+	eventType, encoded, err := event.Encode(data)
 	if err != nil {
-		return f, err
+		panic(err) // constant
 	}
-	began := time.Now()
-	p, err := start(cmd)
-	if err != nil {
-		return f, err
-	}
-	if f.memory, err = p.wait(); err != nil {
-		return f, fmt.Errorf("leadlog %s: %w", args[0], err)
-	}
-	f.took = time.Since(began)
-	after, err := m.processor()
-	f.program, f.database = cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), after-before
-	return f, err
+	return eventstore.Event{ID: h.id(), Type: eventType, At: h.at, Data: encoded, Metadata: event.Metadata{
+		Account: account, Actor: "token:01J000000000000000000000TK", Credential: "token:01J000000000000000000000TK",
+		RequestID: h.id().String(), IP: "192.0.2.7", UserAgent: "Mozilla/5.0",
+	}}
 }
 
-func (m *replayMeasures) print() {
-	rate := func(took time.Duration) float64 { return float64(m.head) / took.Seconds() }
-	copied := rate(median(m.copied))
-	t := newTable("what", "a second", "to the binary COPY", "goal", "processor time per million: program, PostgreSQL", "most memory", "goal")
-	t.row("events by an ordered binary COPY", count(copied), "1", "", "", "", "")
-	scanned := rate(median(m.scanned))
-	t.row("events read through the store", count(scanned), times(scanned/copied), atLeast(0.75), "", "", "")
-	read := rate(median(m.read))
-	t.row("events read through the store, and opened", count(read), times(read/copied), "", "", "", "")
-	for _, c := range []struct {
-		what, goal string
-		runs       []finished
-	}{
-		{"events, all views replayed", atLeast(250_000) + " events", m.replayed},
-		{"events, log and views verified", "", m.verified},
-	} {
-		took := rate(middle(c.runs, func(f finished) time.Duration { return f.took }))
-		program, database := middle(c.runs, func(f finished) time.Duration { return f.program }), middle(c.runs, func(f finished) time.Duration { return f.database })
-		each := func(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()*1e6/float64(m.head)) }
-		memory := middle(c.runs, func(f finished) float64 { return f.memory })
-		t.row(c.what, count(took), times(took/copied), c.goal, each(program)+", "+each(database), mebibytes(memory), atMost("256 MiB"))
+// id grows with time.
+func (h *history) id() (id ulid.ULID) {
+	_ = id.SetTime(ulid.Timestamp(h.at)) // within ULID's range
+	for i := 6; i < len(id); i++ {
+		id[i] = byte(h.random.Uint32())
 	}
-	for _, e := range m.exports {
-		t.row("rows of the source history as "+e.format, count(float64(e.rows)/e.took.Seconds()), "", "", "", mebibytes(e.memory), atMost("256 MiB"))
-	}
-	t.print()
-	t = newTable("a lead of "+fmt.Sprint(busyEvents)+" events", "median", "goal", "processor time: service, PostgreSQL")
-	t.row("as it was, over HTTP", millis(median(m.asOf.took)), atMost("5 ms"), millis(m.asOf.program)+", "+millis(m.asOf.database))
-	t.print()
-}
-
-// middle is the median of one figure of several runs.
-func middle[T float64 | time.Duration](runs []finished, figure func(finished) T) T {
-	var figures []T
-	for _, run := range runs {
-		figures = append(figures, figure(run))
-	}
-	return median(figures)
+	return id
 }

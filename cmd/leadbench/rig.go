@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev"
 )
 
-// rig is what a benchmark stands on: a durable PostgreSQL of its own and the program to measure.
+// rig is a durable PostgreSQL of the benchmark's own, and the program to measure.
 type rig struct {
 	server  *pgdev.Server
 	program string   // the leadlog binary
@@ -24,7 +24,7 @@ type rig struct {
 	scratch string
 }
 
-// newRig starts it. It is to be closed.
+// newRig starts PostgreSQL and builds the program, unless it is given.
 func newRig(ctx context.Context, s settings) (_ *rig, err error) {
 	r := &rig{program: s.Leadlog, setting: s.Setting}
 	if r.scratch, err = os.MkdirTemp("", "leadbench-"); err != nil {
@@ -44,12 +44,12 @@ func newRig(ctx context.Context, s settings) (_ *rig, err error) {
 		}
 	}
 	dir := filepath.Join(r.scratch, "postgres")
-	if s.Dir != "" { // a directory in it, since what PostgreSQL leaves there is removed
+	if s.Dir != "" { // a directory in it, which is removed
 		dir = filepath.Join(s.Dir, filepath.Base(r.scratch))
 	}
 	cluster := map[string]string{
 		"max_connections": "400",
-		// Files of the write-ahead log are used again, as on a server that has been running, and not made anew.
+		// WAL files are recycled, as on a server that has been running.
 		"min_wal_size": "1GB",
 	}
 	for _, setting := range s.Cluster {
@@ -65,8 +65,7 @@ func newRig(ctx context.Context, s settings) (_ *rig, err error) {
 	return r, r.makeWALFiles(ctx)
 }
 
-// makeWALFiles has PostgreSQL make the files of min_wal_size, which takes it some 50 ms each and happens once: a server
-// that has been running uses them again and again.
+// makeWALFiles has PostgreSQL create the files of min_wal_size, some 50 ms each, which a server that has been running recycles.
 func (r *rig) makeWALFiles(ctx context.Context) error {
 	const make = `
 DO $$
@@ -82,7 +81,7 @@ END $$`
 	return r.checkpoint(ctx)
 }
 
-// close stops PostgreSQL and removes what it kept.
+// close stops PostgreSQL and removes its files.
 func (r *rig) close() {
 	if r.server != nil {
 		stopping, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -110,7 +109,7 @@ func (r *rig) database(ctx context.Context, name string) (string, error) {
 	return address.String(), nil
 }
 
-// checkpoint has PostgreSQL write out what it owes, so that one measurement does not pay for the one before.
+// checkpoint writes out dirty pages, so that one measurement does not pay for the one before.
 func (r *rig) checkpoint(ctx context.Context) error {
 	return execute(ctx, r.superuserURL(), "CHECKPOINT")
 }
@@ -126,64 +125,54 @@ func execute(ctx context.Context, address, statement string, arguments ...any) e
 	return err
 }
 
-// superuserURL is the address for what the role leadlog may not do. The socket's directory is its guard.
+// superuserURL is the superuser's address. The permissions of the socket's directory protect it.
 func (r *rig) superuserURL() string {
 	address, _ := url.Parse(r.server.URL()) // made by url.URL.String
 	address.User = url.User("postgres")
 	return address.String()
 }
 
-// postmaster is the process id of PostgreSQL's first process.
-func (r *rig) postmaster() (int, error) {
+// spent is the processor time that a service and PostgreSQL use during a call.
+func (r *rig) spent(s *service, call func() error) (service, database time.Duration, err error) {
+	_, _, serviceBefore, err := stat(s.cmd.Process.Pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	databaseBefore, err := r.processor()
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := call(); err != nil {
+		return 0, 0, err
+	}
+	if _, _, service, err = stat(s.cmd.Process.Pid); err != nil {
+		return 0, 0, err
+	}
+	database, err = r.processor()
+	return service - serviceBefore, database - databaseBefore, err
+}
+
+// processor is the processor time of PostgreSQL since its start, of its processes that run and those that have ended.
+func (r *rig) processor() (time.Duration, error) {
 	file, err := os.ReadFile(filepath.Join(r.server.Dir(), "postgres", "postmaster.pid"))
 	if err != nil {
 		return 0, err
 	}
 	first, _, _ := strings.Cut(string(file), "\n")
-	return strconv.Atoi(strings.TrimSpace(first))
-}
-
-// spent is the processor time that a service and PostgreSQL use while something is done.
-func (r *rig) spent(s *service, do func() error) (service, database time.Duration, err error) {
-	used := func(sign time.Duration) error {
-		ofService, err := s.processor()
-		if err != nil {
-			return err
-		}
-		ofDatabase, err := r.processor()
-		service, database = service+sign*ofService, database+sign*ofDatabase
-		return err
-	}
-	if err = used(-1); err == nil {
-		if err = do(); err == nil {
-			err = used(1)
-		}
-	}
-	return service, database, err
-}
-
-// processor is the processor time that PostgreSQL has used since it began, all its processes that live and those
-// that have ended.
-func (r *rig) processor() (time.Duration, error) {
-	postmaster, err := r.postmaster()
+	postmaster, err := strconv.Atoi(strings.TrimSpace(first))
 	if err != nil {
 		return 0, err
 	}
-	used, err := processorOf(postmaster)
+	_, _, used, err := stat(postmaster)
 	if err != nil {
 		return 0, err
 	}
-	all, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return 0, err
-	}
-	for _, stat := range all {
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(stat)))
-		fields, err := statOf(pid)
-		if err != nil || fields[1] != strconv.Itoa(postmaster) { // it has ended while we looked, or is none of PostgreSQL's
-			continue
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	for _, process := range processes {
+		pid, _ := strconv.Atoi(filepath.Base(process))
+		if parent, own, _, err := stat(pid); err == nil && parent == postmaster { // others may have ended
+			used += own
 		}
-		used += ticks(fields, 11, 12)
 	}
-	return used, nil
+	return used, err
 }

@@ -14,14 +14,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/leadlog/leadlog/eventstore"
 )
 
-// account is the one that everything is captured into.
+// account is the account of all captures.
 const account = "bench"
 
 // service is a running leadlog with an account, an API token and a JWT.
@@ -30,12 +33,11 @@ type service struct {
 	base  string // http://127.0.0.1:…
 	token string
 	jwt   string
-	env   []string // of its commands
 }
 
-// serve migrates a database, provisions it, and runs leadlog on it. Further settings are NAME=value; those of --setting count
-// most. The rate limiter works on every capture, and lets them all through.
-func (r *rig) serve(ctx context.Context, database string, more ...string) (*service, error) {
+// serve migrates a database, provisions it, and runs leadlog on it. The rate limiter checks every capture, with a limit that is
+// not reached.
+func (r *rig) serve(ctx context.Context, database string) (*service, error) {
 	address, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -45,18 +47,18 @@ func (r *rig) serve(ctx context.Context, database string, more ...string) (*serv
 		"LEADLOG_CLAIM_KEY=" + key(), "LEADLOG_SEAL_KEY=" + key(), "LEADLOG_TREE_KEY=" + key(), "LEADLOG_JWT_SECRET=" + key(),
 		"LEADLOG_LOG_LEVEL=warn", "LEADLOG_RATE_LIMIT=1000000", "LEADLOG_RATE_BURST=1000000",
 		"LEADLOG_WEBHOOK_ALLOW_PRIVATE=true",
-	}, slices.Concat(more, r.setting)...)
-	if _, err := r.leadlog(ctx, env, "migrate"); err != nil {
+	}, r.setting...)
+	if _, _, err := r.leadlog(ctx, env, "migrate"); err != nil {
 		return nil, err
 	}
-	if _, err := r.leadlog(ctx, env, "account", "set", account, "--feature", "crm_api"); err != nil {
+	if _, _, err := r.leadlog(ctx, env, "account", "set", account, "--feature", "crm_api"); err != nil {
 		return nil, err
 	}
-	jwt, err := r.leadlog(ctx, env, "jwt", "--account", account, "--ttl", "24h")
+	jwt, _, err := r.leadlog(ctx, env, "jwt", "--account", account, "--ttl", "24h")
 	if err != nil {
 		return nil, err
 	}
-	s := &service{base: "http://" + address, jwt: strings.TrimSpace(jwt), env: env}
+	s := &service{base: "http://" + address, jwt: strings.TrimSpace(jwt)}
 	if s.process, err = launch(r.program, env, "serve"); err != nil {
 		return nil, err
 	}
@@ -65,15 +67,6 @@ func (r *rig) serve(ctx context.Context, database string, more ...string) (*serv
 		return nil, err
 	}
 	return s, nil
-}
-
-// serveAnew is serve on an empty database.
-func (r *rig) serveAnew(ctx context.Context, name string) (*service, error) {
-	address, err := r.database(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return r.serve(ctx, address)
 }
 
 // provision waits until the service is ready and makes a token.
@@ -114,113 +107,93 @@ func (s *service) call(ctx context.Context, method, path, body string, into any)
 	return json.Unmarshal(answer, into)
 }
 
-// lag is how many positions the view that is furthest behind has still to read.
-func (s *service) lag(ctx context.Context) (uint64, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err
-	}
-	var most uint64
-	found := false
-	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), "} "); ok && strings.HasPrefix(name, "leadlog_projection_lag_positions{") {
-			behind, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				return 0, err
-			}
-			found, most = true, max(most, uint64(behind))
-		}
-	}
-	if !found {
-		return 0, errors.New("/metrics says nothing of leadlog_projection_lag_positions")
-	}
-	return most, nil
+// catchUp waits until every view has read the whole log.
+func (s *service) catchUp(ctx context.Context) error {
+	return until(ctx, s.caughtUp)
 }
 
-// leadlog runs one command of the program to its end and returns what it wrote.
-func (r *rig) leadlog(ctx context.Context, env []string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, r.program, args...)
-	var out, wrong bytes.Buffer
-	cmd.Env, cmd.Stdout, cmd.Stderr = env, &out, &wrong
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("leadlog %s: %w: %s", strings.Join(args, " "), err, wrong.String())
+// until polls a condition.
+func until(ctx context.Context, condition func() (bool, error)) error {
+	for {
+		if met, err := condition(); met || err != nil {
+			return err
+		}
+		if err := eventstore.Sleep(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
 	}
-	return out.String(), nil
+}
+
+var viewLag = regexp.MustCompile(`(?m)^leadlog_projection_lag_positions\{.*\} (\S+)$`)
+
+// caughtUp reports whether every view has read the whole log.
+func (s *service) caughtUp() (bool, error) {
+	response, err := http.Get(s.base + "/metrics")
+	if err != nil {
+		return false, err
+	}
+	defer response.Body.Close()
+	metrics, err := io.ReadAll(response.Body)
+	if err != nil {
+		return false, err
+	}
+	lags := viewLag.FindAllSubmatch(metrics, -1)
+	if len(lags) == 0 {
+		return false, errors.New("no leadlog_projection_lag_positions in /metrics")
+	}
+	return !slices.ContainsFunc(lags, func(lag [][]byte) bool { return string(lag[1]) != "0" }), nil
+}
+
+// leadlog runs one command of the program to its end and returns its output and processor time.
+func (r *rig) leadlog(ctx context.Context, env []string, args ...string) (output string, used time.Duration, err error) {
+	cmd := exec.CommandContext(ctx, r.program, args...)
+	var out, errors bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = env, &out, &errors
+	if err := cmd.Run(); err != nil {
+		return "", 0, fmt.Errorf("leadlog %s: %w: %s", strings.Join(args, " "), err, errors.String())
+	}
+	return out.String(), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
 }
 
 // process is a program under measurement.
 type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
-	err   error // of its end
 }
 
 func launch(program string, env []string, args ...string) (*process, error) {
-	cmd := exec.Command(program, args...)
-	cmd.Env, cmd.Stderr = env, os.Stderr
-	return start(cmd)
-}
-
-func start(cmd *exec.Cmd) (*process, error) {
-	p := &process{cmd: cmd, ended: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
+	p := &process{cmd: exec.Command(program, args...), ended: make(chan struct{})}
+	p.cmd.Env, p.cmd.Stderr = env, os.Stderr
+	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() {
-		p.err = cmd.Wait()
+		_ = p.cmd.Wait() // stop kills it
 		close(p.ended)
 	}()
 	return p, nil
-}
-
-// wait returns when the process has ended, with the most resident memory it was seen to have, in MiB. What the system
-// tells at the end is not it: on Linux that begins with what this process had when it started the other.
-func (p *process) wait() (memory float64, err error) {
-	for look := time.NewTicker(20 * time.Millisecond); ; {
-		select {
-		case <-look.C:
-			if seen, err := p.memory(); err == nil {
-				memory = seen
-			}
-		case <-p.ended:
-			look.Stop()
-			return memory, p.err
-		}
-	}
 }
 
 // ready waits until an address answers with 200.
 func (p *process) ready(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for {
-		response, err := http.Get(url)
-		if err == nil {
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
+	return until(ctx, func() (bool, error) {
 		select {
 		case <-p.ended:
-			return fmt.Errorf("%s ended", p.cmd.Path)
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w", url, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
+			return false, fmt.Errorf("%s ended", p.cmd.Path)
+		default:
 		}
-	}
+		response, err := http.Get(url)
+		if err != nil {
+			return false, nil // not listening yet
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK, nil
+	})
 }
 
-// stop asks the program to end, and makes it.
+// stop ends the program, after 30 seconds by force.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
@@ -231,53 +204,39 @@ func (p *process) stop() {
 	}
 }
 
-// memory is the most resident memory the process has had, in MiB.
+var mostResident = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
+
+// memory is the most resident memory of the process so far, in MiB.
 func (p *process) memory() (float64, error) {
-	file, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "status"))
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "status"))
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(file)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 64)
-			return kib / 1024, err
-		}
+	found := mostResident.FindSubmatch(status)
+	if found == nil {
+		return 0, errors.New("no VmHWM in /proc/PID/status")
 	}
-	return 0, errors.New("/proc does not tell the process's memory")
+	kib, err := strconv.ParseFloat(string(found[1]), 64)
+	return kib / 1024, err
 }
 
-// processor is the processor time the process has used.
-func (p *process) processor() (time.Duration, error) { return processorOf(p.cmd.Process.Pid) }
-
-// processorOf is what a process has used, with those of its children that have ended.
-func processorOf(pid int) (time.Duration, error) {
-	fields, err := statOf(pid)
-	if err != nil {
-		return 0, err
-	}
-	return ticks(fields, 11, 12, 13, 14), nil
-}
-
-// statOf are the fields of /proc/PID/stat from the third on, so that the parent is 1 and the times are 11 to 14.
-func statOf(pid int) ([]string, error) {
+// stat is /proc/PID/stat of a process: its parent, and its processor time with and without that of its children that have ended.
+func stat(pid int) (parent int, own, withChildren time.Duration, err error) {
 	file, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return nil, err
+		return 0, 0, 0, err
 	}
-	fields := strings.Fields(string(file[bytes.LastIndexByte(file, ')')+1:]))
+	fields := strings.Fields(string(file[bytes.LastIndexByte(file, ')')+1:])) // from the third on
 	if len(fields) < 15 {
-		return nil, fmt.Errorf("/proc/%d/stat has too few fields", pid)
+		return 0, 0, 0, fmt.Errorf("/proc/%d/stat has too few fields", pid)
 	}
-	return fields, nil
-}
-
-// ticks adds up fields in Linux's hundredths of a second.
-func ticks(fields []string, which ...int) (total time.Duration) {
-	for _, i := range which {
-		n, _ := strconv.ParseInt(fields[i], 10, 64)
-		total += time.Duration(n) * 10 * time.Millisecond
+	ticks := func(field int) time.Duration { // of a hundredth of a second
+		n, _ := strconv.Atoi(fields[field])
+		return time.Duration(n) * 10 * time.Millisecond
 	}
-	return total
+	parent, _ = strconv.Atoi(fields[1])
+	own = ticks(11) + ticks(12)
+	return parent, own, own + ticks(13) + ticks(14), nil
 }
 
 func freeAddress() (string, error) {

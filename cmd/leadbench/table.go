@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// table is what a benchmark tells: aligned, and readable as Markdown.
+// table is printed as Markdown, aligned.
 type table struct {
 	rows [][]string
 }
@@ -32,21 +32,19 @@ func (t *table) print() {
 	w.Flush()
 }
 
-// median of what several rounds gave; of none it is 0.
-func median[T int | int64 | uint64 | float64 | time.Duration](of []T) T {
-	if len(of) == 0 {
+// median of the rounds' figures; 0 without any.
+func median[T float64 | time.Duration](figures []T) T {
+	if len(figures) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(of))
-	return sorted[len(sorted)/2]
+	return slices.Sorted(slices.Values(figures))[len(figures)/2]
 }
 
-// share is the median of what one thing came to of another in each round: what slowed the machine down for one then did so for
-// the other.
-func share(of, to []float64) float64 {
-	ratios := make([]float64, min(len(of), len(to)))
+// ratio is the median of the ratios within each round: what slowed down one measurement of a round slowed down the other too.
+func ratio(numerators, denominators []float64) float64 {
+	ratios := make([]float64, min(len(numerators), len(denominators)))
 	for i := range ratios {
-		ratios[i] = of[i] / to[i]
+		ratios[i] = numerators[i] / denominators[i]
 	}
 	return median(ratios)
 }
@@ -56,7 +54,7 @@ func times(ratio float64) string { return fmt.Sprintf("%.2f", ratio) }
 func millis(d time.Duration) string {
 	return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond))
 }
-func mebibytes(n float64) string          { return fmt.Sprintf("%.0f MiB", n) }
-func atLeast(goal float64) string         { return fmt.Sprintf("≥ %g", goal) }
-func atMost(goal string) string           { return "≤ " + goal }
-func say(format string, arguments ...any) { fmt.Fprintf(os.Stderr, format+"\n", arguments...) }
+func mebibytes(n float64) string               { return fmt.Sprintf("%.0f MiB", n) }
+func atLeast(goal float64) string              { return fmt.Sprintf("≥ %g", goal) }
+func atMost(goal string) string                { return "≤ " + goal }
+func progress(format string, arguments ...any) { fmt.Fprintf(os.Stderr, format+"\n", arguments...) }
