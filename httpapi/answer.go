@@ -15,16 +15,14 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/query"
 	"github.com/leadlog/leadlog/query/export"
 )
 
 // answer is a route's answer when there is no error.
 type answer struct {
-	status   int    // 0 is 200
-	body     any    // an envelope
-	encoded  []byte // in place of body, when it is JSON already
+	status   int // 0 is 200
+	body     any // an envelope
 	position eventstore.Position
 	stream   func() error // writes the answer itself, in place of body
 }
@@ -37,6 +35,18 @@ type envelope struct {
 	Code    string       `json:"code,omitzero"`
 	Errors  field.Errors `json:"errors,omitempty"`
 	Data    any          `json:"data,omitzero"`
+}
+
+// capturedEnvelope is the body of the answer to a capture.
+type capturedEnvelope struct {
+	Success bool       `json:"success"`
+	Merged  bool       `json:"merged"`
+	DryRun  bool       `json:"dryRun,omitzero"`
+	Data    query.Lead `json:"data"`
+}
+
+func newCapturedEnvelope(c *command.LeadCaptured, dryRun bool) capturedEnvelope {
+	return capturedEnvelope{Success: true, Merged: c.Merged, DryRun: dryRun, Data: query.NewLead(c.Lead)}
 }
 
 // listEnvelope is the body of a list.
@@ -75,17 +85,15 @@ func (x *exchange) send(a answer) {
 		x.stream(a.stream)
 		return
 	}
-	if a.encoded == nil {
-		var err error
-		if a.encoded, err = encode(a.body); err != nil {
-			x.fail(err)
-			return
-		}
+	encoded, err := encode(a.body)
+	if err != nil {
+		x.fail(err)
+		return
 	}
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
-	writeJSON(x.w, a.status, a.encoded)
+	writeJSON(x.w, a.status, encoded)
 }
 
 // stream lets a function write the answer. If it fails in the middle, the connection is cut, so that nobody takes the part for the
@@ -107,21 +115,6 @@ func (x *exchange) stream(write func() error) {
 
 // encode writes JSON, the same for the same value every time.
 func encode(v any) ([]byte, error) { return json.Marshal(v, answerOptions) }
-
-// encodeCaptured is the body of the answer to a capture.
-func encodeCaptured(c *command.LeadCaptured, dryRun bool) []byte {
-	const most = 512 // bytes that most take
-	return append(appendCaptured(append(make([]byte, 0, most), '{'), c, dryRun), '}')
-}
-
-// appendCaptured appends the members of the answer to a capture, an envelope with merged. The library would take several times as
-// long.
-func appendCaptured(to []byte, c *command.LeadCaptured, dryRun bool) []byte {
-	w := event.Writer{Buffer: strconv.AppendBool(append(to, `"success":true,"merged":`...), c.Merged)}
-	w.True(`,"dryRun":`, dryRun)
-	shown := query.NewLead(c.Lead)
-	return shown.Append(append(w.Buffer, `,"data":`...))
-}
 
 var answerOptions = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 

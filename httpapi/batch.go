@@ -15,7 +15,6 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/leadfile"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // Bounds of a batch. A line has those of a single capture's body.
@@ -34,6 +33,14 @@ type lineAnswer struct {
 	envelope
 	RetryAfter int64 `json:"retryAfter,omitzero"` // seconds
 	Replayed   bool  `json:"replayed,omitzero"`
+}
+
+// capturedLine is the lineAnswer of a capture that succeeded.
+type capturedLine struct {
+	Line   int `json:"line"`
+	Status int `json:"status"`
+	capturedEnvelope
+	Replayed bool `json:"replayed,omitzero"`
 }
 
 // captureBatch captures leads, one a line, and answers lines while it reads more. A line that fails does not affect the others:
@@ -153,8 +160,9 @@ func (x *exchange) arriving(line bodyLine, failed error, admission command.Admis
 
 // appendLine appends the answer to one line, and returns the position of what the line wrote.
 func (x *exchange) appendLine(to []byte, arrived *command.Arrived) ([]byte, eventstore.Position, error) {
-	if arrived.Err == nil {
-		return appendCapturedLine(to, arrived), arrived.Position, nil
+	if captured := &arrived.LeadCaptured; arrived.Err == nil {
+		encoded, err := encode(capturedLine{arrived.Line, captureStatus(captured), newCapturedEnvelope(captured, false), captured.Replayed})
+		return append(to, encoded...), captured.Position, err
 	}
 	f := describe(arrived.Err)
 	if f.status >= http.StatusInternalServerError {
@@ -165,17 +173,6 @@ func (x *exchange) appendLine(to []byte, arrived *command.Arrived) ([]byte, even
 		Replayed: replayed(&arrived.LeadCaptured, arrived.Err),
 	})
 	return append(to, encoded...), f.position, err
-}
-
-// appendCapturedLine writes the lineAnswer of a capture, as appendCaptured does.
-func appendCapturedLine(to []byte, arrived *command.Arrived) []byte {
-	w := event.Writer{Buffer: to}
-	begin := len(to)
-	w.Number(`,"line":`, int64(arrived.Line))
-	w.Number(`,"status":`, int64(captureStatus(&arrived.LeadCaptured)))
-	w.Buffer = appendCaptured(append(w.Buffer, ','), &arrived.LeadCaptured, false)
-	w.True(`,"replayed":`, arrived.Replayed)
-	return w.Object(begin)
 }
 
 // lineWriter writes answers, several at once when they come fast.

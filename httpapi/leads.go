@@ -35,7 +35,7 @@ func (x *exchange) captureLead() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{status: captureStatus(&outcome), position: outcome.Position, encoded: encodeCaptured(&outcome, dryRun)}, nil
+	return answer{status: captureStatus(&outcome), position: outcome.Position, body: newCapturedEnvelope(&outcome, dryRun)}, nil
 }
 
 func captureStatus(c *command.LeadCaptured) int {

@@ -36,7 +36,10 @@ type Timestamp time.Time
 
 // MarshalJSON writes the time.
 func (t Timestamp) MarshalJSON() ([]byte, error) {
-	return t.append(make([]byte, 0, 26)), nil
+	if time.Time(t).IsZero() {
+		return []byte("null"), nil
+	}
+	return time.Time(t).UTC().AppendFormat(nil, `"2006-01-02T15:04:05.000Z"`), nil
 }
 
 // Views, for WaitFor.

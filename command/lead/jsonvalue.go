@@ -67,7 +67,7 @@ func Members(v jsontext.Value) (map[string]jsontext.Value, error) {
 	if v.Kind() != '{' {
 		return nil, errNotObject
 	}
-	if members, ok := event.Plain(v); ok {
+	if members, ok := event.DecodeObject(v); ok {
 		return members, nil
 	}
 	members, err := membersOf(jsontext.NewDecoder(bytes.NewBuffer(v)))

@@ -27,30 +27,30 @@ const (
 
 // State is a fold of a lead's stream.
 type State struct {
-	Phase            Phase
-	ID               string
-	Revision         int64 // of the latest fact folded
-	Account          string
-	ContactUID       string
-	Name             string
-	NameDerived      bool // made of the email or phone, because no name is known
-	Phone            string
-	Email            string
-	Phones           []string // folds of every number the lead ever had and that was not released: each finds it
-	Emails           []string // likewise
-	Status           string
-	Temperature      string
-	OpportunityID    string
-	OpportunityValue string // exact decimal; empty when there is no opportunity
-	Source           string // the first touch
-	Sources          []SourceEntry
-	CustomFields     map[string]jsontext.Value
-	Metadata         map[string]jsontext.Value
-	VisitorIDs       []string
-	Joined           []string `json:",omitzero"` // ids of leads that are part of this one
-	JoinedInto       string   `json:",omitzero"` // id of the lead that this one departed into
-	CreatedAt        time.Time
-	UpdatedAt        time.Time
+	Phase            Phase                     `json:",omitzero"`
+	ID               string                    `json:",omitzero"`
+	Revision         int64                     `json:",omitzero"` // of the latest fact folded
+	Account          string                    `json:",omitzero"`
+	ContactUID       string                    `json:",omitzero"`
+	Name             string                    `json:",omitzero"`
+	NameDerived      bool                      `json:",omitzero"` // made of the email or phone, because no name is known
+	Phone            string                    `json:",omitzero"`
+	Email            string                    `json:",omitzero"`
+	Phones           []string                  `json:",omitzero"` // folds of every number the lead ever had and that was not released: each finds it
+	Emails           []string                  `json:",omitzero"` // likewise
+	Status           string                    `json:",omitzero"`
+	Temperature      string                    `json:",omitzero"`
+	OpportunityID    string                    `json:",omitzero"`
+	OpportunityValue string                    `json:",omitzero"` // exact decimal; empty when there is no opportunity
+	Source           string                    `json:",omitzero"` // the first touch
+	Sources          []SourceEntry             `json:",omitzero"`
+	CustomFields     map[string]jsontext.Value `json:",omitzero"`
+	Metadata         map[string]jsontext.Value `json:",omitzero"`
+	VisitorIDs       []string                  `json:",omitzero"`
+	Joined           []string                  `json:",omitzero"` // ids of leads that are part of this one
+	JoinedInto       string                    `json:",omitzero"` // id of the lead that this one departed into
+	CreatedAt        time.Time                 `json:",omitzero"`
+	UpdatedAt        time.Time                 `json:",omitzero"`
 }
 
 // SourceEntry is one source in a lead's history: how it came first, and how often since.

@@ -90,7 +90,7 @@ func TestEncodeTellsWhatItCannotStore(t *testing.T) {
 func TestTypesAreNamedSubjectFactVersion(t *testing.T) {
 	t.Parallel()
 	form := regexp.MustCompile(`^[a-z]+\.[a-z]+\.v[1-9][0-9]*$`)
-	for name := range decoders {
+	for name := range catalogue {
 		require.Regexp(t, form, name)
 	}
 }

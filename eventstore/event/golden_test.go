@@ -166,10 +166,10 @@ func writeGolden(t *testing.T, eventType string, encoded []byte) {
 
 func TestCatalogueSamplesAndGoldenFilesAreOneSet(t *testing.T) {
 	t.Parallel()
-	catalogue := slices.Sorted(maps.Keys(decoders))
+	catalogue := slices.Sorted(maps.Keys(catalogue))
 	sampled := Types(samples()...)
 	slices.Sort(sampled)
-	require.Equal(t, catalogue, sampled, "an entry of decoders without a sample, or a sample without an entry")
+	require.Equal(t, catalogue, sampled, "an entry of the catalogue without a sample, or a sample without an entry")
 
 	files, err := filepath.Glob(goldenPath("*"))
 	require.NoError(t, err)

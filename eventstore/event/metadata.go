@@ -1,7 +1,5 @@
 package event
 
-import "github.com/go-json-experiment/json"
-
 // Metadata says who caused an event, by which request and from where. It has the same form for every type.
 type Metadata struct {
 	Account     string `json:"account,omitzero"`     // the account that owns the stream
@@ -16,60 +14,13 @@ type Metadata struct {
 	Line        string `json:"line,omitzero"` // line of the batch or file that it came in; absent for a single request
 }
 
-// DecodeMetadata reads stored metadata. Texts that are equal to those of an earlier event, as most are, share their memory.
-func DecodeMetadata(encoded []byte, before *Metadata) (Metadata, error) {
-	if isPlain(encoded) {
-		var m Metadata
-		p := plain{encoded: encoded}
-		if m.read(&p, before); p.done() {
-			return m, nil
-		}
-	}
-	return anyMetadata(encoded)
+var metadataCodec = NewCodec[Metadata]()
+
+// Encode returns the metadata as it is stored.
+func (m *Metadata) Encode() ([]byte, error) {
+	const size = 320 // bytes of most
+	return metadataCodec.Append(make([]byte, 0, size), m)
 }
 
-func (m *Metadata) read(p *plain, before *Metadata) {
-	p.expect('{')
-	for first := true; p.more(&first, '}'); {
-		name, value := p.name(), p.quoted()
-		field := m.field(p.bytes(name))
-		if field == nil || *field != "" || value.from == value.to {
-			p.bad = true
-			return
-		}
-		if *field = *before.field(p.bytes(name)); *field != string(p.bytes(value)) {
-			*field = string(p.bytes(value))
-		}
-	}
-}
-
-func anyMetadata(encoded []byte) (m Metadata, err error) {
-	err = json.Unmarshal(encoded, &m)
-	return m, err
-}
-
-func (m *Metadata) field(name []byte) *string {
-	switch string(name) {
-	case "account":
-		return &m.Account
-	case "actor":
-		return &m.Actor
-	case "credential":
-		return &m.Credential
-	case "requestId":
-		return &m.RequestID
-	case "causation":
-		return &m.Causation
-	case "correlation":
-		return &m.Correlation
-	case "traceParent":
-		return &m.TraceParent
-	case "ip":
-		return &m.IP
-	case "userAgent":
-		return &m.UserAgent
-	case "line":
-		return &m.Line
-	}
-	return nil
-}
+// DecodeMetadata reads stored metadata.
+func DecodeMetadata(encoded []byte) (Metadata, error) { return metadataCodec.Decode(encoded) }

@@ -258,7 +258,7 @@ func (d *decoder) decode(row [][]byte) (eventstore.Recorded, error) {
 	r.Type = d.typeName(row[5])
 	r.Data = d.clone(row[6])
 	if !bytes.Equal(d.encoded, row[7]) {
-		metadata, err := event.DecodeMetadata(row[7], &d.metadata)
+		metadata, err := event.DecodeMetadata(row[7])
 		if err != nil {
 			return r, fmt.Errorf("metadata at position %d of stream %s: %w", r.Position, r.Stream, err)
 		}

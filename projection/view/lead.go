@@ -203,7 +203,7 @@ func newLeadRows(leads []lead.State) rows {
 		r.text(state.Phone)
 		r.text(state.Email)
 		r.text(searched(state))
-		r.jsonBy(func(buffer []byte) []byte { return appendState(buffer, state) })
+		r.jsonBy(func(buffer []byte) ([]byte, error) { return appendState(buffer, state) })
 	}
 	return r
 }
@@ -218,7 +218,11 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 		state := &leads[i]
 		ids, statuses, temperatures = append(ids, state.ID), append(statuses, strings.ToLower(state.Status)), append(temperatures, state.Temperature)
 		phones, emails, searches = append(phones, state.Phone), append(emails, state.Email), append(searches, searched(state))
-		states = append(states, appendState(nil, state))
+		encoded, err := appendState(nil, state)
+		if err != nil {
+			return err
+		}
+		states = append(states, encoded)
 	}
 	_, err := tx.Exec(ctx, `
 		UPDATE lead SET status = n.status, temperature = n.temperature, phone = n.phone, email = n.email, search = n.search,

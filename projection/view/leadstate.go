@@ -1,44 +1,35 @@
 package view
 
 import (
+	"time"
+
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// appendState writes a live lead as the JSON that schema.LeadRow makes it of, together with the columns of its row: so a
-// row is half as long. It writes what json.Marshal would without fields that are zero, by hand: most of the time of a replay
-// went there.
-func appendState(buffer []byte, s *lead.State) []byte {
-	start := len(buffer)
-	w := event.Writer{Buffer: buffer, Raw: true}
-	w.Number(`,"Revision":`, s.Revision)
-	w.Member(`,"ContactUID":`, s.ContactUID)
-	w.Member(`,"Name":`, s.Name)
-	w.True(`,"NameDerived":`, s.NameDerived)
-	appendKnown(&w, `,"Phones":`, s.Phones, s.Phone)
-	appendKnown(&w, `,"Emails":`, s.Emails, s.Email)
-	w.Member(`,"Status":`, s.Status)
-	w.Member(`,"OpportunityID":`, s.OpportunityID)
-	w.Member(`,"OpportunityValue":`, s.OpportunityValue)
-	w.Members(`,"CustomFields":`, s.CustomFields)
-	w.Members(`,"Metadata":`, s.Metadata)
-	w.List(`,"VisitorIDs":`, s.VisitorIDs)
-	w.List(`,"Joined":`, s.Joined)
-	w.Member(`,"JoinedInto":`, s.JoinedInto)
-	if !s.UpdatedAt.Equal(s.CreatedAt) {
-		w.Moment(`,"UpdatedAt":`, s.UpdatedAt)
+var stateCodec = event.NewCodec[lead.State]()
+
+// appendState writes what schema.LeadRow reads of a live lead besides the columns of its row.
+func appendState(buffer []byte, s *lead.State) ([]byte, error) {
+	rest := *s
+	rest.Phase, rest.ID, rest.Account, rest.Temperature, rest.Source, rest.Phone, rest.Email = 0, "", "", "", "", "", ""
+	rest.Phones, rest.Emails = besides(s.Phones, s.Phone), besides(s.Emails, s.Email)
+	rest.Sources = nil // they have a view of their own
+	if rest.CreatedAt = (time.Time{}); s.UpdatedAt.Equal(s.CreatedAt) {
+		rest.UpdatedAt = time.Time{}
 	}
-	return w.Object(start) // what is not UTF-8 is written with replacements, and none of it is on the log
+	return stateCodec.Append(buffer, &rest)
 }
 
-// appendKnown writes the values that find a lead, unless it has the one that is shown and no other.
-func appendKnown(w *event.Writer, name string, values []string, shown string) {
+// besides returns the values that find a lead, or nil if that is the one in the column alone.
+func besides(values []string, column string) []string {
 	switch {
-	case shown == "" || len(values) > 1:
-		w.List(name, values)
+	case column == "":
+		return values
 	case len(values) == 0:
-		w.List(name, []string{})
-	case values[0] != shown:
-		w.List(name, values)
+		return []string{}
+	case len(values) == 1 && values[0] == column:
+		return nil
 	}
+	return values
 }

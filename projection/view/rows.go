@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"slices"
@@ -18,6 +19,7 @@ import (
 // each value.
 type rows struct {
 	buffer []byte
+	err    error // the first of a value that cannot be written
 }
 
 // makeRows has memory for as many rows as will come, each of about so many bytes, where others had theirs, if there is
@@ -47,19 +49,24 @@ func (r *rows) text(value string) {
 
 // json is a value of type json, not jsonb.
 func (r *rows) json(value []byte) {
-	r.jsonBy(func(buffer []byte) []byte { return append(buffer, value...) })
+	r.jsonBy(func(buffer []byte) ([]byte, error) { return append(buffer, value...), nil })
 }
 
 // jsonBy is json that write appends where it belongs.
-func (r *rows) jsonBy(write func([]byte) []byte) {
+func (r *rows) jsonBy(write func([]byte) ([]byte, error)) {
 	start := len(r.buffer)
-	r.buffer = write(append(r.buffer, 0, 0, 0, 0))
+	written, err := write(append(r.buffer, 0, 0, 0, 0))
+	if err != nil {
+		r.err = cmp.Or(r.err, err)
+		return
+	}
+	r.buffer = written
 	binary.BigEndian.PutUint32(r.buffer[start:], uint32(len(r.buffer)-start-4))
 }
 
 // jsonbBy is jsonBy for jsonb, which has a version before the text.
-func (r *rows) jsonbBy(write func([]byte) []byte) {
-	r.jsonBy(func(buffer []byte) []byte { return write(append(buffer, 1)) })
+func (r *rows) jsonbBy(write func([]byte) ([]byte, error)) {
+	r.jsonBy(func(buffer []byte) ([]byte, error) { return write(append(buffer, 1)) })
 }
 
 func (r *rows) bigint(value int64) {
@@ -79,8 +86,8 @@ func (r *rows) timestamp(value time.Time) { r.bigint(value.UnixMicro() - epoch.U
 
 // insert puts the rows into a table. None may be there yet.
 func (r *rows) insert(ctx context.Context, tx pgx.Tx, table string, columns ...string) error {
-	if len(r.buffer) == 0 {
-		return nil
+	if r.err != nil || len(r.buffer) == 0 {
+		return r.err
 	}
 	r.buffer = append(r.buffer, 0xff, 0xff) // the end
 	ctx, cancel := schema.Within(ctx, tx.Conn())

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -159,23 +160,12 @@ func (s *sightings) write(ctx context.Context, tx pgx.Tx) error {
 	return deleteLeads(ctx, tx, "source_history", s.erased)
 }
 
-// appendMetadata and appendChanged write nothing as {} and [], never as null.
-func (s *sighting) appendMetadata(buffer []byte) []byte {
-	if s.Metadata == nil {
-		return append(buffer, "{}"...)
-	}
-	w := event.Writer{Buffer: buffer, Raw: true}
-	w.Members("", s.Metadata)
-	return w.Buffer
+func (s *sighting) appendMetadata(buffer []byte) ([]byte, error) {
+	return event.AppendObject(buffer, s.Metadata)
 }
 
-func (s *sighting) appendChanged(buffer []byte) []byte {
-	if s.Changed == nil {
-		return append(buffer, "[]"...)
-	}
-	w := event.Writer{Buffer: buffer}
-	w.List("", s.Changed)
-	return w.Buffer
+func (s *sighting) appendChanged(buffer []byte) ([]byte, error) {
+	return event.AppendList(buffer, s.Changed)
 }
 
 func (s *sighting) write(r *rows) {
@@ -201,19 +191,24 @@ type sightingColumns struct {
 	positions, arrivals                                        []int64
 	first, latest                                              []time.Time
 	metadata, changed                                          [][]byte
+	err                                                        error // the first of a value that cannot be written
 }
 
 func (c *sightingColumns) add(s *sighting) {
 	c.ids, c.sources, c.accounts = append(c.ids, s.leadID), append(c.sources, s.source), append(c.accounts, s.account)
 	c.positions, c.arrivals = append(c.positions, int64(s.position)), append(c.arrivals, int64(s.Arrivals))
 	c.first, c.latest = append(c.first, s.FirstSeenAt), append(c.latest, s.LastSeenAt)
-	c.credentials, c.metadata, c.changed = append(c.credentials, s.Credential), append(c.metadata, s.appendMetadata(nil)), append(c.changed, s.appendChanged(nil))
+	metadata, err := s.appendMetadata(nil)
+	c.err = cmp.Or(c.err, err)
+	changed, err := s.appendChanged(nil)
+	c.err = cmp.Or(c.err, err)
+	c.credentials, c.metadata, c.changed = append(c.credentials, s.Credential), append(c.metadata, metadata), append(c.changed, changed)
 	c.ips, c.agents, c.requests = append(c.ips, s.IP), append(c.agents, s.UserAgent), append(c.requests, s.RequestID)
 }
 
 func (c *sightingColumns) save(ctx context.Context, tx pgx.Tx) error {
-	if len(c.ids) == 0 {
-		return nil
+	if c.err != nil || len(c.ids) == 0 {
+		return c.err
 	}
 	_, err := tx.Exec(ctx, `
 		INSERT INTO source_history AS old (lead_id, source, account, position, first_seen_at, last_seen_at, arrivals,

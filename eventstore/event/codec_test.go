@@ -1,0 +1,253 @@
+package event
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// requireReadAlike checks that a codec and the library read the same, or refuse both.
+func requireReadAlike[T any](t require.TestingT, encoded []byte) {
+	var want T
+	wrong := json.Unmarshal(encoded, &want)
+	got, err := NewCodec[T]().Decode(encoded)
+	require.Equal(t, wrong == nil, err == nil, "%s: %v, %v", encoded, wrong, err)
+	if err == nil {
+		require.Equal(t, want, got, "%s", encoded)
+	}
+}
+
+// requireWrittenAlike checks that a codec and the library write the same, or neither writes.
+func requireWrittenAlike[T any](t require.TestingT, value T) []byte {
+	want, wrong := json.Marshal(value, json.Deterministic(true))
+	got, err := NewCodec[T]().Append([]byte("before"), &value)
+	require.Equal(t, wrong == nil, err == nil, "%+v: %v, %v", value, wrong, err)
+	if err != nil {
+		return nil
+	}
+	require.Equal(t, "before"+string(want), string(got))
+	return want
+}
+
+// embedding has every kind of field.
+type embedding struct {
+	Name string
+	Inner
+	Number int64                     `json:"number,omitzero"`
+	Count  int                       `json:"count"`
+	At     time.Time                 `json:"at,omitzero"`
+	Hash   []byte                    `json:"hash,omitzero"`
+	Limit  *int                      `json:"limit,omitzero"`
+	Values map[string]jsontext.Value `json:"values,omitzero"`
+}
+
+// Inner is embedded.
+type Inner struct {
+	Text  string   `json:"text,omitzero"`
+	Flag  bool     `json:"flag,omitzero"`
+	Texts []string `json:"texts"`
+}
+
+// drawn returns a struct whose fields are drawn by their types: mostly plain texts, and sometimes something else.
+func drawn[T any](t *rapid.T) (value T) {
+	draw(t, reflect.ValueOf(&value).Elem())
+	return value
+}
+
+func draw(t *rapid.T, fields reflect.Value) {
+	text := rapid.OneOf(rapid.StringMatching(`[ -~]{0,12}`), rapid.StringMatching(`[a-z]{1,8}`), rapid.String())
+	member := rapid.OneOf(rapid.Just(jsontext.Value(`"Pune"`)), rapid.Just(jsontext.Value(`""`)),
+		rapid.SampledFrom([]jsontext.Value{jsontext.Value(`7`), jsontext.Value(`null`), jsontext.Value(`{"a":["b"]}`), jsontext.Value(`"\u00e9"`)}))
+	for i := range fields.NumField() {
+		name := fields.Type().Field(i).Name
+		switch field := fields.Field(i).Addr().Interface().(type) {
+		case *string:
+			*field = text.Draw(t, name)
+		case *bool:
+			*field = rapid.Bool().Draw(t, name)
+		case *int:
+			*field = rapid.Int().Draw(t, name)
+		case *int64:
+			*field = rapid.Int64().Draw(t, name)
+		case *time.Time:
+			*field = time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, name)).UTC()
+		case *[]byte:
+			*field = rapid.SliceOf(rapid.Byte()).Draw(t, name)
+		case **int:
+			*field = rapid.Ptr(rapid.Int(), true).Draw(t, name)
+		case *[]string:
+			*field = rapid.SliceOfN(text, 0, 4).Draw(t, name)
+		case *map[string]jsontext.Value:
+			*field = rapid.MapOfN(text, member, 0, 4).Draw(t, name)
+		default:
+			if fields.Type().Field(i).Anonymous {
+				draw(t, fields.Field(i))
+				continue
+			}
+			t.Fatalf("%s is of a new type", name)
+		}
+	}
+}
+
+func TestCodec_AgreesWithLibrary(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		for _, encoded := range [][]byte{
+			requireWrittenAlike(t, drawn[LeadCreated](t)), requireWrittenAlike(t, drawn[LeadMerged](t)), requireWrittenAlike(t, drawn[ClaimTaken](t)),
+			requireWrittenAlike(t, drawn[Metadata](t)), requireWrittenAlike(t, drawn[embedding](t)),
+		} {
+			requireReadAlike[LeadCreated](t, encoded)
+			requireReadAlike[LeadMerged](t, encoded)
+			requireReadAlike[Metadata](t, encoded)
+			requireReadAlike[embedding](t, encoded)
+		}
+	})
+}
+
+func TestCodec_AppendInvalid(t *testing.T) {
+	t.Parallel()
+	members := func(name, value string) map[string]jsontext.Value {
+		return map[string]jsontext.Value{name: jsontext.Value(value)}
+	}
+	for _, fact := range []LeadCreated{
+		{Name: "a\xff"}, {Changed: []string{"a\xff"}}, {CustomFields: members("a\xff", `1`)},
+		{CustomFields: map[string]jsontext.Value{"none": nil, "empty": {}}},
+		{Metadata: members("cut", `"a`)}, {Metadata: members("quote", `"`)}, {Metadata: members("two", `"a""b"`)},
+		{Metadata: map[string]jsontext.Value{"empty text": jsontext.Value(`""`), "null": nil}},
+		{Metadata: members("word", `tru`)}, {Metadata: members("twice", `{"a":1,"a":2}`)},
+		{Metadata: members("space", `{ "a" : [ 1.50, "\u00e9<" ] }`)},
+		{Metadata: map[string]jsontext.Value{}, Changed: []string{}},
+	} {
+		requireWrittenAlike(t, fact)
+	}
+}
+
+// The library reads the same, so without this test a field that is not read plainly would go unnoticed.
+func TestCodec_ReadsLeadsPlainly(t *testing.T) {
+	t.Parallel()
+	requirePlain[LeadCreated](t)
+	requirePlain[LeadMerged](t)
+	requirePlain[Metadata](t)
+}
+
+func requirePlain[T any](t *testing.T) {
+	t.Helper()
+	value := new(T)
+	fields := reflect.ValueOf(value).Elem()
+	for _, of := range reflect.VisibleFields(fields.Type()) {
+		switch field := fields.FieldByIndex(of.Index).Addr().Interface().(type) {
+		case *string:
+			*field = "a"
+		case *bool:
+			*field = true
+		case *[]string:
+			*field = []string{"a", "b"}
+		case *map[string]jsontext.Value:
+			*field = map[string]jsontext.Value{"a": jsontext.Value(`"b"`)}
+		default:
+			require.True(t, of.Anonymous, of.Name)
+		}
+	}
+	codec, read := NewCodec[T](), new(T)
+	encoded, err := codec.Append(nil, value)
+	require.NoError(t, err)
+	require.True(t, codec.decodePlain(encoded, read), "%s", encoded)
+	require.Equal(t, value, read)
+}
+
+func TestCodec_Decode(t *testing.T) {
+	t.Parallel()
+	for name, encoded := range map[string]string{
+		"nothing":              ``,
+		"null":                 `null`,
+		"no members":           `{}`,
+		"space":                `{ "account": "acme" , "ip":"192.0.2.1"}`,
+		"escape":               `{"account":"ac\u006de","userAgent":"\"quoted\" \\"}`,
+		"escaped name":         `{"acc\u006funt":"acme"}`,
+		"text beyond ASCII":    `{"account":"acme","userAgent":"Käfer"}`,
+		"unknown member":       `{"account":"acme","addedLater":{"deep":"{\"account\":\"x\"}"}}`,
+		"other order":          `{"ip":"192.0.2.1","account":"acme"}`,
+		"duplicate member":     `{"account":"acme","account":"other"}`,
+		"duplicate empty":      `{"account":"","account":"other"}`,
+		"other type":           `{"account":7}`,
+		"null text":            `{"account":null,"ip":"192.0.2.1"}`,
+		"truncated":            `{"account":"acme`,
+		"truncated after text": `{"account":"acme"`,
+		"trailing comma":       `{"account":"acme",}`,
+		"leading comma":        `{,"account":"acme"}`,
+		"trailing object":      `{"account":"acme"}{}`,
+		"trailing members":     `{"account":"acme"}"ip":"192.0.2.1"}`,
+		"not UTF-8":            "{\"account\":\"\xff\"}",
+		"control character":    "{\"account\":\"a\nb\"}",
+		"other letter case":    `{"Account":"acme"}`,
+		"second value":         `{"account":"acme":"x"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			requireReadAlike[Metadata](t, []byte(encoded))
+		})
+	}
+}
+
+func FuzzCodec(f *testing.F) {
+	for _, seed := range []string{
+		`{"name":"Asha","changed":["name"],"metadata":{"a":"b"},"nameDerived":true}`, `{"name":"a","name":"b"}`, `{"changed":[,]}`,
+		`{"metadata":{"a":"b","a":"c"}}`, `{"metadata":{},"metadata":{}}`, `{"changed":[],"changed":[]}`, `{"name":"a",}`, `{,"name":"a"}`,
+		`{"nameDerived":truex}`, `{"newSource":true}`, `{"name":""}`, `{"name":"a"}}`, `{"changed":["a"}]`, `{"changed":["a",]}`,
+		`{"account":"acme","requestId":"01J","ip":"192.0.2.1"}`, `{"account":"","account":"\u0000"}`, `{"nameDerived":tru`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		requireReadAlike[LeadCreated](t, encoded)
+		requireReadAlike[LeadMerged](t, encoded)
+		requireReadAlike[Metadata](t, encoded)
+	})
+}
+
+func TestIsPlain(t *testing.T) {
+	t.Parallel()
+	for _, around := range []byte{' ', '[', ']', '~', '"', 'a'} {
+		for place := range 19 {
+			for c := range 256 {
+				text := bytes.Repeat([]byte{around}, 19)
+				text[place] = byte(c)
+				require.Equal(t, c >= ' ' && c < 0x7f && c != '\\', isPlain(text), "%q", text)
+			}
+		}
+	}
+}
+
+// BenchmarkCodec compares the codec with the library.
+func BenchmarkCodec(b *testing.B) {
+	created := LeadCreated{
+		ContactUID: "01M7YGZVZWE6S8RYN49QGMF6BH", Name: "Asha Rao", Phone: "+919876543210", Email: "asha@example.com", Status: "new",
+		Temperature: "warm", Source: "website", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
+		Metadata: map[string]jsontext.Value{"source": jsontext.Value(`"website"`), "utm_campaign": jsontext.Value(`"diwali"`)},
+		IP:       "127.0.0.1", UserAgent: "curl/7.88.1", Changed: []string{"name", "phone", "email", "customFields", "metadata"},
+	}
+	codec := NewCodec[LeadCreated]()
+	encoded, err := codec.Append(nil, &created)
+	require.NoError(b, err)
+	for name, work := range map[string]func() error{
+		"append":    func() error { _, err := codec.Append(make([]byte, 0, 512), &created); return err },
+		"marshal":   func() error { _, err := json.Marshal(&created, json.Deterministic(true)); return err },
+		"decode":    func() error { _, err := codec.Decode(encoded); return err },
+		"unmarshal": func() error { var into LeadCreated; return json.Unmarshal(encoded, &into) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := work(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
