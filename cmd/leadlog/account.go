@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
@@ -35,10 +36,10 @@ type accountSetCommand struct {
 }
 
 // Run is leadlog account set.
-func (a *accountSetCommand) Run(ctx context.Context, c output) error {
+func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 	var check checker
-	if a.database.check(&check); check.err() != nil {
-		return check.err()
+	if a.database.check(&check); check.Err() != nil {
+		return check.Err()
 	}
 	log := plainLogger(c)
 	views, events, private, err := a.database.open(ctx, log)
@@ -71,12 +72,12 @@ func (a *accountSetCommand) Run(ctx context.Context, c output) error {
 		JWTNotBefore: a.JWTNotBefore,
 	})
 	if errors.As(err, &field.Errors{}) {
-		return &usageError{err}
+		return &cli.UsageError{Err: err}
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "account %s: features %s; stages %s; region %s%s; visitors for %d days%s (position %d)\n", a.ID,
+	fmt.Fprintf(c.Out, "account %s: features %s; stages %s; region %s%s; visitors for %d days%s (position %d)\n", a.ID,
 		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, blind(state), state.VisitorDays, revoked(state), position)
 	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path"
@@ -14,37 +13,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 )
 
-// usageError is a mistake in how the program was called, settings included.
-type usageError struct{ error }
-
-func (e *usageError) Unwrap() error { return e.error }
-
 // checker collects everything that is wrong with settings.
-type checker struct{ wrong []error }
-
-func (c *checker) refuse(name, value, want string) {
-	c.wrong = append(c.wrong, fmt.Errorf("%s=%q: must be %s", name, value, want))
-}
-
-// refuseSecret is refuse for a value that may be secret: it prints its length only.
-func (c *checker) refuseSecret(name, value, want string) {
-	shown := "(not set)"
-	if value != "" {
-		shown = fmt.Sprintf("(%d characters, not shown)", len(value))
-	}
-	c.wrong = append(c.wrong, fmt.Errorf("%s=%s: must be %s", name, shown, want))
-}
-
-func (c *checker) err() error {
-	if err := errors.Join(c.wrong...); err != nil {
-		return &usageError{err}
-	}
-	return nil
-}
+type checker struct{ cli.Checker }
 
 // goodPostgres reports whether an address of PostgreSQL can be used. An address with a second @ most likely has an unescaped @
 // in its password: the part behind it would be taken for the host, and be printed in every error about the host.
@@ -66,10 +41,10 @@ func (c *checker) logURL(name, address string) {
 	switch {
 	case esdb.Understands(address):
 		if err := esdb.Check(address); err != nil {
-			c.refuseSecret(name, address, "a good connection string: "+err.Error())
+			c.RefuseSecret(name, address, "a good connection string: "+err.Error())
 		}
 	case !goodPostgres(address):
-		c.refuseSecret(name, address, "a good URL that begins with postgres://, esdb:// or kurrentdb://"+escaped)
+		c.RefuseSecret(name, address, "a good URL that begins with postgres://, esdb:// or kurrentdb://"+escaped)
 	}
 }
 
@@ -79,7 +54,7 @@ var plainPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)
 func (c *checker) basePath(value string) string {
 	prefix := strings.TrimRight(value, "/")
 	if !plainPath.MatchString(prefix) || (prefix != "" && path.Clean(prefix) != prefix) {
-		c.refuse("LEADLOG_BASE_PATH", value, "a path of letters, digits, . _ ~ and -, such as /crm")
+		c.Refuse("LEADLOG_BASE_PATH", value, "a path of letters, digits, . _ ~ and -, such as /crm")
 	}
 	return prefix
 }
@@ -87,7 +62,7 @@ func (c *checker) basePath(value string) string {
 func (c *checker) rate(name, value string) float64 {
 	rate, err := strconv.ParseFloat(value, 64)
 	if err != nil || !(rate >= 0 && rate <= account.MaxRate) {
-		c.refuse(name, value, fmt.Sprintf("a number of captures a second from 0 to %d", account.MaxRate))
+		c.Refuse(name, value, fmt.Sprintf("a number of captures a second from 0 to %d", account.MaxRate))
 	}
 	return rate
 }
@@ -95,7 +70,7 @@ func (c *checker) rate(name, value string) float64 {
 func (c *checker) burst(name, value string) int {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 || n > account.MaxRate {
-		c.refuse(name, value, fmt.Sprintf("a whole number from 1 to %d", account.MaxRate))
+		c.Refuse(name, value, fmt.Sprintf("a whole number from 1 to %d", account.MaxRate))
 	}
 	return n
 }
@@ -106,7 +81,7 @@ func (c *checker) boolean(name, value string, unset bool) bool {
 	}
 	b, err := strconv.ParseBool(value)
 	if err != nil {
-		c.refuse(name, value, "true or false")
+		c.Refuse(name, value, "true or false")
 	}
 	return b
 }
@@ -128,7 +103,7 @@ func (c *checker) schedule(name, value string) (delays []time.Duration) {
 func (c *checker) duration(name, value string, most time.Duration) time.Duration {
 	d, err := time.ParseDuration(value)
 	if err != nil || d <= 0 || d > most {
-		c.refuse(name, value, "a time such as 15s or 5m, at most "+most.String())
+		c.Refuse(name, value, "a time such as 15s or 5m, at most "+most.String())
 	}
 	return d
 }
@@ -136,7 +111,7 @@ func (c *checker) duration(name, value string, most time.Duration) time.Duration
 func (c *checker) drain(name, value string) time.Duration {
 	d, err := time.ParseDuration(value)
 	if err != nil || d < 0 || d > maxDrain {
-		c.refuse(name, value, "a time such as 5s, at most "+maxDrain.String()+"; 0s stops at once")
+		c.Refuse(name, value, "a time such as 5s, at most "+maxDrain.String()+"; 0s stops at once")
 	}
 	return d
 }
@@ -148,7 +123,7 @@ func (c *checker) networks(name, value string) (prefixes []netip.Prefix) {
 			prefix, err = addr.Prefix(addr.BitLen())
 		}
 		if err != nil || prefix.Addr().Is4In6() { // would match nothing: callers' addresses are compared without ::ffff:
-			c.refuse(name, part, "a network such as 10.0.0.0/8")
+			c.Refuse(name, part, "a network such as 10.0.0.0/8")
 			continue
 		}
 		prefixes = append(prefixes, prefix.Masked())
@@ -161,7 +136,7 @@ func (c *checker) origins(name, value string) []string {
 	for _, origin := range origins {
 		scheme, host, _ := strings.Cut(origin, "://")
 		if !plainOrigin.MatchString(origin) || strings.HasSuffix(host, defaultPorts[scheme]) {
-			c.refuse(name, origin, "an origin as browsers write it, such as https://example.com; * is never allowed")
+			c.Refuse(name, origin, "an origin as browsers write it, such as https://example.com; * is never allowed")
 		}
 	}
 	return origins
@@ -175,17 +150,9 @@ var defaultPorts = map[string]string{"https": ":443", "http": ":80"}
 func (c *checker) key(name, value string) []byte {
 	key, err := base64.StdEncoding.DecodeString(value)
 	if err != nil || len(key) != 32 {
-		c.refuseSecret(name, value, "32 bytes in base64, such as openssl rand -base64 32 prints")
+		c.RefuseSecret(name, value, "32 bytes in base64, such as openssl rand -base64 32 prints")
 	}
 	return key
-}
-
-func (c *checker) time(name, value, want string) time.Time {
-	at, err := time.Parse(time.RFC3339, value)
-	if err != nil || !at.After(time.Time{}) {
-		c.refuse(name, value, want)
-	}
-	return at
 }
 
 func (c *checker) delimiter(value string) rune {
@@ -194,7 +161,7 @@ func (c *checker) delimiter(value string) rune {
 	}
 	r, size := utf8.DecodeRuneInString(value)
 	if size != len(value) || r == '"' || r == '\r' || r == '\n' || r == utf8.RuneError {
-		c.refuse("--delimiter", value, "one character that is no quote, or tab")
+		c.Refuse("--delimiter", value, "one character that is no quote, or tab")
 	}
 	return r
 }
@@ -203,7 +170,7 @@ func (c *checker) delimiter(value string) rune {
 func (c *checker) keys(name, value string) (keys [][]byte) {
 	for part := range strings.SplitSeq(value, ",") {
 		if part = strings.TrimSpace(part); part == "" && value != "" {
-			c.refuseSecret(name, value, "keys with a comma between one and the next: one of them is empty")
+			c.RefuseSecret(name, value, "keys with a comma between one and the next: one of them is empty")
 			continue
 		}
 		keys = append(keys, c.key(name, part))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/esdb"
@@ -27,7 +28,7 @@ type copyLogCommand struct {
 }
 
 // Run is leadlog copy-log.
-func (m *copyLogCommand) Run(ctx context.Context, c output) error {
+func (m *copyLogCommand) Run(ctx context.Context, c cli.Output) error {
 	var check checker
 	m.database.check(&check)
 	for name, address := range map[string]string{"--from": m.From, "--to": m.To} {
@@ -35,8 +36,8 @@ func (m *copyLogCommand) Run(ctx context.Context, c output) error {
 			check.logURL(name, address)
 		}
 	}
-	if check.err() != nil {
-		return check.err()
+	if check.Err() != nil {
+		return check.Err()
 	}
 	if m.DatabaseURL == "" && m.From != "" { // by default the views are in the database of the log
 		m.DatabaseURL = firstPostgres(m.From, m.To)
@@ -56,7 +57,7 @@ func (m *copyLogCommand) Run(ctx context.Context, c output) error {
 	return m.move(ctx, c, views, log)
 }
 
-func (m *copyLogCommand) move(ctx context.Context, c output, views string, log *slog.Logger) error {
+func (m *copyLogCommand) move(ctx context.Context, c cli.Output, views string, log *slog.Logger) error {
 	from, err := openLog(ctx, m.From, log)
 	if err != nil {
 		return fmt.Errorf("--from: %w", err)
@@ -89,12 +90,12 @@ func (m *copyLogCommand) move(ctx context.Context, c output, views string, log *
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "both logs: %d events, tree root %s\n", same.Size, same.Root)
+	fmt.Fprintf(c.Out, "both logs: %d events, tree root %s\n", same.Size, same.Root)
 	if moved == 0 {
-		fmt.Fprintln(c.out, "no view had to be moved")
+		fmt.Fprintln(c.Out, "no view had to be moved")
 		return nil
 	}
-	fmt.Fprintf(c.out, "moved the checkpoints of %d views; serve from the target now\n", moved)
+	fmt.Fprintf(c.Out, "moved the checkpoints of %d views; serve from the target now\n", moved)
 	return nil
 }
 
@@ -118,9 +119,9 @@ func (m *copyLogCommand) copyKeys(ctx context.Context, views string) error {
 }
 
 // shownAs returns a function that shows progress on stderr under a name.
-func shownAs(c output, what string) func(done, end eventstore.Position) {
-	shown := newProgress(c.err, what)
-	return func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") }
+func shownAs(c cli.Output, what string) func(done, end eventstore.Position) {
+	shown := cli.NewProgress(c.Err, what)
+	return func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") }
 }
 
 func firstPostgres(addresses ...string) string {

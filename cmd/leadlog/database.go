@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/deploy/pgdev"
 	"github.com/leadlog/leadlog/eventstore"
@@ -136,10 +137,10 @@ type migrateCommand struct {
 }
 
 // Run is leadlog migrate.
-func (m *migrateCommand) Run(ctx context.Context, c output) error {
+func (m *migrateCommand) Run(ctx context.Context, c cli.Output) error {
 	var check checker
-	if m.database.check(&check); check.err() != nil {
-		return check.err()
+	if m.database.check(&check); check.Err() != nil {
+		return check.Err()
 	}
 	log := plainLogger(c)
 	views, events, private, err := m.database.open(ctx, log)
@@ -151,7 +152,7 @@ func (m *migrateCommand) Run(ctx context.Context, c output) error {
 	if err := migrate(ctx, views, events); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.err, "schema is up to date (%s)\n", time.Since(began).Round(time.Millisecond))
+	fmt.Fprintf(c.Err, "schema is up to date (%s)\n", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 

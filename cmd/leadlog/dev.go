@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/token"
@@ -23,8 +24,8 @@ type devCommand struct {
 }
 
 // Run is leadlog dev.
-func (d *devCommand) Run(ctx context.Context, c output, unknown unknownSettings) error {
-	log, err := d.logger(c.err)
+func (d *devCommand) Run(ctx context.Context, c cli.Output, unknown unknownSettings) error {
+	log, err := d.logger(c.Err)
 	if err != nil {
 		return err
 	}
@@ -127,21 +128,21 @@ func (d *devCommand) demoToken(ctx context.Context, app *app, caller command.Cal
 // welcome is what dev prints once it is ready.
 type welcome struct{ data, apiToken, jwt, code string }
 
-func (w welcome) print(c output, base string) {
-	fmt.Fprintf(c.out, "\nleadlog is ready at %s for account %s. Ctrl-C stops it; what it knows stays in %s.\n\n", base, demoAccount, w.data)
+func (w welcome) print(c cli.Output, base string) {
+	fmt.Fprintf(c.Out, "\nleadlog is ready at %s for account %s. Ctrl-C stops it; what it knows stays in %s.\n\n", base, demoAccount, w.data)
 	bearer := w.apiToken
 	if w.apiToken == "" {
 		bearer = w.jwt
-		fmt.Fprintf(c.out, "API token  none: the account holds %d already, delete one and start again\n", token.MaxPerAccount)
+		fmt.Fprintf(c.Out, "API token  none: the account holds %d already, delete one and start again\n", token.MaxPerAccount)
 	} else {
-		fmt.Fprintf(c.out, "API token  %s\n", w.apiToken)
+		fmt.Fprintf(c.Out, "API token  %s\n", w.apiToken)
 	}
 	if w.jwt != "" {
-		fmt.Fprintf(c.out, "JWT        %s\n           (good for 24 hours; another: %s jwt --account %s)\n", w.jwt, os.Args[0], demoAccount)
-		fmt.Fprintf(c.out, "Console    %s/console/sign-in?code=%s\n           (signs in once, within 10 minutes; afterwards with the JWT)\n", base, w.code)
+		fmt.Fprintf(c.Out, "JWT        %s\n           (good for 24 hours; another: %s jwt --account %s)\n", w.jwt, os.Args[0], demoAccount)
+		fmt.Fprintf(c.Out, "Console    %s/console/sign-in?code=%s\n           (signs in once, within 10 minutes; afterwards with the JWT)\n", base, w.code)
 	}
-	fmt.Fprintf(c.out, "API        %s/docs\n           (every call, with a curl line to try)\n", base)
-	fmt.Fprintf(c.out, "\nCapture a lead:\n\n"+
+	fmt.Fprintf(c.Out, "API        %s/docs\n           (every call, with a curl line to try)\n", base)
+	fmt.Fprintf(c.Out, "\nCapture a lead:\n\n"+
 		"curl -sS %s/api/v1/crm/leads -H 'Authorization: Bearer %s' -H 'Content-Type: application/json' -d '%s'\n\n",
 		base, bearer, `{"name":"Asha Rao","phone":"98765 43210","metadata":{"source":"website"}}`)
 }

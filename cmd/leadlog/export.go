@@ -8,6 +8,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -30,22 +31,22 @@ type exportCommand struct {
 // noAccount refuses the id of an account that does not exist, most likely mistyped.
 func noAccount(id string) error {
 	var check checker
-	check.refuse("--account", id, "an account: there is none of that name")
-	return check.err()
+	check.Refuse("--account", id, "an account: there is none of that name")
+	return check.Err()
 }
 
 // exportedViews are the views that the exports read.
 var exportedViews = map[string]string{"sources": query.SourceHistoryView, "leads": query.LeadView, "tokens": query.TokenEventView}
 
 // Run is leadlog export.
-func (e *exportCommand) Run(ctx context.Context, c output) error {
+func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	var check checker
 	since, until := check.moment("--since", e.Since), check.moment("--until", e.Until)
 	if e.Head != "" && (e.What != "tokens" || e.Format != "ndjson" || e.Since != "" || e.Until != "") {
-		check.refuse("--head", e.Head, "of a whole export of tokens as ndjson: a tree head says nothing of a part")
+		check.Refuse("--head", e.Head, "of a whole export of tokens as ndjson: a tree head says nothing of a part")
 	}
-	if check.err() != nil {
-		return check.err()
+	if check.Err() != nil {
+		return check.Err()
 	}
 	h, err := e.openStores(ctx, c)
 	if err != nil {
@@ -114,9 +115,9 @@ func (h *stores) upToDate(ctx context.Context, reader *query.Reader, view string
 }
 
 // exported writes items to stdout and its progress to stderr. It returns how many it wrote.
-func exported[T any](c output, format string, sheet export.Sheet[T], items iter.Seq2[T, error]) (written int, err error) {
-	out := bufio.NewWriter(c.out)
-	shown := newProgress(c.err, "export")
+func exported[T any](c cli.Output, format string, sheet export.Sheet[T], items iter.Seq2[T, error]) (written int, err error) {
+	out := bufio.NewWriter(c.Out)
+	shown := cli.NewProgress(c.Err, "export")
 	counted := func(yield func(T, error) bool) {
 		var n uint64
 		for item, err := range items {
@@ -124,7 +125,7 @@ func exported[T any](c output, format string, sheet export.Sheet[T], items iter.
 				return
 			}
 			n++
-			shown.show(n, 0, "rows")
+			shown.Show(n, 0, "rows")
 		}
 	}
 	written, err = sheet.Write(out, export.Format(format), counted, func() {})
@@ -134,7 +135,7 @@ func exported[T any](c output, format string, sheet export.Sheet[T], items iter.
 	if err := out.Flush(); err != nil {
 		return written, fmt.Errorf("after %d rows: %w", written, err)
 	}
-	shown.end("%d rows", written)
+	shown.End("%d rows", written)
 	return written, nil
 }
 
@@ -143,5 +144,5 @@ func (c *checker) moment(name, value string) time.Time {
 	if value == "" {
 		return time.Time{}
 	}
-	return c.time(name, value, "a time such as 2006-01-02T15:04:05Z")
+	return c.Time(name, value, "a time such as 2006-01-02T15:04:05Z")
 }

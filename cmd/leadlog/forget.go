@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
@@ -38,13 +39,13 @@ const forgetPatience = 10 * time.Minute
 var errNotConfirmed = errors.New("nobody said yes: nothing was erased")
 
 // Run is leadlog forget. It does what DELETE of a lead does over HTTP, whether or not a service is running.
-func (f *forgetCommand) Run(ctx context.Context, c output) error {
+func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 	keys, err := f.serviceKeys(f.ClaimKey)
 	if err != nil {
 		return err
 	}
 	if !event.ValidID(f.Who) && !f.visitor() {
-		return &usageError{fmt.Errorf("%q is not the id of a lead, nor the name of a visitor that leadlog verify prints", f.Who)}
+		return cli.Usagef("%q is not the id of a lead, nor the name of a visitor that leadlog verify prints", f.Who)
 	}
 	h, err := f.openStores(ctx, c)
 	if err != nil {
@@ -85,7 +86,7 @@ func (f *forgetCommand) Run(ctx context.Context, c output) error {
 
 func (f *forgetCommand) visitor() bool { return strings.HasPrefix(f.Who, event.VisitorPrefix) }
 
-func (f *forgetCommand) forgetVisitor(ctx context.Context, c output, handlers *command.Handlers, caller command.Caller) error {
+func (f *forgetCommand) forgetVisitor(ctx context.Context, c cli.Output, handlers *command.Handlers, caller command.Caller) error {
 	forgotten, err := handlers.ForgetVisitor(ctx, command.ForgetVisitor{Caller: caller, Stream: f.Who})
 	switch {
 	case errors.Is(err, command.ErrNoVisitor):
@@ -99,27 +100,27 @@ func (f *forgetCommand) forgetVisitor(ctx context.Context, c output, handlers *c
 	if forgotten.Again {
 		did = "was forgotten before; what was left to do is done"
 	}
-	fmt.Fprintf(c.out, "%s %s (position %d)\n"+
+	fmt.Fprintf(c.Out, "%s %s (position %d)\n"+
 		"gone:   what could not be read of it; a key that is found of that is destroyed\n", f.Who, did, forgotten.Position)
 	if forgotten.Rest {
-		fmt.Fprintln(c.out, "stays:  what else it did, which can be read")
+		fmt.Fprintln(c.Out, "stays:  what else it did, which can be read")
 	}
 	return nil
 }
 
 // confirm asks for a yes on the terminal.
-func (f *forgetCommand) confirm(c output) error {
+func (f *forgetCommand) confirm(c cli.Output) error {
 	if f.Yes {
 		return nil
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return &usageError{errors.New("there is no way back from this, and nobody to ask: add --yes")}
+		return cli.Usagef("there is no way back from this, and nobody to ask: add --yes")
 	}
 	says := "Everything that lead %s of account %s told is destroyed, for good."
 	if f.visitor() {
 		says = "What cannot be read of %s of account %s is to stay so, for good: also when its key is found."
 	}
-	fmt.Fprintf(c.err, says+" Type yes to go on: ", f.Who, f.Account)
+	fmt.Fprintf(c.Err, says+" Type yes to go on: ", f.Who, f.Account)
 	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
 	if err != nil || strings.TrimSpace(answer) != "yes" {
 		return errNotConfirmed
@@ -127,12 +128,12 @@ func (f *forgetCommand) confirm(c output) error {
 	return nil
 }
 
-func (f *forgetCommand) tell(c output, erased command.LeadErased) {
+func (f *forgetCommand) tell(c cli.Output, erased command.LeadErased) {
 	did := "erased"
 	if erased.Again {
 		did = "was erased before; what was left to do is done"
 	}
-	fmt.Fprintf(c.out, "lead %s %s (position %d)\n"+
+	fmt.Fprintf(c.Out, "lead %s %s (position %d)\n"+
 		"destroyed: the key of what is sealed on the log; the lead's rows in the views and in copies of them as of a day; what\n"+
 		"           endpoints answered to deliveries about it; the activity of %d visitors that no other lead is linked with\n"+
 		"free:      %d phones and emails; who comes with one is a new lead\n"+

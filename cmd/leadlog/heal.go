@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/projection"
@@ -12,20 +13,20 @@ import (
 )
 
 // note prints which erasures are not finished. They are no difference between the log and the views.
-func (v *verifyCommand) note(c output, left []verify.Leftover) {
+func (v *verifyCommand) note(c cli.Output, left []verify.Leftover) {
 	for _, l := range left[:min(v.Most, len(left))] {
-		fmt.Fprintln(c.out, "note:", l.Says)
+		fmt.Fprintln(c.Out, "note:", l.Says)
 	}
 	if more := len(left) - v.Most; more > 0 {
-		fmt.Fprintf(c.out, "note: %d more like these\n", more)
+		fmt.Fprintf(c.Out, "note: %d more like these\n", more)
 	}
 	if len(left) > 0 && !v.Heal {
-		fmt.Fprintln(c.out, "note: an erasure under way looks the same; one that a killed process left is finished by leadlog verify --heal")
+		fmt.Fprintln(c.Out, "note: an erasure under way looks the same; one that a killed process left is finished by leadlog verify --heal")
 	}
 }
 
 // heal finishes the erasures that were left, and prints each. It refuses a claim key that is not the log's.
-func heal(ctx context.Context, c output, h *stores, keys serviceKeys, left []verify.Leftover) error {
+func heal(ctx context.Context, c cli.Output, h *stores, keys serviceKeys, left []verify.Leftover) error {
 	if err := projection.Belong(ctx, h.pool, h.store); err != nil {
 		return err
 	}
@@ -47,7 +48,7 @@ func heal(ctx context.Context, c output, h *stores, keys serviceKeys, left []ver
 }
 
 // finishErasure completes the erasure of a lead or visitor that a process began and did not finish.
-func finishErasure(ctx context.Context, c output, h *stores, handlers *command.Handlers, left verify.Leftover) error {
+func finishErasure(ctx context.Context, c cli.Output, h *stores, handlers *command.Handlers, left verify.Leftover) error {
 	leave, err := h.keepUp(ctx)
 	if err != nil {
 		return err
@@ -58,12 +59,12 @@ func finishErasure(ctx context.Context, c output, h *stores, handlers *command.H
 		if _, err := handlers.ForgetVisitor(ctx, command.ForgetVisitor{Caller: caller, Stream: left.Visitor, Finish: true}); err != nil {
 			return fmt.Errorf("forget %s: %w", left.Visitor, err)
 		}
-		fmt.Fprintf(c.out, "healed: %s: its erasure is finished\n", left.Visitor)
+		fmt.Fprintf(c.Out, "healed: %s: its erasure is finished\n", left.Visitor)
 		return nil
 	}
 	if _, err := handlers.EraseLead(ctx, command.EraseLead{Caller: caller, LeadID: left.Lead}); err != nil {
 		return fmt.Errorf("erase lead %s: %w", left.Lead, err)
 	}
-	fmt.Fprintf(c.out, "healed: lead-%s: its erasure is finished\n", left.Lead)
+	fmt.Fprintf(c.Out, "healed: lead-%s: its erasure is finished\n", left.Lead)
 	return nil
 }

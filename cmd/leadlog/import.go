@@ -11,6 +11,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
@@ -36,7 +37,7 @@ type importCommand struct {
 var errRows = errors.New("some rows were not imported")
 
 // Run is leadlog import. Rows take the same path as captures over HTTP, without the rate limit.
-func (i *importCommand) Run(ctx context.Context, c output) error {
+func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	source, err := i.open()
 	if err != nil {
 		return err
@@ -44,9 +45,9 @@ func (i *importCommand) Run(ctx context.Context, c output) error {
 	defer source.close()
 	outcome := cmp.Or(i.Outcome, i.File+".outcome.csv")
 	if sameFile(source.file, outcome) {
-		return &usageError{fmt.Errorf("--outcome=%q: must be another file than the one to import, which it would overwrite", outcome)}
+		return cli.Usagef("--outcome=%q: must be another file than the one to import, which it would overwrite", outcome)
 	}
-	source.describe(c.err)
+	source.describe(c.Err)
 	handlers, directory, release, err := i.wire(ctx, c)
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func (i *importCommand) Run(ctx context.Context, c output) error {
 		return err
 	}
 	if i.DryRun {
-		return importAll(ctx, c, handlers, source, admission, &dryRun{out: c.out, born: map[string]int{}})
+		return importAll(ctx, c, handlers, source, admission, &dryRun{out: c.Out, born: map[string]int{}})
 	}
 	outcomes, err := createOutcomes(outcome)
 	if err != nil {
@@ -80,10 +81,10 @@ func (i *importCommand) Run(ctx context.Context, c output) error {
 }
 
 // wire opens the stores and builds the handlers. A dry run works on a draft of the log.
-func (i *importCommand) wire(ctx context.Context, c output) (*command.Handlers, *command.Directory, func(), error) {
+func (i *importCommand) wire(ctx context.Context, c cli.Output) (*command.Handlers, *command.Directory, func(), error) {
 	var check checker
 	key, err := i.claimKey(&check, i.ClaimKey)
-	if err = errors.Join(err, check.err()); err != nil {
+	if err = errors.Join(err, check.Err()); err != nil {
 		return nil, nil, nil, err
 	}
 	h, err := i.openStores(ctx, c)
@@ -110,10 +111,10 @@ func (i *importCommand) wire(ctx context.Context, c output) (*command.Handlers, 
 
 // importAll captures every row of the source, adds each result to the ledger, and shows its progress.
 func importAll(
-	ctx context.Context, c output, handlers *command.Handlers, source *importSource, admission command.Admission, into ledger,
+	ctx context.Context, c cli.Output, handlers *command.Handlers, source *importSource, admission command.Admission, into ledger,
 ) error {
 	rows := into.rows()
-	shown := newProgress(c.err, into.name())
+	shown := cli.NewProgress(c.Err, into.name())
 	var broken error // of reading the file
 	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] {
 		return func(yield func(command.Arriving) bool) {
@@ -132,7 +133,7 @@ func importAll(
 		if err := into.add(arrived); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("line %d: %w; run it again%s", arrived.Line, err, into.again())
 		}
-		shown.show(rows.total(), source.total, "rows")
+		shown.Show(rows.total(), source.total, "rows")
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted after %d rows; run it again%s", rows.total(), into.again())
@@ -140,7 +141,7 @@ func importAll(
 	if broken != nil {
 		return broken
 	}
-	shown.end("%s; %s", rows, into.end())
+	shown.End("%s; %s", rows, into.end())
 	if rows.refused+rows.bad > 0 {
 		return errRows
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/lead"
 )
@@ -36,7 +37,7 @@ func (d *dryRun) add(arrived command.Arrived) error {
 	case said == lead.CodeDuplicateEmail:
 		row.said = fmt.Sprintf("%s: the email already belongs to %s", said, d.known(row.leadID))
 	}
-	_, err = fmt.Fprintf(d.out, "line %d: %s\n", arrived.Line, printable(row.said))
+	_, err = fmt.Fprintf(d.out, "line %d: %s\n", arrived.Line, cli.Printable(row.said))
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/leadfile"
 	"github.com/leadlog/leadlog/httpapi"
@@ -66,7 +67,7 @@ func (i *importCommand) open() (_ *importSource, err error) {
 	if tabular {
 		err = i.openTable(s)
 	} else if len(i.Map) > 0 || i.Delimiter != "" || i.Encoding != "" {
-		err = &usageError{errors.New("--map, --delimiter and --encoding are about CSV, and this is JSON lines")}
+		err = cli.Usagef("--map, --delimiter and --encoding are about CSV, and this is JSON lines")
 	}
 	if err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func (i *importCommand) openTable(s *importSource) error {
 		s.comma = check.delimiter(i.Delimiter)
 	}
 	found, err := i.encoding(s.file, &check)
-	if err = errors.Join(err, check.err()); err != nil {
+	if err = errors.Join(err, check.Err()); err != nil {
 		return err
 	}
 	s.encoding = &found
@@ -128,7 +129,7 @@ func (i *importCommand) openTable(s *importSource) error {
 	}
 	s.comma = table.Delimiter
 	if s.columns, err = leadfile.MapColumns(table.Header, i.Map); err != nil {
-		return &usageError{fmt.Errorf("%s: %w", i.File, err)}
+		return cli.Usagef("%s: %w", i.File, err)
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func (i *importCommand) encoding(file *os.File, check *checker) (leadfile.Encodi
 	}
 	named, err := leadfile.EncodingNamed(i.Encoding)
 	if err != nil {
-		check.refuse("--encoding", i.Encoding, "a name such as utf-8, windows-1251 or shift_jis")
+		check.Refuse("--encoding", i.Encoding, "a name such as utf-8, windows-1251 or shift_jis")
 	}
 	return named, nil
 }
@@ -163,9 +164,9 @@ func (s *importSource) describe(w io.Writer) {
 		case column == "":
 			fmt.Fprintf(w, "  column %d: left out, for it has no name\n", i+1)
 		case target == "":
-			fmt.Fprintf(w, "  %s: left out\n", printable(column))
+			fmt.Fprintf(w, "  %s: left out\n", cli.Printable(column))
 		case target != column:
-			fmt.Fprintf(w, "  %s: %s\n", printable(column), printable(target))
+			fmt.Fprintf(w, "  %s: %s\n", cli.Printable(column), cli.Printable(target))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/httpapi"
 )
@@ -22,15 +23,15 @@ type jwtCommand struct {
 }
 
 // Run is leadlog jwt.
-func (j *jwtCommand) Run(c output) error {
+func (j *jwtCommand) Run(c cli.Output) error {
 	if j.JWTJWKSURL != "" {
 		return errors.New("LEADLOG_JWT_JWKS_URL is set: JWTs come from the issuer of that key set, leadlog holds no key to sign with")
 	}
 	if !account.ValidID(j.Account) {
-		return &usageError{fmt.Errorf("--account=%q: must be 1 to 64 of letters, digits, _ and -", j.Account)}
+		return cli.Usagef("--account=%q: must be 1 to 64 of letters, digits, _ and -", j.Account)
 	}
 	if j.TTL < time.Second {
-		return &usageError{fmt.Errorf("--ttl=%s: must be a second or more", j.TTL)}
+		return cli.Usagef("--ttl=%s: must be a second or more", j.TTL)
 	}
 	scope, err := j.scope()
 	if err != nil {
@@ -44,14 +45,14 @@ func (j *jwtCommand) Run(c output) error {
 		j.JWTSecret = secret
 	}
 	var check checker
-	if j.jwtSettings.check(&check); check.err() != nil {
-		return check.err()
+	if j.jwtSettings.check(&check); check.Err() != nil {
+		return check.Err()
 	}
 	signed, err := j.mint(j.Account, j.Subject, scope, j.TTL)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(c.out, signed)
+	fmt.Fprintln(c.Out, signed)
 	return nil
 }
 
@@ -74,7 +75,7 @@ func (j *jwtCommand) scope() (string, error) {
 }
 
 func (t jwtSettings) badScope(given string) error {
-	return &usageError{fmt.Errorf("--scope=%q: must be some of %s", given, strings.Join(t.scopes(), " "))}
+	return cli.Usagef("--scope=%q: must be some of %s", given, strings.Join(t.scopes(), " "))
 }
 
 // mint signs a JWT that a service with these settings accepts.

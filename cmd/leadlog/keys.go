@@ -183,5 +183,5 @@ func (d sealedDatabase) serviceKeys(claimKey string) (keys serviceKeys, err erro
 	if keys.seal, err = d.sealKeys(&check); err == nil && keys.seal == nil {
 		check.key("LEADLOG_SEAL_KEY", "")
 	}
-	return keys, errors.Join(err, check.err())
+	return keys, errors.Join(err, check.Err())
 }

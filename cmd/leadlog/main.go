@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 )
 
 // Exit codes.
@@ -37,14 +39,11 @@ type commands struct {
 	Version versionCommand `cmd:"" help:"Version, commit and Go version."`
 }
 
-// output is where a command writes: its results to out; progress, warnings and errors to err.
-type output struct{ out, err io.Writer }
-
 func main() {
 	slackenTimers()
 	ctx, release := interruptible()
 	defer release()
-	os.Exit(run(ctx, os.Args[1:], output{os.Stdout, os.Stderr}))
+	os.Exit(run(ctx, os.Args[1:], cli.Output{Out: os.Stdout, Err: os.Stderr}))
 }
 
 // interruptible returns a context that ends at the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM kills the
@@ -67,22 +66,22 @@ func interruptible() (context.Context, func()) {
 	return ctx, release
 }
 
-func run(ctx context.Context, args []string, c output) int {
+func run(ctx context.Context, args []string, c cli.Output) int {
 	log.SetOutput(io.Discard) // net/http prints unsolicited bytes from webhook endpoints there, which may be personal data
-	out := &results{Writer: c.out}
-	c.out = out
+	out := &results{Writer: c.Out}
+	c.Out = out
 	exited := -1
 	parser, err := kong.New(&commands{},
 		kong.Name("leadlog"),
 		kong.Description("Leads, credentials and webhook endpoints on one append-only log."),
-		kong.Writers(c.out, c.err),
+		kong.Writers(c.Out, c.Err),
 		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(c),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 120}),
 	)
 	if err != nil {
-		fmt.Fprintln(c.err, "leadlog:", err)
+		fmt.Fprintln(c.Err, "leadlog:", err)
 		return exitFailed
 	}
 	parsed, err := parser.Parse(args)
@@ -90,26 +89,26 @@ func run(ctx context.Context, args []string, c output) int {
 	case exited >= 0: // --help
 		return exited
 	case err != nil:
-		fmt.Fprintf(c.err, "leadlog: %v\nTry: %s --help\n", err, called(err))
+		fmt.Fprintf(c.Err, "leadlog: %v\nTry: %s --help\n", err, called(err))
 		return exitUsage
 	}
 	if err = parsed.Run(findUnknownSettings(parser.Model, os.Environ())); err == nil && out.failed != nil {
 		err = fmt.Errorf("not everything was written: %w", out.failed)
 	}
-	var usage *usageError
+	var usage *cli.UsageError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &usage):
-		fmt.Fprintln(c.err, "leadlog:", err)
+		fmt.Fprintln(c.Err, "leadlog:", err)
 		return exitUsage
 	case ctx.Err() != nil && errors.Is(err, context.Canceled): // what it was waiting for does not matter
-		fmt.Fprintln(c.err, "leadlog: interrupted")
+		fmt.Fprintln(c.Err, "leadlog: interrupted")
 		return exitFailed
 	}
-	fmt.Fprintln(c.err, "leadlog:", err)
+	fmt.Fprintln(c.Err, "leadlog:", err)
 	if hint := hint(err); hint != "" {
-		fmt.Fprintln(c.err, "Try:", hint)
+		fmt.Fprintln(c.Err, "Try:", hint)
 	}
 	return exitFailed
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 )
@@ -25,7 +26,7 @@ func TestWhoInterruptsIsNotSentToLookForTheServer(t *testing.T) {
 	interrupt()
 	for _, args := range [][]string{{"migrate"}, {"tail"}, {"verify"}, {"export", "leads", "--account", "acme"}} {
 		var said strings.Builder
-		require.Equal(t, exitFailed, run(ctx, append(args, "--database-url", pgtest.Database(t)), output{io.Discard, &said}))
+		require.Equal(t, exitFailed, run(ctx, append(args, "--database-url", pgtest.Database(t)), cli.Output{Out: io.Discard, Err: &said}))
 		require.Equal(t, "leadlog: interrupted\n", said.String(), args)
 	}
 }
@@ -48,7 +49,7 @@ func TestWhatCouldNotBePrintedIsNotDone(t *testing.T) {
 	require.NoError(t, full.CloseWithError(syscall.ENOSPC))
 	var said strings.Builder
 	args := []string{"jwt", "--account", "acme", "--jwt-secret", strings.Repeat("s", 32)}
-	require.Equal(t, exitFailed, run(t.Context(), args, output{writer, &said}))
+	require.Equal(t, exitFailed, run(t.Context(), args, cli.Output{Out: writer, Err: &said}))
 	require.Contains(t, said.String(), "no space left on device")
 }
 
@@ -63,7 +64,7 @@ func TestAnImportDoesNotOverwriteItsFile(t *testing.T) {
 		var said strings.Builder
 		// Nothing listens there: it is refused before anything is looked for.
 		args := []string{"import", path, "--account", "acme", "--outcome", outcome, "--database-url", "postgres://127.0.0.1:1/none"}
-		require.Equal(t, exitUsage, run(t.Context(), args, output{&said, &said}), said.String())
+		require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: &said, Err: &said}), said.String())
 		require.Contains(t, said.String(), "must be another file")
 		kept, err := os.ReadFile(path)
 		require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -37,11 +38,11 @@ func collectLess() {
 
 // openStores opens the log and the views' database, whose schemas must be of this program's version. Without a seal key, only
 // events without personal data can be read.
-func (d sealedDatabase) openStores(ctx context.Context, c output) (_ *stores, err error) {
+func (d sealedDatabase) openStores(ctx context.Context, c cli.Output) (_ *stores, err error) {
 	var check checker
 	d.check(&check)
 	keys, err := d.sealKeys(&check)
-	if err = errors.Join(err, check.err()); err != nil {
+	if err = errors.Join(err, check.Err()); err != nil {
 		return nil, err
 	}
 	log := plainLogger(c)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/view"
@@ -23,7 +24,7 @@ type replayCommand struct {
 }
 
 // Run is leadlog replay. It reads the log and writes views, and nothing else: it sends no webhooks.
-func (r *replayCommand) Run(ctx context.Context, c output) error {
+func (r *replayCommand) Run(ctx context.Context, c cli.Output) error {
 	projectors, into, until, err := r.parse()
 	if err != nil {
 		return err
@@ -34,34 +35,34 @@ func (r *replayCommand) Run(ctx context.Context, c output) error {
 		return err
 	}
 	defer h.close()
-	shown, begun := newProgress(c.err, "replay "+r.View), false
+	shown, begun := cli.NewProgress(c.Err, "replay "+r.View), false
 	err = projection.Replay{
 		URL: h.url, Store: h.store, Projectors: projectors, Into: into, Until: until,
 		Progress: func(done, end eventstore.Position) {
 			if !begun {
 				begun = true
-				shown.resumed(uint64(done))
+				shown.Resumed(uint64(done))
 			}
-			shown.show(uint64(done), uint64(end), "positions")
+			shown.Show(uint64(done), uint64(end), "positions")
 		},
 		Built: func(p projection.Projector, position eventstore.Position) {
 			what := "replaced"
 			if into != "" {
 				what = into + " is as of " + until.String()
 			}
-			shown.note("replay %s: %s, from the log up to position %d", p.Name(), what, position)
+			shown.Note("replay %s: %s, from the log up to position %d", p.Name(), what, position)
 		},
 	}.Run(ctx)
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("replay %s: interrupted; run it again to go on from here", r.View)
 	}
 	if errors.Is(err, projection.ErrBeyondLog) {
-		return &usageError{fmt.Errorf("--until=%q: must be a position of the log: %w", *r.Until, err)}
+		return cli.Usagef("--until=%q: must be a position of the log: %w", *r.Until, err)
 	}
 	if err != nil {
 		return fmt.Errorf("replay %s: %w", r.View, err)
 	}
-	shown.end("done")
+	shown.End("done")
 	return nil
 }
 
@@ -78,16 +79,16 @@ func (r *replayCommand) parse() (projectors []projection.Projector, into string,
 	}
 	if len(projectors) == 0 {
 		slices.Sort(names)
-		check.refuse("VIEW", r.View, "all or one of "+strings.Join(names, ", "))
+		check.Refuse("VIEW", r.View, "all or one of "+strings.Join(names, ", "))
 	}
 	if r.Until != nil {
 		if r.Into == nil {
-			check.refuse("--until", *r.Until, "given together with --into: a live view is never put back")
+			check.Refuse("--until", *r.Until, "given together with --into: a live view is never put back")
 		}
 		if position, err := strconv.ParseUint(*r.Until, 10, 63); err == nil && position > 0 {
 			until.Position = eventstore.Position(position)
 		} else {
-			until.Time = check.time("--until", *r.Until, "a time such as 2006-01-02T15:04:05Z, or a position of the log from 1")
+			until.Time = check.Time("--until", *r.Until, "a time such as 2006-01-02T15:04:05Z, or a position of the log from 1")
 		}
 	}
 	if r.Into != nil {
@@ -95,8 +96,8 @@ func (r *replayCommand) parse() (projectors []projection.Projector, into string,
 		// Schemas that exist already, those of PostgreSQL and of leadlog among them, are refused later. Here only the names of
 		// unfinished copies are: the next replay or verify drops every schema with such a name.
 		if !regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`).MatchString(into) || strings.HasPrefix(into, "replay_") || strings.HasPrefix(into, "verify_") {
-			check.refuse("--into", into, "a name of at most 63 small letters, digits and _, and not one that begins with replay_ or verify_")
+			check.Refuse("--into", into, "a name of at most 63 small letters, digits and _, and not one that begins with replay_ or verify_")
 		}
 	}
-	return projectors, into, until, check.err()
+	return projectors, into, until, check.Err()
 }

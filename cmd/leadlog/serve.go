@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -21,8 +22,8 @@ type serveCommand struct {
 }
 
 // Run is leadlog serve.
-func (s *serveCommand) Run(ctx context.Context, c output, unknown unknownSettings) error {
-	log, err := s.logger(c.err)
+func (s *serveCommand) Run(ctx context.Context, c cli.Output, unknown unknownSettings) error {
+	log, err := s.logger(c.Err)
 	if err != nil {
 		return err
 	}

@@ -101,14 +101,14 @@ func (s service) check(privateTargets bool) (config, error) {
 		treeKey:             c.key("LEADLOG_TREE_KEY", s.TreeKey),
 	}
 	if _, port, err := net.SplitHostPort(s.Addr); err != nil || !validPort(port) {
-		c.refuse("LEADLOG_ADDR", s.Addr, "HOST:PORT, such as 127.0.0.1:8080")
+		c.Refuse("LEADLOG_ADDR", s.Addr, "HOST:PORT, such as 127.0.0.1:8080")
 	}
 	if len(out.sealKeys) > 0 {
 		out.consoleKey = s.consoleKey(out.sealKeys[0])
 	}
 	s.jwtSettings.check(&c)
 	s.database.check(&c)
-	return out, c.err()
+	return out, c.Err()
 }
 
 // scopeForm is that of RFC 6749.
@@ -124,25 +124,25 @@ func (t jwtSettings) scopes() []string {
 func (t jwtSettings) check(c *checker) {
 	switch {
 	case t.JWTJWKSURL != "" && t.JWTSecret != "":
-		c.refuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "unset when LEADLOG_JWT_SECRET is set: one family of algorithms at a time")
+		c.RefuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "unset when LEADLOG_JWT_SECRET is set: one family of algorithms at a time")
 	case t.JWTJWKSURL != "":
 		if u, err := url.Parse(t.JWTJWKSURL); err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
-			c.refuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "an https or http URL") // it may hold a password
+			c.RefuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "an https or http URL") // it may hold a password
 		}
 		if t.JWTIssuer == "" {
-			c.refuse("LEADLOG_JWT_ISSUER", "", "set with LEADLOG_JWT_JWKS_URL: the iss of the issuer's JWTs")
+			c.Refuse("LEADLOG_JWT_ISSUER", "", "set with LEADLOG_JWT_JWKS_URL: the iss of the issuer's JWTs")
 		}
 		if t.JWTAudience == "" {
-			c.refuse("LEADLOG_JWT_AUDIENCE", "", "set with LEADLOG_JWT_JWKS_URL: the aud of JWTs meant for leadlog, or those for any other application of the issuer would count")
+			c.Refuse("LEADLOG_JWT_AUDIENCE", "", "set with LEADLOG_JWT_JWKS_URL: the aud of JWTs meant for leadlog, or those for any other application of the issuer would count")
 		}
 	case len(t.JWTSecret) < 32:
-		c.refuseSecret("LEADLOG_JWT_SECRET", t.JWTSecret, "at least 32 bytes, or LEADLOG_JWT_JWKS_URL be set instead")
+		c.RefuseSecret("LEADLOG_JWT_SECRET", t.JWTSecret, "at least 32 bytes, or LEADLOG_JWT_JWKS_URL be set instead")
 	}
 	if strings.TrimSpace(t.JWTAccountClaim) == "" {
-		c.refuse("LEADLOG_JWT_ACCOUNT_CLAIM", t.JWTAccountClaim, "the name of a claim")
+		c.Refuse("LEADLOG_JWT_ACCOUNT_CLAIM", t.JWTAccountClaim, "the name of a claim")
 	}
 	if scopes := t.scopes(); !scopeForm.MatchString(t.JWTAdminScope) || slices.Index(scopes, t.JWTAdminScope) < len(scopes)-1 {
-		c.refuse("LEADLOG_JWT_ADMIN_SCOPE", t.JWTAdminScope, "a scope of visible ASCII characters without spaces, quotes and backslashes, and none of leadlog's other scopes")
+		c.Refuse("LEADLOG_JWT_ADMIN_SCOPE", t.JWTAdminScope, "a scope of visible ASCII characters without spaces, quotes and backslashes, and none of leadlog's other scopes")
 	}
 }
 
@@ -156,7 +156,7 @@ func (s service) consoleKey(sealKey []byte) []byte {
 
 func (d database) check(c *checker) {
 	if d.DatabaseURL != "" && !goodPostgres(d.DatabaseURL) {
-		c.refuseSecret("LEADLOG_DATABASE_URL", d.DatabaseURL, "a good URL that begins with postgres://"+escaped) // it may hold a password
+		c.RefuseSecret("LEADLOG_DATABASE_URL", d.DatabaseURL, "a good URL that begins with postgres://"+escaped) // it may hold a password
 	}
 	if d.EventstoreURL != "" {
 		c.logURL("LEADLOG_EVENTSTORE_URL", d.EventstoreURL)

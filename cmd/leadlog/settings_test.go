@@ -42,5 +42,5 @@ func TestOriginsAndPathsThatBrowsersSendAreTaken(t *testing.T) {
 	for given, prefix := range map[string]string{"": "", "/": "", "/crm": "/crm", "/crm/": "/crm", "/a-b/c_d~e.f": "/a-b/c_d~e.f"} {
 		require.Equal(t, prefix, c.basePath(given), given)
 	}
-	require.NoError(t, c.err())
+	require.NoError(t, c.Err())
 }

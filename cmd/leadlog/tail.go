@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/view"
@@ -29,9 +30,9 @@ type tailCommand struct {
 }
 
 // Run is leadlog tail.
-func (t *tailCommand) Run(ctx context.Context, c output) error {
+func (t *tailCommand) Run(ctx context.Context, c cli.Output) error {
 	if !slices.ContainsFunc(event.Catalogue(), t.selects) { // it would wait for ever and print nothing
-		return &usageError{fmt.Errorf("--type=%q: must be a type of event or a pattern such as token.*, and no type is like this", t.Type)}
+		return cli.Usagef("--type=%q: must be a type of event or a pattern such as token.*, and no type is like this", t.Type)
 	}
 	start, err := t.start()
 	if err != nil {
@@ -51,17 +52,17 @@ func (t *tailCommand) Run(ctx context.Context, c output) error {
 	case !start.at.IsZero():
 		from, err = view.PlaceBefore(ctx, h.pool, h.store, start.at)
 	case start.position > from:
-		err = &usageError{fmt.Errorf("--from=%q: must be a position of this log, which ends at %d", t.From, from)}
+		err = cli.Usagef("--from=%q: must be a position of this log, which ends at %d", t.From, from)
 	default:
 		from = start.position
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.err, "following the log from position %d; Ctrl-C ends it\n", from)
-	err = t.follow(ctx, h.store, from, start.at, c.out)
+	fmt.Fprintf(c.Err, "following the log from position %d; Ctrl-C ends it\n", from)
+	err = t.follow(ctx, h.store, from, start.at, c.Out)
 	if errors.Is(err, eventstore.ErrUnknownPosition) {
-		err = &usageError{fmt.Errorf("--from=%q: must be a position that the log gave: %w", t.From, err)}
+		err = cli.Usagef("--from=%q: must be a position that the log gave: %w", t.From, err)
 	}
 	return err
 }
@@ -81,8 +82,8 @@ func (t *tailCommand) start() (start tailStart, err error) {
 		return start, nil
 	}
 	var check checker
-	start.at = check.time("--from", t.From, "a position of the log, or a time such as 2006-01-02T15:04:05Z")
-	return start, check.err()
+	start.at = check.Time("--from", t.From, "a position of the log, or a time such as 2006-01-02T15:04:05Z")
+	return start, check.Err()
 }
 
 const (
@@ -150,7 +151,7 @@ type tailed struct {
 func (t *tailCommand) print(out io.Writer, e eventstore.Recorded) error {
 	if !t.JSON {
 		_, err := fmt.Fprintf(out, "%d %s %-18s %s %s %s\n", e.Position, e.At.UTC().Format("2006-01-02T15:04:05.000Z"),
-			event.PublicName(e.Type), e.Stream, orDash(e.Metadata.Account), printable(orDash(e.Metadata.Actor)))
+			event.PublicName(e.Type), e.Stream, orDash(e.Metadata.Account), cli.Printable(orDash(e.Metadata.Actor)))
 		return err
 	}
 	data, err := withoutHash(e)

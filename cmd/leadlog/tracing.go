@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/url"
 	"os"
@@ -16,6 +15,8 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 )
 
 // openTracing sends spans to where OpenTelemetry's own environment variables say. Unless they name an endpoint or the exporter
@@ -27,14 +28,14 @@ func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	}
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
-		return nil, &usageError{errors.New("OTEL_EXPORTER_OTLP_*: the exporter does not start; look at the endpoint and the certificates")}
+		return nil, cli.Usagef("OTEL_EXPORTER_OTLP_*: the exporter does not start; look at the endpoint and the certificates")
 	}
 	version, commit := build()
 	about, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "leadlog"), attribute.String("service.version", version+" "+commit),
 	), resource.WithTelemetrySDK(), resource.WithFromEnv()) // the last one wins
 	if err != nil {
-		return nil, &usageError{errors.New("OTEL_RESOURCE_ATTRIBUTES: must be NAME=VALUE,…")}
+		return nil, cli.Usagef("OTEL_RESOURCE_ATTRIBUTES: must be NAME=VALUE,…")
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		log.Warn("traces were not sent", slog.Any("error", err))
@@ -58,27 +59,27 @@ func tracingWanted(env func(string) string) (bool, error) {
 		given := env(name)
 		endpoint += given
 		if u, err := url.Parse(given); given != "" && (err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "") {
-			c.refuse(name, given, "an https or http URL") // the exporter would take its default instead
+			c.Refuse(name, given, "an https or http URL") // the exporter would take its default instead
 		}
 	}
 	exporter := env("OTEL_TRACES_EXPORTER")
 	if exporter != "" && exporter != "otlp" && exporter != "none" {
-		c.refuse("OTEL_TRACES_EXPORTER", exporter, "otlp or none")
+		c.Refuse("OTEL_TRACES_EXPORTER", exporter, "otlp or none")
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if protocol := env(name); protocol != "" && protocol != "http/protobuf" {
-			c.refuse(name, protocol, "http/protobuf")
+			c.Refuse(name, protocol, "http/protobuf")
 		}
 	}
 	if sampler := strings.ToLower(strings.TrimSpace(env("OTEL_TRACES_SAMPLER"))); sampler != "" && !slices.Contains(samplers, sampler) {
-		c.refuse("OTEL_TRACES_SAMPLER", sampler, "one of "+strings.Join(samplers, ", "))
+		c.Refuse("OTEL_TRACES_SAMPLER", sampler, "one of "+strings.Join(samplers, ", "))
 	} else if share := env("OTEL_TRACES_SAMPLER_ARG"); share != "" && strings.HasSuffix(sampler, "traceidratio") {
 		if ratio, err := strconv.ParseFloat(strings.TrimSpace(share), 64); err != nil || !(ratio >= 0 && ratio <= 1) {
-			c.refuse("OTEL_TRACES_SAMPLER_ARG", share, "a number from 0 to 1")
+			c.Refuse("OTEL_TRACES_SAMPLER_ARG", share, "a number from 0 to 1")
 		}
 	}
 	on := exporter == "otlp" || exporter == "" && endpoint != ""
-	return on && !strings.EqualFold(env("OTEL_SDK_DISABLED"), "true"), c.err()
+	return on && !strings.EqualFold(env("OTEL_SDK_DISABLED"), "true"), c.Err()
 }
 
 // tracingGrace is how long the last spans may take to be sent when the service ends.

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 )
 
 func TestWhatIsAskedOfTracingAndIsNotThereIsRefusedByName(t *testing.T) {
@@ -16,7 +18,7 @@ func TestWhatIsAskedOfTracingAndIsNotThereIsRefusedByName(t *testing.T) {
 		set := map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio"}
 		set[bad[0]] = bad[1]
 		_, err := tracingWanted(func(name string) string { return set[name] })
-		var usage *usageError
+		var usage *cli.UsageError
 		require.ErrorAs(t, err, &usage)
 		require.ErrorContains(t, err, bad[0]+`="`+bad[1]+`"`)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/query"
 )
@@ -18,8 +19,8 @@ func (d database) treeSigner(key string) (*audit.Signer, error) {
 	}
 	var check checker
 	seed := check.key("LEADLOG_TREE_KEY", key)
-	if check.err() != nil {
-		return nil, check.err()
+	if check.Err() != nil {
+		return nil, check.Err()
 	}
 	return audit.NewSigner(seed)
 }
@@ -30,17 +31,17 @@ type treeKeyCommand struct {
 }
 
 // Run is leadlog tree-key.
-func (t *treeKeyCommand) Run(c output) error {
+func (t *treeKeyCommand) Run(c cli.Output) error {
 	signer, err := database{DataDir: t.DataDir}.treeSigner(t.TreeKey)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(c.out, signer.PublicKey())
+	fmt.Fprintln(c.Out, signer.PublicKey())
 	return nil
 }
 
 // signExport writes the signed head of the account's tree at the size of the export.
-func (e *exportCommand) signExport(ctx context.Context, c output, reader *query.Reader, events int64) error {
+func (e *exportCommand) signExport(ctx context.Context, c cli.Output, reader *query.Reader, events int64) error {
 	signer, err := e.database.treeSigner(e.TreeKey)
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func (e *exportCommand) signExport(ctx context.Context, c output, reader *query.
 	return writeHead(c, e.Head, signer, head)
 }
 
-func writeHead(c output, file string, signer *audit.Signer, head audit.Head) error {
+func writeHead(c cli.Output, file string, signer *audit.Signer, head audit.Head) error {
 	text, err := signer.SignHead(head)
 	if err != nil {
 		return err
@@ -60,17 +61,17 @@ func writeHead(c output, file string, signer *audit.Signer, head audit.Head) err
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.err, "%s: tree head of size %d, signed with %s\n", file, head.Size, signer.PublicKey())
+	fmt.Fprintf(c.Err, "%s: tree head of size %d, signed with %s\n", file, head.Size, signer.PublicKey())
 	return nil
 }
 
 var errNotProven = errors.New("the export is not what the tree head was signed for")
 
 // checkExport compares an export of token events with signed tree heads. It needs no database.
-func (v *verifyCommand) checkExport(c output, heads []audit.Head) error {
+func (v *verifyCommand) checkExport(c cli.Output, heads []audit.Head) error {
 	for i, head := range heads {
 		if head.Account == audit.WholeLog {
-			return &usageError{fmt.Errorf("%s: is a head of the whole log, which is checked on its database: verify --tree %[1]s", v.Tree[i])}
+			return cli.Usagef("%s: is a head of the whole log, which is checked on its database: verify --tree %[1]s", v.Tree[i])
 		}
 		if head.Account != heads[0].Account {
 			return fmt.Errorf("%s: is of account %s, and %s of %s", v.Tree[i], head.Account, v.Tree[0], heads[0].Account)
@@ -81,13 +82,13 @@ func (v *verifyCommand) checkExport(c output, heads []audit.Head) error {
 		return err
 	}
 	defer file.Close()
-	shown := newProgress(c.err, "verify export")
+	shown := cli.NewProgress(c.Err, "verify export")
 	findings, events, err := audit.Check{
 		Heads: heads, Most: v.Most,
-		Progress: func(events, size int64) { shown.show(uint64(events), uint64(size), "events") },
+		Progress: func(events, size int64) { shown.Show(uint64(events), uint64(size), "events") },
 	}.Export(file)
 	for _, finding := range findings {
-		fmt.Fprintln(c.out, finding)
+		fmt.Fprintln(c.Out, finding)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", v.Export, err)
@@ -95,12 +96,12 @@ func (v *verifyCommand) checkExport(c output, heads []audit.Head) error {
 	if len(findings) > 0 {
 		return errNotProven
 	}
-	fmt.Fprintf(c.out, "account %s: all %d token events are there, in order, as they were signed\n", heads[0].Account, events)
+	fmt.Fprintf(c.Out, "account %s: all %d token events are there, in order, as they were signed\n", heads[0].Account, events)
 	return nil
 }
 
 // openHeads reads the tree heads and verifies their signatures, which must all be of one key.
-func (v *verifyCommand) openHeads(c output) (heads []audit.Head, err error) {
+func (v *verifyCommand) openHeads(c cli.Output) (heads []audit.Head, err error) {
 	key := v.PublicKey
 	for _, path := range v.Tree {
 		text, err := os.ReadFile(path)
@@ -109,14 +110,14 @@ func (v *verifyCommand) openHeads(c output) (heads []audit.Head, err error) {
 		}
 		var head audit.Head
 		if head, key, err = audit.OpenHead(text, key); errors.Is(err, audit.ErrPublicKey) && v.PublicKey != "" {
-			return nil, &usageError{fmt.Errorf("--public-key=%q: %w", v.PublicKey, err)}
+			return nil, cli.Usagef("--public-key=%q: %w", v.PublicKey, err)
 		} else if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		heads = append(heads, head)
 	}
 	if v.PublicKey == "" && key != "" {
-		fmt.Fprintf(c.err, "signed with %s\n"+
+		fmt.Fprintf(c.Err, "signed with %s\n"+
 			"That key is named by the tree head itself: see that it is the one you were given, or pass it as --public-key.\n", key)
 	}
 	return heads, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -26,7 +27,7 @@ type verifyCommand struct {
 }
 
 // Run is leadlog verify.
-func (v *verifyCommand) Run(ctx context.Context, c output) error {
+func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
 	keys, err := v.validate()
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func (v *verifyCommand) Run(ctx context.Context, c output) error {
 	defer h.close()
 	found, err := v.verify(ctx, c, h, heads)
 	for _, difference := range found.differences {
-		fmt.Fprintln(c.out, difference)
+		fmt.Fprintln(c.Out, difference)
 	}
 	if err != nil {
 		return err
@@ -64,14 +65,14 @@ func (v *verifyCommand) Run(ctx context.Context, c output) error {
 	if len(found.differences) > 0 {
 		return errDiffers
 	}
-	fmt.Fprintln(c.out, "the log and the views agree")
+	fmt.Fprintln(c.Out, "the log and the views agree")
 	return sign(found.head)
 }
 
 // validate refuses flags that do not go together, and finds the keys that --heal needs.
 func (v *verifyCommand) validate() (keys serviceKeys, err error) {
 	if v.Most < 1 {
-		return keys, &usageError{fmt.Errorf("--most=%d: must be 1 or more", v.Most)}
+		return keys, cli.Usagef("--most=%d: must be 1 or more", v.Most)
 	}
 	if v.Heal {
 		if keys, err = v.serviceKeys(v.ClaimKey); err != nil {
@@ -80,9 +81,9 @@ func (v *verifyCommand) validate() (keys serviceKeys, err error) {
 	}
 	switch {
 	case v.Export != "" && len(v.Tree) == 0:
-		return keys, &usageError{errors.New("an export is checked with a tree head: verify --tree head.txt export.ndjson")}
+		return keys, cli.Usagef("an export is checked with a tree head: verify --tree head.txt export.ndjson")
 	case v.Export != "" && v.Head != "":
-		return keys, &usageError{errors.New("--head is of the log, which an export is checked without")}
+		return keys, cli.Usagef("--head is of the log, which an export is checked without")
 	}
 	return keys, nil
 }
@@ -94,11 +95,11 @@ type verified struct {
 	head        audit.Head // of the whole log
 }
 
-func (v *verifyCommand) verify(ctx context.Context, c output, h *stores, heads []audit.Head) (found verified, err error) {
-	shown := newProgress(c.err, "verify")
+func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *stores, heads []audit.Head) (found verified, err error) {
+	shown := cli.NewProgress(c.Err, "verify")
 	found.differences, err = verify.Verification{
 		URL: h.url, Pool: h.pool, Store: h.store.Forensic(), Sparse: h.sparse, Heads: heads, Most: v.Most,
-		Progress: func(done, end eventstore.Position) { shown.show(uint64(done), uint64(end), "positions") },
+		Progress: func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") },
 		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.forgetter(0).Unfinished,
 		Broken: h.brokenSecrets(), Whole: func(head audit.Head) { found.head = head },
 	}.Run(ctx)
@@ -107,7 +108,7 @@ func (v *verifyCommand) verify(ctx context.Context, c output, h *stores, heads [
 
 // signLog returns the function that writes the signed head that --head asks for. A bad key is refused here, before the log is
 // read.
-func (v *verifyCommand) signLog(c output) (sign func(audit.Head) error, err error) {
+func (v *verifyCommand) signLog(c cli.Output) (sign func(audit.Head) error, err error) {
 	if v.Head == "" {
 		return func(audit.Head) error { return nil }, nil
 	}

@@ -4,14 +4,16 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 )
 
 type versionCommand struct{}
 
 // Run is leadlog version.
-func (versionCommand) Run(c output) error {
+func (versionCommand) Run(c cli.Output) error {
 	version, commit := build()
-	fmt.Fprintf(c.out, "leadlog %s commit %s %s\n", version, commit, runtime.Version())
+	fmt.Fprintf(c.Out, "leadlog %s commit %s %s\n", version, commit, runtime.Version())
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"strconv"
@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// printable escapes what could control a terminal in text that a caller or a file wrote. Control characters and those that
+// Printable escapes what could control a terminal in text that a caller or a file wrote. Control characters and those that
 // change the direction of text are written as Go writes them: \x1b or \u202e.
-func printable(text string) string {
+func Printable(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {

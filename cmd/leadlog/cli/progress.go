@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// progress shows on stderr how far a long command has come: on a terminal in one line that is redrawn, elsewhere in a new line
+// Progress shows on stderr how far a long command has come: on a terminal in one line that is redrawn, elsewhere in a new line
 // every few seconds.
-type progress struct {
+type Progress struct {
 	w        io.Writer
 	terminal bool
 	what     string
@@ -19,20 +19,21 @@ type progress struct {
 	width    int       // of the line on the terminal
 }
 
-func newProgress(w io.Writer, what string) *progress {
-	return &progress{w: w, terminal: terminal(w), what: what, began: time.Now(), told: time.Now()}
+// NewProgress starts the progress of what, which each line begins with.
+func NewProgress(w io.Writer, what string) *Progress {
+	return &Progress{w: w, terminal: IsTerminal(w), what: what, began: time.Now(), told: time.Now()}
 }
 
-// resumed sets how much an earlier run had done already, so that the rate is that of this run.
-func (p *progress) resumed(done uint64) { p.from = done }
+// Resumed sets how much an earlier run had done already, so that the rate is that of this run.
+func (p *Progress) Resumed(done uint64) { p.from = done }
 
 const (
 	redraw    = 200 * time.Millisecond
 	heartbeat = 5 * time.Second
 )
 
-// show prints how far the work is. A total of 0 means that it is not known.
-func (p *progress) show(done, total uint64, unit string) {
+// Show prints how far the work is. A total of 0 means that it is not known.
+func (p *Progress) Show(done, total uint64, unit string) {
 	pause := heartbeat
 	if p.terminal {
 		pause = redraw
@@ -45,7 +46,7 @@ func (p *progress) show(done, total uint64, unit string) {
 	p.write(p.line(done, total, unit, now.Sub(p.began)))
 }
 
-func (p *progress) line(done, total uint64, unit string, took time.Duration) string {
+func (p *Progress) line(done, total uint64, unit string, took time.Duration) string {
 	rate := float64(done-min(p.from, done)) / max(took.Seconds(), 0.001)
 	if total == 0 {
 		return fmt.Sprintf("%s: %d %s, %.0f a second", p.what, done, unit, rate)
@@ -59,7 +60,7 @@ func (p *progress) line(done, total uint64, unit string, took time.Duration) str
 		100*float64(done)/float64(total), rate, left)
 }
 
-func (p *progress) write(line string) {
+func (p *Progress) write(line string) {
 	if !p.terminal {
 		fmt.Fprintln(p.w, line)
 		return
@@ -68,8 +69,8 @@ func (p *progress) write(line string) {
 	p.width = len(line)
 }
 
-// note prints, in a line of its own, that a part is done.
-func (p *progress) note(format string, args ...any) {
+// Note prints, in a line of its own, that a part is done.
+func (p *Progress) Note(format string, args ...any) {
 	p.write(fmt.Sprintf(format, args...))
 	if p.terminal {
 		fmt.Fprintln(p.w)
@@ -77,8 +78,8 @@ func (p *progress) note(format string, args ...any) {
 	}
 }
 
-// end prints the result and how long the command took.
-func (p *progress) end(format string, args ...any) {
+// End prints the result and how long the command took.
+func (p *Progress) End(format string, args ...any) {
 	line := fmt.Sprintf("%s: %s (%s)", p.what, fmt.Sprintf(format, args...), time.Since(p.began).Round(time.Millisecond))
 	p.write(line)
 	if p.terminal {

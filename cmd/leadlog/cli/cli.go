@@ -1,0 +1,64 @@
+// Package cli is what the commands share on the terminal: where they write, usage errors, and progress.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// Output is where a command writes: its results to Out; progress, warnings and errors to Err.
+type Output struct{ Out, Err io.Writer }
+
+// IsTerminal reports whether a writer is a terminal.
+func IsTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// UsageError is a mistake in how the program was called, settings included.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// Usagef returns a formatted UsageError.
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
+
+// Checker collects everything that is wrong with flags and settings.
+type Checker struct{ wrong []error }
+
+// Refuse adds that a flag or setting has a wrong value.
+func (c *Checker) Refuse(name, value, want string) {
+	c.wrong = append(c.wrong, fmt.Errorf("%s=%q: must be %s", name, value, want))
+}
+
+// RefuseSecret is Refuse for a value that may be secret: the error has only its length.
+func (c *Checker) RefuseSecret(name, value, want string) {
+	shown := "(not set)"
+	if value != "" {
+		shown = fmt.Sprintf("(%d characters, not shown)", len(value))
+	}
+	c.wrong = append(c.wrong, fmt.Errorf("%s=%s: must be %s", name, shown, want))
+}
+
+// Time parses a time in RFC 3339, or refuses it.
+func (c *Checker) Time(name, value, want string) time.Time {
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil || !at.After(time.Time{}) {
+		c.Refuse(name, value, want)
+	}
+	return at
+}
+
+// Err returns a UsageError with everything that was refused, or nil.
+func (c *Checker) Err() error {
+	if err := errors.Join(c.wrong...); err != nil {
+		return &UsageError{err}
+	}
+	return nil
+}
