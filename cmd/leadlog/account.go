@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
@@ -19,7 +20,7 @@ type accountCommand struct {
 }
 
 type accountSetCommand struct {
-	database `embed:""`
+	service.Database `embed:""`
 
 	ID        string   `arg:"" help:"1 to 64 of letters, digits, _ and -."`
 	Name      string   `help:"The account's name, for people."`
@@ -37,22 +38,22 @@ type accountSetCommand struct {
 
 // Run is leadlog account set.
 func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
-	var check checker
-	if a.database.check(&check); check.Err() != nil {
+	var check cli.Checker
+	if a.Database.Check(&check); check.Err() != nil {
 		return check.Err()
 	}
-	log := plainLogger(c)
-	views, events, private, err := a.database.open(ctx, log)
+	log := cli.Logger(c)
+	views, events, private, err := a.Database.Open(ctx, log)
 	if err != nil {
 		return err
 	}
-	defer stopPrivate(private, log)
-	store, err := openLog(ctx, events, log)
+	defer service.StopPrivate(private, log)
+	store, err := service.OpenLog(ctx, events, log)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	pool, err := openViews(ctx, views)
+	pool, err := service.OpenViews(ctx, views)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/esdb"
@@ -17,11 +18,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/projection/move"
-	"github.com/leadlog/leadlog/projection/schema"
 )
 
 type copyLogCommand struct {
-	database `embed:""`
+	service.Database `embed:""`
 
 	From string `placeholder:"URL" help:"The log as it is now: postgres://…, or esdb://… or kurrentdb://…. Default: the one of the settings."`
 	To   string `placeholder:"URL" help:"Where it goes: empty, or what an earlier copy-log left there. Default: the database of the views."`
@@ -29,11 +29,11 @@ type copyLogCommand struct {
 
 // Run is leadlog copy-log.
 func (m *copyLogCommand) Run(ctx context.Context, c cli.Output) error {
-	var check checker
-	m.database.check(&check)
+	var check cli.Checker
+	m.Database.Check(&check)
 	for name, address := range map[string]string{"--from": m.From, "--to": m.To} {
 		if address != "" {
-			check.logURL(name, address)
+			service.CheckLogURL(&check, name, address)
 		}
 	}
 	if check.Err() != nil {
@@ -42,23 +42,23 @@ func (m *copyLogCommand) Run(ctx context.Context, c cli.Output) error {
 	if m.DatabaseURL == "" && m.From != "" { // by default the views are in the database of the log
 		m.DatabaseURL = firstPostgres(m.From, m.To)
 	}
-	log := plainLogger(c)
-	views, events, private, err := m.database.open(ctx, log)
+	log := cli.Logger(c)
+	views, events, private, err := m.Database.Open(ctx, log)
 	if err != nil {
 		return err
 	}
-	defer stopPrivate(private, log)
-	pool, err := openViews(ctx, views)
+	defer service.StopPrivate(private, log)
+	pool, err := service.OpenViews(ctx, views)
 	if err != nil {
 		return err
 	}
 	pool.Close()
-	m.From, m.To = cmp.Or(logAddress(m.From), events), cmp.Or(logAddress(m.To), views)
+	m.From, m.To = cmp.Or(service.LogAddress(m.From), events), cmp.Or(service.LogAddress(m.To), views)
 	return m.move(ctx, c, views, log)
 }
 
 func (m *copyLogCommand) move(ctx context.Context, c cli.Output, views string, log *slog.Logger) error {
-	from, err := openLog(ctx, m.From, log)
+	from, err := service.OpenLog(ctx, m.From, log)
 	if err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
@@ -68,7 +68,7 @@ func (m *copyLogCommand) move(ctx context.Context, c cli.Output, views string, l
 			return fmt.Errorf("--to: %w", err)
 		}
 	}
-	to, err := openLog(ctx, m.To, log)
+	to, err := service.OpenLog(ctx, m.To, log)
 	if err != nil {
 		return fmt.Errorf("--to: %w", err)
 	}
@@ -108,7 +108,7 @@ func (m *copyLogCommand) copyKeys(ctx context.Context, views string) error {
 		if !esdb.Understands(log) {
 			place = log
 		}
-		pool, err := openLong(ctx, place)
+		pool, err := service.OpenLong(ctx, place)
 		if err != nil {
 			return err
 		}
@@ -131,17 +131,4 @@ func firstPostgres(addresses ...string) string {
 		}
 	}
 	return ""
-}
-
-// openViews opens the views' database, whose schema must be of this program's version.
-func openViews(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	pool, err := openLong(ctx, url)
-	if err != nil {
-		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
-	}
-	if err := schema.Current(ctx, pool); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return pool, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/token"
@@ -20,24 +21,24 @@ import (
 const demoAccount = "demo"
 
 type devCommand struct {
-	service `embed:""`
+	service.Settings `embed:""`
 }
 
 // Run is leadlog dev.
 func (d *devCommand) Run(ctx context.Context, c cli.Output, unknown unknownSettings) error {
-	log, err := d.logger(c.Err)
+	log, err := d.Logger(c.Err)
 	if err != nil {
 		return err
 	}
 	unknown.warn(log)
-	if err := d.fill(true); err != nil {
+	if err := d.Fill(true); err != nil {
 		return err
 	}
-	checked, err := d.check(true)
+	checked, err := d.Check(true)
 	if err != nil {
 		return err
 	}
-	views, events, private, err := d.database.open(ctx, log)
+	views, events, private, err := d.Database.Open(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -48,15 +49,15 @@ func (d *devCommand) Run(ctx context.Context, c cli.Output, unknown unknownSetti
 	defer supervisor.wait()
 	defer end()
 	defer stop(nil)
-	if err := migrate(ctx, views, events); err != nil {
+	if err := service.Migrate(ctx, views, events); err != nil {
 		return err
 	}
-	app, err := d.wire(ctx, checked, views, events, log)
+	app, err := d.Wire(ctx, checked, views, events, log)
 	if err != nil {
 		return err
 	}
-	defer app.close()
-	go app.watchLog(ctx, stop)
+	defer app.Close()
+	go app.WatchLog(ctx, stop)
 	welcome, err := d.demo(ctx, app)
 	if err != nil {
 		return err
@@ -65,7 +66,7 @@ func (d *devCommand) Run(ctx context.Context, c cli.Output, unknown unknownSetti
 	if private != nil {
 		welcome.data = private.Dir()
 	}
-	err = app.serve(ctx, func(addr net.Addr) { welcome.print(c, reachable(addr)+checked.basePath) })
+	err = app.Serve(ctx, func(addr net.Addr) { welcome.print(c, reachable(addr)+checked.BasePath) })
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
@@ -73,16 +74,16 @@ func (d *devCommand) Run(ctx context.Context, c cli.Output, unknown unknownSetti
 }
 
 // demo provisions the demo account, unless it exists, and makes sure that it has an API token that works.
-func (d *devCommand) demo(ctx context.Context, app *app) (welcome, error) {
+func (d *devCommand) demo(ctx context.Context, app *service.App) (welcome, error) {
 	caller := command.Caller{Account: demoAccount, Actor: "system:dev"}
-	believed, err := app.directory.ConfirmAccount(ctx, demoAccount)
+	believed, err := app.Directory.ConfirmAccount(ctx, demoAccount)
 	if err != nil {
 		return welcome{}, err
 	}
 	if !believed.State.Provisioned {
 		settings := account.Settings{Name: "Demo", Features: []string{account.FeatureAPI}}
 		configure := command.ConfigureAccount{Caller: caller, AccountID: demoAccount, Settings: settings}
-		if _, _, err := app.handlers.ConfigureAccount(ctx, configure); err != nil {
+		if _, _, err := app.Handlers.ConfigureAccount(ctx, configure); err != nil {
 			return welcome{}, err
 		}
 	}
@@ -91,8 +92,8 @@ func (d *devCommand) demo(ctx context.Context, app *app) (welcome, error) {
 		return w, err
 	}
 	if d.JWTJWKSURL == "" {
-		if w.jwt, err = d.mint(demoAccount, "demo", "", 24*time.Hour); err == nil {
-			w.code = app.codes.Issue(w.jwt)
+		if w.jwt, err = d.Mint(demoAccount, "demo", "", 24*time.Hour); err == nil {
+			w.code = app.Codes.Issue(w.jwt)
 		}
 	}
 	return w, err
@@ -100,14 +101,14 @@ func (d *devCommand) demo(ctx context.Context, app *app) (welcome, error) {
 
 // demoToken returns the API token of the last start if it still works, or else a new one. It is empty when the account has as
 // many tokens as it may have.
-func (d *devCommand) demoToken(ctx context.Context, app *app, caller command.Caller) (string, error) {
-	keys := d.keyDir()
-	kept, err := keys.get(apiTokenFile)
+func (d *devCommand) demoToken(ctx context.Context, app *service.App, caller command.Caller) (string, error) {
+	keys := d.KeyDir()
+	kept, err := keys.Get(service.APITokenFile)
 	if err != nil {
 		return "", err
 	}
 	if value, err := token.ParseValue(kept); err == nil {
-		_, err := app.directory.ConfirmToken(ctx, value)
+		_, err := app.Directory.ConfirmToken(ctx, value)
 		if err == nil {
 			return kept, nil
 		}
@@ -115,14 +116,14 @@ func (d *devCommand) demoToken(ctx context.Context, app *app, caller command.Cal
 			return "", err
 		}
 	}
-	issued, err := app.handlers.CreateToken(ctx, command.CreateToken{Caller: caller, Name: "leadlog dev", ExpiresInDays: token.MaxDays})
+	issued, err := app.Handlers.CreateToken(ctx, command.CreateToken{Caller: caller, Name: "leadlog dev", ExpiresInDays: token.MaxDays})
 	if errors.Is(err, token.ErrLimit) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	return issued.Value.Reveal(), keys.put(apiTokenFile, issued.Value.Reveal())
+	return issued.Value.Reveal(), keys.Put(service.APITokenFile, issued.Value.Reveal())
 }
 
 // welcome is what dev prints once it is ready.
@@ -181,7 +182,7 @@ func (s *supervisor) watch(ctx context.Context, stop context.CancelCauseFunc, pr
 			private = again
 		}
 	}
-	stopPrivate(private, s.log)
+	service.StopPrivate(private, s.log)
 }
 
 func (s *supervisor) restart(ctx context.Context, died *pgdev.Server) (*pgdev.Server, error) {
@@ -191,10 +192,10 @@ func (s *supervisor) restart(ctx context.Context, died *pgdev.Server) (*pgdev.Se
 		return nil, err
 	}
 	if again.URL() != died.URL() {
-		stopPrivate(again, s.log)
+		service.StopPrivate(again, s.log)
 		return nil, errors.New("it came back at another address")
 	}
-	stopPrivate(died, s.log) // no longer counts as a user; the new one keeps PostgreSQL running
+	service.StopPrivate(died, s.log) // no longer counts as a user; the new one keeps PostgreSQL running
 	return again, nil
 }
 

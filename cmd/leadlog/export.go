@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -17,7 +18,7 @@ import (
 )
 
 type exportCommand struct {
-	sealedDatabase `embed:""`
+	service.SealedDatabase `embed:""`
 
 	What    string `arg:"" enum:"sources,leads,tokens" help:"sources: the source history; leads: as they are now; tokens: the audit trail of API tokens."`
 	Account string `required:"" placeholder:"ID" help:"Account to export."`
@@ -30,7 +31,7 @@ type exportCommand struct {
 
 // noAccount refuses the id of an account that does not exist, most likely mistyped.
 func noAccount(id string) error {
-	var check checker
+	var check cli.Checker
 	check.Refuse("--account", id, "an account: there is none of that name")
 	return check.Err()
 }
@@ -40,28 +41,28 @@ var exportedViews = map[string]string{"sources": query.SourceHistoryView, "leads
 
 // Run is leadlog export.
 func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
-	var check checker
-	since, until := check.moment("--since", e.Since), check.moment("--until", e.Until)
+	var check cli.Checker
+	since, until := moment(&check, "--since", e.Since), moment(&check, "--until", e.Until)
 	if e.Head != "" && (e.What != "tokens" || e.Format != "ndjson" || e.Since != "" || e.Until != "") {
 		check.Refuse("--head", e.Head, "of a whole export of tokens as ndjson: a tree head says nothing of a part")
 	}
 	if check.Err() != nil {
 		return check.Err()
 	}
-	h, err := e.openStores(ctx, c)
+	h, err := e.OpenStores(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer h.close()
-	known, _, err := eventstore.Load(ctx, h.store, event.AccountStream(e.Account), account.Evolve)
+	defer h.Close()
+	known, _, err := eventstore.Load(ctx, h.Store, event.AccountStream(e.Account), account.Evolve)
 	if err != nil {
 		return err
 	}
 	if !known.Provisioned {
 		return noAccount(e.Account)
 	}
-	reader := query.New(h.pool, h.store)
-	if err := h.upToDate(ctx, reader, exportedViews[e.What]); err != nil {
+	reader := query.New(h.Pool, h.Store)
+	if err := upToDate(ctx, h, reader, exportedViews[e.What]); err != nil {
 		return err
 	}
 	var written int
@@ -85,16 +86,16 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 // upToDate returns when a view has everything that is on the log: an export of a view that is behind would silently lack the
 // latest rows. Where no service is running that brings the view forward, this program does. It gives up with query.ErrBehind
 // when the view has stopped moving.
-func (h *stores) upToDate(ctx context.Context, reader *query.Reader, view string) error {
+func upToDate(ctx context.Context, h *service.Stores, reader *query.Reader, view string) error {
 	err := reader.CatchUp(ctx, view)
 	if !errors.Is(err, query.ErrBehind) {
 		return err
 	}
-	head, err := h.store.Head(ctx)
+	head, err := h.Store.Head(ctx)
 	if err != nil {
 		return err
 	}
-	leave, err := h.keepUp(ctx)
+	leave, err := h.KeepUp(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func exported[T any](c cli.Output, format string, sheet export.Sheet[T], items i
 }
 
 // moment parses the time that a flag gives; the zero time when the flag is not given.
-func (c *checker) moment(name, value string) time.Time {
+func moment(c *cli.Checker, name, value string) time.Time {
 	if value == "" {
 		return time.Time{}
 	}

@@ -7,25 +7,21 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/term"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
-	"github.com/leadlog/leadlog/projection/delivery"
-	"github.com/leadlog/leadlog/projection/forget"
-	"github.com/leadlog/leadlog/projection/schema"
-	"github.com/leadlog/leadlog/projection/view"
 )
 
 type forgetCommand struct {
-	sealedDatabase `embed:""`
+	service.SealedDatabase `embed:""`
 
 	Who      string `arg:"" name:"lead" placeholder:"LEAD" help:"Id of the lead whose person is to be forgotten; or a visitor whose key is lost, as leadlog verify names it (visitor-…): what cannot be read of them is to stay so."`
 	Account  string `required:"" placeholder:"ID" help:"Account that the lead or visitor belongs to."`
@@ -40,23 +36,23 @@ var errNotConfirmed = errors.New("nobody said yes: nothing was erased")
 
 // Run is leadlog forget. It does what DELETE of a lead does over HTTP, whether or not a service is running.
 func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
-	keys, err := f.serviceKeys(f.ClaimKey)
+	keys, err := f.Keys(f.ClaimKey)
 	if err != nil {
 		return err
 	}
 	if !event.ValidID(f.Who) && !f.visitor() {
 		return cli.Usagef("%q is not the id of a lead, nor the name of a visitor that leadlog verify prints", f.Who)
 	}
-	h, err := f.openStores(ctx, c)
+	h, err := f.OpenStores(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer h.close()
-	if err := projection.Belong(ctx, h.pool, h.store); err != nil {
+	defer h.Close()
+	if err := projection.Belong(ctx, h.Pool, h.Store); err != nil {
 		return err
 	}
 	handlers := command.NewHandlers(command.Options{
-		Store: h.store, Claims: claim.NewNames(keys.claim), Log: h.log, Forgetting: h.forgetter(forgetPatience),
+		Store: h.Store, Claims: claim.NewNames(keys.Claim), Log: h.Log, Forgetting: h.Forgetter(forgetPatience),
 	})
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
@@ -64,7 +60,7 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 	if err := f.confirm(c); err != nil {
 		return err
 	}
-	leave, err := h.keepUp(ctx)
+	leave, err := h.KeepUp(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,39 +136,4 @@ func (f *forgetCommand) tell(c cli.Output, erased command.LeadErased) {
 		"stays:     that there was a lead, when and from which sources it came, its stages and amounts; keyed hashes that name\n"+
 		"           its claims; events from before there were keys; what endpoints were told; backups, until they are gone\n",
 		f.Who, did, erased.Position, erased.Visitors, erased.Claims)
-}
-
-// forgetter returns what erases persons from these stores, besides the log and the views.
-func (h *stores) forgetter(patience time.Duration) forget.Forgetter {
-	return forget.Forgetter{Keys: h.store, Pool: h.pool, Patience: patience}
-}
-
-// keepUp brings the views and the deliveries' queue forward until leave is called, for when no service is running. Beside a
-// running service it stands by.
-func (h *stores) keepUp(ctx context.Context) (leave func(), err error) {
-	epoch, err := h.store.Epoch(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := delivery.Begin(ctx, h.pool, h.store); err != nil {
-		return nil, err
-	}
-	fanOut := delivery.FanOut{Epoch: epoch}
-	tail := projection.NewTail(h.store, append(view.All(), fanOut)...)
-	following, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	leave = func() { stop(); running.Wait() }
-	for in, projectors := range map[string][]projection.Projector{
-		schema.Views: view.All(), schema.Deliveries: {fanOut},
-	} {
-		runner, err := projection.New(projection.Options{
-			URL: h.url, Store: h.store, Tail: tail, Projectors: projectors, Schema: in, Log: h.log,
-		})
-		if err != nil {
-			leave()
-			return nil, err
-		}
-		running.Go(func() { runner.Run(following) })
-	}
-	return leave, nil
 }

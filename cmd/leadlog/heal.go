@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/projection"
@@ -26,15 +27,15 @@ func (v *verifyCommand) note(c cli.Output, left []verify.Leftover) {
 }
 
 // heal finishes the erasures that were left, and prints each. It refuses a claim key that is not the log's.
-func heal(ctx context.Context, c cli.Output, h *stores, keys serviceKeys, left []verify.Leftover) error {
-	if err := projection.Belong(ctx, h.pool, h.store); err != nil {
+func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Keys, left []verify.Leftover) error {
+	if err := projection.Belong(ctx, h.Pool, h.Store); err != nil {
 		return err
 	}
 	if len(left) == 0 {
 		return nil
 	}
 	handlers := command.NewHandlers(command.Options{
-		Store: h.store, Claims: claim.NewNames(keys.claim), Secrets: delivery.NewSecrets(h.pool, h.store.box), Log: h.log, Forgetting: h.forgetter(forgetPatience),
+		Store: h.Store, Claims: claim.NewNames(keys.Claim), Secrets: delivery.NewSecrets(h.Pool, h.Store.Box), Log: h.Log, Forgetting: h.Forgetter(forgetPatience),
 	})
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
@@ -48,8 +49,8 @@ func heal(ctx context.Context, c cli.Output, h *stores, keys serviceKeys, left [
 }
 
 // finishErasure completes the erasure of a lead or visitor that a process began and did not finish.
-func finishErasure(ctx context.Context, c cli.Output, h *stores, handlers *command.Handlers, left verify.Leftover) error {
-	leave, err := h.keepUp(ctx)
+func finishErasure(ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, left verify.Leftover) error {
+	leave, err := h.KeepUp(ctx)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
@@ -20,7 +21,7 @@ import (
 )
 
 type importCommand struct {
-	sealedDatabase `embed:""`
+	service.SealedDatabase `embed:""`
 
 	File      string            `arg:"" placeholder:"FILE" help:"CSV with a header, or JSON lines."`
 	Account   string            `required:"" placeholder:"ID" help:"Account that the leads are for."`
@@ -82,31 +83,31 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 
 // wire opens the stores and builds the handlers. A dry run works on a draft of the log.
 func (i *importCommand) wire(ctx context.Context, c cli.Output) (*command.Handlers, *command.Directory, func(), error) {
-	var check checker
-	key, err := i.claimKey(&check, i.ClaimKey)
+	var check cli.Checker
+	key, err := i.ReadClaimKey(&check, i.ClaimKey)
 	if err = errors.Join(err, check.Err()); err != nil {
 		return nil, nil, nil, err
 	}
-	h, err := i.openStores(ctx, c)
+	h, err := i.OpenStores(ctx, c)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err := projection.Belong(ctx, h.pool, h.store); err != nil {
-		h.close()
+	if err := projection.Belong(ctx, h.Pool, h.Store); err != nil {
+		h.Close()
 		return nil, nil, nil, err
 	}
-	if err := h.store.vault.Known(ctx); err != nil {
-		h.close()
+	if err := h.Store.Vault.Known(ctx); err != nil {
+		h.Close()
 		return nil, nil, nil, err
 	}
-	var target eventstore.Store = h.store
+	var target eventstore.Store = h.Store
 	if i.DryRun {
-		target = draft.On(h.store)
+		target = draft.On(h.Store)
 	}
 	directory := command.NewDirectory(target, time.Now)
 	return command.NewHandlers(command.Options{
-		Store: target, Claims: claim.NewNames(key), Directory: directory, Log: h.log,
-	}), directory, h.close, nil
+		Store: target, Claims: claim.NewNames(key), Directory: directory, Log: h.Log,
+	}), directory, h.Close, nil
 }
 
 // importAll captures every row of the source, adds each result to the ledger, and shows its progress.

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -114,9 +115,9 @@ func (i *importCommand) tabular(file *os.File) (bool, error) {
 }
 
 func (i *importCommand) openTable(s *importSource) error {
-	var check checker
+	var check cli.Checker
 	if i.Delimiter != "" {
-		s.comma = check.delimiter(i.Delimiter)
+		s.comma = parseDelimiter(&check, i.Delimiter)
 	}
 	found, err := i.encoding(s.file, &check)
 	if err = errors.Join(err, check.Err()); err != nil {
@@ -134,7 +135,7 @@ func (i *importCommand) openTable(s *importSource) error {
 	return nil
 }
 
-func (i *importCommand) encoding(file *os.File, check *checker) (leadfile.Encoding, error) {
+func (i *importCommand) encoding(file *os.File, check *cli.Checker) (leadfile.Encoding, error) {
 	if i.Encoding == "" {
 		return leadfile.Detect(file)
 	}
@@ -287,4 +288,15 @@ func reason(err error) string {
 		parts[i] = one.Field + " " + one.Message
 	}
 	return strings.Join(parts, "; ")
+}
+
+func parseDelimiter(c *cli.Checker, value string) rune {
+	if value == "tab" || value == `\t` {
+		return '\t'
+	}
+	r, size := utf8.DecodeRuneInString(value)
+	if size != len(value) || r == '"' || r == '\r' || r == '\n' || r == utf8.RuneError {
+		c.Refuse("--delimiter", value, "one character that is no quote, or tab")
+	}
+	return r
 }

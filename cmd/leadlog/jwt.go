@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/command/account"
-	"github.com/leadlog/leadlog/httpapi"
 )
 
 type jwtCommand struct {
-	database    `embed:""`
-	jwtSettings `embed:""`
+	service.Database `embed:""`
+	service.JWT      `embed:""`
 
 	Account string        `required:"" placeholder:"ID" help:"Account that the JWT is for."`
 	Subject string        `default:"cli" help:"Whom it is for, by the name that the audit trail shows."`
@@ -38,17 +38,17 @@ func (j *jwtCommand) Run(c cli.Output) error {
 		return err
 	}
 	if j.JWTSecret == "" { // the one that dev made
-		secret, err := j.keyDir().get(jwtSecretFile)
+		secret, err := j.KeyDir().Get(service.JWTSecretFile)
 		if err != nil {
 			return err
 		}
 		j.JWTSecret = secret
 	}
-	var check checker
-	if j.jwtSettings.check(&check); check.Err() != nil {
+	var check cli.Checker
+	if j.JWT.Check(&check); check.Err() != nil {
 		return check.Err()
 	}
-	signed, err := j.mint(j.Account, j.Subject, scope, j.TTL)
+	signed, err := j.Mint(j.Account, j.Subject, scope, j.TTL)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (j *jwtCommand) scope() (string, error) {
 	}
 	scopes := strings.Fields(*j.Scope)
 	for _, scope := range scopes {
-		if !slices.Contains(j.scopes(), scope) {
+		if !slices.Contains(j.Scopes(), scope) {
 			return "", j.badScope(scope)
 		}
 	}
@@ -74,14 +74,6 @@ func (j *jwtCommand) scope() (string, error) {
 	return strings.Join(scopes, " "), nil
 }
 
-func (t jwtSettings) badScope(given string) error {
-	return cli.Usagef("--scope=%q: must be some of %s", given, strings.Join(t.scopes(), " "))
-}
-
-// mint signs a JWT that a service with these settings accepts.
-func (t jwtSettings) mint(accountID, subject, scope string, ttl time.Duration) (string, error) {
-	return httpapi.MintHS256([]byte(t.JWTSecret), httpapi.Minting{
-		Account: accountID, Subject: subject, Scope: scope, TTL: ttl,
-		Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim,
-	}, time.Now())
+func (j *jwtCommand) badScope(given string) error {
+	return cli.Usagef("--scope=%q: must be some of %s", given, strings.Join(j.Scopes(), " "))
 }

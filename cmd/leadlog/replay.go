@@ -10,13 +10,14 @@ import (
 	"strings"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/view"
 )
 
 type replayCommand struct {
-	sealedDatabase `embed:""`
+	service.SealedDatabase `embed:""`
 
 	View  string  `arg:"" help:"Name of a view, such as lead or source_history, or all."`
 	Until *string `placeholder:"TIME|POSITION" help:"Build the view as of then. Needs --into: a live view is never put back."`
@@ -29,15 +30,15 @@ func (r *replayCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	collectLess()
-	h, err := r.openStores(ctx, c)
+	service.CollectLess()
+	h, err := r.OpenStores(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer h.close()
+	defer h.Close()
 	shown, begun := cli.NewProgress(c.Err, "replay "+r.View), false
 	err = projection.Replay{
-		URL: h.url, Store: h.store, Projectors: projectors, Into: into, Until: until,
+		URL: h.URL, Store: h.Store, Projectors: projectors, Into: into, Until: until,
 		Progress: func(done, end eventstore.Position) {
 			if !begun {
 				begun = true
@@ -69,7 +70,7 @@ func (r *replayCommand) Run(ctx context.Context, c cli.Output) error {
 // parse reads the arguments. Into is empty when the live view is to be replaced. An empty --into is refused: a script with an
 // unset variable would replace the live view by mistake.
 func (r *replayCommand) parse() (projectors []projection.Projector, into string, until projection.Until, err error) {
-	var check checker
+	var check cli.Checker
 	var names []string
 	for _, p := range view.All() {
 		names = append(names, p.Name())

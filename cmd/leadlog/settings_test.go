@@ -33,14 +33,3 @@ func TestTheTableOfSettingsHasEverySettingAndItsDefault(t *testing.T) {
 		return next(nil)
 	}))
 }
-
-func TestOriginsAndPathsThatBrowsersSendAreTaken(t *testing.T) {
-	t.Parallel()
-	var c checker
-	origins := []string{"https://example.com", "http://localhost:3000", "https://xn--mnchen-3ya.de:8443", "http://[::1]:8080", "http://127.0.0.1", "https://a_b.example"}
-	require.Equal(t, origins, c.origins("LEADLOG_CORS_ORIGINS", strings.Join(origins, ", ")))
-	for given, prefix := range map[string]string{"": "", "/": "", "/crm": "/crm", "/crm/": "/crm", "/a-b/c_d~e.f": "/a-b/c_d~e.f"} {
-		require.Equal(t, prefix, c.basePath(given), given)
-	}
-	require.NoError(t, c.Err())
-}

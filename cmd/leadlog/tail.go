@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/view"
@@ -22,7 +23,7 @@ import (
 )
 
 type tailCommand struct {
-	sealedDatabase `embed:""`
+	service.SealedDatabase `embed:""`
 
 	Type string `placeholder:"PATTERN" help:"Only events whose public type matches, such as 'token.*'."`
 	JSON bool   `name:"json" help:"One JSON object a line, with the event's data. It holds what people told about themselves."`
@@ -38,19 +39,19 @@ func (t *tailCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	h, err := t.openStores(ctx, c)
+	h, err := t.OpenStores(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer h.close()
-	from, err := h.store.Head(ctx)
+	defer h.Close()
+	from, err := h.Store.Head(ctx)
 	if err != nil {
 		return err
 	}
 	switch {
 	case t.From == "":
 	case !start.at.IsZero():
-		from, err = view.PlaceBefore(ctx, h.pool, h.store, start.at)
+		from, err = view.PlaceBefore(ctx, h.Pool, h.Store, start.at)
 	case start.position > from:
 		err = cli.Usagef("--from=%q: must be a position of this log, which ends at %d", t.From, from)
 	default:
@@ -60,7 +61,7 @@ func (t *tailCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	fmt.Fprintf(c.Err, "following the log from position %d; Ctrl-C ends it\n", from)
-	err = t.follow(ctx, h.store, from, start.at, c.Out)
+	err = t.follow(ctx, h.Store, from, start.at, c.Out)
 	if errors.Is(err, eventstore.ErrUnknownPosition) {
 		err = cli.Usagef("--from=%q: must be a position that the log gave: %w", t.From, err)
 	}
@@ -81,7 +82,7 @@ func (t *tailCommand) start() (start tailStart, err error) {
 		start.position = eventstore.Position(position)
 		return start, nil
 	}
-	var check checker
+	var check cli.Checker
 	start.at = check.Time("--from", t.From, "a position of the log, or a time such as 2006-01-02T15:04:05Z")
 	return start, check.Err()
 }

@@ -7,23 +7,10 @@ import (
 	"os"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/query"
 )
-
-// treeSigner returns the signer of tree heads with this key or, for the private PostgreSQL, with the one in the data directory.
-func (d database) treeSigner(key string) (*audit.Signer, error) {
-	key, err := d.orKept(key, treeKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	var check checker
-	seed := check.key("LEADLOG_TREE_KEY", key)
-	if check.Err() != nil {
-		return nil, check.Err()
-	}
-	return audit.NewSigner(seed)
-}
 
 type treeKeyCommand struct {
 	DataDir string `env:"LEADLOG_DATA_DIR" default:".leadlog" help:"Directory of the private PostgreSQL and its keys."`
@@ -32,7 +19,7 @@ type treeKeyCommand struct {
 
 // Run is leadlog tree-key.
 func (t *treeKeyCommand) Run(c cli.Output) error {
-	signer, err := database{DataDir: t.DataDir}.treeSigner(t.TreeKey)
+	signer, err := service.Database{DataDir: t.DataDir}.TreeSigner(t.TreeKey)
 	if err != nil {
 		return err
 	}
@@ -42,7 +29,7 @@ func (t *treeKeyCommand) Run(c cli.Output) error {
 
 // signExport writes the signed head of the account's tree at the size of the export.
 func (e *exportCommand) signExport(ctx context.Context, c cli.Output, reader *query.Reader, events int64) error {
-	signer, err := e.database.treeSigner(e.TreeKey)
+	signer, err := e.Database.TreeSigner(e.TreeKey)
 	if err != nil {
 		return err
 	}

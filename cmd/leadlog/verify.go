@@ -6,14 +6,14 @@ import (
 	"fmt"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/cmd/leadlog/service"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
-	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/verify"
 )
 
 type verifyCommand struct {
-	sealedDatabase `embed:""`
+	service.SealedDatabase `embed:""`
 
 	Most     int    `default:"10" placeholder:"N" help:"How many differences and notes of each kind to print."`
 	Heal     bool   `help:"Finish erasures that killed processes left. May run beside the service."`
@@ -43,12 +43,12 @@ func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	collectLess()
-	h, err := v.openStores(ctx, c)
+	service.CollectLess()
+	h, err := v.OpenStores(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer h.close()
+	defer h.Close()
 	found, err := v.verify(ctx, c, h, heads)
 	for _, difference := range found.differences {
 		fmt.Fprintln(c.Out, difference)
@@ -70,12 +70,12 @@ func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
 }
 
 // validate refuses flags that do not go together, and finds the keys that --heal needs.
-func (v *verifyCommand) validate() (keys serviceKeys, err error) {
+func (v *verifyCommand) validate() (keys service.Keys, err error) {
 	if v.Most < 1 {
 		return keys, cli.Usagef("--most=%d: must be 1 or more", v.Most)
 	}
 	if v.Heal {
-		if keys, err = v.serviceKeys(v.ClaimKey); err != nil {
+		if keys, err = v.Keys(v.ClaimKey); err != nil {
 			return keys, err
 		}
 	}
@@ -95,13 +95,13 @@ type verified struct {
 	head        audit.Head // of the whole log
 }
 
-func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *stores, heads []audit.Head) (found verified, err error) {
+func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Stores, heads []audit.Head) (found verified, err error) {
 	shown := cli.NewProgress(c.Err, "verify")
 	found.differences, err = verify.Verification{
-		URL: h.url, Pool: h.pool, Store: h.store.Forensic(), Sparse: h.sparse, Heads: heads, Most: v.Most,
+		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Heads: heads, Most: v.Most,
 		Progress: func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") },
-		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.forgetter(0).Unfinished,
-		Broken: h.brokenSecrets(), Whole: func(head audit.Head) { found.head = head },
+		Left:     func(l verify.Leftover) { found.left = append(found.left, l) }, Unfinished: h.Forgetter(0).Unfinished,
+		Broken: h.BrokenSecrets(), Whole: func(head audit.Head) { found.head = head },
 	}.Run(ctx)
 	return found, err
 }
@@ -112,17 +112,8 @@ func (v *verifyCommand) signLog(c cli.Output) (sign func(audit.Head) error, err 
 	if v.Head == "" {
 		return func(audit.Head) error { return nil }, nil
 	}
-	signer, err := v.treeSigner(v.TreeKey)
+	signer, err := v.TreeSigner(v.TreeKey)
 	return func(h audit.Head) error { return writeHead(c, v.Head, signer, h) }, err
-}
-
-// brokenSecrets returns a function that finds endpoints whose signing secret is missing or cannot be opened; nil when there is
-// no seal key.
-func (h *stores) brokenSecrets() func(context.Context) (map[string]error, error) {
-	if len(h.seal) == 0 {
-		return nil
-	}
-	return delivery.NewSecrets(h.pool, h.store.box).Broken
 }
 
 var errDiffers = errors.New("the log and the views do not agree")

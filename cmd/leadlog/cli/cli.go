@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"time"
 
@@ -61,4 +62,9 @@ func (c *Checker) Err() error {
 		return &UsageError{err}
 	}
 	return nil
+}
+
+// Logger returns the logger of commands that people run by hand: text, and only what they should look at.
+func Logger(c Output) *slog.Logger {
+	return slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"log/slog"
@@ -9,6 +9,8 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // Every view waits for the keys of what it reads: for a server that has gone without a word it must not wait for good.
 func TestLookingForKeysBesideALogOfItsOwnEnds(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	if err != nil {
 		return nil, cli.Usagef("OTEL_EXPORTER_OTLP_*: the exporter does not start; look at the endpoint and the certificates")
 	}
-	version, commit := build()
+	version, commit := Build()
 	about, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "leadlog"), attribute.String("service.version", version+" "+commit),
 	), resource.WithTelemetrySDK(), resource.WithFromEnv()) // the last one wins
@@ -53,7 +53,7 @@ var samplers = []string{
 // tracingWanted reports whether OpenTelemetry's variables ask for traces. It refuses an exporter, a protocol or a sampler that
 // leadlog does not have.
 func tracingWanted(env func(string) string) (bool, error) {
-	var c checker
+	var c cli.Checker
 	var endpoint string
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
 		given := env(name)
@@ -85,7 +85,7 @@ func tracingWanted(env func(string) string) (bool, error) {
 // tracingGrace is how long the last spans may take to be sent when the service ends.
 const tracingGrace = 5 * time.Second
 
-// close sends the last spans.
+// Close sends the last spans.
 func (t *tracing) close() {
 	if t == nil {
 		return

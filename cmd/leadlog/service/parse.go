@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"encoding/base64"
@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -19,8 +18,6 @@ import (
 )
 
 // checker collects everything that is wrong with settings.
-type checker struct{ cli.Checker }
-
 // goodPostgres reports whether an address of PostgreSQL can be used. An address with a second @ most likely has an unescaped @
 // in its password: the part behind it would be taken for the host, and be printed in every error about the host.
 func goodPostgres(address string) bool {
@@ -36,8 +33,8 @@ func goodPostgres(address string) bool {
 // escaped is a hint about the most frequent mistake in an address that looks right.
 const escaped = ", with %40 for an @ and %2F for a / in a password"
 
-// logURL refuses what is not the address of a log. The message does not show the address, which may hold a password.
-func (c *checker) logURL(name, address string) {
+// CheckLogURL refuses what is not the address of a log. The message does not show the address, which may hold a password.
+func CheckLogURL(c *cli.Checker, name, address string) {
 	switch {
 	case esdb.Understands(address):
 		if err := esdb.Check(address); err != nil {
@@ -51,7 +48,7 @@ func (c *checker) logURL(name, address string) {
 // plainPath matches a path that has one way to be written: what is escaped in a URL has more, and the routes know one.
 var plainPath = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)
 
-func (c *checker) basePath(value string) string {
+func parseBasePath(c *cli.Checker, value string) string {
 	prefix := strings.TrimRight(value, "/")
 	if !plainPath.MatchString(prefix) || (prefix != "" && path.Clean(prefix) != prefix) {
 		c.Refuse("LEADLOG_BASE_PATH", value, "a path of letters, digits, . _ ~ and -, such as /crm")
@@ -59,7 +56,7 @@ func (c *checker) basePath(value string) string {
 	return prefix
 }
 
-func (c *checker) rate(name, value string) float64 {
+func parseRate(c *cli.Checker, name, value string) float64 {
 	rate, err := strconv.ParseFloat(value, 64)
 	if err != nil || !(rate >= 0 && rate <= account.MaxRate) {
 		c.Refuse(name, value, fmt.Sprintf("a number of captures a second from 0 to %d", account.MaxRate))
@@ -67,7 +64,7 @@ func (c *checker) rate(name, value string) float64 {
 	return rate
 }
 
-func (c *checker) burst(name, value string) int {
+func parseBurst(c *cli.Checker, name, value string) int {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 || n > account.MaxRate {
 		c.Refuse(name, value, fmt.Sprintf("a whole number from 1 to %d", account.MaxRate))
@@ -75,7 +72,7 @@ func (c *checker) burst(name, value string) int {
 	return n
 }
 
-func (c *checker) boolean(name, value string, unset bool) bool {
+func parseBoolean(c *cli.Checker, name, value string, unset bool) bool {
 	if value == "" {
 		return unset
 	}
@@ -93,14 +90,14 @@ const (
 	maxDrain   = 5 * time.Minute
 )
 
-func (c *checker) schedule(name, value string) (delays []time.Duration) {
+func parseSchedule(c *cli.Checker, name, value string) (delays []time.Duration) {
 	for _, part := range list(value) {
-		delays = append(delays, c.duration(name, part, maxDelay))
+		delays = append(delays, parseDuration(c, name, part, maxDelay))
 	}
 	return delays
 }
 
-func (c *checker) duration(name, value string, most time.Duration) time.Duration {
+func parseDuration(c *cli.Checker, name, value string, most time.Duration) time.Duration {
 	d, err := time.ParseDuration(value)
 	if err != nil || d <= 0 || d > most {
 		c.Refuse(name, value, "a time such as 15s or 5m, at most "+most.String())
@@ -108,7 +105,7 @@ func (c *checker) duration(name, value string, most time.Duration) time.Duration
 	return d
 }
 
-func (c *checker) drain(name, value string) time.Duration {
+func parseDrain(c *cli.Checker, name, value string) time.Duration {
 	d, err := time.ParseDuration(value)
 	if err != nil || d < 0 || d > maxDrain {
 		c.Refuse(name, value, "a time such as 5s, at most "+maxDrain.String()+"; 0s stops at once")
@@ -116,7 +113,7 @@ func (c *checker) drain(name, value string) time.Duration {
 	return d
 }
 
-func (c *checker) networks(name, value string) (prefixes []netip.Prefix) {
+func parseNetworks(c *cli.Checker, name, value string) (prefixes []netip.Prefix) {
 	for _, part := range list(value) {
 		prefix, err := netip.ParsePrefix(part)
 		if addr, notPrefix := netip.ParseAddr(part); err != nil && notPrefix == nil {
@@ -131,7 +128,7 @@ func (c *checker) networks(name, value string) (prefixes []netip.Prefix) {
 	return prefixes
 }
 
-func (c *checker) origins(name, value string) []string {
+func parseOrigins(c *cli.Checker, name, value string) []string {
 	origins := list(value)
 	for _, origin := range origins {
 		scheme, host, _ := strings.Cut(origin, "://")
@@ -147,7 +144,7 @@ var plainOrigin = regexp.MustCompile(`^https?://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[
 
 var defaultPorts = map[string]string{"https": ":443", "http": ":80"}
 
-func (c *checker) key(name, value string) []byte {
+func parseKey(c *cli.Checker, name, value string) []byte {
 	key, err := base64.StdEncoding.DecodeString(value)
 	if err != nil || len(key) != 32 {
 		c.RefuseSecret(name, value, "32 bytes in base64, such as openssl rand -base64 32 prints")
@@ -155,25 +152,14 @@ func (c *checker) key(name, value string) []byte {
 	return key
 }
 
-func (c *checker) delimiter(value string) rune {
-	if value == "tab" || value == `\t` {
-		return '\t'
-	}
-	r, size := utf8.DecodeRuneInString(value)
-	if size != len(value) || r == '"' || r == '\r' || r == '\n' || r == utf8.RuneError {
-		c.Refuse("--delimiter", value, "one character that is no quote, or tab")
-	}
-	return r
-}
-
-// keys reads the current key and the earlier ones behind it, separated by commas.
-func (c *checker) keys(name, value string) (keys [][]byte) {
+// parseKeys reads the current key and the earlier ones behind it, separated by commas.
+func parseKeys(c *cli.Checker, name, value string) (keys [][]byte) {
 	for part := range strings.SplitSeq(value, ",") {
 		if part = strings.TrimSpace(part); part == "" && value != "" {
 			c.RefuseSecret(name, value, "keys with a comma between one and the next: one of them is empty")
 			continue
 		}
-		keys = append(keys, c.key(name, part))
+		keys = append(keys, parseKey(c, name, part))
 	}
 	return keys
 }

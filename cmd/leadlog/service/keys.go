@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"crypto/rand"
@@ -9,24 +9,28 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// keyDir is the directory of generated secrets that belong to the private PostgreSQL: one file each, 0600.
-type keyDir struct{ dir string }
+// KeyDir is the directory of generated secrets that belong to the private PostgreSQL: one file each, 0600.
+type KeyDir struct{ dir string }
 
-func (d database) keyDir() keyDir { return keyDir{filepath.Join(d.DataDir, "keys")} }
+// KeyDir returns the one of the data directory.
+func (d Database) KeyDir() KeyDir { return KeyDir{filepath.Join(d.DataDir, "keys")} }
 
-// Files of a keyDir.
+// Files of a KeyDir.
 const (
-	jwtSecretFile = "jwt_secret"
+	JWTSecretFile = "jwt_secret"
 	claimKeyFile  = "claim_key"
 	sealKeyFile   = "seal_key"
 	treeKeyFile   = "tree_key"
-	apiTokenFile  = "demo_api_token"
+	APITokenFile  = "demo_api_token"
 )
 
-// get returns a secret, or "" when there is none.
-func (k keyDir) get(name string) (string, error) {
+// Get returns a secret, or "" when there is none.
+func (k KeyDir) Get(name string) (string, error) {
 	raw, err := os.ReadFile(filepath.Join(k.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -34,8 +38,8 @@ func (k keyDir) get(name string) (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// put stores a secret atomically, in place of an earlier one.
-func (k keyDir) put(name, secret string) error {
+// Put stores a secret atomically, in place of an earlier one.
+func (k KeyDir) Put(name, secret string) error {
 	temporary, err := k.write(name, secret)
 	if err != nil {
 		return err
@@ -47,8 +51,8 @@ func (k keyDir) put(name, secret string) error {
 }
 
 // generated returns a secret of 32 random bytes in base64. It makes the secret at the first call, and returns the same ever after.
-func (k keyDir) generated(name string) (string, error) {
-	if secret, err := k.get(name); secret != "" || err != nil {
+func (k KeyDir) generated(name string) (string, error) {
+	if secret, err := k.Get(name); secret != "" || err != nil {
 		return secret, err
 	}
 	fresh := make([]byte, 32)
@@ -67,11 +71,11 @@ func (k keyDir) generated(name string) (string, error) {
 	if err := k.sync(); err != nil {
 		return "", err
 	}
-	return k.get(name)
+	return k.Get(name)
 }
 
 // sync makes names in the directory durable: a key must not be lost when claims made with it are not.
-func (k keyDir) sync() error {
+func (k KeyDir) sync() error {
 	dir, err := os.Open(k.dir)
 	if err != nil {
 		return err
@@ -79,7 +83,7 @@ func (k keyDir) sync() error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-func (k keyDir) write(name, secret string) (temporary string, err error) {
+func (k KeyDir) write(name, secret string) (temporary string, err error) {
 	if err := k.makeDataDir(); err != nil {
 		return "", err
 	}
@@ -100,9 +104,9 @@ func (k keyDir) write(name, secret string) (temporary string, err error) {
 	return file.Name(), nil
 }
 
-// makeDataDir creates the data directory above the keyDir, unless it exists. Whatever the umask is, the user that PostgreSQL
+// makeDataDir creates the data directory above the KeyDir, unless it exists. Whatever the umask is, the user that PostgreSQL
 // runs as must be able to pass through it.
-func (k keyDir) makeDataDir() error {
+func (k KeyDir) makeDataDir() error {
 	dir := filepath.Dir(k.dir)
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -110,20 +114,20 @@ func (k keyDir) makeDataDir() error {
 	return errors.Join(os.MkdirAll(dir, 0o711), os.Chmod(dir, 0o711))
 }
 
-// fill takes missing keys from the data directory. With generate, which dev sets, it creates those that are not there either.
+// Fill takes missing keys from the data directory. With generate, which dev sets, it creates those that are not there either.
 // Without generate it takes them only for the private PostgreSQL, so that no service runs with keys that nobody configured.
-func (s *service) fill(generate bool) error {
+func (s *Settings) Fill(generate bool) error {
 	if s.DatabaseURL != "" && !generate {
 		return nil
 	}
-	keys := s.keyDir()
-	from := keys.get
+	keys := s.KeyDir()
+	from := keys.Get
 	if generate {
 		from = keys.generated
 	}
 	wanted := map[string]*string{claimKeyFile: &s.ClaimKey, sealKeyFile: &s.SealKey, treeKeyFile: &s.TreeKey}
 	if s.JWTJWKSURL == "" {
-		wanted[jwtSecretFile] = &s.JWTSecret
+		wanted[JWTSecretFile] = &s.JWTSecret
 	}
 	for name, value := range wanted {
 		if *value != "" {
@@ -140,48 +144,64 @@ func (s *service) fill(generate bool) error {
 
 // orKept returns the key that a setting gives or, for the private PostgreSQL, the one in the data directory; "" when there is
 // none.
-func (d database) orKept(given, name string) (string, error) {
+func (d Database) orKept(given, name string) (string, error) {
 	if given != "" || d.DatabaseURL != "" {
 		return given, nil
 	}
-	kept, err := d.keyDir().get(name)
+	kept, err := d.KeyDir().Get(name)
 	if err != nil {
 		return "", fmt.Errorf("key in the data directory: %w", err)
 	}
 	return kept, nil
 }
 
-func (d database) claimKey(check *checker, given string) ([]byte, error) {
+// ReadClaimKey returns the key that a setting gives or, for the private PostgreSQL, the one in the data directory.
+func (d Database) ReadClaimKey(check *cli.Checker, given string) ([]byte, error) {
 	key, err := d.orKept(given, claimKeyFile)
 	if err != nil {
 		return nil, err
 	}
-	return check.key("LEADLOG_CLAIM_KEY", key), nil
+	return parseKey(check, "LEADLOG_CLAIM_KEY", key), nil
 }
 
 // sealKeys returns the keys that open what is sealed, the current one first; nil when there is none.
-func (d sealedDatabase) sealKeys(check *checker) ([][]byte, error) {
+func (d SealedDatabase) sealKeys(check *cli.Checker) ([][]byte, error) {
 	key, err := d.orKept(d.SealKey, sealKeyFile)
 	if key == "" {
 		return nil, err
 	}
-	return check.keys("LEADLOG_SEAL_KEY", key), nil
+	return parseKeys(check, "LEADLOG_SEAL_KEY", key), nil
 }
 
-// serviceKeys are the keys that a command needs to append to the log as the service does: the one that names claims, and those
+// Keys are the keys that a command needs to append to the log as the service does: the one that names claims, and those
 // that open what is sealed.
-type serviceKeys struct {
-	claim []byte
-	seal  [][]byte
+type Keys struct {
+	Claim []byte
+	Seal  [][]byte
 }
 
-func (d sealedDatabase) serviceKeys(claimKey string) (keys serviceKeys, err error) {
-	var check checker
-	if keys.claim, err = d.claimKey(&check, claimKey); err != nil {
+// Keys returns the keys of the service, and refuses those that are missing or malformed.
+func (d SealedDatabase) Keys(claimKey string) (keys Keys, err error) {
+	var check cli.Checker
+	if keys.Claim, err = d.ReadClaimKey(&check, claimKey); err != nil {
 		return keys, err
 	}
-	if keys.seal, err = d.sealKeys(&check); err == nil && keys.seal == nil {
-		check.key("LEADLOG_SEAL_KEY", "")
+	if keys.Seal, err = d.sealKeys(&check); err == nil && keys.Seal == nil {
+		parseKey(&check, "LEADLOG_SEAL_KEY", "")
 	}
 	return keys, errors.Join(err, check.Err())
+}
+
+// TreeSigner returns the signer of tree heads with this key or, for the private PostgreSQL, with the one in the data directory.
+func (d Database) TreeSigner(key string) (*audit.Signer, error) {
+	key, err := d.orKept(key, treeKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	var check cli.Checker
+	seed := parseKey(&check, "LEADLOG_TREE_KEY", key)
+	if check.Err() != nil {
+		return nil, check.Err()
+	}
+	return audit.NewSigner(seed)
 }

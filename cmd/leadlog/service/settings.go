@@ -1,9 +1,8 @@
-package main
+package service
 
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -12,27 +11,26 @@ import (
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
-
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// database says where a command finds its data.
-type database struct {
+// Database says where a command finds its data.
+type Database struct {
 	DatabaseURL   string `env:"LEADLOG_DATABASE_URL" placeholder:"URL" help:"PostgreSQL of the views, and of the log unless --eventstore-url is set. Default: the private PostgreSQL of the data directory."`
 	EventstoreURL string `env:"LEADLOG_EVENTSTORE_URL" placeholder:"URL" help:"The log, when it is not in the database of the views: postgres://…, or esdb://… or kurrentdb://… for EventStoreDB."`
 	DataDir       string `env:"LEADLOG_DATA_DIR" default:".leadlog" help:"Directory of the private PostgreSQL and its keys."`
 }
 
-// sealedDatabase is a database together with the key that opens what its log has sealed.
-type sealedDatabase struct {
-	database `embed:""`
+// SealedDatabase is a database together with the key that opens what its log has sealed.
+type SealedDatabase struct {
+	Database `embed:""`
 
 	SealKey string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64,…" help:"32 bytes: the key that seals secrets and the keys of persons. After a rotation the earlier ones follow, each after a comma."`
 }
 
-// jwtSettings say which JWTs are accepted.
-type jwtSettings struct {
+// JWT say which JWTs are accepted.
+type JWT struct {
 	JWTSecret       string `name:"jwt-secret" env:"LEADLOG_JWT_SECRET" placeholder:"TEXT" help:"Secret of HS256 JWTs, at least 32 bytes."`
 	JWTJWKSURL      string `name:"jwt-jwks-url" env:"LEADLOG_JWT_JWKS_URL" placeholder:"URL" help:"Key set of asymmetric JWTs, instead of a secret."`
 	JWTIssuer       string `name:"jwt-issuer" env:"LEADLOG_JWT_ISSUER" placeholder:"TEXT" help:"Issuer that every JWT must name. Required with a key set."`
@@ -43,9 +41,9 @@ type jwtSettings struct {
 
 // service has the settings of serve and dev. They are all strings, so that check can refuse a bad one by the name of its
 // environment variable.
-type service struct {
-	sealedDatabase `embed:""`
-	jwtSettings    `embed:""`
+type Settings struct {
+	SealedDatabase `embed:""`
+	JWT            `embed:""`
 
 	Addr                string `env:"LEADLOG_ADDR" default:"127.0.0.1:8080" help:"Listen address."`
 	BasePath            string `env:"LEADLOG_BASE_PATH" placeholder:"PATH" help:"Path prefix of every route."`
@@ -63,10 +61,10 @@ type service struct {
 	LogFormat           string `env:"LEADLOG_LOG_FORMAT" placeholder:"FORMAT" help:"json or text. Default: json, on a terminal text."`
 }
 
-// config is a service's settings, checked.
-type config struct {
+// Config is a service's settings, checked.
+type Config struct {
 	addr                string
-	basePath            string
+	BasePath            string
 	rateLimit           float64
 	rateBurst           int
 	trustedProxies      []netip.Prefix
@@ -83,22 +81,22 @@ type config struct {
 
 // check parses the settings, or returns everything that is wrong with them. Call fill first, for the keys. privateTargets is the
 // default of LEADLOG_WEBHOOK_ALLOW_PRIVATE.
-func (s service) check(privateTargets bool) (config, error) {
-	var c checker
-	out := config{
+func (s Settings) Check(privateTargets bool) (Config, error) {
+	var c cli.Checker
+	out := Config{
 		addr:                s.Addr,
-		basePath:            c.basePath(s.BasePath),
-		rateLimit:           c.rate("LEADLOG_RATE_LIMIT", s.RateLimit),
-		rateBurst:           c.burst("LEADLOG_RATE_BURST", s.RateBurst),
-		trustedProxies:      c.networks("LEADLOG_TRUSTED_PROXIES", s.TrustedProxies),
-		corsOrigins:         c.origins("LEADLOG_CORS_ORIGINS", s.CORSOrigins),
-		allowPrivateTargets: c.boolean("LEADLOG_WEBHOOK_ALLOW_PRIVATE", s.WebhookAllowPrivate, privateTargets),
-		retrySchedule:       c.schedule("LEADLOG_WEBHOOK_RETRY_SCHEDULE", s.WebhookSchedule),
-		webhookTimeout:      c.duration("LEADLOG_WEBHOOK_TIMEOUT", s.WebhookTimeout, maxTimeout),
-		drain:               c.drain("LEADLOG_DRAIN", s.Drain),
-		claimKey:            c.key("LEADLOG_CLAIM_KEY", s.ClaimKey),
-		sealKeys:            c.keys("LEADLOG_SEAL_KEY", s.SealKey),
-		treeKey:             c.key("LEADLOG_TREE_KEY", s.TreeKey),
+		BasePath:            parseBasePath(&c, s.BasePath),
+		rateLimit:           parseRate(&c, "LEADLOG_RATE_LIMIT", s.RateLimit),
+		rateBurst:           parseBurst(&c, "LEADLOG_RATE_BURST", s.RateBurst),
+		trustedProxies:      parseNetworks(&c, "LEADLOG_TRUSTED_PROXIES", s.TrustedProxies),
+		corsOrigins:         parseOrigins(&c, "LEADLOG_CORS_ORIGINS", s.CORSOrigins),
+		allowPrivateTargets: parseBoolean(&c, "LEADLOG_WEBHOOK_ALLOW_PRIVATE", s.WebhookAllowPrivate, privateTargets),
+		retrySchedule:       parseSchedule(&c, "LEADLOG_WEBHOOK_RETRY_SCHEDULE", s.WebhookSchedule),
+		webhookTimeout:      parseDuration(&c, "LEADLOG_WEBHOOK_TIMEOUT", s.WebhookTimeout, maxTimeout),
+		drain:               parseDrain(&c, "LEADLOG_DRAIN", s.Drain),
+		claimKey:            parseKey(&c, "LEADLOG_CLAIM_KEY", s.ClaimKey),
+		sealKeys:            parseKeys(&c, "LEADLOG_SEAL_KEY", s.SealKey),
+		treeKey:             parseKey(&c, "LEADLOG_TREE_KEY", s.TreeKey),
 	}
 	if _, port, err := net.SplitHostPort(s.Addr); err != nil || !validPort(port) {
 		c.Refuse("LEADLOG_ADDR", s.Addr, "HOST:PORT, such as 127.0.0.1:8080")
@@ -106,22 +104,22 @@ func (s service) check(privateTargets bool) (config, error) {
 	if len(out.sealKeys) > 0 {
 		out.consoleKey = s.consoleKey(out.sealKeys[0])
 	}
-	s.jwtSettings.check(&c)
-	s.database.check(&c)
+	s.JWT.Check(&c)
+	s.Database.Check(&c)
 	return out, c.Err()
 }
 
 // scopeForm is that of RFC 6749.
 var scopeForm = regexp.MustCompile(`^[!#-\[\]-~]+$`)
 
-// scopes are those that a JWT can be limited to, as it names them. The scope of administrators is the last.
-func (t jwtSettings) scopes() []string {
+// Scopes are those that a JWT can be limited to, as it names them. The scope of administrators is the last.
+func (t JWT) Scopes() []string {
 	scopes := httpapi.Scopes()
 	scopes[len(scopes)-1] = t.JWTAdminScope
 	return scopes
 }
 
-func (t jwtSettings) check(c *checker) {
+func (t JWT) Check(c *cli.Checker) {
 	switch {
 	case t.JWTJWKSURL != "" && t.JWTSecret != "":
 		c.RefuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "unset when LEADLOG_JWT_SECRET is set: one family of algorithms at a time")
@@ -141,63 +139,35 @@ func (t jwtSettings) check(c *checker) {
 	if strings.TrimSpace(t.JWTAccountClaim) == "" {
 		c.Refuse("LEADLOG_JWT_ACCOUNT_CLAIM", t.JWTAccountClaim, "the name of a claim")
 	}
-	if scopes := t.scopes(); !scopeForm.MatchString(t.JWTAdminScope) || slices.Index(scopes, t.JWTAdminScope) < len(scopes)-1 {
+	if scopes := t.Scopes(); !scopeForm.MatchString(t.JWTAdminScope) || slices.Index(scopes, t.JWTAdminScope) < len(scopes)-1 {
 		c.Refuse("LEADLOG_JWT_ADMIN_SCOPE", t.JWTAdminScope, "a scope of visible ASCII characters without spaces, quotes and backslashes, and none of leadlog's other scopes")
 	}
 }
 
+// Mint signs a JWT that a service with these settings accepts.
+func (t JWT) Mint(accountID, subject, scope string, ttl time.Duration) (string, error) {
+	return httpapi.MintHS256([]byte(t.JWTSecret), httpapi.Minting{
+		Account: accountID, Subject: subject, Scope: scope, TTL: ttl,
+		Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim,
+	}, time.Now())
+}
+
 // consoleKey returns the key that seals sessions of the web console. It changes with the JWT secret: whoever knew the earlier
 // secret may have signed in with a JWT that is valid for a hundred years.
-func (s service) consoleKey(sealKey []byte) []byte {
+func (s Settings) consoleKey(sealKey []byte) []byte {
 	sum := hmac.New(sha256.New, sealKey)
 	sum.Write([]byte("console " + s.JWTSecret))
 	return sum.Sum(nil)
 }
 
-func (d database) check(c *checker) {
+func (d Database) Check(c *cli.Checker) {
 	if d.DatabaseURL != "" && !goodPostgres(d.DatabaseURL) {
 		c.RefuseSecret("LEADLOG_DATABASE_URL", d.DatabaseURL, "a good URL that begins with postgres://"+escaped) // it may hold a password
 	}
 	if d.EventstoreURL != "" {
-		c.logURL("LEADLOG_EVENTSTORE_URL", d.EventstoreURL)
+		CheckLogURL(c, "LEADLOG_EVENTSTORE_URL", d.EventstoreURL)
 	}
 }
 
 // shutdownTimeout is how long what is running at shutdown, such as requests and deliveries, may take to finish.
 const shutdownTimeout = 20 * time.Second
-
-// unknownSettings are environment variables that begin with LEADLOG_ and are not settings: misspelt, or of another version.
-type unknownSettings []string
-
-// serviceLink matches the variables that Kubernetes sets in every container for a Service named leadlog.
-var serviceLink = regexp.MustCompile(`^LEADLOG_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)$`)
-
-func findUnknownSettings(model *kong.Application, environment []string) (names unknownSettings) {
-	settings := settingsOf(model)
-	for _, variable := range environment {
-		name, _, _ := strings.Cut(variable, "=")
-		if strings.HasPrefix(name, "LEADLOG_") && !slices.Contains(settings, name) && !serviceLink.MatchString(name) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-// settingsOf returns the environment variables that the commands read.
-func settingsOf(model *kong.Application) (names []string) {
-	_ = kong.Visit(model, func(node kong.Visitable, next kong.Next) error { // fails only when this function does
-		if flag, is := node.(*kong.Flag); is {
-			names = append(names, flag.Envs...)
-		}
-		return next(nil)
-	})
-	return names
-}
-
-// warn logs their names, and not their values, which may be secret.
-func (u unknownSettings) warn(log *slog.Logger) {
-	for _, name := range u {
-		log.Warn("the environment has a variable that is no setting of leadlog", "variable", name)
-	}
-}

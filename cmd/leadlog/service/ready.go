@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -15,7 +15,7 @@ const readyPatience = 2 * time.Second
 
 // ready reports whether the service can do its work: the views' database and the log answer, and no projection is stuck. A
 // projection on standby counts as ready while its view moves, since another process does its work.
-func (a *app) ready(ctx context.Context) []httpapi.Component {
+func (a *App) ready(ctx context.Context) []httpapi.Component {
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
 	database := httpapi.Component{Name: "database", Ready: true}

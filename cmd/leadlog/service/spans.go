@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func (t *tracing) requests() httpapi.Trace {
 	return t.request
 }
 
-func (t *tracing) log(l eventLog) eventLog {
+func (t *tracing) log(l EventLog) EventLog {
 	if t == nil {
 		return l
 	}
@@ -93,13 +93,13 @@ func (t *tracing) request(r *http.Request) (*http.Request, string, func(httpapi.
 
 // tracedLog is a log that adds a span for each append to the trace of its request.
 type tracedLog struct {
-	eventLog
+	EventLog
 	tracer trace.Tracer
 }
 
 func (l tracedLog) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if !trace.SpanFromContext(ctx).IsRecording() {
-		return l.eventLog.Append(ctx, writes...)
+		return l.EventLog.Append(ctx, writes...)
 	}
 	ctx, span := l.tracer.Start(ctx, "append")
 	defer span.End()
@@ -108,7 +108,7 @@ func (l tracedLog) Append(ctx context.Context, writes ...eventstore.Write) (even
 		events += len(w.Events)
 	}
 	span.SetAttributes(attribute.Int("leadlog.events", events))
-	position, err := l.eventLog.Append(ctx, writes...)
+	position, err := l.EventLog.Append(ctx, writes...)
 	switch {
 	case err == nil:
 		span.SetAttributes(attribute.Int64("leadlog.position", int64(position)))

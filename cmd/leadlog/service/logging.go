@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"io"
@@ -7,9 +7,9 @@ import (
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 )
 
-// logger builds the service's log from its settings.
-func (s service) logger(w io.Writer) (*slog.Logger, error) {
-	var c checker
+// Logger builds the service's log from its settings.
+func (s Settings) Logger(w io.Writer) (*slog.Logger, error) {
+	var c cli.Checker
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
 		c.Refuse("LEADLOG_LOG_LEVEL", s.LogLevel, "debug, info, warn or error")
@@ -23,9 +23,4 @@ func (s service) logger(w io.Writer) (*slog.Logger, error) {
 		c.Refuse("LEADLOG_LOG_FORMAT", s.LogFormat, "json or text")
 	}
 	return slog.New(handler), c.Err()
-}
-
-// plainLogger is for commands that people run by hand: text, and only what they should look at.
-func plainLogger(c cli.Output) *slog.Logger {
-	return slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -84,11 +84,11 @@ func (m *logMetrics) Collect(metrics chan<- prometheus.Metric) {
 
 // measuredLog is a log whose appends are measured.
 type measuredLog struct {
-	eventLog
+	EventLog
 	metrics *logMetrics
 }
 
-func openMeasuredLog(ctx context.Context, address string, log *slog.Logger) (eventLog, *logMetrics, error) {
+func openMeasuredLog(ctx context.Context, address string, log *slog.Logger) (EventLog, *logMetrics, error) {
 	metrics := newLogMetrics()
 	store, err := openWatchedLog(ctx, address, log, metrics.batch)
 	if err != nil {
@@ -100,7 +100,7 @@ func openMeasuredLog(ctx context.Context, address string, log *slog.Logger) (eve
 
 func (l measuredLog) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	began := time.Now()
-	position, err := l.eventLog.Append(ctx, writes...)
+	position, err := l.EventLog.Append(ctx, writes...)
 	l.metrics.outcome(err).Observe(time.Since(began).Seconds())
 	return position, err
 }
@@ -148,7 +148,7 @@ func reportPool(metrics chan<- prometheus.Metric, name string, s *pgxpool.Stat) 
 
 // buildMetric returns a metric with the version and commit of this program as labels.
 func buildMetric() prometheus.Collector {
-	version, commit := build()
+	version, commit := Build()
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "leadlog_build_info", Help: "1, with the version and commit of this program.",
 		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go": runtime.Version()},

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -15,20 +15,20 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
-// eventLog is the log, wherever it is kept.
-type eventLog interface {
+// EventLog is the log, wherever it is kept.
+type EventLog interface {
 	eventstore.Store
 	Close()
 }
 
-// openLog opens the log at an address, which must have been checked: in EventStoreDB if the scheme says so, else in PostgreSQL,
+// OpenLog opens the log at an address, which must have been checked: in EventStoreDB if the scheme says so, else in PostgreSQL,
 // where the schema must be of this program's version. It fails when the log cannot be reached.
-func openLog(ctx context.Context, address string, log *slog.Logger) (eventLog, error) {
+func OpenLog(ctx context.Context, address string, log *slog.Logger) (EventLog, error) {
 	return openWatchedLog(ctx, address, log, nil)
 }
 
-// openWatchedLog is openLog with a function, which may be nil, that is called for every batch written to PostgreSQL.
-func openWatchedLog(ctx context.Context, address string, log *slog.Logger, watch func(postgres.Batch)) (eventLog, error) {
+// openWatchedLog is OpenLog with a function, which may be nil, that is called for every batch written to PostgreSQL.
+func openWatchedLog(ctx context.Context, address string, log *slog.Logger, watch func(postgres.Batch)) (EventLog, error) {
 	if esdb.Understands(address) {
 		store, err := esdb.Open(ctx, esdb.Options{URL: address, Log: log})
 		if err != nil {
@@ -51,19 +51,19 @@ func openWatchedLog(ctx context.Context, address string, log *slog.Logger, watch
 	return store, nil
 }
 
-// sealedLog is a log that seals personal data with a key for each person. The keys are in the database of a log in PostgreSQL,
+// SealedLog is a log that seals personal data with a key for each person. The keys are in the database of a log in PostgreSQL,
 // and otherwise in the database of the views.
-type sealedLog struct {
+type SealedLog struct {
 	*sealed.Store
-	below eventLog
+	below EventLog
 	keys  *pgxpool.Pool // nil when the keys are in the database of the views
-	box   *sealbox.Box
-	vault *sealed.Vault
+	Box   *sealbox.Box
+	Vault *sealed.Vault
 }
 
-// openSealedLog is openLog for a log with personal data. Without keys, reading a sealed event is an error.
-func openSealedLog(ctx context.Context, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (*sealedLog, error) {
-	below, err := openLog(ctx, address, log)
+// openSealedLog is OpenLog for a log with personal data. Without keys, reading a sealed event is an error.
+func openSealedLog(ctx context.Context, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (*SealedLog, error) {
+	below, err := OpenLog(ctx, address, log)
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +72,8 @@ func openSealedLog(ctx context.Context, address string, views *pgxpool.Pool, key
 
 // sealLog wraps the log at an address, below, into one that seals personal data. Closing the result closes below, and so does
 // an error.
-func sealLog(ctx context.Context, below eventLog, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (_ *sealedLog, err error) {
-	l := &sealedLog{below: below}
+func sealLog(ctx context.Context, below EventLog, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (_ *SealedLog, err error) {
+	l := &SealedLog{below: below}
 	defer func() {
 		if err != nil {
 			l.Close()
@@ -86,16 +86,16 @@ func sealLog(ctx context.Context, below eventLog, address string, views *pgxpool
 		}
 		pool = l.keys
 	}
-	if l.box, err = sealbox.New(keys...); err != nil {
+	if l.Box, err = sealbox.New(keys...); err != nil {
 		return nil, fmt.Errorf("LEADLOG_SEAL_KEY: %w", err)
 	}
-	l.vault = sealed.NewVault(pool, l.box)
-	l.Store = sealed.Wrap(below, l.vault, beside, log)
+	l.Vault = sealed.NewVault(pool, l.Box)
+	l.Store = sealed.Wrap(below, l.Vault, beside, log)
 	return l, nil
 }
 
 // Close closes the log and the pool of its keys.
-func (l *sealedLog) Close() {
+func (l *SealedLog) Close() {
 	l.below.Close()
 	if l.keys != nil {
 		l.keys.Close()
@@ -103,11 +103,11 @@ func (l *sealedLog) Close() {
 }
 
 // rewrap seals again with the current key what older keys sealed. It does so once, and only if there are older keys.
-func (a *app) rewrap(ctx context.Context) {
+func (a *App) rewrap(ctx context.Context) {
 	if len(a.config.sealKeys) == 1 {
 		return
 	}
-	persons, err := a.store.vault.Rewrap(ctx)
+	persons, err := a.store.Vault.Rewrap(ctx)
 	if err = errors.Join(err, a.secrets.Rewrap(ctx)); err != nil {
 		a.log.Warn("not everything is sealed with the current key; the next start goes on", slog.Any("error", err))
 		return

@@ -1,4 +1,5 @@
-package main
+// Package service is the service of leadlog, wired by hand: settings, stores, commands, views, deliveries, HTTP, metrics and traces.
+package service
 
 import (
 	"context"
@@ -27,11 +28,11 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// app is the running service: everything it is made of, wired by hand.
-type app struct {
-	config    config
+// App is the running service.
+type App struct {
+	config    Config
 	log       *slog.Logger
-	store     *sealedLog
+	store     *SealedLog
 	pool      *pgxpool.Pool
 	tail      *projection.Tail
 	runner    *projection.Runner // of the views
@@ -41,21 +42,21 @@ type app struct {
 	appends   *logMetrics
 	tracing   *tracing // nil: off
 	secrets   *delivery.Secrets
-	directory *command.Directory
+	Directory *command.Directory
 	uses      *command.Uses
-	handlers  *command.Handlers
+	Handlers  *command.Handlers
 	reader    *query.Reader
-	codes     *console.Codes // in links that sign in
+	Codes     *console.Codes // in links that sign in
 	handler   http.Handler
 	draining  atomic.Bool // shutting down: load balancers should send no more requests
 }
 
-// wire builds the service, from the log upwards. Views and events are the addresses of the views' database and of the log.
-func (s service) wire(ctx context.Context, c config, views, events string, log *slog.Logger) (_ *app, err error) {
-	a := &app{config: c, log: log}
+// Wire builds the service, from the log upwards. Views and events are the addresses of the views' database and of the log.
+func (s Settings) Wire(ctx context.Context, c Config, views, events string, log *slog.Logger) (_ *App, err error) {
+	a := &App{config: c, log: log}
 	defer func() {
 		if err != nil {
-			a.close()
+			a.Close()
 		}
 	}()
 	if a.tracing, err = openTracing(ctx, log); err != nil {
@@ -74,7 +75,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 	if err := a.wireDeliveries(ctx, views); err != nil {
 		return nil, err
 	}
-	verifier, err := s.jwtSettings.verifier(ctx, log)
+	verifier, err := s.JWT.verifier(ctx, log)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (s service) wire(ctx context.Context, c config, views, events string, log *
 
 // wireLog opens the log and the database of the views. The views must belong to that log, and both schemas must be of this
 // program's version.
-func (a *app) wireLog(ctx context.Context, views, events string) (err error) {
+func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 	if a.pool, err = openPool(ctx, views); err != nil {
 		return fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
 	}
@@ -100,24 +101,24 @@ func (a *app) wireLog(ctx context.Context, views, events string) (err error) {
 	if err := schema.Current(ctx, a.pool); err != nil {
 		return err
 	}
-	if err := a.store.vault.Known(ctx); err != nil {
+	if err := a.store.Vault.Known(ctx); err != nil {
 		return err
 	}
 	// After copy-log has moved the views, nobody would ever read what is still appended to the old log.
 	return projection.Belong(ctx, a.pool, a.store)
 }
 
-func (a *app) wireCommands(ctx context.Context, claims claim.Names) (err error) {
-	a.secrets = delivery.NewSecrets(a.pool, a.store.box)
-	a.directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
-	a.handlers = command.NewHandlers(command.Options{
-		Store: a.store, Claims: claims, Directory: a.directory, Secrets: a.secrets, Log: a.log,
+func (a *App) wireCommands(ctx context.Context, claims claim.Names) (err error) {
+	a.secrets = delivery.NewSecrets(a.pool, a.store.Box)
+	a.Directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
+	a.Handlers = command.NewHandlers(command.Options{
+		Store: a.store, Claims: claims, Directory: a.Directory, Secrets: a.secrets, Log: a.log,
 		AllowPrivateTargets: a.config.allowPrivateTargets, Forgetting: forget.Forgetter{Keys: a.store, Pool: a.pool},
 	})
-	return a.handlers.FixClaimKey(ctx)
+	return a.Handlers.FixClaimKey(ctx)
 }
 
-func (a *app) wireViews(views string, claims claim.Names) (err error) {
+func (a *App) wireViews(views string, claims claim.Names) (err error) {
 	a.tail = projection.NewTail(a.store, append(view.All(), delivery.FanOut{})...)
 	a.runner, err = projection.New(projection.Options{
 		URL: views, Store: a.store, Tail: a.tail, Projectors: view.All(), Log: a.log, Watch: a.tracing.batches(),
@@ -128,7 +129,7 @@ func (a *app) wireViews(views string, claims claim.Names) (err error) {
 
 // wireHTTP builds the handler. Budget is how many bytes the bodies of all requests together may take; those of batches have
 // the same budget again.
-func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget int64) error {
+func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget int64) error {
 	signer, err := audit.NewSigner(a.config.treeKey)
 	if err != nil {
 		return fmt.Errorf("LEADLOG_TREE_KEY: %w", err)
@@ -137,12 +138,12 @@ func (a *app) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
-	a.codes = console.NewCodes(time.Now)
+	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
-		Commands: a.handlers, Directory: a.directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
+		Commands: a.Handlers, Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
-		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.basePath,
-		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.codes, Stopping: ctx.Done(),
+		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
+		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, Stopping: ctx.Done(),
 		BodyBytes: budget, BatchBytes: budget,
 	})
 	return nil
@@ -153,8 +154,8 @@ func openPool(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	return newPool(ctx, address, schema.Bound)
 }
 
-// openLong prepares connections for what people run by hand, which takes as long as it takes.
-func openLong(ctx context.Context, address string) (*pgxpool.Pool, error) {
+// OpenLong prepares connections for what people run by hand, which takes as long as it takes.
+func OpenLong(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	return newPool(ctx, address, schema.Session)
 }
 
@@ -174,7 +175,7 @@ const deliveryRest = 5 * time.Millisecond
 
 // wireDeliveries builds what sends events to webhook endpoints. It also fixes the position of the log where deliveries begin,
 // which must happen before the first request is answered.
-func (a *app) wireDeliveries(ctx context.Context, views string) error {
+func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	if err := delivery.Begin(ctx, a.pool, a.store); err != nil {
 		return err
 	}
@@ -203,22 +204,22 @@ func (a *app) wireDeliveries(ctx context.Context, views string) error {
 }
 
 // disableEndpoint runs the command for a courier that has decided to disable an endpoint: package delivery imports no commands.
-func (a *app) disableEndpoint(ctx context.Context, v delivery.Verdict) error {
-	return a.handlers.DisableWebhookEndpoint(ctx, command.DisableWebhookEndpoint{
+func (a *App) disableEndpoint(ctx context.Context, v delivery.Verdict) error {
+	return a.Handlers.DisableWebhookEndpoint(ctx, command.DisableWebhookEndpoint{
 		WebhookID: v.WebhookID, Reason: v.Reason, URL: v.URL, SeenFrom: v.SeenFrom,
 	})
 }
 
-func (a *app) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
-	return a.handlers.EndReplay(ctx, command.EndReplay{WebhookID: ended.WebhookID, Generation: ended.Generation, Failure: ended.Failure})
+func (a *App) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
+	return a.Handlers.EndReplay(ctx, command.EndReplay{WebhookID: ended.WebhookID, Generation: ended.Generation, Failure: ended.Failure})
 }
 
 // replayShare is how many deliveries of replays an account has for each capture that its limits allow.
 const replayShare = 10
 
 // replayBudget takes deliveries of a replay out of the bucket that the account has for these, in all processes together.
-func (a *app) replayBudget(ctx context.Context, account string, wanted int) (granted int, again time.Duration, err error) {
-	settings, err := a.directory.ConfirmAccount(ctx, account)
+func (a *App) replayBudget(ctx context.Context, account string, wanted int) (granted int, again time.Duration, err error) {
+	settings, err := a.Directory.ConfirmAccount(ctx, account)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -234,7 +235,7 @@ func (a *app) replayBudget(ctx context.Context, account string, wanted int) (gra
 	return lease.Granted, time.Duration(float64(missing) / limit.Rate * float64(time.Second)), nil
 }
 
-func (t jwtSettings) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
+func (t JWT) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
 	options := httpapi.VerifierOptions{Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim, AdminScope: t.JWTAdminScope}
 	if t.JWTJWKSURL != "" {
 		return httpapi.NewJWKS(ctx, t.JWTJWKSURL, options, log)
@@ -242,7 +243,7 @@ func (t jwtSettings) verifier(ctx context.Context, log *slog.Logger) (*httpapi.V
 	return httpapi.NewHS256([]byte(t.JWTSecret), options)
 }
 
-func (a *app) close() {
+func (a *App) Close() {
 	a.tracing.close()
 	if a.store != nil {
 		a.store.Close()

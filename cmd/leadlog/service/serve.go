@@ -1,0 +1,87 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/httpapi"
+	"github.com/leadlog/leadlog/projection/delivery"
+)
+
+// WatchLog stops the service when its log has lost events that this process has seen, as after a failover to a standby that
+// was behind. What the process remembers of them is wrong then: cached tokens, events on their way to the views, and more.
+func (a *App) WatchLog(ctx context.Context, stop context.CancelCauseFunc) {
+	if a.appends.store == nil {
+		return
+	}
+	select {
+	case <-a.appends.store.Diverged():
+		stop(eventstore.ErrDiverged)
+	case <-ctx.Done():
+	}
+}
+
+// divergedTimeout is how long requests may take to finish when the log has diverged. Those that wait for the log are answered
+// at once, and a client that sends or reads slowly must not delay the restart that all others wait for.
+const divergedTimeout = 2 * time.Second
+
+// Serve answers requests, brings the views forward and sends webhooks until the context ends. Then it drains, stops accepting
+// connections, finishes the requests that are running and gives up its leases. It calls listening once it accepts connections.
+func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
+	listener, err := net.Listen("tcp", a.config.addr)
+	if err != nil {
+		return fmt.Errorf("%w (LEADLOG_ADDR is the address to listen on)", err)
+	}
+	server := httpapi.NewServer(a.config.addr, a.closeWhileDraining(a.handler))
+	server.ErrorLog = slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)
+	group, ctx := errgroup.WithContext(ctx)
+	// Background work that requests depend on continues until the last request has been answered.
+	taking, taken := context.WithCancel(context.WithoutCancel(ctx))
+	defer taken()
+	group.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	group.Go(func() error {
+		defer taken()
+		<-ctx.Done()
+		patience := divergedTimeout
+		if !errors.Is(context.Cause(ctx), eventstore.ErrDiverged) {
+			a.drain()
+			patience = shutdownTimeout
+		}
+		a.log.Info("stopping")
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		defer server.Close() // ends the requests that did not finish in time
+		return server.Shutdown(stopping)
+	})
+	background := func(ctx context.Context, works ...func(context.Context)) {
+		for _, work := range works {
+			group.Go(func() error { work(ctx); return nil })
+		}
+	}
+	background(taking, a.uses.Run, a.store.Run)
+	background(ctx, a.runner.Run, a.fanOut.Run, a.courier.Run, a.rewrap,
+		delivery.Days{Pool: a.pool, Log: a.log}.Run,
+		delivery.Replayer{Pool: a.pool, Store: a.store, Log: a.log, End: a.endReplay, Budget: a.replayBudget}.Run,
+		expiry{query: a.reader, handlers: a.Handlers, log: a.log}.run,
+		func(ctx context.Context) { a.secrets.Run(ctx, a.log) })
+	a.log.Info("listening", "addr", listener.Addr().String())
+	listening(listener.Addr())
+	err = group.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,128 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/deploy/pgdev"
+	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
+	"github.com/leadlog/leadlog/projection/forget"
+	"github.com/leadlog/leadlog/projection/schema"
+	"github.com/leadlog/leadlog/projection/view"
+)
+
+// Stores are the log and the views' database, opened for a command that people run by hand.
+type Stores struct {
+	URL      string // of the views' database
+	Store    *SealedLog
+	Sparse   bool // positions of the log may have gaps
+	Pool     *pgxpool.Pool
+	SealKeys [][]byte // keys that open what is sealed; nil when there is none
+	Log      *slog.Logger
+	private  *pgdev.Server // nil: the database is another
+}
+
+// CollectLess makes the garbage collector run less often, for commands that read the whole log and allocate much on the way. It
+// saves them a sixth of their time, and the memory limit keeps them under 256 MiB resident. GOGC or GOMEMLIMIT, if set, is left
+// alone.
+func CollectLess() {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(400)
+		debug.SetMemoryLimit(200 << 20)
+	}
+}
+
+// OpenStores opens the log and the views' database, whose schemas must be of this program's version. Without a seal key, only
+// events without personal data can be read.
+func (d SealedDatabase) OpenStores(ctx context.Context, c cli.Output) (_ *Stores, err error) {
+	var check cli.Checker
+	d.Check(&check)
+	keys, err := d.sealKeys(&check)
+	if err = errors.Join(err, check.Err()); err != nil {
+		return nil, err
+	}
+	log := cli.Logger(c)
+	views, events, private, err := d.Open(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	h := &Stores{URL: views, Sparse: esdb.Understands(events), SealKeys: keys, Log: log, private: private}
+	defer func() {
+		if err != nil {
+			h.Close()
+		}
+	}()
+	if h.Pool, err = OpenLong(ctx, views); err != nil {
+		return nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
+	}
+	if h.Store, err = openSealedLog(ctx, events, h.Pool, keys, log); err != nil {
+		return nil, err
+	}
+	return h, schema.Current(ctx, h.Pool)
+}
+
+// Close closes both, and leaves the private PostgreSQL.
+func (h *Stores) Close() {
+	if h.Store != nil {
+		h.Store.Close()
+	}
+	if h.Pool != nil {
+		h.Pool.Close()
+	}
+	StopPrivate(h.private, h.Log)
+}
+
+// Forgetter returns what erases persons from these Stores, besides the log and the views.
+func (h *Stores) Forgetter(patience time.Duration) forget.Forgetter {
+	return forget.Forgetter{Keys: h.Store, Pool: h.Pool, Patience: patience}
+}
+
+// KeepUp brings the views and the deliveries' queue forward until leave is called, for when no service is running. Beside a
+// running service it stands by.
+func (h *Stores) KeepUp(ctx context.Context) (leave func(), err error) {
+	epoch, err := h.Store.Epoch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := delivery.Begin(ctx, h.Pool, h.Store); err != nil {
+		return nil, err
+	}
+	fanOut := delivery.FanOut{Epoch: epoch}
+	tail := projection.NewTail(h.Store, append(view.All(), fanOut)...)
+	following, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	leave = func() { stop(); running.Wait() }
+	for in, projectors := range map[string][]projection.Projector{
+		schema.Views: view.All(), schema.Deliveries: {fanOut},
+	} {
+		runner, err := projection.New(projection.Options{
+			URL: h.URL, Store: h.Store, Tail: tail, Projectors: projectors, Schema: in, Log: h.Log,
+		})
+		if err != nil {
+			leave()
+			return nil, err
+		}
+		running.Go(func() { runner.Run(following) })
+	}
+	return leave, nil
+}
+
+// BrokenSecrets returns a function that finds endpoints whose signing secret is missing or cannot be opened; nil when there is
+// no seal key.
+func (h *Stores) BrokenSecrets() func(context.Context) (map[string]error, error) {
+	if len(h.SealKeys) == 0 {
+		return nil
+	}
+	return delivery.NewSecrets(h.Pool, h.Store.Box).Broken
+}
