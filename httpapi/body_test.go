@@ -28,7 +28,7 @@ import (
 func TestABodyIsReadWholeHoweverItComes(t *testing.T) {
 	t.Parallel()
 	a := &api{load: newLoad(Options{BodyBytes: 64 << 20})}
-	for _, length := range []int{0, 1, 511, 512, 513, preallocated - 1, preallocated, preallocated + 1, 5 * preallocated, maxBody} {
+	for _, length := range []int{0, 1, 511, 512, 513, 64<<10 - 1, 64 << 10, 64<<10 + 1, 320 << 10, maxBody} {
 		want := bytes.Repeat([]byte("lead"), length/4+1)[:length]
 		for how, body := range map[string]io.Reader{
 			"in one go": bytes.NewReader(want), "in halves": iotest.HalfReader(bytes.NewReader(want)),

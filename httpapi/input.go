@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -74,30 +73,15 @@ func acceptable(header http.Header, medias ...string) bool {
 	return !given || strings.EqualFold(charset, "utf-8") || strings.EqualFold(charset, "utf8")
 }
 
-// preallocated is the most memory that is allocated for a body before it has come.
-const preallocated = 64 << 10 // bytes
-
 func (x *exchange) readBody() ([]byte, error) {
 	if x.r.ContentLength > maxBody {
 		return nil, errTooLarge
 	}
-	capacity := bytes.MinRead
-	if x.r.ContentLength > 0 {
-		capacity = int(min(x.r.ContentLength, preallocated)) + 1 // so that reading meets the end before it takes more memory
+	body, err := io.ReadAll(countedBody{x, http.MaxBytesReader(x.w, x.r.Body, maxBody)})
+	if err != nil {
+		return nil, bodyError(err)
 	}
-	raw, body := make([]byte, 0, capacity), countedBody{x, http.MaxBytesReader(x.w, x.r.Body, maxBody)}
-	for {
-		n, err := body.Read(raw[len(raw):cap(raw)])
-		raw = raw[:len(raw)+n]
-		switch {
-		case err == io.EOF:
-			return raw, nil
-		case err != nil:
-			return nil, bodyError(err)
-		case len(raw) == cap(raw):
-			raw = slices.Grow(raw, len(raw))
-		}
-	}
+	return body, nil
 }
 
 // bodyError returns the error to answer when a body could not be read to its end.
@@ -130,18 +114,15 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 	if len(bytes.TrimLeft(raw, " \t\r\n")) == 0 {
 		return nil, nil
 	}
-	decoder := decoders.Get().(*jsontext.Decoder)
-	defer decoders.Put(decoder)
-	decoder.Reset(bytes.NewBuffer(raw))
-	if kind := decoder.PeekKind(); kind != '{' && kind != jsontext.KindInvalid {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(raw))
+	if kind := decoder.PeekKind(); kind != jsontext.KindBeginObject && kind != jsontext.KindInvalid {
 		return nil, bad("body", "must be a JSON object")
 	}
 	if _, err := decoder.ReadToken(); err != nil {
 		return nil, malformed(err)
 	}
 	members := make(map[string]jsontext.Value)
-	compacted := make([]byte, 0, len(raw)) // for all values together
-	for decoder.PeekKind() == '"' {
+	for decoder.PeekKind() == jsontext.KindString {
 		name, err := decoder.ReadToken()
 		if err != nil {
 			return nil, malformed(err)
@@ -154,17 +135,14 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 		if err != nil {
 			return nil, malformed(err)
 		}
-		var problem string
-		if compacted, problem = appendCompact(compacted[len(compacted):], value); problem != "" {
+		if problem := unacceptable(value); problem != "" {
 			return nil, bad(shown(key), problem)
 		}
-		compact := jsontext.Value(compacted[:len(compacted):len(compacted)])
-		if bytes.IndexByte(compact, '\\') >= 0 {
-			if err := compact.Format(); err != nil {
-				return nil, malformed(err)
-			}
+		value = value.Clone()
+		if err := value.Format(); err != nil {
+			return nil, malformed(err)
 		}
-		members[key] = compact
+		members[key] = value
 	}
 	if _, err := decoder.ReadToken(); err != nil { // the closing brace
 		return nil, malformed(err)
@@ -175,7 +153,25 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 	return members, nil
 }
 
-var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(new(bytes.Buffer)) }}
+// unacceptable returns what is wrong with a member's value beyond the grammar of JSON; empty if nothing is.
+func unacceptable(value jsontext.Value) string {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(value))
+	for {
+		token, err := decoder.ReadToken()
+		switch {
+		case err != nil: // the end: the value is valid JSON
+			return ""
+		case decoder.StackDepth() >= maxDepth: // the body itself is one level
+			return "must be at most 32 levels deep"
+		case token.Kind() == jsontext.KindString && strings.ContainsRune(token.String(), 0):
+			return "must not contain NUL"
+		case token.Kind() == jsontext.KindNumber:
+			if _, err := strconv.ParseFloat(token.String(), 64); err != nil {
+				return "has a number that is too large"
+			}
+		}
+	}
+}
 
 // malformed says where a body is not the JSON that we take.
 func malformed(err error) error {
@@ -203,67 +199,6 @@ func shown(key string) string {
 		return key
 	}
 	return string([]rune(key)[:maxShown]) + "…"
-}
-
-// appendCompact copies a value that is valid JSON without its insignificant white space, and says what else is wrong
-// with it: one pass over the bytes for all of it.
-func appendCompact(out []byte, value jsontext.Value) (_ []byte, problem string) {
-	depth := 1 // of the body
-	for i := 0; i < len(value); {
-		switch c := value[i]; c {
-		case ' ', '\t', '\r', '\n':
-			i++
-			continue
-		case '"':
-			end, nul := stringEnd(value, i)
-			if nul {
-				return nil, "must not contain NUL"
-			}
-			out = append(out, value[i:end]...)
-			i = end
-			continue
-		case '{', '[':
-			if depth++; depth > maxDepth {
-				return nil, "must be at most 32 levels deep"
-			}
-		case '}', ']':
-			depth--
-		case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-			end := numberEnd(value, i)
-			if _, err := strconv.ParseFloat(string(value[i:end]), 64); err != nil {
-				return nil, "has a number that is too large"
-			}
-			out = append(out, value[i:end]...)
-			i = end
-			continue
-		}
-		out = append(out, value[i])
-		i++
-	}
-	return out, ""
-}
-
-// stringEnd is where the string literal ends that begins at start, and whether it has an escaped NUL. A raw one is
-// not valid JSON.
-func stringEnd(value []byte, start int) (end int, nul bool) {
-	for i := start + 1; i < len(value); i++ {
-		switch value[i] {
-		case '\\':
-			nul = nul || bytes.HasPrefix(value[i+1:], []byte("u0000"))
-			i++
-		case '"':
-			return i + 1, nul
-		}
-	}
-	return len(value), nul
-}
-
-func numberEnd(value []byte, start int) int {
-	end := start
-	for end < len(value) && strings.IndexByte("+-.0123456789eE", value[end]) >= 0 {
-		end++
-	}
-	return end
 }
 
 // fields reads the fields of a small body one by one and collects those of the wrong type. Null means absent.
