@@ -118,17 +118,9 @@ func encode(v any) ([]byte, error) { return json.Marshal(v, answerOptions) }
 
 var answerOptions = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 
-// lengthByServer is the size in bytes up to which net/http sets Content-Length by itself. Leaving it to net/http saves a
-// header.
-const lengthByServer = 2048
-
-var typeJSON = []string{mediaJSON + "; charset=utf-8"}
-
 func writeJSON(w http.ResponseWriter, status int, encoded []byte) {
-	w.Header()["Content-Type"] = typeJSON
-	if len(encoded) > lengthByServer {
-		w.Header().Set("Content-Length", strconv.Itoa(len(encoded)))
-	}
+	w.Header().Set("Content-Type", mediaJSON+"; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(encoded)))
 	w.WriteHeader(status)
 	_, _ = w.Write(encoded) // a client that has gone is seen by the server
 }

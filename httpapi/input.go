@@ -122,27 +122,36 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 		return nil, malformed(err)
 	}
 	members := make(map[string]jsontext.Value)
+	mayHaveNUL := bytes.Contains(raw, []byte(`\u0000`)) // which is the only way to write one
 	for decoder.PeekKind() == jsontext.KindString {
-		name, err := decoder.ReadToken()
+		token, err := decoder.ReadToken()
 		if err != nil {
 			return nil, malformed(err)
 		}
-		key := name.String()
-		if strings.ContainsRune(key, 0) {
+		name, begin := token.String(), decoder.InputOffset()
+		if strings.ContainsRune(name, 0) {
 			return nil, bad("body", "must not contain NUL")
 		}
-		value, err := decoder.ReadValue()
-		if err != nil {
-			return nil, malformed(err)
+		for first := true; first || decoder.StackDepth() > 1; first = false {
+			token, err := decoder.ReadToken()
+			switch {
+			case err != nil:
+				return nil, malformed(err)
+			case decoder.StackDepth() > maxDepth:
+				return nil, bad(shown(name), "must be at most 32 levels deep")
+			case mayHaveNUL && token.Kind() == jsontext.KindString && strings.ContainsRune(token.String(), 0):
+				return nil, bad(shown(name), "must not contain NUL")
+			case token.Kind() == jsontext.KindNumber:
+				if _, err := strconv.ParseFloat(token.String(), 64); err != nil {
+					return nil, bad(shown(name), "has a number that is too large")
+				}
+			}
 		}
-		if problem := unacceptable(value); problem != "" {
-			return nil, bad(shown(key), problem)
-		}
-		value = value.Clone()
+		value := jsontext.Value(bytes.TrimLeft(raw[begin:decoder.InputOffset()], ": \t\r\n")).Clone()
 		if err := value.Format(); err != nil {
 			return nil, malformed(err)
 		}
-		members[key] = value
+		members[name] = value
 	}
 	if _, err := decoder.ReadToken(); err != nil { // the closing brace
 		return nil, malformed(err)
@@ -151,26 +160,6 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 		return nil, bad("body", "has something after the JSON object")
 	}
 	return members, nil
-}
-
-// unacceptable returns what is wrong with a member's value beyond the grammar of JSON; empty if nothing is.
-func unacceptable(value jsontext.Value) string {
-	decoder := jsontext.NewDecoder(bytes.NewBuffer(value))
-	for {
-		token, err := decoder.ReadToken()
-		switch {
-		case err != nil: // the end: the value is valid JSON
-			return ""
-		case decoder.StackDepth() >= maxDepth: // the body itself is one level
-			return "must be at most 32 levels deep"
-		case token.Kind() == jsontext.KindString && strings.ContainsRune(token.String(), 0):
-			return "must not contain NUL"
-		case token.Kind() == jsontext.KindNumber:
-			if _, err := strconv.ParseFloat(token.String(), 64); err != nil {
-				return "has a number that is too large"
-			}
-		}
-	}
 }
 
 // malformed says where a body is not the JSON that we take.

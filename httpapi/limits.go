@@ -49,16 +49,13 @@ const (
 	policyHeader = "RateLimit-Policy"
 )
 
-// What http.Header has them under, which it would find out anew at every capture.
-var limitKey, policyKey = http.CanonicalHeaderKey(limitHeader), http.CanonicalHeaderKey(policyHeader)
-
 // tellQuota sets the header that says how much is left, as in draft-ietf-httpapi-ratelimit-headers.
 func tellQuota(header http.Header, kind quota.Kind, use quota.Use) {
 	if limit := use.Limit; limit.Rate > 0 {
 		policy := `"` + kind.Policy() + `"`
 		window := max(1, wholeSeconds(limit.Window()))
-		header[policyKey] = []string{policy + `;q=` + strconv.Itoa(limit.Burst) + `;w=` + strconv.FormatInt(window, 10)}
-		header[limitKey] = []string{policy + `;r=` + strconv.Itoa(use.Remaining) + `;t=` + strconv.FormatInt(wholeSeconds(use.Full), 10)}
+		header.Set(policyHeader, policy+`;q=`+strconv.Itoa(limit.Burst)+`;w=`+strconv.FormatInt(window, 10))
+		header.Set(limitHeader, policy+`;r=`+strconv.Itoa(use.Remaining)+`;t=`+strconv.FormatInt(wholeSeconds(use.Full), 10))
 	}
 }
 
