@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAnAdministratorProvisionsAccounts(t *testing.T) {
+func TestAccount_ProvisionedByAdministrator(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	admin := s.mint("admins", "admin")
@@ -32,7 +32,7 @@ func TestAnAdministratorProvisionsAccounts(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, s.as(http.MethodPut, path, `{}`).status, "no scope is not the scope admin")
 }
 
-func TestAMisspeltSettingIsRefusedAndChangesNothing(t *testing.T) {
+func TestAccount_RejectsUnknownSetting(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	admin := s.mint("admins", "admin")

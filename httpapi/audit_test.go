@@ -51,7 +51,7 @@ func exporting(t *testing.T, media string, events int, last error) *httptest.Ser
 	return server
 }
 
-func TestAnExportThatBreaksOffDoesNotLookWhole(t *testing.T) {
+func TestExport_CutsConnectionOnError(t *testing.T) {
 	t.Parallel()
 	for _, media := range []string{mediaCSV, mediaNDJSON} {
 		for _, events := range []int{1, 100} {
@@ -66,7 +66,7 @@ func TestAnExportThatBreaksOffDoesNotLookWhole(t *testing.T) {
 	}
 }
 
-func TestAnExportThatNeverBeganIsAnsweredAsAnError(t *testing.T) {
+func TestExport_ErrorBeforeFirstRow(t *testing.T) {
 	t.Parallel()
 	response, err := http.Get(exporting(t, mediaCSV, 0, eventstore.ErrUnavailable).URL)
 	require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestAnExportThatNeverBeganIsAnsweredAsAnError(t *testing.T) {
 	require.Equal(t, `{"success":false,"message":"Service unavailable"}`, string(body))
 }
 
-func TestAnExportHoldsEveryEvent(t *testing.T) {
+func TestExport_HasEveryEvent(t *testing.T) {
 	t.Parallel()
 	for media, lines := range map[string]int{mediaCSV: 5001, mediaNDJSON: 5000} {
 		response, err := http.Get(exporting(t, media, 5000, nil).URL)

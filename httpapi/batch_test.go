@@ -105,8 +105,8 @@ func anonymous() func(string) string {
 	}
 }
 
-// TestALineIsAnsweredAsASingleCaptureIs runs the same arrivals both ways, in an account each.
-func TestALineIsAnsweredAsASingleCaptureIs(t *testing.T) {
+// TestBatch_LineAnsweredAsCapture runs the same arrivals both ways, in an account each.
+func TestBatch_LineAnsweredAsCapture(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
@@ -125,7 +125,7 @@ func TestALineIsAnsweredAsASingleCaptureIs(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestLinesOfOnePersonAreCallsInARow(t *testing.T) {
+func TestBatch_LinesOfOnePersonInOrder(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
 	s.capture(`{"phone":"9876599999","email":"known@example.com"}`).is(http.StatusCreated)
@@ -163,7 +163,7 @@ func TestLinesOfOnePersonAreCallsInARow(t *testing.T) {
 	}
 }
 
-func TestOneBadLineFailsAlone(t *testing.T) {
+func TestBatch_BadLineFailsAlone(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	body := "{\"phone\":\"9876543210\"}\r\n" + // 1
@@ -178,7 +178,7 @@ func TestOneBadLineFailsAlone(t *testing.T) {
 	require.Empty(t, s.sendBatch("\n\n").lines(t))
 }
 
-func TestABatchAnswersWithThePositionOfItsLastEvent(t *testing.T) {
+func TestBatch_PositionOfLastEvent(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+batch, strings.NewReader("{\"phone\":\"9876543210\"}\n{}\n"))
@@ -200,7 +200,7 @@ func TestABatchAnswersWithThePositionOfItsLastEvent(t *testing.T) {
 	require.LessOrEqual(t, left, 98+int(10*time.Since(began).Seconds()), "and what has come back meanwhile, ten a second")
 }
 
-func TestEachLineCountsAsOneCapture(t *testing.T) {
+func TestBatch_LineCountsAsCapture(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.RateBurst = 0.001, 3 })
 	body := "{\"phone\":\"9876543210\"}\n{}\n{\"phone\":\"9876543211\"}\n{\"phone\":\"9876543212\"}\nno json\n"
@@ -211,7 +211,7 @@ func TestEachLineCountsAsOneCapture(t *testing.T) {
 	s.capture(`{"phone":"9876543213"}`).is(http.StatusTooManyRequests)
 }
 
-func TestABatchIsSafeToRepeatUnderItsKey(t *testing.T) {
+func TestBatch_IdempotencyKey(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const body = `{"phone":"9876543210","metadata":{"source":"website"}}` + "\n" +
@@ -236,7 +236,7 @@ func TestABatchIsSafeToRepeatUnderItsKey(t *testing.T) {
 	require.Equal(t, "IDEMPOTENCY_KEY_REUSED", changed[1]["code"])
 }
 
-func TestOnlyWhoMaySendsABatch(t *testing.T) {
+func TestBatch_Authorization(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.provision("basic", account.Settings{})
@@ -260,7 +260,7 @@ func TestOnlyWhoMaySendsABatch(t *testing.T) {
 	}
 }
 
-func TestABatchHasBounds(t *testing.T) {
+func TestBatch_Limits(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
 	lines := s.sendBatch(strings.Repeat("{}\n", 10_001) + strings.Repeat("{\"phone\":\"9876543210\"}\n", 2_000)).lines(t)

@@ -68,7 +68,7 @@ func (w *wire) answers() *bufio.Reader {
 	return bufio.NewReader(response.Body)
 }
 
-func TestALineIsAnsweredBeforeTheNextIsSent(t *testing.T) {
+func TestBatchStream_AnswersBeforeNextLine(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	w := s.wire(s.jwt)
@@ -87,9 +87,9 @@ func TestALineIsAnsweredBeforeTheNextIsSent(t *testing.T) {
 	require.Equal(t, 1, strings.Count(string(rest), "\n"))
 }
 
-// TestAClientThatSendsEverythingBeforeItReadsIsAnswered: the answers are larger than all buffers on the way together,
+// TestBatchStream_ClientReadsLast: the answers are larger than all buffers on the way together,
 // so whoever waited for them to be read before reading on would wait for ever.
-func TestAClientThatSendsEverythingBeforeItReadsIsAnswered(t *testing.T) {
+func TestBatchStream_ClientReadsLast(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
 	value := strings.Repeat("x", 1900)
@@ -112,8 +112,8 @@ func TestAClientThatSendsEverythingBeforeItReadsIsAnswered(t *testing.T) {
 	require.Equal(t, repeats+1, strings.Count(string(answers), `,"success":true,`))
 }
 
-// TestAClientThatGoesAwayHalfwayHasLostNothingAcknowledged cuts the connection in the middle of a line.
-func TestAClientThatGoesAwayHalfwayHasLostNothingAcknowledged(t *testing.T) {
+// TestBatchStream_ClientDisconnects cuts the connection in the middle of a line.
+func TestBatchStream_ClientDisconnects(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
 	for round := range 5 {
@@ -144,7 +144,7 @@ func TestAClientThatGoesAwayHalfwayHasLostNothingAcknowledged(t *testing.T) {
 	}
 }
 
-func TestAHalfClosedClientIsToldWhatWasCutShort(t *testing.T) {
+func TestBatchStream_TruncatedBody(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	w := s.wire(s.jwt)
@@ -156,7 +156,7 @@ func TestAHalfClosedClientIsToldWhatWasCutShort(t *testing.T) {
 	require.Equal(t, []int{201, 400}, statuses(lines))
 }
 
-func TestAClientThatWaitsWithItsBodyIsToldToGoOn(t *testing.T) {
+func TestBatchStream_Expect100Continue(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for body, want := range map[string][]int{"{\"email\":\"a@example.com\"}\n": {201}, "\n": {}} {
@@ -181,7 +181,7 @@ func TestAClientThatWaitsWithItsBodyIsToldToGoOn(t *testing.T) {
 
 // A client that has nothing to say yet may send blank lines, and an export look for long and find nothing: for longer than one
 // write may take.
-func TestAnAnswerEndsHoweverLongItWasSilent(t *testing.T) {
+func TestBatchStream_EndsAfterLongSilence(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	hasty := b.beside(func(server *http.Server) { server.WriteTimeout = time.Nanosecond })
@@ -207,7 +207,7 @@ func TestAnAnswerEndsHoweverLongItWasSilent(t *testing.T) {
 	}
 }
 
-func TestWhoIsLetInNoMoreGetsNoFurther(t *testing.T) {
+func TestBatchStream_RevokedMidway(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serve(t, s.url)

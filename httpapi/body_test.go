@@ -25,7 +25,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func TestABodyIsReadWholeHoweverItComes(t *testing.T) {
+func TestBody_ReadWhole(t *testing.T) {
 	t.Parallel()
 	a := &api{load: newLoad(Options{BodyBytes: 64 << 20})}
 	for _, length := range []int{0, 1, 511, 512, 513, 64<<10 - 1, 64 << 10, 64<<10 + 1, 320 << 10, maxBody} {
@@ -52,7 +52,7 @@ func TestABodyIsReadWholeHoweverItComes(t *testing.T) {
 	require.ErrorIs(t, err, errTooLarge)
 }
 
-func TestABodyThatComesSlowlyUsesUpNoTimeOfTheRequest(t *testing.T) {
+func TestBody_SlowBodyRestartsTimeout(t *testing.T) {
 	t.Parallel()
 	x := &exchange{
 		api: &api{load: newLoad(Options{})}, w: httptest.NewRecorder(), r: httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{}`)),
@@ -66,7 +66,7 @@ func TestABodyThatComesSlowlyUsesUpNoTimeOfTheRequest(t *testing.T) {
 	require.NoError(t, x.ctx.Err())
 }
 
-func TestABodyIsTakenApartIntoCompactMembers(t *testing.T) {
+func TestParseObject_CompactMembers(t *testing.T) {
 	t.Parallel()
 	members, err := ParseObject([]byte("\xef\xbb\xbf { \"a\" : { \"b c\" : [ 1 , 2.50 , -0e1 ] } ,\n\"\\u0061b\":\"x  y\\n\\\\u0000\" }\r\n"))
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestABodyIsTakenApartIntoCompactMembers(t *testing.T) {
 
 // A decision is handed to the views as it was made, beside its JSON, so that another spelling would make a view another than
 // the same view made anew from the log.
-func TestADecisionReadsBackAsTheVerySame(t *testing.T) {
+func TestParseObject_DecisionRoundTrip(t *testing.T) {
 	t.Parallel()
 	rules := lead.Rules{Region: "IN", Stages: []string{"new", "won"}}
 	ids := lead.NewIDs{Lead: "l", Contact: "c", Opportunity: "o"}
@@ -109,7 +109,7 @@ func TestADecisionReadsBackAsTheVerySame(t *testing.T) {
 	}
 }
 
-func TestABodyThatReadersDisagreeAboutIsRefused(t *testing.T) {
+func TestParseObject_RejectsAmbiguousJSON(t *testing.T) {
 	t.Parallel()
 	deep := func(levels int) string {
 		return `{"d":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
@@ -138,7 +138,7 @@ func TestABodyThatReadersDisagreeAboutIsRefused(t *testing.T) {
 	}
 }
 
-func TestAKeyOfAnyLengthIsRepeatedInPart(t *testing.T) {
+func TestParseObject_TruncatesLongKey(t *testing.T) {
 	t.Parallel()
 	_, err := ParseObject([]byte(`{"` + strings.Repeat("é", 1000) + `":1e400}`))
 	var wrong field.Errors

@@ -16,7 +16,7 @@ import (
 
 const leads = "/api/v1/crm/leads"
 
-func TestANewPersonIsCreatedAndAKnownOneMerged(t *testing.T) {
+func TestCapture_CreatesAndMerges(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 
@@ -51,7 +51,7 @@ func TestANewPersonIsCreatedAndAKnownOneMerged(t *testing.T) {
 	require.Equal(t, "user:ann", events.at("data").([]any)[0].(map[string]any)["actor"])
 }
 
-func TestARepeatFromACuratedSourceIsAConflictThatNamesTheLead(t *testing.T) {
+func TestCapture_CuratedSourceConflict(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	first := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
@@ -67,7 +67,7 @@ func TestARepeatFromACuratedSourceIsAConflictThatNamesTheLead(t *testing.T) {
 	require.Equal(t, "DUPLICATE_LEAD_EMAIL", clash.at("code"))
 }
 
-func TestWhatIsWrongWithALeadIsSaidFieldByField(t *testing.T) {
+func TestCapture_FieldErrors(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for name, c := range map[string]struct {
@@ -103,7 +103,7 @@ func manyFields(n int) string {
 	return fields.String()
 }
 
-func TestOnlyWhoMayCapturesALead(t *testing.T) {
+func TestCapture_Authorization(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.provision("basic", account.Settings{})
@@ -139,14 +139,14 @@ func TestOnlyWhoMayCapturesALead(t *testing.T) {
 	require.Equal(t, "token:"+id, events.at("data").([]any)[0].(map[string]any)["actor"])
 }
 
-func TestWithoutAKeyNoJWTIsAccepted(t *testing.T) {
+func TestAuth_NoVerifierRejectsJWT(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.JWT = nil })
 	s.capture(`{"phone":"9876543210"}`).is(http.StatusUnauthorized)
 	s.as(http.MethodGet, leads, "").is(http.StatusUnauthorized)
 }
 
-func TestARevokedTokenLearnsNothingOfItsAccountsPlan(t *testing.T) {
+func TestAuth_RevokedTokenHidesPlan(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serve(t, s.url)
@@ -159,7 +159,7 @@ func TestARevokedTokenLearnsNothingOfItsAccountsPlan(t *testing.T) {
 	s.send(c).is(http.StatusUnauthorized)
 }
 
-func TestAnAccountThatCapturesTooOftenIsToldWhenToComeBack(t *testing.T) {
+func TestQuota_CaptureRetryAfter(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.RateBurst = 0.001, 2 })
 	first := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
@@ -179,7 +179,7 @@ func TestAnAccountThatCapturesTooOftenIsToldWhenToComeBack(t *testing.T) {
 }
 
 // The process that refuses goes by what it believes, and has not heard of what was set elsewhere.
-func TestAnAccountsOwnRateCountsInEveryProcessOnceItIsSet(t *testing.T) {
+func TestQuota_AccountRateInEveryProcess(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
 	s := start(t, func(o *httpapi.Options) {
@@ -198,7 +198,7 @@ func TestAnAccountsOwnRateCountsInEveryProcessOnceItIsSet(t *testing.T) {
 	require.Empty(t, unlimited.header.Get("RateLimit"))
 }
 
-func TestABodyThatIsNotJSONIsNotRead(t *testing.T) {
+func TestCapture_UnsupportedMediaType(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for name, c := range map[string]struct {
@@ -223,7 +223,7 @@ func TestABodyThatIsNotJSONIsNotRead(t *testing.T) {
 	}
 }
 
-func Test32FirstArrivalsOfOnePhoneAreOneLead(t *testing.T) {
+func TestCapture_ConcurrentFirstArrivals(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	count := map[int]int{}
@@ -233,7 +233,7 @@ func Test32FirstArrivalsOfOnePhoneAreOneLead(t *testing.T) {
 	require.Equal(t, map[int]int{http.StatusCreated: 1, http.StatusConflict: 31}, count)
 }
 
-func TestProcessesOnOneDatabaseShareAnAccountsQuota(t *testing.T) {
+func TestQuota_SharedBetweenProcesses(t *testing.T) {
 	t.Parallel()
 	one := start(t)
 	other := serve(t, one.url)

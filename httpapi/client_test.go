@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheClientIsTheLastHopThatNoProxyOfOursIs(t *testing.T) {
+func TestClientAddress_LastUntrustedHop(t *testing.T) {
 	t.Parallel()
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
 	for name, c := range map[string]struct {
@@ -43,7 +43,7 @@ func TestTheClientIsTheLastHopThatNoProxyOfOursIs(t *testing.T) {
 	}
 }
 
-func TestAnIPv6HostIsItsNetwork(t *testing.T) {
+func TestClientAddress_IPv6Network(t *testing.T) {
 	t.Parallel()
 	at := func(text string) string { return addressBlock(netip.MustParseAddr(text)) }
 	require.Equal(t, at("2001:db8::1"), at("2001:db8::ffff:ffff:ffff:ffff"))
@@ -51,7 +51,7 @@ func TestAnIPv6HostIsItsNetwork(t *testing.T) {
 	require.NotEqual(t, at("192.0.2.1"), at("192.0.2.2"))
 }
 
-func TestATraceContextCountsWhenWellFormed(t *testing.T) {
+func TestTraceParent_WellFormed(t *testing.T) {
 	t.Parallel()
 	const good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	require.Equal(t, good, traceParent(good))
@@ -63,13 +63,13 @@ func TestATraceContextCountsWhenWellFormed(t *testing.T) {
 	}
 }
 
-func TestAUserAgentIsTextOfBoundedLength(t *testing.T) {
+func TestUserAgent_Truncated(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a\uFFFDb", userAgent("a\xffb"))
 	require.LessOrEqual(t, len(userAgent(strings.Repeat("é", 2000))), 1024+2)
 }
 
-func TestAnAcceptHeaderChoosesTheForm(t *testing.T) {
+func TestAccept_PreferredMedia(t *testing.T) {
 	t.Parallel()
 	for accept, want := range map[string]string{
 		"": mediaJSON, "*/*": mediaJSON, "text/csv": mediaCSV, "TEXT/CSV; charset=utf-8": mediaCSV, "text/*": mediaCSV,

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhoWaitsLongestMakesPlace(t *testing.T) {
+func TestConnections_ClosesLongestIdle(t *testing.T) {
 	t.Parallel()
 	held, hold, idled, refused := make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 100), make(chan struct{}, 100)
 	letGo := sync.OnceFunc(func() { close(hold) })
@@ -94,7 +94,7 @@ func TestWhoWaitsLongestMakesPlace(t *testing.T) {
 	answered(working)
 }
 
-func TestWhoComesBeforeAnotherHasEndedIsMadePlaceToo(t *testing.T) {
+func TestConnections_ClosesBeforeStateClosed(t *testing.T) {
 	t.Parallel()
 	c := newConnections(2)
 	var conns [4]net.Conn
@@ -113,7 +113,7 @@ func TestWhoComesBeforeAnotherHasEndedIsMadePlaceToo(t *testing.T) {
 	require.Equal(t, 2, c.waiting.Len())
 }
 
-func TestThereIsRoomForOtherFiles(t *testing.T) {
+func TestConnections_LeavesFileDescriptors(t *testing.T) {
 	t.Parallel()
 	require.LessOrEqual(t, maxConnections(), mostConnections)
 	require.Positive(t, maxConnections())

@@ -96,13 +96,13 @@ func (b *browser) signIn(jwt string) *browser {
 	return b
 }
 
-func TestTheConsoleIsNotThereWithoutAKey(t *testing.T) {
+func TestConsole_DisabledWithoutKey(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	require.Equal(t, http.StatusNotFound, s.send(call{method: http.MethodGet, path: "/console"}).status)
 }
 
-func TestASessionIsWhatTheJWTAllows(t *testing.T) {
+func TestSession_ScopesOfJWT(t *testing.T) {
 	t.Parallel()
 	b := browse(t)
 	r := b.get("/console/leads?status=new")
@@ -137,7 +137,7 @@ func TestASessionIsWhatTheJWTAllows(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b.get("/console/tokens").status)
 }
 
-func TestASessionEndsWithItsJWTAndWithItsRevocation(t *testing.T) {
+func TestSession_EndsWithJWT(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
 	b := signedIn(t, func(o *httpapi.Options) {
@@ -158,7 +158,7 @@ func TestASessionEndsWithItsJWTAndWithItsRevocation(t *testing.T) {
 	require.NotContains(t, r.body, "Sign out", "who is not signed in")
 }
 
-func TestAJWTThatCountsMillisecondsSignsIn(t *testing.T) {
+func TestSession_JWTInMilliseconds(t *testing.T) {
 	t.Parallel()
 	b := browse(t)
 	now := time.Now()
@@ -176,7 +176,7 @@ func TestAJWTThatCountsMillisecondsSignsIn(t *testing.T) {
 	}
 }
 
-func TestACookieIsForTheConsoleAlone(t *testing.T) {
+func TestSession_CookieAttributes(t *testing.T) {
 	t.Parallel()
 	b := browse(t, func(o *httpapi.Options) { o.BasePath = "/crm" })
 	r := b.post("/crm/console/sign-in", "jwt", b.jwt, "next", "https://evil.example/")
@@ -196,7 +196,7 @@ func TestACookieIsForTheConsoleAlone(t *testing.T) {
 	}
 }
 
-func TestACookieIsSecureOverHTTPS(t *testing.T) {
+func TestSession_CookieSecureOverHTTPS(t *testing.T) {
 	t.Parallel()
 	b := browse(t, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} })
 	r := b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "https")
@@ -215,7 +215,7 @@ func TestACookieIsSecureOverHTTPS(t *testing.T) {
 	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "whoever wants to be a proxy")
 }
 
-func TestFormsOfOtherSitesDoNothing(t *testing.T) {
+func TestConsole_RejectsCrossSiteForms(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	for _, header := range [][]string{{"Origin", "https://evil.example"}, {"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}} {
@@ -228,7 +228,7 @@ func TestFormsOfOtherSitesDoNothing(t *testing.T) {
 	require.NotContains(t, b.get("/console/tokens").body, "theirs")
 }
 
-func TestALinkSignsInOnce(t *testing.T) {
+func TestSignIn_LinkWorksOnce(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
 	codes := console.NewCodes(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
@@ -244,7 +244,7 @@ func TestALinkSignsInOnce(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, b.post("/console/sign-in", "code", "guessed").status)
 }
 
-func TestGuessesAtTheConsoleAreLimited(t *testing.T) {
+func TestSignIn_LimitsGuesses(t *testing.T) {
 	t.Parallel()
 	now := time.Now() // the limit gives nothing back
 	b := browse(t, func(o *httpapi.Options) { o.Now = func() time.Time { return now } })
@@ -260,7 +260,7 @@ func TestGuessesAtTheConsoleAreLimited(t *testing.T) {
 	require.True(t, limited("jwt", "a.b.c"))
 }
 
-func TestPagesAreKeptByNobodyAndLoadNothingElse(t *testing.T) {
+func TestConsole_SecurityHeaders(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	r := b.get("/console/leads")

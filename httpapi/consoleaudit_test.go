@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-func TestARevealIsOnTheLogBeforeAnythingIsShown(t *testing.T) {
+func TestReveal_RecordedBeforeShown(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	id := b.capture(`{"name":"Asha Rao","phone":"9876543210","city":"Pune"}`).at("data", "leadId").(string)
@@ -46,7 +46,7 @@ func TestARevealIsOnTheLogBeforeAnythingIsShown(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, blind.get("/console/audit/reveals").status)
 }
 
-func TestALeadThatWasJoinedIsRevealedToo(t *testing.T) {
+func TestReveal_SourceLeadOfJoin(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	into, from := b.twoLeads()
@@ -59,7 +59,7 @@ func TestALeadThatWasJoinedIsRevealedToo(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(b.get("/console/audit/reveals").body, from) }, soon, pause)
 }
 
-func TestALeadAndWhatWasJoinedIntoItLeadToEachOther(t *testing.T) {
+func TestConsoleLead_LinksJoinedLeads(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	into, from := b.twoLeads()
@@ -73,7 +73,7 @@ func TestALeadAndWhatWasJoinedIntoItLeadToEachOther(t *testing.T) {
 	require.Contains(t, page, `<p>It became part of <a class="mono" `+link(into)+`.</p>`)
 }
 
-func TestWhatWasReleasedOrStaysWithAnotherLeadIsToldMasked(t *testing.T) {
+func TestConsoleLead_MasksReleasedContact(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	holder := b.capture(`{"email":"ann@example.com"}`).at("data", "leadId").(string)
@@ -92,7 +92,7 @@ func TestWhatWasReleasedOrStaysWithAnotherLeadIsToldMasked(t *testing.T) {
 	require.Contains(t, revealed, "<p>The phone &#43;919876543210 finds it no more.</p>")
 }
 
-func TestWhatAVisitorSawIsMaskedUntilItIsRevealed(t *testing.T) {
+func TestConsoleLead_MasksActivity(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	id := b.capture(`{"phone":"9876543210","visitorId":"v"}`).at("data", "leadId").(string)
@@ -111,7 +111,7 @@ func TestWhatAVisitorSawIsMaskedUntilItIsRevealed(t *testing.T) {
 	}
 }
 
-func TestTheVerifiedMarkVerifies(t *testing.T) {
+func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	for i := range 3 {
@@ -159,7 +159,7 @@ func TestTheVerifiedMarkVerifies(t *testing.T) {
 	require.Contains(t, b.service.browser().signIn(b.jwt).get("/console/audit").body, "There is nothing to prove")
 }
 
-func TestUsageTellsWhatCameAloneFromLinesOfBatches(t *testing.T) {
+func TestConsoleUsage_SeparatesBatchLines(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	b.capture(`{"phone":"9876543210"}`)
@@ -170,7 +170,7 @@ func TestUsageTellsWhatCameAloneFromLinesOfBatches(t *testing.T) {
 	}, soon, pause, "of lines those that arrived, whatever became of them")
 }
 
-func TestEveryPageHasItsFiles(t *testing.T) {
+func TestConsole_ExportsEveryPage(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	b.capture(`{"name":"=cmd()","phone":"9876543210","opportunityValue":12,"status":"won"}`)

@@ -38,7 +38,7 @@ func (b *browser) follow(path string) (sees func(text string), rest io.Reader) {
 	}, response.Body
 }
 
-func TestAPageIsStreamedUntilTheServiceStops(t *testing.T) {
+func TestLivePage_EndsWhenServiceStops(t *testing.T) {
 	t.Parallel()
 	stopping := make(chan struct{})
 	b := signedIn(t, func(o *httpapi.Options) { o.Stopping = stopping })
@@ -51,7 +51,7 @@ func TestAPageIsStreamedUntilTheServiceStops(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAPageIsStreamedUntilTheSessionEnds(t *testing.T) {
+func TestLivePage_EndsWithSession(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(*browser, *atomic.Int64){
 		"expired": func(_ *browser, ahead *atomic.Int64) { ahead.Store(int64(2 * time.Hour)) },

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-func TestPeopleAreMaskedInThePages(t *testing.T) {
+func TestConsole_MasksPersonalData(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	made := b.capture(`{"name":"Asha Rao","phone":"9876543210","email":"asha@rao.example","city":"Pune","metadata":{"source":"website","ip":"198.51.100.7","utm":"diwali"}}`)
@@ -33,7 +33,7 @@ func TestPeopleAreMaskedInThePages(t *testing.T) {
 	require.Contains(t, b.get("/console/leads/"+id+"?raw=0").body, "contactUID")
 }
 
-func TestALeadOfAnotherAccountIsNotThere(t *testing.T) {
+func TestConsoleLead_OfAnotherAccount(t *testing.T) {
 	t.Parallel()
 	b := browse(t)
 	id := b.capture(`{"phone":"9876543210"}`).at("data", "leadId").(string)
@@ -44,7 +44,7 @@ func TestALeadOfAnotherAccountIsNotThere(t *testing.T) {
 }
 
 // One view has seen the lead, and another has not yet.
-func TestALeadIsShownByTheViewThatHasIt(t *testing.T) {
+func TestConsoleLead_ViewsBehind(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"source_history", "lead"} {
 		b := signedIn(t)
@@ -61,7 +61,7 @@ func TestALeadIsShownByTheViewThatHasIt(t *testing.T) {
 }
 
 // An account has at most half of the pages that are kept up to date.
-func TestAnAccountThatFollowsManyPagesKeepsNoOtherOut(t *testing.T) {
+func TestLivePage_LimitPerAccount(t *testing.T) {
 	t.Parallel()
 	b := browse(t, func(o *httpapi.Options) { o.LivePages = 4 })
 	b.provision("other", account.Settings{})
@@ -94,7 +94,7 @@ func TestAnAccountThatFollowsManyPagesKeepsNoOtherOut(t *testing.T) {
 	require.Eventually(t, func() bool { status, _ := follow(b); return status == http.StatusOK }, time.Minute, 5*time.Millisecond)
 }
 
-func TestALeadCanBeSeenAsOfEachEvent(t *testing.T) {
+func TestConsoleLead_AsOfEachEvent(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	id := b.capture(`{"phone":"9876543210","metadata":{"source":"website"}}`).at("data", "leadId").(string)
@@ -113,7 +113,7 @@ func TestALeadCanBeSeenAsOfEachEvent(t *testing.T) {
 	require.Contains(t, revealed.body, `href="/console/leads/`+id+`?revision=1">Mask it again</a>`)
 }
 
-func TestATokenIsMadeRotatedAndDeletedInTheConsole(t *testing.T) {
+func TestConsoleTokens_Lifecycle(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	r := b.post("/console/tokens", "name", "", "expiresInDays", "400")
@@ -150,7 +150,7 @@ func TestATokenIsMadeRotatedAndDeletedInTheConsole(t *testing.T) {
 	require.NotContains(t, b.get("/console/leads/none").body, "Nothing was done", "nothing was to be done")
 }
 
-func TestEveryTokenIsFoundInTheConsoleHoweverManyWereDeletedSince(t *testing.T) {
+func TestConsoleTokens_PagesDeleted(t *testing.T) {
 	t.Parallel()
 	b := browse(t, func(o *httpapi.Options) { o.RateLimit = 0 })
 	b.signIn(b.jwt)
@@ -180,7 +180,7 @@ func TestEveryTokenIsFoundInTheConsoleHoweverManyWereDeletedSince(t *testing.T) 
 	require.NotContains(t, rest, "gone 03")
 }
 
-func TestAnEndpointIsLookedAfterInTheConsole(t *testing.T) {
+func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	r := b.post("/console/webhooks", "url", "http://example.com", "description", "CRM <sync>")
@@ -235,7 +235,7 @@ const (
 	pause = 10 * time.Millisecond
 )
 
-func TestWhatTheConsoleDoesIsFollowed(t *testing.T) {
+func TestConsole_TracesAndLogs(t *testing.T) {
 	t.Parallel()
 	const own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	b := signedIn(t, func(o *httpapi.Options) {
@@ -251,7 +251,7 @@ func TestWhatTheConsoleDoesIsFollowed(t *testing.T) {
 }
 
 // A page shows the first rows of a long report. Its totals are of all the time that is asked for, and its chart is of the end.
-func TestTheTotalsOfALongReportAreOfAllOfIt(t *testing.T) {
+func TestConsoleSources_TotalsOfLongReport(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	pgtest.Exec(t, b.pool, `

@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
-func TestTheDocumentHasEveryRouteAndNoOther(t *testing.T) {
+func TestOpenAPI_HasEveryRoute(t *testing.T) {
 	t.Parallel()
 	var document struct {
 		Paths map[string]map[string]jsontext.Value `json:"paths"`
@@ -39,7 +39,7 @@ func TestTheDocumentHasEveryRouteAndNoOther(t *testing.T) {
 	require.ElementsMatch(t, served, described, "openapi/openapi.yaml describes what routes.go serves")
 }
 
-func TestTheDocumentHasEveryFailure(t *testing.T) {
+func TestOpenAPI_HasEveryFailure(t *testing.T) {
 	t.Parallel()
 	type failure struct {
 		Message string `json:"message"`

@@ -21,7 +21,7 @@ func (s *service) try(value, key, body string) reply {
 	return s.send(c)
 }
 
-func TestADryRunIsAnsweredAsTheCaptureWouldBeAndWritesNothing(t *testing.T) {
+func TestDryRun_WritesNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, body := range []string{
@@ -72,7 +72,7 @@ func requireForeseen(t *testing.T, captured, tried reply) {
 	require.Equal(t, captured.body, tried.body)
 }
 
-func TestADryRunBindsNoKeyAndHeedsOneThatIsBound(t *testing.T) {
+func TestDryRun_IdempotencyKey(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const body, other = `{"phone":"9876543210","metadata":{"source":"website"}}`, `{"phone":"9876543211"}`
@@ -88,7 +88,7 @@ func TestADryRunBindsNoKeyAndHeedsOneThatIsBound(t *testing.T) {
 	require.Equal(t, true, reused.at("dryRun"))
 }
 
-func TestWhetherItIsADryRunMustBeClear(t *testing.T) {
+func TestDryRun_RejectsUnclearFlag(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, query := range []string{"dryRun=", "dryRun=1", "dryRun=TRUE", "dryRun=true&dryRun=false", "dryRun=true&dryRun=true", "dryRun=tru%zz", "dryRun=true;x=1"} {
@@ -99,7 +99,7 @@ func TestWhetherItIsADryRunMustBeClear(t *testing.T) {
 	s.as(http.MethodPost, leads+"?dryRun=false", `{"phone":"9876543210"}`).is(http.StatusCreated)
 }
 
-func TestADryRunIsForThoseWhoMayCaptureAndCountsAsACapture(t *testing.T) {
+func TestDryRun_AuthorizationAndQuota(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.RateBurst = 0.001, 2 })
 	other := serve(t, s.url)

@@ -81,7 +81,7 @@ func (s *service) captureWhole(status int, header map[string]string) reply {
 	return s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: whole, header: header}).is(status)
 }
 
-func TestAfterAnErasureNothingOfThePersonIsAnywhere(t *testing.T) {
+func TestErase_RemovesPersonEverywhere(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serveOn(t, s.url, s.events)
@@ -122,7 +122,7 @@ func TestAfterAnErasureNothingOfThePersonIsAnywhere(t *testing.T) {
 	require.Len(t, again.body["data"], 1, "what came after the erasure")
 }
 
-func TestAVisitorIsForgottenWithTheLastLeadThatItIsLinkedWith(t *testing.T) {
+func TestErase_ForgetsVisitorOfLastLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.as(http.MethodPost, "/api/v1/crm/visitors/v-1/activity", `{"type":"click"}`).is(202)
@@ -147,7 +147,7 @@ func TestAVisitorIsForgottenWithTheLastLeadThatItIsLinkedWith(t *testing.T) {
 	require.Equal(t, 1, rows())
 }
 
-func TestARepeatUnderItsKeyAfterAnErasureIsGone(t *testing.T) {
+func TestErase_IdempotentRepeatIsGone(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	key := map[string]string{"Idempotency-Key": "k-1"}
@@ -161,7 +161,7 @@ func TestARepeatUnderItsKeyAfterAnErasureIsGone(t *testing.T) {
 
 // Of callers that capture, repeat and erase one person all at once, each gets an honest answer, and in the end either there
 // is a lead of that person, with a key, or there is none.
-func TestErasuresCapturesAndRepeatsAtOnce(t *testing.T) {
+func TestErase_ConcurrentCapturesAndRepeats(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serveOn(t, s.url, s.events)

@@ -18,7 +18,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-func TestEveryErrorHasItsAnswer(t *testing.T) {
+func TestErrors_Answers(t *testing.T) {
 	t.Parallel()
 	refusal := &command.LeadRefused{
 		Refusal:  &lead.Refusal{Fact: event.LeadRefused{Code: lead.CodeDuplicateEmail, LeadID: "L1"}},
@@ -52,7 +52,7 @@ func TestEveryErrorHasItsAnswer(t *testing.T) {
 	require.Equal(t, eventstore.Position(7), describe(refusal).position)
 }
 
-func TestEveryRowOfTheTableIsReachedAndSaysSomething(t *testing.T) {
+func TestErrors_EveryRowReached(t *testing.T) {
 	t.Parallel()
 	for _, row := range failures {
 		f := describe(fmt.Errorf("wrapped: %w", row.is))
@@ -62,7 +62,7 @@ func TestEveryRowOfTheTableIsReachedAndSaysSomething(t *testing.T) {
 	}
 }
 
-func TestAListSaysWhereItEnds(t *testing.T) {
+func TestAnswer_NextCursor(t *testing.T) {
 	t.Parallel()
 	for want, list := range map[string]query.List[string]{
 		`{"success":true,"data":[],"nextCursor":null}`:   {},

@@ -93,7 +93,7 @@ func (o operation) required(ids *strings.Replacer) string {
 	return "?" + query.Encode()
 }
 
-func TestTheExamplesOfTheDocumentAreAnswered(t *testing.T) {
+func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.fanOut()
@@ -161,7 +161,7 @@ func (s *service) fanOut() {
 }
 
 // Bodies are no JSON: of a caller who is not let in nothing is read.
-func TestTheDocumentSaysWhoMayAsk(t *testing.T) {
+func TestOpenAPI_StatesCredentials(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	_, value := s.token()
@@ -189,7 +189,7 @@ func TestTheDocumentSaysWhoMayAsk(t *testing.T) {
 	}
 }
 
-func TestTheServiceTellsOfItself(t *testing.T) {
+func TestMonitoring_Endpoints(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.BasePath = "/crm" })
 	for path, media := range map[string]string{"/crm/openapi.json": "application/json; charset=utf-8", "/crm/docs": "text/html; charset=utf-8"} {

@@ -32,7 +32,7 @@ func (r *slowReader) Write(b []byte) (int, error) {
 }
 
 // Whoever reads an export slowly would otherwise read on, also what was captured after their JWT had ended.
-func TestAnExportEndsWithTheCredentialThatAskedForIt(t *testing.T) {
+func TestExport_EndsWithCredential(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
 	b := browse(t, func(o *httpapi.Options) {
@@ -73,8 +73,8 @@ func TestAnExportEndsWithTheCredentialThatAskedForIt(t *testing.T) {
 	}
 }
 
-// TestAnAccountThatExportsKeepsNoOtherOut has an account read as many exports as it may, slowly: a part of each is in memory.
-func TestAnAccountThatExportsKeepsNoOtherOut(t *testing.T) {
+// TestExport_LimitPerAccount has an account read as many exports as it may, slowly: a part of each is in memory.
+func TestExport_LimitPerAccount(t *testing.T) {
 	t.Parallel()
 	const path, page = "/api/v1/crm/sources/history", "/console/sources/history.ndjson"
 	b := browse(t, func(o *httpapi.Options) { o.Exports = 4 })

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAClientThatClosesItsHalfOfTheConnectionGetsItsAnswer: net/http takes a half-closed connection for a client that
+// TestServer_HalfClosedConnection: net/http takes a half-closed connection for a client that
 // is gone and ends the request's context. An answer that was then not written became an empty 200, which says merged.
-func TestAClientThatClosesItsHalfOfTheConnectionGetsItsAnswer(t *testing.T) {
+func TestServer_HalfClosedConnection(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	ask := func(method, path, body string, length int) (status int, answer string) {

@@ -70,9 +70,9 @@ func answersOf(t *testing.T, conn net.Conn) (statuses []int) {
 	}
 }
 
-// TestARequestIsNeverTakenForTwo sends what proxies and servers have disagreed on where a request ends. Behind each
+// TestServer_RejectsRequestSmuggling sends what proxies and servers have disagreed on where a request ends. Behind each
 // stands a request that a proxy would have taken for a part of the body, or that is another's next: it is not answered.
-func TestARequestIsNeverTakenForTwo(t *testing.T) {
+func TestServer_RejectsRequestSmuggling(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	const hidden = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -109,8 +109,8 @@ func TestARequestIsNeverTakenForTwo(t *testing.T) {
 	require.Empty(t, s.as(http.MethodGet, leads, "").at("data"))
 }
 
-// TestHeadersThatAreSlowOrWithoutEnd holds connections open with headers that never come to their end.
-func TestHeadersThatAreSlowOrWithoutEnd(t *testing.T) {
+// TestServer_BoundsHeaders holds connections open with headers that never come to their end.
+func TestServer_BoundsHeaders(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	hasty := s.beside(func(server *http.Server) { server.ReadHeaderTimeout = 300 * time.Millisecond })
@@ -143,8 +143,8 @@ func (s *service) beside(change func(*http.Server)) (address string) {
 	return server.Listener.Addr().String()
 }
 
-// TestACodingMayNotHideABody: what is small here and large when it is unpacked is not unpacked at all.
-func TestACodingMayNotHideABody(t *testing.T) {
+// TestServer_RejectsContentEncoding: what is small here and large when it is unpacked is not unpacked at all.
+func TestServer_RejectsContentEncoding(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, path := range []string{leads, batch, tokens, endpoints} {
@@ -156,8 +156,8 @@ func TestACodingMayNotHideABody(t *testing.T) {
 	}
 }
 
-// TestWhatIsSmallToSendIsSmallToAnswer sends bodies that cost little to make and would cost much to answer in full.
-func TestWhatIsSmallToSendIsSmallToAnswer(t *testing.T) {
+// TestServer_BoundsAnswerSize sends bodies that cost little to make and would cost much to answer in full.
+func TestServer_BoundsAnswerSize(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
 	admin := s.mint("admins", "admin")
@@ -198,8 +198,8 @@ func numbered(format string, n int) string {
 	return text.String()
 }
 
-// TestAnIDOfAnyKindIsSomebodysOrNobodys puts into every place for an id what no id is.
-func TestAnIDOfAnyKindIsSomebodysOrNobodys(t *testing.T) {
+// TestServer_HostilePathIDs puts into every place for an id what no id is.
+func TestServer_HostilePathIDs(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })
 	odd := []string{

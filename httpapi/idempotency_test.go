@@ -31,7 +31,7 @@ func requireReplayed(t *testing.T, first, again reply) {
 	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 }
 
-func TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter(t *testing.T) {
+func TestIdempotency_RepeatsFirstAnswer(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serveOn(t, s.url, s.events) // another process, which knows nothing but the log
@@ -61,7 +61,7 @@ func TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter(t *testing.T) {
 	require.Equal(t, head, now, "a repeat writes nothing")
 }
 
-func TestAKeyIsBoundToOneBodyOfOneAccount(t *testing.T) {
+func TestIdempotency_BoundToBodyAndAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.keyed("k", `{"phone":"9876543210"}`).is(http.StatusCreated)
@@ -75,7 +75,7 @@ func TestAKeyIsBoundToOneBodyOfOneAccount(t *testing.T) {
 	s.keyed("k", `{"phone":"9876543211"}`).is(http.StatusCreated)
 }
 
-func TestAKeyStaysFreeAfterAnAnswerThatDecidedNothing(t *testing.T) {
+func TestIdempotency_FreeAfterFailure(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.keyed("k", `{"phone":"12"}`).is(http.StatusBadRequest)
@@ -87,7 +87,7 @@ func TestAKeyStaysFreeAfterAnAnswerThatDecidedNothing(t *testing.T) {
 }
 
 // The rules that a repeat would be judged by today are not those of its answer.
-func TestARepeatIsNotJudgedBySettingsThatCameAfter(t *testing.T) {
+func TestIdempotency_IgnoresLaterSettings(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	with := func(stages ...string) account.Settings {
@@ -100,7 +100,7 @@ func TestARepeatIsNotJudgedBySettingsThatCameAfter(t *testing.T) {
 	requireReplayed(t, first, s.keyed("k", body))
 }
 
-func TestWhoIsNotLetInAnyMoreGetsNoAnswerAgain(t *testing.T) {
+func TestIdempotency_RevokedCaller(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serveOn(t, s.url, s.events)
@@ -122,7 +122,7 @@ func TestWhoIsNotLetInAnyMoreGetsNoAnswerAgain(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, other.send(repeat).status, "although this process still believes the token")
 }
 
-func TestCallsAtOnceWithOneKeyHaveOneEffect(t *testing.T) {
+func TestIdempotency_ConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	processes := []*service{s, serveOn(t, s.url, s.events)}
@@ -142,7 +142,7 @@ func TestCallsAtOnceWithOneKeyHaveOneEffect(t *testing.T) {
 	require.Len(t, events.at("data"), 1)
 }
 
-func TestAKeyIsVisibleASCIIOfBoundedLength(t *testing.T) {
+func TestIdempotency_KeySyntax(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, key := range []string{"", "a b", "é", strings.Repeat("k", 256)} {
@@ -159,7 +159,7 @@ func TestAKeyIsVisibleASCIIOfBoundedLength(t *testing.T) {
 }
 
 // What the log has of a key is who may see it for ever: neither the key, nor the body, nor where it came from.
-func TestTheClaimOfAKeyHoldsNothingOfThePerson(t *testing.T) {
+func TestIdempotency_ClaimHasNoPersonalData(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.keyed("order-of-asha", `{"phone":"9876543210","email":"asha@example.com"}`).is(http.StatusCreated)

@@ -86,9 +86,9 @@ func (s *service) caughtUp() {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// TestWhatIsAnothersIsAsIfItDidNotExist asks on our behalf, by every operation of the document, for what is theirs and
+// TestIsolation_OtherAccountNotFound asks on our behalf, by every operation of the document, for what is theirs and
 // for what is nobody's. The answers must be the same, nothing of theirs may be in any, and nothing of theirs may change.
-func TestWhatIsAnothersIsAsIfItDidNotExist(t *testing.T) {
+func TestIsolation_OtherAccountNotFound(t *testing.T) {
 	t.Parallel()
 	w := tenancy(t)
 	before := w.everythingOfTheirs()

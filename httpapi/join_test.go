@@ -27,7 +27,7 @@ func (s *service) join(into, from string) reply {
 	return s.as(http.MethodPost, leads+"/"+into+"/join", fmt.Sprintf(`{"from":%q}`, from))
 }
 
-func TestTwoLeadsThatAreOnePersonAreJoined(t *testing.T) {
+func TestJoin_TwoLeads(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	into, from := s.twoLeads()
@@ -84,7 +84,7 @@ func TestTwoLeadsThatAreOnePersonAreJoined(t *testing.T) {
 	}
 }
 
-func TestTheHistoriesOfLeadsThatWereJoinedAreOneAndNothingCountsTwice(t *testing.T) {
+func TestJoin_MergesHistories(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	into, from := s.twoLeads()
@@ -127,7 +127,7 @@ func TestTheHistoriesOfLeadsThatWereJoinedAreOneAndNothingCountsTwice(t *testing
 	require.Len(t, entries, 2, "a source of either is one that the lead has")
 }
 
-func TestWhatIsAskedOfALeadThatWasJoined(t *testing.T) {
+func TestJoin_RequestsForSourceLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	into, from := s.twoLeads()
@@ -160,7 +160,7 @@ func TestWhatIsAskedOfALeadThatWasJoined(t *testing.T) {
 	require.Equal(t, stranger.at("data", "leadId"), known.at("data", "leadId"), known.raw)
 }
 
-func TestWhatIsNotJoined(t *testing.T) {
+func TestJoin_Rejections(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	into, from := s.twoLeads()
@@ -200,7 +200,7 @@ func TestWhatIsNotJoined(t *testing.T) {
 }
 
 // Whoever comes first, all of them are one lead in the end, and every answer says which.
-func TestJoinsInEveryDirectionAndArrivalsAtOnce(t *testing.T) {
+func TestJoin_ConcurrentJoinsAndCaptures(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	processes := []*service{s, serveOn(t, s.url, s.events)}
@@ -233,7 +233,7 @@ func TestJoinsInEveryDirectionAndArrivalsAtOnce(t *testing.T) {
 	}
 }
 
-func TestAKeyHasItsAnswerStillWhenTheLeadWasJoined(t *testing.T) {
+func TestJoin_IdempotentRepeat(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	send := func() reply {

@@ -12,7 +12,7 @@ import (
 )
 
 // The views are some milliseconds behind the log, so that without care most of these would be 404.
-func TestWhatWasJustWrittenIsNotMissing(t *testing.T) {
+func TestReads_FindWhatWasJustWritten(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.fanOut()
@@ -55,7 +55,7 @@ func TestWhatWasJustWrittenIsNotMissing(t *testing.T) {
 }
 
 // The same of what was there before and is not as it was.
-func TestAReadShowsWhatItsAccountJustWrote(t *testing.T) {
+func TestReads_ShowOwnLastWrite(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	shown := func(path string, member ...string) any {
@@ -94,7 +94,7 @@ func TestAReadShowsWhatItsAccountJustWrote(t *testing.T) {
 }
 
 // A view that stands still keeps nobody waiting for long: the answer is what it shows.
-func TestAReadIsAnsweredByAViewThatStandsStill(t *testing.T) {
+func TestReads_AnsweredByStoppedView(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	lead := leads + "/" + s.leadID(s.capture(`{"phone":"9876543210","name":"Asha"}`))
@@ -107,7 +107,7 @@ func TestAReadIsAnsweredByAViewThatStandsStill(t *testing.T) {
 	require.Equal(t, "Asha", s.as(http.MethodGet, lead, "").at("data", "name"))
 }
 
-func TestDeliveriesAreReadAsOfAPosition(t *testing.T) {
+func TestReads_DeliveriesAtPosition(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.fanOut()

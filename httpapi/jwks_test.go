@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-func TestAJWTThatCannotBeJudgedYetIsNotRefused(t *testing.T) {
+func TestJWKS_NoKeysYetIsUnavailable(t *testing.T) {
 	t.Parallel()
 	down := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(down.Close)

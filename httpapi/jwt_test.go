@@ -36,7 +36,7 @@ func signed(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaim
 	return text
 }
 
-func TestAJWTSaysWhoAsks(t *testing.T) {
+func TestJWT_Identity(t *testing.T) {
 	t.Parallel()
 	v, err := NewHS256(hmacSecret, VerifierOptions{Issuer: "https://issuer", Audience: "leadlog"})
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestAJWTSaysWhoAsks(t *testing.T) {
 	require.False(t, none.May("leads:read"), "an empty scope names nothing")
 }
 
-func TestAJWTThatIsNotGoodIsRefused(t *testing.T) {
+func TestJWT_Rejections(t *testing.T) {
 	t.Parallel()
 	v, err := NewHS256(hmacSecret, VerifierOptions{Issuer: "https://issuer", Audience: "leadlog"})
 	require.NoError(t, err)
@@ -111,7 +111,7 @@ func TestAJWTThatIsNotGoodIsRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAShortSecretIsNone(t *testing.T) {
+func TestJWT_RejectsShortSecret(t *testing.T) {
 	t.Parallel()
 	_, err := NewHS256(hmacSecret[:31], VerifierOptions{})
 	require.Error(t, err)
@@ -119,7 +119,7 @@ func TestAShortSecretIsNone(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestAMintedJWTIsAccepted(t *testing.T) {
+func TestJWT_MintedIsAccepted(t *testing.T) {
 	t.Parallel()
 	v, err := NewHS256(hmacSecret, VerifierOptions{Issuer: "i", Audience: "a", AccountClaim: "tenant"})
 	require.NoError(t, err)

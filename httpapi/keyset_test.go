@@ -69,7 +69,7 @@ func (k *keyServer) publish(t *testing.T, keys map[string]any) {
 	k.set.Store(&raw)
 }
 
-func TestAJWTIsCheckedAgainstPublishedKeys(t *testing.T) {
+func TestJWKS_VerifiesPublishedKeys(t *testing.T) {
 	t.Parallel()
 	server := newKeyServer(t)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -132,7 +132,7 @@ func TestAJWTIsCheckedAgainstPublishedKeys(t *testing.T) {
 	require.NoError(t, err, "known keys outlive the server")
 }
 
-func TestAKeyServerThatIsDownAtStartIsAskedAgain(t *testing.T) {
+func TestJWKS_RetriesServerDownAtStart(t *testing.T) {
 	t.Parallel()
 	server := newKeyServer(t)
 	server.down.Store(true)
@@ -152,7 +152,7 @@ func TestAKeyServerThatIsDownAtStartIsAskedAgain(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := v.Verify(ctx, good, noon); return err == nil }, time.Minute, time.Second)
 }
 
-func TestAKeySetIsAtAnAddressOfHTTP(t *testing.T) {
+func TestJWKS_RequiresHTTPURL(t *testing.T) {
 	t.Parallel()
 	closed := httptest.NewTLSServer(http.NotFoundHandler())
 	closed.Close()
@@ -168,7 +168,7 @@ func TestAKeySetIsAtAnAddressOfHTTP(t *testing.T) {
 	}
 }
 
-func TestAKeySetOfNoReasonableLengthIsNotTaken(t *testing.T) {
+func TestJWKS_RejectsHugeKeySet(t *testing.T) {
 	t.Parallel()
 	server := newKeyServer(t)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

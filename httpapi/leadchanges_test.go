@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 )
 
-func TestALeadIsChangedByHandAndTheHistorySaysSo(t *testing.T) {
+func TestLeadChanges_UpdateIsRecorded(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	created := s.capture(`{"phone":"9876543210","city":"Pune","size":"XL"}`)
@@ -40,7 +40,7 @@ func TestALeadIsChangedByHandAndTheHistorySaysSo(t *testing.T) {
 	require.Equal(t, "Asha", merged.at("data", "name"), "a capture goes on from there")
 }
 
-func TestWhatAChangeByHandRefuses(t *testing.T) {
+func TestLeadChanges_Rejections(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	created := s.capture(`{"phone":"9876543210"}`)
@@ -65,7 +65,7 @@ func TestWhatAChangeByHandRefuses(t *testing.T) {
 	require.Len(t, s.as(http.MethodGet, path+"/events", "").at("data"), 1)
 }
 
-func TestChangesAndCapturesAtOnceAllCount(t *testing.T) {
+func TestLeadChanges_ConcurrentWithCaptures(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	processes := []*service{s, serveOn(t, s.url, s.events)}

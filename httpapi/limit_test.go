@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
-func TestTheHeadersTellTheQuota(t *testing.T) {
+func TestQuota_Headers(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}
 	tellQuota(header, quota.Capture, quota.NewLocal(1, (&clock{noon}).now).Take("a", quota.Limit{Rate: 10, Burst: 100}))

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhoIsRefusedWhatOthersHaveIsChargedNothing(t *testing.T) {
+func TestLoad_RefusalChargesNothing(t *testing.T) {
 	t.Parallel()
 	all := newShared(2, 2)
 	ours, theirs := all.of("acme"), all.of("other")

@@ -26,8 +26,8 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// TestMoreRequestsThanTheServiceTakesOnAreShed fills the service with requests that wait, and lets them go.
-func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
+// TestLoad_ShedsRequests fills the service with requests that wait, and lets them go.
+func TestLoad_ShedsRequests(t *testing.T) {
 	t.Parallel()
 	const most = 8
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests, o.ConsoleKey = most, []byte(jwtSecret) })
@@ -73,8 +73,8 @@ func TestMoreRequestsThanTheServiceTakesOnAreShed(t *testing.T) {
 	}
 }
 
-// TestStrangersAtTheSignInFormKeepNobodyOut begins to fill in the form more often than there may be requests under way.
-func TestStrangersAtTheSignInFormKeepNobodyOut(t *testing.T) {
+// TestLoad_SignInFormTakesNoSlot begins to fill in the form more often than there may be requests under way.
+func TestLoad_SignInFormTakesNoSlot(t *testing.T) {
 	t.Parallel()
 	const most = 4
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests, o.ConsoleKey = most, []byte(jwtSecret) })
@@ -93,8 +93,8 @@ func TestStrangersAtTheSignInFormKeepNobodyOut(t *testing.T) {
 	require.Contains(t, large.body, "The form could not be read")
 }
 
-// TestBodiesHaveABudgetTogether has clients send the halves of large bodies, until the budget is full.
-func TestBodiesHaveABudgetTogether(t *testing.T) {
+// TestLoad_BodyBudget has clients send the halves of large bodies, until the budget is full.
+func TestLoad_BodyBudget(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BodyBytes = 0, 2<<20 })
 	held := func() int {
@@ -131,8 +131,8 @@ func (s *service) metric(name string) string {
 	return value
 }
 
-// TestBatchesHaveABudgetTogether has a client fill the budget of batches and go on.
-func TestBatchesHaveABudgetTogether(t *testing.T) {
+// TestLoad_BatchBudget has a client fill the budget of batches and go on.
+func TestLoad_BatchBudget(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BatchBytes = 0, 8<<20 })
 	one, two := s.wire(s.jwt), s.wire(s.jwt)
@@ -164,9 +164,9 @@ func TestBatchesHaveABudgetTogether(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// TestIdleConnectionsKeepNobodyOut opens as many connections as the files of the test allow, up to 10,000, and sends
+// TestLoad_IdleConnections opens as many connections as the files of the test allow, up to 10,000, and sends
 // nothing on them, or half a header.
-func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
+func TestLoad_IdleConnections(t *testing.T) {
 	s := start(t)
 	n := min(10_000, (openFiles(t)-500)/2) // both ends are here
 	require.Greater(t, n, 100, "ulimit -n is too low for this test")
@@ -197,9 +197,9 @@ func heap() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// TestAFloodOfGuessesAsksTheLogForNoMoreThanItsShare guesses tokens that look right. What the limit turns away has cost
+// TestCredentials_FloodBoundsLookups guesses tokens that look right. What the limit turns away has cost
 // the log nothing.
-func TestAFloodOfGuessesAsksTheLogForNoMoreThanItsShare(t *testing.T) {
+func TestCredentials_FloodBoundsLookups(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
 	now := time.Now() // the limit gives nothing back

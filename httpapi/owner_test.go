@@ -10,7 +10,7 @@ import (
 )
 
 // A list by phone or email goes by who owns the value on the log; what it shows is who has it now.
-func TestALeadIsFoundByThePhoneAndTheEmailThatItHas(t *testing.T) {
+func TestLeads_FoundByPhoneAndEmail(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	found := func(query string, behind reply, want ...string) {

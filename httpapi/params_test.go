@@ -9,7 +9,7 @@ import (
 )
 
 // An empty list of what a misspelt name selects would say that nothing of the kind happened.
-func TestAFilterOfWhatThereIsNoneOfIsRefused(t *testing.T) {
+func TestParams_RejectsUnknownFilterValue(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, path := range []string{

@@ -15,9 +15,9 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// TestOneLookAnswersAllStrangersWhoAskMeanwhile: whoever asks for readiness or metrics needs no credential, and each look asks
+// TestMonitoring_SharesConcurrentChecks: whoever asks for readiness or metrics needs no credential, and each look asks
 // the database, which others wait for.
-func TestOneLookAnswersAllStrangersWhoAskMeanwhile(t *testing.T) {
+func TestMonitoring_SharesConcurrentChecks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int32

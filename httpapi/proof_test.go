@@ -31,7 +31,7 @@ func (s *service) eventually(path string, is func(reply) bool) reply {
 	}
 }
 
-func TestRefusedUsesOfWhatWasATokenAreOnTheAuditTrailAndNothingElseIs(t *testing.T) {
+func TestAudit_RecordsRefusedUses(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	use := func(value, requestID string) int {
@@ -96,7 +96,7 @@ func parsed(t *testing.T, texts any) (hashes []tlog.Hash) {
 	return hashes
 }
 
-func TestEveryTokenEventIsProvenToBeInTheSignedTree(t *testing.T) {
+func TestAudit_ProvesEveryTokenEvent(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	last := s.lifelong()
@@ -133,7 +133,7 @@ func TestEveryTokenEventIsProvenToBeInTheSignedTree(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, release.status, "the release of the token's slot is no token event: %s", release.raw)
 }
 
-func TestATreeIsProvenToHaveOnlyGrown(t *testing.T) {
+func TestAudit_ProvesTreeConsistency(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	last := s.lifelong()
@@ -166,7 +166,7 @@ func TestATreeIsProvenToHaveOnlyGrown(t *testing.T) {
 	}
 }
 
-func TestATreeIsForTheAuditorsOfItsAccount(t *testing.T) {
+func TestAudit_TreeAuthorization(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.token()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestANumberThatWasReleasedIsSomebodyNew(t *testing.T) {
+func TestRelease_NextArrivalIsNewLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	created := s.capture(`{"name":"Asha","phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`)
@@ -46,7 +46,7 @@ func TestANumberThatWasReleasedIsSomebodyNew(t *testing.T) {
 }
 
 // Whatever comes first, nobody is two leads and no lead is left without a contact.
-func TestReleasesAndArrivalsAtOnce(t *testing.T) {
+func TestRelease_ConcurrentWithCaptures(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	processes := []*service{s, serve(t, s.url)}

@@ -32,7 +32,7 @@ func (s *service) revoke(before time.Time) {
 	require.Equal(s.t, before.UTC().Format("2006-01-02T15:04:05.000Z"), r.at("data", "jwtNotBefore"))
 }
 
-func TestAJWTOfBeforeARevocationIsRefusedByEveryProcess(t *testing.T) {
+func TestRevocation_InEveryProcess(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serve(t, s.url) // it believes the account as it was
@@ -82,7 +82,7 @@ func TestAJWTOfBeforeARevocationIsRefusedByEveryProcess(t *testing.T) {
 		"API tokens are revoked by themselves")
 }
 
-func TestARevocationIsNoSettingAndNotOfTheFuture(t *testing.T) {
+func TestRevocation_RejectsFutureTime(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	admin := s.mint("operators", "admin")
@@ -107,7 +107,7 @@ func TestARevocationIsNoSettingAndNotOfTheFuture(t *testing.T) {
 	s.send(call{method: http.MethodGet, path: accounts + "nobody", credential: admin}).is(http.StatusNotFound)
 }
 
-func TestARevocationEndsABatchThatIsUnderWay(t *testing.T) {
+func TestRevocation_EndsRunningBatch(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serve(t, s.url)

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-func TestEveryAnswerIsInTheEnvelope(t *testing.T) {
+func TestRoutes_EveryAnswerInEnvelope(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for name, c := range map[string]struct {
@@ -52,7 +52,7 @@ func TestEveryAnswerIsInTheEnvelope(t *testing.T) {
 	require.NotEmpty(t, head.header.Get("Content-Length"))
 }
 
-func TestTheParametersOfAListAreChecked(t *testing.T) {
+func TestParams_ListValidation(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for query, field := range map[string]string{
@@ -74,7 +74,7 @@ func TestTheParametersOfAListAreChecked(t *testing.T) {
 	require.Empty(t, s.as(http.MethodGet, leads+"?status=new;x", "").at("data"), "a semicolon is part of a value")
 }
 
-func TestLeadsAreFoundByTheirStageInAnyLetterCase(t *testing.T) {
+func TestLeads_StageFilterIgnoresCase(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"Νέος", "Sold", "Geſchloſſen"}})
@@ -87,7 +87,7 @@ func TestLeadsAreFoundByTheirStageInAnyLetterCase(t *testing.T) {
 	}
 }
 
-func TestLeadsAreFoundByTheirStageWhileTheLogIsOutOfReach(t *testing.T) {
+func TestLeads_StageFilterWithoutLog(t *testing.T) {
 	t.Parallel()
 	s := startOn(t, migrated(t))
 	captured := s.capture(`{"phone":"9876543210","status":"Contacted"}`).is(http.StatusCreated)
@@ -119,7 +119,7 @@ func TestMinPosition_BeyondLog(t *testing.T) {
 	}
 }
 
-func TestAViewThatIsBehindIsAskedForAgain(t *testing.T) {
+func TestMinPosition_ViewBehind(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.stopLeads()
@@ -129,7 +129,7 @@ func TestAViewThatIsBehindIsAskedForAgain(t *testing.T) {
 	require.Equal(t, "1", r.header.Get("Retry-After"))
 }
 
-func TestARequestKeepsItsNameWhenItIsSane(t *testing.T) {
+func TestRequestID_KeptWhenValid(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	name := func(given string) string {
@@ -141,7 +141,7 @@ func TestARequestKeepsItsNameWhenItIsSane(t *testing.T) {
 	}
 }
 
-func TestTheAccessLogHoldsNoPathAndNoQuery(t *testing.T) {
+func TestAccessLog_OmitsPathAndQuery(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.ConsoleKey = []byte(jwtSecret) })
 	s.as(http.MethodGet, leads+"?phone=9876543210", "")
@@ -158,7 +158,7 @@ func TestTheAccessLogHoldsNoPathAndNoQuery(t *testing.T) {
 		`leadlog_http_requests_total{method="GET",route="/api/v1/crm/leads/{id}",status="404"} 1`)
 }
 
-func TestPagesOfListedOriginsMayCapture(t *testing.T) {
+func TestCORS_ListedOrigins(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.CORSOrigins = []string{"https://form.example", "null", "*"} })
 	ask := func(method, path, origin string) reply {
@@ -193,7 +193,7 @@ func TestPagesOfListedOriginsMayCapture(t *testing.T) {
 	require.Contains(t, ask(http.MethodPost, leads, "https://other.example").header.Values("Vary"), "Origin", "a cache keeps apart what pages are told")
 }
 
-func TestRoutesMayHaveAPrefix(t *testing.T) {
+func TestRoutes_BasePath(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.BasePath = "/crm/" })
 	s.as(http.MethodGet, "/crm"+leads, "").is(http.StatusOK)
@@ -201,7 +201,7 @@ func TestRoutesMayHaveAPrefix(t *testing.T) {
 	s.as(http.MethodGet, leads, "").is(http.StatusNotFound)
 }
 
-func TestAPartThatIsNotReadyIsNamed(t *testing.T) {
+func TestMonitoring_ReadyzNamesComponent(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) {
 		o.Ready = func(context.Context) []httpapi.Component {
@@ -214,7 +214,7 @@ func TestAPartThatIsNotReadyIsNamed(t *testing.T) {
 	require.NotEmpty(t, r.header.Get("Retry-After"))
 }
 
-func TestAPanicIsAnsweredAndToldWithoutWhatItSaid(t *testing.T) {
+func TestPanic_AnsweredWithoutValue(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) {
 		o.Ready = func(context.Context) []httpapi.Component { panic("a secret") }
@@ -226,7 +226,7 @@ func TestAPanicIsAnsweredAndToldWithoutWhatItSaid(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status)
 }
 
-func TestGuessingCredentialsIsLimitedAndKnowingThemIsNot(t *testing.T) {
+func TestCredentials_OnlyGuessesLimited(t *testing.T) {
 	t.Parallel()
 	now := time.Now() // the limit gives nothing back
 	s := start(t, func(o *httpapi.Options) { o.Now = func() time.Time { return now } })
@@ -253,7 +253,7 @@ func TestGuessingCredentialsIsLimitedAndKnowingThemIsNot(t *testing.T) {
 	s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
 }
 
-func TestARequestThatNoClientWouldSend(t *testing.T) {
+func TestServer_MalformedRequests(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, line := range []string{"OPTIONS * HTTP/1.1", "GET //api/v1/crm/leads HTTP/1.1", "GET /api/v1/crm/leads/../tokens HTTP/1.1"} {
@@ -262,7 +262,7 @@ func TestARequestThatNoClientWouldSend(t *testing.T) {
 	}
 }
 
-func TestABodyThatComesTooSlowlyOrTooLong(t *testing.T) {
+func TestBody_TooSlowOrTooLarge(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	usual := s.server.Listener.Addr().String()

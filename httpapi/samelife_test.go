@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTwoAccountsLiveTheSameLife has two accounts do the same things, with the same people, visitors and idempotency
+// TestIsolation_IdenticalAccounts has two accounts do the same things, with the same people, visitors and idempotency
 // keys, by every operation of the document. Neither may be told anything else than the other.
-func TestTwoAccountsLiveTheSameLife(t *testing.T) {
+func TestIsolation_IdenticalAccounts(t *testing.T) {
 	t.Parallel()
 	w := tenancy(t)
 	w.furnishOurs()

@@ -20,9 +20,9 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// TestAnAccountThatIsSlowKeepsNoOtherOut has an account begin as many batches, and as many large bodies, as it may, and send
+// TestFairness_SlowAccount has an account begin as many batches, and as many large bodies, as it may, and send
 // no more of them.
-func TestAnAccountThatIsSlowKeepsNoOtherOut(t *testing.T) {
+func TestFairness_SlowAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit, o.BatchBytes, o.BodyBytes = 0, 16<<20, 8<<20 })
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
@@ -53,8 +53,8 @@ func TestAnAccountThatIsSlowKeepsNoOtherOut(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, r.status, "it is read, and has no phone: %s", r.raw)
 }
 
-// TestAnAccountWithManyRequestsKeepsNoOtherOut has an account begin as many requests as it may, and end none.
-func TestAnAccountWithManyRequestsKeepsNoOtherOut(t *testing.T) {
+// TestFairness_ManyRequests has an account begin as many requests as it may, and end none.
+func TestFairness_ManyRequests(t *testing.T) {
 	t.Parallel()
 	const most = 8
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests, o.ConsoleKey = most, []byte(jwtSecret) })
@@ -90,8 +90,8 @@ func TestAnAccountWithManyRequestsKeepsNoOtherOut(t *testing.T) {
 	}
 }
 
-// TestAnAccountThatWaitsKeepsNoOtherOut has an account ask for what is not on the log yet, as often as it may.
-func TestAnAccountThatWaitsKeepsNoOtherOut(t *testing.T) {
+// TestFairness_WaitingRequests has an account ask for what is not on the log yet, as often as it may.
+func TestFairness_WaitingRequests(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests = 8 })
 	s.provision("other", account.Settings{})
@@ -120,8 +120,8 @@ func TestAnAccountThatWaitsKeepsNoOtherOut(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status, "who does not wait is answered")
 }
 
-// TestAnAccountThatAsksForWhatIsNotThereKeepsNoOtherOut has it do so while the views stand still, so that each answer waits.
-func TestAnAccountThatAsksForWhatIsNotThereKeepsNoOtherOut(t *testing.T) {
+// TestFairness_RequestsForMissingIDs has it do so while the views stand still, so that each answer waits.
+func TestFairness_RequestsForMissingIDs(t *testing.T) {
 	t.Parallel()
 	const most = 8
 	s := start(t, func(o *httpapi.Options) { o.MaxRequests = most })

@@ -36,7 +36,7 @@ func arrivals(t *testing.T, s *service) reply {
 	return s.capture(`{"phone":"9876543212"}`).is(http.StatusConflict)
 }
 
-func TestTheSourceHistoryGoesOutAsJSONCSVAndLines(t *testing.T) {
+func TestSources_HistoryFormats(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path := after(history, arrivals(t, s))
@@ -73,7 +73,7 @@ func TestTheSourceHistoryGoesOutAsJSONCSVAndLines(t *testing.T) {
 	s.as(http.MethodGet, history+"?cursor=x", "").is(http.StatusBadRequest)
 }
 
-func TestTheReportSaysWhatBecameOfEachSourcesArrivals(t *testing.T) {
+func TestSources_Report(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	last := arrivals(t, s)
@@ -110,7 +110,7 @@ func TestTheReportSaysWhatBecameOfEachSourcesArrivals(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: report, credential: s.mint(ownAccount, "tokens:read")}).status)
 }
 
-func TestALeadIsShownAsItWasAtAnyTime(t *testing.T) {
+func TestLeads_AsOf(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	first := s.capture(`{"name":"Asha","phone":"9876543210","metadata":{"source":"website"}}`)

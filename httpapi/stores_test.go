@@ -22,39 +22,39 @@ import (
 func TestOnEventStoreDB(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
-		"an erased person":                    TestAfterAnErasureNothingOfThePersonIsAnywhere,
-		"a deleted visitor":                   TestDeleteVisitor_ForgetsActivity,
-		"a repeat after an erasure":           TestARepeatUnderItsKeyAfterAnErasureIsGone,
-		"erasures, captures and repeats":      TestErasuresCapturesAndRepeatsAtOnce,
-		"new and known people":                TestANewPersonIsCreatedAndAKnownOneMerged,
-		"a repeat from a curated source":      TestARepeatFromACuratedSourceIsAConflictThatNamesTheLead,
-		"32 first arrivals":                   Test32FirstArrivalsOfOnePhoneAreOneLead,
-		"who may capture":                     TestOnlyWhoMayCapturesALead,
-		"an account's own rate":               TestAnAccountsOwnRateCountsInEveryProcessOnceItIsSet,
-		"a repeat under its key":              TestARepeatUnderItsKeyGetsTheFirstAnswerWhateverCameAfter,
-		"a key and its body":                  TestAKeyIsBoundToOneBodyOfOneAccount,
-		"a key that is free":                  TestAKeyStaysFreeAfterAnAnswerThatDecidedNothing,
-		"a repeat by who is not let in":       TestWhoIsNotLetInAnyMoreGetsNoAnswerAgain,
-		"calls at once with one key":          TestCallsAtOnceWithOneKeyHaveOneEffect,
-		"a lead changed by hand":              TestALeadIsChangedByHandAndTheHistorySaysSo,
-		"changes and captures at once":        TestChangesAndCapturesAtOnceAllCount,
-		"two leads that are joined":           TestTwoLeadsThatAreOnePersonAreJoined,
-		"what is asked of a joined lead":      TestWhatIsAskedOfALeadThatWasJoined,
+		"an erased person":                    TestErase_RemovesPersonEverywhere,
+		"a deleted visitor":                   TestVisitors_DeleteForgetsActivity,
+		"a repeat after an erasure":           TestErase_IdempotentRepeatIsGone,
+		"erasures, captures and repeats":      TestErase_ConcurrentCapturesAndRepeats,
+		"new and known people":                TestCapture_CreatesAndMerges,
+		"a repeat from a curated source":      TestCapture_CuratedSourceConflict,
+		"32 first arrivals":                   TestCapture_ConcurrentFirstArrivals,
+		"who may capture":                     TestCapture_Authorization,
+		"an account's own rate":               TestQuota_AccountRateInEveryProcess,
+		"a repeat under its key":              TestIdempotency_RepeatsFirstAnswer,
+		"a key and its body":                  TestIdempotency_BoundToBodyAndAccount,
+		"a key that is free":                  TestIdempotency_FreeAfterFailure,
+		"a repeat by who is not let in":       TestIdempotency_RevokedCaller,
+		"calls at once with one key":          TestIdempotency_ConcurrentCalls,
+		"a lead changed by hand":              TestLeadChanges_UpdateIsRecorded,
+		"changes and captures at once":        TestLeadChanges_ConcurrentWithCaptures,
+		"two leads that are joined":           TestJoin_TwoLeads,
+		"what is asked of a joined lead":      TestJoin_RequestsForSourceLead,
 		"two forms of one phone":              TestPhone_RetiredForms,
-		"joins at once":                       TestJoinsInEveryDirectionAndArrivalsAtOnce,
-		"an endpoint's life":                  TestAWebhookEndpointsLife,
-		"accounts":                            TestAnAdministratorProvisionsAccounts,
-		"the source history":                  TestTheSourceHistoryGoesOutAsJSONCSVAndLines,
-		"the report":                          TestTheReportSaysWhatBecameOfEachSourcesArrivals,
-		"a lead at any time":                  TestALeadIsShownAsItWasAtAnyTime,
-		"a token's life":                      TestATokensLife,
-		"24 simultaneous creations":           Test24SimultaneousCreationsGiveFiveTokens,
-		"8 simultaneous rotations":            TestEightSimultaneousRotationsLeaveOneValueAlive,
-		"another process refuses a token":     TestAnotherProcessRefusesATokenAtOnce,
-		"the audit trail":                     TestTheAuditTrailGoesOutAsJSONCSVAndLines,
-		"a position that is not reached yet":  TestAViewThatIsBehindIsAskedForAgain,
-		"the claim of a key and the person":   TestTheClaimOfAKeyHoldsNothingOfThePerson,
-		"settings that came after the answer": TestARepeatIsNotJudgedBySettingsThatCameAfter,
+		"joins at once":                       TestJoin_ConcurrentJoinsAndCaptures,
+		"an endpoint's life":                  TestWebhooks_Lifecycle,
+		"accounts":                            TestAccount_ProvisionedByAdministrator,
+		"the source history":                  TestSources_HistoryFormats,
+		"the report":                          TestSources_Report,
+		"a lead at any time":                  TestLeads_AsOf,
+		"a token's life":                      TestTokens_Lifecycle,
+		"24 simultaneous creations":           TestTokens_ConcurrentCreations,
+		"8 simultaneous rotations":            TestTokens_ConcurrentRotations,
+		"another process refuses a token":     TestTokens_RevokedInEveryProcess,
+		"the audit trail":                     TestAudit_Formats,
+		"a position that is not reached yet":  TestMinPosition_ViewBehind,
+		"the claim of a key and the person":   TestIdempotency_ClaimHasNoPersonalData,
+		"settings that came after the answer": TestIdempotency_IgnoresLaterSettings,
 	} {
 		t.Run(name, test)
 	}
@@ -99,7 +99,7 @@ func openLog(t *testing.T, address string, pool *pgxpool.Pool, log *slog.Logger)
 
 // A capture of a new lead costs its appends and one round trip more: what it believes of its token and its account is
 // checked at the same time.
-func TestACaptureOnEventStoreDBReadsNothingButItsTokenAndAccount(t *testing.T) {
+func TestOnEventStoreDB_CaptureReads(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
 	s := startOn(t, server.URL())

@@ -15,7 +15,7 @@ import (
 
 const tokens = "/api/v1/crm/tokens"
 
-func TestATokensLife(t *testing.T) {
+func TestTokens_Lifecycle(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	created := s.as(http.MethodPost, tokens, `{"name":" form ","expiresInDays":30}`).is(http.StatusCreated)
@@ -65,7 +65,7 @@ func TestATokensLife(t *testing.T) {
 	require.NotContains(t, s.log.String(), old[len(old)-20:])
 }
 
-func Test24SimultaneousCreationsGiveFiveTokens(t *testing.T) {
+func TestTokens_ConcurrentCreations(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	created := 0
@@ -80,7 +80,7 @@ func Test24SimultaneousCreationsGiveFiveTokens(t *testing.T) {
 	require.Equal(t, 5, created)
 }
 
-func TestEightSimultaneousRotationsLeaveOneValueAlive(t *testing.T) {
+func TestTokens_ConcurrentRotations(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id, old := s.token()
@@ -95,7 +95,7 @@ func TestEightSimultaneousRotationsLeaveOneValueAlive(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodPost, path: leads, credential: old}).status)
 }
 
-func TestAnotherProcessRefusesATokenAtOnce(t *testing.T) {
+func TestTokens_RevokedInEveryProcess(t *testing.T) {
 	t.Parallel()
 	here := start(t)
 	there := serveOn(t, here.url, here.events)
@@ -121,7 +121,7 @@ func TestAnotherProcessRefusesATokenAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithATokenIsSaidAllAtOnce(t *testing.T) {
+func TestTokens_FieldErrors(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for body, fields := range map[string][]string{
@@ -137,7 +137,7 @@ func TestWhatIsWrongWithATokenIsSaidAllAtOnce(t *testing.T) {
 	}
 }
 
-func TestTheAuditTrailGoesOutAsJSONCSVAndLines(t *testing.T) {
+func TestAudit_Formats(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id, _ := s.token()

@@ -21,7 +21,7 @@ func (s *service) act(visitor, body string) reply {
 	return s.as(http.MethodPost, visitors+url.PathEscape(visitor)+"/activity", body)
 }
 
-func TestActivityBeforeAndAfterTheLeadIsStitchedToIt(t *testing.T) {
+func TestVisitors_ActivityLinkedToLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	first := s.act("v/1 é", `{"type":"page_view","url":"https://example.com/","title":"Home","referrer":"https://google.com/","properties":{"n":1.50}}`).is(http.StatusAccepted)
@@ -54,7 +54,7 @@ func TestActivityBeforeAndAfterTheLeadIsStitchedToIt(t *testing.T) {
 	require.Equal(t, []any{third.at("data")}, s.as(http.MethodGet, after(otherPath, other), "").at("data"))
 }
 
-func TestActivityOfAnotherAccountIsNotSeen(t *testing.T) {
+func TestVisitors_ActivityOfAnotherAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
@@ -66,7 +66,7 @@ func TestActivityOfAnotherAccountIsNotSeen(t *testing.T) {
 	require.Equal(t, []any{}, s.as(http.MethodGet, after(path, foreign), "").at("data"))
 }
 
-func TestWhatRecordingActivityRefuses(t *testing.T) {
+func TestVisitors_Rejections(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for body, fields := range map[string][]string{
@@ -93,7 +93,7 @@ func TestWhatRecordingActivityRefuses(t *testing.T) {
 }
 
 // A page that is viewed often must not keep its form from working, nor the other way round.
-func TestActivityIsLimitedBesideCaptures(t *testing.T) {
+func TestVisitors_ActivityQuota(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	rate, burst := 0.001, 2
@@ -110,7 +110,7 @@ func TestActivityIsLimitedBesideCaptures(t *testing.T) {
 	require.True(t, strings.HasPrefix(captured.header.Get("RateLimit"), `"capture";r=1;`))
 }
 
-func TestRefusedArrivalsAreListedWithoutAnythingOfThePerson(t *testing.T) {
+func TestRefused_HasNoPersonalData(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id, value := s.token()
@@ -155,7 +155,7 @@ func TestRefusedArrivalsAreListedWithoutAnythingOfThePerson(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodGet, path: refused, credential: value}).status, "an API token may only write")
 }
 
-func TestDeleteVisitor_ForgetsActivity(t *testing.T) {
+func TestVisitors_DeleteForgetsActivity(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	other := serveOn(t, s.url, s.events)

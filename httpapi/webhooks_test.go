@@ -18,7 +18,7 @@ func (s *service) endpoint() (path string) {
 	return path
 }
 
-func TestAnEndpointIsChanged(t *testing.T) {
+func TestWebhooks_Update(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path := s.endpoint()
@@ -48,7 +48,7 @@ func TestAnEndpointIsChanged(t *testing.T) {
 	require.Equal(t, on.header.Get("X-Log-Position"), again.header.Get("X-Log-Position"), "nothing was written")
 }
 
-func TestWhatIsWrongWithAChangeOfAnEndpointIsNamed(t *testing.T) {
+func TestWebhooks_UpdateFieldErrors(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path := s.endpoint()
@@ -73,7 +73,7 @@ func TestWhatIsWrongWithAChangeOfAnEndpointIsNamed(t *testing.T) {
 	s.as(http.MethodPost, endpoints, `{"url":"https://does.not.resolve.example/"}`).is(http.StatusCreated)
 }
 
-func TestASecretIsRotatedAndShownOnce(t *testing.T) {
+func TestWebhooks_SecretShownOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path := s.endpoint()
@@ -88,7 +88,7 @@ func TestASecretIsRotatedAndShownOnce(t *testing.T) {
 	require.NotContains(t, s.log.String(), secret)
 }
 
-func TestATestAndAReplayAreAccepted(t *testing.T) {
+func TestWebhooks_TestAndReplay(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path := s.endpoint()
@@ -119,7 +119,7 @@ func TestATestAndAReplayAreAccepted(t *testing.T) {
 	}
 }
 
-func TestWhatOnlyAnOwnerMayDoWithAnEndpoint(t *testing.T) {
+func TestWebhooks_OfAnotherAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path := s.endpoint()
@@ -155,7 +155,7 @@ func TestWhatOnlyAnOwnerMayDoWithAnEndpoint(t *testing.T) {
 
 const endpoints = "/webhooks/endpoints"
 
-func TestAWebhookEndpointsLife(t *testing.T) {
+func TestWebhooks_Lifecycle(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","events":["lead.created"],"description":"d"}`).is(http.StatusCreated)
@@ -176,7 +176,7 @@ func TestAWebhookEndpointsLife(t *testing.T) {
 	s.as(http.MethodGet, after(endpoints+"/"+id, deleted), "").is(http.StatusNotFound)
 }
 
-func TestWhatIsWrongWithAnEndpointIsSaidAllAtOnce(t *testing.T) {
+func TestWebhooks_FieldErrors(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for body, fields := range map[string][]string{

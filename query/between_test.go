@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func TestTheTimeBetweenTouchesIsTheMedianOfTheLaterOnes(t *testing.T) {
+func TestBetweenTouches_Median(t *testing.T) {
 	t.Parallel()
 	w, history, reader := told(t, 11, 400)
 	later := map[string][]time.Duration{}

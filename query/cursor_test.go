@@ -13,7 +13,7 @@ import (
 
 func encoded(plain string) string { return base64.RawURLEncoding.EncodeToString([]byte(plain)) }
 
-func TestACursorThatNoListGaveOutIsRefused(t *testing.T) {
+func TestCursor_RejectsForged(t *testing.T) {
 	t.Parallel()
 	const id = "01KAJ8Q6ZJ0000000000000001"
 	good := encoded("l1.1772355600001." + id)
@@ -89,7 +89,7 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-func TestATimeIsWrittenWithThreeDecimalsInUTC(t *testing.T) {
+func TestTimestamp_Format(t *testing.T) {
 	t.Parallel()
 	for want, at := range map[string]time.Time{
 		`null`:                       {},

@@ -54,7 +54,7 @@ func newest(at query.Timestamp, id string) string {
 	return fmt.Sprintf("%016d %x", 1<<50-time.Time(at).UnixMilli(), inverted)
 }
 
-func TestEveryListGivesEveryItemOnceInOrderAtAnyPageSize(t *testing.T) {
+func TestLists_EveryItemOnceInOrder(t *testing.T) {
 	t.Parallel()
 	w, history, reader := told(t, 7, 300)
 	ctx := t.Context()
@@ -134,7 +134,7 @@ func TestEveryListGivesEveryItemOnceInOrderAtAnyPageSize(t *testing.T) {
 	})
 }
 
-func TestACursorOfAnotherListIsRefusedByEveryList(t *testing.T) {
+func TestCursor_OfAnotherList(t *testing.T) {
 	t.Parallel()
 	_, history, reader := told(t, 8, 200)
 	ctx, leadID := t.Context(), history.Leads["acme"][0]
@@ -185,7 +185,7 @@ func TestACursorOfAnotherListIsRefusedByEveryList(t *testing.T) {
 
 func errOf[T any](_ query.List[T], err error) error { return err }
 
-func TestLeadsAreSelectedByWhatTheFilterSays(t *testing.T) {
+func TestLeads_Filters(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	for _, c := range []event.LeadCreated{
@@ -240,7 +240,7 @@ func TestLeadsAreSelectedByWhatTheFilterSays(t *testing.T) {
 	}
 }
 
-func TestTheAuditTrailIsSelectedByWhatTheFilterSays(t *testing.T) {
+func TestAuditTokens_Filters(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	one, two := w.NewID(), w.NewID()                                                                                       // 1 and 2 ms after the start
@@ -275,7 +275,7 @@ func TestTheAuditTrailIsSelectedByWhatTheFilterSays(t *testing.T) {
 	}
 }
 
-func TestAnExportGoesOnBeyondOnePage(t *testing.T) {
+func TestExport_BeyondOnePage(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	facts := []event.Data{event.TokenCreated{Name: "1"}}

@@ -18,8 +18,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// TestAPartOfAListIsOfSomeBytesHoweverManyItemsAreAskedFor lists leads as large as somebody can make them.
-func TestAPartOfAListIsOfSomeBytesHoweverManyItemsAreAskedFor(t *testing.T) {
+// TestLists_PageBoundedInBytes lists leads as large as somebody can make them.
+func TestLists_PageBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const leads, large, most = 15, 400 << 10, 1 << 20
 	w := projectiontest.New(t)
@@ -50,9 +50,9 @@ func TestAPartOfAListIsOfSomeBytesHoweverManyItemsAreAskedFor(t *testing.T) {
 	}))
 }
 
-// TestAPartOfDeliveriesIsOfSomeBytesHoweverMuchEndpointsAnswer lists deliveries that failed as often as they may, at an endpoint
+// TestDeliveries_PageBoundedInBytes lists deliveries that failed as often as they may, at an endpoint
 // that answers each with as much as is kept.
-func TestAPartOfDeliveriesIsOfSomeBytesHoweverMuchEndpointsAnswer(t *testing.T) {
+func TestDeliveries_PageBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const deliveries, attempts, kept, most = 160, 10, 1 << 10, 1 << 20
 	w := projectiontest.New(t)

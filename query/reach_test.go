@@ -21,7 +21,7 @@ func far(t *testing.T) *query.Reader {
 	return query.New(pool, projectiontest.New(t).Store)
 }
 
-func TestAnIdThatCannotBeOneIsNotAskedFor(t *testing.T) {
+func TestReader_InvalidIDNotFound(t *testing.T) {
 	t.Parallel()
 	reader, ctx := far(t), t.Context()
 	for _, id := range []string{
@@ -46,7 +46,7 @@ func TestAnIdThatCannotBeOneIsNotAskedFor(t *testing.T) {
 	}
 }
 
-func TestADatabaseOutOfReachIsSaidSo(t *testing.T) {
+func TestReader_DatabaseUnavailable(t *testing.T) {
 	t.Parallel()
 	reader, ctx := far(t), t.Context()
 	const id = "01KAJ8Q6ZJ0000000000000001"
@@ -75,7 +75,7 @@ func TestADatabaseOutOfReachIsSaidSo(t *testing.T) {
 	}
 }
 
-func TestWaitForEndsWhenTheViewIsThere(t *testing.T) {
+func TestReader_WaitFor(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	reader := query.New(w.Pool, w.Store)

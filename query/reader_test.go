@@ -50,7 +50,7 @@ func text(t *testing.T, answer any) string {
 	return string(encoded)
 }
 
-func TestALeadIsAnsweredAsItsStreamFolds(t *testing.T) {
+func TestLead_EqualsFold(t *testing.T) {
 	t.Parallel()
 	w, history, reader := told(t, 1, 300)
 	for account, ids := range history.Leads {
@@ -81,7 +81,7 @@ func TestALeadIsAnsweredAsItsStreamFolds(t *testing.T) {
 	}
 }
 
-func TestAListedLeadIsAsTheAnswerToItsCaptureWas(t *testing.T) {
+func TestLeads_EqualCaptureAnswer(t *testing.T) {
 	t.Parallel()
 	w, history, reader := told(t, 2, 100)
 	list, err := reader.Leads(t.Context(), "acme", query.LeadFilter{}, whole)
@@ -92,7 +92,7 @@ func TestAListedLeadIsAsTheAnswerToItsCaptureWas(t *testing.T) {
 	}
 }
 
-func TestATokenIsAnsweredAsItsStreamFolds(t *testing.T) {
+func TestToken_EqualsFold(t *testing.T) {
 	t.Parallel()
 	w, history, _ := told(t, 3, 400)
 	now := projectiontest.Start.Add(500 * time.Hour)
@@ -148,7 +148,7 @@ func moment(t *testing.T, written string) query.Timestamp {
 	return query.Timestamp(at)
 }
 
-func TestATokenExpiresAtItsVeryTime(t *testing.T) {
+func TestToken_ExpiresOnTime(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id, at := w.NewID(), projectiontest.Start.AddDate(0, 0, 1)
@@ -161,7 +161,7 @@ func TestATokenExpiresAtItsVeryTime(t *testing.T) {
 	}
 }
 
-func TestAccountsAndEndpointsAreAnsweredAsTheirStreamsFold(t *testing.T) {
+func TestAccountAndEndpoint_EqualFold(t *testing.T) {
 	t.Parallel()
 	w, history, reader := told(t, 4, 400)
 	for _, id := range history.Accounts {
@@ -187,7 +187,7 @@ func TestAccountsAndEndpointsAreAnsweredAsTheirStreamsFold(t *testing.T) {
 	}
 }
 
-func TestALeadsEventsAreWhatStandsOnItsStream(t *testing.T) {
+func TestLeadEvents_EqualStream(t *testing.T) {
 	t.Parallel()
 	w, history, reader := told(t, 5, 100)
 	id := history.Leads["acme"][0]
@@ -204,7 +204,7 @@ func TestALeadsEventsAreWhatStandsOnItsStream(t *testing.T) {
 	require.Equal(t, want, list.Items)
 }
 
-func TestAnAccountSeesNothingOfAnothers(t *testing.T) {
+func TestIsolation_BetweenAccounts(t *testing.T) {
 	t.Parallel()
 	w, history, reader := told(t, 6, 300)
 	ctx := t.Context()
@@ -256,7 +256,7 @@ func TestAnAccountSeesNothingOfAnothers(t *testing.T) {
 	}
 }
 
-func TestAnEndpointSeesNothingOfAnothersOfItsAccount(t *testing.T) {
+func TestIsolation_BetweenEndpoints(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	reader := query.New(w.Pool, w.Store)

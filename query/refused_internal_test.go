@@ -12,7 +12,7 @@ import (
 )
 
 // Two accounts' refused arrivals, one a minute, by clocks that are up to a day apart. Of the second account there are few.
-func TestRefusedArrivalsOfATimeAreAllFoundAndLookedForWhereTheyAre(t *testing.T) {
+func TestRefused_BoundsPositionsByTime(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	const rows = 6000

@@ -79,7 +79,7 @@ func inParts(t *testing.T, reader *query.Reader, filter query.LeadFilter, limit 
 }
 
 // A search looks for moments first and then for leads, and a part of the list may end within a moment.
-func TestASearchInPartsHasAllThatTheWholeListHasOfIt(t *testing.T) {
+func TestSearch_EqualsFilteredList(t *testing.T) {
 	t.Parallel()
 	w := crowded(t)
 	reader := query.New(w.Pool, w.Store)
@@ -124,7 +124,7 @@ func TestASearchInPartsHasAllThatTheWholeListHasOfIt(t *testing.T) {
 }
 
 // A search goes by the index of what fewer leads have, over blocks when these are not few.
-func TestASearchWithinASourceOrAStageHasAllThatTheWholeListHasOfIt(t *testing.T) {
+func TestSearch_WithinSourceOrStage(t *testing.T) {
 	t.Parallel()
 	w := crowded(t)
 	reader := query.New(w.Pool, w.Store)
@@ -162,7 +162,7 @@ func TestASearchWithinASourceOrAStageHasAllThatTheWholeListHasOfIt(t *testing.T)
 }
 
 // It does not matter whether an accent is a character of its own, in what somebody is called and in what is looked for.
-func TestASearchFindsAccentsHoweverTheyAreWritten(t *testing.T) {
+func TestSearch_NormalizesAccents(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	for _, name := range []string{"Jos\u00c9 Garc\u00eda", "JOSE\u0301 Garci\u0301a"} {
@@ -176,7 +176,7 @@ func TestASearchFindsAccentsHoweverTheyAreWritten(t *testing.T) {
 }
 
 // What a block says keeps a search from looking into it.
-func TestASearchDoesNotLookIntoBlocksThatLackAGram(t *testing.T) {
+func TestSearch_SkipsBlocksWithoutGram(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()
@@ -197,7 +197,7 @@ func TestASearchDoesNotLookIntoBlocksThatLackAGram(t *testing.T) {
 }
 
 // Blocks that follow each other are searched as one, and what lies between others is not.
-func TestASearchDoesNotLookBetweenBlocks(t *testing.T) {
+func TestSearch_SkipsGapsBetweenBlocks(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	for range 3 {

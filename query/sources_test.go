@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-func TestReportsAndUsageAddUpTheDaysOfOneAccount(t *testing.T) {
+func TestSourceReport_SumsDays(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
@@ -60,7 +60,7 @@ func TestReportsAndUsageAddUpTheDaysOfOneAccount(t *testing.T) {
 		`{"day":"2026-03-02T00:00:00.000Z","captures":440,"batchLines":4,"refused":400,"deliveries":10}]`, text(t, days))
 }
 
-func TestTheHistoryOfASourceHasAllThatTheWholeHistoryHasOfIt(t *testing.T) {
+func TestSources_FilterBySource(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	const days = 9

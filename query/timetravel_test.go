@@ -14,7 +14,7 @@ import (
 )
 
 // Of a lead of many events it is remembered what it was. What it was stays true, until it is erased.
-func TestALongLeadIsAtEveryMomentWhatItWasUntilItIsErased(t *testing.T) {
+func TestLeadAsOf_LongLead(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()
@@ -55,7 +55,7 @@ func TestALongLeadIsAtEveryMomentWhatItWasUntilItIsErased(t *testing.T) {
 }
 
 // On the log a time may have fewer decimals.
-func TestTimesWithinTheEventsOfALeadHaveThreeDecimals(t *testing.T) {
+func TestLeadEvents_TimestampFormat(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()

@@ -27,7 +27,7 @@ func titles(list query.List[query.Activity]) []string {
 	return ids(list.Items, func(a query.Activity) string { return a.Title })
 }
 
-func TestAnActivityIsShownAsItWasRecorded(t *testing.T) {
+func TestActivity_EqualsRecorded(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID() // 1 ms after the start
@@ -49,7 +49,7 @@ func TestAnActivityIsShownAsItWasRecorded(t *testing.T) {
 	require.Contains(t, text(t, list.Items[1]), `"properties":{}`)
 }
 
-func TestActivityIsStitchedToEveryLeadOfAVisitorAndEveryVisitorOfALead(t *testing.T) {
+func TestActivity_LinksLeadsAndVisitors(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	reader := query.New(w.Pool, w.Store)
@@ -85,7 +85,7 @@ func TestActivityIsStitchedToEveryLeadOfAVisitorAndEveryVisitorOfALead(t *testin
 	require.ErrorIs(t, err, query.ErrNotFound)
 }
 
-func TestActivityGoesOnWhereAPageEndedWhateverItsTimes(t *testing.T) {
+func TestActivity_PagesWithEqualTimes(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()
@@ -120,7 +120,7 @@ var steps = rapid.Custom(func(t *rapid.T) []step {
 })
 
 // The order in which leads and activities come to the log makes no difference to what is a lead's.
-func TestItDoesNotMatterWhetherALeadOrItsVisitorsActivityCameFirst(t *testing.T) {
+func TestActivity_BeforeOrAfterLead(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	const accounts = 60
@@ -166,7 +166,7 @@ func TestItDoesNotMatterWhetherALeadOrItsVisitorsActivityCameFirst(t *testing.T)
 	require.Greater(t, some, accounts)
 }
 
-func TestRefusedArrivalsAreSelectedByWhatTheFilterSays(t *testing.T) {
+func TestRefused_Filters(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	one, two := w.NewID(), w.NewID() // 1 and 2 ms after the start

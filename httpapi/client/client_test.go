@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/openapi"
 )
 
-func TestTheClientIsThatOfTheDocument(t *testing.T) {
+func TestClient_GeneratedFromDocument(t *testing.T) {
 	t.Parallel()
 	code, err := os.ReadFile("client.gen.go")
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 )
 
 // An append whose answer is lost may stand on the log.
-func TestAPageSaysThatNothingWasDoneOnlyWhenThatIsKnown(t *testing.T) {
+func TestFailurePage_StatesOutcome(t *testing.T) {
 	t.Parallel()
 	pages := newTemplates("/console", newAssets("/console"))
 	for name, c := range map[string]struct {

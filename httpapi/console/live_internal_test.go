@@ -8,13 +8,13 @@ import (
 )
 
 // What an endpoint answers, or a form gives as metadata, is on pages that are kept up to date.
-func TestNobodysTextEndsOrRulesAnEvent(t *testing.T) {
+func TestLivePage_EscapesEventStream(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "data: <td>ok\ndata: event: end\ndata: \ndata: retry: 1</td>\n\n", string(sse([]byte("<td>ok\revent: end\r\n\rretry: 1</td>"))))
 	require.Equal(t, "data: a\ndata: b\n\n", string(sse([]byte("a\r\nb\n"))))
 }
 
-func TestLivePagesTakeTheirShareHoweverManyThereAreAndHoweverMuchTheyAre(t *testing.T) {
+func TestLivePage_PauseGrowsWithLoad(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, time.Second, livePause(8*time.Millisecond, 1))
 	require.Equal(t, time.Second, livePause(5*time.Millisecond, 50))

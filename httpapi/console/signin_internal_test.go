@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhoSignsInGoesToAPageOfTheConsoleWhateverWasAskedFor(t *testing.T) {
+func TestSignIn_RedirectsWithinConsole(t *testing.T) {
 	t.Parallel()
 	v := &visit{Console: &Console{Options: Options{Base: "/crm/console"}}}
 	for next, want := range map[string]string{

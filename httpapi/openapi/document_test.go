@@ -22,7 +22,7 @@ func load(t *testing.T) *openapi3.T {
 	return document
 }
 
-func TestTheDocumentIsValidAndItsExamplesToo(t *testing.T) {
+func TestDocument_Valid(t *testing.T) {
 	t.Parallel()
 	document := load(t)
 	require.NoError(t, document.Validate(t.Context(), openapi3.EnableExamplesValidation(), openapi3.EnableMultiError()))
@@ -30,7 +30,7 @@ func TestTheDocumentIsValidAndItsExamplesToo(t *testing.T) {
 	require.Error(t, document.Validate(t.Context()), "a wrong example is seen")
 }
 
-func TestTheDocumentKnowsItsPlace(t *testing.T) {
+func TestDocument_BasePath(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, string(openapi.Document("")), `"url": "/"`)
 	moved, err := openapi3.NewLoader().LoadFromData(openapi.Document("/crm"))
@@ -48,7 +48,7 @@ func each(t *testing.T, check func(t *testing.T, path, method string, item *open
 	}
 }
 
-func TestOperationsAreNamedAndExplained(t *testing.T) {
+func TestDocument_OperationsDescribed(t *testing.T) {
 	t.Parallel()
 	var tags []string
 	for _, tag := range load(t).Tags {
@@ -71,7 +71,7 @@ func TestOperationsAreNamedAndExplained(t *testing.T) {
 	})
 }
 
-func TestFailuresAreDescribed(t *testing.T) {
+func TestDocument_FailuresDescribed(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, path, method string, _ *openapi3.PathItem, o *openapi3.Operation) {
 		wanted := []int{http.StatusInternalServerError}
@@ -108,7 +108,7 @@ func TestFailuresAreDescribed(t *testing.T) {
 	})
 }
 
-func TestWebhooksAreDescribedWithWhatSignsThem(t *testing.T) {
+func TestDocument_WebhookSignatures(t *testing.T) {
 	t.Parallel()
 	for name, item := range load(t).Webhooks {
 		var headers []string

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/openapi"
 )
 
-func TestThePageShowsEverythingAndAsksNobody(t *testing.T) {
+func TestPage_CompleteAndSelfContained(t *testing.T) {
 	t.Parallel()
 	page, policy := openapi.Page("/crm")
 	if to := os.Getenv("LEADLOG_TEST_PAGE"); to != "" {

@@ -15,7 +15,7 @@ type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
 
-func TestAQuotaIsABurstAndThenARate(t *testing.T) {
+func TestLocal_BurstThenRate(t *testing.T) {
 	t.Parallel()
 	c := &clock{noon}
 	q := NewLocal(10, c.now)
@@ -36,7 +36,7 @@ func TestAQuotaIsABurstAndThenARate(t *testing.T) {
 	require.False(t, q.Take("a", Limit{2, 3}).Allowed)
 }
 
-func TestLimitsThatChangeCountAtOnce(t *testing.T) {
+func TestLocal_ChangedLimit(t *testing.T) {
 	t.Parallel()
 	c := &clock{noon}
 	q := NewLocal(10, c.now)
@@ -49,7 +49,7 @@ func TestLimitsThatChangeCountAtOnce(t *testing.T) {
 	require.Equal(t, 0, q.Take("a", Limit{10, 2}).Remaining-1, "a smaller burst is all there is")
 }
 
-func TestQuotasAreBounded(t *testing.T) {
+func TestLocal_DropsLeastRecentlyUsed(t *testing.T) {
 	t.Parallel()
 	q := NewLocal(2, (&clock{noon}).now)
 	for _, key := range []string{"a", "b", "c"} {
@@ -59,7 +59,7 @@ func TestQuotasAreBounded(t *testing.T) {
 }
 
 // Over any time, no more is let in than the burst and what the rate adds; and waiting as told always helps.
-func TestAQuotaHolds(t *testing.T) {
+func TestLocal_HoldsUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.Float64Range(0.01, 1000).Draw(t, "limit")

@@ -42,7 +42,7 @@ func (b *bank) Lend(_ context.Context, _ string, limit Limit, want int) (Lease, 
 	return Lease{Granted: granted, Left: b.left}, nil
 }
 
-func TestALeaseIsATenthOfTheBucket(t *testing.T) {
+func TestShared_LeasesTenthOfBucket(t *testing.T) {
 	t.Parallel()
 	c := &clock{noon}
 	b := &bank{now: c.now}
@@ -61,7 +61,7 @@ func TestALeaseIsATenthOfTheBucket(t *testing.T) {
 	require.Equal(t, 6, b.asked)
 }
 
-func TestAnEmptyBucketIsNotAskedAgainBeforeItCanHaveOne(t *testing.T) {
+func TestShared_EmptyBucketBacksOff(t *testing.T) {
 	t.Parallel()
 	c := &clock{noon}
 	b := &bank{now: c.now}
@@ -78,7 +78,7 @@ func TestAnEmptyBucketIsNotAskedAgainBeforeItCanHaveOne(t *testing.T) {
 	require.True(t, s.Take(t.Context(), "a", limit).Allowed)
 }
 
-func TestALeaseThatIsOlderThanAFullBucketCountsForNothing(t *testing.T) {
+func TestShared_ExpiresLease(t *testing.T) {
 	t.Parallel()
 	c := &clock{noon}
 	b := &bank{now: c.now}
@@ -94,7 +94,7 @@ func TestALeaseThatIsOlderThanAFullBucketCountsForNothing(t *testing.T) {
 	require.False(t, idle.Take(t.Context(), "a", limit).Allowed)
 }
 
-func TestWhileTheLenderIsDownAProcessGoesByItself(t *testing.T) {
+func TestShared_LenderDown(t *testing.T) {
 	t.Parallel()
 	c := &clock{noon}
 	b := &bank{now: c.now, err: errors.New("down")}
@@ -113,7 +113,7 @@ func TestWhileTheLenderIsDownAProcessGoesByItself(t *testing.T) {
 
 // Over any time, all processes together let in no more than the burst and what the rate adds, though the limit may
 // change underway.
-func TestASharedQuotaHolds(t *testing.T) {
+func TestShared_HoldsUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := &clock{noon}
@@ -151,7 +151,7 @@ func (p patient) Lend(ctx context.Context, key string, limit Limit, want int) (L
 	return p.Lender.Lend(context.WithoutCancel(ctx), key, limit, want)
 }
 
-func TestProcessesOnOneDatabaseShareABucket(t *testing.T) {
+func TestPostgres_SharedBetweenProcesses(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	require.NoError(t, schema.Migrate(t.Context(), url))
@@ -175,7 +175,7 @@ func TestProcessesOnOneDatabaseShareABucket(t *testing.T) {
 	require.EqualValues(t, 50, allowed.Load())
 }
 
-func TestTheDatabaseLendsAsTheLimitSays(t *testing.T) {
+func TestPostgres_LendsWithinLimit(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	require.NoError(t, schema.Migrate(t.Context(), url))

@@ -235,7 +235,7 @@ func TestADestroyedSecretIsGone(t *testing.T) {
 	require.NoError(t, s.Destroy(t.Context(), webhookID), "that there is none is no error")
 }
 
-func TestADatabaseOutOfReachIsSaidSo(t *testing.T) {
+func TestReader_DatabaseUnavailable(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none")
 	require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestACellIsNoFormula(t *testing.T) {
+func TestCSV_EscapesFormulas(t *testing.T) {
 	t.Parallel()
 	for _, cell := range []string{"=1", "+1", "-1", "@x", "\tx", "\rx", "'=1", "''+1", "\nx", "＝1", "＠x", `"=1`} {
 		require.Equal(t, "'"+cell, Defused(cell))
@@ -35,7 +35,7 @@ func (f *full) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestAnExportThatDoesNotFitSaysSo(t *testing.T) {
+func TestSheet_RejectsWrongItem(t *testing.T) {
 	t.Parallel()
 	sheet := Sheet[string]{Columns: []string{"name"}, Row: func(name string) []string { return []string{name} }}
 	for _, format := range []Format{CSV, NDJSON} {
