@@ -1,26 +1,25 @@
--- A role that reads the views of one account and of no other, for people of that account who query by SQL. PostgreSQL's row level
--- security is a second barrier behind the queries. The service owns the views, so the policies do not apply to it and cost it nothing.
+-- A role that reads the views of one account, for SQL users of that account, restricted by PostgreSQL's row level security. The
+-- service owns the views, so the policies do not apply to it and cost it nothing.
 -- Run this once for each account, after leadlog migrate, as a superuser in leadlog's database. It prints the role's name:
 --
 --     psql -d leadlog -v account=acme -f deploy/account-reader.sql
 --     psql -d leadlog -c '\password leadlog_3f1c09a2be47'
 --
--- Every role sees the names of all roles and policies. So the name is random, and which account a role is of is in a table that no
--- reader may read.
+-- Every role sees the names of all roles and policies, so the name is random, and readers cannot read the table of roles and accounts.
 --
--- It may be run again, and should be after a migration: new views stay closed to readers until then. A replay that replaces a view,
--- and copies as of a day (leadlog replay VIEW --into SCHEMA), take the policies along. To remove a reader:
+-- Run it again after a migration: new views are closed to readers until then. Replays and copies of views (leadlog replay VIEW
+-- --into SCHEMA) keep the policies. To remove a reader:
 -- DELETE FROM reader.account WHERE role = '…'; DROP OWNED BY …; DROP ROLE …
 --
--- It locks each view that has no policy yet for a moment. While someone reads such a view for long, this waits, and everyone else
--- behind it; so after some seconds it fails, and changes nothing. Then run it again.
+-- It briefly locks each view without a policy. A long query of such a view blocks it, and queries after it, so it fails after some
+-- seconds and changes nothing. Run it again then.
 
 SET client_min_messages = warning;
 SET lock_timeout = '3s';
 SELECT set_config('leadlog.account', :'account', false);
 
--- What any role may do by default, and a reader could hold up the service with: fill the server's table of locks, by advisory locks,
--- large objects or temporary tables. Where the superuser's functions cannot be revoked, as on some managed servers, there is a warning.
+-- By default any role can fill the server's lock table, with advisory locks, large objects or temporary tables, and so hold up the
+-- service. Where these rights cannot be revoked, as on some managed servers, there is a warning.
 DO $$
 DECLARE
     name text;
@@ -34,20 +33,20 @@ BEGIN
          WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^(pg_(try_)?advisory_|lo_|loread|lowrite)'
            AND has_function_privilege('public', oid, 'EXECUTE')
     LOOP
-        PERFORM set_config('client_min_messages', 'error', true); -- for a role that may not, each function would be a warning
+        PERFORM set_config('client_min_messages', 'error', true); -- without superuser rights, each function would be a warning
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', name);
     END LOOP;
     PERFORM set_config('client_min_messages', 'warning', true);
     IF has_function_privilege('public', 'pg_catalog.pg_advisory_lock(bigint)', 'EXECUTE') THEN
-        RAISE WARNING 'readers can still fill the table of locks: run this script as a superuser';
+        RAISE WARNING 'readers can still fill the lock table: run this script as a superuser';
     END IF;
 EXCEPTION WHEN insufficient_privilege THEN
-    RAISE WARNING 'readers can still fill the table of locks: %', SQLERRM;
+    RAISE WARNING 'readers can still fill the lock table: %', SQLERRM;
 END
 $$;
 
--- Statements that define something lock a table before they check whether the role may, and behind a query that a reader leaves open
--- such a lock would hold up the service. So readers define nothing. Event triggers want a superuser; without one, there is a warning.
+-- DDL locks a table before it checks rights, and such a lock, waiting for a reader's open query, would hold up the service. So an event
+-- trigger refuses DDL of readers. It needs a superuser; without one, there is a warning.
 DO $$
 BEGIN
     IF to_regnamespace('reader') IS NULL THEN
@@ -71,7 +70,7 @@ EXCEPTION WHEN insufficient_privilege THEN
 END
 $$;
 
--- The table of locks is the whole server's, and what is revoked here is revoked in this database alone.
+-- The lock table belongs to the whole server, but the rights above are revoked in this database only.
 DO $$
 DECLARE
     others text;
@@ -79,7 +78,7 @@ BEGIN
     SELECT string_agg(quote_ident(datname), ', ' ORDER BY datname) INTO others FROM pg_database
      WHERE datallowconn AND datname <> current_database() AND has_database_privilege('public', oid, 'CONNECT');
     IF others IS NOT NULL THEN
-        RAISE WARNING 'readers can still fill the table of locks from other databases: let pg_hba.conf admit them to % alone, or REVOKE CONNECT ON DATABASE % FROM PUBLIC',
+        RAISE WARNING 'readers can still fill the lock table from other databases: let pg_hba.conf admit them to % only, or REVOKE CONNECT ON DATABASE % FROM PUBLIC',
             quote_ident(current_database()), others;
     END IF;
 END
@@ -107,18 +106,18 @@ DECLARE
     view   record;
 BEGIN
     IF wanted !~ '^[A-Za-z0-9_-]{1,64}$' THEN
-        RAISE EXCEPTION 'no account is called %', wanted;
+        RAISE EXCEPTION '% is not the name of an account', wanted;
     END IF;
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'leadlog_account_readers') THEN
         CREATE ROLE leadlog_account_readers NOLOGIN;
     END IF;
     CREATE SCHEMA IF NOT EXISTS reader;
     CREATE TABLE IF NOT EXISTS reader.account (role name PRIMARY KEY, account text NOT NULL UNIQUE);
-    COMMENT ON TABLE reader.account IS 'Which account each role reads: deploy/account-reader.sql.';
+    COMMENT ON TABLE reader.account IS 'The account that each role reads: deploy/account-reader.sql.';
     CREATE OR REPLACE FUNCTION reader.account() RETURNS text LANGUAGE sql STABLE SECURITY DEFINER SET search_path = '' AS
         'SELECT account FROM reader.account WHERE role = session_user';
-    COMMENT ON FUNCTION reader.account() IS 'The account of the role that is logged in.';
-    GRANT USAGE ON SCHEMA reader TO PUBLIC; -- for the policies; the table stays closed
+    COMMENT ON FUNCTION reader.account() IS 'The account of the session''s role.';
+    GRANT USAGE ON SCHEMA reader TO PUBLIC; -- for the policies; the table has no grant
 
     SELECT role INTO member FROM reader.account WHERE account = wanted;
     IF member IS NULL THEN
@@ -139,7 +138,7 @@ BEGIN
            AND NOT EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid AND polname = 'one_account')
     LOOP
         EXECUTE format('ALTER TABLE views.%I ENABLE ROW LEVEL SECURITY', view.name);
-        -- Other roles see what they saw before.
+        -- Other roles still see all rows.
         EXECUTE format('CREATE POLICY anybody ON views.%I USING (true)', view.name);
         EXECUTE format('CREATE POLICY one_account ON views.%I AS RESTRICTIVE TO leadlog_account_readers USING (%I = (SELECT reader.account()))',
                        view.name, view.owned);

@@ -1,11 +1,11 @@
--- The role leadlog_analyst reads the views, and copies of them as of a day (leadlog replay VIEW --into SCHEMA), and nothing
--- else: not the log, not deliveries, not secrets. Run it once, after leadlog migrate, as a superuser in leadlog's database:
+-- The role leadlog_analyst reads the views and copies of them (leadlog replay VIEW --into SCHEMA), but not the log, deliveries or
+-- secrets. Run this once, after leadlog migrate, as a superuser in leadlog's database:
 --
 --     psql -d leadlog -f deploy/analyst.sql
 --     psql -d leadlog -c '\password leadlog_analyst'
 --
--- It may be run again. A copy that is made later is readable for whoever may read the views; one that was made before
--- becomes so when the same replay is run again.
+-- It may be run again. Later copies are readable to roles that may read the views; an earlier one becomes readable when the same
+-- replay is run again.
 
 DO $$
 DECLARE
@@ -13,12 +13,12 @@ DECLARE
     maker regrole;
 BEGIN
     IF owner IS NULL THEN
-        RAISE EXCEPTION 'there is no schema views: run leadlog migrate first';
+        RAISE EXCEPTION 'the schema views does not exist: run leadlog migrate first';
     END IF;
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'leadlog_analyst') THEN
         CREATE ROLE leadlog_analyst LOGIN;
     END IF;
-    -- Views that a later migration brings: as the owner or, with deploy/roles.sql, as leadlog_owner.
+    -- For views of later migrations, which run as the owner or, with deploy/roles.sql, as leadlog_owner.
     FOREACH maker IN ARRAY ARRAY[owner, to_regrole('leadlog_owner')] LOOP
         IF maker IS NOT NULL THEN
             EXECUTE format('ALTER DEFAULT PRIVILEGES FOR ROLE %s IN SCHEMA views GRANT SELECT ON TABLES TO leadlog_analyst', maker);
@@ -27,8 +27,8 @@ BEGIN
 END
 $$;
 
--- What any role may do by default, and a reader could hold up the service with: fill the server's table of locks, by advisory locks,
--- large objects or temporary tables. Where the superuser's functions cannot be revoked, as on some managed servers, there is a warning.
+-- By default any role can fill the server's lock table, with advisory locks, large objects or temporary tables, and so hold up the
+-- service. Where these rights cannot be revoked, as on some managed servers, there is a warning.
 DO $$
 DECLARE
     name text;
@@ -42,20 +42,20 @@ BEGIN
          WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^(pg_(try_)?advisory_|lo_|loread|lowrite)'
            AND has_function_privilege('public', oid, 'EXECUTE')
     LOOP
-        PERFORM set_config('client_min_messages', 'error', true); -- for a role that may not, each function would be a warning
+        PERFORM set_config('client_min_messages', 'error', true); -- without superuser rights, each function would be a warning
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', name);
     END LOOP;
     PERFORM set_config('client_min_messages', 'warning', true);
     IF has_function_privilege('public', 'pg_catalog.pg_advisory_lock(bigint)', 'EXECUTE') THEN
-        RAISE WARNING 'readers can still fill the table of locks: run this script as a superuser';
+        RAISE WARNING 'readers can still fill the lock table: run this script as a superuser';
     END IF;
 EXCEPTION WHEN insufficient_privilege THEN
-    RAISE WARNING 'readers can still fill the table of locks: %', SQLERRM;
+    RAISE WARNING 'readers can still fill the lock table: %', SQLERRM;
 END
 $$;
 
--- Statements that define something lock a table before they check whether the role may, and behind a query that a reader leaves open
--- such a lock would hold up the service. So readers define nothing. Event triggers want a superuser; without one, there is a warning.
+-- DDL locks a table before it checks rights, and such a lock, waiting for a reader's open query, would hold up the service. So an event
+-- trigger refuses DDL of readers. It needs a superuser; without one, there is a warning.
 DO $$
 BEGIN
     IF to_regnamespace('reader') IS NULL THEN
@@ -79,7 +79,7 @@ EXCEPTION WHEN insufficient_privilege THEN
 END
 $$;
 
--- The table of locks is the whole server's, and what is revoked here is revoked in this database alone.
+-- The lock table belongs to the whole server, but the rights above are revoked in this database only.
 DO $$
 DECLARE
     others text;
@@ -87,7 +87,7 @@ BEGIN
     SELECT string_agg(quote_ident(datname), ', ' ORDER BY datname) INTO others FROM pg_database
      WHERE datallowconn AND datname <> current_database() AND has_database_privilege('public', oid, 'CONNECT');
     IF others IS NOT NULL THEN
-        RAISE WARNING 'readers can still fill the table of locks from other databases: let pg_hba.conf admit them to % alone, or REVOKE CONNECT ON DATABASE % FROM PUBLIC',
+        RAISE WARNING 'readers can still fill the lock table from other databases: let pg_hba.conf admit them to % only, or REVOKE CONNECT ON DATABASE % FROM PUBLIC',
             quote_ident(current_database()), others;
     END IF;
 END
@@ -114,6 +114,6 @@ GRANT SELECT ON ALL TABLES IN SCHEMA views TO leadlog_analyst;
 ALTER ROLE leadlog_analyst CONNECTION LIMIT 10;
 ALTER ROLE leadlog_analyst SET search_path = views;
 ALTER ROLE leadlog_analyst SET default_transaction_read_only = on;
--- A replay that replaces a view waits a minute for those who read it, and then ends their sessions.
+-- A replay that replaces a view waits a minute for its readers, and then ends their sessions.
 ALTER ROLE leadlog_analyst SET statement_timeout = '10min';
 ALTER ROLE leadlog_analyst SET idle_in_transaction_session_timeout = '1min';

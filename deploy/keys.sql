@@ -1,6 +1,5 @@
--- The role leadlog_keys owns the keys of persons, and backs them up; nobody else but the service reads them. Run it once,
--- after leadlog migrate, as a superuser in the database of the log (of the views, when the log is in EventStoreDB), with the
--- role that the service connects as:
+-- The role leadlog_keys owns the keys of persons, for their backup; only it and the service can read them. Run this once, after leadlog
+-- migrate, as a superuser in the database of the log (of the views, if the log is in EventStoreDB), with the service's role:
 --
 --     psql -d leadlog -v service=leadlog -f deploy/keys.sql
 --     psql -d leadlog -c '\password leadlog_keys'

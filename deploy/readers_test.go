@@ -11,8 +11,8 @@ import (
 func TestReaderScripts_SameRestrictions(t *testing.T) {
 	t.Parallel()
 	restrictions := func(file string) string {
-		_, from, begun := strings.Cut(text(t, file), "-- What any role may do by default")
-		head, rest, found := strings.Cut(from, "-- The table of locks is the whole server's")
+		_, from, begun := strings.Cut(text(t, file), "-- By default any role can")
+		head, rest, found := strings.Cut(from, "-- The lock table belongs to")
 		last, _, ended := strings.Cut(rest, "\n$$;\n")
 		require.True(t, begun && found && ended, file)
 		return head + last

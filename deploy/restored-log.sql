@@ -1,20 +1,18 @@
--- After the log alone was brought back from a backup, while views and deliveries are of a later moment. With every
--- leadlog serve stopped, in the database of the views; head is the position of the log's last event, which
--- SELECT max(position) FROM log.event  tells in the log's own database:
+-- For a log that was restored from a backup older than the views and deliveries. Run this with every leadlog serve stopped, in the
+-- database of the views; head is the position of the log's last event, SELECT max(position) FROM log.event in its own database:
 --
 --     psql -v head=POSITION -f deploy/restored-log.sql
 --     leadlog replay all
 --
--- What the backup has was sent already, so webhooks begin behind it. What was still to be sent of events that the log
--- has lost can never be sent: those deliveries are cancelled, and stay to be read.
+-- Events in the backup were sent already, so webhooks continue after it. Queued deliveries of lost events are cancelled.
 \set ON_ERROR_STOP on
 BEGIN;
 UPDATE delivery.origin SET position = :head;
 DELETE FROM delivery.checkpoint;
-DELETE FROM delivery.endpoint; -- goes with its checkpoint: the service reads the log anew for it, and queues nothing up to the head
+DELETE FROM delivery.endpoint; -- goes with its checkpoint: the service rebuilds it from the log, and queues nothing up to the head
 UPDATE delivery.delivery SET state = 'cancelled' WHERE delivery_id IN (SELECT delivery_id FROM delivery.queue WHERE position > :head);
 DELETE FROM delivery.queue WHERE position > :head;
--- What was asked for in what the log has lost is not asked for any more, and must not pass for what will be asked there.
+-- Retries and replays requested at lost positions are dropped: other events will get these positions.
 UPDATE delivery.delivery SET retried = :head WHERE retried > :head;
 DELETE FROM delivery.replay WHERE requested > :head;
 COMMIT;

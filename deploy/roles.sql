@@ -1,13 +1,13 @@
--- Roles of leadlog in PostgreSQL, so that the service cannot do more than it must:
+-- PostgreSQL roles with least privilege:
 --
---   leadlog_owner   owns the log; leadlog migrate runs as it, and nothing else
---   leadlog_writer  leadlog serve and every other command: adds to the log, and cannot change or take away what is there.
---                   Views, copies of them as of a day, and deliveries are its own: it builds them anew, and makes and drops their days
---   leadlog_reader  reads the log and the views, and no secret, not even sealed: for people who look into things
+--   leadlog_owner   owns the log; only leadlog migrate runs as it
+--   leadlog_writer  leadlog serve and every other command: appends to the log, and cannot change or delete events.
+--                   Owns the views, copies of them, and deliveries
+--   leadlog_reader  reads the log and the views, but no secrets: for operators
 --
--- Analysts, who read views alone, have deploy/analyst.sql. As a superuser, in leadlog's database, before the first
--- leadlog migrate, and again after every one, beside the service too: what has its owner already is not touched, since
--- to give a table an owner waits for whoever uses it.
+-- Analysts, who read only views, have deploy/analyst.sql. Run this as a superuser in leadlog's database before the first leadlog
+-- migrate, and again after each. It may run beside the service: objects that have their owner are skipped, because changing an
+-- owner waits for sessions that use the table.
 --
 --     psql -d leadlog -f deploy/roles.sql
 --     psql -d leadlog -c '\password leadlog_owner' -c '\password leadlog_writer' -c '\password leadlog_reader'
@@ -35,9 +35,9 @@ BEGIN
         RAISE WARNING 'readers can keep a replay from replacing a view: %', SQLERRM;
     END;
 
-    FOR place, keeper IN -- the log last: who has views in hand may have to read it before letting go
+    FOR place, keeper IN -- the log last: a session that locks views may have to read it first
         SELECT unnest(ARRAY['views', 'delivery', 'lease', 'secret', 'quota']), 'leadlog_writer'
-        UNION ALL -- copies of views, as of a day or on their way
+        UNION ALL -- copies of views, finished or in progress
         SELECT nspname, 'leadlog_writer' FROM pg_namespace WHERE obj_description(oid, 'pg_namespace') LIKE 'leadlog copy %'
         UNION ALL
         SELECT 'log', 'leadlog_owner'
@@ -49,7 +49,7 @@ BEGIN
         FOR object IN
             SELECT 'TABLE ' || c.oid::regclass AS name FROM pg_class c
              WHERE c.relnamespace = to_regnamespace(quote_ident(place)) AND c.relkind IN ('r', 'p', 'v') AND c.relowner <> keeper::regrole
-            UNION ALL -- a sequence of a column goes with its table
+            UNION ALL -- a column's sequence follows its table
             SELECT 'SEQUENCE ' || c.oid::regclass FROM pg_class c
              WHERE c.relnamespace = to_regnamespace(quote_ident(place)) AND c.relkind = 'S' AND c.relowner <> keeper::regrole
                AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype IN ('a', 'i'))
@@ -68,7 +68,7 @@ BEGIN
         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA log TO leadlog_writer, leadlog_reader;
         GRANT SELECT ON ALL TABLES IN SCHEMA log TO leadlog_reader;
     END IF;
-    IF to_regnamespace('person') IS NOT NULL THEN -- whose owner deploy/keys.sql makes another
+    IF to_regnamespace('person') IS NOT NULL THEN -- deploy/keys.sql may change its owner
         GRANT USAGE ON SCHEMA person TO leadlog_writer;
         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA person TO leadlog_writer;
     END IF;
@@ -79,8 +79,8 @@ BEGIN
 END
 $$;
 
--- What any role may do by default, and a reader could hold up the service with: fill the server's table of locks, by advisory locks,
--- large objects or temporary tables. Where the superuser's functions cannot be revoked, as on some managed servers, there is a warning.
+-- By default any role can fill the server's lock table, with advisory locks, large objects or temporary tables, and so hold up the
+-- service. Where these rights cannot be revoked, as on some managed servers, there is a warning.
 DO $$
 DECLARE
     name text;
@@ -94,20 +94,20 @@ BEGIN
          WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^(pg_(try_)?advisory_|lo_|loread|lowrite)'
            AND has_function_privilege('public', oid, 'EXECUTE')
     LOOP
-        PERFORM set_config('client_min_messages', 'error', true); -- for a role that may not, each function would be a warning
+        PERFORM set_config('client_min_messages', 'error', true); -- without superuser rights, each function would be a warning
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', name);
     END LOOP;
     PERFORM set_config('client_min_messages', 'warning', true);
     IF has_function_privilege('public', 'pg_catalog.pg_advisory_lock(bigint)', 'EXECUTE') THEN
-        RAISE WARNING 'readers can still fill the table of locks: run this script as a superuser';
+        RAISE WARNING 'readers can still fill the lock table: run this script as a superuser';
     END IF;
 EXCEPTION WHEN insufficient_privilege THEN
-    RAISE WARNING 'readers can still fill the table of locks: %', SQLERRM;
+    RAISE WARNING 'readers can still fill the lock table: %', SQLERRM;
 END
 $$;
 
--- Statements that define something lock a table before they check whether the role may, and behind a query that a reader leaves open
--- such a lock would hold up the service. So readers define nothing. Event triggers want a superuser; without one, there is a warning.
+-- DDL locks a table before it checks rights, and such a lock, waiting for a reader's open query, would hold up the service. So an event
+-- trigger refuses DDL of readers. It needs a superuser; without one, there is a warning.
 DO $$
 BEGIN
     IF to_regnamespace('reader') IS NULL THEN
@@ -131,7 +131,7 @@ EXCEPTION WHEN insufficient_privilege THEN
 END
 $$;
 
--- The table of locks is the whole server's, and what is revoked here is revoked in this database alone.
+-- The lock table belongs to the whole server, but the rights above are revoked in this database only.
 DO $$
 DECLARE
     others text;
@@ -139,7 +139,7 @@ BEGIN
     SELECT string_agg(quote_ident(datname), ', ' ORDER BY datname) INTO others FROM pg_database
      WHERE datallowconn AND datname <> current_database() AND has_database_privilege('public', oid, 'CONNECT');
     IF others IS NOT NULL THEN
-        RAISE WARNING 'readers can still fill the table of locks from other databases: let pg_hba.conf admit them to % alone, or REVOKE CONNECT ON DATABASE % FROM PUBLIC',
+        RAISE WARNING 'readers can still fill the lock table from other databases: let pg_hba.conf admit them to % only, or REVOKE CONNECT ON DATABASE % FROM PUBLIC',
             quote_ident(current_database()), others;
     END IF;
 END
