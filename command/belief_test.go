@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/forget"
 )
 
 // Two processes share a database. One captures, so that it believes something of account and token; the other changes
@@ -107,7 +108,7 @@ func TestACredentialThatExpiresLetsNoOtherLineThrough(t *testing.T) {
 	directory := command.NewDirectory(p.store, func() time.Time { return now })
 	p = process{command.NewHandlers(command.Options{
 		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: directory, Log: quiet(), Now: func() time.Time { return now },
-	}), p.store, directory}
+	}), p.store, directory, forget.Eraser{}}
 	issued := p.issue(t)
 	byToken, err := p.admit(t.Context(), owner, &issued)
 	require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 // A process is stopped before each single step in turn, and the next finishes what it began.
 func TestDeleteVisitor_FinishesAfterKill(t *testing.T) {
 	t.Parallel()
-	deletes := command.DeleteVisitor{Caller: owner, VisitorID: "v"}
 	for stops, whole := 0, false; !whole; stops++ {
 		url := database(t)
 		far := start(t, url)
@@ -30,12 +29,12 @@ func TestDeleteVisitor_FinishesAfterKill(t *testing.T) {
 				return errKilled
 			}
 			return nil
-		}, &withdrawn).DeleteVisitor(t.Context(), deletes)
+		}, &withdrawn).deleteVisitor(t.Context(), owner, "v")
 		if whole = err == nil; !whole {
 			require.ErrorIs(t, err, errKilled)
 		}
 		withdrawn = nil
-		_, err = forgets(start(t, url), nothing, &withdrawn).DeleteVisitor(t.Context(), deletes)
+		_, err = forgets(start(t, url), nothing, &withdrawn).deleteVisitor(t.Context(), owner, "v")
 		require.NoError(t, err, "stop %d", stops)
 		require.ElementsMatch(t, acted, withdrawn)
 		facts, readable := start(t, url).facts(t, "v")
@@ -66,7 +65,7 @@ func TestDeleteVisitor_ActivityMeanwhile(t *testing.T) {
 			}
 			passed++
 			return err
-		}, &withdrawn).DeleteVisitor(t.Context(), command.DeleteVisitor{Caller: owner, VisitorID: "v"})
+		}, &withdrawn).deleteVisitor(t.Context(), owner, "v")
 		require.NoError(t, err, "step %d", at)
 		reached = passed > at
 		all := start(t, url).activities(t, "v")
@@ -90,7 +89,7 @@ func TestDeleteVisitor_Unknown(t *testing.T) {
 	require.NoError(t, err)
 	var withdrawn []eventstore.Position
 	for account, visitor := range map[string]string{"acme": "w", "globex": "v"} {
-		_, err = forgets(p, nothing, &withdrawn).DeleteVisitor(t.Context(), command.DeleteVisitor{Caller: command.Caller{Account: account}, VisitorID: visitor})
+		_, err = forgets(p, nothing, &withdrawn).deleteVisitor(t.Context(), command.Caller{Account: account}, visitor)
 		require.ErrorIs(t, err, command.ErrNoVisitor)
 	}
 	_, readable := p.facts(t, "v")

@@ -15,7 +15,12 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/forget"
 )
+
+func (e eraser) deleteVisitor(ctx context.Context, caller command.Caller, id string) (forget.VisitorForgotten, error) {
+	return e.DeleteVisitor(ctx, e.Erasure(caller), id)
+}
 
 // oblivion is what an erasure does away with, for a test: keys by stream, visitors that are shown, and copies.
 type oblivion struct {
@@ -30,14 +35,36 @@ type oblivion struct {
 type forgetting struct {
 	*oblivion
 	step func() error
+	forget.Keys
+	forget.Views
 }
 
 // unstopped is the oblivion of a process that nothing stops.
-func unstopped(of *oblivion) forgetting { return forgetting{of, func() error { return nil }} }
+func unstopped(of *oblivion) forgetting {
+	return forgetting{oblivion: of, step: func() error { return nil }}
+}
 
-// eraser is handlers that erase leads of a log.
-func eraser(store eventstore.Store, forgets command.Forgetting) *command.Handlers {
-	return command.NewHandlers(command.Options{Store: store, Claims: claim.NewNames(claimKey()), Log: quiet(), Forgetting: forgets})
+// eraser appends to a log, and erases outside of it.
+type eraser struct {
+	*command.Handlers
+	forget.Eraser
+}
+
+// erased is where an eraser erases outside of the log.
+type erased interface {
+	forget.Keys
+	forget.Views
+}
+
+func newEraser(store eventstore.Store, outside erased) eraser {
+	return eraser{
+		command.NewHandlers(command.Options{Store: store, Claims: claim.NewNames(claimKey()), Log: quiet()}),
+		forget.Eraser{Keys: outside, Views: outside},
+	}
+}
+
+func (e eraser) eraseLead(ctx context.Context, caller command.Caller, id string) (forget.LeadErased, error) {
+	return e.EraseLead(ctx, e.Erasure(caller), id)
 }
 
 func (f forgetting) do(change func()) error {
@@ -62,7 +89,7 @@ func (f forgetting) Expel(context.Context, ...string) error { return f.do(func()
 
 func (f forgetting) Await(context.Context, eventstore.Position) error { return f.do(func() {}) }
 
-func (f forgetting) Visited(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
+func (f forgetting) Linked(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
 	linked := map[string]bool{}
 	return linked, f.do(func() {
 		for _, stream := range streams {
@@ -73,9 +100,9 @@ func (f forgetting) Visited(_ context.Context, _ string, streams []string, _ eve
 	})
 }
 
-func (f forgetting) Sweep(_ context.Context, leads []string, visitors map[string]eventstore.Position) error {
+func (f forgetting) Sweep(_ context.Context, gone forget.Forgotten) error {
 	return f.do(func() {
-		for _, id := range slices.AppendSeq(slices.Clone(leads), maps.Keys(visitors)) {
+		for _, id := range slices.AppendSeq(slices.Clone(gone.Leads), maps.Keys(gone.Visitors)) {
 			delete(f.copied, id)
 		}
 	})
@@ -103,9 +130,9 @@ func TestAnErasureThatWasStoppedAnywhereIsFinishedByTheNext(t *testing.T) {
 			keys:  map[string]bool{event.LeadStream(id): true, visitors[0]: true, visitors[1]: true},
 			shown: map[string]bool{visitors[0]: true, visitors[1]: true}, copied: map[string]bool{id: true, visitors[0]: true, visitors[1]: true},
 		}
-		erase := func(step func() error) (command.LeadErased, error) {
+		erase := func(step func() error) (forget.LeadErased, error) {
 			store := stoppable{w.log, step}
-			done, err := eraser(store, forgetting{gone, step}).EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: id})
+			done, err := newEraser(store, forgetting{oblivion: gone, step: step}).eraseLead(t.Context(), owner, id)
 			// The views follow the log: a visitor that was forgotten is not shown any more.
 			for _, r := range w.events() {
 				if r.Type == (event.VisitorForgotten{}).EventType() {
@@ -162,7 +189,7 @@ func TestEraseLead_WithItsParts(t *testing.T) {
 		_, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: into, Body: members(`{"from":"` + ids[i] + `"}`)})
 		require.NoError(t, err)
 	}
-	_, err := p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: ids[2]})
+	_, err := p.eraseLead(t.Context(), ids[2])
 	require.NoError(t, err)
 	for stream, there := range w.gone.keys {
 		require.False(t, there, stream)
@@ -181,7 +208,7 @@ func TestAVisitorOfAnotherLeadIsLeftInCopies(t *testing.T) {
 		keys: map[string]bool{shared: true}, shown: map[string]bool{shared: true}, linked: map[string]bool{shared: true},
 		copied: map[string]bool{first.answer.Lead.ID: true, shared: true},
 	}
-	_, err := eraser(w.log, unstopped(kept)).EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.answer.Lead.ID})
+	_, err := newEraser(w.log, unstopped(kept)).eraseLead(t.Context(), owner, first.answer.Lead.ID)
 	require.NoError(t, err)
 	require.Equal(t, map[string]bool{shared: true}, kept.copied)
 	require.Equal(t, map[string]bool{shared: true}, kept.keys)
@@ -194,12 +221,12 @@ func TestNothingFollowsAnErasure(t *testing.T) {
 	first := w.capture(p, `{"phone":"+919876500077","name":"Asha","metadata":{"source":"website"}}`, "key")
 	require.NoError(t, first.err)
 	id := first.answer.Lead.ID
-	handlers := eraser(w.log, unstopped(&oblivion{}))
-	_, err := handlers.EraseLead(t.Context(), command.EraseLead{Caller: command.Caller{Account: "globex"}, LeadID: id})
+	handlers := newEraser(w.log, unstopped(&oblivion{}))
+	_, err := handlers.eraseLead(t.Context(), command.Caller{Account: "globex"}, id)
 	require.ErrorIs(t, err, lead.ErrNotFound)
-	_, err = handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: "no id"})
+	_, err = handlers.eraseLead(t.Context(), owner, "no id")
 	require.ErrorIs(t, err, lead.ErrNotFound)
-	done, err := handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: id})
+	done, err := handlers.eraseLead(t.Context(), owner, id)
 	require.NoError(t, err)
 	require.False(t, done.Again)
 	require.Equal(t, 1, done.Claims)
@@ -228,7 +255,7 @@ func TestEraseLead_EndsItsStream(t *testing.T) {
 	p, log := startCounted(t)
 	const body = `{"phone":"+919876500001","email":"asha@example.com","visitorId":"v","metadata":{"source":"website"}}`
 	erased, other := p.captured(t, body).Lead.ID, p.captured(t, `{"phone":"+919876500002"}`).Lead.ID
-	_, err := p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: erased})
+	_, err := p.eraseLead(t.Context(), erased)
 	require.NoError(t, err)
 	p.captured(t, body)
 	for _, id := range []string{erased, other} {
@@ -238,7 +265,7 @@ func TestEraseLead_EndsItsStream(t *testing.T) {
 		require.ErrorIs(t, err, lead.ErrNotFound)
 		_, err = p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: id, Body: members(`{"from":"` + erased + `"}`)})
 		require.Error(t, err)
-		_, err = p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: erased})
+		_, err = p.eraseLead(t.Context(), erased)
 		require.NoError(t, err)
 	}
 	last, err := log.Last(t.Context(), event.LeadStream(erased))

@@ -2,7 +2,6 @@ package command_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 
@@ -14,11 +13,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/projection/forget"
 )
 
 // loser forgets visitors whose keys are lost. Each thing that it asks for comes after a step, which may stop it.
 type loser struct {
 	*sealed.Store
+	forget.Views
 	step      func() error
 	withdrawn *[]eventstore.Position
 }
@@ -39,14 +40,6 @@ func (l loser) Expel(ctx context.Context, streams ...string) error {
 
 func (l loser) Await(context.Context, eventstore.Position) error { return l.step() }
 
-func (loser) Visited(context.Context, string, []string, eventstore.Position) (map[string]bool, error) {
-	return nil, nil
-}
-
-func (loser) Sweep(context.Context, []string, map[string]eventstore.Position) error {
-	return errors.New("nothing tells a copy what else can be read")
-}
-
 func (l loser) Withdraw(_ context.Context, _ string, at []eventstore.Position) error {
 	if err := l.step(); err != nil {
 		return err
@@ -57,20 +50,16 @@ func (l loser) Withdraw(_ context.Context, _ string, at []eventstore.Position) e
 
 // forgetVisitor is one process that says that a visitor stays lost. It gives what was taken out of the views.
 func forgetVisitor(ctx context.Context, of process, account, visitor string, step func() error) (
-	done command.VisitorForgotten, withdrawn []eventstore.Position, err error,
+	done forget.VisitorForgotten, withdrawn []eventstore.Position, err error,
 ) {
-	done, err = forgets(of, step, &withdrawn).ForgetVisitor(ctx, command.ForgetVisitor{
-		Caller: command.Caller{Account: account}, Stream: claim.NewNames(claimKey()).Visitor("acme", visitor),
-	})
+	e := forgets(of, step, &withdrawn)
+	done, err = e.ForgetVisitor(ctx, e.Erasure(command.Caller{Account: account}), claim.NewNames(claimKey()).Visitor("acme", visitor), false)
 	return done, withdrawn, err
 }
 
-// forgets are handlers that forget visitors. Each of their steps may stop them.
-func forgets(of process, step func() error, withdrawn *[]eventstore.Position) *command.Handlers {
-	store := stoppable{of.store, step}
-	return command.NewHandlers(command.Options{
-		Store: store, Claims: claim.NewNames(claimKey()), Log: quiet(), Forgetting: loser{of.store.(*sealed.Store), step, withdrawn},
-	})
+// forgets forgets visitors. Each of its steps may stop it.
+func forgets(of process, step func() error, withdrawn *[]eventstore.Position) eraser {
+	return newEraser(stoppable{of.store, step}, loser{Store: of.store.(*sealed.Store), step: step, withdrawn: withdrawn})
 }
 
 func nothing() error { return nil }
@@ -103,14 +92,14 @@ func TestAVisitorWhoCanBeReadIsNotLost(t *testing.T) {
 	_, err := p.act(t.Context(), "v", `{"type":"click"}`)
 	require.NoError(t, err)
 	_, _, err = forgetVisitor(t.Context(), p, "acme", "v", nothing)
-	require.ErrorIs(t, err, command.ErrNotLost)
+	require.ErrorIs(t, err, forget.ErrNotLost)
 	for account, visitor := range map[string]string{"acme": "w", "globex": "v"} {
 		_, _, err = forgetVisitor(t.Context(), p, account, visitor, nothing)
 		require.ErrorIs(t, err, command.ErrNoVisitor)
 	}
-	handlers := eraser(p.store, unstopped(&oblivion{}))
+	e := newEraser(p.store, unstopped(&oblivion{}))
 	captured := p.captured(t, `{"phone":"9876543210"}`)
-	_, err = handlers.ForgetVisitor(t.Context(), command.ForgetVisitor{Caller: owner, Stream: event.LeadStream(captured.Lead.ID)})
+	_, err = e.ForgetVisitor(t.Context(), e.Erasure(owner), event.LeadStream(captured.Lead.ID), false)
 	require.ErrorIs(t, err, command.ErrNoVisitor)
 	facts, readable := p.facts(t, "v")
 	require.Empty(t, facts)
@@ -192,10 +181,8 @@ func TestWhoeverFinishesWhatWasSaidOfAVisitorSaysNoMore(t *testing.T) {
 	pgtest.Exec(t, pool, `INSERT INTO person.key TABLE person.backup`)
 
 	last, withdrawn := start(t, url), []eventstore.Position(nil)
-	names := claim.NewNames(claimKey())
-	done, err := command.NewHandlers(command.Options{
-		Store: last.store, Claims: names, Log: quiet(), Forgetting: loser{last.store.(*sealed.Store), nothing, &withdrawn},
-	}).ForgetVisitor(t.Context(), command.ForgetVisitor{Caller: owner, Stream: names.Visitor("acme", "v"), Finish: true})
+	e := forgets(last, nothing, &withdrawn)
+	done, err := e.ForgetVisitor(t.Context(), e.Erasure(owner), claim.NewNames(claimKey()).Visitor("acme", "v"), true)
 	require.NoError(t, err)
 	require.True(t, done.Again)
 	require.Equal(t, said.Position, done.Position)

@@ -87,7 +87,6 @@ type Handlers struct {
 	leads          *eventstore.Folds[lead.State]
 	endpoints      *eventstore.Folds[webhook.State]
 	secrets        Secrets
-	forgetting     Forgetting
 	privateTargets bool // lets endpoints be http, loopback or private addresses
 	log            *slog.Logger
 	now            func() time.Time
@@ -102,11 +101,9 @@ type Options struct {
 	Claims    claim.Names
 	Directory *Directory
 	Secrets   Secrets
-	// Forgetting erases personal data outside of the log; only EraseLead needs it.
-	Forgetting Forgetting
-	Log        *slog.Logger
-	Now        func() time.Time
-	Random     io.Reader
+	Log       *slog.Logger
+	Now       func() time.Time
+	Random    io.Reader
 	// AllowPrivateTargets lets webhook endpoints be http, loopback or private addresses: for development.
 	AllowPrivateTargets bool
 }
@@ -120,7 +117,7 @@ func NewHandlers(o Options) *Handlers {
 		o.Random = rand.Reader
 	}
 	return &Handlers{
-		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, forgetting: o.Forgetting, log: o.Log,
+		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
 		privateTargets: o.AllowPrivateTargets, now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 		windows: semaphore.NewWeighted(windows), holders: &holderCache{}, leads: eventstore.NewFolds(leadFolds),

@@ -130,7 +130,7 @@ func TestWhoIsRememberedMayNotBeWhoItIsAnyMore(t *testing.T) {
 			return into
 		},
 		"the person was forgotten": func(t *testing.T, p process, id string) string {
-			_, err := eraser(p.store, unstopped(&oblivion{})).EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: id})
+			_, err := newEraser(p.store, unstopped(&oblivion{})).eraseLead(t.Context(), owner, id)
 			require.NoError(t, err)
 			return "" // somebody new
 		},

@@ -17,6 +17,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/storetest"
+	"github.com/leadlog/leadlog/projection/forget"
 )
 
 // counted is a store that counts the events of leads and endpoints that are read.
@@ -45,9 +46,9 @@ type onlooker struct {
 	times *atomic.Int64
 }
 
-func (a onlooker) Visited(ctx context.Context, account string, streams []string, erased eventstore.Position) (map[string]bool, error) {
+func (a onlooker) Linked(ctx context.Context, account string, streams []string, erased eventstore.Position) (map[string]bool, error) {
 	a.times.Add(1)
-	return a.forgetting.Visited(ctx, account, streams, erased)
+	return a.forgetting.Linked(ctx, account, streams, erased)
 }
 
 // startCounted starts a process on a log that stays in memory.
@@ -63,8 +64,7 @@ func startCountedOn(t *testing.T, log eventstore.Store) (process, *counted) {
 	directory := command.NewDirectory(store, time.Now)
 	p := process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: &secrets{}, Log: quiet(),
-		Forgetting: store.gone,
-	})}
+	}), eraser: forget.Eraser{Keys: store.gone, Views: store.gone}}
 	p.provision(t)
 	return p, store
 }
@@ -109,12 +109,11 @@ func TestALongLeadIsErasedAndJoinedWithoutReadingItAgain(t *testing.T) {
 	joined, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: ids[0], Body: members(`{"from":"` + ids[1] + `"}`)})
 	require.NoError(t, err)
 	require.Equal(t, []string{ids[1]}, joined.Lead.Joined)
-	erase := command.EraseLead{Caller: owner, LeadID: ids[0]}
-	erased, err := p.EraseLead(t.Context(), erase)
+	erased, err := p.eraseLead(t.Context(), ids[0])
 	require.NoError(t, err)
 	require.Equal(t, 2, erased.Claims)
 	require.Less(t, log.events.Load(), int64(20))
-	again, err := p.EraseLead(t.Context(), erase)
+	again, err := p.eraseLead(t.Context(), ids[0])
 	require.NoError(t, err)
 	require.True(t, again.Again)
 	require.Equal(t, erased.Position, again.Position)
@@ -126,7 +125,7 @@ func TestWhoComesAgainAfterAnErasureHasNobodyReadTheErasedLead(t *testing.T) {
 	p, log := startCounted(t)
 	const body = `{"phone":"+919876500001","email":"asha@example.com","metadata":{"source":"website"}}`
 	first := p.captured(t, body)
-	_, err := p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: first.Lead.ID})
+	_, err := p.eraseLead(t.Context(), first.Lead.ID)
 	require.NoError(t, err)
 	log.events.Store(0)
 	again := p.captured(t, body)
@@ -145,7 +144,7 @@ func TestAnErasureLooksOnceForWhoElseIsLinkedWithItsVisitors(t *testing.T) {
 		captured = p.captured(t, `{"phone":"+919876500001","metadata":{"source":"website"},"visitorId":"`+visitor+`"}`)
 		log.gone.shown[claim.NewNames(claimKey()).Visitor("acme", visitor)] = true
 	}
-	erased, err := p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: captured.Lead.ID})
+	erased, err := p.eraseLead(t.Context(), captured.Lead.ID)
 	require.NoError(t, err)
 	require.Equal(t, 30, erased.Visitors)
 	require.EqualValues(t, 1, log.gone.times.Load())

@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/projection/forget"
 )
 
 // act records an activity as the owner, by JWT.
@@ -158,6 +159,7 @@ func TestAnActivityThatIsAnsweredCanBeReadAlsoWhenItsVisitorWasJustForgotten(t *
 // amnesia forgets a visitor, who does something whenever that has just been done.
 type amnesia struct {
 	*sealed.Store
+	forget.Views
 	then func()
 }
 
@@ -169,7 +171,7 @@ func (a amnesia) Destroy(ctx context.Context, streams ...string) error {
 
 func (amnesia) Await(context.Context, eventstore.Position) error { return nil }
 
-func (amnesia) Visited(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
+func (amnesia) Linked(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
 	linked := map[string]bool{}
 	for _, stream := range streams {
 		linked[stream] = false
@@ -177,9 +179,7 @@ func (amnesia) Visited(_ context.Context, _ string, streams []string, _ eventsto
 	return linked, nil
 }
 
-func (amnesia) Sweep(context.Context, []string, map[string]eventstore.Position) error { return nil }
-
-func (amnesia) Withdraw(context.Context, string, []eventstore.Position) error { return nil }
+func (amnesia) Sweep(context.Context, forget.Forgotten) error { return nil }
 
 func TestWhatAVisitorDoesWhileItIsForgottenIsForgottenToo(t *testing.T) {
 	t.Parallel()
@@ -190,16 +190,13 @@ func TestWhatAVisitorDoesWhileItIsForgottenIsForgottenToo(t *testing.T) {
 	require.NoError(t, err)
 	captured := near.captured(t, `{"phone":"9876543210","visitorId":"v"}`)
 	left := 3
-	handlers := command.NewHandlers(command.Options{
-		Store: near.store, Claims: claim.NewNames(claimKey()), Log: quiet(),
-		Forgetting: amnesia{near.store.(*sealed.Store), func() {
-			if left--; left >= 0 {
-				_, err := far.act(t.Context(), "v", `{"type":"click"}`)
-				require.NoError(t, err)
-			}
-		}},
-	})
-	_, err = handlers.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: captured.Lead.ID})
+	e := newEraser(near.store, amnesia{Store: near.store.(*sealed.Store), then: func() {
+		if left--; left >= 0 {
+			_, err := far.act(t.Context(), "v", `{"type":"click"}`)
+			require.NoError(t, err)
+		}
+	}})
+	_, err = e.eraseLead(t.Context(), owner, captured.Lead.ID)
 	require.NoError(t, err)
 	all := start(t, url).activities(t, "v")
 	require.Equal(t, event.VisitorForgotten{}.EventType(), all[len(all)-1].Type)

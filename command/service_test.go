@@ -20,6 +20,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
+	"github.com/leadlog/leadlog/projection/forget"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -29,6 +30,12 @@ type process struct {
 	*command.Handlers
 	store     eventstore.Store
 	directory *command.Directory
+	eraser    forget.Eraser
+}
+
+// eraseLead erases a lead of the owner.
+func (p process) eraseLead(ctx context.Context, id string) (forget.LeadErased, error) {
+	return p.eraser.EraseLead(ctx, p.Erasure(owner), id)
 }
 
 // database returns the URL of a migrated database of the test's own.

@@ -21,6 +21,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/storetest"
+	"github.com/leadlog/leadlog/projection/forget"
 )
 
 // errKilled is the error of a process that was stopped in the middle of a command.
@@ -88,8 +89,8 @@ func (w *world) process() process { return w.processOn(w.log) }
 func (w *world) processOn(store eventstore.Store) process {
 	directory := command.NewDirectory(store, time.Now)
 	return process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
-		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(), Forgetting: unstopped(w.gone),
-	})}
+		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(),
+	}), eraser: forget.Eraser{Keys: unstopped(w.gone), Views: unstopped(w.gone)}}
 }
 
 func (w *world) capture(p process, body, key string) (c captured) {
@@ -189,7 +190,7 @@ func TestCommands_OneAppend(t *testing.T) {
 			return err
 		}},
 		{"an erasure", 3, func() error {
-			_, err := p.EraseLead(ctx, command.EraseLead{Caller: owner, LeadID: one})
+			_, err := p.eraseLead(ctx, one)
 			return err
 		}},
 	} {
@@ -279,7 +280,7 @@ func fitsOneAppend(t *testing.T, contacts int) {
 		fits()
 		return erased
 	}
-	_, err := p.EraseLead(t.Context(), command.EraseLead{Caller: owner, LeadID: joined()})
+	_, err := p.eraseLead(t.Context(), joined())
 	require.NoError(t, err)
 	fits()
 	for stream, c := range w.held() {

@@ -23,12 +23,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/httpapi/console"
 	"github.com/leadlog/leadlog/httpapi/quota"
+	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/query"
 )
 
-// Options are what the API is made of. Commands, Directory, Query, Tree and Log are required.
+// Options are what the API is made of. Commands, Eraser, Directory, Query, Tree and Log are required.
 type Options struct {
 	Commands  *command.Handlers
+	Eraser    forget.Eraser
 	Directory *command.Directory
 	Query     *query.Reader
 	Uses      *command.Uses // samples how API tokens are used; nil does not

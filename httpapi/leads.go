@@ -206,7 +206,7 @@ func (x *exchange) eraseLead() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	erased, err := x.Commands.EraseLead(x.ctx, command.EraseLead{Caller: x.caller, LeadID: id})
+	erased, err := x.Eraser.EraseLead(x.ctx, x.Commands.Erasure(x.caller), id)
 	if err == nil && erased.Again {
 		err = lead.ErrNotFound
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/openapi"
-	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -223,11 +222,11 @@ func reading(t *testing.T, change ...func(*httpapi.Options)) (*service, *reading
 	require.NoError(t, err)
 	quiet := slog.New(slog.DiscardHandler)
 	commands := command.NewHandlers(command.Options{
-		Store: log, Claims: claims, Directory: directory, Secrets: forgetful{}, Log: quiet, Forgetting: forget.Forgetter{Keys: s.store, Pool: s.pool},
+		Store: log, Claims: claims, Directory: directory, Secrets: forgetful{}, Log: quiet,
 	})
 	second := *s
 	second.server = httptest.NewServer(httpapi.New(httpapi.Options{
-		Commands: commands, Directory: directory, Query: query.New(s.pool, log, query.WithClaims(claims)), JWT: verifier, Log: quiet,
+		Commands: commands, Eraser: s.eraser(), Directory: directory, Query: query.New(s.pool, log, query.WithClaims(claims)), JWT: verifier, Log: quiet,
 		Tree: signer, ConsoleKey: []byte(jwtSecret),
 	}))
 	t.Cleanup(second.server.Close)

@@ -106,7 +106,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	claims := claim.NewNames([]byte(jwtSecret))
 	s.commands = command.NewHandlers(command.Options{
 		Store: s.store, Claims: claims, Directory: directory,
-		Secrets: forgetful{}, Log: log, Forgetting: forget.Forgetter{Keys: s.store, Pool: pool},
+		Secrets: forgetful{}, Log: log,
 	})
 	project(t, url, s.store, log)
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
@@ -114,7 +114,7 @@ func serveOn(t *testing.T, url, events string, change ...func(*httpapi.Options))
 	signer, err := audit.NewSigner([]byte(jwtSecret))
 	require.NoError(t, err)
 	options := httpapi.Options{
-		Commands: s.commands, Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims)), JWT: verifier, Log: log,
+		Commands: s.commands, Eraser: s.eraser(), Directory: directory, Query: query.New(pool, s.store, query.WithClaims(claims)), JWT: verifier, Log: log,
 		Uses: sampling(t, s.store, log), Tree: signer,
 		RateLimit: 10, RateBurst: 100, Quotas: patient{quota.Postgres{Pool: pool}}, Metrics: prometheus.NewRegistry(),
 	}
@@ -157,6 +157,11 @@ func sampling(t *testing.T, store eventstore.Store, log *slog.Logger) *command.U
 	running.Go(func() { uses.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	return uses
+}
+
+// eraser erases persons in the service's stores.
+func (s *service) eraser() forget.Eraser {
+	return forget.Eraser{Keys: s.store, Views: forget.Database{Pool: s.pool}}
 }
 
 func (s *service) mint(account, scope string) string {

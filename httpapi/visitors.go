@@ -29,7 +29,7 @@ func (x *exchange) recordActivity() (answer, error) {
 // deleteVisitor forgets a visitor. One who was forgotten already, and has done nothing since, is not found; what was left undone
 // then is done.
 func (x *exchange) deleteVisitor() (answer, error) {
-	forgotten, err := x.Commands.DeleteVisitor(x.ctx, command.DeleteVisitor{Caller: x.caller, VisitorID: x.pathID()})
+	forgotten, err := x.Eraser.DeleteVisitor(x.ctx, x.Commands.Erasure(x.caller), x.pathID())
 	if err == nil && forgotten.Again {
 		err = command.ErrNoVisitor
 	}

@@ -178,14 +178,12 @@ func (b *builder) counts(e *Event) bool {
 func (b *builder) marker(ctx context.Context) (string, error) {
 	var migration int64
 	err := b.conn.QueryRow(ctx, `SELECT max(version_id) FROM views.migration WHERE is_applied`).Scan(&migration)
-	said := fmt.Sprintf("%sof views at migration %d, as of %s", markerPrefix, migration, b.Until)
+	said := fmt.Sprintf("%sof views at migration %d, as of %s", schema.CopyMarker, migration, b.Until)
 	if b.temporary {
 		said += ", unlogged"
 	}
 	return said, err
 }
-
-const markerPrefix = "leadlog copy "
 
 // openCopy creates the copy's tables, empty, unless they are there from an earlier attempt.
 func (b *builder) openCopy(ctx context.Context) error {
@@ -240,7 +238,7 @@ func (b *builder) openSchema(ctx context.Context, tx pgx.Tx, marker string) erro
 	switch {
 	case err == nil && comment == marker:
 		return nil
-	case err == nil && !strings.HasPrefix(comment, markerPrefix):
+	case err == nil && !strings.HasPrefix(comment, schema.CopyMarker):
 		return fmt.Errorf("schema %s: %w: it is no copy of views", b.schema, ErrSchemaTaken)
 	case err == nil && b.Into != "":
 		return fmt.Errorf("schema %s: %w: it is a %s, and asked for is a %s", b.schema, ErrSchemaTaken, comment, marker)

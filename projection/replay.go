@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -108,7 +109,7 @@ func (r Replay) run(ctx context.Context) error {
 	if err != nil || r.Into == "" || len(builders) == 0 {
 		return err
 	}
-	if err := r.forgetErased(ctx, builders[0].conn); err != nil {
+	if err := forget.SweepErased(ctx, r.Store, builders[0].conn); err != nil {
 		return err
 	}
 	return openAlike(ctx, builders[0].conn, r.Live, r.Into)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/term"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/forget"
 )
 
 type forgetCommand struct {
@@ -28,9 +28,6 @@ type forgetCommand struct {
 	Yes      bool   `help:"Do not ask."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }
-
-// forgetPatience is how long the command waits for the views to reach the erasure. It may be long: no HTTP request waits.
-const forgetPatience = 10 * time.Minute
 
 var errNotConfirmed = errors.New("nobody said yes: nothing was erased")
 
@@ -52,7 +49,7 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	handlers := command.NewHandlers(command.Options{
-		Store: h.Store, Claims: claim.NewNames(keys.Claim), Log: h.Log, Forgetting: h.Forgetter(forgetPatience),
+		Store: h.Store, Claims: claim.NewNames(keys.Claim), Log: h.Log,
 	})
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
@@ -67,9 +64,9 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 	defer leave()
 	caller := command.Caller{Account: f.Account, Actor: "system:forget"}
 	if f.visitor() {
-		return f.forgetVisitor(ctx, c, handlers, caller)
+		return f.forgetVisitor(ctx, c, h, handlers, caller)
 	}
-	erased, err := handlers.EraseLead(ctx, command.EraseLead{Caller: caller, LeadID: f.Who})
+	erased, err := h.Eraser().EraseLead(ctx, handlers.Erasure(caller), f.Who)
 	if errors.Is(err, lead.ErrNotFound) {
 		return fmt.Errorf("account %s has no lead %s", f.Account, f.Who)
 	}
@@ -82,12 +79,12 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 
 func (f *forgetCommand) visitor() bool { return strings.HasPrefix(f.Who, event.VisitorPrefix) }
 
-func (f *forgetCommand) forgetVisitor(ctx context.Context, c cli.Output, handlers *command.Handlers, caller command.Caller) error {
-	forgotten, err := handlers.ForgetVisitor(ctx, command.ForgetVisitor{Caller: caller, Stream: f.Who})
+func (f *forgetCommand) forgetVisitor(ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, caller command.Caller) error {
+	forgotten, err := h.Eraser().ForgetVisitor(ctx, handlers.Erasure(caller), f.Who, false)
 	switch {
 	case errors.Is(err, command.ErrNoVisitor):
 		return fmt.Errorf("account %s has no visitor %s", f.Account, f.Who)
-	case errors.Is(err, command.ErrNotLost):
+	case errors.Is(err, forget.ErrNotLost):
 		return fmt.Errorf("whatever %s did can be read: DELETE /api/v1/crm/visitors/{visitorId} forgets it, and so does erasing the last lead that is linked with it", f.Who)
 	case err != nil:
 		return err
@@ -124,7 +121,7 @@ func (f *forgetCommand) confirm(c cli.Output) error {
 	return nil
 }
 
-func (f *forgetCommand) tell(c cli.Output, erased command.LeadErased) {
+func (f *forgetCommand) tell(c cli.Output, erased forget.LeadErased) {
 	did := "erased"
 	if erased.Again {
 		did = "was erased before; what was left to do is done"

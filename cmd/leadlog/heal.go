@@ -35,7 +35,7 @@ func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Key
 		return nil
 	}
 	handlers := command.NewHandlers(command.Options{
-		Store: h.Store, Claims: claim.NewNames(keys.Claim), Secrets: delivery.NewSecrets(h.Pool, h.Store.Box), Log: h.Log, Forgetting: h.Forgetter(forgetPatience),
+		Store: h.Store, Claims: claim.NewNames(keys.Claim), Secrets: delivery.NewSecrets(h.Pool, h.Store.Box), Log: h.Log,
 	})
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
@@ -57,13 +57,13 @@ func finishErasure(ctx context.Context, c cli.Output, h *service.Stores, handler
 	defer leave()
 	caller := command.Caller{Account: left.Account, Actor: "system:claims"}
 	if left.Visitor != "" {
-		if _, err := handlers.ForgetVisitor(ctx, command.ForgetVisitor{Caller: caller, Stream: left.Visitor, Finish: true}); err != nil {
+		if _, err := h.Eraser().ForgetVisitor(ctx, handlers.Erasure(caller), left.Visitor, true); err != nil {
 			return fmt.Errorf("forget %s: %w", left.Visitor, err)
 		}
 		fmt.Fprintf(c.Out, "healed: %s: its erasure is finished\n", left.Visitor)
 		return nil
 	}
-	if _, err := handlers.EraseLead(ctx, command.EraseLead{Caller: caller, LeadID: left.Lead}); err != nil {
+	if _, err := h.Eraser().EraseLead(ctx, handlers.Erasure(caller), left.Lead); err != nil {
 		return fmt.Errorf("erase lead %s: %w", left.Lead, err)
 	}
 	fmt.Fprintf(c.Out, "healed: lead-%s: its erasure is finished\n", left.Lead)

@@ -3,7 +3,6 @@ package lead
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -134,7 +133,7 @@ func derivedName(a Arrival) string {
 // Limits of what one lead may have. Its stream is folded again and again, and the fact that erases it names each of these.
 const (
 	MaxContacts = 1000 // phones that it has or ever had, and as many emails
-	MaxVisitors = 1000
+	MaxVisitors = 1000 // that its state has; its events may link more
 	MaxJoined   = 1000 // leads that are part of it
 )
 
@@ -159,9 +158,6 @@ func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string
 	}
 	if len(with(target.Emails, merged.Email)) > MaxContacts {
 		wrong.Add("email", tooManyContacts)
-	}
-	if len(with(target.VisitorIDs, merged.VisitorID)) > MaxVisitors {
-		merged.VisitorID = ""
 	}
 	wrong = append(wrong, a.badStatus(target, rules)...)
 	if a.UnknownStatus != "" {
@@ -227,7 +223,7 @@ func changes(s State, m event.LeadMerged) []string {
 	note(differs(s.OpportunityValue, m.OpportunityValue), "opportunityValue")
 	note(differ(s.CustomFields, m.CustomFields), "customFields")
 	note(overlays(s.Metadata, m.Metadata), "metadata")
-	note(m.VisitorID != "" && !slices.Contains(s.VisitorIDs, m.VisitorID), "visitorId")
+	note(len(withVisitor(s.VisitorIDs, m.VisitorID)) > len(s.VisitorIDs), "visitorId")
 	return names
 }
 

@@ -140,7 +140,7 @@ func (s *State) merge(fact *event.Fact, data *event.LeadMerged) {
 	replace(&s.Temperature, data.Temperature)
 	replace(&s.OpportunityValue, data.OpportunityValue)
 	s.Phones, s.Emails = with(s.Phones, FoldPhone(data.Phone)), with(s.Emails, data.Email)
-	s.VisitorIDs = with(s.VisitorIDs, data.VisitorID)
+	s.VisitorIDs = withVisitor(s.VisitorIDs, data.VisitorID)
 	s.CustomFields = union(s.CustomFields, data.CustomFields)
 	s.Metadata = overlay(s.Metadata, data.Metadata, data.IP, data.UserAgent)
 	s.see(fact, data)
@@ -223,6 +223,14 @@ func with(list []string, value string) []string {
 		return list
 	}
 	return append(slices.Clip(list), value)
+}
+
+// withVisitor appends a visitor that is not there yet, as long as there are fewer than MaxVisitors. The events have the others too.
+func withVisitor(visitors []string, id string) []string {
+	if len(visitors) >= MaxVisitors {
+		return visitors
+	}
+	return with(visitors, id)
 }
 
 // copyOnWrite is a map that is copied only when a member changes: most arrivals of a person bring nothing new.

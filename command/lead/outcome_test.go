@@ -228,7 +228,7 @@ func TestWhatALeadIsFoundByAndLinkedWithHasABound(t *testing.T) {
 		{"one phone more", Arrival{Phone: phoneNew, Email: emailA}, nil, &full, "phone", ""},
 		{"one email more", Arrival{Phone: phoneA, Email: emailNew}, &full, nil, "email", ""},
 		{"an email that stays another's", Arrival{Phone: phoneA, Email: emailB}, &full, bala("api"), "", ""},
-		{"a visitor more is not worth an arrival", Arrival{Phone: phoneA, VisitorID: "one more"}, &full, nil, "", ""},
+		{"one visitor more", Arrival{Phone: phoneA, VisitorID: "one more"}, &full, nil, "", "one more"},
 	} {
 		c.arrival.Source = "website"
 		decision, err := Decide(c.arrival, someRules, c.phone, c.email, someIDs)
@@ -240,5 +240,7 @@ func TestWhatALeadIsFoundByAndLinkedWithHasABound(t *testing.T) {
 		merged := decision.Fact.(event.LeadMerged)
 		require.Equal(t, c.visitor, merged.VisitorID, c.name)
 		require.NotContains(t, merged.Changed, "visitorId", c.name)
+		after := Fold(full, event.Fact{Data: merged})
+		require.Equal(t, full.VisitorIDs, after.VisitorIDs, c.name)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -118,7 +119,7 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	if err := o.asked.save(ctx, tx); err != nil {
 		return err
 	}
-	return forget(ctx, tx, o.forgotten)
+	return forget.SweepDeliveries(ctx, tx, o.forgotten)
 }
 
 // fanned is what a batch changes.

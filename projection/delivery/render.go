@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/forget"
 )
 
 // rendererVersion goes into each row. When bodies change their form, rows of the earlier version keep theirs. Since the
@@ -29,6 +30,9 @@ const timeFormat = "2006-01-02T15:04:05.000Z"
 
 // errNotOnLog says that the event of a delivery is not where its row says. The owner of the endpoint reads it too.
 var errNotOnLog = errors.New("not sent: the event is not on the log any more, which was restored from a backup")
+
+// errForgotten means that a delivery is not made because its lead was erased.
+var errForgotten = errors.New("the lead of the delivery is erased")
 
 // envelope is the JSON that an endpoint receives.
 type envelope struct {
@@ -94,6 +98,11 @@ type tokenData struct {
 	ExpiresAt string `json:"expiresAt"`
 }
 
+type erasedData struct {
+	LeadID     string `json:"leadId"`
+	ContactUID string `json:"contactUID"`
+}
+
 type testData struct {
 	WebhookID string `json:"webhookId"`
 }
@@ -127,7 +136,7 @@ func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds
 	if recorded.Stream == "" || int64(recorded.Revision) != r.revision || r.eventID != "" && r.eventID != recorded.ID.String() {
 		return rendered{}, errNotOnLog // what stands there now was never this delivery's
 	}
-	if (now.Lead.Phase == lead.Erased || about.Lead.Phase == lead.Erased) && r.kind != erasedType {
+	if (now.Lead.Phase == lead.Erased || about.Lead.Phase == lead.Erased) && r.kind != forget.ErasedType {
 		return rendered{}, errForgotten
 	}
 	fact, err := recorded.Fact()

@@ -21,6 +21,9 @@ const Views = "views"
 // Deliveries is the schema of what is sent to webhook endpoints.
 const Deliveries = "delivery"
 
+// CopyMarker begins the comment of a schema that holds a copy of views.
+const CopyMarker = "leadlog copy "
+
 // Names of projectors, which are the keys of their checkpoints.
 const (
 	Lead            = "lead"

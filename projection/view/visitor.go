@@ -29,7 +29,7 @@ func (VisitorActivity) Apply(ctx context.Context, tx pgx.Tx, batch []projection.
 	var recorded activities
 	for _, e := range batch {
 		if d, forgotten := e.Data.(event.VisitorForgotten); forgotten {
-			if len(d.Keys) > 0 { // whoever says so also removes what these sealed: WithdrawActivity
+			if len(d.Keys) > 0 { // forget.Eraser.ForgetVisitor removes the rows
 				continue
 			}
 			if err := recorded.forget(ctx, tx, e.Stream); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/view"
 )
@@ -156,7 +157,7 @@ func TestWhoIsForgottenInACopyIsNotCountedThere(t *testing.T) {
 
 	for range 2 { // once is enough
 		require.NoError(t, pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
-			return projection.ForgetInCopies(t.Context(), tx, projection.Forgotten{Leads: []string{won[1]}})
+			return forget.SweepCopies(t.Context(), tx, forget.Forgotten{Leads: []string{won[1]}})
 		}))
 		for _, place := range []string{"replay_lead", "before"} {
 			require.Equal(t, counted(t, w, place), w.DumpTable(t, place, "won_day"), place)

@@ -10,6 +10,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -25,6 +26,7 @@ const (
 type expiry struct {
 	query    *query.Reader
 	handlers *command.Handlers
+	eraser   forget.Eraser
 	log      *slog.Logger
 }
 
@@ -74,7 +76,7 @@ func (e expiry) forgetVisitors(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return errors.Join(failed, err)
 		}
-		err = e.handlers.ExpireVisitor(ctx, command.ExpireVisitor{Account: visitor.Account, Stream: visitor.Stream, Before: visitor.Before})
+		err = e.eraser.ExpireVisitor(ctx, e.handlers.Erasure(command.Caller{Account: visitor.Account, Actor: "system:expiry"}), visitor.Stream, visitor.Before)
 		switch {
 		case errors.Is(err, eventstore.ErrUnavailable) || ctx.Err() != nil:
 			return err

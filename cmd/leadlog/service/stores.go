@@ -83,9 +83,12 @@ func (h *Stores) Close() {
 	StopPrivate(h.private, h.Log)
 }
 
-// Forgetter returns what erases persons from these Stores, besides the log and the views.
-func (h *Stores) Forgetter(patience time.Duration) forget.Forgetter {
-	return forget.Forgetter{Keys: h.Store, Pool: h.Pool, Patience: patience}
+// eraseTimeout is how long a command waits for the views to reach an erasure. No HTTP request waits for it.
+const eraseTimeout = 10 * time.Minute
+
+// Eraser erases persons in these stores.
+func (h *Stores) Eraser() forget.Eraser {
+	return forget.Eraser{Keys: h.Store, Views: forget.Database{Pool: h.Pool, Timeout: eraseTimeout}}
 }
 
 // KeepUp brings the views and the deliveries' queue forward until leave is called, for when no service is running. Beside a

@@ -72,9 +72,10 @@ func TestExpiredVisitors_AreForgotten(t *testing.T) {
 		now.AddDate(0, 0, -400), names.Visitor("acme", "linked"))
 
 	turn := func() {
-		e := expiry{query: query.New(w.Pool, store), log: log, handlers: command.NewHandlers(command.Options{
-			Store: store, Claims: names, Log: log, Forgetting: forget.Forgetter{Keys: store, Pool: w.Pool, Patience: time.Minute},
-		})}
+		e := expiry{query: query.New(w.Pool, store), log: log,
+			handlers: command.NewHandlers(command.Options{Store: store, Claims: names, Log: log}),
+			eraser:   forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}},
+		}
 		assert.NoError(t, e.forgetVisitors(context.Background(), now))
 	}
 	var group sync.WaitGroup

@@ -113,9 +113,14 @@ func (a *App) wireCommands(ctx context.Context, claims claim.Names) (err error) 
 	a.Directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
 	a.Handlers = command.NewHandlers(command.Options{
 		Store: a.store, Claims: claims, Directory: a.Directory, Secrets: a.secrets, Log: a.log,
-		AllowPrivateTargets: a.config.allowPrivateTargets, Forgetting: forget.Forgetter{Keys: a.store, Pool: a.pool},
+		AllowPrivateTargets: a.config.allowPrivateTargets,
 	})
 	return a.Handlers.FixClaimKey(ctx)
+}
+
+// eraser erases persons in these stores.
+func (a *App) eraser() forget.Eraser {
+	return forget.Eraser{Keys: a.store, Views: forget.Database{Pool: a.pool}}
 }
 
 func (a *App) wireViews(views string, claims claim.Names) (err error) {
@@ -140,7 +145,7 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.appends, poolMetrics{a.pool, a.appends.store}, buildMetric())
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
-		Commands: a.Handlers, Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
+		Commands: a.Handlers, Eraser: a.eraser(), Directory: a.Directory, Query: a.reader, Uses: a.uses, Tree: signer, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
 		Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, Stopping: ctx.Done(),

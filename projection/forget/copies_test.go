@@ -1,26 +1,27 @@
-package projection_test
+package forget_test
 
 import (
 	"context"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
-	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// Whoever verifies drops copies when others are about to look into them.
-func TestACopyThatIsDroppedMeanwhileIsInNobodysWay(t *testing.T) {
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// A verification drops its copy at any time.
+func TestCopies_DroppedMeanwhile(t *testing.T) {
 	t.Parallel()
-	gone := projection.Forgotten{Leads: []string{"01KAJ8Q6ZJ0000000000000001"}}
-	for name, look := range map[string]func(ctx context.Context, tx pgx.Tx) error{
-		"who removes somebody": func(ctx context.Context, tx pgx.Tx) error { return projection.ForgetInCopies(ctx, tx, gone) },
-		"who asks for somebody": func(ctx context.Context, tx pgx.Tx) error {
-			there, err := projection.InCopies(ctx, tx, gone)
-			require.False(t, there)
+	gone := forget.Forgotten{Leads: []string{"01KAJ8Q6ZJ0000000000000001"}}
+	for name, look := range map[string]func(ctx context.Context, db forget.Database) error{
+		"sweep": func(ctx context.Context, db forget.Database) error { return db.Sweep(ctx, gone) },
+		"look": func(ctx context.Context, db forget.Database) error {
+			found, err := db.Copied(ctx, gone)
+			require.False(t, found)
 			return err
 		},
 	} {
@@ -37,9 +38,7 @@ func TestACopyThatIsDroppedMeanwhileIsInNobodysWay(t *testing.T) {
 			pgtest.Exec(t, dropping, `DROP SCHEMA going CASCADE`)
 
 			looked := make(chan error, 1)
-			go func() {
-				looked <- pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error { return look(t.Context(), tx) })
-			}()
+			go func() { looked <- look(t.Context(), forget.Database{Pool: w.Pool}) }()
 			require.Eventually(t, func() bool {
 				var waits bool
 				err := w.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity

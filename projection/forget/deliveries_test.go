@@ -1,4 +1,4 @@
-package delivery
+package forget_test
 
 import (
 	"fmt"
@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/projection/forget"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// The fan-out forgets in its transaction, for which the deliveries of all accounts wait.
-func TestForgettingReadsTheDeliveriesOfThePersonAlone(t *testing.T) {
+// The deliveries of all accounts wait for it.
+func TestSweepDeliveries_UsesIndex(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	const others = 3000
@@ -40,7 +41,7 @@ func TestForgettingReadsTheDeliveriesOfThePersonAlone(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), `SET LOCAL search_path = delivery`); err != nil {
 			return err
 		}
-		if err := forget(t.Context(), tx, []string{"lead-1"}); err != nil {
+		if err := forget.SweepDeliveries(t.Context(), tx, []string{"lead-1"}); err != nil {
 			return err
 		}
 		return tx.QueryRow(t.Context(), `SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)
@@ -50,7 +51,7 @@ func TestForgettingReadsTheDeliveriesOfThePersonAlone(t *testing.T) {
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `
 		SELECT (SELECT state FROM delivery.delivery WHERE delivery_id = $1), (SELECT count(*) FROM delivery.queue),
 		       (SELECT count(*) FROM delivery.attempt WHERE response <> '' AND error <> '')`, mine).Scan(&state, &queue, &said))
-	require.Equal(t, cancelled, state)
+	require.Equal(t, "cancelled", state)
 	require.Equal(t, others, queue)
 	require.Equal(t, others, said)
 }

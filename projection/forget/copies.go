@@ -1,0 +1,160 @@
+package forget
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// table is a table with personal data, in a copy of the views.
+type table struct {
+	name     string
+	visitors bool   // otherwise of leads
+	wins     string // the table that counts those of its leads that are won, if there is one
+}
+
+// copiedTables lists these tables, of all copies of views in the database.
+func copiedTables(ctx context.Context, tx pgx.Tx) ([]table, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT format('%I.%I', n.nspname, c.relname), c.relname = 'visitor_activity',
+		       CASE c.relname WHEN 'lead' THEN coalesce(to_regclass(format('%I.won_day', n.nspname))::text, '') ELSE '' END
+		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		 WHERE c.relkind = 'r' AND c.relname IN ('lead', 'source_history', 'visitor_activity')
+		   AND obj_description(n.oid, 'pg_namespace') LIKE $1 || '%'`, schema.CopyMarker)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t table, err error) {
+		err = row.Scan(&t.name, &t.visitors, &t.wins)
+		return t, err
+	})
+}
+
+// eachTable calls a function with each of them, in a savepoint. It skips a copy that is dropped meanwhile.
+func eachTable(ctx context.Context, tx pgx.Tx, do func(tx pgx.Tx, t table) error) error {
+	tables, err := copiedTables(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return do(tx, t) })
+		if err != nil && !schema.Missing(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows returns the condition that selects the rows to remove from a table, and its arguments.
+func (f Forgotten) rows(of table) (condition string, arguments []any) {
+	if !of.visitors {
+		return `lead_id = ANY ($1)`, []any{f.Leads}
+	}
+	streams, before := slices.Collect(maps.Keys(f.Visitors)), []int64{}
+	for _, stream := range streams {
+		before = append(before, int64(f.Visitors[stream]))
+	}
+	return `EXISTS (SELECT FROM unnest($1::text[], $2::bigint[]) AS gone (stream, before)
+	                 WHERE gone.stream = c.stream COLLATE "C" AND c.position < gone.before)`, []any{streams, before}
+}
+
+// SweepCopies removes leads and visitors from all copies of views in the database. A copy that is begun later does not get them,
+// because they are erased on the log.
+func SweepCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
+	return eachTable(ctx, tx, func(tx pgx.Tx, t table) error {
+		condition, arguments := gone.rows(t)
+		remove := `DELETE FROM ` + t.name + ` AS c WHERE ` + condition
+		if t.wins != "" {
+			remove = discounting(remove, t.wins)
+		}
+		if _, err := tx.Exec(ctx, remove, arguments...); err != nil || t.wins == "" {
+			return err
+		}
+		_, err := tx.Exec(ctx, `DELETE FROM `+t.wins+` WHERE leads = 0`)
+		return err
+	})
+}
+
+// discounting extends a statement that removes leads: what they had won is subtracted from the table of wins too.
+func discounting(remove, wins string) string {
+	return `
+		WITH gone AS (` + remove + ` RETURNING account, (created_at AT TIME ZONE 'UTC')::date AS day, source, status, won),
+		     lost AS (SELECT account, day, source, count(*) AS leads, coalesce(sum(won), 0) AS value
+		                FROM gone WHERE status = 'won' GROUP BY account, day, source)
+		UPDATE ` + wins + ` AS d SET leads = d.leads - lost.leads, value = trim_scale(d.value - lost.value)
+		  FROM lost WHERE d.account = lost.account AND d.day = lost.day AND d.source = lost.source`
+}
+
+// inCopies reports whether a row of leads and visitors is in a copy.
+func inCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (found bool, err error) {
+	err = eachTable(ctx, tx, func(tx pgx.Tx, t table) error {
+		if found {
+			return nil
+		}
+		condition, arguments := gone.rows(t)
+		return tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+t.name+` AS c WHERE `+condition+`)`, arguments...).Scan(&found)
+	})
+	return found, err
+}
+
+// withdraw removes activities of a visitor, by their positions, from the view that is served and from all copies of it.
+func withdraw(ctx context.Context, tx pgx.Tx, visitor string, at []eventstore.Position) error {
+	positions := make([]int64, len(at))
+	for i, p := range at {
+		positions[i] = int64(p)
+	}
+	remove := func(tx pgx.Tx, t table) error {
+		if !t.visitors {
+			return nil
+		}
+		_, err := tx.Exec(ctx, `DELETE FROM `+t.name+` WHERE stream = $1 AND position = ANY ($2)`, visitor, positions)
+		return err
+	}
+	if err := remove(tx, table{name: schema.Views + ".visitor_activity", visitors: true}); err != nil {
+		return err
+	}
+	return eachTable(ctx, tx, remove)
+}
+
+// SweepErased removes from copies everyone who is erased on the log up to now: a copy as of a day, or one that took long to make,
+// may have rows of persons who were erased since.
+func SweepErased(ctx context.Context, store eventstore.Store, conn *pgx.Conn) error {
+	head, err := store.Head(ctx)
+	if err != nil || head == 0 {
+		return err
+	}
+	gone := Forgotten{Visitors: map[string]eventstore.Position{}}
+	filter := eventstore.Filter{Types: event.Types(event.LeadErased{}, event.VisitorForgotten{})}
+	for item, err := range store.Subscribe(ctx, 0, filter) {
+		if err != nil {
+			return err
+		}
+		if e := item.Event; e != nil {
+			fact, err := e.Fact()
+			if err != nil {
+				return err
+			}
+			switch data := fact.Data.(type) {
+			case event.LeadErased:
+				gone.Leads = append(append(gone.Leads, event.LeadID(e.Stream)), data.Leads...) // a copy may be from before the join
+			case event.VisitorForgotten:
+				if len(data.Keys) == 0 {
+					gone.Visitors[e.Stream] = e.Position
+				}
+			}
+		}
+		if item.Position >= head {
+			break
+		}
+	}
+	if len(gone.Leads)+len(gone.Visitors) == 0 {
+		return nil
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return SweepCopies(ctx, tx, gone) })
+}

@@ -1,0 +1,105 @@
+package forget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Database is the database of the views and of the record of webhook deliveries.
+type Database struct {
+	Pool *pgxpool.Pool
+	// Timeout is how long to wait for the views to reach a position; 0 means 5 s.
+	Timeout time.Duration
+}
+
+// ErrBehind means that the views have not reached an erasure yet. Asking again finishes it.
+var ErrBehind = errors.New("the erasure is on the log, but the views are behind: ask again")
+
+// Await implements Views. It waits for the views of leads and visitors, and for the fan-out of webhooks.
+func (d Database) Await(ctx context.Context, position eventstore.Position) error {
+	timeout := d.Timeout
+	if timeout == 0 {
+		timeout = 5 * time.Second
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		var behind bool
+		err := d.Pool.QueryRow(limited, `
+			SELECT EXISTS (
+			       SELECT FROM unnest($1::text[]) AS v (name) LEFT JOIN views.checkpoint c ON c.projector = v.name
+			        WHERE coalesce(c.position, 0) < $3)
+			    OR EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $2 AND position < $3)`,
+			[]string{schema.Lead, schema.SourceHistory, schema.VisitorActivity}, schema.FanOut, int64(position)).Scan(&behind)
+		switch {
+		case err == nil && !behind:
+			return nil
+		case err != nil && limited.Err() == nil:
+			return schema.Unavailable(err)
+		}
+		select {
+		case <-limited.Done():
+			if ctx.Err() != nil {
+				return schema.Unavailable(ctx.Err())
+			}
+			return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, ErrBehind)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Linked implements Views. It reads the account's leads once for all visitors, because an index would slow every capture down and
+// only serve erasures.
+func (d Database) Linked(ctx context.Context, account string, visitors []string, before eventstore.Position) (map[string]bool, error) {
+	linked := map[string]bool{}
+	if len(visitors) == 0 {
+		return linked, nil
+	}
+	rows, err := d.Pool.Query(ctx, `
+		WITH ids AS MATERIALIZED (
+		     SELECT DISTINCT stream, visitor_id FROM views.visitor_activity WHERE stream = ANY ($2) AND account = $1 AND position < $3
+		), taken AS MATERIALIZED (
+		     SELECT DISTINCT v.id FROM views.lead l CROSS JOIN LATERAL json_array_elements_text(l.state -> 'VisitorIDs') AS v (id)
+		      WHERE l.account = $1 AND json_typeof(l.state -> 'VisitorIDs') = 'array' AND v.id IN (SELECT visitor_id FROM ids)
+		        AND EXISTS (SELECT FROM ids)
+		)
+		SELECT i.stream, bool_or(t.id IS NOT NULL) FROM ids i LEFT JOIN taken t ON t.id = i.visitor_id GROUP BY i.stream`,
+		account, visitors, int64(before))
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	var stream string
+	var is bool
+	_, err = pgx.ForEachRow(rows, []any{&stream, &is}, func() error {
+		linked[stream] = is
+		return nil
+	})
+	return linked, schema.Unavailable(err)
+}
+
+// Sweep implements Views. It covers copies as of a day, and copies that an interrupted replay has left.
+func (d Database) Sweep(ctx context.Context, gone Forgotten) error {
+	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return SweepCopies(ctx, tx, gone) }))
+}
+
+// Copied implements Views.
+func (d Database) Copied(ctx context.Context, gone Forgotten) (found bool, err error) {
+	err = pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
+		found, err = inCopies(ctx, tx, gone)
+		return err
+	})
+	return found, schema.Unavailable(err)
+}
+
+// Withdraw implements Views.
+func (d Database) Withdraw(ctx context.Context, visitor string, at []eventstore.Position) error {
+	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return withdraw(ctx, tx, visitor, at) }))
+}

@@ -1,0 +1,42 @@
+package forget
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// ErasedType is the type of the only event of an erased lead that webhook endpoints still get.
+var ErasedType = event.PublicName(event.LeadErased{}.EventType())
+
+// SweepDeliveries cancels the deliveries of erased leads, by their streams, that are queued, and empties the recorded responses to
+// others: an endpoint may have echoed the lead, and the error of a failed attempt quotes the response. An attempt that ends later
+// finds its delivery cancelled, and its response is not recorded.
+//
+// The fan-out calls it at the end of its transaction, for which the deliveries of all accounts wait. So it goes by the index on
+// the streams, and reads neither all deliveries nor the whole queue.
+func SweepDeliveries(ctx context.Context, tx pgx.Tx, streams []string) error {
+	if len(streams) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, `SET LOCAL enable_seqscan = off`); err != nil {
+		return err
+	}
+	for _, statement := range []string{`
+		WITH gone AS (
+		    DELETE FROM queue q USING delivery d
+		     WHERE d.stream = ANY ($1) AND d.type <> $2 AND q.delivery_id = d.delivery_id
+		    RETURNING q.delivery_id
+		)
+		UPDATE delivery d SET state = 'cancelled', finished_at = now() FROM gone WHERE d.delivery_id = gone.delivery_id`, `
+		UPDATE attempt a SET response = '', error = '' FROM delivery d
+		 WHERE d.stream = ANY ($1) AND d.type <> $2 AND a.delivery_id = d.delivery_id AND (a.response <> '' OR a.error <> '')`,
+	} {
+		if _, err := tx.Exec(ctx, statement, streams, ErasedType); err != nil {
+			return err
+		}
+	}
+	return nil
+}
