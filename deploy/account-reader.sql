@@ -139,7 +139,7 @@ BEGIN
     LOOP
         EXECUTE format('ALTER TABLE views.%I ENABLE ROW LEVEL SECURITY', view.name);
         -- Other roles still see all rows.
-        EXECUTE format('CREATE POLICY anybody ON views.%I USING (true)', view.name);
+        EXECUTE format('CREATE POLICY all_rows ON views.%I USING (true)', view.name);
         EXECUTE format('CREATE POLICY one_account ON views.%I AS RESTRICTIVE TO leadlog_account_readers USING (%I = (SELECT reader.account()))',
                        view.name, view.owned);
         EXECUTE format('GRANT SELECT ON views.%I TO leadlog_account_readers', view.name);

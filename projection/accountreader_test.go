@@ -121,7 +121,7 @@ func TestAReaderOfOneAccountSeesNoRowOfAnother(t *testing.T) {
 	}
 	for _, statement := range []string{
 		`SELECT * FROM views.lead`, // without the wall there is nothing
-		`ALTER TABLE views.lead DISABLE ROW LEVEL SECURITY`, `DROP POLICY anybody ON views.lead`, `SELECT * FROM views.checkpoint`,
+		`ALTER TABLE views.lead DISABLE ROW LEVEL SECURITY`, `DROP POLICY all_rows ON views.lead`, `SELECT * FROM views.checkpoint`,
 		`SELECT * FROM log.event`, `SELECT * FROM secret.webhook`, `SELECT * FROM person.key`, `SELECT * FROM delivery.delivery`, `DELETE FROM views.lead`,
 		`SET ROLE postgres`, `CREATE SCHEMA mine`,
 	} {
