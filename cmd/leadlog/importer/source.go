@@ -1,4 +1,4 @@
-package main
+package importer
 
 import (
 	"crypto/sha256"
@@ -27,11 +27,11 @@ import (
 // csvSource is the source of leads from a CSV file. JSON lines name their own source.
 const csvSource = "csv_import"
 
-// maxImportLine is the bound of a request's body over HTTP.
-const maxImportLine = 2 << 20 // bytes
+// maxLine is the bound of a request's body over HTTP.
+const maxLine = 2 << 20 // bytes
 
-// importSource is a file of leads.
-type importSource struct {
+// Source is an open file of leads.
+type Source struct {
 	file     *os.File
 	total    uint64             // rows
 	encoding *leadfile.Encoding // of CSV; nil for JSON lines
@@ -39,8 +39,17 @@ type importSource struct {
 	columns  leadfile.Columns
 }
 
-// importRow is one lead in a file.
-type importRow struct {
+// File is a file of leads, and how to read it. Tags are those of a command's flags.
+type File struct {
+	Path      string            `arg:"" name:"file" placeholder:"FILE" help:"CSV with a header, or JSON lines."`
+	Map       map[string]string `mapsep:"none" placeholder:"COLUMN=FIELD" help:"Field of a CSV column: name, firstName, lastName, phone, email, status, leadTemperature, opportunityValue, visitorId, metadata.KEY, customFields.KEY, or nothing to leave it out. May be repeated."`
+	Format    string            `enum:",csv,ndjson" default:"" placeholder:"FORMAT" help:"csv or ndjson. Default: by the file's name, or by how it begins."`
+	Delimiter string            `placeholder:"CHARACTER" help:"Delimiter of a CSV file, such as ; or tab. Default: detected from the header."`
+	Encoding  string            `placeholder:"NAME" help:"Encoding of a CSV file, such as windows-1251. Default: detected among UTF-8, UTF-16 and Windows-1252."`
+}
+
+// row is one lead in a file.
+type row struct {
 	line   int
 	bytes  int
 	body   map[string]jsontext.Value
@@ -49,25 +58,25 @@ type importRow struct {
 	err    error // what is wrong with the row
 }
 
-// open reads through the whole file once, so that nothing is imported from a file that cannot be read to its end.
-func (i *importCommand) open() (_ *importSource, err error) {
-	file, err := openRegular(i.File)
+// Open reads through the whole file once, so that nothing is imported from a file that cannot be read to its end.
+func (f File) Open() (_ *Source, err error) {
+	file, err := openRegular(f.Path)
 	if err != nil {
 		return nil, err
 	}
-	s := &importSource{file: file}
+	s := &Source{file: file}
 	defer func() {
 		if err != nil {
-			s.close()
+			s.Close()
 		}
 	}()
-	tabular, err := i.tabular(file)
+	tabular, err := f.tabular(file)
 	if err != nil {
 		return nil, err
 	}
 	if tabular {
-		err = i.openTable(s)
-	} else if len(i.Map) > 0 || i.Delimiter != "" || i.Encoding != "" {
+		err = f.openTable(s)
+	} else if len(f.Map) > 0 || f.Delimiter != "" || f.Encoding != "" {
 		err = cli.Usagef("--map, --delimiter and --encoding are about CSV, and this is JSON lines")
 	}
 	if err != nil {
@@ -75,32 +84,33 @@ func (i *importCommand) open() (_ *importSource, err error) {
 	}
 	for _, err := range s.texts() {
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", i.File, err)
+			return nil, fmt.Errorf("%s: %w", f.Path, err)
 		}
 		s.total++
 	}
 	return s, nil
 }
 
-func (s *importSource) close() { _ = s.file.Close() } // it was only read
+// Close closes the file.
+func (s *Source) Close() { _ = s.file.Close() } // it was only read
 
 // packed are the first bytes of files that have to be converted or unpacked first: xlsx and other zip files, xls, gzip.
 var packed = []string{"PK\x03\x04", "\xd0\xcf\x11\xe0", "\x1f\x8b"}
 
 // tabular reports whether the file is CSV; otherwise it is JSON lines.
-func (i *importCommand) tabular(file *os.File) (bool, error) {
+func (f File) tabular(file *os.File) (bool, error) {
 	head := make([]byte, 512)
 	n, err := file.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, err
 	}
 	if slices.ContainsFunc(packed, func(magic string) bool { return strings.HasPrefix(string(head[:n]), magic) }) {
-		return false, fmt.Errorf("%s: this is a spreadsheet, or something compressed; save it as CSV, or unpack it", i.File)
+		return false, fmt.Errorf("%s: this is a spreadsheet, or something compressed; save it as CSV, or unpack it", f.Path)
 	}
-	if i.Format != "" {
-		return i.Format == "csv", nil
+	if f.Format != "" {
+		return f.Format == "csv", nil
 	}
-	switch strings.ToLower(filepath.Ext(i.File)) {
+	switch strings.ToLower(filepath.Ext(f.Path)) {
 	case ".csv", ".tsv":
 		return true, nil
 	case ".ndjson", ".jsonl":
@@ -108,54 +118,54 @@ func (i *importCommand) tabular(file *os.File) (bool, error) {
 	}
 	switch start := strings.TrimLeft(strings.TrimPrefix(string(head[:n]), "\ufeff"), " \t\r\n"); {
 	case strings.HasPrefix(start, "["):
-		return false, fmt.Errorf("%s: this is a JSON array; write an object a line, such as jq -c '.[]' does", i.File)
+		return false, fmt.Errorf("%s: this is a JSON array; write an object a line, such as jq -c '.[]' does", f.Path)
 	default:
 		return !strings.HasPrefix(start, "{"), nil
 	}
 }
 
-func (i *importCommand) openTable(s *importSource) error {
+func (f File) openTable(s *Source) error {
 	var check cli.Checker
-	if i.Delimiter != "" {
-		s.comma = parseDelimiter(&check, i.Delimiter)
+	if f.Delimiter != "" {
+		s.comma = parseDelimiter(&check, f.Delimiter)
 	}
-	found, err := i.encoding(s.file, &check)
+	found, err := f.encoding(s.file, &check)
 	if err = errors.Join(err, check.Err()); err != nil {
 		return err
 	}
 	s.encoding = &found
 	table, err := s.table()
 	if err != nil {
-		return fmt.Errorf("%s: %w", i.File, err)
+		return fmt.Errorf("%s: %w", f.Path, err)
 	}
 	s.comma = table.Delimiter
-	if s.columns, err = leadfile.MapColumns(table.Header, i.Map); err != nil {
-		return cli.Usagef("%s: %w", i.File, err)
+	if s.columns, err = leadfile.MapColumns(table.Header, f.Map); err != nil {
+		return cli.Usagef("%s: %w", f.Path, err)
 	}
 	return nil
 }
 
-func (i *importCommand) encoding(file *os.File, check *cli.Checker) (leadfile.Encoding, error) {
-	if i.Encoding == "" {
+func (f File) encoding(file *os.File, check *cli.Checker) (leadfile.Encoding, error) {
+	if f.Encoding == "" {
 		return leadfile.Detect(file)
 	}
-	named, err := leadfile.EncodingNamed(i.Encoding)
+	named, err := leadfile.EncodingNamed(f.Encoding)
 	if err != nil {
-		check.Refuse("--encoding", i.Encoding, "a name such as utf-8, windows-1251 or shift_jis")
+		check.Refuse("--encoding", f.Encoding, "a name such as utf-8, windows-1251 or shift_jis")
 	}
 	return named, nil
 }
 
 // table reads the file from its beginning.
-func (s *importSource) table() (*leadfile.Table, error) {
+func (s *Source) table() (*leadfile.Table, error) {
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
 	return leadfile.NewTable(s.encoding.Decode(s.file), s.comma)
 }
 
-// describe prints how a CSV file is read: encoding, delimiter and the columns that are renamed or left out.
-func (s *importSource) describe(w io.Writer) {
+// Describe prints how a CSV file is read: encoding, delimiter and the columns that are renamed or left out.
+func (s *Source) Describe(w io.Writer) {
 	if s.encoding == nil {
 		return
 	}
@@ -172,26 +182,26 @@ func (s *importSource) describe(w io.Writer) {
 	}
 }
 
-// importText is one row of the file: the JSON of a capture's body, or the error.
-type importText struct {
+// rowText is one row of the file: the JSON of a capture's body, or the error.
+type rowText struct {
 	line int
 	json []byte
 	err  error
 }
 
 // texts yields the rows of the file. The second value is an error of reading the file; one about a row is in the row.
-func (s *importSource) texts() iter.Seq2[importText, error] {
+func (s *Source) texts() iter.Seq2[rowText, error] {
 	if s.encoding == nil {
 		return s.jsonTexts()
 	}
-	return func(yield func(importText, error) bool) {
+	return func(yield func(rowText, error) bool) {
 		table, err := s.table()
 		if err != nil {
-			yield(importText{}, err)
+			yield(rowText{}, err)
 			return
 		}
 		for row, err := range table.Rows() {
-			text := importText{line: row.Line}
+			text := rowText{line: row.Line}
 			if row.Err != nil {
 				text.err = badRow(row.Err)
 			} else if err == nil {
@@ -206,7 +216,7 @@ func (s *importSource) texts() iter.Seq2[importText, error] {
 
 func badRow(err error) error { return field.Errors{{Field: "row", Message: err.Error()}} }
 
-func (s *importSource) body(cells []string) ([]byte, error) {
+func (s *Source) body(cells []string) ([]byte, error) {
 	body, err := s.columns.Body(cells)
 	var cell *leadfile.CellError
 	if errors.As(err, &cell) {
@@ -215,14 +225,14 @@ func (s *importSource) body(cells []string) ([]byte, error) {
 	return body, err
 }
 
-func (s *importSource) jsonTexts() iter.Seq2[importText, error] {
-	return func(yield func(importText, error) bool) {
+func (s *Source) jsonTexts() iter.Seq2[rowText, error] {
+	return func(yield func(rowText, error) bool) {
 		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
-			yield(importText{}, err)
+			yield(rowText{}, err)
 			return
 		}
-		for line, err := range leadfile.Lines(s.file, maxImportLine) {
-			text := importText{line: line.Number, json: line.Text}
+		for line, err := range leadfile.Lines(s.file, maxLine) {
+			text := rowText{line: line.Number, json: line.Text}
 			if line.TooLong {
 				text.err = badRow(errors.New("is longer than 2 MiB"))
 			}
@@ -238,11 +248,11 @@ func (s *importSource) jsonTexts() iter.Seq2[importText, error] {
 // The idempotency key is made from the row's content and from how many equal rows came before it, and not from the file's name
 // or the row's place. So when a file is imported again, because the import was interrupted, rows were added or bad rows were
 // corrected, only what is new has an effect; and two equal rows in one file are two arrivals.
-func (s *importSource) rows() iter.Seq2[importRow, error] {
-	return func(yield func(importRow, error) bool) {
+func (s *Source) rows() iter.Seq2[row, error] {
+	return func(yield func(row, error) bool) {
 		seen := map[uint64]uint32{}
 		for text, err := range s.texts() {
-			row := importRow{line: text.line, bytes: len(text.json), err: text.err}
+			row := row{line: text.line, bytes: len(text.json), err: text.err}
 			if s.encoding != nil {
 				row.source = csvSource
 			}
@@ -299,4 +309,30 @@ func parseDelimiter(c *cli.Checker, value string) rune {
 		c.Refuse("--delimiter", value, "one character that is no quote, or tab")
 	}
 	return r
+}
+
+// openRegular opens a regular file, which can be read more than once.
+func openRegular(path string) (*os.File, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: must be a file, since it is read twice", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// Is reports whether a path leads to this file.
+func (s *Source) Is(path string) bool {
+	own, err := s.file.Stat()
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(path)
+	return err == nil && os.SameFile(own, other)
 }

@@ -1,0 +1,220 @@
+// Package importer captures the leads of a file, CSV or JSON lines, and records the outcome of each row.
+package importer
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"os"
+	"strconv"
+
+	"github.com/leadlog/leadlog/cmd/leadlog/cli"
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/query/export"
+)
+
+// errRows ends an import of which some rows were refused. The reasons are in the outcome or were printed.
+var errRows = errors.New("some rows were not imported")
+
+// Run captures every row of the source, adds each result to the ledger, and shows its progress. Rows take the same path as
+// captures over HTTP.
+func Run(
+	ctx context.Context, progress io.Writer, handlers *command.Handlers, source *Source, admission command.Admission, into Ledger,
+) error {
+	rows := into.rows()
+	shown := cli.NewProgress(progress, into.name())
+	var broken error // of reading the file
+	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] {
+		return func(yield func(command.Arriving) bool) {
+			for row, err := range source.rows() {
+				if err != nil {
+					broken = err
+					return
+				}
+				if ctx.Err() != nil || !yield(row.arriving(admission)) {
+					return
+				}
+			}
+		}
+	}
+	for arrived := range handlers.CaptureLeads(ctx, arrivals, into.flush) {
+		if err := into.add(arrived); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("line %d: %w; run it again%s", arrived.Line, err, into.again())
+		}
+		shown.Show(rows.total(), source.total, "rows")
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted after %d rows; run it again%s", rows.total(), into.again())
+	}
+	if broken != nil {
+		return broken
+	}
+	shown.End("%s; %s", rows, into.end())
+	if rows.refused+rows.bad > 0 {
+		return errRows
+	}
+	return nil
+}
+
+// arriving turns a row into a capture.
+func (r row) arriving(admission command.Admission) command.Arriving {
+	return command.Arriving{Line: r.line, Bytes: r.bytes, Read: func(context.Context) (command.CaptureLead, error) {
+		return command.CaptureLead{Admission: admission, Body: r.body, Source: r.source, IdempotencyKey: r.key}, r.err
+	}}
+}
+
+// Ledger records the outcome of each row of an import.
+type Ledger interface {
+	name() string // for the progress line
+	rows() *tally
+	add(command.Arrived) error // an error ends the import
+	flush()                    // writes what was added
+	again() string             // what running an interrupted import again does: the end of a sentence
+	end() string               // where the outcome is
+}
+
+// tally counts rows by outcome.
+type tally struct{ created, merged, refused, bad, erased, before uint64 }
+
+// rowOutcome is the result of one row, as the outcome file shows it.
+type rowOutcome struct {
+	status          int
+	leadID, message string
+}
+
+// count adds a row to the tally. An error that is not about the row is returned, and ends the import.
+func (t *tally) count(arrived command.Arrived) (rowOutcome, error) {
+	var (
+		refused *command.LeadRefused
+		wrong   field.Errors
+	)
+	replayed := arrived.Replayed
+	row := rowOutcome{http.StatusCreated, arrived.Lead.ID, ""}
+	switch err := arrived.Err; {
+	case err == nil && arrived.Merged:
+		row.status = http.StatusOK
+		t.merged++
+	case err == nil:
+		t.created++
+	case errors.As(err, &refused):
+		row, replayed = rowOutcome{http.StatusConflict, refused.Fact.LeadID, refused.Fact.Code}, refused.Replayed
+		t.refused++
+	case errors.As(err, &wrong):
+		row.status, row.message = http.StatusBadRequest, reason(err)
+		t.bad++
+	case errors.Is(err, command.ErrErased): // imported earlier and erased since: not imported again
+		row.status, row.message, replayed = http.StatusGone, "LEAD_ERASED", true
+		t.erased++
+	default:
+		return row, err
+	}
+	if replayed {
+		t.before++
+	}
+	return row, nil
+}
+
+func (t *tally) total() uint64 { return t.created + t.merged + t.refused + t.bad + t.erased }
+
+func (t *tally) rows() *tally { return t }
+
+func (t *tally) String() string {
+	text := fmt.Sprintf("%d rows: %d new leads, %d merged, %d refused as duplicates, %d bad; %d of them done by an earlier import",
+		t.total(), t.created, t.merged, t.refused, t.bad, t.before)
+	if t.erased > 0 {
+		text += fmt.Sprintf("; %d are of leads erased since", t.erased)
+	}
+	return text
+}
+
+// Outcomes is a CSV file with the outcome of each row.
+type Outcomes struct {
+	tally
+	path  string
+	file  *os.File
+	table *csv.Writer
+}
+
+// CreateOutcomes creates the file, or truncates it.
+func CreateOutcomes(path string) (*Outcomes, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%w (--outcome names another file)", err)
+	}
+	o := &Outcomes{path: path, file: file, table: csv.NewWriter(file)}
+	if err := o.table.Write([]string{"line", "status", "leadId", "error"}); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return o, nil
+}
+
+func (o *Outcomes) name() string  { return "import" }
+func (o *Outcomes) again() string { return " to resume" }
+func (o *Outcomes) end() string   { return "each row is in " + o.path }
+
+func (o *Outcomes) add(arrived command.Arrived) error {
+	row, err := o.count(arrived)
+	if err != nil {
+		return err
+	}
+	// The message may contain the name of a column, which comes from the file.
+	return o.table.Write([]string{strconv.Itoa(arrived.Line), strconv.Itoa(row.status), row.leadID, export.Defused(row.message)})
+}
+
+// flush leaves its error to close.
+func (o *Outcomes) flush() { o.table.Flush() }
+
+// Close writes what was added, and closes the file.
+func (o *Outcomes) Close() error {
+	o.table.Flush()
+	return errors.Join(o.table.Error(), o.file.Close())
+}
+
+// DryRun is the ledger of a dry run, which prints the rows that would be refused. Its handlers work on a draft of the log.
+type DryRun struct {
+	tally
+	out   io.Writer
+	lines map[string]int // line of each lead that would be created, by its id
+}
+
+// NewDryRun returns a ledger that prints to out.
+func NewDryRun(out io.Writer) *DryRun { return &DryRun{out: out, lines: map[string]int{}} }
+
+func (d *DryRun) name() string  { return "import, dry run" }
+func (d *DryRun) again() string { return "" }
+func (d *DryRun) end() string   { return "nothing was written" }
+func (d *DryRun) flush()        {}
+
+func (d *DryRun) add(arrived command.Arrived) error {
+	row, err := d.count(arrived)
+	if err != nil {
+		return err
+	}
+	switch code := row.message; {
+	case arrived.Err == nil && !arrived.Merged && !arrived.Replayed:
+		d.lines[row.leadID] = arrived.Line
+		return nil
+	case code == "":
+		return nil
+	case code == lead.CodeDuplicateSource:
+		row.message = fmt.Sprintf("%s: %s already has an arrival from this source", code, d.known(row.leadID))
+	case code == lead.CodeDuplicateEmail:
+		row.message = fmt.Sprintf("%s: the email already belongs to %s", code, d.known(row.leadID))
+	}
+	_, err = fmt.Fprintf(d.out, "line %d: %s\n", arrived.Line, cli.Printable(row.message))
+	return err
+}
+
+// known names a lead by its line if the import itself would create it: the id of such a lead exists in the draft alone.
+func (d *DryRun) known(id string) string {
+	if line, here := d.lines[id]; here {
+		return fmt.Sprintf("the lead of line %d", line)
+	}
+	return "lead " + id
+}
