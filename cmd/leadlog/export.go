@@ -147,3 +147,16 @@ func moment(c *cli.Checker, name, value string) time.Time {
 	}
 	return c.Time(name, value, "a time such as 2006-01-02T15:04:05Z")
 }
+
+// signExport writes the signed head of the account's tree at the size of the export.
+func (e *exportCommand) signExport(ctx context.Context, c cli.Output, reader *query.Reader, events int64) error {
+	signer, err := e.Database.TreeSigner(e.TreeKey)
+	if err != nil {
+		return err
+	}
+	head, err := reader.TreeHead(ctx, e.Account, events)
+	if err != nil {
+		return err
+	}
+	return writeHead(c, e.Head, signer, head)
+}

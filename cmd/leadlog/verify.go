@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/cmd/leadlog/service"
+	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/verify"
 )
 
@@ -117,3 +122,130 @@ func (v *verifyCommand) signLog(c cli.Output) (sign func(audit.Head) error, err 
 }
 
 var errDiffers = errors.New("the log and the views do not agree")
+
+func writeHead(c cli.Output, file string, signer *audit.Signer, head audit.Head) error {
+	text, err := signer.SignHead(head)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.Err, "%s: tree head of size %d, signed with %s\n", file, head.Size, signer.PublicKey())
+	return nil
+}
+
+var errNotProven = errors.New("the export is not what the tree head was signed for")
+
+// checkExport compares an export of token events with signed tree heads. It needs no database.
+func (v *verifyCommand) checkExport(c cli.Output, heads []audit.Head) error {
+	for i, head := range heads {
+		if head.Account == audit.WholeLog {
+			return cli.Usagef("%s: is a head of the whole log, which is checked on its database: verify --tree %[1]s", v.Tree[i])
+		}
+		if head.Account != heads[0].Account {
+			return fmt.Errorf("%s: is of account %s, and %s of %s", v.Tree[i], head.Account, v.Tree[0], heads[0].Account)
+		}
+	}
+	file, err := os.Open(v.Export)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	shown := cli.NewProgress(c.Err, "verify export")
+	findings, events, err := audit.Check{
+		Heads: heads, Most: v.Most,
+		Progress: func(events, size int64) { shown.Show(uint64(events), uint64(size), "events") },
+	}.Export(file)
+	for _, finding := range findings {
+		fmt.Fprintln(c.Out, finding)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", v.Export, err)
+	}
+	if len(findings) > 0 {
+		return errNotProven
+	}
+	fmt.Fprintf(c.Out, "account %s: all %d token events are there, in order, as they were signed\n", heads[0].Account, events)
+	return nil
+}
+
+// openHeads reads the tree heads and verifies their signatures, which must all be of one key.
+func (v *verifyCommand) openHeads(c cli.Output) (heads []audit.Head, err error) {
+	key := v.PublicKey
+	for _, path := range v.Tree {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		var head audit.Head
+		if head, key, err = audit.OpenHead(text, key); errors.Is(err, audit.ErrPublicKey) && v.PublicKey != "" {
+			return nil, cli.Usagef("--public-key=%q: %w", v.PublicKey, err)
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		heads = append(heads, head)
+	}
+	if v.PublicKey == "" && key != "" {
+		fmt.Fprintf(c.Err, "signed with %s\n"+
+			"That key is named by the tree head itself: see that it is the one you were given, or pass it as --public-key.\n", key)
+	}
+	return heads, nil
+}
+
+// note prints which erasures are not finished. They are no difference between the log and the views.
+func (v *verifyCommand) note(c cli.Output, left []verify.Leftover) {
+	for _, l := range left[:min(v.Most, len(left))] {
+		fmt.Fprintln(c.Out, "note:", l.Says)
+	}
+	if more := len(left) - v.Most; more > 0 {
+		fmt.Fprintf(c.Out, "note: %d more like these\n", more)
+	}
+	if len(left) > 0 && !v.Heal {
+		fmt.Fprintln(c.Out, "note: an erasure under way looks the same; one that a killed process left is finished by leadlog verify --heal")
+	}
+}
+
+// heal finishes the erasures that were left, and prints each. It refuses a claim key that is not the log's.
+func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Keys, left []verify.Leftover) error {
+	if err := projection.Belong(ctx, h.Pool, h.Store); err != nil {
+		return err
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	handlers := command.NewHandlers(command.Options{
+		Store: h.Store, Claims: claim.NewNames(keys.Claim), Secrets: delivery.NewSecrets(h.Pool, h.Store.Box), Log: h.Log,
+	})
+	if err := handlers.FixClaimKey(ctx); err != nil {
+		return err
+	}
+	for _, l := range left {
+		if err := finishErasure(ctx, c, h, handlers, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finishErasure completes the erasure of a lead or visitor that a process began and did not finish.
+func finishErasure(ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, left verify.Leftover) error {
+	leave, err := h.KeepUp(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	caller := command.Caller{Account: left.Account, Actor: "system:claims"}
+	if left.Visitor != "" {
+		if _, err := h.Eraser().ForgetVisitor(ctx, handlers.Erasure(caller), left.Visitor, true); err != nil {
+			return fmt.Errorf("forget %s: %w", left.Visitor, err)
+		}
+		fmt.Fprintf(c.Out, "healed: %s: its erasure is finished\n", left.Visitor)
+		return nil
+	}
+	if _, err := h.Eraser().EraseLead(ctx, handlers.Erasure(caller), left.Lead); err != nil {
+		return fmt.Errorf("erase lead %s: %w", left.Lead, err)
+	}
+	fmt.Fprintf(c.Out, "healed: lead-%s: its erasure is finished\n", left.Lead)
+	return nil
+}
