@@ -113,7 +113,7 @@ func (l accountLimit) reads() accountLimit {
 
 func (l accountLimit) bytes() quota.Limit {
 	return quota.Limit{
-		Rate:  bytesRate * max(1, l.Rate/usualRate),
+		Rate:  min(bytesRate*max(1, l.Rate/usualRate), maxTokens), // or an empty bucket would be full, and leased from again, in no time
 		Burst: int(min(bytesBurst*max(1, float64(l.Burst)/usualBurst), maxTokens)),
 	}
 }

@@ -1,0 +1,320 @@
+package postgres
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// batchWriter is a writer whose batches the test makes.
+func batchWriter(t *testing.T) *writer {
+	t.Helper()
+	config, err := pgx.ParseConfig(pgtest.DatabaseFrom(t, "log", Migrate))
+	require.NoError(t, err)
+	setSession(config)
+	w := newWriter(config, 1, time.Minute, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	t.Cleanup(w.disconnect)
+	return w
+}
+
+// commit writes appends as one batch and returns their outcomes.
+func commit(t *testing.T, w *writer, appends ...[]eventstore.Write) []outcome {
+	t.Helper()
+	var batch []*request
+	for _, writes := range appends {
+		r, err := newRequest(writes)
+		require.NoError(t, err)
+		batch = append(batch, r)
+	}
+	w.commit(batch)
+	outcomes := make([]outcome, len(batch))
+	for i, r := range batch {
+		outcomes[i] = <-r.done
+	}
+	return outcomes
+}
+
+func events(stream string, expect eventstore.Expected, types ...string) eventstore.Write {
+	w := eventstore.Write{Stream: stream, Expect: expect}
+	for _, name := range types {
+		w.Events = append(w.Events, eventstore.Event{ID: ulid.Make(), Type: name, At: time.UnixMilli(1_700_000_000_000), Data: []byte(`{}`)})
+	}
+	return w
+}
+
+func TestBatch_OutcomePerAppend(t *testing.T) {
+	t.Parallel()
+	w := batchWriter(t)
+	old := []eventstore.Write{events("old", eventstore.NoStream, "a", "a")}
+	require.Equal(t, []outcome{{position: 2}}, commit(t, w, old))
+	token := eventstore.Check("token", eventstore.NoStream)
+	first := []eventstore.Write{events("one", eventstore.NoStream, "a"), token, events("two", eventstore.NoStream, "a", "a")}
+	last := []eventstore.Write{events("three", eventstore.Any, "a"), token}
+	batch := [][]eventstore.Write{
+		first,
+		{events("four", eventstore.NoStream, "a"), events("five", eventstore.At(3), "a")},
+		old,
+		{token},
+		{token, eventstore.Check("else", eventstore.At(9))},
+		last,
+	}
+	want := []outcome{
+		{position: 5},
+		{err: &eventstore.ConflictError{Stream: "five", Expected: eventstore.At(3), Actual: eventstore.NoStream}},
+		{position: 2},
+		{position: 2}, // the head before the batch
+		{err: &eventstore.ConflictError{Stream: "else", Expected: eventstore.At(9), Actual: eventstore.NoStream}},
+		{position: 6},
+	}
+	require.Equal(t, want, commit(t, w, batch...))
+	want[3].position = 6
+	require.Equal(t, want, commit(t, w, batch...), "the same batch again, as after an outcome unheard of")
+}
+
+func TestBatch_InvalidAppendFailsAlone(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range map[string]string{
+		"class 22": `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN IF NEW.type = 'bad' THEN PERFORM 1 / 0; END IF; RETURN NEW; END $$;
+			CREATE TRIGGER refuse BEFORE INSERT ON log.event FOR EACH ROW EXECUTE FUNCTION refuse()`,
+		"class 23": `ALTER TABLE log.event ADD CHECK (type <> 'bad')`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := batchWriter(t)
+			require.Equal(t, []outcome{{position: 1}}, commit(t, w, []eventstore.Write{events("first", eventstore.NoStream, "good")}))
+			pgtest.Exec(t, w.conn, refusal)
+			batch := make([][]eventstore.Write, 20)
+			for i := range batch {
+				types := []string{"good", "good"}
+				if i == 7 || i == 12 {
+					types[1] = "bad"
+				}
+				batch[i] = []eventstore.Write{events(fmt.Sprint(i), eventstore.NoStream, types...)}
+			}
+			position := eventstore.Position(1)
+			for i, o := range commit(t, w, batch...) {
+				if i == 7 || i == 12 {
+					require.Error(t, o.err)
+					require.NotErrorIs(t, o.err, eventstore.ErrUnavailable)
+					continue
+				}
+				position += 2
+				require.Equal(t, outcome{position: position}, o)
+			}
+		})
+	}
+}
+
+func TestBatch_StoresKeys(t *testing.T) {
+	t.Parallel()
+	w := batchWriter(t)
+	keyed := func(id int64, write eventstore.Write) eventstore.Write {
+		write.Key = &eventstore.Key{Stream: write.Stream, ID: id, SealedBy: "k1", Sealed: []byte{byte(id)}}
+		return write
+	}
+	kept := func() map[string]int64 {
+		rows, err := w.conn.Query(t.Context(), `SELECT stream, id FROM person.key WHERE sealed_by = 'k1' AND get_byte(sealed, 0) = id`)
+		require.NoError(t, err)
+		found := map[string]int64{}
+		var stream string
+		var id int64
+		_, err = pgx.ForEachRow(rows, []any{&stream, &id}, func() error { found[stream] = id; return nil })
+		require.NoError(t, err)
+		return found
+	}
+	again := []eventstore.Write{keyed(1, events("again", eventstore.NoStream, "a"))}
+	require.NoError(t, commit(t, w, again)[0].err)
+	require.Equal(t, map[string]int64{"again": 1}, kept())
+	pgtest.Exec(t, w.conn, `DELETE FROM person.key`)
+
+	outcomes := commit(t, w,
+		again,
+		[]eventstore.Write{events("keyless", eventstore.NoStream, "a"), keyed(2, events("stored", eventstore.NoStream, "a", "a"))},
+		[]eventstore.Write{keyed(3, events("refused", 7, "a"))},
+		[]eventstore.Write{keyed(4, events("beside", eventstore.NoStream, "a")), eventstore.Check("again", 5)},
+		[]eventstore.Write{eventstore.Check("again", 0), keyed(5, events("last", eventstore.Any, "a"))},
+	)
+	require.Equal(t, []outcome{{position: 1}, {position: 4}}, outcomes[:2])
+	require.Error(t, outcomes[2].err)
+	require.Error(t, outcomes[3].err)
+	require.Equal(t, outcome{position: 5}, outcomes[4])
+	require.Equal(t, map[string]int64{"stored": 2, "last": 5}, kept())
+}
+
+// Whoever has been told that the log is out of reach does not find later that it was written after all, if that can be helped;
+// nor does what nobody waits for keep others from being written.
+func TestBatch_DroppedWhenAbandoned(t *testing.T) {
+	t.Parallel()
+	config, err := pgx.ParseConfig("postgres://nobody@127.0.0.1:1/none")
+	require.NoError(t, err)
+	w := newWriter(config, 1, time.Millisecond, slog.New(slog.DiscardHandler))
+	r, err := newRequest([]eventstore.Write{events("one", eventstore.NoStream, "a")})
+	require.NoError(t, err)
+	_, err = w.append(t.Context(), r)
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	over := make(chan struct{})
+	go func() {
+		w.commit([]*request{r})
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(time.Minute):
+		require.Fail(t, "it is tried again and again")
+	}
+}
+
+// asked makes a request that writes and checks streams of one letter each.
+func asked(writes, checks string) *request {
+	r := &request{done: make(chan outcome, 1), bytes: 1}
+	for _, s := range writes {
+		r.writes = append(r.writes, eventstore.Write{Stream: string(s), Events: make([]eventstore.Event, 1)})
+	}
+	for _, s := range checks {
+		r.writes = append(r.writes, eventstore.Check(string(s), eventstore.Any))
+	}
+	return r
+}
+
+func TestSelection_DefersConflicting(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		requests [][2]string // written, checked
+		batch    []int
+	}{
+		"streams of their own":                         {[][2]string{{"a", ""}, {"b", ""}, {"c", ""}}, []int{0, 1, 2}},
+		"checks are shared":                            {[][2]string{{"a", "t"}, {"b", "t"}, {"", "t"}}, []int{0, 1, 2}},
+		"one stream written twice":                     {[][2]string{{"a", ""}, {"ab", ""}, {"c", ""}}, []int{0, 2}},
+		"a check of what is written":                   {[][2]string{{"t", ""}, {"a", "t"}}, []int{0}},
+		"a write of what is checked":                   {[][2]string{{"a", "t"}, {"t", ""}}, []int{0}},
+		"behind a waiting write":                       {[][2]string{{"a", "t"}, {"t", ""}, {"b", "t"}}, []int{0}},
+		"behind another stream of a waiting append":    {[][2]string{{"a", ""}, {"ab", ""}, {"b", ""}}, []int{0}},
+		"a check beside a waiting append's same check": {[][2]string{{"a", ""}, {"a", "t"}, {"b", "t"}}, []int{0, 2}},
+		"a write behind a waiting append's check":      {[][2]string{{"a", ""}, {"a", "t"}, {"t", ""}}, []int{0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := selection{streams: map[string]bool{}}
+			var requests, batch, deferred []*request
+			for _, r := range c.requests {
+				requests = append(requests, asked(r[0], r[1]))
+			}
+			for i, r := range requests {
+				s.offer(r)
+				if len(batch) < len(c.batch) && c.batch[len(batch)] == i {
+					batch = append(batch, r)
+				} else {
+					deferred = append(deferred, r)
+				}
+			}
+			require.Equal(t, batch, s.batch)
+			require.Equal(t, deferred, s.deferred)
+		})
+	}
+}
+
+func TestSelection_Bounds(t *testing.T) {
+	t.Parallel()
+	s := selection{streams: map[string]bool{}}
+	for range maxBatch + 10 {
+		s.offer(asked("", "t"))
+	}
+	require.Len(t, s.batch, maxBatch)
+	require.Len(t, s.deferred, 10)
+	require.True(t, s.full())
+
+	s = selection{streams: map[string]bool{}}
+	small, large := asked("a", ""), asked("b", "")
+	large.bytes = maxBatchBytes
+	s.offer(small)
+	s.offer(large)
+	require.Equal(t, []*request{small}, s.batch)
+	s = selection{streams: map[string]bool{}}
+	s.offer(large)
+	require.Equal(t, []*request{large}, s.batch, "what is too large for a batch has one of its own")
+	require.True(t, s.full())
+
+	s = selection{streams: map[string]bool{}}
+	s.offer(asked("a", ""))
+	for range maxDeferred {
+		require.False(t, s.full())
+		s.offer(asked("a", ""))
+	}
+	require.True(t, s.full(), "who waits for a stream has left the queue, whose bound is for all who wait")
+}
+
+func TestSelection_SkipsAbandoned(t *testing.T) {
+	t.Parallel()
+	s := selection{streams: map[string]bool{}}
+	gone, next, goneToo := asked("a", ""), asked("a", ""), asked("a", "")
+	require.True(t, gone.abandon(), "it will not happen")
+	require.True(t, goneToo.abandon(), "it will not happen")
+	s.offer(gone)
+	s.offer(next)
+	s.offer(goneToo)
+	require.Equal(t, []*request{next}, s.batch)
+	require.Empty(t, s.deferred)
+	require.False(t, next.abandon(), "it may happen")
+}
+
+func TestBatch_Expectations(t *testing.T) {
+	t.Parallel()
+	taken := events("taken", eventstore.NoStream, "a", "a") // stands at 1 and 2
+	conflict := func(stream string, expect, actual eventstore.Expected) outcome {
+		return outcome{err: &eventstore.ConflictError{Stream: stream, Expected: expect, Actual: actual}}
+	}
+	for name, c := range map[string]struct {
+		write  eventstore.Write
+		want   outcome
+		stored int // events
+	}{
+		"a stream that is not new":      {events("taken", eventstore.NoStream, "a"), conflict("taken", eventstore.NoStream, 1), 0},
+		"a check that a stream is new":  {eventstore.Check("taken", eventstore.NoStream), conflict("taken", eventstore.NoStream, 1), 0},
+		"a check of a stream":           {eventstore.Check("taken", 0), conflict("taken", 0, 1), 0},
+		"a stream that is further":      {events("taken", 0, "a"), conflict("taken", 0, 1), 0},
+		"a stream that is not so far":   {events("taken", 2, "a"), conflict("taken", 2, 1), 0},
+		"a stream that is not there":    {events("nobody", 2, "a"), conflict("nobody", 2, eventstore.NoStream), 0},
+		"the same append again":         {taken, outcome{position: 2}, 0},
+		"nothing, in a stream as it is": {events("taken", 1, "a", "a"), outcome{position: 5}, 2},
+		"nothing, in a new stream":      {events("two", eventstore.NoStream, "a", "a"), outcome{position: 5}, 2},
+		"nothing, in a check":           {eventstore.Check("nobody", eventstore.NoStream), outcome{position: 2}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := batchWriter(t)
+			require.Equal(t, []outcome{{position: 2}}, commit(t, w, []eventstore.Write{taken}))
+			before, after := events("before", eventstore.NoStream, "a"), events("after", eventstore.NoStream, "a")
+			before.Key = &eventstore.Key{Stream: "before", ID: 1, SealedBy: "k1", Sealed: []byte{1}}
+			end := 4 + c.stored
+			outcomes := commit(t, w, []eventstore.Write{before}, []eventstore.Write{c.write}, []eventstore.Write{after})
+			require.Equal(t, []outcome{{position: 3}, c.want, {position: eventstore.Position(end)}}, outcomes)
+			var keys, rows, last int
+			require.NoError(t, w.conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM person.key), count(*), max(position) FROM log.event`).
+				Scan(&keys, &rows, &last))
+			require.Equal(t, []int{1, end, end}, []int{keys, rows, last})
+		})
+	}
+}
+
+// A key that stands there is not replaced, nor does it keep the events from the log that it comes with.
+func TestBatch_KeepsExistingKey(t *testing.T) {
+	t.Parallel()
+	w := batchWriter(t)
+	for i, expect := range []eventstore.Expected{eventstore.NoStream, 0} {
+		write := events("one", expect, "a")
+		write.Key = &eventstore.Key{Stream: "one", ID: 1, SealedBy: "k1", Sealed: []byte{byte(i)}}
+		require.Equal(t, []outcome{{position: eventstore.Position(i + 1)}}, commit(t, w, []eventstore.Write{write}))
+	}
+	var sealed []byte
+	require.NoError(t, w.conn.QueryRow(t.Context(), `SELECT sealed FROM person.key`).Scan(&sealed))
+	require.Equal(t, []byte{0}, sealed)
+}

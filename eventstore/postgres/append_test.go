@@ -1,0 +1,239 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+)
+
+// lock holds the lock that log.append takes, so that appends come together behind it.
+func lock(t *testing.T, url string) (release func()) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	pgtest.Exec(t, tx, `LOCK TABLE log.append_lock IN SHARE UPDATE EXCLUSIVE MODE`)
+	return func() {
+		require.NoError(t, tx.Commit(t.Context()))
+		require.NoError(t, conn.Close(t.Context()))
+	}
+}
+
+// awaitLocked returns when the store's writer waits behind lock.
+func awaitLocked(t *testing.T, url string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return execute(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database()
+			AND application_name = 'leadlog writer' AND wait_event_type = 'Lock'`) == 1
+	}, patience, time.Millisecond)
+}
+
+func TestAppend_QueueFull(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url, AppendTimeout: patience, Queue: 1})
+	release := lock(t, url)
+	const callers = 5
+	errs := make(chan error, 1+callers)
+	append := func(stream string) {
+		_, err := store.Append(t.Context(), start(stream, fact(`{}`)))
+		errs <- err
+	}
+	go append("under way")
+	awaitLocked(t, url)
+	for i := range callers {
+		go append(fmt.Sprint(i))
+	}
+	for range callers - 1 { // one waits in the queue
+		require.ErrorIs(t, <-errs, eventstore.ErrUnavailable)
+	}
+	release()
+	require.NoError(t, <-errs)
+	require.NoError(t, <-errs)
+}
+
+func TestAppend_CancelledWhileQueued(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url, AppendTimeout: patience})
+	release := lock(t, url)
+	// Both write one stream, so whichever is second in the queue waits for the batch of the first.
+	ctx, cancel := context.WithCancel(t.Context())
+	errs := make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, err := store.Append(ctx, start("contended", fact(`{}`)))
+			errs <- err
+		}()
+	}
+	awaitLocked(t, url)
+	cancel()
+	unknown := 0
+	for range 2 {
+		err := <-errs
+		require.ErrorIs(t, err, context.Canceled)
+		if errors.Is(err, eventstore.ErrUnavailable) {
+			unknown++
+		}
+	}
+	release()
+	require.LessOrEqual(t, unknown, 1, "only what was under way may have happened")
+	store.Close() // what is under way finishes
+	other := open(t, postgres.Options{URL: url})
+	head := storetest.Head(t, other)
+	require.EqualValues(t, unknown, head)
+}
+
+func TestAppend_Timeout(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url, AppendTimeout: 100 * time.Millisecond})
+	release := lock(t, url)
+	write := start("a", fact(`{}`))
+	_, err := store.Append(t.Context(), write)
+	require.ErrorIs(t, err, eventstore.ErrUnavailable)
+	release()
+	require.Eventually(t, func() bool {
+		_, err = store.Append(t.Context(), write)
+		return err == nil
+	}, patience, time.Millisecond)
+	head := storetest.Head(t, store)
+	require.EqualValues(t, 1, head)
+}
+
+// load appends from several callers until each has done its rounds or the load is stopped, and keeps what was
+// acknowledged: the position of each event.
+type load struct {
+	group sync.WaitGroup
+	stop  atomic.Bool
+	mu    sync.Mutex
+	acked map[ulid.ULID]eventstore.Position
+	errs  []error
+}
+
+func (l *load) run(ctx context.Context, store eventstore.Store, name string, callers, rounds int) {
+	for caller := range callers {
+		l.group.Go(func() {
+			own := eventstore.NoStream
+			for round := 0; round < rounds && !l.stop.Load(); round++ {
+				a, b := fact(`{"on":"own"}`), fact(`{"on":"new"}`)
+				position, err := store.Append(ctx,
+					eventstore.Write{Stream: fmt.Sprintf("%s-%d", name, caller), Expect: own, Events: []eventstore.Event{a}},
+					start("new-"+b.ID.String(), b))
+				own++
+				l.mu.Lock()
+				if err != nil {
+					l.errs = append(l.errs, err)
+				} else {
+					l.acked[a.ID], l.acked[b.ID] = position-1, position
+				}
+				l.mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+}
+
+func (l *load) requireIn(t testing.TB, events []eventstore.Recorded) {
+	t.Helper()
+	require.Empty(t, l.errs)
+	at := map[ulid.ULID]eventstore.Position{}
+	for _, e := range events {
+		at[e.ID] = e.Position
+	}
+	for id, position := range l.acked {
+		require.Equal(t, position, at[id])
+	}
+}
+
+func TestAppend_TwoProcesses(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	reader := open(t, postgres.Options{URL: url})
+	seen := follow(t, reader, "last")
+	work := load{acked: map[ulid.ULID]eventstore.Position{}}
+	first, second := open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url})
+	seenByFirst, seenBySecond := follow(t, first, "last"), follow(t, second, "last") // who also write
+	work.run(t.Context(), first, "first", 8, 100)
+	work.run(t.Context(), second, "second", 8, 100)
+	work.group.Wait()
+	storetest.Append(t, first, start("last", fact(`{}`)))
+	events := seen()
+	require.Len(t, events, 2*8*100*2+1)
+	requireWhole(t, events)
+	work.requireIn(t, events)
+	require.Equal(t, events, seenByFirst())
+	require.Equal(t, events, seenBySecond())
+}
+
+// One process's appends expect what another's have just changed.
+func TestAppend_ContendedStream(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	stores := []*postgres.Store{open(t, postgres.Options{URL: url}), open(t, postgres.Options{URL: url})}
+	const callers, wins = 4, 25
+	var group sync.WaitGroup
+	errs := make([]error, callers)
+	for i := range callers {
+		group.Go(func() {
+			expect := eventstore.NoStream
+			for won := 0; won < wins; {
+				_, err := stores[i%2].Append(t.Context(), eventstore.Write{Stream: "contended", Expect: expect, Events: []eventstore.Event{fact(`{}`)}})
+				switch conflict := eventstore.Conflict(err); {
+				case err == nil:
+					won, expect = won+1, expect+1
+				case conflict != nil:
+					expect = conflict.Actual
+				default:
+					errs[i] = err
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	head, err := stores[0].Head(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, callers*wins, head)
+}
+
+func TestAppend_KilledConnections(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url, AppendTimeout: patience})
+	seen := follow(t, store, "last")
+	work := load{acked: map[ulid.ULID]eventstore.Position{}}
+	work.run(t.Context(), store, "caller", 16, math.MaxInt)
+	for range 15 {
+		terminate(t, url, "writer")
+		terminate(t, url, "listener")
+		terminate(t, url, "notifier")
+	}
+	work.stop.Store(true)
+	work.group.Wait()
+	storetest.Append(t, store, start("last", fact(`{}`)))
+	events := seen()
+	require.Len(t, events, len(work.acked)+1)
+	requireWhole(t, events)
+	work.requireIn(t, events)
+}

@@ -1,0 +1,147 @@
+package postgres
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// wroteOne is a batch of one event behind a position.
+func wroteOne(after eventstore.Position, bytes int) appended {
+	return appended{after: after, end: after + 1, bytes: bytes, runs: []run{{stream: "lead-1", first: after + 1, events: make([]eventstore.Event, 1)}}}
+}
+
+func TestRecent_Since(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		batches []eventstore.Position // each behind that position
+		after   eventstore.Position
+		want    []eventstore.Position
+		missing bool
+	}{
+		"nothing yet":                      {after: 3},
+		"all of it":                        {batches: []eventstore.Position{5, 6, 7}, after: 5, want: []eventstore.Position{6, 7, 8}},
+		"the rest":                         {batches: []eventstore.Position{5, 6, 7}, after: 7, want: []eventstore.Position{8}},
+		"all is known":                     {batches: []eventstore.Position{5, 6, 7}, after: 8},
+		"more than all is known":           {batches: []eventstore.Position{5, 6, 7}, after: 9},
+		"something is before it":           {batches: []eventstore.Position{5, 6, 7}, after: 4, missing: true},
+		"somebody has written in between":  {batches: []eventstore.Position{5, 6, 9}, after: 6, missing: true},
+		"behind what somebody has written": {batches: []eventstore.Position{5, 6, 9}, after: 9, want: []eventstore.Position{10}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var r recent
+			for _, after := range c.batches {
+				r.add(wroteOne(after, 1))
+			}
+			var got []eventstore.Position
+			batches, whole := r.since(c.after)
+			require.Equal(t, c.missing, !whole)
+			for _, b := range batches {
+				require.True(t, b.each(c.after, eventstore.Filter{}, func(item eventstore.Item, _ error) bool {
+					got = append(got, item.Position)
+					return true
+				}))
+			}
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestRecent_Bounded(t *testing.T) {
+	t.Parallel()
+	var r recent
+	for i := range eventstore.Position(10) {
+		r.add(wroteOne(i, maxRecent/3))
+	}
+	atHand := func(after eventstore.Position) int {
+		batches, _ := r.since(after)
+		return len(batches)
+	}
+	require.Equal(t, 3, atHand(7))
+	require.Zero(t, atHand(6))
+	r.add(wroteOne(10, 2*maxRecent)) // is read from the log
+	_, whole := r.since(10)
+	require.False(t, whole)
+	require.Zero(t, atHand(11))
+	r.add(wroteOne(11, 1))
+	require.Equal(t, 1, atHand(11))
+}
+
+// A subscription of the process that writes yields times as the log gives them back.
+func TestRecent_TimesAsStored(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 1, 12, 0, 0, 123_456_789, time.FixedZone("IST", 5*3600+1800))
+	b := wroteOne(0, 1)
+	b.runs[0].events[0].At = at
+	b.each(0, eventstore.Filter{}, func(item eventstore.Item, _ error) bool {
+		require.Equal(t, time.Date(2026, 3, 1, 6, 30, 0, 123_456_000, time.UTC), item.Event.At)
+		return true
+	})
+	require.Equal(t, at, b.runs[0].events[0].At, "the caller's event stays as it is")
+}
+
+// What a batch is said to have written, which this process's subscriptions believe, is what stands on the log, whatever of the
+// batch was refused.
+func TestRecent_MatchesLog(t *testing.T) {
+	t.Parallel()
+	w := batchWriter(t)
+	type place struct {
+		position eventstore.Position
+		stream   string
+		revision eventstore.Revision
+		id       string
+	}
+	var said []place
+	of := func(b appended, after eventstore.Position) (all []place) {
+		b.each(after, eventstore.Filter{}, func(item eventstore.Item, _ error) bool {
+			require.Equal(t, item.Position, item.Event.Position)
+			all = append(all, place{item.Position, item.Event.Stream, item.Event.Revision, item.Event.ID.String()})
+			return true
+		})
+		return all
+	}
+	known := 0
+	w.appended = func(b appended, whole bool) {
+		if !whole {
+			return
+		}
+		known++
+		all := of(b, b.after)
+		require.Equal(t, all[len(all)-1].position, b.end)
+		require.Equal(t, all[1:], of(b, b.after+1), "a subscription may begin within it")
+		said = append(said, all...)
+	}
+	token := eventstore.Check("token", eventstore.NoStream)
+	old := []eventstore.Write{events("old", eventstore.NoStream, "a", "a")}
+	commit(t, w, old)
+	commit(t, w,
+		[]eventstore.Write{token, events("old", eventstore.At(0), "a"), events("one", eventstore.NoStream, "a")}, // refused
+		[]eventstore.Write{events("old", eventstore.At(1), "a", "a"), token, events("two", eventstore.NoStream, "a", "a")},
+		[]eventstore.Write{eventstore.Check("other", eventstore.At(7)), events("three", eventstore.NoStream, "a")}, // refused
+		[]eventstore.Write{token},
+		[]eventstore.Write{token, events("four", eventstore.Any, "a")},
+	)
+	require.Equal(t, 2, known)
+	var there []place
+	var p place
+	rows, err := w.conn.Query(t.Context(), `SELECT position, stream, revision, event_id FROM log.event ORDER BY position`)
+	require.NoError(t, err)
+	var id ulid.ULID
+	_, err = pgx.ForEachRow(rows, []any{&p.position, &p.stream, &p.revision, (*[16]byte)(&id)}, func() error {
+		p.id = id.String()
+		there = append(there, p)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Len(t, there, 7)
+	require.Equal(t, there, said)
+
+	commit(t, w, []eventstore.Write{events("five", eventstore.NoStream, "a")}, old)
+	require.Equal(t, 2, known, "of what was there before it is not known where")
+}

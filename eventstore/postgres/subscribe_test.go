@@ -1,0 +1,177 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/storetest"
+)
+
+// awaitListener returns when a subscription has been woken for what came while nobody listened.
+func awaitListener(t *testing.T, url string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return execute(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'`) > 0
+	}, patience, time.Millisecond)
+}
+
+func TestSubscribe_Polls(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := store.Append(ctx, start("first", fact(`{}`)))
+	require.NoError(t, err)
+	// Each row, which no append announces, comes when the one before it has been seen: the start of the listener, which
+	// wakes too, explains the first of them at most.
+	for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+		require.NoError(t, err)
+		if item.Position == 5 {
+			break
+		}
+		if item.Event != nil {
+			execute(t, url, `INSERT INTO log.event (position, recorded_at, revision, event_id, stream, type, data, metadata)
+				VALUES ($1, now(), 0, gen_random_uuid(), 's' || $1::bigint, 'test.happened.v1', '{}', '{}')`, int64(item.Position+1))
+		}
+	}
+}
+
+func TestSubscribe_WakesOnNotification(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	reader := open(t, postgres.Options{URL: url, Poll: forever})
+	writer := open(t, postgres.Options{URL: url})
+	for i := range 3 {
+		last := fmt.Sprint(i)
+		seen := follow(t, reader, last)
+		storetest.Append(t, writer, start(last, fact(`{}`)))
+		require.Len(t, seen(), i+1)
+		terminate(t, url, "listener") // and another listens, telling of what came between
+	}
+}
+
+// Of appends one behind another only the first tells at once.
+func TestSubscribe_NotifiedOfLastAppend(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*postgres.Store){
+		"of a process that goes on": func(*postgres.Store) {},
+		"of one that closes":        (*postgres.Store).Close,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := database(t)
+			reader := open(t, postgres.Options{URL: url, Poll: forever})
+			writer := open(t, postgres.Options{URL: url})
+			seen := follow(t, reader, "last")
+			awaitListener(t, url)
+			for i := range 10 {
+				storetest.Append(t, writer, start(fmt.Sprint(i), fact(`{}`)))
+			}
+			storetest.Append(t, writer, start("last", fact(`{}`)))
+			end(writer)
+			require.Len(t, seen(), 11)
+		})
+	}
+}
+
+// follow subscribes from the start of the log until an event of the stream.
+func follow(t testing.TB, store eventstore.Store, last string) func() []eventstore.Recorded {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	var events []eventstore.Recorded
+	var failed error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for after := eventstore.Position(0); ctx.Err() == nil; {
+			for item, err := range store.Subscribe(ctx, after, eventstore.Filter{}) {
+				if failed = err; err != nil {
+					break // and once more from the checkpoint
+				}
+				after = item.Position
+				if item.Event == nil {
+					continue
+				}
+				if events = append(events, *item.Event); item.Event.Stream == last {
+					return
+				}
+			}
+		}
+	}()
+	return func() []eventstore.Recorded {
+		<-done
+		cancel()
+		require.NoError(t, failed)
+		return events
+	}
+}
+
+// requireWhole holds the events to be the log from its start: each once, no position left out, streams in order.
+func requireWhole(t testing.TB, events []eventstore.Recorded) {
+	t.Helper()
+	revisions := map[string]eventstore.Revision{}
+	ids := map[ulid.ULID]bool{}
+	for i, e := range events {
+		require.EqualValues(t, i+1, e.Position)
+		require.Equal(t, revisions[e.Stream], e.Revision)
+		revisions[e.Stream]++
+		require.False(t, ids[e.ID], "event %s twice", e.ID)
+		ids[e.ID] = true
+	}
+}
+
+// What the process has written meanwhile is more than is at hand, and nothing will wake the subscription.
+func TestSubscribe_SlowConsumer(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	store := open(t, postgres.Options{URL: url, Poll: forever})
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	seen := make(chan int)
+	go func() {
+		n := 0
+		for item, err := range store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
+			if err != nil {
+				break
+			}
+			if item.Event == nil {
+				continue
+			}
+			if n++; item.Event.Stream == "first" {
+				close(begun)
+				<-goOn
+			}
+			if item.Event.Stream == "last" {
+				break
+			}
+		}
+		seen <- n
+	}()
+	appended := func(stream string, e eventstore.Event) {
+		storetest.Append(t, store, start(stream, e))
+	}
+	awaitListener(t, url)
+	appended("zeroth", fact(`{}`))
+	appended("first", fact(`{}`))
+	<-begun
+	const large = 20
+	for i := range large {
+		appended(fmt.Sprint("large-", i), fact(`"`+strings.Repeat("x", 200_000)+`"`))
+	}
+	appended("last", fact(`{}`))
+	close(goOn)
+	select {
+	case n := <-seen:
+		require.Equal(t, large+3, n)
+	case <-time.After(patience):
+		require.Fail(t, "it waits for ever")
+	}
+}
