@@ -44,7 +44,7 @@ func start(stream string, events ...eventstore.Event) eventstore.Write {
 	return eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: events}
 }
 
-func TestTheStoreHoldsWhatEveryStoreMust(t *testing.T) {
+func TestStore_Conformance(t *testing.T) {
 	t.Parallel()
 	servers := map[string]func(testing.TB) esdb.Options{
 		"a server of its own": func(t testing.TB) esdb.Options { return esdb.Options{URL: esdbtest.Empty(t)} },

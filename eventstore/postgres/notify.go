@@ -2,65 +2,73 @@ package postgres
 
 import (
 	"context"
+	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leadlog/leadlog/eventstore"
 )
 
+// channel is where processes notify each other of appends.
+const channel = "leadlog_log"
+
 const (
-	// notifyRest is the least time between two notifications of a process. Each wakes every session of the database that listens
+	// notifyInterval is the least time between two notifications of a process. Each wakes every session of the database that listens
 	// to anything, including this process's own.
-	notifyRest = 5 * time.Millisecond
+	notifyInterval = 5 * time.Millisecond
 	// notifyRetry is how long to wait after a notification failed. By then the subscriptions have polled.
 	notifyRetry = 250 * time.Millisecond
-	// notifyTime is how long a notification may take.
-	notifyTime = 5 * time.Second
+	// notifyTimeout is how long a notification may take.
+	notifyTimeout = 5 * time.Second
 )
 
 // notifier notifies other processes that this one has appended. It has a connection of its own, so that no append depends on it: every
 // role of the database can delay a transaction that notifies, by notifying much at once, and make it fail, by filling the queue of
-// notifications. A notification that fails makes other processes later by a poll, and no more.
+// notifications. After a notification that fails, other processes find the events when they poll.
 type notifier struct {
 	config  *pgx.ConnConfig
 	conn    *pgx.Conn     // nil while disconnected
-	owed    chan struct{} // holds one when something was appended since the last notification
+	pending chan struct{} // holds one when something was appended since the last notification
 	backend atomic.Uint32 // process id at the server of the latest connection
 }
 
 func newNotifier(config *pgx.ConnConfig) *notifier {
 	config = named(config, "notifier")
-	config.RuntimeParams["synchronous_commit"] = "off" // nothing of it is to be kept
-	return &notifier{config: config, owed: make(chan struct{}, 1)}
+	config.RuntimeParams["synchronous_commit"] = "off" // it stores nothing
+	return &notifier{config: config, pending: make(chan struct{}, 1)}
 }
 
-// appended asks for a notification, and does not wait for it.
-func (n *notifier) appended() {
+// notify requests a notification without waiting for it.
+func (n *notifier) notify() {
 	select {
-	case n.owed <- struct{}{}:
+	case n.pending <- struct{}{}:
 	default:
 	}
 }
 
-// run notifies until nothing more is appended.
+// run sends notifications until nothing more is appended.
 func (n *notifier) run(ended <-chan struct{}) {
 	defer n.disconnect()
 	for {
 		select {
-		case <-n.owed:
+		case <-n.pending:
 		case <-ended:
 			select {
-			case <-n.owed:
+			case <-n.pending:
 				if n.conn != nil {
-					_ = n.notify(time.Second)
+					_ = n.send(time.Second)
 				}
 			default:
 			}
 			return
 		}
-		pause := notifyRest
-		if err := n.notify(notifyTime); err != nil {
-			n.appended()
+		pause := notifyInterval
+		if err := n.send(notifyTimeout); err != nil {
+			n.notify()
 			pause = notifyRetry
 		}
 		select {
@@ -70,12 +78,12 @@ func (n *notifier) run(ended <-chan struct{}) {
 	}
 }
 
-func (n *notifier) notify(most time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), most)
+func (n *notifier) send(timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	err := n.connect(ctx)
 	if err == nil {
-		_, err = n.conn.PgConn().Exec(ctx, `NOTIFY leadlog_log`).ReadAll()
+		_, err = n.conn.PgConn().Exec(ctx, `NOTIFY `+channel).ReadAll()
 	}
 	if err != nil {
 		n.disconnect()
@@ -94,11 +102,136 @@ func (n *notifier) connect(ctx context.Context) (err error) {
 }
 
 func (n *notifier) disconnect() {
-	if n.conn == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = n.conn.Close(ctx) // broken already, or no longer needed
+	closeConn(n.conn)
 	n.conn = nil
+}
+
+// waker wakes the subscriptions of a store when any process has appended. A connection that listens can break unnoticed, so
+// subscriptions also poll.
+type waker struct {
+	config *pgx.ConnConfig
+	log    *slog.Logger
+	once   sync.Once
+
+	mu     sync.Mutex
+	woken  chan struct{} // closed by the next wake
+	others uint64        // wakes for what other processes may have appended
+}
+
+func newWaker(config *pgx.ConnConfig, log *slog.Logger) *waker {
+	return &waker{config: named(config, "listener"), log: log, woken: make(chan struct{}), others: 1}
+}
+
+// next returns a channel that the next wake closes, and how many wakes for others there were.
+func (w *waker) next() (woken <-chan struct{}, others uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.woken, w.others
+}
+
+// wake wakes the subscriptions. ForOthers says that they must read the log, because not everything that is new is in memory.
+func (w *waker) wake(forOthers bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if forOthers {
+		w.others++
+	}
+	close(w.woken)
+	w.woken = make(chan struct{})
+}
+
+// listen wakes the subscriptions until the context ends, except for notifications of this process's own session.
+func (w *waker) listen(ctx context.Context, own *atomic.Uint32) {
+	Listener{
+		Config: w.config, Channel: channel,
+		Ignore:     func(session uint32) bool { return session == own.Load() },
+		OnListen:   func() { w.wake(true) }, // for what was appended before
+		OnNotified: func() { w.wake(true) },
+		OnLost: func(err error) {
+			w.log.Warn("LISTEN connection lost, polling and reconnecting", "error", err)
+		},
+	}.Run(ctx)
+}
+
+// Listener listens to a channel, and reconnects when the connection fails.
+//
+// Every role of the database may notify any channel, and cannot be kept from it. So the payload of a notification is discarded, and
+// many together count as one.
+type Listener struct {
+	Config     *pgx.ConnConfig
+	Channel    string
+	Poll       time.Duration             // OnNotified is called this often without a notification too; 0: never
+	Ignore     func(session uint32) bool // whether notifications of a session are ignored; nil: none are
+	OnListen   func()                    // is called whenever listening begins: earlier notifications were missed
+	OnNotified func()                    // is called after notifications, at most once in 5 ms
+	OnLost     func(error)               // is called with why the connection was lost, once until it is back
+}
+
+// Run listens until the context ends.
+func (l Listener) Run(ctx context.Context) {
+	const shortest, longest = 50 * time.Millisecond, 2 * time.Second
+	for pause := shortest; ; pause = min(2*pause, longest) {
+		connected, err := l.listen(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if connected {
+			pause = shortest
+		}
+		if pause == shortest {
+			l.OnLost(err)
+		}
+		if eventstore.Sleep(ctx, pause) != nil {
+			return
+		}
+	}
+}
+
+// listen listens until the connection fails. Connected reports whether there was one.
+func (l Listener) listen(ctx context.Context) (connected bool, err error) {
+	notified := false
+	config := l.Config.Copy()
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+		notified = notified || l.Ignore == nil || !l.Ignore(n.PID)
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return false, err
+	}
+	defer closeConn(conn)
+	if _, err := conn.Exec(ctx, `LISTEN `+l.Channel); err != nil {
+		return false, err
+	}
+	l.OnListen()
+	for resume := time.Now(); ; resume = time.Now().Add(notifyInterval) {
+		poll := never
+		if l.Poll > 0 {
+			poll = time.Now().Add(l.Poll)
+		}
+		for !notified && time.Now().Before(poll) {
+			if err := receive(ctx, conn, poll); err != nil {
+				return true, err
+			}
+		}
+		for time.Now().Before(resume) {
+			if err := receive(ctx, conn, resume); err != nil {
+				return true, err
+			}
+		}
+		notified = false
+		l.OnNotified()
+	}
+}
+
+var never = time.Unix(1<<40, 0)
+
+// receive waits for a notification, which the connection's configuration handles, or until a time.
+func receive(ctx context.Context, conn *pgx.Conn, until time.Time) error {
+	waiting, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	err := conn.PgConn().WaitForNotification(waiting)
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil && !conn.IsClosed() {
+		return nil
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -27,8 +28,8 @@ import (
 //
 // Without a synchronous standby, none of this costs a round trip.
 type replicated struct {
-	patience time.Duration // of a read
-	commits  eventstore.Batcher[mark, error]
+	timeout time.Duration // of a read
+	commits eventstore.Batcher[mark, error]
 
 	mu       sync.Mutex
 	required bool
@@ -95,7 +96,7 @@ func (r *replicated) confirm(ctx context.Context, known eventstore.Position, new
 	if !required || newest.position <= known {
 		return nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, r.patience)
+	waiting, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	answer, err := r.commits.Answer(waiting, newest)
 	if err == nil {
@@ -171,3 +172,45 @@ func waited(conn *pgconn.PgConn) bool {
 	delete(conn.CustomData(), cancelledKey)
 	return !cancelled
 }
+
+// newest is the newest event that this process has read or written, or that was the head when it began. Each new connection is
+// asked for it before it is used for anything else: a standby that took over before it had received everything lacks this event,
+// or has another one at its position.
+type newest struct {
+	mu       sync.Mutex
+	position eventstore.Position
+	id       ulid.ULID
+
+	once sync.Once
+	lost chan struct{} // closed when a database lacks it
+}
+
+// see takes note of an event.
+func (n *newest) see(position eventstore.Position, id ulid.ULID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if position > n.position {
+		n.position, n.id = position, id
+	}
+}
+
+// check looks for the event over a new connection. The error is eventstore.ErrDiverged when it is not there.
+func (n *newest) check(ctx context.Context, conn *pgx.Conn) error {
+	n.mu.Lock()
+	position, id := n.position, n.id
+	n.mu.Unlock()
+	if position == 0 {
+		return nil
+	}
+	var there bool
+	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM log.event WHERE position = $1 AND event_id = $2)`, int64(position), [16]byte(id)).Scan(&there)
+	if err == nil && !there {
+		n.once.Do(func() { close(n.lost) })
+		err = fmt.Errorf("%w: event %s at position %d", eventstore.ErrDiverged, id, position)
+	}
+	return err
+}
+
+// Diverged returns a channel that is closed when the database turns out to lack events that this process has seen. From then on,
+// calls that need a new connection fail with ErrDiverged, and the Store should be closed.
+func (s *Store) Diverged() <-chan struct{} { return s.newest.lost }

@@ -11,9 +11,70 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
+
+// What a process has seen, by whichever way, and the database has not after a failover.
+func TestDiverged_LostEvents(t *testing.T) {
+	t.Parallel()
+	const sessions = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+	seen := map[string]func(testing.TB, *postgres.Store, string){
+		"written": func(t testing.TB, store *postgres.Store, _ string) {
+			storetest.Append(t, store, start("first", fact(`{}`)), start("last", fact(`{}`)))
+		},
+		"read": func(t testing.TB, store *postgres.Store, url string) {
+			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
+			_, _, err := eventstore.Load(t.Context(), store, "last", func(n int, _ event.Fact) int { return n })
+			require.ErrorIs(t, err, event.ErrUnknownType)
+		},
+		"followed": func(t testing.TB, store *postgres.Store, url string) {
+			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
+			follow(t, store, "last")()
+		},
+		"gone on from": func(t testing.TB, store *postgres.Store, url string) { // as a subscription that does not want it
+			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
+			_, err := store.Head(t.Context())
+			require.NoError(t, err)
+		},
+	}
+	losses := map[string]string{
+		"nothing is there":        `DELETE FROM log.event WHERE position = 2`,
+		"something else is there": `UPDATE log.event SET event_id = gen_random_uuid() WHERE position = 2`,
+		"nothing is lost":         `DELETE FROM log.event WHERE position = 3`,
+	}
+	for how, see := range seen {
+		for loss, lose := range losses {
+			t.Run(how+", "+loss, func(t *testing.T) {
+				t.Parallel()
+				url := database(t)
+				store := open(t, postgres.Options{URL: url, AppendTimeout: forever}) // nobody waits for what does not pass
+				see(t, store, url)
+				execute(t, url, lose)
+				execute(t, url, sessions)
+				_, err := store.Append(t.Context(), start("new", fact(`{}`)))
+				if loss == "nothing is lost" {
+					require.NoError(t, err)
+					select {
+					case <-store.Diverged():
+						require.Fail(t, "it is taken for another log")
+					default:
+					}
+					return
+				}
+				require.ErrorIs(t, err, eventstore.ErrDiverged)
+				require.ErrorIs(t, err, eventstore.ErrUnavailable)
+				<-store.Diverged()
+				for err = nil; !errors.Is(err, eventstore.ErrDiverged); { // a session that was ended says so first, once
+					_, err = store.Head(t.Context())
+					require.Error(t, err)
+				}
+				require.Zero(t, execute(t, url, `SELECT FROM log.event WHERE stream = 'new'`))
+			})
+		}
+	}
+}
 
 // The synchronous standby is stopped, and the primary shows a commit that it lacks. Until the standby has it, no store returns it or
 // anything that follows from it. So when a failover loses it, no store has diverged.
@@ -27,7 +88,7 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pair := migratedPair(t)
-			options := postgres.Options{URL: pair.URL(t), Patience: 300 * time.Millisecond}
+			options := postgres.Options{URL: pair.URL(t), AppendTimeout: 300 * time.Millisecond}
 			store, other := open(t, options), open(t, options)
 			first := start("first", fact(`{}`))
 			storetest.Append(t, store, first)
@@ -83,7 +144,7 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 func TestStandby_CancelledWaitIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	pair := migratedPair(t)
-	options := postgres.Options{URL: pair.URL(t), Patience: patience}
+	options := postgres.Options{URL: pair.URL(t), AppendTimeout: patience}
 	store, other := open(t, options), open(t, options)
 	storetest.Append(t, store, start("first", fact(`{}`)))
 	pair.StopStandby(t)
@@ -112,7 +173,7 @@ func TestStandby_RetryIsAnsweredOnReturn(t *testing.T) {
 	for name, cancel := range map[string]bool{"wait goes on": false, "wait cancelled": true} {
 		t.Run(name, func(t *testing.T) {
 			pair := migratedPair(t)
-			options := postgres.Options{URL: pair.URL(t), Patience: 300 * time.Millisecond}
+			options := postgres.Options{URL: pair.URL(t), AppendTimeout: 300 * time.Millisecond}
 			store, other := open(t, options), open(t, options)
 			storetest.Append(t, store, start("first", fact(`{}`)))
 			_, err := other.Head(t.Context())
@@ -147,7 +208,7 @@ func TestStandby_RequiredWhileRunning(t *testing.T) {
 	pair := migratedPair(t)
 	pair.Admin(t, `ALTER SYSTEM SET synchronous_standby_names = ''`, `SELECT pg_reload_conf()`)
 	pair.StopStandby(t)
-	store := open(t, postgres.Options{URL: pair.URL(t), Patience: 300 * time.Millisecond})
+	store := open(t, postgres.Options{URL: pair.URL(t), AppendTimeout: 300 * time.Millisecond})
 	require.EqualValues(t, 1, eventuallyAppended(t, store, start("lead", fact(`{}`))))
 	require.NoError(t, subscribedTo(t, store, 1))
 	pair.Admin(t, `ALTER SYSTEM SET synchronous_standby_names = 'standby'`, `SELECT pg_reload_conf()`)

@@ -1,21 +1,18 @@
 // Package postgres keeps the log in PostgreSQL: one table, one writer at a time, group commit.
 //
-// Callers of Append queue in the process. One goroutine with its own connection takes what is in the queue, up to 512 appends, and
-// passes it to an SQL function, log.append_whole or log.append, in one round trip, which is also the transaction. So one flush to
-// disk and one lock serve many callers, and the lock is never held while the server waits for a client. Positions have no gaps
-// and follow the order of commits, over any number of processes: a subscriber that reads everything up to the newest position has
-// skipped nothing.
+// Calls of Append queue in the process (append.go). One goroutine with its own connection takes what is in the queue, up to 512
+// appends, and passes it to the SQL function log.append in one round trip, which is also the transaction. So one flush to disk and
+// one lock serve many callers, and the lock is never held while the server waits for a client. Positions have no gaps and follow
+// the order of commits, over any number of processes: a subscription that has read everything up to a position has skipped nothing.
 //
-// Subscriptions get what their own process has written from memory. They read the log when a notification says that another
-// process has written, and from time to time.
+// Subscriptions (subscribe.go) get what their own process has appended from memory. They read the log when another process notifies
+// (notify.go), and when they poll.
 //
-// Whether an append happened is never guessed. When the connection breaks, the same batch is sent again; events that are already
-// at their places are recognised by their ids.
+// When the connection of an append breaks, its outcome is not known, and the same batch is sent again: log.append recognises events
+// that are stored at their places by their ids.
 //
-// What a synchronous standby lacks is in no answer, when the server requires one. See replicated.
-//
-// A database that lacks events which the process has seen is not used: a standby has taken over that had not received them. See
-// Diverged.
+// When the server requires a synchronous standby, no answer contains what the standby lacks (standby.go). A database that lacks
+// events which the process has seen is not used: a standby has taken over that had not received them. See [Store.Diverged].
 //
 // Everything is in the schema log of the database; see migrations.
 package postgres
@@ -46,27 +43,27 @@ type Options struct {
 	// Beside them the store keeps one that writes, one that notifies and, when there are subscribers, one that listens.
 	MaxReaders int
 
-	// Patience is how long an append waits for the database before it is ErrUnavailable; 0 means 5 s.
-	Patience time.Duration
+	// AppendTimeout is how long an append waits for the database before it is ErrUnavailable; 0 means 5 s.
+	AppendTimeout time.Duration
 
-	// Queue is how many appends may wait for their turn before more are ErrUnavailable at once; 0 means 4096.
+	// Queue is how many appends may wait in the process before more are ErrUnavailable at once; 0 means 4096.
 	Queue int
 
-	// Poll is how often subscribers look for events although nothing woke them; 0 means 250 ms.
+	// Poll is how often subscriptions read the log without a notification; 0 means 250 ms.
 	Poll time.Duration
 
 	// Keyed reports whether a stream may have a key. Such a key is read together with the events, so that it needs no round
 	// trip of its own. Nil means that no stream has one.
 	Keyed func(stream string) bool
 
-	// Watch is told of every batch that was written. It returns at once; nil watches nothing.
-	Watch func(Batch)
+	// OnBatch is called after every batch that was written, and must not block. It may be nil.
+	OnBatch func(Batch)
 
-	// Log is told of lost and regained connections; nil means slog.Default().
+	// Log gets lost and regained connections; nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Batch is what went to the database in one round trip.
+// Batch describes the appends that went to the database in one round trip.
 type Batch struct {
 	Appends int
 	Events  int // of all its appends, refused ones too
@@ -77,7 +74,7 @@ type Batch struct {
 type Store struct {
 	pool     *pgxpool.Pool
 	writer   *writer
-	listener *listener
+	waker    *waker
 	notifier *notifier
 	recent   recent
 	newest   newest
@@ -94,11 +91,11 @@ type Store struct {
 
 var _ eventstore.Store = (*Store)(nil)
 
-// errClosed is the cause when a closed Store is asked for something.
+// errClosed is the cause when a closed Store is used.
 var errClosed = errors.New("the store is closed")
 
-// Open prepares a store without waiting for a connection: whether the database is down or not migrated shows in the first call that
-// needs it, such as Current. The caller must close the store.
+// Open prepares a store without waiting for a connection. The first call that needs one, such as Current, fails when the database is
+// down or not migrated. The caller must close the store.
 func Open(ctx context.Context, options Options) (*Store, error) {
 	config, err := poolConfig(options)
 	if err != nil {
@@ -118,16 +115,17 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	if s.keyed == nil {
 		s.keyed = func(string) bool { return false }
 	}
-	s.firsts = eventstore.Batcher[beginning, page]{Ask: s.firstPages, Concurrency: readQueries, MaxBatch: readBatch, Timeout: answerTime}
+	s.firsts = eventstore.Batcher[beginning, page]{Ask: s.firstPages, Concurrency: readQueries, MaxBatch: readBatch, Timeout: queryTimeout}
 	s.closing, s.close = context.WithCancel(context.Background())
-	patience := cmp.Or(options.Patience, 5*time.Second)
-	s.replicas.patience = patience
-	s.replicas.commits = eventstore.Batcher[mark, error]{Ask: s.commit, Concurrency: 1, MaxBatch: 1024, Timeout: answerTime}
-	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), patience, log)
-	s.writer.watch = options.Watch
-	s.listener, s.notifier = newListener(config.ConnConfig, log), newNotifier(config.ConnConfig)
-	s.writer.connected, s.writer.wrote, s.writer.replicas = s.connected, s.wrote, &s.replicas
-	s.writer.appended = s.notifier.appended
+	timeout := cmp.Or(options.AppendTimeout, 5*time.Second)
+	s.replicas.timeout = timeout
+	s.replicas.commits = eventstore.Batcher[mark, error]{Ask: s.commit, Concurrency: 1, MaxBatch: 1024, Timeout: queryTimeout}
+	s.writer = newWriter(config.ConnConfig, cmp.Or(options.Queue, 4096), timeout, log)
+	s.writer.connected, s.writer.appended, s.writer.replicas = s.connected, s.appended, &s.replicas
+	if options.OnBatch != nil {
+		s.writer.onBatch = options.OnBatch
+	}
+	s.waker, s.notifier = newWaker(config.ConnConfig, log), newNotifier(config.ConnConfig)
 	s.running.Go(func() { s.writer.run(s.closing) })
 	s.running.Go(func() { s.notifier.run(s.writer.ended) })
 	return s, nil
@@ -142,14 +140,14 @@ func (s *Store) Close() {
 	s.pool.Close()
 }
 
-// Waiting returns how many appends wait for their turn in this process.
+// Waiting returns how many appends wait in this process.
 func (s *Store) Waiting() int { return len(s.writer.queue) }
 
 // Readers returns statistics of the connections that read.
 func (s *Store) Readers() *pgxpool.Stat { return s.pool.Stat() }
 
-// connectTime is how long connecting may take, and how long the check that a pooled connection is still alive.
-const connectTime = 5 * time.Second
+// connectTimeout is how long connecting may take, and the check that a pooled connection is still alive.
+const connectTimeout = 5 * time.Second
 
 func poolConfig(options Options) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(options.URL)
@@ -159,14 +157,14 @@ func poolConfig(options Options) (*pgxpool.Config, error) {
 	if options.MaxReaders > 0 {
 		config.MaxConns = int32(options.MaxReaders)
 	}
-	config.PingTimeout = connectTime // without it, a connection whose server has vanished is never given up
+	config.PingTimeout = connectTimeout // without it, a connection whose server has vanished is never closed
 	setSession(config.ConnConfig)
 	return config, nil
 }
 
 // connected checks a new connection before it is used.
 func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTime) // the pool sets no bound
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the pool sets no bound
 	defer cancel()
 	if err := s.replicas.check(ctx, conn); err != nil {
 		return err
@@ -177,7 +175,7 @@ func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
 // setSession makes sessions independent of the server's and the role's defaults where the log relies on them.
 func setSession(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = connectTime
+		config.ConnectTimeout = connectTimeout
 	}
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "leadlog"
@@ -222,7 +220,7 @@ var logSchema = migration.Schema{Name: "log", Holds: "the log", Files: migration
 // time wait for each other.
 func Migrate(ctx context.Context, url string) error { return logSchema.Up(ctx, url) }
 
-// Current says, as migration.ErrOld or ErrNew, that this program and the database's log do not belong together.
+// Current returns migration.ErrOld or ErrNew when the schema of the database's log is not the one of this program.
 func (s *Store) Current(ctx context.Context) error {
 	err := logSchema.Current(ctx, s.pool)
 	if err == nil || errors.Is(err, migration.ErrOld) || errors.Is(err, migration.ErrNew) {

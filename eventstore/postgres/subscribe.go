@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/leadlog/leadlog/eventstore"
@@ -17,7 +19,7 @@ const rangePage = 5000
 // When the database is out of reach it ends with ErrUnavailable, and the consumer subscribes again from its checkpoint.
 func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Item, error] {
 	return func(yield func(eventstore.Item, error) bool) {
-		s.listen()
+		s.startListening()
 		sub := subscription{store: s, after: after, filter: filter, span: rangePage}
 		if err := sub.run(ctx, yield); err != nil {
 			if ended := ctx.Err(); ended != nil {
@@ -25,6 +27,15 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 			}
 			yield(eventstore.Item{}, err)
 		}
+	}
+}
+
+// startListening starts the connection that listens, with the first subscription.
+func (s *Store) startListening() {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.closing.Err() == nil {
+		s.waker.once.Do(func() { s.running.Go(func() { s.waker.listen(s.closing, &s.notifier.backend) }) })
 	}
 }
 
@@ -58,7 +69,7 @@ func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, erro
 	var heard uint64 // wakes for others, when the log was asked last
 	var next time.Time
 	for {
-		woken, others := s.store.listener.next() // taken before the looks, so that nothing falls between
+		woken, others := s.store.waker.next() // taken before the looks, so that nothing falls between
 		on, whole := true, false
 		if heard > 0 {
 			on, whole = s.takeRecent(yield)
@@ -189,15 +200,20 @@ func behind(prefix string) (past string, ok bool) {
 	return prefix[:last] + string(rune(prefix[last]+1)), true
 }
 
-// wrote passes what this process has written to the subscriptions.
-func (s *Store) wrote(w written, whole bool) {
-	s.newest.wrote(w)
-	if whole && w.end > w.after {
-		s.recent.add(w)
+// appended passes what this process has appended to its subscriptions, and notifies other processes. Complete is false when b lacks
+// some of what was appended.
+func (s *Store) appended(b appended, complete bool) {
+	if n := len(b.runs); n > 0 {
+		last := b.runs[n-1].events
+		s.newest.see(b.end, last[len(last)-1].ID)
+	} else if complete {
+		return
 	}
-	if !whole || w.end > w.after {
-		s.listener.wake(!whole)
+	if complete {
+		s.recent.add(b)
 	}
+	s.waker.wake(!complete)
+	s.notifier.notify()
 }
 
 // wait returns when there may be something new, or when it is time to poll.
@@ -214,4 +230,83 @@ func (s *Store) wait(ctx context.Context, woken <-chan struct{}, next time.Time)
 	case <-s.closing.Done():
 		return unavailable(ctx, errClosed)
 	}
+}
+
+// recent is the end of the log as far as this process alone has written it, so that its own subscriptions need not read back what
+// it has just written. It has no gaps: when another process has appended in between, it starts again after that.
+type recent struct {
+	mu      sync.Mutex
+	batches []appended
+	bytes   int // of payload, in all of them
+}
+
+// maxRecent is how many bytes of payload are kept for subscriptions that are a little behind.
+const maxRecent = 1 << 20
+
+// appended is what one batch put on the log: its events have the positions that follow after.
+type appended struct {
+	after, end eventstore.Position
+	bytes      int
+	runs       []run
+}
+
+// run is a number of events of a stream that follow each other on the log too.
+type run struct {
+	stream   string
+	first    eventstore.Position
+	revision eventstore.Revision
+	events   []eventstore.Event
+}
+
+// add adds a batch.
+func (r *recent) add(b appended) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.batches); n > 0 && r.batches[n-1].end != b.after {
+		r.batches, r.bytes = nil, 0
+	}
+	if b.bytes > maxRecent { // only its position is kept
+		b = appended{after: b.end, end: b.end}
+		r.batches, r.bytes = nil, 0
+	}
+	r.batches, r.bytes = append(r.batches, b), r.bytes+b.bytes
+	for r.bytes > maxRecent {
+		r.bytes -= r.batches[0].bytes
+		r.batches = slices.Delete(r.batches, 0, 1)
+	}
+}
+
+// since returns what was written after a position. Complete is false when some of it is no longer in memory; then
+// nothing is returned.
+func (r *recent) since(after eventstore.Position) (_ []appended, complete bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.batches) > 0 && after < r.batches[0].after {
+		return nil, false
+	}
+	i, _ := slices.BinarySearchFunc(r.batches, after, func(b appended, after eventstore.Position) int {
+		if b.end <= after {
+			return -1
+		}
+		return 1
+	})
+	return slices.Clone(r.batches[i:]), true
+}
+
+// each yields the matching events after a position. It returns false when the consumer stops.
+func (b appended) each(after eventstore.Position, filter eventstore.Filter, yield func(eventstore.Item, error) bool) bool {
+	for _, run := range b.runs {
+		for i, e := range run.events {
+			position := run.first + eventstore.Position(i)
+			if position <= after || !filter.Matches(run.stream, e.Type) {
+				continue
+			}
+			e.At = time.UnixMicro(e.At.UnixMicro()).UTC() // as it is read
+			recorded := eventstore.Recorded{Event: e, Stream: run.stream, Revision: run.revision + eventstore.Revision(i), Position: position}
+			if !yield(eventstore.Item{Event: &recorded, Position: position}, nil) {
+				return false
+			}
+		}
+	}
+	return true
 }

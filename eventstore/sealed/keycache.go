@@ -122,11 +122,11 @@ func (c *keyCache) listen(ctx context.Context, log *slog.Logger) {
 			c.remove(streams...)
 		}
 	}
-	postgres.Listening{
+	postgres.Listener{
 		Config: config, Channel: channel, Poll: time.Second,
-		Began: func() { drop(); c.clear() },
-		Heard: drop,
-		Lost: func(err error) {
+		OnListen:   func() { drop(); c.clear() },
+		OnNotified: drop,
+		OnLost: func(err error) {
 			log.Warn("LISTEN connection for erased persons lost, reconnecting", slog.Any("error", err))
 		},
 	}.Run(ctx)

@@ -13,7 +13,7 @@ CREATE TABLE log.event (
     CONSTRAINT event_stream_revision UNIQUE (stream, revision)
 );
 
-COMMENT ON TABLE log.event IS 'The log. Written by log.append and log.append_whole only: rows inserted by other means break the order of positions.';
+COMMENT ON TABLE log.event IS 'The log. Written by log.append only: rows inserted by other means break the order of positions.';
 COMMENT ON COLUMN log.event.position IS 'Place in the whole log, from 1, without gaps, in the order of commits.';
 COMMENT ON COLUMN log.event.recorded_at IS 'When it happened, by the clock of the process that recorded it.';
 COMMENT ON COLUMN log.event.revision IS 'Place in the stream, from 0, without gaps.';
@@ -62,20 +62,6 @@ CREATE INDEX IF NOT EXISTS destroyed_tx ON person.destroyed (tx);
 CREATE INDEX IF NOT EXISTS destroyed_at ON person.destroyed (at);
 COMMENT ON TABLE person.destroyed IS 'Streams whose keys were destroyed in the last hour, for processes that have them in memory. A notification would show them to every role.';
 
--- log.append and log.append_whole write a batch: the appends of many callers, each stored completely or not at all. They are the
--- only writers, and take the same lock. Every comparison uses the state before the batch, so no two appends of a batch may
--- touch a stream that one of them writes. The caller ensures that. Numbers of things count from 1.
---
--- The lock comes first, and each statement after it sees everything committed before the lock was granted. That requires
--- READ COMMITTED and a transaction that holds nothing else. So positions have no gaps and grow in commit order.
---
--- The plans must not scan a table that was small when they were made. The session ensures that, once, by plan_cache_mode =
--- force_generic_plan and enable_seqscan, enable_bitmapscan and jit off. As settings of the functions they would be set and reset
--- with each call.
---
--- Arrays are unnested in select lists: as tables each would be copied once more. A select list returns its rows in the order of
--- the arrays.
-
 -- log.await_standbys makes a transaction that stores nothing wait for the synchronous standbys when it commits, if events are
 -- visible to it after the position up to which they are known to be there. PostgreSQL waits only for what has written WAL.
 CREATE FUNCTION log.await_standbys(head bigint, replicated bigint) RETURNS void
@@ -85,51 +71,54 @@ AS $$
      WHERE head > replicated AND current_setting('synchronous_standby_names') <> ''
 $$;
 
--- log.append stores each append of a batch whose expectations hold, and reports which it refused.
+-- log.append writes a batch: the appends of many callers, each stored completely or not at all. It is the only writer. Every
+-- comparison uses the state before the batch, so no two appends of a batch may touch a stream that one of them writes. The
+-- caller ensures that. An append consists of writes, and a write expects something of its stream. Numbers of things count from 1.
 --
---   x_stream     per expectation: a stream, each once,
---   x_expect     the revision that it must be at (-1 no stream, -2 any),
---   x_first      and of "any" the id of the first event to be written, else null. Empty when the batch expects no "any"
---   w_append     per write: its append
---   w_expected   and its expectation
---   e_append     per event: its append,
---   e_expected   the expectation of its write,
---   e_place      its place in the write, from 0,
---   e_number     its number in the batch,
---   e_*          and the columns of log.event; e_metadata is a number in
---   metadata     the distinct values
---   k_append     per key of a person: its append,
---   k_expected   the expectation of the write to its stream,
---   k_*          and the columns of person.key
---   replicated   the position up to which the caller knows the log to be on the synchronous standbys
+--   x_stream        per expectation: a stream,
+--   x_expect        the revision that it must be at (-1 no stream, -2 any),
+--   x_first         and of "any" the id of the first event to be written, else null
+--   w_append        per write: its append
+--   w_expectation   and its expectation
+--   e_write         per event: its write,
+--   e_place         its place in the write, from 0,
+--   e_*             and the columns of log.event; e_metadata is a number in
+--   metadata        the distinct values
+--   k_write         per key of a person: the write to its stream
+--   k_*             and the columns of person.key
+--   replicated      the position up to which the caller knows the log to be on the synchronous standbys
 --
---   head         position of the newest event before the batch. Appends that are not refused are stored in their order
---   revisions    per expectation: the stream's last revision before the batch, -1 without events
---   refused      the appends that are not stored: an expectation does not hold, or
---   stored       the position of the append's last event, when the append was stored before; else 0
+--   head            position of the newest event before the batch. Appends that are not refused are stored in their order
+--   revisions       per expectation: the stream's last revision before the batch, -1 without events
+--   refused         the appends that are not stored: an expectation does not hold, or
+--   stored          the position of the append's last event, when the append was stored before; else 0
 --
 -- A refused append stores no key. Nor does one that was stored before and is sent again: its key was stored with it, unless the
 -- person was erased since, and an erased key must not come back.
 --
--- Most batches are a few appends of a few events, with nothing refused. Then it is three statements, whose cost is mostly
--- starting and ending them.
+-- The lock comes first, and each statement after it sees everything committed before the lock was granted. That requires
+-- READ COMMITTED and a transaction that holds nothing else. So positions have no gaps and grow in commit order.
+--
+-- The plans must not scan a table that was small when they were made. The session ensures that, once, by plan_cache_mode =
+-- force_generic_plan and enable_seqscan, enable_bitmapscan and jit off. As settings of the function they would be set and reset
+-- with each call.
+--
+-- Arrays are unnested in select lists, whose rows come in the order of the arrays.
 
 -- +goose StatementBegin
 CREATE FUNCTION log.append(
     x_stream text[], x_expect bigint[], x_first uuid[],
-    w_append int[], w_expected int[],
-    e_append int[], e_expected int[], e_place int[], e_number int[],
-    e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
+    w_append int[], w_expectation int[],
+    e_write int[], e_place int[], e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
     metadata bytea[],
-    k_append int[], k_expected int[], k_id bigint[], k_sealed_by text[], k_sealed bytea[],
+    k_write int[], k_id bigint[], k_sealed_by text[], k_sealed bytea[],
     replicated bigint,
     OUT head bigint, OUT revisions bigint[], OUT refused int[], OUT stored bigint[]
 )
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    base   bigint[] := x_expect; -- per expectation: the revision that its events follow
-    number int[] := e_number;    -- per event: its number among those that are stored, null when its append is refused
+    base bigint[] := x_expect; -- per expectation: the revision that its events follow
 BEGIN
     LOCK TABLE log.append_lock IN SHARE UPDATE EXCLUSIVE MODE;
 
@@ -143,119 +132,56 @@ BEGIN
 
     -- "Any" means the stream's last revision or, when the event is stored already, the revision before it. The search is
     -- bounded to the newest thousand events of the stream.
-    IF x_first <> '{}' THEN
-        SELECT array_agg(CASE WHEN x.expect <> -2 THEN x.expect ELSE coalesce((
-               SELECT l.revision - 1 FROM log.event l
-                WHERE l.stream = x.stream COLLATE "C" AND l.revision > x.revision - 1000 AND l.event_id = x.first
-                ORDER BY l.revision LIMIT 1), x.revision) END)
-          INTO base
-          FROM (SELECT unnest(x_stream) AS stream, unnest(x_expect) AS expect, unnest(x_first) AS first,
-                       unnest(revisions) AS revision) AS x;
+    IF -2 = ANY (x_expect) THEN
+        base := ARRAY(
+            SELECT CASE WHEN x.expect <> -2 THEN x.expect ELSE coalesce((
+                   SELECT l.revision - 1 FROM log.event l
+                    WHERE l.stream = x.stream COLLATE "C" AND l.revision > x.revision - 1000 AND l.event_id = x.first
+                    ORDER BY l.revision LIMIT 1), x.revision) END
+              FROM (SELECT unnest(x_stream) AS stream, unnest(x_expect) AS expect, unnest(x_first) AS first,
+                           unnest(revisions) AS revision) AS x);
     END IF;
 
-    IF revisions IS DISTINCT FROM base THEN
-        SELECT array_agg(DISTINCT w.append ORDER BY w.append) INTO refused
-          FROM (SELECT unnest(w_append) AS append, unnest(w_expected) AS expected) AS w
-         WHERE revisions[w.expected] <> base[w.expected];
-
-        SELECT array_agg(CASE WHEN e.ok THEN e.n END) INTO number
-          FROM (SELECT e.ok, count(*) FILTER (WHERE e.ok) OVER (ROWS UNBOUNDED PRECEDING) AS n
-                  FROM (SELECT a.append <> ALL (refused) AS ok FROM (SELECT unnest(e_append) AS append) AS a) AS e) AS e;
+    IF revisions <> base THEN
+        refused := ARRAY(
+            SELECT DISTINCT w.append
+              FROM (SELECT unnest(w_append) AS append, unnest(w_expectation) AS expectation) AS w
+             WHERE revisions[w.expectation] <> base[w.expectation]
+             ORDER BY w.append);
 
         -- A refused append whose every event is stored at its place was sent before.
-        SELECT array_agg(CASE WHEN r.there THEN r.position ELSE 0 END ORDER BY r.append) INTO stored
-          FROM (SELECT a.append, count(*) = count(l.position) AS there, max(l.position) AS position
-                  FROM unnest(refused) AS a (append)
-                  LEFT JOIN (SELECT unnest(e_append) AS append, unnest(e_expected) AS expected, unnest(e_place) AS place,
-                                    unnest(e_id) AS id) AS e USING (append)
-                  LEFT JOIN LATERAL (
-                       SELECT l.position FROM log.event l
-                        WHERE l.stream = x_stream[e.expected] COLLATE "C" AND l.revision = base[e.expected] + 1 + e.place
-                          AND l.event_id = e.id
-                        LIMIT 1) AS l ON true
-                 GROUP BY a.append) AS r;
+        stored := ARRAY(
+            SELECT CASE WHEN count(*) = count(l.position) THEN max(l.position) ELSE 0 END
+              FROM unnest(refused) AS r (append)
+              LEFT JOIN (
+                   SELECT w_append[a.write] AS append, w_expectation[a.write] AS expectation, a.place, a.id
+                     FROM (SELECT unnest(e_write) AS write, unnest(e_place) AS place, unnest(e_id) AS id) AS a) AS e USING (append)
+              LEFT JOIN LATERAL (
+                   SELECT l.position FROM log.event l
+                    WHERE l.stream = x_stream[e.expectation] COLLATE "C" AND l.revision = base[e.expectation] + 1 + e.place
+                      AND l.event_id = e.id
+                    LIMIT 1) AS l ON true
+             GROUP BY r.append ORDER BY r.append);
     END IF;
 
     INSERT INTO log.event (position, recorded_at, revision, event_id, stream, type, data, metadata)
-    SELECT head + e.number, e.at, base[e.expected] + 1 + e.place, e.id, x_stream[e.expected], e.type, e.data,
-           append.metadata[e.metadata]
-      FROM (SELECT unnest(number) AS number, unnest(e_expected) AS expected, unnest(e_place) AS place, unnest(e_id) AS id,
-                   unnest(e_at) AS at, unnest(e_type) AS type, unnest(e_data) AS data, unnest(e_metadata) AS metadata) AS e
-     WHERE e.number IS NOT NULL;
+    SELECT head + row_number() OVER (), e.at, base[w_expectation[e.write]] + 1 + e.place, e.id,
+           x_stream[w_expectation[e.write]], e.type, e.data, append.metadata[e.metadata]
+      FROM (SELECT unnest(e_write) AS write, unnest(e_place) AS place, unnest(e_id) AS id, unnest(e_at) AS at,
+                   unnest(e_type) AS type, unnest(e_data) AS data, unnest(e_metadata) AS metadata) AS e
+     WHERE refused IS NULL OR w_append[e.write] <> ALL (refused);
     IF NOT FOUND THEN
         PERFORM log.await_standbys(head, replicated);
     END IF;
 
-    IF k_append <> '{}' THEN
+    IF cardinality(k_id) > 0 THEN
         INSERT INTO person.key (stream, id, sealed_by, sealed)
-        SELECT x_stream[k.expected], k.id, k.sealed_by, k.sealed
-          FROM (SELECT unnest(k_append) AS append, unnest(k_expected) AS expected, unnest(k_id) AS id,
-                       unnest(k_sealed_by) AS sealed_by, unnest(k_sealed) AS sealed) AS k
-         WHERE k.append <> ALL (coalesce(append.refused, '{}'))
+        SELECT x_stream[w_expectation[k.write]], k.id, k.sealed_by, k.sealed
+          FROM (SELECT unnest(k_write) AS write, unnest(k_id) AS id, unnest(k_sealed_by) AS sealed_by,
+                       unnest(k_sealed) AS sealed) AS k
+         WHERE refused IS NULL OR w_append[k.write] <> ALL (refused)
             ON CONFLICT DO NOTHING;
     END IF;
-END
-$$;
--- +goose StatementEnd
-
--- log.append_whole stores a batch when all its expectations hold, and otherwise nothing: then log.append decides for each append.
--- Its parameters are those of log.append, except for "any" and what distinguishes the appends, and
---
---   x_look       the numbers of the expectations that are compared first
---
--- The caller omits from it the streams that have events in the batch and are expected not to exist. If one exists after all, the
--- constraint event_stream_revision detects it, and a subtransaction undoes the inserts. So a new stream costs one search of the
--- index instead of two. Undone rows take space until the next VACUUM: where appends are often refused, callers use log.append.
---
---   head         position of the newest event before the batch; null when nothing was stored
-
--- +goose StatementBegin
-CREATE FUNCTION log.append_whole(
-    x_stream text[], x_expect bigint[], x_look int[],
-    e_expected int[], e_place int[], e_number int[],
-    e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
-    metadata bytea[],
-    k_expected int[], k_id bigint[], k_sealed_by text[], k_sealed bytea[],
-    replicated bigint,
-    OUT head bigint
-)
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    LOCK TABLE log.append_lock IN SHARE UPDATE EXCLUSIVE MODE;
-
-    SELECT coalesce((SELECT l.position FROM log.event l ORDER BY l.position DESC LIMIT 1), 0)
-      INTO head
-     WHERE NOT EXISTS (
-           SELECT FROM (SELECT unnest(x_look) AS expected) AS x
-            WHERE x_expect[x.expected] <> coalesce((
-                  SELECT l.revision FROM log.event l
-                   WHERE l.stream = x_stream[x.expected] COLLATE "C"
-                   ORDER BY l.revision DESC LIMIT 1), -1));
-    IF head IS NULL THEN
-        RETURN;
-    END IF;
-
-    BEGIN
-        INSERT INTO log.event (position, recorded_at, revision, event_id, stream, type, data, metadata)
-        SELECT head + e.number, e.at, x_expect[e.expected] + 1 + e.place, e.id, x_stream[e.expected], e.type, e.data,
-               append_whole.metadata[e.metadata]
-          FROM (SELECT unnest(e_number) AS number, unnest(e_expected) AS expected, unnest(e_place) AS place,
-                       unnest(e_id) AS id, unnest(e_at) AS at, unnest(e_type) AS type, unnest(e_data) AS data,
-                       unnest(e_metadata) AS metadata) AS e;
-        IF NOT FOUND THEN
-            PERFORM log.await_standbys(head, replicated);
-        END IF;
-        IF k_id <> '{}' THEN
-            INSERT INTO person.key (stream, id, sealed_by, sealed)
-            SELECT x_stream[k.expected], k.id, k.sealed_by, k.sealed
-              FROM (SELECT unnest(k_expected) AS expected, unnest(k_id) AS id, unnest(k_sealed_by) AS sealed_by,
-                           unnest(k_sealed) AS sealed) AS k;
-        END IF;
-    EXCEPTION WHEN unique_violation THEN
-        head := NULL;
-        RETURN;
-    END;
 END
 $$;
 -- +goose StatementEnd
