@@ -132,3 +132,42 @@ func TestServeSaysThatAReplayIsDueAndGoesOnServingTheOldRows(t *testing.T) {
 	_, base = serve(t, settings)
 	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 10*time.Millisecond)
 }
+
+func TestReplayWhileTheServiceGoesOn(t *testing.T) {
+	t.Parallel()
+	settings, jwt, base := served(t)
+	var last answer
+	capture := func(n int) {
+		last = mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"98765%05d","metadata":{"source":"website"}}`, n)).is(t, 201)
+	}
+	for n := range 30 {
+		capture(n)
+	}
+	p := launch(t, settings, "replay", "all")
+	for n := 30; ; n++ {
+		capture(n)
+		select {
+		case <-p.ended:
+		default:
+			continue
+		}
+		break
+	}
+	require.Zero(t, p.finish(t), p.err)
+	require.Contains(t, p.err.String(), "replay lead: replaced, from the log up to position")
+	capture(99999)
+	mustCall(t, "GET", base+"/api/v1/crm/sources/report?interval=month&minPosition="+last.header.Get("X-Log-Position"), jwt, "").is(t, 200)
+
+	launch(t, settings, "verify").ends(t, 0)
+
+	copied := launch(t, settings, "replay", "lead", "--into", "as_of", "--until", "2000-01-01T00:00:00Z").ends(t, 0)
+	require.Contains(t, copied.err.String(), "as_of is as of 2000-01-01T00:00:00Z")
+	for _, args := range [][]string{
+		{"replay", "nothing"}, {"replay", "lead", "--until", "5"}, {"replay", "lead", "--into", "x", "--until", "soon"}, {"replay", "lead", "--into", `a"b`},
+		{"replay", "lead", "--into", ""}, {"replay", "lead", "--into", "x", "--until", ""},
+		{"replay", "lead", "--into", "replay_lead"}, {"replay", "lead", "--into", "verify_lead"},
+	} {
+		launch(t, settings, args...).ends(t, 2)
+	}
+	launch(t, settings, "replay", "lead", "--into", "views").ends(t, 1)
+}

@@ -2,7 +2,6 @@ package systemtest
 
 import (
 	"fmt"
-
 	"os/exec"
 	"path/filepath"
 	"testing"

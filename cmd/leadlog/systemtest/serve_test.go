@@ -16,46 +16,6 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// production is what serve needs on a database of the test's own.
-func production(t *testing.T) map[string]string {
-	t.Helper()
-	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
-	return onStore(t, map[string]string{
-		"LEADLOG_ADDR": "127.0.0.1:0", "LEADLOG_DATABASE_URL": pgtest.Database(t), "LEADLOG_LOG_FORMAT": "json",
-		"LEADLOG_JWT_SECRET": "a secret of thirty-two bytes or more", "LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
-		"LEADLOG_RATE_LIMIT": "0", "LEADLOG_WEBHOOK_ALLOW_PRIVATE": "true", // receivers of tests are on this machine
-	})
-}
-
-func serve(t *testing.T, settings map[string]string) (p *program, base string) {
-	t.Helper()
-	p = launch(t, settings, "serve")
-	return p, "http://" + p.sees(t, p.err, `"listening","addr":"([^"]+)"`)
-}
-
-// provisioned migrates the database and sets up the account acme. It returns a JWT for it.
-func provisioned(t *testing.T, settings map[string]string) string {
-	t.Helper()
-	launch(t, settings, "migrate").ends(t, 0)
-	return newAccount(t, settings, "acme")
-}
-
-// served is a service on a database of its own, with a JWT of the account acme.
-func served(t *testing.T) (settings map[string]string, jwt, base string) {
-	t.Helper()
-	settings = production(t)
-	jwt = provisioned(t, settings)
-	_, base = serve(t, settings)
-	return settings, jwt, base
-}
-
-// newAccount sets up an account and returns a JWT for it.
-func newAccount(t *testing.T, settings map[string]string, name string) string {
-	t.Helper()
-	launch(t, settings, "account", "set", name, "--feature", "crm_api").ends(t, 0)
-	return strings.TrimSpace(launch(t, settings, "jwt", "--account", name).ends(t, 0).out.String())
-}
-
 // TestARefusedUseIsRecordedWhileTheServiceDrains uses a token that is no more after the end has begun.
 func TestARefusedUseIsRecordedWhileTheServiceDrains(t *testing.T) {
 	t.Parallel()

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,9 +23,14 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
 // programVariable names the leadlog that the tests start. When it is not set, they build one.
@@ -260,4 +267,75 @@ func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.bytes.String()
+}
+
+// fill puts leads of the account acme on the log, from a number on and so many, each with the claim on its phone and with one merge, as fast as
+// the log takes them. It returns their ids.
+func fill(t *testing.T, settings map[string]string, first, leads int, metadata map[string]jsontext.Value) (ids []string) {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), postgres.Options{URL: settings["LEADLOG_DATABASE_URL"], Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer store.Close()
+	at := time.Now().UTC().Truncate(time.Millisecond)
+	fact := func(data event.Data) eventstore.Event {
+		eventType, encoded, err := event.Encode(data)
+		require.NoError(t, err)
+		return eventstore.Event{ID: ulid.Make(), Type: eventType, At: at, Data: encoded,
+			Metadata: event.Metadata{Account: "acme", Actor: "user:ada", Credential: "jwt:ada"}}
+	}
+	for n := first; n < first+leads; n++ {
+		id := ulid.Make().String()
+		ids = append(ids, id)
+		created := event.LeadCreated{
+			ContactUID: ulid.Make().String(), Name: "Filled", Phone: fmt.Sprintf("+9170000%05d", n), Status: "new", Temperature: "warm",
+			Source: "website", Metadata: metadata,
+		}
+		_, err := store.Append(context.WithoutCancel(t.Context()),
+			eventstore.Write{Stream: event.ClaimPrefix + "filled-" + id, Expect: eventstore.NoStream, Events: []eventstore.Event{
+				fact(event.ClaimTaken{Kind: "phone", Holder: id})}},
+			eventstore.Write{Stream: event.LeadStream(id), Expect: eventstore.NoStream, Events: []eventstore.Event{
+				fact(created), fact(event.LeadMerged{Source: "whatsapp", NewSource: true, Metadata: metadata, Changed: []string{"metadata"}})}})
+		require.NoError(t, err)
+	}
+	return ids
+}
+
+// production is what serve needs on a database of the test's own.
+func production(t *testing.T) map[string]string {
+	t.Helper()
+	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
+	return onStore(t, map[string]string{
+		"LEADLOG_ADDR": "127.0.0.1:0", "LEADLOG_DATABASE_URL": pgtest.Database(t), "LEADLOG_LOG_FORMAT": "json",
+		"LEADLOG_JWT_SECRET": "a secret of thirty-two bytes or more", "LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
+		"LEADLOG_RATE_LIMIT": "0", "LEADLOG_WEBHOOK_ALLOW_PRIVATE": "true", // receivers of tests are on this machine
+	})
+}
+
+func serve(t *testing.T, settings map[string]string) (p *program, base string) {
+	t.Helper()
+	p = launch(t, settings, "serve")
+	return p, "http://" + p.sees(t, p.err, `"listening","addr":"([^"]+)"`)
+}
+
+// provisioned migrates the database and sets up the account acme. It returns a JWT for it.
+func provisioned(t *testing.T, settings map[string]string) string {
+	t.Helper()
+	launch(t, settings, "migrate").ends(t, 0)
+	return newAccount(t, settings, "acme")
+}
+
+// served is a service on a database of its own, with a JWT of the account acme.
+func served(t *testing.T) (settings map[string]string, jwt, base string) {
+	t.Helper()
+	settings = production(t)
+	jwt = provisioned(t, settings)
+	_, base = serve(t, settings)
+	return settings, jwt, base
+}
+
+// newAccount sets up an account and returns a JWT for it.
+func newAccount(t *testing.T, settings map[string]string, name string) string {
+	t.Helper()
+	launch(t, settings, "account", "set", name, "--feature", "crm_api").ends(t, 0)
+	return strings.TrimSpace(launch(t, settings, "jwt", "--account", name).ends(t, 0).out.String())
 }

@@ -1,0 +1,451 @@
+package systemtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// What the specification says of captures, erasures and joins, as a model of one family: whoever may be reached by one of two
+// phones and two emails. It shares nothing with the program.
+
+// capture is a request: of a capture, unless it says otherwise. Phones and emails are numbers, 0 for none.
+type capture struct {
+	family, phone, email int
+	source               int    // among sources
+	key                  int    // of idempotency, 0 for none; each has one body in a family
+	do                   string // "erase", or "join"
+	lead, from           string // ids
+}
+
+// captured is what it was answered.
+type captured struct {
+	unknown      bool // no answer, or 503: it may have had its effect, or may have it yet
+	status       int
+	code, lead   string
+	phone, email int // of the lead, when it is shown
+}
+
+var sources = []struct {
+	name                 string
+	curated, selfService bool
+}{{"api", true, false}, {"webhook", true, false}, {"website", false, true}, {"whatsapp", false, true}, {"facebook_ad", false, false}}
+
+const (
+	familyKeys  = 3
+	mostErasing = 6 // erasures that are asked for in a family
+	mostBorn    = 4 + 4*mostErasing
+)
+
+// family is what is known of one. It can be compared.
+type family struct {
+	phones, emails [3]int // who owns each: a number of leads, 0 for nobody
+	leads          [mostBorn + 1]modelLead
+	born           int
+	keys           [familyKeys + 1]struct {
+		bound  bool
+		answer captured
+		lead   int
+	}
+}
+
+type modelLead struct {
+	id           string // empty while no answer has told it
+	phone, email int    // the current ones
+	sources      uint   // a set
+	erased       bool
+	into         int // the lead that it was joined into
+}
+
+var leadModel = porcupine.Model{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		families := map[int][]porcupine.Operation{}
+		for _, o := range history {
+			of := o.Input.(capture).family
+			families[of] = append(families[of], o)
+		}
+		var parts [][]porcupine.Operation
+		for _, part := range families {
+			parts = append(parts, part)
+		}
+		return parts
+	},
+	Init: func() any { return family{} },
+	Step: func(state, input, output any) (bool, any) {
+		return state.(family).step(input.(capture), output.(captured))
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
+}
+
+// step tells whether a capture may have this answer now, and what holds after it.
+func (f family) step(in capture, out captured) (bool, family) {
+	switch in.do {
+	case "erase":
+		return f.erase(in, out)
+	case "join":
+		return f.join(in, out)
+	}
+	due, lead := f.keys[in.key].answer, f.keys[in.key].lead
+	if in.key == 0 || !f.keys[in.key].bound {
+		due, lead = f.capture(in)
+		if in.key > 0 {
+			f.keys[in.key].bound, f.keys[in.key].answer, f.keys[in.key].lead = true, due, lead
+		}
+	}
+	if out.unknown {
+		return true, f
+	}
+	if out.status == 410 && due.status < 300 {
+		return f.leads[f.survivor(lead)].erased, f
+	}
+	if due.status < 300 && f.leads[lead].erased {
+		return false, f
+	}
+	if due.lead = out.lead; due != out {
+		return false, f
+	}
+	for other := range f.leads {
+		if f.leads[other].id == out.lead && other != lead {
+			return false, f
+		}
+	}
+	if f.leads[lead].id == "" {
+		f.leads[lead].id = out.lead
+	}
+	return f.leads[lead].id == out.lead, f
+}
+
+// capture has an arrival have its effect, and tells the answer and the lead that it names.
+func (f *family) capture(in capture) (captured, int) {
+	byPhone, byEmail := f.phones[in.phone], f.emails[in.email]
+	target := byPhone
+	if target == 0 {
+		target = byEmail
+	}
+	if target == 0 {
+		f.born++
+		target = f.born
+		f.leads[target] = modelLead{phone: in.phone, email: in.email, sources: 1 << in.source}
+		f.own(in, target)
+		return f.shown(201, target), target
+	}
+	source, lead := sources[in.source], &f.leads[target]
+	has := lead.sources&(1<<in.source) != 0
+	clash := byEmail != 0 && byEmail != target
+	switch {
+	case source.selfService:
+	case clash:
+		return captured{status: 409, code: "DUPLICATE_LEAD_EMAIL"}, byEmail
+	case has && source.curated && byPhone == 0 && in.phone != 0:
+		return captured{status: 409, code: "DUPLICATE_LEAD_EMAIL"}, target
+	case has && source.curated:
+		return captured{status: 409, code: "DUPLICATE_LEAD_SOURCE"}, target
+	}
+	lead.sources |= 1 << in.source
+	if in.phone != 0 {
+		lead.phone = in.phone
+	}
+	if in.email != 0 && !clash {
+		lead.email = in.email
+	}
+	f.own(in, target)
+	return f.shown(200, target), target
+}
+
+// own gives a lead what nobody has. A phone and email are nobody's under 0.
+func (f *family) own(in capture, lead int) {
+	if in.phone != 0 && f.phones[in.phone] == 0 {
+		f.phones[in.phone] = lead
+	}
+	if in.email != 0 && f.emails[in.email] == 0 {
+		f.emails[in.email] = lead
+	}
+}
+
+func (f *family) shown(status, lead int) captured {
+	return captured{status: status, phone: f.leads[lead].phone, email: f.leads[lead].email}
+}
+
+// arbitraryCapture is a request of a family. The same key has the same body.
+func arbitraryCapture(family int) capture {
+	in := capture{family: family, key: max(0, rand.IntN(4*familyKeys)-3*familyKeys+1)}
+	draw := rand.IntN
+	if in.key > 0 {
+		draw = rand.New(rand.NewPCG(uint64(family), uint64(in.key))).IntN
+	}
+	for in.phone == 0 && in.email == 0 {
+		in.phone, in.email = draw(3), draw(3)
+	}
+	in.source = draw(len(sources))
+	return in
+}
+
+func (in capture) phoneText() string { return fmt.Sprintf("+91700%06d%d", in.family, in.phone) }
+
+func (in capture) emailText() string { return fmt.Sprintf("f%d-%d@example.com", in.family, in.email) }
+
+func (in capture) request() request {
+	switch in.do {
+	case "erase":
+		return request{method: "DELETE", path: leadsPath + "/" + in.lead}
+	case "join":
+		return request{method: "POST", path: leadsPath + "/" + in.lead + "/join", body: fmt.Sprintf(`{"from":%q}`, in.from)}
+	}
+	body := fmt.Sprintf(`"metadata":{"source":%q}`, sources[in.source].name)
+	if in.phone != 0 {
+		body += fmt.Sprintf(`,"phone":%q`, in.phoneText())
+	}
+	if in.email != 0 {
+		body += fmt.Sprintf(`,"email":%q`, in.emailText())
+	}
+	r := request{method: "POST", path: leadsPath, body: "{" + body + "}"}
+	if in.key > 0 {
+		r.key = fmt.Sprintf("family-%d-%d", in.family, in.key)
+	}
+	return r
+}
+
+var ulidText = regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}`)
+
+// outcome reads an answer.
+func (in capture) outcome(got answer) captured {
+	out := captured{status: got.status}
+	out.code, _ = got.body["code"].(string)
+	if got.status == 409 {
+		message, _ := got.body["message"].(string)
+		out.lead = ulidText.FindString(message)
+		return out
+	}
+	out.lead, _ = got.data()["leadId"].(string)
+	for n := 1; n <= 2; n++ {
+		if value := (capture{family: in.family, phone: n, email: n}); got.data()["phone"] == value.phoneText() {
+			out.phone = n
+		}
+		if value := (capture{family: in.family, phone: n, email: n}); got.data()["email"] == value.emailText() {
+			out.email = n
+		}
+	}
+	return out
+}
+
+// What becomes of leads that are erased or joined, in the model of a family.
+
+// knownLeads are what the callers of a family have heard of, there or not.
+type knownLeads struct {
+	mu       sync.Mutex
+	ids      []string
+	erasures int
+}
+
+func (k *knownLeads) learn(out captured) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if out.lead != "" && !slices.Contains(k.ids, out.lead) {
+		k.ids = append(k.ids, out.lead)
+	}
+}
+
+// ask is mostly a capture, and otherwise about leads that were heard of lately.
+func (k *knownLeads) ask(family int) capture {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	lately := slices.Clone(k.ids[max(0, len(k.ids)-4):])
+	rand.Shuffle(len(lately), func(i, j int) { lately[i], lately[j] = lately[j], lately[i] })
+	switch n := rand.IntN(12); {
+	case n == 0 && len(lately) > 0 && k.erasures < mostErasing:
+		k.erasures++
+		return capture{family: family, do: "erase", lead: lately[0]}
+	case n < 3 && len(lately) > 1:
+		return capture{family: family, do: "join", lead: lately[0], from: lately[1]}
+	}
+	return arbitraryCapture(family)
+}
+
+// refusedAsJoined reports whether an answer says that a lead was joined into another.
+func (out captured) refusedAsJoined() bool { return out.status == 409 && out.code == "LEAD_JOINED" }
+
+func (f *family) named(id string) int {
+	return slices.IndexFunc(f.leads[:], func(l modelLead) bool { return l.id == id })
+}
+
+// survivor is the lead that another is part of by now. A lead that was not joined is its own.
+func (f *family) survivor(lead int) int {
+	for f.leads[lead].into != 0 {
+		lead = f.leads[lead].into
+	}
+	return lead
+}
+
+// fades tells that a lead was joined into one that is erased. It goes with it, but not in the same moment.
+func (f *family) fades(lead int) bool {
+	return f.leads[lead].into != 0 && f.leads[f.survivor(lead)].erased
+}
+
+// erase has an erasure have its effect.
+func (f family) erase(in capture, out captured) (bool, family) {
+	lead := f.named(in.lead)
+	switch {
+	case lead < 0:
+		return false, f // nobody could have heard of it
+	case f.fades(lead):
+		return out.unknown || out.status == 200 || out.status == 404, f
+	case f.leads[lead].into != 0:
+		return out.unknown || out.refusedAsJoined(), f
+	case f.leads[lead].erased:
+		return out.unknown || out.status == 404, f
+	}
+	f.leads[lead].erased = true
+	for n := range f.phones {
+		if f.phones[n] == lead {
+			f.phones[n] = 0
+		}
+		if f.emails[n] == lead {
+			f.emails[n] = 0
+		}
+	}
+	return out.unknown || out.status == 200, f
+}
+
+// join has a join have its effect.
+func (f family) join(in capture, out captured) (bool, family) {
+	into, from := f.named(in.lead), f.named(in.from)
+	if into < 0 || from < 0 {
+		return false, f
+	}
+	answers := func(due captured, lead int) (bool, family) {
+		if due.lead = f.leads[lead].id; due.lead == "" { // no answer has told it yet
+			due.lead, f.leads[lead].id = out.lead, out.lead
+		}
+		return out.unknown || due == out, f
+	}
+	switch last := f.survivor(from); {
+	case f.leads[into].erased, f.fades(into):
+		return out.unknown || out.status == 404, f
+	case last != from && (f.leads[from].into == into || last == into): // the same again
+		return answers(f.shown(200, last), last)
+	case f.leads[into].into != 0:
+		return out.unknown || out.refusedAsJoined(), f
+	case f.leads[from].erased, f.fades(from):
+		return out.unknown || out.status == 404, f
+	case last != from:
+		return out.unknown || out.refusedAsJoined(), f
+	}
+	one, other := &f.leads[into], &f.leads[from]
+	other.into = into
+	one.sources |= other.sources
+	if one.phone == 0 {
+		one.phone = other.phone
+	}
+	if one.email == 0 {
+		one.email = other.email
+	}
+	for n := range f.phones {
+		if f.phones[n] == from {
+			f.phones[n] = into
+		}
+		if f.emails[n] == from {
+			f.emails[n] = into
+		}
+	}
+	return answers(f.shown(200, into), into)
+}
+
+// What the specification says of API tokens, as a model of one account: at most five, each with one value that works,
+// which ends at once when the token is rotated or deleted.
+
+// tokenAsk is a request: create, rotate, delete, or the use of a value.
+type tokenAsk struct{ account, do, token, value string }
+
+// tokenTold is what it was answered.
+type tokenTold struct {
+	unknown      bool // no answer, or 503: it may have had its effect, or may have it yet
+	status       int
+	token, value string
+}
+
+// accountTokens are those of an account that are not deleted, by id. It can be compared.
+type accountTokens struct {
+	count int
+	held  [5]heldToken
+}
+
+// heldToken has no id when its creation was not answered, and no value when its last rotation was not.
+type heldToken struct{ id, value string }
+
+var tokenModel = porcupine.Model{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		accounts := map[string][]porcupine.Operation{}
+		for _, o := range history {
+			of := o.Input.(tokenAsk).account
+			accounts[of] = append(accounts[of], o)
+		}
+		var parts [][]porcupine.Operation
+		for _, part := range accounts {
+			parts = append(parts, part)
+		}
+		return parts
+	},
+	Init: func() any { return accountTokens{} },
+	Step: func(state, input, output any) (bool, any) {
+		return state.(accountTokens).step(input.(tokenAsk), output.(tokenTold))
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
+}
+
+// step tells whether a request may have this answer now, and what holds after it.
+func (a accountTokens) step(in tokenAsk, out tokenTold) (bool, accountTokens) {
+	at := slices.IndexFunc(a.held[:a.count], func(h heldToken) bool {
+		return in.do == "use" && h.value == in.value && in.value != "" || in.token != "" && h.id == in.token
+	})
+	status := 200
+	switch {
+	case in.do == "create" && a.count == len(a.held):
+		status = 409
+	case in.do == "create":
+		status = 201
+		a.held[a.count] = heldToken{out.token, out.value}
+		a.count++
+	case in.do == "use" && at < 0:
+		status = 401
+	case at < 0:
+		status = 404
+	case in.do == "rotate":
+		a.held[at].value = out.value
+	case in.do == "delete":
+		a.count--
+		a.held[at] = a.held[a.count]
+		a.held[a.count] = heldToken{}
+	}
+	slices.SortFunc(a.held[:a.count], func(x, y heldToken) int { return strings.Compare(x.id+x.value, y.id+y.value) })
+	return out.unknown || out.status == status, a
+}
+
+func (in tokenAsk) request() request {
+	const tokens = tokensPath + "/"
+	switch in.do {
+	case "create":
+		return request{method: "POST", path: tokensPath, body: `{"name":"one of many","expiresInDays":30}`}
+	case "rotate":
+		return request{method: "POST", path: tokens + in.token + "/rotate"}
+	case "delete":
+		return request{method: "DELETE", path: tokens + in.token}
+	}
+	return request{method: "POST", path: leadsPath, bearer: in.value, body: `{"email":"used@example.com","metadata":{"source":"website"}}`}
+}
+
+func (in tokenAsk) outcome(got answer) tokenTold {
+	out := tokenTold{status: got.status}
+	if in.do == "use" && out.status == 201 {
+		out.status = 200
+	}
+	if in.do == "create" || in.do == "rotate" {
+		out.token, _ = got.data()["tokenId"].(string)
+		out.value, _ = got.data()["plainToken"].(string)
+	}
+	return out
+}

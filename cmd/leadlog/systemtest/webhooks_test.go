@@ -1,0 +1,245 @@
+package systemtest
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+)
+
+// TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed has two processes send to it, and kills one and
+// then the other with -9 while they replay.
+func TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	first, one := serve(t, settings)
+	second, _ := serve(t, settings)
+	in := receiveWebhooks(t)
+	in.status.Store(http.StatusGone)
+	endpoint := mustCall(t, "POST", one+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`).is(t, 201)
+	path := "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
+	since := endpoint.data()["createdAt"].(string)
+	const leads = 300
+	for i := range leads {
+		require.Equal(t, 201, mustCall(t, "POST", one+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"email":"p%d@example.com"}`, i)).status)
+	}
+	require.Eventually(t, func() bool {
+		return mustCall(t, "GET", one+path, jwt, "").data()["disabledReason"] == "gone"
+	}, time.Minute, 20*time.Millisecond)
+	refused := mustCall(t, "POST", one+path+"/test", jwt, "").is(t, 409)
+	require.Equal(t, "WEBHOOK_DISABLED", refused.body["code"])
+
+	tail := launch(t, settings, "tail", "--type", "webhook.*", "--json", "--from", "0")
+	tail.sees(t, tail.out, `(webhook\.disabled)`)
+	require.NotContains(t, tail.out.String(), endpoint.data()["secret"])
+
+	in.status.Store(http.StatusOK)
+	require.Equal(t, "enabled", mustCall(t, "PATCH", one+path, jwt, `{"enabled":true}`).data()["state"])
+	rotated := mustCall(t, "POST", one+path+"/secret/rotate", jwt, "").is(t, 200)
+	mustCall(t, "POST", one+path+"/replay", jwt, `{"since":"`+since+`"}`).is(t, 202)
+	first.signal(t, syscall.SIGKILL)
+	second.signal(t, syscall.SIGKILL)
+	_, again := serve(t, settings)
+	in.got(t, leads, 1)
+
+	tested := mustCall(t, "POST", again+path+"/test", jwt, "").is(t, 202)
+	in.got(t, leads+1, 1)
+	shown := mustCall(t, "GET", again+path+"/deliveries/"+tested.data()["deliveryId"].(string), jwt, "")
+	require.Equal(t, "webhook.test", shown.data()["type"])
+	header, raw := in.latest()
+	for _, secret := range []any{endpoint.data()["secret"], rotated.data()["secret"]} {
+		verifier, err := standardwebhooks.NewWebhook(secret.(string))
+		require.NoError(t, err)
+		require.NoError(t, verifier.Verify(raw, header), "the old and the new secret")
+	}
+
+	delivered := mustCall(t, "GET", again+path+"/deliveries?limit=2", jwt, "").body["data"].([]any)[1].(map[string]any)
+	mustCall(t, "POST", again+path+"/deliveries/"+delivered["deliveryId"].(string)+"/retry", jwt, "").is(t, 202)
+	in.got(t, 1, 2)
+	tail.sees(t, tail.out, `(webhook\.retried)`)
+	require.Equal(t, 1, strings.Count(tail.out.String(), "webhook.disabled"), "by whichever saw it first")
+	require.Regexp(t, `"actor":"system:delivery"`, tail.out.String())
+}
+
+func TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned(t *testing.T) {
+	t.Parallel()
+	receiver := receiveWebhooks(t)
+	_, jwt, base := served(t)
+
+	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).is(t, 201)
+	capture := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).is(t, 201)
+
+	receiver.got(t, 1, 1)
+	header, raw := receiver.latest()
+	verifier, err := standardwebhooks.NewWebhook(endpoint.data()["secret"].(string))
+	require.NoError(t, err)
+	require.NoError(t, verifier.Verify(raw, header))
+	requireDescribed(t, raw)
+	var body struct {
+		Type string         `json:"type"`
+		Data map[string]any `json:"data"`
+	}
+	require.NoError(t, json.Unmarshal(raw, &body))
+	require.Equal(t, "lead.created", body.Type)
+	for field, value := range capture.data() {
+		require.Equal(t, value, body.Data[field], "%s is as the capture answered it", field)
+	}
+
+	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
+	id := header.Get("webhook-id")
+	var shown answer
+	require.Eventually(t, func() bool {
+		shown = mustCall(t, "GET", path+"/deliveries/"+id, jwt, "")
+		return shown.status == 200 && shown.data()["state"] == "delivered"
+	}, time.Minute, 20*time.Millisecond)
+	attempt := shown.data()["attempts"].([]any)[0].(map[string]any)
+	require.EqualValues(t, 200, attempt["status"])
+	require.Len(t, mustCall(t, "GET", path+"/deliveries", jwt, "").body["data"], 1)
+	require.NotNil(t, mustCall(t, "GET", path, jwt, "").data()["lastSuccessAt"])
+	require.Equal(t, 404, mustCall(t, "GET", path+"/deliveries/nothing", jwt, "").status)
+
+	for _, told := range []string{
+		`leadlog_deliveries_total{state="delivered"} 1`, `leadlog_deliveries_total{state="failed"} 0`,
+		`leadlog_delivery_attempt_seconds_count{outcome="success"} 1`, `leadlog_deliveries_in_flight 0`,
+		`leadlog_deliveries_queued `, `leadlog_delivery_oldest_due_seconds `,
+	} {
+		require.Eventually(t, func() bool { return strings.Contains(scrape(t, base), "\n"+told) }, time.Minute, 20*time.Millisecond, told)
+	}
+}
+
+func scrape(t *testing.T, base string) string {
+	t.Helper()
+	response, err := http.Get(base + "/metrics")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return string(body)
+}
+
+// arrivals counts what a receiver of webhooks gets. While its status is another than 200, it takes nothing.
+type arrivals struct {
+	*httptest.Server
+	status     atomic.Int64
+	mu         sync.Mutex
+	header     http.Header // of the latest
+	body       []byte
+	deliveries map[string]int // by webhook-id
+	events     map[string]int // by their position on the log
+}
+
+func receiveWebhooks(t *testing.T) *arrivals {
+	t.Helper()
+	a := &arrivals{deliveries: map[string]int{}, events: map[string]int{}}
+	a.status.Store(http.StatusOK)
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			Sequence uint64 `json:"sequence"`
+		}
+		raw, err := io.ReadAll(r.Body)
+		if err != nil || json.Unmarshal(raw, &body) != nil {
+			return // its sender was killed: that was no arrival
+		}
+		if status := int(a.status.Load()); status != http.StatusOK {
+			w.WriteHeader(status)
+			return
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.header, a.body = r.Header.Clone(), raw
+		a.deliveries[r.Header.Get("webhook-id")]++
+		a.events[strconv.FormatUint(body.Sequence, 10)]++
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+// got waits for so many events that came so many times each.
+func (a *arrivals) got(t *testing.T, n, times int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		enough := 0
+		for _, count := range a.events {
+			if count >= times {
+				enough++
+			}
+		}
+		return enough >= n
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// latest is what came last.
+func (a *arrivals) latest() (http.Header, []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.header, a.body
+}
+
+// missing are those of the events that have not come.
+func (a *arrivals) missing(events []string) (positions []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, position := range events {
+		if a.events[position] == 0 {
+			positions = append(positions, position)
+		}
+	}
+	return positions
+}
+
+// different is how many deliveries came, each counted once.
+func (a *arrivals) different() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.deliveries)
+}
+
+// twice is how many deliveries were not the first of their webhook-id.
+func (a *arrivals) twice() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, times := range a.deliveries {
+		n += times - 1
+	}
+	return n
+}
+
+func TestReplay_BudgetOfAccount(t *testing.T) {
+	t.Parallel()
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	_, base := serve(t, settings)
+	in := receiveWebhooks(t)
+	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`).is(t, http.StatusCreated)
+	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
+	const leads = 25
+	for i := range leads {
+		mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"email":"p%d@example.com"}`, i)).is(t, http.StatusCreated)
+	}
+	in.got(t, leads, 1)
+	since := fmt.Sprintf(`{"since":%q}`, time.Now().Add(-time.Hour).Format(time.RFC3339))
+	require.Eventually(t, func() bool { // the queue holds them until their results are in it
+		return mustCall(t, "GET", path, jwt, "").data()["queued"] == 0.0
+	}, time.Minute, 10*time.Millisecond)
+	launch(t, settings, "account", "set", "acme", "--rate-limit", "0.001", "--rate-burst", "2").ends(t, 0)
+	mustCall(t, "POST", path+"/replay", jwt, since).is(t, http.StatusAccepted)
+	in.got(t, 20, 2)
+	replay := mustCall(t, "GET", path, jwt, "").data()["replay"].(map[string]any)
+	require.Equal(t, 20.0, replay["queued"], "ten for each capture of the burst")
+	require.Equal(t, "running", replay["state"])
+	require.Equal(t, "REPLAY_RUNNING", mustCall(t, "POST", path+"/replay", jwt, since).is(t, http.StatusConflict).body["code"])
+}
