@@ -135,11 +135,10 @@ func TestReadme_TourCoversPackages(t *testing.T) {
 // Every row of the README's table of promises names a test, and every test that a document names exists.
 func TestDocuments_NamedTestsExist(t *testing.T) {
 	t.Parallel()
-	exists := testsOf(t, "..")
+	exists := tests(t)
 	named := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z0-9]\w+`)
-	for _, file := range []string{"../README.md", "../.github/SECURITY.md", "docs/threat-model.md"} {
-		read := text(t, file)
-		for _, name := range named.FindAllString(read, -1) {
+	for _, file := range files(t, ".md") {
+		for _, name := range named.FindAllString(text(t, file), -1) {
 			require.True(t, exists[name], "%s names %s, which does not exist", file, name)
 		}
 	}
@@ -157,26 +156,15 @@ func TestDocuments_NamedTestsExist(t *testing.T) {
 	require.Greater(t, rows, 10)
 }
 
-// testsOf returns the names of all tests and fuzz targets in a tree.
-func testsOf(t *testing.T, root string) map[string]bool {
+// tests returns the names of all tests and fuzz targets.
+func tests(t *testing.T) map[string]bool {
 	t.Helper()
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	names := make(map[string]bool)
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), ".") {
-			return fs.SkipDir
-		}
-		if !strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		for _, match := range declared.FindAllStringSubmatch(string(text), -1) {
+	for _, file := range files(t, "_test.go") {
+		for _, match := range declared.FindAllStringSubmatch(text(t, file), -1) {
 			names[match[1]] = true
 		}
-		return err
-	}))
+	}
 	return names
 }
