@@ -13,7 +13,7 @@ import (
 )
 
 // A log that is copied into a database of its own has its persons there, and those that were forgotten have not.
-func TestKeysGoAlongWithALogThatMoves(t *testing.T) {
+func TestCopyKeys(t *testing.T) {
 	t.Parallel()
 	from, to := newPlace(t, ""), newPlace(t, "")
 	store, stays, goes, again := from.open(), newLead(), newLead(), event.VisitorStream("acme", "aa")

@@ -16,7 +16,7 @@ import (
 )
 
 // One process remembers a key that another destroys, and has not heard of that yet.
-func TestNothingIsTakenInUnderAKeyThatIsGone(t *testing.T) {
+func TestAppend_DestroyedKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		near, far, stream := p.open(), p.open(), event.VisitorStream("acme", "aa")
 		act := func() error {
@@ -47,7 +47,7 @@ func (s hasty) Append(ctx context.Context, writes ...eventstore.Write) (eventsto
 }
 
 // Where the log is not beside the keys, a new key is there before anything is sealed with it, and may be gone by then.
-func TestNothingIsTakenInUnderANewKeyThatIsGone(t *testing.T) {
+func TestAppend_DestroyedNewKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, esdbtest.Empty(t))
 	near, stream := p.open(), event.VisitorStream("acme", "aa")
@@ -61,7 +61,7 @@ func TestNothingIsTakenInUnderANewKeyThatIsGone(t *testing.T) {
 	require.False(t, all[len(all)-1].Erased)
 }
 
-// The last event of a stream says whether the stream was erased.
+// The last event of a stream shows whether the stream was erased.
 func TestLast_AfterDestruction(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		near, far, stream := p.open(), p.open(), event.VisitorStream("acme", "aa")

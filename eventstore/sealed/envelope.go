@@ -13,11 +13,10 @@ import (
 )
 
 // An event is stored with its plain members unchanged and, last, a member "sealed": in base64, the id of the key, a nonce and,
-// encrypted and authenticated, the IP address, user agent and request id and the personal members. It is bound to what is not sealed: when one
-// byte of the stream, id, type, time, metadata or plain members changes, it no longer opens. So nobody without the key can give a
-// lead another source or another day.
+// encrypted and authenticated, the IP address, user agent and request id and the personal members. The stream, id, type, time,
+// metadata and plain members are authenticated too: without the key, nobody can give a lead another source or another day.
 
-// ErrDamaged says that a sealed event does not open: it was changed, or copied from another place.
+// ErrDamaged means that a sealed event does not open: it was changed, or copied from another place.
 var ErrDamaged = errors.New("the sealed part of an event is damaged")
 
 const (
@@ -26,7 +25,7 @@ const (
 	erasedShown = `"erased":true}`
 )
 
-// Forms of what is sealed.
+// Forms of the sealed part.
 const (
 	wholeForm   byte = iota // all of the data, byte for byte
 	membersForm             // members, to follow the plain ones
@@ -34,14 +33,14 @@ const (
 
 var encoding = base64.RawStdEncoding
 
-// seal makes an event into what is stored of it.
+// seal returns an event as it is stored.
 func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	aead, err := k.aead()
 	if err != nil {
 		return e, fmt.Errorf("%w: stream %s", err, stream)
 	}
-	s := takeScratch()
-	defer s.giveBack()
+	s := newScratch()
+	defer s.release()
 	s.text = append(s.text, membersForm)
 	s.text = appendText(s.text, e.Metadata.IP)
 	s.text = appendText(s.text, e.Metadata.UserAgent)
@@ -66,20 +65,19 @@ func seal(k key, stream string, e eventstore.Event) (eventstore.Event, error) {
 	return e, nil
 }
 
-// scratch is memory that sealing and opening use again and again.
+// scratch has the buffers of sealing and opening, which are reused.
 type scratch struct{ text, plain, blob, bound []byte }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-func takeScratch() *scratch { return scratches.Get().(*scratch) }
+func newScratch() *scratch { return scratches.Get().(*scratch) }
 
-// mostScratch is how many bytes of text are worth keeping the memory for. Most events have less than a thousandth part of
-// what the largest have.
-const mostScratch = 16 << 10
+// keptScratch is the largest buffer, in bytes, that is reused. Few events need a larger one.
+const keptScratch = 16 << 10
 
-// giveBack overwrites the personal data in the memory before it is used again.
-func (s *scratch) giveBack() {
-	if cap(s.text) > mostScratch {
+// release overwrites the personal data and allows the reuse of the buffers.
+func (s *scratch) release() {
+	if cap(s.text) > keptScratch {
 		return
 	}
 	clear(s.text)
@@ -91,8 +89,8 @@ func appendText(to []byte, text string) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
 }
 
-// appendBound adds what an event is bound to: all that is stored of it in the open. Before each text stands its length, so
-// that nothing of one can pass for the beginning of the next. The address, the user agent and the request id are sealed themselves.
+// appendBound appends what is authenticated without being sealed. Each text has its length before it, so that no text can be moved
+// to the next. The address, the user agent and the request id are sealed themselves.
 func appendBound(to []byte, stream string, e *eventstore.Event, plain []byte) []byte {
 	to = append(to, e.ID[:]...)
 	to = binary.AppendVarint(to, e.At.UnixMicro())
@@ -105,24 +103,24 @@ func appendBound(to []byte, stream string, e *eventstore.Event, plain []byte) []
 	return append(to, plain...)
 }
 
-// envelope is a stored event, taken apart.
+// envelope is the parsed data of a stored event.
 type envelope struct {
 	plain []byte // members, without the braces
 	keyID int64
 	blob  []byte
 }
 
-// openEnvelope takes a stored event apart, and appends what is sealed to a buffer. Not ok: nothing of it is sealed, as in
+// openEnvelope parses the data of a stored event, and appends the sealed part to a buffer. Not ok: the event is not sealed, like
 // those from before there were keys.
 //
-// What is sealed is the last member, a string of base64 alone. A quote within a string has a backslash before it, so no
-// text of anybody's looks like the member's name.
+// The sealed part is the last member, a string of base64. A quote within a string has a backslash before it, so no other value can
+// be mistaken for the member's name.
 func openEnvelope(data, buffer []byte) (v envelope, _ []byte, ok bool) {
 	members, ok := bytes.CutSuffix(data, []byte(`"}`))
 	if !ok {
 		return v, buffer, false
 	}
-	// From the front, where there is little, and not from the back: what is sealed is most of it.
+	// The search begins at the front, because the sealed part is usually the longest.
 	before, text, ok := bytes.Cut(members, []byte(sealedName+`"`))
 	for ok && bytes.IndexByte(text, '"') >= 0 {
 		var more []byte
@@ -142,13 +140,13 @@ func openEnvelope(data, buffer []byte) (v envelope, _ []byte, ok bool) {
 	return envelope{plain, int64(binary.BigEndian.Uint64(blob)), blob[keyIDBytes:]}, buffer, true
 }
 
-// open gives an event back as it was before it was sealed.
+// open restores an event to what it was before it was sealed.
 func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 	if err := o.prepare(); err != nil {
 		return fmt.Errorf("%w: stream %s at revision %d", err, r.Stream, r.Revision)
 	}
-	s := takeScratch()
-	defer s.giveBack()
+	s := newScratch()
+	defer s.release()
 	s.bound = appendBound(s.bound, r.Stream, &r.Event, v.plain)
 	opened, err := o.aead.Open(s.text, nil, v.blob, s.bound)
 	if err != nil || len(opened) == 0 {
@@ -158,7 +156,7 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 	form, text := opened[0], opened[1:]
 	ip, text, ipOK := cutText(text, o.ip)
 	userAgent, text, agentOK := cutText(text, o.userAgent)
-	requestID, personal, requestOK := cutText(text, "") // which seldom is that of the event before
+	requestID, personal, requestOK := cutText(text, "") // seldom that of the previous event
 	if !ipOK || !agentOK || !requestOK {
 		return fmt.Errorf("%w: stream %s at revision %d", ErrDamaged, r.Stream, r.Revision)
 	}
@@ -177,7 +175,7 @@ func (v envelope) open(o *opener, r *eventstore.Recorded) error {
 	return nil
 }
 
-// erase shows an event whose key is gone.
+// erase marks an event whose key is gone, and leaves its plain members.
 func (v envelope) erase(r *eventstore.Recorded) {
 	r.Erased, r.LostKey = true, v.keyID
 	r.Data = append(append(make([]byte, 0, len(v.plain)+len(erasedShown)+2), '{'), v.plain...)
@@ -187,7 +185,7 @@ func (v envelope) erase(r *eventstore.Recorded) {
 	r.Data = append(r.Data, erasedShown...)
 }
 
-// cutText reads a text. If it is the same as the one before, as most are, it gives that one again and takes no memory.
+// cutText reads a text. If it equals the previous one, as most do, it returns that one without an allocation.
 func cutText(from []byte, before string) (text string, rest []byte, ok bool) {
 	length, n := binary.Uvarint(from)
 	if n <= 0 || length > uint64(len(from)-n) {
@@ -199,8 +197,8 @@ func cutText(from []byte, before string) (text string, rest []byte, ok bool) {
 	return before, from[n+int(length):], true
 }
 
-// divide appends the members of an event's data to what is plain and what is personal of it. Not ok: nothing is appended,
-// since the type is not declared, or the data is no object of members.
+// divide appends the members of an event's data to the plain and to the personal ones. Not ok: nothing is appended, because the
+// type is not declared, or the data is not an object of members.
 func divide(eventType string, data, plain, personal []byte) (_, _ []byte, ok bool) {
 	d, known := declared[eventType]
 	if !known {
@@ -223,10 +221,91 @@ func divide(eventType string, data, plain, personal []byte) (_, _ []byte, ok boo
 	}
 }
 
-// appendMember puts a comma between members, of which the first is at a place.
+// appendMember appends a member, after a comma unless it is the first.
 func appendMember(to []byte, first int, member []byte) []byte {
 	if len(to) > first {
 		to = append(to, ',')
 	}
 	return append(to, member...)
+}
+
+// scanner iterates over the members of a compact JSON object, as event.Encode writes it. It stops at any other form.
+type scanner struct {
+	rest  []byte
+	begun bool
+	done  bool // the object ended together with the data
+}
+
+// next returns a member's name and the whole member. Not more: the object has ended, or has another form.
+func (s *scanner) next() (name, member []byte, more bool) {
+	switch {
+	case !s.begun:
+		if len(s.rest) < 2 || s.rest[0] != '{' {
+			return nil, nil, false
+		}
+		s.begun, s.rest = true, s.rest[1:]
+		if s.rest[0] == '}' {
+			s.done = len(s.rest) == 1
+			return nil, nil, false
+		}
+	case len(s.rest) > 0 && s.rest[0] == ',':
+		s.rest = s.rest[1:]
+	default:
+		s.done = len(s.rest) == 1 && s.rest[0] == '}'
+		return nil, nil, false
+	}
+	end := stringEnd(s.rest)
+	if end < 0 || end >= len(s.rest) || s.rest[end] != ':' {
+		return nil, nil, false
+	}
+	name = s.rest[1 : end-1]
+	length := valueEnd(s.rest[end+1:])
+	if length <= 0 {
+		return nil, nil, false
+	}
+	member, s.rest = s.rest[:end+1+length], s.rest[end+1+length:]
+	return name, member, true
+}
+
+// stringEnd returns the length of the string at the start of a text, or -1.
+func stringEnd(text []byte) int {
+	if len(text) == 0 || text[0] != '"' {
+		return -1
+	}
+	for i := 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return -1
+}
+
+// valueEnd returns the length of the value at the start of a text, up to the next member or the end of the object, or -1.
+func valueEnd(text []byte) int {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			end := stringEnd(text[i:])
+			if end < 0 {
+				return -1
+			}
+			i += end - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i
+			}
+			depth--
+		case ',':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return -1
 }

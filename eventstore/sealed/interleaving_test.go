@@ -76,7 +76,7 @@ func (v *visits) act(store eventstore.Store, with ...eventstore.Write) error {
 	}
 }
 
-// forget destroys the key and says so on the stream, as the erasure of a lead does.
+// forget destroys the key and appends the fact, as the erasure of a lead does.
 func (v *visits) forget(store *sealed.Store) error {
 	for {
 		end := eventstore.NoStream

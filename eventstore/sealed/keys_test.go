@@ -19,7 +19,7 @@ import (
 
 // Where the log has no transaction with the keys, a key is stored before the append, and may be used by another process from then
 // on. So it stays when the append is refused.
-func TestRefusedAppend_Keys(t *testing.T) {
+func TestAppend_RefusedKeepsKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream, taken := p.open(), newLead(), newLead()
 		refused := func(writes ...eventstore.Write) {
@@ -46,7 +46,7 @@ func TestRefusedAppend_Keys(t *testing.T) {
 }
 
 // An append whose outcome was not heard of is sent again, whatever happened meanwhile.
-func TestAKeyThatWasDestroyedDoesNotComeBackWithTheSameAppend(t *testing.T) {
+func TestAppend_RepeatAfterDestroy(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	store, stream := p.open(), newLead()
@@ -60,7 +60,7 @@ func TestAKeyThatWasDestroyedDoesNotComeBackWithTheSameAppend(t *testing.T) {
 }
 
 // An append that another process has made already is the same append, and what follows it is sealed with a key that is there.
-func TestWhatFollowsAnAppendThatWasThereAlreadyCanBeRead(t *testing.T) {
+func TestAppend_RepeatByOtherProcess(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		stream := newLead()
 		again := write(stream, eventstore.NoStream, fact(t, asha()))
@@ -75,8 +75,8 @@ func TestWhatFollowsAnAppendThatWasThereAlreadyCanBeRead(t *testing.T) {
 	})
 }
 
-// A browser keeps the id that it was given: what it does after its visitor was forgotten is told under a new key.
-func TestAVisitorWhoWasForgottenMayComeAgain(t *testing.T) {
+// A browser keeps its visitor id, so activity may follow the erasure of a visitor. It is sealed with a new key.
+func TestDestroy_VisitorReturns(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), event.VisitorStream("acme", "aa")
 		act := func() {
@@ -98,8 +98,8 @@ func TestAVisitorWhoWasForgottenMayComeAgain(t *testing.T) {
 	})
 }
 
-// A backup of the keys brings one back of a visitor who was forgotten since, and who has come again.
-func TestAKeyThatCameBackGoesAndTheOnesSinceStay(t *testing.T) {
+// A backup of the keys is restored, with the key of a visitor who was forgotten since and has come again.
+func TestExpel_RestoredKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), event.VisitorStream("acme", "aa")
 		say := func(data event.Data) {
@@ -113,10 +113,10 @@ func TestAKeyThatCameBackGoesAndTheOnesSinceStay(t *testing.T) {
 		acted := event.VisitorActed{VisitorID: "v", Kind: "click"}
 		say(acted)
 		pgtest.Exec(t, p.pool, `CREATE TABLE person.backup AS TABLE person.key`)
-		require.False(t, returned(), "nobody was forgotten yet")
+		require.False(t, returned(), "no visitor is forgotten yet")
 		require.NoError(t, store.Destroy(t.Context(), stream))
 		say(event.VisitorForgotten{})
-		require.Zero(t, p.keys(stream), "nobody needs a key for that")
+		require.Zero(t, p.keys(stream), "the fact needs no key")
 		say(acted)
 		require.False(t, returned())
 		pgtest.Exec(t, p.pool, `INSERT INTO person.key TABLE person.backup`)
@@ -128,13 +128,13 @@ func TestAKeyThatCameBackGoesAndTheOnesSinceStay(t *testing.T) {
 		require.False(t, all[2].Erased)
 		p.pool.Close()
 		_, err := store.Returned(t.Context(), stream)
-		require.ErrorIs(t, err, eventstore.ErrUnavailable, "that nobody can look does not say that none is there")
+		require.ErrorIs(t, err, eventstore.ErrUnavailable, "a failed lookup does not mean that there is none")
 		require.ErrorIs(t, store.Expel(t.Context(), stream), eventstore.ErrUnavailable)
 	})
 }
 
 // A visitor came again after a key was lost, and only what that key sealed was given up.
-func TestAKeyThatWasGivenUpGoesAndTheOthersStay(t *testing.T) {
+func TestExpel_KeyNamedByFact(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		stream, acted := event.VisitorStream("acme", "aa"), event.VisitorActed{VisitorID: "v", Kind: "click"}
 		say := func(data event.Data) {
@@ -164,7 +164,7 @@ func TestAKeyThatWasGivenUpGoesAndTheOthersStay(t *testing.T) {
 }
 
 // Whoever meets a conflict decides again, and appends what they had.
-func TestWhatIsAppendedStaysAsItWasGiven(t *testing.T) {
+func TestAppend_LeavesArguments(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	writes := []eventstore.Write{write(newLead(), eventstore.NoStream, fact(t, asha()))}
@@ -175,7 +175,7 @@ func TestWhatIsAppendedStaysAsItWasGiven(t *testing.T) {
 	require.Contains(t, string(writes[0].Events[0].Data), "Asha")
 }
 
-func TestEventsFromBeforeThereWereKeysAreReadAsTheyAre(t *testing.T) {
+func TestRead_UnsealedEvents(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		stream, created := newLead(), fact(t, asha())
 		_, err := p.below().Append(t.Context(), write(stream, eventstore.NoStream, created))
@@ -191,7 +191,7 @@ func TestEventsFromBeforeThereWereKeysAreReadAsTheyAre(t *testing.T) {
 	})
 }
 
-func TestKeysAreSealedAnewWhenTheSealingKeyRotates(t *testing.T) {
+func TestRewrap_PersonKeys(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	store := p.open()
@@ -215,9 +215,9 @@ func TestKeysAreSealedAnewWhenTheSealingKeyRotates(t *testing.T) {
 		}
 	}
 	fails(p.open(nextKey), sealbox.ErrUnknownKey)
-	nobody := sealed.Wrap(p.below(), p.vault(), true, slog.New(slog.DiscardHandler))
-	fails(nobody, sealbox.ErrNoKey)
-	_, err := nobody.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
+	keyless := sealed.Wrap(p.below(), p.vault(), true, slog.New(slog.DiscardHandler))
+	fails(keyless, sealbox.ErrNoKey)
+	_, err := keyless.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
 	require.ErrorIs(t, err, sealbox.ErrNoKey)
 
 	const flip = `UPDATE person.key SET sealed = set_byte(sealed, 0, get_byte(sealed, 0) # 1) WHERE stream = $1`
@@ -241,7 +241,7 @@ func TestKeysAreSealedAnewWhenTheSealingKeyRotates(t *testing.T) {
 	require.Zero(t, n)
 }
 
-func TestAKeyOfAnotherStreamDoesNotOpen(t *testing.T) {
+func TestAppend_KeyOfOtherStream(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	store, stream := p.open(), newLead()
@@ -252,7 +252,7 @@ func TestAKeyOfAnotherStreamDoesNotOpen(t *testing.T) {
 	require.ErrorContains(t, err, "is damaged")
 }
 
-func TestADatabaseOfKeysThatIsDownIsUnavailable(t *testing.T) {
+func TestStore_KeyDatabaseDown(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, esdbtest.Empty(t))
 	store, stream := p.open(), newLead()

@@ -16,7 +16,7 @@ import (
 )
 
 // For a third of a table PostgreSQL would rather read all of it, and a replay asks for as many, page after page.
-func TestKeysOfManyAreLookedUpInTheIndex(t *testing.T) {
+func TestLookup_UsesIndex(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.DatabaseFrom(t, "log", postgres.Migrate))
 	pgtest.Exec(t, conn, `
@@ -27,7 +27,7 @@ func TestKeysOfManyAreLookedUpInTheIndex(t *testing.T) {
 	require.Contains(t, strings.Join(plan, "\n"), "Index Scan using key_id")
 }
 
-func TestKeysOfLeadsThatWereBornOneAfterAnotherAreThoseOfEach(t *testing.T) {
+func TestLookup_Range(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.DatabaseFrom(t, "log", postgres.Migrate))
 	box, err := sealbox.New(make([]byte, sealbox.KeySize))
@@ -37,25 +37,25 @@ func TestKeysOfLeadsThatWereBornOneAfterAnotherAreThoseOfEach(t *testing.T) {
 	var kept []*eventstore.Key
 	keep := func(stream string, keys int) {
 		for range keys {
-			k, sealed, err := v.mint(stream)
+			k, sealed, err := v.create(stream)
 			require.NoError(t, err)
 			want[stream], kept = append(want[stream], k), append(kept, &sealed)
 		}
 	}
 	var born []string
-	for n := range 2 * run {
+	for n := range 2 * minRange {
 		stream := fmt.Sprintf("lead-%04d", n)
 		born = append(born, stream)
 		if n%10 != 3 { // whose person is forgotten
 			keep(stream, 1+n%2)
 		}
-		keep(stream+"-of-somebody-else", 1)
+		keep(stream+"-other", 1)
 	}
 	keep("lead-0", 1) // was born before
-	require.NoError(t, v.keep(t.Context(), kept))
-	pgtest.Exec(t, pool, `UPDATE person.key SET sealed = '\x00' WHERE stream LIKE '%-of-somebody-else'`)
+	require.NoError(t, v.store(t.Context(), kept))
+	pgtest.Exec(t, pool, `UPDATE person.key SET sealed = '\x00' WHERE stream LIKE '%-other'`)
 	for stream := range want {
-		if strings.HasSuffix(stream, "-of-somebody-else") {
+		if strings.HasSuffix(stream, "-other") {
 			delete(want, stream)
 		}
 	}
@@ -67,7 +67,7 @@ func TestKeysOfLeadsThatWereBornOneAfterAnotherAreThoseOfEach(t *testing.T) {
 		require.ElementsMatch(t, keys, found[stream], stream)
 	}
 
-	few, err := v.findMany(t.Context(), born[:run-1], nil)
+	few, err := v.findMany(t.Context(), born[:minRange-1], nil)
 	require.NoError(t, err)
 	require.ElementsMatch(t, want[born[1]], few[born[1]])
 }

@@ -30,13 +30,13 @@ func (s early) Append(ctx context.Context, writes ...eventstore.Write) (eventsto
 	return position, err
 }
 
-func TestWhoFollowsTheLogNeedsNotAskForKeysOfThisProcess(t *testing.T) {
+func TestSubscribe_OwnKeysWithoutLookup(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	var store *sealed.Store
 	seen := 0
 	store = sealed.Wrap(early{p.below(), func() {
-		p.pool.Close() // whoever asks for a key gets an error
+		p.pool.Close() // a lookup of a key fails
 		for _, r := range follow(t, store) {
 			require.Contains(t, string(r.Data), "Asha Rao")
 			seen++
@@ -46,14 +46,14 @@ func TestWhoFollowsTheLogNeedsNotAskForKeysOfThisProcess(t *testing.T) {
 	require.Equal(t, 1, seen)
 }
 
-func TestWhoReadsOfAPersonNeedsNotAskForTheKeyBesides(t *testing.T) {
+func TestRead_KeyComesWithEvents(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	stream := newLead()
 	_, err := p.open().Append(t.Context(), write(stream, eventstore.NoStream, fact(t, asha())))
 	require.NoError(t, err)
 	other := p.open()
-	p.pool.Close() // whoever asks for a key gets an error
+	p.pool.Close() // a lookup of a key fails
 	for range 2 {
 		for _, r := range read(t, other, stream) {
 			require.Contains(t, string(r.Data), "Asha Rao")
@@ -71,7 +71,7 @@ func (p place) asking() *sealed.Store {
 }
 
 // A plan from when few persons were known compares every key with every stream that is asked for.
-func TestNoPlanOfALookUpIsKept(t *testing.T) {
+func TestLookup_CachesNoPlan(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	one, err := pgxpool.ParseConfig(p.url)
@@ -93,7 +93,7 @@ func TestNoPlanOfALookUpIsKept(t *testing.T) {
 	require.Zero(t, kept)
 }
 
-func TestKeysThatAreLookedUpTogetherOpenEachTheirStream(t *testing.T) {
+func TestLookup_Concurrent(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	writer, streams := p.open(), make([]string, 40)

@@ -6,17 +6,17 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// declaration says of each member of a type's JSON whether it is about a person.
+// declaration lists the members of a type's JSON that are personal, and the others.
 type declaration struct {
 	personal, plain []string
-	// bare is a type with nothing to seal, not even where the request came from: it ends what a stream tells, and nobody
-	// should need a key for it.
+	// bare is a type with nothing to seal, not even the origin of the request: it ends what was known of a person, and must be
+	// readable without a key.
 	bare bool
 }
 
-// declared is the one place that says what is personal. A personal member is sealed with everything in it. On the streams of leads
-// and visitors, what is not declared is sealed too, so that a missing declaration never leaks anything; a test requires a
-// declaration of every member of every type in the catalogue.
+// declared lists what is personal. A personal member is sealed with everything in it. On the streams of leads and visitors, members
+// that are not declared are sealed too, so that a missing declaration leaks nothing; a test requires a declaration of every member
+// of every type in the catalogue.
 var declared = map[string]declaration{
 	event.LeadCreated{}.EventType(): {
 		personal: list("name phone email customFields metadata ip userAgent visitorId"),
@@ -83,5 +83,5 @@ func About(stream string) bool {
 	return strings.HasPrefix(stream, event.LeadPrefix) || strings.HasPrefix(stream, event.VisitorPrefix)
 }
 
-// bare reports whether a type is stored as it is on streams that are about a person.
+// bare reports whether a type is stored as it is, also on streams that are about a person.
 func bare(eventType string) bool { return declared[eventType].bare }

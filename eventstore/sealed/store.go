@@ -1,12 +1,11 @@
 // Package sealed is a log that can forget a person: a store that wraps another store.
 //
-// The personal data of each lead and visitor is encrypted with a key of its own, "sealed", before it goes to the log, and opened
-// when it is read; callers do not notice. The keys are in a table beside the log. When a person's key is destroyed, their
-// personal data is gone, in every copy of the log that was ever made. The sealed part of an event is authenticated together with
-// the rest, so that nobody without the key can change either unnoticed.
+// The personal data of each lead and visitor is encrypted with a key of its own before it is appended, and decrypted when it is
+// read; callers do not notice. The keys are in a table beside the log. Once a person's key is destroyed, nobody can read their
+// personal data, in any copy of the log that was ever made. The encrypted part of an event is authenticated together with the rest,
+// so that nobody without the key can change either unnoticed.
 //
-// One table, in personal.go, says which members of which events are personal. Events from before there were keys are read as they
-// are.
+// personal.go declares which members of which events are personal. Events from before there were keys are read as they are.
 package sealed
 
 import (
@@ -14,11 +13,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Store seals what goes into the store below, and opens what comes out of it.
+// Store seals the events that it appends to another store, and opens those that it reads from it.
 type Store struct {
 	eventstore.Store // the store below
 	vault            *Vault
@@ -28,39 +29,39 @@ type Store struct {
 	forensic         bool
 }
 
-// Wrap returns a store that seals what it appends to the store below. Beside says that the vault is in the database of the log:
-// new keys are then stored by the append that first uses them. Otherwise they are stored in the vault before the append, and an
-// append that is refused leaves its key there: another process may have read it meanwhile and sealed an event with it. Only
-// forgetting a person deletes a key. A key that no event uses opens nothing and is harmless.
+// Wrap returns a store that seals what it appends to the store below. Beside means that the vault is in the log's database: the
+// append that first uses a key stores it. Otherwise the key is stored before the append, and stays there if the append is refused,
+// because another process may have read it meanwhile and sealed an event with it. A key that no event uses is harmless.
 func Wrap(below eventstore.Store, vault *Vault, beside bool, log *slog.Logger) *Store {
 	return &Store{Store: below, vault: vault, beside: beside, cache: newKeyCache(vault), log: log}
 }
 
-// Run listens, until the context ends, for keys that other processes destroy. Without it, a process may remember such a key for
-// at most a minute.
+// Run listens, until the context ends, for keys that other processes destroy. Without it, a destroyed key stays cached for up to a
+// minute.
 func (s *Store) Run(ctx context.Context) { s.cache.listen(ctx, s.log) }
 
-// Destroy deletes the keys of streams for good, and from memory: here at once, in other processes as soon as they are notified.
+// Destroy deletes the keys of streams for good, and removes them from the caches: here at once, in other processes when they are
+// notified.
 func (s *Store) Destroy(ctx context.Context, streams ...string) error {
 	s.cache.remove(streams...)
 	err := s.vault.Destroy(ctx, streams...)
-	s.cache.remove(streams...) // what was looked up while it was there
+	s.cache.remove(streams...) // a lookup may have cached them meanwhile
 	return err
 }
 
-// Held reports whether there is a key that an event of any of the streams is sealed with. Keys that no event uses do not count.
+// Held reports whether there is a key of any of the streams that an event is sealed with. Keys that no event uses do not count.
 func (s *Store) Held(ctx context.Context, streams ...string) (bool, error) {
-	kept, err := s.vault.find(ctx, streams)
+	stored, err := s.vault.find(ctx, streams)
 	if err != nil {
 		return false, err
 	}
-	for stream, keys := range kept {
+	for stream, keys := range stored {
 		for recorded, err := range s.Store.Read(ctx, stream, 0) {
 			if err != nil {
 				return false, err
 			}
 			v, _, sealed := openEnvelope(recorded.Data, nil)
-			if sealed && slices.ContainsFunc(keys, func(k key) bool { return k.id == v.keyID }) {
+			if sealed && hasID(keys, v.keyID) {
 				return true, nil
 			}
 		}
@@ -68,16 +69,88 @@ func (s *Store) Held(ctx context.Context, streams ...string) (bool, error) {
 	return false, nil
 }
 
+// Returned reports whether there is a key to events of any of the streams from before it was forgotten, as after the restore of a
+// backup of the keys. Nothing else shows this, because the views know that the person was forgotten. A visitor may have come again
+// since; later events have keys of their own, which do not count.
+func (s *Store) Returned(ctx context.Context, streams ...string) (bool, error) {
+	for _, stream := range streams {
+		if ids, err := s.returned(ctx, stream); len(ids) > 0 || err != nil {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// Expel destroys such keys.
+func (s *Store) Expel(ctx context.Context, streams ...string) error {
+	for _, stream := range streams {
+		ids, err := s.returned(ctx, stream)
+		if err == nil && len(ids) > 0 {
+			err = s.vault.destroy(ctx, stream, ids)
+			s.cache.remove(stream)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) returned(ctx context.Context, stream string) (ids []int64, err error) {
+	stored, err := s.vault.find(ctx, []string{stream})
+	keys := stored[stream]
+	if err != nil || len(keys) == 0 {
+		return nil, err
+	}
+	var since []int64 // keys of the events since the stream was last forgotten
+	for recorded, err := range s.Store.Read(ctx, stream, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if bare(recorded.Type) {
+			lost, err := lostKeys(recorded)
+			if err != nil {
+				return nil, err
+			}
+			for _, k := range keys {
+				if slices.Contains(lost, strconv.FormatInt(k.id, 10)) {
+					ids = append(ids, k.id)
+				}
+			}
+			if len(lost) == 0 {
+				ids, since = append(ids, since...), nil
+			}
+			continue
+		}
+		v, _, sealed := openEnvelope(recorded.Data, nil)
+		if sealed && !slices.Contains(since, v.keyID) && hasID(keys, v.keyID) {
+			since = append(since, v.keyID)
+		}
+	}
+	return ids, nil
+}
+
+// lostKeys returns the keys that a fact names; none if the fact is about everything before it.
+func lostKeys(recorded eventstore.Recorded) ([]string, error) {
+	fact, err := recorded.Fact()
+	forgotten, _ := fact.Data.(event.VisitorForgotten)
+	return forgotten.Keys, err
+}
+
+func hasID(keys []key, id int64) bool {
+	return slices.ContainsFunc(keys, func(k key) bool { return k.id == id })
+}
+
 // Append implements eventstore.Store.
 //
-// A process may have cached a key that another has just destroyed. A write that expects a revision then meets a conflict with the
-// fact that says so. A write that expects nothing would pass, but nobody could read it. So Append looks for the key afterwards and
-// returns a conflict, although the event is on the log: the caller appends another event, under a new key.
+// A process may have cached a key that another has just destroyed. A write that expects a revision then conflicts with the fact of
+// the erasure. A write that expects nothing would succeed, but nobody could read its events. So Append looks the key up afterwards,
+// and returns a conflict if it is gone, although the events are on the log: the caller appends others, under a new key.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
 	}
-	p := sealing{writes: writes, at: s.cache.version()}
+	p := sealing{writes: writes, version: s.cache.version()}
 	for i, w := range writes {
 		if !About(w.Stream) || !slices.ContainsFunc(w.Events, sealable) {
 			continue
@@ -86,39 +159,39 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 			return 0, err
 		}
 	}
-	if !s.beside && len(p.keys) > 0 {
-		if err := s.vault.keep(ctx, p.keys); err != nil {
+	if !s.beside && len(p.stored) > 0 {
+		if err := s.vault.store(ctx, p.stored); err != nil {
 			return 0, err
 		}
 	}
-	if s.beside { // those who follow the log may see the events before this hears of them
-		s.remember(&p, false)
+	if s.beside { // a subscription in this process may get the events before Append returns
+		s.cacheKeys(&p, false)
 	}
 	position, err := s.Store.Append(ctx, p.writes...)
 	if err == nil {
 		if !s.beside {
-			s.remember(&p, true)
+			s.cacheKeys(&p, true)
 		}
-		err = s.legible(ctx, p.unsure)
+		err = s.checkKeys(ctx, p.unchecked)
 	}
 	return position, err
 }
 
-// remember takes note of an append's new keys.
-func (s *Store) remember(p *sealing, kept bool) {
-	for i, k := range p.minted {
-		s.cache.add(p.keys[i].Stream, k, p.at, kept)
+// cacheKeys caches an append's new keys. For stored see cachedKey.
+func (s *Store) cacheKeys(p *sealing, stored bool) {
+	for i, k := range p.fresh {
+		s.cache.add(p.stored[i].Stream, k, p.version, stored)
 	}
 }
 
-// legible looks for keys that events have just been sealed with, and is a conflict when one is gone.
-func (s *Store) legible(ctx context.Context, streams map[string]int64) error {
+// checkKeys looks up the keys, by stream, of events that were just appended. It returns a conflict if one is gone.
+func (s *Store) checkKeys(ctx context.Context, streams map[string]int64) error {
 	for stream, id := range streams {
 		keys, err := s.vault.findOf(ctx, stream)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(keys, func(k key) bool { return k.id == id }) {
+		if !hasID(keys, id) {
 			s.cache.remove(stream)
 			return fmt.Errorf("the key of a stream was destroyed: %w", &eventstore.ConflictError{
 				Stream: stream, Expected: eventstore.Any, Actual: eventstore.Any})
@@ -131,33 +204,33 @@ func sealable(e eventstore.Event) bool { return !bare(e.Type) }
 
 // sealing is an append whose events are being sealed.
 type sealing struct {
-	writes []eventstore.Write
-	own    bool              // writes are a copy
-	keys   []*eventstore.Key // new ones
-	minted []key             // the same, open
-	at     uint64            // version of the key cache
-	unsure map[string]int64  // by stream, ids of keys that may be gone before the append is made, without a conflict
+	writes    []eventstore.Write
+	cloned    bool              // writes are a copy
+	stored    []*eventstore.Key // new keys, as they are stored
+	fresh     []key             // the same, open
+	version   uint64            // of the key cache
+	unchecked map[string]int64  // ids of keys, by stream, that may be destroyed before the append without a conflict
 }
 
-// seal replaces a write by what is stored of it.
+// seal replaces a write by the one that is stored.
 func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
-	if !p.own {
-		p.writes, p.own = slices.Clone(p.writes), true
+	if !p.cloned {
+		p.writes, p.cloned = slices.Clone(p.writes), true
 	}
 	w := &p.writes[i]
-	news := len(p.keys)
+	before := len(p.stored)
 	k, err := p.keyOf(ctx, s, *w)
 	if err != nil {
 		return err
 	}
-	if len(p.keys) > news {
-		w.Key = p.keys[news]
+	if len(p.stored) > before {
+		w.Key = p.stored[before]
 	}
 	if w.Expect == eventstore.Any && (w.Key == nil || !s.beside) {
-		if p.unsure == nil {
-			p.unsure = map[string]int64{}
+		if p.unchecked == nil {
+			p.unchecked = map[string]int64{}
 		}
-		p.unsure[w.Stream] = k.id
+		p.unchecked[w.Stream] = k.id
 	}
 	unsealed := w.Events
 	w.Events = slices.Clone(w.Events)
@@ -174,7 +247,7 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	return nil
 }
 
-// keyOf is the key of a stream, made when there is none: for a new stream without a look.
+// keyOf returns the key of a stream. It creates one if there is none, without a lookup for a new stream.
 func (p *sealing) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, error) {
 	if w.Expect != eventstore.NoStream {
 		if known, ok := s.cache.get(w.Stream); ok && known.stored {
@@ -188,11 +261,11 @@ func (p *sealing) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key,
 			return keys[len(keys)-1], nil
 		}
 	}
-	fresh, kept, err := s.vault.mint(w.Stream)
+	fresh, stored, err := s.vault.create(w.Stream)
 	if err != nil {
 		return key{}, err
 	}
-	p.keys = append(p.keys, &kept)
-	p.minted = append(p.minted, fresh)
+	p.stored = append(p.stored, &stored)
+	p.fresh = append(p.fresh, fresh)
 	return fresh, nil
 }

@@ -158,7 +158,7 @@ func requireNothingOfAsha(t testing.TB, all []eventstore.Recorded) {
 	}
 }
 
-func TestTheLogHoldsNothingOfAPersonAndReadersSeeEverything(t *testing.T) {
+func TestStore_LogHasNoPersonalData(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), newLead()
 		visitor := event.VisitorStream("acme", "aa")
@@ -191,7 +191,7 @@ func TestTheLogHoldsNothingOfAPersonAndReadersSeeEverything(t *testing.T) {
 	})
 }
 
-func TestWithTheKeyGoesThePersonInEveryProcess(t *testing.T) {
+func TestDestroy_EveryProcess(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, other, stream := p.open(), p.open(), newLead()
 		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
@@ -265,14 +265,14 @@ func TestDestroy_NotificationIsEmpty(t *testing.T) {
 }
 
 // Well before a process remembers them no longer by itself.
-func TestWhoBeginsToListenRemembersNobodyWhoWasForgottenBefore(t *testing.T) {
+func TestRun_ClearsCache(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	store, other, stream := p.open(), p.open(), newLead()
 	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	require.Contains(t, string(read(t, other, stream)[0].Data), "Asha")
 	require.NoError(t, store.Destroy(t.Context(), stream))
-	require.Contains(t, string(read(t, other, stream)[0].Data), "Asha", "nobody has told it")
+	require.Contains(t, string(read(t, other, stream)[0].Data), "Asha", "it was not notified")
 	listening, stop := context.WithCancel(t.Context())
 	defer stop()
 	go other.Run(listening)
@@ -280,7 +280,7 @@ func TestWhoBeginsToListenRemembersNobodyWhoWasForgottenBefore(t *testing.T) {
 }
 
 // A page that was read before the erasure, and a key that was looked for after it: the reader is shown the erasure too.
-func TestWhoIsShownAnErasedEventIsShownTheErasure(t *testing.T) {
+func TestRead_ErasedEventAndItsFact(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	store, stream := p.open(), newLead()
@@ -324,7 +324,7 @@ func (m *meddled) Read(ctx context.Context, stream string, from eventstore.Revis
 }
 
 // The largest lead that a capture may make, sealed, is one that both stores take.
-func TestTheLargestLeadFits(t *testing.T) {
+func TestAppend_LargestLead(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), newLead()
 		large := fact(t, event.LeadCreated{Name: strings.Repeat("n", 735<<10)})
@@ -333,7 +333,7 @@ func TestTheLargestLeadFits(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotOfPersonsHoldsWhatEveryStoreMust(t *testing.T) {
+func TestStore_Conformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) eventstore.Store { return newPlace(t, "").open() },
 		storetest.Capabilities{GapFree: true})

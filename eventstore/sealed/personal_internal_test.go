@@ -19,8 +19,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
-// Whoever adds a type, or a member to one, says here whether it is about a person.
-func TestEveryMemberOfEveryTypeIsDeclaredPersonalOrPlain(t *testing.T) {
+// A new type or member must be declared in personal.go.
+func TestPersonal_DeclaresEveryMember(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, event.Catalogue(), slices.Sorted(maps.Keys(declared)), "types of the catalogue, and those declared in personal.go")
 	for _, name := range event.Catalogue() {
@@ -52,7 +52,7 @@ func testKey() key {
 	return key{id: -7, secret: [sealbox.KeySize]byte([]byte("0123456789abcdef0123456789abcdef"))}
 }
 
-func TestWhatIsPersonalIsSealedAndComesBack(t *testing.T) {
+func TestSeal_PersonalMembers(t *testing.T) {
 	t.Parallel()
 	k := testKey()
 	for _, name := range append(event.Catalogue(), "unheard.of.v1") {
@@ -101,7 +101,7 @@ func TestWhatIsPersonalIsSealedAndComesBack(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSealedIsNotTakenForIt(t *testing.T) {
+func TestSeal_MistakableData(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{
 		``, `{}`, `"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"sealed":1}`, `{"sealed":"not base64!"}`, `{"sealed":"AAAA"}`,
@@ -122,7 +122,7 @@ func TestWhatIsNotSealedIsNotTakenForIt(t *testing.T) {
 }
 
 // What is no compact object of members is sealed as a whole, byte for byte.
-func TestWhateverTheDataIsItComesBackByteForByteOrAsTheSameJSON(t *testing.T) {
+func TestSeal_RoundTrip(t *testing.T) {
 	t.Parallel()
 	k := testKey()
 	for _, data := range []string{

@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
-func TestNothingThatIsStoredInTheOpenCanBeAnotherWithoutTheKey(t *testing.T) {
+func TestSeal_AuthenticatesPlainData(t *testing.T) {
 	t.Parallel()
 	k := testKey()
 	given := eventstore.Event{
@@ -64,7 +64,7 @@ func TestNothingThatIsStoredInTheOpenCanBeAnotherWithoutTheKey(t *testing.T) {
 }
 
 // Logs have events that were sealed like this one, and keys that were sealed like its key: every later version opens them.
-func TestWhatWasSealedOnceOpensEverAfter(t *testing.T) {
+func TestSeal_GoldenEvent(t *testing.T) {
 	t.Parallel()
 	box, err := sealbox.New(bytes.Repeat([]byte("k"), sealbox.KeySize))
 	require.NoError(t, err)

@@ -71,7 +71,7 @@ func (e *echo) Subscribe(context.Context, eventstore.Position, eventstore.Filter
 	}
 }
 
-func TestWhatIsStillAtHandIsGivenAsItWasUnlessItWasForgottenMeanwhile(t *testing.T) {
+func TestSubscribe_OwnEvents(t *testing.T) {
 	t.Parallel()
 	below, p := &echo{}, newPlace(t, "")
 	store := sealed.Wrap(below, p.vault(sealKey), true, slog.New(slog.DiscardHandler))
@@ -105,7 +105,7 @@ func TestWhatIsStillAtHandIsGivenAsItWasUnlessItWasForgottenMeanwhile(t *testing
 }
 
 // A consumer that rests at each mark would rest once for each append, and fall behind one that appends more often.
-func TestAMarkWithEventsBehindItIsNotToldToASlowConsumer(t *testing.T) {
+func TestSubscribe_SupersededMarks(t *testing.T) {
 	t.Parallel()
 	box, err := sealbox.New(sealKey)
 	require.NoError(t, err)
@@ -115,11 +115,11 @@ func TestAMarkWithEventsBehindItIsNotToldToASlowConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var told, marks []eventstore.Position
+		var received, marks []eventstore.Position
 		for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
 			require.NoError(t, err)
 			if item.Event != nil {
-				told = append(told, item.Position)
+				received = append(received, item.Position)
 			} else {
 				marks = append(marks, item.Position)
 			}
@@ -127,13 +127,13 @@ func TestAMarkWithEventsBehindItIsNotToldToASlowConsumer(t *testing.T) {
 				break
 			}
 		}
-		require.Len(t, told, events)
+		require.Len(t, received, events)
 		require.LessOrEqual(t, len(marks), 2) // one may have been all that there was
 	})
 }
 
-// The context ends while the consumer is slow and as much is read ahead as may be: who reads ahead gives up, and says so.
-func TestASubscriptionEndsWithItsContextHoweverFarItHasReadAhead(t *testing.T) {
+// The context ends while the consumer is slow and the buffer is full.
+func TestSubscribe_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	box, err := sealbox.New(sealKey)
 	require.NoError(t, err)
