@@ -24,10 +24,10 @@ test: postgres cc curl node python promtool chromium ## the whole test suite wit
 
 chaos: postgres ## kills the service and its databases under load, ROUNDS times (100): is anything lost, or out of order? minutes
 	LEADLOG_TEST_CHAOS_ROUNDS=$(or $(ROUNDS),100) $(WITHPG) -- \
-		go test ./cmd/leadlog/systemtest -run 'ThroughKills|Linearizable|TestOnEventStoreDB/.*(linearizable|kills)' -count=1 -v -timeout 60m
+		go test ./cmd/leadlog/systemtest -run 'TestChaos|TestLinearizable|^TestOnEventStoreDB$$/(chaos|linearizable)' -count=1 -v -timeout 60m
 
 restart-test: postgres ## restarts two processes behind a balancer in turn, under load, ROUNDS times (12): does a request fail?
-	LEADLOG_TEST_RESTARTS=$(or $(ROUNDS),12) $(WITHPG) -- go test ./cmd/leadlog/systemtest -run RestartsOneAfterTheOther -count=1 -v -timeout 30m
+	LEADLOG_TEST_RESTARTS=$(or $(ROUNDS),12) $(WITHPG) -- go test ./cmd/leadlog/systemtest -run TestRestart -count=1 -v -timeout 30m
 
 bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its own; some five minutes in which nothing else should run
 	go build -o bin/leadlog ./cmd/leadlog

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func TestWhoInterruptsIsNotSentToLookForTheServer(t *testing.T) {
+func TestRun_InterruptHasNoHint(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
@@ -32,7 +32,7 @@ func TestWhoInterruptsIsNotSentToLookForTheServer(t *testing.T) {
 }
 
 // Whoever was told that a server could not be reached looked at the network.
-func TestAServerThatTakesNoWritesIsNotTakenForOneOutOfReach(t *testing.T) {
+func TestHint_ServerTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	for code, try := range map[string]string{
 		"53100": "again, when the disk of PostgreSQL has room",
@@ -43,7 +43,7 @@ func TestAServerThatTakesNoWritesIsNotTakenForOneOutOfReach(t *testing.T) {
 }
 
 // leadlog jwt > FILE exited with 0 on a full disk, and the file was empty.
-func TestWhatCouldNotBePrintedIsNotDone(t *testing.T) {
+func TestRun_WriteErrorFails(t *testing.T) {
 	t.Parallel()
 	full, writer := io.Pipe()
 	require.NoError(t, full.CloseWithError(syscall.ENOSPC))
@@ -53,7 +53,7 @@ func TestWhatCouldNotBePrintedIsNotDone(t *testing.T) {
 	require.Contains(t, said.String(), "no space left on device")
 }
 
-func TestAnImportDoesNotOverwriteItsFile(t *testing.T) {
+func TestImport_KeepsItsFile(t *testing.T) {
 	t.Parallel()
 	const text = "phone\n98765 43210\n"
 	path := filepath.Join(t.TempDir(), "leads.csv")

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheTableOfSettingsHasEverySettingAndItsDefault(t *testing.T) {
+func TestSettings_TableIsComplete(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../deploy/docs/commands.md")
 	require.NoError(t, err)

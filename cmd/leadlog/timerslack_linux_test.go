@@ -33,7 +33,7 @@ func tellSlack() {
 	fmt.Println(<-slack, os.Args[1:], os.Getenv(slackened))
 }
 
-func TestAProcessRunsWithSlackenedTimersAndAsItWasStarted(t *testing.T) {
+func TestTimerSlack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ given, has time.Duration }{
 		"as usual":                {0, timerSlack}, // 0 is the system's default

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheHeapGrowsToItsLeastAndThenByHalfOfWhatIsLive(t *testing.T) {
+func TestGCPercent(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 700, gcPercent(0), "before anything is known")
 	require.Equal(t, 1500, gcPercent(1<<20), "there is an end to it")

@@ -9,7 +9,7 @@ import (
 )
 
 // The host that was the primary before a failover, back as a standby, is first in the address still.
-func TestOfSeveralHostsOnlyThePrimaryIsUsed(t *testing.T) {
+func TestPostgresURL_ConnectDefaults(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]struct {
 		timeout time.Duration
@@ -36,7 +36,7 @@ func TestOfSeveralHostsOnlyThePrimaryIsUsed(t *testing.T) {
 }
 
 // A password of digits that goes on behind a # or a ? was taken for a port, and a space in a parameter came out as a +.
-func FuzzAnAddressMeansWhatPostgreSQLTakesItFor(f *testing.F) {
+func FuzzPostgresURL(f *testing.F) {
 	for _, address := range []string{
 		"postgres://u:2024#secret@one/db",
 		"postgres://u:2024?secret@one/db",
@@ -64,7 +64,7 @@ func FuzzAnAddressMeansWhatPostgreSQLTakesItFor(f *testing.F) {
 }
 
 // Whoever writes an @ or a / of a password as it is would read the rest of it in every message that the host cannot be found.
-func TestAnAddressThatIsCutInItsPasswordIsRefused(t *testing.T) {
+func TestPostgresURL_RejectsUnescapedPassword(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{
 		"postgres://u:p@ss@one/db",

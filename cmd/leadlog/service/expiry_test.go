@@ -57,7 +57,7 @@ func announcements(t *testing.T, w *projectiontest.World, ids ...string) map[str
 	return said
 }
 
-func TestEachEndOfATokenIsAnnouncedOnceByHoweverManyProcesses(t *testing.T) {
+func TestTokenExpiry_AnnouncedOnce(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	const day = 24 * time.Hour
@@ -103,7 +103,7 @@ func TestEachEndOfATokenIsAnnouncedOnceByHoweverManyProcesses(t *testing.T) {
 	require.Equal(t, said[due], announcements(t, w, due)[due], "another end after a rotation")
 }
 
-func TestATokenThatWasNeverToLiveLongerThanTheNoticeGetsNone(t *testing.T) {
+func TestTokenExpiry_ShortLivedTokenNotAnnounced(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id, created := w.NewID(), w.NewID()
@@ -117,7 +117,7 @@ func TestATokenThatWasNeverToLiveLongerThanTheNoticeGetsNone(t *testing.T) {
 
 // Visitors of two accounts, with and without a lead, did something at different times. Two processes look for the expired ones at
 // once.
-func TestExpiredVisitors_AreForgotten(t *testing.T) {
+func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	log := slog.New(slog.DiscardHandler)

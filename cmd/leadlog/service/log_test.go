@@ -13,7 +13,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // Every view waits for the keys of what it reads: for a server that has gone without a word it must not wait for good.
-func TestLookingForKeysBesideALogOfItsOwnEnds(t *testing.T) {
+func TestSealedLog_KeyQueriesAreBounded(t *testing.T) {
 	t.Parallel()
 	views := pgtest.Pool(t, pgtest.Database(t))
 	log, err := openSealedLog(t.Context(), pgtest.DatabaseFrom(t, "log", postgres.Migrate), views, nil, slog.New(slog.DiscardHandler))

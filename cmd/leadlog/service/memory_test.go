@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheLimitIsTheLeastThatLinuxTells(t *testing.T) {
+func TestMemory_LowestLimit(t *testing.T) {
 	t.Parallel()
 	const (
 		meminfo   = "MemTotal:       16384 kB\nMemFree:        1 kB\n"

@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 )
 
-func TestOriginsAndPathsThatBrowsersSendAreTaken(t *testing.T) {
+func TestSettings_OriginsAndBasePath(t *testing.T) {
 	t.Parallel()
 	var c cli.Checker
 	origins := []string{"https://example.com", "http://localhost:3000", "https://xn--mnchen-3ya.de:8443", "http://[::1]:8080", "http://127.0.0.1", "https://a_b.example"}

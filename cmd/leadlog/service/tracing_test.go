@@ -8,7 +8,7 @@ import (
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 )
 
-func TestWhatIsAskedOfTracingAndIsNotThereIsRefusedByName(t *testing.T) {
+func TestTracing_RejectsUnsupportedSettings(t *testing.T) {
 	t.Parallel()
 	for _, bad := range [][2]string{
 		{"OTEL_TRACES_EXPORTER", "zipkin"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}, {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"},

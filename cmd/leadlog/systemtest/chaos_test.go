@@ -92,10 +92,10 @@ var nodeKills = map[string]func(*testing.T, *chaos){
 	},
 }
 
-// TestNothingAcknowledgedIsLostThroughKills kills the service and PostgreSQL, together and apart, at any moment under load. With
+// TestChaos_NothingAcknowledgedIsLost kills the service and PostgreSQL, together and apart, at any moment under load. With
 // the log in EventStoreDB it kills the node too. After each round every answer of the round is checked against the log, the views
 // and the webhooks, and verify against all.
-func TestNothingAcknowledgedIsLostThroughKills(t *testing.T) {
+func TestChaos_NothingAcknowledgedIsLost(t *testing.T) {
 	t.Parallel()
 	c := newChaos(t)
 	rounds, err := strconv.Atoi(os.Getenv(chaosRounds))

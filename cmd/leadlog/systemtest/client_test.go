@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/openapi"
 )
 
-func TestTheGoClientCallsTheService(t *testing.T) {
+func TestGoClient(t *testing.T) {
 	t.Parallel()
 	_, jwt, base := served(t)
 	ctx := t.Context()

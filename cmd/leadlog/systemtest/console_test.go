@@ -26,7 +26,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/npmtest"
 )
 
-func TestSomebodyWorksWithTheConsole(t *testing.T) {
+func TestConsole_InBrowser(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "1h" // so that what is tried again is tried by hand

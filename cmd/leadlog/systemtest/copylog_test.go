@@ -116,7 +116,7 @@ func on(settings map[string]string, log string) map[string]string {
 	return settings
 }
 
-func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
+func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 	t.Parallel()
 	receiver := newInbox(t)
 	settings := production(t)
@@ -175,9 +175,9 @@ func TestAServiceMovesToEventStoreDBAndBack(t *testing.T) {
 	}
 }
 
-// TestNobodyWritesToALogThatWasLeft has every command that appends run on the log that the views have left: what it took in
+// TestCopyLog_SourceTakesNoMoreWrites has every command that appends run on the log that the views have left: what it took in
 // there nobody would see again.
-func TestNobodyWritesToALogThatWasLeft(t *testing.T) {
+func TestCopyLog_SourceTakesNoMoreWrites(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	provisioned(t, settings)
@@ -207,7 +207,7 @@ func TestNobodyWritesToALogThatWasLeft(t *testing.T) {
 	}
 }
 
-func TestTheLogOfThePrivatePostgreSQLMovesWithoutBeingNamed(t *testing.T) {
+func TestCopyLog_FromPrivatePostgres(t *testing.T) {
 	t.Parallel()
 	settings := development(t)
 	delete(settings, "LEADLOG_EVENTSTORE_URL")
@@ -221,8 +221,8 @@ func TestTheLogOfThePrivatePostgreSQLMovesWithoutBeingNamed(t *testing.T) {
 	launch(t, settings, "verify").ends(t, 0)
 }
 
-// TestACopyThatIsKilledGoesOn kills copies of a log until one comes through.
-func TestACopyThatIsKilledGoesOn(t *testing.T) {
+// TestCopyLog_ResumesAfterKill kills copies of a log until one comes through.
+func TestCopyLog_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	provisioned(t, settings)
@@ -276,7 +276,7 @@ func headOf(t *testing.T, store eventstore.Store) eventstore.Position {
 }
 
 // A server that accepts connections and says nothing held copy-log up for good when it was named by a flag.
-func TestALogThatSaysNothingIsGivenUpWhoeverNamesIt(t *testing.T) {
+func TestCopyLog_SilentServerTimesOut(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func (r running) captureInTime(t *testing.T, body string) (last answer) {
 	return last
 }
 
-func TestTheCurlLineThatDevPrintsWorksAsPasted(t *testing.T) {
+func TestDev_PrintedCurlLine(t *testing.T) {
 	t.Parallel()
 	r := dev(t, development(t))
 	line := r.sees(t, r.out, `(?m)^(curl .*)$`)
@@ -69,7 +69,7 @@ func TestTheCurlLineThatDevPrintsWorksAsPasted(t *testing.T) {
 	require.Len(t, lead.body["data"], 1)
 }
 
-func TestDevStartedAgainHasEverythingItHad(t *testing.T) {
+func TestDev_Restart(t *testing.T) {
 	t.Parallel()
 	settings := development(t)
 	first := dev(t, settings)
@@ -87,7 +87,7 @@ func TestDevStartedAgainHasEverythingItHad(t *testing.T) {
 	require.Equal(t, 200, again.status, "a JWT of before still counts: the secret is the same")
 }
 
-func TestDevRecoversFromKills(t *testing.T) {
+func TestDev_RecoversFromKills(t *testing.T) {
 	t.Parallel()
 	settings := development(t)
 	first := dev(t, settings)
@@ -128,7 +128,7 @@ func TestDevRecoversFromKills(t *testing.T) {
 }
 
 // A terminal that is closed ended leadlog at once, and PostgreSQL went on for nobody. It may say so twice.
-func TestDevStopsWithItsPostgreSQLWhenItsTerminalIsClosed(t *testing.T) {
+func TestDev_StopsOnHangup(t *testing.T) {
 	t.Parallel()
 	settings := development(t)
 	r := dev(t, settings)
@@ -141,7 +141,7 @@ func TestDevStopsWithItsPostgreSQLWhenItsTerminalIsClosed(t *testing.T) {
 }
 
 // leadlog export | head -1 left PostgreSQL behind, and the death of who collected its log took a service along.
-func TestACommandWhoseOutputNobodyReadsStopsItsPostgreSQL(t *testing.T) {
+func TestDev_BrokenPipeStopsPostgres(t *testing.T) {
 	t.Parallel()
 	settings := development(t)
 	first := dev(t, settings)
@@ -160,7 +160,7 @@ func TestACommandWhoseOutputNobodyReadsStopsItsPostgreSQL(t *testing.T) {
 	require.NoError(t, closed.Close())
 }
 
-func TestALogIsNotServedUnderAnotherClaimKey(t *testing.T) {
+func TestDev_RejectsOtherClaimKey(t *testing.T) {
 	t.Parallel()
 	settings := development(t)
 	first := dev(t, settings)
@@ -175,7 +175,7 @@ func TestALogIsNotServedUnderAnotherClaimKey(t *testing.T) {
 	require.Empty(t, postgresOf(settings), "and PostgreSQL was stopped")
 }
 
-func TestOtherCommandsShareThePrivatePostgreSQL(t *testing.T) {
+func TestDev_CommandsSharePostgres(t *testing.T) {
 	t.Parallel()
 	settings := development(t)
 	r := dev(t, settings)

@@ -20,9 +20,9 @@ import (
 // takes for garbage would hide what it holds.
 const usualCollector = "100"
 
-// TestAnExportTakesTheSameMemoryAtAnySize exports a little and a lot. What a lot takes more must be far less than what
+// TestExport_ConstantMemory exports a little and a lot. What a lot takes more must be far less than what
 // it writes.
-func TestAnExportTakesTheSameMemoryAtAnySize(t *testing.T) {
+func TestExport_ConstantMemory(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	settings["GOGC"] = usualCollector
@@ -115,7 +115,7 @@ func fetch(t *testing.T, url, jwt, accept string) int64 {
 	return written
 }
 
-func TestExportAndTailOfARunningService(t *testing.T) {
+func TestExport_WhileServing(t *testing.T) {
 	t.Parallel()
 	settings, jwt, base := served(t)
 	following := launch(t, settings, "tail")
@@ -160,8 +160,8 @@ func TestExportAndTailOfARunningService(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotInTheViewsYetIsNotLeftOutOfAnExport captures beside no service, as an import does.
-func TestWhatIsNotInTheViewsYetIsNotLeftOutOfAnExport(t *testing.T) {
+// TestExport_WaitsForViews captures beside no service, as an import does.
+func TestExport_WaitsForViews(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	provisioned(t, settings)

@@ -37,7 +37,7 @@ func withStandby(t *testing.T, settings map[string]string) (behind map[string]st
 
 // A standby takes over that had not received a rotation. What the service remembers of it, at a revision where something else
 // stands since, lets nobody in.
-func TestAServiceForgetsWhatAFailoverHasLost(t *testing.T) {
+func TestFailover_ServeDropsLostEvents(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -58,7 +58,7 @@ func TestAServiceForgetsWhatAFailoverHasLost(t *testing.T) {
 }
 
 // A service that starts again finishes what runs, which a request may draw out. Who stops it meanwhile stops it.
-func TestAServiceThatForgetsAFailoverIsStoppedMeanwhile(t *testing.T) {
+func TestFailover_StopsWhileRestarting(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -80,7 +80,7 @@ func TestAServiceThatForgetsAFailoverIsStoppedMeanwhile(t *testing.T) {
 	p.ends(t, 0)
 }
 
-func TestDevStopsWhenAFailoverHasLostWhatItHasSeen(t *testing.T) {
+func TestFailover_DevStops(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	launch(t, settings, "migrate").ends(t, 0)
@@ -94,7 +94,7 @@ func TestDevStopsWhenAFailoverHasLostWhatItHasSeen(t *testing.T) {
 	require.Contains(t, p.err.String(), "Try: again: the log is of before")
 }
 
-func TestTailEndsWhenAFailoverHasLostWhatItHasShown(t *testing.T) {
+func TestFailover_TailEnds(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	launch(t, settings, "migrate").ends(t, 0)

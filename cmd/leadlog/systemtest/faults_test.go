@@ -112,9 +112,9 @@ func execute(t *testing.T, url, statement string) {
 	pgtest.Exec(t, conn, statement)
 }
 
-// TestAnswersStayHonestWhileTheDatabaseFails has callers go on while one fault after another begins and ends. Who is
+// TestFaults_EachCaptureStoredOnce has callers go on while one fault after another begins and ends. Who is
 // answered 503 repeats the request with its key afterwards, and everybody has been captured once.
-func TestAnswersStayHonestWhileTheDatabaseFails(t *testing.T) {
+func TestFaults_EachCaptureStoredOnce(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"connections", "messages", "statements"} {
 		t.Run(kind, func(t *testing.T) {
@@ -145,9 +145,9 @@ func newSufferer(t *testing.T, settings map[string]string, address, jwt string) 
 	return c
 }
 
-// TestAServiceFollowsItsDatabaseToAnotherAddress gives the service two addresses. The first one dies, and another time
+// TestFaults_FailsOverToOtherHost gives the service two addresses. The first one dies, and another time
 // falls silent.
-func TestAServiceFollowsItsDatabaseToAnotherAddress(t *testing.T) {
+func TestFaults_FailsOverToOtherHost(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)

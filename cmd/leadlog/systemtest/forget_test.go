@@ -49,7 +49,7 @@ func requireUntold(t *testing.T, where, text string) {
 
 // Two services run, their caches warm; an endpoint echoes what it is told; there is a copy of the views as of a day. Then
 // the person is forgotten, by the command line beside the services.
-func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
+func TestForget_LeavesNoPersonalData(t *testing.T) {
 	t.Parallel()
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
@@ -127,7 +127,7 @@ func TestForgetLeavesNothingOfAPersonAnywhere(t *testing.T) {
 
 // A process was killed when a visitor's end was on the log and copies of the views were not swept yet; and the browser, which
 // keeps its id, came again.
-func TestWhatIsLeftOfAVisitorInACopyIsNotedAndHealed(t *testing.T) {
+func TestForget_HealsVisitorInCopy(t *testing.T) {
 	t.Parallel()
 	settings, jwt, base := served(t)
 	run := func(args ...string) string {
@@ -184,9 +184,9 @@ func (s site) seen(lead, position string) (titles []string) {
 
 var lostVisitor = regexp.MustCompile(`(visitor-acme-[0-9a-f]+) of account acme cannot be read: its key is not there`)
 
-// TestAVisitorWhoseKeyIsInNoBackupIsForgotten restores a log, and keys from before three of its visitors came. Two of them come
+// TestForget_VisitorWithLostKey restores a log, and keys from before three of its visitors came. Two of them come
 // again before anybody looks.
-func TestAVisitorWhoseKeyIsInNoBackupIsForgotten(t *testing.T) {
+func TestForget_VisitorWithLostKey(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -292,9 +292,9 @@ func operator(t *testing.T, settings map[string]string) func(script string) stri
 	}
 }
 
-// TestWhoseKeyIsInNoBackupIsMadeGoodAsTheTextSays runs what forgetting.md has for keys that are found, and then for others that
+// TestForget_LostKeysManual runs what forgetting.md has for keys that are found, and then for others that
 // are not.
-func TestWhoseKeyIsInNoBackupIsMadeGoodAsTheTextSays(t *testing.T) {
+func TestForget_LostKeysManual(t *testing.T) {
 	t.Parallel()
 	scripts := blocks(t, "deploy/docs/forgetting.md", "sh")
 	require.Len(t, scripts, 2)

@@ -18,10 +18,10 @@ import (
 // onSmallDisk says, to the test binary started anew, that it may mount.
 const onSmallDisk = "LEADLOG_TEST_ON_SMALL_DISK"
 
-// TestAServiceGoesOnAfterItsDatabasesDiskWasFull has PostgreSQL on a disk that fills up. The test is started again where it may mount one that
+// TestFullDisk_Recovers has PostgreSQL on a disk that fills up. The test is started again where it may mount one that
 // nobody else sees: as root in a mount namespace, else in a user namespace too. A system that allows neither has the
-// errors of a full disk alone, which TestAnswersStayHonestWhileTheDatabaseFails raises everywhere.
-func TestAServiceGoesOnAfterItsDatabasesDiskWasFull(t *testing.T) {
+// errors of a full disk alone, which TestFaults_EachCaptureStoredOnce raises everywhere.
+func TestFullDisk_Recovers(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(onSmallDisk) != "" {
 		fillTheDisk(t)

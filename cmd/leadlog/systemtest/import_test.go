@@ -38,7 +38,7 @@ func outcomesIn(t *testing.T, path string) (told []string) {
 	return told
 }
 
-func TestImportOfATable(t *testing.T) {
+func TestImport_CSV(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -96,7 +96,7 @@ func TestImportOfATable(t *testing.T) {
 		outcomesIn(t, path+".again"))
 }
 
-func TestImportOfJSONLines(t *testing.T) {
+func TestImport_JSONLines(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	provisioned(t, settings)
@@ -117,8 +117,8 @@ func TestImportOfJSONLines(t *testing.T) {
 	launch(t, settings, "import", fine, "--account", "acme").ends(t, 0)
 }
 
-// TestADryRunForeseesWhatTheImportDoes has rows that contradict each other, and what is there already.
-func TestADryRunForeseesWhatTheImportDoes(t *testing.T) {
+// TestImport_DryRunMatchesImport has rows that contradict each other, and what is there already.
+func TestImport_DryRunMatchesImport(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	provisioned(t, settings)
@@ -159,7 +159,7 @@ func TestADryRunForeseesWhatTheImportDoes(t *testing.T) {
 	}, outcomesIn(t, path+".outcome.csv"))
 }
 
-func TestAnImportInWindowsEncoding(t *testing.T) {
+func TestImport_Windows1252(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -172,7 +172,7 @@ func TestAnImportInWindowsEncoding(t *testing.T) {
 	}, time.Minute, 20*time.Millisecond)
 }
 
-func TestAnImportThatWasKilledGoesOnAndDoublesNothing(t *testing.T) {
+func TestImport_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	provisioned(t, settings)
@@ -214,7 +214,7 @@ func TestAnImportThatWasKilledGoesOnAndDoublesNothing(t *testing.T) {
 }
 
 // What a file calls its columns is what a stranger may have written.
-func TestAnImportPrintsNothingThatSteersATerminal(t *testing.T) {
+func TestImport_EscapesControlCharacters(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	provisioned(t, settings)
@@ -230,7 +230,7 @@ func TestAnImportPrintsNothingThatSteersATerminal(t *testing.T) {
 	}
 }
 
-func TestAnImportThatCannotBegin(t *testing.T) {
+func TestImport_InvalidArguments(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	provisioned(t, settings)

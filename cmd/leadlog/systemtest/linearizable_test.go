@@ -21,9 +21,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// TestCapturesAreLinearizable has callers of two processes bring in the same few people, erase them and join them, while a
+// TestLinearizable_Captures has callers of two processes bring in the same few people, erase them and join them, while a
 // process or its connections die, and wants their answers to be those of one caller after the other.
-func TestCapturesAreLinearizable(t *testing.T) {
+func TestLinearizable_Captures(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	jwt := provisioned(t, p.settings)
@@ -45,8 +45,8 @@ func TestCapturesAreLinearizable(t *testing.T) {
 	launch(t, p.settings, "verify").ends(t, 0)
 }
 
-// TestTokensAreLinearizable has callers of two processes create, rotate, delete and use the same few tokens.
-func TestTokensAreLinearizable(t *testing.T) {
+// TestLinearizable_Tokens has callers of two processes create, rotate, delete and use the same few tokens.
+func TestLinearizable_Tokens(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	provisioned(t, p.settings)
@@ -243,7 +243,7 @@ func told(from, until int64, in, out any) porcupine.Operation {
 
 const ever = int64(1 << 62)
 
-func TestTheModelOfCapturesSeesWhatBreaksTheRules(t *testing.T) {
+func TestLeadModel_RejectsViolations(t *testing.T) {
 	t.Parallel()
 	const api, webhook, website, whatsapp, facebook = 0, 1, 2, 3, 4
 	phone1 := func(source int) capture { return capture{phone: 1, source: source} }
@@ -312,7 +312,7 @@ func TestTheModelOfCapturesSeesWhatBreaksTheRules(t *testing.T) {
 	}
 }
 
-func TestTheModelOfTokensSeesWhatBreaksTheRules(t *testing.T) {
+func TestTokenModel_RejectsViolations(t *testing.T) {
 	t.Parallel()
 	unknown := tokenTold{unknown: true}
 	created := told(1, 2, tokenAsk{do: "create"}, tokenTold{status: 201, token: "1", value: "a"})

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMemoryStaysBoundedWhateverIsSent has clients send more than twice as much as the service may use, and none of them
+// TestMemory_BoundedUnderLargeBodies has clients send more than twice as much as the service may use, and none of them
 // reads its answers. The service stays within its limit, with some room for what the collector does not count, turns
 // some away and goes on with its work.
-func TestMemoryStaysBoundedWhateverIsSent(t *testing.T) {
+func TestMemory_BoundedUnderLargeBodies(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	settings["GOMEMLIMIT"] = "256MiB"

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMetricsTellOfTheLogTheViewsTheLimiterAndThePools(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	settings["LEADLOG_RATE_LIMIT"], settings["LEADLOG_RATE_BURST"] = "0.001", "1"

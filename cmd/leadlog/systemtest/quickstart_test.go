@@ -49,7 +49,7 @@ func quickstart(t *testing.T) (base, token, jwt string) {
 	return base, created.data()["plainToken"].(string), jwt
 }
 
-func TestTheCallsInTheTextsAnswerAsPrinted(t *testing.T) {
+func TestQuickStart_CallsInManuals(t *testing.T) {
 	t.Parallel()
 	base, token, jwt := quickstart(t)
 	texts := append(blocks(t, "README.md", "console"), blocks(t, "deploy/docs/http.md", "console")...)
@@ -78,7 +78,7 @@ func TestTheCallsInTheTextsAnswerAsPrinted(t *testing.T) {
 	require.Equal(t, 6, calls)
 }
 
-func TestTheQuickStartWithCurlWorksAsPrinted(t *testing.T) {
+func TestQuickStart_Curl(t *testing.T) {
 	t.Parallel()
 	base, token, _ := quickstart(t)
 	scripts := blocks(t, "deploy/docs/quickstart.md", "sh")
@@ -88,7 +88,7 @@ func TestTheQuickStartWithCurlWorksAsPrinted(t *testing.T) {
 	}
 }
 
-func TestTheQuickStartsInJavaScriptAndPythonWorkAsPrinted(t *testing.T) {
+func TestQuickStart_JavaScriptAndPython(t *testing.T) {
 	t.Parallel()
 	base, token, _ := quickstart(t)
 	for _, c := range []struct{ language, file, run, new, known string }{
@@ -107,7 +107,7 @@ func TestTheQuickStartsInJavaScriptAndPythonWorkAsPrinted(t *testing.T) {
 }
 
 // A form plugin has its fields renamed until they have these names.
-func TestFormPluginsAreReadByTheNamesInTheQuickStart(t *testing.T) {
+func TestQuickStart_FormFieldNames(t *testing.T) {
 	t.Parallel()
 	base, token, _ := quickstart(t)
 	text, err := os.ReadFile("../../../deploy/docs/quickstart.md")
@@ -134,7 +134,7 @@ func TestFormPluginsAreReadByTheNamesInTheQuickStart(t *testing.T) {
 	require.Equal(t, 12, read)
 }
 
-func TestTheRelayOfTheQuickStartTakesAFormIn(t *testing.T) {
+func TestQuickStart_Relay(t *testing.T) {
 	t.Parallel()
 	base, token, jwt := quickstart(t)
 	directory := t.TempDir()

@@ -46,7 +46,7 @@ func unlike(status int, got answer, err error) error {
 	return err
 }
 
-func TestAReplayThatIsKilledAtAnyPointHarmsNothingAndGoesOn(t *testing.T) {
+func TestReplay_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -106,7 +106,7 @@ func ask(t *testing.T, settings map[string]string, sql string) (n int) {
 	return n
 }
 
-func TestServeSaysThatAReplayIsDueAndGoesOnServingTheOldRows(t *testing.T) {
+func TestReplay_DueAfterVersionChange(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -133,7 +133,7 @@ func TestServeSaysThatAReplayIsDueAndGoesOnServingTheOldRows(t *testing.T) {
 	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 10*time.Millisecond)
 }
 
-func TestReplayWhileTheServiceGoesOn(t *testing.T) {
+func TestReplay_WhileServing(t *testing.T) {
 	t.Parallel()
 	settings, jwt, base := served(t)
 	var last answer

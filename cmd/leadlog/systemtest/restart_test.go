@@ -88,8 +88,8 @@ func (b *balancer) has(n int) bool {
 	return len(b.ready) == n
 }
 
-// TestRestartsOneAfterTheOtherFailNoRequestAndDoubleNoDelivery restarts two processes behind a balancer in turn, under load.
-func TestRestartsOneAfterTheOtherFailNoRequestAndDoubleNoDelivery(t *testing.T) {
+// TestRestart_Rolling restarts two processes behind a balancer in turn, under load.
+func TestRestart_Rolling(t *testing.T) {
 	t.Parallel()
 	rounds, err := strconv.Atoi(os.Getenv(restarts))
 	if err != nil {

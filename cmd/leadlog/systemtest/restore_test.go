@@ -41,7 +41,7 @@ func seenBy(t *testing.T, base, jwt string, captured answer) {
 	}
 }
 
-func TestAWholeDatabaseThatIsRestoredGoesOnWhereTheBackupWas(t *testing.T) {
+func TestRestore_WholeDatabase(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -60,9 +60,9 @@ func TestAWholeDatabaseThatIsRestoredGoesOnWhereTheBackupWas(t *testing.T) {
 	require.Equal(t, 2, ask(t, settings, `SELECT count(*) FROM views.lead`))
 }
 
-// TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed has the log in a database of its own, and grow beyond
+// TestRestore_LogAlone has the log in a database of its own, and grow beyond
 // where the views are before they look at it again.
-func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) {
+func TestRestore_LogAlone(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
@@ -119,8 +119,8 @@ func TestALogThatIsRestoredAloneStopsTheViewsUntilTheyAreReplayed(t *testing.T) 
 	}, time.Minute, 10*time.Millisecond, "a retry that is asked for after the backup is made")
 }
 
-// TestWhoWasErasedAfterABackupIsErasedAgain brings back a log from before an erasure, and the keys from after it.
-func TestWhoWasErasedAfterABackupIsErasedAgain(t *testing.T) {
+// TestRestore_ErasesAgain brings back a log from before an erasure, and the keys from after it.
+func TestRestore_ErasesAgain(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)

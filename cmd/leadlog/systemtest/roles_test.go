@@ -64,8 +64,8 @@ func scripted(t *testing.T, database string, roles ...string) (prefix string, ru
 	}
 }
 
-// TestTheServiceRunsAsARoleThatCannotChangeTheLog uses deploy/roles.sql as it says.
-func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
+// TestRoles_ServiceCannotChangeLog uses deploy/roles.sql as it says.
+func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	own := settings["LEADLOG_DATABASE_URL"]
@@ -113,9 +113,9 @@ func TestTheServiceRunsAsARoleThatCannotChangeTheLog(t *testing.T) {
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"analyst"), `SELECT * FROM views.lead; SELECT * FROM views.later`))
 }
 
-// TestWhoeverRunsAReplayLeavesTheViewsToTheService has the schema's owner and a superuser build views anew, and copies of a day,
+// TestRoles_ReplayKeepsOwner has the schema's owner and a superuser build views anew, and copies of a day,
 // as one does who goes on in the shell of leadlog migrate.
-func TestWhoeverRunsAReplayLeavesTheViewsToTheService(t *testing.T) {
+func TestRoles_ReplayKeepsOwner(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	own := settings["LEADLOG_DATABASE_URL"]
@@ -151,8 +151,8 @@ func TestWhoeverRunsAReplayLeavesTheViewsToTheService(t *testing.T) {
 	}
 }
 
-// TestALogThatTheServiceMadeIsTheOwnersWhenThereAreRoles has the service's role make the log, as copy-log does where it brings one.
-func TestALogThatTheServiceMadeIsTheOwnersWhenThereAreRoles(t *testing.T) {
+// TestRoles_TakeOverExistingLog has the service's role make the log, as copy-log does where it brings one.
+func TestRoles_TakeOverExistingLog(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	own := settings["LEADLOG_DATABASE_URL"]
@@ -191,7 +191,7 @@ func keepInUse(t *testing.T, superuser, owner string) {
 }
 
 // Readers take every lock that they can get, and leave it; the service goes on. For a replay see TestReplay_EndsReadersOfView.
-func TestReaders_HoldUpNothing(t *testing.T) {
+func TestRoles_ReadersBlockNothing(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	own := settings["LEADLOG_DATABASE_URL"]
@@ -270,8 +270,8 @@ func TestReaders_HoldUpNothing(t *testing.T) {
 	launch(t, settings, "migrate").ends(t, 0)
 }
 
-// TestTheKeysOfPersonsHaveAnOwnerOfTheirOwn uses deploy/keys.sql as it says, after deploy/roles.sql.
-func TestTheKeysOfPersonsHaveAnOwnerOfTheirOwn(t *testing.T) {
+// TestRoles_PersonKeysHaveOwnOwner uses deploy/keys.sql as it says, after deploy/roles.sql.
+func TestRoles_PersonKeysHaveOwnOwner(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	own := settings["LEADLOG_DATABASE_URL"]

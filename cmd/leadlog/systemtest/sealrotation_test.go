@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheSealingKeyIsRotatedUnnoticed does what the runbook says, with two processes: whoever comes to the one is known to the
+// TestSealKey_Rotation does what the runbook says, with two processes: whoever comes to the one is known to the
 // other, at each step and half way through it, and at the end the old key is not needed.
-func TestTheSealingKeyIsRotatedUnnoticed(t *testing.T) {
+func TestSealKey_Rotation(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -49,9 +49,9 @@ func TestTheSealingKeyIsRotatedUnnoticed(t *testing.T) {
 	}
 }
 
-// TestASealingKeyOfAnotherStageIsRefused: a process that had one for seconds stopped the views and webhooks of all others, who
+// TestSealKey_RejectsUnknownKey: a process that had one for seconds stopped the views and webhooks of all others, who
 // could not read what it sealed.
-func TestASealingKeyOfAnotherStageIsRefused(t *testing.T) {
+func TestSealKey_RejectsUnknownKey(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	provisioned(t, settings)

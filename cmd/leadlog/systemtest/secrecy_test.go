@@ -47,9 +47,9 @@ func (w whisper) send(method, path, bearer, body string) (int, string) {
 	return response.StatusCode, string(raw)
 }
 
-// TestNoLogOfAWholeRunHoldsAPersonOrASecret has the service do everything it can, and fail in every way that is at hand, at
+// TestSecrecy_NothingPersonalIsLogged has the service do everything it can, and fail in every way that is at hand, at
 // its most talkative.
-func TestNoLogOfAWholeRunHoldsAPersonOrASecret(t *testing.T) {
+func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	settings["LEADLOG_LOG_LEVEL"] = "debug"
@@ -136,9 +136,9 @@ func TestNoLogOfAWholeRunHoldsAPersonOrASecret(t *testing.T) {
 	}
 }
 
-// TestWhatAnEndpointSaysBehindItsAnswerIsNotPrinted has one say back what it was told, on a connection that is kept for the
+// TestSecrecy_UnsolicitedBytesAreNotLogged has one say back what it was told, on a connection that is kept for the
 // next delivery.
-func TestWhatAnEndpointSaysBehindItsAnswerIsNotPrinted(t *testing.T) {
+func TestSecrecy_UnsolicitedBytesAreNotLogged(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

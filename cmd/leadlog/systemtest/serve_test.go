@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// TestARefusedUseIsRecordedWhileTheServiceDrains uses a token that is no more after the end has begun.
-func TestARefusedUseIsRecordedWhileTheServiceDrains(t *testing.T) {
+// TestServe_RecordsRefusedUseWhileDraining uses a token that is no more after the end has begun.
+func TestServe_RecordsRefusedUseWhileDraining(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	settings["LEADLOG_DRAIN"] = "10s"
@@ -38,7 +38,7 @@ func TestARefusedUseIsRecordedWhileTheServiceDrains(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-func TestServeRefusesADatabaseThatIsNotMigrated(t *testing.T) {
+func TestServe_RejectsMissingSchema(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	p := launch(t, settings, "serve").ends(t, 1)
@@ -51,7 +51,7 @@ func TestServeRefusesADatabaseThatIsNotMigrated(t *testing.T) {
 	p.stop(t)
 }
 
-func TestServeRefusesADatabaseThatANewerProgramHasMigrated(t *testing.T) {
+func TestServe_RejectsNewerSchema(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"log.migration", "views.migration"} {
 		t.Run(table, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestServeRefusesADatabaseThatANewerProgramHasMigrated(t *testing.T) {
 	}
 }
 
-func TestABadSettingIsRefusedByNameAndASecretIsNotShown(t *testing.T) {
+func TestSettings_RejectsInvalid(t *testing.T) {
 	t.Parallel()
 	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
 	for _, bad := range []struct{ name, value, shown string }{
@@ -139,7 +139,7 @@ func TestServe_KeySetNeedsIssuerAndAudience(t *testing.T) {
 	}
 }
 
-func TestADatabaseThatIsNotThereIsSaidWithWhatToTry(t *testing.T) {
+func TestCommands_DatabaseUnreachable(t *testing.T) {
 	t.Parallel()
 	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
 	for _, args := range [][]string{{"serve"}, {"migrate"}, {"export", "leads", "--account", "a"}, {"account", "set", "a"}} {
@@ -153,7 +153,7 @@ func TestADatabaseThatIsNotThereIsSaidWithWhatToTry(t *testing.T) {
 	}
 }
 
-func TestUsageMistakesExitWithTwo(t *testing.T) {
+func TestCommands_UsageErrors(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{"no-such-command"}, {"serve", "--no-such-flag"}, {"jwt"}, {"jwt", "--account", "a b"}, {"jwt", "--account", "a", "--scope", "everything"},
@@ -167,7 +167,7 @@ func TestUsageMistakesExitWithTwo(t *testing.T) {
 	require.Regexp(t, `^leadlog \S+ commit \S+ go1\.`, version.out.String())
 }
 
-func TestADatabaseThatIsDownAnswers503WithRetryAfter(t *testing.T) {
+func TestServe_DatabaseDown(t *testing.T) {
 	t.Parallel()
 	settings, jwt, base := served(t)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)
@@ -186,8 +186,8 @@ func TestADatabaseThatIsDownAnswers503WithRetryAfter(t *testing.T) {
 	}, time.Minute, 50*time.Millisecond, "and it recovers by itself")
 }
 
-// TestASessionEndsWithTheJWTSecret: who knew the secret may have signed in for a hundred years.
-func TestASessionEndsWithTheJWTSecret(t *testing.T) {
+// TestConsole_SessionEndsWithJWTSecret: who knew the secret may have signed in for a hundred years.
+func TestConsole_SessionEndsWithJWTSecret(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -216,7 +216,7 @@ func TestASessionEndsWithTheJWTSecret(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, signedIn())
 }
 
-func TestAVariableThatLooksLikeASettingAndIsNoneIsNamedWithoutItsValue(t *testing.T) {
+func TestSettings_WarnsOfUnknownVariables(t *testing.T) {
 	t.Parallel()
 	said := launch(t, map[string]string{
 		"LEADLOG_CLAM_KEY": "c2VjcmV0", "LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_TREE_PUBLIC_KEY": "of verify",

@@ -15,17 +15,17 @@ import (
 func TestOnEventStoreDB(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
-		"an endpoint gets what is captured after it, signed": TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned,
-		"a person is forgotten":                              TestForgetLeavesNothingOfAPersonAnywhere,
-		"a visitor whose key is lost":                        TestAVisitorWhoseKeyIsInNoBackupIsForgotten,
-		"import":                                             TestImportOfJSONLines,
-		"export and tail":                                    TestExportAndTailOfARunningService,
-		"replay and verify":                                  TestReplayWhileTheServiceGoesOn,
-		"nothing acknowledged is lost through kills":         TestNothingAcknowledgedIsLostThroughKills,
-		"captures are linearizable":                          TestCapturesAreLinearizable,
-		"tokens are linearizable":                            TestTokensAreLinearizable,
-		"dev started again":                                  TestDevStartedAgainHasEverythingItHad,
-		"another claim key":                                  TestALogIsNotServedUnderAnotherClaimKey,
+		"signed webhook":        TestWebhooks_SignedDelivery,
+		"forget":                TestForget_LeavesNoPersonalData,
+		"lost key of a visitor": TestForget_VisitorWithLostKey,
+		"import":                TestImport_JSONLines,
+		"export while serving":  TestExport_WhileServing,
+		"replay while serving":  TestReplay_WhileServing,
+		"chaos":                 TestChaos_NothingAcknowledgedIsLost,
+		"linearizable captures": TestLinearizable_Captures,
+		"linearizable tokens":   TestLinearizable_Tokens,
+		"restart of dev":        TestDev_Restart,
+		"other claim key":       TestDev_RejectsOtherClaimKey,
 	} {
 		t.Run(name, test)
 	}
@@ -43,7 +43,7 @@ func onStore(t *testing.T, settings map[string]string) map[string]string {
 
 // A server writes for itself all the while. What stands behind the newest event of the log is no progress of a view: taken
 // for it, the view would be ahead of the log at the next start.
-func TestAServiceStartsAgainOnAServerThatWritesForItself(t *testing.T) {
+func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	server := esdbtest.Start(t)
@@ -68,7 +68,7 @@ func TestAServiceStartsAgainOnAServerThatWritesForItself(t *testing.T) {
 	launch(t, settings, "verify").ends(t, 0)
 }
 
-func TestAnEventStoreDBThatIsDownAnswers503WithRetryAfter(t *testing.T) {
+func TestOnEventStoreDB_Down(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	server := esdbtest.Start(t)

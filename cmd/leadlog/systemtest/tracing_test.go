@@ -77,7 +77,7 @@ func (c *traceCollector) text() string {
 	return c.raw.String()
 }
 
-func TestATraceLeadsFromARequestThroughItsAppendIntoTheViewsAndTheDelivery(t *testing.T) {
+func TestTracing_RequestToDelivery(t *testing.T) {
 	t.Parallel()
 	traces := collectTraces(t)
 	headers := make(chan http.Header, 10)
@@ -125,7 +125,7 @@ func TestATraceLeadsFromARequestThroughItsAppendIntoTheViewsAndTheDelivery(t *te
 	}
 }
 
-func TestWithoutOpenTelemetrysVariablesNothingIsTraced(t *testing.T) {
+func TestTracing_OffByDefault(t *testing.T) {
 	t.Parallel()
 	headers := make(chan http.Header, 10)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header }))

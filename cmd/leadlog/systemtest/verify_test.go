@@ -27,7 +27,7 @@ func file(t *testing.T, dir, name, content string) string {
 	return path
 }
 
-func TestAnAuditorChecksAnExportWithNothingButTwoFiles(t *testing.T) {
+func TestVerify_ExportOffline(t *testing.T) {
 	t.Parallel()
 	settings, jwt, base := served(t)
 	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
@@ -83,7 +83,7 @@ func TestAnAuditorChecksAnExportWithNothingButTwoFiles(t *testing.T) {
 	}
 }
 
-func TestAHeadOfTheWholeLogIsSignedWhenAllAgreesAndIsHeldAgainstTheLogLater(t *testing.T) {
+func TestVerify_HeadOfWholeLog(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -122,7 +122,7 @@ func TestAHeadOfTheWholeLogIsSignedWhenAllAgreesAndIsHeldAgainstTheLogLater(t *t
 }
 
 // Who runs many services on one server bounds what each may do there, for the sake of the others.
-func TestCommandsTakeTheirTimeWhateverTheServersDefaultsAre(t *testing.T) {
+func TestCommands_IgnoreServerTimeouts(t *testing.T) {
 	t.Parallel()
 	settings, jwt, base := served(t)
 	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).is(t, 201)

@@ -18,9 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed has two processes send to it, and kills one and
+// TestWebhooks_GoneEndpointDisabledOnce has two processes send to it, and kills one and
 // then the other with -9 while they replay.
-func TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed(t *testing.T) {
+func TestWebhooks_GoneEndpointDisabledOnce(t *testing.T) {
 	t.Parallel()
 	settings := production(t)
 	jwt := provisioned(t, settings)
@@ -73,7 +73,7 @@ func TestAnEndpointThatIsGoneIsDisabledOnceAndAReplayBringsWhatItMissed(t *testi
 	require.Regexp(t, `"actor":"system:delivery"`, tail.out.String())
 }
 
-func TestAnEndpointRegisteredJustBeforeACaptureGetsItSigned(t *testing.T) {
+func TestWebhooks_SignedDelivery(t *testing.T) {
 	t.Parallel()
 	receiver := receiveWebhooks(t)
 	_, jwt, base := served(t)
