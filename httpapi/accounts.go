@@ -49,6 +49,6 @@ func (x *exchange) showAccount() (answer, error) {
 	if err := x.waitFor(x.params(), query.AccountView); err != nil {
 		return answer{}, err
 	}
-	record, err := surely(x, func() (query.Account, error) { return x.Query.Account(x.ctx, id) }, query.AccountView)
+	record, err := withCatchUp(x, func() (query.Account, error) { return x.Query.Account(x.ctx, id) }, query.AccountView)
 	return found(record, missing(err, errNoAccount))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// answer is a route's answer when there is no error.
+// answer is the answer of a handler without an error.
 type answer struct {
 	status   int // 0 is 200
 	body     any // an envelope
@@ -56,17 +56,17 @@ type listEnvelope struct {
 	NextCursor *string `json:"nextCursor"`
 }
 
-// found answers with one thing.
+// found answers with one object.
 func found(data any, err error) (answer, error) {
 	return answer{body: envelope{Success: true, Data: data}}, err
 }
 
-// done answers that something was done, with the log position of its event.
+// done answers with a message, and the log position of the event.
 func done(message string, position eventstore.Position, err error) (answer, error) {
 	return answer{position: position, body: envelope{Success: true, Message: message}}, err
 }
 
-// listed answers with a part of a list. JSON has [] for no items, never null.
+// listed answers with a page of a list. JSON has [] for no items, never null.
 func listed[T any](list query.List[T], err error) (answer, error) {
 	body := listEnvelope{Success: true, Data: list.Items}
 	if list.NextCursor != "" {
@@ -96,12 +96,12 @@ func (x *exchange) send(a answer) {
 	writeJSON(x.w, a.status, encoded)
 }
 
-// stream lets a function write the answer. If it fails in the middle, the connection is cut, so that nobody takes the part for the
-// whole.
+// stream lets a function write the answer. If it fails after the header, the connection is closed: an incomplete answer must not look
+// complete.
 func (x *exchange) stream(write func() error) {
 	err := write()
 	if err == nil {
-		// For the end of the answer: nothing may have been written for long.
+		// The last write may be long ago, and net/http still has to write the end of the answer.
 		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 		return
 	}
@@ -113,7 +113,7 @@ func (x *exchange) stream(write func() error) {
 	panic(http.ErrAbortHandler)
 }
 
-// encode writes JSON, the same for the same value every time.
+// encode returns deterministic JSON.
 func encode(v any) ([]byte, error) { return json.Marshal(v, answerOptions) }
 
 var answerOptions = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
@@ -122,18 +122,18 @@ func writeJSON(w http.ResponseWriter, status int, encoded []byte) {
 	w.Header().Set("Content-Type", mediaJSON+"; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(encoded)))
 	w.WriteHeader(status)
-	_, _ = w.Write(encoded) // a client that has gone is seen by the server
+	_, _ = w.Write(encoded) // net/http handles a client that has disconnected
 }
 
-// Forms in which lists go out.
+// Media types of lists.
 const (
 	mediaJSON   = "application/json"
 	mediaCSV    = "text/csv"
 	mediaNDJSON = "application/x-ndjson"
 )
 
-// streamed answers with a whole list as CSV or JSON lines. The header is sent with the first item, so that an earlier error gets a
-// status of its own. The answer ends when the caller's JWT does.
+// streamed answers with a whole list as CSV or JSON lines. The header is sent with the first item, so that an earlier error has its
+// own status. The answer ends when the caller's JWT expires or is revoked.
 func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
 	format := export.NDJSON
 	if media == mediaCSV {
@@ -145,8 +145,8 @@ func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items ite
 			return err
 		}
 		defer leave()
-		out := &patient{w: x.w, control: http.NewResponseController(x.w)}
-		_, err = sheet.Write(out, format, export.While(x.stillLetIn, items), func() {
+		out := &deadlineWriter{w: x.w, control: http.NewResponseController(x.w)}
+		_, err = sheet.Write(out, format, export.While(x.stillAdmitted, items), func() {
 			x.w.Header().Set("Content-Type", media+"; charset=utf-8")
 			if format == export.CSV {
 				x.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+`.csv"`)
@@ -157,19 +157,19 @@ func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items ite
 	}}
 }
 
-// patient gives every write a deadline of its own, so that a long export is not cut off.
-type patient struct {
+// deadlineWriter gives every write a deadline of its own, so that a long export is not cut off.
+type deadlineWriter struct {
 	w       io.Writer
 	control *http.ResponseController
 }
 
-func (p *patient) Write(b []byte) (int, error) {
-	// A connection without deadlines, as in some tests, is written to without one.
-	_ = p.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	return p.w.Write(b)
+func (d *deadlineWriter) Write(b []byte) (int, error) {
+	// An error: the connection has no deadlines, as in some tests.
+	_ = d.control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	return d.w.Write(b)
 }
 
-// preferred returns the offer that an Accept header prefers, or the first one when it accepts none.
+// preferred returns the media type that an Accept header prefers, or the first offer when it accepts none.
 func preferred(accept []string, offers ...string) string {
 	best, most := offers[0], 0.0
 	for _, wish := range strings.Split(strings.Join(accept, ","), ",") {

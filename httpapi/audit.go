@@ -68,7 +68,7 @@ func (x *exchange) proveTokenEvent() (answer, error) {
 	if err := x.waitFor(p, query.TokenEventView); err != nil {
 		return answer{}, err
 	}
-	proof, err := surely(x, func() (query.EventProof, error) {
+	proof, err := withCatchUp(x, func() (query.EventProof, error) {
 		return x.Query.ProveTokenEvent(x.ctx, x.caller.Account, eventstore.Position(position), size)
 	}, query.TokenEventView)
 	if err != nil {

@@ -43,7 +43,7 @@ func exporting(t *testing.T, media string, events int, last error) *httptest.Ser
 		},
 		ids: newRequestIDs(now), metrics: newMetrics(nil), load: newLoad(Options{}),
 	}
-	server := httptest.NewServer(a.observe(a.serve(route{access: anyone, handle: func(x *exchange) (answer, error) {
+	server := httptest.NewServer(a.observe(a.serve(route{access: public, handle: func(x *exchange) (answer, error) {
 		x.jwt = Identity{Account: "acme", Expires: latest}
 		return streamed(x, media, export.TokenEvents(), all), nil
 	}})))

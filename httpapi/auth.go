@@ -16,12 +16,13 @@ import (
 	"github.com/leadlog/leadlog/command/token"
 )
 
-// access authenticates a caller for a route, or returns why it may not use it.
+// access authenticates and authorizes the caller of a route.
 type access func(*exchange) error
 
-func anyone(*exchange) error { return nil }
+// public is the access of routes without credentials.
+func public(*exchange) error { return nil }
 
-// scoped lets JWTs through that have all of some scopes. API tokens are not accepted.
+// scoped requires a JWT that has all of the scopes. API tokens are not accepted.
 func scoped(scopes ...string) access {
 	return func(x *exchange) error {
 		credential, err := x.bearer()
@@ -29,7 +30,7 @@ func scoped(scopes ...string) access {
 			return err
 		}
 		if token.LooksLikeValue(credential) {
-			return fmt.Errorf("%w: an API token where a JWT is wanted", command.ErrUnauthorized)
+			return fmt.Errorf("%w: an API token where a JWT is required", command.ErrUnauthorized)
 		}
 		age := command.ReadAnew
 		if x.r.Method == http.MethodGet || x.r.Method == http.MethodHead {
@@ -40,15 +41,15 @@ func scoped(scopes ...string) access {
 	}
 }
 
-// stillLetIn judges the JWT of a request again while a long answer is being streamed.
-func (x *exchange) stillLetIn() error {
+// stillAdmitted checks the JWT of a request again during a long answer.
+func (x *exchange) stillAdmitted() error {
 	if !x.Now().Before(x.jwt.Expires.Add(leeway)) {
 		return command.ErrUnauthorized
 	}
 	return x.Directory.AdmitJWT(x.detached(), x.jwt.Account, x.jwt.Issued, command.Brief)
 }
 
-// capturing lets callers through who may capture leads or record activity, by API token or JWT.
+// capturing requires an API token, or a JWT with leads:write, of an account that has the feature of captures.
 func capturing(x *exchange) error {
 	credential, err := x.bearer()
 	if err != nil {
@@ -64,24 +65,24 @@ func capturing(x *exchange) error {
 			})
 		}
 		if errors.Is(err, command.ErrNotProvisioned) {
-			err = command.ErrFeatureDisabled // what there is not has no feature
+			err = command.ErrFeatureDisabled
 		}
 	}
 	return err
 }
 
 // admit admits the caller's account, and adds the credential to the admission, so that the append checks it. A caller whose
-// credential is no longer good learns nothing about the account.
+// credential is revoked gets a 401 and learns nothing about the account.
 func (x *exchange) admit(by func(command.Admission) command.Admission) (err error) {
 	x.admission, err = x.Directory.Admit(x.ctx, x.caller)
 	x.admission = by(x.admission)
 	if errors.Is(err, command.ErrFeatureDisabled) {
-		return x.orRevoked(err)
+		return x.confirmRefusal(err)
 	}
 	return err
 }
 
-// bearer returns the credential of a request, which must be exactly one.
+// bearer returns the one credential of a request.
 func (x *exchange) bearer() (string, error) {
 	headers := x.r.Header.Values("Authorization")
 	if len(headers) != 1 {
@@ -95,31 +96,31 @@ func (x *exchange) bearer() (string, error) {
 	return credential, nil
 }
 
-// byToken authenticates an API token and admits its account. A cached token that is good is accepted, since the append checks it
-// again. What fails its checksum is refused without a look-up, and so without a limit. Anything else is read from the log, within
-// the limit of the client's address or of the token.
+// byToken authenticates an API token and admits its account. A cached valid token is accepted, because the append checks it again.
+// A value with a wrong checksum is refused without a look-up, and so without a limit. Any other value is looked up on the log,
+// within the limit of the client's address or of the token.
 func (x *exchange) byToken(credential string) error {
 	x.record.credential = "token"
 	value, err := token.ParseValue(credential)
 	if err != nil {
 		return fmt.Errorf("%w: %w", command.ErrUnauthorized, err)
 	}
-	believed, known := x.Directory.KnownToken(value)
-	if !known {
+	cached, ok := x.Directory.KnownToken(value)
+	if !ok {
 		if err := x.spendLookup(value.TokenID()); err != nil {
 			return err
 		}
-		if believed, err = x.Directory.ConfirmToken(x.ctx, value); err != nil {
+		if cached, err = x.Directory.ConfirmToken(x.ctx, value); err != nil {
 			return err
 		}
 	}
 	bearer := "token:" + value.TokenID()
-	x.identify(believed.State.Account, bearer, bearer)
-	return x.admit(func(a command.Admission) command.Admission { return a.ByToken(value, believed) })
+	x.identify(cached.State.Account, bearer, bearer)
+	return x.admit(func(a command.Admission) command.Admission { return a.ByToken(value, cached) })
 }
 
-// byJWT authenticates a JWT that has all of some scopes. Its account must be provisioned, unless the scope is admin: that JWT
-// provisions accounts.
+// byJWT authenticates a JWT that has all of the scopes. Its account must be provisioned, unless the scope is admin, which provisions
+// accounts.
 func (x *exchange) byJWT(credential string, age time.Duration, scopes ...string) (Identity, error) {
 	identity, err := x.verify(credential, age)
 	if err != nil && !errors.Is(err, command.ErrNotProvisioned) {
@@ -136,12 +137,12 @@ func (x *exchange) byJWT(credential string, age time.Duration, scopes ...string)
 	return identity, err
 }
 
-// verify authenticates a JWT. Only one that was not signed by the issuer counts as a guess. Age is how old the cached account may
-// be that says it is not revoked.
+// verify authenticates a JWT. Only one that the issuer did not sign counts as a guess. Age is the maximum age of the cached account
+// that a revocation is looked up in.
 func (x *exchange) verify(credential string, age time.Duration) (Identity, error) {
 	x.record.credential = "jwt"
 	if x.JWT == nil {
-		return Identity{}, fmt.Errorf("%w: no JWTs are accepted here", command.ErrUnauthorized)
+		return Identity{}, fmt.Errorf("%w: JWTs are not configured", command.ErrUnauthorized)
 	}
 	identity, err := x.JWT.Verify(x.ctx, credential, x.Now())
 	if errors.Is(err, errNoKeys) {
@@ -160,7 +161,7 @@ func (x *exchange) verify(credential string, age time.Duration) (Identity, error
 	return identity, x.Directory.AdmitJWT(x.ctx, identity.Account, identity.Issued, age)
 }
 
-// sample records that an API token was used, be it for a dry run, or that an earlier value of one was refused, without waiting.
+// sample records, asynchronously, the use of an API token, dry runs included, or the refusal of a token's earlier value.
 func (x *exchange) sample(err error) {
 	if x.Uses == nil {
 		return
@@ -180,13 +181,13 @@ func (x *exchange) identify(account, actor, credential string) {
 	x.record.account = account
 }
 
-// confirmTime bounds how long a refusal waits to be confirmed.
-const confirmTime = 5 * time.Second
+// confirmTimeout bounds confirmRefusal.
+const confirmTimeout = 5 * time.Second
 
-// orRevoked returns a refusal only if the caller is still let in: the holder of a revoked token must learn nothing else. It has its
-// own time limit, because a slow body may have used up the request's.
-func (x *exchange) orRevoked(err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTime)
+// confirmRefusal returns the error of a request if its credential is still valid, and otherwise why it is not: the holder of a revoked
+// token must learn nothing else. It has a timeout of its own, because a slow body may have used up the request's.
+func (x *exchange) confirmRefusal(err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTimeout)
 	defer cancel()
 	if revoked := x.admission.Confirm(ctx, x.Directory); revoked != nil {
 		return revoked
@@ -194,8 +195,8 @@ func (x *exchange) orRevoked(err error) error {
 	return err
 }
 
-// tokenIDs are the ids of the tokens that exist, as far as the view of tokens has shown them. They are read when they are first needed
-// and then, at most once a second, those that are new.
+// tokenIDs caches the ids of the tokens that exist, as the view of tokens shows them, so that the limit on look-ups can tell an
+// existing token from an invented one. New ids are read at most once a second.
 type tokenIDs struct {
 	now  func() time.Time
 	mu   sync.Mutex
@@ -205,12 +206,12 @@ type tokenIDs struct {
 }
 
 const (
-	tokenIDsKept  = 500_000         // 16 bytes each, and the map
+	tokenIDsKept  = 500_000         // 16 bytes each, plus the map
 	tokenIDsPause = time.Second     // between two reads
-	tokenIDsClock = 5 * time.Minute // by how much the clocks of processes may differ that make ids
+	tokenIDsClock = 5 * time.Minute // maximum difference of the clocks of processes that generate ids
 )
 
-// has reports whether a token exists. Load returns the ids behind one, in order. While one caller reads, others use what is there.
+// has reports whether a token exists. Load returns the ids after one, in order. While one caller loads, others use what is cached.
 func (t *tokenIDs) has(ctx context.Context, id string, load func(ctx context.Context, after string) ([]string, error)) bool {
 	wanted, err := ulid.ParseStrict(id)
 	if err != nil {
@@ -227,7 +228,7 @@ func (t *tokenIDs) has(ctx context.Context, id string, load func(ctx context.Con
 	return known
 }
 
-// due reports whether the ids are to be read again, behind which one.
+// due reports whether new ids are to be read, and after which one.
 func (t *tokenIDs) due() (after string, due bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -238,7 +239,7 @@ func (t *tokenIDs) due() (after string, due bool) {
 	t.read = now
 	if newest := t.last.Time(); newest > uint64(tokenIDsClock.Milliseconds()) {
 		var from ulid.ULID
-		_ = from.SetTime(newest - uint64(tokenIDsClock.Milliseconds())) // earlier than one that fits
+		_ = from.SetTime(newest - uint64(tokenIDsClock.Milliseconds())) // cannot overflow: it is earlier than a valid time
 		after = from.String()
 	}
 	return after, true

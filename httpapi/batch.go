@@ -17,16 +17,16 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Bounds of a batch. A line has those of a single capture's body.
+// Limits of a batch. A line has those of a single capture's body.
 const (
 	maxBatchLines = 10_000
 	maxBatchBody  = 32 << 20 // bytes
 )
 
-// mediaLines are the types that a body of JSON lines may have.
+// mediaLines are the media types of JSON lines.
 var mediaLines = []string{mediaNDJSON, "application/ndjson", "application/jsonl", mediaJSON}
 
-// lineAnswer is the answer to one line: that of a single capture, together with what would have been in its header.
+// lineAnswer is the answer to one line: that of a single capture, with what would be in its header.
 type lineAnswer struct {
 	Line   int `json:"line"`
 	Status int `json:"status"`
@@ -43,10 +43,10 @@ type capturedLine struct {
 	Replayed bool `json:"replayed,omitzero"`
 }
 
-// captureBatch captures leads, one a line, and answers lines while it reads more. A line that fails does not affect the others:
-// once reading has begun, the status of the whole answer is 200.
+// captureBatch captures leads, one per line, and answers lines while it reads more. A line that fails does not affect the others:
+// once the answer has begun, its status is 200.
 func (x *exchange) captureBatch() (answer, error) {
-	if err := x.admission.Confirm(x.ctx, x.Directory); err != nil { // there may be no line that would find out
+	if err := x.admission.Confirm(x.ctx, x.Directory); err != nil { // there may be no line whose append checks it
 		return answer{}, err
 	}
 	if encoded(x.r.Header) {
@@ -62,7 +62,7 @@ func (x *exchange) captureBatch() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if x.params().values.Has("dryRun") { // whoever asks for one must not get a batch
+	if x.params().values.Has("dryRun") { // not ignored: the lines would be captured
 		return answer{}, bad("dryRun", "is for single captures")
 	}
 	return answer{stream: func() error { return x.answerLines(key) }}, nil
@@ -73,9 +73,9 @@ func (x *exchange) answerLines(key string) error {
 	if err := control.EnableFullDuplex(); err != nil {
 		return err
 	}
-	x.ctx = x.detached() // as long as lines come; each has its own bounds
-	out := lineWriter{control: control, buffer: bufio.NewWriterSize(&patient{w: x.w, control: control}, 32<<10)}
-	lines, err := readAhead(control, x.r.Body, x.load.batches.of(x.caller.Account))
+	x.ctx = x.detached() // without a timeout: each line has its own
+	out := lineWriter{control: control, buffer: bufio.NewWriterSize(&deadlineWriter{w: x.w, control: control}, 32<<10)}
+	lines, err := newLineReader(control, x.r.Body, x.load.batches.of(x.caller.Account))
 	if err != nil {
 		return err
 	}
@@ -83,11 +83,11 @@ func (x *exchange) answerLines(key string) error {
 
 	x.w.Header().Set("Content-Type", mediaNDJSON+"; charset=utf-8")
 	x.w.Header().Set("Trailer", positionHeader+", "+limitHeader)
-	// A body that was not read to its end must not be taken for the next request. net/http sees to that when it reads
-	// all of a body before it answers, and that is not so here.
+	// The rest of an unread body must not be parsed as the next request. net/http prevents that only when it reads the body before
+	// it answers.
 	x.w.Header().Set("Connection", "close")
-	// Not before something was read: at the first read, net/http has a client go on that waits with its body for 100 Continue,
-	// but not behind another status.
+	// The status is written after the first read: that read sends 100 Continue to a client that waits for it, which is impossible
+	// after another status.
 	begin := sync.OnceFunc(func() { x.w.WriteHeader(http.StatusOK) })
 	arrivals := func(ctx context.Context) iter.Seq[command.Arriving] { return x.arrivals(ctx, lines, key) }
 	var last eventstore.Position
@@ -99,18 +99,18 @@ func (x *exchange) answerLines(key string) error {
 			x.lastWrites.note(x.caller.Account, last)
 		}
 		if err := out.write(line, err); err != nil {
-			return err // a client that has gone: what is not answered may be on the log, or not
+			return err // the client has disconnected; lines without an answer may or may not be captured
 		}
 	}
 	begin()
 	out.flush()
-	tellQuota(x.w.Header(), x.kind, x.used)
+	setQuotaHeaders(x.w.Header(), x.kind, x.used)
 	x.wrote(last)
 	return out.err
 }
 
-// arrivals yields the lines as captures, each counted against the account's limits when it is its turn. The request itself was
-// counted as the first.
+// arrivals yields the lines as captures, each counted against the account's limits in its turn. The request itself counted as the
+// first.
 func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) iter.Seq[command.Arriving] {
 	return func(yield func(command.Arriving) bool) {
 		counted := true
@@ -124,7 +124,7 @@ func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) 
 			if failed == nil && line.TooLong {
 				failed = errTooLarge
 			}
-			// What other lines found out about the account meanwhile saves an append that would only find it out again.
+			// The cached account may be newer by now; with an outdated one the append would be refused and repeated.
 			if admission, err := x.Directory.Admit(ctx, x.caller); err == nil {
 				x.admission.Account = admission.Account
 			}
@@ -135,7 +135,7 @@ func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) 
 	}
 }
 
-// arriving returns one line as a capture. Lines are decided on concurrently, so each has its own copy of the admission.
+// arriving returns one line as a capture. Lines are captured concurrently, so each has its own copy of the admission.
 func (x *exchange) arriving(line bodyLine, failed error, admission command.Admission, key string) command.Arriving {
 	return command.Arriving{Line: line.Number, Bytes: len(line.Text), Read: func(ctx context.Context) (command.CaptureLead, error) {
 		if _, limited := errors.AsType[limitError](failed); limited {
@@ -152,7 +152,7 @@ func (x *exchange) arriving(line bodyLine, failed error, admission command.Admis
 			return command.CaptureLead{}, failed
 		}
 		if key != "" {
-			cmd.IdempotencyKey = key + " " + strconv.Itoa(line.Number) // no key of a single capture has a space
+			cmd.IdempotencyKey = key + " " + strconv.Itoa(line.Number) // the key of a single capture has no space
 		}
 		return cmd, nil
 	}}
@@ -175,14 +175,14 @@ func (x *exchange) appendLine(to []byte, arrived *command.Arrived) ([]byte, even
 	return append(to, encoded...), f.position, err
 }
 
-// lineWriter writes answers, several at once when they come fast.
+// lineWriter buffers answers until flush.
 type lineWriter struct {
 	control *http.ResponseController
 	buffer  *bufio.Writer
 	err     error // the first
 }
 
-// write takes a line, which may be in the buffer's own room, and why there is none.
+// write buffers an encoded line, which may be in the buffer's own spare capacity, or keeps the error of encoding it.
 func (w *lineWriter) write(line []byte, err error) error {
 	if w.err == nil && err == nil {
 		_, err = w.buffer.Write(append(line, '\n'))
@@ -193,7 +193,7 @@ func (w *lineWriter) write(line []byte, err error) error {
 	return w.err
 }
 
-// flush hands on what is written.
+// flush sends the buffered answers.
 func (w *lineWriter) flush() {
 	if w.err != nil || w.buffer.Buffered() == 0 {
 		return
@@ -203,7 +203,7 @@ func (w *lineWriter) flush() {
 	}
 }
 
-// bodyLine is a line of a body, or why there are no more.
+// bodyLine is a line of a body, or the error that ended it.
 type bodyLine struct {
 	leadfile.Line
 	err error
@@ -211,40 +211,40 @@ type bodyLine struct {
 
 // lineReader reads the lines of a body ahead of the captures.
 //
-// Many clients send their whole body before they read an answer. If reading waited until answers are read, neither side would
-// continue. So reading does not stop, but slows down when it is a megabyte ahead. For a client that reads its answers this is as
-// good as waiting; for one that does not, the size of the whole body is the bound. All batches together have a budget for what
-// they have read ahead. When it is used up, reading does wait, and a client that does not read its answers is cut off.
+// Many clients send their whole body before they read an answer. If reading waited until the answers are read, such a client and the
+// service would wait for each other. So reading does not stop, but slows down when it is 1 MiB ahead: a client that reads its answers
+// then holds 1 MiB of memory instead of up to 32. All batches share a budget for what they have read ahead. When it is used up,
+// reading does wait, and a client that does not read its answers is disconnected.
 type lineReader struct {
 	control *http.ResponseController
-	body    io.Reader     // all of it
-	bounded io.Reader     // as much of it as may be
-	lines   chan bodyLine // has room for all lines of a batch
-	ahead   atomic.Int64  // bytes
-	budget  allowance
+	body    io.Reader     // without the limit
+	limited io.Reader     // up to maxBatchBody
+	lines   chan bodyLine // with capacity for all lines of a batch
+	ahead   atomic.Int64  // bytes read and not taken yet
+	budget  share
 	held    int64         // of the budget
-	taken   chan struct{} // holds one value when something was taken
-	stopped chan struct{} // closed when nobody will take any more
-	ended   chan struct{}
+	taken   chan struct{} // signals that a line was taken
+	stopped chan struct{} // closed by stop
+	ended   chan struct{} // closed when reading has ended
 }
 
 const (
-	// batchBytes is what a batch holds at least: its line of the longest kind, the captures under way, and what is ahead.
+	// batchBytes is what every batch takes of the budget: for its longest line, the captures in flight, and aheadLimit.
 	batchBytes  = 4 << 20
-	comfortable = 1 << 20               // bytes ahead
-	portion     = 64 << 10              // bytes that are read at a time, at most
-	readPause   = 20 * time.Millisecond // before each read beyond that
-	lineTime    = 30 * time.Second      // for the next part of a batch to come
+	aheadLimit  = 1 << 20               // bytes ahead at full speed
+	readSize    = 64 << 10              // maximum bytes per read
+	readPause   = 20 * time.Millisecond // before each read beyond aheadLimit
+	readTimeout = 30 * time.Second      // of one read, and of waiting for the budget
 )
 
-// readAhead starts reading, if the budget has room for a batch. The caller must stop the reader. The error is errOverloaded.
-func readAhead(control *http.ResponseController, body io.ReadCloser, all allowance) (*lineReader, error) {
+// newLineReader starts reading. The caller must stop the reader. The error is errOverloaded when the budget is used up.
+func newLineReader(control *http.ResponseController, body io.ReadCloser, all share) (*lineReader, error) {
 	if !all.take(batchBytes) {
 		return nil, errOverloaded
 	}
 	r := &lineReader{
 		budget: all, held: batchBytes,
-		control: control, body: body, bounded: http.MaxBytesReader(nil, body, maxBatchBody),
+		control: control, body: body, limited: http.MaxBytesReader(nil, body, maxBatchBody),
 		lines: make(chan bodyLine, maxBatchLines+1),
 		taken: make(chan struct{}, 1), stopped: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -255,7 +255,7 @@ func readAhead(control *http.ResponseController, body io.ReadCloser, all allowan
 func (r *lineReader) run() {
 	defer close(r.ended)
 	defer close(r.lines)
-	defer func() { r.budget.giveBack(r.held) }()
+	defer func() { r.budget.release(r.held) }()
 	for line, err := range leadfile.Lines(r, maxBody) {
 		switch {
 		case err != nil:
@@ -266,7 +266,7 @@ func (r *lineReader) run() {
 		r.ahead.Add(int64(len(line.Text)))
 		r.lines <- bodyLine{line, err}
 		if err != nil {
-			// A client that is still sending must get to read: what is closed on it may take the answers along.
+			// The client may still be sending: closing the connection now could discard the answers that it has not read.
 			_, _ = io.CopyN(io.Discard, r.body, maxBatchBody)
 			return
 		}
@@ -280,47 +280,47 @@ func batchError(err error) error {
 	return err
 }
 
-// Read reads from the body.
+// Read reads from the body, slowed down by backpressure.
 func (r *lineReader) Read(p []byte) (int, error) {
 	if err := r.backpressure(); err != nil {
 		return 0, err
 	}
-	// A connection without deadlines, as in some tests, is read from without one.
-	_ = r.control.SetReadDeadline(time.Now().Add(lineTime))
-	return r.bounded.Read(p[:min(len(p), portion)])
+	// An error: the connection has no deadlines, as in some tests.
+	_ = r.control.SetReadDeadline(time.Now().Add(readTimeout))
+	return r.limited.Read(p[:min(len(p), readSize)])
 }
 
-// backpressure waits until little is read ahead or, when the budget has room for more, only for readPause. The error is
-// errOverloaded after a long time without either.
+// backpressure waits until less than aheadLimit is read ahead, or for readPause while the budget allows more. The error is
+// errOverloaded after readTimeout.
 func (r *lineReader) backpressure() error {
-	enough, tooLong := time.NewTicker(readPause), time.Now().Add(lineTime)
-	defer enough.Stop()
-	for r.ahead.Load() > comfortable {
+	pause, deadline := time.NewTicker(readPause), time.Now().Add(readTimeout)
+	defer pause.Stop()
+	for r.ahead.Load() > aheadLimit {
 		select {
 		case <-r.stopped:
 			return errOverloaded
 		case <-r.taken:
-		case <-enough.C:
-			if r.hold() {
+		case <-pause.C:
+			if r.reserve() {
 				return nil
 			}
-			if time.Now().After(tooLong) {
+			if time.Now().After(deadline) {
 				return errOverloaded
 			}
 		}
 	}
-	r.hold()
+	r.reserve()
 	return nil
 }
 
-// hold takes from the budget what is needed for what is ahead, or gives back what is not needed.
-func (r *lineReader) hold() bool {
-	more := batchBytes + max(0, r.ahead.Load()-comfortable) - r.held
+// reserve takes from the budget what the bytes ahead need, or releases what they no longer need.
+func (r *lineReader) reserve() bool {
+	more := batchBytes + max(0, r.ahead.Load()-aheadLimit) - r.held
 	if more > 0 && !r.budget.take(more) {
 		return false
 	}
 	if more < 0 {
-		r.budget.giveBack(-more)
+		r.budget.release(-more)
 	}
 	r.held += more
 	return true
@@ -350,7 +350,7 @@ func (r *lineReader) all(ctx context.Context) iter.Seq[bodyLine] {
 	}
 }
 
-// stop ends the reading, which has to be over when the request is.
+// stop ends the reading: net/http allows none after the request.
 func (r *lineReader) stop() {
 	close(r.stopped)
 	select {
@@ -359,7 +359,7 @@ func (r *lineReader) stop() {
 	default:
 	}
 	for {
-		_ = r.control.SetReadDeadline(time.Unix(1, 0)) // it may just have set one of its own
+		_ = r.control.SetReadDeadline(time.Unix(1, 0)) // again if Read has just set its own
 		select {
 		case <-r.ended:
 			return

@@ -20,7 +20,7 @@ func TestConnections_ClosesLongestIdle(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/held":
-			defer letIn(r).waitAgain()
+			defer markBusy(r).markIdle()
 			held <- struct{}{}
 			<-hold
 		case "/refused":
@@ -29,7 +29,7 @@ func TestConnections_ClosesLongestIdle(t *testing.T) {
 		_, _ = io.WriteString(w, "ok")
 	}))
 	connections := newConnections(4)
-	server.Config.ConnContext = connections.place
+	server.Config.ConnContext = connections.withConn
 	server.Config.ConnState = func(conn net.Conn, state http.ConnState) {
 		if connections.changed(conn, state); state == http.StateIdle {
 			idled <- struct{}{}
@@ -102,19 +102,19 @@ func TestConnections_ClosesBeforeStateClosed(t *testing.T) {
 		conns[i], _ = net.Pipe()
 		defer conns[i].Close()
 	}
-	require.Nil(t, c.note(conns[0], http.StateNew))
-	require.Nil(t, c.note(conns[1], http.StateNew))
-	require.Equal(t, conns[0], c.note(conns[2], http.StateNew))
-	require.Equal(t, conns[1], c.note(conns[3], http.StateNew), "not the first one again, which is on its way out")
+	require.Nil(t, c.track(conns[0], http.StateNew))
+	require.Nil(t, c.track(conns[1], http.StateNew))
+	require.Equal(t, conns[0], c.track(conns[2], http.StateNew))
+	require.Equal(t, conns[1], c.track(conns[3], http.StateNew), "not the first one again, which is on its way out")
 	for _, conn := range conns[:2] {
-		require.Nil(t, c.note(conn, http.StateClosed))
+		require.Nil(t, c.track(conn, http.StateClosed))
 	}
-	require.Len(t, c.all, 2)
-	require.Equal(t, 2, c.waiting.Len())
+	require.Len(t, c.open, 2)
+	require.Equal(t, 2, c.idle.Len())
 }
 
 func TestConnections_LeavesFileDescriptors(t *testing.T) {
 	t.Parallel()
-	require.LessOrEqual(t, maxConnections(), mostConnections)
+	require.LessOrEqual(t, maxConnections(), maxConns)
 	require.Positive(t, maxConnections())
 }

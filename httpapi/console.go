@@ -72,10 +72,10 @@ func (g gate) TakeOn(r *http.Request, account string) (done func(), err error) {
 	if !requests.take(1) {
 		return nil, errOverloaded
 	}
-	place := letIn(r)
+	place := markBusy(r)
 	return func() {
-		place.waitAgain()
-		requests.giveBack(1)
+		place.markIdle()
+		requests.release(1)
 	}, nil
 }
 

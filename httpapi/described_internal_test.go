@@ -74,7 +74,6 @@ func TestRoutes_DeclareQuota(t *testing.T) {
 	for _, route := range a.routes() {
 		name := route.method + " " + route.pattern
 		require.NotZero(t, route.kind, name)
-		require.Equal(t, route.shed(), route.kind != quota.Free, name)
 		if route.kind != quota.Free {
 			require.Equal(t, route.method == http.MethodGet, route.kind.Reads(), name)
 		}

@@ -34,24 +34,24 @@ var (
 	errNoTokenEvent = errors.New("no token event at this position")
 )
 
-// scopeError says that a JWT does not have the scope that a route needs.
+// scopeError reports the scope that a JWT lacks.
 type scopeError string
 
 func (e scopeError) Error() string { return "Scope " + string(e) + " required" }
 
-// limitError says that a rate limit is exceeded.
+// limitError reports an exceeded rate limit.
 type limitError struct{ retryAfter time.Duration }
 
 func (limitError) Error() string { return "rate limit exceeded" }
 
-// When to try again, in answers that say that the service is in difficulty.
+// Retry-After of answers with status 503.
 const (
 	retryUnavailable = 2 * time.Second
 	retryBehind      = time.Second
 )
 
-// failures is the one table from errors to answers; the first match counts. Errors whose answers have more members are in describe.
-// Any other error is answered with a 500 that does not show it.
+// failures maps errors to answers; the first match counts. describe maps the errors whose answers have data of their own. Any other
+// error is answered with a 500 that does not show it.
 var failures = []struct {
 	is         error
 	status     int
@@ -65,7 +65,7 @@ var failures = []struct {
 	{command.ErrNotProvisioned, http.StatusForbidden, "This account is not provisioned", "", 0},
 	{command.ErrFeatureDisabled, http.StatusForbidden, "Feature crm_api is not enabled for this account", "", 0},
 	{command.ErrLeadsHidden, http.StatusForbidden, scopeError("leads:read").Error(), "", 0},
-	{errCoding, http.StatusUnsupportedMediaType, "Content-Encoding must be left out: the body is taken as it is", "", 0},
+	{errCoding, http.StatusUnsupportedMediaType, "Content-Encoding is not supported", "", 0},
 	{errMediaType, http.StatusUnsupportedMediaType, "Content-Type must be application/json in UTF-8", "", 0},
 	{errTooLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 2 MiB", "", 0},
 	{errSlowBody, http.StatusRequestTimeout, "Request body did not arrive in time", "", 0},
@@ -78,10 +78,10 @@ var failures = []struct {
 	{token.ErrNotFound, http.StatusNotFound, "Token not found or already deleted", "", 0},
 	{token.ErrLimit, http.StatusConflict, "An account may hold at most 5 active tokens", "TOKEN_LIMIT_REACHED", 0},
 	{webhook.ErrNotFound, http.StatusNotFound, "Webhook endpoint not found", "", 0},
-	{webhook.ErrReplayRunning, http.StatusConflict, "A replay of this webhook endpoint is running: ask again when it has ended", "REPLAY_RUNNING", 0},
+	{webhook.ErrReplayRunning, http.StatusConflict, "A replay of this webhook endpoint is already running", "REPLAY_RUNNING", 0},
 	{webhook.ErrDisabled, http.StatusConflict, "Webhook endpoint is disabled: enable it first", "WEBHOOK_DISABLED", 0},
 	{webhook.ErrLimit, http.StatusConflict, "An account may have at most 50 webhook endpoints", "WEBHOOK_LIMIT_REACHED", 0},
-	{lead.ErrLastContact, http.StatusConflict, "This is the only phone or email that the lead has", "LAST_CONTACT", 0},
+	{lead.ErrLastContact, http.StatusConflict, "This is the only phone or email of the lead", "LAST_CONTACT", 0},
 	{lead.ErrNotFound, http.StatusNotFound, "Lead not found", "", 0},
 	{command.ErrNoVisitor, http.StatusNotFound, "Visitor not found", "", 0},
 	{errNoDelivery, http.StatusNotFound, "Delivery not found", "", 0},
@@ -100,7 +100,7 @@ var failures = []struct {
 
 const unavailable = "Service unavailable"
 
-// failure is an error as it is answered.
+// failure is the answer to an error.
 type failure struct {
 	status     int
 	envelope   envelope
@@ -108,7 +108,7 @@ type failure struct {
 	retryAfter time.Duration
 }
 
-// describe finds the answer to an error.
+// describe returns the answer to an error.
 func describe(err error) failure {
 	var (
 		wrong   field.Errors
@@ -122,7 +122,7 @@ func describe(err error) failure {
 	case errors.As(err, &wrong):
 		return failure{status: http.StatusBadRequest, envelope: envelope{Message: "Validation failed", Errors: wrong}}
 	case errors.Is(err, query.ErrCursor):
-		return describe(field.Errors{{Field: "cursor", Message: "is not one that this list gave out"}})
+		return describe(field.Errors{{Field: "cursor", Message: "is not a cursor of this list"}})
 	case errors.As(err, &size):
 		return describe(field.Errors{{Field: size.Param, Message: size.Wants}})
 	case errors.As(err, &refused):
@@ -148,7 +148,7 @@ func describe(err error) failure {
 	return failure{status: http.StatusInternalServerError, envelope: envelope{Message: "Internal server error"}}
 }
 
-// fail answers with an error. Internal details of the error only go to the log.
+// fail answers with an error. Internal details only go to the log.
 func (x *exchange) fail(err error) {
 	x.record.err = err
 	f := describe(err)
@@ -158,17 +158,17 @@ func (x *exchange) fail(err error) {
 	case http.StatusUnauthorized:
 		header.Set("WWW-Authenticate", "Bearer")
 	case http.StatusRequestEntityTooLarge, http.StatusRequestTimeout:
-		header.Set("Connection", "close") // the rest of the body is not worth reading
+		header.Set("Connection", "close") // the rest of the body is not read
 	}
 	if errors.Is(err, errOverloaded) {
-		header.Set("Connection", "close") // so that nothing more is read, and another process may be tried
+		header.Set("Connection", "close") // nothing more is read, and the client may reach another process
 	}
 	x.wrote(f.position)
 	if f.retryAfter > 0 {
 		header.Set("Retry-After", strconv.FormatInt(wholeSeconds(f.retryAfter), 10))
 	}
 	encoded, err := encode(f.envelope)
-	if err != nil { // strings alone: cannot fail
+	if err != nil { // cannot happen: an envelope of an error only has strings
 		encoded = []byte(`{"success":false}`)
 	}
 	writeJSON(x.w, f.status, encoded)

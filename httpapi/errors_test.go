@@ -32,7 +32,7 @@ func TestErrors_Answers(t *testing.T) {
 	}{
 		"fields": {field.Errors{{Field: "phone", Message: "is bad"}},
 			`{"success":false,"message":"Validation failed","errors":[{"field":"phone","message":"is bad"}]}`, 400, 0},
-		"cursor":      {query.ErrCursor, `{"success":false,"message":"Validation failed","errors":[{"field":"cursor","message":"is not one that this list gave out"}]}`, 400, 0},
+		"cursor":      {query.ErrCursor, `{"success":false,"message":"Validation failed","errors":[{"field":"cursor","message":"is not a cursor of this list"}]}`, 400, 0},
 		"scope":       {scopeError("leads:read"), `{"success":false,"message":"Scope leads:read required"}`, 403, 0},
 		"refused":     {refusal, `{"success":false,"message":"This email already belongs to lead L1","code":"DUPLICATE_LEAD_EMAIL"}`, 409, 0},
 		"limit":       {limitError{1500 * time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, 1500 * time.Millisecond},

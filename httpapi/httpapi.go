@@ -113,8 +113,8 @@ func New(o Options) http.Handler {
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now), tokens: &tokenIDs{now: o.Now},
 		lastWrites: newLastWrites(o.Now), load: newLoad(o), metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
 	}
-	watchLender(o.Metrics, a.quotas)
-	tellLoad(o.Metrics, a.load)
+	registerLender(o.Metrics, a.quotas)
+	registerLoad(o.Metrics, a.load)
 	for _, route := range a.routes() {
 		a.literal[o.BasePath+route.pattern] = true
 		a.router.Method(route.method, o.BasePath+route.pattern, a.serve(route))
@@ -123,8 +123,8 @@ func New(o Options) http.Handler {
 		}
 	}
 	a.mountConsole()
-	a.router.NotFound(a.serve(route{access: anyone, kind: quota.Free, handle: (*exchange).unknownRoute}))
-	a.router.MethodNotAllowed(a.serve(route{access: anyone, kind: quota.Free, handle: (*exchange).wrongMethod}))
+	a.router.NotFound(a.serve(route{access: public, kind: quota.Free, handle: (*exchange).unknownRoute}))
+	a.router.MethodNotAllowed(a.serve(route{access: public, kind: quota.Free, handle: (*exchange).wrongMethod}))
 	return a.observe(a.cors(a.router))
 }
 

@@ -42,7 +42,7 @@ func (x *exchange) members() (map[string]jsontext.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.hasRead()
+	x.bodyRead()
 	return ParseObject(raw)
 }
 

@@ -25,28 +25,28 @@ const (
 	// DefaultAccountClaim is the claim that names the caller's account.
 	DefaultAccountClaim = "account_id"
 
-	// DefaultAdminScope is what JWTs name the scope of administrators, unless another name is configured.
+	// DefaultAdminScope is the default name of the administrators' scope in JWTs.
 	DefaultAdminScope = "admin"
 
-	// adminScope is the one scope that a JWT has only by naming it. JWTs may have another name for it.
+	// adminScope is the one scope that a JWT without a scope claim does not have. JWTs may use another name for it.
 	adminScope = DefaultAdminScope
 
-	minSecret  = 32      // bytes of an HS256 secret, as many as the hash has
+	minSecret  = 32      // bytes of an HS256 secret, the size of the hash
 	maxJWT     = 8 << 10 // bytes
 	maxSubject = 255     // characters
 	leeway     = 30 * time.Second
 )
 
-// errForged says that a JWT was not signed by the issuer: it may be a guess.
+// errForged reports a JWT that the issuer did not sign: it may be a guess.
 var errForged = errors.New("not signed by the issuer")
 
-// errNoKeys says that no key of the issuer could be fetched yet: nobody can tell whether a JWT is good.
+// errNoKeys reports that no key of the issuer has been fetched yet, so that no JWT can be verified.
 var errNoKeys = errors.New("no key of the issuer is known yet")
 
-// errNoKeyID says that a JWT does not name the key that signed it.
-var errNoKeyID = errors.New("names no key (kid)")
+// errNoKeyID reports a JWT without the id of the key that signed it.
+var errNoKeyID = errors.New("no key id (kid)")
 
-// VerifierOptions say what a JWT must contain besides a good signature. An empty option requires nothing.
+// VerifierOptions configure what a JWT must contain besides a valid signature. An empty option requires nothing.
 type VerifierOptions struct {
 	Issuer       string
 	Audience     string
@@ -89,18 +89,18 @@ func checkSecret(secret []byte) error {
 	return nil
 }
 
-// Identity is what a JWT says of its bearer.
+// Identity has the verified claims of a JWT.
 type Identity struct {
 	Account string
 	Subject string
-	Issued  time.Time // zero when it does not say so, or names a time that is yet to come
+	Issued  time.Time // zero without iat, or when iat is in the future
 	Expires time.Time // in the year 9999 at the latest
 	scopes  []string
-	all     bool   // names no scopes
-	admin   string // what the issuer names the scope admin
+	all     bool   // there is no scope claim
+	admin   string // the issuer's name of the scope admin
 }
 
-// May reports whether the bearer has a scope. A JWT that names no scopes has all but admin.
+// May reports whether the JWT has a scope. One without a scope claim has all but admin.
 func (i Identity) May(scope string) bool {
 	if i.all {
 		return scope != adminScope
@@ -108,7 +108,7 @@ func (i Identity) May(scope string) bool {
 	return slices.Contains(i.scopes, i.nameOf(scope))
 }
 
-// nameOf returns what JWTs of the issuer name a scope.
+// nameOf returns the issuer's name of a scope.
 func (i Identity) nameOf(scope string) string {
 	if scope == adminScope {
 		return i.admin
@@ -116,14 +116,14 @@ func (i Identity) nameOf(scope string) string {
 	return scope
 }
 
-// Scopes lists which of leadlog's scopes the bearer has.
+// Scopes returns the scopes of leadlog that the JWT has.
 func (i Identity) Scopes() []string {
 	return slices.DeleteFunc(Scopes(), func(scope string) bool { return !i.May(scope) })
 }
 
-// Verify checks a JWT. The error is errForged when it was not signed by the issuer, errNoKeys while no key of the issuer is
-// known, and another one when the JWT is signed well but has expired or has claims that are not accepted. The error's text
-// contains nothing of the JWT.
+// Verify checks a JWT. The error is errForged when the issuer did not sign it, errNoKeys while no key of the issuer is known, and
+// another one when the signature is valid but the JWT has expired or has claims that are not accepted. The error's text contains
+// nothing of the JWT.
 func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Identity, error) {
 	if len(text) > maxJWT {
 		return Identity{}, fmt.Errorf("%w: longer than 8 KiB", errForged)
@@ -132,7 +132,7 @@ func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Iden
 	parser := jwt.NewParser(v.parserOptions(now)...)
 	_, err := parser.ParseWithClaims(text, claims, func(t *jwt.Token) (any, error) {
 		if _, critical := t.Header["crit"]; critical {
-			return nil, errors.New("critical extensions are not understood")
+			return nil, errors.New("critical extensions are not supported")
 		}
 		return v.key(ctx)(t)
 	})
@@ -162,11 +162,11 @@ func (v *Verifier) parserOptions(now time.Time) []jwt.ParserOption {
 	return options
 }
 
-// latest is the last time that JSON and cookies can hold.
+// latest is the last time that JSON and cookies can represent.
 var latest = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// identity reads the claims of a JWT whose signature is good. Some issuers write times in milliseconds. A JWT that says it was
-// issued in the future would survive every revocation, so it is treated as one that does not say when it was issued.
+// identity reads the claims of a JWT with a valid signature. Some issuers write times in milliseconds. A JWT with iat in the future
+// would survive every revocation, so it is treated as one without iat.
 func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, error) {
 	id, _ := claims[v.options.AccountClaim].(string)
 	if !account.ValidID(id) {
@@ -174,9 +174,9 @@ func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, erro
 	}
 	subject, _ := claims["sub"].(string)
 	if subject == "" || utf8.RuneCountInString(subject) > maxSubject || strings.ContainsFunc(subject, unicode.IsControl) {
-		return Identity{}, errors.New("claim sub does not name anybody")
+		return Identity{}, errors.New("claim sub is not a valid subject")
 	}
-	if begins, _ := claims["nbf"].(float64); begins > float64(latest.Unix()) { // by the library what no int64 holds is long past
+	if begins, _ := claims["nbf"].(float64); begins > float64(latest.Unix()) { // the library takes a time beyond int64 for past
 		return Identity{}, jwt.ErrTokenNotValidYet
 	}
 	identity := Identity{Account: id, Subject: subject, admin: v.options.AdminScope}
@@ -201,7 +201,7 @@ func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, erro
 	return identity, nil
 }
 
-// The library's errors may quote the token, so that only their kind is told.
+// claimProblem returns the kind of a library's error: the error itself may quote the JWT. So does signatureProblem.
 func claimProblem(err error) error {
 	for _, kind := range []error{
 		jwt.ErrTokenExpired, jwt.ErrTokenNotValidYet, jwt.ErrTokenInvalidIssuer, jwt.ErrTokenInvalidAudience,
@@ -220,14 +220,14 @@ func signatureProblem(err error) error {
 			return kind
 		}
 	}
-	return errors.New("token is refused")
+	return errors.New("invalid token")
 }
 
-// Minting has the claims of a JWT to be minted.
+// Minting has the claims of a JWT to mint.
 type Minting struct {
 	Account      string
 	Subject      string
-	Scope        string // space separated; empty names none, which is everything but admin
+	Scope        string // space separated; empty: no scope claim, which is every scope but admin
 	TTL          time.Duration
 	Issuer       string
 	Audience     string
@@ -240,10 +240,10 @@ func MintHS256(secret []byte, m Minting, now time.Time) (string, error) {
 		return "", err
 	}
 	if !account.ValidID(m.Account) {
-		return "", errors.New("an account id is 1 to 64 of letters, digits, _ and -")
+		return "", errors.New("an account id has 1 to 64 letters, digits, _ or -")
 	}
 	if m.Subject == "" || m.TTL <= 0 {
-		return "", errors.New("a JWT needs a subject and a time to live")
+		return "", errors.New("a JWT requires a subject and a positive lifetime")
 	}
 	claim := m.AccountClaim
 	if claim == "" {
@@ -271,37 +271,37 @@ const (
 	keySetTimeout = 5 * time.Second
 	maxKeySet     = 1 << 20 // bytes
 
-	// A key id that is not in the set may be a new one: the set is fetched again, but no request waits longer than
-	// this for it, and callers with invented ids do not make it more often than this.
+	// An unknown key id may be that of a new key: the set is fetched again, at most once per unknownKeyEvery, and a request waits
+	// at most unknownKeyWait for it.
 	unknownKeyWait  = 2 * time.Second
 	unknownKeyEvery = 10 * time.Second
 )
 
-// asymmetric are the algorithms whose keys a JWKS may hold. None takes a public key for a secret.
+// asymmetric returns the algorithms whose keys a JWKS may have. None of them uses a public key as a secret.
 func asymmetric() []string {
 	return []string{
 		"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 	}
 }
 
-// NewJWKS returns a verifier of JWTs that are signed with the keys published at a URL. It fetches the keys until ctx ends. It is
-// not an error if the server is down: until it answers, the keys fetched before are used. While there are none, Verify returns
-// errNoKeys. A JWT must name its key, and a key is used only as its own use and algorithm allow.
+// NewJWKS returns a verifier of JWTs that are signed with the keys published at a URL. It fetches the keys regularly until ctx ends.
+// A server that is down is no error: the keys fetched before stay in use, and while there are none Verify returns errNoKeys. A JWT
+// must have a key id, and a key is used only as its own use and algorithm allow.
 func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger) (*Verifier, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
 		return nil, errors.New("the JWKS address is not an http or https URL")
 	}
-	complain := func(ctx context.Context, err error) {
+	warn := func(ctx context.Context, err error) {
 		if failed, ok := errors.AsType[*url.Error](err); ok {
-			err = failed.Err // which does not quote the address: its query may be a secret
+			err = failed.Err // without the URL, whose query may be a secret
 		}
 		log.WarnContext(ctx, "JWKS not fetched", slog.String("host", u.Host), slog.Any("error", err))
 	}
 	remote, err := jwkset.NewStorageFromHTTP(address, jwkset.HTTPClientStorageOptions{
 		Ctx: ctx, Client: &http.Client{Transport: bounded{http.DefaultTransport}, Timeout: keySetTimeout},
 		HTTPTimeout: keySetTimeout, RefreshInterval: keySetRefresh,
-		NoErrorReturnFirstHTTPReq: true, RefreshErrorHandler: complain,
+		NoErrorReturnFirstHTTPReq: true, RefreshErrorHandler: warn,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("JWKS: %w", err)
@@ -322,7 +322,7 @@ func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.L
 	return newVerifier(o, asymmetric(), func(ctx context.Context) jwt.Keyfunc {
 		find := finder.KeyfuncCtx(ctx)
 		return func(t *jwt.Token) (any, error) {
-			// Without an id any key of the set would be tried, whatever the set says of its use and algorithm.
+			// Without an id the library would try every key of the set, whatever its use and algorithm.
 			if id, _ := t.Header[jwkset.HeaderKID].(string); id == "" {
 				return nil, errNoKeyID
 			}
@@ -335,7 +335,7 @@ func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.L
 	}), nil
 }
 
-// bounded is a transport whose answers end after maxKeySet.
+// bounded is a transport whose responses end after maxKeySet.
 type bounded struct{ http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -98,7 +98,7 @@ func TestJWKS_VerifiesPublishedKeys(t *testing.T) {
 		"one in a list": signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": []string{"rsa"}}),
 	} {
 		_, err = v.Verify(ctx, text, noon)
-		require.ErrorContains(t, err, "names no key (kid)", name)
+		require.ErrorContains(t, err, "no key id (kid)", name)
 		require.ErrorIs(t, err, errForged, name)
 	}
 

@@ -20,11 +20,11 @@ func (x *exchange) captureLead() (answer, error) {
 		err = unclear
 	}
 	if err != nil {
-		return answer{}, x.orRevoked(err)
+		return answer{}, x.confirmRefusal(err)
 	}
 	key, err := idempotencyKey(x.r.Header)
 	if err != nil {
-		return answer{}, x.orRevoked(err)
+		return answer{}, x.confirmRefusal(err)
 	}
 	outcome, err := x.Commands.CaptureLead(x.ctx, command.CaptureLead{
 		Admission: x.admission, Body: body, IdempotencyKey: key, DryRun: dryRun, EnterStream: x.enterStream,
@@ -71,11 +71,9 @@ func (x *exchange) listLeads() (answer, error) {
 			return answer{}, err
 		}
 	}
-	page := p.page()
-	if err := x.waitFor(p, query.LeadView); err != nil {
-		return answer{}, err
-	}
-	return listed(x.Query.Leads(x.ctx, x.caller.Account, filter, page))
+	return accountList(x, p, func(page query.Page) (query.List[query.Lead], error) {
+		return x.Query.Leads(x.ctx, x.caller.Account, filter, page)
+	}, query.LeadView)
 }
 
 // stageFilter returns a stage in the account's spelling, which its leads have. PostgreSQL alone cannot compare stages without
@@ -150,11 +148,11 @@ func (x *exchange) showLead() (answer, error) {
 }
 
 func (x *exchange) listLeadSources() (answer, error) {
-	return part(x, lead.ErrNotFound, x.Query.LeadSources, query.LeadView, query.SourceHistoryView)
+	return listOf(x, lead.ErrNotFound, x.Query.LeadSources, query.LeadView, query.SourceHistoryView)
 }
 
 func (x *exchange) listLeadEvents() (answer, error) {
-	return part(x, lead.ErrNotFound, x.Query.LeadEvents)
+	return listOf(x, lead.ErrNotFound, x.Query.LeadEvents)
 }
 
 // A caller who may repeat a request names it by a key, and is told when the answer is that of the first time.

@@ -8,49 +8,48 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
-// failureLimit is how many failed credentials one address may send.
+// failureLimit bounds how many failed credentials one address may send.
 var failureLimit = quota.Limit{Rate: 10, Burst: 100}
 
-// An account has a bucket for each policy of quota.Kind, with the account's limits: page views never use up captures. Reads have
-// readShare times the limits.
+// An account has a token bucket for each policy of quota.Kind, with the account's limits, so that page views never use up the
+// captures. The bucket of reads has readShare times the limits.
 //
-// The bytes that the account appends have a bucket of their own. How many a request will append is known afterwards, so a request is
-// let in while the bucket is not empty, and then takes from it what it appended, into debt if need be.
+// The bytes that the account appends have a bucket of their own. How many bytes a request appends is known only afterwards: it is
+// admitted while the bucket is not empty, and then takes what it appended, into debt if necessary.
 const (
 	readShare   = 5
 	bytesPolicy = "bytes"
-	// An account whose limits are above the usual ones may append as many more bytes.
+	// An account whose limits are above the default may append proportionally more bytes.
 	bytesRate   = 1 << 20 // a second
 	bytesBurst  = 32 << 20
-	usualRate   = 10 // captures a second
-	usualBurst  = 100
+	defaultRate   = 10 // captures a second
+	defaultBurst  = 100
 	maxTokens   = 1 << 30   // of a bucket
-	streamLimit = "streams" // names, in metrics, the limit of concurrent reads of streams
+	streamLimit = "streams" // label, in metrics, of the limit of concurrent reads of streams
 )
 
-// credentialLimit names, in metrics, the limit of addresses that send bad credentials.
+// credentialLimit is the label, in metrics, of the limit of failed credentials of an address.
 const credentialLimit = "credentials"
 
-// limits are the names of all limits, in metrics.
+// limits returns the labels of all limits, in metrics.
 func limits() []string {
 	return []string{
 		quota.Capture.Policy(), quota.Activity.Policy(), quota.Write.Policy(), quota.Read.Policy(), bytesPolicy, streamLimit, credentialLimit,
 	}
 }
 
-// limitHeader says what is left of a quota, and policyHeader what is in a full one.
+// limitHeader has what is left of a quota, and policyHeader the size of a full one.
 const (
 	limitHeader  = "RateLimit"
 	policyHeader = "RateLimit-Policy"
 )
 
-// tellQuota sets the header that says how much is left, as in draft-ietf-httpapi-ratelimit-headers.
-func tellQuota(header http.Header, kind quota.Kind, use quota.Use) {
+// setQuotaHeaders sets the headers of draft-ietf-httpapi-ratelimit-headers.
+func setQuotaHeaders(header http.Header, kind quota.Kind, use quota.Use) {
 	if limit := use.Limit; limit.Rate > 0 {
 		policy := `"` + kind.Policy() + `"`
 		window := max(1, wholeSeconds(limit.Window()))
@@ -59,13 +58,12 @@ func tellQuota(header http.Header, kind quota.Kind, use quota.Use) {
 	}
 }
 
-// throttle counts the request against the account's quotas, and sets the header that says how much is left. The error is a
-// limitError.
+// throttle counts the request against the account's quotas, and sets the quota headers. The error is a limitError.
 func (x *exchange) throttle(kind quota.Kind) error {
 	if x.kind = kind; kind == quota.Free {
 		return nil
 	}
-	if x.admission.Account == nil { // read when the caller was let in, and so in the cache
+	if x.admission.Account == nil { // cached since the caller was admitted
 		settings, err := x.Directory.Account(x.ctx, x.caller.Account)
 		if err != nil {
 			return err
@@ -73,16 +71,16 @@ func (x *exchange) throttle(kind quota.Kind) error {
 		x.admission.Account = settings
 	}
 	err := x.take()
-	if x.w != nil { // the console's pages have no such header
-		tellQuota(x.w.Header(), kind, x.used)
+	if x.w != nil { // nil for the console, whose pages have no quota headers
+		setQuotaHeaders(x.w.Header(), kind, x.used)
 	}
 	return err
 }
 
 // take takes one from the account's quota of the request's kind. The error is a limitError.
 //
-// The account's limits come from the cache. Before a refusal, the account is read from the log, but at most once a second: a caller
-// who sends too many requests must not cause more work.
+// The account's limits come from the cache. Before a refusal, the account is read from the log, at most once a second: a caller
+// that sends too many requests must not cause more work.
 func (x *exchange) take() error {
 	policy, err := x.takeCached()
 	if err == nil {
@@ -104,7 +102,7 @@ func (x *exchange) take() error {
 
 func same[T comparable](a, b *T) bool { return a == b || (a != nil && b != nil && *a == *b) }
 
-// accountLimit is the limit of an account's captures, from which all its others follow.
+// accountLimit is the limit of an account's captures, from which its other limits are derived.
 type accountLimit struct{ quota.Limit }
 
 func (l accountLimit) reads() accountLimit {
@@ -113,8 +111,8 @@ func (l accountLimit) reads() accountLimit {
 
 func (l accountLimit) bytes() quota.Limit {
 	return quota.Limit{
-		Rate:  min(bytesRate*max(1, l.Rate/usualRate), maxTokens), // or an empty bucket would be full, and leased from again, in no time
-		Burst: int(min(bytesBurst*max(1, float64(l.Burst)/usualBurst), maxTokens)),
+		Rate:  min(bytesRate*max(1, l.Rate/defaultRate), maxTokens), // faster, an empty bucket would be full again, and leased from, at once
+		Burst: int(min(bytesBurst*max(1, float64(l.Burst)/defaultBurst), maxTokens)),
 	}
 }
 
@@ -124,8 +122,8 @@ func (x *exchange) limit() accountLimit {
 	return accountLimit{quota.LimitOf(settings.RateLimit, settings.RateBurst, x.RateLimit, x.RateBurst)}
 }
 
-// takeCached is take by the cached limits. It returns the policy that refused. A request that is refused for its bytes takes
-// nothing from the other bucket.
+// takeCached is take by the cached limits. It returns the policy that refused. A request refused for its bytes takes nothing from
+// the other bucket.
 func (x *exchange) takeCached() (policy string, err error) {
 	limit := x.limit()
 	x.used = quota.Use{}
@@ -158,8 +156,8 @@ func (x *exchange) charge() {
 	}
 }
 
-// enterStream counts the request among those of the account that read streams, until leave is called. The error is a limitError, or
-// errOverloaded.
+// enterStream counts the request among the account's concurrent reads of streams, until leave is called. The error is a limitError
+// or errOverloaded.
 func (x *exchange) enterStream() (leave func(), err error) {
 	leave, err = x.load.streams.of(x.caller.Account).enter()
 	if err != nil {
@@ -168,13 +166,13 @@ func (x *exchange) enterStream() (leave func(), err error) {
 	return leave, err
 }
 
-// spend takes one from the quota of guesses of the client's address: JWTs that the issuer did not sign, and wrong codes. It keeps no
-// API token out. The error is a limitError.
+// spend takes one from the client address's quota of guesses: JWTs that the issuer did not sign, and wrong sign-in codes. API tokens
+// do not depend on this quota. The error is a limitError.
 func (x *exchange) spend() error { return x.takeOf(x.takeFromAddress("guess")) }
 
-// spendLookup takes one for reading a token from the log: from the quota of the client's address or, when others there have used
-// that up with tokens that do not exist, from that of the token, if there is a token with this id. So whatever is sent from an
-// address, a token that exists is still let in, and look-ups stay bounded. The error is a limitError.
+// spendLookup takes one for reading a token from the log: from the quota of the client's address or, when that is used up by tokens
+// that do not exist, from the token's own quota, if a token with this id exists. An existing token is therefore accepted whatever
+// else its address sends, and the number of reads stays bounded. The error is a limitError.
 func (x *exchange) spendLookup(id string) error {
 	used := x.takeFromAddress("lookup")
 	if !used.Allowed && x.tokens.has(x.ctx, id, x.Query.TokenIDs) {
@@ -191,11 +189,11 @@ func (x *exchange) takeOf(used quota.Use) error {
 	return nil
 }
 
-// networkLimits are how many times the limit of an address the networks around an IPv6 address have. They keep one network from
-// taking the memory of all quotas: one address more is only remembered while its networks have something left.
+// networkLimits are the limits of the networks around an IPv6 address, as multiples of an address's limit. They keep one network
+// from filling the cache of quotas: a further address is only remembered while its networks are below their limits.
 var networkLimits = []struct{ bits, times int }{{32, 256}, {48, 16}}
 
-// takeFromAddress takes one from the quota of the client's address, and of the networks around it.
+// takeFromAddress takes one from the quota of the client's address and of the networks around it.
 func (x *exchange) takeFromAddress(what string) quota.Use {
 	type bucket struct {
 		key   string
@@ -223,28 +221,28 @@ func (x *exchange) takeFromAddress(what string) quota.Use {
 	return used
 }
 
-// errOverloaded says that a limit of the service's load is reached.
+// errOverloaded reports that the service has reached one of its load limits.
 var errOverloaded = errors.New("overloaded")
 
-// Limits of a process's load when its options do not set them.
+// Limits of a process's load that apply when its options do not set them.
 const (
 	defaultRequests   = 2048
 	defaultBodyBytes  = 64 << 20
 	defaultBatchBytes = 128 << 20
 	defaultLivePages  = 256
-	defaultExports    = 64 // a few MiB each, while somebody reads them slowly
+	defaultExports    = 64 // a slowly read one holds a few MiB
 	defaultStreams    = 64
 )
 
-// load counts what the process is working on, so that more can be refused before it takes memory.
+// load counts the work of the process, so that further work is refused before it takes memory.
 type load struct {
-	requests shared // one for each that is under way
-	bodies   shared // bytes read of bodies of requests that are under way
-	batches  shared // bytes that batches may hold of theirs
-	waiting  shared // requests that wait until a view has come to a position
-	pages    shared // of the console that are kept up to date
-	exports  shared // of the console too
-	streams  shared // requests that read the events of a stream
+	requests budget // in flight
+	bodies   budget // bytes read from the bodies of requests in flight
+	batches  budget // bytes that batches may hold of their bodies
+	waiting  budget // requests that wait for a view to reach a position
+	pages    budget // of the console that are kept up to date
+	exports  budget // of the API and the console
+	streams  budget // requests that read the events of a stream
 }
 
 func newLoad(o Options) *load {
@@ -252,136 +250,130 @@ func newLoad(o Options) *load {
 	bodies, batches := cmp.Or(o.BodyBytes, defaultBodyBytes), cmp.Or(o.BatchBytes, defaultBatchBytes)
 	exports, streams := cmp.Or(int64(o.Exports), defaultExports), cmp.Or(int64(o.Streams), defaultStreams)
 	return &load{
-		requests: newShared(requests, requests-requests/4), // more than may wait: that must not keep the account's captures out
-		bodies:   newShared(bodies, max(bodies/2, 2*maxBody)),
-		batches:  newShared(batches, max(batches/2, 2*batchBytes)),
-		waiting:  newShared(requests, max(requests/2, 1)),
-		pages:    newShared(pages, max(pages/2, 1)),
-		exports:  newShared(exports, max(exports/2, 1)),
-		streams:  newShared(streams, max(streams/8, 1)),
+		requests: newBudget(requests, requests-requests/4), // more than may wait, so that an account whose reads wait can still capture
+		bodies:   newBudget(bodies, max(bodies/2, 2*maxBody)),
+		batches:  newBudget(batches, max(batches/2, 2*batchBytes)),
+		waiting:  newBudget(requests, max(requests/2, 1)),
+		pages:    newBudget(pages, max(pages/2, 1)),
+		exports:  newBudget(exports, max(exports/2, 1)),
+		streams:  newBudget(streams, max(streams/8, 1)),
 	}
 }
 
-// budget bounds how much of something all requests together may use.
+// budget bounds how much of a resource all requests together use, and how much of it one account uses: an account with slow
+// clients must not keep the others out.
 type budget struct {
-	most int64
-	used atomic.Int64
+	max, perAccount int64
+	mu              sync.Mutex
+	used            int64
+	byAccount       map[string]int64
 }
 
-// take takes a part, unless too little is left.
+func newBudget(most, perAccount int64) budget {
+	return budget{max: most, perAccount: perAccount, byAccount: map[string]int64{}}
+}
+
+// inUse returns how much all requests use.
+func (b *budget) inUse() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// take takes n, unless too little is left. It is for a request whose account is not known yet.
 func (b *budget) take(n int64) bool {
-	if b.used.Add(n) > b.most {
-		b.used.Add(-n)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used+n > b.max {
 		return false
 	}
+	b.used += n
 	return true
 }
 
-func (b *budget) giveBack(n int64) { b.used.Add(-n) }
-
-// shared is a budget of which no account may use more than a part, so that one that sends very slowly does not keep everybody else
-// out.
-type shared struct {
-	budget
-	each int64 // what an account may have
-	mu   sync.Mutex
-	by   map[string]int64
+func (b *budget) release(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= n
 }
 
-// newShared returns a budget of which an account may use at most each.
-func newShared(most, each int64) shared {
-	return shared{budget: budget{most: most}, each: each, by: map[string]int64{}}
-}
+// of returns an account's share of the budget.
+func (b *budget) of(account string) share { return share{b, account} }
 
-// of returns an account's part of the budget.
-func (s *shared) of(account string) allowance { return allowance{s, account} }
-
-// allowance is one account's part of a shared budget.
-type allowance struct {
-	*shared
+// share is what one account may use of a budget.
+type share struct {
+	*budget
 	account string
 }
 
-// take takes a part, unless too little is left of it or of all.
-func (a allowance) take(n int64) bool {
-	if !a.charge(n) {
+// take takes n of the share and of the budget, unless too little is left of either.
+func (s share) take(n int64) bool {
+	if !s.charge(n) {
 		return false
 	}
-	if !a.budget.take(n) {
-		a.credit(n)
+	if !s.budget.take(n) {
+		s.credit(n)
 		return false
 	}
 	return true
 }
 
-func (a allowance) giveBack(n int64) {
-	a.credit(n)
-	a.budget.giveBack(n)
+func (s share) release(n int64) {
+	s.credit(n)
+	s.budget.release(n)
 }
 
-// charge counts as the account's what was taken from the whole budget, unless the account uses too much already.
-func (a allowance) charge(n int64) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.by[a.account]+n > a.each {
+// charge counts as the account's what was already taken from the budget, unless its share is used up.
+func (s share) charge(n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byAccount[s.account]+n > s.perAccount {
 		return false
 	}
-	a.by[a.account] += n
+	s.byAccount[s.account] += n
 	return true
 }
 
-// enter takes one, and returns the function that gives it back. The error is a limitError when the account has all it may have, and
-// errOverloaded when all accounts together do.
-func (a allowance) enter() (leave func(), err error) {
-	if !a.charge(1) {
+func (s share) credit(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byAccount[s.account] -= n; s.byAccount[s.account] == 0 {
+		delete(s.byAccount, s.account)
+	}
+}
+
+// enter takes one until leave is called. The error is a limitError when the account's share is used up, and errOverloaded when the
+// budget is.
+func (s share) enter() (leave func(), err error) {
+	if !s.charge(1) {
 		return nil, limitError{retryBehind}
 	}
-	if !a.budget.take(1) {
-		a.credit(1)
+	if !s.budget.take(1) {
+		s.credit(1)
 		return nil, errOverloaded
 	}
-	return func() { a.giveBack(1) }, nil
+	return func() { s.release(1) }, nil
 }
 
-func (a allowance) credit(n int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.by[a.account] -= n; a.by[a.account] == 0 {
-		delete(a.by, a.account)
-	}
-}
-
-// shed reports whether a route is refused under load. The others cost next to nothing, and some report the state of the service.
-func (r route) shed() bool {
-	switch r.pattern {
-	case "", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs":
-		return false
-	}
-	return true
-}
-
-// takeOn counts the request as running until done is called. The error is errOverloaded.
-func (x *exchange) takeOn(route route) (done func(), err error) {
-	if !route.shed() {
-		return func() {}, nil
-	}
+// beginRequest counts the request as in flight until end is called. The error is errOverloaded.
+func (x *exchange) beginRequest() (end func(), err error) {
 	if !x.load.requests.take(1) {
 		return nil, errOverloaded
 	}
 	return func() {
-		x.place.waitAgain()
+		x.conn.markIdle()
 		if x.charged {
 			x.load.requests.of(x.caller.Account).credit(1)
 		}
-		x.load.requests.giveBack(1)
+		x.load.requests.release(1)
 		if x.held > 0 {
-			x.load.bodies.of(x.caller.Account).giveBack(x.held)
+			x.load.bodies.of(x.caller.Account).release(x.held)
 		}
 	}, nil
 }
 
-// countedBody is the request's body. Its bytes count against the budget until the request is done, but only once they have come,
-// and not when Content-Length announces them.
+// countedBody is the request's body. Its bytes count against the budget from when they are received, whatever Content-Length
+// announces, until the request ends.
 type countedBody struct {
 	x    *exchange
 	body io.Reader

@@ -24,8 +24,8 @@ type metrics struct {
 	limited  *prometheus.CounterVec // by the limit
 }
 
-// tellLoad exposes the process's load as metrics.
-func tellLoad(registry *prometheus.Registry, l *load) {
+// registerLoad exposes the process's load as metrics.
+func registerLoad(registry *prometheus.Registry, l *load) {
 	if registry == nil {
 		return
 	}
@@ -33,16 +33,16 @@ func tellLoad(registry *prometheus.Registry, l *load) {
 		help string
 		of   *budget
 	}{
-		"leadlog_http_requests_in_flight": {"Requests under way, as far as they are limited.", &l.requests.budget},
-		"leadlog_http_body_bytes":         {"What requests under way hold of their bodies.", &l.bodies.budget},
-		"leadlog_http_batch_bytes":        {"What batches under way may hold of their bodies.", &l.batches.budget},
-		"leadlog_http_waiting":            {"Requests that wait until a view has come to a position.", &l.waiting.budget},
-		"leadlog_console_live_pages":      {"Pages of the console that are kept up to date.", &l.pages.budget},
-		"leadlog_http_exports":            {"Lists that go out as CSV or JSON lines.", &l.exports.budget},
-		"leadlog_http_streams":            {"Requests that read the events of a stream.", &l.streams.budget},
+		"leadlog_http_requests_in_flight": {"Requests under way, as far as they are limited.", &l.requests},
+		"leadlog_http_body_bytes":         {"What requests under way hold of their bodies.", &l.bodies},
+		"leadlog_http_batch_bytes":        {"What batches under way may hold of their bodies.", &l.batches},
+		"leadlog_http_waiting":            {"Requests that wait until a view has come to a position.", &l.waiting},
+		"leadlog_console_live_pages":      {"Pages of the console that are kept up to date.", &l.pages},
+		"leadlog_http_exports":            {"Lists that go out as CSV or JSON lines.", &l.exports},
+		"leadlog_http_streams":            {"Requests that read the events of a stream.", &l.streams},
 	} {
 		registered(registry, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: one.help},
-			func() float64 { return float64(one.of.used.Load()) }))
+			func() float64 { return float64(one.of.inUse()) }))
 	}
 }
 
@@ -57,26 +57,26 @@ func exposed(registry *prometheus.Registry) func(*exchange) (answer, error) {
 			coding = "gzip"
 		}
 		shared, _, _ := made.Do(coding, func() (any, error) {
-			kept := &keptAnswer{header: http.Header{}, status: http.StatusOK}
+			kept := &sharedResponse{header: http.Header{}, status: http.StatusOK}
 			exposition.ServeHTTP(kept, &http.Request{URL: &url.URL{}, Header: http.Header{"Accept-Encoding": {coding}}})
 			return kept, nil
 		})
-		return answer{stream: func() error { return shared.(*keptAnswer).send(x.w) }}, nil
+		return answer{stream: func() error { return shared.(*sharedResponse).send(x.w) }}, nil
 	}
 }
 
-// keptAnswer is an answer that several get.
-type keptAnswer struct {
+// sharedResponse is an answer that several get.
+type sharedResponse struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
-func (k *keptAnswer) Header() http.Header         { return k.header }
-func (k *keptAnswer) WriteHeader(status int)      { k.status = status }
-func (k *keptAnswer) Write(b []byte) (int, error) { return k.body.Write(b) }
+func (k *sharedResponse) Header() http.Header         { return k.header }
+func (k *sharedResponse) WriteHeader(status int)      { k.status = status }
+func (k *sharedResponse) Write(b []byte) (int, error) { return k.body.Write(b) }
 
-func (k *keptAnswer) send(w http.ResponseWriter) error {
+func (k *sharedResponse) send(w http.ResponseWriter) error {
 	maps.Copy(w.Header(), k.header)
 	w.WriteHeader(k.status)
 	_, _ = w.Write(k.body.Bytes()) // a client that has gone is seen by the server
@@ -109,8 +109,8 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	return m
 }
 
-// watchLender reports how often the limiter had to use buckets of this process alone.
-func watchLender(registry *prometheus.Registry, quotas *quota.Shared) {
+// registerLender reports how often the limiter had to use buckets of this process alone.
+func registerLender(registry *prometheus.Registry, quotas *quota.Shared) {
 	if registry != nil {
 		registered[prometheus.Collector](registry, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "leadlog_rate_limit_lending_failures_total",

@@ -13,8 +13,43 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// lastWrites remembers the log position of each account's last write through this process, so that a caller who writes and then
-// reads sees the write, without a minPosition.
+// Views follow the log, so a read may have to wait for them: for the position in minPosition, for the last write of the caller's
+// account, or, before a 404, for the end of the log.
+
+// waitFor waits until the views that answer a GET have reached its minPosition or, without one, the last write of the caller's
+// account. It returns the errors of all parameters, so it must be called after they are read. An account may have at most half of
+// all requests in flight waiting.
+func (x *exchange) waitFor(p *params, views ...string) error {
+	var position eventstore.Position
+	if value := p.get("minPosition"); value != "" {
+		parsed, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			p.wrong.Add("minPosition", "must be a position from "+positionHeader)
+		}
+		position = eventstore.Position(parsed)
+	}
+	if err := p.wrong.Err(); err != nil {
+		return err
+	}
+	waiting := x.load.waiting.of(x.caller.Account)
+	if position == 0 {
+		x.waitForOwnWrite(waiting, views...)
+		return nil
+	}
+	if !waiting.take(1) {
+		return errOverloaded
+	}
+	defer waiting.release(1)
+	err := x.Query.WaitFor(x.ctx, position, views...)
+	if errors.Is(err, eventstore.ErrUnknownPosition) {
+		p.wrong.Add("minPosition", "must not be beyond the end of the log")
+		return p.wrong.Err()
+	}
+	return err
+}
+
+// lastWrites has the log position of each account's last write through this process, so that a read after a write shows the write
+// without a minPosition.
 type lastWrites struct {
 	now func() time.Time
 	mu  sync.Mutex
@@ -26,14 +61,14 @@ type lastWrite struct {
 	at       time.Time
 }
 
-// ownWritesWithin is how long after a write a read waits for the views to show it. They are normally milliseconds behind; when they
-// are this far behind, something is wrong with them, and an old answer is better than none.
-const ownWritesWithin = time.Second
+// ownWriteTimeout bounds, from the write on, how long reads wait for the views to show it. Views are normally milliseconds behind;
+// when they are further behind, the read is answered from an earlier state.
+const ownWriteTimeout = time.Second
 
 func newLastWrites(now func() time.Time) *lastWrites {
 	of, err := simplelru.NewLRU[string, lastWrite](accountsKept, nil)
 	if err != nil {
-		panic(err) // a size that is not positive
+		panic(err) // the size is a positive constant
 	}
 	return &lastWrites{now: now, of: of}
 }
@@ -47,15 +82,15 @@ func (l *lastWrites) note(account string, position eventstore.Position) {
 	}
 }
 
-// recent returns the position of an account's last write, and how long a read should still wait for it; 0 when it need not.
+// recent returns the position of an account's last write, and how much longer a read should wait for it; 0 is not at all.
 func (l *lastWrites) recent(account string) (eventstore.Position, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last, _ := l.of.Peek(account)
-	return last.position, max(0, ownWritesWithin-l.now().Sub(last.at))
+	return last.position, max(0, ownWriteTimeout-l.now().Sub(last.at))
 }
 
-// wrote sets the header with the log position of the caller's write, and remembers it.
+// wrote sets the header with the log position of the caller's write, and records it as the account's last write.
 func (x *exchange) wrote(position eventstore.Position) {
 	if position == 0 {
 		return
@@ -64,67 +99,35 @@ func (x *exchange) wrote(position eventstore.Position) {
 	x.w.Header().Set(positionHeader, strconv.FormatUint(uint64(position), 10))
 }
 
-// waitForOwn waits until the views show the caller's last write, but not beyond ownWritesWithin, nor when too many requests wait
-// already. The request is answered in any case.
-func (x *exchange) waitForOwn(place allowance, views ...string) {
+// waitForOwnWrite waits until the views have reached the account's last write, for ownWriteTimeout at most, and not at all while too
+// many requests wait. The request is answered in any case.
+func (x *exchange) waitForOwnWrite(waiting share, views ...string) {
 	position, left := x.lastWrites.recent(x.caller.Account)
-	if left == 0 || !place.take(1) {
+	if left == 0 || !waiting.take(1) {
 		return
 	}
-	defer place.giveBack(1)
+	defer waiting.release(1)
 	ctx, cancel := context.WithTimeout(x.ctx, left)
 	defer cancel()
-	_ = x.Query.WaitFor(ctx, position, views...) // what is wrong with the database, the read itself finds
+	_ = x.Query.WaitFor(ctx, position, views...) // the read itself reports a failure of the database
 }
 
-// surely asks views for what a path names. What they do not have may have been written a moment ago, so it is only missing if it is
-// still not there after the views have caught up with the log. This wait has the same bound as waitFor's.
-func surely[T any](x *exchange, ask func() (T, error), views ...string) (T, error) {
-	found, err := ask()
+// withCatchUp reads from views what a path names. If they do not have it, it may have been written just now: it reads again after
+// the views have caught up with the log. This wait has the same limit as waitFor's.
+func withCatchUp[T any](x *exchange, read func() (T, error), views ...string) (T, error) {
+	found, err := read()
 	if !errors.Is(err, query.ErrNotFound) || len(views) == 0 {
 		return found, err
 	}
-	place := x.load.waiting.of(x.caller.Account)
-	if !place.take(1) {
+	waiting := x.load.waiting.of(x.caller.Account)
+	if !waiting.take(1) {
 		return found, errOverloaded
 	}
-	defer place.giveBack(1)
+	defer waiting.release(1)
 	if err := x.Query.CatchUp(x.ctx, views...); err != nil {
 		return found, err
 	}
-	return ask()
-}
-
-// waitFor waits until the views that answer a GET have reached its minPosition or, without one, the caller's last write. All
-// parameters must have been read before, because their errors are returned here. The requests of an account that wait are at most
-// half of all that may run.
-func (x *exchange) waitFor(p *params, views ...string) error {
-	var position eventstore.Position
-	if value := p.get("minPosition"); value != "" {
-		parsed, err := strconv.ParseUint(value, 10, 64)
-		if err != nil {
-			p.wrong.Add("minPosition", "must be a position, as "+positionHeader+" gives it")
-		}
-		position = eventstore.Position(parsed)
-	}
-	if err := p.wrong.Err(); err != nil {
-		return err
-	}
-	place := x.load.waiting.of(x.caller.Account)
-	if position == 0 {
-		x.waitForOwn(place, views...)
-		return nil
-	}
-	if !place.take(1) {
-		return errOverloaded
-	}
-	defer place.giveBack(1)
-	err := x.Query.WaitFor(x.ctx, position, views...)
-	if errors.Is(err, eventstore.ErrUnknownPosition) {
-		p.wrong.Add("minPosition", "must not be beyond the end of the log")
-		return p.wrong.Err()
-	}
-	return err
+	return read()
 }
 
 // one answers with the one thing that the path names.
@@ -136,12 +139,12 @@ func one[T any](x *exchange, p *params, none error, find func(ctx context.Contex
 	if err := x.waitFor(p, views...); err != nil {
 		return answer{}, err
 	}
-	item, err := surely(x, func() (T, error) { return find(x.ctx, x.caller.Account, id) }, views...)
+	item, err := withCatchUp(x, func() (T, error) { return find(x.ctx, x.caller.Account, id) }, views...)
 	return found(item, missing(err, none))
 }
 
-// part answers with a list of what belongs to the one thing that the path names.
-func part[T any](x *exchange, none error, list func(context.Context, string, string, query.Page) (query.List[T], error), views ...string) (answer, error) {
+// listOf answers with a list of what belongs to the one thing that the path names.
+func listOf[T any](x *exchange, none error, list func(context.Context, string, string, query.Page) (query.List[T], error), views ...string) (answer, error) {
 	id, err := x.ulidID(none)
 	if err != nil {
 		return answer{}, err
@@ -151,11 +154,20 @@ func part[T any](x *exchange, none error, list func(context.Context, string, str
 	if err := x.waitFor(p, views...); err != nil {
 		return answer{}, err
 	}
-	items, err := surely(x, func() (query.List[T], error) { return list(x.ctx, x.caller.Account, id, page) }, views...)
+	items, err := withCatchUp(x, func() (query.List[T], error) { return list(x.ctx, x.caller.Account, id, page) }, views...)
 	return listed(items, missing(err, none))
 }
 
-// missing gives what is not found the name of what was looked for.
+// accountList answers with a list of what the account has.
+func accountList[T any](x *exchange, p *params, read func(query.Page) (query.List[T], error), views ...string) (answer, error) {
+	page := p.page()
+	if err := x.waitFor(p, views...); err != nil {
+		return answer{}, err
+	}
+	return listed(read(page))
+}
+
+// missing replaces query.ErrNotFound by the error of what was looked for.
 func missing(err, as error) error {
 	if errors.Is(err, query.ErrNotFound) {
 		return as

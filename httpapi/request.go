@@ -26,7 +26,103 @@ import (
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
-// requestTimeout is how long a request may take, without the time to receive its body and to stream its answer.
+// A request passes, in this order: observe, cors, the router, serve, ask and the handler of its route. The handler returns an
+// answer or an error, which send (answer.go) or fail (errors.go) writes.
+
+// observe wraps all other handlers: it gives the request an id, records the outcome, and turns a panic into an answer.
+func (a *api) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now() // for a duration, so not the configured clock
+		rec := &record{ResponseWriter: w}
+		rec.requestID, rec.ownID = a.ids.of(r)
+		header := w.Header()
+		for _, always := range inEveryAnswer {
+			header[always.name] = always.values
+		}
+		header[requestIDHeader] = []string{rec.requestID}
+		r, endTrace := a.startTrace(r, rec)
+		defer func() {
+			value, begun := recover(), rec.status != 0
+			if value != nil {
+				a.recovered(rec, r, value)
+			}
+			took := time.Since(start)
+			endTrace()
+			a.metrics.observe(r.Method, rec.route, rec.status, took)
+			a.logAccess(r, rec, took)
+			if value != nil && begun {
+				panic(http.ErrAbortHandler) // closes the connection: an incomplete answer must not look complete
+			}
+		}()
+		next.ServeHTTP(rec, r)
+	})
+}
+
+// inEveryAnswer are headers of all answers. Their slices are shared: they have no spare capacity, so adding a value copies them.
+var inEveryAnswer = []struct {
+	name   string
+	values []string
+}{
+	{"X-Content-Type-Options", []string{"nosniff"}},
+	{"Referrer-Policy", []string{"no-referrer"}},
+	{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'"}},
+	{"Cache-Control", []string{"no-store"}}, // answers may hold personal data; the few public documents replace it
+}
+
+// cors lets pages of the listed origins capture leads and record visitors' activity. No other route can be used from another
+// origin. The origins * and null, which any page can have, are ignored.
+func (a *api) cors(next http.Handler) http.Handler {
+	allowed := slices.DeleteFunc(slices.Clone(a.CORSOrigins), func(o string) bool { return o == "*" || o == "null" })
+	if len(allowed) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		route := a.corsRoute(r.URL.Path)
+		if route == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		header := w.Header()
+		header.Add("Vary", "Origin")
+		origin, method := r.Header.Get("Origin"), r.Method
+		preflight := method == http.MethodOptions
+		if preflight {
+			method = r.Header.Get("Access-Control-Request-Method")
+		}
+		if method != http.MethodPost || !slices.Contains(allowed, origin) { // a GET of the same path lists leads
+			next.ServeHTTP(w, r)
+			return
+		}
+		header.Set("Access-Control-Allow-Origin", origin)
+		if !preflight {
+			header.Set("Access-Control-Expose-Headers",
+				requestIDHeader+", "+positionHeader+", "+replayedHeader+", Retry-After, RateLimit, RateLimit-Policy")
+			next.ServeHTTP(w, r)
+			return
+		}
+		header.Set("Access-Control-Allow-Methods", http.MethodPost)
+		header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent, "+idempotencyHeader+", "+requestIDHeader)
+		header.Set("Access-Control-Max-Age", "600") // seconds
+		w.(*record).route = route
+		w.WriteHeader(http.StatusNoContent)
+	})
+}
+
+// corsRoute returns the route of a path that pages of other origins may call; empty for any other path.
+func (a *api) corsRoute(path string) string {
+	path, ours := strings.CutPrefix(path, a.BasePath)
+	before, after, _ := strings.Cut(activityPath, "{id}")
+	switch {
+	case !ours:
+	case path == capturePath:
+		return capturePath
+	case strings.HasPrefix(path, before) && strings.HasSuffix(path, after):
+		return activityPath
+	}
+	return ""
+}
+
+// requestTimeout bounds a request, except for receiving its body and streaming its answer.
 const requestTimeout = 8 * time.Second
 
 // exchange is one request and its answer.
@@ -34,42 +130,44 @@ type exchange struct {
 	*api
 	w         http.ResponseWriter
 	r         *http.Request
-	ctx       context.Context // the request's values, with a deadline of ours
+	ctx       context.Context // the request's values, and a timeout of its own
 	cancel    context.CancelFunc
 	record    *record
 	client    netip.Addr // invalid when unknown
 	caller    command.Caller
-	admission command.Admission // of a caller who captures
-	jwt       Identity          // of one who does anything else
+	admission command.Admission // of a caller that captures
+	jwt       Identity          // of any other caller
 	kind      quota.Kind        // that the request counts as
 	used      quota.Use         // of the account's quota, by the request
-	dryRun    bool              // the caller asks what would happen
-	charged   bool              // the request counts against the share of the caller's account
-	held      int64             // bytes of the body that count as held
-	place     place             // of the connection, once the caller was let in
+	dryRun    bool
+	charged   bool       // the request counts against its account's share of the requests in flight
+	held      int64      // bytes of the body that count against the budget of bodies
+	conn      connection // set once the caller is authenticated
 }
 
-// serve handles every request: it authenticates the caller, calls the route, and writes the answer.
+// serve handles a route's requests: it authenticates the caller, calls the handler, and writes the answer.
 func (a *api) serve(route route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		x := a.exchange(w, r, w.(*record)) // as observe made it
+		x := a.exchange(w, r, w.(*record)) // from observe
 		x.ctx, x.cancel = context.WithTimeout(x.detached(), requestTimeout)
 		defer func() { x.cancel() }()
 		x.record.route = route.pattern
 		if len(r.TransferEncoding) > 0 {
-			// A request may have had a Content-Length beside it, which net/http drops: what a proxy that goes by the
-			// length takes for the next request must not be read as one.
+			// The request may also have had a Content-Length, which net/http drops. A proxy that goes by the length would take
+			// the rest of this body for the next request, so there is none on this connection.
 			w.Header().Set("Connection", "close")
 		}
-		done, err := x.takeOn(route)
-		if err != nil {
-			x.fail(err)
-			return
+		if route.kind != quota.Free { // free routes cost little, and some report the state of an overloaded service
+			end, err := x.beginRequest()
+			if err != nil {
+				x.fail(err)
+				return
+			}
+			defer end()
 		}
-		defer done()
 		defer x.charge()
 		answer, err := x.ask(route)
-		x.charge() // before the answer, so that the caller's next request meets it
+		x.charge() // before the answer, so that it counts when the caller sends the next request
 		x.sample(err)
 		if err != nil {
 			x.fail(err)
@@ -79,50 +177,19 @@ func (a *api) serve(route route) http.HandlerFunc {
 	}
 }
 
-// hasRead must be called when the body has come. If that took long, the request's timeout starts again, because a slow client is
-// not a fault of the service.
-func (x *exchange) hasRead() {
-	if deadline, _ := x.ctx.Deadline(); time.Until(deadline) < requestTimeout/2 {
-		x.cancel()
-		x.ctx, x.cancel = context.WithTimeout(x.detached(), requestTimeout)
-	}
-}
-
-// exchange returns the exchange of a request, with what is known of the caller before authentication.
-func (a *api) exchange(w http.ResponseWriter, r *http.Request, record *record) *exchange {
-	x := &exchange{
-		api: a, w: w, r: r, ctx: r.Context(), record: record, client: clientAddress(r, a.TrustedProxies),
-	}
-	if r.Header.Get("X-Forwarded-For") != "" && !within(address(r.RemoteAddr), a.TrustedProxies) {
-		a.untrusted.Do(func() {
-			a.Log.Warn("X-Forwarded-For came from an address that is not in LEADLOG_TRUSTED_PROXIES, and is not used: " +
-				"if that is your proxy, all its clients share the limits of one address")
-		})
-	}
-	x.caller = command.Caller{RequestID: x.record.requestID, Correlation: x.record.ownID, TraceParent: x.record.trace, UserAgent: userAgent(r.UserAgent())}
-	x.caller.FromPage = r.Header.Get("Origin") != ""
-	if x.caller.TraceParent == "" {
-		x.caller.TraceParent = traceParent(r.Header.Get("Traceparent"))
-	}
-	if x.client.IsValid() {
-		x.caller.IP = x.client.String()
-	}
-	return x
-}
-
-// ask authenticates the caller, checks the account's quotas and calls the route.
+// ask authenticates the caller, checks the account's quotas and calls the handler.
 func (x *exchange) ask(route route) (answer, error) {
 	if strings.HasSuffix(route.pattern, "/{id}") && x.literal[x.path()] {
-		return x.wrongMethod() // DELETE …/leads/refused is not about a lead of that id
+		return x.wrongMethod() // refused is a route of its own, and not the id of a lead in DELETE …/leads/refused
 	}
 	if err := route.access(x); err != nil {
 		return answer{}, err
 	}
-	if route.shed() {
+	if route.kind != quota.Free {
 		if x.charged = x.load.requests.of(x.caller.Account).charge(1); !x.charged {
 			return answer{}, errOverloaded
 		}
-		x.place = letIn(x.r)
+		x.conn = markBusy(x.r)
 	}
 	if err := x.throttle(route.kind); err != nil {
 		return answer{}, err
@@ -137,19 +204,50 @@ func (x *exchange) ask(route route) (answer, error) {
 	return route.handle(x)
 }
 
-// detached returns the request's context without cancellation, in which appended bytes are counted. net/http cancels the request's
-// own when the client closes its half of the connection, but such a client may still wait for the answer.
+// exchange returns the exchange of a request, with what is known of the caller before authentication.
+func (a *api) exchange(w http.ResponseWriter, r *http.Request, rec *record) *exchange {
+	x := &exchange{api: a, w: w, r: r, ctx: r.Context(), record: rec, client: clientAddress(r, a.TrustedProxies)}
+	if r.Header.Get("X-Forwarded-For") != "" && !within(address(r.RemoteAddr), a.TrustedProxies) {
+		a.untrusted.Do(func() {
+			a.Log.Warn("X-Forwarded-For ignored: the sender is not in LEADLOG_TRUSTED_PROXIES. " +
+				"If it is your proxy, all its clients share the limits of one address")
+		})
+	}
+	x.caller = command.Caller{
+		RequestID: rec.requestID, Correlation: rec.ownID, TraceParent: rec.trace, UserAgent: userAgent(r.UserAgent()),
+		FromPage: r.Header.Get("Origin") != "",
+	}
+	if x.caller.TraceParent == "" {
+		x.caller.TraceParent = traceParent(r.Header.Get("Traceparent"))
+	}
+	if x.client.IsValid() {
+		x.caller.IP = x.client.String()
+	}
+	return x
+}
+
+// bodyRead must be called when the body has been received. If that took long, the request's timeout starts again: a slow client is
+// not a failure of the service.
+func (x *exchange) bodyRead() {
+	if deadline, _ := x.ctx.Deadline(); time.Until(deadline) < requestTimeout/2 {
+		x.cancel()
+		x.ctx, x.cancel = context.WithTimeout(x.detached(), requestTimeout)
+	}
+}
+
+// detached returns the request's context without its cancellation, in which appended bytes are counted. net/http cancels the
+// request's context when the client closes its half of the connection, but such a client may still wait for the answer.
 func (x *exchange) detached() context.Context {
 	return command.CountAppended(context.WithoutCancel(x.r.Context()), &x.record.appended)
 }
 
-// path returns the path that the router used: the decoded one, unless decoding lost something.
+// path returns the path that the router matched: the decoded one, unless decoding lost something.
 func (x *exchange) path() string { return cmp.Or(x.r.URL.RawPath, x.r.URL.Path) }
 
-// pathID is the id in the path, decoded. It may be anything.
+// pathID returns the id in the path, decoded. It may be any text.
 func (x *exchange) pathID() string {
 	raw := chi.URLParam(x.r, "id")
-	if x.r.URL.RawPath == "" { // the router took the decoded path
+	if x.r.URL.RawPath == "" { // the router matched the decoded path
 		return raw
 	}
 	id, err := url.PathUnescape(raw)
@@ -172,29 +270,29 @@ func (x *exchange) unknownRoute() (answer, error) { return answer{}, errUnknownR
 
 func (x *exchange) wrongMethod() (answer, error) {
 	allowed := x.methodsOf(x.path())
-	if len(allowed) == 0 { // the router says this of a method it does not know, on any path
+	if len(allowed) == 0 { // the router reports a method that it does not know as wrong on any path
 		return answer{}, errUnknownRoute
 	}
 	x.w.Header().Set("Allow", strings.Join(allowed, ", "))
 	return answer{}, errWrongMethod
 }
 
-// record is what the access log and the metrics need to know about a request.
+// record is what the access log and the metrics need of a request.
 type record struct {
 	http.ResponseWriter
 	requestID  string // as answered
-	ownID      string // made here; the same unless the caller chose one, which may be about a person
-	route      string // a pattern: paths and queries may hold what no log should
+	ownID      string // generated here; requestID is the same, unless the caller chose it: then it may identify a person
+	route      string // a pattern: paths and queries may have personal data
 	account    string
-	credential string // token or jwt
-	trace      string // traceparent of the request's own span; none: it is not followed
+	credential string // token, jwt or session
+	trace      string // traceparent of the request's own span; empty: not traced
 	status     int    // 0 until the header is written
 	bytes      int64
 	appended   atomic.Int64 // bytes on the log that no quota was charged for yet
 	err        error
 }
 
-// WriteHeader notes the status.
+// WriteHeader records the status.
 func (r *record) WriteHeader(status int) {
 	if r.status == 0 {
 		r.status = status
@@ -202,7 +300,7 @@ func (r *record) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// Write notes the length.
+// Write records the length.
 func (r *record) Write(b []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
@@ -215,72 +313,27 @@ func (r *record) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (r *record) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// requestIDHeader names a request in answers, events and the log.
-const requestIDHeader = "X-Request-Id"
-
-// inEveryAnswer are headers that are the same in every answer. Their slices can be shared because they have no spare capacity:
-// appending a value copies them.
-var inEveryAnswer = []struct {
-	name   string
-	values []string
-}{
-	{"X-Content-Type-Options", []string{"nosniff"}},
-	{"Referrer-Policy", []string{"no-referrer"}},
-	{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'"}},
-	{"Cache-Control", []string{"no-store"}}, // answers may hold personal data; the few public documents replace it
-}
-
-// observe wraps all other handlers: it gives the request an id, records the outcome, and turns a panic into an answer.
-func (a *api) observe(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start := time.Now() // a duration, so the real clock
-		note := &record{ResponseWriter: w}
-		note.requestID, note.ownID = a.ids.of(r)
-		header := w.Header()
-		for _, always := range inEveryAnswer {
-			header[always.name] = always.values
-		}
-		header[requestIDHeader] = []string{note.requestID}
-		r, traced := a.follow(r, note)
-		defer func() {
-			thrown, begun := recover(), note.status != 0
-			if thrown != nil {
-				a.caught(note, r, thrown)
-			}
-			took := time.Since(start)
-			traced()
-			a.metrics.observe(r.Method, note.route, note.status, took)
-			a.logAccess(r, note, took)
-			if thrown != nil && begun {
-				panic(http.ErrAbortHandler) // cuts the connection: an answer half written must not look whole
-			}
-		}()
-		next.ServeHTTP(note, r)
-	})
-}
-
-// caught answers a panic, if nothing was answered yet. The value is logged only when it comes from the runtime: any other may
-// contain personal data.
-func (a *api) caught(note *record, r *http.Request, thrown any) {
-	if thrown == http.ErrAbortHandler {
+// recovered answers a panic, if no answer has begun. Only a runtime error is logged with its text: any other value may contain
+// personal data.
+func (a *api) recovered(rec *record, r *http.Request, value any) {
+	if value == http.ErrAbortHandler {
 		return
 	}
-	said := fmt.Sprintf("%T", thrown)
-	if fault, ok := thrown.(runtime.Error); ok {
-		said = fault.Error()
+	text := fmt.Sprintf("%T", value)
+	if fault, ok := value.(runtime.Error); ok {
+		text = fault.Error()
 	}
-	note.err = fmt.Errorf("panic: %s", said)
-	a.Log.ErrorContext(r.Context(), "panic", slog.String("requestId", note.ownID),
-		slog.String("panic", said), slog.String("stack", string(debug.Stack())))
-	if note.status == 0 {
-		(&exchange{api: a, w: note, r: r, record: note}).fail(note.err)
+	rec.err = fmt.Errorf("panic: %s", text)
+	a.Log.ErrorContext(r.Context(), "panic", slog.String("requestId", rec.ownID),
+		slog.String("panic", text), slog.String("stack", string(debug.Stack())))
+	if rec.status == 0 {
+		(&exchange{api: a, w: rec, r: r, record: rec}).fail(rec.err)
 	}
 }
 
-// logAccess writes one line for a request. It has the internal error when the failure is ours, and the reason when a credential was
-// refused.
-func (a *api) logAccess(r *http.Request, note *record, took time.Duration) {
-	failed := note.status >= http.StatusInternalServerError || (note.err != nil && note.status < http.StatusBadRequest)
+// logAccess writes one line for a request, with the error of a failure of the service and the reason of a 401.
+func (a *api) logAccess(r *http.Request, rec *record, took time.Duration) {
+	failed := rec.status >= http.StatusInternalServerError || (rec.err != nil && rec.status < http.StatusBadRequest)
 	level := slog.LevelInfo
 	if failed {
 		level = slog.LevelWarn
@@ -289,26 +342,31 @@ func (a *api) logAccess(r *http.Request, note *record, took time.Duration) {
 		return
 	}
 	attributes := []slog.Attr{
-		slog.String("method", methodLabel(r.Method)), slog.String("route", note.route),
-		slog.Int("status", note.status), slog.Float64("ms", float64(took.Microseconds())/1000),
-		slog.Int64("bytes", note.bytes), slog.String("requestId", note.ownID),
+		slog.String("method", methodLabel(r.Method)), slog.String("route", rec.route),
+		slog.Int("status", rec.status), slog.Float64("ms", float64(took.Microseconds())/1000),
+		slog.Int64("bytes", rec.bytes), slog.String("requestId", rec.ownID),
 	}
-	if note.trace != "" {
-		attributes = append(attributes, slog.String("traceId", traceID(note.trace)))
+	if rec.trace != "" {
+		attributes = append(attributes, slog.String("traceId", traceID(rec.trace)))
 	}
-	if note.account != "" {
-		attributes = append(attributes, slog.String("account", note.account))
+	if rec.account != "" {
+		attributes = append(attributes, slog.String("account", rec.account))
 	}
-	if note.credential != "" {
-		attributes = append(attributes, slog.String("credential", note.credential))
+	if rec.credential != "" {
+		attributes = append(attributes, slog.String("credential", rec.credential))
 	}
-	if note.err != nil && (failed || note.status == http.StatusUnauthorized) {
-		attributes = append(attributes, slog.String("error", note.err.Error()))
+	if rec.err != nil && (failed || rec.status == http.StatusUnauthorized) {
+		attributes = append(attributes, slog.String("error", rec.err.Error()))
 	}
 	a.Log.LogAttrs(r.Context(), level, "request", attributes...)
 }
 
-// requestIDs names requests.
+// requestIDHeader has the id of a request in answers. The id is also in events and the access log.
+const requestIDHeader = "X-Request-Id"
+
+const maxRequestID = 128 // characters
+
+// requestIDs generates ids of requests.
 type requestIDs struct {
 	now     func() time.Time
 	entropy *ulid.LockedMonotonicReader
@@ -318,20 +376,18 @@ func newRequestIDs(now func() time.Time) *requestIDs {
 	return &requestIDs{now: now, entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)}}
 }
 
-const maxRequestID = 128 // characters
-
-// of returns the id to answer, which is the one that the caller sent if it is fit for a header, and one of our own.
+// of returns the id to answer, which is the caller's own if it is valid in a header, and a generated one.
 func (ids *requestIDs) of(r *http.Request) (shown, own string) {
-	if given := r.Header.Get(requestIDHeader); visible(given) && len(given) <= maxRequestID {
-		return given, ids.next()
-	}
 	own = ids.next()
+	if given := r.Header.Get(requestIDHeader); visible(given) && len(given) <= maxRequestID {
+		return given, own
+	}
 	return own, own
 }
 
 func (ids *requestIDs) next() string {
 	id, err := ulid.New(ulid.Timestamp(ids.now()), ids.entropy)
-	if err != nil { // the monotonic part ran over within a millisecond
+	if err != nil { // the monotonic part overflowed within a millisecond
 		return ulid.Make().String()
 	}
 	return id.String()
@@ -348,8 +404,8 @@ func visible(s string) bool {
 }
 
 // Trace starts the trace of a request. It returns the request with a context that has the trace, the W3C traceparent for the
-// metadata of whatever the request appends, and a function to call when the request has been answered.
-type Trace func(*http.Request) (followed *http.Request, traceParent string, end func(Traced))
+// metadata of the events that the request appends, and a function to call when the request has been answered.
+type Trace func(*http.Request) (traced *http.Request, traceParent string, end func(Traced))
 
 // Traced is what a trace may contain about a request: like the access log, no personal data and no secrets.
 type Traced struct {
@@ -357,19 +413,33 @@ type Traced struct {
 	Status                            int
 }
 
-// follow begins to follow a request, if anybody wants to.
-func (a *api) follow(r *http.Request, note *record) (_ *http.Request, end func()) {
+// startTrace starts the trace of a request, if traces are configured.
+func (a *api) startTrace(r *http.Request, rec *record) (_ *http.Request, end func()) {
 	if a.Trace == nil {
 		return r, func() {}
 	}
-	followed, traceParent, done := a.Trace(r)
-	note.trace = traceParent
-	return followed, func() {
-		done(Traced{methodLabel(r.Method), note.route, note.ownID, note.account, note.status})
+	traced, traceParent, done := a.Trace(r)
+	rec.trace = traceParent
+	return traced, func() {
+		done(Traced{methodLabel(r.Method), rec.route, rec.ownID, rec.account, rec.status})
 	}
 }
 
-// traceID is the part of a traceparent that all of a trace shares.
+var traceParentForm = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$`)
+
+// traceParent returns a valid W3C traceparent, or an empty text.
+func traceParent(header string) string {
+	if header == "" {
+		return ""
+	}
+	parts := traceParentForm.FindStringSubmatch(header)
+	if parts == nil || strings.HasPrefix(header, "ff") || strings.Trim(parts[1], "0") == "" || strings.Trim(parts[2], "0") == "" {
+		return ""
+	}
+	return header
+}
+
+// traceID returns the trace-id of a traceparent.
 func traceID(traceParent string) string {
 	if parts := traceParentForm.FindStringSubmatch(traceParent); parts != nil {
 		return parts[1]
@@ -377,8 +447,8 @@ func traceID(traceParent string) string {
 	return ""
 }
 
-// clientAddress returns the address that a request comes from: the other end of the connection or, when that is a trusted proxy,
-// the last address in X-Forwarded-For that is not one. The client itself may have written the addresses before it.
+// clientAddress returns the address that a request comes from: the peer of the connection or, if that is a trusted proxy, the last
+// address in X-Forwarded-For that is not one. The client itself may have written the addresses before that.
 func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	client := address(r.RemoteAddr)
 	if !within(client, trusted) {
@@ -387,7 +457,7 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for _, hop := range slices.Backward(hops) {
 		addr := address(strings.TrimSpace(hop))
-		if !addr.IsValid() { // whatever stands left of it was not written by a proxy of ours
+		if !addr.IsValid() { // no trusted proxy wrote what is before it
 			break
 		}
 		client = addr
@@ -398,7 +468,7 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return client
 }
 
-// address reads an IP address with or without port. IPv4 in IPv6 is IPv4, and a zone means nothing elsewhere.
+// address parses an IP address with or without port. It unmaps IPv4 in IPv6 and drops a zone.
 func address(text string) netip.Addr {
 	if with, err := netip.ParseAddrPort(text); err == nil {
 		return with.Addr().Unmap().WithZone("")
@@ -414,8 +484,8 @@ func within(addr netip.Addr, networks []netip.Prefix) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(addr) })
 }
 
-// addressBlock returns what shares one quota of failed credentials: an IPv4 address, or the /64 network of an IPv6 address, from
-// which a host can choose any address.
+// addressBlock returns the key of a client's quota of failed credentials: an IPv4 address, or the /64 network of an IPv6 address,
+// because a host can choose any address of that.
 func addressBlock(addr netip.Addr) string {
 	if addr.Is6() {
 		if network, err := addr.Prefix(64); err == nil {
@@ -425,74 +495,7 @@ func addressBlock(addr netip.Addr) string {
 	return addr.String()
 }
 
-// userAgent is a header as an event can keep it.
+// userAgent returns a User-Agent header as events store it.
 func userAgent(header string) string {
 	return strings.ToValidUTF8(header[:min(len(header), lead.MaxUserAgent)], "\uFFFD")
-}
-
-var traceParentForm = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$`)
-
-// traceParent is a W3C trace context that is well formed, or nothing.
-func traceParent(header string) string {
-	if header == "" {
-		return ""
-	}
-	parts := traceParentForm.FindStringSubmatch(header)
-	if parts == nil || strings.HasPrefix(header, "ff") || strings.Trim(parts[1], "0") == "" || strings.Trim(parts[2], "0") == "" {
-		return ""
-	}
-	return header
-}
-
-// cors lets pages of the listed origins capture leads and record visitors' activity. No other route can be used from another
-// origin, nor can these when the list is empty. Neither * nor null, which any page can have as its origin, can be listed.
-func (a *api) cors(next http.Handler) http.Handler {
-	allowed := slices.DeleteFunc(slices.Clone(a.CORSOrigins), func(o string) bool { return o == "*" || o == "null" })
-	if len(allowed) == 0 {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		route := a.openRoute(r.URL.Path)
-		if route == "" {
-			next.ServeHTTP(w, r)
-			return
-		}
-		header := w.Header()
-		header.Add("Vary", "Origin")
-		origin, method := r.Header.Get("Origin"), r.Method
-		preflight := method == http.MethodOptions
-		if preflight {
-			method = r.Header.Get("Access-Control-Request-Method")
-		}
-		if method != http.MethodPost || !slices.Contains(allowed, origin) { // leads are listed under the path of a capture
-			next.ServeHTTP(w, r)
-			return
-		}
-		header.Set("Access-Control-Allow-Origin", origin)
-		if !preflight {
-			header.Set("Access-Control-Expose-Headers",
-				requestIDHeader+", "+positionHeader+", "+replayedHeader+", Retry-After, RateLimit, RateLimit-Policy")
-			next.ServeHTTP(w, r)
-			return
-		}
-		header.Set("Access-Control-Allow-Methods", http.MethodPost)
-		header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent, "+idempotencyHeader+", "+requestIDHeader)
-		header.Set("Access-Control-Max-Age", "600") // seconds
-		w.(*record).route = route
-		w.WriteHeader(http.StatusNoContent)
-	})
-}
-
-// openRoute is the route of a path, if it is one that pages may be let to.
-func (a *api) openRoute(path string) string {
-	path, ours := strings.CutPrefix(path, a.BasePath)
-	before, after, _ := strings.Cut(activityPath, "{id}")
-	switch {
-	case !ours:
-	case path == capturePath:
-		return capturePath
-	case strings.HasPrefix(path, before) && strings.HasSuffix(path, after):
-		return activityPath
-	}
-	return ""
 }

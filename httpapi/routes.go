@@ -80,13 +80,13 @@ func (a *api) routes() []route {
 		{put, accounts + "/{id}", scoped(adminScope), quota.Write, (*exchange).configureAccount},
 		{get, accounts + "/{id}", scoped(adminScope), quota.Read, (*exchange).showAccount},
 
-		{get, "/healthz", anyone, quota.Free, (*exchange).health},
-		{get, "/readyz", anyone, quota.Free, (*exchange).showReadiness},
-		{get, "/openapi.json", anyone, quota.Free, (*exchange).showDocument},
-		{get, "/docs", anyone, quota.Free, (*exchange).showPage},
+		{get, "/healthz", public, quota.Free, (*exchange).health},
+		{get, "/readyz", public, quota.Free, (*exchange).showReadiness},
+		{get, "/openapi.json", public, quota.Free, (*exchange).showDocument},
+		{get, "/docs", public, quota.Free, (*exchange).showPage},
 	}
 	if a.Metrics != nil {
-		all = append(all, route{get, "/metrics", anyone, quota.Free, exposed(a.Metrics)})
+		all = append(all, route{get, "/metrics", public, quota.Free, exposed(a.Metrics)})
 	}
 	return all
 }

@@ -12,12 +12,12 @@ import (
 
 const (
 	writeTimeout = time.Minute
-	// maxHeader is all of a request's line and headers. Half of it is room for ids of any length, which are answered
-	// in the envelope; the server itself answers what is longer.
+	// maxHeader bounds a request's line and headers. The API answers an id in the path of up to half of this in the envelope;
+	// net/http itself answers what is longer.
 	maxHeader = 96 << 10 // bytes
 )
 
-// NewServer returns a server with bounds on the duration and size of requests and on the number of connections.
+// NewServer returns a server with limits on the duration and size of requests and on the number of connections.
 func NewServer(addr string, handler http.Handler) *http.Server {
 	connections := newConnections(maxConnections())
 	return &http.Server{
@@ -26,116 +26,116 @@ func NewServer(addr string, handler http.Handler) *http.Server {
 		WriteTimeout: writeTimeout, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes:               maxHeader,
 		ConnState:                    connections.changed,
-		ConnContext:                  connections.place,
+		ConnContext:                  connections.withConn,
 		DisableGeneralOptionsHandler: true, // OPTIONS * is answered like any other unknown route
 	}
 }
 
 const (
-	mostConnections = 16_384
-	// sparedFiles are left for the database, the log, webhooks and everything else that is no client.
-	sparedFiles = 512
+	maxConns = 16_384
+	// reservedFiles are file descriptors for the database, the log, webhooks and everything else but clients.
+	reservedFiles = 512
 )
 
-// maxConnections returns how many clients may be connected, such that file descriptors are left for the rest of the program.
+// maxConnections returns how many clients may be connected, within the process's limit of file descriptors.
 func maxConnections() int {
 	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur > mostConnections+sparedFiles {
-		return mostConnections
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur > maxConns+reservedFiles {
+		return maxConns
 	}
-	return max(int(files.Cur)-sparedFiles, int(files.Cur)/2)
+	return max(int(files.Cur)-reservedFiles, int(files.Cur)/2)
 }
 
-// connections closes connections when there are too many: first the one that has waited longest for a header, for the rest of a
-// body that nobody reads, or for a stranger to read an answer. It never closes one with a request that was let in; these have a
-// bound of their own.
+// connections bounds the number of open connections. Beyond the maximum it closes the one that has been idle longest: waiting for
+// a request's header, for the rest of a body that is not read, or for an unauthenticated client to read its answer. It never closes
+// a connection with an authenticated request in flight; these have a limit of their own.
 type connections struct {
-	most    int
-	mu      sync.Mutex
-	all     map[net.Conn]*list.Element // nil while a request is under way that was let in
-	waiting *list.List                 // of net.Conn: longest first
+	max  int
+	mu   sync.Mutex
+	open map[net.Conn]*list.Element // nil while an authenticated request is in flight
+	idle *list.List                 // of net.Conn, the longest idle first
 }
 
 func newConnections(most int) *connections {
-	return &connections{most: most, all: make(map[net.Conn]*list.Element), waiting: list.New()}
+	return &connections{max: most, open: make(map[net.Conn]*list.Element), idle: list.New()}
 }
 
 // changed is the server's ConnState hook.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
-	if crowded := c.note(conn, state); crowded != nil {
-		crowded.Close() // the server tells of it like of any other that ends
+	if excess := c.track(conn, state); excess != nil {
+		excess.Close() // the server then reports it as closed
 	}
 }
 
-// note keeps count, and returns the connection that has to go.
-func (c *connections) note(conn net.Conn, state http.ConnState) net.Conn {
+// track records a connection's new state, and returns the connection to close, if any.
+func (c *connections) track(conn net.Conn, state http.ConnState) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch state {
 	case http.StateNew:
-		c.all[conn] = c.waiting.PushBack(conn)
+		c.open[conn] = c.idle.PushBack(conn)
 	case http.StateActive, http.StateIdle:
-		c.wait(conn)
+		c.setIdle(conn)
 		return nil
 	case http.StateClosed, http.StateHijacked:
-		c.leave(conn)
-		delete(c.all, conn)
+		c.setBusy(conn)
+		delete(c.open, conn)
 		return nil
 	}
-	longest := c.waiting.Front()
-	if longest == nil || len(c.all) <= c.most {
+	longest := c.idle.Front()
+	if longest == nil || len(c.open) <= c.max {
 		return nil
 	}
-	goes := c.waiting.Remove(longest).(net.Conn)
-	delete(c.all, goes) // at once: who comes before the server tells that it has ended is made place by another
-	return goes
+	excess := c.idle.Remove(longest).(net.Conn)
+	delete(c.open, excess) // now, so that a connection accepted before StateClosed closes another one
+	return excess
 }
 
-// wait makes a connection the last of those that wait, unless it is on its way out.
-func (c *connections) wait(conn net.Conn) {
-	switch place, open := c.all[conn]; {
-	case place != nil:
-		c.waiting.MoveToBack(place)
+// setIdle makes a connection the most recently idle one, unless it is being closed.
+func (c *connections) setIdle(conn net.Conn) {
+	switch element, open := c.open[conn]; {
+	case element != nil:
+		c.idle.MoveToBack(element)
 	case open:
-		c.all[conn] = c.waiting.PushBack(conn)
+		c.open[conn] = c.idle.PushBack(conn)
 	}
 }
 
-func (c *connections) leave(conn net.Conn) {
-	if place := c.all[conn]; place != nil {
-		c.waiting.Remove(place)
-		c.all[conn] = nil
+func (c *connections) setBusy(conn net.Conn) {
+	if element := c.open[conn]; element != nil {
+		c.idle.Remove(element)
+		c.open[conn] = nil
 	}
 }
 
-// place is a connection among all.
-type place struct {
-	of   *connections
+// connection is the connection of a request.
+type connection struct {
+	all  *connections
 	conn net.Conn
 }
 
-type placeKey struct{}
+type connKey struct{}
 
-// place lets requests find the place of their connection.
-func (c *connections) place(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, placeKey{}, place{c, conn})
+// withConn is the server's ConnContext hook: it puts the connection into the context of its requests.
+func (c *connections) withConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, connection{c, conn})
 }
 
-// letIn records that a request was let in: its connection is not closed for others until waitAgain.
-func letIn(r *http.Request) place {
-	p, placed := r.Context().Value(placeKey{}).(place)
-	if placed { // some servers of tests have none
-		p.of.mu.Lock()
-		defer p.of.mu.Unlock()
-		p.of.leave(p.conn)
+// markBusy protects the connection of an authenticated request from being closed, until markIdle.
+func markBusy(r *http.Request) connection {
+	c, ok := r.Context().Value(connKey{}).(connection)
+	if ok { // false for a server that NewServer did not make
+		c.all.mu.Lock()
+		defer c.all.mu.Unlock()
+		c.all.setBusy(c.conn)
 	}
-	return p
+	return c
 }
 
-func (p place) waitAgain() {
-	if p.of != nil {
-		p.of.mu.Lock()
-		defer p.of.mu.Unlock()
-		p.of.wait(p.conn)
+func (c connection) markIdle() {
+	if c.all != nil {
+		c.all.mu.Lock()
+		defer c.all.mu.Unlock()
+		c.all.setIdle(c.conn)
 	}
 }

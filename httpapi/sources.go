@@ -30,11 +30,9 @@ func (x *exchange) sourceReport() (answer, error) {
 		Interval: cmp.Or(p.oneOf("interval", query.Day, query.Week, query.Month), query.Day),
 		Source:   p.source(), Since: p.time("since"), Until: p.time("until"),
 	}
-	page := p.page()
-	if err := x.waitFor(p, query.SourceDayView, query.LeadView); err != nil {
-		return answer{}, err
-	}
-	return listed(x.Query.SourceReport(x.ctx, x.caller.Account, filter, page))
+	return accountList(x, p, func(page query.Page) (query.List[query.SourceCount], error) {
+		return x.Query.SourceReport(x.ctx, x.caller.Account, filter, page)
+	}, query.SourceDayView, query.LeadView)
 }
 
 // listRefused lists the arrivals of the account that were answered with a conflict.
@@ -43,9 +41,7 @@ func (x *exchange) listRefused() (answer, error) {
 	filter := query.RefusedFilter{
 		Source: p.source(), Code: p.oneOf("code", lead.CodeDuplicateSource, lead.CodeDuplicateEmail), Since: p.time("since"), Until: p.time("until"),
 	}
-	page := p.page()
-	if err := x.waitFor(p, query.RefusedView); err != nil {
-		return answer{}, err
-	}
-	return listed(x.Query.Refused(x.ctx, x.caller.Account, filter, page))
+	return accountList(x, p, func(page query.Page) (query.List[query.RefusedArrival], error) {
+		return x.Query.Refused(x.ctx, x.caller.Account, filter, page)
+	}, query.RefusedView)
 }

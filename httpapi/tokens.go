@@ -58,11 +58,9 @@ func (x *exchange) deleteToken() (answer, error) {
 
 func (x *exchange) listTokens() (answer, error) {
 	p := x.params()
-	page := p.page()
-	if err := x.waitFor(p, query.TokenView); err != nil {
-		return answer{}, err
-	}
-	return listed(x.Query.Tokens(x.ctx, x.caller.Account, page))
+	return accountList(x, p, func(page query.Page) (query.List[query.Token], error) {
+		return x.Query.Tokens(x.ctx, x.caller.Account, page)
+	}, query.TokenView)
 }
 
 func (x *exchange) showToken() (answer, error) {
@@ -70,5 +68,5 @@ func (x *exchange) showToken() (answer, error) {
 }
 
 func (x *exchange) listTokenEvents() (answer, error) {
-	return part(x, errNoToken, x.Query.TokenEvents, query.TokenEventView)
+	return listOf(x, errNoToken, x.Query.TokenEvents, query.TokenEventView)
 }

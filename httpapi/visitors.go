@@ -12,7 +12,7 @@ import (
 func (x *exchange) recordActivity() (answer, error) {
 	body, err := x.members()
 	if err != nil {
-		return answer{}, x.orRevoked(err)
+		return answer{}, x.confirmRefusal(err)
 	}
 	recorded, err := x.Commands.RecordActivity(x.ctx, command.RecordActivity{
 		Admission: x.admission, VisitorID: x.pathID(), Body: body,
@@ -38,5 +38,5 @@ func (x *exchange) deleteVisitor() (answer, error) {
 
 // listLeadActivity lists what the visitors of a lead did.
 func (x *exchange) listLeadActivity() (answer, error) {
-	return part(x, lead.ErrNotFound, x.Query.LeadActivity, query.LeadView, query.VisitorActivityView)
+	return listOf(x, lead.ErrNotFound, x.Query.LeadActivity, query.LeadView, query.VisitorActivityView)
 }

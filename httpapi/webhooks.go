@@ -99,11 +99,9 @@ func (x *exchange) deleteEndpoint() (answer, error) {
 
 func (x *exchange) listEndpoints() (answer, error) {
 	p := x.params()
-	page := p.page()
-	if err := x.waitFor(p, query.EndpointView); err != nil {
-		return answer{}, err
-	}
-	return listed(x.Query.Endpoints(x.ctx, x.caller.Account, page))
+	return accountList(x, p, func(page query.Page) (query.List[query.Endpoint], error) {
+		return x.Query.Endpoints(x.ctx, x.caller.Account, page)
+	}, query.EndpointView)
 }
 
 func (x *exchange) showEndpoint() (answer, error) {
@@ -111,7 +109,7 @@ func (x *exchange) showEndpoint() (answer, error) {
 }
 
 func (x *exchange) endpoint(id string) (query.Endpoint, error) {
-	endpoint, err := surely(x, func() (query.Endpoint, error) { return x.Query.Endpoint(x.ctx, x.caller.Account, id) }, query.EndpointView)
+	endpoint, err := withCatchUp(x, func() (query.Endpoint, error) { return x.Query.Endpoint(x.ctx, x.caller.Account, id) }, query.EndpointView)
 	return endpoint, missing(err, webhook.ErrNotFound)
 }
 
@@ -121,7 +119,7 @@ func (x *exchange) listDeliveries() (answer, error) {
 	deliveries := func(ctx context.Context, account, webhookID string, p query.Page) (query.List[query.Delivery], error) {
 		return x.Query.Deliveries(ctx, account, webhookID, x.caller.ReadsLeads, p)
 	}
-	return part(x, webhook.ErrNotFound, deliveries, query.EndpointView, query.DeliveryQueue)
+	return listOf(x, webhook.ErrNotFound, deliveries, query.EndpointView, query.DeliveryQueue)
 }
 
 func (x *exchange) showDelivery() (answer, error) {
@@ -140,7 +138,7 @@ func (x *exchange) delivery(webhookID string) (query.Delivery, error) {
 	if _, err := x.endpoint(webhookID); err != nil {
 		return query.Delivery{}, err
 	}
-	delivery, err := surely(x, func() (query.Delivery, error) {
+	delivery, err := withCatchUp(x, func() (query.Delivery, error) {
 		return x.Query.Delivery(x.ctx, x.caller.Account, webhookID, chi.URLParam(x.r, "deliveryId"), x.caller.ReadsLeads)
 	}, query.DeliveryQueue)
 	return delivery, missing(err, errNoDelivery)
