@@ -24,12 +24,12 @@ const (
 	readShare   = 5
 	bytesPolicy = "bytes"
 	// An account whose limits are above the default may append proportionally more bytes.
-	bytesRate   = 1 << 20 // a second
-	bytesBurst  = 32 << 20
-	defaultRate   = 10 // captures a second
-	defaultBurst  = 100
-	maxTokens   = 1 << 30   // of a bucket
-	streamLimit = "streams" // label, in metrics, of the limit of concurrent reads of streams
+	bytesRate    = 1 << 20 // a second
+	bytesBurst   = 32 << 20
+	defaultRate  = 10 // captures a second
+	defaultBurst = 100
+	maxTokens    = 1 << 30   // of a bucket
+	streamLimit  = "streams" // label, in metrics, of the limit of concurrent reads of streams
 )
 
 // credentialLimit is the label, in metrics, of the limit of failed credentials of an address.
