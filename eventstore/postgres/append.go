@@ -2,9 +2,11 @@ package postgres
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"runtime"
 	"sync/atomic"
@@ -23,6 +25,11 @@ const (
 	maxBatchBytes = 2 << 20 // a batch ends before the append that would exceed it
 	eventBytes    = 64      // counted for each event in addition to its texts, so that many empty ones are bounded too
 	maxDeferred   = 4096    // appends that wait for an earlier one on the same stream
+
+	// lookUpsAfterRefusal is how many batches have log.append look up every stream after an append was refused. Presuming that
+	// streams are new saves a fifth of its time, but doubles it when one is not, and leaves dead rows. A process that takes known people
+	// for new once often does so again.
+	lookUpsAfterRefusal = 32
 )
 
 // Append implements eventstore.Store. When the context ends before the append's turn, nothing was written and the error is the
@@ -94,6 +101,8 @@ func (r *request) abandon() bool { return r.state.Swap(abandoned) == queued }
 type writer struct {
 	config    *pgx.ConnConfig
 	conn      *pgx.Conn // nil while disconnected
+	arguments *arguments
+	lookUps   int // how many more batches do not presume that streams are new
 	queue     chan *request
 	timeout   time.Duration
 	failure   atomic.Pointer[error] // of the last attempt, nil when it succeeded
@@ -111,6 +120,7 @@ func newWriter(config *pgx.ConnConfig, queue int, timeout time.Duration, log *sl
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &writer{
 		config: config, queue: make(chan *request, queue), timeout: timeout, ended: make(chan struct{}), replicas: &replicated{},
+		arguments: newArguments(),
 		connected: func(context.Context, *pgx.Conn) error { return nil }, appended: func(appended, bool) {}, onBatch: func(Batch) {},
 		log: log,
 	}
@@ -323,8 +333,8 @@ func (w *writer) send(batch []*request) (outcomes []outcome, events int, err err
 	if err := w.connect(ctx); err != nil {
 		return nil, 0, err
 	}
-	a := argumentsOf(batch)
-	answer, err := a.call(ctx, w.conn, w.replicas.position())
+	w.arguments.fill(batch)
+	answer, err := w.arguments.call(ctx, w.conn, w.replicas.position(), w.lookUps == 0)
 	if !waited(w.conn.PgConn()) && err == nil {
 		err = errCancelledWait // sent again, it is waited for
 	}
@@ -334,36 +344,64 @@ func (w *writer) send(batch []*request) (outcomes []outcome, events int, err err
 		}
 		return nil, 0, err
 	}
-	outcomes, stored, complete := a.outcomes(batch, answer)
+	if len(answer.refused) > 0 {
+		w.lookUps = lookUpsAfterRefusal
+	} else if w.lookUps > 0 {
+		w.lookUps--
+	}
+	outcomes, stored, complete := w.arguments.outcomes(batch, answer)
 	w.replicas.committed(stored.end)
 	w.appended(stored, complete)
-	return outcomes, len(a.eventWrite), nil
+	return outcomes, int(w.arguments.eventWrite.n), nil
 }
 
-// arguments are a batch in the form of the arguments of log.append, which documents them.
+// arguments are a batch in the form of the arguments of log.append, which documents them. Their memory is used for every batch.
 type arguments struct {
-	stream []string
-	expect []int64
-	first  []pgtype.UUID
+	stream, expect, first         array
+	writeAppend, writeExpectation array
+	eventWrite, eventPlace        array
+	eventID, eventAt              array
+	eventType, eventData          array
+	eventMetadata, metadata       array
+	keyWrite, keyID               array
+	keySealedBy, keySealed        array
 
-	writeAppend, writeExpectation []int32
-
-	eventWrite, eventPlace []int32
-	eventID                []pgtype.UUID
-	eventAt                []time.Time
-	eventType              []string
-	eventData              [][]byte
-	eventMetadata          []int32
-	metadata               [][]byte
-
-	keyWrite    []int32
-	keyID       []int64
-	keySealedBy []string
-	keySealed   [][]byte
+	arrays       []*array // all of them, in the order of the parameters
+	expectations []int32  // per write, as in writeExpectation
 }
 
-func argumentsOf(batch []*request) *arguments {
+func newArguments() *arguments {
 	a := &arguments{}
+	add := func(array *array, elementType uint32) {
+		array.elementType = elementType
+		a.arrays = append(a.arrays, array)
+	}
+	add(&a.stream, pgtype.TextOID)
+	add(&a.expect, pgtype.Int8OID)
+	add(&a.first, pgtype.UUIDOID)
+	add(&a.writeAppend, pgtype.Int4OID)
+	add(&a.writeExpectation, pgtype.Int4OID)
+	add(&a.eventWrite, pgtype.Int4OID)
+	add(&a.eventPlace, pgtype.Int4OID)
+	add(&a.eventID, pgtype.UUIDOID)
+	add(&a.eventAt, pgtype.TimestamptzOID)
+	add(&a.eventType, pgtype.TextOID)
+	add(&a.eventData, pgtype.ByteaOID)
+	add(&a.eventMetadata, pgtype.Int4OID)
+	add(&a.metadata, pgtype.ByteaOID)
+	add(&a.keyWrite, pgtype.Int4OID)
+	add(&a.keyID, pgtype.Int8OID)
+	add(&a.keySealedBy, pgtype.TextOID)
+	add(&a.keySealed, pgtype.ByteaOID)
+	return a
+}
+
+// fill replaces the batch.
+func (a *arguments) fill(batch []*request) {
+	for _, array := range a.arrays {
+		array.reset()
+	}
+	a.expectations = a.expectations[:0]
 	type check struct {
 		stream string
 		expect eventstore.Expected
@@ -374,39 +412,44 @@ func argumentsOf(batch []*request) *arguments {
 		if n := checks[c]; n > 0 && len(w.Events) == 0 {
 			return n
 		}
-		var first pgtype.UUID
-		if len(w.Events) > 0 && w.Expect == eventstore.Any {
-			first = pgtype.UUID{Bytes: w.Events[0].ID, Valid: true}
+		a.stream.text(w.Stream)
+		a.expect.int64(int64(w.Expect))
+		if len(w.Events) > 0 {
+			a.first.bytes(w.Events[0].ID[:])
+		} else {
+			a.first.null()
+			checks[c] = a.stream.n
 		}
-		a.stream, a.expect, a.first = append(a.stream, w.Stream), append(a.expect, int64(w.Expect)), append(a.first, first)
-		n := int32(len(a.stream))
-		if len(w.Events) == 0 {
-			checks[c] = n
-		}
-		return n
+		return a.stream.n
 	}
 	for i, r := range batch {
 		event := 0
 		for _, w := range r.writes {
-			a.writeAppend, a.writeExpectation = append(a.writeAppend, int32(i+1)), append(a.writeExpectation, expectation(w))
-			write := int32(len(a.writeAppend))
+			n := expectation(w)
+			a.expectations = append(a.expectations, n)
+			a.writeAppend.int32(int32(i + 1))
+			a.writeExpectation.int32(n)
 			if w.Key != nil && len(w.Events) > 0 {
-				a.keyWrite, a.keyID = append(a.keyWrite, write), append(a.keyID, w.Key.ID)
-				a.keySealedBy, a.keySealed = append(a.keySealedBy, w.Key.SealedBy), append(a.keySealed, w.Key.Sealed)
+				a.keyWrite.int32(a.writeAppend.n)
+				a.keyID.int64(w.Key.ID)
+				a.keySealedBy.text(w.Key.SealedBy)
+				a.keySealed.bytes(w.Key.Sealed)
 			}
 			for place, e := range w.Events {
 				if event == 0 || !same(r.metadata[event], r.metadata[event-1]) {
-					a.metadata = append(a.metadata, r.metadata[event])
+					a.metadata.bytes(r.metadata[event])
 				}
-				a.eventWrite, a.eventPlace = append(a.eventWrite, write), append(a.eventPlace, int32(place))
-				a.eventID, a.eventAt = append(a.eventID, pgtype.UUID{Bytes: e.ID, Valid: true}), append(a.eventAt, e.At)
-				a.eventType, a.eventData = append(a.eventType, e.Type), append(a.eventData, e.Data)
-				a.eventMetadata = append(a.eventMetadata, int32(len(a.metadata)))
+				a.eventWrite.int32(a.writeAppend.n)
+				a.eventPlace.int32(int32(place))
+				a.eventID.bytes(e.ID[:])
+				a.eventAt.time(e.At)
+				a.eventType.text(e.Type)
+				a.eventData.bytes(e.Data)
+				a.eventMetadata.int32(a.metadata.n)
 				event++
 			}
 		}
 	}
-	return a
 }
 
 // same reports whether two events share the memory of their encoded metadata.
@@ -420,17 +463,104 @@ type answer struct {
 	stored    []int64
 }
 
-const callAppend = `SELECT head, revisions, refused, stored
-  FROM log.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`
+const (
+	appendStatement = "append" // the name of the prepared statement
+	callAppend      = `SELECT head, revisions, refused, stored
+  FROM log.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
+)
 
 // call calls log.append. The call is a transaction.
-func (a *arguments) call(ctx context.Context, conn *pgx.Conn, replicated eventstore.Position) (answer answer, err error) {
-	err = conn.QueryRow(ctx, callAppend,
-		a.stream, a.expect, a.first, a.writeAppend, a.writeExpectation,
-		a.eventWrite, a.eventPlace, a.eventID, a.eventAt, a.eventType, a.eventData, a.eventMetadata, a.metadata,
-		a.keyWrite, a.keyID, a.keySealedBy, a.keySealed, int64(replicated),
-	).Scan(&answer.head, &answer.revisions, &answer.refused, &answer.stored)
-	return answer, err
+func (a *arguments) call(ctx context.Context, conn *pgx.Conn, replicated eventstore.Position, presumeNew bool) (answer answer, err error) {
+	values := make([][]byte, 0, len(a.arrays)+2)
+	for _, array := range a.arrays {
+		values = append(values, array.encoded())
+	}
+	presume := []byte{0}
+	if presumeNew {
+		presume[0] = 1
+	}
+	values = append(values, binary.BigEndian.AppendUint64(nil, uint64(replicated)), presume)
+	formats := []int16{pgx.BinaryFormatCode} // of all arguments and columns
+	result := conn.PgConn().ExecPrepared(ctx, appendStatement, values, formats, formats).Read()
+	if result.Err != nil {
+		return answer, result.Err
+	}
+	if len(result.Rows) != 1 || len(result.Rows[0]) != 4 {
+		return answer, errors.New("log.append has another result than this program expects")
+	}
+	scan := func(column int, oid uint32, into any) error {
+		return conn.TypeMap().Scan(oid, pgx.BinaryFormatCode, result.Rows[0][column], into)
+	}
+	return answer, errors.Join(
+		scan(0, pgtype.Int8OID, &answer.head), scan(1, pgtype.Int8ArrayOID, &answer.revisions),
+		scan(2, pgtype.Int4ArrayOID, &answer.refused), scan(3, pgtype.Int8ArrayOID, &answer.stored),
+	)
+}
+
+// array encodes a one-dimensional array in PostgreSQL's binary format, element by element, and keeps its memory for the next batch.
+// Slices that
+// pgx encodes take 10 µs more of processor time for the events of a capture, nearly a tenth of all that it takes.
+type array struct {
+	elementType uint32 // OID
+	n           int32
+	hasNulls    bool
+	buffer      []byte // the header, then each element behind its length
+}
+
+const (
+	arrayHeader   = 20      // bytes: number of dimensions, whether there are nulls, type, number of elements, first index
+	maxArrayBytes = 1 << 20 // a larger buffer is not kept: full batches of most leads take less
+)
+
+func (a *array) reset() {
+	if cap(a.buffer) > maxArrayBytes {
+		a.buffer = nil
+	}
+	a.n, a.hasNulls, a.buffer = 0, false, append(a.buffer[:0], make([]byte, arrayHeader)...)
+}
+
+func (a *array) int32(v int32) {
+	a.n++
+	a.buffer = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(a.buffer, 4), uint32(v))
+}
+
+func (a *array) int64(v int64) {
+	a.n++
+	a.buffer = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(a.buffer, 8), uint64(v))
+}
+
+func (a *array) time(t time.Time) { a.int64(t.UnixMicro() - postgresEpoch) }
+
+func (a *array) text(s string) {
+	a.n++
+	a.buffer = append(binary.BigEndian.AppendUint32(a.buffer, uint32(len(s))), s...)
+}
+
+func (a *array) bytes(b []byte) {
+	a.n++
+	a.buffer = append(binary.BigEndian.AppendUint32(a.buffer, uint32(len(b))), b...)
+}
+
+func (a *array) null() {
+	a.n++
+	a.hasNulls = true
+	a.buffer = binary.BigEndian.AppendUint32(a.buffer, math.MaxUint32)
+}
+
+// encoded returns the array. It is valid until the array is reset.
+func (a *array) encoded() []byte {
+	header := a.buffer[:arrayHeader]
+	binary.BigEndian.PutUint32(header[8:], a.elementType)
+	if a.n == 0 { // no dimension
+		return header[:12]
+	}
+	binary.BigEndian.PutUint32(header, 1)
+	if a.hasNulls {
+		binary.BigEndian.PutUint32(header[4:], 1)
+	}
+	binary.BigEndian.PutUint32(header[12:], uint32(a.n))
+	binary.BigEndian.PutUint32(header[16:], 1)
+	return a.buffer
 }
 
 // outcomes returns what the answer means for each append of the batch, and what the batch stored. Complete is false when an append of
@@ -439,7 +569,7 @@ func (a *arguments) outcomes(batch []*request, answer answer) (outcomes []outcom
 	outcomes, complete = make([]outcome, len(batch)), true
 	head := eventstore.Position(answer.head)
 	stored = appended{after: head, end: head}
-	expectations, refused := a.writeExpectation, 0
+	expectations, refused := a.expectations, 0
 	for i, r := range batch {
 		switch {
 		case refused < len(answer.refused) && int(answer.refused[refused]) == i+1:
@@ -490,7 +620,10 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	if w.conn, err = connectWithoutCancel(ctx, w.config); err != nil {
 		return err
 	}
-	if err = w.connected(ctx, w.conn); err != nil {
+	if err = w.connected(ctx, w.conn); err == nil {
+		_, err = w.conn.Prepare(ctx, appendStatement, callAppend)
+	}
+	if err != nil {
 		w.disconnect()
 	}
 	return err

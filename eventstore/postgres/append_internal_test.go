@@ -76,7 +76,7 @@ func TestBatch_OutcomePerAppend(t *testing.T) {
 	}
 	require.Equal(t, want, commit(t, w, batch...))
 	want[3].position = 6
-	require.Equal(t, want, commit(t, w, batch...), "the same batch again, as after an outcome unheard of")
+	require.Equal(t, want, commit(t, w, batch...), "the same batch again, as after a lost answer")
 }
 
 func TestBatch_InvalidAppendFailsAlone(t *testing.T) {
@@ -150,8 +150,7 @@ func TestBatch_StoresKeys(t *testing.T) {
 	require.Equal(t, map[string]int64{"stored": 2, "last": 5}, kept())
 }
 
-// Whoever has been told that the log is out of reach does not find later that it was written after all, if that can be helped;
-// nor does what nobody waits for keep others from being written.
+// An append that was answered as unavailable is not retried for ever: it would be written later, and delay other appends.
 func TestBatch_DroppedWhenAbandoned(t *testing.T) {
 	t.Parallel()
 	config, err := pgx.ParseConfig("postgres://nobody@127.0.0.1:1/none")
@@ -169,7 +168,7 @@ func TestBatch_DroppedWhenAbandoned(t *testing.T) {
 	select {
 	case <-over:
 	case <-time.After(time.Minute):
-		require.Fail(t, "it is tried again and again")
+		require.Fail(t, "the batch is retried for ever")
 	}
 }
 
@@ -240,7 +239,7 @@ func TestSelection_Bounds(t *testing.T) {
 	require.Equal(t, []*request{small}, s.batch)
 	s = selection{streams: map[string]bool{}}
 	s.offer(large)
-	require.Equal(t, []*request{large}, s.batch, "what is too large for a batch has one of its own")
+	require.Equal(t, []*request{large}, s.batch, "an append larger than a batch has a batch of its own")
 	require.True(t, s.full())
 
 	s = selection{streams: map[string]bool{}}
@@ -249,26 +248,26 @@ func TestSelection_Bounds(t *testing.T) {
 		require.False(t, s.full())
 		s.offer(asked("a", ""))
 	}
-	require.True(t, s.full(), "who waits for a stream has left the queue, whose bound is for all who wait")
+	require.True(t, s.full(), "deferred appends have left the queue, and are bounded too")
 }
 
 func TestSelection_SkipsAbandoned(t *testing.T) {
 	t.Parallel()
 	s := selection{streams: map[string]bool{}}
-	gone, next, goneToo := asked("a", ""), asked("a", ""), asked("a", "")
-	require.True(t, gone.abandon(), "it will not happen")
-	require.True(t, goneToo.abandon(), "it will not happen")
-	s.offer(gone)
+	first, next, last := asked("a", ""), asked("a", ""), asked("a", "")
+	require.True(t, first.abandon(), "certain not to happen")
+	require.True(t, last.abandon(), "certain not to happen")
+	s.offer(first)
 	s.offer(next)
-	s.offer(goneToo)
+	s.offer(last)
 	require.Equal(t, []*request{next}, s.batch)
 	require.Empty(t, s.deferred)
-	require.False(t, next.abandon(), "it may happen")
+	require.False(t, next.abandon(), "may happen")
 }
 
 func TestBatch_Expectations(t *testing.T) {
 	t.Parallel()
-	taken := events("taken", eventstore.NoStream, "a", "a") // stands at 1 and 2
+	taken := events("taken", eventstore.NoStream, "a", "a") // at positions 1 and 2
 	conflict := func(stream string, expect, actual eventstore.Expected) outcome {
 		return outcome{err: &eventstore.ConflictError{Stream: stream, Expected: expect, Actual: actual}}
 	}
@@ -277,35 +276,40 @@ func TestBatch_Expectations(t *testing.T) {
 		want   outcome
 		stored int // events
 	}{
-		"a stream that is not new":      {events("taken", eventstore.NoStream, "a"), conflict("taken", eventstore.NoStream, 1), 0},
-		"a check that a stream is new":  {eventstore.Check("taken", eventstore.NoStream), conflict("taken", eventstore.NoStream, 1), 0},
-		"a check of a stream":           {eventstore.Check("taken", 0), conflict("taken", 0, 1), 0},
-		"a stream that is further":      {events("taken", 0, "a"), conflict("taken", 0, 1), 0},
-		"a stream that is not so far":   {events("taken", 2, "a"), conflict("taken", 2, 1), 0},
-		"a stream that is not there":    {events("nobody", 2, "a"), conflict("nobody", 2, eventstore.NoStream), 0},
-		"the same append again":         {taken, outcome{position: 2}, 0},
-		"nothing, in a stream as it is": {events("taken", 1, "a", "a"), outcome{position: 5}, 2},
-		"nothing, in a new stream":      {events("two", eventstore.NoStream, "a", "a"), outcome{position: 5}, 2},
-		"nothing, in a check":           {eventstore.Check("nobody", eventstore.NoStream), outcome{position: 2}, 0},
+		"new stream exists":        {events("taken", eventstore.NoStream, "a"), conflict("taken", eventstore.NoStream, 1), 0},
+		"checked stream exists":    {eventstore.Check("taken", eventstore.NoStream), conflict("taken", eventstore.NoStream, 1), 0},
+		"checked stream has moved": {eventstore.Check("taken", 0), conflict("taken", 0, 1), 0},
+		"stream has moved":         {events("taken", 0, "a"), conflict("taken", 0, 1), 0},
+		"stream is shorter":        {events("taken", 2, "a"), conflict("taken", 2, 1), 0},
+		"no stream":                {events("absent", 2, "a"), conflict("absent", 2, eventstore.NoStream), 0},
+		"same append again":        {taken, outcome{position: 2}, 0},
+		"existing stream":          {events("taken", 1, "a", "a"), outcome{position: 5}, 2},
+		"new stream":               {events("two", eventstore.NoStream, "a", "a"), outcome{position: 5}, 2},
+		"check that holds":         {eventstore.Check("absent", eventstore.NoStream), outcome{position: 2}, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
+		check := func(t *testing.T, lookUps int) {
 			t.Parallel()
 			w := batchWriter(t)
 			require.Equal(t, []outcome{{position: 2}}, commit(t, w, []eventstore.Write{taken}))
 			before, after := events("before", eventstore.NoStream, "a"), events("after", eventstore.NoStream, "a")
 			before.Key = &eventstore.Key{Stream: "before", ID: 1, SealedBy: "k1", Sealed: []byte{1}}
 			end := 4 + c.stored
+			w.lookUps = lookUps
 			outcomes := commit(t, w, []eventstore.Write{before}, []eventstore.Write{c.write}, []eventstore.Write{after})
 			require.Equal(t, []outcome{{position: 3}, c.want, {position: eventstore.Position(end)}}, outcomes)
 			var keys, rows, last int
 			require.NoError(t, w.conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM person.key), count(*), max(position) FROM log.event`).
 				Scan(&keys, &rows, &last))
 			require.Equal(t, []int{1, end, end}, []int{keys, rows, last})
-		})
+			refused := c.stored == 0 && name != "check that holds"
+			require.Equal(t, refused, w.lookUps == lookUpsAfterRefusal)
+		}
+		t.Run(name, func(t *testing.T) { check(t, 0) })
+		t.Run(name+", looked up", func(t *testing.T) { check(t, 1) })
 	}
 }
 
-// A key that stands there is not replaced, nor does it keep the events from the log that it comes with.
+// A stored key is not replaced, and the events that come with another of the same id are stored.
 func TestBatch_KeepsExistingKey(t *testing.T) {
 	t.Parallel()
 	w := batchWriter(t)
