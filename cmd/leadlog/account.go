@@ -24,7 +24,7 @@ type accountSetCommand struct {
 
 	ID        string   `arg:"" help:"1 to 64 of letters, digits, _ and -."`
 	Name      string   `help:"The account's name, for people."`
-	Feature   []string `sep:"none" placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated. An empty one takes all features away."`
+	Feature   []string `sep:"none" placeholder:"NAME" help:"Feature of the plan; crm_api lets the account capture. May be repeated. An empty one removes all features."`
 	Stage     []string `sep:"none" placeholder:"NAME" help:"Stage of the pipeline, in order. May be repeated. An empty one sets the default, which a new account has: new, contacted, qualified, negotiation, won, lost."`
 	Region    string   `placeholder:"CODE" help:"Country whose phone numbers need no country code. Default of a new account: IN."`
 	RateLimit *float64 `placeholder:"N" help:"Captures a second; 0 is off. Default of a new account: the service's."`
@@ -79,7 +79,7 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	fmt.Fprintf(c.Out, "account %s: features %s; stages %s; region %s%s; visitors for %d days%s (position %d)\n", a.ID,
-		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, blind(state), state.VisitorDays, revoked(state), position)
+		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, hidesLeads(state), state.VisitorDays, revoked(state), position)
 	return nil
 }
 
@@ -92,15 +92,15 @@ func named(given []string) []string {
 	return given
 }
 
-// blind says that API tokens do not see leads, if it is so.
-func blind(state account.State) string {
+// hidesLeads returns the note that API tokens do not see leads, or "".
+func hidesLeads(state account.State) string {
 	if state.TokensSeeLeads {
 		return ""
 	}
 	return "; tokens do not see leads"
 }
 
-// revoked says from when on JWTs are accepted, if the account has revoked earlier ones.
+// revoked returns the note from when on JWTs are accepted, or "" when the account has revoked none.
 func revoked(state account.State) string {
 	if state.JWTNotBefore.IsZero() {
 		return ""

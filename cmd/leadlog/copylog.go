@@ -85,7 +85,7 @@ func (m *copyLogCommand) move(ctx context.Context, c cli.Output, views string, l
 		},
 	}.Run(ctx)
 	if errors.Is(err, context.Canceled) {
-		return errors.New("interrupted; run it again to go on from here")
+		return errors.New("interrupted; run it again to resume")
 	}
 	if err != nil {
 		return err
@@ -99,8 +99,8 @@ func (m *copyLogCommand) move(ctx context.Context, c cli.Output, views string, l
 	return nil
 }
 
-// copyKeys copies the keys of persons to where the new log's keys belong: beside a log in PostgreSQL, otherwise beside the
-// views. At this point no service is running, and the views have not moved yet.
+// copyKeys copies the keys of persons to the database of the new log or, when that is not PostgreSQL, to that of the views. No
+// service is running then, and the views have not moved yet.
 func (m *copyLogCommand) copyKeys(ctx context.Context, views string) error {
 	var pools []*pgxpool.Pool
 	for _, log := range []string{m.From, m.To} {
@@ -124,6 +124,7 @@ func shownAs(c cli.Output, what string) func(done, end eventstore.Position) {
 	return func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") }
 }
 
+// firstPostgres returns the first address of PostgreSQL, or "".
 func firstPostgres(addresses ...string) string {
 	for _, address := range addresses {
 		if address != "" && !esdb.Understands(address) {

@@ -76,11 +76,11 @@ func (d *devCommand) Run(ctx context.Context, c cli.Output, unknown unknownSetti
 // demo provisions the demo account, unless it exists, and makes sure that it has an API token that works.
 func (d *devCommand) demo(ctx context.Context, app *service.App) (welcome, error) {
 	caller := command.Caller{Account: demoAccount, Actor: "system:dev"}
-	believed, err := app.Directory.ConfirmAccount(ctx, demoAccount)
+	found, err := app.Directory.ConfirmAccount(ctx, demoAccount)
 	if err != nil {
 		return welcome{}, err
 	}
-	if !believed.State.Provisioned {
+	if !found.State.Provisioned {
 		settings := account.Settings{Name: "Demo", Features: []string{account.FeatureAPI}}
 		configure := command.ConfigureAccount{Caller: caller, AccountID: demoAccount, Settings: settings}
 		if _, _, err := app.Handlers.ConfigureAccount(ctx, configure); err != nil {
@@ -130,7 +130,7 @@ func (d *devCommand) demoToken(ctx context.Context, app *service.App, caller com
 type welcome struct{ data, apiToken, jwt, code string }
 
 func (w welcome) print(c cli.Output, base string) {
-	fmt.Fprintf(c.Out, "\nleadlog is ready at %s for account %s. Ctrl-C stops it; what it knows stays in %s.\n\n", base, demoAccount, w.data)
+	fmt.Fprintf(c.Out, "\nleadlog is ready at %s for account %s. Ctrl-C stops it; its data are in %s.\n\n", base, demoAccount, w.data)
 	bearer := w.apiToken
 	if w.apiToken == "" {
 		bearer = w.jwt

@@ -22,8 +22,8 @@ type exportCommand struct {
 
 	What    string `arg:"" enum:"sources,leads,tokens" help:"sources: the source history; leads: as they are now; tokens: the audit trail of API tokens."`
 	Account string `required:"" placeholder:"ID" help:"Account to export."`
-	Since   string `placeholder:"TIME" help:"Leave out what is older: first seen, created or happened before this, such as 2026-01-31T00:00:00Z."`
-	Until   string `placeholder:"TIME" help:"Leave out what is not older than this."`
+	Since   string `placeholder:"TIME" help:"Only from this time on: first seen, created or happened, such as 2026-01-31T00:00:00Z."`
+	Until   string `placeholder:"TIME" help:"Only before this time."`
 	Format  string `enum:"csv,ndjson" default:"csv" help:"Format: csv or ndjson."`
 	Head    string `placeholder:"FILE" help:"With tokens and --format ndjson: also write the signed tree head, with which the export can be verified."`
 	TreeKey string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads."`
@@ -44,7 +44,7 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	var check cli.Checker
 	since, until := moment(&check, "--since", e.Since), moment(&check, "--until", e.Until)
 	if e.Head != "" && (e.What != "tokens" || e.Format != "ndjson" || e.Since != "" || e.Until != "") {
-		check.Refuse("--head", e.Head, "of a whole export of tokens as ndjson: a tree head says nothing of a part")
+		check.Refuse("--head", e.Head, "given with a whole export of tokens as ndjson: a tree head does not cover less")
 	}
 	if check.Err() != nil {
 		return check.Err()
@@ -84,8 +84,7 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 }
 
 // upToDate returns when a view has everything that is on the log: an export of a view that is behind would silently lack the
-// latest rows. Where no service is running that brings the view forward, this program does. It gives up with query.ErrBehind
-// when the view has stopped moving.
+// latest rows. When no service is running, this program updates the view. It returns query.ErrBehind when the view no longer moves.
 func upToDate(ctx context.Context, h *service.Stores, reader *query.Reader, view string) error {
 	err := reader.CatchUp(ctx, view)
 	if !errors.Is(err, query.ErrBehind) {

@@ -23,13 +23,13 @@ import (
 type forgetCommand struct {
 	service.SealedDatabase `embed:""`
 
-	Who      string `arg:"" name:"lead" placeholder:"LEAD" help:"Id of the lead whose person is to be forgotten; or a visitor whose key is lost, as leadlog verify names it (visitor-…): what cannot be read of them is to stay so."`
+	Who      string `arg:"" name:"lead" placeholder:"LEAD" help:"Id of the lead whose person to forget; or a visitor whose key is lost, as leadlog verify names it (visitor-…): what cannot be read stays unreadable."`
 	Account  string `required:"" placeholder:"ID" help:"Account that the lead or visitor belongs to."`
-	Yes      bool   `help:"Do not ask."`
+	Yes      bool   `help:"Do not ask for confirmation."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, as the service has it."`
 }
 
-var errNotConfirmed = errors.New("nobody said yes: nothing was erased")
+var errNotConfirmed = errors.New("not confirmed: nothing was erased")
 
 // Run is leadlog forget. It does what DELETE of a lead does over HTTP, whether or not a service is running.
 func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
@@ -73,7 +73,7 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	f.tell(c, erased)
+	f.report(c, erased)
 	return nil
 }
 
@@ -85,35 +85,35 @@ func (f *forgetCommand) forgetVisitor(ctx context.Context, c cli.Output, h *serv
 	case errors.Is(err, command.ErrNoVisitor):
 		return fmt.Errorf("account %s has no visitor %s", f.Account, f.Who)
 	case errors.Is(err, forget.ErrNotLost):
-		return fmt.Errorf("whatever %s did can be read: DELETE /api/v1/crm/visitors/{visitorId} forgets it, and so does erasing the last lead that is linked with it", f.Who)
+		return fmt.Errorf("all activity of %s can be read: DELETE /api/v1/crm/visitors/{visitorId} forgets it, and so does erasing the last lead linked with it", f.Who)
 	case err != nil:
 		return err
 	}
 	did := "forgotten"
 	if forgotten.Again {
-		did = "was forgotten before; what was left to do is done"
+		did = "was forgotten before; the rest of it is done now"
 	}
 	fmt.Fprintf(c.Out, "%s %s (position %d)\n"+
-		"gone:   what could not be read of it; a key that is found of that is destroyed\n", f.Who, did, forgotten.Position)
+		"gone:   what could not be read; a key for it that is found later is destroyed\n", f.Who, did, forgotten.Position)
 	if forgotten.Rest {
-		fmt.Fprintln(c.Out, "stays:  what else it did, which can be read")
+		fmt.Fprintln(c.Out, "stays:  the activity that can be read")
 	}
 	return nil
 }
 
-// confirm asks for a yes on the terminal.
+// confirm asks for confirmation on the terminal.
 func (f *forgetCommand) confirm(c cli.Output) error {
 	if f.Yes {
 		return nil
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return cli.Usagef("there is no way back from this, and nobody to ask: add --yes")
+		return cli.Usagef("this cannot be undone, and stdin is no terminal to confirm it on: add --yes")
 	}
-	says := "Everything that lead %s of account %s told is destroyed, for good."
+	question := "All personal data of lead %s of account %s will be destroyed. This cannot be undone."
 	if f.visitor() {
-		says = "What cannot be read of %s of account %s is to stay so, for good: also when its key is found."
+		question = "What cannot be read of %s of account %s will stay unreadable, even if its key is found. This cannot be undone."
 	}
-	fmt.Fprintf(c.Err, says+" Type yes to go on: ", f.Who, f.Account)
+	fmt.Fprintf(c.Err, question+" Type yes to continue: ", f.Who, f.Account)
 	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
 	if err != nil || strings.TrimSpace(answer) != "yes" {
 		return errNotConfirmed
@@ -121,16 +121,16 @@ func (f *forgetCommand) confirm(c cli.Output) error {
 	return nil
 }
 
-func (f *forgetCommand) tell(c cli.Output, erased forget.LeadErased) {
+func (f *forgetCommand) report(c cli.Output, erased forget.LeadErased) {
 	did := "erased"
 	if erased.Again {
-		did = "was erased before; what was left to do is done"
+		did = "was erased before; the rest of it is done now"
 	}
 	fmt.Fprintf(c.Out, "lead %s %s (position %d)\n"+
-		"destroyed: the key of what is sealed on the log; the lead's rows in the views and in copies of them as of a day; what\n"+
-		"           endpoints answered to deliveries about it; the activity of %d visitors that no other lead is linked with\n"+
-		"free:      %d phones and emails; who comes with one is a new lead\n"+
+		"destroyed: the key of what is sealed on the log; the lead's rows in the views and in as-of copies; endpoints' answers to\n"+
+		"           deliveries about it; the activity of %d visitors that no other lead is linked with\n"+
+		"free:      %d phones and emails; the next capture with one creates a lead\n"+
 		"stays:     that there was a lead, when and from which sources it came, its stages and amounts; keyed hashes that name\n"+
-		"           its claims; events from before there were keys; what endpoints were told; backups, until they are gone\n",
+		"           its claims; events from before there were keys; what endpoints received; backups, until they are deleted\n",
 		f.Who, did, erased.Position, erased.Visitors, erased.Claims)
 }

@@ -17,8 +17,8 @@ type jwtCommand struct {
 	service.JWT      `embed:""`
 
 	Account string        `required:"" placeholder:"ID" help:"Account that the JWT is for."`
-	Subject string        `default:"cli" help:"Whom it is for, by the name that the audit trail shows."`
-	Scope   *string       `placeholder:"\"SCOPE …\"" help:"What it may do. Default: everything in the account but admin."`
+	Subject string        `default:"cli" help:"Subject of the JWT, which the audit trail shows."`
+	Scope   *string       `placeholder:"\"SCOPE …\"" help:"Scopes. Default: all but admin."`
 	TTL     time.Duration `name:"ttl" default:"1h" help:"How long it is valid."`
 }
 
@@ -57,7 +57,7 @@ func (j *jwtCommand) Run(c cli.Output) error {
 }
 
 // scope returns the scopes that the flag names. Without the flag, the JWT may do everything in the account; an empty --scope is
-// refused, because a shell script with an unset variable would ask for that by mistake.
+// refused, because a shell script with an unset variable would request that by mistake.
 func (j *jwtCommand) scope() (string, error) {
 	if j.Scope == nil {
 		return "", nil

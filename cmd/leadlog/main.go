@@ -23,19 +23,19 @@ const (
 )
 
 type commands struct {
-	Dev     devCommand     `cmd:"" help:"The service with a private PostgreSQL, a demo account and everything to try it."`
+	Dev     devCommand     `cmd:"" help:"The service with a private PostgreSQL and a demo account, to try it."`
 	Serve   serveCommand   `cmd:"" help:"The service, configured by the environment."`
 	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date."`
 	Account accountCommand `cmd:"" help:"Provision accounts."`
 	JWT     jwtCommand     `cmd:"" name:"jwt" help:"Mint a JWT with the HS256 secret."`
-	Import  importCommand  `cmd:"" help:"Take in leads from a file, CSV or JSON lines."`
+	Import  importCommand  `cmd:"" help:"Import leads from a file, CSV or JSON lines."`
 	Export  exportCommand  `cmd:"" help:"An account's source history, leads or token audit trail, on stdout."`
-	Replay  replayCommand  `cmd:"" help:"Build views anew out of the log, while the service goes on."`
+	Replay  replayCommand  `cmd:"" help:"Rebuild views from the log while the service runs."`
 	Tail    tailCommand    `cmd:"" help:"Follow the log."`
-	Verify  verifyCommand  `cmd:"" help:"Say whether the log and the views agree, or an export of token events and a signed tree head."`
+	Verify  verifyCommand  `cmd:"" help:"Verify that the log and the views agree, or an export of token events and a signed tree head."`
 	TreeKey treeKeyCommand `cmd:"" name:"tree-key" help:"Print the public key that tree heads of the audit trail are verified with."`
 	CopyLog copyLogCommand `cmd:"" name:"copy-log" help:"Move the log to another store, and the views with it."`
-	Forget  forgetCommand  `cmd:"" help:"Erase a lead: destroy what its person told, for good."`
+	Forget  forgetCommand  `cmd:"" help:"Erase a lead: destroy its personal data irrevocably."`
 	Version versionCommand `cmd:"" help:"Version, commit and Go version."`
 }
 
@@ -49,7 +49,7 @@ func main() {
 // process. A second SIGHUP does not, because a terminal that closes may send several; and under nohup, which ignores SIGHUP,
 // it stays ignored.
 //
-// SIGPIPE comes when nobody reads stdout or stderr any more. It would kill the process at once and leave its private
+// SIGPIPE comes when the reader of stdout or stderr is gone. It would kill the process at once and leave its private
 // PostgreSQL running, so it is ignored, and the write returns an error instead.
 func interruptible() (context.Context, func()) {
 	signal.Ignore(syscall.SIGPIPE)

@@ -31,11 +31,11 @@ func TestRun_InterruptHasNoHint(t *testing.T) {
 	}
 }
 
-// Whoever was told that a server could not be reached looked at the network.
+// The hint was about a server out of reach, which led users to look at the network.
 func TestHint_ServerTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	for code, try := range map[string]string{
-		"53100": "again, when the disk of PostgreSQL has room",
+		"53100": "again, when the disk of PostgreSQL has free space",
 		"25006": "again, when this server is the primary",
 	} {
 		require.Contains(t, hint(fmt.Errorf("replay all: %w: %w", eventstore.ErrUnavailable, &pgconn.PgError{Code: code})), try)

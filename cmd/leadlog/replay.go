@@ -20,7 +20,7 @@ type replayCommand struct {
 	service.SealedDatabase `embed:""`
 
 	View  string  `arg:"" help:"Name of a view, such as lead or source_history, or all."`
-	Until *string `placeholder:"TIME|POSITION" help:"Build the view as of then. Needs --into: a live view is never put back."`
+	Until *string `placeholder:"TIME|POSITION" help:"Build the view as of then. Needs --into: a live view is never set back."`
 	Into  *string `placeholder:"SCHEMA" help:"Build a copy in this schema, and leave the live view alone."`
 }
 
@@ -55,7 +55,7 @@ func (r *replayCommand) Run(ctx context.Context, c cli.Output) error {
 		},
 	}.Run(ctx)
 	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("replay %s: interrupted; run it again to go on from here", r.View)
+		return fmt.Errorf("replay %s: interrupted; run it again to resume", r.View)
 	}
 	if errors.Is(err, projection.ErrBeyondLog) {
 		return cli.Usagef("--until=%q: must be a position of the log: %w", *r.Until, err)
@@ -84,7 +84,7 @@ func (r *replayCommand) parse() (projectors []projection.Projector, into string,
 	}
 	if r.Until != nil {
 		if r.Into == nil {
-			check.Refuse("--until", *r.Until, "given together with --into: a live view is never put back")
+			check.Refuse("--until", *r.Until, "given together with --into: a live view is never set back")
 		}
 		if position, err := strconv.ParseUint(*r.Until, 10, 63); err == nil && position > 0 {
 			until.Position = eventstore.Position(position)

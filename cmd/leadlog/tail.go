@@ -26,7 +26,7 @@ type tailCommand struct {
 	service.SealedDatabase `embed:""`
 
 	Type string `placeholder:"PATTERN" help:"Only events whose public type matches, such as 'token.*'."`
-	JSON bool   `name:"json" help:"One JSON object a line, with the event's data. It holds what people told about themselves."`
+	JSON bool   `name:"json" help:"One JSON object a line, with the event's data. It contains personal data."`
 	From string `placeholder:"POSITION|TIME" help:"Start after this position, one that the log gave; 0 is its beginning. Or at the first event of this time or later. Default: the end of the log."`
 }
 
@@ -92,8 +92,8 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// follow prints events until the context ends, from the first that is not before a time on. While the database is unreachable it waits, and then goes on from where it was,
-// unless the log has lost events that it has seen.
+// follow prints events after a position, from the first at or after a time, until the context ends. While the database is
+// unreachable it retries, and then resumes, unless the log has lost events that it has seen.
 func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from eventstore.Position, since time.Time, out io.Writer) error {
 	pause := firstPause
 	for {
@@ -171,7 +171,7 @@ func (t *tailCommand) print(out io.Writer, e eventstore.Recorded) error {
 	return err
 }
 
-// withoutHash returns an event's data without the hash of a token's value, which nobody is shown.
+// withoutHash returns an event's data without the hash of a token's value, which is never shown.
 func withoutHash(e eventstore.Recorded) (jsontext.Value, error) {
 	if !strings.HasPrefix(e.Stream, event.TokenPrefix) {
 		return e.Data, nil

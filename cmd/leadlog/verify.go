@@ -88,7 +88,7 @@ func (v *verifyCommand) validate() (keys service.Keys, err error) {
 	case v.Export != "" && len(v.Tree) == 0:
 		return keys, cli.Usagef("an export is checked with a tree head: verify --tree head.txt export.ndjson")
 	case v.Export != "" && v.Head != "":
-		return keys, cli.Usagef("--head is of the log, which an export is checked without")
+		return keys, cli.Usagef("--head signs the log, which checking an export does not read")
 	}
 	return keys, nil
 }
@@ -166,7 +166,7 @@ func (v *verifyCommand) checkExport(c cli.Output, heads []audit.Head) error {
 	if len(findings) > 0 {
 		return errNotProven
 	}
-	fmt.Fprintf(c.Out, "account %s: all %d token events are there, in order, as they were signed\n", heads[0].Account, events)
+	fmt.Fprintf(c.Out, "account %s: all %d token events are present, in order, as signed\n", heads[0].Account, events)
 	return nil
 }
 
@@ -188,12 +188,12 @@ func (v *verifyCommand) openHeads(c cli.Output) (heads []audit.Head, err error) 
 	}
 	if v.PublicKey == "" && key != "" {
 		fmt.Fprintf(c.Err, "signed with %s\n"+
-			"That key is named by the tree head itself: see that it is the one you were given, or pass it as --public-key.\n", key)
+			"The tree head itself names that key: compare it with the one you trust, or pass that as --public-key.\n", key)
 	}
 	return heads, nil
 }
 
-// note prints which erasures are not finished. They are no difference between the log and the views.
+// note prints which erasures are not finished. These are no differences.
 func (v *verifyCommand) note(c cli.Output, left []verify.Leftover) {
 	for _, l := range left[:min(v.Most, len(left))] {
 		fmt.Fprintln(c.Out, "note:", l.Says)
@@ -202,11 +202,11 @@ func (v *verifyCommand) note(c cli.Output, left []verify.Leftover) {
 		fmt.Fprintf(c.Out, "note: %d more like these\n", more)
 	}
 	if len(left) > 0 && !v.Heal {
-		fmt.Fprintln(c.Out, "note: an erasure under way looks the same; one that a killed process left is finished by leadlog verify --heal")
+		fmt.Fprintln(c.Out, "note: an erasure in progress looks the same; leadlog verify --heal finishes those left by killed processes")
 	}
 }
 
-// heal finishes the erasures that were left, and prints each. It refuses a claim key that is not the log's.
+// heal finishes the unfinished erasures, and prints each. It refuses a claim key that is not the log's.
 func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Keys, left []verify.Leftover) error {
 	if err := projection.Belong(ctx, h.Pool, h.Store); err != nil {
 		return err

@@ -15,13 +15,13 @@ type Progress struct {
 	what     string
 	began    time.Time
 	from     uint64    // where this run began
-	told     time.Time // when a line was last written
+	shown    time.Time // when a line was last written
 	width    int       // of the line on the terminal
 }
 
 // NewProgress starts the progress of what, which each line begins with.
 func NewProgress(w io.Writer, what string) *Progress {
-	return &Progress{w: w, terminal: IsTerminal(w), what: what, began: time.Now(), told: time.Now()}
+	return &Progress{w: w, terminal: IsTerminal(w), what: what, began: time.Now(), shown: time.Now()}
 }
 
 // Resumed sets how much an earlier run had done already, so that the rate is that of this run.
@@ -39,10 +39,10 @@ func (p *Progress) Show(done, total uint64, unit string) {
 		pause = redraw
 	}
 	now := time.Now()
-	if now.Sub(p.told) < pause {
+	if now.Sub(p.shown) < pause {
 		return
 	}
-	p.told = now
+	p.shown = now
 	p.write(p.line(done, total, unit, now.Sub(p.began)))
 }
 

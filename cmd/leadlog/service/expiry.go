@@ -21,8 +21,7 @@ const (
 	visitorRetry    = time.Hour // after a failure
 )
 
-// expiry does what is due with time: it announces API tokens that expire soon, and forgets visitors who have no lead and have
-// done nothing for long. Any number of processes may run it: each expiry is announced once, and each visitor forgotten once.
+// expiry announces API tokens that expire soon, and forgets visitors without a lead who have been inactive for long. Any number of processes may run it: each expiry is announced once, and each visitor forgotten once.
 type expiry struct {
 	query    *query.Reader
 	handlers *command.Handlers
@@ -71,7 +70,7 @@ func (e expiry) announceTokens(ctx context.Context) error {
 // the next turn.
 func (e expiry) forgetVisitors(ctx context.Context, now time.Time) error {
 	forgotten := 0
-	var failed error // of one visitor, which keeps no other
+	var failed error // of one visitor: the others are forgotten all the same
 	for visitor, err := range e.query.ExpiredVisitors(ctx, now) {
 		if err != nil {
 			return errors.Join(failed, err)

@@ -115,7 +115,7 @@ func (k KeyDir) makeDataDir() error {
 }
 
 // Fill takes missing keys from the data directory. With generate, which dev sets, it creates those that are not there either.
-// Without generate it takes them only for the private PostgreSQL, so that no service runs with keys that nobody configured.
+// Without generate it takes them only for the private PostgreSQL, so that no service runs with keys that were not configured.
 func (s *Settings) Fill(generate bool) error {
 	if s.DatabaseURL != "" && !generate {
 		return nil

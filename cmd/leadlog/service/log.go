@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
-// EventLog is the log, wherever it is kept.
+// EventLog is the log in PostgreSQL or EventStoreDB.
 type EventLog interface {
 	eventstore.Store
 	Close()
@@ -109,7 +109,7 @@ func (a *App) rewrap(ctx context.Context) {
 	}
 	persons, err := a.store.Vault.Rewrap(ctx)
 	if err = errors.Join(err, a.secrets.Rewrap(ctx)); err != nil {
-		a.log.Warn("not everything is sealed with the current key; the next start goes on", slog.Any("error", err))
+		a.log.Warn("not everything is sealed with the current key; the next start continues", slog.Any("error", err))
 		return
 	}
 	a.log.Info("nothing needs the earlier keys of LEADLOG_SEAL_KEY any more", slog.Int("persons", persons))

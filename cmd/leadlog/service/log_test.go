@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// Every view waits for the keys of what it reads: for a server that has gone without a word it must not wait for good.
+// Every view waits for the keys of what it reads. A server that vanished must not block it for ever.
 func TestSealedLog_KeyQueriesAreBounded(t *testing.T) {
 	t.Parallel()
 	views := pgtest.Pool(t, pgtest.Database(t))

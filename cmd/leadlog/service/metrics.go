@@ -26,7 +26,7 @@ var (
 	viewLag = prometheus.NewDesc("leadlog_projection_lag_positions",
 		"Positions between a view and the head of the log.", []string{"projector"}, nil)
 	viewDelay = prometheus.NewDesc("leadlog_projection_lag_seconds",
-		"How long the oldest event is on the log that a view has not seen; 0 when it has seen all that concern it.", []string{"projector"}, nil)
+		"Age of the oldest event that a view has not applied; 0 when it has applied all that concern it.", []string{"projector"}, nil)
 	viewFailures = prometheus.NewDesc("leadlog_projection_failures_total",
 		"Failed attempts to bring a view forward.", []string{"projector"}, nil)
 	viewState = prometheus.NewDesc("leadlog_projection_state",
@@ -41,11 +41,11 @@ func (v viewMetrics) Describe(descs chan<- *prometheus.Desc) {
 	descs <- viewState
 }
 
-// scrapePatience is how long a scrape waits for the head of the log. Without it the lag is left out.
-const scrapePatience = 2 * time.Second
+// scrapeTimeout is how long a scrape waits for the head of the log. Without it the lag is left out.
+const scrapeTimeout = 2 * time.Second
 
 func (v viewMetrics) Collect(metrics chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	for _, runner := range v {
 		report(ctx, runner, metrics)
@@ -95,12 +95,12 @@ func newDeliveryMetrics() *deliveryMetrics {
 		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "leadlog_delivery_attempt_seconds",
 			Help: "How long attempts of this process took, by their outcome: success or failure.",
-			// To the timeout of 15 s, and beyond for those who raised it.
+			// To the timeout of 15 s, and beyond for longer settings.
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60},
 		}, []string{"outcome"}),
 		finished: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "leadlog_deliveries_total",
-			Help: "Deliveries that this process finished, by what became of them: delivered, failed or cancelled.",
+			Help: "Deliveries that this process finished, by outcome: delivered, failed or cancelled.",
 		}, []string{"state"}),
 	}
 }
@@ -111,7 +111,7 @@ var (
 	deliveriesInFlight = prometheus.NewDesc("leadlog_deliveries_in_flight",
 		"Attempts that this process has under way.", nil, nil)
 	deliveryOldestDue = prometheus.NewDesc("leadlog_delivery_oldest_due_seconds",
-		"How long the delivery has been due that waits longest, of all processes, as of at most 10 seconds ago.", nil, nil)
+		"How long the longest waiting delivery has been due, of all processes, as of at most 10 seconds ago.", nil, nil)
 )
 
 // watcher returns the callbacks by which a courier counts.
@@ -145,7 +145,7 @@ func (d *deliveryMetrics) Collect(metrics chan<- prometheus.Metric) {
 	d.attempts.Collect(metrics)
 	d.finished.Collect(metrics)
 	metrics <- prometheus.MustNewConstMetric(deliveriesInFlight, prometheus.GaugeValue, float64(d.courier.InFlight()))
-	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	backlog, err := d.courier.Backlog(ctx)
 	if err != nil {
@@ -166,14 +166,14 @@ type logMetrics struct {
 	stored, conflict, unavailable, failed prometheus.Observer
 }
 
-// appendSeconds are buckets from the fastest flush of a disk to beyond the 5 s after which a store gives up.
+// appendSeconds are buckets from the fastest flush of a disk to beyond the 5 s after which a store times out.
 var appendSeconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 func newLogMetrics() *logMetrics {
 	m := &logMetrics{
 		appends: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "leadlog_append_seconds",
-			Help:    "How long appends took, by outcome: stored, conflict (somebody else was first, and it is decided again), unavailable or failed.",
+			Help:    "How long appends took, by outcome: stored, conflict (another append came first; it is retried), unavailable or failed.",
 			Buckets: appendSeconds,
 		}, []string{"outcome"}),
 		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -258,7 +258,7 @@ var (
 	poolMost = prometheus.NewDesc("leadlog_pool_connections_max",
 		"Most connections that a pool opens.", []string{"pool"}, nil)
 	poolWaits = prometheus.NewDesc("leadlog_pool_waits_total",
-		"How often somebody waited because every connection of a pool was in use.", []string{"pool"}, nil)
+		"How often a request waited because every connection of a pool was in use.", []string{"pool"}, nil)
 	poolWaited = prometheus.NewDesc("leadlog_pool_wait_seconds_total",
 		"How long all waits for a connection took together.", []string{"pool"}, nil)
 	appendsWaiting = prometheus.NewDesc("leadlog_append_queue",

@@ -10,13 +10,13 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// readyPatience is how long a probe waits for a database that does not answer.
-const readyPatience = 2 * time.Second
+// readyTimeout is how long a probe waits for a database.
+const readyTimeout = 2 * time.Second
 
 // ready reports whether the service can do its work: the views' database and the log answer, and no projection is stuck. A
 // projection on standby counts as ready while its view moves, since another process does its work.
 func (a *App) ready(ctx context.Context) []httpapi.Component {
-	ctx, cancel := context.WithTimeout(ctx, readyPatience)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	database := httpapi.Component{Name: "database", Ready: true}
 	if err := a.pool.Ping(ctx); err != nil {
@@ -30,7 +30,7 @@ func (a *App) ready(ctx context.Context) []httpapi.Component {
 			log.Detail = "waits for a synchronous standby"
 		}
 	}
-	fanOut, _ := a.fanOut.Status(ctx) // it asks the same log, whose error is handled above
+	fanOut, _ := a.fanOut.Status(ctx) // it reads the same log, whose error is handled above
 	views = append(views, fanOut...)
 	components := []httpapi.Component{database, log}
 	if a.draining.Load() {

@@ -34,7 +34,7 @@ func (a *App) WatchLog(ctx context.Context, stop context.CancelCauseFunc) {
 const divergedTimeout = 2 * time.Second
 
 // Serve answers requests, brings the views forward and sends webhooks until the context ends. Then it drains, stops accepting
-// connections, finishes the requests that are running and gives up its leases. It calls listening once it accepts connections.
+// connections, finishes the running requests and releases its leases. It calls listening once it accepts connections.
 func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 	listener, err := net.Listen("tcp", a.config.addr)
 	if err != nil {
@@ -55,13 +55,13 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 	group.Go(func() error {
 		defer taken()
 		<-ctx.Done()
-		patience := divergedTimeout
+		timeout := divergedTimeout
 		if !errors.Is(context.Cause(ctx), eventstore.ErrDiverged) {
 			a.drain()
-			patience = shutdownTimeout
+			timeout = shutdownTimeout
 		}
 		a.log.Info("stopping")
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		defer server.Close() // ends the requests that did not finish in time
 		return server.Shutdown(stopping)

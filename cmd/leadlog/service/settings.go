@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// Database says where a command finds its data.
+// Database has the settings of where the data are.
 type Database struct {
 	DatabaseURL   string `env:"LEADLOG_DATABASE_URL" placeholder:"URL" help:"PostgreSQL of the views, and of the log unless --eventstore-url is set. Default: the private PostgreSQL of the data directory."`
 	EventstoreURL string `env:"LEADLOG_EVENTSTORE_URL" placeholder:"URL" help:"The log, when it is not in the database of the views: postgres://…, or esdb://… or kurrentdb://… for EventStoreDB."`
@@ -31,7 +31,7 @@ type SealedDatabase struct {
 	SealKey string `env:"LEADLOG_SEAL_KEY" placeholder:"BASE64,…" help:"32 bytes: the key that seals secrets and the keys of persons. After a rotation the earlier ones follow, each after a comma."`
 }
 
-// JWT say which JWTs are accepted.
+// JWT has the settings of which JWTs are accepted.
 type JWT struct {
 	JWTSecret       string `name:"jwt-secret" env:"LEADLOG_JWT_SECRET" placeholder:"TEXT" help:"Secret of HS256 JWTs, at least 32 bytes."`
 	JWTJWKSURL      string `name:"jwt-jwks-url" env:"LEADLOG_JWT_JWKS_URL" placeholder:"URL" help:"Key set of asymmetric JWTs, instead of a secret."`
@@ -58,7 +58,7 @@ type Settings struct {
 	WebhookTimeout      string `env:"LEADLOG_WEBHOOK_TIMEOUT" default:"15s" help:"How long one attempt of a delivery may take."`
 	ClaimKey            string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names. Never rotates."`
 	TreeKey             string `env:"LEADLOG_TREE_KEY" placeholder:"BASE64" help:"32 bytes: the Ed25519 seed that signs tree heads of the audit trail."`
-	Drain               string `env:"LEADLOG_DRAIN" default:"0s" help:"How long requests are still taken after SIGTERM, while /readyz tells balancers to send no more."`
+	Drain               string `env:"LEADLOG_DRAIN" default:"0s" help:"How long requests are still taken after SIGTERM, while /readyz fails, so that balancers send no more."`
 	LogLevel            string `env:"LEADLOG_LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
 	LogFormat           string `env:"LEADLOG_LOG_FORMAT" placeholder:"FORMAT" help:"json or text. Default: json, on a terminal text."`
 }
@@ -154,8 +154,8 @@ func (t JWT) Mint(accountID, subject, scope string, ttl time.Duration) (string, 
 	}, time.Now())
 }
 
-// consoleKey returns the key that seals sessions of the web console. It changes with the JWT secret: whoever knew the earlier
-// secret may have signed in with a JWT that is valid for a hundred years.
+// consoleKey returns the key that seals sessions of the web console. It changes with the JWT secret, which
+// ends sessions signed in with a JWT of a leaked secret, whatever its expiry.
 func (s Settings) consoleKey(sealKey []byte) []byte {
 	sum := hmac.New(sha256.New, sealKey)
 	sum.Write([]byte("console " + s.JWTSecret))

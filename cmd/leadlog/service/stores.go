@@ -92,7 +92,7 @@ func (h *Stores) Eraser() forget.Eraser {
 }
 
 // KeepUp brings the views and the deliveries' queue forward until leave is called, for when no service is running. Beside a
-// running service it stands by.
+// running service it is on standby.
 func (h *Stores) KeepUp(ctx context.Context) (leave func(), err error) {
 	epoch, err := h.Store.Epoch(ctx)
 	if err != nil {

@@ -103,7 +103,7 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 	if err := a.store.Vault.Known(ctx); err != nil {
 		return err
 	}
-	// After copy-log has moved the views, nobody would ever read what is still appended to the old log.
+	// After copy-log has moved the views, what is still appended to the old log would never be read.
 	return projection.Belong(ctx, a.pool, a.store)
 }
 

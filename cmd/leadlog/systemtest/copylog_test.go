@@ -287,6 +287,6 @@ func TestCopyLog_SilentServerTimesOut(t *testing.T) {
 	for _, flag := range []string{"--from", "--to"} {
 		p := launch(t, settings, "copy-log", flag, address).ends(t, 1)
 		require.Contains(t, p.err.String(), flag+": ")
-		require.Contains(t, p.err.String(), "Try: again, when the server of")
+		require.Contains(t, p.err.String(), "Try: again, when the server (")
 	}
 }

@@ -91,7 +91,7 @@ func TestFailover_DevStops(t *testing.T) {
 	takeOver()
 	p.ends(t, 1)
 	require.Contains(t, p.err.String(), "the log has lost what was seen on it")
-	require.Contains(t, p.err.String(), "Try: again: the log is of before")
+	require.Contains(t, p.err.String(), "Try: again: the log has lost events")
 }
 
 func TestFailover_TailEnds(t *testing.T) {

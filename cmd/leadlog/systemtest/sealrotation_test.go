@@ -62,7 +62,7 @@ func TestSealKey_RejectsUnknownKey(t *testing.T) {
 	for _, args := range [][]string{{"serve"}, {"import", file, "--account", "acme"}} {
 		said := launch(t, other, args...).ends(t, 1).err.String()
 		require.Contains(t, said, "LEADLOG_SEAL_KEY opens no person's key")
-		require.Contains(t, said, "Try: LEADLOG_SEAL_KEY as the service has it")
+		require.Contains(t, said, "Try: the LEADLOG_SEAL_KEY of the service")
 	}
 
 	// The right one is lost for good: the runbook says how to go on.

@@ -148,7 +148,7 @@ func TestCommands_DatabaseUnreachable(t *testing.T) {
 			"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key, "LEADLOG_DATA_DIR": t.TempDir(),
 		}, args...)
 		require.Equal(t, 1, p.finish(t), args)
-		require.Contains(t, p.err.String(), "Try: again, when the server of LEADLOG_DATABASE_URL", args)
+		require.Contains(t, p.err.String(), "Try: again, when the server (LEADLOG_DATABASE_URL", args)
 		require.NotContains(t, p.err.String(), "hunter2")
 	}
 }

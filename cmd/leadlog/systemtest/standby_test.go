@@ -104,7 +104,7 @@ func TestStandby_NothingShownIsLost(t *testing.T) {
 			p.program.signal(t, syscall.SIGKILL)
 			p.cancel(t, "lead.created.v1")
 			second := launch(t, p.settings, "serve").ends(t, 1)
-			require.Contains(t, second.err.String(), "Try: again, when the synchronous standby")
+			require.Contains(t, second.err.String(), "Try: again, when the standby")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
