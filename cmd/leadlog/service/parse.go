@@ -17,7 +17,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdb"
 )
 
-// checker collects everything that is wrong with settings.
 // goodPostgres reports whether an address of PostgreSQL can be used. An address with a second @ most likely has an unescaped @
 // in its password: the part behind it would be taken for the host, and be printed in every error about the host.
 func goodPostgres(address string) bool {

@@ -47,7 +47,7 @@ func TestVerify_ExportOffline(t *testing.T) {
 
 	offline := map[string]string{} // neither database nor keys
 	out, said := outputOf(t, 0, offline, "verify", "--tree", head, export)
-	require.Equal(t, "account acme: all 2 token events are there, in order, as they were signed\n", out)
+	require.Equal(t, "account acme: all 2 token events are present, in order, as signed\n", out)
 	require.Contains(t, said, key)
 	_, said = outputOf(t, 0, offline, "verify", "--tree", head, "--tree", earlier, "--public-key", key, export)
 	require.NotContains(t, said, key, "it is pinned")
