@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
@@ -36,7 +35,7 @@ func TestWhatWaitsInHandGoesByTheEndpointAsItIsByThen(t *testing.T) {
 	set := func(statement string) {
 		pgtest.Exec(t, w.Pool, statement)
 	}
-	waiting := row{id: "d", webhookID: "w", stream: "lead-1", renderer: rendererVersion, url: receiver.URL + "/old", claimed: time.Now().Add(-believed)}
+	waiting := row{id: "d", webhookID: "w", stream: "lead-1", renderer: rendererVersion, url: receiver.URL + "/old", claimed: time.Now().Add(-maxClaimAge)}
 	set(`
 		INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled)
 		VALUES ('another', 'acme', '` + receiver.URL + `/another', '{*}', false, false), ('w', 'acme', '` + receiver.URL + `/new', '{*}', false, false);
@@ -65,20 +64,19 @@ func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) { return 
 func TestWhatIsAnsweredWellAsACourierEndsIsDelivered(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	box, err := sealbox.New(make([]byte, sealbox.KeySize))
-	require.NoError(t, err)
-	secrets := NewSecrets(w.Pool, box)
-	require.NoError(t, secrets.Put(t.Context(), "w", "whsec_c2VjcmV0"))
 	bodies := NewBodies()
 	bodies.recent.Add(eventKey{"lead-1", 0}, rendered{body: []byte("{}"), at: time.Now()})
-	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Secrets: secrets, Bodies: bodies, Log: slog.New(slog.DiscardHandler)})
+	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Bodies: bodies, Log: slog.New(slog.DiscardHandler)})
 	for status, want := range map[int]string{http.StatusOK: delivered, http.StatusInternalServerError: queued} {
 		ctx, end := context.WithCancel(t.Context())
 		courier.client.Transport = roundTrips(func(*http.Request) (*http.Response, error) {
 			end()
 			return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}, nil
 		})
-		done := courier.attempt(ctx, row{id: "d", webhookID: "w", stream: "lead-1", url: "https://example.com/", claimed: time.Now()})
+		done := courier.attempt(ctx, row{
+			id: "d", webhookID: "w", stream: "lead-1", url: "https://example.com/", claimed: time.Now(),
+			signing: signing{secrets: []string{"whsec_c2VjcmV0"}},
+		})
 		require.Equal(t, want, done.state)
 		require.Equal(t, want == delivered, done.attempted, "else it was broken off, and is no failure of the endpoint")
 	}
@@ -87,13 +85,6 @@ func TestWhatIsAnsweredWellAsACourierEndsIsDelivered(t *testing.T) {
 func TestWhatCannotBeMadeReadyCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
-	require.NoError(t, err)
-	kept := NewSecrets(w.Pool, box)
-	require.NoError(t, kept.Put(t.Context(), "w", "whsec_c2VjcmV0"))
-	otherBox, err := sealbox.New(bytes.Repeat([]byte{2}, sealbox.KeySize))
-	require.NoError(t, err)
-	unknowing := NewSecrets(w.Pool, otherBox)
 	arrived, erased := event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
 	w.Append(t, "acme", arrived, event.LeadCreated{ContactUID: w.NewID(), Phone: "+919876543210", Source: "website"})
 	w.Append(t, "acme", erased, event.LeadCreated{ContactUID: w.NewID(), Phone: "+919876543211", Source: "website"}, event.LeadErased{})
@@ -102,17 +93,17 @@ func TestWhatCannotBeMadeReadyCostsNoAttempt(t *testing.T) {
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, $1, 9, now())`, epoch)
 	for name, c := range map[string]struct {
-		secrets *Secrets
+		signing signing
 		stream  string
 		want    result
 	}{
-		"the lead is erased, which the fan-out has not read yet": {kept, erased, result{state: cancelled, forgotten: true}},
-		"the key of its endpoint's secret is missing":            {unknowing, arrived, result{state: queued, wait: time.Hour}},
+		"the lead is erased, which the fan-out has not read yet": {signing{secrets: []string{"whsec_c2VjcmV0"}}, erased, result{state: cancelled, forgotten: true}},
+		"the key of its endpoint's secret is missing":            {signing{err: sealbox.ErrUnknownKey}, arrived, result{state: queued, wait: time.Hour}},
 	} {
 		courier := NewCourier(CourierOptions{
-			Pool: w.Pool, Store: w.Store, Secrets: c.secrets, Log: slog.New(slog.DiscardHandler), Schedule: []time.Duration{time.Hour},
+			Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler), Schedule: []time.Duration{time.Hour},
 		})
-		c.want.row = row{id: "d", webhookID: "w", kind: "lead.created", stream: c.stream, renderer: rendererVersion, claimed: time.Now()}
+		c.want.row = row{id: "d", webhookID: "w", kind: "lead.created", stream: c.stream, renderer: rendererVersion, claimed: time.Now(), signing: c.signing}
 		require.Equal(t, c.want, courier.attempt(t.Context(), c.want.row), name)
 	}
 }

@@ -3,16 +3,24 @@ package delivery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -25,8 +33,8 @@ type row struct {
 	renderer                    int   // version of bodies when it was queued
 	attempts                    int   // made before
 	url                         string
-	secret                      string // version of the endpoint's secrets; none: it has none
-	dead                        bool   // its endpoint is deleted or disabled
+	signing                     signing
+	dead                        bool // its endpoint is deleted or disabled
 	claimed                     time.Time
 }
 
@@ -53,7 +61,7 @@ type Courier struct {
 	pool     *pgxpool.Pool
 	config   *pgx.ConnConfig
 	store    eventstore.Store
-	secrets  *keyring
+	secrets  *Secrets
 	bodies   *Bodies
 	folds    *eventstore.Folds[subject]
 	disable  func(context.Context, Verdict) error
@@ -91,7 +99,7 @@ func NewCourier(o CourierOptions) *Courier {
 	config.RuntimeParams["enable_seqscan"] = "off"
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &Courier{
-		pool: o.Pool, config: config, store: o.Store, secrets: newKeyring(o.Secrets), bodies: o.Bodies, folds: eventstore.NewFolds(subjects),
+		pool: o.Pool, config: config, store: o.Store, secrets: o.Secrets, bodies: o.Bodies, folds: eventstore.NewFolds(subjects),
 		disable: o.Disable, log: o.Log,
 		client: newClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
 		lanes: newLanes(), results: make(chan result, mostInHand), wake: make(chan struct{}, 1),
@@ -165,7 +173,7 @@ func (c *Courier) serve(ctx context.Context, s *session, attempting context.Cont
 		for _, r := range c.lanes.resume() {
 			attempts.Go(func() { c.work(attempting, r, attempts) })
 		}
-		rows, err := s.claim(ctx, c.lanes)
+		rows, err := c.claim(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -238,6 +246,394 @@ func (c *Courier) work(ctx context.Context, r row, attempts *sync.WaitGroup) {
 		r = start[0]
 		for _, other := range start[1:] {
 			attempts.Go(func() { c.work(ctx, other, attempts) })
+		}
+	}
+}
+
+// session is a courier's connection. The rows that it claims are its own until it ends, as its lease does.
+type session struct {
+	conn     *pgx.Conn
+	id       int32
+	notified bool      // since the last claim after a notification
+	claimed  time.Time // when the last claim began
+}
+
+// errTaken says that a courier of this number is at work: the numbers have come round.
+var errTaken = errors.New("another courier has this number")
+
+// open takes the lease of a new number, and claims under it the rows that this process has from an earlier session.
+func (c *Courier) open(ctx context.Context) (*session, error) {
+	s := &session{}
+	config := c.config.Copy()
+	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.notified = true } // and keep no payload, which is not ours
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	s.conn = conn
+	err = conn.QueryRow(ctx, `SELECT nextval('delivery.courier')::integer`).Scan(&s.id)
+	if err == nil {
+		var mine bool
+		if mine, err = schema.TakeLease(ctx, conn, schema.CourierLease(s.id)); err == nil && !mine {
+			err = errTaken
+		}
+	}
+	if err == nil {
+		_, err = conn.Exec(ctx, `LISTEN `+channel)
+	}
+	if err == nil {
+		// A row without a lease may have been put back a moment ago, and no courier works on it any more.
+		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2) AND lease IS NOT NULL`, s.id, c.lanes.held())
+	}
+	if err != nil {
+		s.close(ctx)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Couriers returns how many couriers have a session in this database.
+func Couriers(ctx context.Context, tx pgx.Tx) (n int, err error) {
+	if _, err = tx.Exec(ctx, `SELECT pg_stat_clear_snapshot()`); err != nil { // the transaction may have read the list of sessions before
+		return 0, err
+	}
+	err = tx.QueryRow(ctx, `SELECT count(*) FROM lease.held WHERE name LIKE $1`, schema.CourierLeases).Scan(&n)
+	return n, err
+}
+
+func (s *session) close(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = s.conn.Close(ctx) // whatever it says, the connection is gone
+}
+
+// reclaim frees the rows of couriers that are gone. It searches the queue only if one is gone.
+func (s *session) reclaim(ctx context.Context) error {
+	_, err := s.conn.Exec(ctx, `
+		WITH gone AS (
+		    DELETE FROM lease.session WHERE name LIKE $1 AND NOT lease.alive(pid, role, started)
+		    RETURNING substr(name, length($1))::integer AS id
+		)
+		UPDATE delivery.queue SET lease = NULL WHERE lease IN (SELECT id FROM gone)`, schema.CourierLeases)
+	return err
+}
+
+// endpointsKnown is whether the fan-out has read as far as where deliveries begin. While it reads the log anew, for example after a
+// restore, it knows endpoints as they once were: with earlier URLs, or not yet disabled.
+const endpointsKnown = `EXISTS (SELECT FROM delivery.checkpoint c JOIN delivery.origin o USING (epoch)
+                        WHERE c.projector = '` + schema.FanOut + `' AND c.position >= o.position)`
+
+// claim claims rows that are due, and reads the secrets of their endpoints. The secrets are read after the claim, so deliveries that
+// are claimed after a rotation was answered are signed with the new secret.
+func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
+	rows, err := s.claim(ctx, c.lanes)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	var ids []string
+	for _, r := range rows {
+		ids = append(ids, r.webhookID)
+	}
+	slices.Sort(ids)
+	signing, err := c.secrets.getAll(ctx, slices.Compact(ids))
+	if err != nil {
+		return nil, err // the session ends, and with it the lease of the rows
+	}
+	for i := range rows {
+		rows[i].signing = signing[rows[i].webhookID]
+	}
+	return rows, nil
+}
+
+// claim claims rows that are due, for each endpoint as many as its lane has room for, in the order of the log. It goes from
+// endpoint to endpoint in the index, so that a long backlog of one does not slow down the others. The version of an endpoint's
+// secrets is the transaction that wrote the current one: Rotate writes it anew. It goes back to the rows by their places, where
+// no plan can think of reading the whole queue instead.
+func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
+	s.claimed = time.Now()
+	total, ids, room, other := l.quota()
+	if total == 0 {
+		return nil, nil
+	}
+	asked := time.Now() // before the look: what is found may be that old
+	rows, err := s.conn.Query(ctx, `
+		WITH RECURSIVE waiting (id) AS (
+		    (SELECT webhook_id FROM delivery.queue WHERE `+endpointsKnown+` ORDER BY webhook_id LIMIT 1)
+		    UNION ALL
+		    SELECT (SELECT q.webhook_id FROM delivery.queue q WHERE q.webhook_id > w.id ORDER BY q.webhook_id LIMIT 1)
+		      FROM waiting w WHERE w.id IS NOT NULL
+		), due AS (
+		    SELECT d.at
+		      FROM waiting w
+		      LEFT JOIN unnest($3::text[], $4::int[]) AS b (id, room) ON b.id = w.id
+		     CROSS JOIN LATERAL (
+		           SELECT ctid AS at FROM delivery.queue
+		            WHERE webhook_id = w.id AND due_at <= now() AND lease IS NULL
+		            ORDER BY due_at, position LIMIT coalesce(b.room, $5) FOR UPDATE SKIP LOCKED) d
+		     WHERE w.id IS NOT NULL
+		     LIMIT $2
+		)
+		UPDATE delivery.queue q SET lease = $1
+		  FROM delivery.endpoint e
+		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
+		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.renderer, q.attempts, q.retried, e.url, e.deleted OR e.disabled`,
+		s.id, total, ids, room, other)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
+		c.claimed = asked
+		err = r.Scan(&c.id, &c.webhookID, &c.eventID, &c.kind, &c.stream, &c.revision, &c.position, &c.renderer, &c.attempts, &c.retried, &c.url, &c.dead)
+		return c, err
+	})
+}
+
+// attempt makes one attempt at a row and returns its result.
+func (c *Courier) attempt(ctx context.Context, r row) result {
+	if err := c.refresh(ctx, &r); err != nil {
+		return c.unprepared(ctx, r, err)
+	}
+	if r.dead {
+		return result{row: r, state: cancelled}
+	}
+	said, err := c.body(ctx, r)
+	if err == nil {
+		err = r.signing.err
+	}
+	if err != nil || ctx.Err() != nil {
+		return c.unprepared(ctx, r, err)
+	}
+	sending, traceParent, traced := c.watcher.begin(ctx, r, said.trace)
+	outcome := send(sending, c.client, r, said.body, r.signing.secrets, traceParent, time.Now)
+	traced(outcome.status, outcome.err)
+	if ctx.Err() != nil && !outcome.success() { // cut off: it does not count as a failure
+		return result{row: r, state: queued, outcome: outcome}
+	}
+	c.watcher.attempted(outcome)
+	return c.judge(ctx, result{row: r, attempted: true, outcome: outcome})
+}
+
+// maxClaimAge is how long after the claim an attempt uses the endpoint's URL, state and secrets as they were read then. It is also how
+// long a replaced secret may still sign after it has expired.
+const maxClaimAge = 500 * time.Millisecond
+
+// refresh reads the endpoint of a claimed row again if the claim is too old: its owner may have disabled it, changed its URL or
+// rotated its secret. It returns an error while the fan-out has not read the log far enough to know endpoints as they are.
+func (c *Courier) refresh(ctx context.Context, r *row) error {
+	if time.Since(r.claimed) < maxClaimAge {
+		return nil
+	}
+	err := c.pool.QueryRow(ctx, `SELECT url, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1 AND `+endpointsKnown, r.webhookID).
+		Scan(&r.url, &r.dead)
+	if err != nil {
+		return fmt.Errorf("read an endpoint: %w", err)
+	}
+	signing, err := c.secrets.getAll(ctx, []string{r.webhookID})
+	r.signing = signing[r.webhookID]
+	return err
+}
+
+// errSecretLost is shown to the owner of the endpoint. Deliveries are sent once the secret is rotated.
+var errSecretLost = errors.New("not sent: the signing secret of this endpoint is lost; rotate it to get another")
+
+// secretLost returns errSecretLost if an endpoint without a secret is not deleted, as after the restore of an older backup.
+func (c *Courier) secretLost(ctx context.Context, r row) error {
+	state, _, err := eventstore.Load(ctx, c.store, event.WebhookStream(r.webhookID), webhook.Evolve)
+	if err == nil && state.Phase == webhook.Live {
+		err = errSecretLost
+	}
+	return err
+}
+
+// unprepared returns the result of a row that could not be prepared.
+func (c *Courier) unprepared(ctx context.Context, r row, err error) result {
+	if errors.Is(err, ErrNoSecret) {
+		if err = c.secretLost(ctx, r); err == nil { // the endpoint is deleted, which the fan-out has not read yet
+			return result{row: r, state: cancelled}
+		}
+	}
+	switch {
+	case errors.Is(err, errForgotten):
+		return result{row: r, state: cancelled, forgotten: true}
+	case errors.Is(err, errSecretLost):
+		return c.later(result{row: r, attempted: true, outcome: outcome{at: time.Now(), err: errSecretLost}})
+	case errors.Is(err, errNotOnLog) && c.sameLog(ctx): // nor will it be again: the fan-out has seen it there
+		c.log.Error("delivery of an event that the log has lost", slog.String("deliveryId", r.id))
+		return result{row: r, state: failed, told: true, outcome: outcome{at: time.Now(), err: errNotOnLog}}
+	case ctx.Err() != nil: // the courier ends
+		return result{row: r, state: queued}
+	}
+	// The fault is ours, not the endpoint's: it costs no attempt.
+	c.log.Error("delivery not made ready", slog.String("deliveryId", r.id), slog.Any("error", err))
+	return result{row: r, state: queued, wait: c.schedule[0]}
+}
+
+// judge completes the result of a row after an attempt.
+func (c *Courier) judge(ctx context.Context, done result) result {
+	r := done.row
+	if done.outcome.success() {
+		done.state = delivered
+		return done
+	}
+	if done.outcome.status == http.StatusGone && !c.switchOff(ctx, Verdict{r.webhookID, r.url, webhook.Gone, done.outcome.at}) {
+		done.state, done.wait = queued, c.schedule[0] // it will say so again
+		return done
+	}
+	return c.later(done)
+}
+
+// sameLog reports whether this is the log that deliveries are made from, even if it has lost events, and not another that was
+// configured by mistake.
+func (c *Courier) sameLog(ctx context.Context) bool {
+	epoch, err := c.store.Epoch(ctx)
+	if err != nil {
+		return false
+	}
+	var same bool
+	err = c.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $1 AND epoch = $2)`, schema.FanOut, epoch).Scan(&same)
+	return err == nil && same
+}
+
+// body returns the body of a delivery.
+func (c *Courier) body(ctx context.Context, r row) (rendered, error) {
+	if known, ok := c.bodies.get(r); ok {
+		return known, nil
+	}
+	return render(ctx, c.store, c.folds, r)
+}
+
+// DefaultSchedule returns how long after each failed attempt the next one is made. After the last there is none.
+func DefaultSchedule() []time.Duration {
+	return []time.Duration{
+		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+		10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	}
+}
+
+const (
+	longestRetryAfter = 24 * time.Hour
+	overloadFloor     = time.Minute // before the next attempt at one that says, or shows, that it is overloaded
+	jitter            = 0.2
+)
+
+// next returns how long to wait after a failed attempt, numbered from 1. Random is a number from 0 to 1. Ok is false after the last
+// attempt.
+func next(schedule []time.Duration, number int, o outcome, now time.Time, random float64) (wait time.Duration, ok bool) {
+	if number > len(schedule) || o.status == http.StatusGone {
+		return 0, false
+	}
+	wait = schedule[number-1]
+	wait += time.Duration(float64(wait) * jitter * (2*random - 1))
+	switch {
+	case o.timedOut, o.status == http.StatusTooManyRequests, o.status == http.StatusBadGateway, o.status == http.StatusGatewayTimeout:
+		wait = max(wait, overloadFloor)
+	}
+	return max(wait, min(retryAfter(o.retryAfter, now), longestRetryAfter)), true
+}
+
+// later postpones a delivery whose attempt failed, if the schedule has another attempt.
+func (c *Courier) later(done result) result {
+	wait, again := next(c.schedule, done.attempts+1, done.outcome, time.Now(), rand.Float64())
+	if done.state, done.wait = failed, wait; again {
+		done.state = queued
+	}
+	return done
+}
+
+// retryAfter reads the header: seconds, or a date. 0 when it is neither.
+func retryAfter(header string, now time.Time) time.Duration {
+	header = strings.TrimSpace(header)
+	if header != "" && strings.Trim(header, "0123456789") == "" {
+		seconds, err := strconv.ParseInt(header, 10, 32)
+		if err != nil { // more than anybody waits
+			return longestRetryAfter
+		}
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// Backlog is what waits to be sent by any process.
+type Backlog struct {
+	Queued    int64         // deliveries, due or not
+	OldestDue time.Duration // how long the oldest delivery that is due has been due; 0 when none is
+}
+
+// backlogAge is how old a Backlog may be: to count a long queue takes a while, and everybody who watches asks.
+const backlogAge = 10 * time.Second
+
+// Backlog returns the backlog as of at most ten seconds ago.
+func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
+	c.counting.Lock()
+	defer c.counting.Unlock()
+	if time.Since(c.counted) < backlogAge {
+		return c.backlog, nil
+	}
+	var b Backlog
+	var seconds float64
+	err := c.pool.QueryRow(ctx, `
+		WITH RECURSIVE waiting (id) AS (
+		    (SELECT webhook_id FROM delivery.queue ORDER BY webhook_id LIMIT 1)
+		    UNION ALL
+		    SELECT (SELECT q.webhook_id FROM delivery.queue q WHERE q.webhook_id > w.id ORDER BY q.webhook_id LIMIT 1)
+		      FROM waiting w WHERE w.id IS NOT NULL
+		)
+		SELECT (SELECT count(*) FROM delivery.queue), coalesce(extract(epoch FROM now() - min(first.due_at)), 0)::float8
+		  FROM waiting w
+		 CROSS JOIN LATERAL (
+		       SELECT due_at FROM delivery.queue
+		        WHERE webhook_id = w.id AND due_at <= now() AND lease IS NULL ORDER BY due_at LIMIT 1) first`).
+		Scan(&b.Queued, &seconds)
+	if err != nil {
+		return b, schema.Unavailable(err)
+	}
+	b.OldestDue = time.Duration(seconds * float64(time.Second))
+	c.backlog, c.counted = b, time.Now()
+	return b, nil
+}
+
+// InFlight returns how many attempts this process is making at the moment.
+func (c *Courier) InFlight() int { return c.lanes.attempting() }
+
+// Watcher has functions that a courier calls. They must return at once.
+type Watcher struct {
+	Attempted func(took time.Duration, success bool)
+	Finished  func(state string) // delivered, failed or cancelled, once it is written down
+	// Begin follows an attempt: it returns a context for it, the traceparent that is sent along, if any, and what to
+	// call when it has ended.
+	Begin func(context.Context, Attempt) (_ context.Context, traceParent string, end func(status int, err error))
+}
+
+// Attempt is what a trace may hold of one.
+type Attempt struct {
+	Type, WebhookID, DeliveryID string
+	Number                      int    // from 1
+	TraceParent                 string // of what the event came from; may be none
+}
+
+func (w Watcher) begin(ctx context.Context, r row, trace string) (_ context.Context, traceParent string, end func(status int, err error)) {
+	if w.Begin == nil {
+		return ctx, "", func(int, error) {}
+	}
+	return w.Begin(ctx, Attempt{r.kind, r.webhookID, r.id, r.attempts + 1, trace})
+}
+
+func (w Watcher) attempted(o outcome) {
+	if w.Attempted != nil {
+		w.Attempted(o.took, o.success())
+	}
+}
+
+func (w Watcher) finished(results []result) {
+	for _, r := range results {
+		if w.Finished != nil && r.state != queued {
+			w.Finished(r.state)
 		}
 	}
 }

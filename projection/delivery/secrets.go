@@ -95,34 +95,58 @@ func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previous
 	return kept, nil
 }
 
+// signing is the secrets that sign for an endpoint, or the error for which there are none.
+type signing struct {
+	secrets []string
+	err     error
+}
+
 // Get returns the secrets that sign for an endpoint: the current one, then the replaced ones that have not expired, the latest
 // first. The errors are ErrNoSecret, sealbox.ErrUnknownKey, sealbox.ErrDamaged and those of the database.
 func (s *Secrets) Get(ctx context.Context, webhookID string) ([]string, error) {
-	rows, err := s.pool.Query(ctx, `
-		SELECT key_id, sealed, NULL AS until FROM secret.webhook WHERE webhook_id = $1
-		 UNION ALL
-		SELECT key_id, sealed, until FROM secret.earlier
-		 WHERE webhook_id = $1 AND until > now() AND EXISTS (SELECT FROM secret.webhook WHERE webhook_id = $1)
-		 ORDER BY until DESC NULLS FIRST`, webhookID)
+	found, err := s.getAll(ctx, []string{webhookID})
 	if err != nil {
-		return nil, fmt.Errorf("read a signing secret: %w", schema.Unavailable(err))
-	}
-	var secrets []string
-	var sealed sealbox.Sealed
-	_, err = pgx.ForEachRow(rows, []any{&sealed.KeyID, &sealed.Data, nil}, func() error {
-		secret, err := s.unseal(webhookID, sealed)
-		secrets = append(secrets, secret)
-		return err
-	})
-	switch {
-	case errors.Is(err, sealbox.ErrUnknownKey), errors.Is(err, sealbox.ErrDamaged):
 		return nil, err
-	case err != nil:
-		return nil, fmt.Errorf("read a signing secret: %w", schema.Unavailable(err))
-	case len(secrets) == 0:
-		return nil, ErrNoSecret
 	}
-	return secrets, nil
+	return found[webhookID].secrets, found[webhookID].err
+}
+
+// getAll does what Get does for several endpoints in one query. The error is that of the database.
+func (s *Secrets) getAll(ctx context.Context, webhookIDs []string) (map[string]signing, error) {
+	rows, err := s.pool.Query(ctx, `
+		SELECT webhook_id, key_id, sealed, NULL AS until FROM secret.webhook WHERE webhook_id = ANY ($1)
+		 UNION ALL
+		SELECT webhook_id, key_id, sealed, until FROM secret.earlier JOIN (SELECT webhook_id FROM secret.webhook) AS current USING (webhook_id)
+		 WHERE webhook_id = ANY ($1) AND until > now()
+		 ORDER BY until DESC NULLS FIRST`, webhookIDs)
+	if err != nil {
+		return nil, fmt.Errorf("read signing secrets: %w", schema.Unavailable(err))
+	}
+	found := make(map[string]signing, len(webhookIDs))
+	var id string
+	var sealed sealbox.Sealed
+	_, err = pgx.ForEachRow(rows, []any{&id, &sealed.KeyID, &sealed.Data, nil}, func() error {
+		of := found[id]
+		if of.err != nil {
+			return nil
+		}
+		secret, err := s.unseal(id, sealed)
+		if err != nil {
+			found[id] = signing{err: err}
+			return nil
+		}
+		found[id] = signing{secrets: append(of.secrets, secret)}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read signing secrets: %w", schema.Unavailable(err))
+	}
+	for _, id := range webhookIDs {
+		if _, ok := found[id]; !ok {
+			found[id] = signing{err: ErrNoSecret}
+		}
+	}
+	return found, nil
 }
 
 // Broken returns, with the reason, the endpoints for which Get fails, of those that the fan-out has not seen deleted. An endpoint
