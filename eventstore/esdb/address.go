@@ -12,7 +12,7 @@ import (
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 )
 
-// schemes maps what the documentation allows to what this version of the client understands.
+// schemes maps the documented schemes to those that this version of the client parses.
 var schemes = map[string]string{
 	"esdb": "esdb", "esdb+discover": "esdb+discover",
 	"kurrentdb": "esdb", "kurrentdb+discover": "esdb+discover",
@@ -20,14 +20,14 @@ var schemes = map[string]string{
 	"kdb": "esdb", "kdb+discover": "esdb+discover",
 }
 
-// settings are the parameters that the client knows, in lower case.
+// settings are the client's parameters, in lower case.
 var settings = map[string]bool{
 	"discoveryinterval": true, "gossiptimeout": true, "maxdiscoverattempts": true, "nodepreference": true,
 	"keepaliveinterval": true, "keepalivetimeout": true, "tls": true, "tlscafile": true, "usercertfile": true,
 	"userkeyfile": true, "tlsverifycert": true, "defaultdeadline": true,
 }
 
-// shortestKeepAlive is the least that servers accept between pings. It is what the client does when it is not told.
+// shortestKeepAlive is the shortest interval between pings that servers accept, and the client's default.
 const shortestKeepAlive = 10 * time.Second
 
 // Understands reports whether an address has a scheme of EventStoreDB's or KurrentDB's.
@@ -36,13 +36,13 @@ func Understands(address string) bool {
 	return scheme != ""
 }
 
-// Check says what is wrong with a connection string. It connects to nobody, and does not tell the password.
+// Check validates a connection string without connecting. Its error does not contain the password.
 func Check(address string) error {
 	_, err := configuration(address, slog.New(slog.DiscardHandler))
 	return err
 }
 
-// cutScheme returns the scheme as the client knows it, and what follows; no scheme when it knows none like that.
+// cutScheme returns the scheme for the client, and what follows it. The scheme is empty if it is unknown.
 func cutScheme(address string) (scheme, rest string) {
 	scheme, rest, found := strings.Cut(strings.TrimSpace(address), "://")
 	if !found {
@@ -51,14 +51,14 @@ func cutScheme(address string) (scheme, rest string) {
 	return schemes[strings.ToLower(scheme)], rest
 }
 
-// configuration reads a connection string. No error tells the password.
+// configuration parses a connection string. Its error does not contain the password.
 func configuration(address string, log *slog.Logger) (*client.Configuration, error) {
 	known, rest := cutScheme(address)
 	if known == "" {
 		return nil, errors.New("event store address: expected esdb:// or kurrentdb://, or either with +discover")
 	}
 	rest, parameters, _ := strings.Cut(rest, "?")
-	query, err := understood(parameters, log)
+	query, err := supported(parameters, log)
 	if err != nil {
 		return nil, fmt.Errorf("event store address: %w", err)
 	}
@@ -67,26 +67,26 @@ func configuration(address string, log *slog.Logger) (*client.Configuration, err
 		return nil, fmt.Errorf("event store address: %w", withoutAddress(err))
 	}
 	if config.DisableTLS && config.Username != "" {
-		log.Warn("event store: the user's name is not sent, as the connection is not encrypted")
+		log.Warn("event store: the user is not sent because the connection is not encrypted")
 	}
-	config.Logger = tell(log)
+	config.Logger = clientLogger(log)
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("event store address: %w", err)
 	}
 	return config, nil
 }
 
-// understood leaves out what the client does not know. It would complain through the standard logger, which is not
-// ours, while it reads the address; and it takes a deadline that is no number in silence.
-func understood(parameters string, log *slog.Logger) (query string, err error) {
+// supported removes unknown parameters, which the client would report to the standard logger, and rejects an invalid deadline, which
+// the client would ignore.
+func supported(parameters string, log *slog.Logger) (query string, err error) {
 	values, err := url.ParseQuery(parameters)
 	if err != nil {
-		return "", errors.New("parameters that cannot be read")
+		return "", errors.New("malformed parameters")
 	}
 	for key := range values {
 		switch name, value := strings.ToLower(key), values.Get(key); {
 		case !settings[name]:
-			log.Warn("event store: the address has a parameter that means nothing here", "parameter", key)
+			log.Warn("event store: the address has an unknown parameter", "parameter", key)
 			values.Del(key)
 		case name == "defaultdeadline":
 			if ms, err := strconv.Atoi(value); err != nil || ms < 1 {
@@ -101,7 +101,7 @@ func understood(parameters string, log *slog.Logger) (query string, err error) {
 	return values.Encode(), nil
 }
 
-// withoutAddress takes from an error the address it repeats.
+// withoutAddress removes the address from an error.
 func withoutAddress(err error) error {
 	if parsing := (*url.Error)(nil); errors.As(err, &parsing) {
 		return parsing.Err
@@ -109,12 +109,11 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// tell passes on what the client logs. Failures come back as errors too and are told by whoever gives up on them,
-// so here they are details.
-func tell(log *slog.Logger) client.LoggingFunc {
+// clientLogger logs the client's messages. Its failures are returned as errors too, and logged by the caller, so here they are details.
+func clientLogger(log *slog.Logger) client.LoggingFunc {
 	return func(level client.LogLevel, format string, arguments ...any) {
 		if len(arguments) == 1 {
-			if inner, nested := arguments[0].([]any); nested { // some callers forget to spread them
+			if inner, nested := arguments[0].([]any); nested { // some calls in the library pass the slice itself
 				arguments = inner
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestAddressesAreThoseOfTheDocumentation(t *testing.T) {
+func TestConfiguration_Schemes(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]client.Configuration{
 		"esdb://localhost:2113?tls=false":           {Address: "localhost:2113", DisableTLS: true},
@@ -46,7 +46,7 @@ func TestAddressesAreThoseOfTheDocumentation(t *testing.T) {
 	}
 }
 
-func TestAnAddressMayNameSeveralNodes(t *testing.T) {
+func TestConfiguration_SeveralNodes(t *testing.T) {
 	t.Parallel()
 	got, err := configuration("kurrentdb://admin:changeit@a:1,b:2,c?tlsVerifyCert=false", slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestAnAddressMayNameSeveralNodes(t *testing.T) {
 	require.True(t, got.SkipCertificateVerification)
 }
 
-func TestABadAddressIsRefusedWithoutTellingThePassword(t *testing.T) {
+func TestConfiguration_InvalidAddress(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{
 		"", "localhost:2113", "postgres://u:changeit@db/leadlog", "esdb://u:changeit@", "esdb://u:changeit@db:port",
@@ -71,8 +71,8 @@ func TestABadAddressIsRefusedWithoutTellingThePassword(t *testing.T) {
 	}
 }
 
-// Not parallel: it takes the standard logger.
-func TestTheClientWritesToOurLoggerOnly(t *testing.T) {
+// Not parallel: it replaces the standard logger's output.
+func TestConfiguration_Logger(t *testing.T) {
 	var standard, ours bytes.Buffer
 	before := log.Writer()
 	log.SetOutput(&standard)
@@ -86,7 +86,7 @@ func TestTheClientWritesToOurLoggerOnly(t *testing.T) {
 	require.Contains(t, ours.String(), "two of 2")
 	require.Contains(t, ours.String(), "one of 1")
 
-	const unsent = "the user's name is not sent"
+	const unsent = "the user is not sent"
 	for address, warned := range map[string]bool{
 		"esdb://u:changeit@db?tls=false": true, "esdb://u:changeit@db": false, "esdb://db?tls=false": false,
 	} {
@@ -98,11 +98,11 @@ func TestTheClientWritesToOurLoggerOnly(t *testing.T) {
 	}
 }
 
-func TestNotFoundByTheTransportIsNoMissingStream(t *testing.T) {
+func TestTransient(t *testing.T) {
 	t.Parallel()
 	require.False(t, missing(status.Error(codes.NotFound, "Leader info available")))
-	require.True(t, passing(status.Error(codes.NotFound, "Leader info available")))
-	require.True(t, passing(status.Error(codes.Canceled, "the client connection is closing")))
-	require.True(t, passing(status.Error(codes.Unknown, "No leader info available in response")))
-	require.False(t, passing(status.Error(codes.PermissionDenied, "Access Denied")))
+	require.True(t, transient(status.Error(codes.NotFound, "Leader info available")))
+	require.True(t, transient(status.Error(codes.Canceled, "the client connection is closing")))
+	require.True(t, transient(status.Error(codes.Unknown, "No leader info available in response")))
+	require.False(t, transient(status.Error(codes.PermissionDenied, "Access Denied")))
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Append implements eventstore.Store. See the package's comment for how. Whether a record was written is never guessed: after a lost
-// connection it is sent again, and recognised by its id if it was.
+// Append implements eventstore.Store; the package comment describes the protocol. After a lost connection a record is sent again, and
+// the server detects by its id whether it is stored.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -44,8 +44,8 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	if !errors.Is(err, errMoved) {
 		return position, outcome(ctx, err)
 	}
-	// Others append to the same streams. Within the process they do so one after the other from now on, since many at once would
-	// abort each other's transactions again and again.
+	// Others append to the same streams. From now on the appends of this process to them are queued: concurrent ones would abort each
+	// other's transactions repeatedly.
 	streams := make([]string, len(writes))
 	for i, w := range writes {
 		streams[i] = w.Stream
@@ -79,30 +79,30 @@ type appending struct {
 	writes []target
 	home   int // index of the write on whose stream the events are stored
 	checks []check
-	id     string // of an older append it is smaller
+	id     string // increases with time
 	failed int    // attempts so far
 }
 
-// target is a write, and where its stream ended when it was read.
+// target is a write, and the tail of its stream.
 type target struct {
 	eventstore.Write
 	tail   tail
-	stored bool // an append that expects nothing: its events are there already
+	stored bool // it expects nothing, and its events are stored already
 }
 
 var (
-	// errMoved says that a stream has moved while it was being written, and another attempt must be made.
+	// errMoved means that a stream has moved while it was being written, and another attempt must be made.
 	errMoved = errors.New("the stream moved meanwhile")
 
-	// errRefused says that a stream is not as expected.
+	// errRefused means that a stream is not as expected.
 	errRefused = errors.New("a stream is not as expected")
 )
 
 // maxConcurrent is how many calls one append has in flight at most.
 const maxConcurrent = 32
 
-// sideBySide runs a function for each of n, at most maxConcurrent at a time.
-func sideBySide(n int, do func(i int) error) error {
+// concurrently calls a function with 0 to n-1, at most maxConcurrent at a time.
+func concurrently(n int, do func(i int) error) error {
 	if n == 1 {
 		return do(0)
 	}
@@ -123,7 +123,8 @@ func (a *appending) attempt(ctx context.Context) (eventstore.Position, error) {
 	return position, err
 }
 
-// chooseHome returns the last write, but rather one that expects something: other appends are less likely to be about to write there.
+// chooseHome returns the index of the last write that expects something, or of the last write. Streams that are appended to without an
+// expectation have more concurrent writers.
 func (a *appending) chooseHome() int {
 	for i, w := range slices.Backward(a.writes) {
 		if w.Expect != eventstore.Any {
@@ -178,11 +179,11 @@ func (a *appending) transact(ctx context.Context) (eventstore.Position, error) {
 	return position, nil
 }
 
-// findTails finds where the written and the checked streams end, if that is not known. The error is errRefused if one does not end
-// as expected.
+// findTails finds the tails of the written and the checked streams, from the cache if it can. The error is errRefused if one is not as
+// expected.
 func (a *appending) findTails(ctx context.Context) error {
 	n := len(a.writes)
-	return sideBySide(n+len(a.checks), func(i int) error {
+	return concurrently(n+len(a.checks), func(i int) error {
 		if i < n {
 			return a.findTarget(ctx, &a.writes[i])
 		}
@@ -192,13 +193,13 @@ func (a *appending) findTails(ctx context.Context) error {
 
 func (a *appending) findTarget(ctx context.Context, w *target) error {
 	if w.Expect == eventstore.Any {
-		return a.findEnd(ctx, w, a.id)
+		return a.findEnd(ctx, w, "")
 	}
 	if known, ok := a.cachedTail(w.Stream, w.Expect); ok {
 		w.tail = known
 		return nil
 	}
-	return a.findEnd(ctx, w, a.id)
+	return a.findEnd(ctx, w, "")
 }
 
 func (a *appending) findChecked(ctx context.Context, c *check) error {
@@ -215,8 +216,8 @@ func (a *appending) findChecked(ctx context.Context, c *check) error {
 	})
 }
 
-// cachedTail is a stream's tail at the revision that an append expects, as it was some time ago. A stream that is expected to be
-// new is assumed to be. If that is wrong, the append conflicts, and the next attempt reads.
+// cachedTail is a stream's cached tail, if it is at the revision that an append expects. A stream that is expected to be new is assumed
+// to be. If that is outdated, the append conflicts, and the next attempt reads.
 func (a *appending) cachedTail(stream string, expect eventstore.Expected) (tail, bool) {
 	if a.failed > 0 {
 		return tail{}, false
@@ -228,8 +229,9 @@ func (a *appending) cachedTail(stream string, expect eventstore.Expected) (tail,
 	return known, ok && known.end == expect
 }
 
-// findEnd reads where a written stream ends, once no transaction is pending on it.
-func (a *appending) findEnd(ctx context.Context, w *target, own string) error {
+// findEnd reads the tail of a written stream, and waits until no transaction is pending on it. The holder is the append's own
+// transaction if that has placed locks, else empty.
+func (a *appending) findEnd(ctx context.Context, w *target, holder string) error {
 	return a.retryTransient(ctx, func(ctx context.Context) (err error) {
 		for {
 			if w.Expect == eventstore.Any {
@@ -245,15 +247,14 @@ func (a *appending) findEnd(ctx context.Context, w *target, own string) error {
 			case w.tail.pending == nil:
 				return nil
 			}
-			if err := a.settle(ctx, w.tail.pending, own, a.failed); err != nil {
+			if err := a.settle(ctx, w.tail.pending, holder, a.failed); err != nil {
 				return err
 			}
 		}
 	})
 }
 
-// storedBefore reports whether the same append is on the log already, which an append that expects something of each stream finds out
-// by a conflict.
+// storedBefore reports whether the same append is on the log already, if a write of it expects nothing. Otherwise a conflict shows it.
 func (a *appending) storedBefore(ctx context.Context) (eventstore.Position, bool, error) {
 	anything := false
 	for _, w := range a.writes {
@@ -270,7 +271,7 @@ func (a *appending) storedBefore(ctx context.Context) (eventstore.Position, bool
 	return a.allStored(ctx)
 }
 
-// lockAll locks the streams of all writes but the home, side by side.
+// lockAll locks the streams of all writes but the home, concurrently.
 func (a *appending) lockAll(ctx context.Context, transaction string, size int) error {
 	if len(a.writes) == 1 {
 		return nil
@@ -281,7 +282,7 @@ func (a *appending) lockAll(ctx context.Context, transaction string, size int) e
 		first[i] = first[i-1] + len(a.writes[i-1].Events)
 	}
 	var locked atomic.Bool
-	err := sideBySide(len(a.writes), func(i int) error {
+	err := concurrently(len(a.writes), func(i int) error {
 		if i == a.home {
 			return nil
 		}
@@ -292,13 +293,13 @@ func (a *appending) lockAll(ctx context.Context, transaction string, size int) e
 		}
 		return err
 	})
-	if err != nil && locked.Load() { // aborted at once, so that no other append waits for it
+	if err != nil && locked.Load() { // abort at once, so that no other append waits for the locks
 		_ = a.closeSlot(ctx, lock{Transaction: transaction, Home: home.Stream, Slot: home.tail.number}, home.Events[0].At)
 	}
 	return err
 }
 
-// placeLocks locks one stream for each event of a write, after what was decided on it meanwhile.
+// placeLocks appends a lock for each event of a write to its stream.
 func (a *appending) placeLocks(ctx context.Context, w *target, first lock) error {
 	for {
 		locks := make([]client.EventData, len(w.Events))
@@ -318,9 +319,9 @@ func (a *appending) placeLocks(ctx context.Context, w *target, first lock) error
 		switch {
 		case !wrongExpected(err):
 			return err
-		case w.Expect == eventstore.Any: // what was appended meanwhile may be the same append
+		case w.Expect == eventstore.Any: // the same append may have been stored meanwhile
 			return errMoved
-		case a.failed == 0: // the next attempt waits for others of this process first
+		case a.failed == 0: // the next attempt is queued
 			return errMoved
 		}
 		if err := a.findEnd(ctx, w, first.Transaction); err != nil {
@@ -339,7 +340,7 @@ func (a *appending) store(ctx context.Context, home target, proposed []client.Ev
 		if position = eventstore.Position(result.CommitPosition); position != 0 {
 			return nil
 		}
-		// An answer that the library does not understand comes as a success at position 0.
+		// The library returns an unknown answer as a success at position 0.
 		last := home.tail.number + eventstore.Expected(len(proposed))
 		there, err := a.page(ctx, home.Stream, client.Forwards, client.Revision(uint64(last)), 1)
 		if err != nil {
@@ -364,9 +365,9 @@ func (a *appending) store(ctx context.Context, home target, proposed []client.Ev
 	return position, nil
 }
 
-// confirm makes sure that the checks were so just before a position. The error is errRefused if not.
+// confirm validates the checks as of a position. The error is errRefused if one fails.
 func (a *appending) confirm(ctx context.Context, at eventstore.Position) error {
-	return sideBySide(len(a.checks), func(i int) error {
+	return concurrently(len(a.checks), func(i int) error {
 		return a.retryTransient(ctx, func(ctx context.Context) error {
 			held, err := a.held(ctx, a.checks[i], at)
 			if err == nil && !held {
@@ -378,7 +379,7 @@ func (a *appending) confirm(ctx context.Context, at eventstore.Position) error {
 	})
 }
 
-// rememberTails caches where the written streams end now.
+// rememberTails caches the new tails of the written streams.
 func (a *appending) rememberTails(size int) {
 	for i, w := range a.writes {
 		n := eventstore.Expected(len(w.Events))
@@ -390,11 +391,11 @@ func (a *appending) rememberTails(size int) {
 	}
 }
 
-// refused returns the reason of a refusal: the same append is on the log already, or a stream is not as expected. If all are by now,
-// it is errMoved.
+// refused returns the reason of errRefused: the same append is on the log already, or a stream is not as expected. If neither is so
+// any more, it is errMoved.
 func (a *appending) refused(ctx context.Context) (eventstore.Position, error) {
 	ends := make([]eventstore.Expected, len(a.given))
-	err := sideBySide(len(a.given), func(i int) error {
+	err := concurrently(len(a.given), func(i int) error {
 		return a.retryTransient(ctx, func(ctx context.Context) error {
 			t, err := a.readTail(ctx, a.given[i].Stream)
 			ends[i] = t.end
@@ -404,7 +405,7 @@ func (a *appending) refused(ctx context.Context) (eventstore.Position, error) {
 	if err != nil {
 		return 0, err
 	}
-	// This comes second: the same append may be made by another caller meanwhile.
+	// After the ends, since another caller may send the same append meanwhile.
 	if position, stored, err := a.allStored(ctx); stored || err != nil {
 		return position, err
 	}
@@ -449,34 +450,34 @@ func (s *Store) isStored(ctx context.Context, w eventstore.Write) (eventstore.Po
 }
 
 const (
-	// skew is how far clocks may differ: an event that happened this much before another was made cannot follow it.
+	// skew is the largest clock difference between processes: an event created this much earlier cannot follow.
 	skew = 10 * time.Minute
 
-	// farthest is how many events of a stream are looked through for an append that expects nothing.
-	farthest = 10_000
+	// searchLimit is how many events of a stream are searched for an append that expects nothing.
+	searchLimit = 10_000
 
-	// nearest is how many of them are looked at first.
-	nearest = 64
+	// searchPage is how many of them are read first, and how often the events' time is compared.
+	searchPage = 64
 )
 
-// search looks for the events of a write that expects nothing, and finds where the stream ends.
+// search searches a stream for the events of a write that expects nothing, and finds the stream's tail.
 func (a *appending) search(ctx context.Context, w *target) (err error) {
 	w.tail, _, w.stored, err = a.find(ctx, w.Write)
 	return err
 }
 
-// find looks backwards through a stream for a write that has no place of its own. An id says when its event was made: what was
-// recorded well before that ends the search.
+// find searches a stream backwards for the events of a write that expects nothing. The time in the first id ends the search: events
+// that were created well before it cannot follow.
 func (s *Store) find(ctx context.Context, w eventstore.Write) (end tail, position eventstore.Position, found bool, err error) {
 	made := ulid.Time(w.Events[0].ID.Time()).Add(-skew)
 	var later []*record // from the newest backwards
-	end, err = s.backwards(ctx, w.Stream, nearest, func(e *record) bool {
+	end, err = s.backwards(ctx, w.Stream, searchPage, func(e *record) bool {
 		later = append(later, e)
 		if e.ID == w.Events[0].ID {
 			position, found = startOf(later, w.Events)
 			return false
 		}
-		return len(later) < farthest && !(len(later)%nearest == 0 && ulid.Time(e.ID.Time()).Before(made))
+		return len(later) < searchLimit && !(len(later)%searchPage == 0 && ulid.Time(e.ID.Time()).Before(made))
 	})
 	return end, position, found, err
 }
@@ -495,8 +496,8 @@ func startOf(backwards []*record, events []eventstore.Event) (eventstore.Positio
 	return backwards[first-len(events)+1].Position, true
 }
 
-// send appends in the client. A caller that stops waiting leaves the call running until its own timeout: if it were cancelled while
-// it sends, the library would read memory that gRPC is still writing.
+// send makes one append call. The call does not end with the caller's context, but by its own deadline: cancelled while it sends, the
+// library would read memory that gRPC is still writing.
 func (s *Store) send(ctx context.Context, stream string, after eventstore.Expected, proposed []client.EventData) (*client.WriteResult, error) {
 	if s.beforeCall != nil {
 		if err := s.beforeCall(fmt.Sprintf("append %s to %s after %d", proposed[0].EventType, stream, after)); err != nil {
@@ -505,7 +506,7 @@ func (s *Store) send(ctx context.Context, stream string, after eventstore.Expect
 	}
 	begun := time.Now()
 	result, err := ask(ctx, s.conn, func(ctx context.Context, c *client.Client) (*client.WriteResult, error) {
-		limit := s.patience / 2
+		limit := s.timeout / 2
 		var expected client.ExpectedRevision = client.NoStream{}
 		if after >= 0 {
 			expected = client.Revision(uint64(after))

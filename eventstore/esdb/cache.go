@@ -17,7 +17,7 @@ type cache[K comparable, V any] struct {
 	bytes int
 }
 
-// entryBytes is about what an entry takes beside its key and its value.
+// entryBytes is about what an entry takes besides its key and value.
 const entryBytes = 128
 
 func newCache[K comparable, V any](limit int, size func(K, V) int) *cache[K, V] {
@@ -41,7 +41,7 @@ func (c *cache[K, V]) add(key K, value V) {
 	c.update(key, func(V, bool) V { return value })
 }
 
-// update replaces an entry with what it is changed to.
+// update replaces an entry with the result of change.
 func (c *cache[K, V]) update(key K, change func(old V, known bool) V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-func TestWhatMustBeNewestIsAskedOfTheLeader(t *testing.T) {
+func TestCluster_ReadsFromLeader(t *testing.T) {
 	t.Parallel()
 	leader := esdbtest.Start(t)
 	behind := leader.Follower(t)
@@ -30,7 +30,7 @@ func TestWhatMustBeNewestIsAskedOfTheLeader(t *testing.T) {
 	require.Equal(t, moved, head)
 }
 
-func TestTheStoreFollowsTheLeaderWhoeverItIs(t *testing.T) {
+func TestCluster_LeaderChanges(t *testing.T) {
 	t.Parallel()
 	first := esdbtest.Start(t)
 	second := first.Follower(t)
@@ -38,7 +38,7 @@ func TestTheStoreFollowsTheLeaderWhoeverItIs(t *testing.T) {
 		"of several seeds": first.ClusterURL(second),
 		"found by DNS":     strings.Replace(first.DiscoverURL(), "esdb", "kurrentdb", 1),
 	} {
-		t.Run(name, func(t *testing.T) { followLeaders(t, open(t, esdb.Options{URL: url + impatient}), first, second) })
+		t.Run(name, func(t *testing.T) { followLeaders(t, open(t, esdb.Options{URL: url + oneDiscovery}), first, second) })
 		second.Reopen()
 	}
 }
@@ -51,7 +51,7 @@ func followLeaders(t *testing.T, store *esdb.Store, first, second *esdbtest.Serv
 	next := func() {
 		[]*esdbtest.Server{second, first}[n%2].Elect()
 		if n == changes {
-			second.Shut() // where the connection is, and it never leads again
+			second.Shut() // the node of the connection; it never leads again
 			first.Elect()
 		}
 		mustAppend(t, store, start(fmt.Sprintf("%s-%d", t.Name(), n), fact(`{}`)))

@@ -12,50 +12,49 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// connection hands out a client of the library and replaces it when its connection was lost.
+// connection provides a client of the library and replaces it when its connection is lost.
 //
-// The library keeps a connection in a goroutine that every call talks to over an unbuffered channel. While that
-// discovers a node, calls wait without an eye on their contexts. When discovery gives up, the goroutine ends for good:
-// later calls fail, and such as are just about to talk to it wait for ever. Closing a client makes them panic instead.
-// Therefore:
-//   - every call runs in a goroutine of its own, which may be left behind when its context ends;
-//   - in a client that has not found a node yet there is one call at a time, the others wait outside;
-//   - a client that lost its node gets no more calls, and another takes its place, after pauses that grow;
-//   - it is closed when the last call has left it, or after a while, and the panic is caught.
+// The library's connection is a goroutine, to which every call sends over an unbuffered channel. While the goroutine discovers a node,
+// calls wait and ignore their contexts. When discovery fails, the goroutine ends: later calls fail, and calls that are about to send
+// wait forever. Closing the client makes those panic. Therefore:
+//   - every call runs in a goroutine of its own, which is left behind when the call's context ends;
+//   - a client that has not found a node yet has one call at a time, and the others wait outside;
+//   - a client that lost its node gets no more calls, and is replaced after a backoff;
+//   - it is closed when its last call has returned, or after a while, and the panic is recovered.
 type connection struct {
 	config    *client.Configuration
 	log       *slog.Logger
-	lingering time.Duration // how long a client that is given up may keep its last calls
+	lingering time.Duration // how long a replaced client stays open for its last calls
 
 	mu       sync.Mutex
 	current  *link
-	failures int       // clients in a row that found no node
-	earliest time.Time // of the next one
+	failures int       // consecutive clients that found no node
+	earliest time.Time // when the next client may be created
 	closed   bool
 }
 
-// link is a client and who uses it.
+// link is a client and its users.
 type link struct {
 	*client.Client
-	first chan struct{} // holds a value while a call looks for a node
-	gone  chan struct{} // closed when no more calls may begin
+	first chan struct{} // holds a value while a call discovers a node
+	gone  chan struct{} // closed when the link is replaced
 
 	// Guarded by connection.mu.
 	users  int
 	proven bool // it found a node
 }
 
-// errLost says that the client was closed or broke while a call ran in it.
+// errLost means that the client was closed or panicked during a call.
 var errLost = errors.New("the connection was lost")
 
 // visit is one call's use of a link.
 type visit struct {
 	*link
 	conn  *connection
-	first func() // ends looking for a node; nil for those that need not look
+	first func() // ends the discovery of a node; nil if the link has one
 }
 
-// enter begins a visit. It ends with left.
+// enter begins a visit. left ends it.
 func (c *connection) enter(ctx context.Context) (*visit, error) {
 	for {
 		l, err := c.take(ctx)
@@ -78,7 +77,7 @@ func (c *connection) enter(ctx context.Context) (*visit, error) {
 	}
 }
 
-// take returns the current link, a new one when there is none, not before its time.
+// take returns the current link. If there is none, it creates one after the backoff.
 func (c *connection) take(ctx context.Context) (*link, error) {
 	for {
 		c.mu.Lock()
@@ -107,7 +106,7 @@ func (c *connection) take(ctx context.Context) (*link, error) {
 	}
 }
 
-// use counts a user in, if the link is proven or if this user is the one that looks for a node.
+// use adds a user, if the link is proven or if this user is the one that discovers a node.
 func (c *connection) use(l *link, first bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +117,7 @@ func (c *connection) use(l *link, first bool) bool {
 	return true
 }
 
-// left ends a visit with what became of its call.
+// left ends a visit with the error of its call.
 func (v *visit) left(err error) {
 	c := v.conn
 	c.mu.Lock()
@@ -132,8 +131,7 @@ func (v *visit) left(err error) {
 	}
 }
 
-// find lets the client look for a node, if it has none, and lets the others in when it found one. Asked for the node's
-// version it does nothing else.
+// find makes the client discover a node, if it has none, by asking for the server's version. Then other calls may enter.
 func (v *visit) find() error {
 	if v.first == nil {
 		return nil
@@ -146,39 +144,39 @@ func (v *visit) find() error {
 	return nil
 }
 
-// succeeded notes a success of a visit that goes on. It also orders what the visit's call did in the client before a later close of
-// the client, which the library does not.
+// succeeded records a success before the visit's end. Its mutex also orders the call before a later close of the client, which the
+// library does not.
 func (v *visit) succeeded() {
 	v.conn.mu.Lock()
 	defer v.conn.mu.Unlock()
 	v.conn.judge(v.link, nil)
 }
 
-// judge decides whether the link may be used on.
+// judge updates the current link after a call, and replaces it if it is lost.
 func (c *connection) judge(l *link, err error) {
 	switch {
 	case c.current != l:
 	case err == nil:
 		l.proven, c.failures = true, 0
 	case lost(err) || !l.proven:
-		c.giveUp(l, err)
+		c.replace(l, err)
 	}
 }
 
-// giveUp lets no more calls into a link.
-func (c *connection) giveUp(l *link, err error) {
+// replace retires a link: no more calls may enter it, and the next one creates another.
+func (c *connection) replace(l *link, err error) {
 	var pause time.Duration
 	if !l.proven {
-		pause = min(shortestPause<<min(c.failures, 10), 10*longestPause)
+		pause = min(shortestBackoff<<min(c.failures, 10), 10*longestBackoff)
 		c.failures++
 	}
 	c.current, c.earliest = nil, time.Now().Add(pause)
 	close(l.gone)
 	c.closeLater(l)
-	c.log.Warn("event store: connection lost, dialling again", "in", pause.String(), "error", err)
+	c.log.Warn("event store: connection lost, reconnecting", "in", pause.String(), "error", err)
 }
 
-// close gives the last link up. Its users leave by themselves, as the store ends their contexts.
+// close retires the last link. Its users leave when the store ends their contexts.
 func (c *connection) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,7 +193,7 @@ func (c *connection) close() {
 	c.closeLater(l)
 }
 
-// closeLater closes a link after its last calls had some time to leave.
+// closeLater closes a link after a while, in which its last calls may leave.
 func (c *connection) closeLater(l *link) {
 	time.AfterFunc(c.lingering, func() {
 		c.mu.Lock()
@@ -204,8 +202,8 @@ func (c *connection) closeLater(l *link) {
 	})
 }
 
-// hold runs one call of the client that opens something, for no longer than its context lasts. The caller ends the visit. What
-// is opened too late is closed.
+// hold makes a call of the client that opens a stream, and returns when the call or its context ends. The caller ends the visit. What is
+// opened after the context's end is closed.
 func hold[T any](
 	ctx context.Context, c *connection, closeLate func(T), do func(context.Context, *client.Client) (T, error),
 ) (T, *visit, error) {
@@ -250,7 +248,7 @@ func hold[T any](
 	}
 }
 
-// ask runs one call that is over with its answer.
+// ask makes a unary call.
 func ask[T any](ctx context.Context, c *connection, do func(context.Context, *client.Client) (T, error)) (T, error) {
 	value, v, err := hold(ctx, c, func(T) {}, do)
 	if err == nil {
@@ -259,8 +257,7 @@ func ask[T any](ctx context.Context, c *connection, do func(context.Context, *cl
 	return value, err
 }
 
-// onLeader asks that the leader answers. The library has an option for it, but puts the header where it is never
-// sent: into the metadata of incoming calls.
+// onLeader requires that the leader answers. The library's option for it has no effect: it sets the header on incoming metadata.
 func onLeader(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "requires-leader", "true")
 }

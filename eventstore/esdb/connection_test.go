@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-func TestAPanicOfTheClientIsALostConnection(t *testing.T) {
+func TestConnection_ClientPanics(t *testing.T) {
 	t.Parallel()
 	store, err := Open(t.Context(), Options{URL: esdbtest.Start(t).URL(), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
@@ -31,13 +31,13 @@ func TestAPanicOfTheClientIsALostConnection(t *testing.T) {
 	require.Zero(t, head)
 }
 
-// A subscription stays in its client when another call finds the client lost. When the client is closed at last, the
-// library panics in it, or never answers again.
-func TestWhoStaysInAClientThatWasGivenUpGoesOnInAnother(t *testing.T) {
+// A subscription stays in a client that is replaced. When the client is closed, the library panics in the subscription, or never
+// answers again.
+func TestConnection_ClosesReplacedClient(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
 	store, err := Open(t.Context(), Options{
-		URL: server.URL(), Patience: time.Minute, Poll: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+		URL: server.URL(), Timeout: time.Minute, Poll: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
@@ -63,13 +63,13 @@ func TestWhoStaysInAClientThatWasGivenUpGoesOnInAnother(t *testing.T) {
 		}
 		store.conn.mu.Lock()
 		given := store.conn.current
-		store.conn.giveUp(given, errLost)
+		store.conn.replace(given, errLost)
 		store.conn.mu.Unlock()
 		require.Eventually(t, func() bool {
 			store.conn.mu.Lock()
 			defer store.conn.mu.Unlock()
 			return given.users == 0
-		}, time.Minute, time.Millisecond, "closing it drives the subscription out")
+		}, time.Minute, time.Millisecond, "the close ends the subscription's visit")
 		append(seen)
 	}
 	require.Equal(t, rounds, seen)

@@ -1,8 +1,10 @@
 package esdb
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 	"google.golang.org/grpc/codes"
@@ -11,8 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// code returns the library's code of an error. The library's FromError returns the opposite of what its boolean promises, and
-// does not unwrap errors.
+// code returns the library's code of an error. The library's FromError is not used: its boolean is inverted, and it does not unwrap.
 func code(err error) (client.ErrorCode, bool) {
 	var known *client.Error
 	if errors.As(err, &known) {
@@ -26,7 +27,7 @@ func is(err error, want client.ErrorCode) bool {
 	return known && got == want
 }
 
-// grpcStatus is the answer of the transport in an error's chain, if the error comes from there.
+// grpcStatus is the gRPC status in an error's chain, or nil.
 func grpcStatus(err error) *status.Status {
 	var carrier interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &carrier) {
@@ -35,8 +36,8 @@ func grpcStatus(err error) *status.Status {
 	return nil
 }
 
-// missing reports whether the server has no stream of that name. A gRPC NotFound has the same code but another meaning, such as a
-// follower's answer that names no leader.
+// missing reports whether the server has no stream of that name. A gRPC NotFound has the same code but another meaning: a follower
+// sends it when it does not know the leader.
 func missing(err error) bool {
 	return is(err, client.ErrorCodeResourceNotFound) && grpcStatus(err) == nil
 }
@@ -45,8 +46,8 @@ func missing(err error) bool {
 // again.
 func wrongExpected(err error) bool { return is(err, client.ErrorCodeWrongExpectedVersion) }
 
-// lost reports whether a client should be replaced: it closed itself, broke, or cannot reach its node. In the last case it would
-// look for another node itself, but it would leave the old connection open and calls waiting.
+// lost reports whether a client should be replaced: it closed itself, panicked, or cannot reach its node. In the last case the client
+// would discover another node itself, but leave the old connection open and calls waiting.
 func lost(err error) bool {
 	if s := grpcStatus(err); s != nil && s.Code() == codes.Unavailable {
 		return true
@@ -54,7 +55,7 @@ func lost(err error) bool {
 	return errors.Is(err, errLost) || is(err, client.ErrorCodeConnectionClosed)
 }
 
-// tooLarge turns the server's refusal of an append over its limit into ErrInvalid.
+// tooLarge maps the server's error for an append over its limit to ErrInvalid.
 func tooLarge(err error) error {
 	if s := grpcStatus(err); s != nil && s.Code() == codes.InvalidArgument {
 		return fmt.Errorf("%w: %s", eventstore.ErrInvalid, s.Message())
@@ -62,7 +63,7 @@ func tooLarge(err error) error {
 	return err
 }
 
-// invalidPosition turns the server's refusal to read from a place where no record begins into ErrUnknownPosition.
+// invalidPosition maps the server's error for a read from a position at which no record begins to ErrUnknownPosition.
 func invalidPosition(err error) error {
 	if s := grpcStatus(err); s != nil && s.Code() == codes.InvalidArgument {
 		return fmt.Errorf("%w: %s", eventstore.ErrUnknownPosition, s.Message())
@@ -70,7 +71,7 @@ func invalidPosition(err error) error {
 	return err
 }
 
-// ofAll completes an error of reading $all, which a user outside of $admins may do only if the metadata of $all says so.
+// ofAll maps an error of reading $all, which a user outside of $admins may read only if the stream's metadata allow it.
 func ofAll(err error) error {
 	if is(err, client.ErrorCodeAccessDenied) {
 		return fmt.Errorf("the user may not read $all, which its $acl must allow: %w", err)
@@ -78,9 +79,9 @@ func ofAll(err error) error {
 	return invalidPosition(err)
 }
 
-// passing reports whether another attempt may succeed. Every error that is not known to be permanent counts: a lost connection shows
-// in many ways, such as io.EOF, a cancellation that nobody here asked for, or an unknown code.
-func passing(err error) bool {
+// transient reports whether another attempt may succeed. Every error that is not known to be permanent counts: a lost connection has
+// many forms, such as io.EOF, a cancellation by the library, or an unknown code.
+func transient(err error) bool {
 	if eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, eventstore.ErrUnknownPosition) || errors.Is(err, errClosed) ||
 		errors.Is(err, errForeign) || errors.Is(err, errOld) || errors.Is(err, errRefused) || wrongExpected(err) {
 		return false
@@ -98,4 +99,76 @@ func passing(err error) bool {
 		}
 	}
 	return true
+}
+
+// retryTransient makes attempts until one succeeds or fails permanently, or the timeout has passed. An attempt may take half of it.
+func (s *Store) retryTransient(ctx context.Context, attempt func(context.Context) error) error {
+	return s.attempts(ctx, s.timeout/2, attempt)
+}
+
+// attempts is retryTransient with another limit for each attempt.
+func (s *Store) attempts(ctx context.Context, limit time.Duration, attempt func(context.Context) error) error {
+	for retry := s.retrying(); ; {
+		err := once(ctx, limit, attempt)
+		if err == nil {
+			return nil
+		}
+		if err := retry.pause(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+func once(ctx context.Context, limit time.Duration, attempt func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return attempt(ctx)
+}
+
+// retry paces attempts after transient errors until a timeout.
+type retry struct {
+	until   time.Time
+	timeout time.Duration
+	next    time.Duration
+}
+
+const shortestBackoff, longestBackoff = 5 * time.Millisecond, 500 * time.Millisecond
+
+func (s *Store) retrying() *retry {
+	r := &retry{timeout: s.timeout}
+	r.reset()
+	return r
+}
+
+// reset restarts the timeout after a success.
+func (r *retry) reset() { r.until, r.next = time.Now().Add(r.timeout), shortestBackoff }
+
+// pause waits for the backoff. It returns an error, the one to report, if there should be no other attempt.
+func (r *retry) pause(ctx context.Context, failure error) error {
+	if ctx.Err() != nil || !transient(failure) || time.Now().Add(r.next).After(r.until) {
+		return outcome(ctx, failure)
+	}
+	if eventstore.Sleep(ctx, r.next) != nil {
+		return outcome(ctx, failure)
+	}
+	r.next = min(2*r.next, longestBackoff)
+	return nil
+}
+
+// outcome is the error that callers get. Conflicts and invalid input stay as they are. Everything else wraps ErrUnavailable, and the
+// context's error if that has ended.
+func outcome(ctx context.Context, err error) error {
+	if err == nil || eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, eventstore.ErrUnknownPosition) ||
+		errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, errForeign) || errors.Is(err, errOld) ||
+		errors.Is(err, errRefused) || wrongExpected(err) {
+		return err
+	}
+	if ended := ctx.Err(); ended != nil {
+		if errors.Is(context.Cause(ctx), errClosed) {
+			err = errClosed
+		} else if !errors.Is(err, ended) {
+			err = fmt.Errorf("%w: %w", ended, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
 }

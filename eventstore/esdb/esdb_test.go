@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// patience bounds what tests wait for. It is only ever spent in full on a store that is broken.
-const patience = 3 * time.Minute
+// testTimeout bounds every wait of these tests. Only a broken store reaches it.
+const testTimeout = 3 * time.Minute
 
 func open(t testing.TB, options esdb.Options) *esdb.Store {
 	t.Helper()
@@ -25,8 +25,8 @@ func open(t testing.TB, options esdb.Options) *esdb.Store {
 	if options.Poll == 0 {
 		options.Poll = 20 * time.Millisecond
 	}
-	if options.Patience == 0 {
-		options.Patience = patience
+	if options.Timeout == 0 {
+		options.Timeout = testTimeout
 	}
 	store, err := esdb.Open(context.Background(), options)
 	require.NoError(t, err)

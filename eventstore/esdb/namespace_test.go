@@ -10,9 +10,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// TestTheStoreHoldsItBesideOthers has it share a server with other logs, and with events that the server writes itself
-// before, after and between. On a server of its own the same code runs with the race detector.
-func TestTheStoreHoldsItBesideOthers(t *testing.T) {
+// The store shares a server with other logs, and with system events before, between and after its own. TestStore_Conformance runs the
+// same laws with the race detector on a server of the store's own.
+func TestStore_ConformanceOnSharedServer(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
 	server.NoiseBeside()

@@ -4,19 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
+	"math"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
-	"github.com/google/uuid"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Read implements eventstore.Store. It reads ahead while the consumer works, and goes on after a lost connection.
+// Read implements eventstore.Store. It reads ahead of the consumer, and resumes after a lost connection.
 func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) || stream == "" || reserved(stream) {
@@ -41,8 +42,8 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 	}
 }
 
-// readOn yields a stream's events from a revision on and returns the next to be read. The error is nil at the stream's end,
-// and when the consumer stops.
+// readOn yields a stream's events from a revision on and returns the next revision to read. The error is nil at the stream's end and
+// when the consumer stops.
 func (s *Store) readOn(
 	ctx context.Context, stream string, from eventstore.Revision, yield func(*record) bool,
 ) (next eventstore.Revision, err error) {
@@ -105,7 +106,7 @@ func (s *Store) Last(ctx context.Context, stream string) (last eventstore.Record
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	err = s.attempts(ctx, answerTime, func(ctx context.Context) error {
+	err = s.attempts(ctx, eventTimeout, func(ctx context.Context) error {
 		_, err := s.backwards(ctx, stream, tailPage, func(r *record) bool {
 			last = r.Recorded
 			return false
@@ -115,13 +116,12 @@ func (s *Store) Last(ctx context.Context, stream string) (last eventstore.Record
 	return last, err
 }
 
-// Head implements eventstore.Store. It reads $all from its end to the newest event of this log, and no further than
-// the last time.
+// Head implements eventstore.Store. It reads $all backwards to the newest event of this log, or to where the last call began.
 func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	var head eventstore.Position
-	err := s.attempts(ctx, answerTime, func(ctx context.Context) error {
+	err := s.attempts(ctx, eventTimeout, func(ctx context.Context) error {
 		// Most often the newest record is an event, and one is enough.
 		for _, count := range []uint64{1, 64, everything} {
 			var found bool
@@ -135,7 +135,28 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	return head, err
 }
 
-// newest looks for the newest event of this log among the newest of all.
+// heads caches the result of Head.
+type heads struct {
+	mu     sync.Mutex
+	newest eventstore.Position
+	seen   eventstore.Position // between newest and here is no event of this log
+}
+
+func (h *heads) known() (newest, seen eventstore.Position) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.newest, h.seen
+}
+
+func (h *heads) found(newest, seen eventstore.Position) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if seen > h.seen {
+		h.newest, h.seen = newest, seen
+	}
+}
+
+// newest searches the newest records of $all for the newest event of this log.
 func (s *Store) newest(ctx context.Context, count uint64) (head eventstore.Position, found bool, err error) {
 	known, seen := s.heads.known()
 	f, err := s.readFlow(ctx, func(ctx context.Context, c *client.Client) (*client.ReadStream, error) {
@@ -166,7 +187,7 @@ func (s *Store) newest(ctx context.Context, count uint64) (head eventstore.Posit
 			s.heads.found(known, end)
 			return known, true, nil
 		case m.record != nil && !m.record.provisional() && m.record.more == 0:
-			// An append that is not valid does not count, nor do the events before its last one.
+			// Only the commit record of a valid append counts.
 			ok, err := s.valid(ctx, m.record)
 			if err != nil {
 				return 0, false, err
@@ -179,38 +200,171 @@ func (s *Store) newest(ctx context.Context, count uint64) (head eventstore.Posit
 	}
 }
 
-// Epoch implements eventstore.Store. The id is that of an event on a stream beside the log, appended by whoever asks
-// first.
-func (s *Store) Epoch(ctx context.Context) (string, error) {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	var epoch string
-	err := s.retryTransient(ctx, func(ctx context.Context) error {
-		begun, err := s.page(ctx, epochStream, client.Forwards, client.Start{}, 1)
-		if err != nil {
-			return err
-		}
-		if len(begun) == 0 {
-			if err := s.begin(ctx); err != nil && !wrongExpected(err) {
-				return err
-			}
-			return errMoved // it is there now: read it
-		}
-		epoch = begun[0].ID.String()
-		return nil
-	})
-	return epoch, err
+const (
+	// readAhead is how many decoded events are buffered for the consumer: 64 MiB at most, since an append has 1 MiB at most.
+	readAhead = 64
+
+	// eventTimeout is how long a read waits for its next event from a server that hangs.
+	eventTimeout = 15 * time.Second
+
+	// everything is a count that no read reaches.
+	everything = math.MaxInt64
+)
+
+// message is an item of a flow: a record, the position of a record that was filtered out, a checkpoint, the notice that the
+// subscription has caught up, or the error that ends the flow, such as io.EOF.
+type message struct {
+	record     *record
+	own        bool                // the record is of this log
+	position   eventstore.Position // of the record or the checkpoint
+	checkpoint bool
+	caughtUp   bool
+	err        error
 }
 
-// begin appends the event that identifies the log.
-func (s *Store) begin(ctx context.Context) error {
-	id := ulid.Make()
-	_, err := ask(ctx, s.conn, func(ctx context.Context, c *client.Client) (*client.WriteResult, error) {
-		return c.AppendToStream(onLeader(ctx), s.name(epochStream), client.AppendToStreamOptions{ExpectedRevision: client.NoStream{}},
-			client.EventData{
-				EventID: uuid.UUID(id), EventType: "leadlog.epoch.v1", ContentType: client.ContentTypeJson, Data: []byte(`{}`),
-				Metadata: fmt.Appendf(nil, `{"at":%q}`, ulid.Time(id.Time()).UTC().Format(time.RFC3339Nano)),
-			})
-	})
-	return err
+// flow buffers what a read or a subscription receives.
+type flow struct {
+	messages chan message
+	stop     context.CancelFunc
+}
+
+// start receives in a goroutine until an error, which is the flow's last message, or until the flow is stopped.
+func start(ctx context.Context, stop context.CancelFunc, v *visit, receive func() message, closeSource func()) *flow {
+	f := &flow{messages: make(chan message, readAhead), stop: stop}
+	go func() {
+		var failure error
+		defer func() {
+			closeSource()
+			v.left(failure)
+		}()
+		for {
+			m := safely(receive)
+			if m.err != nil && ctx.Err() == nil && !finished(m.err) {
+				failure = m.err
+			}
+			select {
+			case f.messages <- m:
+			case <-ctx.Done():
+				return
+			}
+			if m.err != nil {
+				return
+			}
+		}
+	}()
+	return f
+}
+
+// finished reports whether an error is the end of a read.
+func finished(err error) bool {
+	return missing(err) || errors.Is(err, io.EOF) && grpcStatus(err) == nil
+}
+
+// safely recovers from panics: the library panics over unknown messages, and when its client was closed meanwhile.
+func safely(receive func() message) (m message) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			m = message{err: fmt.Errorf("%w: %v", errLost, broken)}
+		}
+	}()
+	return receive()
+}
+
+// next waits for a message, up to eventTimeout.
+func (f *flow) next(ctx context.Context) message {
+	select {
+	case m := <-f.messages:
+		return m
+	default:
+	}
+	late := time.NewTimer(eventTimeout)
+	defer late.Stop()
+	select {
+	case m := <-f.messages:
+		return m
+	case <-late.C:
+		return message{err: fmt.Errorf("no event within %v: %w", eventTimeout, context.DeadlineExceeded)}
+	case <-ctx.Done():
+		return message{err: context.Cause(ctx)}
+	}
+}
+
+// opener opens a read.
+type opener = func(context.Context, *client.Client) (*client.ReadStream, error)
+
+// opening returns the context of a read or subscription that is being opened. It ends by stop, or when opened is not called in time.
+func (s *Store) opening(ctx context.Context) (_ context.Context, stop context.CancelFunc, opened func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(s.timeout, func() { cancel(errLate) })
+	return ctx, func() { cancel(nil) }, func() { late.Stop() }
+}
+
+// errLate is the cause of a context that ended because there was no connection in time.
+var errLate = fmt.Errorf("no connection in time: %w", context.DeadlineExceeded)
+
+// readFlow opens a read. Of records that wanted rejects, the flow has only the positions.
+func (s *Store) readFlow(ctx context.Context, open opener, wanted func(*client.RecordedEvent) bool) (*flow, error) {
+	if s.beforeCall != nil {
+		if err := s.beforeCall("read"); err != nil {
+			return nil, err
+		}
+	}
+	ctx, stop, opened := s.opening(ctx)
+	stream, v, err := hold(ctx, s.conn, (*client.ReadStream).Close, open)
+	opened()
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return start(ctx, stop, v, func() message {
+		resolved, err := stream.Recv()
+		if err != nil {
+			return message{err: err}
+		}
+		return s.received(resolved, wanted)
+	}, stream.Close), nil
+}
+
+func (s *Store) received(resolved *client.ResolvedEvent, wanted func(*client.RecordedEvent) bool) message {
+	r := resolved.OriginalEvent()
+	if r == nil {
+		return message{err: errors.New("an answer without an event")}
+	}
+	m := message{position: eventstore.Position(r.Position.Commit), own: s.own(r)}
+	if wanted(r) {
+		m.record, m.err = s.decode(r)
+	}
+	return m
+}
+
+// readStream opens a read of a stream, by the leader.
+func (s *Store) readStream(stream string, direction client.Direction, from client.StreamPosition, count uint64) opener {
+	return func(ctx context.Context, c *client.Client) (*client.ReadStream, error) {
+		return c.ReadStream(onLeader(ctx), s.name(stream), client.ReadStreamOptions{Direction: direction, From: from}, count)
+	}
+}
+
+// all accepts every record.
+func all(*client.RecordedEvent) bool { return true }
+
+// page reads up to count records of a stream. A stream that does not exist has none.
+func (s *Store) page(
+	ctx context.Context, stream string, direction client.Direction, from client.StreamPosition, count uint64,
+) ([]*record, error) {
+	f, err := s.readFlow(ctx, s.readStream(stream, direction, from, count), all)
+	if err != nil {
+		return nil, err
+	}
+	defer f.stop()
+	var records []*record
+	for {
+		switch m := f.next(ctx); {
+		case m.err == nil:
+			records = append(records, m.record)
+		case finished(m.err):
+			return records, nil
+		default:
+			return nil, m.err
+		}
+	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// epochStream holds the one event whose id identifies the log. It is no stream of the log's own.
+	// epochStream has one event, whose id identifies the log. The stream is not part of the log.
 	epochStream = "leadlog-epoch"
 
 	// lockType and closedType are the types of the records that are not events of the log.
@@ -26,13 +26,13 @@ const (
 	closedType = "leadlog.closed.v1"
 )
 
-// errForeign says that an event was not written by a leadlog.
+// errForeign means that an event was not written by leadlog.
 var errForeign = errors.New("not an event of leadlog")
 
-// errOld says that a read of a stream returned no positions, as servers before 22.10 do not.
+// errOld means that a read of a stream returned no positions: the server is older than 22.10.
 var errOld = errors.New("the server is too old: it returns no positions of events in streams")
 
-// metadata is a record's metadata as it is stored on the server.
+// recordMetadata is a record's metadata on the server.
 type recordMetadata struct {
 	At time.Time `json:"at"`
 	event.Metadata
@@ -47,22 +47,21 @@ type recordMetadata struct {
 type check struct {
 	Stream string              `json:"stream"`
 	Expect eventstore.Expected `json:"expect"`
-	// Number is the number of a record on the server up to which the stream ends as expected. It is -1 for no record. So only the
-	// records behind it matter.
+	// Number is the number of a record on the server up to which the stream is known to be as expected, or -1. Only records after it
+	// are read to validate the check.
 	Number eventstore.Expected `json:"number"`
 }
 
-// lock is stored on a stream in place of an event that a transaction appends to it. The event itself is on the transaction's
-// home, if the transaction took its slot there.
+// lock is the payload of a lock record. The event that it stands for is on the transaction's home, if the transaction commits.
 type lock struct {
 	Transaction string              `json:"tx"`
 	Home        string              `json:"home"`
-	Slot        eventstore.Expected `json:"slot"`  // the number on the server after which the transaction's records follow on its home
-	Index       int                 `json:"index"` // of the event among them
-	Size        int                 `json:"size"`  // how many they are
+	Slot        eventstore.Expected `json:"slot"`  // the number on the server after which the transaction's records follow on the home
+	Index       int                 `json:"index"` // of the event among those records
+	Size        int                 `json:"size"`  // of the transaction, in records
 }
 
-// record is what the server calls an event.
+// record is an event on the server: an event of the log, a lock, or a closing record.
 type record struct {
 	eventstore.Recorded
 	number      eventstore.Expected // in the stream on the server
@@ -81,7 +80,7 @@ func (r *record) of(other *record) bool {
 	return r.lock != nil && r.lock.Transaction == other.lock.Transaction
 }
 
-// bytes is about what a record takes in memory.
+// bytes is about the size of a record in memory.
 func (r *record) bytes() int { return len(r.Data) + len(r.Stream) + 1024 + 64*len(r.checks) }
 
 func bytesOf(records []*record) (n int) {
@@ -131,8 +130,8 @@ func encodeEvents(transaction string, home string, writes []target, checks []che
 	return proposed, nil
 }
 
-// encodeProvisional encodes a lock, or the record that closes a slot. Its id is a hash of what it is: the same one again is the
-// same append to the server, and one of another attempt is not.
+// encodeProvisional encodes a lock or a closing record. Its id is a hash of its transaction, stream and index, so that the server
+// detects a record that is sent again, but does not confuse those of two attempts.
 func encodeProvisional(recordType string, l lock, stream string, at time.Time, rev eventstore.Revision) (client.EventData, error) {
 	data, err := json.Marshal(l)
 	if err != nil {
@@ -146,7 +145,7 @@ func encodeProvisional(recordType string, l lock, stream string, at time.Time, r
 	return client.EventData{EventID: id, EventType: recordType, ContentType: client.ContentTypeJson, Data: data, Metadata: metadata}, nil
 }
 
-// decode decodes what the server stores. The error is errForeign if that is no record of ours.
+// decode decodes a record. The error is errForeign if leadlog has not written it.
 func (s *Store) decode(stored *client.RecordedEvent) (*record, error) {
 	var meta recordMetadata
 	if err := json.Unmarshal(stored.UserMetadata, &meta); err != nil || meta.At.IsZero() {
@@ -180,23 +179,23 @@ func (s *Store) decode(stored *client.RecordedEvent) (*record, error) {
 // name is a stream's name on the server.
 func (s *Store) name(stream string) string { return s.namespace + stream }
 
-// own reports whether a record is of this log: neither the server's own, nor a link, nor of another namespace.
+// own reports whether a record is of this log: not a system event, not a link, and not of another namespace.
 func (s *Store) own(r *client.RecordedEvent) bool {
 	return strings.HasPrefix(r.StreamID, s.namespace) && !strings.HasPrefix(r.EventType, "$") &&
 		!reserved(r.StreamID[len(s.namespace):])
 }
 
-// reserved reports whether a name is one that no stream of the log can have.
+// reserved reports whether no stream of the log can have a name.
 func reserved(stream string) bool { return strings.HasPrefix(stream, "$") || stream == epochStream }
 
 func validateNamespace(namespace string) error {
 	if strings.HasPrefix(namespace, "$") || strings.ContainsRune(namespace, 0) {
-		return errors.New("event store namespace: it begins with $, or is not text")
+		return errors.New("event store namespace: it begins with $ or contains a null character")
 	}
 	return nil
 }
 
-// validateNames refuses, as ErrInvalid, the names that the server and this package reserve.
+// validateNames returns ErrInvalid for names that the server or this package reserves.
 func validateNames(writes []eventstore.Write) error {
 	for _, w := range writes {
 		if reserved(w.Stream) {

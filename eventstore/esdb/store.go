@@ -1,30 +1,3 @@
-// Package esdb keeps the log in EventStoreDB or KurrentDB, on one node or a cluster.
-//
-// Such a server appends to one stream at a time. So an append to several is a transaction over streams, which the log itself decides:
-//
-//   - All events are stored on one of the written streams, the transaction's home, by one call. The last of them is the commit record.
-//     Its metadata has the checks. An event's metadata says which stream it is of, and its revision there.
-//   - Before, each of the other streams gets a lock for each of its events: a record without payload that names the home, and the slot
-//     there that the transaction is about to take.
-//   - A lock is decided once that slot is taken: committed by the transaction's own records, aborted by any other record. After a grace,
-//     every process that needs a locked stream may close the slot, and the transaction is made again.
-//   - The one invariant: a record is appended behind another only with that one's number as the expected revision, and only when every
-//     lock up to there is decided. So the order of events in a stream is that of its records.
-//   - An append is valid if everything that it checked was so just before the position of its commit record. What is not valid is
-//     ignored. The log alone decides that: every process comes to the same answer at any time, and no check waits for another.
-//
-// An append that is sent again is recognised by the ids of its events at their places. An append that expects nothing has none, so its
-// stream is searched first.
-//
-// An event's position is its commit position in $all. The server's own streams and types, which begin with $, and links are neither
-// yielded nor counted.
-//
-// The client library needs care, and only this package uses it: see connection.go and errors.go. The server must be EventStoreDB
-// 22.10 or later, because older ones do not return positions when a stream is read.
-//
-// Each append to a stream is a call of its own. The protocol's BatchAppend would carry all of them in one call; on the double, that
-// took a capture from five calls to two and about doubled the rate of 64 callers. It is not used, because the client library neither
-// offers it nor shares its connection: it would need a second connection with its own discovery, credentials and handling of failures.
 package esdb
 
 import (
@@ -33,32 +6,33 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/google/uuid"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/leadlog/leadlog/eventstore"
 )
 
 // Options configure a Store. Only URL is required.
 type Options struct {
-	// URL is a connection string as the server's documentation has them: esdb://host:2113 or kurrentdb://host:2113,
-	// several hosts separated by commas, esdb+discover://name or kurrentdb+discover://name for DNS discovery, with
-	// user, password and parameters such as tls=false or tlsCaFile. The user must be allowed to read $all.
+	// URL is a connection string as in the server's documentation: esdb://host:2113 or kurrentdb://host:2113, several hosts separated
+	// by commas, esdb+discover://name or kurrentdb+discover://name for DNS discovery, with user, password and parameters such as
+	// tls=false or tlsCaFile. The user must be allowed to read $all.
 	URL string
 
 	// Namespace is a prefix of every stream's name on the server, so that several logs can share one. Callers do not see it.
 	Namespace string
 
-	// Patience is how long a call tries again while the server cannot be reached before it fails with ErrUnavailable; 0 means 5 s.
-	Patience time.Duration
+	// Timeout is how long a call is retried while the server cannot be reached. Then it fails with ErrUnavailable. 0 means 5 s.
+	Timeout time.Duration
 
-	// Poll is how long a subscription waits without hearing anything before it reads how far the log goes; 0 means 250 ms.
+	// Poll is how long a subscription waits for the server before it reads the end of the log itself. 0 means 250 ms.
 	Poll time.Duration
 
-	// Log gets the messages of the client library; nil means slog.Default().
+	// Log receives the client library's messages. nil means slog.Default().
 	Log *slog.Logger
 }
 
@@ -69,8 +43,8 @@ const cacheBytes = 16 << 20
 type Store struct {
 	conn      *connection
 	namespace string
-	leader    bool // subscriptions too want the leader
-	patience  time.Duration
+	leader    bool // subscriptions require the leader too
+	timeout   time.Duration
 	poll      time.Duration
 	heads     heads
 
@@ -81,7 +55,7 @@ type Store struct {
 	behind    eventstore.Batcher[place, []*record]
 	seen      atomic.Uint64 // position of the newest record that was read or written
 	latency   latency
-	turns     eventstore.Transactor // of appends that met others on their streams
+	turns     eventstore.Transactor // queues appends that conflicted with others on their streams
 	followers followers
 
 	shortestGrace time.Duration
@@ -93,11 +67,11 @@ type Store struct {
 
 var _ eventstore.Store = (*Store)(nil)
 
-// errClosed is the cause when a closed Store is asked for something.
+// errClosed is the cause of the errors of a closed Store.
 var errClosed = errors.New("the store is closed")
 
-// Open prepares a store without waiting for a connection: whether the server is down shows in the first call that needs it. The
-// caller must close the store.
+// Open prepares a store without waiting for a connection: the first call that needs the server fails if that is down. The caller must
+// close the store.
 func Open(_ context.Context, options Options) (*Store, error) {
 	log := options.Log
 	if log == nil {
@@ -114,7 +88,7 @@ func Open(_ context.Context, options Options) (*Store, error) {
 		conn:      &connection{config: config, log: log, lingering: time.Minute},
 		namespace: options.Namespace,
 		leader:    config.NodePreference == client.NodePreferenceLeader,
-		patience:  cmp.Or(options.Patience, 5*time.Second),
+		timeout:   cmp.Or(options.Timeout, 5*time.Second),
 		poll:      cmp.Or(options.Poll, 250*time.Millisecond),
 		tails:     newCache(cacheBytes, func(stream string, _ tail) int { return len(stream) }),
 		decisions: newCache(cacheBytes, func(_ slot, d *decision) int { return bytesOf(d.records) }),
@@ -123,18 +97,18 @@ func Open(_ context.Context, options Options) (*Store, error) {
 
 		shortestGrace: shortestGrace,
 	}
-	s.behind = eventstore.Batcher[place, []*record]{Ask: s.readBehind, Concurrency: 4, MaxBatch: 256, Timeout: s.patience / 2}
+	s.behind = eventstore.Batcher[place, []*record]{Ask: s.readBehind, Concurrency: 4, MaxBatch: 256, Timeout: s.timeout / 2}
 	s.closing, s.close = context.WithCancelCause(context.Background())
 	return s, nil
 }
 
-// Close ends what is running with ErrUnavailable, and the connection.
+// Close ends running calls with ErrUnavailable, and the connection.
 func (s *Store) Close() {
 	s.close(errClosed)
 	s.conn.close()
 }
 
-// within bounds a call by the store's life.
+// within ends a call's context when the store is closed.
 func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.closing, func() { cancel(errClosed) })
@@ -144,96 +118,38 @@ func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc
 	}
 }
 
-// retryTransient makes attempts until one succeeds, fails for good, or the timeout has passed. One attempt takes no longer than
-// leaves room for another.
-func (s *Store) retryTransient(ctx context.Context, attempt func(context.Context) error) error {
-	return s.attempts(ctx, s.patience/2, attempt)
-}
-
-// attempts is retryTransient with another limit for each attempt.
-func (s *Store) attempts(ctx context.Context, limit time.Duration, attempt func(context.Context) error) error {
-	for retry := s.retrying(); ; {
-		err := once(ctx, limit, attempt)
-		if err == nil {
-			return nil
-		}
-		if err := retry.pause(ctx, err); err != nil {
+// Epoch implements eventstore.Store. The id is that of an event on a stream beside the log, appended by the process that asks
+// first.
+func (s *Store) Epoch(ctx context.Context) (string, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	var epoch string
+	err := s.retryTransient(ctx, func(ctx context.Context) error {
+		begun, err := s.page(ctx, epochStream, client.Forwards, client.Start{}, 1)
+		if err != nil {
 			return err
 		}
-	}
-}
-
-func once(ctx context.Context, limit time.Duration, attempt func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return attempt(ctx)
-}
-
-// retry paces attempts after failures and ends them when patience has run out.
-type retry struct {
-	until    time.Time
-	patience time.Duration
-	next     time.Duration
-}
-
-const shortestPause, longestPause = 5 * time.Millisecond, 500 * time.Millisecond
-
-func (s *Store) retrying() *retry {
-	r := &retry{patience: s.patience}
-	r.reset()
-	return r
-}
-
-// reset starts anew after something went well.
-func (r *retry) reset() { r.until, r.next = time.Now().Add(r.patience), shortestPause }
-
-// pause returns nil after a while if an attempt after this failure is worth it, else the error to report.
-func (r *retry) pause(ctx context.Context, failure error) error {
-	if ctx.Err() != nil || !passing(failure) || time.Now().Add(r.next).After(r.until) {
-		return outcome(ctx, failure)
-	}
-	if eventstore.Sleep(ctx, r.next) != nil {
-		return outcome(ctx, failure)
-	}
-	r.next = min(2*r.next, longestPause)
-	return nil
-}
-
-// outcome is a failure as callers get it. Conflicts and callers' mistakes stay what they are; that the caller's
-// context ended stays recognisable; everything else is the engine's fault.
-func outcome(ctx context.Context, err error) error {
-	if err == nil || eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, eventstore.ErrUnknownPosition) ||
-		errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, errForeign) || errors.Is(err, errOld) ||
-		errors.Is(err, errRefused) || wrongExpected(err) {
-		return err
-	}
-	if ended := ctx.Err(); ended != nil {
-		if errors.Is(context.Cause(ctx), errClosed) {
-			err = errClosed
-		} else if !errors.Is(err, ended) {
-			err = fmt.Errorf("%w: %w", ended, err)
+		if len(begun) == 0 {
+			if err := s.begin(ctx); err != nil && !wrongExpected(err) {
+				return err
+			}
+			return errMoved // it is there now: read it
 		}
-	}
-	return fmt.Errorf("%w: %w", eventstore.ErrUnavailable, err)
+		epoch = begun[0].ID.String()
+		return nil
+	})
+	return epoch, err
 }
 
-// heads remembers how far back from the log's end the newest event of ours was found.
-type heads struct {
-	mu     sync.Mutex
-	newest eventstore.Position
-	seen   eventstore.Position // nothing of ours stands between newest and here
-}
-
-func (h *heads) known() (newest, seen eventstore.Position) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.newest, h.seen
-}
-
-func (h *heads) found(newest, seen eventstore.Position) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if seen > h.seen {
-		h.newest, h.seen = newest, seen
-	}
+// begin appends the event that identifies the log.
+func (s *Store) begin(ctx context.Context) error {
+	id := ulid.Make()
+	_, err := ask(ctx, s.conn, func(ctx context.Context, c *client.Client) (*client.WriteResult, error) {
+		return c.AppendToStream(onLeader(ctx), s.name(epochStream), client.AppendToStreamOptions{ExpectedRevision: client.NoStream{}},
+			client.EventData{
+				EventID: uuid.UUID(id), EventType: "leadlog.epoch.v1", ContentType: client.ContentTypeJson, Data: []byte(`{}`),
+				Metadata: fmt.Appendf(nil, `{"at":%q}`, ulid.Time(id.Time()).UTC().Format(time.RFC3339Nano)),
+			})
+	})
+	return err
 }

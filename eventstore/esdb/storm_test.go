@@ -16,14 +16,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// Many callers in three processes write to few streams and check others, are cut off, and lose replies. The log must be one append
-// after the other, each as it expected, in the order in which they were answered; and a subscription that ran meanwhile must have
-// yielded it.
+// Many callers in three processes write to few streams and check others; some are cancelled, or lose their answers. The log must be
+// the result of one append after the other, each as it expected, in the order of the answers. A concurrent subscription must yield it.
 func TestAppend_Storm(t *testing.T) {
 	t.Parallel()
 	const rounds = 60 // of each caller
 	server := esdbtest.Start(t)
-	options := Options{URL: server.URL(), Log: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond, Patience: time.Minute}
+	options := Options{URL: server.URL(), Log: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond, Timeout: time.Minute}
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	type timed struct {
 		sent
@@ -62,7 +61,7 @@ func TestAppend_Storm(t *testing.T) {
 					}
 					s.begun = clock.Add(1)
 					if s.position, s.err = store.Append(ctx, s.writes...); s.err != nil && eventstore.Conflict(s.err) == nil {
-						s.err = errors.Join(s.err, errClosed) // whether it was made is not known
+						s.err = errors.Join(s.err, errClosed) // it may be stored or not
 					}
 					s.ended = clock.Add(1)
 					cancel()
@@ -81,7 +80,7 @@ func TestAppend_Storm(t *testing.T) {
 	fresh, err := Open(t.Context(), options)
 	require.NoError(t, err)
 	t.Cleanup(fresh.Close)
-	// What was cut off may still arrive. Behind these no record of it can.
+	// Records of a cancelled append may still be sent, but not after these.
 	for _, s := range names {
 		_, err := fresh.Append(t.Context(), write(s, eventstore.Any, 1))
 		require.NoError(t, err)

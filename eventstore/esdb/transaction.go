@@ -13,21 +13,21 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// slot is the place on its home that a transaction must take to be committed.
+// slot is the place on its home that a transaction must take to commit.
 type slot struct {
 	home        string
 	after       eventstore.Expected
 	transaction string
 }
 
-// decision is what became of a transaction. Once there is one, it never changes.
+// decision is the outcome of a transaction. It never changes.
 type decision struct {
-	records []*record // the transaction's, on its home; none if it was aborted
+	records []*record // the transaction's, on its home; none if it is aborted
 }
 
 func (d *decision) commit() *record { return d.records[len(d.records)-1] }
 
-// decide looks up what became of a lock's transaction: nil if nothing yet, as of some time during the call.
+// decide looks up the outcome of a lock's transaction. It is nil while the transaction is undecided.
 func (s *Store) decide(ctx context.Context, l *lock) (*decision, error) {
 	key := slot{l.Home, l.Slot, l.Transaction}
 	if known, ok := s.decisions.get(key); ok {
@@ -56,11 +56,10 @@ type resolver struct {
 	pending *record   // the first lock of a transaction that is not decided
 }
 
-// take returns the events of the stream that a record completes, and the commit record of their append. Whether the append is valid
-// is the caller's question.
+// take returns the stream's events that a record completes, and the commit record of their append. The caller validates the append.
 func (v *resolver) take(ctx context.Context, r *record) (events []*record, commit *record, err error) {
 	switch {
-	case v.pending != nil && r.of(v.pending): // it may be decided by now, but its append is shown whole or not at all
+	case v.pending != nil && r.of(v.pending): // it may be decided by now, but the events of an append are yielded all or none
 		return nil, nil, nil
 	case v.pending != nil: // it was decided before this record was appended
 		return nil, nil, fmt.Errorf("%w: stream %s", errMoved, v.stream)
@@ -92,8 +91,7 @@ func (v *resolver) take(ctx context.Context, r *record) (events []*record, commi
 	return events, r, nil
 }
 
-// valid reports whether everything that an append checked was so at the position of its commit record. The log alone decides that,
-// so the answer is the same in every process at any time.
+// valid reports whether all checks of an append held at the position of its commit record. It depends on the log alone.
 func (s *Store) valid(ctx context.Context, commit *record) (bool, error) {
 	if len(commit.checks) == 0 {
 		return true, nil
@@ -115,7 +113,7 @@ func (s *Store) valid(ctx context.Context, commit *record) (bool, error) {
 	return true, nil
 }
 
-// span says that a stream ended at one revision just before every position from one to another.
+// span is a range of positions just before each of which a stream ended at the same revision.
 type span struct {
 	end         eventstore.Expected
 	from, until eventstore.Position
@@ -140,16 +138,16 @@ type place struct {
 	number eventstore.Expected
 }
 
-// behindPage is how many records behind a checked one are read at a time. Most often there is none.
+// behindPage is how many records after a checked one are read at a time. Most often there is none.
 const behindPage = 16
 
-// held reports whether a check was so just before a position that is on the log: whether its stream has no event behind the checked
-// one whose append was committed earlier. What was decided later is not asked for, so no check waits for another.
+// held reports whether a check held just before a position of the log: whether no valid append before the position has an event of the
+// stream after the checked one. Later decisions do not matter, so no check waits for another.
 func (s *Store) held(ctx context.Context, c check, at eventstore.Position) (bool, error) {
 	if known, ok := s.spans.get(c.Stream); ok && known.covers(at) {
 		return known.end == c.Expect, nil
 	}
-	// What is undecided when it is read will be committed behind everything that was on the log before.
+	// A transaction that is undecided when it is read will commit after every record that is on the log by then.
 	found := span{end: c.Expect, from: at, until: max(at, eventstore.Position(s.seen.Load()))}
 	moved, err := s.moved(ctx, c, at, &found)
 	if err != nil || moved {
@@ -164,7 +162,7 @@ func (s *Store) held(ctx context.Context, c check, at eventstore.Position) (bool
 	return true, nil
 }
 
-// moved looks for the first valid event behind a checked one. If that was committed at a position or later, it bounds the span.
+// moved searches for a valid event after the checked one that was committed before a position. A later one bounds the span.
 func (s *Store) moved(ctx context.Context, c check, at eventstore.Position, found *span) (bool, error) {
 	records := resolver{Store: s, stream: c.Stream}
 	for next := c.Number + 1; ; next += behindPage {
@@ -198,7 +196,7 @@ func (s *Store) moved(ctx context.Context, c check, at eventstore.Position, foun
 	}
 }
 
-// readBehind reads what is behind records of streams, each place once.
+// readBehind reads the records from places on, each place once.
 func (s *Store) readBehind(ctx context.Context, places []place) ([][]*record, error) {
 	pages := make([][]*record, len(places))
 	failures := make([]error, len(places))
@@ -223,7 +221,7 @@ func (s *Store) readBehind(ctx context.Context, places []place) ([][]*record, er
 	return pages, nil
 }
 
-// noteSeen notes how far the log goes.
+// noteSeen records the newest position that is known to be on the log.
 func (s *Store) noteSeen(p eventstore.Position) {
 	for {
 		newest := s.seen.Load()
@@ -233,7 +231,7 @@ func (s *Store) noteSeen(p eventstore.Position) {
 	}
 }
 
-// tail is where a stream ends: on the server, and as callers see it.
+// tail is the end of a stream: on the server, and as callers see it.
 type tail struct {
 	number  eventstore.Expected // of the server's last record; every lock up to it is decided, if pending is nil
 	end     eventstore.Expected // the revision of the last event
@@ -251,15 +249,15 @@ func (t tail) decided() eventstore.Expected {
 // emptyTail is that of a stream without records.
 var emptyTail = tail{number: eventstore.NoStream, end: eventstore.NoStream}
 
-// tailPage is how many records are read first to find a stream's end: most often the last one is an event, or its lock.
+// tailPage is how many records are read first to find a stream's tail. Most often the last one is an event or its lock.
 const tailPage = 4
 
-// readTail finds where a stream ends.
+// readTail reads a stream's tail.
 func (s *Store) readTail(ctx context.Context, stream string) (tail, error) {
 	return s.backwards(ctx, stream, tailPage, func(*record) bool { return false })
 }
 
-// backwards yields a stream's events from the last to the first, and returns where the stream ends.
+// backwards yields a stream's events from the last to the first until yield returns false, and returns the stream's tail.
 func (s *Store) backwards(ctx context.Context, stream string, count uint64, yield func(*record) bool) (tail, error) {
 	t := emptyTail
 	more := true
@@ -273,7 +271,7 @@ func (s *Store) backwards(ctx context.Context, stream string, count uint64, yiel
 		return nil
 	}
 	var from client.StreamPosition = client.End{}
-	var commit *record // of the append that is being gone through
+	var commit *record // of the append of the current record
 	for ; ; count = min(4*count, 4096) {
 		page, err := s.page(ctx, stream, client.Backwards, from, count)
 		if err != nil {
@@ -316,31 +314,39 @@ func (s *Store) backwards(ctx context.Context, stream string, count uint64, yiel
 	return t, nil
 }
 
-// latency is a moving average of what an append takes.
+// latency is a moving average of the duration of append calls.
 type latency struct{ nanoseconds atomic.Int64 }
 
 func (l *latency) note(took time.Duration) {
 	old := l.nanoseconds.Load()
-	l.nanoseconds.Store(old + (int64(took)-old)/8) // of two at the same time one may be lost
+	l.nanoseconds.Store(old + (int64(took)-old)/8) // of two concurrent calls one may be lost
 }
 
 func (l *latency) average() time.Duration { return time.Duration(l.nanoseconds.Load()) }
 
 const (
-	graceFactor   = 16 // how many appends an undecided transaction may take
+	graceFactor   = 16 // how many times the average call an undecided transaction may take
 	shortestGrace = 20 * time.Millisecond
 	longestGrace  = 800 * time.Millisecond
 )
 
-// settle waits until another's transaction is decided, and closes its slot when that takes longer than a grace. An older transaction
-// waits less for a younger one, so that of two that wait for each other one is committed. The grace doubles with each attempt of the
-// own append that failed: on a busy machine two could otherwise abort each other again and again. It is a matter of throughput alone: a
-// transaction whose slot is closed too early is made again.
-func (s *Store) settle(ctx context.Context, pending *record, own string, failed int) error {
+// grace is how long to wait for another's undecided transaction before its slot is closed. It doubles with each failed attempt of the
+// own append, so that two appends on a busy machine do not abort each other forever.
+//
+// The holder is the own transaction if it has placed locks, else empty. Two holders may wait for each other, and if both waited equally
+// long, each would abort the other. So the older holder waits an eighth: the younger one is aborted, and the older one commits. An
+// append without locks delays no other and waits the whole grace, so it does not abort a younger transaction that is only slow.
+func (s *Store) grace(pending, holder string, failed int) time.Duration {
 	grace := min(max(graceFactor*s.latency.average(), s.shortestGrace)<<min(failed, 8), longestGrace)
-	if own < pending.lock.Transaction {
-		grace /= 8
+	if holder != "" && holder < pending {
+		return grace / 8
 	}
+	return grace
+}
+
+// settle waits until another's transaction is decided. After the grace it closes the transaction's slot.
+func (s *Store) settle(ctx context.Context, pending *record, holder string, failed int) error {
+	grace := s.grace(pending.lock.Transaction, holder, failed)
 	until := time.Now().Add(grace)
 	for pause := time.Millisecond; ; pause = min(2*pause, 16*time.Millisecond) {
 		d, err := s.decide(ctx, pending.lock)
@@ -356,7 +362,7 @@ func (s *Store) settle(ctx context.Context, pending *record, own string, failed 
 	}
 }
 
-// closeSlot takes a transaction's slot, so that it is aborted. If the slot is taken already, the transaction is decided too.
+// closeSlot aborts a transaction by taking its slot. If the slot is taken already, the transaction is decided too.
 func (s *Store) closeSlot(ctx context.Context, l lock, at time.Time) error {
 	closing, err := encodeProvisional(closedType, lock{Transaction: l.Transaction, Home: l.Home, Slot: l.Slot}, l.Home, at, 0)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// A process stops between its locks and its commit record. A checkpoint taken meanwhile is behind the locks.
+// A process stops between its locks and its commit record. A checkpoint that is taken meanwhile is after the locks.
 func TestSubscribe_FromBetweenLocksAndCommit(t *testing.T) {
 	t.Parallel()
 	options := namespaced(t)
@@ -66,8 +66,7 @@ func TestSubscribe_FromBetweenLocksAndCommit(t *testing.T) {
 	}
 }
 
-// Whatever call a process dies before, what it had locked is free to others after a short while, and what it did not commit is never
-// shown.
+// Before whichever call a process dies, its locks are soon released, and what it did not commit is never read.
 func TestAppend_DeadProcess(t *testing.T) {
 	t.Parallel()
 	require.Less(t, longestGrace, time.Second)
@@ -129,7 +128,7 @@ func TestRead_CommitDuringRead(t *testing.T) {
 	}
 }
 
-// A reader has passed a lock that was not decided, and comes to an event that was appended after the commit.
+// A reader has read an undecided lock, and reads an event that was appended after the commit.
 func TestResolver_EventAfterPendingLock(t *testing.T) {
 	t.Parallel()
 	options, commit := stopBeforeCommit(t)
@@ -181,7 +180,7 @@ func stopBeforeCommit(t *testing.T) (options Options, commit func()) {
 	}
 }
 
-// A process that is slow, and not dead, has its slot closed by another. It must not be committed later.
+// A process is slow, but alive, and another closes its slot. It must not commit later.
 func TestAppend_ClosedSlot(t *testing.T) {
 	t.Parallel()
 	options := namespaced(t)
@@ -199,11 +198,23 @@ func TestAppend_ClosedSlot(t *testing.T) {
 	judgeLog(t, fmt.Sprint(slow.trail, other.trail), other.Store, []*sent{&a, &b})
 }
 
+func TestGrace(t *testing.T) {
+	t.Parallel()
+	s := &Store{shortestGrace: shortestGrace}
+	require.Equal(t, shortestGrace, s.grace("b.0", "", 0), "no locks: the whole grace, whichever append is older")
+	require.Equal(t, shortestGrace, s.grace("b.0", "c.0", 0), "a younger holder")
+	require.Equal(t, shortestGrace/8, s.grace("b.0", "a.0", 0), "an older holder")
+	require.Equal(t, 4*shortestGrace, s.grace("b.0", "c.2", 2), "doubles with each failed attempt")
+	require.Equal(t, longestGrace, s.grace("b.0", "c.9", 9))
+	s.latency.note(80 * time.Millisecond) // an average of 10 ms
+	require.Equal(t, graceFactor*10*time.Millisecond, s.grace("b.0", "", 0))
+}
+
 func namespaced(t *testing.T) Options {
 	t.Helper()
 	return Options{
 		URL: esdbtest.Shared(t), Namespace: "test-" + ulid.Make().String() + "/", Log: slog.New(slog.DiscardHandler),
-		Poll: 5 * time.Millisecond, Patience: time.Minute,
+		Poll: 5 * time.Millisecond, Timeout: time.Minute,
 	}
 }
 
@@ -224,8 +235,8 @@ func TestCache_Bounded(t *testing.T) {
 	require.Zero(t, c.known.Len())
 }
 
-// A mark beyond the head would be taken for one of another log.
-func TestSubscribe_MarksEndAtTheHead(t *testing.T) {
+// Consumers would take a mark beyond the head for that of another log.
+func TestSubscribe_MarksEndAtHead(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
 	store := startProcess(t, Options{URL: server.URL(), Log: slog.New(slog.DiscardHandler), Poll: time.Minute})
