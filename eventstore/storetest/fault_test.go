@@ -8,11 +8,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// fault names what is wrong with a memory store. The empty one is honest.
+// fault names what is wrong with a memory store.
 type fault string
 
 const (
-	honest          fault = ""
+	noFault         fault = ""
 	wrongActual     fault = "reports the expected revision as the actual one"
 	lastConflict    fault = "reports the last conflict"
 	freshRetry      fault = "takes the same append as a conflict"
@@ -43,10 +43,10 @@ const (
 	aliasedData     fault = "keeps the caller's slices"
 )
 
-// append is the model's, but for faults that answer instead of it or spoil what it is given.
+// append is the model's, except for faults that answer instead of it or change its input.
 func (f fault) append(m *memory, writes []eventstore.Write) (eventstore.Position, error) {
 	before := slices.Clone(m.model.all)
-	standing, there := m.model.standing(writes)
+	stored, there := m.model.stored(writes)
 	if there {
 		if position, err, did := f.retry(&m.model, writes); did {
 			return position, err
@@ -54,7 +54,7 @@ func (f fault) append(m *memory, writes []eventstore.Write) (eventstore.Position
 	}
 	switch {
 	case f == retryByPrefix && len(writes) == 1 && len(writes[0].Events) > 1:
-		if at, begun := m.model.standing([]eventstore.Write{write(writes[0].Stream, writes[0].Expect, writes[0].Events[0])}); begun {
+		if at, begun := m.model.stored([]eventstore.Write{write(writes[0].Stream, writes[0].Expect, writes[0].Events[0])}); begun {
 			return at, nil
 		}
 	case f == unvalidated && eventstore.Validate(writes) != nil && writes[0].Stream != "":
@@ -71,10 +71,10 @@ func (f fault) append(m *memory, writes []eventstore.Write) (eventstore.Position
 		slices.Reverse(writes)
 	}
 	position, err := m.model.append(writes)
-	return f.answer(m, writes, before, standing, position, err)
+	return f.answer(m, writes, before, stored, position, err)
 }
 
-// retry answers an append that stands there already, if the fault is one of those.
+// retry answers an append that was stored before, if the fault is about retries.
 func (f fault) retry(m *model, writes []eventstore.Write) (_ eventstore.Position, _ error, did bool) {
 	switch f {
 	case freshRetry:
@@ -94,9 +94,9 @@ func (f fault) retry(m *model, writes []eventstore.Write) (_ eventstore.Position
 	return 0, nil, false
 }
 
-// answer spoils what became of an append.
+// answer changes the model's answer.
 func (f fault) answer(
-	m *memory, writes []eventstore.Write, before []eventstore.Recorded, standing, position eventstore.Position, err error,
+	m *memory, writes []eventstore.Write, before []eventstore.Recorded, stored, position eventstore.Position, err error,
 ) (eventstore.Position, error) {
 	conflict := eventstore.Conflict(err)
 	grown := len(m.model.all) - len(before)
@@ -107,7 +107,7 @@ func (f fault) answer(
 		m.model.put(writes[0])
 	case f == firstPosition && grown > 0:
 		return position - eventstore.Position(grown) + 1, err
-	case f == checkedToZero && err == nil && grown == 0 && standing == 0:
+	case f == checkedToZero && err == nil && grown == 0 && stored == 0:
 		return 0, nil
 	case f == gaps && grown > 0:
 		m.model.all = append(m.model.all, eventstore.Recorded{Position: m.model.head() + 1})
@@ -129,7 +129,7 @@ func (f fault) read(r eventstore.Recorded) eventstore.Recorded {
 	return r
 }
 
-// items makes a subscription of a page of the log.
+// items returns what a subscription yields of a page of the log.
 func (f fault) items(page []eventstore.Recorded, head eventstore.Position, filter eventstore.Filter) []eventstore.Item {
 	var items []eventstore.Item
 	for _, r := range page {

@@ -14,10 +14,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// noted is the type of the events that laws append when the type does not matter.
+// noted is the type of events whose type does not matter.
 const noted = "test.noted.v1"
 
-// newStream names a stream that no other law uses.
+// newStream names a stream that no other test uses.
 func newStream() string { return "test-" + ulid.Make().String() }
 
 // newEvent makes an event of a type.
@@ -45,7 +45,7 @@ func write(stream string, expect eventstore.Expected, events ...eventstore.Event
 	return eventstore.Write{Stream: stream, Expect: expect, Events: events}
 }
 
-// Append appends what must be accepted.
+// Append appends, and fails the test when the store refuses.
 func Append(t testing.TB, store eventstore.Store, writes ...eventstore.Write) eventstore.Position {
 	t.Helper()
 	position, err := store.Append(t.Context(), writes...)
@@ -61,7 +61,7 @@ func Head(t testing.TB, store eventstore.Store) eventstore.Position {
 	return head
 }
 
-// append appends what must be accepted.
+// append is Append on the store under test.
 func (l log) append(t testing.TB, writes ...eventstore.Write) eventstore.Position {
 	t.Helper()
 	position, err := l.Append(l.context(t), writes...)
@@ -77,7 +77,7 @@ func (l log) grow(t testing.TB, n int) (stream string, events []eventstore.Event
 	return stream, events
 }
 
-// refuse appends what must end in a conflict.
+// refuse appends and requires a conflict.
 func (l log) refuse(t testing.TB, conflict eventstore.ConflictError, writes ...eventstore.Write) {
 	t.Helper()
 	_, err := l.Append(l.context(t), writes...)
@@ -110,8 +110,8 @@ func collect(ctx context.Context, store eventstore.Store, stream string, from ev
 	return all, nil
 }
 
-// holds says that a stream has exactly these events, at revisions from 0 and at growing positions.
-func (l log) holds(t testing.TB, stream string, events ...eventstore.Event) []eventstore.Recorded {
+// requireStream requires that a stream has exactly these events, at revisions from 0 and at growing positions.
+func (l log) requireStream(t testing.TB, stream string, events ...eventstore.Event) []eventstore.Recorded {
 	t.Helper()
 	recorded := l.read(t, stream, 0)
 	requireEvents(t, events, recorded)
@@ -126,7 +126,7 @@ func (l log) holds(t testing.TB, stream string, events ...eventstore.Event) []ev
 	return recorded
 }
 
-// requireEvents compares what was appended with what stands there. Ids go first, for failures that can be read.
+// requireEvents compares what was appended with what was read. Ids go first, for readable failures.
 func requireEvents(t testing.TB, events []eventstore.Event, recorded []eventstore.Recorded) {
 	t.Helper()
 	require.Equal(t, ids(events), recordedIDs(recorded))
@@ -163,9 +163,8 @@ func reached(until eventstore.Position) func(eventstore.Item) bool {
 	return func(item eventstore.Item) bool { return item.Position >= until }
 }
 
-// tail reads a subscription until done says so of an item, and returns its events. The error tells where
-// the subscription breaks its word: an event at or before what it had reported as read, one outside the filter,
-// or an end without an error.
+// tail reads a subscription until done accepts an item, and returns its events. The error is about an event at or before what was
+// reported as read, one that the filter does not select, or an end without an error.
 func tail(
 	ctx context.Context, store eventstore.Store, after eventstore.Position, filter eventstore.Filter,
 	done func(eventstore.Item) bool,
@@ -202,7 +201,7 @@ func inOrder(item eventstore.Item, last eventstore.Position, filter eventstore.F
 	case e.Position <= last:
 		return fmt.Errorf("the event at %d came when the log was read up to %d", e.Position, last)
 	case !filter.Matches(e.Stream, e.Type):
-		return fmt.Errorf("the event at %d, %s on %s, is not one that the filter selects", e.Position, e.Type, e.Stream)
+		return fmt.Errorf("the event at %d, %s on %s, is not selected by the filter", e.Position, e.Type, e.Stream)
 	}
 	return nil
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Memory is a store that is lost with the process. For tests that go through too many cases for an engine.
+// Memory returns a store in memory, for tests with more cases than an engine can run in time.
 func Memory() eventstore.Store { return newMemory(faithful{}) }
 
-// memory makes a store of the model: the suite is tried on it before any engine, and on faults built into it.
+// memory is a store made of the model.
 type memory struct {
 	mu      sync.Mutex
 	model   model

@@ -13,13 +13,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func readLaws() []law {
-	return []law{
-		{"a stream without events yields nothing", func(t *testing.T, l log) {
+func readTests() []test {
+	return []test{
+		{"no stream", func(t *testing.T, l log) {
 			require.Empty(t, l.read(t, newStream(), 0))
 			require.Empty(t, l.read(t, newStream(), 5))
 		}},
-		{"a read begins at the revision it is given", func(t *testing.T, l log) {
+		{"from a revision", func(t *testing.T, l log) {
 			stream, events := l.grow(t, 5)
 			for from := range events {
 				recorded := l.read(t, stream, eventstore.Revision(from))
@@ -27,12 +27,12 @@ func readLaws() []law {
 				require.Equal(t, eventstore.Revision(from), recorded[0].Revision)
 			}
 		}},
-		{"a read after the end yields nothing", func(t *testing.T, l log) {
+		{"after the end", func(t *testing.T, l log) {
 			stream, _ := l.grow(t, 5)
 			require.Empty(t, l.read(t, stream, 5))
 			require.Empty(t, l.read(t, stream, 1<<40))
 		}},
-		{"a long stream is read whole, whatever pages the store reads it in", func(t *testing.T, l log) {
+		{"long stream", func(t *testing.T, l log) {
 			const appends, size = 6, 2000
 			stream, events := newStream(), newEvents(appends*size)
 			end := eventstore.NoStream
@@ -40,10 +40,10 @@ func readLaws() []law {
 				l.append(t, write(stream, end, events[i*size:(i+1)*size]...))
 				end = eventstore.At(eventstore.Revision((i+1)*size - 1))
 			}
-			l.holds(t, stream, events...)
+			l.requireStream(t, stream, events...)
 			requireEvents(t, events[appends*size-1:], l.read(t, stream, appends*size-1))
 		}},
-		{"the last event of a stream is read alone", func(t *testing.T, l log) {
+		{"last event", func(t *testing.T, l log) {
 			none, err := l.Last(t.Context(), newStream())
 			require.NoError(t, err)
 			require.Zero(t, none)
@@ -58,27 +58,27 @@ func readLaws() []law {
 			require.EqualValues(t, 5, last.Revision)
 			requireEvents(t, events, all)
 		}},
-		{"streams that share a prefix are read apart", func(t *testing.T, l log) {
+		{"streams that share a prefix", func(t *testing.T, l log) {
 			short, shortEvents := l.grow(t, 2)
 			long, longEvents := short+"1", newEvents(2)
 			l.append(t, write(long, eventstore.NoStream, longEvents...))
-			l.holds(t, short, shortEvents...)
-			l.holds(t, long, longEvents...)
+			l.requireStream(t, short, shortEvents...)
+			l.requireStream(t, long, longEvents...)
 		}},
 	}
 }
 
-func roundTripLaws() []law {
-	return []law{
-		{"every field comes back as it was, from a read and from a subscription", func(t *testing.T, l log) {
+func roundTripTests() []test {
+	return []test{
+		{"every field", func(t *testing.T, l log) {
 			stream := newStream()
 			events := []eventstore.Event{fullEvent(), newEvent(noted)}
 			events[1].Metadata = event.Metadata{}
 			position := l.append(t, write(stream, eventstore.NoStream, events...))
-			recorded := l.holds(t, stream, events...)
+			recorded := l.requireStream(t, stream, events...)
 			require.Equal(t, recorded, l.follow(t, 0, eventstore.Filter{StreamPrefixes: []string{stream}}, position))
 		}},
-		{"times are UTC to the millisecond, from 1970 to 9999", func(t *testing.T, l log) {
+		{"times", func(t *testing.T, l log) {
 			events := newEvents(4)
 			events[0].At = time.UnixMilli(0).UTC()
 			events[1].At = time.Date(2024, 2, 29, 23, 59, 59, 999e6, time.UTC)
@@ -86,11 +86,11 @@ func roundTripLaws() []law {
 			events[3].At = time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
 			stream := newStream()
 			l.append(t, write(stream, eventstore.NoStream, events...))
-			for _, r := range l.holds(t, stream, events...) {
+			for _, r := range l.requireStream(t, stream, events...) {
 				require.Equal(t, time.UTC, r.At.Location())
 			}
 		}},
-		{"data comes back byte for byte", func(t *testing.T, l log) {
+		{"data", func(t *testing.T, l log) {
 			stream := newStream()
 			var events []eventstore.Event
 			for _, data := range []string{
@@ -105,9 +105,9 @@ func roundTripLaws() []law {
 				events = append(events, e)
 			}
 			l.append(t, write(stream, eventstore.NoStream, events...))
-			l.holds(t, stream, events...)
+			l.requireStream(t, stream, events...)
 		}},
-		{"data as large as allowed comes back", func(t *testing.T, l log) {
+		{"largest data", func(t *testing.T, l log) {
 			stream, events := newStream(), newEvents(6)
 			end := eventstore.NoStream
 			for i := range events {
@@ -118,9 +118,9 @@ func roundTripLaws() []law {
 				l.append(t, write(stream, end, events[i]))
 				end = eventstore.At(eventstore.Revision(i))
 			}
-			l.holds(t, stream, events...)
+			l.requireStream(t, stream, events...)
 		}},
-		{"what the caller does with its slices after an append changes nothing", func(t *testing.T, l log) {
+		{"caller changes its slices", func(t *testing.T, l log) {
 			stream, events := newStream(), newEvents(2)
 			given := make([]eventstore.Event, len(events))
 			for i, e := range events {
@@ -130,15 +130,15 @@ func roundTripLaws() []law {
 			l.append(t, write(stream, eventstore.NoStream, given...))
 			clear(given[0].Data)
 			clear(given)
-			l.holds(t, stream, events...)
+			l.requireStream(t, stream, events...)
 		}},
-		{"event types of any text and length come back", func(t *testing.T, l log) {
+		{"event types", func(t *testing.T, l log) {
 			stream, events := newStream(), newEvents(4)
 			for i, name := range []string{"Ärger.größer.v1", "a b%_'\"\\", "t", strings.Repeat("t", eventstore.MaxStreamName)} {
 				events[i].Type = name
 			}
 			l.append(t, write(stream, eventstore.NoStream, events...))
-			l.holds(t, stream, events...)
+			l.requireStream(t, stream, events...)
 		}},
 	}
 }
@@ -164,4 +164,83 @@ func fullEvent() eventstore.Event {
 
 func largeJSON(size int, fill byte) []byte {
 	return fmt.Appendf(nil, `{"fill":%q}`, strings.Repeat(string(fill), size-len(`{"fill":""}`)))
+}
+
+// unusualNames are names that look alike to a store that folds, trims, escapes or matches patterns.
+func unusualNames() []string {
+	return []string{
+		"größe-Ω-日本語-🦊",
+		"gro\u0308ße", "gröo\u0308", // combined and not
+		"UPPER", "upper", "Upper",
+		"with spaces  and more", "with spaces", "tab\tand\nline",
+		"per%cent", "per%%cent", "perXcent", "under_score", "underXscore",
+		"quote'", "double\"quote", "back\\slash", "back\\\\slash", "back\\%", "$1", "a$b", "semi;colon--",
+		"{a,b}", "[a-z]*", "(.*)?", "^start", "end$", "NULL", "null", "{}",
+		"slash/and?query#x", "comma,and:colon@x",
+		strings.Repeat("n", eventstore.MaxStreamName-100), strings.Repeat("é", (eventstore.MaxStreamName-40)/2),
+	}
+}
+
+func nameTests() []test {
+	return []test{
+		{"unusual names", func(t *testing.T, l log) {
+			prefix := newStream() + "-"
+			kept := make(map[string]eventstore.Event)
+			for _, name := range unusualNames() {
+				kept[name] = newEvent(noted)
+				l.append(t, write(prefix+name, eventstore.NoStream, kept[name]))
+			}
+			for name, e := range kept {
+				l.requireStream(t, prefix+name, e)
+				l.refuse(t,
+					eventstore.ConflictError{Stream: prefix + name, Expected: eventstore.NoStream, Actual: eventstore.At(0)},
+					eventstore.Check(prefix+name, eventstore.NoStream))
+			}
+		}},
+		{"unusual names in one append", func(t *testing.T, l log) {
+			prefix := newStream() + "-"
+			var writes []eventstore.Write
+			for _, name := range unusualNames() {
+				writes = append(writes, write(prefix+name, eventstore.NoStream, newEvent(noted)))
+			}
+			l.append(t, writes...)
+			for _, w := range writes {
+				l.requireStream(t, w.Stream, w.Events...)
+			}
+		}},
+		{"longest name", func(t *testing.T, l log) {
+			stream := newStream()
+			stream += strings.Repeat("n", eventstore.MaxStreamName-len(stream))
+			twin := stream[:len(stream)-1] + "m" // a store that cut names would take it for the same
+			events := newEvents(2)
+			l.append(t, write(stream, eventstore.NoStream, events[0]))
+			position := l.append(t, write(twin, eventstore.NoStream, events[1]))
+			l.requireStream(t, stream, events[0])
+			l.requireStream(t, twin, events[1])
+			requireEvents(t, events[:1], l.follow(t, 0, eventstore.Filter{StreamPrefixes: []string{stream}}, position))
+		}},
+		{"prefix is text", func(t *testing.T, l log) {
+			root := newStream() + "-"
+			all := unusualNames()
+			before, err := l.Head(l.context(t))
+			require.NoError(t, err)
+			var end eventstore.Position
+			for _, name := range all {
+				end = l.append(t, write(root+name, eventstore.NoStream, newEvent(noted)))
+			}
+			prefixes := append(all, "per%", "per_", "%", "_", "under_", "under", "back\\", "with ", "gr", "U", "é", "[a-z]", ".*")
+			for _, prefix := range prefixes {
+				var want, got []string
+				for _, name := range all {
+					if strings.HasPrefix(name, prefix) {
+						want = append(want, root+name)
+					}
+				}
+				for _, r := range l.follow(t, before, eventstore.Filter{StreamPrefixes: []string{root + prefix}}, end) {
+					got = append(got, r.Stream)
+				}
+				require.Equal(t, want, got, "prefix %q", prefix)
+			}
+		}},
+	}
 }
