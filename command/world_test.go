@@ -244,9 +244,9 @@ func fitsOneAppend(t *testing.T, contacts int) {
 	address := func(i int) string {
 		return fmt.Sprintf("somebody.with.a.long.name.%04d@a-long-name-of-a-company.example.com", i)
 	}
-	add(event.LeadStream(id), event.LeadCreated{Phone: number(0), Email: address(0), Name: "A", Status: "new", Source: "website", CustomFields: fields})
+	add(event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Phone: number(0), Email: address(0), Name: "A", Status: "new", CustomFields: fields}, Source: "website"})
 	for i := 1; i < contacts; i++ {
-		add(event.LeadStream(id), event.LeadMerged{Phone: number(i), Email: address(i), Source: "website", VisitorID: fmt.Sprint("visitor-", i)})
+		add(event.LeadStream(id), event.LeadMerged{LeadFields: event.LeadFields{Phone: number(i), Email: address(i)}, Source: "website", VisitorID: fmt.Sprint("visitor-", i)})
 	}
 	for i := range contacts {
 		add(names.Stream("acme", claim.Phone, number(i)), event.ClaimTaken{Kind: "phone", Holder: id})

@@ -96,7 +96,7 @@ func TestParseObject_DecisionRoundTrip(t *testing.T) {
 			if err != nil { // a name that is no text
 				continue
 			}
-			for _, owner := range []*lead.State{nil, {ID: "l", Phone: "+919876543210", Status: "new"}} {
+			for _, owner := range []*lead.State{nil, {ID: "l", LeadFields: event.LeadFields{Phone: "+919876543210", Status: "new"}}} {
 				decision, err := lead.Decide(arrival, rules, owner, nil, ids)
 				require.NoError(t, err)
 				name, encoded, err := event.Encode(decision.Fact)

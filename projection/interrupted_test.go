@@ -40,7 +40,7 @@ func long(t *testing.T) (w *projectiontest.World, want map[string][]string) {
 			facts = append(facts, event.LeadMerged{Source: "website"})
 		}
 		id := w.NewID()
-		w.Append(t, "acme", event.LeadStream(id), append([]event.Data{event.LeadCreated{Name: "N", Status: "new", Source: "api"}}, facts...)...)
+		w.Append(t, "acme", event.LeadStream(id), append([]event.Data{event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "api"}}, facts...)...)
 	}
 	w.Project(t)
 	return w, w.Dump(t)

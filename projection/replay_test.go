@@ -69,7 +69,7 @@ func TestViewsAreReplacedWhileEventsComeAndNoneIsLostOrCountedTwice(t *testing.T
 	writing.Go(func() {
 		for ; ctx.Err() == nil; written++ {
 			id := w.NewID()
-			w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Status: "new", Source: "api", Phone: fmt.Sprint("+", written)})
+			w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new", Phone: fmt.Sprint("+", written)}, Source: "api"})
 			w.Append(t, "acme", event.LeadStream(id), event.LeadMerged{Source: "website"})
 			w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: "C", LeadID: id})
 		}
@@ -141,7 +141,7 @@ func TestACopyIsOfItsDayAndLeavesTheLiveViewsAlone(t *testing.T) {
 	}
 	for account, ids := range history.Leads {
 		for _, id := range ids {
-			w.Append(t, account, event.LeadStream(id), event.LeadMerged{Source: "later", Name: "Later"})
+			w.Append(t, account, event.LeadStream(id), event.LeadMerged{Source: "later", LeadFields: event.LeadFields{Name: "Later"}})
 		}
 	}
 	w.Project(t)
@@ -193,8 +193,8 @@ func TestACopyOfBeforeAJoinHasNobodyWhoIsErasedSince(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	first, second := w.NewID(), w.NewID()
-	w.Append(t, "acme", event.LeadStream(first), event.LeadCreated{ContactUID: w.NewID(), Name: "Asha", Source: "api", Status: "new"})
-	apart := w.Append(t, "acme", event.LeadStream(second), event.LeadCreated{ContactUID: w.NewID(), Name: "Asha Rao", Source: "api", Status: "new"})
+	w.Append(t, "acme", event.LeadStream(first), event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "Asha", Status: "new"}, Source: "api"})
+	apart := w.Append(t, "acme", event.LeadStream(second), event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "Asha Rao", Status: "new"}, Source: "api"})
 	w.Append(t, "acme", event.LeadStream(second), event.LeadDeparted{Into: first})
 	w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: second}, event.LeadErased{Leads: []string{second}})
 	r := w.Replay(view.Lead{}, view.SourceHistory{})
@@ -254,7 +254,7 @@ func TestAReplayNamesWhatIsBuiltUponTheLiveTable(t *testing.T) {
 func TestReplay_KeepsNewestEvent(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	created := event.LeadCreated{Name: "N", Status: "new", Source: "website"}
+	created := event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "website"}
 	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
 	w.Project(t)

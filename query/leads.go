@@ -20,41 +20,16 @@ import (
 
 // Lead is a lead as answers show it. Metadata is in the answers of GET alone.
 type Lead struct {
-	LeadID           string                    `json:"leadId"`
-	ContactUID       string                    `json:"contactUID"`
-	Name             string                    `json:"name"`
-	Phone            string                    `json:"phone"`
-	Email            string                    `json:"email"`
-	Status           string                    `json:"status"`
-	LeadTemperature  string                    `json:"leadTemperature"`
-	OpportunityValue jsontext.Value            `json:"opportunityValue"` // a number, or null
-	OpportunityID    *string                   `json:"opportunityId"`
-	Source           string                    `json:"source"`
-	CustomFields     map[string]jsontext.Value `json:"customFields"`
-	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
-	Joined           []string                  `json:"joined,omitzero"`     // leads that are part of this one, in answers of GET
-	JoinedInto       string                    `json:"joinedInto,omitzero"` // the lead that this one is part of, likewise
-	CreatedAt        Timestamp                 `json:"createdAt"`
-	UpdatedAt        Timestamp                 `json:"updatedAt"`
+	lead.Record
+	Joined     []string  `json:"joined,omitzero"`     // leads that are part of this one, in answers of GET
+	JoinedInto string    `json:"joinedInto,omitzero"` // the lead that this one is part of, likewise
+	CreatedAt  Timestamp `json:"createdAt"`
+	UpdatedAt  Timestamp `json:"updatedAt"`
 }
 
 // NewLead returns a lead as the answer to a capture shows it, without metadata.
 func NewLead(s lead.State) Lead {
-	l := Lead{
-		LeadID: s.ID, ContactUID: s.ContactUID, Name: s.Name, Phone: s.Phone, Email: s.Email,
-		Status: s.Status, LeadTemperature: s.Temperature, OpportunityValue: jsontext.Value("null"),
-		Source: s.Source, CustomFields: s.CustomFields,
-		CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt),
-	}
-	if s.OpportunityValue != "" { // an opportunity has one, but of a lead that was never born no id
-		id := s.OpportunityID // of its own: a pointer into the lead would keep all of it
-		l.OpportunityID = &id
-		l.OpportunityValue = jsontext.Value(s.OpportunityValue)
-	}
-	if l.CustomFields == nil {
-		l.CustomFields = map[string]jsontext.Value{}
-	}
-	return l
+	return Lead{Record: s.Record(), CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt)}
 }
 
 // LeadFilter selects leads. Empty fields select all.

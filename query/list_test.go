@@ -189,9 +189,9 @@ func TestLeads_Filters(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	for _, c := range []event.LeadCreated{
-		{Name: "Ärger_100%", Phone: "+919876543210", Email: "anna@example.com", Status: "Neu", Temperature: "hot", Source: "api"},
-		{Name: `Back\slash`, Phone: "+4930123456", Status: "new", Temperature: "warm", Source: "website"},
-		{Name: "Xrger 1000", Email: "bob@example.com", Status: "won", Temperature: "warm", Source: "api"},
+		{LeadFields: event.LeadFields{Name: "Ärger_100%", Phone: "+919876543210", Email: "anna@example.com", Status: "Neu", Temperature: "hot"}, Source: "api"},
+		{LeadFields: event.LeadFields{Name: `Back\slash`, Phone: "+4930123456", Status: "new", Temperature: "warm"}, Source: "website"},
+		{LeadFields: event.LeadFields{Name: "Xrger 1000", Email: "bob@example.com", Status: "won", Temperature: "warm"}, Source: "api"},
 	} {
 		w.Append(t, "acme", event.LeadStream(w.NewID()), c)
 	}

@@ -29,11 +29,11 @@ func TestLists_PageBoundedInBytes(t *testing.T) {
 	for n := range leads {
 		id = w.NewID()
 		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
-			Name: "Asha", Phone: fmt.Sprintf("+9198765432%02d", n), Status: "new", Source: "api", Temperature: "hot", CustomFields: fields,
+			LeadFields: event.LeadFields{Name: "Asha", Phone: fmt.Sprintf("+9198765432%02d", n), Status: "new", Temperature: "hot", CustomFields: fields}, Source: "api",
 		})
 	}
 	for range leads {
-		w.Append(t, "acme", event.LeadStream(id), event.LeadMerged{Source: "website", CustomFields: fields})
+		w.Append(t, "acme", event.LeadStream(id), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{CustomFields: fields}})
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)

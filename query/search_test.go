@@ -44,7 +44,7 @@ func crowded(t *testing.T) *projectiontest.World {
 			e.At, e.Metadata.Account = projectiontest.Start.Add(time.Duration(moment)*time.Minute), account
 			var err error
 			e.Type, e.Data, err = event.Encode(event.LeadCreated{
-				Name: name, Temperature: "hot", Status: []string{"New", "won"}[n%2], Source: []string{"api", "website", "api"}[n/2%3],
+				LeadFields: event.LeadFields{Name: name, Temperature: "hot", Status: []string{"New", "won"}[n%2]}, Source: []string{"api", "website", "api"}[n/2%3],
 			})
 			require.NoError(t, err)
 			_, err = w.Store.Append(t.Context(), eventstore.Write{
@@ -166,7 +166,7 @@ func TestSearch_NormalizesAccents(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	for _, name := range []string{"Jos\u00c9 Garc\u00eda", "JOSE\u0301 Garci\u0301a"} {
-		w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{Name: name, Status: "new", Source: "api"})
+		w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{LeadFields: event.LeadFields{Name: name, Status: "new"}, Source: "api"})
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)
@@ -180,7 +180,7 @@ func TestSearch_SkipsBlocksWithoutGram(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()
-	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "Asha Rao", Status: "new", Temperature: "hot", Source: "api"})
+	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "Asha Rao", Status: "new", Temperature: "hot"}, Source: "api"})
 	w.Project(t)
 	var block schema.Grams
 	block.AddLead("asha", "warm", "api")
@@ -201,7 +201,7 @@ func TestSearch_SkipsGapsBetweenBlocks(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	for range 3 {
-		w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{Name: "Asha", Status: "new", Source: "api"})
+		w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{LeadFields: event.LeadFields{Name: "Asha", Status: "new"}, Source: "api"})
 	}
 	w.Project(t)
 	for n, name := range []string{"asha", "ravi", "asha"} {

@@ -70,8 +70,8 @@ func TestSources_FilterBySource(t *testing.T) {
 		if n%40 == 7 {
 			source = "landing"
 		}
-		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Status: "new", Source: source})
-		w.Append(t, "other", event.LeadStream(w.NewID()), event.LeadCreated{Name: "N", Status: "new", Source: "chatbot"})
+		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: source})
+		w.Append(t, "other", event.LeadStream(w.NewID()), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "chatbot"})
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)

@@ -1,12 +1,9 @@
 package query
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
@@ -33,12 +30,8 @@ type Step struct {
 	Released     Change // what finds the lead no more
 }
 
-// Change is a field of a lead that an event gave another value. Old or New is empty when there was, or is, none. A member
-// of customFields or metadata has a Key, and its values are JSON.
-type Change struct {
-	Field, Key string
-	Old, New   string
-}
+// Change is a field of a lead that an event gave another value.
+type Change = lead.Change
 
 // Moment says which part of a timeline to return.
 type Moment struct {
@@ -111,7 +104,7 @@ func (r *Reader) LeadTimeline(ctx context.Context, account, id string, m Moment)
 }
 
 func newStep(recorded eventstore.Recorded, fact event.Fact, before, after lead.State) Step {
-	step := Step{Event: newEvent(recorded), Credential: newCredential(recorded.Metadata.Credential)}
+	step := Step{Event: newEvent(recorded), Credential: newCredential(recorded.Metadata.Credential), Changes: lead.Changes(&before, &after)}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
 		step.Source = data.Source
@@ -126,35 +119,5 @@ func newStep(recorded eventstore.Recorded, fact event.Fact, before, after lead.S
 	case event.LeadDeparted:
 		step.Into = data.Into
 	}
-	for _, c := range []Change{
-		{Field: "name", Old: before.Name, New: after.Name},
-		{Field: "phone", Old: before.Phone, New: after.Phone},
-		{Field: "email", Old: before.Email, New: after.Email},
-		{Field: "status", Old: before.Status, New: after.Status},
-		{Field: "leadTemperature", Old: before.Temperature, New: after.Temperature},
-		{Field: "opportunityValue", Old: before.OpportunityValue, New: after.OpportunityValue},
-	} {
-		if c.Old != c.New {
-			step.Changes = append(step.Changes, c)
-		}
-	}
-	step.Changes = append(step.Changes, changed("customFields", before.CustomFields, after.CustomFields)...)
-	step.Changes = append(step.Changes, changed("metadata", before.Metadata, after.Metadata)...)
 	return step
-}
-
-// changed are the members that are not what they were, by name.
-func changed(field string, before, after map[string]jsontext.Value) (changes []Change) {
-	for key, old := range before {
-		if string(old) != string(after[key]) {
-			changes = append(changes, Change{field, key, string(old), string(after[key])})
-		}
-	}
-	for key, latest := range after {
-		if _, there := before[key]; !there {
-			changes = append(changes, Change{field, key, "", string(latest)})
-		}
-	}
-	slices.SortFunc(changes, func(a, b Change) int { return cmp.Compare(a.Key, b.Key) })
-	return changes
 }

@@ -18,10 +18,10 @@ func TestLeadAsOf_LongLead(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()
-	facts := []event.Data{event.LeadCreated{ContactUID: w.NewID(), Name: "Asha Rao", Phone: "+919876543210", Status: "new", Temperature: "warm", Source: "website"}}
+	facts := []event.Data{event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "Asha Rao", Phone: "+919876543210", Status: "new", Temperature: "warm"}, Source: "website"}}
 	sources := []string{"website", "api", "whatsapp"}
 	for i := range 299 {
-		facts = append(facts, event.LeadMerged{Source: sources[i%3], Status: []string{"contacted", "qualified"}[i%2], VisitorID: sources[i%3]})
+		facts = append(facts, event.LeadMerged{Source: sources[i%3], LeadFields: event.LeadFields{Status: []string{"contacted", "qualified"}[i%2]}, VisitorID: sources[i%3]})
 	}
 	w.Append(t, "acme", event.LeadStream(id), facts...)
 	reader := query.New(w.Pool, w.Store)
@@ -59,7 +59,7 @@ func TestLeadEvents_TimestampFormat(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()
-	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "Asha", Phone: "+911", Status: "new", Source: "api"})
+	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "Asha", Phone: "+911", Status: "new"}, Source: "api"})
 	first := projectiontest.Start.Add(200 * time.Millisecond)
 	w.Append(t, "acme", event.LeadStream(id), event.LeadJoined{From: w.NewID(), Was: event.LeadSnapshot{
 		CreatedAt: first, Sources: []event.SourceSnapshot{{Source: "website", FirstSeenAt: first, LastSeenAt: first.Add(time.Second)}},

@@ -120,8 +120,8 @@ const expired = `
 
 const linkedVisitors = `
 	SELECT DISTINCT v.id
-	  FROM views.lead l CROSS JOIN LATERAL json_array_elements_text(l.state -> 'VisitorIDs') AS v (id)
-	 WHERE l.account = $1 AND json_typeof(l.state -> 'VisitorIDs') = 'array' AND v.id = ANY ($2)`
+	  FROM views.lead l CROSS JOIN LATERAL json_array_elements_text(l.state -> 'visitorIds') AS v (id)
+	 WHERE l.account = $1 AND json_typeof(l.state -> 'visitorIds') = 'array' AND v.id = ANY ($2)`
 
 // expiring is one reading of all old activities.
 type expiring struct {

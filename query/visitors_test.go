@@ -31,7 +31,7 @@ func TestActivity_EqualsRecorded(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID() // 1 ms after the start
-	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "A", VisitorID: " v/1"})
+	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "A"}, VisitorID: " v/1"})
 	acted := event.VisitorActed{
 		VisitorID: " v/1", Kind: "click", URL: "https://example.com/?a=1", Title: `"<ü>"`, Referrer: "https://example.org",
 		At: projectiontest.Start.Add(-time.Hour), Properties: map[string]jsontext.Value{"n": jsontext.Value(`1.0`), "t": jsontext.Value(`"\u2028"`)},
@@ -55,10 +55,10 @@ func TestActivity_LinksLeadsAndVisitors(t *testing.T) {
 	reader := query.New(w.Pool, w.Store)
 	act(t, w, "acme", "v", "before", 1)
 	one, two, none, foreign := w.NewID(), w.NewID(), w.NewID(), w.NewID()
-	w.Append(t, "acme", event.LeadStream(one), event.LeadCreated{Name: "1", VisitorID: "v"})
-	w.Append(t, "acme", event.LeadStream(two), event.LeadCreated{Name: "2"}, event.LeadMerged{Source: "website", VisitorID: "v"})
-	w.Append(t, "acme", event.LeadStream(none), event.LeadCreated{Name: "3"})
-	w.Append(t, "globex", event.LeadStream(foreign), event.LeadCreated{Name: "4", VisitorID: "v"})
+	w.Append(t, "acme", event.LeadStream(one), event.LeadCreated{LeadFields: event.LeadFields{Name: "1"}, VisitorID: "v"})
+	w.Append(t, "acme", event.LeadStream(two), event.LeadCreated{LeadFields: event.LeadFields{Name: "2"}}, event.LeadMerged{Source: "website", VisitorID: "v"})
+	w.Append(t, "acme", event.LeadStream(none), event.LeadCreated{LeadFields: event.LeadFields{Name: "3"}})
+	w.Append(t, "globex", event.LeadStream(foreign), event.LeadCreated{LeadFields: event.LeadFields{Name: "4"}, VisitorID: "v"})
 	act(t, w, "acme", "v", "after", 4)
 	act(t, w, "acme", "w", "on a telephone", 3)
 	act(t, w, "acme", "V", "another visitor", 3)
@@ -89,7 +89,7 @@ func TestActivity_PagesWithEqualTimes(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()
-	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "A", VisitorID: "v"}, event.LeadMerged{Source: "api", VisitorID: "w"})
+	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "A"}, VisitorID: "v"}, event.LeadMerged{Source: "api", VisitorID: "w"})
 	for i, at := range []int{3, 1, 3, 2, 3, 1, 2, 3} { // several of one millisecond, and not in order
 		act(t, w, "acme", []string{"v", "w"}[i%2], fmt.Sprintf("%d %d", at, i), at)
 	}
@@ -135,7 +135,7 @@ func TestActivity_BeforeOrAfterLead(t *testing.T) {
 			id := &ids[n][s.lead]
 			if *id == "" {
 				*id = w.NewID()
-				w.Append(t, account, event.LeadStream(*id), event.LeadCreated{Name: "N", Source: "api", VisitorID: s.visitor})
+				w.Append(t, account, event.LeadStream(*id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N"}, Source: "api", VisitorID: s.visitor})
 			} else {
 				w.Append(t, account, event.LeadStream(*id), event.LeadMerged{Source: "website", VisitorID: s.visitor})
 			}

@@ -223,10 +223,12 @@ func (h *history) merge(lead *pastLead) []eventstore.Write {
 func (h *history) created() event.LeadCreated {
 	n := len(h.leads)
 	return event.LeadCreated{
-		ContactUID: h.id().String(), Name: fmt.Sprintf("Person %d", n), Phone: fmt.Sprintf("+91%010d", 9_000_000_000+n),
-		Email: fmt.Sprintf("person%d@example.com", n), Status: "new", Temperature: "warm", Source: h.source(),
-		Metadata: metadata(), CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
-		IP: "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"name", "phone", "email", "metadata", "customFields"},
+		ContactUID: h.id().String(), LeadFields: event.LeadFields{
+			Name: fmt.Sprintf("Person %d", n), Phone: fmt.Sprintf("+91%010d", 9_000_000_000+n), Email: fmt.Sprintf("person%d@example.com", n),
+			Status: "new", Temperature: "warm", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
+		}, Source: h.source(),
+		Metadata: metadata(),
+		IP:       "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"name", "phone", "email", "metadata", "customFields"},
 	}
 }
 

@@ -108,7 +108,7 @@ func (b *webhooksBenchmark) burst(ctx context.Context, store eventstore.Store, r
 		for range min(left, together) {
 			e := eventstore.Event{ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: account, Actor: "system:bench"}}
 			e.Type, e.Data, err = event.Encode(event.LeadCreated{
-				ContactUID: e.ID.String(), Name: "Asha Rao", Phone: "+919876543210", Email: "asha@example.com", Status: "new", Temperature: "warm", Source: "website",
+				ContactUID: e.ID.String(), LeadFields: event.LeadFields{Name: "Asha Rao", Phone: "+919876543210", Email: "asha@example.com", Status: "new", Temperature: "warm"}, Source: "website",
 			})
 			if err != nil {
 				return 0, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // Limits of what an arrival may carry. Characters are Unicode code points after NFC.
@@ -46,19 +47,13 @@ type Client struct{ IP, UserAgent string }
 
 // Arrival is one lead as it was pushed in, valid and normalized. An empty field was not given.
 type Arrival struct {
-	Name             string
-	Phone            string // E.164
-	Email            string // canonical
-	Status           string // in the account's spelling
-	UnknownStatus    string // given, but not a stage of the account; only a lead that is at this stage may keep it
-	Temperature      string
-	OpportunityValue string // exact decimal
-	Source           string // canonical, never empty
-	Metadata         map[string]jsontext.Value
-	IP               string
-	UserAgent        string
-	CustomFields     map[string]jsontext.Value
-	VisitorID        string
+	event.LeadFields
+	UnknownStatus string // given, but not a stage of the account; only a lead that is at this stage may keep it
+	Source        string // canonical, never empty
+	Metadata      map[string]jsontext.Value
+	IP            string
+	UserAgent     string
+	VisitorID     string
 }
 
 // Aliases of a field, first present wins.
@@ -73,15 +68,10 @@ var (
 // that is wrong.
 func ParseArrival(body map[string]jsontext.Value, rules Rules, client Client) (Arrival, error) {
 	r := reader{body: body}
-	a := Arrival{
-		Name:             r.name(),
-		Phone:            r.phone(rules.Region),
-		Email:            r.email(),
-		Temperature:      r.temperature(),
-		OpportunityValue: r.opportunityValue(),
-		VisitorID:        r.visitorID(),
-		CustomFields:     r.customFields(),
-	}
+	a := Arrival{LeadFields: event.LeadFields{
+		Name: r.name(), Phone: r.phone(rules.Region), Email: r.email(), Temperature: r.temperature(), OpportunityValue: r.opportunityValue(),
+	}}
+	a.VisitorID, a.CustomFields = r.visitorID(), r.customFields()
 	a.Status, a.UnknownStatus = r.status(rules.Stages)
 	a.Metadata, a.Source, a.IP, a.UserAgent = r.metadata(client)
 	if !r.present("phone") && !r.present("email") {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 var (
@@ -74,13 +75,14 @@ func TestAnArrivalInFull(t *testing.T) {
 		"metadata": {"source": "website", "ip": "198.51.100.7", "userAgent": "Mozilla/5.0", "utm_campaign": "diwali"}
 	}`)
 	require.Equal(t, Arrival{
-		Name: "Asha Rao", Phone: "+919876543210", Email: "asha@example.com", Status: "won", Temperature: "hot",
-		OpportunityValue: "120000.5", Source: "website", IP: "198.51.100.7", UserAgent: "Mozilla/5.0", VisitorID: "v-1",
+		LeadFields: event.LeadFields{
+			Name: "Asha Rao", Phone: "+919876543210", Email: "asha@example.com", Status: "won",
+			Temperature: "hot", OpportunityValue: "120000.5", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`), "budget": jsontext.Value(`5`)},
+		}, Source: "website", IP: "198.51.100.7", UserAgent: "Mozilla/5.0", VisitorID: "v-1",
 		Metadata: map[string]jsontext.Value{
 			"source": jsontext.Value(`"website"`), "ip": jsontext.Value(`"198.51.100.7"`),
 			"userAgent": jsontext.Value(`"Mozilla/5.0"`), "utm_campaign": jsontext.Value(`"diwali"`),
 		},
-		CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`), "budget": jsontext.Value(`5`)},
 	}, a)
 }
 
@@ -89,7 +91,7 @@ func TestAnArrivalWithTheLeastSaysNothingElse(t *testing.T) {
 	a := accepted(t, `{"phone":"9876543210"}`)
 	require.Empty(t, a.CustomFields)
 	a.CustomFields = nil
-	require.Equal(t, Arrival{Phone: "+919876543210", Source: "api", IP: "203.0.113.9", UserAgent: "curl/8"}, a)
+	require.Equal(t, Arrival{LeadFields: event.LeadFields{Phone: "+919876543210"}, Source: "api", IP: "203.0.113.9", UserAgent: "curl/8"}, a)
 }
 
 func TestTheFirstNameThatIsPresentWins(t *testing.T) {

@@ -2,7 +2,6 @@ package lead
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -97,12 +96,8 @@ func (a Arrival) open(rules Rules, ids NewIDs) (Decision, error) {
 		return Decision{}, field.Errors{{Field: "status", Message: unknownStatus(rules.Stages)}}
 	}
 	created := event.LeadCreated{
-		ContactUID: ids.Contact,
-		Name:       a.Name, Phone: a.Phone, Email: a.Email,
-		Status: a.Status, Temperature: a.Temperature, OpportunityValue: a.OpportunityValue,
-		Source: a.Source, CustomFields: a.CustomFields, Metadata: a.Metadata,
-		IP: a.IP, UserAgent: a.UserAgent, VisitorID: a.VisitorID,
-		Changed: a.given(),
+		ContactUID: ids.Contact, LeadFields: a.LeadFields, Source: a.Source, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent,
+		VisitorID: a.VisitorID, Changed: changes(State{}, event.LeadMerged{LeadFields: a.LeadFields, Metadata: a.Metadata, VisitorID: a.VisitorID}),
 	}
 	if created.Name == "" {
 		created.Name, created.NameDerived = derivedName(a), true
@@ -144,11 +139,7 @@ const tooManyContacts = "is one more than the 1000 that a lead can have: release
 func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string) (event.LeadMerged, error) {
 	var wrong field.Errors
 	merged := event.LeadMerged{
-		Source: a.Source,
-		Name:   a.Name, Phone: a.Phone, Email: a.Email,
-		Status: a.Status, Temperature: a.Temperature, OpportunityValue: a.OpportunityValue,
-		CustomFields: a.CustomFields, Metadata: a.Metadata,
-		IP: a.IP, UserAgent: a.UserAgent, VisitorID: a.VisitorID,
+		Source: a.Source, LeadFields: a.LeadFields, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent, VisitorID: a.VisitorID,
 	}
 	if emailHeldBy != "" {
 		merged.Email, merged.EmailHeldBy = "", emailHeldBy
@@ -193,50 +184,4 @@ func fits(metadata map[string]jsontext.Value) bool {
 		size += len(key) + len(value)
 	}
 	return keys <= MaxMetadataKeys && size <= MaxMetadataBytes
-}
-
-// given returns the names of the fields that an arrival has.
-func (a Arrival) given() []string {
-	return changes(State{}, event.LeadMerged{
-		Name: a.Name, Phone: a.Phone, Email: a.Email, Status: a.Status, Temperature: a.Temperature,
-		OpportunityValue: a.OpportunityValue, CustomFields: a.CustomFields, Metadata: a.Metadata, VisitorID: a.VisitorID,
-	})
-}
-
-// changes returns the names of the fields of the lead that a merge changes.
-func changes(s State, m event.LeadMerged) []string {
-	var names []string // nil for none, which an event leaves out
-	note := func(changed bool, name string) {
-		if changed && names == nil {
-			names = make([]string, 0, 8)
-		}
-		if changed {
-			names = append(names, name)
-		}
-	}
-	differs := func(old, latest string) bool { return latest != "" && latest != old }
-	note(m.Name != "" && (m.Name != s.Name || s.NameDerived), "name")
-	note(differs(s.Phone, m.Phone), "phone")
-	note(differs(s.Email, m.Email), "email")
-	note(differs(s.Status, m.Status), "status")
-	note(differs(s.Temperature, m.Temperature), "leadTemperature")
-	note(differs(s.OpportunityValue, m.OpportunityValue), "opportunityValue")
-	note(differ(s.CustomFields, m.CustomFields), "customFields")
-	note(overlays(s.Metadata, m.Metadata), "metadata")
-	note(len(withVisitor(s.VisitorIDs, m.VisitorID)) > len(s.VisitorIDs), "visitorId")
-	return names
-}
-
-// differ reports whether putting the latest values over the old ones changes anything.
-func differ(old, latest map[string]jsontext.Value) bool {
-	for key, value := range latest {
-		if was, there := old[key]; !there || string(was) != string(value) {
-			return true
-		}
-	}
-	return false
-}
-
-func sameValues(a, b map[string]jsontext.Value) bool {
-	return maps.EqualFunc(a, b, func(x, y jsontext.Value) bool { return string(x) == string(y) })
 }

@@ -46,10 +46,10 @@ func raw(pairs ...string) map[string]jsontext.Value {
 // ann is lead A, as it came from sources. It once had another phone and email.
 func ann(sources ...string) *State {
 	s := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{
-		ContactUID: "contact-a", Name: "Asha", Phone: oldPhoneA, Email: oldEmailA, Status: "new", Temperature: "warm", Source: sources[0],
+		ContactUID: "contact-a", LeadFields: event.LeadFields{Name: "Asha", Phone: oldPhoneA, Email: oldEmailA, Status: "new", Temperature: "warm"}, Source: sources[0],
 	}))
 	for i, source := range append(sources, sources[0]) {
-		s = Evolve(s, leadFact(idA, someDay.Add(time.Duration(i)*time.Hour), event.LeadMerged{Source: source, Phone: phoneA, Email: emailA}))
+		s = Evolve(s, leadFact(idA, someDay.Add(time.Duration(i)*time.Hour), event.LeadMerged{Source: source, LeadFields: event.LeadFields{Phone: phoneA, Email: emailA}}))
 	}
 	return &s
 }
@@ -57,7 +57,7 @@ func ann(sources ...string) *State {
 // bala is lead B, as it came from one source.
 func bala(source string) *State {
 	s := Evolve(State{}, leadFact(idB, someDay, event.LeadCreated{
-		ContactUID: "contact-b", Name: "Bala", Phone: phoneB, Email: emailB, Status: "new", Temperature: "warm", Source: source,
+		ContactUID: "contact-b", LeadFields: event.LeadFields{Name: "Bala", Phone: phoneB, Email: emailB, Status: "new", Temperature: "warm"}, Source: source,
 	}))
 	return &s
 }
@@ -195,7 +195,7 @@ func TestWhoAnArrivalIs(t *testing.T) {
 					if c.byEmailB {
 						byEmail = bala(source) // what B came from does not count
 					}
-					decision, err := Decide(Arrival{Phone: c.phone, Email: c.email, Source: source}, someRules, byPhone, byEmail, someIDs)
+					decision, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: c.phone, Email: c.email}, Source: source}, someRules, byPhone, byEmail, someIDs)
 					name := c.owned + ", from " + source + ", known " + strconv.FormatBool(known)
 					require.Equal(t, want, outcome(t, decision, err), name)
 					if err != nil {
@@ -229,13 +229,13 @@ func TestTheTableOfSourcesIsComplete(t *testing.T) {
 
 func TestARefusalKeepsNothingOfThePerson(t *testing.T) {
 	t.Parallel()
-	a := Arrival{Name: "Asha", Phone: phoneA, Email: emailB, Source: "api", IP: "198.51.100.7", CustomFields: raw("city", `"Pune"`)}
+	a := Arrival{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA, Email: emailB, CustomFields: raw("city", `"Pune"`)}, Source: "api", IP: "198.51.100.7"}
 	_, err := Decide(a, someRules, ann("api"), bala("api"), someIDs)
 	var refusal *Refusal
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, event.LeadRefused{Source: "api", Code: "DUPLICATE_LEAD_EMAIL", LeadID: idB, Other: idA}, refusal.Fact)
 
-	_, err = Decide(Arrival{Phone: phoneA, Source: "api"}, someRules, ann("api"), nil, someIDs)
+	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api"}, someRules, ann("api"), nil, someIDs)
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, event.LeadRefused{Source: "api", Code: "DUPLICATE_LEAD_SOURCE", LeadID: idA}, refusal.Fact)
 }
@@ -245,7 +245,7 @@ func TestAnUnknownStageIsRefusedUnlessTheLeadIsOnIt(t *testing.T) {
 	removed := *ann("website")
 	removed.Status = "Parked"
 	unknown := func(source, status string) Arrival {
-		return Arrival{Phone: phoneA, Source: source, UnknownStatus: status}
+		return Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: source, UnknownStatus: status}
 	}
 
 	_, err := Decide(unknown("website", "Parked"), someRules, nil, nil, someIDs)
@@ -265,7 +265,7 @@ func TestAnUnknownStageIsRefusedUnlessTheLeadIsOnIt(t *testing.T) {
 
 func TestWhatIsWrongComesBeforeWhatConflicts(t *testing.T) {
 	t.Parallel()
-	a := Arrival{Phone: phoneA, Source: "api", UnknownStatus: "Parked"}
+	a := Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api", UnknownStatus: "Parked"}
 	_, err := Decide(a, someRules, ann("api"), nil, someIDs)
 	require.Equal(t, []string{"status"}, fieldNames(t, err), "a curated repeat")
 
@@ -275,7 +275,7 @@ func TestWhatIsWrongComesBeforeWhatConflicts(t *testing.T) {
 
 	parked := *ann("api")
 	parked.Status = "parke\u0301"
-	_, err = Decide(Arrival{Phone: phoneA, Source: "api", UnknownStatus: "Park\u00c9"}, someRules, &parked, nil, someIDs)
+	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api", UnknownStatus: "Park\u00c9"}, someRules, &parked, nil, someIDs)
 	require.Error(t, err)
 	require.Equal(t, dupSource, outcome(t, Decision{}, err), "a stage that the lead is on is not wrong")
 }

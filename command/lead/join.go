@@ -88,12 +88,11 @@ func (s State) whole(from State) event.LeadJoined {
 	joined := event.LeadJoined{From: from.ID, Joined: from.Joined, Was: from.snapshot()}
 	after := s
 	after.join(&event.Fact{}, &joined)
-	joined.Changed = changes(s, event.LeadMerged{
-		Phone: after.Phone, Email: after.Email, OpportunityValue: after.OpportunityValue, CustomFields: after.CustomFields,
-	})
-	if s.Name != after.Name {
-		joined.Changed = append([]string{"name"}, joined.Changed...)
+	latest := event.LeadMerged{LeadFields: after.LeadFields}
+	if after.Name == s.Name {
+		latest.Name = ""
 	}
+	joined.Changed = changes(s, latest)
 	if !sameValues(s.Metadata, after.Metadata) {
 		joined.Changed = append(joined.Changed, "metadata")
 	}
@@ -117,10 +116,8 @@ func (s State) snapshot() event.LeadSnapshot {
 		sources[i] = event.SourceSnapshot(entry)
 	}
 	return event.LeadSnapshot{
-		ContactUID: s.ContactUID, Name: s.Name, NameDerived: s.NameDerived, Phone: s.Phone, Email: s.Email,
-		Phones: s.Phones, Emails: s.Emails, Status: s.Status, Temperature: s.Temperature,
-		OpportunityID: s.OpportunityID, OpportunityValue: s.OpportunityValue, Source: s.Source, Sources: sources,
-		CustomFields: s.CustomFields, Metadata: s.Metadata, VisitorIDs: s.VisitorIDs, CreatedAt: s.CreatedAt,
+		ContactUID: s.ContactUID, LeadFields: s.LeadFields, NameDerived: s.NameDerived, Phones: s.Phones, Emails: s.Emails,
+		Source: s.Source, Sources: sources, Metadata: s.Metadata, VisitorIDs: s.VisitorIDs, CreatedAt: s.CreatedAt,
 	}
 }
 
@@ -130,14 +127,13 @@ func (s *State) join(fact *event.Fact, data *event.LeadJoined) {
 	if s.NameDerived && !was.NameDerived {
 		s.Name, s.NameDerived = was.Name, false
 	}
+	for _, field := range fields {
+		if ours := field.of(&s.LeadFields); *ours == "" {
+			*ours = *field.of(&was.LeadFields)
+		}
+	}
 	if s.OpportunityID == "" {
-		s.OpportunityID, s.OpportunityValue = was.OpportunityID, was.OpportunityValue
-	}
-	if s.Phone == "" {
-		s.Phone = was.Phone
-	}
-	if s.Email == "" {
-		s.Email = was.Email
+		s.OpportunityID = was.OpportunityID
 	}
 	s.Phones, s.Emails, s.VisitorIDs = withAll(s.Phones, was.Phones), withAll(s.Emails, was.Emails), withAll(s.VisitorIDs, was.VisitorIDs)
 	s.CustomFields, s.Metadata = fill(s.CustomFields, was.CustomFields), fill(s.Metadata, was.Metadata)

@@ -25,14 +25,17 @@ func join(t *testing.T, into, from State) (State, State) {
 func TestWhatALeadHasStaysAndTheOtherFillsIn(t *testing.T) {
 	t.Parallel()
 	into := Evolve(State{}, leadFact(idA, someDay.Add(time.Hour), event.LeadCreated{
-		ContactUID: "contact-a", Name: "9876543210", NameDerived: true, Phone: phoneA, Status: "new", Temperature: "warm",
-		Source: "website", CustomFields: raw("city", `"Pune"`), Metadata: raw("utm", `"x"`, "gclid", `""`), VisitorID: "v",
+		ContactUID: "contact-a", LeadFields: event.LeadFields{Name: "9876543210", Phone: phoneA, Status: "new", Temperature: "warm", CustomFields: raw("city", `"Pune"`)}, NameDerived: true,
+		Source: "website", Metadata: raw("utm", `"x"`, "gclid", `""`), VisitorID: "v",
 	}))
 	from := Evolve(State{}, leadFact(idB, someDay, event.LeadCreated{
-		ContactUID: "contact-b", Name: "Bala", Phone: phoneB, Email: emailB, Status: "won", Temperature: "hot", OpportunityID: "opp", OpportunityValue: "7",
-		Source: "api", CustomFields: raw("city", `"Goa"`, "size", `"XL"`), Metadata: raw("utm", `"y"`, "gclid", `"g"`), VisitorID: "w", IP: "198.51.100.7",
+		ContactUID: "contact-b", LeadFields: event.LeadFields{
+			Name: "Bala", Phone: phoneB, Email: emailB, Status: "won",
+			Temperature: "hot", OpportunityID: "opp", OpportunityValue: "7", CustomFields: raw("city", `"Goa"`, "size", `"XL"`),
+		},
+		Source: "api", Metadata: raw("utm", `"y"`, "gclid", `"g"`), VisitorID: "w", IP: "198.51.100.7",
 	}))
-	from = Evolve(from, leadFact(idB, someDay.Add(2*time.Hour), event.LeadMerged{Source: "website", NewSource: true, Email: emailNew}))
+	from = Evolve(from, leadFact(idB, someDay.Add(2*time.Hour), event.LeadMerged{Source: "website", NewSource: true, LeadFields: event.LeadFields{Email: emailNew}}))
 	after, gone := join(t, into, from)
 
 	require.Equal(t, []string{"Bala", phoneA, emailNew, "new", "warm", "opp", "7", "website", "contact-a"}, []string{
@@ -63,16 +66,20 @@ func TestWhatALeadHasStaysAndTheOtherFillsIn(t *testing.T) {
 func TestALeadLosesNothingThatItHasWhenAnotherBecomesPartOfIt(t *testing.T) {
 	t.Parallel()
 	into := Evolve(State{}, leadFact(idA, someDay.Add(time.Hour), event.LeadCreated{
-		ContactUID: "contact-a", Name: "Asha", Email: emailNew, Status: "new", Temperature: "warm", OpportunityID: "opp-a",
-		OpportunityValue: "5", Source: "website", CustomFields: raw("city", `"Pune"`), Metadata: raw("utm", `"x"`), VisitorID: "v",
+		ContactUID: "contact-a", LeadFields: event.LeadFields{
+			Name: "Asha", Email: emailNew, Status: "new", Temperature: "warm",
+			OpportunityID: "opp-a", OpportunityValue: "5", CustomFields: raw("city", `"Pune"`),
+		}, Source: "website", Metadata: raw("utm", `"x"`), VisitorID: "v",
 	}))
 	from := Evolve(State{}, leadFact(idB, someDay, event.LeadCreated{
-		ContactUID: "contact-b", Name: "9876543211", NameDerived: true, Phone: phoneB, Email: emailB, Status: "won", Temperature: "hot",
-		OpportunityID: "opp-b", OpportunityValue: "7", Source: "website", CustomFields: raw("city", `"Goa"`),
+		ContactUID: "contact-b", LeadFields: event.LeadFields{
+			Name: "9876543211", Phone: phoneB, Email: emailB, Status: "won",
+			Temperature: "hot", OpportunityID: "opp-b", OpportunityValue: "7", CustomFields: raw("city", `"Goa"`),
+		}, NameDerived: true, Source: "website",
 		Metadata: raw("utm", `"y"`, "gclid", `""`), VisitorID: "v",
 	}))
 	_, joined, err := from.Join("acme", Evolve(State{}, leadFact("01KAHQ5V8M3N6R9T2W4Y7Z0B1C", someDay, event.LeadCreated{
-		Name: phoneNew, NameDerived: true, Phone: phoneNew, Source: "website",
+		LeadFields: event.LeadFields{Name: phoneNew, Phone: phoneNew}, NameDerived: true, Source: "website",
 	})))
 	require.NoError(t, err)
 	from = Evolve(from, leadFact(idB, someDay.Add(3*time.Hour), joined))
@@ -92,10 +99,11 @@ func TestALeadLosesNothingThatItHasWhenAnotherBecomesPartOfIt(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"phone"}, joined.Changed)
 	require.Equal(t, event.LeadSnapshot{
-		ContactUID: "contact-b", Name: "9876543211", NameDerived: true, Phone: phoneB, Email: emailB, Phones: []string{phoneB, phoneNew}, Emails: []string{emailB},
-		Status: "won", Temperature: "hot", OpportunityID: "opp-b", OpportunityValue: "7", Source: "website",
-		Sources:      []event.SourceSnapshot{event.SourceSnapshot(first)},
-		CustomFields: raw("city", `"Goa"`), Metadata: raw("utm", `"y"`, "gclid", `""`), VisitorIDs: []string{"v"}, CreatedAt: someDay,
+		ContactUID: "contact-b", LeadFields: event.LeadFields{
+			Name: "9876543211", Phone: phoneB, Email: emailB, Status: "won",
+			Temperature: "hot", OpportunityID: "opp-b", OpportunityValue: "7", CustomFields: raw("city", `"Goa"`),
+		}, NameDerived: true, Phones: []string{phoneB, phoneNew}, Emails: []string{emailB}, Source: "website",
+		Sources: []event.SourceSnapshot{event.SourceSnapshot(first)}, Metadata: raw("utm", `"y"`, "gclid", `""`), VisitorIDs: []string{"v"}, CreatedAt: someDay,
 	}, joined.Was, "what it was can be told still")
 }
 
@@ -147,13 +155,13 @@ func TestWhatBothHaveMustFitIntoOne(t *testing.T) {
 		ours, theirs State
 		wrong        string
 	}{
-		"fifty fields":         {State{CustomFields: many("a", 30, 1)}, State{CustomFields: many("b", 20, 1)}, ""},
-		"one more":             {State{CustomFields: many("a", 31, 1)}, State{CustomFields: many("b", 20, 1)}, "customFields"},
-		"the same fields":      {State{CustomFields: many("a", 50, 1)}, State{CustomFields: many("a", 50, 1)}, ""},
+		"fifty fields":         {State{LeadFields: event.LeadFields{CustomFields: many("a", 30, 1)}}, State{LeadFields: event.LeadFields{CustomFields: many("b", 20, 1)}}, ""},
+		"one more":             {State{LeadFields: event.LeadFields{CustomFields: many("a", 31, 1)}}, State{LeadFields: event.LeadFields{CustomFields: many("b", 20, 1)}}, "customFields"},
+		"the same fields":      {State{LeadFields: event.LeadFields{CustomFields: many("a", 50, 1)}}, State{LeadFields: event.LeadFields{CustomFields: many("a", 50, 1)}}, ""},
 		"64 keys of metadata":  {State{Metadata: many("a", 60, 1)}, State{Metadata: many("b", 4, 1)}, ""},
 		"one key more":         {State{Metadata: many("a", 60, 1)}, State{Metadata: many("b", 5, 1)}, "metadata"},
 		"32 KiB":               {State{Metadata: many("a", 1, 5000)}, State{Metadata: many("b", 1, 5000)}, "metadata"},
-		"more than a fact may": {State{}, State{CustomFields: many("b", 50, 4700)}, "customFields"},
+		"more than a fact may": {State{}, State{LeadFields: event.LeadFields{CustomFields: many("b", 50, 4700)}}, "customFields"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

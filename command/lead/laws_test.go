@@ -30,11 +30,11 @@ func history(t *rapid.T) []event.Fact {
 		at = at.Add(time.Duration(rapid.IntRange(0, 1000).Draw(t, "later")) * time.Millisecond)
 		a := Arrival{
 			Source: rapid.SampledFrom([]string{"website", "chatbot", "facebook_ad", "api", "webhook"}).Draw(t, "source"),
-			Name:   text("Asha", "Rao").Draw(t, "name"), Phone: text(phoneA, phoneB, phoneNew, mexican, formerMexican).Draw(t, "phone"),
-			Email: text(emailA, emailB).Draw(t, "email"), Status: text("new", "won").Draw(t, "status"),
-			Temperature: text("hot", "cold").Draw(t, "temperature"), OpportunityValue: text("0", "5").Draw(t, "value"),
-			VisitorID: text("v", "w").Draw(t, "visitor"), IP: text("198.51.100.7").Draw(t, "ip"), UserAgent: text("M").Draw(t, "agent"),
-			CustomFields: members.Draw(t, "custom"), Metadata: members.Draw(t, "metadata"),
+			LeadFields: event.LeadFields{
+				Name: text("Asha", "Rao").Draw(t, "name"), Phone: text(phoneA, phoneB, phoneNew, mexican, formerMexican).Draw(t, "phone"), Email: text(emailA, emailB).Draw(t, "email"), Status: text("new", "won").Draw(t, "status"),
+				Temperature: text("hot", "cold").Draw(t, "temperature"), OpportunityValue: text("0", "5").Draw(t, "value"), CustomFields: members.Draw(t, "custom"),
+			},
+			VisitorID: text("v", "w").Draw(t, "visitor"), IP: text("198.51.100.7").Draw(t, "ip"), UserAgent: text("M").Draw(t, "agent"), Metadata: members.Draw(t, "metadata"),
 		}
 		if a.Phone == "" && a.Email == "" {
 			a.Phone = phoneA
@@ -71,15 +71,17 @@ func history(t *rapid.T) []event.Fact {
 // other is a lead that arrived once or twice, and that nothing of the lead's own finds.
 func other(t *rapid.T, at time.Time) State {
 	s := Evolve(State{}, leadFact(idB, at.Add(-time.Duration(rapid.IntRange(0, 2000).Draw(t, "earlier"))*time.Millisecond), event.LeadCreated{
-		ContactUID: "contact-b", Name: "Bala", NameDerived: rapid.Bool().Draw(t, "derived"), Phone: oldPhoneA,
-		Status: "new", Temperature: "warm", OpportunityID: rapid.SampledFrom([]string{"", idContact}).Draw(t, "opportunity"),
-		Source: "website", VisitorID: "x", CustomFields: raw("a", "2", "c", "3"), Metadata: raw("b", `""`, "d", "4"),
+		ContactUID: "contact-b", LeadFields: event.LeadFields{
+			Name: "Bala", Phone: oldPhoneA, Status: "new",
+			Temperature: "warm", OpportunityID: rapid.SampledFrom([]string{"", idContact}).Draw(t, "opportunity"), CustomFields: raw("a", "2", "c", "3"),
+		}, NameDerived: rapid.Bool().Draw(t, "derived"),
+		Source: "website", VisitorID: "x", Metadata: raw("b", `""`, "d", "4"),
 	}))
 	if s.OpportunityID != "" {
 		s.OpportunityValue = "7"
 	}
 	if rapid.Bool().Draw(t, "again") {
-		s = Evolve(s, leadFact(idB, at, event.LeadMerged{Source: "whatsapp", NewSource: true, Email: oldEmailA}))
+		s = Evolve(s, leadFact(idB, at, event.LeadMerged{Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Email: oldEmailA}}))
 	}
 	if rapid.Bool().Draw(t, "was joined") {
 		s.Joined = []string{idA}

@@ -5,7 +5,6 @@
 package lead
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -25,32 +24,26 @@ const (
 	Erased   // its person has been forgotten
 )
 
-// State is a fold of a lead's stream.
+// State is a fold of a lead's stream. Its JSON is that of cached folds and of the view's rows.
 type State struct {
-	Phase            Phase                     `json:",omitzero"`
-	ID               string                    `json:",omitzero"`
-	Revision         int64                     `json:",omitzero"` // of the latest fact folded
-	Account          string                    `json:",omitzero"`
-	ContactUID       string                    `json:",omitzero"`
-	Name             string                    `json:",omitzero"`
-	NameDerived      bool                      `json:",omitzero"` // made of the email or phone, because no name is known
-	Phone            string                    `json:",omitzero"`
-	Email            string                    `json:",omitzero"`
-	Phones           []string                  `json:",omitzero"` // folds of every number the lead ever had and that was not released: each finds it
-	Emails           []string                  `json:",omitzero"` // likewise
-	Status           string                    `json:",omitzero"`
-	Temperature      string                    `json:",omitzero"`
-	OpportunityID    string                    `json:",omitzero"`
-	OpportunityValue string                    `json:",omitzero"` // exact decimal; empty when there is no opportunity
-	Source           string                    `json:",omitzero"` // the first touch
-	Sources          []SourceEntry             `json:",omitzero"`
-	CustomFields     map[string]jsontext.Value `json:",omitzero"`
-	Metadata         map[string]jsontext.Value `json:",omitzero"`
-	VisitorIDs       []string                  `json:",omitzero"`
-	Joined           []string                  `json:",omitzero"` // ids of leads that are part of this one
-	JoinedInto       string                    `json:",omitzero"` // id of the lead that this one departed into
-	CreatedAt        time.Time                 `json:",omitzero"`
-	UpdatedAt        time.Time                 `json:",omitzero"`
+	Phase            Phase  `json:"phase,omitzero"`
+	ID               string `json:"id,omitzero"`
+	Revision         int64  `json:"revision,omitzero"` // of the latest fact folded
+	Account          string `json:"account,omitzero"`
+	ContactUID       string `json:"contactUID,omitzero"`
+	event.LeadFields        // OpportunityValue is empty when there is no opportunity
+	NameDerived      bool   `json:"nameDerived,omitzero"` // made of the email or phone, because no name is known
+
+	Phones     []string                  `json:"phones,omitzero"` // folds of every number the lead ever had and that was not released: each finds it
+	Emails     []string                  `json:"emails,omitzero"` // likewise
+	Source     string                    `json:"source,omitzero"` // the first touch
+	Sources    []SourceEntry             `json:"sources,omitzero"`
+	Metadata   map[string]jsontext.Value `json:"metadata,omitzero"`
+	VisitorIDs []string                  `json:"visitorIds,omitzero"`
+	Joined     []string                  `json:"joined,omitzero"`     // ids of leads that are part of this one
+	JoinedInto string                    `json:"joinedInto,omitzero"` // id of the lead that this one was joined into
+	CreatedAt  time.Time                 `json:"createdAt,omitzero"`
+	UpdatedAt  time.Time                 `json:"updatedAt,omitzero"`
 }
 
 // SourceEntry is one source in a lead's history: how it came first, and how often since.
@@ -114,48 +107,27 @@ func (s *State) evolve(fact *event.Fact) {
 
 func (s *State) create(fact *event.Fact, data *event.LeadCreated) {
 	*s = State{
-		Phase: Live, ID: event.LeadID(fact.Stream), Account: fact.Metadata.Account,
-		ContactUID: data.ContactUID, Name: data.Name, NameDerived: data.NameDerived,
-		Phone: data.Phone, Email: data.Email, Phones: with(nil, FoldPhone(data.Phone)), Emails: with(nil, data.Email),
-		Status: data.Status, Temperature: data.Temperature,
-		OpportunityID: data.OpportunityID, OpportunityValue: data.OpportunityValue,
-		Source: data.Source, CustomFields: data.CustomFields,
-		Metadata:   overlay(nil, data.Metadata, data.IP, data.UserAgent),
-		VisitorIDs: with(nil, data.VisitorID),
-		CreatedAt:  fact.At, UpdatedAt: fact.At,
+		Phase: Live, ID: event.LeadID(fact.Stream), Account: fact.Metadata.Account, ContactUID: data.ContactUID,
+		LeadFields: data.LeadFields, NameDerived: data.NameDerived,
+		Phones: with(nil, FoldPhone(data.Phone)), Emails: with(nil, data.Email), Source: data.Source,
+		Metadata: overlay(nil, data.Metadata, data.IP, data.UserAgent), VisitorIDs: with(nil, data.VisitorID),
+		CreatedAt: fact.At, UpdatedAt: fact.At,
 	}
 	s.Sources = []SourceEntry{NewSourceEntry(fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed)}
 }
 
 func (s *State) merge(fact *event.Fact, data *event.LeadMerged) {
-	if data.Name != "" {
-		s.Name, s.NameDerived = data.Name, false
-	}
-	if data.OpportunityID != "" {
-		s.OpportunityID = data.OpportunityID
-	}
-	replace(&s.Phone, data.Phone)
-	replace(&s.Email, data.Email)
-	replace(&s.Status, data.Status)
-	replace(&s.Temperature, data.Temperature)
-	replace(&s.OpportunityValue, data.OpportunityValue)
+	s.set(&data.LeadFields)
 	s.Phones, s.Emails = with(s.Phones, FoldPhone(data.Phone)), with(s.Emails, data.Email)
 	s.VisitorIDs = withVisitor(s.VisitorIDs, data.VisitorID)
-	s.CustomFields = union(s.CustomFields, data.CustomFields)
 	s.Metadata = overlay(s.Metadata, data.Metadata, data.IP, data.UserAgent)
 	s.see(fact, data)
 	s.UpdatedAt = fact.At
 }
 
 func (s *State) update(fact *event.Fact, data *event.LeadUpdated) {
-	if data.Name != "" {
-		s.Name, s.NameDerived = data.Name, false
-	}
-	replace(&s.Status, data.Status)
-	replace(&s.Temperature, data.Temperature)
-	replace(&s.OpportunityID, data.OpportunityID)
-	replace(&s.OpportunityValue, data.OpportunityValue)
-	s.CustomFields = without(union(s.CustomFields, data.CustomFields), data.RemovedFields)
+	s.set(&data.LeadFields)
+	s.CustomFields = without(s.CustomFields, data.RemovedFields)
 	s.UpdatedAt = fact.At
 }
 
@@ -188,33 +160,21 @@ func (s State) HasSource(source string) bool {
 // SetBy returns of a lead what one fact set: all that its creation did, and of an arrival that merged or a change by hand only the
 // values that it gave. The ids and times stay, and the source is that of the arrival. The rest is empty.
 func (s State) SetBy(fact event.Data) State {
-	var given event.LeadMerged
+	set := State{
+		Phase: s.Phase, ID: s.ID, Revision: s.Revision, Account: s.Account, ContactUID: s.ContactUID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+	}
 	switch fact := fact.(type) {
 	case event.LeadCreated:
 		return s
 	case event.LeadMerged:
-		given = fact
+		set.Source, set.LeadFields = fact.Source, fact.LeadFields
 	case event.LeadUpdated:
-		given = event.LeadMerged{
-			Name: fact.Name, Status: fact.Status, Temperature: fact.Temperature, OpportunityValue: fact.OpportunityValue,
-			CustomFields: fact.CustomFields,
-		}
+		set.LeadFields = fact.LeadFields
 	}
-	set := State{
-		Phase: s.Phase, ID: s.ID, Revision: s.Revision, Account: s.Account, ContactUID: s.ContactUID, Source: given.Source,
-		Name: given.Name, Phone: given.Phone, Email: given.Email, Status: given.Status, Temperature: given.Temperature,
-		OpportunityValue: given.OpportunityValue, CustomFields: given.CustomFields, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
-	}
-	if given.OpportunityValue != "" {
+	if set.OpportunityID = ""; set.OpportunityValue != "" {
 		set.OpportunityID = s.OpportunityID
 	}
 	return set
-}
-
-func replace(field *string, value string) {
-	if value != "" {
-		*field = value
-	}
 }
 
 // with appends a value that is not there yet.
@@ -231,44 +191,6 @@ func withVisitor(visitors []string, id string) []string {
 		return visitors
 	}
 	return with(visitors, id)
-}
-
-// copyOnWrite is a map that is copied only when a member changes: most arrivals of a person bring nothing new.
-type copyOnWrite struct {
-	members map[string]jsontext.Value
-	own     bool // a copy, or new
-}
-
-func (l *copyOnWrite) put(key string, value jsontext.Value) {
-	if was, there := l.members[key]; there && string(was) == string(value) {
-		return
-	}
-	if !l.own {
-		if l.members = maps.Clone(l.members); l.members == nil {
-			l.members = map[string]jsontext.Value{}
-		}
-		l.own = true
-	}
-	l.members[key] = value
-}
-
-func union(old, latest map[string]jsontext.Value) map[string]jsontext.Value {
-	l := copyOnWrite{members: old}
-	for key, value := range latest {
-		l.put(key, value)
-	}
-	return l.members
-}
-
-func without(fields map[string]jsontext.Value, removed []string) map[string]jsontext.Value {
-	if len(removed) == 0 {
-		return fields
-	}
-	left := maps.Clone(fields)
-	for _, key := range removed {
-		delete(left, key)
-	}
-	return left
 }
 
 // overlay puts an arrival's metadata over the lead's, key by key. That of the first arrival is kept as given; of later ones, empty

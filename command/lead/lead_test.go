@@ -34,29 +34,34 @@ func fold(t *testing.T, arrivals ...Arrival) State {
 func TestANewLeadIsFoldedInFull(t *testing.T) {
 	t.Parallel()
 	s := fold(t, Arrival{
-		Name: "Asha", Email: emailA, Status: "won", Temperature: "hot", OpportunityValue: "5", VisitorID: "v", IP: "198.51.100.7", UserAgent: "M",
-		CustomFields: raw("city", `"Pune"`), Metadata: raw("source", `"website"`, "ip", `"as given"`, "utm", `"x"`),
+		LeadFields: event.LeadFields{
+			Name: "Asha", Email: emailA, Status: "won",
+			Temperature: "hot", OpportunityValue: "5", CustomFields: raw("city", `"Pune"`),
+		}, VisitorID: "v", IP: "198.51.100.7", UserAgent: "M", Metadata: raw("source", `"website"`, "ip", `"as given"`, "utm", `"x"`),
 	})
 	require.Equal(t, State{
-		Phase: Live, ID: idNew, Revision: 0, Account: "acme", ContactUID: idContact, Name: "Asha", Phone: phoneA, Email: emailA,
-		Phones: []string{phoneA}, Emails: []string{emailA}, Status: "won", Temperature: "hot",
-		OpportunityID: idOpportunity, OpportunityValue: "5", Source: "website",
+		Phase: Live, ID: idNew, Revision: 0, Account: "acme", ContactUID: idContact, LeadFields: event.LeadFields{
+			Name: "Asha", Phone: phoneA, Email: emailA, Status: "won",
+			Temperature: "hot", OpportunityID: idOpportunity, OpportunityValue: "5", CustomFields: raw("city", `"Pune"`),
+		},
+		Phones: []string{phoneA}, Emails: []string{emailA}, Source: "website",
 		Sources: []SourceEntry{{
 			Source: "website", FirstSeenAt: someDay, LastSeenAt: someDay, Arrivals: 1, Credential: "token:01K", RequestID: "req-1",
 			Metadata: raw("source", `"website"`, "ip", `"as given"`, "utm", `"x"`), IP: "198.51.100.7", UserAgent: "M",
 			Changed: []string{"name", "phone", "email", "status", "leadTemperature", "opportunityValue", "customFields", "metadata", "visitorId"},
 		}},
-		CustomFields: raw("city", `"Pune"`),
-		Metadata:     raw("utm", `"x"`, "ip", `"198.51.100.7"`, "userAgent", `"M"`),
-		VisitorIDs:   []string{"v"}, CreatedAt: someDay, UpdatedAt: someDay,
+		Metadata:   raw("utm", `"x"`, "ip", `"198.51.100.7"`, "userAgent", `"M"`),
+		VisitorIDs: []string{"v"}, CreatedAt: someDay, UpdatedAt: someDay,
 	}, s)
 }
 
 func TestTheLatestNonEmptyValueWins(t *testing.T) {
 	t.Parallel()
 	first := Arrival{
-		Name: "Asha", Email: emailA, Status: "new", Temperature: "hot", OpportunityValue: "5", VisitorID: "v", IP: "198.51.100.7", UserAgent: "M",
-		CustomFields: raw("city", `"Pune"`, "n", "1"), Metadata: raw("utm", `"x"`, "gclid", `"g"`),
+		LeadFields: event.LeadFields{
+			Name: "Asha", Email: emailA, Status: "new",
+			Temperature: "hot", OpportunityValue: "5", CustomFields: raw("city", `"Pune"`, "n", "1"),
+		}, VisitorID: "v", IP: "198.51.100.7", UserAgent: "M", Metadata: raw("utm", `"x"`, "gclid", `"g"`),
 	}
 	before := fold(t, first)
 
@@ -75,8 +80,10 @@ func TestTheLatestNonEmptyValueWins(t *testing.T) {
 	}
 
 	after := fold(t, first, Arrival{
-		Name: "Asha Rao", Email: emailNew, Status: "won", Temperature: "cold", OpportunityValue: "0", VisitorID: "w", IP: "203.0.113.5", UserAgent: "N",
-		CustomFields: raw("city", `"Goa"`, "flag", "false"), Metadata: raw("utm", `"y"`, "gclid", `""`, "new", `1`),
+		LeadFields: event.LeadFields{
+			Name: "Asha Rao", Email: emailNew, Status: "won",
+			Temperature: "cold", OpportunityValue: "0", CustomFields: raw("city", `"Goa"`, "flag", "false"),
+		}, VisitorID: "w", IP: "203.0.113.5", UserAgent: "N", Metadata: raw("utm", `"y"`, "gclid", `""`, "new", `1`),
 	})
 	require.Equal(t, "Asha Rao", after.Name)
 	require.Equal(t, emailNew, after.Email)
@@ -94,7 +101,7 @@ func TestTheLatestNonEmptyValueWins(t *testing.T) {
 
 func TestAReplacedPhoneOrEmailStillFindsTheLead(t *testing.T) {
 	t.Parallel()
-	s := fold(t, Arrival{}, Arrival{Email: emailA}, Arrival{Email: emailNew, Phone: phoneNew}, Arrival{Email: emailA})
+	s := fold(t, Arrival{}, Arrival{LeadFields: event.LeadFields{Email: emailA}}, Arrival{LeadFields: event.LeadFields{Email: emailNew, Phone: phoneNew}}, Arrival{LeadFields: event.LeadFields{Email: emailA}})
 	require.Equal(t, []string{phoneA, phoneNew}, s.Phones)
 	require.Equal(t, []string{emailA, emailNew}, s.Emails)
 	require.Equal(t, []string{phoneA, emailA}, []string{s.Phone, s.Email}, "the latest that was given")
@@ -102,13 +109,13 @@ func TestAReplacedPhoneOrEmailStillFindsTheLead(t *testing.T) {
 
 func TestADerivedNameNeverReplacesARealOne(t *testing.T) {
 	t.Parallel()
-	derived := fold(t, Arrival{Email: emailA})
+	derived := fold(t, Arrival{LeadFields: event.LeadFields{Email: emailA}})
 	require.Equal(t, []any{"asha", true}, []any{derived.Name, derived.NameDerived})
 
-	known := fold(t, Arrival{Email: emailA}, Arrival{Name: "Rao"})
+	known := fold(t, Arrival{LeadFields: event.LeadFields{Email: emailA}}, Arrival{LeadFields: event.LeadFields{Name: "Rao"}})
 	require.Equal(t, []any{"Rao", false}, []any{known.Name, known.NameDerived})
 
-	later := fold(t, Arrival{Email: emailA}, Arrival{Name: "Rao"}, Arrival{Email: emailNew})
+	later := fold(t, Arrival{LeadFields: event.LeadFields{Email: emailA}}, Arrival{LeadFields: event.LeadFields{Name: "Rao"}}, Arrival{LeadFields: event.LeadFields{Email: emailNew}})
 	require.Equal(t, []any{"Rao", false}, []any{later.Name, later.NameDerived})
 }
 
@@ -116,7 +123,7 @@ func TestTheFirstTouchStaysAndTheHistoryHoldsTheRest(t *testing.T) {
 	t.Parallel()
 	s := fold(t,
 		Arrival{Source: "google_ad", IP: "198.51.100.1", UserAgent: "one", Metadata: raw("gclid", `"g"`)},
-		Arrival{Source: "website", Name: "Asha", IP: "198.51.100.2", UserAgent: "two", Metadata: raw("utm", `"x"`)},
+		Arrival{Source: "website", LeadFields: event.LeadFields{Name: "Asha"}, IP: "198.51.100.2", UserAgent: "two", Metadata: raw("utm", `"x"`)},
 		Arrival{Source: "google_ad", IP: "198.51.100.3", Metadata: raw("gclid", `"h"`)},
 		Arrival{Source: "website"},
 		Arrival{Source: "api"},
@@ -140,10 +147,10 @@ func TestTwoFuturesOfOneLeadShareNothing(t *testing.T) {
 	t.Parallel()
 	with := func(s State, phone string) State {
 		return Evolve(s, leadFact(idNew, someDay, event.LeadMerged{
-			Source: "website", Phone: phone, Email: phone + "@example.com", VisitorID: phone,
+			Source: "website", LeadFields: event.LeadFields{Phone: phone, Email: phone + "@example.com"}, VisitorID: phone,
 		}))
 	}
-	s := fold(t, Arrival{Phone: "1"})
+	s := fold(t, Arrival{LeadFields: event.LeadFields{Phone: "1"}})
 	for _, phone := range []string{"2", "3", "4", "5", "6", "7", "8"} {
 		one := with(s, phone)
 		kept := []any{one.Phones[len(s.Phones)], one.Emails[len(s.Emails)], one.VisitorIDs[len(s.VisitorIDs)]}

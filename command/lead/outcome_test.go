@@ -22,12 +22,17 @@ func opened(t *testing.T, a Arrival) event.LeadCreated {
 func TestANewLeadIsWhatTheArrivalSays(t *testing.T) {
 	t.Parallel()
 	a := Arrival{
-		Name: "Asha", Phone: phoneNew, Email: emailNew, Status: "won", Temperature: "hot", OpportunityValue: "0", Source: "website",
-		Metadata: raw("utm", `"x"`), IP: "198.51.100.7", UserAgent: "Mozilla/5.0", CustomFields: raw("city", `"Pune"`), VisitorID: "v",
+		LeadFields: event.LeadFields{
+			Name: "Asha", Phone: phoneNew, Email: emailNew, Status: "won",
+			Temperature: "hot", OpportunityValue: "0", CustomFields: raw("city", `"Pune"`),
+		}, Source: "website",
+		Metadata: raw("utm", `"x"`), IP: "198.51.100.7", UserAgent: "Mozilla/5.0", VisitorID: "v",
 	}
 	require.Equal(t, event.LeadCreated{
-		ContactUID: idContact, Name: "Asha", Phone: phoneNew, Email: emailNew, Status: "won", Temperature: "hot",
-		OpportunityID: idOpportunity, OpportunityValue: "0", Source: "website", CustomFields: a.CustomFields, Metadata: a.Metadata,
+		ContactUID: idContact, LeadFields: event.LeadFields{
+			Name: "Asha", Phone: phoneNew, Email: emailNew, Status: "won",
+			Temperature: "hot", OpportunityID: idOpportunity, OpportunityValue: "0", CustomFields: a.CustomFields,
+		}, Source: "website", Metadata: a.Metadata,
 		IP: "198.51.100.7", UserAgent: "Mozilla/5.0", VisitorID: "v",
 		Changed: []string{"name", "phone", "email", "status", "leadTemperature", "opportunityValue", "customFields", "metadata", "visitorId"},
 	}, opened(t, a))
@@ -35,9 +40,9 @@ func TestANewLeadIsWhatTheArrivalSays(t *testing.T) {
 
 func TestWhatANewLeadIsNotToldIsResolvedOnce(t *testing.T) {
 	t.Parallel()
-	got := opened(t, Arrival{Phone: phoneNew, Source: "api"})
+	got := opened(t, Arrival{LeadFields: event.LeadFields{Phone: phoneNew}, Source: "api"})
 	require.Equal(t, event.LeadCreated{
-		ContactUID: idContact, Name: phoneNew, NameDerived: true, Phone: phoneNew, Status: "new", Temperature: "warm", Source: "api",
+		ContactUID: idContact, LeadFields: event.LeadFields{Name: phoneNew, Phone: phoneNew, Status: "new", Temperature: "warm"}, NameDerived: true, Source: "api",
 		Changed: []string{"phone"},
 	}, got)
 }
@@ -50,10 +55,10 @@ func TestANewLeadWithoutANameIsCalledByItsEmailElseItsPhone(t *testing.T) {
 		want    string
 		derived bool
 	}{
-		{"a name", Arrival{Name: "Asha", Phone: phoneNew, Email: "asha.rao+crm@example.com"}, "Asha", false},
-		{"email and phone", Arrival{Phone: phoneNew, Email: "asha.rao+crm@example.com"}, "asha.rao+crm", true},
-		{"email", Arrival{Email: "asha@example.com"}, "asha", true},
-		{"phone", Arrival{Phone: phoneNew}, phoneNew, true},
+		{"a name", Arrival{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneNew, Email: "asha.rao+crm@example.com"}}, "Asha", false},
+		{"email and phone", Arrival{LeadFields: event.LeadFields{Phone: phoneNew, Email: "asha.rao+crm@example.com"}}, "asha.rao+crm", true},
+		{"email", Arrival{LeadFields: event.LeadFields{Email: "asha@example.com"}}, "asha", true},
+		{"phone", Arrival{LeadFields: event.LeadFields{Phone: phoneNew}}, phoneNew, true},
 	} {
 		got := opened(t, c.arrival)
 		require.Equal(t, c.want, got.Name, c.name)
@@ -80,11 +85,11 @@ func TestLimitsCountOnTheResultingLead(t *testing.T) {
 		wrong   []string
 	}{
 		{"nothing more", Arrival{}, nil},
-		{"other values of keys that are there", Arrival{CustomFields: many("c", 50), Metadata: many("m", 64)}, nil},
-		{"one custom field more", Arrival{CustomFields: many("x", 1)}, []string{"customFields"}},
+		{"other values of keys that are there", Arrival{LeadFields: event.LeadFields{CustomFields: many("c", 50)}, Metadata: many("m", 64)}, nil},
+		{"one custom field more", Arrival{LeadFields: event.LeadFields{CustomFields: many("x", 1)}}, []string{"customFields"}},
 		{"one key of metadata more", Arrival{Metadata: many("x", 1)}, []string{"metadata"}},
 		{"keys that have a field of their own", Arrival{Metadata: raw("source", `"website"`, "ip", `"x"`, "userAgent", `"y"`)}, nil},
-		{"all at once", Arrival{CustomFields: many("x", 1), Metadata: many("x", 1), UnknownStatus: "Parked"}, []string{"status", "customFields", "metadata"}},
+		{"all at once", Arrival{LeadFields: event.LeadFields{CustomFields: many("x", 1)}, Metadata: many("x", 1), UnknownStatus: "Parked"}, []string{"status", "customFields", "metadata"}},
 	} {
 		c.arrival.Phone, c.arrival.Source = phoneA, "website"
 		_, err := Decide(c.arrival, someRules, &full, nil, someIDs)
@@ -97,9 +102,9 @@ func TestLimitsCountOnTheResultingLead(t *testing.T) {
 
 	big := *ann("website")
 	big.Metadata = raw("k", `"`+strings.Repeat("x", 20<<10)+`"`)
-	_, err := Decide(Arrival{Phone: phoneA, Source: "website", Metadata: raw("l", `"`+strings.Repeat("x", 20<<10)+`"`)}, someRules, &big, nil, someIDs)
+	_, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "website", Metadata: raw("l", `"`+strings.Repeat("x", 20<<10)+`"`)}, someRules, &big, nil, someIDs)
 	require.Equal(t, []string{"metadata"}, fieldNames(t, err), "32 KiB in all")
-	_, err = Decide(Arrival{Phone: phoneA, Source: "website", Metadata: raw("k", `"`+strings.Repeat("y", 20<<10)+`"`)}, someRules, &big, nil, someIDs)
+	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "website", Metadata: raw("k", `"`+strings.Repeat("y", 20<<10)+`"`)}, someRules, &big, nil, someIDs)
 	require.NoError(t, err, "in place of what was there")
 }
 
@@ -117,26 +122,30 @@ func TestWhatAMergeChangesIsNamed(t *testing.T) {
 		{
 			"the same again",
 			Arrival{
-				Name: "Asha", Email: emailA, Status: "new", Temperature: "warm", OpportunityValue: "5", VisitorID: "v",
-				CustomFields: raw("city", `"Pune"`), Metadata: raw("utm", `"x"`, "source", `"website"`, "ip", `"198.51.100.8"`, "userAgent", `"other"`),
+				LeadFields: event.LeadFields{
+					Name: "Asha", Email: emailA, Status: "new",
+					Temperature: "warm", OpportunityValue: "5", CustomFields: raw("city", `"Pune"`),
+				}, VisitorID: "v", Metadata: raw("utm", `"x"`, "source", `"website"`, "ip", `"198.51.100.8"`, "userAgent", `"other"`),
 			},
 			nil,
 		},
-		{"name", Arrival{Name: "Asha Rao"}, []string{"name"}},
-		{"email", Arrival{Email: emailNew}, []string{"email"}},
-		{"status", Arrival{Status: "won"}, []string{"status"}},
-		{"temperature", Arrival{Temperature: "hot"}, []string{"leadTemperature"}},
-		{"opportunity", Arrival{OpportunityValue: "6"}, []string{"opportunityValue"}},
-		{"another value of a custom field", Arrival{CustomFields: raw("city", `"Goa"`)}, []string{"customFields"}},
-		{"a custom field more", Arrival{CustomFields: raw("state", `"MH"`)}, []string{"customFields"}},
+		{"name", Arrival{LeadFields: event.LeadFields{Name: "Asha Rao"}}, []string{"name"}},
+		{"email", Arrival{LeadFields: event.LeadFields{Email: emailNew}}, []string{"email"}},
+		{"status", Arrival{LeadFields: event.LeadFields{Status: "won"}}, []string{"status"}},
+		{"temperature", Arrival{LeadFields: event.LeadFields{Temperature: "hot"}}, []string{"leadTemperature"}},
+		{"opportunity", Arrival{LeadFields: event.LeadFields{OpportunityValue: "6"}}, []string{"opportunityValue"}},
+		{"another value of a custom field", Arrival{LeadFields: event.LeadFields{CustomFields: raw("city", `"Goa"`)}}, []string{"customFields"}},
+		{"a custom field more", Arrival{LeadFields: event.LeadFields{CustomFields: raw("state", `"MH"`)}}, []string{"customFields"}},
 		{"metadata", Arrival{Metadata: raw("utm", `"y"`)}, []string{"metadata"}},
 		{"an empty value of metadata displaces nothing", Arrival{Metadata: raw("utm", `""`)}, nil},
 		{"another visitor", Arrival{VisitorID: "w"}, []string{"visitorId"}},
 		{
 			"everything",
 			Arrival{
-				Name: "R", Email: emailNew, Status: "won", Temperature: "hot", OpportunityValue: "6", VisitorID: "w",
-				CustomFields: raw("a", "1"), Metadata: raw("a", "1"),
+				LeadFields: event.LeadFields{
+					Name: "R", Email: emailNew, Status: "won",
+					Temperature: "hot", OpportunityValue: "6", CustomFields: raw("a", "1"),
+				}, VisitorID: "w", Metadata: raw("a", "1"),
 			},
 			[]string{"name", "email", "status", "leadTemperature", "opportunityValue", "customFields", "metadata", "visitorId"},
 		},
@@ -144,17 +153,17 @@ func TestWhatAMergeChangesIsNamed(t *testing.T) {
 		c.arrival.Phone, c.arrival.Source = phoneA, "website"
 		require.Equal(t, c.want, merge(t, known, c.arrival).Changed, c.name)
 	}
-	require.Equal(t, []string{"phone"}, merge(t, known, Arrival{Phone: oldPhoneA, Source: "website"}).Changed, "back to a phone it once had")
+	require.Equal(t, []string{"phone"}, merge(t, known, Arrival{LeadFields: event.LeadFields{Phone: oldPhoneA}, Source: "website"}).Changed, "back to a phone it once had")
 
 	derived := known
 	derived.NameDerived = true
-	require.Equal(t, []string{"name"}, merge(t, derived, Arrival{Name: "Asha", Phone: phoneA, Source: "website"}).Changed,
+	require.Equal(t, []string{"name"}, merge(t, derived, Arrival{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA}, Source: "website"}).Changed,
 		"a name that was only derived is now known")
 }
 
 func TestAnEmailOfAnotherLeadChangesNothingOfThisOne(t *testing.T) {
 	t.Parallel()
-	decision, err := Decide(Arrival{Phone: phoneA, Email: emailB, Name: "R", Source: "website"}, someRules, ann("website"), bala("api"), someIDs)
+	decision, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailB, Name: "R"}, Source: "website"}, someRules, ann("website"), bala("api"), someIDs)
 	require.NoError(t, err)
 	merged := decision.Fact.(event.LeadMerged)
 	require.Equal(t, idB, merged.EmailHeldBy)
@@ -168,7 +177,7 @@ func TestAnOpportunityIsOpenedOnceAndThenUpdated(t *testing.T) {
 	t.Parallel()
 	s := *ann("website")
 	step := func(value string) event.LeadMerged {
-		merged := merge(t, s, Arrival{Phone: phoneA, Source: "website", OpportunityValue: value})
+		merged := merge(t, s, Arrival{LeadFields: event.LeadFields{Phone: phoneA, OpportunityValue: value}, Source: "website"})
 		s = Evolve(s, leadFact(idA, s.UpdatedAt.Add(time.Hour), merged))
 		return merged
 	}
@@ -224,11 +233,11 @@ func TestWhatALeadIsFoundByAndLinkedWithHasABound(t *testing.T) {
 		phone, email   *State
 		wrong, visitor string
 	}{
-		{"what it has", Arrival{Phone: phoneA, Email: emailA, VisitorID: "v7"}, &full, &full, "", "v7"},
-		{"one phone more", Arrival{Phone: phoneNew, Email: emailA}, nil, &full, "phone", ""},
-		{"one email more", Arrival{Phone: phoneA, Email: emailNew}, &full, nil, "email", ""},
-		{"an email that stays another's", Arrival{Phone: phoneA, Email: emailB}, &full, bala("api"), "", ""},
-		{"one visitor more", Arrival{Phone: phoneA, VisitorID: "one more"}, &full, nil, "", "one more"},
+		{"what it has", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailA}, VisitorID: "v7"}, &full, &full, "", "v7"},
+		{"one phone more", Arrival{LeadFields: event.LeadFields{Phone: phoneNew, Email: emailA}}, nil, &full, "phone", ""},
+		{"one email more", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailNew}}, &full, nil, "email", ""},
+		{"an email that stays another's", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailB}}, &full, bala("api"), "", ""},
+		{"one visitor more", Arrival{LeadFields: event.LeadFields{Phone: phoneA}, VisitorID: "one more"}, &full, nil, "", "one more"},
 	} {
 		c.arrival.Source = "website"
 		decision, err := Decide(c.arrival, someRules, c.phone, c.email, someIDs)

@@ -56,7 +56,7 @@ func (r *reader) contact(rules Rules) (named event.LeadReleased) {
 
 // settle fills in what the lead has afterwards: its current phone or email, and its name if that was derived from the one it loses.
 func (s State) settle(released *event.LeadReleased) {
-	left := Arrival{Phone: s.Phone, Email: s.Email}
+	left := Arrival{LeadFields: event.LeadFields{Phone: s.Phone, Email: s.Email}}
 	switch {
 	case released.Phone != "":
 		left.Phone = remaining(s.Phones, s.Phone, FoldPhone(s.Phone), FoldPhone(released.Phone))
@@ -71,7 +71,7 @@ func (s State) settle(released *event.LeadReleased) {
 	if left.Email != s.Email {
 		released.Changed = append(released.Changed, "email")
 	}
-	if s.NameDerived && FoldPhone(s.Name) == derivedName(Arrival{Phone: FoldPhone(released.Phone), Email: released.Email}) {
+	if s.NameDerived && FoldPhone(s.Name) == derivedName(Arrival{LeadFields: event.LeadFields{Phone: FoldPhone(released.Phone), Email: released.Email}}) {
 		released.Name = derivedName(left)
 		released.Changed = append([]string{"name"}, released.Changed...)
 	}

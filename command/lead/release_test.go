@@ -12,13 +12,13 @@ import (
 
 // withContacts is a lead that had phoneA and emailA first and has phoneNew now.
 func withContacts(name string, derived bool) State {
-	s := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{Name: name, NameDerived: derived, Phone: phoneA, Email: emailA, Source: "api"}))
-	return Evolve(s, leadFact(idA, someDay.Add(time.Hour), event.LeadMerged{Source: "website", Phone: phoneNew}))
+	s := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{LeadFields: event.LeadFields{Name: name, Phone: phoneA, Email: emailA}, NameDerived: derived, Source: "api"}))
+	return Evolve(s, leadFact(idA, someDay.Add(time.Hour), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Phone: phoneNew}}))
 }
 
 func TestWhatALeadHasInsteadOfWhatItReleases(t *testing.T) {
 	t.Parallel()
-	local := derivedName(Arrival{Email: emailA})
+	local := derivedName(Arrival{LeadFields: event.LeadFields{Email: emailA}})
 	then := func(s State, merged event.LeadMerged) State {
 		merged.Source = "api"
 		return Evolve(s, leadFact(idA, someDay.Add(time.Hour), merged))
@@ -38,11 +38,11 @@ func TestWhatALeadHasInsteadOfWhatItReleases(t *testing.T) {
 			event.LeadReleased{Phone: phoneNew, Current: phoneA, Changed: []string{"phone"}}, [3]string{"Asha", phoneA, emailA},
 		},
 		"a phone that came after the current one": {
-			then(withContacts("Asha", false), event.LeadMerged{Phone: phoneA}), phoneNew, "",
+			then(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Phone: phoneA}}), phoneNew, "",
 			event.LeadReleased{Phone: phoneNew, Current: phoneA}, [3]string{"Asha", phoneA, emailA},
 		},
 		"the current email": {
-			then(withContacts("Asha", false), event.LeadMerged{Email: emailNew}), "", emailNew,
+			then(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Email: emailNew}}), "", emailNew,
 			event.LeadReleased{Email: emailNew, Current: emailA, Changed: []string{"email"}}, [3]string{"Asha", phoneNew, emailA},
 		},
 		"an old phone, and a name that was made of the email": {
@@ -58,7 +58,7 @@ func TestWhatALeadHasInsteadOfWhatItReleases(t *testing.T) {
 			event.LeadReleased{Phone: phoneA, Current: phoneNew, Name: local, Changed: []string{"name"}}, [3]string{local, phoneNew, emailA},
 		},
 		"the other form of the current phone, of which the name was made": {
-			then(withContacts(formerMexican, true), event.LeadMerged{Phone: formerMexican}), mexican, "",
+			then(withContacts(formerMexican, true), event.LeadMerged{LeadFields: event.LeadFields{Phone: formerMexican}}), mexican, "",
 			event.LeadReleased{Phone: mexican, Current: phoneNew, Name: local, Changed: []string{"name", "phone"}}, [3]string{local, phoneNew, emailA},
 		},
 		"the only email, and a real name that reads like it": {
@@ -112,7 +112,7 @@ func TestWhatCannotBeReleased(t *testing.T) {
 	_, err = State{Account: s.Account}.Release(s.Account, raw("phone", `"`+phoneA+`"`), someRules)
 	require.ErrorIs(t, err, ErrNotFound)
 
-	last := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{Name: "Asha", Phone: phoneA, Source: "api"}))
+	last := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA}, Source: "api"}))
 	_, err = last.Release(last.Account, raw("phone", `"`+phoneA+`"`), someRules)
 	require.ErrorIs(t, err, ErrLastContact)
 	_, err = last.Release(last.Account, raw("phone", `"`+phoneB+`"`), someRules)

@@ -25,7 +25,7 @@ func (s State) Update(account string, body map[string]jsontext.Value, rules Rule
 	}
 	r := reader{body: body}
 	updated := event.LeadUpdated{
-		Status: r.stage(s, rules), Temperature: r.temperature(), OpportunityValue: r.opportunityValue(),
+		LeadFields: event.LeadFields{Status: r.stage(s, rules), Temperature: r.temperature(), OpportunityValue: r.opportunityValue()},
 	}
 	if r.present("name") {
 		alone := reader{body: map[string]jsontext.Value{"name": body["name"]}}
@@ -93,10 +93,7 @@ func (r *reader) customChanges(s State) (set map[string]jsontext.Value, removed 
 
 // changedBy returns the names of the fields of the lead that an update changes.
 func (s State) changedBy(u event.LeadUpdated) []string {
-	names := changes(s, event.LeadMerged{
-		Name: u.Name, Status: u.Status, Temperature: u.Temperature, OpportunityValue: u.OpportunityValue,
-		CustomFields: u.CustomFields,
-	})
+	names := changes(s, event.LeadMerged{LeadFields: u.LeadFields})
 	if len(u.RemovedFields) > 0 && !slices.Contains(names, "customFields") {
 		names = append(names, "customFields")
 	}

@@ -27,36 +27,36 @@ func TestWhatAChangeByHandDoes(t *testing.T) {
 		is   func(*State) // after it
 	}{
 		"name": {
-			known, raw("name", `" Asha Rao "`, "status", `""`), event.LeadUpdated{Name: "Asha Rao", Changed: []string{"name"}},
+			known, raw("name", `" Asha Rao "`, "status", `""`), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha Rao"}, Changed: []string{"name"}},
 			func(s *State) { s.Name = "Asha Rao" },
 		},
 		"the name that was derived": {
-			derived, raw("name", `"Asha"`), event.LeadUpdated{Name: "Asha", Changed: []string{"name"}},
+			derived, raw("name", `"Asha"`), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha"}, Changed: []string{"name"}},
 			func(s *State) { s.NameDerived = false },
 		},
 		"a name of captures alone": {
-			known, raw("fullName", `"R"`, "status", `"WON"`), event.LeadUpdated{Status: "won", Changed: []string{"status"}},
+			known, raw("fullName", `"R"`, "status", `"WON"`), event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}, Changed: []string{"status"}},
 			func(s *State) { s.Status = "won" },
 		},
 		"the stage that the account removed": {
-			parked, raw("status", "\"PARKE\u0301\""), event.LeadUpdated{Status: "Park\u00e9"},
+			parked, raw("status", "\"PARKE\u0301\""), event.LeadUpdated{LeadFields: event.LeadFields{Status: "Park\u00e9"}},
 			func(*State) {},
 		},
 		"temperature": {
-			known, raw("leadTemperature", `"hot"`), event.LeadUpdated{Temperature: "hot", Changed: []string{"leadTemperature"}},
+			known, raw("leadTemperature", `"hot"`), event.LeadUpdated{LeadFields: event.LeadFields{Temperature: "hot"}, Changed: []string{"leadTemperature"}},
 			func(s *State) { s.Temperature = "hot" },
 		},
 		"the first opportunity": {
-			known, raw("opportunityValue", `7`), event.LeadUpdated{OpportunityID: idOpportunity, OpportunityValue: "7", Changed: []string{"opportunityValue"}},
+			known, raw("opportunityValue", `7`), event.LeadUpdated{LeadFields: event.LeadFields{OpportunityID: idOpportunity, OpportunityValue: "7"}, Changed: []string{"opportunityValue"}},
 			func(s *State) { s.OpportunityID, s.OpportunityValue = idOpportunity, "7" },
 		},
 		"the opportunity's value": {
-			open, raw("opportunityValue", `7`), event.LeadUpdated{OpportunityValue: "7", Changed: []string{"opportunityValue"}},
+			open, raw("opportunityValue", `7`), event.LeadUpdated{LeadFields: event.LeadFields{OpportunityValue: "7"}, Changed: []string{"opportunityValue"}},
 			func(s *State) { s.OpportunityValue = "7" },
 		},
 		"custom fields": {
 			known, raw("customFields", `{"city":"Goa","size":null,"none":null,"state":"MH"}`),
-			event.LeadUpdated{CustomFields: raw("city", `"Goa"`, "state", `"MH"`), RemovedFields: []string{"size"}, Changed: []string{"customFields"}},
+			event.LeadUpdated{LeadFields: event.LeadFields{CustomFields: raw("city", `"Goa"`, "state", `"MH"`)}, RemovedFields: []string{"size"}, Changed: []string{"customFields"}},
 			func(s *State) { s.CustomFields = raw("city", `"Goa"`, "state", `"MH"`) },
 		},
 		"a custom field that goes": {
@@ -68,7 +68,7 @@ func TestWhatAChangeByHandDoes(t *testing.T) {
 		"nothing but empty": {known, raw("name", `" "`, "customFields", `{}`), event.LeadUpdated{}, func(*State) {}},
 		"all as it is": {
 			known, raw("name", `"Asha"`, "status", `"new"`, "leadTemperature", `"warm"`, "customFields", `{"city":"Pune"}`),
-			event.LeadUpdated{Name: "Asha", Status: "new", Temperature: "warm", CustomFields: raw("city", `"Pune"`)},
+			event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha", Status: "new", Temperature: "warm", CustomFields: raw("city", `"Pune"`)}},
 			func(*State) {},
 		},
 	} {

@@ -116,8 +116,8 @@ func TestCodec_AppendInvalid(t *testing.T) {
 		return map[string]jsontext.Value{name: jsontext.Value(value)}
 	}
 	for _, fact := range []LeadCreated{
-		{Name: "a\xff"}, {Changed: []string{"a\xff"}}, {CustomFields: members("a\xff", `1`)},
-		{CustomFields: map[string]jsontext.Value{"none": nil, "empty": {}}},
+		{LeadFields: LeadFields{Name: "a\xff"}}, {Changed: []string{"a\xff"}}, {LeadFields: LeadFields{CustomFields: members("a\xff", `1`)}},
+		{LeadFields: LeadFields{CustomFields: map[string]jsontext.Value{"none": nil, "empty": {}}}},
 		{Metadata: members("cut", `"a`)}, {Metadata: members("quote", `"`)}, {Metadata: members("two", `"a""b"`)},
 		{Metadata: map[string]jsontext.Value{"empty text": jsontext.Value(`""`), "null": nil}},
 		{Metadata: members("word", `tru`)}, {Metadata: members("twice", `{"a":1,"a":2}`)},
@@ -227,8 +227,10 @@ func TestIsPlain(t *testing.T) {
 // BenchmarkCodec compares the codec with the library.
 func BenchmarkCodec(b *testing.B) {
 	created := LeadCreated{
-		ContactUID: "01M7YGZVZWE6S8RYN49QGMF6BH", Name: "Asha Rao", Phone: "+919876543210", Email: "asha@example.com", Status: "new",
-		Temperature: "warm", Source: "website", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
+		ContactUID: "01M7YGZVZWE6S8RYN49QGMF6BH", LeadFields: LeadFields{
+			Name: "Asha Rao", Phone: "+919876543210", Email: "asha@example.com",
+			Status: "new", Temperature: "warm", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
+		}, Source: "website",
 		Metadata: map[string]jsontext.Value{"source": jsontext.Value(`"website"`), "utm_campaign": jsontext.Value(`"diwali"`)},
 		IP:       "127.0.0.1", UserAgent: "curl/7.88.1", Changed: []string{"name", "phone", "email", "customFields", "metadata"},
 	}

@@ -56,7 +56,7 @@ func TestEncodeIsDeterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.SliceOfNDistinct(rapid.String(), 2, 20, rapid.ID[string]).Draw(t, "keys")
-		facts := [2]LeadCreated{{Name: "n"}, {Name: "n"}}
+		facts := [2]LeadCreated{{LeadFields: LeadFields{Name: "n"}}, {LeadFields: LeadFields{Name: "n"}}}
 		for i := range facts {
 			facts[i].CustomFields = make(map[string]jsontext.Value)
 			for _, k := range rapid.Permutation(keys).Draw(t, "order") {
@@ -77,7 +77,7 @@ func TestEncodeTellsWhatItCannotStore(t *testing.T) {
 	t.Parallel()
 	for says, fact := range map[string]Data{
 		"text not UTF-8":   ClaimTaken{Kind: "\xff"},
-		"a value not JSON": LeadCreated{CustomFields: map[string]jsontext.Value{"a": jsontext.Value(`{`)}},
+		"a value not JSON": LeadCreated{LeadFields: LeadFields{CustomFields: map[string]jsontext.Value{"a": jsontext.Value(`{`)}}},
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()

@@ -35,23 +35,25 @@ func samples() []Data {
 	hash := bytes.Repeat([]byte{0x00, 0x7f, 0xff, 0x3e}, 8)
 	return []Data{
 		LeadCreated{
-			ContactUID: "c_8xk2", Name: "Zoë \"Zo\" Müller", NameDerived: true,
-			Phone: "+491701234567", Email: "zoe@example.com", Status: "new", Temperature: "warm",
-			OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", OpportunityValue: "0", Source: "facebook ads",
-			CustomFields: fields, Metadata: meta,
+			ContactUID: "c_8xk2", LeadFields: LeadFields{
+				Name: "Zoë \"Zo\" Müller", Phone: "+491701234567", Email: "zoe@example.com", Status: "new",
+				Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", OpportunityValue: "0", CustomFields: fields,
+			}, NameDerived: true, Source: "facebook ads", Metadata: meta,
 			IP: "2001:db8::1", UserAgent: "Mozilla/5.0 <&>", VisitorID: "v-1", Changed: []string{"name", "phone"},
 		},
 		LeadMerged{
-			Source: "google", NewSource: true, Name: "Zoë Müller", Phone: "+491701234567", Email: "zoe@example.com",
-			EmailHeldBy: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Status: "won", Temperature: "hot",
-			OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "1999.90",
-			CustomFields: fields, Metadata: meta,
+			Source: "google", NewSource: true, LeadFields: LeadFields{
+				Name: "Zoë Müller", Phone: "+491701234567", Email: "zoe@example.com", Status: "won",
+				Temperature: "hot", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "1999.90", CustomFields: fields,
+			},
+			EmailHeldBy: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Metadata: meta,
 			IP: "192.0.2.1", UserAgent: "curl/8", VisitorID: "v-2", Changed: []string{"status"},
 		},
 		LeadUpdated{
-			Name: "Zoë", Status: "won", Temperature: "cold",
-			OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "12.50",
-			CustomFields: fields, RemovedFields: []string{"city"}, Changed: []string{"name"},
+			LeadFields: LeadFields{
+				Name: "Zoë", Status: "won", Temperature: "cold",
+				OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "12.50", CustomFields: fields,
+			}, RemovedFields: []string{"city"}, Changed: []string{"name"},
 		},
 		LeadReleased{
 			Phone: "+491701234567", Email: "zoe@example.com", Current: "+491701234568", Name: "zoe", Changed: []string{"name", "phone"},
@@ -60,10 +62,12 @@ func samples() []Data {
 		LeadJoined{
 			From: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Joined: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AC"},
 			Was: LeadSnapshot{
-				ContactUID: "c_8xk2", Name: "Zoë", NameDerived: true, Phone: "+491701234567", Email: "zoe@example.com",
+				ContactUID: "c_8xk2", LeadFields: LeadFields{
+					Name: "Zoë", Phone: "+491701234567", Email: "zoe@example.com", Status: "new",
+					Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "0", CustomFields: fields,
+				}, NameDerived: true,
 				Phones: []string{"+491701234567", "+491701234568"}, Emails: []string{"zoe@example.com"},
-				Status: "new", Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "0",
-				Source: "api", CustomFields: fields, Metadata: meta, VisitorIDs: []string{"v-1"}, CreatedAt: at,
+				Source: "api", Metadata: meta, VisitorIDs: []string{"v-1"}, CreatedAt: at,
 				Sources: []SourceSnapshot{{
 					Source: "api", FirstSeenAt: at, LastSeenAt: at.Add(time.Hour), Arrivals: 2, Credential: "token:01JQKXZ8V4W9H6M3T2R5N7P0AE",
 					Metadata: meta, IP: "203.0.113.7", UserAgent: "Mozilla/5.0", RequestID: "r-1", Changed: []string{"name"},

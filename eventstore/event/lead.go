@@ -6,58 +6,51 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// LeadFields are what an arrival or a change by hand can set of a lead. In a fact that changes a lead, an empty field changes nothing.
+type LeadFields struct {
+	Name             string                    `json:"name,omitzero"`
+	Phone            string                    `json:"phone,omitzero"` // E.164
+	Email            string                    `json:"email,omitzero"` // canonical
+	Status           string                    `json:"status,omitzero"`
+	Temperature      string                    `json:"leadTemperature,omitzero"`
+	OpportunityID    string                    `json:"opportunityId,omitzero"`    // set when the opportunity opens
+	OpportunityValue string                    `json:"opportunityValue,omitzero"` // exact decimal; "0" is a value
+	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
+}
+
 // LeadCreated says that a new person arrived. All values are as decided at the time, with defaults filled in for stage,
 // temperature and source, so that a later change of the account's settings does not change history.
 type LeadCreated struct {
-	ContactUID       string                    `json:"contactUID"`
-	Name             string                    `json:"name"`
-	NameDerived      bool                      `json:"nameDerived,omitzero"` // made of the email or phone; any real name replaces it
-	Phone            string                    `json:"phone,omitzero"`       // E.164
-	Email            string                    `json:"email,omitzero"`       // canonical
-	Status           string                    `json:"status"`
-	Temperature      string                    `json:"leadTemperature"`
-	OpportunityID    string                    `json:"opportunityId,omitzero"`
-	OpportunityValue string                    `json:"opportunityValue,omitzero"` // exact decimal; "0" is a value
-	Source           string                    `json:"source"`                    // canonical
-	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
-	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`  // as given, source included
-	IP               string                    `json:"ip,omitzero"`        // of the person, as given or from the connection
-	UserAgent        string                    `json:"userAgent,omitzero"` // likewise
-	VisitorID        string                    `json:"visitorId,omitzero"`
-	Changed          []string                  `json:"changed,omitzero"` // names of the lead's fields that the arrival gave
+	ContactUID string `json:"contactUID"`
+	LeadFields
+	NameDerived bool                      `json:"nameDerived,omitzero"` // made of the email or phone; any real name replaces it
+	Source      string                    `json:"source"`               // canonical
+	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"`    // as given, source included
+	IP          string                    `json:"ip,omitzero"`          // of the person, as given or from the connection
+	UserAgent   string                    `json:"userAgent,omitzero"`   // likewise
+	VisitorID   string                    `json:"visitorId,omitzero"`
+	Changed     []string                  `json:"changed,omitzero"` // names of the lead's fields that the arrival gave
 }
 
 // LeadMerged says that a known person arrived again. A field is set when the arrival has it and it counts; folding sets these
 // fields.
 type LeadMerged struct {
-	Source           string                    `json:"source"`             // canonical
-	NewSource        bool                      `json:"newSource,omitzero"` // the lead's history gains an entry
-	Name             string                    `json:"name,omitzero"`
-	Phone            string                    `json:"phone,omitzero"`
-	Email            string                    `json:"email,omitzero"`
-	EmailHeldBy      string                    `json:"emailHeldBy,omitzero"` // the arrival's email is that of this other lead, and stays there
-	Status           string                    `json:"status,omitzero"`
-	Temperature      string                    `json:"leadTemperature,omitzero"`
-	OpportunityID    string                    `json:"opportunityId,omitzero"` // set when this arrival opens the opportunity
-	OpportunityValue string                    `json:"opportunityValue,omitzero"`
-	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
-	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
-	IP               string                    `json:"ip,omitzero"`
-	UserAgent        string                    `json:"userAgent,omitzero"`
-	VisitorID        string                    `json:"visitorId,omitzero"`
-	Changed          []string                  `json:"changed,omitzero"` // names of the lead's fields whose value this changed
+	Source    string `json:"source"`             // canonical
+	NewSource bool   `json:"newSource,omitzero"` // the lead's history gains an entry
+	LeadFields
+	EmailHeldBy string                    `json:"emailHeldBy,omitzero"` // the arrival's email is that of this other lead, and stays there
+	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"`
+	IP          string                    `json:"ip,omitzero"`
+	UserAgent   string                    `json:"userAgent,omitzero"`
+	VisitorID   string                    `json:"visitorId,omitzero"`
+	Changed     []string                  `json:"changed,omitzero"` // names of the lead's fields whose value this changed
 }
 
 // LeadUpdated says that somebody changed a lead by hand. A field is set when it was given; folding sets these fields.
 type LeadUpdated struct {
-	Name             string                    `json:"name,omitzero"`
-	Status           string                    `json:"status,omitzero"`
-	Temperature      string                    `json:"leadTemperature,omitzero"`
-	OpportunityID    string                    `json:"opportunityId,omitzero"` // set when this opens the opportunity
-	OpportunityValue string                    `json:"opportunityValue,omitzero"`
-	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
-	RemovedFields    []string                  `json:"removedFields,omitzero"` // keys of custom fields that went
-	Changed          []string                  `json:"changed,omitzero"`       // names of the lead's fields whose value this changed
+	LeadFields
+	RemovedFields []string `json:"removedFields,omitzero"` // keys of custom fields that went
+	Changed       []string `json:"changed,omitzero"`       // names of the lead's fields whose value this changed
 }
 
 // LeadReleased says that a phone or email is no longer this lead's. Exactly one of the two is set.
@@ -87,23 +80,16 @@ type LeadJoined struct {
 // LeadSnapshot is all that is personal in LeadJoined: the departed lead, without custom fields and metadata for which the other
 // lead had no room.
 type LeadSnapshot struct {
-	ContactUID       string                    `json:"contactUID"`
-	Name             string                    `json:"name"`
-	NameDerived      bool                      `json:"nameDerived,omitzero"`
-	Phone            string                    `json:"phone,omitzero"`
-	Email            string                    `json:"email,omitzero"`
-	Phones           []string                  `json:"phones,omitzero"` // each that found it
-	Emails           []string                  `json:"emails,omitzero"` // likewise
-	Status           string                    `json:"status"`
-	Temperature      string                    `json:"leadTemperature"`
-	OpportunityID    string                    `json:"opportunityId,omitzero"`
-	OpportunityValue string                    `json:"opportunityValue,omitzero"`
-	Source           string                    `json:"source"`
-	Sources          []SourceSnapshot          `json:"sources"`
-	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
-	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
-	VisitorIDs       []string                  `json:"visitorIds,omitzero"`
-	CreatedAt        time.Time                 `json:"createdAt"`
+	ContactUID string `json:"contactUID"`
+	LeadFields
+	NameDerived bool                      `json:"nameDerived,omitzero"`
+	Phones      []string                  `json:"phones,omitzero"` // each that found it
+	Emails      []string                  `json:"emails,omitzero"` // likewise
+	Source      string                    `json:"source"`
+	Sources     []SourceSnapshot          `json:"sources"`
+	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"`
+	VisitorIDs  []string                  `json:"visitorIds,omitzero"`
+	CreatedAt   time.Time                 `json:"createdAt"`
 }
 
 // SourceSnapshot is an entry of a source history as it was.

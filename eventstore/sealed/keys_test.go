@@ -68,7 +68,7 @@ func TestAppend_RepeatByOtherProcess(t *testing.T) {
 		require.NoError(t, err)
 		store := p.open()
 		storetest.Append(t, store, again)
-		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "api", Name: "Asha"})))
+		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Asha"}})))
 		for _, r := range read(t, p.open(), stream) {
 			require.False(t, r.Erased, r.Type)
 		}
@@ -181,7 +181,7 @@ func TestRead_UnsealedEvents(t *testing.T) {
 		_, err := p.below().Append(t.Context(), write(stream, eventstore.NoStream, created))
 		require.NoError(t, err)
 		store := p.open()
-		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "website", Name: "Asha R."})))
+		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "Asha R."}})))
 		for _, all := range [][]eventstore.Recorded{read(t, store, stream), follow(t, p.open())} {
 			require.Len(t, all, 2)
 			require.Equal(t, created.Data, all[0].Data)

@@ -60,7 +60,7 @@ func TestRead_KeyComesWithEvents(t *testing.T) {
 			require.Nil(t, r.Key)
 		}
 	}
-	_, err = other.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "api", Name: "Asha"})))
+	_, err = other.Append(t.Context(), write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Asha"}})))
 	require.NoError(t, err, "it is remembered")
 	require.Contains(t, string(read(t, other, stream)[1].Data), "Asha")
 }

@@ -27,7 +27,7 @@ var declared = map[string]declaration{
 		plain:    list("source newSource emailHeldBy status leadTemperature opportunityId opportunityValue changed"),
 	},
 	event.LeadUpdated{}.EventType(): {
-		personal: list("name customFields removedFields"),
+		personal: list("name phone email customFields removedFields"),
 		plain:    list("status leadTemperature opportunityId opportunityValue changed"),
 	},
 	event.LeadReleased{}.EventType(): {

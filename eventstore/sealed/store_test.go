@@ -119,7 +119,7 @@ func write(stream string, expect eventstore.Expected, events ...eventstore.Event
 }
 
 func asha() event.LeadCreated {
-	return event.LeadCreated{ContactUID: "c", Name: "Asha Rao", Phone: "+919876543210", Status: "new", Source: "api", IP: "203.0.113.7"}
+	return event.LeadCreated{ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha Rao", Phone: "+919876543210", Status: "new"}, Source: "api", IP: "203.0.113.7"}
 }
 
 func newLead() string { return event.LeadStream(ulid.Make().String()) }
@@ -162,7 +162,7 @@ func TestStore_LogHasNoPersonalData(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), newLead()
 		visitor := event.VisitorStream("acme", "aa")
-		created, merged := fact(t, asha()), fact(t, event.LeadMerged{Source: "website", Name: "Asha R."})
+		created, merged := fact(t, asha()), fact(t, event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "Asha R."}})
 		acted := fact(t, event.VisitorActed{VisitorID: "Asha", Kind: "click", URL: "https://example.com/Asha"})
 		claim := eventstore.Event{ID: ulid.Make(), Type: event.ClaimTaken{}.EventType(), At: created.At, Data: []byte(`{"kind":"phone"}`)}
 		storetest.Append(t, store, write("claim-1", eventstore.NoStream, claim), write(stream, eventstore.NoStream, created))
@@ -215,7 +215,7 @@ func TestDestroy_EveryProcess(t *testing.T) {
 		} {
 			require.Len(t, all, 2)
 			require.True(t, all[0].Erased)
-			require.JSONEq(t, `{"contactUID":"c","status":"new","leadTemperature":"","source":"api","erased":true}`, string(all[0].Data))
+			require.JSONEq(t, `{"contactUID":"c","status":"new","source":"api","erased":true}`, string(all[0].Data))
 			require.False(t, all[1].Erased)
 			require.JSONEq(t, string(erased.Data), string(all[1].Data), "what is to be done away with is never sealed")
 			requireNothingOfAsha(t, all[:1])
@@ -327,7 +327,7 @@ func (m *meddled) Read(ctx context.Context, stream string, from eventstore.Revis
 func TestAppend_LargestLead(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), newLead()
-		large := fact(t, event.LeadCreated{Name: strings.Repeat("n", 735<<10)})
+		large := fact(t, event.LeadCreated{LeadFields: event.LeadFields{Name: strings.Repeat("n", 735<<10)}})
 		storetest.Append(t, store, write(stream, eventstore.NoStream, large))
 		require.JSONEq(t, string(large.Data), string(read(t, store, stream)[0].Data))
 	})

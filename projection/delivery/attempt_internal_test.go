@@ -86,8 +86,8 @@ func TestWhatCannotBeMadeReadyCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	arrived, erased := event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
-	w.Append(t, "acme", arrived, event.LeadCreated{ContactUID: w.NewID(), Phone: "+919876543210", Source: "website"})
-	w.Append(t, "acme", erased, event.LeadCreated{ContactUID: w.NewID(), Phone: "+919876543211", Source: "website"}, event.LeadErased{})
+	w.Append(t, "acme", arrived, event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Phone: "+919876543210"}, Source: "website"})
+	w.Append(t, "acme", erased, event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Phone: "+919876543211"}, Source: "website"}, event.LeadErased{})
 	epoch, err := w.Store.Epoch(t.Context())
 	require.NoError(t, err)
 	pgtest.Exec(t, w.Pool, `

@@ -125,8 +125,8 @@ func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 	id := target(t, w, r.URL)
 	send(t, w)
 	lead := w.NewID()
-	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), event.LeadMerged{Source: "whatsapp", NewSource: true, Name: "Ann Lee"},
-		event.LeadUpdated{Name: "Anna Lee"}, event.LeadReleased{Phone: "+919876500001", Name: "Somebody"})
+	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), event.LeadMerged{Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Name: "Ann Lee"}},
+		event.LeadUpdated{LeadFields: event.LeadFields{Name: "Anna Lee"}}, event.LeadReleased{Phone: "+919876500001", Name: "Somebody"})
 	require.Equal(t, map[string]int{"delivered": 4}, states(t, w, id, 4))
 
 	verifier, err := standardwebhooks.NewWebhook(secret)
@@ -164,7 +164,7 @@ func TestTheSourceEntryOfAMergeIsTheOneOfTheHistory(t *testing.T) {
 	send(t, w)
 	lead := w.NewID()
 	merged := event.LeadMerged{
-		Source: "whatsapp", NewSource: true, Name: "Ann Lee", IP: "198.51.100.7", UserAgent: "a browser", Changed: []string{"name"},
+		Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Name: "Ann Lee"}, IP: "198.51.100.7", UserAgent: "a browser", Changed: []string{"name"},
 		Metadata: map[string]jsontext.Value{"source": jsontext.Value(`"whatsapp"`), "n": jsontext.Value(`1.0`)},
 	}
 	w.Append(t, "acme", event.LeadStream(lead), newLead("Ann"), merged)
@@ -203,7 +203,7 @@ func TestAJoinIsSentAsAnUpdateOfTheLeadThatStays(t *testing.T) {
 	into, from := w.NewID(), w.NewID()
 	w.Append(t, "acme", event.LeadStream(into), newLead("Ann"))
 	w.Append(t, "acme", event.LeadStream(from), newLead("Anna"), event.LeadDeparted{Into: into})
-	w.Append(t, "acme", event.LeadStream(into), event.LeadJoined{From: from, Was: event.LeadSnapshot{OpportunityID: "o", OpportunityValue: "7"}})
+	w.Append(t, "acme", event.LeadStream(into), event.LeadJoined{From: from, Was: event.LeadSnapshot{LeadFields: event.LeadFields{OpportunityID: "o", OpportunityValue: "7"}}})
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 	var body struct {
 		Type string `json:"type"`

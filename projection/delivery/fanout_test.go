@@ -56,7 +56,7 @@ func register(t *testing.T, w *projectiontest.World, account, url string, events
 }
 
 func newLead(name string) event.LeadCreated {
-	return event.LeadCreated{ContactUID: "c", Name: name, Email: "a@example.com", Status: "new", Temperature: "warm", Source: "website"}
+	return event.LeadCreated{ContactUID: "c", LeadFields: event.LeadFields{Name: name, Email: "a@example.com", Status: "new", Temperature: "warm"}, Source: "website"}
 }
 
 // queued lists the rows of an endpoint in their order, as type and position.

@@ -20,7 +20,7 @@ func TestWhatArrivesVerifiesWithTheStandardsJavaScriptLibraryToo(t *testing.T) {
 	r := receive(t, good)
 	id := target(t, w, r.URL)
 	send(t, w)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"), event.LeadUpdated{Name: "Zoë Łukasz 李"})
+	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Zoë Łukasz 李"}})
 	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
 
 	type delivery struct {

@@ -47,22 +47,11 @@ type envelope struct {
 }
 
 type leadData struct {
-	LeadID           string                    `json:"leadId"`
-	ContactUID       string                    `json:"contactUID"`
-	Name             string                    `json:"name"`
-	Phone            string                    `json:"phone"`
-	Email            string                    `json:"email"`
-	Status           string                    `json:"status"`
-	LeadTemperature  string                    `json:"leadTemperature"`
-	OpportunityValue jsontext.Value            `json:"opportunityValue"`
-	OpportunityID    *string                   `json:"opportunityId"`
-	Source           string                    `json:"source"`
-	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
-	Metadata         map[string]jsontext.Value `json:"metadata,omitzero"`
-	CreatedAt        string                    `json:"createdAt"`
-	UpdatedAt        string                    `json:"updatedAt"`
-	SourceEntry      any                       `json:"sourceEntry,omitzero"` // of a merge: the history entry of its source
-	JoinedFrom       string                    `json:"joinedFrom,omitzero"`  // of a join: the lead that is part of this one now
+	lead.Record
+	CreatedAt   string `json:"createdAt"`
+	UpdatedAt   string `json:"updatedAt"`
+	SourceEntry any    `json:"sourceEntry,omitzero"` // of a merge: the history entry of its source
+	JoinedFrom  string `json:"joinedFrom,omitzero"`  // of a join: the lead that is part of this one now
 }
 
 // sourceData is an entry of a source history, as the API answers it.
@@ -178,17 +167,8 @@ func (r row) encode(fact event.Fact, leadState lead.State, tokenState token.Stat
 }
 
 func newLeadData(s lead.State) leadData {
-	data := leadData{
-		LeadID: s.ID, ContactUID: s.ContactUID, Name: s.Name, Phone: s.Phone, Email: s.Email, Status: s.Status,
-		LeadTemperature: s.Temperature, OpportunityValue: jsontext.Value("null"), Source: s.Source,
-		CustomFields: s.CustomFields, Metadata: s.Metadata, CreatedAt: written(s.CreatedAt), UpdatedAt: written(s.UpdatedAt),
-	}
-	if data.CustomFields == nil {
-		data.CustomFields = map[string]jsontext.Value{}
-	}
-	if s.OpportunityID != "" {
-		data.OpportunityID, data.OpportunityValue = &s.OpportunityID, jsontext.Value(s.OpportunityValue)
-	}
+	data := leadData{Record: s.Record(), CreatedAt: written(s.CreatedAt), UpdatedAt: written(s.UpdatedAt)}
+	data.Metadata = s.Metadata
 	return data
 }
 

@@ -63,7 +63,7 @@ func TestAReplayQueuesWhatMatchesInItsSpanOfTime(t *testing.T) {
 	all := register(t, w, "acme", "https://b.example", "*")
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "whatsapp"})
 	since := w.NewEvent().At
-	w.Append(t, "acme", lead, event.LeadMerged{Source: "website"}, event.LeadUpdated{Name: "A"})
+	w.Append(t, "acme", lead, event.LeadMerged{Source: "website"}, event.LeadUpdated{LeadFields: event.LeadFields{Name: "A"}})
 	w.Append(t, "globex", other, newLead("Theirs"), event.LeadMerged{Source: "website"})
 	until := w.NewEvent().At
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "chatbot"})

@@ -67,8 +67,8 @@ func (d Database) Linked(ctx context.Context, account string, visitors []string,
 		WITH ids AS MATERIALIZED (
 		     SELECT DISTINCT stream, visitor_id FROM views.visitor_activity WHERE stream = ANY ($2) AND account = $1 AND position < $3
 		), taken AS MATERIALIZED (
-		     SELECT DISTINCT v.id FROM views.lead l CROSS JOIN LATERAL json_array_elements_text(l.state -> 'VisitorIDs') AS v (id)
-		      WHERE l.account = $1 AND json_typeof(l.state -> 'VisitorIDs') = 'array' AND v.id IN (SELECT visitor_id FROM ids)
+		     SELECT DISTINCT v.id FROM views.lead l CROSS JOIN LATERAL json_array_elements_text(l.state -> 'visitorIds') AS v (id)
+		      WHERE l.account = $1 AND json_typeof(l.state -> 'visitorIds') = 'array' AND v.id IN (SELECT visitor_id FROM ids)
 		        AND EXISTS (SELECT FROM ids)
 		)
 		SELECT i.stream, bool_or(t.id IS NOT NULL) FROM ids i LEFT JOIN taken t ON t.id = i.visitor_id GROUP BY i.stream`,

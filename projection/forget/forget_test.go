@@ -65,7 +65,7 @@ func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 	}
 	visitor := func(n int) string { return fmt.Sprintf("visitor-%d", n) }
 	created := func(visitorID string) event.Data {
-		return event.LeadCreated{ContactUID: "c", Name: "Asha", Status: "new", Temperature: "warm", Source: "website", VisitorID: visitorID}
+		return event.LeadCreated{ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha", Status: "new", Temperature: "warm"}, Source: "website", VisitorID: visitorID}
 	}
 	const visitors = 2*lead.MaxVisitors + 5 // two pages that the fact does not name
 	id := w.NewID()

@@ -33,7 +33,7 @@ func world(t *testing.T) (*projectiontest.World, move.Move) {
 	w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
 	for range 3 {
 		id := w.NewID()
-		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Phone: "+91" + id, Status: "new", Source: "api"})
+		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+91" + id, Status: "new"}, Source: "api"})
 	}
 	w.Project(t)
 	require.Eventually(t, func() bool { // PostgreSQL hears a moment later that the sessions of who wrote have ended
@@ -193,7 +193,7 @@ func TestASourceThatGrowsWhileRowsAreMovedIsFoundOut(t *testing.T) {
 		moved <- err
 	}()
 	require.Eventually(t, func() bool { return waited(t, w, "source_history") }, projectiontest.Soon, time.Millisecond)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{Name: "N", Phone: "+919876543210", Status: "new", Source: "api"})
+	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+919876543210", Status: "new"}, Source: "api"})
 	require.NoError(t, reader.Rollback(t.Context()))
 	require.ErrorIs(t, <-moved, move.ErrGrown)
 	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.From))

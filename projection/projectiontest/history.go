@@ -88,9 +88,11 @@ func (h *History) createLead(t testing.TB, account string) {
 	id := h.world.NewID()
 	n := h.random.IntN(1e9)
 	created := event.LeadCreated{
-		ContactUID: h.world.NewID(), Name: fmt.Sprintf("Person %d", n), NameDerived: n%3 == 0,
-		Phone: fmt.Sprintf("+91%010d", n), Status: pick(h, "new", "Neu", "won"), Temperature: pick(h, "hot", "warm", "cold"),
-		Source: pick(h, sources...), CustomFields: h.odd(), Metadata: h.odd(), IP: "198.51.100.1", UserAgent: "browser",
+		ContactUID: h.world.NewID(), LeadFields: event.LeadFields{
+			Name: fmt.Sprintf("Person %d", n), Phone: fmt.Sprintf("+91%010d", n), Status: pick(h, "new", "Neu", "won"),
+			Temperature: pick(h, "hot", "warm", "cold"), CustomFields: h.odd(),
+		}, NameDerived: n%3 == 0,
+		Source: pick(h, sources...), Metadata: h.odd(), IP: "198.51.100.1", UserAgent: "browser",
 		VisitorID: pick(h, "", "visitor"), Changed: pick(h, nil, []string{"name", "phone"}),
 	}
 	if n%2 == 0 {
@@ -103,8 +105,10 @@ func (h *History) createLead(t testing.TB, account string) {
 
 func (h *History) mergeLead(t testing.TB, account string) {
 	merged := event.LeadMerged{
-		Source: pick(h, sources...), Name: pick(h, "", "Renamed"), Email: pick(h, "", "renamed@example.com"),
-		Status: pick(h, "", "lost"), CustomFields: h.odd(), Metadata: h.odd(), VisitorID: pick(h, "", "another"),
+		Source: pick(h, sources...), LeadFields: event.LeadFields{
+			Name: pick(h, "", "Renamed"), Email: pick(h, "", "renamed@example.com"),
+			Status: pick(h, "", "lost"), CustomFields: h.odd(),
+		}, Metadata: h.odd(), VisitorID: pick(h, "", "another"),
 		Changed: pick(h, nil, []string{"status"}),
 	}
 	facts := []event.Data{merged}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // LeadRow reads rows of views.lead. The JSON of the state leaves out what has a column of its own, and what follows from the
@@ -34,8 +35,7 @@ func (r *LeadRow) Found() bool { return r.state != nil }
 func (r *LeadRow) State() (lead.State, error) {
 	created := time.Time(r.created).UTC()
 	s := lead.State{
-		Phase: lead.Live, ID: string(r.id), Account: string(r.account), Temperature: string(r.temperature), Source: string(r.source),
-		Phone: string(r.phone), Email: string(r.email), CreatedAt: created, UpdatedAt: created,
+		Phase: lead.Live, ID: string(r.id), Account: string(r.account), LeadFields: event.LeadFields{Temperature: string(r.temperature), Phone: string(r.phone), Email: string(r.email)}, Source: string(r.source), CreatedAt: created, UpdatedAt: created,
 	}
 	if s.Phone != "" {
 		s.Phones = []string{s.Phone}

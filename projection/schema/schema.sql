@@ -263,7 +263,7 @@ CREATE TABLE views.lead (
     state json NOT NULL,
     won numeric GENERATED 
 CASE
-    WHEN (status = 'won'::text) THEN (NULLIF((state ->> 'OpportunityValue'::text), ''::text))::numeric
+    WHEN (status = 'won'::text) THEN (NULLIF((state ->> 'opportunityValue'::text), ''::text))::numeric
     ELSE NULL::numeric
 END,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)

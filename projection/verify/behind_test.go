@@ -24,7 +24,7 @@ func TestViewsThatAreBehindAreComparedAsFarAsTheyAre(t *testing.T) {
 		"a phone more": func(first, _, _, id string) []fact {
 			return []fact{
 				{event.ClaimPrefix + id, event.ClaimTaken{Kind: "phone", Holder: first}},
-				{event.LeadStream(first), event.LeadMerged{Source: "website", Phone: "+913"}},
+				{event.LeadStream(first), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Phone: "+913"}}},
 			}
 		},
 		"a phone less": func(_, second, claim, _ string) []fact {
@@ -49,7 +49,7 @@ func TestViewsThatAreBehindAreComparedAsFarAsTheyAre(t *testing.T) {
 		"a lead more": func(_, _, _, id string) []fact {
 			return []fact{
 				{event.ClaimPrefix + id, event.ClaimTaken{Kind: "phone", Holder: id}},
-				{event.LeadStream(id), event.LeadCreated{Name: "N", Phone: "+913", Status: "new", Source: "api"}},
+				{event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+913", Status: "new"}, Source: "api"}},
 			}
 		},
 		"a lead less": func(_, second, claim, _ string) []fact {
@@ -85,7 +85,7 @@ func TestViewsThatAreBehindAreComparedAsFarAsTheyAre(t *testing.T) {
 func TestEachViewIsComparedAsFarAsItIs(t *testing.T) {
 	t.Parallel()
 	w, first, _ := sound(t)
-	w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", Name: "M"})
+	w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "M"}})
 	projectiontest.CatchUp(t, w.Runner(t, view.SourceHistory{}))
 	require.Empty(t, run(t, w))
 }

@@ -88,7 +88,7 @@ func TestEventsOfALeadThatChangePlacesAreFound(t *testing.T) {
 	for _, name := range []string{"Asha", "Asha Rao"} {
 		e := p.NewEvent()
 		var err error
-		e.Type, e.Data, err = event.Encode(event.LeadMerged{Source: "website", Name: name, Changed: []string{"name"}})
+		e.Type, e.Data, err = event.Encode(event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: name}, Changed: []string{"name"}})
 		require.NoError(t, err)
 		e.Metadata.Account = "acme"
 		_, err = p.store.Append(t.Context(), eventstore.Write{Stream: p.leads[0], Expect: eventstore.Any, Events: []eventstore.Event{e}})

@@ -14,7 +14,7 @@ import (
 func TestAPhoneOfTwoLeadsAndASixthTokenAreFound(t *testing.T) {
 	t.Parallel()
 	w, first, second := sound(t)
-	w.Append(t, "acme", event.LeadStream(second), event.LeadMerged{Source: "website", Phone: "+911"})
+	w.Append(t, "acme", event.LeadStream(second), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Phone: "+911"}})
 	atLimit := func(most int, stream func(string) string, born, gone event.Data) {
 		deleted := stream(w.NewID())
 		w.Append(t, "acme", deleted, born)
@@ -28,7 +28,7 @@ func TestAPhoneOfTwoLeadsAndASixthTokenAreFound(t *testing.T) {
 	atLimit(webhook.MaxPerAccount, event.WebhookStream, event.WebhookRegistered{URL: "https://example.com", Events: []string{"*"}}, event.WebhookDeleted{})
 	elsewhere := w.NewID()
 	w.Append(t, "globex", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: elsewhere})
-	w.Append(t, "globex", event.LeadStream(elsewhere), event.LeadCreated{Name: "N", Phone: "+912", Status: "new", Source: "api"})
+	w.Append(t, "globex", event.LeadStream(elsewhere), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+912", Status: "new"}, Source: "api"})
 	w.Append(t, "globex", event.TokenStream(w.NewID()), created)
 	w.Project(t)
 	require.Equal(t, []string{

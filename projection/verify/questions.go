@@ -29,14 +29,14 @@ var conclusions = []string{
 	// The values of each lead. Its state is JSON, and read once. Where it tells of none, there is the one that is shown.
 	`INSERT INTO known
 	 SELECT lead_id, account, v.kind, v.value
-	   FROM views.lead, json_to_record(state) AS s ("Phones" json, "Emails" json), LATERAL (
-	        SELECT 'phone', json_array_elements_text(CASE json_typeof("Phones") WHEN 'array' THEN "Phones" END)
+	   FROM views.lead, json_to_record(state) AS s (phones json, emails json), LATERAL (
+	        SELECT 'phone', json_array_elements_text(CASE json_typeof(phones) WHEN 'array' THEN phones END)
 	         UNION ALL
-	        SELECT 'phone', phone WHERE "Phones" IS NULL AND phone <> ''
+	        SELECT 'phone', phone WHERE phones IS NULL AND phone <> ''
 	         UNION ALL
-	        SELECT 'email', json_array_elements_text(CASE json_typeof("Emails") WHEN 'array' THEN "Emails" END)
+	        SELECT 'email', json_array_elements_text(CASE json_typeof(emails) WHEN 'array' THEN emails END)
 	         UNION ALL
-	        SELECT 'email', email WHERE "Emails" IS NULL AND email <> '') AS v (kind, value)
+	        SELECT 'email', email WHERE emails IS NULL AND email <> '') AS v (kind, value)
 	  WHERE $1::bigint >= 0`,
 
 	// The claims of each lead.

@@ -46,7 +46,7 @@ func sound(t *testing.T) (w *projectiontest.World, first, second string) {
 	arrive := func(phone string) string {
 		id := w.NewID()
 		w.Append(t, "acme", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: id})
-		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Phone: phone, Status: "new", Source: "api"})
+		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: phone, Status: "new"}, Source: "api"})
 		return id
 	}
 	first, second = arrive("+911"), arrive("+912")

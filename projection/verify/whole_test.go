@@ -38,7 +38,7 @@ func newPeople(t *testing.T, leads int) *people {
 	p.store = p.open()
 	for n := range leads {
 		e := w.NewEvent()
-		e.Type, e.Data, err = event.Encode(event.LeadCreated{Name: "N", Phone: fmt.Sprintf("+91%d", n), Status: "new", Source: "api"})
+		e.Type, e.Data, err = event.Encode(event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: fmt.Sprintf("+91%d", n), Status: "new"}, Source: "api"})
 		require.NoError(t, err)
 		e.Metadata.Account = "acme"
 		stream := event.LeadStream(e.ID.String())

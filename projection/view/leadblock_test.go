@@ -22,7 +22,7 @@ func arrivals(t *testing.T, w *projectiontest.World, account string, from time.T
 		e := w.NewEvent()
 		e.At, e.Metadata.Account = from.Add(time.Duration(n)*time.Second), account
 		var err error
-		e.Type, e.Data, err = event.Encode(event.LeadCreated{Name: fmt.Sprint("Asha ", n), Email: fmt.Sprint(n, "@example.com"), Status: "new", Source: "api"})
+		e.Type, e.Data, err = event.Encode(event.LeadCreated{LeadFields: event.LeadFields{Name: fmt.Sprint("Asha ", n), Email: fmt.Sprint(n, "@example.com"), Status: "new"}, Source: "api"})
 		require.NoError(t, err)
 		ids = append(ids, e.ID.String())
 		_, err = w.Store.Append(t.Context(), eventstore.Write{Stream: event.LeadStream(ids[n]), Expect: eventstore.NoStream, Events: []eventstore.Event{e}})
@@ -69,9 +69,9 @@ func TestBlocksSayWhatTheirLeadsAreCalledNow(t *testing.T) {
 	require.Empty(t, differences(t, w))
 
 	for name, fact := range map[string]event.Data{
-		"another name":  event.LeadMerged{Source: "api", Name: "Zubin Mehta"},
-		"another phone": event.LeadMerged{Source: "api", Phone: "+919876543210"},
-		"warmer":        event.LeadMerged{Source: "api", Temperature: "hot"},
+		"another name":  event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Zubin Mehta"}},
+		"another phone": event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Phone: "+919876543210"}},
+		"warmer":        event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Temperature: "hot"}},
 		"erased":        event.LeadErased{},
 		"departed":      event.LeadDeparted{Into: ids[1]},
 	} {
@@ -98,7 +98,7 @@ func TestBlocksSayWhatTheirLeadsAreCalledNow(t *testing.T) {
 	stop()
 
 	// While nobody makes blocks anew, those that are not true say nothing.
-	w.Append(t, "acme", event.LeadStream(ids[40]), event.LeadMerged{Source: "api", Name: "Yash Mehta"})
+	w.Append(t, "acme", event.LeadStream(ids[40]), event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Yash Mehta"}})
 	batches := w.Runner(t, struct{ projection.Projector }{view.Lead{}})
 	stop = projectiontest.Run(t, batches)
 	projectiontest.Await(t, batches)

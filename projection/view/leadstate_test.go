@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/view"
 )
@@ -28,11 +29,11 @@ func anyLead(t *rapid.T) lead.State {
 	text := func(name string) string { return rapid.String().Draw(t, name) }
 	return lead.State{
 		Phase: lead.Live, ID: text("id"), Revision: rapid.Int64().Draw(t, "revision"),
-		Account: text("account"), ContactUID: text("contact"), Name: text("name"), NameDerived: rapid.Bool().Draw(t, "derived"),
-		Phone: text("phone"), Email: text("email"), Phones: texts.Draw(t, "phones"), Emails: texts.Draw(t, "emails"),
-		Status: text("status"), Temperature: text("temperature"), OpportunityID: text("opportunity"), OpportunityValue: text("value"),
-		Source: text("source"), Sources: []lead.SourceEntry{{Source: text("of a view of its own")}},
-		CustomFields: objects.Draw(t, "custom"), Metadata: objects.Draw(t, "meta"), VisitorIDs: texts.Draw(t, "visitors"),
+		Account: text("account"), ContactUID: text("contact"), LeadFields: event.LeadFields{
+			Name: text("name"), Phone: text("phone"), Email: text("email"), Status: text("status"),
+			Temperature: text("temperature"), OpportunityID: text("opportunity"), OpportunityValue: text("value"), CustomFields: objects.Draw(t, "custom"),
+		}, NameDerived: rapid.Bool().Draw(t, "derived"), Phones: texts.Draw(t, "phones"), Emails: texts.Draw(t, "emails"),
+		Source: text("source"), Sources: []lead.SourceEntry{{Source: text("of a view of its own")}}, Metadata: objects.Draw(t, "meta"), VisitorIDs: texts.Draw(t, "visitors"),
 		Joined: texts.Draw(t, "joined"), JoinedInto: text("into"),
 		CreatedAt: moments.Draw(t, "created"), UpdatedAt: moments.Draw(t, "updated"),
 	}

@@ -18,7 +18,7 @@ import (
 func leadAt(t *testing.T, w *projectiontest.World, at time.Time) eventstore.Position {
 	t.Helper()
 	e := w.NewEvent()
-	name, data, err := event.Encode(event.LeadCreated{Name: "Ann", Status: "new", Source: "api"})
+	name, data, err := event.Encode(event.LeadCreated{LeadFields: event.LeadFields{Name: "Ann", Status: "new"}, Source: "api"})
 	require.NoError(t, err)
 	e.Type, e.Data, e.At, e.Metadata.Account = name, data, at, "acme"
 	return storetest.Append(t, w.Store, eventstore.Write{Stream: event.LeadStream(e.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{e}})

@@ -127,19 +127,19 @@ func TestALeadsStateLooksAsThisVersionOfTheViewWritesIt(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[lead.State]()) {
 		fields = append(fields, field.Name)
 	}
-	require.Equal(t, "Phase ID Revision Account ContactUID Name NameDerived Phone Email Phones Emails Status Temperature OpportunityID "+
-		"OpportunityValue Source Sources CustomFields Metadata VisitorIDs Joined JoinedInto CreatedAt UpdatedAt",
+	require.Equal(t, "Phase ID Revision Account ContactUID LeadFields Name Phone Email Status Temperature OpportunityID OpportunityValue "+
+		"CustomFields NameDerived Phones Emails Source Sources Metadata VisitorIDs Joined JoinedInto CreatedAt UpdatedAt",
 		strings.Join(fields, " "), "lead.State has changed: give LeadView a new version")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	written := view.AppendState(nil, &lead.State{
-		Phase: lead.Live, ID: "L", Revision: 7, Account: "acme", ContactUID: "C", Name: "Asha", NameDerived: true, Phone: "+91",
-		Email: "a@b.c", Phones: []string{"+91"}, Emails: []string{}, Status: "new", Temperature: "hot", OpportunityID: "O",
-		OpportunityValue: "1.0", Source: "api", Sources: []lead.SourceEntry{{Source: "api"}},
-		CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)}, Metadata: map[string]jsontext.Value{},
+		Phase: lead.Live, ID: "L", Revision: 7, Account: "acme", ContactUID: "C", LeadFields: event.LeadFields{
+			Name: "Asha", Phone: "+91", Email: "a@b.c", Status: "new",
+			Temperature: "hot", OpportunityID: "O", OpportunityValue: "1.0", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
+		}, NameDerived: true, Phones: []string{"+91"}, Emails: []string{}, Source: "api", Sources: []lead.SourceEntry{{Source: "api"}}, Metadata: map[string]jsontext.Value{},
 		VisitorIDs: []string{"V"}, CreatedAt: at, UpdatedAt: at.Add(time.Second),
 	})
-	require.Equal(t, `{"Revision":7,"ContactUID":"C","Name":"Asha","NameDerived":true,"Emails":[],"Status":"new","OpportunityID":"O",`+
-		`"OpportunityValue":"1.0","CustomFields":{"city":"Pune"},"Metadata":{},"VisitorIDs":["V"],"UpdatedAt":"2026-01-02T03:04:06.006Z"}`,
+	require.Equal(t, `{"revision":7,"contactUID":"C","name":"Asha","status":"new","opportunityId":"O","opportunityValue":"1.0",`+
+		`"customFields":{"city":"Pune"},"nameDerived":true,"emails":[],"metadata":{},"visitorIds":["V"],"updatedAt":"2026-01-02T03:04:06.006Z"}`,
 		string(written))
 }
 
@@ -149,8 +149,8 @@ func TestALeadsRowOfAnEarlierVersionIsReadAsItWas(t *testing.T) {
 	w := projectiontest.New(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	want := lead.State{
-		Phase: lead.Live, ID: "L", Revision: 7, Account: "acme", Name: "Asha", Phone: "+91", Email: "a@b.c", Phones: []string{"+90", "+91"},
-		Emails: []string{"a@b.c"}, Status: "New", Temperature: "hot", Source: "api", CreatedAt: at, UpdatedAt: at,
+		Phase: lead.Live, ID: "L", Revision: 7, Account: "acme", LeadFields: event.LeadFields{Name: "Asha", Phone: "+91", Email: "a@b.c", Status: "New", Temperature: "hot"}, Phones: []string{"+90", "+91"},
+		Emails: []string{"a@b.c"}, Source: "api", CreatedAt: at, UpdatedAt: at,
 	}
 	whole, err := json.Marshal(want, json.OmitZeroStructFields(true))
 	require.NoError(t, err)

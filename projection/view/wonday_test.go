@@ -47,8 +47,7 @@ func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) {
 			id := w.NewID()
 			begun[id] = projectiontest.Start.Add(time.Duration(random.IntN(72)) * time.Hour)
 			put(id, event.LeadCreated{
-				ContactUID: w.NewID(), Name: "N", Status: pick("new", "won", "Won"), Source: pick("api", "website"),
-				OpportunityID: "O", OpportunityValue: value(),
+				ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "N", Status: pick("new", "won", "Won"), OpportunityID: "O", OpportunityValue: value()}, Source: pick("api", "website"),
 			})
 			leads = append(leads, id)
 			continue
@@ -57,7 +56,7 @@ func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) {
 		id := leads[i]
 		switch {
 		case n < 80:
-			put(id, event.LeadMerged{Source: "chatbot", Status: pick("", "lost", "won"), OpportunityID: "O", OpportunityValue: value()})
+			put(id, event.LeadMerged{Source: "chatbot", LeadFields: event.LeadFields{Status: pick("", "lost", "won"), OpportunityID: "O", OpportunityValue: value()}})
 		case n < 90:
 			leads = append(leads[:i:i], leads[i+1:]...)
 			into := leads[random.IntN(len(leads))]
@@ -85,8 +84,8 @@ func counted(t *testing.T, w *projectiontest.World, schema string) []string {
 	t.Helper()
 	return pgtest.Rows[string](t, w.Pool, `
 		SELECT format('(%s,%s,%s,%s,%s)', account, (created_at AT TIME ZONE 'UTC')::date, source, count(*),
-		              trim_scale(sum(coalesce(nullif(state ->> 'OpportunityValue', '')::numeric, 0))))
-		  FROM `+schema+`.lead WHERE lower(state ->> 'Status') = 'won'
+		              trim_scale(sum(coalesce(nullif(state ->> 'opportunityValue', '')::numeric, 0))))
+		  FROM `+schema+`.lead WHERE lower(state ->> 'status') = 'won'
 		 GROUP BY account, (created_at AT TIME ZONE 'UTC')::date, source
 		 ORDER BY account, (created_at AT TIME ZONE 'UTC')::date, source`)
 }
@@ -107,9 +106,9 @@ func TestWhatIsWonIsWhatTheLeadsThatAreWonComeTo(t *testing.T) {
 func TestADayOnWhichNothingIsWonAnyMoreHasNoRow(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	for i, after := range []event.Data{event.LeadMerged{Status: "lost"}, event.LeadErased{}, event.LeadDeparted{Into: w.NewID()}} {
+	for i, after := range []event.Data{event.LeadMerged{LeadFields: event.LeadFields{Status: "lost"}}, event.LeadErased{}, event.LeadDeparted{Into: w.NewID()}} {
 		id := w.NewID()
-		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{Name: "N", Status: "won", Source: "api", OpportunityValue: "1.50"})
+		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "won", OpportunityValue: "1.50"}, Source: "api"})
 		w.Project(t)
 		require.Equal(t, []string{"(acme,2026-03-01,api,1,1.5)"}, w.DumpTable(t, "views", "won_day"), i)
 		w.Append(t, "acme", event.LeadStream(id), after)
@@ -126,10 +125,10 @@ func TestWhoIsForgottenInACopyIsNotCountedThere(t *testing.T) {
 	var won []string
 	for n := range 4 {
 		won = append(won, w.NewID())
-		w.Append(t, "acme", event.LeadStream(won[n]), event.LeadCreated{Name: "N", Status: "won", Source: "api", OpportunityValue: fmt.Sprint(n, ".5")})
+		w.Append(t, "acme", event.LeadStream(won[n]), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "won", OpportunityValue: fmt.Sprint(n, ".5")}, Source: "api"})
 	}
 	busy := w.NewID()
-	w.Append(t, "acme", event.LeadStream(busy), event.LeadCreated{Name: "N", Status: "new", Source: "api"})
+	w.Append(t, "acme", event.LeadStream(busy), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "api"})
 	for range 20 { // several batches
 		var facts []event.Data
 		for range 1000 {

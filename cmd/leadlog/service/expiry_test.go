@@ -144,7 +144,7 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 		add(account, names.Visitor(account, visitor), daysAgo, event.VisitorActed{VisitorID: visitor, Kind: "click", At: now.AddDate(0, 0, -daysAgo)})
 	}
 	add("acme", event.AccountStream("acme"), 500, event.AccountConfigured{Features: []string{}, Stages: []string{"new"}, Region: "IN", VisitorDays: 30})
-	add("acme", event.LeadStream(w.NewID()), 499, event.LeadCreated{ContactUID: "c", Name: "Asha", Status: "new", Temperature: "warm", Source: "api", VisitorID: "linked"})
+	add("acme", event.LeadStream(w.NewID()), 499, event.LeadCreated{ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha", Status: "new", Temperature: "warm"}, Source: "api", VisitorID: "linked"})
 	act("globex", "older", 396)
 	act("globex", "year", 394)
 	act("acme", "linked", 100)

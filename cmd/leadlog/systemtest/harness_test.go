@@ -287,7 +287,7 @@ func fill(t *testing.T, settings map[string]string, first, leads int, metadata m
 		id := ulid.Make().String()
 		ids = append(ids, id)
 		created := event.LeadCreated{
-			ContactUID: ulid.Make().String(), Name: "Filled", Phone: fmt.Sprintf("+9170000%05d", n), Status: "new", Temperature: "warm",
+			ContactUID: ulid.Make().String(), LeadFields: event.LeadFields{Name: "Filled", Phone: fmt.Sprintf("+9170000%05d", n), Status: "new", Temperature: "warm"},
 			Source: "website", Metadata: metadata,
 		}
 		_, err := store.Append(context.WithoutCancel(t.Context()),

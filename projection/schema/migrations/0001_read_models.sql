@@ -40,7 +40,7 @@ CREATE TABLE views.lead (
     email       text        COLLATE "C" NOT NULL,
     search      text        COLLATE "C" NOT NULL,
     state       json        NOT NULL,
-    won         numeric     GENERATED ALWAYS AS (CASE WHEN status = 'won' THEN nullif(state ->> 'OpportunityValue', '')::numeric END) STORED,
+    won         numeric     GENERATED ALWAYS AS (CASE WHEN status = 'won' THEN nullif(state ->> 'opportunityValue', '')::numeric END) STORED,
     CONSTRAINT lead_id PRIMARY KEY (lead_id)
 ) WITH (fillfactor = 85);
 
