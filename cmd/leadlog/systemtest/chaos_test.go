@@ -92,11 +92,21 @@ var nodeKills = map[string]func(*testing.T, *chaos){
 	},
 }
 
-// TestChaos_NothingAcknowledgedIsLost kills the service and PostgreSQL, together and apart, at any moment under load. With
-// the log in EventStoreDB it kills the node too. After each round every answer of the round is checked against the log, the views
-// and the webhooks, and verify against all.
+// It is the longest test by far, and starts first.
+func TestChaos_OnEventStoreDB(t *testing.T) {
+	t.Parallel()
+	runChaos(t)
+}
+
 func TestChaos_NothingAcknowledgedIsLost(t *testing.T) {
 	t.Parallel()
+	runChaos(t)
+}
+
+// runChaos kills the service and PostgreSQL, together and apart, at any time under load. With the log in EventStoreDB it kills the
+// node too. After each round it checks every response of the round against the log, the views and the webhooks, and runs verify.
+func runChaos(t *testing.T) {
+	t.Helper()
 	c := newChaos(t)
 	rounds, err := strconv.Atoi(os.Getenv(chaosRounds))
 	if err != nil {
@@ -149,7 +159,7 @@ type chaos struct {
 func newChaos(t *testing.T) *chaos {
 	t.Helper()
 	c := &chaos{settings: development(t), kills: maps.Clone(kills), receiver: receiveWebhooks(t)}
-	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") {
+	if onEventStoreDB(t) {
 		c.node = esdbtest.Start(t) // a double, whose faults are at hand
 		c.settings["LEADLOG_EVENTSTORE_URL"] = c.node.URL()
 		maps.Copy(c.kills, nodeKills)

@@ -112,24 +112,23 @@ func execute(t *testing.T, url, statement string) {
 	pgtest.Exec(t, conn, statement)
 }
 
-// TestFaults_EachCaptureStoredOnce has callers go on while one fault after another begins and ends. Who is
-// answered 503 repeats the request with its key afterwards, and everybody has been captured once.
-func TestFaults_EachCaptureStoredOnce(t *testing.T) {
+// Callers go on while one fault after another begins and ends. Who gets a 503 repeats the request with its key afterwards, and
+// each capture is stored once.
+func TestFaults_Connections(t *testing.T) { testFaults(t, "connections") }
+func TestFaults_Messages(t *testing.T)    { testFaults(t, "messages") }
+func TestFaults_Statements(t *testing.T)  { testFaults(t, "statements") }
+
+func testFaults(t *testing.T, kind string) {
 	t.Parallel()
-	for _, kind := range []string{"connections", "messages", "statements"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			settings := production(t)
-			jwt := provisioned(t, settings)
-			way := pgtest.NewProxy(t, settings["LEADLOG_DATABASE_URL"])
-			all := faults(t, settings, way)[kind]
-			c := newSufferer(t, settings, way.URL(), jwt)
-			for _, name := range slices.Sorted(maps.Keys(all)) {
-				t.Run(name, func(t *testing.T) { c.suffer(t, all[name]).settle(t) })
-			}
-			launch(t, settings, "verify").ends(t, 0)
-		})
+	settings := production(t)
+	jwt := provisioned(t, settings)
+	way := pgtest.NewProxy(t, settings["LEADLOG_DATABASE_URL"])
+	all := faults(t, settings, way)[kind]
+	c := newSufferer(t, settings, way.URL(), jwt)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		t.Run(name, func(t *testing.T) { c.suffer(t, all[name]).settle(t) })
 	}
+	launch(t, settings, "verify").ends(t, 0)
 }
 
 // newSufferer starts a service that reaches its database by another address. It has a token, and an endpoint that hears of new leads.

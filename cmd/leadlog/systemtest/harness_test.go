@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	// Most of these tests wait for the processes they started, and leave the processors to others.
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
 	if os.Getenv(programVariable) == "" {

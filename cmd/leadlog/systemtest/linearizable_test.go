@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -118,7 +117,7 @@ func newPair(t *testing.T) *pair {
 	p := &pair{settings: production(t)}
 	p.settings["LEADLOG_TRUSTED_PROXIES"] = "127.0.0.0/8" // callers whose credentials fail have addresses of their own
 	p.disturbances = []func(*testing.T){func(*testing.T) {}, p.killOne}
-	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") {
+	if onEventStoreDB(t) {
 		server := esdbtest.Start(t) // one whose faults are at hand
 		p.settings["LEADLOG_EVENTSTORE_URL"] = server.URL()
 		p.disturbances = append(p.disturbances, func(*testing.T) { server.Drop() }, func(*testing.T) { server.LoseReplies(3) })

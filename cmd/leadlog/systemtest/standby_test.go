@@ -108,6 +108,7 @@ func TestStandby_NothingShownIsLost(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := startOnPair(t)
 			show(t, p)
 			shown := pgtest.Value[int](t, pgtest.Connect(t, p.pair.Primary.AdminURL()), `SELECT count(*) FROM log.event`)

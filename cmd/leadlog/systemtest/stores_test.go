@@ -21,7 +21,6 @@ func TestOnEventStoreDB(t *testing.T) {
 		"import":                TestImport_JSONLines,
 		"export while serving":  TestExport_WhileServing,
 		"replay while serving":  TestReplay_WhileServing,
-		"chaos":                 TestChaos_NothingAcknowledgedIsLost,
 		"linearizable captures": TestLinearizable_Captures,
 		"linearizable tokens":   TestLinearizable_Tokens,
 		"restart of dev":        TestDev_Restart,
@@ -31,11 +30,16 @@ func TestOnEventStoreDB(t *testing.T) {
 	}
 }
 
+// onEventStoreDB reports whether a test has its log in EventStoreDB.
+func onEventStoreDB(t *testing.T) bool {
+	return strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") || t.Name() == "TestChaos_OnEventStoreDB"
+}
+
 // onStore completes settings with where the log is: beside the views, or, for a test that TestOnEventStoreDB runs, in a
 // server of the test's own.
 func onStore(t *testing.T, settings map[string]string) map[string]string {
 	t.Helper()
-	if strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") {
+	if onEventStoreDB(t) {
 		settings["LEADLOG_EVENTSTORE_URL"] = esdbtest.Empty(t)
 	}
 	return settings
