@@ -67,10 +67,10 @@ func TestConsoleLead_LinksJoinedLeads(t *testing.T) {
 	link := func(id string) string { return `href="/console/leads/` + id + `">` + id + `</a>` }
 	page := b.get("/console/leads/" + into).body
 	require.Contains(t, page, `<dd><a class="mono small" `+link(from))
-	require.Contains(t, page, `<p><a class="mono" `+link(from)+` became part of this one.</p>`)
+	require.Contains(t, page, `<p><a class="mono" `+link(from)+` was joined into this lead.</p>`)
 	page = b.get("/console/leads/" + from).body
-	require.Contains(t, page, `<a href="/console/leads/`+into+`">See that lead</a>`)
-	require.Contains(t, page, `<p>It became part of <a class="mono" `+link(into)+`.</p>`)
+	require.Contains(t, page, `<a href="/console/leads/`+into+`">Show that lead</a>`)
+	require.Contains(t, page, `<p>Joined into <a class="mono" `+link(into)+`.</p>`)
 }
 
 func TestConsoleLead_MasksReleasedContact(t *testing.T) {
@@ -87,9 +87,9 @@ func TestConsoleLead_MasksReleasedContact(t *testing.T) {
 	for _, page := range []string{masked, revealed} {
 		require.Contains(t, page, `<p>The email stays with <a class="mono" href="/console/leads/`+holder+`">`+holder+`</a>.</p>`)
 	}
-	require.Contains(t, masked, "<p>The phone &#43;91•••10 finds it no more.</p>")
-	require.Contains(t, masked, "<p>The email a•••@•••.com finds it no more.</p>")
-	require.Contains(t, revealed, "<p>The phone &#43;919876543210 finds it no more.</p>")
+	require.Contains(t, masked, "<p>The phone &#43;91•••10 was released.</p>")
+	require.Contains(t, masked, "<p>The email a•••@•••.com was released.</p>")
+	require.Contains(t, revealed, "<p>The phone &#43;919876543210 was released.</p>")
 }
 
 func TestConsoleLead_MasksActivity(t *testing.T) {
@@ -135,7 +135,7 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 	change(`UPDATE views.token_event SET actor = 'user:bob' WHERE leaf = 1`)
 	r := b.get("/console/audit")
 	require.Contains(t, r.body, "✗ Not verified")
-	require.Equal(t, 1, strings.Count(r.body, "✗ not what was signed"))
+	require.Equal(t, 1, strings.Count(r.body, "✗ does not match the signed tree"))
 	require.Equal(t, 3, strings.Count(r.body, "✓ proven"))
 	require.Empty(t, r.header.Values("Set-Cookie"), "a tree that is not as it was signed is not what to compare with")
 	change(`UPDATE views.token_event SET actor = 'user:ann' WHERE leaf = 1`)
@@ -155,8 +155,8 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 	// A tree that was written anew, rows and all, is found out by who saw the one before.
 	change(`DELETE FROM views.token_tree`)
 	change(`DELETE FROM views.token_event`)
-	require.Contains(t, b.get("/console/audit").body, "shorter than the one that this browser saw before")
-	require.Contains(t, b.service.browser().signIn(b.jwt).get("/console/audit").body, "There is nothing to prove")
+	require.Contains(t, b.get("/console/audit").body, "smaller than the one that this browser saw before")
+	require.Contains(t, b.service.browser().signIn(b.jwt).get("/console/audit").body, "No events to prove")
 }
 
 func TestConsoleUsage_SeparatesBatchLines(t *testing.T) {

@@ -103,14 +103,14 @@ func TestConsoleLead_AsOfEachEvent(t *testing.T) {
 	}
 	for revision, status := range []string{"new", "contacted", "won"} {
 		r := b.get(fmt.Sprintf("/console/leads/%s?revision=%d", id, revision))
-		now, _, _ := strings.Cut(r.body, "What happened")
+		now, _, _ := strings.Cut(r.body, ">Events<")
 		require.Contains(t, now, `<span class="state `+status+`">`)
 		require.Contains(t, r.body, `<td class="old">contacted</td><td class="new">won</td>`)
 	}
 	require.Equal(t, http.StatusNotFound, b.get("/console/leads/"+id+"?revision=3").status)
 	revealed := b.post("/console/leads/" + id + "/reveal?revision=1")
 	require.Contains(t, revealed.body, "As of event 1")
-	require.Contains(t, revealed.body, `href="/console/leads/`+id+`?revision=1">Mask it again</a>`)
+	require.Contains(t, revealed.body, `href="/console/leads/`+id+`?revision=1">Mask</a>`)
 }
 
 func TestConsoleTokens_Lifecycle(t *testing.T) {
@@ -137,7 +137,7 @@ func TestConsoleTokens_Lifecycle(t *testing.T) {
 	second := value.FindStringSubmatch(b.post("/console/tokens/" + token + "/rotate").body)[1]
 	require.Equal(t, []int{http.StatusUnauthorized, http.StatusOK}, []int{works(first), works(second)})
 
-	require.Contains(t, b.get("/console/tokens/"+token+"/delete").body, "for good")
+	require.Contains(t, b.get("/console/tokens/"+token+"/delete").body, "cannot be undone")
 	require.Equal(t, "/console/tokens", b.post("/console/tokens/"+token+"/delete").goTo)
 	require.Equal(t, http.StatusUnauthorized, works(second))
 	r = b.get("/console/tokens")
@@ -146,8 +146,8 @@ func TestConsoleTokens_Lifecycle(t *testing.T) {
 	r = b.post("/console/tokens/" + token + "/delete")
 	require.Equal(t, http.StatusNotFound, r.status)
 	require.Contains(t, r.body, "Token not found or already deleted")
-	require.Contains(t, r.body, "Nothing was done")
-	require.NotContains(t, b.get("/console/leads/none").body, "Nothing was done", "nothing was to be done")
+	require.Contains(t, r.body, "Nothing was changed")
+	require.NotContains(t, b.get("/console/leads/none").body, "Nothing was changed", "nothing was to be done")
 }
 
 func TestConsoleTokens_PagesDeleted(t *testing.T) {
@@ -203,7 +203,7 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 	require.Contains(t, b.get(at+"/secret").body, "24 hours")
 	r = b.post(at + "/secret")
 	require.NotEqual(t, first, secret.FindStringSubmatch(r.body)[1])
-	require.Contains(t, r.body, "The secret before signs too until")
+	require.Contains(t, r.body, "The previous secret also signs until")
 
 	require.Equal(t, at, b.post(at+"/test").goTo)
 	require.Equal(t, at, b.post(at+"/replay", "since", "2026-01-02T03:04").goTo)
@@ -224,7 +224,7 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, stranger.get(path).status, path)
 	}
 	require.Equal(t, http.StatusNotFound, stranger.post(at+"/delete").status)
-	require.Contains(t, b.get(at+"/delete").body, "cannot be taken back")
+	require.Contains(t, b.get(at+"/delete").body, "cannot be undone")
 	require.Equal(t, "/console/webhooks", b.post(at+"/delete").goTo)
 	require.Equal(t, http.StatusNotFound, b.get(at).status)
 }
@@ -261,7 +261,7 @@ func TestConsoleSources_TotalsOfLongReport(t *testing.T) {
 	r := b.get("/console/sources?since=2024-12-01&until=2025-12-31")
 	require.Equal(t, http.StatusOK, r.status)
 	require.Contains(t, r.body, `<th scope="row">source1</th><td class="num">396</td>`)
-	require.Contains(t, r.body, `since 2025-09-03: 1,560 in all`)
+	require.Contains(t, r.body, `since 2025-09-03: 1,560 in total`)
 	require.Contains(t, r.body, `<th scope="row">2025-12-31</th><td class="num">13</td>`)
 	require.Equal(t, 400, strings.Count(r.body, `<tr><th scope="row"><time`))
 	require.Contains(t, r.body, "This is the beginning.")

@@ -113,14 +113,14 @@ func (v *visit) compareHeads(p *proof) error {
 	switch {
 	case !known:
 	case before.Size > p.Head.Size:
-		p.Broken = "The tree is shorter than the one that this browser saw before."
+		p.Broken = "The tree is smaller than the one that this browser saw before."
 	case before.Size > 0:
 		grown, err := v.Query.ProveTree(v.ctx, v.identity.Account, before.Size, p.Head.Size)
 		if err != nil {
 			return err
 		}
 		if tlog.CheckTree(grown.Path, p.Head.Size, p.Head.Root, before.Size, before.Root) != nil {
-			p.Broken = "The tree does not begin with the one that this browser saw before: what was signed then was written anew."
+			p.Broken = "The tree does not contain the one that this browser saw before: signed events were rewritten."
 			break
 		}
 		p.Earlier = before.Size

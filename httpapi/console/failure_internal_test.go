@@ -16,10 +16,10 @@ func TestFailurePage_StatesOutcome(t *testing.T) {
 		page failurePage
 		says string
 	}{
-		"a refused form":         {failurePage{Failure{Status: http.StatusNotFound}, false}, "Nothing was done. "},
-		"a form, and no answer":  {failurePage{Failure{Status: http.StatusServiceUnavailable}, false}, "It may have been done all the same: look before you try again. "},
+		"a refused form":         {failurePage{Failure{Status: http.StatusNotFound}, false}, "Nothing was changed. "},
+		"a form, and no answer":  {failurePage{Failure{Status: http.StatusServiceUnavailable}, false}, "The action may have succeeded: check before you retry. "},
 		"nothing there":          {failurePage{Failure{Status: http.StatusNotFound}, true}, ""},
-		"nothing to be read now": {failurePage{Failure{Status: http.StatusServiceUnavailable}, true}, "Try again in a moment. "},
+		"nothing to be read now": {failurePage{Failure{Status: http.StatusServiceUnavailable}, true}, "Try again shortly. "},
 	} {
 		var page strings.Builder
 		require.NoError(t, pages.byName["failure"].ExecuteTemplate(&page, "layout", layout{Data: c.page}), name)

@@ -61,15 +61,15 @@ func (v *visit) signIn() (screen, error) {
 			if err := v.Gate.Guess(v.r); err != nil {
 				return screen{}, err
 			}
-			return v.refusedSignIn(next, "This link was used already, or is too old."), nil
+			return v.refusedSignIn(next, "This link was already used or has expired."), nil
 		}
 	}
 	identity, err := v.Gate.SignIn(v.r, jwt)
 	switch {
 	case errors.Is(err, command.ErrUnauthorized) && token.LooksLikeValue(jwt):
-		return v.refusedSignIn(next, "This is an API token, which captures leads and nothing else. The console wants a JWT."), nil
+		return v.refusedSignIn(next, "This is an API token. The console requires a JWT."), nil
 	case errors.Is(err, command.ErrUnauthorized):
-		return v.refusedSignIn(next, "This JWT is not valid here, or not any more."), nil
+		return v.refusedSignIn(next, "This JWT is invalid or has expired."), nil
 	case err != nil:
 		return screen{}, err
 	}

@@ -80,7 +80,7 @@ func (v *visit) write(s screen) {
 	})
 	if err != nil {
 		v.Gate.Note(v.r, v.Base+v.page.pattern, v.identity.Account, err)
-		http.Error(v.w, "This page cannot be shown.", http.StatusInternalServerError)
+		http.Error(v.w, "The page could not be rendered.", http.StatusInternalServerError)
 		return
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")

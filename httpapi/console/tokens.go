@@ -111,11 +111,11 @@ type confirmation struct {
 }
 
 func (v *visit) confirmRotation() (screen, error) {
-	return v.confirmToken("rotate", "Rotate", "The value that is in use stops working at once. Whoever uses it needs the new one, which is shown to you once.")
+	return v.confirmToken("rotate", "Rotate", "The current value stops working at once. Its users need the new value, which is shown once.")
 }
 
 func (v *visit) confirmDeletion() (screen, error) {
-	return v.confirmToken("delete", "Delete", "It stops working at once, for good. Its record stays for the audit, and its slot is free again.")
+	return v.confirmToken("delete", "Delete", "It stops working at once. Its record stays for the audit, and its slot becomes free. This cannot be undone.")
 }
 
 func (v *visit) confirmToken(action, verb, consequence string) (screen, error) {

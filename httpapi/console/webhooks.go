@@ -224,11 +224,11 @@ func (v *visit) deleteEndpoint() (screen, error) {
 }
 
 func (v *visit) confirmSecret() (screen, error) {
-	return v.confirmEndpoint("secret", "Rotate the secret of", "Rotate", "A new secret is shown to you once. The one that is in use signs too for 24 hours, so that receivers can change over.")
+	return v.confirmEndpoint("secret", "Rotate the secret of", "Rotate", "The new secret is shown once. The current secret also signs for 24 hours, so that receivers can switch.")
 }
 
 func (v *visit) confirmEndpointDeletion() (screen, error) {
-	return v.confirmEndpoint("delete", "Delete", "Delete", "Nothing more is sent to it, what is queued is cancelled, and its secret is destroyed. This cannot be taken back.")
+	return v.confirmEndpoint("delete", "Delete", "Delete", "Nothing more is sent to it, queued deliveries are cancelled, and its secret is destroyed. This cannot be undone.")
 }
 
 func (v *visit) confirmEndpoint(action, question, verb, consequence string) (screen, error) {

@@ -41,7 +41,7 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.accessible("sign-in")
 	c.do(chromedp.SetValue("#jwt", jwt, chromedp.ByQuery))
 	c.press("Sign in")
-	c.reads("#leads", "No lead has arrived yet")
+	c.reads("#leads", "No leads yet")
 
 	// A capture appears without a reload.
 	c.do(chromedp.Evaluate(`window.here = true`, nil))
@@ -80,9 +80,9 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.reads("#now", "As of event 0")
 	c.reads("#now", "120,000")
 	c.reads("#timeline", "150000")
-	c.press("The event as it is on the log")
+	c.press("Show the stored event")
 	c.reads("pre", `"status": "lost"`)
-	c.press("See it as it is now")
+	c.press("Show its current state")
 	c.press("Reveal")
 	c.reads("h1", "Asha Rao")
 	c.reads("#now", "Pune")
