@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Batcher answers the questions of many callers with few queries. While Concurrency queries are running, questions wait, and the
+// Batcher answers questions of many callers with few queries. While Concurrency queries are running, questions wait, and the
 // next query takes all of them. While fewer are running, a question is asked at once.
 //
 // A query starts after each of its questions was asked, so an answer is never older than its question.
 type Batcher[Q, A any] struct {
-	// Ask returns one answer for each question, in their order. Its context ends when no caller waits for an answer any more.
+	// Ask returns one answer for each question, in their order. Its context ends when no caller waits for an answer.
 	Ask func(ctx context.Context, questions []Q) ([]A, error)
 	// Concurrency is how many queries may run at a time, MaxBatch how many questions one takes.
 	Concurrency, MaxBatch int

@@ -46,7 +46,7 @@ func (q *queries) batcher(concurrency, most int) *Batcher[int, string] {
 	return &Batcher[int, string]{Ask: q.ask, Concurrency: concurrency, MaxBatch: most, Timeout: time.Minute}
 }
 
-func TestQuestionsThatGatherShareAQuery(t *testing.T) {
+func TestBatcher_SharesQueries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var q queries
@@ -70,7 +70,7 @@ func TestQuestionsThatGatherShareAQuery(t *testing.T) {
 	})
 }
 
-func TestAQuestionIsAskedAfterItCame(t *testing.T) {
+func TestBatcher_AsksAfterTheCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var q queries
@@ -84,7 +84,7 @@ func TestAQuestionIsAskedAfterItCame(t *testing.T) {
 	})
 }
 
-func TestWhatIsWrongWithOneQuestionIsNobodyElses(t *testing.T) {
+func TestBatcher_ErrorOfOneQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := queries{fails: func(questions []int) error {
@@ -115,7 +115,7 @@ func TestWhatIsWrongWithOneQuestionIsNobodyElses(t *testing.T) {
 	})
 }
 
-func TestAQueryThatFailedForOneIsNotAskedAgain(t *testing.T) {
+func TestBatcher_SingleErrorIsFinal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := queries{fails: func([]int) error { return errRefused }}
@@ -125,7 +125,7 @@ func TestAQueryThatFailedForOneIsNotAskedAgain(t *testing.T) {
 	})
 }
 
-func TestAQueryEndsWhenNobodyWaitsForItAnyMore(t *testing.T) {
+func TestBatcher_CancelsAbandonedQuery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := queries{fails: func([]int) error { panic("it went on") }}
@@ -157,7 +157,7 @@ func (b *Batcher[Q, A]) until(ctx context.Context, deadline time.Time, asked Q) 
 	return err
 }
 
-func TestAQueryHasATimeout(t *testing.T) {
+func TestBatcher_Timeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		batcher := &Batcher[int, string]{Concurrency: 1, MaxBatch: 1, Timeout: time.Minute,

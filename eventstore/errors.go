@@ -6,26 +6,24 @@ import (
 )
 
 var (
-	// ErrUnavailable says that the engine could not be reached or did not answer in time.
-	// Whether an append that fails with it happened is not known; the same append may be tried again.
+	// ErrUnavailable says that the engine could not be reached or did not answer in time. The outcome of an append that fails with it
+	// is not known; the same append may be retried.
 	ErrUnavailable = errors.New("event store unavailable")
 
-	// ErrInvalid says that writes are not well formed: a stream named twice, an empty name, a time out of range.
-	// It is the caller's mistake, and nothing was written.
+	// ErrInvalid says that writes are not well formed: a stream named twice, an empty name, a time out of range. Nothing was written.
 	ErrInvalid = errors.New("invalid append")
 
-	// ErrUnknownPosition says that a position is not one that this log gave. An engine that reads from its events' positions only
-	// returns it for all others, and every caller refuses what is beyond the end of the log.
+	// ErrUnknownPosition says that a position is not one that this log gave. An engine that can read only from positions of events
+	// returns it for all others. Callers reject positions beyond the end of the log.
 	ErrUnknownPosition = errors.New("not a position of this log")
 
-	// ErrDiverged says that the log has lost events which this process has seen on it, for example because a standby took over
-	// that had not received them. What the process has cached is wrong; it must start again with a new Store.
+	// ErrDiverged says that the log has lost events that this process has seen, for example because a standby took over that had not
+	// received them. The process's caches are wrong; it must start again with a new Store.
 	ErrDiverged = errors.New("the log has lost what was seen on it")
 )
 
-// ConflictError says that a stream was not as an append expected. A store with transactions has then written nothing of the
-// append; one without, at most the writes before this one. A write that expects nothing conflicts only in eventstore/sealed: its
-// key was destroyed meanwhile, so that nobody can read what was written.
+// ConflictError says that a stream was not as an append expected. Nothing of the append was written. A write that expects [Any]
+// conflicts only in eventstore/sealed: its key was deleted meanwhile.
 type ConflictError struct {
 	Stream   string
 	Expected Expected

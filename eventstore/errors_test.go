@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-func TestConflictIsFoundInAChain(t *testing.T) {
+func TestConflict_WrappedError(t *testing.T) {
 	t.Parallel()
 	conflict := &eventstore.ConflictError{Stream: "lead-1", Expected: eventstore.NoStream, Actual: eventstore.At(2)}
 	require.Same(t, conflict, eventstore.Conflict(conflict))
@@ -19,7 +19,7 @@ func TestConflictIsFoundInAChain(t *testing.T) {
 	require.Nil(t, eventstore.Conflict(nil))
 }
 
-func TestConflictTellsStreamExpectedAndActual(t *testing.T) {
+func TestConflictError_Message(t *testing.T) {
 	t.Parallel()
 	for says, conflict := range map[string]eventstore.ConflictError{
 		"stream lead-1 is at revision 2, expected no stream":    {Stream: "lead-1", Expected: eventstore.NoStream, Actual: eventstore.At(2)},
@@ -31,7 +31,7 @@ func TestConflictTellsStreamExpectedAndActual(t *testing.T) {
 	require.Equal(t, "any", eventstore.Any.String())
 }
 
-func TestFilterMatches(t *testing.T) {
+func TestFilter_Matches(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		says   string

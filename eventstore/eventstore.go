@@ -7,7 +7,7 @@
 //
 // [Store] is the interface that engines implement: eventstore/postgres, and eventstore/esdb for EventStoreDB. The suite in
 // eventstore/storetest tests what every store must do, and every engine runs it. This package has what needs no engine: folding
-// streams, deciding again after a conflict, validation. It knows nothing of what events mean; eventstore/event does.
+// streams, deciding again after a conflict, validation. What events mean is in eventstore/event.
 package eventstore
 
 import (
@@ -68,12 +68,12 @@ type Recorded struct {
 	Stream   string
 	Revision Revision
 	Position Position
-	Erased   bool  // its personal part is gone for good
+	Erased   bool  // its personal data was erased
 	LostKey  int64 // the id of the key that an erased event was sealed with
 	Key      *Key  // a key of its stream, if the store has read it along with the event; nil otherwise
 
 	// The sealed store sets these when it is asked for damage.
-	Damaged bool   // its personal part cannot be opened, and Erased is set too; or it is not sealed although it should be
+	Damaged bool   // its personal data cannot be opened, and Erased is set too; or it is not sealed although it should be
 	Stored  *Event // the event as it is stored
 }
 
@@ -86,7 +86,7 @@ func (r Recorded) Fact() (event.Fact, error) {
 	return event.Fact{ID: r.ID, Stream: r.Stream, At: r.At, Metadata: r.Metadata, Data: data, Erased: r.Erased}, nil
 }
 
-// Decode returns what the event says. The error is event.ErrUnknownType for a type this program does not know.
+// Decode returns the event's data. The error is event.ErrUnknownType for a type this program does not know.
 func (e Event) Decode() (event.Data, error) {
 	if e.Decoded != nil {
 		return e.Decoded, nil
@@ -94,8 +94,8 @@ func (e Event) Decode() (event.Data, error) {
 	return event.Decode(e.Type, e.Data)
 }
 
-// Write is one stream's part of an append. Without events it is a check: the append goes through only when
-// the stream is as expected. At most one Write of an append may name a stream.
+// Write is what an append does to one stream. Without events it is a check: the append succeeds only when the stream is as expected.
+// At most one Write of an append may name a stream.
 type Write struct {
 	Stream string
 	Expect Expected
@@ -105,8 +105,8 @@ type Write struct {
 	Key *Key
 }
 
-// Key seals the personal part of a stream's events, and is itself sealed. It is stored beside the log and not on it, so that it
-// can be destroyed to forget the person.
+// Key seals the personal data of a stream's events, and is itself sealed. It is stored beside the log and not on it, so that deleting
+// it erases the person.
 type Key struct {
 	Stream   string
 	ID       int64  // different for each key of a stream
@@ -149,9 +149,9 @@ func selects(list []string, matches func(string) bool) bool {
 // Store is an engine that keeps the log. All methods may be called from many goroutines, and from many processes
 // on one engine.
 type Store interface {
-	// Append adds events to streams and returns the position of the last one; with nothing but checks it returns the head. It
-	// applies all writes or none, and whether the checks hold is decided by their place on the log: an append that was answered
-	// before, and moved a checked stream, refuses this one.
+	// Append adds events to streams and returns the position of the last one; with checks alone it returns the head. It applies all
+	// writes or none. Checks are compared with the streams as they are at the append's place on the log: an append that was
+	// answered earlier and moved a checked stream makes this one fail.
 	//
 	// Appending the same event ids at the same place again has no further effect, and returns the same position. What the
 	// writes refer to must not be changed afterwards.

@@ -44,7 +44,7 @@ func reads(t *testing.T, folds *eventstore.Folds[[]string], h history) int {
 	return *h.read
 }
 
-func TestALongStreamIsReadOnFromWhereItWasLeft(t *testing.T) {
+func TestFolds_ResumesLongStream(t *testing.T) {
 	t.Parallel()
 	folds := eventstore.NewFolds(prefixes)
 	whole := rotated(t, "a", "b", "c", "d", "not to be kept", "f")
@@ -64,7 +64,7 @@ func TestALongStreamIsReadOnFromWhereItWasLeft(t *testing.T) {
 	require.Equal(t, 1, reads(t, folds, upTo(6)))
 }
 
-func TestWhatIsNotTheSameAnyMoreIsReadAnew(t *testing.T) {
+func TestFolds_DropsStaleState(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(h *history){
 		"another log":                 func(h *history) { h.events[3].ID = ulid.Make() },
@@ -88,7 +88,7 @@ func TestWhatIsNotTheSameAnyMoreIsReadAnew(t *testing.T) {
 	}
 }
 
-func TestALargeStateIsNotRemembered(t *testing.T) {
+func TestFolds_SkipsLargeState(t *testing.T) {
 	t.Parallel()
 	folds := eventstore.NewFolds(prefixes)
 	h := rotated(t, "a", "b", "c", string(make([]byte, 1000)))
@@ -116,7 +116,7 @@ func readsTo(t *testing.T, folds *eventstore.Folds[int], h history, until events
 
 // An endpoint that is far behind, or fails and is told again, has the service fold what a lead was long ago, in turn with
 // what it is now.
-func TestWhoIsFarBehindAndWhoIsNotDoNotMakeEachOtherReadAnew(t *testing.T) {
+func TestFolds_CachesEarlyAndLateFolds(t *testing.T) {
 	t.Parallel()
 	h := rotated(t, make([]string, 10_000)...)
 	folds := eventstore.NewFolds(count)
@@ -132,7 +132,7 @@ func TestWhoIsFarBehindAndWhoIsNotDoNotMakeEachOtherReadAnew(t *testing.T) {
 	require.Equal(t, 4, readsTo(t, folds, h, 4194))
 }
 
-func TestWhatIsRememberedHasABound(t *testing.T) {
+func TestFolds_Bounded(t *testing.T) {
 	t.Parallel()
 	h := rotated(t, make([]string, 20_000)...)
 	folds := eventstore.NewFolds(count)
@@ -146,7 +146,7 @@ func TestWhatIsRememberedHasABound(t *testing.T) {
 }
 
 // A stream may be so long that nobody has the time to read all of it.
-func TestWhoIsCutOffLeavesWhatWasReadToTheNext(t *testing.T) {
+func TestFolds_KeepsInterruptedRead(t *testing.T) {
 	t.Parallel()
 	folds := eventstore.NewFolds(prefixes)
 	h := rotated(t, "a", "b", "c", "d", "e")
@@ -157,7 +157,7 @@ func TestWhoIsCutOffLeavesWhatWasReadToTheNext(t *testing.T) {
 	require.Equal(t, 2, reads(t, folds, h))
 }
 
-func TestAnUnreadStreamIsAnErrorAndForgetsNothing(t *testing.T) {
+func TestFolds_ReadErrorKeepsState(t *testing.T) {
 	t.Parallel()
 	folds := eventstore.NewFolds(prefixes)
 	h := rotated(t, "a", "b", "c")
@@ -170,7 +170,7 @@ func TestAnUnreadStreamIsAnErrorAndForgetsNothing(t *testing.T) {
 }
 
 // Whatever is loaded in between, what is remembered is what Load says.
-func TestFoldsSayWhatLoadSays(t *testing.T) {
+func TestFolds_AgreeWithLoad(t *testing.T) {
 	t.Parallel()
 	whole := rotated(t, "a", "b", "not to be kept", "c", "d", "e", "not to be kept", "not to be kept", "f")
 	rapid.Check(t, func(r *rapid.T) {
@@ -211,7 +211,7 @@ func readsAt(t require.TestingT, folds *eventstore.Folds[int], h history, n int)
 	return *h.read
 }
 
-func TestMomentsOfALongStreamAreReadFromNearBefore(t *testing.T) {
+func TestLoadAt_ResumesLongStream(t *testing.T) {
 	t.Parallel()
 	roomy := count
 	roomy.Memory = 1 << 20
@@ -226,7 +226,7 @@ func TestMomentsOfALongStreamAreReadFromNearBefore(t *testing.T) {
 	require.LessOrEqual(t, readsAt(t, folds, h, -1), 35, "before there was anything")
 }
 
-func TestAMomentOfWhatIsNotTheSameAnyMoreIsReadAnew(t *testing.T) {
+func TestLoadAt_DropsStaleState(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(h *history){
 		"another log": func(h *history) {
@@ -257,7 +257,7 @@ func TestAMomentOfWhatIsNotTheSameAnyMoreIsReadAnew(t *testing.T) {
 }
 
 // Whatever is loaded in between, by moment or revision, and however the stream grows.
-func TestMomentsAreWhatTheStreamWasThen(t *testing.T) {
+func TestLoadAt_AgreesWithLoad(t *testing.T) {
 	t.Parallel()
 	whole := timed(t, 1200)
 	rapid.Check(t, func(r *rapid.T) {
@@ -277,4 +277,39 @@ func TestMomentsAreWhatTheStreamWasThen(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Processes whose clocks differ append to one stream. What it was is then what stood there before anything later did, however
+// often it is asked for: an event was left out, and remembered as left out of what the stream is now.
+func TestLoadAt_NonMonotonicTimestamps(t *testing.T) {
+	t.Parallel()
+	folds, h := eventstore.NewFolds(count), rotated(t, make([]string, 200)...)
+	for i := range h.events {
+		h.events[i].At = second(i)
+	}
+	h.events[100].At, h.events[199].At = second(500), second(150)
+	at := func(n int) int {
+		t.Helper()
+		counted, end, err := folds.LoadAt(t.Context(), h, "token-1", second(n))
+		require.NoError(t, err)
+		require.Equal(t, h.events[199].ID, end.ID)
+		return counted
+	}
+	now := func() int {
+		t.Helper()
+		counted, _, err := folds.Load(t.Context(), h, "token-1")
+		require.NoError(t, err)
+		return counted
+	}
+	require.Equal(t, 100, at(300))
+	require.Equal(t, 200, now())
+
+	folds = eventstore.NewFolds(count)
+	grew := h
+	grew.events = h.events[:150]
+	_, _, err := folds.Load(t.Context(), grew, "token-1")
+	require.NoError(t, err)
+	require.Equal(t, 200, now(), "read on from there")
+	require.Equal(t, []int{100, 100, 51, 200, 100}, []int{at(300), at(150), at(50), at(500), at(499)})
+	require.Equal(t, 200, now())
 }

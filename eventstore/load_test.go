@@ -68,7 +68,7 @@ func tokenHistory(t *testing.T, facts ...event.Data) history {
 
 func collectFacts(facts []event.Fact, f event.Fact) []event.Fact { return append(facts, f) }
 
-func TestLoadFoldsAStreamInOrder(t *testing.T) {
+func TestLoad_FoldsInOrder(t *testing.T) {
 	t.Parallel()
 	store := tokenHistory(t, event.TokenCreated{Name: "crm"}, event.TokenRotated{Prefix: "p"}, event.TokenDeleted{})
 	facts, end, err := eventstore.Load(t.Context(), store, "token-1", collectFacts)
@@ -84,7 +84,7 @@ func TestLoadFoldsAStreamInOrder(t *testing.T) {
 	}
 }
 
-func TestLoadOfNothingIsTheZeroStateAndNoStream(t *testing.T) {
+func TestLoad_NoStream(t *testing.T) {
 	t.Parallel()
 	facts, end, err := eventstore.Load(t.Context(), tokenHistory(t), "token-2", collectFacts)
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestLoadOfNothingIsTheZeroStateAndNoStream(t *testing.T) {
 	require.Equal(t, eventstore.NoStream, end)
 }
 
-func TestLoadStopsAtAFactItDoesNotKnow(t *testing.T) {
+func TestLoad_UnknownType(t *testing.T) {
 	t.Parallel()
 	store := tokenHistory(t, event.TokenCreated{}, event.TokenDeleted{}, event.TokenDeleted{})
 	store.events[1].Type = "token.sold.v1"
@@ -102,7 +102,7 @@ func TestLoadStopsAtAFactItDoesNotKnow(t *testing.T) {
 	require.Len(t, facts, 1, "what comes after the unknown fact must not be folded")
 }
 
-func TestLoadEndsWithTheErrorOfTheRead(t *testing.T) {
+func TestLoad_ReadError(t *testing.T) {
 	t.Parallel()
 	store := tokenHistory(t, event.TokenCreated{})
 	store.broken = errors.New("connection lost")

@@ -8,22 +8,20 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // ErrContended says that an append met conflict after conflict until the deadline. Nothing was written.
 var ErrContended = errors.New("too many writers on the same streams")
 
 const (
-	// conflictDeadline bounds how long a decision is made again after conflicts.
+	// conflictDeadline bounds how long a decision is retried after conflicts.
 	conflictDeadline = 5 * time.Second
 	// queueDeadline bounds how long a caller waits for its turn, so that each of many callers gets an answer.
 	queueDeadline = 15 * time.Second
 )
 
-// Transactor decides again after a conflict. Within the process, callers with the same streams queue instead of racing, so that
-// of many simultaneous arrivals of one person each decides on what the one before it wrote.
+// Transactor retries decisions after conflicts. Within the process, callers with the same streams queue instead of racing, so that of
+// many simultaneous arrivals of one person each decides on what the one before it wrote.
 //
 // The zero value is ready to use.
 type Transactor struct {
@@ -31,10 +29,10 @@ type Transactor struct {
 	queue map[string]*turn
 }
 
-// turn is a lock that can be waited for with a context. It is dropped when nobody has it or waits for it.
+// turn is a lock that can be waited for with a context. It is dropped when no caller holds it or waits for it.
 type turn struct {
-	taken   chan struct{} // holds one value while somebody has the turn
-	waiting int           // those who wait, and who has it
+	taken   chan struct{} // holds one value while a caller holds the turn
+	callers int           // that hold it or wait for it
 }
 
 // Do waits for the turn of every stream named, and runs attempt while it holds them: again after each *ConflictError that attempt
@@ -71,7 +69,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// outcome distinguishes the deadline of an attempt from the caller's own: an attempt that was cut off may have appended.
+// outcome distinguishes the deadline of an attempt from the caller's own: an attempt that was interrupted may have appended.
 func outcome(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && errors.Is(context.Cause(ctx), ErrContended) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -114,7 +112,7 @@ func (t *Transactor) line(stream string) *turn {
 		line = &turn{taken: make(chan struct{}, 1)}
 		t.queue[stream] = line
 	}
-	line.waiting++
+	line.callers++
 	return line
 }
 
@@ -125,26 +123,7 @@ func (t *Transactor) leave(stream string, held bool) {
 	if held {
 		<-line.taken
 	}
-	if line.waiting--; line.waiting == 0 {
+	if line.callers--; line.callers == 0 {
 		delete(t.queue, stream)
 	}
-}
-
-// Load folds a stream. It returns the state, which is the zero value for a stream without events, and what an append that depends
-// on this state must expect of the stream.
-func Load[S any](ctx context.Context, store Store, stream string, evolve func(S, event.Fact) S) (S, Expected, error) {
-	var state S
-	end := NoStream
-	for recorded, err := range store.Read(ctx, stream, 0) {
-		if err != nil {
-			return state, end, err
-		}
-		fact, err := recorded.Fact()
-		if err != nil {
-			return state, end, fmt.Errorf("stream %s at revision %d: %w", stream, recorded.Revision, err)
-		}
-		state = evolve(state, fact)
-		end = At(recorded.Revision)
-	}
-	return state, end, nil
 }

@@ -21,7 +21,7 @@ func always(err error) func(context.Context) error {
 	return func(context.Context) error { return err }
 }
 
-func TestTransactorEndsWithTheFirstResultThatIsNoConflict(t *testing.T) {
+func TestTransactor_RetriesConflicts(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
 	for says, end := range map[string]error{"success": nil, "an error": refused, "unavailable": ErrUnavailable} {
@@ -42,7 +42,7 @@ func TestTransactorEndsWithTheFirstResultThatIsNoConflict(t *testing.T) {
 	}
 }
 
-func TestTransactorQueuesCallersOfOneStream(t *testing.T) {
+func TestTransactor_QueuesSameStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
@@ -68,7 +68,7 @@ func TestTransactorQueuesCallersOfOneStream(t *testing.T) {
 	})
 }
 
-func TestTransactorLetsCallersOfOtherStreamsPass(t *testing.T) {
+func TestTransactor_OtherStreamsPass(t *testing.T) {
 	t.Parallel()
 	var transactor Transactor
 	err := transactor.Do(t.Context(), []string{"lead-1"}, func(ctx context.Context) error {
@@ -78,7 +78,7 @@ func TestTransactorLetsCallersOfOtherStreamsPass(t *testing.T) {
 	require.Empty(t, transactor.queue)
 }
 
-func TestTransactorWithoutStreamsOnlyRetries(t *testing.T) {
+func TestTransactor_NoStreams(t *testing.T) {
 	t.Parallel()
 	var transactor Transactor
 	attempts := 0
@@ -92,7 +92,7 @@ func TestTransactorWithoutStreamsOnlyRetries(t *testing.T) {
 	require.Equal(t, 2, attempts)
 }
 
-func TestTransactorTakesAStreamNamedTwiceOnce(t *testing.T) {
+func TestTransactor_StreamNamedTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
@@ -101,7 +101,7 @@ func TestTransactorTakesAStreamNamedTwiceOnce(t *testing.T) {
 	})
 }
 
-func TestTransactorCallersOfOverlappingStreamsDoNotWaitForEachOther(t *testing.T) {
+func TestTransactor_NoDeadlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
@@ -124,7 +124,7 @@ func TestTransactorCallersOfOverlappingStreamsDoNotWaitForEachOther(t *testing.T
 	})
 }
 
-func TestTransactorGivesUpOnConflictsAfterFiveSeconds(t *testing.T) {
+func TestTransactor_ConflictDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
@@ -141,7 +141,7 @@ func TestTransactorGivesUpOnConflictsAfterFiveSeconds(t *testing.T) {
 	})
 }
 
-func TestTransactorGivesUpInTheQueueAfterFifteenSeconds(t *testing.T) {
+func TestTransactor_QueueDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
@@ -162,7 +162,7 @@ func TestTransactorGivesUpInTheQueueAfterFifteenSeconds(t *testing.T) {
 	})
 }
 
-func TestTransactorOfACancelledCallerFreesTheQueue(t *testing.T) {
+func TestTransactor_CancelledInQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
@@ -187,7 +187,7 @@ func TestTransactorOfACancelledCallerFreesTheQueue(t *testing.T) {
 	})
 }
 
-func TestTransactorStopsRetryingWhenTheCallerLeaves(t *testing.T) {
+func TestTransactor_CancelledRetry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
@@ -200,7 +200,7 @@ func TestTransactorStopsRetryingWhenTheCallerLeaves(t *testing.T) {
 	})
 }
 
-func TestTransactorTellsTheCallersDeadlineFromItsOwn(t *testing.T) {
+func TestTransactor_CallerDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
@@ -212,7 +212,7 @@ func TestTransactorTellsTheCallersDeadlineFromItsOwn(t *testing.T) {
 	})
 }
 
-func TestTransactorCutOffInTheMiddleDoesNotClaimThatNothingWasWritten(t *testing.T) {
+func TestTransactor_UnknownOutcome(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var transactor Transactor
@@ -226,7 +226,7 @@ func TestTransactorCutOffInTheMiddleDoesNotClaimThatNothingWasWritten(t *testing
 	})
 }
 
-func TestTransactorFreesTheQueueAfterAPanic(t *testing.T) {
+func TestTransactor_Panic(t *testing.T) {
 	t.Parallel()
 	var transactor Transactor
 	require.Panics(t, func() {

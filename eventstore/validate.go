@@ -10,8 +10,8 @@ import (
 const (
 	// MaxStreamName is the longest name of a stream in bytes.
 	MaxStreamName = 256
-	// MaxEventData is the largest data of one event in bytes. EventStoreDB refuses appends over 1 MiB,
-	// and a log must fit either engine.
+	// MaxEventData is the largest data of one event in bytes. EventStoreDB rejects appends over 1 MiB, and a log must fit either
+	// engine.
 	MaxEventData = 1000 << 10
 	// MaxAppend is the largest append in bytes: the data and the metadata of all events, the names of their types and streams, and
 	// what is checked.
@@ -25,7 +25,7 @@ const (
 	checkOverhead = 64
 )
 
-// Validate says, as ErrInvalid, what makes writes unfit for any store. Stores call it before anything else.
+// Validate returns ErrInvalid for writes that are not well formed. Stores call it before anything else.
 func Validate(writes []Write) error {
 	seen := make(map[string]struct{}, len(writes))
 	size := 0

@@ -32,7 +32,7 @@ func on(stream string, change func(*eventstore.Event)) eventstore.Write {
 
 func unchanged(*eventstore.Event) {}
 
-func TestValidateAccepts(t *testing.T) {
+func TestValidate_Accepts(t *testing.T) {
 	t.Parallel()
 	for says, writes := range map[string][]eventstore.Write{
 		"nothing":           nil,
@@ -62,7 +62,7 @@ func TestValidateAccepts(t *testing.T) {
 	}
 }
 
-func TestValidateRefuses(t *testing.T) {
+func TestValidate_Rejects(t *testing.T) {
 	t.Parallel()
 	for says, c := range map[string]struct {
 		writes []eventstore.Write

@@ -80,7 +80,7 @@ func checkAll(t testing.TB, heads []audit.Head, export string) []string {
 	return findings
 }
 
-func TestAnExportThatIsWholeAgreesWithItsHead(t *testing.T) {
+func TestCheck_CompleteExport(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 2, 7, 100} {
 		lines, tree := exported(t, n)
@@ -88,7 +88,7 @@ func TestAnExportThatIsWholeAgreesWithItsHead(t *testing.T) {
 	}
 }
 
-func TestEmptyLinesAreNothingAtTheEndOfAnExportAndWrongWithinIt(t *testing.T) {
+func TestCheck_EmptyLines(t *testing.T) {
 	t.Parallel()
 	lines, tree := exported(t, 3)
 	h, whole := head(t, tree), strings.Join(lines, "")
@@ -101,7 +101,7 @@ func TestEmptyLinesAreNothingAtTheEndOfAnExportAndWrongWithinIt(t *testing.T) {
 	require.Equal(t, []string{"line 2: is empty"}, check(t, h, lines[0]+"\n\n"+lines[1]+lines[2]))
 }
 
-func TestAnyByteOfAnExportThatIsChangedIsFoundInItsLine(t *testing.T) {
+func TestCheck_DetectsAnyChangedByte(t *testing.T) {
 	t.Parallel()
 	lines, tree := exported(t, 4)
 	h := head(t, tree)
@@ -122,7 +122,7 @@ func TestAnyByteOfAnExportThatIsChangedIsFoundInItsLine(t *testing.T) {
 }
 
 // Whoever changes a line knows how its lineHash is made.
-func FuzzAnExportThatPassesTellsWhatWasSigned(f *testing.F) {
+func FuzzCheck_Export(f *testing.F) {
 	lines, tree := exported(f, 4)
 	h := head(f, tree)
 	for n, line := range lines {
@@ -162,7 +162,7 @@ func FuzzAnExportThatPassesTellsWhatWasSigned(f *testing.F) {
 	})
 }
 
-func TestNoMoreIsToldOfAnExportThanWasAskedFor(t *testing.T) {
+func TestCheck_LimitsFindings(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 4)
 	findings, _, err := audit.Check{Heads: []audit.Head{head(t, tree)}, Most: 2}.Export(strings.NewReader("a\nb\nc\nd\n"))
@@ -170,14 +170,14 @@ func TestNoMoreIsToldOfAnExportThanWasAskedFor(t *testing.T) {
 	require.Len(t, findings, 2)
 }
 
-func TestALineThatIsLongerThanAnyIsAFinding(t *testing.T) {
+func TestCheck_LongLine(t *testing.T) {
 	t.Parallel()
 	lines, tree := exported(t, 2)
 	found := check(t, head(t, tree), lines[0]+strings.Repeat("x", 2<<20)+"\n"+lines[1])
 	require.Equal(t, "line 2: longer than any line of an export", found[0])
 }
 
-func TestEventsThatAreMissingTwiceThereOrOutOfOrderAreNamed(t *testing.T) {
+func TestCheck_MissingOrDuplicateEvents(t *testing.T) {
 	t.Parallel()
 	lines, tree := exported(t, 5)
 	h := head(t, tree)
@@ -209,7 +209,7 @@ func TestEventsThatAreMissingTwiceThereOrOutOfOrderAreNamed(t *testing.T) {
 		check(t, head(t, shorter), strings.Join(lines, "")))
 }
 
-func TestAnEventWrittenAnewWithItsLineHashDoesNotPass(t *testing.T) {
+func TestCheck_RewrittenLineHash(t *testing.T) {
 	t.Parallel()
 	lines, tree := exported(t, 3)
 	var e audit.Entry
@@ -225,7 +225,7 @@ func TestAnEventWrittenAnewWithItsLineHashDoesNotPass(t *testing.T) {
 	require.Contains(t, check(t, other, strings.Join(lines, ""))[0], "not those of the tree head that was signed")
 }
 
-func TestAnExportBeginsWithWhatEarlierHeadsSigned(t *testing.T) {
+func TestCheck_EarlierHeads(t *testing.T) {
 	t.Parallel()
 	var heads []audit.Head
 	for _, n := range []int{0, 3, 5} {
@@ -238,7 +238,7 @@ func TestAnExportBeginsWithWhatEarlierHeadsSigned(t *testing.T) {
 	require.Contains(t, checkAll(t, heads, strings.Join(lines, ""))[0], "the first 3 events are not those")
 }
 
-func TestWhateverAnEventsDigestIsOverChangesIt(t *testing.T) {
+func TestEntry_Digest(t *testing.T) {
 	t.Parallel()
 	r, data := recorded(t, 0)
 	first, err := audit.NewEntry(r, data, 0)
@@ -266,19 +266,19 @@ func TestWhateverAnEventsDigestIsOverChangesIt(t *testing.T) {
 }
 
 // The hash was worked out by another program: heads that auditors keep are held against what later versions make of the log.
-func TestTheTreeOfAnAccountNeverBecomesAnother(t *testing.T) {
+func TestEdge_KnownRoot(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 4)
 	require.Equal(t, "Y5J/8ugqwhjKwm0r9mIXAHqpLOzujSskgzbPIdOcX6w=", head(t, tree).Root.String())
 }
 
-func TestATreeOfWhichHashesAreGoneIsNotGrown(t *testing.T) {
+func TestResume_MissingHashes(t *testing.T) {
 	t.Parallel()
 	_, err := audit.Resume(3, tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return make([]tlog.Hash, len(indexes)-1), nil }))
 	require.ErrorContains(t, err, "tree of 3 leaves: 1 of 2 hashes are there")
 }
 
-func TestTheEdgeOfATreeIsEnoughToGrowIt(t *testing.T) {
+func TestEdge_AgreesWithTree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var stored []tlog.Hash

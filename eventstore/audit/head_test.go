@@ -19,7 +19,7 @@ func signer(t testing.TB, seed byte) *audit.Signer {
 	return s
 }
 
-func TestAHeadIsReadAsItWasSigned(t *testing.T) {
+func TestHead_RoundTrip(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 3)
 	h, s := head(t, tree), signer(t, 1)
@@ -38,7 +38,7 @@ func TestAHeadIsReadAsItWasSigned(t *testing.T) {
 	require.True(t, strings.HasPrefix(text, "leadlog/acme\n3\n"), text)
 }
 
-func TestAHeadThatIsNotTheSignersIsRefused(t *testing.T) {
+func TestOpenHead_RejectsForgery(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 3)
 	s := signer(t, 1)
@@ -66,7 +66,7 @@ func TestAHeadThatIsNotTheSignersIsRefused(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestASignedTextOfAnotherKindIsNoHead(t *testing.T) {
+func TestOpenHead_OtherNote(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 3)
 	s, root := signer(t, 1), head(t, tree).Root.String()

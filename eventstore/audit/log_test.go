@@ -15,7 +15,7 @@ import (
 
 // Heads that somebody kept are held against what later versions make of the log. The hashes were worked out by another
 // program, from what deploy/docs/audit.md says.
-func TestTheTreeOfALogNeverBecomesAnother(t *testing.T) {
+func TestLog_KnownRoot(t *testing.T) {
 	t.Parallel()
 	first := eventstore.Recorded{Stream: "lead-1", Revision: 3, Position: 9, Event: eventstore.Event{
 		ID: ulid.ULID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, Type: "lead.created.v1", At: time.UnixMicro(1_790_000_000_000_123),
@@ -35,7 +35,7 @@ func TestTheTreeOfALogNeverBecomesAnother(t *testing.T) {
 	}
 }
 
-func TestEachPartOfAnEventIsInItsLeafAndItsPositionIsNot(t *testing.T) {
+func TestLogLeaf_Fields(t *testing.T) {
 	t.Parallel()
 	given := eventstore.Recorded{Stream: "lead-1", Event: eventstore.Event{Type: "lead.created.v1", Data: []byte("{}")}}
 	leaf := func(change func(*eventstore.Recorded)) string {

@@ -18,7 +18,7 @@ import (
 // ErrOther says that the target contains something that is not the beginning of the source.
 var ErrOther = errors.New("the target is not a copy of the source")
 
-// Copy copies the events of From to To. Nobody else may write to To meanwhile; From may grow.
+// Copy copies the events of From to To. There must be no other writer of To; From may grow.
 type Copy struct {
 	From, To eventstore.Store
 	Progress func(done, end eventstore.Position) // of From
@@ -101,8 +101,8 @@ type batch struct {
 }
 
 const (
-	mostEvents = 256
-	mostBytes  = 512 << 10 // well below what EventStoreDB takes in one append; a single event may be larger
+	maxEvents = 256
+	maxBytes  = 512 << 10 // well below what EventStoreDB takes in one append; a single event may be larger
 )
 
 func (b *batch) add(ctx context.Context, e eventstore.Recorded) error {
@@ -113,7 +113,7 @@ func (b *batch) add(ctx context.Context, e eventstore.Recorded) error {
 	size := len(e.Data) + len(metadata)
 	last := len(b.writes) - 1
 	goesOn := last >= 0 && b.writes[last].Stream == e.Stream
-	if b.events >= mostEvents || b.events > 0 && b.bytes+size > mostBytes || b.within[e.Stream] && !goesOn {
+	if b.events >= maxEvents || b.events > 0 && b.bytes+size > maxBytes || b.within[e.Stream] && !goesOn {
 		if err := b.flush(ctx); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (b *batch) flush(ctx context.Context) error {
 	}
 	_, err := b.store.Append(ctx, b.writes...)
 	if conflict := eventstore.Conflict(err); conflict != nil {
-		err = fmt.Errorf("%w: somebody else writes to it: %w", ErrOther, err)
+		err = fmt.Errorf("%w: it has another writer: %w", ErrOther, err)
 	}
 	*b = batch{store: b.store}
 	return err

@@ -95,7 +95,7 @@ func compare(ctx context.Context, from, to eventstore.Store) (audit.Head, []pair
 	return digest, pairs, err
 }
 
-func TestACopyIsTheSameLogEventByEvent(t *testing.T) {
+func TestCopy_SameLog(t *testing.T) {
 	t.Parallel()
 	for name, way := range directions {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestACopyIsTheSameLogEventByEvent(t *testing.T) {
 }
 
 // Who has the longest name that there may be has done one thing after another to the same lead.
-func TestEventsThatAreMostlyMetadataAreCopiedToo(t *testing.T) {
+func TestCopy_LargeMetadata(t *testing.T) {
 	t.Parallel()
 	from, to := inPostgreSQL(t), inEventStoreDB(t)
 	who := strings.Repeat("😀", 255)
@@ -156,7 +156,7 @@ func (b *breaking) Append(ctx context.Context, writes ...eventstore.Write) (posi
 	return position, nil
 }
 
-func TestACopyThatWasStoppedAnywhereGoesOn(t *testing.T) {
+func TestCopy_Resumes(t *testing.T) {
 	t.Parallel()
 	for name, way := range directions {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestACopyThatWasStoppedAnywhereGoesOn(t *testing.T) {
 	}
 }
 
-func TestATargetThatHoldsAnythingElseIsRefusedAndLeftAlone(t *testing.T) {
+func TestCopy_RejectsOtherTarget(t *testing.T) {
 	t.Parallel()
 	shared := newEvent(`{}`)
 	changed := shared
@@ -209,7 +209,7 @@ func TestATargetThatHoldsAnythingElseIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-// intruder is a store to which somebody else writes just before the first append.
+// intruder is a store to which another writer appends just before the first append.
 type intruder struct {
 	eventstore.Store
 	t    *testing.T
@@ -224,7 +224,7 @@ func (i *intruder) Append(ctx context.Context, writes ...eventstore.Write) (even
 	return i.Store.Append(ctx, writes...)
 }
 
-func TestAWriterOfTheTargetIsFoundOut(t *testing.T) {
+func TestCopy_DetectsOtherWriter(t *testing.T) {
 	t.Parallel()
 	from, to := inEventStoreDB(t), inEventStoreDB(t)
 	grow(t, from, 5)
