@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // superuser owns the cluster. It has no password and no access over TCP.
@@ -65,22 +65,21 @@ func (h home) initdbWith(ctx context.Context, binaries Binaries, locale string, 
 	return parent.Sync()
 }
 
-// accepts says whether the server lets a session in.
-func (p postmaster) accepts(ctx context.Context) bool {
-	if p.port == 0 || p.socketDir == "" || !exists(filepath.Join(p.socketDir, fmt.Sprintf(".s.PGSQL.%d", p.port))) {
-		return false
+// StandbyName is the name of a standby in the primary's synchronous_standby_names.
+const StandbyName = "standby"
+
+// basebackup makes the cluster a standby of a running server.
+func (h home) basebackup(ctx context.Context, binaries Binaries, primary *Server) error {
+	if err := h.account.mkdir(h.cluster()); err != nil {
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	s := Server{running: p}
-	conn, err := pgx.Connect(ctx, s.socketURL(superuser, "postgres"))
+	out, err := h.account.command(ctx, filepath.Join(binaries.Dir, "pg_basebackup"), "--pgdata="+h.cluster(), "--checkpoint=fast",
+		"--no-sync", "--write-recovery-conf", "--dbname=application_name="+StandbyName+" user="+superuser,
+		"--host="+primary.running.socketDir, "--port="+strconv.Itoa(primary.running.port)).CombinedOutput()
 	if err != nil {
-		// 53300: all sessions are taken, so it does accept them.
-		var refused *pgconn.PgError
-		return errors.As(err, &refused) && refused.Code == "53300"
+		return fmt.Errorf("pg_basebackup: %w: %s", errors.Join(err, context.Cause(ctx)), strings.TrimSpace(string(out)))
 	}
-	_ = conn.Close(ctx)
-	return true
+	return nil
 }
 
 // provision makes the role and its database unless they are there. Needs start.lock.

@@ -18,6 +18,7 @@ package pgdev
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -26,6 +27,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Role and DatabaseName are what Start creates. The role may log in and create databases and is not a superuser, as
@@ -197,6 +200,48 @@ func (s *Server) leave(ctx context.Context) error {
 		return os.RemoveAll(s.home.dir)
 	}
 	s.home.removeSocketDir()
+	return nil
+}
+
+// AdminURL is the database's address for the superuser, over the unix socket.
+func (s *Server) AdminURL() string { return s.socketURL(superuser, DatabaseName) }
+
+// Crash ends the server without a shutdown: the next Restart recovers from its write-ahead log.
+func (s *Server) Crash(ctx context.Context) error {
+	if err := s.running.stop(ctx, s.home.cluster(), true); err != nil {
+		return fmt.Errorf("pgdev: %w", err)
+	}
+	return nil
+}
+
+// Restart starts a throwaway server again, at the same address, after it was shut down or has crashed.
+func (s *Server) Restart(ctx context.Context, settings map[string]string) error {
+	if err := s.running.stop(ctx, s.home.cluster(), false); err != nil {
+		return fmt.Errorf("pgdev: %w", err)
+	}
+	if err := s.launch(ctx, Options{Throwaway: s.throwaway, Settings: settings}); err != nil {
+		return fmt.Errorf("pgdev: %w", err)
+	}
+	return nil
+}
+
+// Promote makes a standby the primary, and returns when it is.
+func (s *Server) Promote(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.AdminURL())
+	if err != nil {
+		return fmt.Errorf("pgdev: promotion: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var done bool
+	err = conn.QueryRow(ctx, `SELECT pg_promote(true, 110)`).Scan(&done)
+	if err == nil && !done {
+		err = errors.New("not finished in time")
+	}
+	if err != nil {
+		return fmt.Errorf("pgdev: promotion: %w", err)
+	}
 	return nil
 }
 

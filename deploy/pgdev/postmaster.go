@@ -10,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // poll is how often a starting or ending server is looked at.
@@ -51,6 +54,24 @@ func parsePostmaster(text string) postmaster {
 
 // alive says whether the process is a PostgreSQL of this cluster, and neither a zombie nor another program.
 func (p postmaster) alive(cluster string) bool { return isPostgres(p.pid, cluster) }
+
+// accepts says whether the server lets a session in.
+func (p postmaster) accepts(ctx context.Context) bool {
+	if p.port == 0 || p.socketDir == "" || !exists(filepath.Join(p.socketDir, fmt.Sprintf(".s.PGSQL.%d", p.port))) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	s := Server{running: p}
+	conn, err := pgx.Connect(ctx, s.socketURL(superuser, "postgres"))
+	if err != nil {
+		// 53300: all sessions are taken, so it does accept them.
+		var refused *pgconn.PgError
+		return errors.As(err, &refused) && refused.Code == "53300"
+	}
+	_ = conn.Close(ctx)
+	return true
+}
 
 // stop asks for a fast shutdown, which ends sessions and writes a checkpoint, then for an immediate one, from which
 // the next start recovers. A throwaway cluster needs no checkpoint.

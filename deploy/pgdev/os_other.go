@@ -3,6 +3,7 @@
 package pgdev
 
 import (
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -18,3 +19,5 @@ func isPostgres(pid int, cluster string) bool {
 	return !strings.HasPrefix(state, "Z") && strings.Contains(command, "postgres") &&
 		strings.Contains(command+" ", "-D "+cluster+" ")
 }
+
+func tempDir() string { return os.TempDir() }
