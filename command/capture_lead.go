@@ -12,6 +12,7 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/draft"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -57,7 +58,39 @@ func (r *LeadRefused) Unwrap() error { return r.Refusal }
 // The errors are field.Errors, *LeadRefused, ErrKeyReused, ErrUnauthorized, ErrFeatureDisabled and those of the
 // store.
 func (h *Handlers) CaptureLead(ctx context.Context, cmd CaptureLead) (LeadCaptured, error) {
+	if cmd.DryRun {
+		return h.dryRun(ctx, cmd)
+	}
 	return h.newCapture(cmd).answer(ctx)
+}
+
+// dryRun captures on a draft of the log. Another arrival may come before the real one and change its outcome. No append confirms
+// the admission, so it is read from the log first.
+func (h *Handlers) dryRun(ctx context.Context, cmd CaptureLead) (LeadCaptured, error) {
+	if _, err := cmd.Admission.confirm(ctx, h.directory); err != nil {
+		return LeadCaptured{}, err
+	}
+	onDraft := &Handlers{
+		store: draft.On(h.store), claims: h.claims, directory: h.directory, leads: h.leads, holders: newCache[string, string](2),
+		log: h.log, now: h.now, entropy: h.entropy,
+	}
+	answer, err := onDraft.newCapture(cmd).answer(ctx)
+	if refused, ok := errors.AsType[*LeadRefused](err); ok && !refused.Replayed {
+		refused.Position = 0
+	}
+	if err != nil || answer.Replayed {
+		return answer, err
+	}
+	answer.Position = 0
+	switch fact := answer.fact.(type) {
+	case event.LeadCreated:
+		answer.Lead.ID, answer.Lead.ContactUID, answer.Lead.OpportunityID = "", "", ""
+	case event.LeadMerged:
+		if fact.OpportunityID != "" {
+			answer.Lead.OpportunityID = ""
+		}
+	}
+	return answer, nil
 }
 
 func (h *Handlers) newCapture(cmd CaptureLead) *capture {
@@ -81,9 +114,6 @@ func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 func (c *capture) outcome(ctx context.Context) (LeadCaptured, error) {
 	if err := c.Admission.stands(ctx, c.directory); err != nil {
 		return LeadCaptured{}, err
-	}
-	if c.DryRun {
-		return c.dryRun(ctx)
 	}
 	answer, err := c.decide(ctx)
 	if _, wrong := errors.AsType[field.Errors](err); !wrong {
@@ -170,13 +200,6 @@ func (c *capture) parse() (err error) {
 	return nil
 }
 
-func (c *capture) claimOn(kind claim.Kind, value string) string {
-	if value == "" {
-		return ""
-	}
-	return c.claims.Stream(c.Admission.Caller.Account, kind, value)
-}
-
 // renew renews the admission after a conflict about it, and parses the arrival again, under the account's new settings.
 func (c *capture) renew(ctx context.Context, err error) error {
 	admission, renewed, err := c.Admission.renew(ctx, c.directory, eventstore.Conflict(err))
@@ -185,11 +208,6 @@ func (c *capture) renew(ctx context.Context, err error) error {
 	}
 	c.Admission = admission
 	return c.parse()
-}
-
-// unclaimed stands in for owners: it assumes, without reading, that nobody has the phone or the email.
-func unclaimed(context.Context) (phone, email owner, err error) {
-	return owner{expect: eventstore.NoStream}, owner{expect: eventstore.NoStream}, nil
 }
 
 // attempt decides once and appends. The error is a *ConflictError when somebody else was first.
@@ -243,7 +261,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	}
 	after := evolved(before, stream, fact, decision.Fact)
 	for _, taken := range c.takes(decision, phone, email) {
-		c.holders.remember(taken.stream, decision.LeadID)
+		c.holders.Add(taken.stream, decision.LeadID)
 	}
 	return LeadCaptured{Lead: after, Merged: decision.Merged, Position: position, fact: decision.Fact}, nil
 }
@@ -277,17 +295,4 @@ func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal) error {
 		return err
 	}
 	return &LeadRefused{Refusal: refusal, Position: position}
-}
-
-func (c *capture) claimStreams() []string {
-	var streams []string
-	if c.binding != nil {
-		streams = append(streams, c.binding.stream)
-	}
-	for _, stream := range []string{c.phone, c.email} {
-		if stream != "" {
-			streams = append(streams, stream)
-		}
-	}
-	return streams
 }

@@ -48,7 +48,7 @@ func (e Erasure) EraseLead(ctx context.Context, leadID string) (fact event.LeadE
 		return event.LeadErased{}, 0, false, err
 	}
 	for _, claimed := range fact.Claims {
-		e.h.holders.forget(claimed)
+		e.h.holders.Remove(claimed)
 	}
 	return fact, at, again, nil
 }

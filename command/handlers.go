@@ -8,10 +8,12 @@ package command
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -120,7 +122,7 @@ func NewHandlers(o Options) *Handlers {
 		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
 		privateTargets: o.AllowPrivateTargets, now: o.Now, random: o.Random,
 		entropy: &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
-		windows: semaphore.NewWeighted(windows), holders: &holderCache{}, leads: eventstore.NewFolds(leadFolds),
+		windows: semaphore.NewWeighted(windows), holders: newCache[string, string](cachedClaims), leads: eventstore.NewFolds(leadFolds),
 		endpoints: eventstore.NewFolds(endpointFolds),
 	}
 }
@@ -173,4 +175,36 @@ func (h *Handlers) stamp(caller Caller, at time.Time, data event.Data) (eventsto
 func (h *Handlers) write(caller Caller, stream string, expect eventstore.Expected, at time.Time, data event.Data) (eventstore.Write, error) {
 	stamped, err := h.stamp(caller, at, data)
 	return eventstore.Write{Stream: stream, Expect: expect, Events: []eventstore.Event{stamped}}, err
+}
+
+// countingStore counts the bytes that commands append, for those who limit them.
+type countingStore struct{ eventstore.Store }
+
+type appendedKey struct{}
+
+// CountAppended returns a context in which commands add the bytes that they append to a counter.
+func CountAppended(ctx context.Context, counter *atomic.Int64) context.Context {
+	return context.WithValue(ctx, appendedKey{}, counter)
+}
+
+// Append implements eventstore.Store.
+func (s countingStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	position, err := s.Store.Append(ctx, writes...)
+	if counter, counts := ctx.Value(appendedKey{}).(*atomic.Int64); counts && err == nil {
+		counter.Add(bytesOf(writes))
+	}
+	return position, err
+}
+
+// bytesOfEvent is what an event takes beside its data and what the caller chose of its metadata.
+const bytesOfEvent = 256
+
+func bytesOf(writes []eventstore.Write) (n int64) {
+	for _, w := range writes {
+		for i := range w.Events {
+			e := &w.Events[i]
+			n += int64(len(e.Data) + len(e.Metadata.RequestID) + len(e.Metadata.UserAgent) + bytesOfEvent)
+		}
+	}
+	return n
 }

@@ -2,7 +2,6 @@ package command_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"iter"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // watched notes what a process asks of its log.
@@ -162,40 +160,4 @@ func TestWhoIsRememberedMayNotBeWhoItIsAnyMore(t *testing.T) {
 			require.Equal(t, want, again.Lead.ID)
 		})
 	}
-}
-
-func TestMoreAreMetThanRemembered(t *testing.T) {
-	t.Parallel()
-	command.Remembered(func(remember func(claimStream, leadID string), holder func(claimStream string) (string, bool)) {
-		stream := func(i int) string {
-			return fmt.Sprintf("%s%x", event.ClaimPrefix, sha256.Sum256([]byte(fmt.Sprint(i))))
-		}
-		id := func(i int) string { return fmt.Sprintf("01M7YGZVZWE6S8RYN4%08d", i) }
-		_, ok := holder(stream(0))
-		require.False(t, ok, "nobody is remembered yet")
-		const met = 2 * command.CachedClaims
-		for i := range met {
-			remember(stream(i), id(i))
-		}
-		remembered := func(from, to int) (n int) {
-			for i := from; i < to; i++ {
-				if held, ok := holder(stream(i)); ok && held == id(i) {
-					n++
-				}
-			}
-			return n
-		}
-		require.Greater(t, remembered(met-command.CachedClaims/3, met), command.CachedClaims*33/100, "of the latest nearly all")
-		require.Less(t, remembered(0, met/4), command.CachedClaims/20, "the first are forgotten")
-		remember(stream(met-1), id(1))
-		held, ok := holder(stream(met - 1))
-		require.True(t, ok)
-		require.Equal(t, id(1), held, "whose it is now")
-		remember("no claim", id(1))
-		remember(stream(met), "no id")
-		_, ok = holder(stream(met))
-		require.False(t, ok)
-		_, ok = holder(event.LeadStream(id(1)))
-		require.False(t, ok)
-	})
 }

@@ -70,14 +70,11 @@ func (s *Store) endBelow(ctx context.Context, w eventstore.Write) (eventstore.Ex
 	if len(w.Events) == 0 || s.known(w.Stream) != nil {
 		return w.Expect, nil
 	}
-	end := eventstore.NoStream
-	for recorded, err := range s.Store.Read(ctx, w.Stream, 0) {
-		if err != nil {
-			return 0, err
-		}
-		end = eventstore.At(recorded.Revision)
+	last, err := s.Store.Last(ctx, w.Stream)
+	if err != nil || last.ID.IsZero() {
+		return eventstore.NoStream, err
 	}
-	return end, nil
+	return eventstore.At(last.Revision), nil
 }
 
 func (s *Store) known(name string) *stream {
