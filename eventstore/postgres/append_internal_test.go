@@ -153,7 +153,7 @@ func TestBatch_StoresKeys(t *testing.T) {
 // An append that was answered as unavailable is not retried for ever: it would be written later, and delay other appends.
 func TestBatch_DroppedWhenAbandoned(t *testing.T) {
 	t.Parallel()
-	config, err := pgx.ParseConfig("postgres://nobody@127.0.0.1:1/none")
+	config, err := pgx.ParseConfig("postgres://none@127.0.0.1:1/none")
 	require.NoError(t, err)
 	w := newWriter(config, 1, time.Millisecond, slog.New(slog.DiscardHandler))
 	r, err := newRequest([]eventstore.Write{events("one", eventstore.NoStream, "a")})

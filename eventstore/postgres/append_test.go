@@ -40,13 +40,13 @@ func awaitLocked(t *testing.T, url string) {
 	require.Eventually(t, func() bool {
 		return execute(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database()
 			AND application_name = 'leadlog writer' AND wait_event_type = 'Lock'`) == 1
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 }
 
 func TestAppend_QueueFull(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	store := open(t, postgres.Options{URL: url, AppendTimeout: patience, Queue: 1})
+	store := open(t, postgres.Options{URL: url, AppendTimeout: testTimeout, Queue: 1})
 	release := lock(t, url)
 	const callers = 5
 	errs := make(chan error, 1+callers)
@@ -70,7 +70,7 @@ func TestAppend_QueueFull(t *testing.T) {
 func TestAppend_CancelledWhileQueued(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	store := open(t, postgres.Options{URL: url, AppendTimeout: patience})
+	store := open(t, postgres.Options{URL: url, AppendTimeout: testTimeout})
 	release := lock(t, url)
 	// Both write one stream, so whichever is second in the queue waits for the batch of the first.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -111,7 +111,7 @@ func TestAppend_Timeout(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err = store.Append(t.Context(), write)
 		return err == nil
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 	head := storetest.Head(t, store)
 	require.EqualValues(t, 1, head)
 }
@@ -220,7 +220,7 @@ func TestAppend_ContendedStream(t *testing.T) {
 func TestAppend_KilledConnections(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	store := open(t, postgres.Options{URL: url, AppendTimeout: patience})
+	store := open(t, postgres.Options{URL: url, AppendTimeout: testTimeout})
 	seen := follow(t, store, "last")
 	work := load{acked: map[ulid.ULID]eventstore.Position{}}
 	work.run(t.Context(), store, "caller", 16, math.MaxInt)

@@ -35,9 +35,9 @@ const (
 
 const selectEvents = `SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM log.event `
 
-// Read implements eventstore.Store. A stream of less than 50 small events is one round trip, which those share who read at
-// the same time. Of a longer one, the next page is on its way while the consumer works on a page; on the first one it may
-// find that it has enough.
+// Read implements eventstore.Store. A stream of less than 50 small events takes one round trip, which simultaneous reads share. Of a
+// longer one, the next page is read while the consumer works on a page; of the first page it works on three quarters before that,
+// since it may stop there.
 func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) {
@@ -54,7 +54,7 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 					limit = page.next(max(limit, streamPage/2), len(page.events), streamPageMax)
 					next = make(chan fetched, 1)
 					go func() {
-						// A consumer that stops leaves this query to its end: to cancel it would cost the connection.
+						// Not cancelled when the consumer stops: that would cost the connection.
 						ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
 						defer cancel()
 						page, err := s.streamPage(ctx, limit, stream, from, limit)
@@ -79,16 +79,16 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 	}
 }
 
-// Simultaneous reads of streams share a query. Most streams that are read are short: leads, claims, tokens. So the query reads the
-// first page of each, and further pages are read separately.
+// Simultaneous reads of streams share a query for the first page of each. Most streams are short: leads, claims, tokens. Further pages
+// are read separately.
 const (
 	readQueries = 2         // queries at a time
 	readBatch   = 64        // streams of one
 	firstBytes  = 128 << 10 // of a first page, however many share a query
 )
 
-// beginning is where a read begins.
-type beginning struct {
+// readStart is where a read of a stream begins.
+type readStart struct {
 	stream string
 	from   eventstore.Revision
 }
@@ -98,7 +98,7 @@ func (s *Store) first(ctx context.Context, stream string, from eventstore.Revisi
 	waiting, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	known := s.replicas.position()
-	p, err := s.firsts.Answer(waiting, beginning{stream, from})
+	p, err := s.firsts.Answer(waiting, readStart{stream, from})
 	switch {
 	case err != nil && waiting.Err() != nil:
 		return page{}, unavailable(waiting, err)
@@ -120,7 +120,7 @@ const selectFirst = `SELECT e.*, asked.place
                ORDER BY revision LIMIT $3) AS all_of_it
         WHERE before < $4) AS e`
 
-// selectKeyed is selectFirst, and has a key of each stream that $5 names beside the first of its events.
+// selectKeyed is selectFirst with a key of each stream that $5 names, beside the first of its events.
 const selectKeyed = `SELECT e.*, asked.place, k.*
   FROM unnest($1::text[], $2::bigint[], $5::text[]) WITH ORDINALITY AS asked (stream, revision, keyed, place)
  CROSS JOIN LATERAL (
@@ -133,8 +133,8 @@ const selectKeyed = `SELECT e.*, asked.place, k.*
        SELECT id, sealed_by, sealed FROM person.key
         WHERE stream = asked.keyed COLLATE "C" AND e.revision = asked.revision LIMIT 1) AS k ON true`
 
-// firstPages reads the first pages of many streams. Each is cut once it has its part of the bytes of a page.
-func (s *Store) firstPages(ctx context.Context, asked []beginning) ([]page, error) {
+// firstPages reads the first pages of many streams. Each is cut once it has its share of the bytes of a page.
+func (s *Store) firstPages(ctx context.Context, asked []readStart) ([]page, error) {
 	streams, revisions, keyed := make([]string, len(asked)), make([]int64, len(asked)), make([]*string, len(asked))
 	share := max(maxPageBytes/len(asked), firstBytes)
 	query, arguments := selectFirst, []any{streams, revisions, firstPage, share}
@@ -167,8 +167,8 @@ func (s *Store) firstPages(ctx context.Context, asked []beginning) ([]page, erro
 	return pages, nil
 }
 
-// selectPage selects a part of a stream that ends once its data has so many bytes. So a page of large events ends on the server, and
-// its connection can be used again.
+// selectPage selects events of a stream until their data has so many bytes. So a page of large events ends on the server, and its
+// connection can be used again.
 const selectPage = `SELECT position, recorded_at, revision, event_id, stream, type, data, metadata FROM (
        SELECT *, sum(octet_length(data)) OVER (ORDER BY revision ROWS UNBOUNDED PRECEDING) - octet_length(data) AS before
          FROM log.event WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3) AS e
@@ -222,14 +222,14 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// page is what one query for events gave.
+// page is the result of a query for events.
 type page struct {
 	events []eventstore.Recorded
 	bytes  int
-	cut    bool // more was there, and would have been too much to hold
+	cut    bool // there were more, too large for a page
 }
 
-// next is how much to ask for after this page: after a cut no more than fitted, then growing back where events are
+// next is how many events to read after this page: after a cut no more than fitted, then twice as many each time while events are
 // small.
 func (p page) next(asked, fitted, most int) int {
 	switch {
@@ -241,7 +241,7 @@ func (p page) next(asked, fitted, most int) int {
 	return asked
 }
 
-// page gathers the events of a query. It has memory for as many as the caller expects.
+// page reads the events of a query. Capacity is how many the caller expects.
 func (s *Store) page(ctx context.Context, capacity int, query string, arguments ...any) (page, error) {
 	known := s.replicas.position()
 	p := page{events: make([]eventstore.Recorded, 0, capacity)}
@@ -297,7 +297,7 @@ func (s *Store) query(
 	defer rows.Close()
 	for rows.Next() {
 		if size >= most {
-			cancel() // the rest may be gigabytes: losing the connection is better than receiving them
+			cancel() // loses the connection, but the rest may be gigabytes
 			return size, true, nil
 		}
 		row := rows.RawValues()
@@ -314,17 +314,17 @@ func (s *Store) query(
 	return size, false, nil
 }
 
-// Events of a long page share pieces of memory, to save allocations. Keeping one event keeps the whole piece.
+// Events of a long page share chunks of memory, to save allocations. Keeping one event keeps the whole chunk.
 const (
 	chunkPerEvent = 256
 	maxChunk      = 16 << 10
-	fewEvents     = 16 // of a page that was not expected to be long: then it is
+	fewEvents     = 16 // from here on, a page that was not expected to be long counts as long
 )
 
 // decoder turns rows of selectEvents into events. Equal texts of neighbouring events share memory.
 type decoder struct {
-	chunk    int    // bytes of a piece; 0: none is shared
-	free     []byte // the rest of the latest piece
+	chunk    int    // bytes; 0: none is shared
+	free     []byte // the rest of the latest chunk
 	texts    strings.Builder
 	stream   string
 	types    map[string]string
@@ -372,7 +372,7 @@ func (d *decoder) clone(b []byte) []byte {
 	return c
 }
 
-// text returns strings that are parts of one. As long as the builder need not grow, the earlier ones stay valid.
+// text returns substrings of one string. They stay valid as long as the builder does not grow.
 func (d *decoder) text(b []byte) string {
 	if len(b) > d.chunk/4 {
 		return string(b)

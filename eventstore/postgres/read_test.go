@@ -61,7 +61,7 @@ func fill(t *testing.T, store eventstore.Store, stream string, events, size int)
 	storetest.Append(t, store, start(stream, all...))
 }
 
-// readWhole reads a stream of so many events from a revision on, and tells what is wrong.
+// readWhole reads a stream of so many events from a revision on. The error says what is wrong.
 func readWhole(ctx context.Context, store eventstore.Store, stream string, events, from int) error {
 	next := from
 	for recorded, err := range store.Read(ctx, stream, eventstore.Revision(from)) {

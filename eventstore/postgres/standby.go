@@ -48,14 +48,14 @@ var ErrNotReplicated = errors.New("a synchronous standby has not confirmed what 
 
 var (
 	errCancelledWait = errors.New("the wait for a synchronous standby was cancelled")
-	errReplaced      = errors.New("what was read is not on the log any more")
+	errReplaced      = errors.New("what was read is no longer on the log")
 )
 
 // selectRequired reports whether a commit of this session waits for a standby. On a standby, whatever is read is on a standby.
 const selectRequired = `current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local')
 	AND NOT pg_is_in_recovery()`
 
-// require records whether a standby is required. When that begins, nothing is known to be replicated.
+// require records whether a standby is required. When it becomes required, nothing is known to be replicated.
 func (r *replicated) require(required bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +115,7 @@ func (r *replicated) confirm(ctx context.Context, known eventstore.Position, new
 // read from a server that has been replaced since. Cancelling this wait does no harm, because the transaction changes nothing.
 func (s *Store) commit(ctx context.Context, read []mark) ([]error, error) {
 	errs := make([]error, len(read))
-	fail := func(err error) ([]error, error) { // for all of them, since asking for each alone would not help
+	fail := func(err error) ([]error, error) { // for all of them: asking again for each would not help
 		for i := range errs {
 			errs[i] = err
 		}

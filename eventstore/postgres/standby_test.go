@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// What a process has seen, by whichever way, and the database has not after a failover.
+// A process has seen an event, in any way, and the database lacks it after a failover.
 func TestDiverged_LostEvents(t *testing.T) {
 	t.Parallel()
 	const sessions = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
@@ -33,32 +33,32 @@ func TestDiverged_LostEvents(t *testing.T) {
 			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
 			follow(t, store, "last")()
 		},
-		"gone on from": func(t testing.TB, store *postgres.Store, url string) { // as a subscription that does not want it
+		"head": func(t testing.TB, store *postgres.Store, url string) { // as a subscription whose filter does not select it
 			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
 			_, err := store.Head(t.Context())
 			require.NoError(t, err)
 		},
 	}
 	losses := map[string]string{
-		"nothing is there":        `DELETE FROM log.event WHERE position = 2`,
-		"something else is there": `UPDATE log.event SET event_id = gen_random_uuid() WHERE position = 2`,
-		"nothing is lost":         `DELETE FROM log.event WHERE position = 3`,
+		"event lost":     `DELETE FROM log.event WHERE position = 2`,
+		"event replaced": `UPDATE log.event SET event_id = gen_random_uuid() WHERE position = 2`,
+		"nothing lost":   `DELETE FROM log.event WHERE position = 3`,
 	}
 	for how, see := range seen {
 		for loss, lose := range losses {
 			t.Run(how+", "+loss, func(t *testing.T) {
 				t.Parallel()
 				url := database(t)
-				store := open(t, postgres.Options{URL: url, AppendTimeout: forever}) // nobody waits for what does not pass
+				store := open(t, postgres.Options{URL: url, AppendTimeout: forever}) // misconfiguration is reported at once
 				see(t, store, url)
 				execute(t, url, lose)
 				execute(t, url, sessions)
 				_, err := store.Append(t.Context(), start("new", fact(`{}`)))
-				if loss == "nothing is lost" {
+				if loss == "nothing lost" {
 					require.NoError(t, err)
 					select {
 					case <-store.Diverged():
-						require.Fail(t, "it is taken for another log")
+						require.Fail(t, "the log counts as another one")
 					default:
 					}
 					return
@@ -66,7 +66,7 @@ func TestDiverged_LostEvents(t *testing.T) {
 				require.ErrorIs(t, err, eventstore.ErrDiverged)
 				require.ErrorIs(t, err, eventstore.ErrUnavailable)
 				<-store.Diverged()
-				for err = nil; !errors.Is(err, eventstore.ErrDiverged); { // a session that was ended says so first, once
+				for err = nil; !errors.Is(err, eventstore.ErrDiverged); { // the first call meets the ended session
 					_, err = store.Head(t.Context())
 					require.Error(t, err)
 				}
@@ -87,11 +87,12 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 		"primary crashed":    func(t testing.TB, p *pgtest.Pair) { p.RestartPrimary(t, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			pair := migratedPair(t)
-			options := postgres.Options{URL: pair.URL(t), AppendTimeout: 300 * time.Millisecond}
+			options := postgres.Options{URL: pair.URL(t), AppendTimeout: 150 * time.Millisecond}
 			store, other := open(t, options), open(t, options)
 			first := start("first", fact(`{}`))
-			storetest.Append(t, store, first)
+			eventuallyAppended(t, store, first)
 
 			pair.StopStandby(t)
 			lead := start("lead", fact(`{}`))
@@ -100,7 +101,7 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 			pair.AwaitWait(t)
 			require.Empty(t, visible(t, pair))
 			show(t, pair)
-			require.Eventually(t, func() bool { return len(visible(t, pair)) == 1 }, patience, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return len(visible(t, pair)) == 1 }, testTimeout, 10*time.Millisecond)
 
 			again := lead
 			again.Expect = eventstore.Any
@@ -121,7 +122,7 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 					signalWaiting(t, pair, "pg_terminate_backend") // it may hold the lock that the next one would wait for
 				}
 			}
-			require.NoError(t, readError(t, store, "first"), "what it knows to be replicated is read")
+			require.NoError(t, readError(t, store, "first"), "events known to be replicated are read")
 
 			pair.Failover(t)
 			for _, s := range []*postgres.Store{store, other} {
@@ -130,12 +131,12 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 				require.NoError(t, err)
 				select {
 				case <-s.Diverged():
-					t.Fatal("the store has seen what was lost")
+					t.Fatal("diverged, though no lost event was seen")
 				default:
 				}
 			}
 			require.EqualValues(t, 1, eventuallyAppended(t, store, first))
-			require.EqualValues(t, 2, eventuallyAppended(t, other, lead), "it was lost, and nothing is in its place")
+			require.EqualValues(t, 2, eventuallyAppended(t, other, lead), "it was lost, and nothing is at its position")
 		})
 	}
 }
@@ -144,7 +145,7 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 func TestStandby_CancelledWaitIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	pair := migratedPair(t)
-	options := postgres.Options{URL: pair.URL(t), AppendTimeout: patience}
+	options := postgres.Options{URL: pair.URL(t), AppendTimeout: testTimeout}
 	store, other := open(t, options), open(t, options)
 	storetest.Append(t, store, start("first", fact(`{}`)))
 	pair.StopStandby(t)
@@ -161,7 +162,7 @@ func TestStandby_CancelledWaitIsNoAnswer(t *testing.T) {
 	require.Eventually(t, func() bool {
 		pair.Admin(t, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'leadlog'`)
 		return len(read) > 0
-	}, patience, 10*time.Millisecond)
+	}, testTimeout, 10*time.Millisecond)
 	require.ErrorIs(t, <-read, eventstore.ErrUnavailable)
 	require.Empty(t, appended)
 	pair.StartStandby(t)
@@ -172,6 +173,7 @@ func TestStandby_RetryIsAnsweredOnReturn(t *testing.T) {
 	t.Parallel()
 	for name, cancel := range map[string]bool{"wait goes on": false, "wait cancelled": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			pair := migratedPair(t)
 			options := postgres.Options{URL: pair.URL(t), AppendTimeout: 300 * time.Millisecond}
 			store, other := open(t, options), open(t, options)
@@ -215,7 +217,7 @@ func TestStandby_RequiredWhileRunning(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := store.Head(t.Context())
 		return errors.Is(err, eventstore.ErrUnavailable)
-	}, patience, 10*time.Millisecond)
+	}, testTimeout, 10*time.Millisecond)
 	require.ErrorIs(t, readError(t, store, "lead"), eventstore.ErrUnavailable)
 	pair.StartStandby(t)
 	require.NoError(t, eventually(t, func() error { return readError(t, store, "lead") }))
@@ -231,7 +233,7 @@ func TestStandby_IsReadItself(t *testing.T) {
 	pgtest.Exec(t, conn, `SELECT pg_reload_conf()`)
 	require.Eventually(t, func() bool {
 		return pgtest.Value[string](t, conn, `SHOW synchronous_standby_names`) == "another"
-	}, patience, 10*time.Millisecond)
+	}, testTimeout, 10*time.Millisecond)
 	require.NoError(t, subscribedTo(t, open(t, postgres.Options{URL: pair.Standby.URL()}), 1))
 }
 
@@ -252,7 +254,7 @@ func signalWaiting(t testing.TB, pair *pgtest.Pair, how string) {
 	pgtest.Exec(t, conn, `SELECT `+how+`(pid) FROM pg_stat_activity WHERE (pid, query_start)::text = ANY ($1)`, were)
 	require.Eventually(t, func() bool {
 		return !pgtest.Value[bool](t, conn, `SELECT EXISTS (`+waiting+` AND (pid, query_start)::text = ANY ($1))`, were)
-	}, patience, 10*time.Millisecond)
+	}, testTimeout, 10*time.Millisecond)
 }
 
 // visible are the positions of the stream lead that a reader of the primary sees.
@@ -293,7 +295,7 @@ func subscribedTo(t testing.TB, store *postgres.Store, position eventstore.Posit
 
 func eventually(t testing.TB, try func() error) (err error) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if err = try(); err == nil {
 			return nil
 		}

@@ -79,7 +79,7 @@ type Store struct {
 	recent   recent
 	newest   newest
 	replicas replicated
-	firsts   eventstore.Batcher[beginning, page]
+	firsts   eventstore.Batcher[readStart, page]
 	keyed    func(stream string) bool
 	poll     time.Duration
 
@@ -115,7 +115,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	if s.keyed == nil {
 		s.keyed = func(string) bool { return false }
 	}
-	s.firsts = eventstore.Batcher[beginning, page]{Ask: s.firstPages, Concurrency: readQueries, MaxBatch: readBatch, Timeout: queryTimeout}
+	s.firsts = eventstore.Batcher[readStart, page]{Ask: s.firstPages, Concurrency: readQueries, MaxBatch: readBatch, Timeout: queryTimeout}
 	s.closing, s.close = context.WithCancel(context.Background())
 	timeout := cmp.Or(options.AppendTimeout, 5*time.Second)
 	s.replicas.timeout = timeout

@@ -25,10 +25,10 @@ func TestStore_UnavailableAndRecovers(t *testing.T) {
 	store := open(t, postgres.Options{URL: way.URL(), AppendTimeout: 200 * time.Millisecond})
 	before := start("before", fact(`{}`))
 	var err error
-	require.Eventually(t, func() bool { // the first connection may take longer than the store's patience
+	require.Eventually(t, func() bool { // the first connection may take longer than the timeout
 		_, err = store.Append(t.Context(), before)
 		return err == nil
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 
 	way.Refuse()
 	during := start("during", fact(`{}`))
@@ -49,7 +49,7 @@ func TestStore_UnavailableAndRecovers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err = store.Append(t.Context(), during)
 		return err == nil
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 	head := storetest.Head(t, store)
 	require.EqualValues(t, 2, head, "the append that failed is the same one again")
 }
@@ -78,10 +78,10 @@ func TestStore_Closed(t *testing.T) {
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 }
 
-// patience bounds what must happen at some time.
-const patience = time.Minute
+// testTimeout bounds how long tests wait for a condition.
+const testTimeout = time.Minute
 
-// forever is a poll that never comes: only a notification wakes.
+// forever is the interval of a poll that does not happen during a test.
 const forever = time.Hour
 
 func start(stream string, events ...eventstore.Event) eventstore.Write {
@@ -105,10 +105,10 @@ func terminate(t testing.TB, url, task string) {
 	require.Eventually(t, func() bool {
 		return execute(t, url, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = $1`, "leadlog "+task) > 0
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 }
 
-// The pool bounds how long a connection takes to come about, and not what is asked of it before it is used.
+// The pool bounds how long connecting takes, and not the checks of a new connection.
 func TestPool_ConnectionCheckTimeout(t *testing.T) {
 	t.Parallel()
 	url := database(t)

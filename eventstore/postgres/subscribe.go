@@ -64,7 +64,7 @@ type fetched struct {
 // run returns nil when the consumer stops. It reads what is on the log. After that, what this process writes comes from memory;
 // the log is read when another process has written, and from time to time.
 func (s *subscription) run(ctx context.Context, yield func(eventstore.Item, error) bool) error {
-	ctx, cancel := context.WithCancel(ctx) // and with it the page that nobody will want
+	ctx, cancel := context.WithCancel(ctx) // and the pages that are being read
 	defer cancel()
 	var heard uint64 // wakes for others, when the log was asked last
 	var next time.Time

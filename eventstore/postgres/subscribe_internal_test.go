@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// wroteOne is a batch of one event behind a position.
+// wroteOne is a batch of one event after a position.
 func wroteOne(after eventstore.Position, bytes int) appended {
 	return appended{after: after, end: after + 1, bytes: bytes, runs: []run{{stream: "lead-1", first: after + 1, events: make([]eventstore.Event, 1)}}}
 }
@@ -24,14 +24,14 @@ func TestRecent_Since(t *testing.T) {
 		want    []eventstore.Position
 		missing bool
 	}{
-		"nothing yet":                      {after: 3},
-		"all of it":                        {batches: []eventstore.Position{5, 6, 7}, after: 5, want: []eventstore.Position{6, 7, 8}},
-		"the rest":                         {batches: []eventstore.Position{5, 6, 7}, after: 7, want: []eventstore.Position{8}},
-		"all is known":                     {batches: []eventstore.Position{5, 6, 7}, after: 8},
-		"more than all is known":           {batches: []eventstore.Position{5, 6, 7}, after: 9},
-		"something is before it":           {batches: []eventstore.Position{5, 6, 7}, after: 4, missing: true},
-		"somebody has written in between":  {batches: []eventstore.Position{5, 6, 9}, after: 6, missing: true},
-		"behind what somebody has written": {batches: []eventstore.Position{5, 6, 9}, after: 9, want: []eventstore.Position{10}},
+		"nothing yet":                    {after: 3},
+		"all of it":                      {batches: []eventstore.Position{5, 6, 7}, after: 5, want: []eventstore.Position{6, 7, 8}},
+		"the rest":                       {batches: []eventstore.Position{5, 6, 7}, after: 7, want: []eventstore.Position{8}},
+		"all is known":                   {batches: []eventstore.Position{5, 6, 7}, after: 8},
+		"more than all is known":         {batches: []eventstore.Position{5, 6, 7}, after: 9},
+		"something is before it":         {batches: []eventstore.Position{5, 6, 7}, after: 4, missing: true},
+		"another process appended":       {batches: []eventstore.Position{5, 6, 9}, after: 6, missing: true},
+		"after another process appended": {batches: []eventstore.Position{5, 6, 9}, after: 9, want: []eventstore.Position{10}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +65,7 @@ func TestRecent_Bounded(t *testing.T) {
 	}
 	require.Equal(t, 3, atHand(7))
 	require.Zero(t, atHand(6))
-	r.add(wroteOne(10, 2*maxRecent)) // is read from the log
+	r.add(wroteOne(10, 2*maxRecent)) // too large to keep
 	_, whole := r.since(10)
 	require.False(t, whole)
 	require.Zero(t, atHand(11))
@@ -73,7 +73,7 @@ func TestRecent_Bounded(t *testing.T) {
 	require.Equal(t, 1, atHand(11))
 }
 
-// A subscription of the process that writes yields times as the log gives them back.
+// A subscription yields times as they are read from the log.
 func TestRecent_TimesAsStored(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123_456_789, time.FixedZone("IST", 5*3600+1800))
@@ -86,8 +86,7 @@ func TestRecent_TimesAsStored(t *testing.T) {
 	require.Equal(t, at, b.runs[0].events[0].At, "the caller's event stays as it is")
 }
 
-// What a batch is said to have written, which this process's subscriptions believe, is what stands on the log, whatever of the
-// batch was refused.
+// What subscriptions of this process get of a batch is what is on the log, whatever of the batch was refused.
 func TestRecent_MatchesLog(t *testing.T) {
 	t.Parallel()
 	w := batchWriter(t)
@@ -143,5 +142,5 @@ func TestRecent_MatchesLog(t *testing.T) {
 	require.Equal(t, there, said)
 
 	commit(t, w, []eventstore.Write{events("five", eventstore.NoStream, "a")}, old)
-	require.Equal(t, 2, known, "of what was there before it is not known where")
+	require.Equal(t, 2, known, "positions of appends that were stored before are not known")
 }

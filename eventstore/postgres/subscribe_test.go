@@ -15,24 +15,24 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// awaitListener returns when a subscription has been woken for what came while nobody listened.
+// awaitListener returns when the connection of a subscription listens.
 func awaitListener(t *testing.T, url string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return execute(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'`) > 0
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 }
 
 func TestSubscribe_Polls(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	store := open(t, postgres.Options{URL: url})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	_, err := store.Append(ctx, start("first", fact(`{}`)))
 	require.NoError(t, err)
-	// Each row, which no append announces, comes when the one before it has been seen: the start of the listener, which
-	// wakes too, explains the first of them at most.
+	// Each row is inserted without a notification when the one before it was seen. The start of the listener, which wakes
+	// the subscription too, explains at most the first.
 	for item, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
 		require.NoError(t, err)
 		if item.Position == 5 {
@@ -55,16 +55,16 @@ func TestSubscribe_WakesOnNotification(t *testing.T) {
 		seen := follow(t, reader, last)
 		storetest.Append(t, writer, start(last, fact(`{}`)))
 		require.Len(t, seen(), i+1)
-		terminate(t, url, "listener") // and another listens, telling of what came between
+		terminate(t, url, "listener") // the next one wakes the subscription for what was appended meanwhile
 	}
 }
 
-// Of appends one behind another only the first tells at once.
+// Of appends in quick succession only the first notifies at once.
 func TestSubscribe_NotifiedOfLastAppend(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*postgres.Store){
-		"of a process that goes on": func(*postgres.Store) {},
-		"of one that closes":        (*postgres.Store).Close,
+		"open store":   func(*postgres.Store) {},
+		"closed store": (*postgres.Store).Close,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +86,7 @@ func TestSubscribe_NotifiedOfLastAppend(t *testing.T) {
 // follow subscribes from the start of the log until an event of the stream.
 func follow(t testing.TB, store eventstore.Store, last string) func() []eventstore.Recorded {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	var events []eventstore.Recorded
 	var failed error
 	done := make(chan struct{})
@@ -129,7 +129,7 @@ func requireWhole(t testing.TB, events []eventstore.Recorded) {
 	}
 }
 
-// What the process has written meanwhile is more than is at hand, and nothing will wake the subscription.
+// What the process has appended meanwhile is more than is kept in memory, and no notification comes.
 func TestSubscribe_SlowConsumer(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -171,7 +171,7 @@ func TestSubscribe_SlowConsumer(t *testing.T) {
 	select {
 	case n := <-seen:
 		require.Equal(t, large+3, n)
-	case <-time.After(patience):
-		require.Fail(t, "it waits for ever")
+	case <-time.After(testTimeout):
+		require.Fail(t, "the subscription has stopped")
 	}
 }
