@@ -97,6 +97,9 @@ func asDescribed(t *testing.T, base string, next http.Handler) http.Handler {
 		passed.Body = readCloser{io.TeeReader(r.Body, &sent), r.Body}
 		seen := &witness{ResponseWriter: w}
 		next.ServeHTTP(seen, passed)
+		if sent.Len() > 64<<10 || seen.body.Len() > 256<<10 { // what is described shows in smaller ones too, and this is slow
+			return
+		}
 		request := r.Clone(r.Context())
 		request.Body = io.NopCloser(bytes.NewReader(bytes.TrimPrefix(sent.Bytes(), []byte("\xef\xbb\xbf"))))
 		if err := d.judge(request, base, seen); err != nil {
