@@ -288,6 +288,10 @@ func asymmetric() []string {
 // A server that is down is no error: the keys fetched before stay in use, and while there are none Verify returns errNoKeys. A JWT
 // must have a key id, and a key is used only as its own use and algorithm allow.
 func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger) (*Verifier, error) {
+	return newJWKS(ctx, address, o, log, unknownKeyEvery)
+}
+
+func newJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger, unknownKeyEvery time.Duration) (*Verifier, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
 		return nil, errors.New("the JWKS address is not an http or https URL")

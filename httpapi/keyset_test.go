@@ -140,7 +140,7 @@ func TestJWKS_RetriesServerDownAtStart(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	v, err := NewJWKS(ctx, server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler))
+	v, err := newJWKS(ctx, server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler), 50*time.Millisecond)
 	require.NoError(t, err)
 	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
 	require.ErrorIs(t, err, errNoKeys)
@@ -149,7 +149,7 @@ func TestJWKS_RetriesServerDownAtStart(t *testing.T) {
 	server.publish(t, map[string]any{"k": &key.PublicKey})
 	server.down.Store(false)
 	good := signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"})
-	require.Eventually(t, func() bool { _, err := v.Verify(ctx, good, noon); return err == nil }, time.Minute, time.Second)
+	require.Eventually(t, func() bool { _, err := v.Verify(ctx, good, noon); return err == nil }, time.Minute, 10*time.Millisecond)
 }
 
 func TestJWKS_RequiresHTTPURL(t *testing.T) {

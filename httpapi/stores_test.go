@@ -1,7 +1,9 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -97,8 +99,12 @@ func TestOnEventStoreDB_CaptureReads(t *testing.T) {
 	}
 	capture(`{"phone":"9876543210","email":"a@example.com"}`)                                   // from here on the process knows both
 	of := []string{event.LeadPrefix, event.ClaimPrefix, event.TokenPrefix, event.AccountPrefix} // a token's use is noted beside
-	appends, reads := server.Appends(of...), server.StreamReads(of...)
-	capture(`{"phone":"9876543211","email":"b@example.com"}`)
-	require.Equal(t, appends+3, server.Appends(of...), "the phone, the email and the lead")
-	require.Equal(t, reads+2, server.StreamReads(of...), "the token and the account")
+	fewest := math.MaxInt                                                                       // a slow machine lets cached values expire between two captures
+	for i := range 5 {
+		appends, reads := server.Appends(of...), server.StreamReads(of...)
+		capture(fmt.Sprintf(`{"phone":"987654322%d","email":"b%d@example.com"}`, i, i))
+		require.Equal(t, appends+3, server.Appends(of...), "the phone, the email and the lead")
+		fewest = min(fewest, int(server.StreamReads(of...)-reads))
+	}
+	require.Equal(t, 2, fewest, "the token and the account")
 }
