@@ -19,7 +19,7 @@ type account struct {
 	drop bool
 }
 
-// accountOf returns the present user or, for root, the owner of an existing cluster, else postgres, else nobody.
+// accountOf returns the current user or, for root, the owner of an existing cluster, else the user postgres, else the user nobody.
 // PostgreSQL refuses to run as root.
 func accountOf(cluster string) (account, error) {
 	if os.Geteuid() != 0 {
@@ -54,8 +54,8 @@ func ownerOf(path string) (uid, gid uint32, err error) {
 	return stat.Uid, stat.Gid, nil
 }
 
-// command runs as the account, in a process group of its own, so that a Ctrl-C in the terminal reaches this process
-// only. Its working directory is one that every user can enter.
+// command returns a command that runs as the account, in a process group of its own, so that Ctrl-C signals this process only. Its
+// working directory is one that every user can enter.
 func (a account) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = "/"
@@ -68,8 +68,8 @@ func (a account) command(ctx context.Context, name string, args ...string) *exec
 	return cmd
 }
 
-// environment keeps what finds programs and libraries. PG* variables and locales of the caller would change the
-// cluster; macOS needs LC_ALL to be set.
+// environment keeps the search paths of programs and libraries only: PG* variables and locales would change the cluster. macOS needs
+// LC_ALL.
 func environment(caller []string) []string {
 	env := []string{"LC_ALL=C", "TZ=UTC"}
 	for _, pair := range caller {
@@ -81,7 +81,7 @@ func environment(caller []string) []string {
 	return env
 }
 
-// mkdir makes a directory that only the account can use.
+// mkdir creates a directory that only the account can use.
 func (a account) mkdir(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
@@ -92,8 +92,8 @@ func (a account) mkdir(path string) error {
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
-// reaches tries out whether the account can work in a directory of its own inside dir. Trying is exact where reading
-// modes is not: access lists, mount options and root-squashed network file systems count too.
+// reaches reports whether the account can write to a directory of its own inside dir. It tries, because modes do not show access
+// lists, mount options and root-squashed network file systems.
 func (a account) reaches(dir string) bool {
 	if !a.drop {
 		return true

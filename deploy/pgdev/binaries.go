@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// oldestMajor is the first PostgreSQL with DROP DATABASE … WITH (FORCE), which the tests use.
+// oldestMajor is the first version with DROP DATABASE … WITH (FORCE), which the tests use.
 const oldestMajor = 13
 
 // Binaries are the programs of one PostgreSQL installation.
@@ -21,9 +21,9 @@ type Binaries struct {
 	Major int
 }
 
-// NoBinariesError says that no usable PostgreSQL is installed, and what to do about it.
+// NoBinariesError means that no usable PostgreSQL is installed. Its text has the commands that install one.
 type NoBinariesError struct {
-	// Major is the version that the existing cluster needs; 0 when any supported one will do.
+	// Major is the version that the existing cluster needs; 0 for any supported one.
 	Major int
 	// Found are the unusable installations.
 	Found []Binaries
@@ -47,11 +47,11 @@ func (e *NoBinariesError) Error() string {
 	return b.String()
 }
 
-// FindBinaries looks in PATH, where pg_config points, and where the packages of Debian, Red Hat and Homebrew and
-// Postgres.app put them. The error is a *NoBinariesError.
+// FindBinaries searches PATH, pg_config's directory, and those of the packages of Debian, Red Hat, Homebrew and Postgres.app. The error
+// is a *NoBinariesError.
 func FindBinaries() (Binaries, error) { return findBinaries(0) }
 
-// findBinaries wants exactly the given major version: a cluster runs only under the one that made it. 0 takes any.
+// findBinaries searches for a major version, since a cluster runs only under the one that created it; 0 is any.
 func findBinaries(major int) (Binaries, error) {
 	var unusable []Binaries
 	for _, dir := range binaryDirs() {
@@ -70,7 +70,7 @@ func findBinaries(major int) (Binaries, error) {
 func binaryDirs() []string {
 	var dirs []string
 	if path, err := exec.LookPath("initdb"); err == nil {
-		if real, err := filepath.EvalSymlinks(path); err == nil { // a directory of links may have some of the programs only
+		if real, err := filepath.EvalSymlinks(path); err == nil { // a directory of links may lack some of the programs
 			dirs = append(dirs, filepath.Dir(real))
 		}
 		dirs = append(dirs, filepath.Dir(path))

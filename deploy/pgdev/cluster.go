@@ -13,10 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// superuser owns the cluster. It has no password and no access over TCP.
+// superuser is the cluster's superuser. It has no password and no access over TCP.
 const superuser = "postgres"
 
-// initdb makes the cluster beside its place and renames it: one that exists is complete.
+// initdb creates the cluster in another directory and renames that, so that a cluster that exists is complete.
 func (h home) initdb(ctx context.Context, binaries Binaries, throwaway bool) error {
 	leftovers, err := filepath.Glob(filepath.Join(h.dir, ".initdb-*"))
 	if err != nil {
@@ -27,7 +27,7 @@ func (h home) initdb(ctx context.Context, binaries Binaries, throwaway bool) err
 			return err
 		}
 	}
-	// C.UTF-8 knows letters beyond ASCII, but not every system has it.
+	// C.UTF-8 supports letters beyond ASCII, but not every system has it.
 	var failed error
 	for _, locale := range []string{"C.UTF-8", "C"} {
 		err := h.initdbWith(ctx, binaries, locale, throwaway)
@@ -82,7 +82,7 @@ func (h home) basebackup(ctx context.Context, binaries Binaries, primary *Server
 	return nil
 }
 
-// provision makes the role and its database unless they are there. Needs start.lock.
+// provision creates the role and its database if they do not exist. It requires start.lock.
 func (s *Server) provision(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.socketURL(superuser, "postgres"))
 	if err != nil {
@@ -99,14 +99,14 @@ func (s *Server) provision(ctx context.Context) error {
 	if !role {
 		statements = append(statements, `CREATE ROLE `+Role+` LOGIN CREATEDB`)
 	}
-	// Neither name nor password has a character that needs quoting. The file of the password is what counts.
+	// Neither name nor password has a character that needs quoting. The password's file is authoritative.
 	statements = append(statements, `ALTER ROLE `+Role+` PASSWORD '`+s.password+`'`)
 	if !database {
 		statements = append(statements, `CREATE DATABASE `+DatabaseName+` OWNER `+Role)
 	}
 	for _, statement := range statements {
 		if _, err := conn.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("providing the role and the database: %w", err)
+			return fmt.Errorf("creating the role and the database: %w", err)
 		}
 	}
 	return nil

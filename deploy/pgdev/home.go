@@ -21,9 +21,9 @@ import (
 
 const (
 	defaultDir = ".leadlog"
-	// fallbackRoot takes the clusters whose data directory the unprivileged user cannot reach.
+	// fallbackRoot has the clusters whose data directory the unprivileged user cannot reach.
 	fallbackRoot = "/var/lib/leadlog"
-	// longestSocketDir leaves room for "/.s.PGSQL.65535.lock" in the 104 bytes that macOS has for a socket's path.
+	// longestSocketDir plus "/.s.PGSQL.65535.lock" is the 104 bytes that macOS allows for a socket's path.
 	longestSocketDir = 84
 )
 
@@ -51,8 +51,8 @@ func openHome(opts Options, log *slog.Logger) (home, error) {
 	return homeIn(dir, fallbackRoot, log)
 }
 
-// homeIn prefers where a cluster already is: a directory that becomes reachable, or stops being so, must not make an
-// empty database appear in place of the one with the data.
+// homeIn prefers the directory that has a cluster already: when a directory becomes reachable, or unreachable, an empty database must
+// not replace the one with the data.
 func homeIn(dir, fallback string, log *slog.Logger) (home, error) {
 	if err := makeDirs(dir); err != nil {
 		return home{}, err
@@ -83,12 +83,12 @@ func homeIn(dir, fallback string, log *slog.Logger) (home, error) {
 	if err := makeDirs(elsewhere); err != nil {
 		return home{}, err
 	}
-	log.Info("the user that PostgreSQL runs as cannot reach the data directory: the database lives elsewhere",
+	log.Info("the user that PostgreSQL runs as cannot reach the data directory: the database is elsewhere",
 		"dataDir", dir, "dir", elsewhere)
 	return away, nil
 }
 
-// checkOwner tells a plain user that the cluster is somebody else's, before PostgreSQL says so in its own way.
+// checkOwner returns an error if the cluster belongs to another user, with a clearer text than PostgreSQL's.
 func (h home) checkOwner() error {
 	uid, _, err := ownerOf(h.cluster())
 	if err != nil {
@@ -100,14 +100,13 @@ func (h home) checkOwner() error {
 	return nil
 }
 
-// nameOf is readable and unlike that of any other directory.
+// nameOf is a readable and unique name for a directory.
 func nameOf(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
 	return filepath.Base(filepath.Dir(dir)) + "-" + hex.EncodeToString(sum[:6])
 }
 
-// makeDirs makes what is missing, with modes that do not depend on the caller's umask. The last one may be passed
-// through but, for other users, not listed.
+// makeDirs creates missing directories, which other users may enter but not list, whatever the umask.
 func makeDirs(dir string) error {
 	err := os.Mkdir(dir, 0o711)
 	switch {
@@ -135,8 +134,7 @@ func exists(path string) bool {
 
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9._/-]+$`)
 
-// socketDir is in the home, or in the temporary directory when the home's path is too long for a socket, or has
-// characters that would need quoting in PostgreSQL's settings.
+// socketDir is in the home, or in /tmp if the home's path is too long for a socket or needs quoting in PostgreSQL's settings.
 func (h home) socketDir() string {
 	dir := filepath.Join(h.dir, "socket")
 	if len(dir) <= longestSocketDir && plainPath.MatchString(dir) {
@@ -146,8 +144,8 @@ func (h home) socketDir() string {
 	return filepath.Join("/tmp", "leadlog-socket-"+hex.EncodeToString(sum[:6]))
 }
 
-// prepareSocketDir leaves the directory empty. Needs start.lock and no running server: a socket's own lock file would
-// stop PostgreSQL when the process it names is a zombie or another program by now.
+// prepareSocketDir creates the directory anew: PostgreSQL does not start if a socket's lock file names a zombie or another program. It
+// requires start.lock and no running server.
 func (h home) prepareSocketDir() (string, error) {
 	dir := h.socketDir()
 	if exists(dir) {
@@ -159,7 +157,7 @@ func (h home) prepareSocketDir() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// Ours it is when we were killed before we gave it away.
+		// It belongs to this user if an earlier process was killed before it changed the owner.
 		if ours := uint32(os.Geteuid()); uid != h.account.uid && uid != ours || info.Mode() != fs.ModeDir|0o700 {
 			return "", fmt.Errorf("%s is not a private directory of PostgreSQL's user: remove it", dir)
 		}
@@ -170,10 +168,10 @@ func (h home) prepareSocketDir() (string, error) {
 	return dir, h.account.mkdir(dir)
 }
 
-// removeSocketDir tidies up; it is made anew at every start.
+// removeSocketDir removes the directory, which every start creates anew.
 func (h home) removeSocketDir() { _ = os.RemoveAll(h.socketDir()) }
 
-// passwordOf returns the password of the role over TCP, made at first use.
+// passwordOf returns the role's password, which it creates at first use.
 func (h home) passwordOf() (string, error) {
 	file, err := openOwn(filepath.Join(h.dir, "password"))
 	if err != nil {
@@ -208,7 +206,7 @@ func (h home) lastPort() int {
 }
 
 func (h home) write(path, text string, mode fs.FileMode) error {
-	_ = os.Remove(path) // writes anew, through no link
+	_ = os.Remove(path) // so that it does not write through a link
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
@@ -222,12 +220,12 @@ func (h home) write(path, text string, mode fs.FileMode) error {
 
 const (
 	throwawayPrefix = "leadlog-throwaway-"
-	// newbornPrefix marks a directory whose users.lock is not held yet, so that no sweep takes it for an orphan.
-	newbornPrefix = "leadlog-newborn-"
+	// startingPrefix marks a directory whose users.lock is not held yet, so that no sweep removes it.
+	startingPrefix = "leadlog-starting-"
 )
 
-// MkdirTemp makes a directory for the clusters of a test, which PostgreSQL's user can reach: t.TempDir is none, its parent
-// is 0700. Whoever makes it removes it.
+// MkdirTemp creates a directory for a test's clusters that PostgreSQL's user can reach, unlike t.TempDir, whose parent is 0700. The
+// caller removes it.
 func MkdirTemp(pattern string) (string, error) {
 	dir, err := os.MkdirTemp(tempDir(), pattern)
 	if err != nil {
@@ -236,9 +234,9 @@ func MkdirTemp(pattern string) (string, error) {
 	return dir, os.Chmod(dir, 0o755)
 }
 
-// throwawayHome is a new directory in the first temporary one that PostgreSQL's user can reach. In memory a database is
-// copied in 30 ms and on a disk with ext4 in 300, once tests have dropped many: each of a database's 300 files looks past
-// all that were deleted within five minutes for a place on the disk.
+// throwawayHome is a new directory in the first temporary directory that PostgreSQL's user can reach. In memory, a database is copied
+// in 30 ms. On ext4 that takes 300 ms after many databases were dropped: for each of a database's 300 files it skips the inodes that
+// were deleted within five minutes.
 func throwawayHome(log *slog.Logger) (home, error) {
 	account, err := accountOf("")
 	if err != nil {
@@ -246,7 +244,7 @@ func throwawayHome(log *slog.Logger) (home, error) {
 	}
 	for _, parent := range []string{tempDir(), os.TempDir(), "/tmp", "/var/tmp"} {
 		sweep(parent, log)
-		dir, err := os.MkdirTemp(parent, newbornPrefix)
+		dir, err := os.MkdirTemp(parent, startingPrefix)
 		if err != nil {
 			continue
 		}
@@ -261,9 +259,9 @@ func throwawayHome(log *slog.Logger) (home, error) {
 	return home{}, errors.New("PostgreSQL's user can reach none of the temporary directories")
 }
 
-// named gives a throwaway home, whose users.lock is held now, the name under which a later sweep looks at it.
+// named renames a throwaway home, whose users.lock is held now, so that later sweeps find it.
 func (h home) named() (home, error) {
-	suffix := strings.TrimPrefix(filepath.Base(h.dir), newbornPrefix)
+	suffix := strings.TrimPrefix(filepath.Base(h.dir), startingPrefix)
 	to := filepath.Join(filepath.Dir(h.dir), throwawayPrefix+suffix)
 	if err := os.Rename(h.dir, to); err != nil {
 		return home{}, err
@@ -271,7 +269,7 @@ func (h home) named() (home, error) {
 	return home{dir: to, account: h.account}, nil
 }
 
-// sweep removes the throwaway clusters whose processes died without a Stop: nobody holds their users.lock.
+// sweep removes the throwaway clusters whose users.lock is free: their processes died without a Stop.
 func sweep(parent string, log *slog.Logger) {
 	dirs, err := filepath.Glob(filepath.Join(parent, throwawayPrefix+"*"))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAnInterruptedInitdbIsForgotten(t *testing.T) {
+func TestInitdb_Interrupted(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	half := filepath.Join(dir, ".initdb-1", "base")
@@ -21,7 +21,7 @@ func TestAnInterruptedInitdbIsForgotten(t *testing.T) {
 	require.NoDirExists(t, filepath.Dir(half))
 }
 
-func TestASocketDirectoryThatAKilledStartLeftHalfMadeIsMadeAnew(t *testing.T) {
+func TestSocketDir_InterruptedStart(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	h, err := homeIn(dir, fallbackRoot, slog.New(slog.DiscardHandler))
@@ -30,7 +30,7 @@ func TestASocketDirectoryThatAKilledStartLeftHalfMadeIsMadeAnew(t *testing.T) {
 	stopped(t, started(t, dir))
 }
 
-func TestADirectoryThatCannotBeReachedHasItsClusterElsewhere(t *testing.T) {
+func TestHome_UnreachableDirectory(t *testing.T) {
 	t.Parallel()
 	parent := newDir(t)
 	require.NoError(t, os.MkdirAll(parent, 0o700))
@@ -55,9 +55,9 @@ func TestADirectoryThatCannotBeReachedHasItsClusterElsewhere(t *testing.T) {
 	require.Equal(t, h, again)
 }
 
-// TestNoConnectionIsGivenThePortOfAServerThatDied: a service knows its PostgreSQL by the port, and would be left without
-// one that came back at another. Linux gives connections ports from 32768 on, others from higher ones.
-func TestNoConnectionIsGivenThePortOfAServerThatDied(t *testing.T) {
+// A service connects to its PostgreSQL by the port, which a restart must find free. The ephemeral range of Linux begins at 32768, those
+// of others later.
+func TestFreePort_BelowEphemeralRange(t *testing.T) {
 	t.Parallel()
 	for range 100 {
 		port, err := freePort(0)
@@ -66,7 +66,7 @@ func TestNoConnectionIsGivenThePortOfAServerThatDied(t *testing.T) {
 	}
 }
 
-func TestALongPathHasItsSocketElsewhere(t *testing.T) {
+func TestSocketDir_LongPath(t *testing.T) {
 	t.Parallel()
 	s := started(t, filepath.Join(newDir(t), strings.Repeat("long", 20), "with space"))
 	require.Equal(t, "1", ask(t, s.URL(), `SELECT '1'`))
@@ -76,7 +76,7 @@ func TestALongPathHasItsSocketElsewhere(t *testing.T) {
 	require.NoDirExists(t, socketDir)
 }
 
-func TestAThrowawayClusterLeavesNothing(t *testing.T) {
+func TestThrowaway_Removed(t *testing.T) {
 	t.Parallel()
 	s, err := Start(t.Context(), Options{Throwaway: true})
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestAThrowawayClusterLeavesNothing(t *testing.T) {
 	require.NoDirExists(t, s.Dir())
 }
 
-func TestAThrowawayClusterOfADeadProcessIsSweptByTheNext(t *testing.T) {
+func TestThrowaway_SweptAfterKill(t *testing.T) {
 	t.Parallel()
 	orphan, err := Start(t.Context(), Options{Throwaway: true})
 	require.NoError(t, err)
@@ -95,10 +95,10 @@ func TestAThrowawayClusterOfADeadProcessIsSweptByTheNext(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { stopped(t, next) })
 	waitFor(t, orphan.Done())
-	require.Eventually(t, func() bool { return !exists(orphan.Dir()) }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !exists(orphan.Dir()) }, testTimeout, 10*time.Millisecond)
 }
 
-func TestMissingProgramsAreNamedWithHowToInstallThem(t *testing.T) {
+func TestNoBinariesError(t *testing.T) {
 	t.Parallel()
 	_, err := findBinaries(99)
 	var missing *NoBinariesError

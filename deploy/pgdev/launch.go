@@ -18,23 +18,22 @@ import (
 )
 
 const (
-	// retryFor is how long a start is tried again after a kill -9: the old server's backends notice their parent's
-	// death only when they are idle, and hold its shared memory until then.
+	// retryFor is how long a start is retried after a kill -9: busy backends of the old server do not notice their parent's death, and
+	// hold its shared memory.
 	retryFor = 30 * time.Second
-	// largestLog is the size in bytes above which postgres.log is put aside at a start.
+	// largestLog is the size in bytes above which postgres.log is rotated at a start.
 	largestLog = 10 << 20
 )
 
-// accessRules let anybody who reaches the socket in, which its directory's mode decides, and over loopback TCP only
-// who knows the password.
+// accessRules trust connections over the socket, which its directory's mode protects, and require the password over TCP.
 const accessRules = `local all,replication all   trust
 host  all leadlog 127.0.0.1/32 scram-sha-256
 `
 
-// errTryAgain marks an end of a starting server that another try can mend.
-var errTryAgain = errors.New("PostgreSQL could not start yet")
+// errTransient means that a starting server has ended, and another attempt may succeed.
+var errTransient = errors.New("PostgreSQL could not start yet")
 
-// launch starts the server, making the cluster first when there is none.
+// launch starts the server. If there is no cluster, it creates one first.
 func (s *Server) launch(ctx context.Context, opts Options) error {
 	major, err := s.home.clusterMajor()
 	if err != nil {
@@ -58,10 +57,10 @@ func (s *Server) launch(ctx context.Context, opts Options) error {
 	}
 	for deadline := time.Now().Add(retryFor); ; {
 		err := s.launchOnce(ctx, binaries, opts)
-		if !errors.Is(err, errTryAgain) || time.Now().After(deadline) {
+		if !errors.Is(err, errTransient) || time.Now().After(deadline) {
 			return err
 		}
-		s.log.InfoContext(ctx, "PostgreSQL is tried again", "reason", err)
+		s.log.InfoContext(ctx, "retrying the start of PostgreSQL", "reason", err)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -84,7 +83,7 @@ func (s *Server) launchOnce(ctx context.Context, binaries Binaries, opts Options
 		return err
 	}
 	defer logFile.Close()
-	said, err := logFile.Seek(0, 2)
+	logged, err := logFile.Seek(0, 2)
 	if err != nil {
 		return err
 	}
@@ -95,7 +94,7 @@ func (s *Server) launchOnce(ctx context.Context, binaries Binaries, opts Options
 	}
 	// The server outlives ctx: Stop ends it.
 	cmd := s.home.account.command(context.WithoutCancel(ctx), filepath.Join(binaries.Dir, "postgres"), args...)
-	// A file, not a pipe: PostgreSQL goes on writing to it when this process is killed.
+	// A file, not a pipe: PostgreSQL continues to write to it when this process is killed.
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting PostgreSQL: %w", err)
@@ -103,7 +102,7 @@ func (s *Server) launchOnce(ctx context.Context, binaries Binaries, opts Options
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // reaps it; its log says why it ended, unless it was killed
+		_ = cmd.Wait() // the reason is in PostgreSQL's log, unless it was killed
 	}()
 
 	s.running = postmaster{pid: cmd.Process.Pid, port: port, socketDir: socketDir}
@@ -111,9 +110,9 @@ func (s *Server) launchOnce(ctx context.Context, binaries Binaries, opts Options
 		select {
 		case <-ended:
 			if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-				return fmt.Errorf("%w: %s", errTryAgain, cmd.ProcessState)
+				return fmt.Errorf("%w: %s", errTransient, cmd.ProcessState)
 			}
-			return s.home.whyEnded(said)
+			return s.home.whyEnded(logged)
 		case <-ctx.Done():
 			_ = cmd.Process.Signal(syscall.SIGQUIT)
 			<-ended
@@ -125,25 +124,24 @@ func (s *Server) launchOnce(ctx context.Context, binaries Binaries, opts Options
 	return s.home.write(s.home.portFile(), strconv.Itoa(port)+"\n", 0o600)
 }
 
-// whyEnded reads what PostgreSQL said since the given place in its log. Its messages are in English: initdb ran
-// under the locale C.
+// whyEnded returns an error with PostgreSQL's log since an offset. Its messages are in English, since lc_messages is C.
 func (h home) whyEnded(since int64) error {
 	text, err := os.ReadFile(h.logFile())
 	if err != nil {
 		return err
 	}
-	said := strings.TrimSpace(string(text[min(since, int64(len(text))):]))
-	for _, passing := range []string{
+	logged := strings.TrimSpace(string(text[min(since, int64(len(text))):]))
+	for _, transient := range []string{
 		"pre-existing shared memory block",      // backends of a killed server still hold it
-		"could not create any TCP/IP sockets",   // somebody took the port since freePort
-		"could not bind IPv4 address",           // the same
-		"lock file \"postmaster.pid\" is empty", // a server was killed while it wrote it
+		"could not create any TCP/IP sockets",   // the port was taken after freePort
+		"could not bind IPv4 address",           // likewise
+		"lock file \"postmaster.pid\" is empty", // a server was killed while it wrote the file
 	} {
-		if strings.Contains(said, passing) {
-			return fmt.Errorf("%w: %s", errTryAgain, said)
+		if strings.Contains(logged, transient) {
+			return fmt.Errorf("%w: %s", errTransient, logged)
 		}
 	}
-	return fmt.Errorf("PostgreSQL ended while starting; it said:\n%s", said)
+	return fmt.Errorf("PostgreSQL ended while starting; its log:\n%s", logged)
 }
 
 func (h home) openLog() (*os.File, error) {
@@ -155,7 +153,7 @@ func (h home) openLog() (*os.File, error) {
 	return os.OpenFile(h.logFile(), os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 }
 
-// clusterMajor is the version that made the cluster; 0 when there is no cluster.
+// clusterMajor is the version that created the cluster; 0 if there is none.
 func (h home) clusterMajor() (int, error) {
 	text, err := os.ReadFile(filepath.Join(h.cluster(), "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) && !exists(h.cluster()) {
@@ -171,7 +169,7 @@ func (h home) clusterMajor() (int, error) {
 	return major, nil
 }
 
-// settings are name=value pairs in the order of their names.
+// settings are the server's settings as name=value, sorted.
 func settings(opts Options, h home, port int, socketDir string) []string {
 	all := map[string]string{
 		"port":                       strconv.Itoa(port),
@@ -192,8 +190,8 @@ func settings(opts Options, h home, port int, socketDir string) []string {
 		"lc_messages":                "C",
 		"password_encryption":        "scram-sha-256",
 		"log_statement":              "none",
-		"log_error_verbosity":        "terse", // details of an error quote rows, which hold people's data
-		"log_min_error_statement":    "panic", // and so do statements
+		"log_error_verbosity":        "terse", // details of an error quote rows, which have personal data
+		"log_min_error_statement":    "panic", // statements have personal data too
 		"log_min_duration_statement": "-1",
 	}
 	if opts.Throwaway {
@@ -210,9 +208,8 @@ func settings(opts Options, h home, port int, socketDir string) []string {
 	return pairs
 }
 
-// freePort returns the wanted loopback port when it is free, else one that is: first one of those below what systems give
-// to connections and to whoever asks for any. Somebody connected knows the server by its port, and while it is started again
-// the port must be nobody else's.
+// freePort returns the wanted loopback port if it is free, else one below the ephemeral range if it can: clients know the server by its
+// port, which no other socket should take during a restart.
 func freePort(wanted int) (int, error) {
 	var ports []int
 	if wanted > 0 {
@@ -229,7 +226,7 @@ func freePort(wanted int) (int, error) {
 	return 0, errors.New("no free port on 127.0.0.1")
 }
 
-// listenOn tries whether a port is free, or any when it is 0.
+// listenOn returns a port if it is free, or any free one for 0.
 func listenOn(port int) (int, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// lockRetry is how often a held lock is asked for again: flock has no wait that a context could end.
+// lockRetry is the interval between attempts to lock: flock cannot wait with a context.
 const lockRetry = 20 * time.Millisecond
 
-// lockExclusive waits for the lock until ctx ends. Closing the file lets go of it.
+// lockExclusive waits for the lock until ctx ends. Closing the file releases it.
 func lockExclusive(ctx context.Context, path string) (*os.File, error) {
 	file, err := openOwn(path)
 	if err != nil {
@@ -36,7 +36,7 @@ func lockExclusive(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// lockShared does not wait: an exclusive lock on the same file is only ever taken by the holder of start.lock.
+// lockShared does not wait: only the holder of start.lock locks the file exclusively.
 func lockShared(path string) (*os.File, error) {
 	file, err := openOwn(path)
 	if err != nil {
@@ -49,7 +49,7 @@ func lockShared(path string) (*os.File, error) {
 	return file, nil
 }
 
-// lockAlone says whether nobody but the holder of file has it locked.
+// lockAlone reports whether no other process has locked the file.
 func lockAlone(file *os.File) (bool, error) { return tryLock(file, syscall.LOCK_EX) }
 
 func tryLock(file *os.File, how int) (bool, error) {
@@ -67,7 +67,7 @@ func tryLock(file *os.File, how int) (bool, error) {
 	}
 }
 
-// openOwn follows no link: as root, a link put there by somebody else would let him choose the file.
+// openOwn does not follow links: another user's link would let that user choose a file that root writes.
 func openOwn(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// isPostgres compares the working directory: PostgreSQL's is its data directory, and a zombie has none.
+// isPostgres reports whether a process is the PostgreSQL of a cluster, by its working directory. A zombie has none.
 func isPostgres(pid int, cluster string) bool {
 	proc := "/proc/" + strconv.Itoa(pid)
 	name, err := os.ReadFile(proc + "/comm")
@@ -23,14 +23,14 @@ func isPostgres(pid int, cluster string) bool {
 	return err == nil && os.SameFile(cwd, data)
 }
 
-// roomOfTests is several times what the databases of the whole test suite and their log have taken at once, in bytes.
-const roomOfTests = 1 << 30
+// testBytes is several times the size of the whole test suite's databases and their log.
+const testBytes = 1 << 30
 
-// tempDir is the directory whose files are in memory, when there is room. In a container there seldom is.
+// tempDir is the directory of files in memory, if it is large enough. In containers it seldom is.
 func tempDir() string {
 	const dir = "/dev/shm"
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(dir, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < roomOfTests {
+	if err := syscall.Statfs(dir, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < testBytes {
 		return os.TempDir()
 	}
 	return dir

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// isPostgres reads the process table: Z marks a zombie, and the command names the data directory given to -D.
+// isPostgres reports whether a process is the PostgreSQL of a cluster, by its -D argument. Z marks a zombie.
 func isPostgres(pid int, cluster string) bool {
 	out, err := exec.Command("ps", "-ww", "-o", "stat=,command=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {

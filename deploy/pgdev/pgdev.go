@@ -10,10 +10,10 @@
 //	password       of the role leadlog over TCP, 0600
 //	port           the loopback port used last, so that it stays the same from start to start
 //	pg_hba.conf    who may connect
-//	postgres.log   what PostgreSQL says
+//	postgres.log   PostgreSQL's log
 //
-// The kernel drops both locks when a process dies in whatever way. So whoever leaves last stops PostgreSQL, and a
-// PostgreSQL left behind by a killed process is adopted by the next one, which then stops it in its turn.
+// The kernel releases both locks when a process ends, even by a kill. So the last process stops PostgreSQL, and the next process adopts
+// a PostgreSQL that a killed process left, and stops it in turn.
 package pgdev
 
 import (
@@ -31,22 +31,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Role and DatabaseName are what Start creates. The role may log in and create databases and is not a superuser, as
-// in production.
+// Role and DatabaseName are created by Start. The role may log in and create databases. As in production, it is no superuser.
 const (
 	Role         = "leadlog"
 	DatabaseName = "leadlog"
 )
 
-// Options say which cluster to start and how.
+// Options select a cluster and its settings.
 type Options struct {
-	// Dir is the data directory, made when missing. Default ".leadlog"; not used for a throwaway cluster.
+	// Dir is the data directory, created if it is missing. Default ".leadlog". A throwaway cluster ignores it.
 	Dir string
 	// Throwaway starts a new cluster in a temporary directory, without durability, and removes it at Stop.
 	Throwaway bool
-	// Log hears where the cluster lives and what was recovered. Default: nothing is logged.
+	// Log receives where the cluster is and what was recovered. Default: nothing is logged.
 	Log *slog.Logger
-	// Settings are added to the server's settings, or replace them. An adopted server keeps those it was started with.
+	// Settings are added to the server's settings, or replace them. An adopted server keeps its own.
 	Settings map[string]string
 	// StandbyOf makes the new cluster a standby of a running server, with StandbyName as its application_name there.
 	StandbyOf *Server
@@ -69,7 +68,7 @@ type Server struct {
 }
 
 // Start starts the cluster, or adopts the PostgreSQL that already serves it, and returns when it accepts connections.
-// Two starts at once on one directory are safe: the second adopts what the first started.
+// Concurrent starts on one directory are safe: the second adopts the server of the first.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	log := opts.Log
 	if log == nil {
@@ -111,7 +110,7 @@ func (s *Server) start(ctx context.Context, opts Options) error {
 	return nil
 }
 
-// open leaves a server that accepts connections and has the role and the database.
+// open starts or adopts a server, and creates the role and the database.
 func (s *Server) open(ctx context.Context, opts Options) error {
 	running, err := s.home.adopt(ctx)
 	if err != nil {
@@ -125,7 +124,7 @@ func (s *Server) open(ctx context.Context, opts Options) error {
 		return err
 	}
 	if opts.StandbyOf != nil {
-		return nil // it has what the primary has
+		return nil // it replicates the primary's role and database
 	}
 	if s.password, err = s.home.passwordOf(); err != nil {
 		return err
@@ -133,19 +132,19 @@ func (s *Server) open(ctx context.Context, opts Options) error {
 	return s.provision(ctx)
 }
 
-// Dir is the directory in which the cluster and its files really live.
+// Dir is the directory of the cluster and its files.
 func (s *Server) Dir() string { return s.home.dir }
 
-// Adopted says whether the server was already running at Start.
+// Adopted reports whether the server was already running at Start.
 func (s *Server) Adopted() bool { return s.adopted }
 
-// Done is closed when PostgreSQL has ended, whoever ended it.
+// Done is closed when PostgreSQL has ended, for any reason.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
 // URL is the database's address over the unix socket, which only the cluster's owner and root can reach.
 func (s *Server) URL() string { return s.socketURL(Role, DatabaseName) }
 
-// TCPURL is the database's address on 127.0.0.1, for programs that cannot use the socket. It holds the password.
+// TCPURL is the database's address on 127.0.0.1, for programs that cannot use the socket. It contains the password.
 func (s *Server) TCPURL() string {
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword(Role, s.password), Path: "/" + DatabaseName,
@@ -161,8 +160,8 @@ func (s *Server) socketURL(role, database string) string {
 	return u.String()
 }
 
-// Stop ends this process's use of the server. The last user stops PostgreSQL, started or adopted alike; while another
-// process still uses it, it goes on running. A throwaway cluster is removed. Further calls return the first result.
+// Stop ends this process's use of the server. The last user stops PostgreSQL, whether it was started or adopted. A throwaway cluster
+// is removed. Further calls return the first result.
 func (s *Server) Stop(ctx context.Context) error {
 	s.stopOnce.Do(func() {
 		starting, err := lockExclusive(ctx, s.home.startLock())
@@ -178,7 +177,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	return s.stopErr
 }
 
-// leave needs start.lock: between the look at users.lock and the stop nobody may come to use the server.
+// leave requires start.lock, so that no other process begins to use the server before the stop.
 func (s *Server) leave(ctx context.Context) error {
 	defer s.users.Close()
 	defer close(s.stopping)
@@ -190,7 +189,7 @@ func (s *Server) leave(ctx context.Context) error {
 		s.log.InfoContext(ctx, "PostgreSQL is not stopped: it is still in use", "dir", s.home.dir)
 		return nil
 	}
-	// The cluster's present postmaster is asked for, not the one of Start: another process may have restarted it.
+	// Not the postmaster of Start, since another process may have restarted PostgreSQL.
 	if running := s.home.postmaster(); running != nil {
 		if err := running.stop(ctx, s.home.cluster(), s.throwaway); err != nil {
 			return err
@@ -206,7 +205,7 @@ func (s *Server) leave(ctx context.Context) error {
 // AdminURL is the database's address for the superuser, over the unix socket.
 func (s *Server) AdminURL() string { return s.socketURL(superuser, DatabaseName) }
 
-// Crash ends the server without a shutdown: the next Restart recovers from its write-ahead log.
+// Crash kills the server without a shutdown. The next Restart recovers from its write-ahead log.
 func (s *Server) Crash(ctx context.Context) error {
 	if err := s.running.stop(ctx, s.home.cluster(), true); err != nil {
 		return fmt.Errorf("pgdev: %w", err)
@@ -214,7 +213,7 @@ func (s *Server) Crash(ctx context.Context) error {
 	return nil
 }
 
-// Restart starts a throwaway server again, at the same address, after it was shut down or has crashed.
+// Restart starts a throwaway server again, at the same address, after a shutdown or a crash.
 func (s *Server) Restart(ctx context.Context, settings map[string]string) error {
 	if err := s.running.stop(ctx, s.home.cluster(), false); err != nil {
 		return fmt.Errorf("pgdev: %w", err)
@@ -245,7 +244,7 @@ func (s *Server) Promote(ctx context.Context) error {
 	return nil
 }
 
-// watchAdopted closes done when an adopted postmaster, no child of ours, has ended.
+// watchAdopted closes done when an adopted postmaster, which is no child of this process, has ended.
 func (s *Server) watchAdopted() {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -259,7 +258,7 @@ func (s *Server) watchAdopted() {
 	}
 }
 
-// absolute resolves links too: one cluster has one name, whichever way it is called.
+// absolute returns a path without symbolic links, so that a cluster has one name.
 func absolute(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {

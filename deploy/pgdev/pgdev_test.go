@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// soon is how long a test waits for something that another process does. It is a limit, never a measure.
-const soon = time.Minute
+// testTimeout bounds every wait of these tests.
+const testTimeout = 3 * time.Minute
 
 // newDir is a data directory that PostgreSQL's user can reach.
 func newDir(t *testing.T) string {
@@ -31,7 +31,7 @@ func newDir(t *testing.T) string {
 
 func started(t *testing.T, dir string) *Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	// Small, so that several fit beside each other.
 	s, err := Start(ctx, Options{Dir: dir, Settings: map[string]string{"shared_buffers": "16MB", "fsync": "off"}})
@@ -42,7 +42,7 @@ func started(t *testing.T, dir string) *Server {
 
 func stopped(t *testing.T, s *Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	require.NoError(t, s.Stop(ctx))
 }
@@ -66,19 +66,19 @@ func execute(t *testing.T, url, statement string) {
 	require.NoError(t, err)
 }
 
-// killed is what a kill -9 of this process leaves: the kernel drops its lock, PostgreSQL runs on.
+// killed has the effect of a kill -9 of this process: the kernel releases its lock, and PostgreSQL continues to run.
 func killed(s *Server) { s.stopOnce.Do(func() { close(s.stopping); s.users.Close() }) }
 
 func waitFor(t *testing.T, ended <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-ended:
-	case <-time.After(soon):
+	case <-time.After(testTimeout):
 		require.FailNow(t, "PostgreSQL has not ended")
 	}
 }
 
-func TestAStoppedClusterHasItsDataAtTheNextStart(t *testing.T) {
+func TestStart_KeepsData(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	first := started(t, dir)
@@ -95,7 +95,7 @@ func TestAStoppedClusterHasItsDataAtTheNextStart(t *testing.T) {
 	require.Equal(t, first.TCPURL(), second.TCPURL(), "port and password stay the same")
 }
 
-func TestPostgreSQLNeverRunsAsRoot(t *testing.T) {
+func TestStart_NotAsRoot(t *testing.T) {
 	t.Parallel()
 	s := started(t, newDir(t))
 	uid, _, err := ownerOf(s.home.cluster())
@@ -106,7 +106,7 @@ func TestPostgreSQLNeverRunsAsRoot(t *testing.T) {
 	require.Equal(t, os.ModeDir|0o700, info.Mode())
 }
 
-func TestTCPWantsThePassword(t *testing.T) {
+func TestTCPURL_Password(t *testing.T) {
 	t.Parallel()
 	s := started(t, newDir(t))
 	for _, url := range []string{
@@ -121,7 +121,7 @@ func TestTCPWantsThePassword(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
-func TestAKilledPostgreSQLStartsAgainWithItsData(t *testing.T) {
+func TestStart_AfterKill(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	first := started(t, dir)
@@ -135,8 +135,8 @@ func TestAKilledPostgreSQLStartsAgainWithItsData(t *testing.T) {
 	require.Equal(t, "kept", ask(t, second.URL(), `SELECT note FROM lead`))
 }
 
-// Whatever killed the running server may kill the one that recovers, too.
-func TestAPostgreSQLThatIsKilledWhileItStartsIsTriedAgain(t *testing.T) {
+// The recovering server may be killed too.
+func TestStart_RetriesAfterKill(t *testing.T) {
 	t.Parallel()
 	// The program is written long before it is started: for as long as a child of another test has it open, its text is busy.
 	programs := filepath.Dir(newDir(t))
@@ -148,12 +148,12 @@ func TestAPostgreSQLThatIsKilledWhileItStartsIsTriedAgain(t *testing.T) {
 		require.NoError(t, os.WriteFile(does, []byte(script), 0o644))
 		err := s.launchOnce(t.Context(), Binaries{Dir: programs}, Options{})
 		require.Error(t, err)
-		require.Equal(t, again, errors.Is(err, errTryAgain), "%s: %s", script, err)
+		require.Equal(t, again, errors.Is(err, errTransient), "%s: %s", script, err)
 	}
 }
 
-// A backend in the middle of its work does not see that its parent was killed, and holds the shared memory until then.
-func TestAKilledPostgreSQLStartsAgainWhenABusySessionOutlivesIt(t *testing.T) {
+// A busy backend does not notice that its parent was killed, and holds the shared memory.
+func TestStart_BusyBackendOutlivesKill(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	first := started(t, dir)
@@ -167,14 +167,14 @@ func TestAKilledPostgreSQLStartsAgainWhenABusySessionOutlivesIt(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		return ask(t, first.URL(), `SELECT count(*)::text FROM pg_stat_activity WHERE query LIKE 'DO %' AND state = 'active'`) == "1"
-	}, soon, 10*time.Millisecond)
+	}, testTimeout, 10*time.Millisecond)
 	require.NoError(t, syscall.Kill(first.running.pid, syscall.SIGKILL))
 	waitFor(t, first.Done())
 	require.Equal(t, "1", ask(t, started(t, dir).URL(), `SELECT '1'`))
 	<-busy
 }
 
-func TestAPostgreSQLLeftByAKilledProcessIsAdoptedAndThenStopped(t *testing.T) {
+func TestStart_AdoptsRunning(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	first := started(t, dir)
@@ -188,7 +188,7 @@ func TestAPostgreSQLLeftByAKilledProcessIsAdoptedAndThenStopped(t *testing.T) {
 	waitFor(t, first.Done())
 }
 
-func TestTheLastUserStopsPostgreSQL(t *testing.T) {
+func TestStop_ByLastUser(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	first, second := started(t, dir), started(t, dir)
@@ -200,7 +200,7 @@ func TestTheLastUserStopsPostgreSQL(t *testing.T) {
 	require.Nil(t, second.home.postmaster())
 }
 
-func TestStartsAtOnceShareOneServer(t *testing.T) {
+func TestStart_Concurrent(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	const starters = 4
@@ -222,9 +222,9 @@ func TestStartsAtOnceShareOneServer(t *testing.T) {
 	require.Equal(t, starters-1, adopted)
 }
 
-// The pid of a postmaster.pid can be that of something else by the next start: after a reboot, or in a container,
-// where a killed server stays a zombie when nobody reaps it.
-func TestAPidFileThatNamesSomethingElseIsStale(t *testing.T) {
+// At the next start, postmaster.pid may have the pid of another program, after a reboot, or of a zombie, in a container without a
+// process that reaps it.
+func TestStart_StalePidFile(t *testing.T) {
 	t.Parallel()
 	for name, other := range map[string]func(*testing.T, account) int{
 		"this process": func(*testing.T, account) int { return os.Getpid() },
@@ -271,6 +271,6 @@ func zombie(t *testing.T, a account) int {
 	require.Eventually(t, func() bool {
 		state, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(cmd.Process.Pid)).Output()
 		return err == nil && strings.HasPrefix(string(state), "Z")
-	}, soon, 10*time.Millisecond)
+	}, testTimeout, 10*time.Millisecond)
 	return cmd.Process.Pid
 }

@@ -15,11 +15,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// poll is how often a starting or ending server is looked at.
+// poll is the interval between looks at a server that starts or ends.
 const poll = 20 * time.Millisecond
 
-// postmaster is PostgreSQL's main process, as its postmaster.pid describes it. While it starts, port and socketDir
-// can still be missing there.
+// postmaster is PostgreSQL's main process, from postmaster.pid. During its start, port and socketDir may be missing.
 type postmaster struct {
 	pid, port int
 	socketDir string
@@ -27,7 +26,7 @@ type postmaster struct {
 
 func (h home) pidFile() string { return filepath.Join(h.cluster(), "postmaster.pid") }
 
-// postmaster returns the running server of the cluster; nil when there is none, whatever postmaster.pid says.
+// postmaster returns the running server of the cluster, or nil. postmaster.pid may be stale.
 func (h home) postmaster() *postmaster {
 	text, err := os.ReadFile(h.pidFile())
 	if err != nil {
@@ -52,10 +51,10 @@ func parsePostmaster(text string) postmaster {
 	return p
 }
 
-// alive says whether the process is a PostgreSQL of this cluster, and neither a zombie nor another program.
+// alive reports whether the process is the cluster's PostgreSQL, not a zombie or another program.
 func (p postmaster) alive(cluster string) bool { return isPostgres(p.pid, cluster) }
 
-// accepts says whether the server lets a session in.
+// accepts reports whether the server accepts sessions.
 func (p postmaster) accepts(ctx context.Context) bool {
 	if p.port == 0 || p.socketDir == "" || !exists(filepath.Join(p.socketDir, fmt.Sprintf(".s.PGSQL.%d", p.port))) {
 		return false
@@ -65,7 +64,7 @@ func (p postmaster) accepts(ctx context.Context) bool {
 	s := Server{running: p}
 	conn, err := pgx.Connect(ctx, s.socketURL(superuser, "postgres"))
 	if err != nil {
-		// 53300: all sessions are taken, so it does accept them.
+		// 53300, too many connections: it accepts sessions.
 		var refused *pgconn.PgError
 		return errors.As(err, &refused) && refused.Code == "53300"
 	}
@@ -73,8 +72,8 @@ func (p postmaster) accepts(ctx context.Context) bool {
 	return true
 }
 
-// stop asks for a fast shutdown, which ends sessions and writes a checkpoint, then for an immediate one, from which
-// the next start recovers. A throwaway cluster needs no checkpoint.
+// stop requests a fast shutdown, with a checkpoint, then an immediate one, from which the next start recovers. A throwaway cluster needs
+// no checkpoint.
 func (p postmaster) stop(ctx context.Context, cluster string, throwaway bool) error {
 	signals := []os.Signal{syscall.SIGINT, syscall.SIGQUIT}
 	if throwaway {
@@ -85,25 +84,25 @@ func (p postmaster) stop(ctx context.Context, cluster string, throwaway bool) er
 		return err
 	}
 	for i, signal := range signals {
-		patience := 30 * time.Second
+		timeout := 30 * time.Second
 		if i > 0 {
-			patience = 10 * time.Second
+			timeout = 10 * time.Second
 		}
 		if err := process.Signal(signal); errors.Is(err, os.ErrProcessDone) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("stopping PostgreSQL (pid %d): %w", p.pid, err)
 		}
-		if p.ends(ctx, cluster, patience) {
+		if p.ends(ctx, cluster, timeout) {
 			return nil
 		}
 	}
 	return fmt.Errorf("PostgreSQL (pid %d) does not end", p.pid)
 }
 
-// ends waits. The second signal must follow even when ctx is over: a server left behind would be worse.
-func (p postmaster) ends(ctx context.Context, cluster string, patience time.Duration) bool {
-	limit := time.NewTimer(patience)
+// ends waits for the process's end. It may outlast ctx by a second: the second signal must follow, so that no server is left.
+func (p postmaster) ends(ctx context.Context, cluster string, timeout time.Duration) bool {
+	limit := time.NewTimer(timeout)
 	defer limit.Stop()
 	cancelled := ctx.Done()
 	for p.alive(cluster) {
@@ -119,7 +118,7 @@ func (p postmaster) ends(ctx context.Context, cluster string, patience time.Dura
 	return true
 }
 
-// adopt returns the running server of the cluster once it accepts connections, or nil when none is left running.
+// adopt returns the running server of the cluster once it accepts connections, or nil if none is running.
 func (h home) adopt(ctx context.Context) (*postmaster, error) {
 	for {
 		running := h.postmaster()
@@ -137,8 +136,8 @@ func (h home) adopt(ctx context.Context) (*postmaster, error) {
 	}
 }
 
-// clearStalePidFile needs to act only when the pid exists as a zombie or as another program: PostgreSQL itself sees
-// through a pid that does not exist. Its shared memory is still guarded: the key comes from the data directory's inode.
+// clearStalePidFile removes postmaster.pid if its pid is a zombie or another program; PostgreSQL itself handles a pid that does not
+// exist. This is safe: the shared memory's key, from the data directory's inode, still prevents a second server.
 func (h home) clearStalePidFile() error {
 	text, err := os.ReadFile(h.pidFile())
 	if errors.Is(err, os.ErrNotExist) {

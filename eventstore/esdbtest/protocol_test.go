@@ -15,8 +15,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// What a server answers, in the protocol's own words. URLVariable names a real one to confirm or refute it.
-func TestServersAnswerLikeThis(t *testing.T) {
+// The answers of a server, on the level of the protocol. If URLVariable is set, a real server must give the same.
+func TestServer_Answers(t *testing.T) {
 	t.Parallel()
 	servers := map[string]string{"esdbtest": esdbtest.Start(t).URL()}
 	if real := os.Getenv(esdbtest.URLVariable); real != "" {

@@ -17,7 +17,7 @@ type Pair struct {
 	Primary, Standby *pgdev.Server
 }
 
-// ofPair are settings for which a crash and a commit mean what they do in production.
+// ofPair are settings with the durability of production.
 var ofPair = map[string]string{"synchronous_commit": "on", "shared_buffers": "16MB", "max_connections": "60"}
 
 // NewPair starts a pair, which ends with the test.
@@ -42,7 +42,7 @@ func startServer(t testing.TB, standbyOf *pgdev.Server) *pgdev.Server {
 	return server
 }
 
-// URL is the database's address at whichever of the two is the primary.
+// URL is the database's address at the current primary.
 func (p *Pair) URL(t testing.TB) string {
 	t.Helper()
 	one, err := url.Parse(p.Primary.URL())
@@ -111,7 +111,7 @@ func (p *Pair) StartStandby(t testing.TB) {
 	must(t, p.Standby.Restart(t.Context(), ofPair))
 }
 
-// RestartPrimary shuts the primary down, or has it crash, and starts it again.
+// RestartPrimary shuts the primary down, or kills it, and starts it again.
 func (p *Pair) RestartPrimary(t testing.TB, crash bool) {
 	t.Helper()
 	if crash {
@@ -120,7 +120,7 @@ func (p *Pair) RestartPrimary(t testing.TB, crash bool) {
 	must(t, p.Primary.Restart(t.Context(), ofPair))
 }
 
-// Failover ends the primary for good and makes the standby, which may be stopped, the primary.
+// Failover stops the primary and promotes the standby, which may be stopped.
 func (p *Pair) Failover(t testing.TB) {
 	t.Helper()
 	must(t, p.Primary.Crash(t.Context()))

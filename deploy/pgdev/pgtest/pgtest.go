@@ -27,7 +27,7 @@ import (
 // allowed to create databases.
 const URLVariable = "LEADLOG_TEST_DATABASE_URL"
 
-// templates belongs to the process, as Main does: a testing.TB has no place to carry it from one test to the next.
+// templates are global because all tests of the process share them.
 var templates = struct {
 	sync.Mutex
 	byName map[string]*template
@@ -39,7 +39,7 @@ type template struct {
 	err      error
 }
 
-// Main runs the tests with a server at hand and exits:
+// Main runs the tests with a server and exits:
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 func Main(m *testing.M) {
@@ -76,7 +76,7 @@ func stop(server *pgdev.Server) {
 	}
 }
 
-// stopOnSignal takes the server along when the tests are interrupted.
+// stopOnSignal stops the server when the tests are interrupted.
 func stopOnSignal(server *pgdev.Server) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -87,14 +87,14 @@ func stopOnSignal(server *pgdev.Server) {
 	}()
 }
 
-// Database returns the address of a new empty database, dropped at the test's end even when sessions are left in it.
+// Database returns the address of a new empty database, which is dropped at the test's end even if it has sessions.
 func Database(t testing.TB) string {
 	t.Helper()
 	return newDatabase(t, "template0")
 }
 
-// DatabaseFrom is Database for a database that is costly to prepare: prepare runs once in the process for each
-// template name, on an empty database, and every test gets a copy of what it left there. It must close its connections.
+// DatabaseFrom is Database for a database that is expensive to prepare: prepare runs once in the process for each
+// template name, on an empty database, and every test gets a copy of the result. It must close its connections.
 func DatabaseFrom(t testing.TB, name string, prepare func(ctx context.Context, url string) error) string {
 	t.Helper()
 	templates.Lock()
@@ -131,7 +131,7 @@ func newDatabase(t testing.TB, from string) string {
 }
 
 func prepareTemplate(ctx context.Context, name string, prepare func(context.Context, string) error) (string, error) {
-	// The process id keeps the packages apart that run beside each other on one server, the random part those of
+	// The process id separates the packages that run concurrently on one server, the random part those of
 	// other machines.
 	database := fmt.Sprintf("leadlog_template_%d_%s", os.Getpid(), strings.ToLower(rand.Text()[:12]))
 	if err := execute(ctx, "CREATE DATABASE "+quote(database)+" TEMPLATE template0"); err != nil {
@@ -173,7 +173,7 @@ func drop(database string) error {
 	defer cancel()
 	for {
 		err := execute(ctx, "DROP DATABASE IF EXISTS "+quote(database)+" WITH (FORCE)")
-		// A worker of autovacuum that is in there is the superuser's, and not ours to end. It leaves soon.
+		// An autovacuum worker in the database belongs to the superuser and cannot be terminated. It ends soon.
 		var answer *pgconn.PgError
 		if !errors.As(err, &answer) || answer.Code != "42501" {
 			return err
@@ -186,7 +186,7 @@ func drop(database string) error {
 	}
 }
 
-// sessions belong to the process, as templates do: a session of its own costs as much as the copy that it asks for.
+// sessions are global: a new session costs as much as the copy that it requests.
 var sessions = sync.OnceValues(func() (*pgxpool.Pool, error) {
 	return pgxpool.New(context.Background(), os.Getenv(URLVariable))
 })
@@ -214,9 +214,49 @@ func urlOf(t testing.TB, database string) string {
 func withDatabase(address, database string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
-		// The address can hold a password: neither it nor the parser's error, which quotes it, is shown.
+		// The address may contain a password: neither it nor the parser's error, which quotes it, is printed.
 		return "", fmt.Errorf("%s is not a postgres:// address", URLVariable)
 	}
 	u.Path = "/" + database
 	return u.String(), nil
+}
+
+// Disconnect makes a test's database unavailable: it refuses connections, and every session in it ends.
+func Disconnect(t testing.TB, address string) {
+	t.Helper()
+	name := nameIn(t, address)
+	outage(t, "ALTER DATABASE "+quote(name)+" ALLOW_CONNECTIONS false")
+	outage(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '"+strings.ReplaceAll(name, "'", "''")+"'")
+}
+
+// Reconnect ends Disconnect.
+func Reconnect(t testing.TB, address string) {
+	t.Helper()
+	outage(t, "ALTER DATABASE "+quote(nameIn(t, address))+" ALLOW_CONNECTIONS true")
+}
+
+func outage(t testing.TB, statement string) {
+	t.Helper()
+	if err := execute(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func nameIn(t testing.TB, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal("not the address of a test's database")
+	}
+	return strings.TrimPrefix(u.Path, "/")
+}
+
+// Beside is the address of another database on the server of a test's database.
+func Beside(t testing.TB, address string) string {
+	t.Helper()
+	other, err := withDatabase(address, nameIn(t, os.Getenv(URLVariable)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other
 }

@@ -30,7 +30,7 @@ func tables(t *testing.T, conn *pgx.Conn) int {
 	return count
 }
 
-func TestEachTestHasAnEmptyDatabaseOfItsOwn(t *testing.T) {
+func TestDatabase_Empty(t *testing.T) {
 	t.Parallel()
 	for i := range 4 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestEachTestHasAnEmptyDatabaseOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestADatabaseIsGoneAfterItsTestEvenWithASessionInIt(t *testing.T) {
+func TestDatabase_DroppedWithSessions(t *testing.T) {
 	t.Parallel()
 	var url string
 	t.Run("uses it", func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestADatabaseIsGoneAfterItsTestEvenWithASessionInIt(t *testing.T) {
 	require.ErrorContains(t, err, "does not exist")
 }
 
-func TestATemplateIsPreparedOnceAndCopied(t *testing.T) {
+func TestDatabaseFrom_PreparesTemplateOnce(t *testing.T) {
 	t.Parallel()
 	var prepared atomic.Int32
 	prepare := func(ctx context.Context, url string) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Proxy is a way to a database by TCP on which goes wrong, on demand, what goes wrong on networks and in failovers.
+// Proxy is a TCP proxy to a database that injects the faults of networks and failovers.
 type Proxy struct {
 	config          *pgx.ConnConfig
 	network, target string
@@ -31,17 +31,17 @@ type Proxy struct {
 type link struct {
 	client net.Conn
 	server net.Conn
-	mute   bool // nothing passes any more
+	mute   bool // it forwards nothing
 	deaf   bool // the next answer is lost
 }
 
-// loss is what happens to the next message that holds a marker.
+// loss is a fault at the next message that contains a marker.
 type loss struct {
 	marker []byte
-	answer bool // it comes through, and its answer does not
+	answer bool // the message is forwarded, and its answer is lost
 }
 
-// NewProxy is a way to the database of an address. It ends with the test.
+// NewProxy starts a proxy to the database of an address, until the test ends.
 func NewProxy(t testing.TB, address string) *Proxy {
 	t.Helper()
 	config, err := pgx.ParseConfig(address)
@@ -56,7 +56,7 @@ func NewProxy(t testing.TB, address string) *Proxy {
 	return p
 }
 
-// URL is the database's address through the proxy and, where it does not answer, through the others.
+// URL is the database's address through the proxy, with the other proxies as further hosts.
 func (p *Proxy) URL(others ...*Proxy) string {
 	hosts := []string{p.address}
 	for _, other := range others {
@@ -69,7 +69,7 @@ func (p *Proxy) URL(others ...*Proxy) string {
 	return u.String()
 }
 
-// Refuse resets every connection and lets none in, as a server that has died.
+// Refuse resets every connection and refuses new ones, like a server that has died.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,14 +106,14 @@ func (p *Proxy) Reset() {
 	p.resetAll()
 }
 
-// Slow has every piece of an answer come so much later; 0 ends it.
+// Slow delays every piece of an answer; 0 ends it.
 func (p *Proxy) Slow(delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = delay
 }
 
-// Vanish leaves every connection half open: what is sent is lost, and nobody says so. New ones come about and are no better.
+// Vanish leaves every connection half open, new ones too: what is sent is lost, without a reset.
 func (p *Proxy) Vanish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,20 +123,20 @@ func (p *Proxy) Vanish() {
 	}
 }
 
-// Return ends Vanish for connections to come. Those that were lost stay so.
+// Return ends Vanish for new connections.
 func (p *Proxy) Return() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.vanished = false
 }
 
-// LoseRequest resets the connection of the next request that holds a marker, when half of it has come through.
+// LoseRequest resets the connection of the next request that contains a marker, after half of it was forwarded.
 func (p *Proxy) LoseRequest(marker string) { p.lose(loss{marker: []byte(marker)}) }
 
-// LoseAnswer resets the connection of the next request that holds a marker, when it is answered.
+// LoseAnswer resets the connection of the next request that contains a marker, when it is answered.
 func (p *Proxy) LoseAnswer(marker string) { p.lose(loss{marker: []byte(marker), answer: true}) }
 
-// Losing is how many of the requests and answers that are to be lost have not come yet.
+// Losing is how many requests and answers are still to be lost.
 func (p *Proxy) Losing() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +169,7 @@ func (p *Proxy) serve(listener net.Listener) {
 		}
 		p.mu.Lock()
 		l := &link{client: client, server: server, mute: p.vanished}
-		if p.listener != listener { // it refuses meanwhile
+		if p.listener != listener { // Refuse was called
 			l.reset()
 			p.mu.Unlock()
 			continue
@@ -181,7 +181,7 @@ func (p *Proxy) serve(listener net.Listener) {
 	}
 }
 
-// pass carries what comes from one side until one of them ends.
+// pass forwards one direction until a side closes.
 func (p *Proxy) pass(l *link, from net.Conn, carry func(*link, []byte) error) {
 	piece := make([]byte, 1<<20)
 	for {
@@ -240,7 +240,7 @@ func (p *Proxy) answer(l *link, piece []byte) error {
 	return err
 }
 
-// reset ends a connection so that the client is told of a reset and not of an end.
+// reset closes a connection with a TCP reset.
 func (l *link) reset() {
 	if tcp, ok := l.client.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

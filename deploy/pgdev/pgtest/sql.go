@@ -15,7 +15,7 @@ type DB interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Exec executes a statement, which must not fail.
+// Exec executes a statement.
 func Exec(t testing.TB, db DB, sql string, args ...any) {
 	t.Helper()
 	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
@@ -23,7 +23,7 @@ func Exec(t testing.TB, db DB, sql string, args ...any) {
 	}
 }
 
-// Rows are what a query of one column yields.
+// Rows returns the result of a query with one column.
 func Rows[T any](t testing.TB, db DB, sql string, args ...any) []T {
 	t.Helper()
 	rows, _ := db.Query(t.Context(), sql, args...) // the rows have the error
@@ -34,7 +34,7 @@ func Rows[T any](t testing.TB, db DB, sql string, args ...any) []T {
 	return values
 }
 
-// Value is what a query yields that has one row of one column.
+// Value returns the result of a query with one row of one column.
 func Value[T any](t testing.TB, db DB, sql string, args ...any) T {
 	t.Helper()
 	rows, _ := db.Query(t.Context(), sql, args...) // the rows have the error
@@ -45,7 +45,7 @@ func Value[T any](t testing.TB, db DB, sql string, args ...any) T {
 	return value
 }
 
-// Pool is connections to a database until the test ends.
+// Pool opens a pool of connections, until the test ends.
 func Pool(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)
@@ -56,7 +56,7 @@ func Pool(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-// Connect makes one connection until the test ends.
+// Connect opens a connection, until the test ends.
 func Connect(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
