@@ -2,8 +2,8 @@ package query
 
 import "time"
 
-// Patience sets how long WaitFor waits.
-func (r *Reader) Patience(d time.Duration) { r.patience = d }
+// Timeout sets how long WaitFor waits.
+func (r *Reader) Timeout(d time.Duration) { r.timeout = d }
 
 // Few sets how many leads of a source or a stage are looked at one by one.
 func (r *Reader) Few(leads int) { r.few = leads }

@@ -64,9 +64,9 @@ type Reader struct {
 	leads *eventstore.Folds[lead.State]
 	now   func() time.Time
 
-	claims   *claim.Names  // nil: not known
-	patience time.Duration // of WaitFor
-	few      int           // leads, for searches
+	claims  *claim.Names  // nil: not known
+	timeout time.Duration // of WaitFor
+	few     int           // leads, for searches
 }
 
 // Option changes how a Reader answers.
@@ -77,7 +77,7 @@ func WithClock(now func() time.Time) Option { return func(r *Reader) { r.now = n
 
 // New returns a Reader of the views in the pool's database and of their log.
 func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
-	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, patience: waitLimit, few: fewLeads}
+	r := &Reader{pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, timeout: waitLimit, few: fewLeads}
 	for _, option := range options {
 		option(r)
 	}
@@ -93,7 +93,7 @@ const (
 // WaitFor returns when views have reached a position. The error is ErrBehind when they do not within five seconds, and
 // eventstore.ErrUnknownPosition for a position beyond the end of the log.
 func (r *Reader) WaitFor(ctx context.Context, position eventstore.Position, views ...string) error {
-	limited, cancel := context.WithTimeout(ctx, r.patience)
+	limited, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	for _, view := range views {
 		if err := r.await(limited, view, position); err != nil {

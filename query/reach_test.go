@@ -82,10 +82,10 @@ func TestReader_WaitFor(t *testing.T) {
 	position := w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
 
 	pgtest.Exec(t, w.Pool, `INSERT INTO views.checkpoint (projector, version, epoch, position, updated_at) VALUES ('another', 1, 'log', 1000, now())`)
-	reader.Patience(20 * time.Millisecond)
+	reader.Timeout(20 * time.Millisecond)
 	require.ErrorIs(t, reader.WaitFor(t.Context(), position, query.AccountView), query.ErrBehind, "no checkpoint yet")
 
-	reader.Patience(projectiontest.Soon)
+	reader.Timeout(projectiontest.Soon)
 	projectiontest.Run(t, w.Runner(t))
 	views := []string{query.LeadView, query.SourceHistoryView, query.TokenView, query.TokenEventView, query.AccountView, query.EndpointView}
 	require.NoError(t, reader.WaitFor(t.Context(), position, views...))
@@ -93,7 +93,7 @@ func TestReader_WaitFor(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"new"}, got.Stages)
 
-	reader.Patience(20 * time.Millisecond)
+	reader.Timeout(20 * time.Millisecond)
 	require.ErrorIs(t, reader.WaitFor(t.Context(), position+1, query.AccountView), eventstore.ErrUnknownPosition)
 	require.ErrorIs(t, reader.WaitFor(t.Context(), 1<<64-1, query.AccountView), eventstore.ErrUnknownPosition)
 }

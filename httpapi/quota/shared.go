@@ -37,8 +37,8 @@ type Shared struct {
 
 // How long a call of the lender may take, and how long after the start of one that failed no other is made.
 const (
-	lendingPatience = 500 * time.Millisecond
-	lendingPause    = time.Second
+	lendingTimeout = 500 * time.Millisecond
+	lendingPause   = time.Second
 )
 
 // NewShared returns a Shared that keeps what this process has leased from so many buckets. Without a lender the process has its
@@ -145,7 +145,7 @@ func (s *share) renew(limit Limit, now time.Time) {
 
 // borrow leases a tenth of the bucket, and what is owed.
 func (s *share) borrow(ctx context.Context, lender Lender, key string, now time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, lendingPatience)
+	ctx, cancel := context.WithTimeout(ctx, lendingTimeout)
 	defer cancel()
 	lease, err := lender.Lend(ctx, key, s.limit, max(1, s.limit.Burst/10)-s.held)
 	if err != nil {
