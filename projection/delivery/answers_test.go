@@ -39,9 +39,9 @@ func certifiedFor(t *testing.T, name string) (url string) {
 	return strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 }
 
-// Errors quote what an endpoint says of itself, here the name in its certificate. What no text of PostgreSQL may hold kept
-// the results of all other endpoints from being written down, for ever.
-func TestAnEndpointWithNULInItsCertificateHoldsNobodyUp(t *testing.T) {
+// Errors quote the endpoint, here the name in its certificate. A text that PostgreSQL cannot store once kept the results of all other
+// endpoints from being saved.
+func TestCourier_NULInErrorText(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	odd := target(t, w, certifiedFor(t, "a\x00"+strings.Repeat("b", 4000)))
@@ -50,8 +50,8 @@ func TestAnEndpointWithNULInItsCertificateHoldsNobodyUp(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, odd, 1))
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, well, 1))
-	told := pgtest.Value[string](t, w.Pool, `
+	stored := pgtest.Value[string](t, w.Pool, `
 		SELECT error FROM delivery.attempt JOIN delivery.delivery USING (delivery_id) WHERE webhook_id = $1 LIMIT 1`, odd)
-	require.Contains(t, told, "certificate is valid for a\uFFFDb")
-	require.LessOrEqual(t, len(told), 1100, "and it is cut")
+	require.Contains(t, stored, "certificate is valid for a\uFFFDb")
+	require.LessOrEqual(t, len(stored), 1100, "it is truncated")
 }

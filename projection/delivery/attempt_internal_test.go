@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// Of an endpoint that answers slowly, rows wait in hand while its owner disables it, or moves it from a URL that is not theirs.
-func TestWhatWaitsInHandGoesByTheEndpointAsItIsByThen(t *testing.T) {
+// The rows of a slow endpoint wait while its owner disables it, or changes its URL.
+func TestAttempt_RefreshesOldClaim(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	arrived := make(chan string, 4)
@@ -42,7 +42,7 @@ func TestWhatWaitsInHandGoesByTheEndpointAsItIsByThen(t *testing.T) {
 		INSERT INTO delivery.origin (epoch, position) VALUES ('log', 5);
 		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 4, now())`)
 	done := courier.attempt(t.Context(), waiting)
-	require.Equal(t, queued, done.state, "the fan-out reads the log anew, and this may be a URL that the endpoint has moved from")
+	require.Equal(t, queued, done.state, "the fan-out reads the log again: this may be an earlier URL")
 	require.False(t, done.attempted)
 	set(`UPDATE delivery.checkpoint SET position = 5`)
 	done = courier.attempt(t.Context(), waiting)
@@ -61,7 +61,7 @@ type roundTrips func(*http.Request) (*http.Response, error)
 
 func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestWhatIsAnsweredWellAsACourierEndsIsDelivered(t *testing.T) {
+func TestAttempt_SuccessAtShutdown(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	bodies := NewBodies()
@@ -82,7 +82,7 @@ func TestWhatIsAnsweredWellAsACourierEndsIsDelivered(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeMadeReadyCostsNoAttempt(t *testing.T) {
+func TestAttempt_NotPreparedIsNotCounted(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	arrived, erased := event.LeadStream(w.NewID()), event.LeadStream(w.NewID())

@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 )
 
-func TestTheBacklogCountsWhatWaitsAndSaysSinceWhenSomethingIsDue(t *testing.T) {
+func TestBacklog(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	first, second := target(t, w, "https://a.example"), target(t, w, "https://b.example")
@@ -33,5 +33,5 @@ func TestTheBacklogCountsWhatWaitsAndSaysSinceWhenSomethingIsDue(t *testing.T) {
 	require.Greater(t, b.OldestDue, 4*24*time.Hour)
 	require.Equal(t, delivery.Backlog{Queued: 3}, due(`
 		UPDATE delivery.queue SET lease = 1;
-		DELETE FROM delivery.queue WHERE webhook_id = '`+first+`'`), "one that is in hand waits no more")
+		DELETE FROM delivery.queue WHERE webhook_id = '`+first+`'`), "a claimed delivery is not due")
 }

@@ -14,32 +14,32 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// A session that is lost is opened again while results are written down. What is back in the queue by then, and not noted
-// so yet, is nobody's: under the new session's lease it would wait for as long as the process lives.
-func TestASessionThatIsOpenedAgainLeavesAloneWhatIsBackInTheQueue(t *testing.T) {
+// A lost session is opened again while results are saved. Rows that are back in the queue by then must not get the new session's
+// lease: they would wait for as long as the process lives.
+func TestSession_ReopenKeepsReturnedRows(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
-	for id, lease := range map[string]int{"back": -1, "in hand": -1, "another's": -2} {
+	for id, lease := range map[string]int{"back": -1, "held": -1, "another's": -2} {
 		pgtest.Exec(t, w.Pool, `
 			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, lease)
 			VALUES ($1, 'w', 'lead.created', 'lead-1', 0, 1, 1, $2)`, id, lease)
 	}
 	back := row{id: "back", webhookID: "w"}
-	require.Len(t, courier.lanes.take([]row{back, {id: "in hand", webhookID: "w"}}), 2)
+	require.Len(t, courier.lanes.take([]row{back, {id: "held", webhookID: "w"}}), 2)
 	given := result{row: back, state: queued, wait: time.Hour}
 	courier.lanes.done(given)
-	_, err := courier.settle(t.Context(), []result{given})
+	_, err := courier.save(t.Context(), []result{given})
 	require.NoError(t, err)
 	s, err := courier.open(t.Context())
 	require.NoError(t, err)
 	defer s.close(t.Context())
-	again, _ := courier.lanes.settled([]result{given})
+	again, _ := courier.lanes.saved([]result{given})
 	require.Empty(t, again)
-	require.Equal(t, map[string]int32{"back": 0, "in hand": s.id, "another's": -2}, leases(t, w))
+	require.Equal(t, map[string]int32{"back": 0, "held": s.id, "another's": -2}, leases(t, w))
 }
 
-// leases tells under which lease each row of the queue is, 0 for none.
+// leases returns the lease of each row of the queue, 0 for none.
 func leases(t *testing.T, w *projectiontest.World) map[string]int32 {
 	t.Helper()
 	found := map[string]int32{}
@@ -55,7 +55,7 @@ func leases(t *testing.T, w *projectiontest.World) map[string]int32 {
 	return found
 }
 
-func TestACourierTakesWhatIsDueAndInNobodysHand(t *testing.T) {
+func TestClaim_DueRowsWithoutLease(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
@@ -102,7 +102,7 @@ func TestACourierTakesWhatIsDueAndInNobodysHand(t *testing.T) {
 		}
 		return ids
 	}
-	require.ElementsMatch(t, []string{"0", "1", "2", "3", "one"}, claim(), "of each endpoint as much as it has room for")
+	require.ElementsMatch(t, []string{"0", "1", "2", "3", "one"}, claim(), "of each endpoint as many as its lane has free")
 	require.NoError(t, s.reclaim(ctx))
 	require.Equal(t, map[string]int32{
 		"another's": another.id, "of one who is gone": 0, "later": 0, "about to be taken": 0,
@@ -111,8 +111,8 @@ func TestACourierTakesWhatIsDueAndInNobodysHand(t *testing.T) {
 	require.ElementsMatch(t, []string{"of one who is gone", "4"}, claim())
 }
 
-// After a restore the fan-out reads the log anew. Meanwhile it knows an endpoint at the URL from which it has moved.
-func TestNothingIsSentBeforeTheFanOutHasReadAsFarAsDeliveriesBegin(t *testing.T) {
+// After a restore the fan-out reads the log again, and endpoints have earlier URLs meanwhile.
+func TestClaim_WaitsForFanOut(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})

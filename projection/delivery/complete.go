@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// What becomes of a row.
+// States of a delivery.
 const (
 	queued    = "queued"
 	delivered = "delivered"
@@ -28,25 +28,25 @@ type result struct {
 	row
 	state     string
 	attempted bool
-	told      bool // the outcome says why there was no attempt, and never will be
-	forgotten bool // what it was about is erased
+	recorded  bool // the outcome says why there was no attempt: it is recorded like one
+	forgotten bool // the lead of the delivery is erased
 	outcome   outcome
 	wait      time.Duration // until the next attempt, when queued
 }
 
-// settleAll writes results to the database as they come, several together, and tries again until they are written or the context
-// ends: a row whose result is lost is sent again.
-func (c *Courier) settleAll(ctx context.Context) {
+// saveAll writes results to the database in batches, and retries until they are written or the context ends. A delivery whose
+// result is lost is sent again.
+func (c *Courier) saveAll(ctx context.Context) {
 	var disabling sync.WaitGroup
 	defer disabling.Wait()
 	for first := range c.results {
 		batch := []result{first}
-		for len(batch) < settleMost && len(c.results) > 0 {
+		for len(batch) < saveBatch && len(c.results) > 0 {
 			batch = append(batch, <-c.results)
 		}
 		for len(batch) > 0 {
-			c.settleSurely(ctx, batch, &disabling)
-			again, wanted := c.lanes.settled(batch)
+			c.saveWithRetry(ctx, batch, &disabling)
+			again, wanted := c.lanes.saved(batch)
 			if wanted {
 				c.wakeUp()
 			}
@@ -55,55 +55,55 @@ func (c *Courier) settleAll(ctx context.Context) {
 	}
 }
 
-func (c *Courier) settleSurely(ctx context.Context, batch []result, disabling *sync.WaitGroup) {
-	for said := false; ctx.Err() == nil; said = true {
-		failing, err := c.settle(ctx, batch)
+func (c *Courier) saveWithRetry(ctx context.Context, batch []result, disabling *sync.WaitGroup) {
+	for logged := false; ctx.Err() == nil; logged = true {
+		failing, err := c.save(ctx, batch)
 		switch {
 		case err == nil:
 			c.watcher.finished(batch)
-			c.switchOffAll(ctx, disabling, failing)
+			c.disableAll(ctx, disabling, failing)
 			return
-		case refused(err):
-			c.settleWithout(ctx, batch, disabling, err)
+		case rejected(err):
+			c.saveRejected(ctx, batch, disabling, err)
 			return
 		}
-		if !said {
-			c.log.Warn("results of deliveries not written down", slog.Int("results", len(batch)), slog.Any("error", err))
+		if !logged {
+			c.log.Warn("results of deliveries not saved, retrying", slog.Int("results", len(batch)), slog.Any("error", err))
 		}
-		_ = eventstore.Sleep(ctx, pause)
+		_ = eventstore.Sleep(ctx, minBackoff)
 	}
 }
 
-// settleWithout writes a batch that the database refuses because of one of its results: half by half, and a single result without
-// the record of its attempt.
-func (c *Courier) settleWithout(ctx context.Context, batch []result, disabling *sync.WaitGroup, why error) {
+// saveRejected writes a batch that the database rejects because of one of its results: half by half, and a single result without
+// its attempt.
+func (c *Courier) saveRejected(ctx context.Context, batch []result, disabling *sync.WaitGroup, why error) {
 	if len(batch) > 1 {
-		c.settleSurely(ctx, batch[:len(batch)/2], disabling)
-		c.settleSurely(ctx, batch[len(batch)/2:], disabling)
+		c.saveWithRetry(ctx, batch[:len(batch)/2], disabling)
+		c.saveWithRetry(ctx, batch[len(batch)/2:], disabling)
 		return
 	}
 	r := batch[0]
-	c.log.Error("the database refuses the result of a delivery", slog.String("deliveryId", r.id), slog.Any("error", why))
-	if r.attempted || r.told {
-		r.attempts, r.attempted, r.told = int(made(r)), false, false
+	c.log.Error("result of a delivery rejected by the database", slog.String("deliveryId", r.id), slog.Any("error", why))
+	if r.attempted || r.recorded {
+		r.attempts, r.attempted, r.recorded = int(made(r)), false, false
 		only := []result{r}
-		c.settleSurely(ctx, only, disabling)
+		c.saveWithRetry(ctx, only, disabling)
 		batch[0].state, batch[0].wait = only[0].state, only[0].wait
 	}
 }
 
-// settle writes results in one round trip, which is one transaction, and may be repeated when its outcome is not known. A success
-// counts whichever courier has claimed the row by now; a failure does not change a delivery that is already finished. A result is changed to
-// queued when its owner asked for a retry during the attempt. It returns the endpoints that have failed for too long.
-func (c *Courier) settle(ctx context.Context, results []result) (failing []Verdict, err error) {
+// save writes results in one round trip, which is one transaction, and may be repeated if its outcome is unknown. A success counts
+// whichever courier has claimed the row by now; a failure does not change a delivery that is finished. A result is changed to queued
+// if its owner asked for a retry during the attempt. It returns the endpoints that have failed for too long.
+func (c *Courier) save(ctx context.Context, results []result) (failing []Verdict, err error) {
 	batch := &pgx.Batch{}
-	// Plans are kept, and are mostly made while the queue is empty, when reading the whole of it looks cheap.
+	// Plans are cached, and mostly made while the queue is empty, when a sequential scan looks cheap.
 	batch.Queue(`SELECT set_config('enable_seqscan', 'off', true)`)
 	saveAttempts(batch, results)
 	var retried []string
 	finish(batch, results, &retried)
 	putBack(batch, results)
-	emptyAnswers(batch, results)
+	emptyResponses(batch, results)
 	saveHealth(batch, results, func(v Verdict) { failing = append(failing, v) })
 	if err := c.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return failing, err
@@ -116,8 +116,8 @@ func (c *Courier) settle(ctx context.Context, results []result) (failing []Verdi
 	return failing, nil
 }
 
-// refused reports whether the database will refuse the same statement every time.
-func refused(err error) bool {
+// rejected reports whether the database will reject the same statement every time.
+func rejected(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && slices.Contains([]string{"22", "23", "54"}, answer.Code[:min(2, len(answer.Code))])
 }
@@ -161,8 +161,8 @@ func finish(batch *pgx.Batch, results []result, retried *[]string) {
 		})
 }
 
-// putBack returns deliveries to the queue that are to be sent later, at their old place if they need not wait. One does not wait if
-// its owner asked for a retry after it was claimed.
+// putBack returns deliveries to the queue that are to be sent later, at their old place if they need not wait. A delivery does not
+// wait if its owner asked for a retry after it was claimed.
 func putBack(batch *pgx.Batch, results []result) {
 	var ids []string
 	var attempts []int32
@@ -186,7 +186,7 @@ func putBack(batch *pgx.Batch, results []result) {
 		 WHERE q.delivery_id = u.id`, ids, attempts, waits, claimed)
 }
 
-// made returns the number of attempts including this one. Adding in the database would count it again when settle is repeated.
+// made returns the number of attempts including this one. Adding in the database would count it again when save is repeated.
 func made(r result) int32 {
 	if r.attempted {
 		return int32(r.attempts) + 1
@@ -194,14 +194,14 @@ func made(r result) int32 {
 	return int32(r.attempts)
 }
 
-// saveAttempts records attempts. The endpoint's answer, and an error, which may quote it, are recorded only if the row is still
-// in the queue: otherwise somebody else has finished the delivery meanwhile, and its lead may have been erased since.
+// saveAttempts records attempts. The endpoint's response, and an error, which may quote it, are recorded only if the row is still in
+// the queue: otherwise another process has finished the delivery, and its lead may have been erased since.
 func saveAttempts(batch *pgx.Batch, results []result) {
 	var ids, responses, errs []string
 	var at []time.Time
 	var statuses, durations []int32
 	for _, r := range results {
-		if !r.attempted && !r.told {
+		if !r.attempted && !r.recorded {
 			continue
 		}
 		message := ""
@@ -227,9 +227,9 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 		ids, at, statuses, durations, responses, errs)
 }
 
-// emptyAnswers removes the answers to deliveries whose lead turns out to be erased. The erasure has done this already, except for a
-// delivery that was retried since while an earlier attempt was still running.
-func emptyAnswers(batch *pgx.Batch, results []result) {
+// emptyResponses removes the responses to deliveries whose lead turns out to be erased. The erasure has done this already, except
+// for a delivery that was retried since, during an earlier attempt.
+func emptyResponses(batch *pgx.Batch, results []result) {
 	var ids []string
 	for _, r := range results {
 		if r.forgotten {
@@ -245,15 +245,15 @@ func emptyAnswers(batch *pgx.Batch, results []result) {
 // last success.
 const disableAfter = 5 * 24 * time.Hour
 
-// Verdict is a courier's decision to disable an endpoint, because of failures at its URL since a time.
+// Verdict is a decision to disable an endpoint, because of failures at its URL since a time.
 type Verdict struct {
 	WebhookID, URL string
 	Reason         string // webhook.Gone or webhook.Failing
 	SeenFrom       time.Time
 }
 
-// switchOff carries out a verdict and reports whether it could.
-func (c *Courier) switchOff(ctx context.Context, v Verdict) bool {
+// disableEndpoint carries out a verdict, and reports whether that succeeded.
+func (c *Courier) disableEndpoint(ctx context.Context, v Verdict) bool {
 	if c.disable == nil {
 		return true
 	}
@@ -266,15 +266,15 @@ func (c *Courier) switchOff(ctx context.Context, v Verdict) bool {
 	return true
 }
 
-// switchOffAll carries out verdicts in the background. If one fails, the endpoint's next failure leads to another.
-func (c *Courier) switchOffAll(ctx context.Context, running *sync.WaitGroup, verdicts []Verdict) {
+// disableAll carries out verdicts in the background. If that fails, the endpoint's next failure leads to another verdict.
+func (c *Courier) disableAll(ctx context.Context, running *sync.WaitGroup, verdicts []Verdict) {
 	for _, v := range verdicts {
-		running.Go(func() { c.switchOff(ctx, v) })
+		running.Go(func() { c.disableEndpoint(ctx, v) })
 	}
 }
 
-// saveHealth notes when each endpoint last answered well, and when not, and hands to judge those that have failed for
-// too long. In the order of ids, so that couriers do not wait for each other in a circle.
+// saveHealth records the last success and the last failure of each endpoint, and passes those that have failed for too long to
+// judge. It goes in the order of ids, so that couriers do not deadlock.
 func saveHealth(batch *pgx.Batch, results []result, judge func(Verdict)) {
 	var ids, urls []string
 	var good, bad []*time.Time
@@ -292,8 +292,8 @@ func saveHealth(batch *pgx.Batch, results []result, judge func(Verdict)) {
 	if len(ids) == 0 {
 		return
 	}
-	// Among results that are written down together, failures that are later than the last success count, and of those the
-	// ones at the endpoint's present URL: an attempt at another may have been under way when that was changed.
+	// Of results that are saved together, failures count that are later than the last success and at the endpoint's current URL:
+	// an attempt at an earlier one may have been in flight when it was changed.
 	batch.Queue(`
 		WITH seen AS (
 		    SELECT id, max(url) AS url, max(good) AS good, max(bad) AS bad,

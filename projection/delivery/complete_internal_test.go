@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// taken puts rows in the queue as a courier has them in hand.
+// taken inserts rows into the queue that a courier has claimed.
 func taken(t *testing.T, w *projectiontest.World, attempts, n int) (rows []row) {
 	t.Helper()
 	for range n {
@@ -29,7 +29,7 @@ func taken(t *testing.T, w *projectiontest.World, attempts, n int) (rows []row) 
 	return rows
 }
 
-func TestAResultThatTheDatabaseRefusesHoldsUpNoOther(t *testing.T) {
+func TestResults_RejectedByDatabase(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
@@ -45,33 +45,33 @@ func TestAResultThatTheDatabaseRefusesHoldsUpNoOther(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), projectiontest.Soon)
 	defer cancel()
 	var disabling sync.WaitGroup
-	courier.settleSurely(ctx, batch, &disabling)
+	courier.saveWithRetry(ctx, batch, &disabling)
 	var left string
-	var attempts, free, told int
+	var attempts, free, saved int
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT delivery_id, attempts, count(*) FILTER (WHERE lease IS NULL) OVER () FROM delivery.queue`).Scan(&left, &attempts, &free))
 	require.Equal(t, batch[3].id, left, "the others are finished")
 	require.Equal(t, 2, attempts, "and this one goes on with the schedule")
 	require.Equal(t, 1, free)
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt`).Scan(&told))
-	require.Equal(t, 4, told)
+	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt`).Scan(&saved))
+	require.Equal(t, 4, saved)
 }
 
-// A connection that is lost with the answer of a commit leaves it open whether results are written down.
-func TestResultsThatAreWrittenDownTwiceCountOnce(t *testing.T) {
+// If a connection is lost during a commit, it is unknown whether the results are saved.
+func TestResults_SavedTwice(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	bad := result{row: taken(t, w, 3, 1)[0], state: queued, attempted: true, wait: time.Hour,
 		outcome: outcome{at: time.Now(), status: 500}}
 	for range 2 {
-		_, err := courier.settle(t.Context(), []result{bad})
+		_, err := courier.save(t.Context(), []result{bad})
 		require.NoError(t, err)
 	}
 	attempts := pgtest.Value[int](t, w.Pool, `SELECT attempts FROM delivery.queue`)
 	require.Equal(t, 4, attempts)
 }
 
-func TestSettle_RetriedSinceClaim(t *testing.T) {
+func TestResults_RetriedSinceClaim(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
@@ -83,7 +83,7 @@ func TestSettle_RetriedSinceClaim(t *testing.T) {
 			{row: rows[1], state: queued, attempted: true, wait: time.Hour, outcome: outcome{at: time.Now(), status: 500}},
 			{row: rows[2], state: cancelled},
 		}
-		_, err := courier.settle(t.Context(), results)
+		_, err := courier.save(t.Context(), results)
 		require.NoError(t, err)
 		require.Equal(t, []string{queued, queued, cancelled}, []string{results[0].state, results[1].state, results[2].state})
 	}
@@ -91,8 +91,8 @@ func TestSettle_RetriedSinceClaim(t *testing.T) {
 	require.Equal(t, []string{"0 true", "4 true"}, left)
 }
 
-// A courier that stood still has an answer in hand when another has finished the delivery, and its lead was erased since.
-func TestAnAnswerThatComesAfterItsDeliveryWasFinishedIsNotKept(t *testing.T) {
+// A suspended courier has a response when another has finished the delivery, and its lead was erased since.
+func TestResults_LateResponseIsDropped(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
@@ -102,7 +102,7 @@ func TestAnAnswerThatComesAfterItsDeliveryWasFinishedIsNotKept(t *testing.T) {
 	for _, r := range rows {
 		results = append(results, result{row: r, state: queued, attempted: true, outcome: outcome{at: time.Now(), status: 500, response: "said", err: errors.New(" and quoted")}})
 	}
-	_, err := courier.settle(t.Context(), results)
+	_, err := courier.save(t.Context(), results)
 	require.NoError(t, err)
 	kept := func(r row) string {
 		t.Helper()
@@ -110,13 +110,13 @@ func TestAnAnswerThatComesAfterItsDeliveryWasFinishedIsNotKept(t *testing.T) {
 	}
 	require.Equal(t, []string{"", "said and quoted", "said and quoted"}, []string{kept(rows[0]), kept(rows[1]), kept(rows[2])})
 
-	// And one that was asked for again is found to be about somebody who is erased.
-	_, err = courier.settle(t.Context(), []result{{row: rows[1], state: cancelled, forgotten: true}})
+	// The lead of a retried delivery turns out to be erased.
+	_, err = courier.save(t.Context(), []result{{row: rows[1], state: cancelled, forgotten: true}})
 	require.NoError(t, err)
 	require.Equal(t, []string{"", "said and quoted"}, []string{kept(rows[1]), kept(rows[2])})
 }
 
-func TestOnlyDeliveriesThatAreFinishedAreSaidToBe(t *testing.T) {
+func TestResults_WatcherSeesFinished(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
@@ -124,14 +124,14 @@ func TestOnlyDeliveriesThatAreFinishedAreSaidToBe(t *testing.T) {
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
 		SELECT delivery_id, webhook_id, delivery_id, 0, type, stream, revision, position, renderer FROM delivery.queue`)
-	_, err := courier.settle(t.Context(), []result{succeeded(rows[0]), {row: rows[2], state: cancelled}})
+	_, err := courier.save(t.Context(), []result{succeeded(rows[0]), {row: rows[2], state: cancelled}})
 	require.NoError(t, err)
 	states := pgtest.Value[[]string](t, w.Pool, `SELECT array_agg(state ORDER BY delivery_id) FROM delivery.delivery`)
 	require.Equal(t, []string{"delivered", "queued", "cancelled"}, states)
 }
 
-// Results are written down as they come, by any number of couriers. What counts is when attempts were made.
-func TestAnEndpointFailsSinceItsFirstFailureAfterItsLastSuccess(t *testing.T) {
+// Results are saved in any order, by any number of couriers. The times of the attempts count.
+func TestHealth_FailingSince(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := NewCourier(CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
@@ -144,11 +144,11 @@ func TestAnEndpointFailsSinceItsFirstFailureAfterItsLastSuccess(t *testing.T) {
 		"it fails":                               {[][]int{{-1}, {-2}}, [3]int{0, 2, 1}},
 		"it does well again":                     {[][]int{{-1}, {2}}, [3]int{2, 1, 0}},
 		"it fails after it did well":             {[][]int{{1}, {-2}, {-3}}, [3]int{1, 3, 2}},
-		"a failure is told late":                 {[][]int{{2}, {-1}}, [3]int{2, 1, 0}},
-		"a success is told late":                 {[][]int{{3}, {1}}, [3]int{3, 0, 0}},
-		"an earlier failure is told late":        {[][]int{{-3}, {-1}}, [3]int{0, 3, 3}},
-		"told together, well in the end":         {[][]int{{-1, 2}}, [3]int{2, 1, 0}},
-		"told together, failing in the end":      {[][]int{{-1, 2, -3, -4}}, [3]int{2, 4, 3}},
+		"a failure is saved late":                {[][]int{{2}, {-1}}, [3]int{2, 1, 0}},
+		"a success is saved late":                {[][]int{{3}, {1}}, [3]int{3, 0, 0}},
+		"an earlier failure is saved late":       {[][]int{{-3}, {-1}}, [3]int{0, 3, 3}},
+		"saved together, success last":           {[][]int{{-1, 2}}, [3]int{2, 1, 0}},
+		"saved together, failure last":           {[][]int{{-1, 2, -3, -4}}, [3]int{2, 4, 3}},
 		"the same of one that has failed before": {[][]int{{-1}, {2, -3, -4}}, [3]int{2, 4, 3}},
 	} {
 		pgtest.Exec(t, w.Pool, `INSERT INTO delivery.endpoint (webhook_id, account, url, events) VALUES ($1, 'acme', 'https://example.com', '{*}')`, name)
@@ -163,7 +163,7 @@ func TestAnEndpointFailsSinceItsFirstFailureAfterItsLastSuccess(t *testing.T) {
 				done.outcome.at = time.Unix(int64(at), 0)
 				batch = append(batch, done)
 			}
-			_, err := courier.settle(t.Context(), batch)
+			_, err := courier.save(t.Context(), batch)
 			require.NoError(t, err)
 		}
 		var got [3]int

@@ -27,18 +27,18 @@ import (
 // row is a delivery that a courier has claimed.
 type row struct {
 	id, webhookID, kind, stream string
-	eventID                     string // empty: not known
+	eventID                     string // empty: unknown
 	revision, position          int64
-	retried                     int64 // position of the last retry that was asked for; 0: none
-	renderer                    int   // version of bodies when it was queued
-	attempts                    int   // made before
+	retried                     int64 // position of the latest request for a retry; 0: none
+	renderer                    int   // version of its body
+	attempts                    int   // before this one
 	url                         string
 	signing                     signing
 	dead                        bool // its endpoint is deleted or disabled
 	claimed                     time.Time
 }
 
-// CourierOptions are what a Courier is made of. Pool, Store, Secrets and Log are required.
+// CourierOptions configure a Courier. Pool, Store, Secrets and Log are required.
 type CourierOptions struct {
 	Pool    *pgxpool.Pool
 	Store   eventstore.Store
@@ -53,7 +53,7 @@ type CourierOptions struct {
 	Resolver            *net.Resolver   // of the names in URLs; nil: the system's
 	Schedule            []time.Duration // empty: DefaultSchedule
 	Timeout             time.Duration   // of an attempt; 0: 15 s
-	Grace               time.Duration   // for attempts under way when the courier is told to end; 0: 15 s
+	Grace               time.Duration   // for attempts in flight when Run ends; 0: 15 s
 }
 
 // Courier sends what is due. Any number of them may work on one database.
@@ -93,59 +93,59 @@ func NewCourier(o CourierOptions) *Courier {
 	config := o.Pool.Config().ConnConfig.Copy()
 	schema.Bound(config)
 	config.RuntimeParams["application_name"] = "leadlog courier"
-	// Its session writes leases alone, which mean nothing once the server has gone down.
+	// The session writes leases only, which have no meaning after a crash of the server.
 	config.RuntimeParams["synchronous_commit"] = "off"
-	// The plan of a claim is made once, mostly while the queue is empty, and then reading the whole of it looks cheap.
+	// The plan of a claim is cached, and mostly made while the queue is empty, when a sequential scan looks cheap.
 	config.RuntimeParams["enable_seqscan"] = "off"
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &Courier{
 		pool: o.Pool, config: config, store: o.Store, secrets: o.Secrets, bodies: o.Bodies, folds: eventstore.NewFolds(subjects),
 		disable: o.Disable, log: o.Log,
 		client: newClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), schedule: o.Schedule, grace: o.Grace, watcher: o.Watcher,
-		lanes: newLanes(), results: make(chan result, mostInHand), wake: make(chan struct{}, 1),
+		lanes: newLanes(), results: make(chan result, maxHeld), wake: make(chan struct{}, 1),
 	}
 }
 
 const (
-	poll         = 250 * time.Millisecond // behind the notifications, which may be lost
-	notifiedRest = 5 * time.Millisecond   // between a claim and one after a notification: every role may notify
-	pause        = 200 * time.Millisecond // after the database failed, and twice as long after each time more
-	longestPause = 2 * time.Second
-	settleMost   = 512             // results written down together
-	settleGrace  = 3 * time.Second // for the database, after the attempts have ended
+	poll         = 250 * time.Millisecond // notifications may be lost
+	notifiedRest = 5 * time.Millisecond   // least time between claims after notifications: every role may notify
+	minBackoff   = 200 * time.Millisecond // after an error of the database; it doubles
+	maxBackoff   = 2 * time.Second
+	saveBatch    = 512             // results saved together
+	saveGrace    = 3 * time.Second // for saving, after the attempts have ended
 )
 
-// Run sends until the context ends. Then it claims nothing more and lets the running attempts finish. Those that take longer than
-// Grace are cut off; they do not count, and another courier sends the delivery. There is no grace when the context ended because
-// the log has diverged: the service waits for this to start again.
+// Run sends until the context ends. Then it claims nothing more and lets the attempts in flight finish. Those that take longer than
+// Grace are aborted; they do not count, and another courier sends the delivery. There is no grace if the context ended because the
+// log has diverged: the service is waiting to restart.
 func (c *Courier) Run(ctx context.Context) {
-	attempting, breakOff := context.WithCancel(context.WithoutCancel(ctx))
-	defer breakOff()
-	settling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveUp()
+	attempting, abort := context.WithCancel(context.WithoutCancel(ctx))
+	defer abort()
+	saving, stopSaving := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopSaving()
 	defer context.AfterFunc(ctx, func() {
 		grace := c.grace
 		if errors.Is(context.Cause(ctx), eventstore.ErrDiverged) {
 			grace = 0
 		}
-		time.AfterFunc(grace, breakOff)
-		time.AfterFunc(grace+settleGrace, giveUp)
+		time.AfterFunc(grace, abort)
+		time.AfterFunc(grace+saveGrace, stopSaving)
 	})()
-	var attempts, settlers sync.WaitGroup
-	settlers.Go(func() { c.settleAll(settling) })
-	var last *session // kept, with the leases, until everything is written down
-	for wait := pause; ctx.Err() == nil; wait = min(2*wait, longestPause) {
+	var attempts, savers sync.WaitGroup
+	savers.Go(func() { c.saveAll(saving) })
+	var last *session // kept, with the leases, until all results are saved
+	for wait := minBackoff; ctx.Err() == nil; wait = min(2*wait, maxBackoff) {
 		s, err := c.open(ctx)
 		if err == nil {
-			wait = pause
+			wait = minBackoff
 			err = c.serve(ctx, s, attempting, &attempts)
 		}
 		if ctx.Err() != nil {
 			last = s
 			break
 		}
-		if wait == pause { // said once
-			c.log.Warn("courier lost its session", slog.Any("error", err))
+		if wait == minBackoff { // logged once
+			c.log.Warn("courier: database session lost, reconnecting", slog.Any("error", err))
 		}
 		s.close(ctx)
 		_ = eventstore.Sleep(ctx, wait)
@@ -155,12 +155,12 @@ func (c *Courier) Run(ctx context.Context) {
 	}
 	attempts.Wait()
 	close(c.results)
-	settlers.Wait()
+	savers.Wait()
 	last.close(ctx)
 	c.client.CloseIdleConnections()
 }
 
-// serve runs one session to its end. Attempts outlive it: what they came to is written down by the pool.
+// serve runs one session to its end. Attempts outlive it: their results are saved over the pool.
 func (c *Courier) serve(ctx context.Context, s *session, attempting context.Context, attempts *sync.WaitGroup) error {
 	var reclaimed time.Time
 	for {
@@ -189,7 +189,7 @@ func (c *Courier) serve(ctx context.Context, s *session, attempting context.Cont
 	}
 }
 
-// idle waits for a notification, for room in a lane, or for the poll.
+// idle waits for a notification, for a lane that may claim more, or for the poll.
 func (c *Courier) idle(ctx context.Context, s *session) error {
 	waiting, cancel := context.WithTimeout(ctx, poll)
 	defer cancel()
@@ -224,11 +224,11 @@ func (c *Courier) idle(ctx context.Context, s *session) error {
 func (c *Courier) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // it is awake
+	default: // it is awake already
 	}
 }
 
-// work makes an attempt at a row, and then at those that waited for its slot.
+// work makes an attempt at a row, and then at the rows that waited for its slot.
 func (c *Courier) work(ctx context.Context, r row, attempts *sync.WaitGroup) {
 	for {
 		done := c.attempt(ctx, r)
@@ -250,7 +250,7 @@ func (c *Courier) work(ctx context.Context, r row, attempts *sync.WaitGroup) {
 	}
 }
 
-// session is a courier's connection. The rows that it claims are its own until it ends, as its lease does.
+// session is a courier's connection. It holds the rows that it claims until it ends, and its lease with it.
 type session struct {
 	conn     *pgx.Conn
 	id       int32
@@ -258,14 +258,14 @@ type session struct {
 	claimed  time.Time // when the last claim began
 }
 
-// errTaken says that a courier of this number is at work: the numbers have come round.
+// errTaken means that another courier has this number: the sequence has wrapped around.
 var errTaken = errors.New("another courier has this number")
 
-// open takes the lease of a new number, and claims under it the rows that this process has from an earlier session.
+// open takes the lease of a new number, and moves the rows to it that this process holds from an earlier session.
 func (c *Courier) open(ctx context.Context) (*session, error) {
 	s := &session{}
 	config := c.config.Copy()
-	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.notified = true } // and keep no payload, which is not ours
+	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.notified = true } // any role may notify: the payload is ignored
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -282,8 +282,8 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 		_, err = conn.Exec(ctx, `LISTEN `+channel)
 	}
 	if err == nil {
-		// A row without a lease may have been put back a moment ago, and no courier works on it any more.
-		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2) AND lease IS NOT NULL`, s.id, c.lanes.held())
+		// A row without a lease was returned to the queue, and no courier holds it any more.
+		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2) AND lease IS NOT NULL`, s.id, c.lanes.heldIDs())
 	}
 	if err != nil {
 		s.close(ctx)
@@ -294,7 +294,7 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 
 // Couriers returns how many couriers have a session in this database.
 func Couriers(ctx context.Context, tx pgx.Tx) (n int, err error) {
-	if _, err = tx.Exec(ctx, `SELECT pg_stat_clear_snapshot()`); err != nil { // the transaction may have read the list of sessions before
+	if _, err = tx.Exec(ctx, `SELECT pg_stat_clear_snapshot()`); err != nil { // the transaction may have a snapshot of the sessions
 		return 0, err
 	}
 	err = tx.QueryRow(ctx, `SELECT count(*) FROM lease.held WHERE name LIKE $1`, schema.CourierLeases).Scan(&n)
@@ -307,10 +307,10 @@ func (s *session) close(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = s.conn.Close(ctx) // whatever it says, the connection is gone
+	_ = s.conn.Close(ctx) // the connection is closed in any case
 }
 
-// reclaim frees the rows of couriers that are gone. It searches the queue only if one is gone.
+// reclaim frees the rows of couriers whose sessions have ended. It searches the queue only if there are any.
 func (s *session) reclaim(ctx context.Context) error {
 	_, err := s.conn.Exec(ctx, `
 		WITH gone AS (
@@ -321,8 +321,8 @@ func (s *session) reclaim(ctx context.Context) error {
 	return err
 }
 
-// endpointsKnown is whether the fan-out has read as far as where deliveries begin. While it reads the log anew, for example after a
-// restore, it knows endpoints as they once were: with earlier URLs, or not yet disabled.
+// endpointsKnown is true once the fan-out has read up to where deliveries begin. While it reads the log again, for example after a
+// restore, endpoints are as they once were: with earlier URLs, or not yet disabled.
 const endpointsKnown = `EXISTS (SELECT FROM delivery.checkpoint c JOIN delivery.origin o USING (epoch)
                         WHERE c.projector = '` + schema.FanOut + `' AND c.position >= o.position)`
 
@@ -348,17 +348,15 @@ func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
 	return rows, nil
 }
 
-// claim claims rows that are due, for each endpoint as many as its lane has room for, in the order of the log. It goes from
-// endpoint to endpoint in the index, so that a long backlog of one does not slow down the others. The version of an endpoint's
-// secrets is the transaction that wrote the current one: Rotate writes it anew. It goes back to the rows by their places, where
-// no plan can think of reading the whole queue instead.
+// claim claims rows that are due, for each endpoint as many as its lane has free, in the order of the log. It goes from endpoint to
+// endpoint by the index, so that a long queue of one endpoint costs the others nothing, and updates rows by their ctid.
 func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 	s.claimed = time.Now()
-	total, ids, room, other := l.quota()
+	total, ids, free, other := l.quota()
 	if total == 0 {
 		return nil, nil
 	}
-	asked := time.Now() // before the look: what is found may be that old
+	asked := time.Now() // before the query: its result may be that old
 	rows, err := s.conn.Query(ctx, `
 		WITH RECURSIVE waiting (id) AS (
 		    (SELECT webhook_id FROM delivery.queue WHERE `+endpointsKnown+` ORDER BY webhook_id LIMIT 1)
@@ -368,11 +366,11 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 		), due AS (
 		    SELECT d.at
 		      FROM waiting w
-		      LEFT JOIN unnest($3::text[], $4::int[]) AS b (id, room) ON b.id = w.id
+		      LEFT JOIN unnest($3::text[], $4::int[]) AS b (id, free) ON b.id = w.id
 		     CROSS JOIN LATERAL (
 		           SELECT ctid AS at FROM delivery.queue
 		            WHERE webhook_id = w.id AND due_at <= now() AND lease IS NULL
-		            ORDER BY due_at, position LIMIT coalesce(b.room, $5) FOR UPDATE SKIP LOCKED) d
+		            ORDER BY due_at, position LIMIT coalesce(b.free, $5) FOR UPDATE SKIP LOCKED) d
 		     WHERE w.id IS NOT NULL
 		     LIMIT $2
 		)
@@ -380,7 +378,7 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 		  FROM delivery.endpoint e
 		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
 		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.renderer, q.attempts, q.retried, e.url, e.deleted OR e.disabled`,
-		s.id, total, ids, room, other)
+		s.id, total, ids, free, other)
 	if err != nil {
 		return nil, err
 	}
@@ -394,22 +392,22 @@ func (s *session) claim(ctx context.Context, l *lanes) ([]row, error) {
 // attempt makes one attempt at a row and returns its result.
 func (c *Courier) attempt(ctx context.Context, r row) result {
 	if err := c.refresh(ctx, &r); err != nil {
-		return c.unprepared(ctx, r, err)
+		return c.notPrepared(ctx, r, err)
 	}
 	if r.dead {
 		return result{row: r, state: cancelled}
 	}
-	said, err := c.body(ctx, r)
+	body, err := c.body(ctx, r)
 	if err == nil {
 		err = r.signing.err
 	}
 	if err != nil || ctx.Err() != nil {
-		return c.unprepared(ctx, r, err)
+		return c.notPrepared(ctx, r, err)
 	}
-	sending, traceParent, traced := c.watcher.begin(ctx, r, said.trace)
-	outcome := send(sending, c.client, r, said.body, r.signing.secrets, traceParent, time.Now)
+	sending, traceParent, traced := c.watcher.begin(ctx, r, body.trace)
+	outcome := send(sending, c.client, r, body.body, r.signing.secrets, traceParent, time.Now)
 	traced(outcome.status, outcome.err)
-	if ctx.Err() != nil && !outcome.success() { // cut off: it does not count as a failure
+	if ctx.Err() != nil && !outcome.success() { // aborted: it does not count as a failure
 		return result{row: r, state: queued, outcome: outcome}
 	}
 	c.watcher.attempted(outcome)
@@ -448,10 +446,10 @@ func (c *Courier) secretLost(ctx context.Context, r row) error {
 	return err
 }
 
-// unprepared returns the result of a row that could not be prepared.
-func (c *Courier) unprepared(ctx context.Context, r row, err error) result {
+// notPrepared returns the result of a row without a body or a secret to sign it with.
+func (c *Courier) notPrepared(ctx context.Context, r row, err error) result {
 	if errors.Is(err, ErrNoSecret) {
-		if err = c.secretLost(ctx, r); err == nil { // the endpoint is deleted, which the fan-out has not read yet
+		if err = c.secretLost(ctx, r); err == nil { // the endpoint is deleted; the fan-out has not read that yet
 			return result{row: r, state: cancelled}
 		}
 	}
@@ -460,33 +458,33 @@ func (c *Courier) unprepared(ctx context.Context, r row, err error) result {
 		return result{row: r, state: cancelled, forgotten: true}
 	case errors.Is(err, errSecretLost):
 		return c.later(result{row: r, attempted: true, outcome: outcome{at: time.Now(), err: errSecretLost}})
-	case errors.Is(err, errNotOnLog) && c.sameLog(ctx): // nor will it be again: the fan-out has seen it there
-		c.log.Error("delivery of an event that the log has lost", slog.String("deliveryId", r.id))
-		return result{row: r, state: failed, told: true, outcome: outcome{at: time.Now(), err: errNotOnLog}}
+	case errors.Is(err, errNotOnLog) && c.sameLog(ctx): // permanent: the fan-out has read it there
+		c.log.Error("event of a delivery is not on the log", slog.String("deliveryId", r.id))
+		return result{row: r, state: failed, recorded: true, outcome: outcome{at: time.Now(), err: errNotOnLog}}
 	case ctx.Err() != nil: // the courier ends
 		return result{row: r, state: queued}
 	}
-	// The fault is ours, not the endpoint's: it costs no attempt.
-	c.log.Error("delivery not made ready", slog.String("deliveryId", r.id), slog.Any("error", err))
+	// Not a failure of the endpoint: it costs no attempt.
+	c.log.Error("delivery not prepared", slog.String("deliveryId", r.id), slog.Any("error", err))
 	return result{row: r, state: queued, wait: c.schedule[0]}
 }
 
-// judge completes the result of a row after an attempt.
+// judge decides the state of a row after an attempt.
 func (c *Courier) judge(ctx context.Context, done result) result {
 	r := done.row
 	if done.outcome.success() {
 		done.state = delivered
 		return done
 	}
-	if done.outcome.status == http.StatusGone && !c.switchOff(ctx, Verdict{r.webhookID, r.url, webhook.Gone, done.outcome.at}) {
-		done.state, done.wait = queued, c.schedule[0] // it will say so again
+	if done.outcome.status == http.StatusGone && !c.disableEndpoint(ctx, Verdict{r.webhookID, r.url, webhook.Gone, done.outcome.at}) {
+		done.state, done.wait = queued, c.schedule[0] // the endpoint will answer the same again
 		return done
 	}
 	return c.later(done)
 }
 
-// sameLog reports whether this is the log that deliveries are made from, even if it has lost events, and not another that was
-// configured by mistake.
+// sameLog reports whether this is the log that the fan-out reads, even if it has lost events, and not another that was configured by
+// mistake.
 func (c *Courier) sameLog(ctx context.Context) bool {
 	epoch, err := c.store.Epoch(ctx)
 	if err != nil {
@@ -515,7 +513,7 @@ func DefaultSchedule() []time.Duration {
 
 const (
 	longestRetryAfter = 24 * time.Hour
-	overloadFloor     = time.Minute // before the next attempt at one that says, or shows, that it is overloaded
+	overloadFloor     = time.Minute // before the next attempt at an endpoint that is overloaded
 	jitter            = 0.2
 )
 
@@ -548,7 +546,7 @@ func retryAfter(header string, now time.Time) time.Duration {
 	header = strings.TrimSpace(header)
 	if header != "" && strings.Trim(header, "0123456789") == "" {
 		seconds, err := strconv.ParseInt(header, 10, 32)
-		if err != nil { // more than anybody waits
+		if err != nil { // too large
 			return longestRetryAfter
 		}
 		return time.Duration(seconds) * time.Second
@@ -559,20 +557,20 @@ func retryAfter(header string, now time.Time) time.Duration {
 	return 0
 }
 
-// Backlog is what waits to be sent by any process.
+// Backlog counts the deliveries that are queued, for all processes.
 type Backlog struct {
 	Queued    int64         // deliveries, due or not
 	OldestDue time.Duration // how long the oldest delivery that is due has been due; 0 when none is
 }
 
-// backlogAge is how old a Backlog may be: to count a long queue takes a while, and everybody who watches asks.
-const backlogAge = 10 * time.Second
+// backlogTTL is how long a Backlog is cached: counting a long queue takes a while, and every scrape asks for it.
+const backlogTTL = 10 * time.Second
 
 // Backlog returns the backlog as of at most ten seconds ago.
 func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
 	c.counting.Lock()
 	defer c.counting.Unlock()
-	if time.Since(c.counted) < backlogAge {
+	if time.Since(c.counted) < backlogTTL {
 		return c.backlog, nil
 	}
 	var b Backlog
@@ -598,23 +596,22 @@ func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
 	return b, nil
 }
 
-// InFlight returns how many attempts this process is making at the moment.
+// InFlight returns the number of attempts that this process is making.
 func (c *Courier) InFlight() int { return c.lanes.attempting() }
 
-// Watcher has functions that a courier calls. They must return at once.
+// Watcher has functions that a courier calls for metrics and traces. They must not block.
 type Watcher struct {
 	Attempted func(took time.Duration, success bool)
-	Finished  func(state string) // delivered, failed or cancelled, once it is written down
-	// Begin follows an attempt: it returns a context for it, the traceparent that is sent along, if any, and what to
-	// call when it has ended.
+	Finished  func(state string) // delivered, failed or cancelled, once it is saved
+	// Begin starts the span of an attempt: it returns its context, the traceparent header, if any, and a function that ends it.
 	Begin func(context.Context, Attempt) (_ context.Context, traceParent string, end func(status int, err error))
 }
 
-// Attempt is what a trace may hold of one.
+// Attempt describes an attempt for a trace.
 type Attempt struct {
 	Type, WebhookID, DeliveryID string
 	Number                      int    // from 1
-	TraceParent                 string // of what the event came from; may be none
+	TraceParent                 string // of the request that led to the event; may be empty
 }
 
 func (w Watcher) begin(ctx context.Context, r row, trace string) (_ context.Context, traceParent string, end func(status int, err error)) {

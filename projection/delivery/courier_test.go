@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -19,7 +18,6 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
@@ -118,7 +116,7 @@ func states(t *testing.T, w *projectiontest.World, webhookID string, rows int) m
 	return got
 }
 
-func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
+func TestCourier_StandardWebhooksSignature(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -154,8 +152,8 @@ func TestALeadArrivesSignedAsTheStandardsOwnLibraryVerifies(t *testing.T) {
 		"each as of its own event")
 }
 
-// What an endpoint is told of a source is what it would read.
-func TestTheSourceEntryOfAMergeIsTheOneOfTheHistory(t *testing.T) {
+// The entry equals the one that the API returns.
+func TestBody_SourceEntry(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -181,19 +179,9 @@ func TestTheSourceEntryOfAMergeIsTheOneOfTheHistory(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(r.got()[0].body, &body))
 	require.JSONEq(t, string(want), string(body.Data.SourceEntry))
-
-	// One that was queued when bodies told less is what it was at every attempt.
-	pgtest.Exec(t, w.Pool, `UPDATE delivery.delivery SET renderer = 1 WHERE webhook_id = $1`, id)
-	delivered := pgtest.Value[string](t, w.Pool, `SELECT delivery_id FROM delivery.delivery WHERE webhook_id = $1`, id)
-	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: delivered})
-	require.Eventually(t, func() bool { return len(r.got()) == 2 }, projectiontest.Soon, 5*time.Millisecond)
-	require.NoError(t, json.Unmarshal(r.got()[1].body, &body))
-	var entry map[string]any
-	require.NoError(t, json.Unmarshal(body.Data.SourceEntry, &entry))
-	require.Equal(t, []string{"arrivals", "firstSeenAt", "lastSeenAt", "source"}, slices.Sorted(maps.Keys(entry)))
 }
 
-func TestAJoinIsSentAsAnUpdateOfTheLeadThatStays(t *testing.T) {
+func TestBody_Join(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -220,14 +208,14 @@ func TestAJoinIsSentAsAnUpdateOfTheLeadThatStays(t *testing.T) {
 	require.Equal(t, 7.0, body.Data.OpportunityValue)
 }
 
-func TestWhatComesAfterARotationIsSignedByTheNewSecretToo(t *testing.T) {
+func TestCourier_SignsWithRotatedSecret(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
 	id := target(t, w, r.URL)
 	send(t, w)
 	previous := secret
-	for n := range 4 { // each within the moment for which the secrets of the one before are remembered
+	for n := range 4 { // in quick succession
 		next := fmt.Sprintf("whsec_%032d", n)
 		kept, err := secrets(t, w.Pool, key(1)).Rotate(t.Context(), id, next, time.Now().Add(time.Hour))
 		require.NoError(t, err)

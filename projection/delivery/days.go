@@ -15,9 +15,9 @@ import (
 
 const (
 	keptDays     = 30
-	openDays     = 3 // today's partitions and those of the next days, so that no batch has to make them at midnight
+	openDays     = 3 // today and the next days, so that no batch creates partitions at midnight
 	daysInterval = time.Hour
-	lockPatience = `2s` // while a day is thrown away, which others would wait behind
+	lockTimeout  = `2s` // while partitions are dropped, which blocks others
 )
 
 // Days maintains the partitions of the record of deliveries: it creates those of the next days and drops those that are too old.
@@ -31,7 +31,7 @@ type Days struct {
 func (d Days) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := d.Turn(ctx); err != nil && ctx.Err() == nil {
-			d.Log.Warn("days of deliveries not looked after", slog.Any("error", err))
+			d.Log.Warn("partitions of deliveries not maintained", slog.Any("error", err))
 		}
 		_ = eventstore.Sleep(ctx, daysInterval)
 	}
@@ -54,14 +54,14 @@ func (d Days) Turn(ctx context.Context) error {
 			return fmt.Errorf("deliveries of %s: %w", day.Format(time.DateOnly), err)
 		}
 		if dropped {
-			d.Log.Info("deliveries thrown away", slog.String("day", day.Format(time.DateOnly)))
+			d.Log.Info("deliveries dropped", slog.String("day", day.Format(time.DateOnly)))
 		}
 	}
 	return nil
 }
 
-// over lists the days whose time is up: more than 30 days ago, and nothing of them still to be sent. A delivery may be
-// finished long after its event, for one that was queued again: such a day stays for 30 days more.
+// over lists the days to drop: more than 30 days ago, with nothing queued. A delivery that was queued again may be finished long after
+// its event: such a day stays for 30 days more.
 func (d Days) over(ctx context.Context) ([]time.Time, error) {
 	rows, err := d.Pool.Query(ctx, `
 		SELECT day
@@ -83,7 +83,7 @@ func (d Days) over(ctx context.Context) ([]time.Time, error) {
 		err := d.Pool.QueryRow(ctx, `
 			SELECT `+pending+` OR EXISTS (SELECT FROM `+partition("delivery", day)+`
 			        WHERE finished_at >= now() - $2::integer * interval '1 day')`, day, keptDays).Scan(&kept)
-		if err != nil && !schema.Missing(err) { // another process may have been faster
+		if err != nil && !schema.Missing(err) { // another process has dropped it
 			return nil, err
 		}
 		if err == nil && !kept {
@@ -93,17 +93,17 @@ func (d Days) over(ctx context.Context) ([]time.Time, error) {
 	return over, nil
 }
 
-// pending asks whether something of the day $1 is still to be sent.
+// pending is whether a delivery of the day $1 is queued.
 const pending = `EXISTS (SELECT FROM delivery.queue WHERE delivery_id >= delivery.first_id($1::date) AND delivery_id < delivery.first_id($1::date + 1))`
 
-// drop throws a day away, unless something of it was queued again meanwhile. Should the log ever be read from its start
-// again, what the fan-out has passed by now is not queued a second time: nothing tells any more that it was.
+// drop drops the partitions of a day, unless one of its deliveries was queued again meanwhile. It moves the origin of deliveries
+// forward: if the log is read from its start again, the fan-out must not queue the dropped ones a second time.
 func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error) {
 	err = pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+lockPatience+`'`); err != nil {
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+lockTimeout+`'`); err != nil {
 			return err
 		}
-		// Parents first, as everybody does: nobody waits in a circle.
+		// Parents first, as elsewhere, so that there is no deadlock.
 		if _, err := tx.Exec(ctx, `LOCK TABLE delivery.delivery, delivery.attempt IN ACCESS EXCLUSIVE MODE`); err != nil {
 			return err
 		}

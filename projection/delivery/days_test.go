@@ -42,7 +42,7 @@ func appendAt(t *testing.T, w *projectiontest.World, at time.Time) {
 	require.NoError(t, err)
 }
 
-func TestADeliveryStandsInThePartitionOfItsEventsDay(t *testing.T) {
+func TestDays_Partition(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	register(t, w, "acme", "https://a.example", "*")
@@ -57,7 +57,7 @@ func TestADeliveryStandsInThePartitionOfItsEventsDay(t *testing.T) {
 	require.Equal(t, 2, rows)
 }
 
-func TestDaysToComeAreOpenedByManyAtOnce(t *testing.T) {
+func TestDays_OpenedConcurrently(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	var group errgroup.Group
@@ -69,7 +69,7 @@ func TestDaysToComeAreOpenedByManyAtOnce(t *testing.T) {
 	require.Len(t, dayTables(t, w, "attempt"), 3)
 }
 
-func TestADayIsKeptForThirtyDaysAndWhileSomethingOfItIsToBeSent(t *testing.T) {
+func TestDays_Drop(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	id := register(t, w, "acme", "https://a.example", "*")
@@ -124,7 +124,7 @@ func counted(t *testing.T, w *projectiontest.World, account string) map[string]i
 	return days
 }
 
-func TestDeliveriesAreCountedByDayAsLongAsTheyAreKept(t *testing.T) {
+func TestDays_Counts(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	register(t, w, "acme", "https://a.example", "*")

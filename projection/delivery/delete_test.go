@@ -58,16 +58,16 @@ func owners(t *testing.T, w *projectiontest.World, url string, accounts, each in
 	return handlers, endpoints
 }
 
-// TestADeletedEndpointGetsAtMostOneMoreAttemptOfADelivery races a thousand deletions with deliveries to receivers that
+// TestCourier_DeletedEndpoint races a thousand deletions with deliveries to receivers that
 // always fail, so that without the deletion each would be attempted again and again.
-func TestADeletedEndpointGetsAtMostOneMoreAttemptOfADelivery(t *testing.T) {
+func TestCourier_DeletedEndpoint(t *testing.T) {
 	t.Parallel()
 	const accounts, each, leads = 200, 5, 2
 	const timeout = 15 * time.Second
 	w := begun(t)
 	failing := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
 	handlers, endpoints := owners(t, w, failing.URL, accounts, each)
-	// A retry comes later than a secret is believed, as on any schedule that is meant seriously.
+	// A retry comes later than maxClaimAge, as on any real schedule.
 	spreading := send(t, w, func(o *delivery.CourierOptions) {
 		o.Timeout, o.Schedule = timeout, []time.Duration{time.Second, time.Second, time.Second, time.Second}
 	})

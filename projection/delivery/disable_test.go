@@ -20,12 +20,12 @@ import (
 type verdicts struct {
 	mu   sync.Mutex
 	all  []delivery.Verdict
-	errs []error // said first
+	errs []error // returned first
 }
 
 func (v *verdicts) option(t *testing.T, w *projectiontest.World) func(*delivery.CourierOptions) {
 	return func(o *delivery.CourierOptions) {
-		o.Disable = func(_ context.Context, said delivery.Verdict) error {
+		o.Disable = func(_ context.Context, verdict delivery.Verdict) error {
 			v.mu.Lock()
 			defer v.mu.Unlock()
 			if len(v.errs) > 0 {
@@ -33,21 +33,21 @@ func (v *verdicts) option(t *testing.T, w *projectiontest.World) func(*delivery.
 				v.errs = v.errs[1:]
 				return err
 			}
-			if v.all = append(v.all, said); len(v.all) == 1 {
-				w.Append(t, "acme", event.WebhookStream(said.WebhookID), event.WebhookDisabled{Reason: said.Reason})
+			if v.all = append(v.all, verdict); len(v.all) == 1 {
+				w.Append(t, "acme", event.WebhookStream(verdict.WebhookID), event.WebhookDisabled{Reason: verdict.Reason})
 			}
 			return nil
 		}
 	}
 }
 
-func (v *verdicts) said() []delivery.Verdict {
+func (v *verdicts) list() []delivery.Verdict {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return append([]delivery.Verdict(nil), v.all...)
 }
 
-func TestWhoeverSaysGoneIsDisabledAndGetsNothingMore(t *testing.T) {
+func TestDisable_Gone(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusGone) })
@@ -58,9 +58,9 @@ func TestWhoeverSaysGoneIsDisabledAndGetsNothingMore(t *testing.T) {
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, id, 1))
 	require.Len(t, r.ids(), 1)
 	require.Len(t, r.got(), 2, "asked again, because it could not be disabled the first time")
-	require.Len(t, v.said(), 1)
-	require.Equal(t, "gone", v.said()[0].Reason)
-	require.Equal(t, r.URL, v.said()[0].URL)
+	require.Len(t, v.list(), 1)
+	require.Equal(t, "gone", v.list()[0].Reason)
+	require.Equal(t, r.URL, v.list()[0].URL)
 
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ben"))
 	spread(t, w)
@@ -70,7 +70,7 @@ func TestWhoeverSaysGoneIsDisabledAndGetsNothingMore(t *testing.T) {
 	require.Equal(t, map[string]int{"failed": 2}, states(t, w, id, 2), "until it is enabled again")
 }
 
-func TestWhatIsQueuedForADisabledEndpointIsCancelledWhenItsTurnComes(t *testing.T) {
+func TestDisable_CancelsQueued(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -91,7 +91,7 @@ func failingSince(t *testing.T, w *projectiontest.World, id, ago string) {
 		INSERT INTO delivery.health (webhook_id, failing_since, last_failure_at) VALUES ($1, now() - $2::interval, now() - interval '1 hour')`, id, ago)
 }
 
-func TestFiveDaysOfNothingButFailureDisable(t *testing.T) {
+func TestDisable_AfterFiveDays(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
@@ -103,17 +103,17 @@ func TestFiveDaysOfNothingButFailureDisable(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, fresh, 1))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, young, 1))
-	require.Eventually(t, func() bool { return len(v.said()) > 0 }, projectiontest.Soon, time.Millisecond)
-	for _, said := range v.said() {
-		require.Equal(t, old, said.WebhookID)
-		require.Equal(t, "failing", said.Reason)
-		require.Equal(t, r.URL, said.URL)
-		require.WithinDuration(t, time.Now().Add(-5*24*time.Hour), said.SeenFrom, time.Hour)
+	require.Eventually(t, func() bool { return len(v.list()) > 0 }, projectiontest.Soon, time.Millisecond)
+	for _, verdict := range v.list() {
+		require.Equal(t, old, verdict.WebhookID)
+		require.Equal(t, "failing", verdict.Reason)
+		require.Equal(t, r.URL, verdict.URL)
+		require.WithinDuration(t, time.Now().Add(-5*24*time.Hour), verdict.SeenFrom, time.Hour)
 	}
 	require.Len(t, states(t, w, old, 1), 1, "failed, or cancelled before the schedule was over")
 }
 
-func TestASuccessAndEnablingAgainEndAFailure(t *testing.T) {
+func TestHealth_Reset(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	broken := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
@@ -134,12 +134,12 @@ func TestASuccessAndEnablingAgainEndAFailure(t *testing.T) {
 	failing := pgtest.Value[int](t, w.Pool, `
 		SELECT count(*) FROM delivery.health WHERE CASE webhook_id WHEN $1 THEN failing_since IS NULL ELSE failing_since > now() - interval '1 hour' END`,
 		succeeds)
-	require.Equal(t, 3, failing, "the failure began anew, or is over")
-	require.Empty(t, v.said())
+	require.Equal(t, 3, failing, "the failure began again, or is over")
+	require.Empty(t, v.list())
 }
 
 // The failure would be older than the URL, and no verdict that rests on it be carried out, however long the new URL fails.
-func TestAnAttemptUnderWayAtAnEarlierURLSaysNothingOfTheNewOne(t *testing.T) {
+func TestHealth_EarlierURL(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	begun, hold := make(chan struct{}), make(chan struct{})

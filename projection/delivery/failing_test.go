@@ -18,7 +18,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-func TestAFailureIsTriedAgainWithTheSameIdAndTheSameBytes(t *testing.T) {
+func TestCourier_RetriesSameBytes(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, func(n int, w http.ResponseWriter) {
@@ -43,7 +43,7 @@ func TestAFailureIsTriedAgainWithTheSameIdAndTheSameBytes(t *testing.T) {
 	require.Equal(t, "302, 500, 200", attempts)
 }
 
-func TestAfterTheScheduleADeliveryHasFailedAndGoneIsFinal(t *testing.T) {
+func TestCourier_ScheduleExhausted(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	broken := receive(t, func(_ int, w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) })
@@ -57,7 +57,7 @@ func TestAfterTheScheduleADeliveryHasFailedAndGoneIsFinal(t *testing.T) {
 	require.Len(t, gone.got(), 1)
 }
 
-func TestAPrivateAddressIsNotDialled(t *testing.T) {
+func TestCourier_RefusesPrivateAddress(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -68,7 +68,7 @@ func TestAPrivateAddressIsNotDialled(t *testing.T) {
 	require.Empty(t, r.ids())
 }
 
-func TestWhatIsQueuedForADeletedEndpointIsCancelled(t *testing.T) {
+func TestCourier_CancelsForDeletedEndpoint(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -86,7 +86,7 @@ func TestWhatIsQueuedForADeletedEndpointIsCancelled(t *testing.T) {
 }
 
 // As after the restore of a backup that is older than the endpoint.
-func TestADeliveryWaitsForASecretThatIsLost(t *testing.T) {
+func TestCourier_LostSecret(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -98,10 +98,10 @@ func TestADeliveryWaitsForASecretThatIsLost(t *testing.T) {
 	})
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	require.Eventually(t, func() bool {
-		var told int
-		err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE error LIKE '%rotate it%'`).Scan(&told)
-		return err == nil && told > 1
-	}, projectiontest.Soon, 10*time.Millisecond, "its owner is told")
+		var shown int
+		err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE error LIKE '%rotate it%'`).Scan(&shown)
+		return err == nil && shown > 1
+	}, projectiontest.Soon, 10*time.Millisecond, "its owner is shown the error")
 	require.Empty(t, r.ids())
 	handlers := command.NewHandlers(command.Options{Store: w.Store, Secrets: kept, Log: slog.New(slog.DiscardHandler)})
 	_, err := handlers.RotateWebhookSecret(t.Context(), command.RotateWebhookSecret{Caller: command.Caller{Account: "acme"}, WebhookID: id})
@@ -110,7 +110,7 @@ func TestADeliveryWaitsForASecretThatIsLost(t *testing.T) {
 	require.Len(t, r.ids(), 1)
 }
 
-func TestAHungEndpointHoldsNobodyUp(t *testing.T) {
+func TestCourier_HungEndpointDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	release := make(chan struct{})
@@ -127,7 +127,7 @@ func TestAHungEndpointHoldsNobodyUp(t *testing.T) {
 	require.LessOrEqual(t, len(hung.ids()), 16)
 }
 
-func TestNothingIsLostAndFewComeTwiceWhenTheConnectionsAreKilledUnderLoad(t *testing.T) {
+func TestCourier_KilledConnections(t *testing.T) {
 	t.Parallel()
 	const leads = 600
 	w := begun(t)
@@ -155,7 +155,7 @@ func TestNothingIsLostAndFewComeTwiceWhenTheConnectionsAreKilledUnderLoad(t *tes
 	require.LessOrEqual(t, twice, leads/50)
 }
 
-func TestWhatAKilledProcessHeldIsTakenUp(t *testing.T) {
+func TestCourier_KilledProcess(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)

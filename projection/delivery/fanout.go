@@ -28,8 +28,8 @@ const channel = "leadlog_delivery"
 // reading, and a transaction that notifies then fails. Couriers poll too.
 const notifyCouriers = `SELECT pg_notify('` + channel + `', '') WHERE pg_notification_queue_usage() < 0.5`
 
-// Begin records, once for a log, where deliveries begin: events that are there already are not sent. It must be called before
-// anything is appended that should be sent.
+// Begin records, once for a log, where deliveries begin: earlier events are not sent. It must be called before the first append that
+// should be sent.
 func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) error {
 	epoch, err := store.Epoch(ctx)
 	if err != nil {
@@ -46,8 +46,8 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) erro
 	return nil
 }
 
-// FanOut is the projector that decides which endpoint gets which event. It folds the endpoints itself, so that at every event of
-// the log it knows exactly the endpoints that were registered before it. It runs in the schema schema.Deliveries.
+// FanOut is the projector that queues deliveries: it decides which endpoint gets which event. It folds the endpoints itself, so that
+// at every event it knows exactly the endpoints that were registered before. It runs in the schema schema.Deliveries.
 //
 // It is not in view.All, so that a replay of the views sends nothing.
 type FanOut struct {
@@ -58,17 +58,17 @@ type FanOut struct {
 func (FanOut) Name() string { return schema.FanOut }
 func (FanOut) Version() int { return 1 }
 
-// Tables does not include those of deliveries, which are kept when the projector starts anew.
+// Tables does not include those of deliveries, which are kept when the projector is reset.
 func (FanOut) Tables() []string { return []string{"endpoint"} }
 
 func (FanOut) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.TokenPrefix, event.WebhookPrefix}}
 }
 
-// public is the type under which endpoints get an event; not sent when it is false.
+// public returns the type under which endpoints get an event; false if they do not get it.
 func public(data event.Data) (string, bool) {
 	switch data.(type) {
-	case event.LeadJoined: // of the lead that stays; of the one that departed nothing more is told
+	case event.LeadJoined: // of the surviving lead; the source lead has no more events
 		return event.PublicName(event.LeadUpdated{}.EventType()), true
 	case event.LeadCreated, event.LeadMerged, event.LeadUpdated, event.LeadReleased, event.LeadErased, event.TokenCreated, event.TokenRotated, event.TokenExpiring, event.TokenDeleted:
 		return event.PublicName(data.EventType()), true
@@ -76,24 +76,24 @@ func public(data event.Data) (string, bool) {
 	return "", false
 }
 
-// Choose skips events of accounts that never had an endpoint, which most never had.
+// Choose skips events of accounts that never had an endpoint, as most never have.
 func (FanOut) Choose(ctx context.Context, conn *pgx.Conn) (func(projection.Event) bool, error) {
-	told := map[string]bool{} // accounts that have one, or had: what was queued for it goes with an erasure
+	known := map[string]bool{} // accounts that have or had an endpoint: an erasure concerns deliveries to an earlier one, too
 	var account string
 	rows, err := conn.Query(ctx, `SELECT DISTINCT account FROM endpoint`)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := pgx.ForEachRow(rows, []any{&account}, func() error { told[account] = true; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&account}, func() error { known[account] = true; return nil }); err != nil {
 		return nil, err
 	}
 	return func(e projection.Event) bool {
 		if strings.HasPrefix(e.Stream, event.WebhookPrefix) {
-			told[e.Metadata.Account] = true
+			known[e.Metadata.Account] = true
 			return true
 		}
 		_, sent := public(e.Data)
-		return sent && told[e.Metadata.Account]
+		return sent && known[e.Metadata.Account]
 	}, nil
 }
 
@@ -102,7 +102,7 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	if err != nil {
 		return err
 	}
-	o := fanned{FanOut: f, origin: origin, endpoints: endpoints, changed: map[string]endpoint{}}
+	o := changes{FanOut: f, origin: origin, endpoints: endpoints, changed: map[string]endpoint{}}
 	for _, e := range batch {
 		if id, ok := strings.CutPrefix(e.Stream, event.WebhookPrefix); ok {
 			o.evolve(id, e)
@@ -122,8 +122,8 @@ func (f FanOut) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 	return forget.SweepDeliveries(ctx, tx, o.forgotten)
 }
 
-// fanned is what a batch changes.
-type fanned struct {
+// changes are the changes of a batch.
+type changes struct {
 	FanOut
 	origin             eventstore.Position // where deliveries begin
 	endpoints, changed map[string]endpoint
@@ -133,8 +133,8 @@ type fanned struct {
 	forgotten          []string // streams of leads
 }
 
-// evolve takes note of what happened to an endpoint.
-func (o *fanned) evolve(id string, e projection.Event) {
+// evolve applies an event of an endpoint.
+func (o *changes) evolve(id string, e projection.Event) {
 	if now, ok := o.endpoints[id].evolve(e); ok {
 		o.endpoints[id], o.changed[id], o.ids = now, now, nil
 	}
@@ -145,8 +145,8 @@ func (o *fanned) evolve(id string, e projection.Event) {
 	}
 }
 
-// queue makes a row for each endpoint that wants an event.
-func (o *fanned) queue(e projection.Event) {
+// queue adds a row for each endpoint that wants an event.
+func (o *changes) queue(e projection.Event) {
 	if erased, ok := e.Data.(event.LeadErased); ok {
 		o.forgotten = append(o.forgotten, o.forgets(e.Stream, erased)...)
 	}
@@ -169,7 +169,7 @@ func (o *fanned) queue(e projection.Event) {
 	}
 }
 
-// forgets are the streams whose deliveries go with an erasure.
+// forgets returns the streams whose deliveries are swept with an erasure.
 func (f FanOut) forgets(stream string, erased event.LeadErased) []string {
 	streams := []string{stream}
 	for _, id := range erased.Leads {
@@ -181,7 +181,7 @@ func (f FanOut) forgets(stream string, erased event.LeadErased) []string {
 	return streams
 }
 
-// known finds where deliveries begin, and the endpoints of all accounts that a batch is about, and those that it changes.
+// known reads where deliveries begin, and the endpoints of all accounts of a batch.
 func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) (eventstore.Position, map[string]endpoint, error) {
 	var origin *int64
 	questions := &pgx.Batch{}
@@ -191,16 +191,16 @@ func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) 
 		return 0, nil, err
 	}
 	if origin == nil {
-		return 0, nil, errors.New("nobody said where deliveries of this log begin")
+		return 0, nil, errors.New("delivery.origin has no row for this log")
 	}
 	return eventstore.Position(*origin), found, nil
 }
 
-// awaitDisk makes the commit wait for the disk. Otherwise a delivery could be sent before its row is durable, and be sent again
-// after a crash. A batch that queues nothing, as most do on most logs, does not need this.
+// awaitDisk makes the commit wait for the disk. Otherwise a delivery could be sent before its row is durable, and be sent again after
+// a crash. A batch that queues nothing does not need this.
 const awaitDisk = `SET LOCAL synchronous_commit = on`
 
-// queue is the rows that a batch makes, column by column.
+// queue has the rows that a batch adds, by column.
 type queue struct {
 	deliveries, webhooks, events, types, streams []string
 	revisions, positions                         []int64
@@ -209,13 +209,13 @@ type queue struct {
 	days                                         map[time.Time]struct{} // of the rows' ids
 }
 
-// add makes a row for an event. It is of the day of what set it off: the event itself, or the request to replay it.
-func (q *queue) add(setOffBy ulid.ULID, webhookID, name string, generation int, e projection.Event) {
+// add adds a row for an event. It is in the partition of its trigger's day: of the event itself, or of the request to replay it.
+func (q *queue) add(trigger ulid.ULID, webhookID, name string, generation int, e projection.Event) {
 	if q.days == nil {
 		q.days = map[time.Time]struct{}{}
 	}
-	q.days[setOffBy.Timestamp().UTC().Truncate(24*time.Hour)] = struct{}{}
-	q.deliveries = append(q.deliveries, webhook.DeliveryID(setOffBy, e.ID, webhookID, generation))
+	q.days[trigger.Timestamp().UTC().Truncate(24*time.Hour)] = struct{}{}
+	q.deliveries = append(q.deliveries, webhook.DeliveryID(trigger, e.ID, webhookID, generation))
 	q.webhooks, q.events = append(q.webhooks, webhookID), append(q.events, e.ID.String())
 	q.types, q.streams = append(q.types, name), append(q.streams, e.Stream)
 	q.generations = append(q.generations, int32(generation))
@@ -273,16 +273,16 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// testType is the type of a test. It is sent only to the endpoint that it tests, whatever types that asked for.
+// testType is the type of a test delivery. Only the tested endpoint gets it, whatever its types are.
 const testType = "webhook.test"
 
-// requests are the tests, retries and replays that owners of endpoints asked for in a batch.
+// requests are the tests, retries and replays of a batch, as owners of endpoints have requested them.
 type requests struct {
 	retries []retry
 	replays []replay
-	fresh   []string      // endpoints whose earlier failures do not count any more
+	healthy []string      // endpoints whose earlier failures do not count any more
 	ended   []ending      // of all replays of an endpoint
-	over    []EndedReplay // as the log has it
+	over    []EndedReplay // by their facts on the log
 }
 
 type retry struct {
@@ -290,7 +290,7 @@ type retry struct {
 	position              eventstore.Position
 }
 
-// ending is that an endpoint was disabled or deleted, which ends its replays.
+// ending is the end of an endpoint's replays, because it was disabled or deleted.
 type ending struct {
 	webhookID, why string
 	position       eventstore.Position
@@ -302,23 +302,23 @@ type replay struct {
 	generation int
 	requestID  ulid.ULID
 	account    string
-	events     []string // asked for at the time
+	events     []string // types of the endpoint at the time of the request
 	since      time.Time
 	until      *time.Time // nil: up to the request
 	requested  eventstore.Position
 	reached    *eventstore.Position // nil: not begun
-	disabled   bool                 // the endpoint was disabled at reached, since a time in the span
-	failure    string               // why it is not carried out; empty: it is
+	disabled   bool                 // at reached, the endpoint was disabled, since a time in the span
+	failure    string               // why it is not carried out; empty if it is
 }
 
-// add adds the request of an event on an endpoint's stream. A test becomes a row of the batch.
+// add adds the request of an event on an endpoint's stream. A test adds a row to the queue.
 func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows *queue) {
 	switch data := e.Data.(type) {
 	case event.WebhookEnabled:
-		r.fresh = append(r.fresh, webhookID)
+		r.healthy = append(r.healthy, webhookID)
 	case event.WebhookUpdated:
 		if slices.Contains(data.Changed, "url") {
-			r.fresh = append(r.fresh, webhookID)
+			r.healthy = append(r.healthy, webhookID)
 		}
 	case event.WebhookDisabled:
 		r.ended = append(r.ended, ending{webhookID, "the endpoint was disabled", e.Position})
@@ -335,7 +335,7 @@ func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows 
 	}
 }
 
-// addEarlier adds what is to be known of a request of before deliveries began: a replay that was running then has ended.
+// addEarlier adds a request from before deliveries began: a replay that was running then has ended.
 func (r *requests) addEarlier(webhookID string, now endpoint, e projection.Event) {
 	switch data := e.Data.(type) {
 	case event.WebhookReplayed:
@@ -358,7 +358,7 @@ func newReplay(webhookID string, now endpoint, e projection.Event, data event.We
 	return p
 }
 
-// save carries out the requests, each once even if the log is read again. It must come after the rows of the batch are saved.
+// save carries out the requests, each once even if the log is read again. The rows of the batch must be saved before.
 func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	batch := &pgx.Batch{}
 	for _, retry := range r.retries {
@@ -379,8 +379,8 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 		batch.Queue(`UPDATE replay SET finished_at = now(), error = $2 WHERE webhook_id = $1 AND finished_at IS NULL AND requested < $3`,
 			e.webhookID, e.why, int64(e.position))
 	}
-	if len(r.fresh) > 0 {
-		batch.Queue(`UPDATE health SET failing_since = NULL WHERE webhook_id = ANY ($1)`, r.fresh)
+	if len(r.healthy) > 0 {
+		batch.Queue(`UPDATE health SET failing_since = NULL WHERE webhook_id = ANY ($1)`, r.healthy)
 	}
 	if batch.Len() == 0 {
 		return nil
@@ -393,7 +393,7 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 // save queues a finished delivery again, at the start of its schedule, and makes a waiting one due. One that is being attempted is
 // due when the attempt ends, unless that succeeds.
 func (r retry) save(batch *pgx.Batch) {
-	// Whoever finishes a delivery locks its row in the queue first, too.
+	// The same order of locks as when a delivery is finished.
 	batch.Queue(`SELECT FROM queue WHERE delivery_id = $1 FOR UPDATE`, r.deliveryID)
 	batch.Queue(`
 		WITH again AS (
@@ -408,8 +408,8 @@ func (r retry) save(batch *pgx.Batch) {
 		r.deliveryID, r.webhookID, int64(r.position))
 }
 
-// Endpoints builds the table of endpoints as FanOut does, and queues nothing. It serves to compare that table with the log: a wrong
-// row would send events to the wrong place, or to nobody.
+// Endpoints builds the table of endpoints as FanOut does, and queues nothing. Verifications compare the table with it: a wrong row
+// would send events to the wrong URL, or to none.
 type Endpoints struct{ FanOut }
 
 func (Endpoints) Filter() eventstore.Filter {
@@ -432,7 +432,7 @@ func (Endpoints) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event)
 	return saveEndpoints(ctx, tx, changed)
 }
 
-// endpoint is one as of an event.
+// endpoint is the state of an endpoint as of an event.
 type endpoint struct {
 	account, url string
 	events       []string
@@ -444,12 +444,12 @@ func (e endpoint) wants(account, name string) bool {
 	return !e.deleted && !e.disabled && e.account == account && wanted(e.events, name)
 }
 
-// wanted reports whether a type is among those asked for.
+// wanted reports whether a type is among those of an endpoint.
 func wanted(events []string, name string) bool {
 	return slices.Contains(events, "*") || slices.Contains(events, name)
 }
 
-// evolve folds an event of the endpoint's stream. Not ok: it changes nothing about who gets what.
+// evolve folds an event of the endpoint's stream. Not ok: the event changes nothing in an endpoint.
 func (e endpoint) evolve(recorded projection.Event) (_ endpoint, ok bool) {
 	switch data := recorded.Data.(type) {
 	case event.WebhookRegistered:
@@ -468,7 +468,7 @@ func (e endpoint) evolve(recorded projection.Event) (_ endpoint, ok bool) {
 	return e, true
 }
 
-// askEndpoints asks for those of all accounts that a batch is about.
+// askEndpoints queries the endpoints of all accounts of a batch.
 func askEndpoints(questions *pgx.Batch, batch []projection.Event) (found map[string]endpoint) {
 	accounts := map[string]struct{}{}
 	for i := range batch {

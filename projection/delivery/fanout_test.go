@@ -70,7 +70,7 @@ func queued(t *testing.T, w *projectiontest.World, webhookID string) []string {
 	return got
 }
 
-func TestEveryEndpointGetsWhatItAskedForInTheOrderOfTheLog(t *testing.T) {
+func TestFanOut_Subscriptions(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	late, deleted := w.NewID(), "" // an endpoint that is registered after the first lead
@@ -95,7 +95,7 @@ func TestEveryEndpointGetsWhatItAskedForInTheOrderOfTheLog(t *testing.T) {
 	require.Empty(t, queued(t, w, other))
 }
 
-func TestWhatWasThereBeforeDeliveriesBeganIsSentToNobody(t *testing.T) {
+func TestFanOut_SkipsEventsBeforeOrigin(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := register(t, w, "acme", "https://a.example", "*")
@@ -109,7 +109,7 @@ func TestWhatWasThereBeforeDeliveriesBeganIsSentToNobody(t *testing.T) {
 }
 
 // What the fan-out applies takes a transaction, and most of the log is for no endpoint.
-func TestOnlyAccountsThatHaveOrHadAnEndpointAreLookedAt(t *testing.T) {
+func TestFanOut_SkipsAccountsWithoutEndpoint(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	applied := func() (streams []string) {
@@ -121,22 +121,22 @@ func TestOnlyAccountsThatHaveOrHadAnEndpointAreLookedAt(t *testing.T) {
 		projectiontest.CatchUp(t, runner)
 		return streams
 	}
-	quiet, early, told := event.LeadStream(w.NewID()), event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
+	quiet, early, queued := event.LeadStream(w.NewID()), event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
 	w.Append(t, "quiet", quiet, newLead("Ada"))
 	w.Append(t, "acme", early, newLead("Ben"))
 	endpoint := register(t, w, "acme", "https://example.com", "*")
-	w.Append(t, "acme", told, newLead("Cy"))
+	w.Append(t, "acme", queued, newLead("Cy"))
 	w.Append(t, "quiet", quiet, event.LeadErased{})
-	require.Equal(t, []string{event.WebhookStream(endpoint), told}, applied())
+	require.Equal(t, []string{event.WebhookStream(endpoint), queued}, applied())
 
 	w.Append(t, "acme", event.WebhookStream(endpoint), event.WebhookDeleted{})
 	require.Equal(t, []string{event.WebhookStream(endpoint)}, applied())
 	w.Append(t, "quiet", event.LeadStream(w.NewID()), newLead("Dan"))
-	w.Append(t, "acme", told, event.LeadErased{}) // what was queued for the endpoint goes
-	require.Equal(t, []string{told}, applied())
+	w.Append(t, "acme", queued, event.LeadErased{}) // what was queued for the endpoint goes
+	require.Equal(t, []string{queued}, applied())
 }
 
-func TestReadingTheLogAgainQueuesNothingTwice(t *testing.T) {
+func TestFanOut_RereadQueuesNothing(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	id := register(t, w, "acme", "https://a.example", "*")
@@ -170,11 +170,11 @@ func waits(t *testing.T, w *projectiontest.World, data event.Data) bool {
 	return setting == "on"
 }
 
-func TestOnlyABatchThatQueuesSomethingWaitsForTheDisk(t *testing.T) {
+func TestFanOut_SynchronousCommit(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	register(t, w, "acme", "https://a.example", "lead.merged")
 	spread(t, w)
-	require.False(t, waits(t, w, newLead("Ann")), "nobody asked for it")
+	require.False(t, waits(t, w, newLead("Ann")), "no endpoint wants it")
 	require.True(t, waits(t, w, event.LeadMerged{Source: "api"}), "it may be sent before a crash")
 }

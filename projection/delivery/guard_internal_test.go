@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAddressesThatAreNoPublicHostAreRefused(t *testing.T) {
+func TestGuard_Addresses(t *testing.T) {
 	t.Parallel()
 	for name, addresses := range map[string]string{
 		"this host":                   "127.0.0.1 127.8.9.10 0.0.0.0 0.1.2.3 ::1 ::",
@@ -58,8 +58,8 @@ func TestAddressesThatAreNoPublicHostAreRefused(t *testing.T) {
 	require.Error(t, guard("unix", "/run/docker.sock", nil))
 }
 
-// What the guard says is what the client does, for each way to write a host.
-func TestTheClientAsksTheGuardAboutEveryHost(t *testing.T) {
+// The client refuses what the guard refuses, for each way to write a host.
+func TestGuard_EveryDial(t *testing.T) {
 	t.Parallel()
 	client := newClient(false, 10*time.Second, nil)
 	for _, host := range []string{"127.0.0.1", "169.254.169.254", "168.63.129.16", "localhost", "[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]"} {
@@ -73,17 +73,17 @@ func TestTheClientAsksTheGuardAboutEveryHost(t *testing.T) {
 	}
 }
 
-func TestTellable_HidesNames(t *testing.T) {
+func TestPublicError_HidesNames(t *testing.T) {
 	t.Parallel()
-	private := tellable(&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 443}, Err: errNotPublic})
-	unknown := tellable(&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "vault.example", IsNotFound: true}})
+	private := publicError(&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 443}, Err: errNotPublic})
+	unknown := publicError(&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "vault.example", IsNotFound: true}})
 	require.Equal(t, private, unknown)
 }
 
-func TestAnErrorTellsNothingOfOurNetwork(t *testing.T) {
+func TestPublicError_HidesNetwork(t *testing.T) {
 	t.Parallel()
 	at := &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 443}
-	for given, told := range map[error]string{
+	for given, want := range map[error]string{
 		&net.OpError{Op: "dial", Net: "tcp", Addr: at, Err: errNotPublic}:                                                                                                 "the host does not resolve to a public address",
 		&net.OpError{Op: "dial", Net: "tcp", Addr: at, Err: errPort}:                                                                                                      "the port is neither 443 nor 8443",
 		&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "hooks.example", Server: "10.0.0.2:53", IsNotFound: true}}:                                 "the host does not resolve to a public address",
@@ -92,7 +92,7 @@ func TestAnErrorTellsNothingOfOurNetwork(t *testing.T) {
 		&net.OpError{Op: "read", Net: "tcp", Source: at, Addr: at, Err: os.NewSyscallError("read", syscall.ECONNRESET)}:                                                   "read tcp: read: connection reset by peer",
 		errors.New("EOF"): "EOF",
 	} {
-		require.EqualError(t, tellable(&url.Error{Op: "Post", URL: "https://hooks.example/", Err: given}),
-			strings.Replace(told, "EOF", `Post "https://hooks.example/": EOF`, 1))
+		require.EqualError(t, publicError(&url.Error{Op: "Post", URL: "https://hooks.example/", Err: given}),
+			strings.Replace(want, "EOF", `Post "https://hooks.example/": EOF`, 1))
 	}
 }

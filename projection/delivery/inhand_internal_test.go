@@ -10,36 +10,36 @@ import (
 // claim claims as the database does when of each endpoint any number of rows is due: in the order of the endpoints.
 func claim(l *lanes, webhookIDs []string) {
 	total, ids, each, other := l.quota()
-	room := map[string]int32{}
+	free := map[string]int32{}
 	for i, id := range ids {
-		room[id] = each[i]
+		free[id] = each[i]
 	}
 	var claimed []row
 	for _, id := range webhookIDs {
-		rows, known := room[id]
+		rows, known := free[id]
 		if !known {
 			rows = int32(other)
 		}
 		for range rows {
 			if len(claimed) < total {
-				claimed = append(claimed, row{id: fmt.Sprint(id, "-", len(l.inHand), "-", len(claimed)), webhookID: id})
+				claimed = append(claimed, row{id: fmt.Sprint(id, "-", len(l.held), "-", len(claimed)), webhookID: id})
 			}
 		}
 	}
 	l.take(claimed)
 }
 
-// However many endpoints hang or fail, they never fill what may be in hand: the rest is for those that answer.
-func TestEndpointsThatHangLeaveRoomInHandForThoseThatAnswer(t *testing.T) {
+// However many endpoints hang or fail, they leave rows to be claimed for those that answer.
+func TestLanes_HungEndpointsClaimFew(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ fail, hang int }{
-		"hang": {0, 2 * mostInHand}, "fail": {2 * mostInHand, 0}, "fail, and others hang": {mostInHand, mostInHand},
+		"hang": {0, 2 * maxHeld}, "fail": {2 * maxHeld, 0}, "fail, and others hang": {maxHeld, maxHeld},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLanes()
 			well := l.take(rowsOf("well", 1))
-			l.take([]row{{id: "keeps", webhookID: "well"}}) // so that the lane is remembered
+			l.take([]row{{id: "keeps", webhookID: "well"}}) // so that the lane is kept
 			l.done(succeeded(well[0]))
 			var failing, hanging []string
 			for n := range c.fail {
@@ -47,7 +47,7 @@ func TestEndpointsThatHangLeaveRoomInHandForThoseThatAnswer(t *testing.T) {
 				bad := hasFailed(row{id: "first", webhookID: id})
 				require.Len(t, l.take([]row{bad.row}), 1)
 				l.done(bad)
-				l.settled([]result{bad})
+				l.saved([]result{bad})
 				failing = append(failing, id)
 			}
 			for n := range c.hang {
@@ -60,23 +60,23 @@ func TestEndpointsThatHangLeaveRoomInHandForThoseThatAnswer(t *testing.T) {
 				claim(l, hanging)
 			}
 			total, _, _, _ := l.quota()
-			require.Equal(t, mostClaimed, total)
-			require.Positive(t, roomOf(l, "well"))
+			require.Equal(t, maxClaimed, total)
+			require.Positive(t, freeOf(l, "well"))
 		})
 	}
 }
 
-func TestWhoFindsHandsFullIsToldWhenThereIsRoom(t *testing.T) {
+func TestLanes_WakesWhenNotFull(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
-	first := l.take(rowsOf("w", mostInHand))[0]
-	_, wanted := l.settled(nil)
-	require.False(t, wanted, "nobody has asked yet")
+	first := l.take(rowsOf("w", maxHeld))[0]
+	_, wanted := l.saved(nil)
+	require.False(t, wanted, "no claim has waited yet")
 	total, _, _, _ := l.quota()
 	require.Zero(t, total)
 	good := succeeded(first)
 	l.done(good)
-	_, wanted = l.settled([]result{good})
+	_, wanted = l.saved([]result{good})
 	require.True(t, wanted)
 	total, _, _, _ = l.quota()
 	require.Equal(t, 1, total)

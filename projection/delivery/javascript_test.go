@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func TestWhatArrivesVerifiesWithTheStandardsJavaScriptLibraryToo(t *testing.T) {
+func TestCourier_JavaScriptVerifies(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)

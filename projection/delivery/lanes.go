@@ -8,24 +8,23 @@ import (
 )
 
 const (
-	mostSlots  = 16 // attempts at one endpoint at a time
-	firstSlots = 4  // at one that has not answered well yet
-	mostAhead  = 64 // rows in hand of one endpoint that answers well, with those under way
+	maxSlots   = 16 // concurrent attempts at one endpoint
+	firstSlots = 4  // before its first success
+	maxAhead   = 64 // rows held of one proven endpoint, including those in flight
 
-	// mostUnsettled is how many attempts at one endpoint may be under way or not written down yet. So many of its
-	// deliveries come twice, at the most, when the process is killed.
-	mostUnsettled = 64
+	// maxUnsaved is how many attempts at one endpoint may be in flight or not saved yet. At most as many of its deliveries are
+	// sent twice when the process is killed.
+	maxUnsaved = 64
 
-	mostInHand   = 4096
-	mostClaimed  = 1024 // rows at once
-	mostUnderWay = 1024 // attempts at all endpoints
-	mostUnproven = 512  // at those that have not answered well: the rest is kept for those that have
-	mostFailing  = 128  // at those that have failed
+	maxHeld     = 4096
+	maxClaimed  = 1024 // rows of one claim
+	maxInFlight = 1024 // attempts at all endpoints
+	maxUnproven = 512  // at endpoints that are not proven: the others are reserved for those that are
+	maxFailing  = 128  // at endpoints that failed
 
-	// remembered is how long a lane knows that its endpoint fails although nothing is sent there: longer than any delivery
-	// waits for its next attempt, by DefaultSchedule and a Retry-After. An endpoint of which nothing comes any more is
-	// most likely deleted.
-	remembered = 30 * time.Hour
+	// idleTTL is how long a lane without rows remembers that its endpoint fails: longer than any delivery waits for its next
+	// attempt by DefaultSchedule and a Retry-After. An endpoint that is idle for longer is probably deleted.
+	idleTTL = 30 * time.Hour
 )
 
 // class is what is known of an endpoint.
@@ -37,51 +36,50 @@ const (
 	failing               // the latest attempt failed
 )
 
-// lanes give each endpoint slots of its own, so that endpoints that hang do not delay others. An endpoint that has not answered yet
-// has few slots, and each failure halves them, down to one. For an endpoint that answers well, more rows are claimed than it has
-// slots.
+// lanes give each endpoint slots of its own, so that endpoints that hang do not delay others. An endpoint begins with few slots, a
+// success doubles them and a failure halves them, down to one. For a proven endpoint, more rows are claimed than it has slots.
 type lanes struct {
 	mu       sync.Mutex
 	byID     map[string]*lane
-	inHand   map[string]struct{} // ids of rows that are not written down yet
-	again    map[string]row      // of those, rows that were claimed once more
-	underWay [failing + 1]int
-	starved  bool // nothing was claimed, because too much was in hand
-	blocked  bool // an attempt waits, because too many of its lane were not written down
+	held     map[string]struct{} // ids of claimed rows that are not saved yet
+	again    map[string]row      // of those, rows that were claimed again
+	inFlight [failing + 1]int
+	starved  bool // nothing was claimed, because too many rows were held
+	blocked  bool // an attempt waits, because too many of its lane were not saved
 	stopped  bool
 }
 
 type lane struct {
 	class           class
-	slots, underWay int
-	unsettled       int       // attempts that are over and not written down
-	waiting         []row     // in hand, for a slot
-	idle            time.Time // since when it only remembers that its endpoint fails; zero while it has rows
+	slots, inFlight int
+	unsaved         int       // attempts that have ended and are not saved
+	waiting         []row     // for a slot
+	idle            time.Time // since when it has no rows; zero while it has
 }
 
 func newLanes() *lanes {
-	return &lanes{byID: map[string]*lane{}, inHand: map[string]struct{}{}, again: map[string]row{}}
+	return &lanes{byID: map[string]*lane{}, held: map[string]struct{}{}, again: map[string]row{}}
 }
 
-// room returns how many more rows of a lane may be claimed.
-func (l *lanes) room(lane *lane) int {
-	in := lane.underWay + len(lane.waiting)
+// free returns how many more rows of a lane may be claimed.
+func (l *lanes) free(lane *lane) int {
+	in := lane.inFlight + len(lane.waiting)
 	switch {
 	case lane.class != proven && !l.allowed(lane.class):
 		return 0
 	case lane.class != proven:
 		return max(0, lane.slots-in)
-	case in > mostAhead/2: // few at a time would be much work for little
+	case in > maxAhead/2: // claims of a few rows cost too much
 		return 0
 	}
-	return mostAhead - in
+	return maxAhead - in
 }
 
 // allowed reports whether one more attempt may be made at an endpoint of a class.
 func (l *lanes) allowed(c class) bool {
-	notProven := l.underWay[unproven] + l.underWay[failing]
-	return notProven+l.underWay[proven] < mostUnderWay &&
-		(c == proven || notProven < mostUnproven) && (c != failing || l.underWay[failing] < mostFailing)
+	notProven := l.inFlight[unproven] + l.inFlight[failing]
+	return notProven+l.inFlight[proven] < maxInFlight &&
+		(c == proven || notProven < maxUnproven) && (c != failing || l.inFlight[failing] < maxFailing)
 }
 
 // quota returns how many rows may be claimed: of all endpoints together, of each one that has a lane, and of any other.
@@ -89,16 +87,16 @@ func (l *lanes) quota() (total int, ids []string, each []int32, other int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, lane := range l.byID {
-		if !lane.idle.IsZero() && time.Since(lane.idle) > remembered {
+		if !lane.idle.IsZero() && time.Since(lane.idle) > idleTTL {
 			delete(l.byID, id)
 			continue
 		}
-		ids, each = append(ids, id), append(each, int32(l.room(lane)))
+		ids, each = append(ids, id), append(each, int32(l.free(lane)))
 	}
 	if l.allowed(unproven) {
 		other = firstSlots
 	}
-	total = min(mostClaimed, mostInHand-len(l.inHand))
+	total = min(maxClaimed, maxHeld-len(l.held))
 	l.starved = total == 0
 	return total, ids, each, other
 }
@@ -108,11 +106,11 @@ func (l *lanes) take(rows []row) (start []row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range rows {
-		if _, already := l.inHand[r.id]; already {
-			l.again[r.id] = r // its lease had been lost, or it was put back a moment ago
+		if _, already := l.held[r.id]; already {
+			l.again[r.id] = r // its lease was lost, or it was just returned to the queue
 			continue
 		}
-		l.inHand[r.id] = struct{}{}
+		l.held[r.id] = struct{}{}
 		if l.byID[r.webhookID] == nil {
 			l.byID[r.webhookID] = &lane{slots: firstSlots}
 		}
@@ -125,55 +123,55 @@ func (l *lanes) take(rows []row) (start []row) {
 
 // start removes rows of a lane from waiting, as many as there are free slots, and returns them.
 func (l *lanes) start(lane *lane) (rows []row) {
-	for len(lane.waiting) > 0 && lane.underWay < lane.slots && l.allowed(lane.class) && !l.stopped {
-		if lane.underWay+lane.unsettled >= mostUnsettled {
+	for len(lane.waiting) > 0 && lane.inFlight < lane.slots && l.allowed(lane.class) && !l.stopped {
+		if lane.inFlight+lane.unsaved >= maxUnsaved {
 			l.blocked = true
 			break
 		}
 		rows, lane.waiting = append(rows, lane.waiting[0]), lane.waiting[1:]
-		lane.underWay++
-		l.underWay[lane.class]++
+		lane.inFlight++
+		l.inFlight[lane.class]++
 	}
 	return rows
 }
 
-// done takes the result of an attempt into account. It returns the rows whose attempts begin now, those to put back into the queue
-// because their endpoint fails, and whether there is room for more.
+// done records the result of an attempt. It returns the rows whose attempts begin now, those to return to the queue because their
+// endpoint fails, and whether more rows may be claimed.
 func (l *lanes) done(d result) (start, back []row, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lane := l.byID[d.webhookID]
 	full := !l.allowed(failing)
-	lane.underWay--
-	l.underWay[lane.class]--
+	lane.inFlight--
+	l.inFlight[lane.class]--
 	if d.attempted {
-		lane.unsettled++
+		lane.unsaved++
 	}
 	switch {
 	case !d.attempted:
 	case d.outcome.success():
 		l.become(lane, proven)
-		lane.slots = min(mostSlots, 2*lane.slots)
+		lane.slots = min(maxSlots, 2*lane.slots)
 	default:
 		l.become(lane, failing)
 		lane.slots = max(1, lane.slots/2)
 		back, lane.waiting = lane.waiting, nil
 	}
 	start = l.start(lane)
-	if full { // others may have waited for this slot
+	if full { // other lanes may have waited for this slot
 		for _, other := range l.byID {
 			start = append(start, l.start(other)...)
 		}
 	}
-	wanted = l.room(lane) > 0
+	wanted = l.free(lane) > 0
 	l.forget(d, lane)
 	return start, back, wanted
 }
 
-// forget a lane that is idle, unless it remembers that its endpoint fails.
+// forget removes a lane without rows, unless its endpoint fails.
 func (l *lanes) forget(d result, lane *lane) {
 	switch {
-	case lane.underWay+lane.unsettled+len(lane.waiting) > 0:
+	case lane.inFlight+lane.unsaved+len(lane.waiting) > 0:
 	case lane.class != failing || d.state == cancelled:
 		delete(l.byID, d.webhookID)
 	default:
@@ -182,19 +180,19 @@ func (l *lanes) forget(d result, lane *lane) {
 }
 
 func (l *lanes) become(lane *lane, c class) {
-	l.underWay[lane.class] -= lane.underWay
-	l.underWay[c] += lane.underWay
+	l.inFlight[lane.class] -= lane.inFlight
+	l.inFlight[c] += lane.inFlight
 	lane.class = c
 }
 
-// settled records that results are in the database. It returns the rows to put back: they were claimed again before this call, so
-// they have a lease again. Wanted is true when others waited for the room.
-func (l *lanes) settled(results []result) (again []result, wanted bool) {
+// saved records that results are in the database. It returns the rows that were claimed again before this call and have a lease
+// again: they are to be returned to the queue. Wanted means that a claim or an attempt has waited for this.
+func (l *lanes) saved(results []result) (again []result, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range results {
 		if lane := l.byID[r.webhookID]; lane != nil && r.attempted {
-			lane.unsettled--
+			lane.unsaved--
 			l.forget(r, lane)
 		}
 		claimed, twice := l.again[r.id]
@@ -203,12 +201,12 @@ func (l *lanes) settled(results []result) (again []result, wanted bool) {
 			again = append(again, result{row: claimed, state: queued, wait: r.wait})
 			continue
 		}
-		delete(l.inHand, r.id)
+		delete(l.held, r.id)
 	}
 	return again, l.starved || l.blocked
 }
 
-// resume returns the rows whose attempts begin now that others are written down.
+// resume returns the rows whose attempts begin now that others are saved.
 func (l *lanes) resume() (start []row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,18 +230,18 @@ func (l *lanes) stop() (back []row) {
 	return back
 }
 
-// held lists the rows in hand.
-func (l *lanes) held() []string {
+// heldIDs lists the claimed rows that are not saved.
+func (l *lanes) heldIDs() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.inHand))
+	return slices.Collect(maps.Keys(l.held))
 }
 
-// attempting is how many attempts are under way.
+// attempting returns the number of attempts in flight.
 func (l *lanes) attempting() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, of := range l.underWay {
+	for _, of := range l.inFlight {
 		n += of
 	}
 	return n

@@ -26,8 +26,8 @@ func hasFailed(r row) result {
 	return result{row: r, state: queued, attempted: true, outcome: outcome{err: errors.New("no answer")}}
 }
 
-// roomOf is how many rows of an endpoint may be claimed.
-func roomOf(l *lanes, webhookID string) int {
+// freeOf is how many rows of an endpoint may be claimed.
+func freeOf(l *lanes, webhookID string) int {
 	_, ids, each, other := l.quota()
 	for i, id := range ids {
 		if id == webhookID {
@@ -37,10 +37,10 @@ func roomOf(l *lanes, webhookID string) int {
 	return int(other)
 }
 
-func TestAnEndpointThatAnswersWellGetsMoreSlotsAndRowsAhead(t *testing.T) {
+func TestLanes_SuccessAddsSlots(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
-	require.Equal(t, firstSlots, roomOf(l, "w"))
+	require.Equal(t, firstSlots, freeOf(l, "w"))
 	under := l.take(rowsOf("w", 100))
 	require.Len(t, under, firstSlots)
 	require.Equal(t, firstSlots, l.attempting())
@@ -50,19 +50,19 @@ func TestAnEndpointThatAnswersWellGetsMoreSlotsAndRowsAhead(t *testing.T) {
 		start, back, _ := l.done(good)
 		require.Empty(t, back)
 		under = append(under[1:], start...)
-		l.settled([]result{good})
-		require.LessOrEqual(t, len(under), mostSlots)
+		l.saved([]result{good})
+		require.LessOrEqual(t, len(under), maxSlots)
 		require.Equal(t, len(under), l.attempting())
 		if attempts == 20 {
-			require.Len(t, under, mostSlots)
-			require.Zero(t, roomOf(l, "w"), "enough is in hand")
+			require.Len(t, under, maxSlots)
+			require.Zero(t, freeOf(l, "w"), "enough rows are held")
 		}
 	}
 	require.Empty(t, l.byID, "an idle lane takes no memory")
-	require.Empty(t, l.held())
+	require.Empty(t, l.heldIDs())
 }
 
-func TestOnlySoManyAttemptsAreAheadOfWhatIsWrittenDown(t *testing.T) {
+func TestLanes_MaxUnsaved(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
 	under := l.take(rowsOf("w", 100))
@@ -72,16 +72,16 @@ func TestOnlySoManyAttemptsAreAheadOfWhatIsWrittenDown(t *testing.T) {
 		start, _, _ := l.done(unwritten[len(unwritten)-1])
 		under = append(under[1:], start...)
 	}
-	require.Len(t, unwritten, mostUnsettled)
-	require.Len(t, l.held(), 100)
+	require.Len(t, unwritten, maxUnsaved)
+	require.Len(t, l.heldIDs(), 100)
 	require.Empty(t, l.resume())
-	_, starved := l.settled(unwritten[:5])
+	_, starved := l.saved(unwritten[:5])
 	require.True(t, starved)
 	require.Len(t, l.resume(), 5)
 	require.Empty(t, l.resume())
 }
 
-func TestAnEndpointThatFailsGoesDownToOneSlotAndGivesBackTheRest(t *testing.T) {
+func TestLanes_FailureRemovesSlots(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
 	under := l.take(rowsOf("w", 10))
@@ -89,50 +89,50 @@ func TestAnEndpointThatFailsGoesDownToOneSlotAndGivesBackTheRest(t *testing.T) {
 	for len(under) > 0 {
 		bad := hasFailed(under[0])
 		start, back, _ := l.done(bad)
-		l.settled([]result{bad})
+		l.saved([]result{bad})
 		under = append(under[1:], start...)
 		given += len(back)
 	}
 	require.Equal(t, 10-firstSlots, given)
-	require.Equal(t, 1, roomOf(l, "w"))
+	require.Equal(t, 1, freeOf(l, "w"))
 	under = l.take([]row{{id: "again", webhookID: "w"}})
 	require.Len(t, under, 1)
-	require.Zero(t, roomOf(l, "w"))
+	require.Zero(t, freeOf(l, "w"))
 	good := succeeded(under[0])
 	l.done(good)
-	require.Equal(t, mostAhead, roomOf(l, "w"), "well again")
-	l.settled([]result{good})
-	require.Equal(t, firstSlots, roomOf(l, "w"), "and idle, so that nothing is known of it")
+	require.Equal(t, maxAhead, freeOf(l, "w"), "well again")
+	l.saved([]result{good})
+	require.Equal(t, firstSlots, freeOf(l, "w"), "and idle, so that nothing is known of it")
 }
 
-func TestEndpointsThatHangLeaveSlotsForThoseThatAnswer(t *testing.T) {
+func TestLanes_ReservesSlotsForProven(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
 	well := l.take(rowsOf("well", 1))
-	l.take([]row{{id: "keeps", webhookID: "well"}}) // so that the lane is remembered
+	l.take([]row{{id: "keeps", webhookID: "well"}}) // so that the lane is kept
 	l.done(succeeded(well[0]))
 	hanging := 0
 	for n := range 1000 {
 		id := fmt.Sprint("hangs-", n)
-		room := roomOf(l, id)
-		hanging += len(l.take(rowsOf(id, room)))
+		free := freeOf(l, id)
+		hanging += len(l.take(rowsOf(id, free)))
 	}
-	require.Equal(t, mostUnproven, hanging)
-	require.Positive(t, roomOf(l, "well"))
+	require.Equal(t, maxUnproven, hanging)
+	require.Positive(t, freeOf(l, "well"))
 	require.Len(t, l.take([]row{{id: "next", webhookID: "well"}}), 1)
 }
 
-func TestOnlySoManyAttemptsAreUnderWayAtEndpointsOfAKind(t *testing.T) {
+func TestLanes_MaxPerClass(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		class class
 		most  int
-		ahead bool // rows are taken in hand all the same
+		ahead bool // rows are taken nevertheless
 		fresh bool // those of which nothing is known get their slots
 	}{
-		"they answer well":       {proven, mostUnderWay, true, false},
-		"they have not answered": {unproven, mostUnproven, false, false},
-		"they fail":              {failing, mostFailing, false, true},
+		"they answer well":       {proven, maxInFlight, true, false},
+		"they have not answered": {unproven, maxUnproven, false, false},
+		"they fail":              {failing, maxFailing, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -146,60 +146,60 @@ func TestOnlySoManyAttemptsAreUnderWayAtEndpointsOfAKind(t *testing.T) {
 			require.Equal(t, c.most, under)
 			require.Equal(t, c.most, l.attempting())
 			l.byID["next"] = &lane{class: c.class, slots: firstSlots}
-			require.Equal(t, c.ahead, roomOf(l, "next") > 0)
+			require.Equal(t, c.ahead, freeOf(l, "next") > 0)
 			require.Equal(t, c.fresh, len(l.take(rowsOf("fresh", 1))) > 0)
 		})
 	}
 }
 
-func TestOnlySoManyRowsOfOneEndpointAreInHand(t *testing.T) {
+func TestLanes_MaxRowsPerEndpoint(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
 	l.byID["w"] = &lane{class: proven, slots: firstSlots}
 	l.take(rowsOf("w", 10))
-	require.Equal(t, mostAhead-10, roomOf(l, "w"))
+	require.Equal(t, maxAhead-10, freeOf(l, "w"))
 }
 
-func TestASlotThatOthersWaitForGoesToThem(t *testing.T) {
+func TestLanes_FreedSlotStartsOthers(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
 	var under []row
-	for n := range mostUnproven/firstSlots + 1 {
+	for n := range maxUnproven/firstSlots + 1 {
 		under = append(under, l.take(rowsOf(fmt.Sprint(n), firstSlots))...)
 	}
-	require.Len(t, under, mostUnproven, "the last endpoint's wait")
+	require.Len(t, under, maxUnproven, "the last endpoint's wait")
 	start, _, _ := l.done(hasFailed(under[0]))
 	require.Len(t, start, 1)
-	require.Equal(t, fmt.Sprint(mostUnproven/firstSlots), start[0].webhookID)
+	require.Equal(t, fmt.Sprint(maxUnproven/firstSlots), start[0].webhookID)
 }
 
-func TestARowInHandIsNotTakenTwice(t *testing.T) {
+func TestLanes_IgnoresClaimedTwice(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
 	require.Len(t, l.take(rowsOf("w", 1)), 1)
 	require.Empty(t, l.take(rowsOf("w", 1)), "its lease was lost, and claimed again")
 }
 
-// A row that is put back can be claimed before that is noted. Its lease would stay with nobody at work on it.
-func TestARowThatIsClaimedWhileItIsPutBackIsPutBackAgain(t *testing.T) {
+// A row that is returned to the queue can be claimed again before the lanes know. Its lease would stay without an attempt.
+func TestLanes_ClaimedDuringReturn(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
 	r := rowsOf("w", 1)[0]
 	require.Len(t, l.take([]row{r}), 1)
 	bad := hasFailed(r)
 	l.done(bad)
-	require.Empty(t, l.take([]row{r}), "it is in hand")
-	again, _ := l.settled([]result{bad})
+	require.Empty(t, l.take([]row{r}), "it is held")
+	again, _ := l.saved([]result{bad})
 	require.Len(t, again, 1)
 	require.Equal(t, queued, again[0].state)
 	require.False(t, again[0].attempted)
-	again, _ = l.settled(again)
+	again, _ = l.saved(again)
 	require.Empty(t, again)
-	require.Empty(t, l.inHand)
+	require.Empty(t, l.held)
 	require.Len(t, l.take([]row{r}), 1)
 }
 
-func TestWhatWasNotAttemptedSaysNothingOfItsEndpoint(t *testing.T) {
+func TestLanes_UnattemptedKeepsClass(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
 	under := l.take(rowsOf("w", firstSlots))
@@ -207,37 +207,37 @@ func TestWhatWasNotAttemptedSaysNothingOfItsEndpoint(t *testing.T) {
 		none := result{row: r, state: queued}
 		_, back, wanted := l.done(none)
 		require.Empty(t, back)
-		require.True(t, wanted, "there is room again")
-		l.settled([]result{none})
+		require.True(t, wanted, "more rows may be claimed")
+		l.saved([]result{none})
 	}
-	require.Equal(t, firstSlots-1, roomOf(l, "w"))
-	require.Zero(t, l.byID["w"].unsettled)
+	require.Equal(t, firstSlots-1, freeOf(l, "w"))
+	require.Zero(t, l.byID["w"].unsaved)
 	none := result{row: under[0], state: queued}
 	l.done(none)
-	l.settled([]result{none})
+	l.saved([]result{none})
 	require.Empty(t, l.byID, "an idle lane takes no memory")
-	require.Empty(t, l.held())
+	require.Empty(t, l.heldIDs())
 
 	bad := hasFailed(l.take(rowsOf("w", 1))[0])
 	l.done(bad)
-	l.settled([]result{bad})
+	l.saved([]result{bad})
 	gone := result{row: l.take([]row{bad.row})[0], state: cancelled}
 	l.done(gone)
-	l.settled([]result{gone})
+	l.saved([]result{gone})
 	require.Empty(t, l.byID, "nor does that of a deleted endpoint, although it failed")
 }
 
-func TestAnEndpointOfWhichNothingComesAnyMoreIsForgottenAtLast(t *testing.T) {
+func TestLanes_ForgetsIdleEndpoint(t *testing.T) {
 	t.Parallel()
 	l := newLanes()
 	for _, r := range l.take(rowsOf("w", 1)) {
 		failure := hasFailed(r)
 		l.done(failure)
-		l.settled([]result{failure})
+		l.saved([]result{failure})
 	}
-	require.Less(t, roomOf(l, "w"), firstSlots, "it is remembered that it fails, for its next attempt")
+	require.Less(t, freeOf(l, "w"), firstSlots, "its failure is remembered for the next attempt")
 	require.NotZero(t, l.byID["w"].idle)
-	l.byID["w"].idle = time.Now().Add(-remembered - time.Second)
-	require.Equal(t, firstSlots, roomOf(l, "w"))
+	l.byID["w"].idle = time.Now().Add(-idleTTL - time.Second)
+	require.Equal(t, firstSlots, freeOf(l, "w"))
 	require.Empty(t, l.byID)
 }

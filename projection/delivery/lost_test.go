@@ -17,7 +17,7 @@ import (
 )
 
 // A log that was restored from a backup has lost one event, and has another where a second one was.
-func TestADeliveryWhoseEventTheLogHasLostEndsAndSaysWhy(t *testing.T) {
+func TestCourier_EventNotOnLog(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -33,11 +33,11 @@ func TestADeliveryWhoseEventTheLogHasLostEndsAndSaysWhy(t *testing.T) {
 	}
 	send(t, w)
 	require.Equal(t, map[string]int{"failed": 2}, states(t, w, id, 2))
-	var told, failing int
+	var attempts, failing int
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `
 		SELECT (SELECT count(*) FROM delivery.attempt WHERE status = 0 AND error LIKE '%is not on the log any more%'),
-		       (SELECT count(*) FROM delivery.health WHERE webhook_id = $1)`, id).Scan(&told, &failing))
-	require.Equal(t, 2, told)
+		       (SELECT count(*) FROM delivery.health WHERE webhook_id = $1)`, id).Scan(&attempts, &failing))
+	require.Equal(t, 2, attempts)
 	require.Zero(t, failing, "it is no fault of the endpoint")
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Cem"))
 	require.Equal(t, map[string]int{"failed": 2, "delivered": 1}, states(t, w, id, 3))
@@ -62,7 +62,7 @@ func (l *lines) have(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
-func TestADeliveryWaitsWhileTheServiceHasAnotherLog(t *testing.T) {
+func TestCourier_OtherLog(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	id := target(t, w, receive(t, good).URL)
@@ -71,7 +71,7 @@ func TestADeliveryWaitsWhileTheServiceHasAnotherLog(t *testing.T) {
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET revision = 7; UPDATE delivery.checkpoint SET epoch = 'another'; UPDATE delivery.origin SET epoch = 'another'`)
 	var log lines
 	send(t, w, func(o *delivery.CourierOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	require.Eventually(t, func() bool { return log.have("delivery not made ready") }, projectiontest.Soon, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return log.have("delivery not prepared") }, projectiontest.Soon, 5*time.Millisecond)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET revision = 0`)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 }

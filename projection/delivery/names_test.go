@@ -75,7 +75,7 @@ func (n *names) serve() {
 	}
 }
 
-func TestANameIsJudgedByWhatItMeansWhenItIsDialled(t *testing.T) {
+func TestGuard_NameResolvedAtDial(t *testing.T) {
 	t.Parallel()
 	server := nameServer(t, "8.8.8.8")
 	resolver := server.resolver()

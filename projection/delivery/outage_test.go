@@ -18,15 +18,15 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// A courier tried five times a second, and said so each time, for as long as the database was away.
-func TestACourierSaysOnceThatTheDatabaseIsGone(t *testing.T) {
+// A courier reconnects up to five times a second, and once logged each time.
+func TestCourier_LogsOutageOnce(t *testing.T) {
 	t.Parallel()
 	config, err := pgxpool.ParseConfig("postgres://nobody@127.0.0.1:1/none?sslmode=disable")
 	require.NoError(t, err)
 	var dials atomic.Int32
 	config.ConnConfig.DialFunc = func(context.Context, string, string) (net.Conn, error) {
 		dials.Add(1)
-		return nil, errors.New("nobody is there")
+		return nil, errors.New("no server")
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
@@ -39,5 +39,5 @@ func TestACourierSaysOnceThatTheDatabaseIsGone(t *testing.T) {
 	require.Eventually(t, func() bool { return dials.Load() >= 3 }, projectiontest.Soon, time.Millisecond)
 	stop()
 	running.Wait()
-	require.Equal(t, 1, strings.Count(log.text.String(), "courier lost its session"))
+	require.Equal(t, 1, strings.Count(log.text.String(), "courier: database session lost, reconnecting"))
 }

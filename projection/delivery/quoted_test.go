@@ -37,7 +37,7 @@ func answering(t *testing.T, answer func(conn net.Conn, request *http.Request)) 
 	return "http://" + listener.Addr().String()
 }
 
-// echo starts a server that says back what it is told, and nothing else.
+// echo starts a server that sends back the request without an HTTP response.
 func echo(t *testing.T) (url string) {
 	t.Helper()
 	return answering(t, func(conn net.Conn, request *http.Request) {
@@ -46,8 +46,8 @@ func echo(t *testing.T) (url string) {
 	})
 }
 
-// What an endpoint says that is no answer is quoted in the error, which outlived the person.
-func TestWhatAnErrorQuotesOfAPersonGoesWithThePerson(t *testing.T) {
+// A malformed response is quoted in the error, which once outlived the person.
+func TestErasure_EmptiesQuotedErrors(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	id := target(t, w, echo(t))

@@ -19,17 +19,17 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// Replayer queues again, from the log, the events that owners of endpoints asked to replay. How far a replay has come is stored in
-// the transaction that queues, so that it continues where a killed process left it. Any number of them may work on one database, of
-// which one at a time is active.
+// Replayer queues again, from the log, the events that owners of endpoints asked to replay. The transaction that queues also stores
+// how far the replay has come, so that it resumes after a killed process. Any number of them may run on one database; one at a time
+// is active.
 type Replayer struct {
 	Pool  *pgxpool.Pool
 	Store eventstore.Store
 	Log   *slog.Logger
-	// End puts the end of a replay on the log, once, after which its owner may ask for the next.
+	// End appends the end of a replay to the log, once, after which its owner may ask for the next.
 	End func(context.Context, EndedReplay) error
-	// Budget takes deliveries out of an account's budget, as many as it has of those that are wanted, and returns when it is worth
-	// asking again. Nil: there is no budget.
+	// Budget takes up to the wanted number of deliveries from an account's budget, and returns how long to wait for more. Nil: no
+	// budget.
 	Budget func(ctx context.Context, account string, wanted int) (granted int, again time.Duration, err error)
 }
 
@@ -40,15 +40,15 @@ type EndedReplay struct {
 	Failure    string // why it failed; empty: all that it queued was attempted once
 }
 
-// replayLease is the lease of the Replayer that is active. It only saves work: each step moves the replay from where it was read.
+// replayLease is the lease of the active Replayer. It only saves work: each step checks that no other has moved the replay.
 const replayLease = "delivery replays"
 
 const (
 	replayPoll   = 250 * time.Millisecond
 	replayAgain  = 5 * time.Second // after a failure
-	replayRows   = 8000            // of a transaction, and the rest of the page that they came with
-	replayEvents = 50_000          // that a transaction passes at most, where nothing matches
-	mostReplayed = 150_000
+	replayRows   = 8000            // of a transaction, and the rest of their page
+	replayEvents = 50_000          // read for a transaction at most, if few match
+	maxQueued    = 150_000
 )
 
 // Run works until the context ends.
@@ -67,8 +67,8 @@ func (r Replayer) Run(ctx context.Context) {
 	}
 }
 
-// Turn brings every open replay one step forward, so that none waits for a long one or for one that fails. It reports whether there
-// was any.
+// Turn advances every open replay by one step, so that none waits for a long one or for one that fails. It reports whether any
+// has advanced.
 func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 	conn, err := r.Pool.Acquire(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 // openReplay is a replay that has not ended.
 type openReplay struct {
 	replay
-	due       bool // it may queue now: there is room in the queue and in the budget
+	due       bool // it may queue now: the endpoint's queue is short enough, and it need not wait for the budget
 	attempted bool // nothing that it queued waits for its first attempt
 }
 
@@ -121,7 +121,7 @@ func openReplays(ctx context.Context, conn *pgx.Conn) ([]openReplay, error) {
 		                    WHERE q.webhook_id = p.webhook_id AND q.generation = p.generation AND q.generation > 0 AND q.attempts = 0)
 		  FROM delivery.replay p JOIN delivery.endpoint e USING (webhook_id, account)
 		 WHERE finished_at IS NULL
-		 ORDER BY requested`, mostReplayed)
+		 ORDER BY requested`, maxQueued)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func openReplays(ctx context.Context, conn *pgx.Conn) ([]openReplay, error) {
 	})
 }
 
-// advance brings a replay one step forward. Moved is false when it waits.
+// advance advances a replay by one step. Moved is false if it waits.
 func (r Replayer) advance(ctx context.Context, conn *pgx.Conn, p openReplay) (moved bool, err error) {
 	switch {
 	case p.reached != nil && *p.reached >= p.requested:
@@ -160,7 +160,7 @@ type unreadable struct{ error }
 
 func (u unreadable) Unwrap() error { return u.error }
 
-// permanent returns what the owner of an endpoint is shown of an error that will not go away, and whether it is one.
+// permanent returns the text for the endpoint's owner if an error will not go away.
 func permanent(err error) (failure string, never bool) {
 	var log unreadable
 	switch {
@@ -172,7 +172,7 @@ func permanent(err error) (failure string, never bool) {
 	return "the log cannot be read from the position that was reached", true
 }
 
-// end records that a replay has ended: on the log first, since it may be done again.
+// end records that a replay has ended: on the log first, because that may be repeated.
 func (r Replayer) end(ctx context.Context, conn *pgx.Conn, p replay, failure string) error {
 	if r.End != nil {
 		if err := r.End(ctx, EndedReplay{p.webhookID, p.generation, failure}); err != nil {
@@ -185,7 +185,7 @@ func (r Replayer) end(ctx context.Context, conn *pgx.Conn, p replay, failure str
 	return err
 }
 
-// step queues what the next part of the log has for a replay. Moved is false when the account's budget is used up.
+// step queues the matching events of the next batch. Moved is false if the account's budget is used up.
 func (r Replayer) step(ctx context.Context, conn *pgx.Conn, p replay) (moved bool, err error) {
 	after, err := r.begin(ctx, p)
 	if err != nil {
@@ -236,7 +236,7 @@ type progress struct {
 	disabled bool // the endpoint was disabled there, since a time in the span
 }
 
-// read takes what matches from the log, up to a progress mark behind enough of it.
+// read returns the matching events, up to a progress mark after enough of them.
 func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position) (rows queue, reached progress, err error) {
 	reached = progress{after, p.disabled}
 	events := 0
@@ -263,8 +263,8 @@ func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position)
 	return rows, reached, ctx.Err()
 }
 
-// match adds the row of an event that the replay is about: one of a time in the span, or one that came to the log while the endpoint
-// was disabled. The second goes by position: an event may come to the log later than its time says.
+// match adds the row of an event that matches: its time is in the span, or it was appended while the endpoint was disabled. The
+// second goes by position, because an event may be appended later than its time.
 func (p replay) match(recorded eventstore.Recorded, reached *progress, rows *queue) error {
 	within := !recorded.At.Before(p.since) && (p.until == nil || recorded.At.Before(*p.until))
 	if recorded.Stream == event.WebhookStream(p.webhookID) {
@@ -289,8 +289,8 @@ func (p replay) match(recorded eventstore.Recorded, reached *progress, rows *que
 	return nil
 }
 
-// begin is the position behind which a replay goes on. One that has not begun skips the part of the log that is too old, as far as
-// the views know it.
+// begin returns the position after which a replay continues. One that has not begun skips the part of the log that is too old, as
+// far as the index of places knows it.
 func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, error) {
 	if p.reached != nil {
 		return *p.reached, nil
@@ -298,7 +298,7 @@ func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, err
 	return view.PlaceBefore(ctx, r.Pool, r.Store, p.since)
 }
 
-// dropQueued leaves out what waits for the endpoint already, and makes it due.
+// dropQueued removes the events that are queued for the endpoint already, and makes these due.
 func (q *queue) dropQueued(ctx context.Context, conn *pgx.Conn, webhookID string) error {
 	if len(q.events) == 0 {
 		return nil

@@ -54,7 +54,7 @@ func generations(t *testing.T, w *projectiontest.World, webhookID string) map[in
 	return counts
 }
 
-func TestAReplayQueuesWhatMatchesInItsSpanOfTime(t *testing.T) {
+func TestReplay_Span(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	lead, other := event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
@@ -88,7 +88,7 @@ func TestAReplayQueuesWhatMatchesInItsSpanOfTime(t *testing.T) {
 	require.Equal(t, 3, finished)
 }
 
-// An event may come to the log later than its time says: another process stamped it, and its queue was longer.
+// An event may be appended later than its time: another process stamped it, and its queue was longer.
 func TestReplay_SinceDisabledAt(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
@@ -180,14 +180,14 @@ func TestReplay_BeforeDeliveriesBegan(t *testing.T) {
 	w.Append(t, "acme", event.WebhookStream(open), replayAll())
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
 	spread(t, w)
-	var said []delivery.EndedReplay
+	var reported []delivery.EndedReplay
 	r := replayer(w)
-	r.End = func(_ context.Context, e delivery.EndedReplay) error { said = append(said, e); return nil }
+	r.End = func(_ context.Context, e delivery.EndedReplay) error { reported = append(reported, e); return nil }
 	for range 2 {
 		_, err := r.Turn(t.Context())
 		require.NoError(t, err)
 	}
-	require.Equal(t, []delivery.EndedReplay{{WebhookID: open, Generation: 1, Failure: "deliveries began after it was asked for"}}, said)
+	require.Equal(t, []delivery.EndedReplay{{WebhookID: open, Generation: 1, Failure: "deliveries began after it was asked for"}}, reported)
 	require.Empty(t, generations(t, w, open))
 }
 
@@ -275,7 +275,7 @@ func (s *startingPoints) Subscribe(ctx context.Context, after eventstore.Positio
 	return s.Store.Subscribe(ctx, after, filter)
 }
 
-func TestAReplayThatFailsHoldsUpNoOther(t *testing.T) {
+func TestReplay_FailureDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	broken, sound := register(t, w, "acme", "https://a.example", "*"), register(t, w, "globex", "https://b.example", "*")
@@ -295,8 +295,8 @@ func TestAReplayThatFailsHoldsUpNoOther(t *testing.T) {
 	require.Equal(t, "an event cannot be read by this version of the service", failure, "its owner is shown why it ended")
 }
 
-// Nobody fills the queue by asking for replays, nor waits for another who has much in it.
-func TestAReplayWaitsWhileItsEndpointHasMuchInTheQueue(t *testing.T) {
+// Replays do not fill the queue, and none waits for another with a long queue.
+func TestReplay_LongQueue(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	behind, other := register(t, w, "acme", "https://a.example", "*"), register(t, w, "acme", "https://b.example", "*")
@@ -317,7 +317,7 @@ func TestAReplayWaitsWhileItsEndpointHasMuchInTheQueue(t *testing.T) {
 	require.Equal(t, map[int]int{0: 1, 1: 1}, generations(t, w, behind))
 }
 
-func TestReplayedDeliveriesAreOfTheDayTheyWereAskedFor(t *testing.T) {
+func TestReplay_Partition(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -336,7 +336,7 @@ func TestReplayedDeliveriesAreOfTheDayTheyWereAskedFor(t *testing.T) {
 	require.Equal(t, map[string]int{"delivered": 80}, states(t, w, id, 80))
 }
 
-func TestAReplayOfAnEndpointThatIsSwitchedOffEnds(t *testing.T) {
+func TestReplay_DisabledEndpoint(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	disabled, deleted := register(t, w, "acme", "https://a.example", "*"), register(t, w, "acme", "https://b.example", "*")
@@ -350,12 +350,12 @@ func TestAReplayOfAnEndpointThatIsSwitchedOffEnds(t *testing.T) {
 	w.Append(t, "acme", event.WebhookStream(disabled), event.WebhookEnabled{})
 	spread(t, w)
 	replay(t, w)
-	require.Equal(t, map[int]int{0: 1}, generations(t, w, disabled), "it is asked for anew, or not made")
+	require.Equal(t, map[int]int{0: 1}, generations(t, w, disabled), "it is requested again, or not carried out")
 }
 
-// TestAReplayGoesOnWhereItWasKilled kills the connection of each of five steps that is about to queue, and lets two
+// TestReplay_ResumesAfterKill kills the connection of each of five steps that is about to queue, and lets two
 // processes go on.
-func TestAReplayGoesOnWhereItWasKilled(t *testing.T) {
+func TestReplay_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	const events = 12_000
 	w := begun(t)

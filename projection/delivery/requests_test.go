@@ -20,7 +20,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-func TestATestGoesToOneEndpointWhateverItAskedFor(t *testing.T) {
+func TestRequest_Test(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -40,7 +40,7 @@ func TestATestGoesToOneEndpointWhateverItAskedFor(t *testing.T) {
 	require.Equal(t, id, body.Data.WebhookID)
 }
 
-func TestBothSecretsSignWhileTheyOverlap(t *testing.T) {
+func TestCourier_OverlappingSecrets(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)
@@ -66,7 +66,7 @@ func only(t *testing.T, w *projectiontest.World, webhookID string) (id string) {
 	return id
 }
 
-func TestADeliveryIsMadeAgainWhenItsOwnerAsks(t *testing.T) {
+func TestRetry_FinishedDelivery(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	var well atomic.Bool
@@ -129,7 +129,7 @@ func TestRetry_DuringLastAttempt(t *testing.T) {
 	}
 }
 
-func TestADeliveryThatWaitsIsDueAtOnceWhenItsOwnerAsks(t *testing.T) {
+func TestRetry_WaitingDelivery(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, func(n int, w http.ResponseWriter) {
@@ -149,7 +149,7 @@ func TestADeliveryThatWaitsIsDueAtOnceWhenItsOwnerAsks(t *testing.T) {
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 }
 
-func TestARequestIsCarriedOutOnceHoweverOftenTheLogIsRead(t *testing.T) {
+func TestRequest_OncePerLog(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	id := register(t, w, "acme", "https://a.example", "*")
@@ -167,7 +167,7 @@ func TestARequestIsCarriedOutOnceHoweverOftenTheLogIsRead(t *testing.T) {
 	require.Zero(t, sent(t, w))
 }
 
-func TestABodyOverSixtyFourKibibytesGoesWithoutItsFields(t *testing.T) {
+func TestBody_Truncated(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	r := receive(t, good)

@@ -11,7 +11,7 @@ import (
 )
 
 // After a rotation of the sealing key the earlier one is kept for as long as something needs it.
-func TestSecretsAreSealedAnewThoughOneDoesNotOpen(t *testing.T) {
+func TestSecrets_Rewrap(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
 	for _, id := range []string{webhookID, otherID} {

@@ -10,7 +10,7 @@ import (
 
 var judged = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 
-func TestTheWaitBeforeEachAttemptIsOnTheScheduleWithinAFifth(t *testing.T) {
+func TestSchedule_Jitter(t *testing.T) {
 	t.Parallel()
 	broken := outcome{status: http.StatusInternalServerError}
 	for i, planned := range DefaultSchedule() {
@@ -24,7 +24,7 @@ func TestTheWaitBeforeEachAttemptIsOnTheScheduleWithinAFifth(t *testing.T) {
 	require.False(t, ok, "after the last there is none")
 }
 
-func TestWhoShowsThatItIsOverloadedIsLeftAloneForAMinute(t *testing.T) {
+func TestSchedule_Overload(t *testing.T) {
 	t.Parallel()
 	schedule := []time.Duration{5 * time.Second, time.Hour}
 	for name, c := range map[string]struct {
@@ -53,7 +53,7 @@ func TestWhoShowsThatItIsOverloadedIsLeftAloneForAMinute(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsHonouredUpToADay(t *testing.T) {
+func TestSchedule_RetryAfter(t *testing.T) {
 	t.Parallel()
 	schedule := []time.Duration{5 * time.Second}
 	for header, want := range map[string]time.Duration{
@@ -84,7 +84,7 @@ func TestRetryAfterIsHonouredUpToADay(t *testing.T) {
 	require.Equal(t, time.Minute, wait, "nor is it below the floor")
 }
 
-func TestGoneIsTheEndOfADelivery(t *testing.T) {
+func TestSchedule_Gone(t *testing.T) {
 	t.Parallel()
 	_, ok := next(DefaultSchedule(), 1, outcome{status: http.StatusGone, retryAfter: "60"}, judged, 0.5)
 	require.False(t, ok)

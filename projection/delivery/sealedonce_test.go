@@ -12,7 +12,7 @@ import (
 )
 
 // Databases have secrets that were sealed like this one: every later version opens them.
-func TestASecretThatWasSealedOnceOpensEverAfter(t *testing.T) {
+func TestSecrets_Golden(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
 	const id = "01KAHQ5V8M3N6R9T2W4Y7Z0B1C"
@@ -25,7 +25,7 @@ func TestASecretThatWasSealedOnceOpensEverAfter(t *testing.T) {
 }
 
 // Where the key is lost for good, an endpoint rotates its secret: deliveries waited on for what it was before, which nothing opens.
-func TestARotationLeavesNoSecretThatDoesNotOpen(t *testing.T) {
+func TestSecrets_RotationDropsUnreadable(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
 	before, after := secrets(t, pool, key(1)), secrets(t, pool, key(2))
@@ -45,7 +45,7 @@ func TestARotationLeavesNoSecretThatDoesNotOpen(t *testing.T) {
 	require.Equal(t, []string{"whsec_fourth", "whsec_third"}, kept)
 }
 
-func TestARotationLeavesTheSecretsOfOtherEndpointsAlone(t *testing.T) {
+func TestSecrets_RotationOfOneEndpoint(t *testing.T) {
 	t.Parallel()
 	s := secrets(t, pool(t), key(1))
 	require.NoError(t, s.Put(t.Context(), otherID, "0"))

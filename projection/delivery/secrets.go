@@ -35,7 +35,7 @@ type Secrets struct {
 // NewSecrets returns a store of secrets that are sealed with a box.
 func NewSecrets(pool *pgxpool.Pool, box *sealbox.Box) *Secrets { return &Secrets{pool, box} }
 
-// Put stores an endpoint's secret in place of any before.
+// Put stores an endpoint's secret, and replaces any earlier one.
 func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
 	sealed, err := s.box.Seal([]byte(secret), []byte(webhookID))
 	if err != nil {
@@ -51,8 +51,8 @@ func (s *Secrets) Put(ctx context.Context, webhookID, secret string) error {
 	return nil
 }
 
-// mostEarlier is how many replaced secrets still sign; of more, the oldest are dropped at once. Each makes every delivery longer.
-const mostEarlier = 4
+// maxEarlier is how many replaced secrets still sign; beyond it, the oldest are dropped. Each makes every delivery longer.
+const maxEarlier = 4
 
 // Rotate stores a secret in place of the current one, which still signs until previousUntil. Kept is false when there is none to
 // replace, for example after Destroy. If rotations arrive here in another order than they were decided in, the one with the latest
@@ -63,7 +63,7 @@ func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previous
 		return false, err
 	}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// The row's lock puts rotations and the destruction one after the other.
+		// The row's lock serializes rotations and the destruction.
 		locked, err := tx.Exec(ctx, `SELECT FROM secret.webhook WHERE webhook_id = $1 FOR UPDATE`, webhookID)
 		if err != nil || locked.RowsAffected() == 0 {
 			return err
@@ -86,7 +86,7 @@ func (s *Secrets) Rotate(ctx context.Context, webhookID, secret string, previous
 		batch.Queue(`
 			DELETE FROM secret.earlier WHERE webhook_id = $1 AND (key_id <> ALL ($3) OR ctid NOT IN (
 			       SELECT ctid FROM secret.earlier WHERE webhook_id = $1 ORDER BY until DESC LIMIT $2))`,
-			webhookID, mostEarlier, s.box.KeyIDs())
+			webhookID, maxEarlier, s.box.KeyIDs())
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *Secrets) unseal(webhookID string, sealed sealbox.Sealed) (string, error
 func (s *Secrets) Run(ctx context.Context, log *slog.Logger) {
 	for ctx.Err() == nil {
 		if err := errors.Join(s.DestroyExpired(ctx), s.DestroyLeft(ctx)); err != nil && ctx.Err() == nil {
-			log.Warn("signing secrets whose time is up not destroyed", slog.Any("error", err))
+			log.Warn("expired signing secrets not destroyed", slog.Any("error", err))
 		}
 		_ = eventstore.Sleep(ctx, time.Minute)
 	}
@@ -207,7 +207,7 @@ func (s *Secrets) DestroyExpired(ctx context.Context) error {
 	return nil
 }
 
-// DestroyLeft deletes the secrets of endpoints that the fan-out has seen deleted, where a process died before it had done so.
+// DestroyLeft deletes the secrets of deleted endpoints that a killed process has left.
 func (s *Secrets) DestroyLeft(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `
 		SELECT webhook_id FROM delivery.endpoint
@@ -230,7 +230,7 @@ func (s *Secrets) DestroyLeft(ctx context.Context) error {
 // Destroy deletes an endpoint's secrets. It is not an error if there are none.
 func (s *Secrets) Destroy(ctx context.Context, webhookID string) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// The current one first, whose row a rotation locks: what that replaced is seen after it.
+		// The current secret first, whose row a rotation locks: what it replaced is visible then.
 		for _, table := range []string{"webhook", "earlier"} {
 			if _, err := tx.Exec(ctx, `DELETE FROM secret.`+table+` WHERE webhook_id = $1`, webhookID); err != nil {
 				return err

@@ -49,7 +49,7 @@ func secrets(t *testing.T, pool *pgxpool.Pool, current []byte, earlier ...[]byte
 	return delivery.NewSecrets(pool, box)
 }
 
-func TestASecretComesBackAndStandsNowhereInTheTable(t *testing.T) {
+func TestSecrets_Sealed(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
 	s := secrets(t, pool, key(1))
@@ -68,7 +68,7 @@ func TestASecretComesBackAndStandsNowhereInTheTable(t *testing.T) {
 	}
 }
 
-func TestARowMovedToAnotherEndpointOrChangedDoesNotOpen(t *testing.T) {
+func TestSecrets_Damaged(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
 	s := secrets(t, pool, key(1))
@@ -90,7 +90,7 @@ func TestARowMovedToAnotherEndpointOrChangedDoesNotOpen(t *testing.T) {
 	}
 }
 
-func TestKeysRotate(t *testing.T) {
+func TestSecrets_KeyRotation(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
 	require.NoError(t, secrets(t, pool, key(1)).Put(t.Context(), webhookID, secret))
@@ -103,7 +103,7 @@ func TestKeysRotate(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{secret}, got)
 
-	require.NoError(t, rotated.Put(t.Context(), webhookID, secret), "sealed anew with the current key")
+	require.NoError(t, rotated.Put(t.Context(), webhookID, secret), "sealed with the current key")
 	got, err = secrets(t, pool, key(2)).Get(t.Context(), webhookID)
 	require.NoError(t, err)
 	require.Equal(t, []string{secret}, got)
@@ -121,7 +121,7 @@ func rotate(t *testing.T, s *delivery.Secrets, to string, previousUntil time.Tim
 	require.True(t, kept)
 }
 
-func TestAReplacedSecretSignsUntilItsTimeIsUpAndIsDestroyedThen(t *testing.T) {
+func TestSecrets_ReplacedExpires(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
 	s := secrets(t, pool, key(1))
@@ -148,7 +148,7 @@ func earlier(t *testing.T, pool *pgxpool.Pool) (n int) {
 	return n
 }
 
-func TestOfManyReplacedSecretsTheLatestFourSign(t *testing.T) {
+func TestSecrets_MaxReplaced(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
 	s := secrets(t, pool, key(1))
@@ -162,7 +162,7 @@ func TestOfManyReplacedSecretsTheLatestFourSign(t *testing.T) {
 }
 
 // Two processes may rotate at once, and each keeps its secret after its fact is on the log: perhaps in the other order.
-func TestTheLatestRotationIsCurrentInWhateverOrderSecretsAreKept(t *testing.T) {
+func TestSecrets_RotationOrder(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
 	s := secrets(t, pool, key(1))
@@ -201,7 +201,7 @@ func TestTheLatestRotationIsCurrentInWhateverOrderSecretsAreKept(t *testing.T) {
 	}
 }
 
-func TestNoSecretIsLeftWhenRotationAndDestructionRace(t *testing.T) {
+func TestSecrets_RotateDuringDestroy(t *testing.T) {
 	t.Parallel()
 	pool := pool(t)
 	s := secrets(t, pool, key(1))
@@ -225,7 +225,7 @@ func TestNoSecretIsLeftWhenRotationAndDestructionRace(t *testing.T) {
 	require.False(t, kept, "there is none to replace")
 }
 
-func TestADestroyedSecretIsGone(t *testing.T) {
+func TestSecrets_Destroy(t *testing.T) {
 	t.Parallel()
 	s := secrets(t, pool(t), key(1))
 	require.NoError(t, s.Put(t.Context(), webhookID, secret))
@@ -235,7 +235,7 @@ func TestADestroyedSecretIsGone(t *testing.T) {
 	require.NoError(t, s.Destroy(t.Context(), webhookID), "that there is none is no error")
 }
 
-func TestReader_DatabaseUnavailable(t *testing.T) {
+func TestSecrets_DatabaseDown(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none")
 	require.NoError(t, err)
@@ -249,7 +249,7 @@ func TestReader_DatabaseUnavailable(t *testing.T) {
 }
 
 // A process that dies between the deletion and the destruction leaves a secret that signs nothing any more.
-func TestSecretsLeftOfDeletedEndpointsAreDestroyed(t *testing.T) {
+func TestSecrets_DestroyLeft(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	s := secrets(t, w.Pool, key(1))

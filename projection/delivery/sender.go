@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	keptResponse    = 1 << 10  // bytes of an answer, or of an error, that are kept
-	drainedResponse = 64 << 10 // bytes that are read so that the connection can serve again
+	keptResponse    = 1 << 10  // bytes of a response, or of an error, that are recorded
+	drainedResponse = 64 << 10 // bytes that are read so that the connection can be reused
 )
 
-// outcome is how an attempt went.
+// outcome is the outcome of an attempt.
 type outcome struct {
 	at         time.Time
 	took       time.Duration
-	status     int // 0: no answer
+	status     int // 0: no response
 	response   string
 	retryAfter string
 	err        error
@@ -52,7 +52,7 @@ func newClient(privateTargets bool, timeout time.Duration, resolver *net.Resolve
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			DialContext: dialer.DialContext, ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout,
-			MaxIdleConns: mostUnderWay, MaxIdleConnsPerHost: mostSlots, IdleConnTimeout: 30 * time.Second,
+			MaxIdleConns: maxInFlight, MaxIdleConnsPerHost: maxSlots, IdleConnTimeout: 30 * time.Second,
 			MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
 		},
 	}
@@ -85,12 +85,12 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, secrets 
 	response, err := client.Do(request)
 	if err != nil {
 		var slow net.Error
-		o.err, o.timedOut = tellable(err), errors.As(err, &slow) && slow.Timeout()
+		o.err, o.timedOut = publicError(err), errors.As(err, &slow) && slow.Timeout()
 		return o
 	}
 	defer response.Body.Close()
 	o.status, o.retryAfter = response.StatusCode, response.Header.Get("Retry-After")
-	if o.status == http.StatusSwitchingProtocols { // what follows is no body, and nothing would end the wait for it
+	if o.status == http.StatusSwitchingProtocols { // no body follows, and a read would not end
 		return o
 	}
 	kept, _ := io.ReadAll(io.LimitReader(response.Body, keptResponse))
@@ -118,7 +118,7 @@ func sign(secrets []string, id, timestamp string, body []byte) (string, error) {
 			return "", errSecretForm
 		}
 		mac := hmac.New(sha256.New, key)
-		_, _ = io.WriteString(mac, id+"."+timestamp+".") // a hash takes everything
+		_, _ = io.WriteString(mac, id+"."+timestamp+".") // a hash returns no error
 		_, _ = mac.Write(body)
 		signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 	}
@@ -130,7 +130,7 @@ var (
 	errPort      = errors.New("the port is neither 443 nor 8443")
 )
 
-// azureWire serves every machine on Azure with its own configuration, although it looks public.
+// azureWire is a public address that serves every machine on Azure its own configuration.
 var azureWire = netip.MustParsePrefix("168.63.129.16/32")
 
 var publicHosts = ssrf.New(ssrf.WithPorts(webhook.PublicPorts...), ssrf.WithDeniedV4Prefixes(azureWire))
@@ -148,15 +148,15 @@ func guard(network, address string, c syscall.RawConn) error {
 	return nil
 }
 
-// tellable leaves out of an error what an endpoint's owner has no business to know: to what address our name server
-// takes a name, which would let them explore a network from within, where that name server is, and what address we have.
-// The text of a look-up that failed quotes the two ends of the connection to the name server.
-func tellable(err error) error {
+// publicError removes from an error what its endpoint's owner must not learn: the address that a name resolves to, which would let
+// them explore a network from within, and the addresses of the name server and of this host, which the error of a failed lookup
+// quotes.
+func publicError(err error) error {
 	var name *net.DNSError
 	var at *net.OpError
 	switch {
 	case errors.Is(err, errNotPublic), errors.As(err, &name) && name.IsNotFound:
-		return errNotPublic // one text for both: the other would show which names our name server knows
+		return errNotPublic // the same text for both: otherwise it would show which names resolve
 	case errors.Is(err, errPort):
 		return errPort
 	case errors.As(err, &name):

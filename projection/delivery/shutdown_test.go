@@ -16,12 +16,12 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-func TestACourierThatEndsDoesNotWaitForAReceiverThatHangs(t *testing.T) {
+func TestShutdown_HungReceiver(t *testing.T) {
 	t.Parallel()
 	endWhileOneHangs(t, 10*time.Millisecond, nil)
 }
 
-func TestACourierWhoseLogHasLostSomethingWaitsForNoReceiver(t *testing.T) {
+func TestShutdown_DivergedLog(t *testing.T) {
 	t.Parallel()
 	endWhileOneHangs(t, time.Hour, eventstore.ErrDiverged)
 }
@@ -45,7 +45,7 @@ func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 	spread(t, w)
 	order := queued(t, w, id)
 
-	end, ended := runPatiently(t, w, grace)
+	end, ended := runSlow(t, w, grace)
 	<-attempted
 	end(reason)
 	<-ended // although the receiver still hangs, and the attempt might take an hour
@@ -63,8 +63,8 @@ func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 	require.Equal(t, map[string]int{"delivered": 30}, states(t, w, id, 30))
 }
 
-// runPatiently runs a courier whose attempts may take an hour, until it is told to end.
-func runPatiently(t *testing.T, w *projectiontest.World, grace time.Duration) (end context.CancelCauseFunc, ended <-chan struct{}) {
+// runSlow runs a courier whose attempts may take an hour, until its context ends.
+func runSlow(t *testing.T, w *projectiontest.World, grace time.Duration) (end context.CancelCauseFunc, ended <-chan struct{}) {
 	courier := delivery.NewCourier(delivery.CourierOptions{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
 		AllowPrivateTargets: true, Timeout: time.Hour, Grace: grace,
@@ -78,7 +78,7 @@ func runPatiently(t *testing.T, w *projectiontest.World, grace time.Duration) (e
 	return cancel, done
 }
 
-func TestWhatIsUnderWayWhenACourierEndsMayFinish(t *testing.T) {
+func TestShutdown_FinishesAttempts(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	hold, attempted := make(chan struct{}), make(chan struct{}, 10)
@@ -91,7 +91,7 @@ func TestWhatIsUnderWayWhenACourierEndsMayFinish(t *testing.T) {
 	id := target(t, w, slow.URL)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), newLead("Ann"))
 	spread(t, w)
-	end, ended := runPatiently(t, w, time.Hour)
+	end, ended := runSlow(t, w, time.Hour)
 	<-attempted
 	end(nil)
 	release()

@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 )
 
-// switching starts a server that answers that it speaks something else from here on, and then says nothing.
+// switching starts a server that answers 101 and then sends nothing.
 func switching(t *testing.T) (url string) {
 	t.Helper()
 	return answering(t, func(conn net.Conn, _ *http.Request) {
@@ -22,9 +22,9 @@ func switching(t *testing.T) (url string) {
 	})
 }
 
-// What a connection says after 101 is no body of an answer: neither the time of an attempt nor the end of the courier ended
+// Data after a 101 is not a response body: neither the timeout of an attempt nor the end of the courier once ended
 // the wait for it.
-func TestAnEndpointThatSwitchesProtocolsFailsAndHoldsNobodyUp(t *testing.T) {
+func TestCourier_SwitchingProtocols(t *testing.T) {
 	t.Parallel()
 	w := begun(t)
 	id := target(t, w, switching(t))
