@@ -25,9 +25,9 @@ func TestRun_InterruptHasNoHint(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	for _, args := range [][]string{{"migrate"}, {"tail"}, {"verify"}, {"export", "leads", "--account", "acme"}} {
-		var said strings.Builder
-		require.Equal(t, exitFailed, run(ctx, append(args, "--database-url", pgtest.Database(t)), cli.Output{Out: io.Discard, Err: &said}))
-		require.Equal(t, "leadlog: interrupted\n", said.String(), args)
+		var printed strings.Builder
+		require.Equal(t, exitFailed, run(ctx, append(args, "--database-url", pgtest.Database(t)), cli.Output{Out: io.Discard, Err: &printed}))
+		require.Equal(t, "leadlog: interrupted\n", printed.String(), args)
 	}
 }
 
@@ -47,10 +47,10 @@ func TestRun_WriteErrorFails(t *testing.T) {
 	t.Parallel()
 	full, writer := io.Pipe()
 	require.NoError(t, full.CloseWithError(syscall.ENOSPC))
-	var said strings.Builder
+	var printed strings.Builder
 	args := []string{"jwt", "--account", "acme", "--jwt-secret", strings.Repeat("s", 32)}
-	require.Equal(t, exitFailed, run(t.Context(), args, cli.Output{Out: writer, Err: &said}))
-	require.Contains(t, said.String(), "no space left on device")
+	require.Equal(t, exitFailed, run(t.Context(), args, cli.Output{Out: writer, Err: &printed}))
+	require.Contains(t, printed.String(), "no space left on device")
 }
 
 func TestImport_KeepsItsFile(t *testing.T) {
@@ -61,11 +61,11 @@ func TestImport_KeepsItsFile(t *testing.T) {
 	link := filepath.Join(filepath.Dir(path), "link.csv")
 	require.NoError(t, os.Symlink(path, link))
 	for _, outcome := range []string{path, link} {
-		var said strings.Builder
+		var printed strings.Builder
 		// Nothing listens there: it is refused before anything is looked for.
 		args := []string{"import", path, "--account", "acme", "--outcome", outcome, "--database-url", "postgres://127.0.0.1:1/none"}
-		require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: &said, Err: &said}), said.String())
-		require.Contains(t, said.String(), "must be another file")
+		require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: &printed, Err: &printed}), printed.String())
+		require.Contains(t, printed.String(), "must be another file")
 		kept, err := os.ReadFile(path)
 		require.NoError(t, err)
 		require.Equal(t, text, string(kept))

@@ -17,13 +17,13 @@ func TestSettings_TableIsComplete(t *testing.T) {
 	require.NoError(t, err)
 	_, table, _ := strings.Cut(string(text), "\n## Settings\n")
 	table, _, _ = strings.Cut(table, "\n## ")
-	var told []string
+	var reported []string
 	for _, row := range regexp.MustCompile("(?m)^\\| (`LEADLOG_.*?) \\|").FindAllStringSubmatch(table, -1) {
-		told = append(told, regexp.MustCompile(`LEADLOG_\w+`).FindAllString(row[1], -1)...)
+		reported = append(reported, regexp.MustCompile(`LEADLOG_\w+`).FindAllString(row[1], -1)...)
 	}
 	parser, err := kong.New(&commands{})
 	require.NoError(t, err)
-	require.ElementsMatch(t, slices.Compact(slices.Sorted(slices.Values(settingsOf(parser.Model)))), told)
+	require.ElementsMatch(t, slices.Compact(slices.Sorted(slices.Values(settingsOf(parser.Model)))), reported)
 	require.NoError(t, kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
 		if flag, is := node.(*kong.Flag); is && flag.HasDefault {
 			for _, variable := range flag.Envs {

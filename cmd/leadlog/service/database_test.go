@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The host that was the primary before a failover, back as a standby, is first in the address still.
+// After a failover the former primary, now a standby, is still first in the address.
 func TestPostgresURL_ConnectDefaults(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]struct {
 		timeout time.Duration
-		judged  bool // whether a connection is asked what it is
+		checked bool // whether a connection must be the primary
 	}{
 		"postgres://u@one/db":                                   {5 * time.Second, false},
 		"postgres://u@one,other/db":                             {2 * time.Second, true},
@@ -31,11 +31,11 @@ func TestPostgresURL_ConnectDefaults(t *testing.T) {
 		}
 		require.NoError(t, err, address)
 		require.Equal(t, want.timeout, config.ConnConfig.ConnectTimeout, address)
-		require.Equal(t, want.judged, config.ConnConfig.ValidateConnect != nil, address)
+		require.Equal(t, want.checked, config.ConnConfig.ValidateConnect != nil, address)
 	}
 }
 
-// A password of digits that goes on behind a # or a ? was taken for a port, and a space in a parameter came out as a +.
+// A password of digits followed by # or ? was parsed as a port, and a space in a parameter became a +.
 func FuzzPostgresURL(f *testing.F) {
 	for _, address := range []string{
 		"postgres://u:2024#secret@one/db",
@@ -63,7 +63,7 @@ func FuzzPostgresURL(f *testing.F) {
 	})
 }
 
-// Whoever writes an @ or a / of a password as it is would read the rest of it in every message that the host cannot be found.
+// An unescaped @ or / in a password put the rest of it into each error about the host.
 func TestPostgresURL_RejectsUnescapedPassword(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{

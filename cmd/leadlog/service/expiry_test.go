@@ -26,7 +26,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// announcer is the loop of a process whose clock stands still.
+// announcer is the expiry of a process with a fixed clock.
 func announcer(t *testing.T, w *projectiontest.World, now time.Time) expiry {
 	t.Helper()
 	clock := func() time.Time { return now }
@@ -38,10 +38,10 @@ func announcer(t *testing.T, w *projectiontest.World, now time.Time) expiry {
 	}
 }
 
-// announcements are those on the log, of each token the ends that it was said of.
+// announcements returns the announced expiries of each token.
 func announcements(t *testing.T, w *projectiontest.World, ids ...string) map[string][]time.Time {
 	t.Helper()
-	said := map[string][]time.Time{}
+	announced := map[string][]time.Time{}
 	for _, id := range ids {
 		for r, err := range w.Store.Read(t.Context(), event.TokenStream(id), 0) {
 			require.NoError(t, err)
@@ -50,11 +50,11 @@ func announcements(t *testing.T, w *projectiontest.World, ids ...string) map[str
 			if expiring, ok := fact.Data.(event.TokenExpiring); ok {
 				require.Equal(t, "system:expiry", r.Metadata.Actor)
 				require.Equal(t, "acme", r.Metadata.Account)
-				said[id] = append(said[id], expiring.ExpiresAt)
+				announced[id] = append(announced[id], expiring.ExpiresAt)
 			}
 		}
 	}
-	return said
+	return announced
 }
 
 func TestTokenExpiry_AnnouncedOnce(t *testing.T) {
@@ -79,28 +79,28 @@ func TestTokenExpiry_AnnouncedOnce(t *testing.T) {
 	for range 6 {
 		process := announcer(t, w, now)
 		group.Go(func() {
-			for range 3 { // the view knows nothing of the ones before
+			for range 3 { // the view does not have the earlier ones
 				assert.NoError(t, process.announceTokens(t.Context()))
 			}
 		})
 	}
 	group.Wait()
-	said := map[string][]time.Time{due: {now.Add(6 * day)}, last: {now.Add(time.Minute)}}
-	require.Equal(t, said, announcements(t, w, ids...))
+	announced := map[string][]time.Time{due: {now.Add(6 * day)}, last: {now.Add(time.Minute)}}
+	require.Equal(t, announced, announcements(t, w, ids...))
 	w.Project(t)
 	waiting, err := announcer(t, w, now).query.TokensToAnnounce(t.Context(), token.Notice, 10)
 	require.NoError(t, err)
-	require.Empty(t, waiting, "a process that starts looks for nothing twice")
+	require.Empty(t, waiting, "a process that starts announces nothing twice")
 
 	w.Append(t, "acme", event.TokenStream(due), event.TokenRotated{ExpiresAt: now.Add(90 * day), PreviousExpiresAt: now.Add(6 * day)})
 	w.Project(t)
 	require.NoError(t, announcer(t, w, now.Add(time.Hour)).announceTokens(t.Context()))
-	said[later] = []time.Time{now.Add(7*day + time.Minute)}
-	require.Equal(t, said, announcements(t, w, ids...))
+	announced[later] = []time.Time{now.Add(7*day + time.Minute)}
+	require.Equal(t, announced, announcements(t, w, ids...))
 	w.Project(t)
 	require.NoError(t, announcer(t, w, now.Add(85*day)).announceTokens(t.Context()))
-	said[due] = append(said[due], now.Add(90*day))
-	require.Equal(t, said[due], announcements(t, w, due)[due], "another end after a rotation")
+	announced[due] = append(announced[due], now.Add(90*day))
+	require.Equal(t, announced[due], announcements(t, w, due)[due], "another end after a rotation")
 }
 
 func TestTokenExpiry_ShortLivedTokenNotAnnounced(t *testing.T) {
@@ -115,8 +115,7 @@ func TestTokenExpiry_ShortLivedTokenNotAnnounced(t *testing.T) {
 	require.Len(t, announcements(t, w, created)[created], 1)
 }
 
-// Visitors of two accounts, with and without a lead, did something at different times. Two processes look for the expired ones at
-// once.
+// Visitors of two accounts, with and without a lead, were active at different times. Two processes forget the expired ones at once.
 func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -154,7 +153,7 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	act("acme", "fresh", 29)
 	act("acme", "returned", 1)
 	projectiontest.Await(t, runner)
-	// More than a page of what a lead's visitor did long ago comes first.
+	// More than a page of old activity of a lead's visitor comes first.
 	pgtest.Exec(t, w.Pool, `UPDATE views.visitor_activity SET position = position + 1000000`)
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO views.visitor_activity (position, activity_id, account, visitor_id, type, at, recorded_at, url, title, referrer, properties, stream)

@@ -23,10 +23,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// chaosRounds names the variable that says how many kills the test of them makes; make chaos sets it.
+// chaosRounds names the variable with the number of rounds; make chaos sets it.
 const chaosRounds = "LEADLOG_TEST_CHAOS_ROUNDS"
 
-// kills are what dies in a round, as long as the callers call.
+// kills are what is killed in a round, under load.
 var kills = map[string]func(*testing.T, *chaos){
 	"the service": func(t *testing.T, c *chaos) {
 		c.killService(t)
@@ -122,45 +122,45 @@ func runChaos(t *testing.T) {
 		work := c.load(t.Context(), round)
 		c.await(t, rand.Int64N(300))
 		c.kills[what](t, c)
-		c.await(t, 100) // it goes on by itself
+		c.await(t, 100) // it recovers by itself
 		work.end()
-		require.Empty(t, c.complaints(), "round %d, after the death of %s; the service said %s", round+1, what, c.service.err)
-		require.NoError(t, c.check(t.Context(), work), "round %d, after the death of %s", round+1, what)
+		require.Empty(t, c.failures(), "round %d, killed %s; stderr: %s", round+1, what, c.service.err)
+		require.NoError(t, c.check(t.Context(), work), "round %d, killed %s", round+1, what)
 		agree := launch(t, c.settings, "verify")
-		require.Zero(t, agree.finish(t), "round %d, after the death of %s: %s %s", round+1, what, agree.out, agree.err)
-		require.NotContains(t, agree.out.String(), "note:", "round %d, after the death of %s: an erasure is not finished", round+1, what)
-		t.Logf("round %d, the death of %s: %d people, %d couples, %d token values", round+1, what, len(work.people), len(work.couples), len(work.values))
-		all.people, all.couples = append(all.people, work.people...), append(all.couples, work.couples...)
+		require.Zero(t, agree.wait(t), "round %d, killed %s: %s %s", round+1, what, agree.out, agree.err)
+		require.NotContains(t, agree.out.String(), "note:", "round %d, killed %s: an erasure is not finished", round+1, what)
+		t.Logf("round %d, killed %s: %d people, %d joins, %d token values", round+1, what, len(work.people), len(work.joined), len(work.values))
+		all.people, all.joined = append(all.people, work.people...), append(all.joined, work.joined...)
 		all.values = append(all.values, work.values...)
 	}
 	require.NoError(t, c.checkLog(t.Context(), &all), "all rounds, at the end")
 	c.checkWebhooks(t, &all)
-	t.Logf("%d rounds: %d answers, %d requests without one, %d deliveries, %d of them again",
-		rounds, c.answers.Load(), c.unanswered.Load(), c.receiver.different(), c.receiver.twice())
+	t.Logf("%d rounds: %d answers, %d unanswered requests, %d deliveries, %d of them repeated",
+		rounds, c.answers.Load(), c.unanswered.Load(), c.receiver.count(), c.receiver.repeated())
 }
 
-// chaos is a service that dies again and again, and the callers that go on calling it.
+// chaos is a service that is killed repeatedly, and its callers.
 type chaos struct {
-	settings   map[string]string
-	kills      map[string]func(*testing.T, *chaos)
-	node       *esdbtest.Server // the log's, if it is in EventStoreDB
-	receiver   *arrivals
-	service    running
-	calling    atomic.Pointer[running] // where the callers call
-	people     atomic.Int64
-	answers    atomic.Int64
-	unanswered atomic.Int64
-	died       int // services that were killed
+	settings     map[string]string
+	kills        map[string]func(*testing.T, *chaos)
+	node         *esdbtest.Server // the log's, if it is in EventStoreDB
+	receiver     *receiver
+	service      running
+	calling      atomic.Pointer[running] // the one to call
+	people       atomic.Int64
+	answers      atomic.Int64
+	unanswered   atomic.Int64
+	serviceKills int
 
 	mu    sync.Mutex
-	wrong []string // answers that no failure excuses
+	wrong []string // wrong answers
 }
 
 func newChaos(t *testing.T) *chaos {
 	t.Helper()
-	c := &chaos{settings: development(t), kills: maps.Clone(kills), receiver: receiveWebhooks(t)}
+	c := &chaos{settings: devSettings(t), kills: maps.Clone(kills), receiver: newReceiver(t)}
 	if onEventStoreDB(t) {
-		c.node = esdbtest.Start(t) // a double, whose faults are at hand
+		c.node = esdbtest.Start(t) // the double, which can fail on purpose
 		c.settings["LEADLOG_EVENTSTORE_URL"] = c.node.URL()
 		maps.Copy(c.kills, nodeKills)
 	}
@@ -177,20 +177,20 @@ func (c *chaos) start(t *testing.T) {
 	c.calling.Store(&service)
 }
 
-// ready is closed when a service is ready or has ended: one whose database dies while it starts may give up.
+// ready returns a channel that is closed when a service is ready or has ended: it may fail when its database dies during the start.
 func (c *chaos) ready(starting *program) <-chan struct{} {
 	ready := make(chan struct{})
 	go func() {
 		defer close(ready)
 		for !strings.Contains(starting.out.String(), "curl -sS") {
 			select {
-			case <-starting.ended:
+			case <-starting.exited:
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
 		}
 		_ = kill(starting)
-		<-starting.ended
+		<-starting.exited
 	}()
 	return ready
 }
@@ -198,11 +198,11 @@ func (c *chaos) ready(starting *program) <-chan struct{} {
 func (c *chaos) killService(t *testing.T) {
 	t.Helper()
 	c.service.signal(t, syscall.SIGKILL)
-	c.service.finish(t)
-	c.died++
+	c.service.wait(t)
+	c.serviceKills++
 }
 
-// killNode leaves the node with its journal alone, as kill -9 does, until it is reopened.
+// killNode stops the node and drops all but its journal, as kill -9 does, until it is reopened.
 func (c *chaos) killNode() {
 	c.node.Shut()
 	c.node.Forget()
@@ -210,15 +210,15 @@ func (c *chaos) killNode() {
 
 func killPostgres(t *testing.T, settings map[string]string) {
 	t.Helper()
-	require.NoError(t, exec.Command("kill", "-9", postgresOf(settings)).Run())
+	require.NoError(t, exec.Command("kill", "-9", postgresPID(settings)).Run())
 }
 
-// killSessions kills every child of the postmaster, which then recovers and goes on by itself.
+// killSessions kills every child of the postmaster, which then recovers.
 func killSessions(t *testing.T, settings map[string]string) {
 	t.Helper()
 	listed, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
 	require.NoError(t, err)
-	parent := postgresOf(settings)
+	parent := postgresPID(settings)
 	killed := 0
 	for line := range strings.Lines(string(listed)) {
 		if of := strings.Fields(line); len(of) == 2 && of[1] == parent {
@@ -231,24 +231,24 @@ func killSessions(t *testing.T, settings map[string]string) {
 	require.NotZero(t, killed)
 }
 
-// await waits until the callers have had so many answers more.
+// await waits for a number of further answers.
 func (c *chaos) await(t *testing.T, more int64) {
 	t.Helper()
 	until := c.answers.Load() + more
 	require.Eventually(t, func() bool { return c.answers.Load() >= until || c.failed() }, 2*time.Minute, time.Millisecond,
-		"answers; the service said %s", c.service.err)
+		"answers; stderr: %s", c.service.err)
 }
 
-// awaitUnanswered waits until so many requests more had no answer, or 503.
+// awaitUnanswered waits for a number of further requests without an answer, or with 503.
 func (c *chaos) awaitUnanswered(t *testing.T, more int64) {
 	t.Helper()
 	until := c.unanswered.Load() + more
 	require.Eventually(t, func() bool { return c.unanswered.Load() >= until || c.failed() }, 2*time.Minute, time.Millisecond)
 }
 
-// insist asks until it gets one of the answers it wants, as a client does that must know. It puts up with no answer, with 503 and
-// 429; every other answer is wrong. Again says that an earlier try may have had its effect.
-func (c *chaos) insist(ctx context.Context, r request, want ...int) (got answer, again, ok bool) {
+// retry repeats a request until it gets a wanted status. No answer, 503 and 429 are retried; every other status is a failure. Again
+// reports that an earlier attempt may have had its effect.
+func (c *chaos) retry(ctx context.Context, r request, want ...int) (got answer, again, ok bool) {
 	var err error
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; {
 		service := c.calling.Load()
@@ -258,7 +258,7 @@ func (c *chaos) insist(ctx context.Context, r request, want ...int) (got answer,
 			c.answers.Add(1)
 			return got, again, true
 		case err == nil && got.status != 503 && got.status != 429:
-			c.complain("%s %s %s (again: %v) was answered %d %v", r.method, r.path, r.body, again, got.status, got.body)
+			c.failf("%s %s %s (again: %v) answered %d %v", r.method, r.path, r.body, again, got.status, got.body)
 			return got, again, false
 		}
 		again = again || err != nil || got.status == 503
@@ -266,26 +266,26 @@ func (c *chaos) insist(ctx context.Context, r request, want ...int) (got answer,
 		time.Sleep(20 * time.Millisecond)
 	}
 	if ctx.Err() == nil {
-		c.complain("%s %s %s was not answered, the last time %d %v %v", r.method, r.path, r.body, got.status, got.body, err)
+		c.failf("%s %s %s got no answer, last %d %v %v", r.method, r.path, r.body, got.status, got.body, err)
 	}
 	return answer{}, again, false
 }
 
-func (c *chaos) complain(format string, arguments ...any) {
+func (c *chaos) failf(format string, arguments ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wrong = append(c.wrong, fmt.Sprintf(format, arguments...))
 }
 
-func (c *chaos) complaints() []string {
+func (c *chaos) failures() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.wrong)
 }
 
-func (c *chaos) failed() bool { return len(c.complaints()) > 0 }
+func (c *chaos) failed() bool { return len(c.failures()) > 0 }
 
-// check holds what the callers of a round were told against the log, the views and the service, in the calm.
+// check compares the answers of a round with the log, the views and the service, without load.
 func (c *chaos) check(ctx context.Context, l *load) error {
 	if err := c.checkLog(ctx, l); err != nil {
 		return err
@@ -300,26 +300,26 @@ func (c *chaos) check(ctx context.Context, l *load) error {
 			return c.checkRepeats(each, p)
 		})
 	}
-	for _, both := range l.couples {
-		group.Go(func() error { return c.checkCouple(each, both) })
+	for _, both := range l.joined {
+		group.Go(func() error { return c.checkJoined(each, both) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
 	names := map[string]bool{}
 	for _, v := range l.values {
-		if !c.tryValue(ctx, v) {
-			return fmt.Errorf("value of token %s, dead: %v: %v", v.token, v.dead, c.wrong)
+		if !c.useValue(ctx, v) {
+			return fmt.Errorf("value of token %s, revoked: %v: %v", v.token, v.revoked, c.wrong)
 		}
 		names[v.name] = true
 	}
 	for name := range names {
-		c.sweep(ctx, name)
+		c.deleteTokens(ctx, name)
 	}
 	return nil
 }
 
-// checkLog wants every fact that was acknowledged on its stream, where it was said to be, and none of them twice.
+// checkLog requires each acknowledged event on its stream, at its position, once.
 func (c *chaos) checkLog(ctx context.Context, l *load) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(8)
@@ -330,8 +330,8 @@ func (c *chaos) checkLog(ctx context.Context, l *load) error {
 			})
 		})
 	}
-	for _, both := range l.couples {
-		group.Go(func() error { return c.checkCoupleLog(ctx, both) })
+	for _, both := range l.joined {
+		group.Go(func() error { return c.checkJoinedLog(ctx, both) })
 	}
 	for _, v := range l.values {
 		group.Go(func() error {
@@ -348,7 +348,7 @@ func (c *chaos) checkLog(ctx context.Context, l *load) error {
 // fact is an event that was acknowledged, at a position if that is known.
 type fact struct{ kind, at string }
 
-// checkLead wants these events on a lead's stream, and no others.
+// checkLead requires exactly these events on a lead's stream.
 func (c *chaos) checkLead(ctx context.Context, id, since string, want []fact) error {
 	facts, err := c.facts(ctx, leadsPath+"/"+id, since)
 	if err != nil {
@@ -367,9 +367,9 @@ func (c *chaos) checkLead(ctx context.Context, id, since string, want []fact) er
 	return nil
 }
 
-// facts are the events of a lead or token, by position, read once the views know of a position.
+// facts returns the events of a lead or token by position, once the views have reached a position.
 func (c *chaos) facts(ctx context.Context, path, since string) (map[string]string, error) {
-	got, _, ok := c.insist(ctx, request{method: "GET", path: path + "/events?limit=200&minPosition=" + since}, 200)
+	got, _, ok := c.retry(ctx, request{method: "GET", path: path + "/events?limit=200&minPosition=" + since}, 200)
 	if !ok {
 		return nil, fmt.Errorf("%s: no events: %v", path, c.wrong)
 	}
@@ -381,18 +381,18 @@ func (c *chaos) facts(ctx context.Context, path, since string) (map[string]strin
 	return facts, nil
 }
 
-// checkViews wants the lead as the last answer had it, and each of its arrivals once.
+// checkViews requires the lead as in the last answer, and each of its arrivals once.
 func (c *chaos) checkViews(ctx context.Context, p person) error {
-	path, last := leadsPath+"/"+p.id(), p.answered[len(p.answered)-1]
+	path, last := leadsPath+"/"+p.id(), p.answers[len(p.answers)-1]
 	since := "?minPosition=" + p.position()
-	shown, _, shownOK := c.insist(ctx, request{method: "GET", path: path + since}, 200)
-	sources, _, sourcesOK := c.insist(ctx, request{method: "GET", path: path + "/sources" + since}, 200)
+	shown, _, shownOK := c.retry(ctx, request{method: "GET", path: path + since}, 200)
+	sources, _, sourcesOK := c.retry(ctx, request{method: "GET", path: path + "/sources" + since}, 200)
 	if !shownOK || !sourcesOK {
 		return fmt.Errorf("person %s: %v", p.id(), c.wrong)
 	}
 	for field, value := range last.data() {
 		if !assert.ObjectsAreEqual(value, shown.data()[field]) {
-			return fmt.Errorf("person %s: %s was answered as %v, the view has %v", p.id(), field, value, shown.data()[field])
+			return fmt.Errorf("person %s: %s was %v in the answer, the view has %v", p.id(), field, value, shown.data()[field])
 		}
 	}
 	history := ""
@@ -406,35 +406,35 @@ func (c *chaos) checkViews(ctx context.Context, p person) error {
 	return nil
 }
 
-// checkRepeats repeats each capture with its key, and wants the answer that there was.
+// checkRepeats repeats each capture with its key, and requires the same answer.
 func (c *chaos) checkRepeats(ctx context.Context, p person) error {
-	for i, r := range p.asked {
+	for i, r := range p.requests {
 		if r.key == "" {
 			continue
 		}
-		had := p.answered[i]
-		got, _, ok := c.insist(ctx, r, had.status)
+		had := p.answers[i]
+		got, _, ok := c.retry(ctx, r, had.status)
 		if !ok || got.header.Get("Idempotent-Replayed") != "true" || !assert.ObjectsAreEqual(had.body, got.body) ||
 			had.header.Get("X-Log-Position") != got.header.Get("X-Log-Position") {
-			return fmt.Errorf("person %s: %s was answered %v, and with the same key again %d %v", p.id(), r.body, had.body, got.status, got.body)
+			return fmt.Errorf("person %s: %s answered %v, and with the same key again %d %v", p.id(), r.body, had.body, got.status, got.body)
 		}
 	}
 	return nil
 }
 
-// checkWebhooks waits for the webhook of every fact that was acknowledged.
+// checkWebhooks waits for the webhook of each acknowledged event.
 func (c *chaos) checkWebhooks(t *testing.T, l *load) {
 	t.Helper()
 	var events []string
 	for _, p := range l.people {
-		for i, got := range p.answered {
+		for i, got := range p.answers {
 			if at := p.at(i); got.status != 409 && at != "" {
 				events = append(events, at)
 			}
 		}
 	}
-	for _, both := range l.couples {
-		events = append(events, both.announced()...)
+	for _, both := range l.joined {
+		events = append(events, both.webhookEvents()...)
 	}
 	for _, v := range l.values {
 		events = append(events, v.position)
@@ -444,6 +444,6 @@ func (c *chaos) checkWebhooks(t *testing.T, l *load) {
 		missing = c.receiver.missing(events)
 		return len(missing) == 0
 	}, 2*time.Minute, 20*time.Millisecond, "webhooks of %d events; missing %v", len(events), &missing)
-	// When the service is killed, so many attempts at an endpoint are ahead of what is written down.
-	require.LessOrEqual(t, c.receiver.twice(), 64*c.died, "came twice")
+	// A killed service may have this many attempts at an endpoint whose results are not stored.
+	require.LessOrEqual(t, c.receiver.repeated(), 64*c.serviceKills, "repeated deliveries")
 }

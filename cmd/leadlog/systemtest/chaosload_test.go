@@ -11,65 +11,64 @@ import (
 
 const leadsPath = "/api/v1/crm/leads"
 
-// load is what the callers of a round were told.
+// load is the callers of a round, and their answers.
 type load struct {
-	calling sync.WaitGroup
-	over    atomic.Bool
+	callers sync.WaitGroup
+	stopped atomic.Bool
 
-	mu      sync.Mutex
-	people  []person
-	couples []couple
-	values  []tokenValue
+	mu     sync.Mutex
+	people []person
+	joined []joinedLeads
+	values []tokenValue
 }
 
-// person is one whom a caller captured, again and again, and changed: the requests and their answers, in order.
+// person is one that a caller captured repeatedly and changed: the requests and their answers, in order.
 type person struct {
-	asked    []request
-	answered []answer
-	again    []bool // an earlier try of the request may have had its effect
+	requests []request
+	answers  []answer
+	retried  []bool // an earlier attempt may have had its effect
 }
 
 func (p person) id() string { return p.lead(0) }
 
 // lead is the id of the lead in an answer.
-func (p person) lead(i int) string { return p.answered[i].data()["leadId"].(string) }
+func (p person) lead(i int) string { return p.answers[i].data()["leadId"].(string) }
 
-// at is the position of the event that an answer acknowledged, or empty if it is not known: a repeat that changed nothing is
-// answered with the log's head, or without a position.
+// at is the position of the event that an answer acknowledged, or empty if unknown: a repeat that changed nothing answers with the
+// log's head, or without a position.
 func (p person) at(i int) string {
-	if p.asked[i].key == "" && p.again[i] {
+	if p.requests[i].key == "" && p.retried[i] {
 		return ""
 	}
-	return p.answered[i].header.Get("X-Log-Position")
+	return p.answers[i].header.Get("X-Log-Position")
 }
 
-// ask insists on one of the answers, and keeps it.
-func (p *person) ask(ctx context.Context, c *chaos, r request, want ...int) bool {
-	got, again, ok := c.insist(ctx, r, want...)
+// retry is chaos.retry, and keeps the answer.
+func (p *person) retry(ctx context.Context, c *chaos, r request, want ...int) bool {
+	got, again, ok := c.retry(ctx, r, want...)
 	if ok {
-		p.asked, p.answered, p.again = append(p.asked, r), append(p.answered, got), append(p.again, again)
+		p.requests, p.answers, p.retried = append(p.requests, r), append(p.answers, got), append(p.retried, again)
 	}
 	return ok
 }
 
 // position is that of the last answer.
-func (p person) position() string { return p.answered[len(p.answered)-1].header.Get("X-Log-Position") }
+func (p person) position() string { return p.answers[len(p.answers)-1].header.Get("X-Log-Position") }
 
-// load has callers call until its end: they bring people in, change, join and erase them, and create,
-// rotate and delete tokens.
+// load starts callers that capture, change, join and erase people, and create, rotate and delete tokens, until its end.
 func (c *chaos) load(ctx context.Context, round int) *load {
 	l := &load{}
 	for range 8 {
-		l.calling.Go(func() {
-			for !l.over.Load() && !c.failed() && ctx.Err() == nil {
+		l.callers.Go(func() {
+			for !l.stopped.Load() && !c.failed() && ctx.Err() == nil {
 				n := c.people.Add(1)
 				if n%4 == 0 {
-					if both, ok := c.couple(ctx, n, n%8 == 0); ok {
+					if both, ok := c.joinLeads(ctx, n, n%8 == 0); ok {
 						l.mu.Lock()
-						l.couples = append(l.couples, both)
+						l.joined = append(l.joined, both)
 						l.mu.Unlock()
 					}
-				} else if p, ok := c.bringIn(ctx, n); ok {
+				} else if p, ok := c.capturePerson(ctx, n); ok {
 					l.mu.Lock()
 					l.people = append(l.people, p)
 					l.mu.Unlock()
@@ -77,11 +76,11 @@ func (c *chaos) load(ctx context.Context, round int) *load {
 			}
 		})
 	}
-	for keeper := range 2 {
-		l.calling.Go(func() {
-			name := fmt.Sprintf("keeper %d of round %d", keeper, round)
-			for !l.over.Load() && !c.failed() && ctx.Err() == nil {
-				values := c.keepToken(ctx, l, name)
+	for token := range 2 {
+		l.callers.Go(func() {
+			name := fmt.Sprintf("token %d of round %d", token, round)
+			for !l.stopped.Load() && !c.failed() && ctx.Err() == nil {
+				values := c.exerciseToken(ctx, l, name)
 				l.mu.Lock()
 				l.values = append(l.values, values...)
 				l.mu.Unlock()
@@ -91,17 +90,17 @@ func (c *chaos) load(ctx context.Context, round int) *load {
 	return l
 }
 
-// end lets the callers finish what they are at.
+// end stops the callers after their current sequence.
 func (l *load) end() {
-	l.over.Store(true)
-	l.calling.Wait()
+	l.stopped.Store(true)
+	l.callers.Wait()
 }
 
-// bringIn is the life of one person: new, merged twice, refused, changed.
-func (c *chaos) bringIn(ctx context.Context, n int64) (p person, ok bool) {
+// capturePerson captures one person: created, merged twice, refused, changed.
+func (c *chaos) capturePerson(ctx context.Context, n int64) (p person, ok bool) {
 	phone, email := fmt.Sprintf("+9170000%05d", n), fmt.Sprintf("person%d@example.com", n)
 	key := "person-" + strconv.FormatInt(n, 10) + "-"
-	ask := func(want int, r request) bool { return p.ask(ctx, c, r, want) }
+	ask := func(want int, r request) bool { return p.retry(ctx, c, r, want) }
 	if !ask(201, request{method: "POST", path: leadsPath, key: key + "1", body: fmt.Sprintf(`{"name":"P","phone":%q,"email":%q,"metadata":{"source":"website"}}`, phone, email)}) {
 		return p, false
 	}
@@ -112,35 +111,35 @@ func (c *chaos) bringIn(ctx context.Context, n int64) (p person, ok bool) {
 	return p, ok
 }
 
-// couple is two leads that a caller captured and joined into the first, which found both afterwards: the requests and their
-// answers, in order. The lead may have been erased then, and the person captured once more.
-type couple struct {
+// joinedLeads is two leads that a caller captured and joined into the first: the requests and their answers, in order. The lead may
+// have been erased afterwards, and the person captured again.
+type joinedLeads struct {
 	person
 	erased bool
 }
 
-// The answers of a couple.
+// The answers of joinedLeads.
 const (
-	coupleInto = iota
-	coupleFrom
-	coupleJoined
-	coupleMerged
-	coupleErased
-	coupleReturned
+	joinInto = iota
+	joinFrom
+	joinJoined
+	joinMerged
+	joinErased
+	joinReturned
 )
 
-// couple is the life of two leads.
-func (c *chaos) couple(ctx context.Context, n int64, erase bool) (both couple, ok bool) {
+// joinLeads captures two leads, joins them, and may erase the result.
+func (c *chaos) joinLeads(ctx context.Context, n int64, erase bool) (both joinedLeads, ok bool) {
 	both.erased = erase
 	phone, email := fmt.Sprintf("+9170000%05d", n), fmt.Sprintf("person%d@example.com", n)
-	key := "couple-" + strconv.FormatInt(n, 10) + "-"
-	ask := func(r request, want ...int) bool { return both.ask(ctx, c, r, want...) }
+	key := "join-" + strconv.FormatInt(n, 10) + "-"
+	ask := func(r request, want ...int) bool { return both.retry(ctx, c, r, want...) }
 	capture := func(nth, body string, want int) bool {
 		return ask(request{method: "POST", path: leadsPath, key: key + nth, body: body}, want)
 	}
 	ok = capture("1", fmt.Sprintf(`{"name":"P","phone":%q,"metadata":{"source":"website"}}`, phone), 201) &&
 		capture("2", fmt.Sprintf(`{"name":"Q","email":%q,"metadata":{"source":"whatsapp"}}`, email), 201) &&
-		ask(request{method: "POST", path: leadsPath + "/" + both.id() + "/join", body: fmt.Sprintf(`{"from":%q}`, both.lead(coupleFrom))}, 200) &&
+		ask(request{method: "POST", path: leadsPath + "/" + both.id() + "/join", body: fmt.Sprintf(`{"from":%q}`, both.lead(joinFrom))}, 200) &&
 		capture("3", fmt.Sprintf(`{"email":%q}`, email), 200)
 	if !ok || !erase {
 		return both, ok
@@ -148,19 +147,19 @@ func (c *chaos) couple(ctx context.Context, n int64, erase bool) (both couple, o
 	if !ask(request{method: "DELETE", path: leadsPath + "/" + both.id()}, 200, 404) {
 		return both, false
 	}
-	if both.answered[coupleErased].status == 404 && !both.again[coupleErased] {
-		c.complain("lead %s was not found for its erasure", both.id())
+	if both.answers[joinErased].status == 404 && !both.retried[joinErased] {
+		c.failf("lead %s was not found for its erasure", both.id())
 	}
 	return both, capture("4", fmt.Sprintf(`{"phone":%q,"email":%q}`, phone, email), 201)
 }
 
-// announced are the positions of the events whose webhooks must come. Of an erased lead that is the erasure.
-func (both couple) announced() (events []string) {
-	first := coupleInto
+// webhookEvents are the positions of the events that webhooks are due for. Of an erased lead that is the erasure.
+func (both joinedLeads) webhookEvents() (events []string) {
+	first := joinInto
 	if both.erased {
-		first = coupleErased
+		first = joinErased
 	}
-	for i := first; i < len(both.answered); i++ {
+	for i := first; i < len(both.answers); i++ {
 		if at := both.at(i); at != "" {
 			events = append(events, at)
 		}
@@ -168,109 +167,109 @@ func (both couple) announced() (events []string) {
 	return events
 }
 
-// checkCoupleLog wants what was acknowledged on the streams of both leads. Those of erased leads are not shown.
-func (c *chaos) checkCoupleLog(ctx context.Context, both couple) error {
+// checkJoinedLog requires the acknowledged events on the streams of both leads. Those of erased leads are not shown.
+func (c *chaos) checkJoinedLog(ctx context.Context, both joinedLeads) error {
 	since := both.position()
 	if both.erased {
-		return c.checkLead(ctx, both.lead(coupleReturned), since, []fact{{"lead.created", both.at(coupleReturned)}})
+		return c.checkLead(ctx, both.lead(joinReturned), since, []fact{{"lead.created", both.at(joinReturned)}})
 	}
 	err := c.checkLead(ctx, both.id(), since, []fact{
-		{"lead.created", both.at(coupleInto)}, {"lead.joined", both.at(coupleJoined)}, {"lead.merged", both.at(coupleMerged)},
+		{"lead.created", both.at(joinInto)}, {"lead.joined", both.at(joinJoined)}, {"lead.merged", both.at(joinMerged)},
 	})
 	if err != nil {
 		return err
 	}
-	return c.checkLead(ctx, both.lead(coupleFrom), since, []fact{{"lead.created", both.at(coupleFrom)}, {"lead.departed", ""}})
+	return c.checkLead(ctx, both.lead(joinFrom), since, []fact{{"lead.created", both.at(joinFrom)}, {"lead.departed", ""}})
 }
 
-// checkCouple wants the two leads shown as one, or nothing of them after their erasure.
-func (c *chaos) checkCouple(ctx context.Context, both couple) error {
-	into, from, since := both.id(), both.lead(coupleFrom), "?minPosition="+both.position()
+// checkJoined requires the two leads shown as one, or nothing of them after their erasure.
+func (c *chaos) checkJoined(ctx context.Context, both joinedLeads) error {
+	into, from, since := both.id(), both.lead(joinFrom), "?minPosition="+both.position()
 	if both.erased {
 		return c.checkErased(ctx, both)
 	}
-	if both.lead(coupleJoined) != into || both.lead(coupleMerged) != into {
-		return fmt.Errorf("leads %s and %s: the answers after their join name %s and %s", into, from, both.lead(coupleJoined), both.lead(coupleMerged))
+	if both.lead(joinJoined) != into || both.lead(joinMerged) != into {
+		return fmt.Errorf("leads %s and %s: the answers after their join name %s and %s", into, from, both.lead(joinJoined), both.lead(joinMerged))
 	}
 	if err := c.checkViews(ctx, both.person); err != nil {
 		return err
 	}
-	shown, _, ok := c.insist(ctx, request{method: "GET", path: leadsPath + "/" + from + since}, 200)
+	shown, _, ok := c.retry(ctx, request{method: "GET", path: leadsPath + "/" + from + since}, 200)
 	if !ok || shown.data()["joinedInto"] != into {
 		return fmt.Errorf("lead %s was joined into %s, and is shown as %v", from, into, shown.body)
 	}
-	if _, _, ok := c.insist(ctx, request{method: "PATCH", path: leadsPath + "/" + from, body: `{"name":"R"}`}, 409); !ok {
-		return fmt.Errorf("lead %s was joined into %s, and changed: %v", from, into, c.complaints())
+	if _, _, ok := c.retry(ctx, request{method: "PATCH", path: leadsPath + "/" + from, body: `{"name":"R"}`}, 409); !ok {
+		return fmt.Errorf("lead %s was joined into %s, and changed: %v", from, into, c.failures())
 	}
 	return c.checkRepeats(ctx, both.person)
 }
 
-func (c *chaos) checkErased(ctx context.Context, both couple) error {
-	into, from, since := both.id(), both.lead(coupleFrom), "?minPosition="+both.position()
-	returned := both.lead(coupleReturned)
+func (c *chaos) checkErased(ctx context.Context, both joinedLeads) error {
+	into, from, since := both.id(), both.lead(joinFrom), "?minPosition="+both.position()
+	returned := both.lead(joinReturned)
 	if returned == into || returned == from {
 		return fmt.Errorf("lead %s was erased, and captured again", returned)
 	}
 	for _, id := range []string{into, from} {
 		for _, path := range []string{"", "/events", "/sources"} {
-			if _, _, ok := c.insist(ctx, request{method: "GET", path: leadsPath + "/" + id + path + since}, 404); !ok {
-				return fmt.Errorf("lead %s was erased: %v", id, c.complaints())
+			if _, _, ok := c.retry(ctx, request{method: "GET", path: leadsPath + "/" + id + path + since}, 404); !ok {
+				return fmt.Errorf("lead %s was erased: %v", id, c.failures())
 			}
 		}
 	}
-	for _, i := range []int{coupleInto, coupleFrom, coupleMerged} {
-		if _, _, ok := c.insist(ctx, both.asked[i], 410); !ok {
-			return fmt.Errorf("lead %s was erased, and a repeat of its capture answered: %v", into, c.complaints())
+	for _, i := range []int{joinInto, joinFrom, joinMerged} {
+		if _, _, ok := c.retry(ctx, both.requests[i], 410); !ok {
+			return fmt.Errorf("lead %s was erased, and a repeat of its capture did not get 410: %v", into, c.failures())
 		}
 	}
-	if _, _, ok := c.insist(ctx, request{method: "GET", path: leadsPath + "/" + returned + since}, 200); !ok {
-		return fmt.Errorf("lead %s is in no view: %v", returned, c.complaints())
+	if _, _, ok := c.retry(ctx, request{method: "GET", path: leadsPath + "/" + returned + since}, 200); !ok {
+		return fmt.Errorf("lead %s is in no view: %v", returned, c.failures())
 	}
 	return nil
 }
 
 const tokensPath = "/api/v1/crm/tokens"
 
-// tokenValue is a value that a token was given.
+// tokenValue is a value of a token.
 type tokenValue struct {
 	name         string // of the token
 	token, value string
-	position     string // of the fact on the log
-	fact         string // its type
-	dead         bool   // the token was rotated or deleted after it
+	position     string // of its event
+	fact         string // type of the event
+	revoked      bool   // the token was rotated or deleted after it
 }
 
-// keepToken is the life of one token: created, rotated up to ten times, the new value and the old tried after each, and
-// deleted. At the end of the load it is left alive, to be tried in the calm.
-func (c *chaos) keepToken(ctx context.Context, l *load, name string) (values []tokenValue) {
+// exerciseToken creates one token, rotates it up to ten times, uses the new value and the old after each, and deletes it. At the
+// end of the load the token is kept, to be checked without load.
+func (c *chaos) exerciseToken(ctx context.Context, l *load, name string) (values []tokenValue) {
 	got, ok := c.createToken(ctx, name)
 	if !ok {
 		return nil
 	}
 	id := got.data()["tokenId"].(string)
 	values = []tokenValue{newValue(got, "token.created")}
-	for turn := 0; turn < 10 && !l.over.Load(); turn++ {
-		if got, _, ok = c.insist(ctx, request{method: "POST", path: tokensPath + "/" + id + "/rotate"}, 200); !ok {
+	for turn := 0; turn < 10 && !l.stopped.Load(); turn++ {
+		if got, _, ok = c.retry(ctx, request{method: "POST", path: tokensPath + "/" + id + "/rotate"}, 200); !ok {
 			return values
 		}
-		values[len(values)-1].dead = true
+		values[len(values)-1].revoked = true
 		values = append(values, newValue(got, "token.rotated"))
-		if !c.tryValue(ctx, values[len(values)-1]) || !c.tryValue(ctx, values[len(values)-2]) {
+		if !c.useValue(ctx, values[len(values)-1]) || !c.useValue(ctx, values[len(values)-2]) {
 			return values
 		}
 	}
-	if l.over.Load() {
+	if l.stopped.Load() {
 		return values
 	}
-	got, again, ok := c.insist(ctx, request{method: "DELETE", path: tokensPath + "/" + id}, 200, 404)
+	got, again, ok := c.retry(ctx, request{method: "DELETE", path: tokensPath + "/" + id}, 200, 404)
 	if ok && got.status == 404 && !again {
-		c.complain("token %s was not there to be deleted", id)
+		c.failf("token %s was not found for its deletion", id)
 	}
 	if ok {
-		values[len(values)-1].dead = true
-		c.tryValue(ctx, values[len(values)-1])
+		values[len(values)-1].revoked = true
+		c.useValue(ctx, values[len(values)-1])
 	}
-	c.sweep(ctx, name)
+	c.deleteTokens(ctx, name)
 	return values
 }
 
@@ -281,41 +280,41 @@ func newValue(got answer, fact string) tokenValue {
 	}
 }
 
-// tryValue uses a value: one that is dead must let nobody in, and one that lives must.
-func (c *chaos) tryValue(ctx context.Context, v tokenValue) bool {
+// useValue uses a value, which must be accepted, or refused if it is revoked.
+func (c *chaos) useValue(ctx context.Context, v tokenValue) bool {
 	want := []int{200, 201}
-	if v.dead {
+	if v.revoked {
 		want = []int{401}
 	}
-	_, _, ok := c.insist(ctx, request{
+	_, _, ok := c.retry(ctx, request{
 		method: "POST", path: leadsPath, bearer: v.value, body: `{"email":"token@example.com","metadata":{"source":"website"}}`,
 	}, want...)
 	return ok
 }
 
-// createToken creates one. A try without an answer may have made a token that nobody knows, and that holds a place:
-// it is looked for when there is none left.
+// createToken creates a token. An attempt without an answer may have created one too, which counts towards the limit: at the limit
+// such tokens are deleted.
 func (c *chaos) createToken(ctx context.Context, name string) (got answer, ok bool) {
 	for {
-		got, _, ok = c.insist(ctx, request{method: "POST", path: tokensPath, body: fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name)}, 201, 409)
+		got, _, ok = c.retry(ctx, request{method: "POST", path: tokensPath, body: fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name)}, 201, 409)
 		if !ok || got.status == 201 {
 			return got, ok
 		}
-		c.sweep(ctx, name)
-		time.Sleep(20 * time.Millisecond) // the list may not show it yet, or it is another keeper's
+		c.deleteTokens(ctx, name)
+		time.Sleep(20 * time.Millisecond) // the list may not show it yet, or it is another caller's
 	}
 }
 
-// sweep deletes all tokens of a name that the list shows.
-func (c *chaos) sweep(ctx context.Context, name string) {
-	listed, _, ok := c.insist(ctx, request{method: "GET", path: tokensPath + "?limit=200"}, 200)
+// deleteTokens deletes the active tokens of a name.
+func (c *chaos) deleteTokens(ctx context.Context, name string) {
+	listed, _, ok := c.retry(ctx, request{method: "GET", path: tokensPath + "?limit=200"}, 200)
 	if !ok {
 		return
 	}
 	for _, item := range listed.body["data"].([]any) {
 		shown := item.(map[string]any)
 		if shown["name"] == name && shown["status"] == "active" {
-			c.insist(ctx, request{method: "DELETE", path: tokensPath + "/" + shown["tokenId"].(string)}, 200, 404)
+			c.retry(ctx, request{method: "DELETE", path: tokensPath + "/" + shown["tokenId"].(string)}, 200, 404)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 func TestGoClient(t *testing.T) {
 	t.Parallel()
-	_, jwt, base := served(t)
+	_, jwt, base := startService(t)
 	ctx := t.Context()
 	manager, err := client.New(base, jwt)
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestGoClient(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, forbidden.StatusCode(), "an API token reads nothing")
 }
 
-// requireDescribed wants a delivered body to be what the API's document says of its type.
+// requireDescribed requires a delivered body to match the schema of its type in the API's document.
 func requireDescribed(t *testing.T, body []byte) {
 	t.Helper()
 	var document, message any

@@ -28,20 +28,20 @@ import (
 
 func TestConsole_InBrowser(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "1h" // so that what is tried again is tried by hand
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "1h" // so that retries are manual
+	jwt := provision(t, settings)
 	_, base := serve(t, settings)
 	api := base + "/api/v1/crm"
 	c := openChromium(t, base)
 
-	// Signing in leads to where one wanted to go.
+	// Signing in leads to the requested page.
 	c.open("/console/leads")
-	c.picture("sign-in")
+	c.screenshot("sign-in")
 	c.accessible("sign-in")
 	c.do(chromedp.SetValue("#jwt", jwt, chromedp.ByQuery))
 	c.press("Sign in")
-	c.reads("#leads", "No leads yet")
+	c.waitText("#leads", "No leads yet")
 
 	// A capture appears without a reload.
 	c.do(chromedp.Evaluate(`window.here = true`, nil))
@@ -49,7 +49,7 @@ func TestConsole_InBrowser(t *testing.T) {
 		"a_name_of_fifty_letters_xxxxxxxxxxxxxxxxxxxxxxxxxx":"x",
 		"opportunityValue":120000,"visitorId":"v-1","metadata":{"source":"website"}}`)
 	lead := captured.data()["leadId"].(string)
-	c.sees(`tr[data-key="` + lead + `"]`)
+	c.waitVisible(`tr[data-key="` + lead + `"]`)
 	require.NotContains(t, c.text("#leads"), "Asha")
 	var here bool
 	c.do(chromedp.Evaluate(`window.here === true`, &here))
@@ -60,46 +60,46 @@ func TestConsole_InBrowser(t *testing.T) {
 	mustCall(t, "POST", api+"/leads", jwt, `{"phone":"9876543210","opportunityValue":150000,"metadata":{"source":"whatsapp"}}`)
 	mustCall(t, "PATCH", api+"/leads/"+lead, jwt, `{"status":"won"}`)
 	c.press("A•••")
-	c.reads("#now", "won")
-	c.reads("#activity", "https://example.com/•••")
+	c.waitText("#now", "won")
+	c.waitText("#activity", "https://example.com/•••")
 
-	// In a low window all that the lead is can be scrolled to, beside what happened, and stays where it is when it changes.
+	// In a low window all of the lead can be scrolled to, beside its events, and keeps its scroll position when it changes.
 	c.do(chromedp.EmulateViewport(1280, 300))
-	c.until(`(() => {
+	c.waitFor(`(() => {
 		const now = document.querySelector("#now");
 		scrollTo(0, 100);
 		now.scrollTop = now.scrollHeight;
 		return now.scrollTop > 0 && now.lastElementChild.getBoundingClientRect().bottom <= innerHeight;
 	})()`)
 	mustCall(t, "PATCH", api+"/leads/"+lead, jwt, `{"status":"lost"}`)
-	c.reads("#now", "lost")
-	c.until(`document.querySelector("#now").scrollTop > 0`)
+	c.waitText("#now", "lost")
+	c.waitFor(`document.querySelector("#now").scrollTop > 0`)
 	c.do(chromedp.EmulateViewport(1280, 900))
 
-	c.leave(`document.querySelector('.slider a[href="?revision=0"]')`)
-	c.reads("#now", "As of event 0")
-	c.reads("#now", "120,000")
-	c.reads("#timeline", "150000")
+	c.follow(`document.querySelector('.slider a[href="?revision=0"]')`)
+	c.waitText("#now", "As of event 0")
+	c.waitText("#now", "120,000")
+	c.waitText("#timeline", "150000")
 	c.press("Show the stored event")
-	c.reads("pre", `"status": "lost"`)
+	c.waitText("pre", `"status": "lost"`)
 	c.press("Show its current state")
 	c.press("Reveal")
-	c.reads("h1", "Asha Rao")
-	c.reads("#now", "Pune")
+	c.waitText("h1", "Asha Rao")
+	c.waitText("#now", "Pune")
 	c.open("/console/audit/reveals")
-	c.reads("#reveals", lead)
+	c.waitText("#reveals", lead)
 
 	token := c.tokens(api)
 	endpoint := c.delivery(api, jwt)
-	c.look([][2]string{
+	c.visitPages([][2]string{
 		{"overview", ""}, {"leads", "/leads"}, {"lead", "/leads/" + lead + "?raw=1"}, {"sources", "/sources"}, {"tokens", "/tokens"},
 		{"rotate", "/tokens/" + token + "/rotate"}, {"audit", "/audit"}, {"reveals", "/audit/reveals"}, {"webhooks", "/webhooks"},
 		{"webhook", endpoint}, {"delivery", c.lastDelivery(endpoint)}, {"projections", "/projections"}, {"usage", "/usage"},
 	})
-	c.unblemished()
+	c.requireNoErrors()
 }
 
-// tokens creates, copies, rotates and deletes tokens, and leaves one, whose id it returns.
+// tokens creates, copies, rotates and deletes tokens, and returns the id of the one that is left.
 func (c *chromium) tokens(api string) string {
 	c.t.Helper()
 	works := func(value string, status int) {
@@ -115,35 +115,35 @@ func (c *chromium) tokens(api string) string {
 	}
 	kept := create("kept")
 	value := create("shop")
-	c.reads("#slots", "2 of 5 slots used")
+	c.waitText("#slots", "2 of 5 slots used")
 	c.do(chromedp.Click(`[data-copy]`, chromedp.ByQuery))
-	c.reads(".said", "Copied")
+	c.waitText(".said", "Copied")
 	var copied string
-	c.ask(`navigator.clipboard.readText().then((text) => text || undefined)`, &copied, awaited)
+	c.evaluate(`navigator.clipboard.readText().then((text) => text || undefined)`, &copied, awaitPromise)
 	require.Equal(c.t, value, copied)
 	works(value, http.StatusCreated)
 
 	c.press("Rotate shop")
-	c.reads(".notice", "stops working at once")
+	c.waitText(".notice", "stops working at once")
 	c.press("Rotate")
 	rotated := c.text("#value")
 	works(value, http.StatusUnauthorized)
 	works(rotated, http.StatusOK)
 
-	c.do(chromedp.Reload()) // shows what there is, and does nothing again
-	c.reads("#slots", "2 of 5 slots used")
+	c.do(chromedp.Reload()) // shows the same, and repeats nothing
+	c.waitText("#slots", "2 of 5 slots used")
 	require.NotContains(c.t, c.text("main"), rotated)
 	c.press("Delete shop")
 	c.press("Delete")
-	c.reads("#slots", "1 of 5 slots used")
+	c.waitText("#slots", "1 of 5 slots used")
 	works(rotated, http.StatusUnauthorized)
 	return strings.Split(kept, "_")[1][:26]
 }
 
-// delivery lets one fail, and tries it again by hand. It returns the path of the endpoint's page.
+// delivery lets a delivery fail, and retries it. It returns the path of the endpoint's page.
 func (c *chromium) delivery(api, jwt string) string {
 	c.t.Helper()
-	receiver := receiveWebhooks(c.t)
+	receiver := newReceiver(c.t)
 	receiver.status.Store(http.StatusInternalServerError)
 	c.open("/console/webhooks")
 	c.do(chromedp.SetValue("#url", receiver.URL+"/hook", chromedp.ByQuery))
@@ -154,18 +154,18 @@ func (c *chromium) delivery(api, jwt string) string {
 	at = regexp.MustCompile(`/console(/webhooks/[0-9A-Z]{26})$`).FindStringSubmatch(at)[1]
 	c.open("/console" + at)
 	mustCall(c.t, "POST", api+"/leads", jwt, `{"phone":"9876543212","metadata":{"source":"google_form"}}`)
-	c.reads("#deliveries .failed", "500")
-	c.reads("#endpoint", "Queued\n1")
+	c.waitText("#deliveries .failed", "500")
+	c.waitText("#endpoint", "Queued\n1")
 	c.press("lead.created")
-	c.reads("#delivery", "queued")
+	c.waitText("#delivery", "queued")
 	receiver.status.Store(http.StatusOK)
 	c.press("Retry")
-	c.reads("#delivery", "delivered")
-	c.reads("#attempts .delivered", "200")
-	receiver.got(c.t, 1, 1)
+	c.waitText("#delivery", "delivered")
+	c.waitText("#attempts .delivered", "200")
+	receiver.waitFor(c.t, 1, 1)
 	c.open("/console" + at)
 	c.press("Send a test")
-	c.reads("#deliveries", "webhook.test")
+	c.waitText("#deliveries", "webhook.test")
 	return at
 }
 
@@ -173,41 +173,40 @@ func (c *chromium) lastDelivery(endpoint string) string {
 	c.t.Helper()
 	c.open("/console" + endpoint)
 	var path string
-	c.ask(`document.querySelector("#deliveries th a")?.pathname`, &path)
+	c.evaluate(`document.querySelector("#deliveries th a")?.pathname`, &path)
 	return strings.TrimPrefix(path, "/console")
 }
 
-// look keeps pictures of pages, and sees that everybody can use them: by day and by night, on a desk and on a phone.
-func (c *chromium) look(pages [][2]string) {
+// visitPages takes screenshots of pages and checks their accessibility: light and dark, on a desktop and on a phone.
+func (c *chromium) visitPages(pages [][2]string) {
 	c.t.Helper()
 	for _, dress := range []struct {
 		width  int64
 		scheme string
 	}{{1280, "light"}, {390, "dark"}} {
-		c.dress(dress.width, dress.scheme)
+		c.emulate(dress.width, dress.scheme)
 		for _, page := range pages {
 			name, path := page[0], page[1]
 			c.open("/console" + path)
-			c.picture(fmt.Sprintf("%s-%d-%s", name, dress.width, dress.scheme))
+			c.screenshot(fmt.Sprintf("%s-%d-%s", name, dress.width, dress.scheme))
 			c.accessible(name)
 		}
 	}
 }
 
-// chromium is a page in a browser, as somebody has it before them. What the browser complains of, and what the page asks
-// of anybody but the service, is noted.
+// chromium is a page in a browser. Its errors, and its requests to other hosts than the service, are recorded.
 type chromium struct {
 	t    *testing.T
 	ctx  context.Context
 	base string
-	axe  string // the library that checks what people can see, read and reach
+	axe  string // the library that checks accessibility
 
 	mu       sync.Mutex
 	problems []string
 }
 
-// lookTime is how long somebody waits for what is to come.
-const lookTime = time.Minute
+// pageTimeout is how long to wait for a page or an element.
+const pageTimeout = time.Minute
 
 func openChromium(t *testing.T, base string) *chromium {
 	t.Helper()
@@ -222,19 +221,19 @@ func openChromium(t *testing.T, base string) *chromium {
 	axe, err := os.ReadFile(filepath.Join(npmtest.Install(t, "testdata/axe"), "node_modules/axe-core/axe.min.js"))
 	require.NoError(t, err)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
-		chromedp.WindowSize(1280, 900), chromedp.WSURLReadTimeout(lookTime))
+		chromedp.WindowSize(1280, 900), chromedp.WSURLReadTimeout(pageTimeout))
 	allocated, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(stop)
 	ctx, end := chromedp.NewContext(allocated)
 	t.Cleanup(end)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(ctx, lookTime)
+		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 		defer cancel()
-		_ = chromedp.Cancel(ctx) // the browser ends by itself, and leaves nothing
+		_ = chromedp.Cancel(ctx) // the browser ends by itself
 	})
 	c := &chromium{t: t, ctx: ctx, base: base, axe: string(axe)}
 	require.NoError(t, chromedp.Run(ctx)) // starts the browser, which lives as long as this context
-	chromedp.ListenTarget(ctx, c.hear)
+	chromedp.ListenTarget(ctx, c.onEvent)
 	c.do(network.Enable(), chromedp.EmulateViewport(1280, 900), emulation.SetFocusEmulationEnabled(true))
 	for _, name := range []string{"clipboard-read", "clipboard-write"} {
 		c.do(cdpbrowser.SetPermission(&cdpbrowser.PermissionDescriptor{Name: name}, cdpbrowser.PermissionSettingGranted).WithOrigin(base))
@@ -242,8 +241,8 @@ func openChromium(t *testing.T, base string) *chromium {
 	return c
 }
 
-// hear notes what should not be.
-func (c *chromium) hear(event any) {
+// onEvent records errors and requests to other hosts.
+func (c *chromium) onEvent(event any) {
 	problem := ""
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
@@ -266,8 +265,8 @@ func (c *chromium) hear(event any) {
 	c.problems = append(c.problems, problem)
 }
 
-// unblemished fails the test when the browser complained.
-func (c *chromium) unblemished() {
+// requireNoErrors fails the test when something was recorded.
+func (c *chromium) requireNoErrors() {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,16 +275,15 @@ func (c *chromium) unblemished() {
 
 func (c *chromium) do(actions ...chromedp.Action) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.ctx, lookTime)
+	ctx, cancel := context.WithTimeout(c.ctx, pageTimeout)
 	defer cancel()
 	require.NoError(c.t, chromedp.Run(ctx, actions...))
 }
 
-// ask asks the page until there is an answer, which undefined is not. A page that makes place for another cannot answer, and the
-// other one is asked.
-func (c *chromium) ask(expression string, answer any, options ...chromedp.EvaluateOption) {
+// evaluate evaluates an expression until it is not undefined. A page that is being replaced cannot answer; then the new one does.
+func (c *chromium) evaluate(expression string, answer any, options ...chromedp.EvaluateOption) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.ctx, lookTime)
+	ctx, cancel := context.WithTimeout(c.ctx, pageTimeout)
 	defer cancel()
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
@@ -304,48 +302,48 @@ func (c *chromium) ask(expression string, answer any, options ...chromedp.Evalua
 	}
 }
 
-// until waits until something is so of the page.
-func (c *chromium) until(condition string) {
+// waitFor waits until a condition holds in the page.
+func (c *chromium) waitFor(condition string) {
 	c.t.Helper()
 	var so bool
-	c.ask(condition+` || undefined`, &so)
+	c.evaluate(condition+` || undefined`, &so)
 }
 
-// arrived is so of a page that is all there.
+// arrived holds when a page has loaded.
 const arrived = `document.readyState === "complete" && document.querySelector("footer") !== null`
 
 // open goes to a page.
 func (c *chromium) open(path string) {
 	c.t.Helper()
 	c.do(chromedp.Navigate(c.base + path))
-	c.until(arrived)
+	c.waitFor(arrived)
 }
 
-// sees waits for an element.
-func (c *chromium) sees(selector string) {
+// waitVisible waits for an element.
+func (c *chromium) waitVisible(selector string) {
 	c.t.Helper()
-	c.until(fmt.Sprintf(`document.querySelector(%q)?.checkVisibility()`, selector))
+	c.waitFor(fmt.Sprintf(`document.querySelector(%q)?.checkVisibility()`, selector))
 }
 
-// reads waits until an element has a text.
-func (c *chromium) reads(selector, text string) {
+// waitText waits until an element has a text.
+func (c *chromium) waitText(selector, text string) {
 	c.t.Helper()
-	c.until(fmt.Sprintf(`[...document.querySelectorAll(%q)].some((one) => one.innerText.includes(%q))`, selector, text))
+	c.waitFor(fmt.Sprintf(`[...document.querySelectorAll(%q)].some((one) => one.innerText.includes(%q))`, selector, text))
 }
 
-// press clicks on the first link or button that says so, and waits for another page.
+// press clicks on the first link or button with a text, and waits for another page.
 func (c *chromium) press(name string) {
 	c.t.Helper()
-	c.leave(fmt.Sprintf(`[...document.querySelectorAll("main a, main button")]
+	c.follow(fmt.Sprintf(`[...document.querySelectorAll("main a, main button")]
 		.find((one) => one.textContent.replace(/\s+/g, " ").trim().startsWith(%q))`, name))
 }
 
-// leave clicks on an element that leads to another page. It is looked for and clicked in one go, since a page that keeps
-// itself up to date may put another in its place at any moment. What something else covers cannot be clicked.
-func (c *chromium) leave(element string) {
+// follow clicks on an element that leads to another page. Finding and clicking are one step, since a page that updates itself may
+// replace the element. An element that is covered cannot be clicked.
+func (c *chromium) follow(element string) {
 	c.t.Helper()
-	c.until(`(` + arrived + ` && (window.leaving = true))`)
-	c.until(`(() => {
+	c.waitFor(`(` + arrived + ` && (window.leaving = true))`)
+	c.waitFor(`(() => {
 		if (!window.leaving) return true;
 		const one = ` + element + `;
 		one?.scrollIntoView({block: "center"});
@@ -354,17 +352,17 @@ func (c *chromium) leave(element string) {
 		one.click();
 		return true;
 	})()`)
-	c.until(`!window.leaving && ` + arrived)
+	c.waitFor(`!window.leaving && ` + arrived)
 }
 
 func (c *chromium) text(selector string) (text string) {
 	c.t.Helper()
-	c.ask(fmt.Sprintf(`document.querySelector(%q)?.innerText`, selector), &text)
+	c.evaluate(fmt.Sprintf(`document.querySelector(%q)?.innerText`, selector), &text)
 	return text
 }
 
-// picture keeps what a page looks like.
-func (c *chromium) picture(name string) {
+// screenshot saves a screenshot.
+func (c *chromium) screenshot(name string) {
 	c.t.Helper()
 	var png []byte
 	c.do(chromedp.FullScreenshot(&png, 100))
@@ -373,24 +371,23 @@ func (c *chromium) picture(name string) {
 	require.NoError(c.t, os.WriteFile(filepath.Join(directory, name+".png"), png, 0o644))
 }
 
-func (c *chromium) dress(width int64, scheme string) {
+func (c *chromium) emulate(width int64, scheme string) {
 	c.t.Helper()
 	c.do(chromedp.EmulateViewport(width, 900),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
 }
 
-// awaited waits for what a script promises.
-func awaited(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
+// awaitPromise waits for the promise of a script.
+func awaitPromise(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
 
-// accessible fails the test when something of the page cannot be seen, read or reached by everybody, when the page is wider
-// than the window, when what can be done with a row of a table is out of sight, or, on a desk, covers the rest of the row, and when
-// long names squeeze their values.
+// accessible fails the test when axe finds a violation, when the page is wider than the window, when the actions of a row of a table
+// are out of sight or, on a desktop, cover the rest of the row, and when long names squeeze their values.
 func (c *chromium) accessible(page string) {
 	c.t.Helper()
 	var found []string
 	c.do(chromedp.Evaluate(c.axe, nil), chromedp.Evaluate(`axe.run(document, {resultTypes: ["violations"]}).then((result) =>
 		result.violations.filter((one) => ["serious", "critical"].includes(one.impact))
-		      .map((one) => one.id + ": " + one.help + ": " + one.nodes.map((node) => node.html).join("\n")))`, &found, awaited))
+		      .map((one) => one.id + ": " + one.help + ": " + one.nodes.map((node) => node.html).join("\n")))`, &found, awaitPromise))
 	assert.Empty(c.t, found, page)
 	var beyond int
 	c.do(chromedp.Evaluate(`document.documentElement.scrollWidth - document.documentElement.clientWidth`, &beyond))

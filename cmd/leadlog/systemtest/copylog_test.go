@@ -26,73 +26,71 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
-// inbox is a webhook receiver that remembers what it took, by the id of the delivery. What speaks of a reluctant phone
-// it refuses for as long as it is told to.
+// inbox is a webhook receiver that counts accepted deliveries by id. It rejects bodies that contain a text, while one is set.
 type inbox struct {
 	*httptest.Server
-	mu        sync.Mutex
-	taken     map[string]int
-	refused   map[string]string // bodies
-	reluctant string
-	changed   bool // a body was not the same at another attempt
+	mu          sync.Mutex
+	accepted    map[string]int
+	refused     map[string]string // bodies
+	rejects     string
+	bodyChanged bool // a body differed between attempts
 }
 
 func newInbox(t *testing.T) *inbox {
 	t.Helper()
-	b := &inbox{taken: map[string]int{}, refused: map[string]string{}}
+	b := &inbox{accepted: map[string]int{}, refused: map[string]string{}}
 	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		id := r.Header.Get("webhook-id")
 		if earlier, again := b.refused[id]; again && earlier != string(body) {
-			b.changed = true
+			b.bodyChanged = true
 		}
-		if b.reluctant != "" && strings.Contains(string(body), b.reluctant) {
+		if b.rejects != "" && strings.Contains(string(body), b.rejects) {
 			b.refused[id] = string(body)
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
-		b.taken[id]++
+		b.accepted[id]++
 	}))
 	t.Cleanup(b.Close)
 	return b
 }
 
-// holds waits for so many deliveries, each taken once.
-func (b *inbox) holds(t *testing.T, n int) {
+// waitFor waits for a number of deliveries, each accepted once.
+func (b *inbox) waitFor(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return len(b.taken) >= n
+		return len(b.accepted) >= n
 	}, time.Minute, 10*time.Millisecond)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	require.Len(t, b.taken, n)
-	for id, times := range b.taken {
+	require.Len(t, b.accepted, n)
+	for id, times := range b.accepted {
 		require.Equal(t, 1, times, id)
 	}
-	require.False(t, b.changed, "the same bytes at every attempt")
+	require.False(t, b.bodyChanged, "the same bytes at every attempt")
 }
 
 func (b *inbox) refuse(what string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.reluctant = what
+	b.rejects = what
 }
 
 func (b *inbox) hasRefused() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.reluctant != "" && slices.ContainsFunc(slices.Collect(maps.Values(b.refused)), func(body string) bool {
-		return strings.Contains(body, b.reluctant)
+	return b.rejects != "" && slices.ContainsFunc(slices.Collect(maps.Values(b.refused)), func(body string) bool {
+		return strings.Contains(body, b.rejects)
 	})
 }
 
-// shown is what readers see: the leads, where they came from, and what happened to tokens. Positions, and hashes of lines
-// that have one in them, are left out.
-func shown(t *testing.T, base, jwt, since string) map[string]any {
+// readView reads leads, their sources, and the events of tokens. Positions, and hashes of lines with one, are left out.
+func readView(t *testing.T, base, jwt, since string) map[string]any {
 	t.Helper()
 	all := map[string]any{}
 	for _, path := range []string{"/api/v1/crm/leads", "/api/v1/crm/sources/history", "/api/v1/crm/audit/tokens", "/api/v1/crm/sources/report?interval=month"} {
@@ -103,14 +101,14 @@ func shown(t *testing.T, base, jwt, since string) map[string]any {
 		got := mustCall(t, "GET", base+path+sign+"minPosition="+since, jwt, "").is(t, 200)
 		for _, item := range got.body["data"].([]any) {
 			delete(item.(map[string]any), "position")
-			delete(item.(map[string]any), "lineHash") // of a line that has the position in it
+			delete(item.(map[string]any), "lineHash") // hash of a line with its position
 		}
 		all[path] = got.body["data"]
 	}
 	return all
 }
 
-func on(settings map[string]string, log string) map[string]string {
+func withLog(settings map[string]string, log string) map[string]string {
 	settings = maps.Clone(settings)
 	settings["LEADLOG_EVENTSTORE_URL"] = log
 	return settings
@@ -119,12 +117,12 @@ func on(settings map[string]string, log string) map[string]string {
 func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 	t.Parallel()
 	receiver := newInbox(t)
-	settings := production(t)
+	settings := serveSettings(t)
 	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "300ms,300ms,300ms,300ms" + strings.Repeat(",1s", 60)
-	jwt := provisioned(t, settings)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	number, deliveries := 0, 0
-	// capture is one lead from two sources, a refused arrival, a visitor, and a token that comes and goes: four deliveries.
+	// capture is one lead from two sources, a refused arrival, a visitor, and a token that is created and deleted: four deliveries.
 	capture := func() (position string) {
 		t.Helper()
 		number, deliveries = number+1, deliveries+4
@@ -142,90 +140,89 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 	}
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).is(t, 201)
 	capture()
-	receiver.holds(t, deliveries)
+	receiver.waitFor(t, deliveries)
 
 	original, away, fresh := settings["LEADLOG_DATABASE_URL"], esdbtest.Empty(t), pgtest.Database(t)
 	for _, leg := range []struct{ from, to string }{{original, away}, {away, fresh}, {fresh, away}, {away, original}} {
 		receiver.refuse(fmt.Sprintf("98765%05d", number+1))
 		position := capture()
 		require.Eventually(t, receiver.hasRefused, time.Minute, 10*time.Millisecond)
-		receiver.holds(t, deliveries-2) // those of the lead wait
+		receiver.waitFor(t, deliveries-2) // those of the lead are pending
 
-		early := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).ends(t, 1)
+		early := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).exits(t, 1)
 		require.Contains(t, early.err.String(), "a service runs on these views")
-		before := shown(t, base, jwt, position)
+		before := readView(t, base, jwt, position)
 		p.stop(t)
 
-		moving := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).ends(t, 0)
+		moving := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).exits(t, 0)
 		require.Regexp(t, `both logs: \d+ events, tree root [0-9A-Za-z+/]{43}=\nmoved the checkpoints of \d+ views`, moving.out.String())
-		again := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).ends(t, 0)
+		again := launch(t, settings, "copy-log", "--from", leg.from, "--to", leg.to).exits(t, 0)
 		require.Contains(t, again.out.String(), "no view had to be moved")
 
-		left := launch(t, on(settings, leg.from), "serve").ends(t, 1)
+		left := launch(t, withLog(settings, leg.from), "serve").exits(t, 1)
 		require.Contains(t, left.err.String(), "the view is of another log")
 
-		settings = on(settings, leg.to)
+		settings = withLog(settings, leg.to)
 		p, base = serve(t, settings)
-		require.Equal(t, before, shown(t, base, jwt, ""), "at once: nothing is built anew")
+		require.Equal(t, before, readView(t, base, jwt, ""), "at once: nothing is built anew")
 		receiver.refuse("")
-		receiver.holds(t, deliveries)
+		receiver.waitFor(t, deliveries)
 		capture()
-		receiver.holds(t, deliveries)
-		launch(t, settings, "verify").ends(t, 0)
+		receiver.waitFor(t, deliveries)
+		launch(t, settings, "verify").exits(t, 0)
 	}
 }
 
-// TestCopyLog_SourceTakesNoMoreWrites has every command that appends run on the log that the views have left: what it took in
-// there nobody would see again.
+// Every command that appends is run on the log that the views were moved from, where its events would be in no view.
 func TestCopyLog_SourceTakesNoMoreWrites(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	provisioned(t, settings)
-	first := launch(t, settings, "import", written(t, "leads.csv", "name,phone\nAsha,98765 43210\n"), "--account", "acme")
-	require.Zero(t, first.finish(t), first.err)
+	settings := serveSettings(t)
+	provision(t, settings)
+	first := launch(t, settings, "import", writeFile(t, "leads.csv", "name,phone\nAsha,98765 43210\n"), "--account", "acme")
+	require.Zero(t, first.wait(t), first.err)
 	exported := launch(t, settings, "export", "leads", "--account", "acme", "--format", "ndjson")
-	require.Zero(t, exported.finish(t), exported.err)
+	require.Zero(t, exported.wait(t), exported.err)
 	lead := regexp.MustCompile(`"leadId":"(\w+)"`).FindStringSubmatch(exported.out.String())[1]
 	moving := launch(t, settings, "copy-log", "--to", pgtest.Database(t))
-	require.Zero(t, moving.finish(t), moving.err)
+	require.Zero(t, moving.wait(t), moving.err)
 	left, err := postgres.Open(t.Context(), postgres.Options{URL: settings["LEADLOG_DATABASE_URL"], Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(left.Close)
-	end := headOf(t, left)
+	end := logHead(t, left)
 
 	for _, args := range [][]string{
 		{"serve"},
-		{"import", written(t, "more.csv", "name,phone\nBela,98765 43211\n"), "--account", "acme"},
+		{"import", writeFile(t, "more.csv", "name,phone\nBela,98765 43211\n"), "--account", "acme"},
 		{"account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z"},
 		{"forget", lead, "--account", "acme", "--yes"},
 		{"verify", "--heal"},
 	} {
 		p := launch(t, settings, args...)
-		require.Equal(t, 1, p.finish(t), "%v: %s", args, p.out)
+		require.Equal(t, 1, p.wait(t), "%v: %s", args, p.out)
 		require.Contains(t, p.err.String(), "the view is of another log", args)
-		require.Equal(t, end, headOf(t, left), args)
+		require.Equal(t, end, logHead(t, left), args)
 	}
 }
 
 func TestCopyLog_FromPrivatePostgres(t *testing.T) {
 	t.Parallel()
-	settings := development(t)
+	settings := devSettings(t)
 	delete(settings, "LEADLOG_EVENTSTORE_URL")
 	for _, args := range [][]string{{"migrate"}, {"account", "set", "acme", "--feature", "crm_api"}, {"replay", "all"}} {
-		launch(t, settings, args...).ends(t, 0)
+		launch(t, settings, args...).exits(t, 0)
 	}
 	to := pgtest.Database(t)
-	moving := launch(t, settings, "copy-log", "--to", to).ends(t, 0)
+	moving := launch(t, settings, "copy-log", "--to", to).exits(t, 0)
 	require.Contains(t, moving.out.String(), "both logs: 1 events")
 	settings["LEADLOG_EVENTSTORE_URL"] = to
-	launch(t, settings, "verify").ends(t, 0)
+	launch(t, settings, "verify").exits(t, 0)
 }
 
-// TestCopyLog_ResumesAfterKill kills copies of a log until one comes through.
+// Copies of a log are killed until one completes.
 func TestCopyLog_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	provisioned(t, settings)
+	settings := serveSettings(t)
+	provision(t, settings)
 	quiet := slog.New(slog.DiscardHandler)
 	from, err := postgres.Open(t.Context(), postgres.Options{URL: settings["LEADLOG_DATABASE_URL"], Log: quiet})
 	require.NoError(t, err)
@@ -241,32 +238,32 @@ func TestCopyLog_ResumesAfterKill(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(to.Close)
 	kills := 0
-	for last := headOf(t, to); ; last = headOf(t, to) {
+	for last := logHead(t, to); ; last = logHead(t, to) {
 		p := launch(t, settings, "copy-log", "--from", settings["LEADLOG_DATABASE_URL"], "--to", server.URL())
 		require.Eventually(t, func() bool {
 			select {
-			case <-p.ended:
+			case <-p.exited:
 				return true
 			default:
-				return kills < 3 && headOf(t, to) > last
+				return kills < 3 && logHead(t, to) > last
 			}
 		}, time.Minute, time.Millisecond)
 		select {
-		case <-p.ended:
+		case <-p.exited:
 		default:
 			require.NoError(t, kill(p))
 			kills++
-			p.finish(t)
+			p.wait(t)
 			continue
 		}
-		require.Zero(t, p.finish(t), p.err)
+		require.Zero(t, p.wait(t), p.err)
 		require.Contains(t, p.out.String(), fmt.Sprintf("both logs: %d events", streams*events+1))
 		break
 	}
 	require.Positive(t, kills, "it was killed while it copied")
 }
 
-func headOf(t *testing.T, store eventstore.Store) eventstore.Position {
+func logHead(t *testing.T, store eventstore.Store) eventstore.Position {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -275,17 +272,17 @@ func headOf(t *testing.T, store eventstore.Store) eventstore.Position {
 	return head
 }
 
-// A server that accepts connections and says nothing held copy-log up for good when it was named by a flag.
+// A server that accepts connections and sends nothing blocked copy-log for ever when a flag named it.
 func TestCopyLog_SilentServerTimesOut(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
-	settings := production(t)
-	provisioned(t, settings)
+	settings := serveSettings(t)
+	provision(t, settings)
 	address := "postgres://u@" + silent.Addr().String() + "/none?sslmode=disable"
 	for _, flag := range []string{"--from", "--to"} {
-		p := launch(t, settings, "copy-log", flag, address).ends(t, 1)
+		p := launch(t, settings, "copy-log", flag, address).exits(t, 1)
 		require.Contains(t, p.err.String(), flag+": ")
 		require.Contains(t, p.err.String(), "Try: again, when the server (")
 	}

@@ -15,16 +15,16 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev"
 )
 
-// development is a data directory and the settings to run leadlog dev on it.
-func development(t *testing.T) map[string]string {
+// devSettings returns settings to run leadlog dev on a new data directory.
+func devSettings(t *testing.T) map[string]string {
 	t.Helper()
 	dir, err := pgdev.MkdirTemp("leadlog-dev-")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	return onStore(t, map[string]string{"LEADLOG_DATA_DIR": dir + "/data", "LEADLOG_ADDR": "127.0.0.1:0"})
+	return withEventStore(t, map[string]string{"LEADLOG_DATA_DIR": dir + "/data", "LEADLOG_ADDR": "127.0.0.1:0"})
 }
 
-// running is a leadlog dev that has said it is ready.
+// running is a leadlog dev that is ready.
 type running struct {
 	*program
 	base, token, jwt string
@@ -34,10 +34,10 @@ func dev(t *testing.T, settings map[string]string) running {
 	t.Helper()
 	p := launch(t, settings, "dev")
 	r := running{program: p}
-	r.base = p.sees(t, p.out, `ready at (http://\S+)`)
-	r.token = p.sees(t, p.out, `API token +(\S+)`)
-	r.jwt = p.sees(t, p.out, `JWT +(\S+)`)
-	p.sees(t, p.out, `(curl -sS)`)
+	r.base = p.waitFor(t, p.out, `ready at (http://\S+)`)
+	r.token = p.waitFor(t, p.out, `API token +(\S+)`)
+	r.jwt = p.waitFor(t, p.out, `JWT +(\S+)`)
+	p.waitFor(t, p.out, `(curl -sS)`)
 	return r
 }
 
@@ -46,8 +46,8 @@ func (r running) capture(t *testing.T, body string) answer {
 	return mustCall(t, "POST", r.base+"/api/v1/crm/leads", r.token, body)
 }
 
-// captureInTime is a client that waits and repeats when it is told that the service is unavailable.
-func (r running) captureInTime(t *testing.T, body string) (last answer) {
+// captureRetrying captures, and repeats when there is no answer or 503.
+func (r running) captureRetrying(t *testing.T, body string) (last answer) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		got, err := call(t.Context(), "POST", r.base+"/api/v1/crm/leads", r.token, body)
@@ -59,8 +59,8 @@ func (r running) captureInTime(t *testing.T, body string) (last answer) {
 
 func TestDev_PrintedCurlLine(t *testing.T) {
 	t.Parallel()
-	r := dev(t, development(t))
-	line := r.sees(t, r.out, `(?m)^(curl .*)$`)
+	r := dev(t, devSettings(t))
+	line := r.waitFor(t, r.out, `(?m)^(curl .*)$`)
 	pasted, err := exec.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput()
 	require.NoError(t, err, "%s", pasted)
 	require.Contains(t, string(pasted), `{"success":true,"merged":false,"data":{"leadId":"`)
@@ -71,132 +71,132 @@ func TestDev_PrintedCurlLine(t *testing.T) {
 
 func TestDev_Restart(t *testing.T) {
 	t.Parallel()
-	settings := development(t)
+	settings := devSettings(t)
 	first := dev(t, settings)
 	require.Equal(t, 201, first.capture(t, `{"phone":"9876543210"}`).status)
-	require.NotEmpty(t, postgresOf(settings))
+	require.NotEmpty(t, postgresPID(settings))
 	first.signal(t, syscall.SIGINT)
-	require.Zero(t, first.finish(t), first.err)
-	require.Error(t, reach(t, first.base), "nothing listens any more")
-	require.Empty(t, postgresOf(settings), "PostgreSQL has stopped with it")
+	require.Zero(t, first.wait(t), first.err)
+	require.Error(t, dial(t, first.base), "nothing listens")
+	require.Empty(t, postgresPID(settings), "PostgreSQL has stopped with it")
 
 	second := dev(t, settings)
 	require.Equal(t, first.token, second.token)
 	require.Equal(t, 409, second.capture(t, `{"phone":"9876543210"}`).status)
 	again := mustCall(t, "GET", second.base+"/api/v1/crm/leads", first.jwt, "")
-	require.Equal(t, 200, again.status, "a JWT of before still counts: the secret is the same")
+	require.Equal(t, 200, again.status, "an earlier JWT is still valid: the secret is the same")
 }
 
 func TestDev_RecoversFromKills(t *testing.T) {
 	t.Parallel()
-	settings := development(t)
+	settings := devSettings(t)
 	first := dev(t, settings)
 	require.Equal(t, 201, first.capture(t, `{"phone":"9876543210"}`).status)
 
 	t.Log("kill -9 of leadlog: the next start adopts its PostgreSQL")
 	first.signal(t, syscall.SIGKILL)
-	first.finish(t)
-	left := postgresOf(settings)
+	first.wait(t)
+	left := postgresPID(settings)
 	require.NotEmpty(t, left)
 	second := dev(t, settings)
-	require.Equal(t, left, postgresOf(settings))
+	require.Equal(t, left, postgresPID(settings))
 	require.Equal(t, 409, second.capture(t, `{"phone":"9876543210"}`).status)
 
 	t.Log("kill -9 of PostgreSQL: it is started again under the running service")
 	require.NoError(t, exec.Command("kill", "-9", left).Run())
-	require.Eventually(t, func() bool { // its sessions end when they notice, and may answer until then
-		now := postgresOf(settings)
+	require.Eventually(t, func() bool { // its sessions may answer until they notice
+		now := postgresPID(settings)
 		return now != "" && now != left
 	}, time.Minute, 10*time.Millisecond)
-	require.NotEqual(t, 503, second.captureInTime(t, `{"phone":"9876543211"}`).status)
-	require.Equal(t, 409, second.captureInTime(t, `{"phone":"9876543210"}`).status)
-	require.Equal(t, 409, second.captureInTime(t, `{"phone":"9876543211"}`).status)
+	require.NotEqual(t, 503, second.captureRetrying(t, `{"phone":"9876543211"}`).status)
+	require.Equal(t, 409, second.captureRetrying(t, `{"phone":"9876543210"}`).status)
+	require.Equal(t, 409, second.captureRetrying(t, `{"phone":"9876543211"}`).status)
 
 	t.Log("and Ctrl-C stops the one that was started again")
 	second.signal(t, syscall.SIGINT)
-	require.Zero(t, second.finish(t), second.err)
-	require.Empty(t, postgresOf(settings), second.err)
+	require.Zero(t, second.wait(t), second.err)
+	require.Empty(t, postgresPID(settings), second.err)
 	second = dev(t, settings)
 
 	t.Log("kill -9 of both")
-	require.NoError(t, exec.Command("kill", "-9", postgresOf(settings), fmt.Sprint(second.cmd.Process.Pid)).Run())
-	second.finish(t)
+	require.NoError(t, exec.Command("kill", "-9", postgresPID(settings), fmt.Sprint(second.cmd.Process.Pid)).Run())
+	second.wait(t)
 	third := dev(t, settings)
 	require.Equal(t, 409, third.capture(t, `{"phone":"9876543211"}`).status)
 	third.stop(t)
-	require.Empty(t, postgresOf(settings), third.err)
+	require.Empty(t, postgresPID(settings), third.err)
 }
 
-// A terminal that is closed ended leadlog at once, and PostgreSQL went on for nobody. It may say so twice.
+// A closed terminal killed leadlog and left PostgreSQL running. It may send SIGHUP twice.
 func TestDev_StopsOnHangup(t *testing.T) {
 	t.Parallel()
-	settings := development(t)
+	settings := devSettings(t)
 	r := dev(t, settings)
-	require.NotEmpty(t, postgresOf(settings))
+	require.NotEmpty(t, postgresPID(settings))
 	r.signal(t, syscall.SIGHUP)
-	r.sees(t, r.err, `(stopping)`)
+	r.waitFor(t, r.err, `(stopping)`)
 	_ = r.cmd.Process.Signal(syscall.SIGHUP) // it may have ended
-	require.Zero(t, r.finish(t), r.err)
-	require.Empty(t, postgresOf(settings))
+	require.Zero(t, r.wait(t), r.err)
+	require.Empty(t, postgresPID(settings))
 }
 
-// leadlog export | head -1 left PostgreSQL behind, and the death of who collected its log took a service along.
+// leadlog export | head -1 left PostgreSQL running, and the end of a log collector killed a service.
 func TestDev_BrokenPipeStopsPostgres(t *testing.T) {
 	t.Parallel()
-	settings := development(t)
+	settings := devSettings(t)
 	first := dev(t, settings)
 	first.signal(t, syscall.SIGINT)
-	require.Zero(t, first.finish(t), first.err)
+	require.Zero(t, first.wait(t), first.err)
 
 	unread, closed, err := os.Pipe()
 	require.NoError(t, err)
 	require.NoError(t, unread.Close())
 	for _, args := range [][]string{{"tail", "--from", "0"}, {"export", "tokens", "--account", "demo"}} {
 		p := launchTo(t, closed, settings, args...)
-		require.Equal(t, 1, p.finish(t), p.err)
+		require.Equal(t, 1, p.wait(t), p.err)
 		require.Contains(t, p.err.String(), "broken pipe")
-		require.Empty(t, postgresOf(settings))
+		require.Empty(t, postgresPID(settings))
 	}
 	require.NoError(t, closed.Close())
 }
 
 func TestDev_RejectsOtherClaimKey(t *testing.T) {
 	t.Parallel()
-	settings := development(t)
+	settings := devSettings(t)
 	first := dev(t, settings)
 	require.Equal(t, 201, first.capture(t, `{"phone":"9876543210"}`).status)
 	first.signal(t, syscall.SIGINT)
-	require.Zero(t, first.finish(t), first.err)
+	require.Zero(t, first.wait(t), first.err)
 
 	require.NoError(t, os.Remove(settings["LEADLOG_DATA_DIR"]+"/keys/claim_key"))
-	second := launch(t, settings, "dev").ends(t, 1)
+	second := launch(t, settings, "dev").exits(t, 1)
 	require.Contains(t, second.err.String(), "not the claim key that the log was begun with")
 	require.Contains(t, second.err.String(), "LEADLOG_CLAIM_KEY")
-	require.Empty(t, postgresOf(settings), "and PostgreSQL was stopped")
+	require.Empty(t, postgresPID(settings), "and PostgreSQL was stopped")
 }
 
 func TestDev_CommandsSharePostgres(t *testing.T) {
 	t.Parallel()
-	settings := development(t)
+	settings := devSettings(t)
 	r := dev(t, settings)
-	launch(t, settings, "account", "set", "acme", "--feature", "crm_api", "--stage", "Fresh", "--stage", "Sold", "--region", "US").ends(t, 0)
-	mint := launch(t, settings, "jwt", "--account", "acme", "--scope", "leads:write").ends(t, 0)
+	launch(t, settings, "account", "set", "acme", "--feature", "crm_api", "--stage", "Fresh", "--stage", "Sold", "--region", "US").exits(t, 0)
+	mint := launch(t, settings, "jwt", "--account", "acme", "--scope", "leads:write").exits(t, 0)
 	jwt := strings.TrimSpace(mint.out.String())
 	got := mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2671","status":"sold"}`).is(t, 201)
 	require.Equal(t, "Sold", got.data()["status"])
 	require.Equal(t, 403, mustCall(t, "GET", r.base+"/api/v1/crm/leads", jwt, "").status, "the scope is leads:write alone")
 
-	early := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "0001-01-01T00:30:00+14:00").ends(t, 2)
+	early := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "0001-01-01T00:30:00+14:00").exits(t, 2)
 	require.Contains(t, early.err.String(), "jwtNotBefore must not be before the year 1")
-	revoke := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z").ends(t, 0)
-	require.Contains(t, revoke.out.String(), "features crm_api; stages Fresh, Sold; region US; visitors for 395 days; JWTs from 2026-01-01", "what is not given stays")
+	revoke := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z").exits(t, 0)
+	require.Contains(t, revoke.out.String(), "features crm_api; stages Fresh, Sold; region US; visitors for 395 days; JWTs from 2026-01-01", "settings that are not given stay")
 	mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2672"}`).is(t, 201)
-	lapse := launch(t, settings, "account", "set", "acme", "--feature", "").ends(t, 0)
+	lapse := launch(t, settings, "account", "set", "acme", "--feature", "").exits(t, 0)
 	require.Contains(t, lapse.out.String(), "features none; stages Fresh, Sold")
 	require.Equal(t, 403, mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2673"}`).status)
 }
 
-func reach(t *testing.T, base string) error {
+func dial(t *testing.T, base string) error {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(base, "http://"), time.Second)
 	if err == nil {
@@ -205,8 +205,8 @@ func reach(t *testing.T, base string) error {
 	return err
 }
 
-// postgresOf is the process id of the PostgreSQL that serves a data directory, or empty.
-func postgresOf(settings map[string]string) string {
+// postgresPID is the process id of the PostgreSQL of a data directory, or empty.
+func postgresPID(settings map[string]string) string {
 	raw, err := os.ReadFile(settings["LEADLOG_DATA_DIR"] + "/postgres/postmaster.pid")
 	if err != nil {
 		return ""

@@ -16,32 +16,31 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestExport_ConstantMemory exports a little and a lot. What a lot takes more must be far less than what
-// it writes.
+// A small and a large export: the difference in memory must be far less than that in size.
 func TestExport_ConstantMemory(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	note := jsontext.Value(`"` + strings.Repeat("x", 30_000) + `"`) // two rows of 30 kB a lead
-	fill(t, settings, 0, 20, map[string]jsontext.Value{"note": note})
+	fillLog(t, settings, 0, 20, map[string]jsontext.Value{"note": note})
 	rebuild := func() {
 		t.Helper()
-		launch(t, settings, "replay", "all").ends(t, 0)
+		launch(t, settings, "replay", "all").exits(t, 0)
 	}
 	rebuild()
 	little := map[string]int64{}
 	for _, format := range []string{"csv", "ndjson"} {
-		_, little[format] = exportOf(t, settings, format)
+		_, little[format] = runExport(t, settings, format)
 	}
 	const many = 2000
-	fill(t, settings, 20, many, map[string]jsontext.Value{"note": note})
+	fillLog(t, settings, 20, many, map[string]jsontext.Value{"note": note})
 	rebuild()
 	for _, format := range []string{"csv", "ndjson"} {
-		written, much := exportOf(t, settings, format)
+		written, much := runExport(t, settings, format)
 		require.Greater(t, written, int64(2*many*30_000))
 		require.Less(t, much-little[format], written/2, format)
 	}
-	_, base := serve(t, settings) // with nothing to project any more
+	_, base := serve(t, settings) // the views are up to date
 	for _, accept := range []string{"text/csv", "application/x-ndjson"} {
 		half := fetch(t, base+"/api/v1/crm/sources/history?source=website", jwt, accept)
 		before := mapped(t, base)
@@ -51,8 +50,8 @@ func TestExport_ConstantMemory(t *testing.T) {
 	}
 }
 
-// exportOf returns how many bytes an export wrote, and the most memory that its process was seen with.
-func exportOf(t *testing.T, settings map[string]string, format string) (written, memory int64) {
+// runExport returns how many bytes an export wrote, and the most memory that its process was seen with.
+func runExport(t *testing.T, settings map[string]string, format string) (written, memory int64) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), executable(), "export", "sources", "--account", "acme", "--format", format)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + settings["LEADLOG_DATABASE_URL"]}
@@ -73,11 +72,11 @@ func exportOf(t *testing.T, settings map[string]string, format string) (written,
 	return written, memory
 }
 
-// resident is the memory, in bytes, that a process has; on Linux the most that it ever had. What wait tells of an ended
-// process will not do: on Linux that begins with what its parent had when it was started.
+// resident is the memory of a process in bytes; on Linux its peak. rusage of the ended process will not do: on Linux it begins with
+// the memory of the parent.
 func resident(t *testing.T, pid int) int64 {
 	t.Helper()
-	kib := "0" // of one that has ended
+	kib := "0" // it has ended
 	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
 		for line := range strings.Lines(string(status)) {
 			if peak, ok := strings.CutPrefix(line, "VmHWM:"); ok {
@@ -112,64 +111,64 @@ func fetch(t *testing.T, url, jwt, accept string) int64 {
 
 func TestExport_WhileServing(t *testing.T) {
 	t.Parallel()
-	settings, jwt, base := served(t)
+	settings, jwt, base := startService(t)
 	following := launch(t, settings, "tail")
-	following.sees(t, following.err, `(following)`)
+	following.waitFor(t, following.err, `(following)`)
 	machine := launch(t, settings, "tail", "--json", "--type", "token.*")
-	machine.sees(t, machine.err, `(following)`)
+	machine.waitFor(t, machine.err, `(following)`)
 
 	mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"name":"=Asha","phone":"9876543210","metadata":{"source":"website"}}`).is(t, 201)
 	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
-	following.sees(t, following.out, `(?m)^(\d+) \S+Z lead.created +lead-\w+ acme user:`)
-	machine.sees(t, machine.out, `("type":"token.created")`)
+	following.waitFor(t, following.out, `(?m)^(\d+) \S+Z lead.created +lead-\w+ acme user:`)
+	machine.waitFor(t, machine.out, `("type":"token.created")`)
 	require.NotContains(t, following.out.String(), "Asha")
 	require.NotContains(t, following.out.String(), "9876543210")
 	require.NotContains(t, machine.out.String(), "hash")
 	require.NotContains(t, machine.out.String(), "lead.created")
 	for _, p := range []*program{following, machine} {
 		p.signal(t, syscall.SIGINT)
-		require.Zero(t, p.finish(t), p.err)
+		require.Zero(t, p.wait(t), p.err)
 	}
 
 	mustCall(t, "GET", base+"/api/v1/crm/sources/history?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
 	mustCall(t, "GET", base+"/api/v1/crm/leads?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
 	mustCall(t, "GET", base+"/api/v1/crm/audit/tokens?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
 	for what, column := range map[string]string{"sources": "leadId", "leads": "leadId", "tokens": "id"} {
-		p := launch(t, settings, "export", what, "--account", "acme").ends(t, 0)
+		p := launch(t, settings, "export", what, "--account", "acme").exits(t, 0)
 		rows, err := csv.NewReader(strings.NewReader(p.out.String())).ReadAll()
 		require.NoError(t, err)
 		require.Len(t, rows, 2, what)
 		require.Equal(t, column, rows[0][0])
 		require.Contains(t, p.err.String(), "1 rows")
 	}
-	leads := launch(t, settings, "export", "leads", "--account", "acme").ends(t, 0)
+	leads := launch(t, settings, "export", "leads", "--account", "acme").exits(t, 0)
 	require.Contains(t, leads.out.String(), ",'=Asha,", "no formula")
-	lines := launch(t, settings, "export", "leads", "--account", "acme", "--format", "ndjson", "--until", "2000-01-01T00:00:00Z").ends(t, 0)
+	lines := launch(t, settings, "export", "leads", "--account", "acme", "--format", "ndjson", "--until", "2000-01-01T00:00:00Z").exits(t, 0)
 	require.Empty(t, lines.out.String())
 
 	for _, args := range [][]string{
 		{"export", "leads", "--account", "acme", "--since", "yesterday"}, {"export", "secrets", "--account", "acme"},
 		{"export", "leads"}, {"export", "leads", "--account", "acmee"}, {"tail", "--type", "["}, {"tail", "--type", "lead.create"},
 	} {
-		launch(t, settings, args...).ends(t, 2)
+		launch(t, settings, args...).exits(t, 2)
 	}
 }
 
-// TestExport_WaitsForViews captures beside no service, as an import does.
+// The captures are made without a service, as by an import.
 func TestExport_WaitsForViews(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	provisioned(t, settings)
-	path := written(t, "leads.csv", "phone\n9876543210\n")
-	launch(t, settings, "import", path, "--account", "acme").ends(t, 0)
+	settings := serveSettings(t)
+	provision(t, settings)
+	path := writeFile(t, "leads.csv", "phone\n9876543210\n")
+	launch(t, settings, "import", path, "--account", "acme").exits(t, 0)
 	for what, rows := range map[string]int{"sources": 2, "leads": 2, "tokens": 1} {
 		out, _ := outputOf(t, 0, settings, "export", what, "--account", "acme")
 		require.Equal(t, rows, strings.Count(out, "\n"), what)
 	}
 
 	execute(t, settings["LEADLOG_DATABASE_URL"], `UPDATE views.checkpoint SET version = 99, position = 0 WHERE projector = 'source_history'`)
-	out, said := outputOf(t, 1, settings, "export", "sources", "--account", "acme")
+	out, printed := outputOf(t, 1, settings, "export", "sources", "--account", "acme")
 	require.Empty(t, out)
-	require.Contains(t, said, "was built by another version")
-	require.Contains(t, said, "Try: leadlog replay all first")
+	require.Contains(t, printed, "was built by another version")
+	require.Contains(t, printed, "Try: leadlog replay all first")
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// withStandby makes a standby of a database that nobody uses, which receives nothing from then on. It returns the settings of a
-// service that reaches whichever of the two is the primary, and what has the standby take over.
-func withStandby(t *testing.T, settings map[string]string) (behind map[string]string, takeOver func()) {
+// startBehindStandby copies an unused database to a standby, which then receives nothing more. It returns the settings of a service
+// that has both addresses, and a function that promotes the standby.
+func startBehindStandby(t *testing.T, settings map[string]string) (behind map[string]string, takeOver func()) {
 	t.Helper()
 	direct := settings["LEADLOG_DATABASE_URL"]
 	config, err := pgx.ParseConfig(direct)
@@ -35,34 +35,34 @@ func withStandby(t *testing.T, settings map[string]string) (behind map[string]st
 	}
 }
 
-// A standby takes over that had not received a rotation. What the service remembers of it, at a revision where something else
-// stands since, lets nobody in.
+// A standby takes over that had not received a rotation. The value that the service cached, at a revision that another event has
+// since, is refused.
 func TestFailover_ServeDropsLostEvents(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	token := mustCall(t, "POST", base+tokensPath, jwt, `{"name":"site","expiresInDays":30}`).is(t, 201).data()["tokenId"].(string)
 	p.stop(t)
 
-	behind, takeOver := withStandby(t, settings)
+	behind, takeOver := startBehindStandby(t, settings)
 	p, base = serve(t, behind)
 	rotated := mustCall(t, "POST", base+tokensPath+"/"+token+"/rotate", jwt, "").is(t, 200).data()["plainToken"].(string)
 	mustCall(t, "POST", base+"/api/v1/crm/leads", rotated, `{"phone":"9876543210"}`).is(t, 201)
 	takeOver()
-	base = "http://" + p.sees(t, p.err, `(?s)starting again.*"listening","addr":"([^"]+)"`)
+	base = "http://" + p.waitFor(t, p.err, `(?s)starting again.*"listening","addr":"([^"]+)"`)
 	mustCall(t, "DELETE", base+tokensPath+"/"+token, jwt, "").is(t, 200)
 	mustCall(t, "POST", base+"/api/v1/crm/leads", rotated, `{"phone":"9876543211"}`).is(t, 401)
 	p.stop(t)
-	launch(t, settings, "verify").ends(t, 0)
+	launch(t, settings, "verify").exits(t, 0)
 }
 
-// A service that starts again finishes what runs, which a request may draw out. Who stops it meanwhile stops it.
+// A service that restarts lets running requests finish, which one may delay. SIGTERM stops it even then.
 func TestFailover_StopsWhileRestarting(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
-	behind, takeOver := withStandby(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
+	behind, takeOver := startBehindStandby(t, settings)
 	p, base := serve(t, behind)
 	mustCall(t, "POST", base+tokensPath, jwt, `{"name":"site","expiresInDays":30}`).is(t, 201)
 	slow, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
@@ -71,38 +71,38 @@ func TestFailover_StopsWhileRestarting(t *testing.T) {
 	_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n",
 		tokensPath, jwt)
 	require.NoError(t, err)
-	_, err = slow.Read(make([]byte, 1)) // it is waiting for the body
+	_, err = slow.Read(make([]byte, 1)) // it waits for the body
 	require.NoError(t, err)
 	takeOver()
-	p.sees(t, p.err, `"(stopping)"`)
+	p.waitFor(t, p.err, `"(stopping)"`)
 	p.signal(t, syscall.SIGTERM)
 	require.NoError(t, slow.Close())
-	p.ends(t, 0)
+	p.exits(t, 0)
 }
 
 func TestFailover_DevStops(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	launch(t, settings, "migrate").ends(t, 0)
-	behind, takeOver := withStandby(t, settings)
+	settings := serveSettings(t)
+	launch(t, settings, "migrate").exits(t, 0)
+	behind, takeOver := startBehindStandby(t, settings)
 	behind["LEADLOG_DATA_DIR"] = t.TempDir()
 	p := launch(t, behind, "dev")
-	p.sees(t, p.err, `"(listening)"`)
+	p.waitFor(t, p.err, `"(listening)"`)
 	takeOver()
-	p.ends(t, 1)
+	p.exits(t, 1)
 	require.Contains(t, p.err.String(), "the log has lost what was seen on it")
 	require.Contains(t, p.err.String(), "Try: again: the log has lost events")
 }
 
 func TestFailover_TailEnds(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	launch(t, settings, "migrate").ends(t, 0)
-	behind, takeOver := withStandby(t, settings)
+	settings := serveSettings(t)
+	launch(t, settings, "migrate").exits(t, 0)
+	behind, takeOver := startBehindStandby(t, settings)
 	newAccount(t, behind, "acme")
 	p := launch(t, behind, "tail", "--from", "0")
-	p.sees(t, p.out, `(acme)`)
+	p.waitFor(t, p.out, `(acme)`)
 	takeOver()
-	p.ends(t, 1)
+	p.exits(t, 1)
 	require.Contains(t, p.err.String(), "the log has lost what was seen on it")
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// fault is something that goes wrong between a service and its database, or in it.
+// fault is a failure of the database, or of the connection to it.
 type fault struct {
 	begin, end func(*testing.T)
-	lost       bool // no write can be made while it lasts; else the service makes up for it
-	leavesRoom bool // one or the other write is made all the same
+	noWrites   bool // writes fail while it lasts; otherwise the service retries them
+	someWrites bool // some writes succeed all the same
 }
 
-// faults are those that a service is tried with, one after another; each kind with a service of its own.
+// faults returns all faults by kind.
 func faults(t *testing.T, settings map[string]string, way *pgtest.Proxy) map[string]map[string]fault {
 	direct := settings["LEADLOG_DATABASE_URL"]
 	do := func(act func()) func(*testing.T) { return func(*testing.T) { act() } }
@@ -32,11 +32,11 @@ func faults(t *testing.T, settings map[string]string, way *pgtest.Proxy) map[str
 	shown := func(t *testing.T) {
 		require.Eventually(t, func() bool { return way.Losing() == 0 }, 2*time.Minute, time.Millisecond)
 	}
-	// raise has the next so many statements on a table fail. It ends when one has.
+	// raise lets a number of statements on a table fail. It ends when one has.
 	raise := func(table, sqlstate string, times int, lost bool) fault {
-		return fault{lost: lost, begin: func(t *testing.T) { failing(t, direct, table, sqlstate, times) }, end: func(t *testing.T) {
+		return fault{noWrites: lost, begin: func(t *testing.T) { failStatements(t, direct, table, sqlstate, times) }, end: func(t *testing.T) {
 			require.Eventually(t, func() bool {
-				return ask(t, settings, `SELECT 1 FROM public.faults WHERE is_called`) == 1
+				return queryInt(t, settings, `SELECT 1 FROM public.faults WHERE is_called`) == 1
 			}, 2*time.Minute, time.Millisecond)
 			execute(t, direct, `DROP FUNCTION public.fail CASCADE`)
 		}}
@@ -46,9 +46,9 @@ func faults(t *testing.T, settings map[string]string, way *pgtest.Proxy) map[str
 		require.NoError(t, err)
 		name := "ALTER DATABASE " + pgx.Identifier{config.Database}.Sanitize() + " "
 		beside := pgtest.Beside(t, direct)
-		return fault{lost: true, begin: func(t *testing.T) {
+		return fault{noWrites: true, begin: func(t *testing.T) {
 			execute(t, beside, name+setting)
-			way.Reset() // it counts for sessions to come
+			way.Reset() // the setting applies to new sessions
 		}, end: func(t *testing.T) {
 			execute(t, beside, name+reset)
 			way.Reset()
@@ -57,39 +57,39 @@ func faults(t *testing.T, settings map[string]string, way *pgtest.Proxy) map[str
 	const always = 1 << 30
 	return map[string]map[string]fault{
 		"connections": {
-			"connections are refused":          {lost: true, begin: do(way.Refuse), end: func(t *testing.T) { way.Accept(t) }},
+			"connections are refused":          {noWrites: true, begin: do(way.Refuse), end: func(t *testing.T) { way.Accept(t) }},
 			"connections are reset":            {begin: do(way.Reset), end: nothing},
-			"connections are half open":        {lost: true, begin: do(way.Vanish), end: do(way.Return)},
+			"connections are half open":        {noWrites: true, begin: do(way.Vanish), end: do(way.Return)},
 			"the database is read only":        database("SET default_transaction_read_only = on", "RESET default_transaction_read_only"),
 			"the database is full of sessions": database("CONNECTION LIMIT 0", "CONNECTION LIMIT -1"),
 		},
 		"messages": {
-			"a request is lost halfway":          {begin: do(func() { way.LoseRequest("lead.created.v1") }), end: shown},
-			"an answer is lost":                  {begin: do(func() { way.LoseAnswer("lead.created.v1") }), end: shown},
-			"a transaction is lost in the midst": {begin: do(func() { way.LoseRequest("commit") }), end: shown},
-			"a commit's answer is lost":          {begin: do(func() { way.LoseAnswer("commit") }), end: shown},
-			"answers are slow by half a second":  {begin: do(func() { way.Slow(500 * time.Millisecond) }), end: do(func() { way.Slow(0) })},
-			"answers are slow by ten seconds":    {lost: true, begin: do(func() { way.Slow(10 * time.Second) }), end: do(func() { way.Slow(0) })},
+			"a request is lost halfway":         {begin: do(func() { way.LoseRequest("lead.created.v1") }), end: shown},
+			"an answer is lost":                 {begin: do(func() { way.LoseAnswer("lead.created.v1") }), end: shown},
+			"a transaction is lost halfway":     {begin: do(func() { way.LoseRequest("commit") }), end: shown},
+			"a commit's answer is lost":         {begin: do(func() { way.LoseAnswer("commit") }), end: shown},
+			"answers are slow by half a second": {begin: do(func() { way.Slow(500 * time.Millisecond) }), end: do(func() { way.Slow(0) })},
+			"answers are slow by ten seconds":   {noWrites: true, begin: do(func() { way.Slow(10 * time.Second) }), end: do(func() { way.Slow(0) })},
 		},
 		"statements": {
-			"appends cannot be serialized":       raise("log.event", "40001", 5, false),
-			"appends meet deadlocks":             raise("log.event", "40P01", 5, false),
-			"views cannot be serialized":         raise("views.lead", "40001", 5, false),
-			"deliveries cannot be serialized":    raise("delivery.queue", "40001", 5, false),
-			"secrets cannot be serialized":       raise("secret.webhook", "40001", always, false),
-			"secrets have no place on the disk":  raise("secret.webhook", "58030", always, false),
-			"appends time out":                   raise("log.event", "sleep", always, true),
-			"the log has no room on the disk":    raise("log.event", "53100", always, true),
-			"the views have no room on the disk": raise("views.lead", "53100", always, false),
-			"files cannot be written":            raise("log.event", "58030", always, true),
+			"appends cannot be serialized":    raise("log.event", "40001", 5, false),
+			"appends meet deadlocks":          raise("log.event", "40P01", 5, false),
+			"views cannot be serialized":      raise("views.lead", "40001", 5, false),
+			"deliveries cannot be serialized": raise("delivery.queue", "40001", 5, false),
+			"secrets cannot be serialized":    raise("secret.webhook", "40001", always, false),
+			"secrets meet a full disk":        raise("secret.webhook", "58030", always, false),
+			"appends time out":                raise("log.event", "sleep", always, true),
+			"the log meets a full disk":       raise("log.event", "53100", always, true),
+			"the views meet a full disk":      raise("views.lead", "53100", always, false),
+			"files cannot be written":         raise("log.event", "58030", always, true),
 		},
 	}
 }
 
-// failing has the next so many statements that write to a table fail, or hang when that is said to be sleep.
-func failing(t *testing.T, url, table, sqlstate string, times int) {
+// failStatements lets the next statements that write to a table fail with a SQLSTATE, or hang when that is "sleep".
+func failStatements(t *testing.T, url, table, sqlstate string, times int) {
 	t.Helper()
-	failure := fmt.Sprintf(`RAISE EXCEPTION 'as told' USING ERRCODE = '%s'`, sqlstate)
+	failure := fmt.Sprintf(`RAISE EXCEPTION 'on purpose' USING ERRCODE = '%s'`, sqlstate)
 	if sqlstate == "sleep" {
 		failure = `PERFORM pg_sleep(3600)`
 	}
@@ -120,69 +120,68 @@ func TestFaults_Statements(t *testing.T)  { testFaults(t, "statements") }
 
 func testFaults(t *testing.T, kind string) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	way := pgtest.NewProxy(t, settings["LEADLOG_DATABASE_URL"])
 	all := faults(t, settings, way)[kind]
-	c := newSufferer(t, settings, way.URL(), jwt)
+	c := newFaultService(t, settings, way.URL(), jwt)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		t.Run(name, func(t *testing.T) { c.suffer(t, all[name]).settle(t) })
+		t.Run(name, func(t *testing.T) { c.runFault(t, all[name]).requireStoredOnce(t) })
 	}
-	launch(t, settings, "verify").ends(t, 0)
+	launch(t, settings, "verify").exits(t, 0)
 }
 
-// newSufferer starts a service that reaches its database by another address. It has a token, and an endpoint that hears of new leads.
-func newSufferer(t *testing.T, settings map[string]string, address, jwt string) *chaos {
+// newFaultService starts a service that reaches its database by another address. It has a token, and an endpoint for new leads.
+func newFaultService(t *testing.T, settings map[string]string, address, jwt string) *chaos {
 	t.Helper()
 	behind := maps.Clone(settings)
 	behind["LEADLOG_DATABASE_URL"] = address
 	p, base := serve(t, behind)
-	c := &chaos{settings: settings, receiver: receiveWebhooks(t)}
+	c := &chaos{settings: settings, receiver: newReceiver(t)}
 	c.calling.Store(&running{program: p, base: base, jwt: jwt})
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+c.receiver.URL+`","events":["lead.created"]}`).is(t, 201)
 	mustCall(t, "POST", base+tokensPath, jwt, `{"name":"to be rotated","expiresInDays":30}`).is(t, 201)
 	return c
 }
 
-// TestFaults_FailsOverToOtherHost gives the service two addresses. The first one dies, and another time
-// falls silent.
+// The service has two addresses of its database. The first one refuses connections, and then is silent.
 func TestFaults_FailsOverToOtherHost(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	one, other := pgtest.NewProxy(t, settings["LEADLOG_DATABASE_URL"]), pgtest.NewProxy(t, settings["LEADLOG_DATABASE_URL"])
 	other.Refuse()
-	c := newSufferer(t, settings, one.URL(other), jwt)
+	c := newFaultService(t, settings, one.URL(other), jwt)
 	back := func(t *testing.T) {
 		one.Return()
 		one.Accept(t)
 		other.Refuse()
 	}
-	t.Run("it died", func(t *testing.T) {
-		c.suffer(t, fault{end: back, begin: func(t *testing.T) {
+	t.Run("refused", func(t *testing.T) {
+		c.runFault(t, fault{end: back, begin: func(t *testing.T) {
 			other.Accept(t)
 			one.Refuse()
-		}}).settle(t)
+		}}).requireStoredOnce(t)
 	})
-	t.Run("it fell silent", func(t *testing.T) {
-		c.suffer(t, fault{end: back, begin: func(t *testing.T) {
+	t.Run("silent", func(t *testing.T) {
+		c.runFault(t, fault{end: back, begin: func(t *testing.T) {
 			other.Accept(t)
 			one.Vanish()
-		}}).settle(t)
+		}}).requireStoredOnce(t)
 	})
-	launch(t, settings, "verify").ends(t, 0)
+	launch(t, settings, "verify").exits(t, 0)
 }
 
-// sufferers are callers of a service whose database fails.
-type sufferers struct {
+// faultRun is the callers of a service whose database fails.
+type faultRun struct {
 	*chaos
 	changes []request
 	phase   atomic.Int32 // before, during and after the fault
 
-	mu      sync.Mutex
-	people  []person       // answered 201
-	unsure  []request      // captures that were not
-	answers [3]map[int]int // by status, to captures that began and ended in a phase
+	mu             sync.Mutex
+	people         []person       // answered 201
+	unacknowledged []request      // captures with another answer
+	answers        [3]map[int]int // to captures that began and ended in a phase, by status
 }
 
 // The phases.
@@ -192,10 +191,10 @@ const (
 	after
 )
 
-// suffer has callers go on while a fault begins, shows and ends, and until they get what they want again.
-func (c *chaos) suffer(t *testing.T, f fault) *sufferers {
+// runFault runs callers before, during and after a fault, until captures succeed again.
+func (c *chaos) runFault(t *testing.T, f fault) *faultRun {
 	t.Helper()
-	s := &sufferers{chaos: c, answers: [3]map[int]int{{}, {}, {}}, changes: c.toChange(t)}
+	s := &faultRun{chaos: c, answers: [3]map[int]int{{}, {}, {}}, changes: c.changeRequests(t)}
 	ctx, stop := context.WithCancel(t.Context())
 	var calling sync.WaitGroup
 	defer calling.Wait()
@@ -208,12 +207,12 @@ func (c *chaos) suffer(t *testing.T, f fault) *sufferers {
 	s.await(t, before, 201)
 	f.begin(t)
 	s.phase.Store(during)
-	if f.lost {
+	if f.noWrites {
 		s.await(t, during, 503)
 		s.mu.Lock()
 		captured := s.answers[during][201]
 		s.mu.Unlock()
-		require.True(t, captured == 0 || f.leavesRoom, "captured without a database")
+		require.True(t, captured == 0 || f.someWrites, "captured without a database")
 	} else {
 		s.await(t, during, 201)
 	}
@@ -223,13 +222,13 @@ func (c *chaos) suffer(t *testing.T, f fault) *sufferers {
 	return s
 }
 
-// toChange is ways to write: about a lead, the token, the endpoint and a visitor.
-func (c *chaos) toChange(t *testing.T) []request {
+// changeRequests returns one request for each kind of write: lead, token, endpoint and visitor.
+func (c *chaos) changeRequests(t *testing.T) []request {
 	t.Helper()
-	lead, _, _ := c.insist(t.Context(), request{method: "POST", path: leadsPath, body: `{"phone":"9876543210","metadata":{"source":"website"}}`}, 200, 201)
-	require.Empty(t, c.complaints())
+	lead, _, _ := c.retry(t.Context(), request{method: "POST", path: leadsPath, body: `{"phone":"9876543210","metadata":{"source":"website"}}`}, 200, 201)
+	require.Empty(t, c.failures())
 	one := func(path, id string) string {
-		listed, _, _ := c.insist(t.Context(), request{method: "GET", path: path + "?minPosition=" + lead.header.Get("X-Log-Position")}, 200)
+		listed, _, _ := c.retry(t.Context(), request{method: "GET", path: path + "?minPosition=" + lead.header.Get("X-Log-Position")}, 200)
 		return path + "/" + listed.body["data"].([]any)[0].(map[string]any)[id].(string)
 	}
 	endpoint := one("/webhooks/endpoints", "webhookId")
@@ -242,29 +241,29 @@ func (c *chaos) toChange(t *testing.T) []request {
 	}
 }
 
-// await waits until a capture that began and ended in a phase has had an answer.
-func (s *sufferers) await(t *testing.T, phase int32, status int) {
+// await waits for a capture that began and ended in a phase to have a status.
+func (s *faultRun) await(t *testing.T, phase int32, status int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.answers[phase][status] > 0 || s.failed()
 	}, 2*time.Minute, time.Millisecond, "phase %d, %d", phase, status)
-	require.Empty(t, s.complaints())
+	require.Empty(t, s.failures())
 }
 
-// capture brings in one person after another.
-func (s *sufferers) capture(ctx context.Context) {
+// capture captures one person after another.
+func (s *faultRun) capture(ctx context.Context) {
 	for ctx.Err() == nil {
 		n := s.chaos.people.Add(1)
-		r := request{method: "POST", path: leadsPath, key: fmt.Sprintf("sufferer-%d", n), body: fmt.Sprintf(`{"email":"person%d@example.com"}`, n)}
+		r := request{method: "POST", path: leadsPath, key: fmt.Sprintf("fault-%d", n), body: fmt.Sprintf(`{"email":"person%d@example.com"}`, n)}
 		phase := s.phase.Load()
-		got, ok := s.ask(ctx, r, 201)
+		got, ok := s.call(ctx, r, 201)
 		s.mu.Lock()
 		if got.status == 201 {
-			s.people = append(s.people, person{asked: []request{r}, answered: []answer{got}})
+			s.people = append(s.people, person{requests: []request{r}, answers: []answer{got}})
 		} else {
-			s.unsure = append(s.unsure, r)
+			s.unacknowledged = append(s.unacknowledged, r)
 		}
 		if ok && phase == s.phase.Load() {
 			s.answers[phase][got.status]++
@@ -274,71 +273,71 @@ func (s *sufferers) capture(ctx context.Context) {
 	}
 }
 
-// change changes what there is, in all ways that write.
-func (s *sufferers) change(ctx context.Context) {
+// change sends the requests that write.
+func (s *faultRun) change(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, r := range s.changes {
-			s.ask(ctx, r, 200, 202)
+			s.call(ctx, r, 200, 202)
 		}
 	}
 }
 
-func (s *sufferers) read(ctx context.Context) {
+func (s *faultRun) read(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, path := range []string{leadsPath, tokensPath, "/webhooks/endpoints", "/api/v1/crm/sources/report?interval=day", "/api/v1/crm/audit/tree", "/readyz"} {
-			s.ask(ctx, request{method: "GET", path: path}, 200)
+			s.call(ctx, request{method: "GET", path: path}, 200)
 		}
 		if got, err := (request{method: "GET", path: "/healthz"}).send(ctx, s.chaos.calling.Load().base, ""); err == nil && got.status != 200 {
-			s.complain("/healthz was answered %d", got.status)
+			s.failf("/healthz answered %d", got.status)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// ask asks once. What is answered is one of those wanted, or 503 and when to try again.
-func (s *sufferers) ask(ctx context.Context, r request, want ...int) (got answer, ok bool) {
+// call sends one request. Its status must be a wanted one, or 503 with Retry-After.
+func (s *faultRun) call(ctx context.Context, r request, want ...int) (got answer, ok bool) {
 	service := s.chaos.calling.Load()
 	got, err := r.send(ctx, service.base, service.jwt)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return answer{}, false
 	case err != nil:
-		s.complain("%s %s: %v", r.method, r.path, err)
+		s.failf("%s %s: %v", r.method, r.path, err)
 	case got.status == 503 && got.header.Get("Retry-After") == "" && r.path != "/readyz":
-		s.complain("%s %s was answered 503 without Retry-After", r.method, r.path)
+		s.failf("%s %s answered 503 without Retry-After", r.method, r.path)
 	case got.status != 503 && !slices.Contains(want, got.status):
-		s.complain("%s %s was answered %d %v", r.method, r.path, got.status, got.body)
+		s.failf("%s %s answered %d %v", r.method, r.path, got.status, got.body)
 	}
 	return got, err == nil
 }
 
-// settle repeats, with their keys, the captures that were not known to be made, and wants everybody captured once.
-func (s *sufferers) settle(t *testing.T) {
+// requireStoredOnce repeats unacknowledged captures with their keys, and requires each person to be captured once.
+func (s *faultRun) requireStoredOnce(t *testing.T) {
 	t.Helper()
 	var group errgroup.Group
 	group.SetLimit(8)
-	for _, r := range s.unsure {
+	for _, r := range s.unacknowledged {
 		group.Go(func() error {
-			got, _, ok := s.insist(t.Context(), r, 201)
+			got, _, ok := s.retry(t.Context(), r, 201)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.people = append(s.people, person{asked: []request{r}, answered: []answer{got}})
+			s.people = append(s.people, person{requests: []request{r}, answers: []answer{got}})
 			if !ok {
-				return fmt.Errorf("repeated after a 503: %v", s.complaints())
+				return fmt.Errorf("repeated after a 503: %v", s.failures())
 			}
 			return nil
 		})
 	}
 	require.NoError(t, group.Wait())
-	t.Logf("%d captured, %d of them not known at first", len(s.people), len(s.unsure))
+	t.Logf("%d captured, %d of them unacknowledged at first", len(s.people), len(s.unacknowledged))
 	for _, p := range s.people {
 		group.Go(func() error {
 			facts, err := s.facts(t.Context(), leadsPath+"/"+p.id(), p.position())
 			if want := map[string]string{p.position(): "lead.created"}; err == nil && !maps.Equal(facts, want) {
 				err = fmt.Errorf("lead %s was captured at %s, the log has %v", p.id(), p.position(), facts)
 			}
-			if _, _, ok := s.insist(t.Context(), request{method: "GET", path: leadsPath + "/" + p.id() + "?minPosition=" + p.position()}, 200); err == nil && !ok {
-				err = fmt.Errorf("lead %s is in no view: %v", p.id(), s.complaints())
+			if _, _, ok := s.retry(t.Context(), request{method: "GET", path: leadsPath + "/" + p.id() + "?minPosition=" + p.position()}, 200); err == nil && !ok {
+				err = fmt.Errorf("lead %s is in no view: %v", p.id(), s.failures())
 			}
 			return err
 		})

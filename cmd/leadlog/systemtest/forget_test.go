@@ -20,13 +20,13 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// toldTraces is what a person told, and what an endpoint echoes of it.
-var toldTraces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali"}
+// personalTraces are personal data of a request, and of an endpoint that echoes it.
+var personalTraces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali"}
 
-const toldBody = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
+const personalBody = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
 	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_campaign":"diwali"},"customFields":{"city":"pune-city"}}`
 
-// dump is the whole database as pg_dump writes it, with what is in bytes too.
+// dump is the whole database as pg_dump writes it, with bytea as text too.
 func dump(t *testing.T, url string) string {
 	t.Helper()
 	binaries, err := pgdev.FindBinaries()
@@ -39,16 +39,16 @@ func dump(t *testing.T, url string) string {
 	return out.String()
 }
 
-func requireUntold(t *testing.T, where, text string) {
+func requireNoTraces(t *testing.T, where, text string) {
 	t.Helper()
-	for _, trace := range toldTraces {
+	for _, trace := range personalTraces {
 		require.NotContains(t, text, trace, where)
 		require.NotContains(t, text, hex.EncodeToString([]byte(trace)), where)
 	}
 }
 
-// Two services run, their caches warm; an endpoint echoes what it is told; there is a copy of the views as of a day. Then
-// the person is forgotten, by the command line beside the services.
+// Two services run with warm caches, an endpoint echoes its requests, and there is an as-of copy of the views. Then the person is
+// forgotten by the command line.
 func TestForget_LeavesNoPersonalData(t *testing.T) {
 	t.Parallel()
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -58,13 +58,13 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 		_, _ = w.Write(body.Bytes())
 	}))
 	t.Cleanup(echo.Close)
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	first, base := serve(t, settings)
 	second, other := serve(t, settings)
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+echo.URL+`"}`).is(t, 201)
 	require.Equal(t, 202, mustCall(t, "POST", base+"/api/v1/crm/visitors/visitor-of-asha/activity", jwt, `{"type":"page_view","url":"https://example.com/diwali"}`).status)
-	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, toldBody).is(t, 201)
+	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, personalBody).is(t, 201)
 	id := captured.data()["leadId"].(string)
 	merged := mustCall(t, "POST", other+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp"}}`).is(t, 200)
 	for _, at := range []string{base, other} {
@@ -76,63 +76,63 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 		var echoed int
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE response LIKE '%Asha%'`).Scan(&echoed)
 		return err == nil && echoed == 2
-	}, time.Minute, 10*time.Millisecond, "both deliveries are made, and answered with what they said")
-	launch(t, settings, "replay", "lead", "--into", "as_of").ends(t, 0)
+	}, time.Minute, 10*time.Millisecond, "both deliveries are made, and echoed")
+	launch(t, settings, "replay", "lead", "--into", "as_of").exits(t, 0)
 	require.Contains(t, dump(t, settings["LEADLOG_DATABASE_URL"]), "Asha")
 
 	pgtest.Exec(t, pool, `CREATE TABLE person.backup AS TABLE person.key`)
 
-	unasked := launch(t, settings, "forget", id, "--account", "acme").ends(t, 2)
+	unasked := launch(t, settings, "forget", id, "--account", "acme").exits(t, 2)
 	require.Contains(t, unasked.err.String(), "--yes")
-	launch(t, settings, "forget", id, "--account", "globex", "--yes").ends(t, 1)
-	forgot := launch(t, settings, "forget", id, "--account", "acme", "--yes").ends(t, 0)
+	launch(t, settings, "forget", id, "--account", "globex", "--yes").exits(t, 1)
+	forgot := launch(t, settings, "forget", id, "--account", "acme", "--yes").exits(t, 0)
 	require.Contains(t, forgot.out.String(), "lead "+id+" erased")
-	requireUntold(t, "what forget says", forgot.out.String()+forgot.err.String())
+	requireNoTraces(t, "what forget says", forgot.out.String()+forgot.err.String())
 
-	requireUntold(t, "the database", dump(t, settings["LEADLOG_DATABASE_URL"]))
+	requireNoTraces(t, "the database", dump(t, settings["LEADLOG_DATABASE_URL"]))
 	for _, at := range []string{base, other} {
 		for _, path := range []string{"", "/events", "/sources", "?asOf=2999-01-01T00:00:00Z"} {
 			require.Equal(t, 404, mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+path, jwt, "").status, path)
 		}
 	}
 	for _, what := range []string{"leads", "sources"} {
-		exported := launch(t, settings, "export", what, "--account", "acme").ends(t, 0)
-		requireUntold(t, "an export of "+what, exported.out.String())
+		exported := launch(t, settings, "export", what, "--account", "acme").exits(t, 0)
+		requireNoTraces(t, "an export of "+what, exported.out.String())
 	}
-	again := launch(t, settings, "forget", id, "--account", "acme", "--yes").ends(t, 0)
+	again := launch(t, settings, "forget", id, "--account", "acme", "--yes").exits(t, 0)
 	require.Contains(t, again.out.String(), "was erased before")
-	agree := launch(t, settings, "verify").ends(t, 0)
+	agree := launch(t, settings, "verify").exits(t, 0)
 	require.NotContains(t, agree.out.String(), "note:")
 	for _, p := range []*program{first, second} {
 		p.stop(t)
-		requireUntold(t, "the log of a service", p.err.String())
+		requireNoTraces(t, "the log of a service", p.err.String())
 	}
 
-	// Without a service, and with what looks like the rest of an erasure that was stopped: the keys of the lead and of the
-	// visitor came back, as from a backup.
-	launch(t, settings, "replay", "all").ends(t, 0)
-	requireUntold(t, "views that are built anew", dump(t, settings["LEADLOG_DATABASE_URL"]))
+	// Without a service, and after an erasure that looks unfinished: the keys of the lead and of the visitor were restored, as from a
+	// backup.
+	launch(t, settings, "replay", "all").exits(t, 0)
+	requireNoTraces(t, "views that are built anew", dump(t, settings["LEADLOG_DATABASE_URL"]))
 	for _, of := range []string{"lead-" + id, "visitor-"} { // EventStoreDB keeps unused keys of leads whose creation was refused
 		back, err := pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM person.backup WHERE stream ^@ $1`, of)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, back.RowsAffected())
 		noted := launch(t, settings, "verify")
-		noted.finish(t)
+		noted.wait(t)
 		require.Contains(t, noted.out.String(), "lead-"+id+" was erased, and not everything", of)
-		healed := launch(t, settings, "verify", "--heal").ends(t, 0)
+		healed := launch(t, settings, "verify", "--heal").exits(t, 0)
 		require.Contains(t, healed.out.String(), "its erasure is finished")
 		require.Empty(t, pgtest.Rows[string](t, pool, `SELECT stream FROM person.key WHERE starts_with(stream, $1)`, of))
 	}
 }
 
-// A process was killed when a visitor's end was on the log and copies of the views were not swept yet; and the browser, which
-// keeps its id, came again.
+// A process was killed after a visitor was forgotten on the log and before as-of copies were swept; and the browser, which keeps its
+// id, returned.
 func TestForget_HealsVisitorInCopy(t *testing.T) {
 	t.Parallel()
-	settings, jwt, base := served(t)
+	settings, jwt, base := startService(t)
 	run := func(args ...string) string {
 		t.Helper()
-		p := launch(t, settings, args...).ends(t, 0)
+		p := launch(t, settings, args...).exits(t, 0)
 		return p.out.String()
 	}
 	act := func() {
@@ -143,9 +143,9 @@ func TestForget_HealsVisitorInCopy(t *testing.T) {
 	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","visitorId":"v"}`).is(t, 201)
 	run("replay", "visitor_activity", "--into", "as_of")
 	tool(t, "psql", "-qc", `CREATE TABLE public.kept AS SELECT * FROM as_of.visitor_activity`, settings["LEADLOG_DATABASE_URL"])
-	require.Equal(t, 1, ask(t, settings, `SELECT count(*) FROM public.kept`))
+	require.Equal(t, 1, queryInt(t, settings, `SELECT count(*) FROM public.kept`))
 	run("forget", captured.data()["leadId"].(string), "--account", "acme", "--yes")
-	require.Zero(t, ask(t, settings, `SELECT count(*) FROM as_of.visitor_activity`))
+	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM as_of.visitor_activity`))
 	require.NotContains(t, run("verify"), "note:")
 
 	act()
@@ -156,24 +156,24 @@ func TestForget_HealsVisitorInCopy(t *testing.T) {
 	require.Contains(t, noted, "one that a killed process left is finished by leadlog verify --heal")
 	require.Contains(t, run("verify", "--heal"), "its erasure is finished")
 	require.NotContains(t, run("verify"), "note:")
-	require.Zero(t, ask(t, settings, `SELECT count(*) FROM as_of.visitor_activity`))
-	require.Equal(t, 1, ask(t, settings, `SELECT count(*) FROM later.visitor_activity`), "what came after the erasure is not forgotten")
+	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM as_of.visitor_activity`))
+	require.Equal(t, 1, queryInt(t, settings, `SELECT count(*) FROM later.visitor_activity`), "what came after the erasure is not forgotten")
 }
 
-// site is what visitors do on a web site, as the service is told.
+// site sends the activity of visitors of a web site.
 type site struct {
 	t         *testing.T
 	base, jwt string
 }
 
-func (s site) act(visitor, title string) (position string) {
+func (s site) recordActivity(visitor, title string) (position string) {
 	s.t.Helper()
 	got := mustCall(s.t, "POST", s.base+"/api/v1/crm/visitors/"+visitor+"/activity", s.jwt, `{"type":"page_view","title":"`+title+`"}`).is(s.t, 202)
 	return got.header.Get("X-Log-Position")
 }
 
-// seen are the titles in a lead's activity, at a position of the log.
-func (s site) seen(lead, position string) (titles []string) {
+// activity returns the titles of a lead's activity, at a position of the log.
+func (s site) activity(lead, position string) (titles []string) {
 	s.t.Helper()
 	got := mustCall(s.t, "GET", s.base+"/api/v1/crm/leads/"+lead+"/activity?minPosition="+position, s.jwt, "").is(s.t, 200)
 	for _, of := range got.body["data"].([]any) {
@@ -184,22 +184,21 @@ func (s site) seen(lead, position string) (titles []string) {
 
 var lostVisitor = regexp.MustCompile(`(visitor-acme-[0-9a-f]+) of account acme cannot be read: its key is not there`)
 
-// TestForget_VisitorWithLostKey restores a log, and keys from before three of its visitors came. Two of them come
-// again before anybody looks.
+// A log is restored with keys from before three of its visitors came. Two of them return before verify runs.
 func TestForget_VisitorWithLostKey(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	web := site{t, base, jwt}
 	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","visitorId":"linked"}`).is(t, 201)
 	lead := captured.data()["leadId"].(string)
 	keys := filepath.Join(t.TempDir(), "keys.dump")
 	tool(t, "pg_dump", "-Fc", "--schema=person", "--file="+keys, settings["LEADLOG_DATABASE_URL"])
-	web.act("linked", "early")
-	web.act("linked", "early")
-	web.act("returning", "early")
-	require.Equal(t, []string{"early", "early"}, web.seen(lead, web.act("anonymous", "never again")))
+	web.recordActivity("linked", "early")
+	web.recordActivity("linked", "early")
+	web.recordActivity("returning", "early")
+	require.Equal(t, []string{"early", "early"}, web.activity(lead, web.recordActivity("anonymous", "never again")))
 	p.stop(t)
 	found := filepath.Join(t.TempDir(), "found.dump")
 	tool(t, "pg_dump", "-Fc", "--schema=person", "--file="+found, settings["LEADLOG_DATABASE_URL"])
@@ -210,7 +209,7 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	}
 	run := func(code int, args ...string) string {
 		t.Helper()
-		p := launch(t, settings, args...).ends(t, code)
+		p := launch(t, settings, args...).exits(t, code)
 		return p.out.String() + p.err.String()
 	}
 	lost := func() (streams []string) {
@@ -227,8 +226,8 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	require.Len(t, streams, 3)
 	p, base = serve(t, settings)
 	web.base = base
-	web.act("returning", "late")
-	require.Equal(t, []string{"late"}, web.seen(lead, web.act("linked", "late")))
+	web.recordActivity("returning", "late")
+	require.Equal(t, []string{"late"}, web.activity(lead, web.recordActivity("linked", "late")))
 	require.ElementsMatch(t, streams, lost())
 	require.Contains(t, run(2, "forget", streams[0], "--account", "acme"), "--yes")
 	require.Contains(t, run(1, "forget", streams[0], "--account", "globex", "--yes"), "account globex has no visitor "+streams[0])
@@ -238,18 +237,18 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	}
 	require.NotContains(t, run(0, "verify"), "note:")
 	run(0, "replay", "visitor_activity", "--into", "as_of")
-	require.Equal(t, 2, ask(t, settings, `SELECT count(*) FROM as_of.visitor_activity WHERE title = 'late'`))
-	require.Equal(t, []string{"late", "later"}, web.seen(lead, web.act("linked", "later")))
-	web.act("anonymous", "again")
+	require.Equal(t, 2, queryInt(t, settings, `SELECT count(*) FROM as_of.visitor_activity WHERE title = 'late'`))
+	require.Equal(t, []string{"late", "later"}, web.activity(lead, web.recordActivity("linked", "later")))
+	web.recordActivity("anonymous", "again")
 	p.stop(t)
 
-	// A backup that has the keys turns up after all, and it lacks the later ones. What was said stays so, and no more is.
+	// A backup with these keys is restored later, and lacks newer ones. What was forgotten stays forgotten, and nothing else is lost.
 	tool(t, "psql", "-qc", `CREATE TABLE public.kept AS TABLE person.key`, settings["LEADLOG_DATABASE_URL"])
 	restore(found)
 	run(0, "replay", "all")
 	run(0, "replay", "visitor_activity", "--into", "returned")
 	early := func() int {
-		return ask(t, settings, `SELECT count(*) FROM (TABLE views.visitor_activity UNION ALL TABLE returned.visitor_activity) AS a WHERE title = 'early'`)
+		return queryInt(t, settings, `SELECT count(*) FROM (TABLE views.visitor_activity UNION ALL TABLE returned.visitor_activity) AS a WHERE title = 'early'`)
 	}
 	require.Equal(t, 6, early(), "of two who came again")
 	noted := run(1, "verify", "--heal")
@@ -264,18 +263,18 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	require.NotContains(t, run(0, "verify"), "note:")
 	_, base = serve(t, settings)
 	web.base = base
-	require.Equal(t, []string{"late", "later", "last"}, web.seen(lead, web.act("linked", "last")))
+	require.Equal(t, []string{"late", "later", "last"}, web.activity(lead, web.recordActivity("linked", "last")))
 	for _, stream := range streams {
 		require.Contains(t, run(0, "forget", stream, "--account", "acme", "--yes"), "was forgotten before")
 	}
 	require.Contains(t, run(1, "forget", "visitor-acme-00", "--account", "acme", "--yes"), "has no visitor")
 	require.Contains(t, run(0, "forget", lead, "--account", "acme", "--yes"), "the activity of 1 visitors")
 	require.NotContains(t, run(0, "verify"), "note:")
-	require.Equal(t, 2, ask(t, settings, `SELECT count(*) FROM person.key WHERE stream ^@ 'visitor-'`), "of what was done since")
+	require.Equal(t, 2, queryInt(t, settings, `SELECT count(*) FROM person.key WHERE stream ^@ 'visitor-'`), "of what was done since")
 }
 
-// operator runs scripts that know leadlog and PostgreSQL's programs by their names, with these settings.
-func operator(t *testing.T, settings map[string]string) func(script string) string {
+// manualShell returns a function that runs a manual's scripts, with leadlog and PostgreSQL's programs in PATH.
+func manualShell(t *testing.T, settings map[string]string) func(script string) string {
 	t.Helper()
 	programs, err := pgdev.FindBinaries()
 	require.NoError(t, err)
@@ -292,15 +291,14 @@ func operator(t *testing.T, settings map[string]string) func(script string) stri
 	}
 }
 
-// TestForget_LostKeysManual runs what forgetting.md has for keys that are found, and then for others that
-// are not.
+// The scripts of forgetting.md are run, for keys that are found and for others that are not.
 func TestForget_LostKeysManual(t *testing.T) {
 	t.Parallel()
-	scripts := blocks(t, "deploy/docs/forgetting.md", "sh")
+	scripts := codeBlocks(t, "deploy/docs/forgetting.md", "sh")
 	require.Len(t, scripts, 2)
-	settings, jwt, base := served(t)
+	settings, jwt, base := startService(t)
 	url := "'" + settings["LEADLOG_DATABASE_URL"] + "'"
-	run := operator(t, settings)
+	run := manualShell(t, settings)
 	capture := func(body string) string {
 		t.Helper()
 		return mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, body).is(t, 201).data()["leadId"].(string)
@@ -311,35 +309,35 @@ func TestForget_LostKeysManual(t *testing.T) {
 		run(`psql -qc 'DELETE FROM person.key' -c 'INSERT INTO person.destroyed (stream) SELECT stream FROM log.event' -c 'NOTIFY leadlog_forgotten' ` + url + ` >/dev/null`)
 	}
 
-	web.act("v", "early")
+	web.recordActivity("v", "early")
 	first := capture(`{"phone":"9876543210","name":"Asha","visitorId":"v"}`)
 	gone := capture(`{"phone":"9876543211"}`)
 	keys := filepath.Join(t.TempDir(), "keys.dump")
 	run("pg_dump -Fc --schema=person --file=" + keys + " " + url)
 	mustCall(t, "DELETE", base+"/api/v1/crm/leads/"+gone, jwt, "").is(t, 200)
 	lose()
-	_, base = serve(t, settings) // which remembers no key
+	_, base = serve(t, settings) // without cached keys
 	web.base = base
 	second := capture(`{"phone":"9876543210"}`)
-	web.act("v", "late")
-	require.Contains(t, launch(t, settings, "verify").ends(t, 1).out.String(), "lead "+first+" of account acme cannot be read")
+	web.recordActivity("v", "late")
+	require.Contains(t, launch(t, settings, "verify").exits(t, 1).out.String(), "lead "+first+" of account acme cannot be read")
 
 	run(strings.NewReplacer("-d leadlog", "-d "+url, "keys-OTHER.dump", keys).Replace(scripts[0]))
-	found := launch(t, settings, "verify", "--heal").ends(t, 1).out.String()
+	found := launch(t, settings, "verify", "--heal").exits(t, 1).out.String()
 	require.Contains(t, found, "have the same phone")
 	require.Contains(t, found, "healed: lead-"+gone+": its erasure is finished")
 	require.NotContains(t, found, "cannot be read")
 	joined := mustCall(t, "POST", base+"/api/v1/crm/leads/"+second+"/join", jwt, `{"from":"`+first+`"}`).is(t, 200)
 	seenBy(t, base, jwt, joined)
-	launch(t, settings, "verify").ends(t, 0)
-	require.Equal(t, []string{"early", "late", "again"}, web.seen(second, web.act("v", "again")))
+	launch(t, settings, "verify").exits(t, 0)
+	require.Equal(t, []string{"early", "late", "again"}, web.activity(second, web.recordActivity("v", "again")))
 
 	lose()
-	said := run(scripts[1])
-	require.Contains(t, said, "lead "+second+" erased")
-	require.Regexp(t, regexp.MustCompile(`visitor-acme-\w+ forgotten`), said)
-	require.Contains(t, said, "the log and the views agree")
-	launch(t, settings, "replay", "all").ends(t, 0)
-	require.NotContains(t, launch(t, settings, "verify").ends(t, 0).out.String(), "note:")
+	printed := run(scripts[1])
+	require.Contains(t, printed, "lead "+second+" erased")
+	require.Regexp(t, regexp.MustCompile(`visitor-acme-\w+ forgotten`), printed)
+	require.Contains(t, printed, "the log and the views agree")
+	launch(t, settings, "replay", "all").exits(t, 0)
+	require.NotContains(t, launch(t, settings, "verify").exits(t, 0).out.String(), "note:")
 	capture(`{"phone":"9876543210"}`)
 }

@@ -15,12 +15,11 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev"
 )
 
-// onSmallDisk says, to the test binary started anew, that it may mount.
+// onSmallDisk tells the re-executed test binary that it may mount.
 const onSmallDisk = "LEADLOG_TEST_ON_SMALL_DISK"
 
-// TestFullDisk_Recovers has PostgreSQL on a disk that fills up. The test is started again where it may mount one that
-// nobody else sees: as root in a mount namespace, else in a user namespace too. A system that allows neither has the
-// errors of a full disk alone, which TestFaults_EachCaptureStoredOnce raises everywhere.
+// PostgreSQL is on a disk that fills up. The test re-executes itself where it may mount a private one: as root in a mount namespace,
+// else in a user namespace too. Where neither is allowed, TestFaults_Statements covers the errors of a full disk.
 func TestFullDisk_Recovers(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(onSmallDisk) != "" {
@@ -37,15 +36,15 @@ func TestFullDisk_Recovers(t *testing.T) {
 		again.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
 		again.SysProcAttr.AmbientCaps = []uintptr{mayMount}
 	}
-	said, err := again.CombinedOutput()
+	printed, err := again.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) {
 		t.Logf("no disk of our own can be mounted here: %v", err)
 		return
 	}
-	require.NoError(t, err, "%s", said)
+	require.NoError(t, err, "%s", printed)
 }
 
-// fillTheDisk has callers go on while the disk of the database is full.
+// fillTheDisk runs callers while the disk of the database is full.
 func fillTheDisk(t *testing.T) {
 	const megabytes = "200"
 	disk, err := os.MkdirTemp("", "leadlog-disk-")
@@ -63,22 +62,22 @@ func fillTheDisk(t *testing.T) {
 		defer cancel()
 		require.NoError(t, server.Stop(ctx))
 	})
-	settings := production(t)
+	settings := serveSettings(t)
 	settings["LEADLOG_DATABASE_URL"] = server.URL()
-	jwt := provisioned(t, settings)
-	c := newSufferer(t, settings, server.URL(), jwt)
+	jwt := provision(t, settings)
+	c := newFaultService(t, settings, server.URL(), jwt)
 	ballast := disk + "/ballast"
-	c.suffer(t, fault{lost: true, leavesRoom: true, begin: func(t *testing.T) {
+	c.runFault(t, fault{noWrites: true, someWrites: true, begin: func(t *testing.T) {
 		file, err := os.Create(ballast)
 		require.NoError(t, err)
 		defer file.Close()
-		_, err = io.Copy(file, endless{})
+		_, err = io.Copy(file, zeros{})
 		require.ErrorIs(t, err, syscall.ENOSPC)
-	}, end: func(t *testing.T) { require.NoError(t, os.Remove(ballast)) }}).settle(t)
-	launch(t, settings, "verify").ends(t, 0)
+	}, end: func(t *testing.T) { require.NoError(t, os.Remove(ballast)) }}).requireStoredOnce(t)
+	launch(t, settings, "verify").exits(t, 0)
 }
 
-// endless is a reader without an end.
-type endless struct{}
+// zeros is a reader without an end.
+type zeros struct{}
 
-func (endless) Read(p []byte) (int, error) { return len(p), nil }
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }

@@ -77,10 +77,10 @@ func executable() string { return os.Getenv(programVariable) }
 type program struct {
 	cmd      *exec.Cmd
 	out, err *buffer
-	ended    chan struct{}
+	exited   chan struct{}
 }
 
-// launch starts leadlog with these arguments and nothing but these settings. It is stopped at the end of the test.
+// launch starts leadlog with these arguments and only these settings. It is stopped at the end of the test.
 func launch(t *testing.T, settings map[string]string, args ...string) *program {
 	t.Helper()
 	out := &buffer{}
@@ -89,10 +89,10 @@ func launch(t *testing.T, settings map[string]string, args ...string) *program {
 	return p
 }
 
-// launchTo has it write its results elsewhere.
+// launchTo is launch with another stdout.
 func launchTo(t *testing.T, out io.Writer, settings map[string]string, args ...string) *program {
 	t.Helper()
-	p := &program{cmd: exec.Command(executable(), args...), out: &buffer{}, err: &buffer{}, ended: make(chan struct{})}
+	p := &program{cmd: exec.Command(executable(), args...), out: &buffer{}, err: &buffer{}, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, p.err
 	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.Getenv("TMPDIR")}
 	for name, value := range settings {
@@ -101,35 +101,35 @@ func launchTo(t *testing.T, out io.Writer, settings map[string]string, args ...s
 	require.NoError(t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait() // how it ended is in ProcessState
-		close(p.ended)
+		close(p.exited)
 	}()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM) // so that dev takes its PostgreSQL along; it may have ended
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // so that dev stops its PostgreSQL; it may have ended
 		select {
-		case <-p.ended:
+		case <-p.exited:
 		case <-time.After(time.Minute):
 			_ = p.cmd.Process.Kill()
-			<-p.ended
+			<-p.exited
 		}
 	})
 	return p
 }
 
-// finish waits for the end of the program and returns its exit code, -1 when a signal ended it.
-func (p *program) finish(t *testing.T) int {
+// wait waits for the end of the program and returns its exit code, -1 when a signal ended it.
+func (p *program) wait(t *testing.T) int {
 	t.Helper()
 	select {
-	case <-p.ended:
+	case <-p.exited:
 	case <-time.After(time.Minute):
 		require.Fail(t, "leadlog did not end", p.err.String())
 	}
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// ends waits for the end of the program, which must exit with this code.
-func (p *program) ends(t *testing.T, code int) *program {
+// exits waits for the end of the program, which must exit with this code.
+func (p *program) exits(t *testing.T, code int) *program {
 	t.Helper()
-	require.Equal(t, code, p.finish(t), "%q: %s %s", p.cmd.Args[1:], p.out, p.err)
+	require.Equal(t, code, p.wait(t), "%q: %s %s", p.cmd.Args[1:], p.out, p.err)
 	return p
 }
 
@@ -142,17 +142,17 @@ func (p *program) signal(t *testing.T, s syscall.Signal) {
 func (p *program) stop(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGTERM)
-	p.ends(t, 0)
+	p.exits(t, 0)
 }
 
-// sees waits until the program has written something that matches, and returns the first group.
-func (p *program) sees(t *testing.T, from *buffer, pattern string) string {
+// waitFor waits until the program has written something that matches, and returns the first group.
+func (p *program) waitFor(t *testing.T, from *buffer, pattern string) string {
 	t.Helper()
 	expression := regexp.MustCompile(pattern)
 	var found []string
 	require.Eventually(t, func() bool {
 		select {
-		case <-p.ended:
+		case <-p.exited:
 			return true
 		default:
 		}
@@ -166,7 +166,7 @@ func (p *program) sees(t *testing.T, from *buffer, pattern string) string {
 	return found[1]
 }
 
-// answer is what HTTP answered.
+// answer is an HTTP response.
 type answer struct {
 	status int
 	header http.Header
@@ -178,22 +178,22 @@ func (a answer) data() map[string]any {
 	return data
 }
 
-// is the answer, which must have this status.
+// is requires a status, and returns the answer.
 func (a answer) is(t *testing.T, status int) answer {
 	t.Helper()
 	require.Equal(t, status, a.status, a.body)
 	return a
 }
 
-// caller lets go of connections that it does not use for a second. The service closes those that were dialled and never used
-// after five, and a request that is on its way on one of them then has no answer.
-var caller = &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Second, MaxIdleConnsPerHost: 16}}
+// httpClient closes connections that are idle for a second. The service closes unused ones after five, and a request that is
+// sent on one at that time gets no answer.
+var httpClient = &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Second, MaxIdleConnsPerHost: 16}}
 
 func call(ctx context.Context, method, url, bearer, body string) (answer, error) {
 	return callWith(ctx, method, url, bearer, body, nil)
 }
 
-// callWith is call with these headers, but for those that are empty.
+// callWith is call with headers; empty ones are left out.
 func callWith(ctx context.Context, method, url, bearer, body string, headers map[string]string) (answer, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -210,8 +210,8 @@ func callWith(ctx context.Context, method, url, bearer, body string, headers map
 			request.Header.Set(name, value)
 		}
 	}
-	request.GetBody = nil // one call is one request: one with a key would be sent again by itself when it is cut off
-	response, err := caller.Do(request)
+	request.GetBody = nil // one call is one request: net/http would repeat one that has a key
+	response, err := httpClient.Do(request)
 	if err != nil {
 		return answer{}, err
 	}
@@ -227,7 +227,7 @@ func callWith(ctx context.Context, method, url, bearer, body string, headers map
 	return got, nil
 }
 
-// mustCall is call, and asks again when views that a GET waits for are late: a service says then to come back in a second.
+// mustCall is call, and repeats a GET for a minPosition that its view has not reached: the 503 then has Retry-After: 1.
 func mustCall(t *testing.T, method, url, bearer, body string) answer {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); ; {
@@ -239,12 +239,12 @@ func mustCall(t *testing.T, method, url, bearer, body string) answer {
 	}
 }
 
-// request is what a caller asks.
+// request is an HTTP request.
 type request struct {
 	method, path, body string
 	bearer             string // instead of a JWT
 	key                string // of idempotency
-	from               string // client address, told to a service that trusts its proxy
+	from               string // X-Forwarded-For, for a service that trusts its proxy
 }
 
 func (r request) send(ctx context.Context, base, jwt string) (answer, error) {
@@ -269,9 +269,9 @@ func (b *buffer) String() string {
 	return b.bytes.String()
 }
 
-// fill puts leads of the account acme on the log, from a number on and so many, each with the claim on its phone and with one merge, as fast as
-// the log takes them. It returns their ids.
-func fill(t *testing.T, settings map[string]string, first, leads int, metadata map[string]jsontext.Value) (ids []string) {
+// fillLog appends leads of the account acme to the log, numbered from first, each with the claim on its phone and one merge. It
+// returns their ids.
+func fillLog(t *testing.T, settings map[string]string, first, leads int, metadata map[string]jsontext.Value) (ids []string) {
 	t.Helper()
 	store, err := postgres.Open(t.Context(), postgres.Options{URL: settings["LEADLOG_DATABASE_URL"], Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
@@ -300,35 +300,36 @@ func fill(t *testing.T, settings map[string]string, first, leads int, metadata m
 	return ids
 }
 
-// production is what serve needs on a database of the test's own.
-func production(t *testing.T) map[string]string {
+// serveSettings returns settings of serve for a new database.
+func serveSettings(t *testing.T) map[string]string {
 	t.Helper()
 	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
-	return onStore(t, map[string]string{
+	return withEventStore(t, map[string]string{
 		"LEADLOG_ADDR": "127.0.0.1:0", "LEADLOG_DATABASE_URL": pgtest.Database(t), "LEADLOG_LOG_FORMAT": "json",
 		"LEADLOG_JWT_SECRET": "a secret of thirty-two bytes or more", "LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
-		"LEADLOG_RATE_LIMIT": "0", "LEADLOG_WEBHOOK_ALLOW_PRIVATE": "true", // receivers of tests are on this machine
+		"LEADLOG_RATE_LIMIT": "0", "LEADLOG_WEBHOOK_ALLOW_PRIVATE": "true", // webhook receivers of tests are on this machine
 	})
 }
 
+// serve starts the service, and returns its base address once it listens.
 func serve(t *testing.T, settings map[string]string) (p *program, base string) {
 	t.Helper()
 	p = launch(t, settings, "serve")
-	return p, "http://" + p.sees(t, p.err, `"listening","addr":"([^"]+)"`)
+	return p, "http://" + p.waitFor(t, p.err, `"listening","addr":"([^"]+)"`)
 }
 
-// provisioned migrates the database and sets up the account acme. It returns a JWT for it.
-func provisioned(t *testing.T, settings map[string]string) string {
+// provision migrates the database and sets up the account acme. It returns a JWT for it.
+func provision(t *testing.T, settings map[string]string) string {
 	t.Helper()
-	launch(t, settings, "migrate").ends(t, 0)
+	launch(t, settings, "migrate").exits(t, 0)
 	return newAccount(t, settings, "acme")
 }
 
-// served is a service on a database of its own, with a JWT of the account acme.
-func served(t *testing.T) (settings map[string]string, jwt, base string) {
+// startService starts a service on a new database, and returns a JWT of the account acme.
+func startService(t *testing.T) (settings map[string]string, jwt, base string) {
 	t.Helper()
-	settings = production(t)
-	jwt = provisioned(t, settings)
+	settings = serveSettings(t)
+	jwt = provision(t, settings)
 	_, base = serve(t, settings)
 	return settings, jwt, base
 }
@@ -336,6 +337,6 @@ func served(t *testing.T) (settings map[string]string, jwt, base string) {
 // newAccount sets up an account and returns a JWT for it.
 func newAccount(t *testing.T, settings map[string]string, name string) string {
 	t.Helper()
-	launch(t, settings, "account", "set", name, "--feature", "crm_api").ends(t, 0)
-	return strings.TrimSpace(launch(t, settings, "jwt", "--account", name).ends(t, 0).out.String())
+	launch(t, settings, "account", "set", name, "--feature", "crm_api").exits(t, 0)
+	return strings.TrimSpace(launch(t, settings, "jwt", "--account", name).exits(t, 0).out.String())
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// written puts a file where a test may write beside it.
-func written(t *testing.T, name, text string) string {
+// writeFile writes a file into a directory of the test's own.
+func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
-// outcomesIn reads what became of each row: line, status, error.
-func outcomesIn(t *testing.T, path string) (told []string) {
+// readOutcomes reads the outcome of each row: line, status, error.
+func readOutcomes(t *testing.T, path string) (reported []string) {
 	t.Helper()
 	file, err := os.Open(path)
 	require.NoError(t, err)
@@ -32,16 +32,16 @@ func outcomesIn(t *testing.T, path string) (told []string) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"line", "status", "leadId", "error"}, rows[0])
 	for _, row := range rows[1:] {
-		told = append(told, strings.TrimSpace(row[0]+" "+row[1]+" "+row[3]))
+		reported = append(reported, strings.TrimSpace(row[0]+" "+row[1]+" "+row[3]))
 		require.Equal(t, row[1] == "400", row[2] == "", "all but the bad ones name a lead: %v", row)
 	}
-	return told
+	return reported
 }
 
 func TestImport_CSV(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	const text = "\ufeffFull Name;Mobile Phone;E-mail;Deal Value;Lead Source;City;Internal\r\n" +
 		"Asha Rao;98765 43210;asha@example.com;1,20,000;website;Pune;x\r\n" + // 2
 		"Ravi;98765 43211;;;;\"Navi\r\nMumbai\";y\r\n" + // 3
@@ -49,24 +49,24 @@ func TestImport_CSV(t *testing.T) {
 		";;;;;;\r\n" +
 		"Asha Rao;98765 43210;asha@example.com;1,20,000;website;Pune;x\r\n" + // 7, as 2 is
 		"Too;9876543213;;;;;;;many\r\n" // 8
-	path := written(t, "leads.csv", text)
+	path := writeFile(t, "leads.csv", text)
 	bad := []string{
 		"line 5: phone is not a valid phone number; email is not a valid email address",
 		"line 8: row has 9 cells under 7 columns",
 	}
 
-	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").ends(t, 1)
+	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").exits(t, 1)
 	require.Equal(t, bad[0]+"\nline 7: DUPLICATE_LEAD_SOURCE: the lead of line 2 already has an arrival from this source\n"+bad[1]+"\n", dry.out.String())
 	require.Contains(t, dry.err.String(), "5 rows: 2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done by an earlier import; nothing was written")
 	require.NoFileExists(t, path+".outcome.csv")
 
-	first := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=").ends(t, 1)
+	first := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=").exits(t, 1)
 	require.Contains(t, first.err.String(), "2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done by an earlier import")
 	want := []string{
 		"2 201", "3 201", "5 400 phone is not a valid phone number; email is not a valid email address",
 		"7 409 DUPLICATE_LEAD_SOURCE", "8 400 row has 9 cells under 7 columns",
 	}
-	require.Equal(t, want, outcomesIn(t, path+".outcome.csv"))
+	require.Equal(t, want, readOutcomes(t, path+".outcome.csv"))
 
 	_, base := serve(t, settings)
 	find := func(phone string) map[string]any {
@@ -86,84 +86,84 @@ func TestImport_CSV(t *testing.T) {
 	events := mustCall(t, "GET", base+"/api/v1/crm/leads/"+asha["leadId"].(string)+"/events", jwt, "").body["data"].([]any)
 	require.Equal(t, "system:import", events[0].(map[string]any)["actor"])
 
-	// The bad row is mended and one is added before the others, and the file is imported again.
-	mended := strings.Replace(text, "Bad;12;nope", "Good;9876543212;good@example.com", 1)
-	mended = strings.Replace(mended, "Internal\r\n", "Internal\r\nNew;9876543219;;;;;\r\n", 1)
-	require.NoError(t, os.WriteFile(path, []byte(mended), 0o600))
-	again := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=", "--outcome", path+".again").ends(t, 1)
+	// The bad row is corrected, one is added before the others, and the file is imported again.
+	corrected := strings.Replace(text, "Bad;12;nope", "Good;9876543212;good@example.com", 1)
+	corrected = strings.Replace(corrected, "Internal\r\n", "Internal\r\nNew;9876543219;;;;;\r\n", 1)
+	require.NoError(t, os.WriteFile(path, []byte(corrected), 0o600))
+	again := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=", "--outcome", path+".again").exits(t, 1)
 	require.Contains(t, again.err.String(), "4 new leads, 0 merged, 1 refused as duplicates, 1 bad; 3 of them done by an earlier import")
 	require.Equal(t, []string{"2 201", "3 201", "4 201", "6 201", "8 409 DUPLICATE_LEAD_SOURCE", "9 400 row has 9 cells under 7 columns"},
-		outcomesIn(t, path+".again"))
+		readOutcomes(t, path+".again"))
 }
 
 func TestImport_JSONLines(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	provisioned(t, settings)
-	path := written(t, "leads", "\ufeff"+`{"phone":"9876543210","metadata":{"source":"website"}}`+"\n\n"+
+	settings := serveSettings(t)
+	provision(t, settings)
+	path := writeFile(t, "leads", "\ufeff"+`{"phone":"9876543210","metadata":{"source":"website"}}`+"\n\n"+
 		`{"phone":"9876543210","metadata":{"source":"website"}}`+"\nnope\n"+`{"phone":"9876543211","note":"a\u0000"}`+"\n"+
 		`{"phone":"9876543212","status":"nowhere"}`)
-	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").ends(t, 1)
+	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").exits(t, 1)
 	require.Equal(t, "line 4: body must be a JSON object\nline 5: note must not contain NUL\nline 6: status must be one of the account's stages: new, contacted, qualified, negotiation, won, lost\n",
 		dry.out.String())
 	for range 2 {
-		launch(t, settings, "import", path, "--account", "acme").ends(t, 1)
+		launch(t, settings, "import", path, "--account", "acme").exits(t, 1)
 		require.Equal(t, []string{
 			"1 201", "3 200", "4 400 body must be a JSON object", "5 400 note must not contain NUL",
 			"6 400 status must be one of the account's stages: new, contacted, qualified, negotiation, won, lost",
-		}, outcomesIn(t, path+".outcome.csv"))
+		}, readOutcomes(t, path+".outcome.csv"))
 	}
-	fine := written(t, "leads.jsonl", `{"phone":"9876543219"}`)
-	launch(t, settings, "import", fine, "--account", "acme").ends(t, 0)
+	fine := writeFile(t, "leads.jsonl", `{"phone":"9876543219"}`)
+	launch(t, settings, "import", fine, "--account", "acme").exits(t, 0)
 }
 
-// TestImport_DryRunMatchesImport has rows that contradict each other, and what is there already.
+// Rows contradict each other, and existing leads.
 func TestImport_DryRunMatchesImport(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	provisioned(t, settings)
-	before := written(t, "before.csv", "phone,email\n9876543200,there@example.com\n9876543201,\n9876543202,other@example.com\n")
-	launch(t, settings, "import", before, "--account", "acme").ends(t, 0)
-	path := written(t, "leads.csv", "phone,email\n"+
+	settings := serveSettings(t)
+	provision(t, settings)
+	before := writeFile(t, "before.csv", "phone,email\n9876543200,there@example.com\n9876543201,\n9876543202,other@example.com\n")
+	launch(t, settings, "import", before, "--account", "acme").exits(t, 0)
+	path := writeFile(t, "leads.csv", "phone,email\n"+
 		"9876543210,asha@example.com\n"+ // 2: new
 		"9876543211,asha@example.com\n"+ // 3: the email of 2, by another phone
 		"9876543212,ravi@example.com\n"+ // 4: new
 		"9876543212,asha@example.com\n"+ // 5: the phone of 4 and the email of 2
-		"9876543200,\n"+ // 6: there already
-		"9876543201,other@example.com\n"+ // 7: two leads that are there
-		"9876543202,other@example.com\n"+ // 8: done by the import before
+		"9876543200,\n"+ // 6: exists already
+		"9876543201,other@example.com\n"+ // 7: two existing leads
+		"9876543202,other@example.com\n"+ // 8: done by the earlier import
 		",meera@example.com\n") // 9: new
-	count := func() any { return ask(t, settings, `SELECT count(*) FROM log.event`) }
+	count := func() any { return queryInt(t, settings, `SELECT count(*) FROM log.event`) }
 	events := count()
 	for range 2 {
-		dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").ends(t, 1)
-		var told []string
+		dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").exits(t, 1)
+		var reported []string
 		for line := range strings.Lines(dry.out.String()) {
-			told = append(told, regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}`).ReplaceAllString(strings.TrimSpace(line), "ID"))
+			reported = append(reported, regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}`).ReplaceAllString(strings.TrimSpace(line), "ID"))
 		}
 		require.Equal(t, []string{
 			"line 3: DUPLICATE_LEAD_EMAIL: the email already belongs to the lead of line 2",
 			"line 5: DUPLICATE_LEAD_EMAIL: the email already belongs to the lead of line 2",
 			"line 6: DUPLICATE_LEAD_SOURCE: lead ID already has an arrival from this source",
 			"line 7: DUPLICATE_LEAD_EMAIL: the email already belongs to lead ID",
-		}, told)
+		}, reported)
 		require.Contains(t, dry.err.String(), "8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done by an earlier import; nothing was written")
 		require.Equal(t, events, count())
 	}
 	require.NoFileExists(t, path+".outcome.csv")
-	p := launch(t, settings, "import", path, "--account", "acme").ends(t, 1)
+	p := launch(t, settings, "import", path, "--account", "acme").exits(t, 1)
 	require.Contains(t, p.err.String(), "8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done by an earlier import; ")
 	require.Equal(t, []string{
 		"2 201", "3 409 DUPLICATE_LEAD_EMAIL", "4 201", "5 409 DUPLICATE_LEAD_EMAIL", "6 409 DUPLICATE_LEAD_SOURCE",
 		"7 409 DUPLICATE_LEAD_EMAIL", "8 201", "9 201",
-	}, outcomesIn(t, path+".outcome.csv"))
+	}, readOutcomes(t, path+".outcome.csv"))
 }
 
 func TestImport_Windows1252(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
-	p := launch(t, settings, "import", written(t, "leads.txt", "Name\tPhone\nJos\xe9 \x80\t9876543210\n"), "--account", "acme").ends(t, 0)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
+	p := launch(t, settings, "import", writeFile(t, "leads.txt", "Name\tPhone\nJos\xe9 \x80\t9876543210\n"), "--account", "acme").exits(t, 0)
 	require.Contains(t, p.err.String(), `CSV in Windows-1252, delimiter '\t'`)
 	_, base := serve(t, settings)
 	require.Eventually(t, func() bool {
@@ -174,93 +174,93 @@ func TestImport_Windows1252(t *testing.T) {
 
 func TestImport_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	provisioned(t, settings)
+	settings := serveSettings(t)
+	provision(t, settings)
 	const count = 3_000
 	var text strings.Builder
 	text.WriteString("name,phone,email\n")
 	for i := range count {
 		fmt.Fprintf(&text, "Person %d,98%08d,p%d@example.com\n", i, i, i)
 	}
-	path := written(t, "leads.csv", text.String())
+	path := writeFile(t, "leads.csv", text.String())
 	outcome := path + ".outcome.csv"
 	for _, share := range []int{0, count / 4, count / 2} {
 		p := launch(t, settings, "import", path, "--account", "acme")
 		require.Eventually(t, func() bool {
-			told, err := os.ReadFile(outcome)
-			return err == nil && strings.Count(string(told), "\n") > share
+			reported, err := os.ReadFile(outcome)
+			return err == nil && strings.Count(string(reported), "\n") > share
 		}, time.Minute, time.Millisecond, "%s", p.err)
 		require.NoError(t, kill(p))
-		p.finish(t)
+		p.wait(t)
 	}
-	last := launch(t, settings, "import", path, "--account", "acme").ends(t, 0)
+	last := launch(t, settings, "import", path, "--account", "acme").exits(t, 0)
 	require.Contains(t, last.err.String(), fmt.Sprintf("%d rows: %d new leads, 0 merged, 0 refused as duplicates, 0 bad;", count, count))
 	require.NotContains(t, last.err.String(), "; 0 of them done by an earlier import")
-	for i, told := range outcomesIn(t, outcome) {
-		require.Equal(t, fmt.Sprintf("%d 201", i+2), told)
+	for i, reported := range readOutcomes(t, outcome) {
+		require.Equal(t, fmt.Sprintf("%d 201", i+2), reported)
 	}
-	export := launch(t, settings, "export", "sources", "--account", "acme", "--format", "ndjson").ends(t, 0) // waits for the view
+	export := launch(t, settings, "export", "sources", "--account", "acme", "--format", "ndjson").exits(t, 0) // waits for the view
 	types := map[string]int{"entries": strings.Count(export.out.String(), "\n"), "once": strings.Count(export.out.String(), `"arrivals":1,`)}
 	require.Equal(t, map[string]int{"entries": count, "once": count}, types)
-	launch(t, settings, "verify").ends(t, 0)
+	launch(t, settings, "verify").exits(t, 0)
 }
 
-// What a file calls its columns is what a stranger may have written.
+// Names of columns may come from strangers.
 func TestImport_EscapesControlCharacters(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	provisioned(t, settings)
-	path := written(t, "leads.csv", "name,phone,ev\x1b[2Jil,\u202ecod\nAsha,9876543210,"+strings.Repeat("x", 2001)+",y\n")
+	settings := serveSettings(t)
+	provision(t, settings)
+	path := writeFile(t, "leads.csv", "name,phone,ev\x1b[2Jil,\u202ecod\nAsha,9876543210,"+strings.Repeat("x", 2001)+",y\n")
 	for _, args := range [][]string{{"--dry-run"}, {"--dry-run", "--map", "Fax=phone"}} {
 		dry := launch(t, settings, append([]string{"import", path, "--account", "acme"}, args...)...)
-		require.NotZero(t, dry.finish(t))
-		said := dry.out.String() + dry.err.String()
-		require.NotContains(t, said, "\x1b")
-		require.NotContains(t, said, "\u202e")
-		require.Contains(t, said, `ev\x1b[2Jil`)
-		require.Contains(t, said, `\u202ecod`)
+		require.NotZero(t, dry.wait(t))
+		printed := dry.out.String() + dry.err.String()
+		require.NotContains(t, printed, "\x1b")
+		require.NotContains(t, printed, "\u202e")
+		require.Contains(t, printed, `ev\x1b[2Jil`)
+		require.Contains(t, printed, `\u202ecod`)
 	}
 }
 
 func TestImport_InvalidArguments(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	provisioned(t, settings)
+	settings := serveSettings(t)
+	provision(t, settings)
 	plain := launch(t, settings, "account", "set", "plain")
-	require.Zero(t, plain.finish(t), plain.err)
-	good := written(t, "leads.csv", "name,phone\nAsha,9876543210\n")
+	require.Zero(t, plain.wait(t), plain.err)
+	good := writeFile(t, "leads.csv", "name,phone\nAsha,9876543210\n")
 	for name, c := range map[string]struct {
-		code int
-		said string
-		args []string
+		code    int
+		printed string
+		args    []string
 	}{
-		"no such file":             {1, "no such file", []string{"/nowhere.csv", "--account", "acme"}},
-		"no file":                  {1, "must be a file", []string{"/dev/null", "--account", "acme"}},
-		"another account":          {2, `--account="nobody": must be an account: there is none`, []string{good, "--account", "nobody"}},
-		"an account without it":    {1, "account plain: feature crm_api is not enabled", []string{good, "--account", "plain"}},
-		"a spreadsheet":            {1, "save it as CSV", []string{written(t, "leads.xlsx", "PK\x03\x04\x14\x00"), "--account", "acme"}},
-		"a spreadsheet by a name":  {1, "save it as CSV", []string{written(t, "leads.csv", "\xd0\xcf\x11\xe0\xa1\xb1"), "--account", "acme"}},
-		"an unknown format":        {2, "Try: leadlog import --help", []string{good, "--account", "acme", "--format", "xml"}},
-		"no account":               {2, "--account", []string{good}},
-		"an unknown column":        {2, `there is no column "Fax"`, []string{good, "--account", "acme", "--map", "Fax=phone"}},
-		"an unknown field":         {2, `there is no field "tel"`, []string{good, "--account", "acme", "--map", "phone=tel"}},
-		"a bad delimiter":          {2, `--delimiter="ab"`, []string{good, "--account", "acme", "--delimiter", "ab"}},
-		"a bad encoding":           {2, `--encoding="klingon"`, []string{good, "--account", "acme", "--encoding", "klingon"}},
-		"an array":                 {1, "JSON array", []string{written(t, "leads.json", " [{}]"), "--account", "acme"}},
-		"a map for JSON":           {2, "about CSV", []string{written(t, "leads.json", "{}"), "--account", "acme", "--map", "a=b"}},
-		"an empty table":           {1, "must name the columns", []string{written(t, "leads.csv", ""), "--account", "acme"}},
-		"an outcome for nobody":    {1, "--outcome", []string{good, "--account", "acme", "--outcome", "/nowhere/out.csv"}},
-		"a quote that nobody ends": {1, "nobody closes", []string{written(t, "leads.csv", "a,b\n\"x"+strings.Repeat(",y\n", 1<<20)), "--account", "acme"}},
+		"no such file":            {1, "no such file", []string{"/nowhere.csv", "--account", "acme"}},
+		"no file":                 {1, "must be a file", []string{"/dev/null", "--account", "acme"}},
+		"unknown account":         {2, `--account="nobody": must be an account: there is none`, []string{good, "--account", "nobody"}},
+		"feature not enabled":     {1, "account plain: feature crm_api is not enabled", []string{good, "--account", "plain"}},
+		"a spreadsheet":           {1, "save it as CSV", []string{writeFile(t, "leads.xlsx", "PK\x03\x04\x14\x00"), "--account", "acme"}},
+		"a spreadsheet by a name": {1, "save it as CSV", []string{writeFile(t, "leads.csv", "\xd0\xcf\x11\xe0\xa1\xb1"), "--account", "acme"}},
+		"an unknown format":       {2, "Try: leadlog import --help", []string{good, "--account", "acme", "--format", "xml"}},
+		"no account":              {2, "--account", []string{good}},
+		"an unknown column":       {2, `there is no column "Fax"`, []string{good, "--account", "acme", "--map", "Fax=phone"}},
+		"an unknown field":        {2, `there is no field "tel"`, []string{good, "--account", "acme", "--map", "phone=tel"}},
+		"a bad delimiter":         {2, `--delimiter="ab"`, []string{good, "--account", "acme", "--delimiter", "ab"}},
+		"a bad encoding":          {2, `--encoding="klingon"`, []string{good, "--account", "acme", "--encoding", "klingon"}},
+		"an array":                {1, "JSON array", []string{writeFile(t, "leads.json", " [{}]"), "--account", "acme"}},
+		"a map for JSON":          {2, "about CSV", []string{writeFile(t, "leads.json", "{}"), "--account", "acme", "--map", "a=b"}},
+		"an empty table":          {1, "must name the columns", []string{writeFile(t, "leads.csv", ""), "--account", "acme"}},
+		"outcome not writable":    {1, "--outcome", []string{good, "--account", "acme", "--outcome", "/nowhere/out.csv"}},
+		"unclosed quote":          {1, "nobody closes", []string{writeFile(t, "leads.csv", "a,b\n\"x"+strings.Repeat(",y\n", 1<<20)), "--account", "acme"}},
 	} {
 		p := launch(t, settings, append([]string{"import"}, c.args...)...)
-		require.Equal(t, c.code, p.finish(t), "%s: %s", name, p.err)
-		require.Contains(t, p.err.String(), c.said, name)
+		require.Equal(t, c.code, p.wait(t), "%s: %s", name, p.err)
+		require.Contains(t, p.err.String(), c.printed, name)
 	}
 	first := launch(t, settings, "import", good, "--account", "acme")
-	require.Zero(t, first.finish(t), first.err)
+	require.Zero(t, first.wait(t), first.err)
 	other := maps.Clone(settings)
 	other["LEADLOG_CLAIM_KEY"] = "bm90IHRoZSBzYW1lIGtleSBhcyBpdCB3YXMgYmVmb3I="
 	p := launch(t, other, "import", good, "--account", "acme")
-	require.Equal(t, 1, p.finish(t))
+	require.Equal(t, 1, p.wait(t))
 	require.Contains(t, p.err.String(), "LEADLOG_CLAIM_KEY")
 }

@@ -20,37 +20,37 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// TestLinearizable_Captures has callers of two processes bring in the same few people, erase them and join them, while a
-// process or its connections die, and wants their answers to be those of one caller after the other.
+// Callers of two processes capture, erase and join the same few people, while a process is killed or loses its connections. Their
+// answers must be those of one caller after the other.
 func TestLinearizable_Captures(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	jwt := provisioned(t, p.settings)
+	jwt := provision(t, p.settings)
 	p.start(t)
-	for round := range p.rounds(len(p.disturbances)) {
+	for round := range p.rounds(len(p.faults)) {
 		h := newHistory()
 		var known [4]knownLeads
 		h.record(t, p, 30, func(int) (any, request, func(answer) any) {
 			n := rand.IntN(len(known))
-			in := known[n].ask(len(known)*round + n)
+			in := known[n].next(len(known)*round + n)
 			return in, in.request(), func(got answer) any {
 				out := in.outcome(got)
-				known[n].learn(out)
+				known[n].add(out)
 				return out
 			}
-		}, captured{unknown: true}, func(any) string { return jwt }, p.disturbances[round%len(p.disturbances)])
+		}, leadOutput{unknown: true}, func(any) string { return jwt }, p.faults[round%len(p.faults)])
 		h.check(t, leadModel)
 	}
-	launch(t, p.settings, "verify").ends(t, 0)
+	launch(t, p.settings, "verify").exits(t, 0)
 }
 
-// TestLinearizable_Tokens has callers of two processes create, rotate, delete and use the same few tokens.
+// Callers of two processes create, rotate, delete and use the same few tokens.
 func TestLinearizable_Tokens(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	provisioned(t, p.settings)
+	provision(t, p.settings)
 	p.start(t)
-	for round := range p.rounds(len(p.disturbances)) {
+	for round := range p.rounds(len(p.faults)) {
 		jwts := map[string]string{}
 		known := map[string]*knownTokens{}
 		for n := range 2 {
@@ -60,25 +60,25 @@ func TestLinearizable_Tokens(t *testing.T) {
 		h := newHistory()
 		h.record(t, p, 30, func(n int) (any, request, func(answer) any) {
 			account := fmt.Sprintf("account-%d-%d", round, n%2)
-			in := known[account].ask(account)
+			in := known[account].next(account)
 			return in, in.request(), func(got answer) any {
 				out := in.outcome(got)
-				known[account].learn(out)
+				known[account].add(out)
 				return out
 			}
-		}, tokenTold{unknown: true}, func(in any) string { return jwts[in.(tokenAsk).account] }, p.disturbances[round%len(p.disturbances)])
+		}, tokenOutput{unknown: true}, func(in any) string { return jwts[in.(tokenInput).account] }, p.faults[round%len(p.faults)])
 		h.check(t, tokenModel)
 	}
-	launch(t, p.settings, "verify").ends(t, 0)
+	launch(t, p.settings, "verify").exits(t, 0)
 }
 
-// knownTokens are what the callers of an account have heard of, dead or alive.
+// knownTokens are the tokens that answers of an account named, revoked ones too.
 type knownTokens struct {
 	mu          sync.Mutex
 	ids, values []string
 }
 
-func (k *knownTokens) learn(out tokenTold) {
+func (k *knownTokens) add(out tokenOutput) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if out.status == 201 {
@@ -89,42 +89,42 @@ func (k *knownTokens) learn(out tokenTold) {
 	}
 }
 
-func (k *knownTokens) ask(account string) tokenAsk {
+func (k *knownTokens) next(account string) tokenInput {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	among := func(of []string) string { return of[max(0, len(of)-8)+rand.IntN(min(8, len(of)))] }
 	switch n := rand.IntN(20); {
 	case len(k.ids) == 0 || n < 3:
-		return tokenAsk{account: account, do: "create"}
+		return tokenInput{account: account, do: "create"}
 	case n < 5:
-		return tokenAsk{account: account, do: "delete", token: among(k.ids)}
+		return tokenInput{account: account, do: "delete", token: among(k.ids)}
 	case n < 9:
-		return tokenAsk{account: account, do: "rotate", token: among(k.ids)}
+		return tokenInput{account: account, do: "rotate", token: among(k.ids)}
 	}
-	return tokenAsk{account: account, do: "use", value: among(k.values)}
+	return tokenInput{account: account, do: "use", value: among(k.values)}
 }
 
 // pair is two processes on one log.
 type pair struct {
-	settings     map[string]string
-	processes    [2]*program
-	bases        [2]atomic.Value
-	disturbances []func(*testing.T)
+	settings  map[string]string
+	processes [2]*program
+	bases     [2]atomic.Value
+	faults    []func(*testing.T)
 }
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	p := &pair{settings: production(t)}
-	p.settings["LEADLOG_TRUSTED_PROXIES"] = "127.0.0.0/8" // callers whose credentials fail have addresses of their own
-	p.disturbances = []func(*testing.T){func(*testing.T) {}, p.killOne}
+	p := &pair{settings: serveSettings(t)}
+	p.settings["LEADLOG_TRUSTED_PROXIES"] = "127.0.0.0/8" // callers whose credentials fail need addresses of their own
+	p.faults = []func(*testing.T){func(*testing.T) {}, p.killOne}
 	if onEventStoreDB(t) {
-		server := esdbtest.Start(t) // one whose faults are at hand
+		server := esdbtest.Start(t) // the double, which can fail on purpose
 		p.settings["LEADLOG_EVENTSTORE_URL"] = server.URL()
-		p.disturbances = append(p.disturbances, func(*testing.T) { server.Drop() }, func(*testing.T) { server.LoseReplies(3) })
+		p.faults = append(p.faults, func(*testing.T) { server.Drop() }, func(*testing.T) { server.LoseReplies(3) })
 		return p
 	}
-	p.disturbances = append(p.disturbances, func(t *testing.T) {
-		ask(t, p.settings, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`)
+	p.faults = append(p.faults, func(t *testing.T) {
+		queryInt(t, p.settings, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`)
 	})
 	return p
 }
@@ -141,13 +141,13 @@ func (p *pair) start(t *testing.T) {
 func (p *pair) killOne(t *testing.T) {
 	i := rand.IntN(len(p.processes))
 	require.NoError(t, kill(p.processes[i]))
-	p.processes[i].finish(t)
+	p.processes[i].wait(t)
 	program, base := serve(t, p.settings)
 	p.processes[i] = program
 	p.bases[i].Store(base)
 }
 
-// rounds is how many there are: more of them in make chaos.
+// rounds is the number of rounds, which make chaos sets.
 func (p *pair) rounds(few int) int {
 	if rounds, err := strconv.Atoi(os.Getenv(chaosRounds)); err == nil {
 		return rounds
@@ -155,7 +155,7 @@ func (p *pair) rounds(few int) int {
 	return few
 }
 
-// history is what concurrent callers asked and were told, and when.
+// history is the requests of concurrent callers and their answers, with times.
 type history struct {
 	began      time.Time
 	mu         sync.Mutex
@@ -165,7 +165,7 @@ type history struct {
 
 func newHistory() *history { return &history{began: time.Now()} }
 
-// record has eight callers ask each so many times, and something happen in the midst of it.
+// record runs eight callers, each with a number of requests, and a fault among them.
 func (h *history) record(t *testing.T, p *pair, each int, next func(n int) (in any, r request, read func(answer) any), unknown any,
 	jwt func(in any) string, disturb func(*testing.T),
 ) {
@@ -191,7 +191,7 @@ func (h *history) record(t *testing.T, p *pair, each int, next func(n int) (in a
 	calling.Wait()
 }
 
-// call asks once, and tells whether that is part of the history.
+// call sends one request, and reports whether it is part of the history.
 func (h *history) call(ctx context.Context, caller int, in any, r request, read func(answer) any, unknown any, base, jwt string) bool {
 	called := time.Since(h.began)
 	got, err := r.send(ctx, base, jwt)
@@ -199,14 +199,14 @@ func (h *history) call(ctx context.Context, caller int, in any, r request, read 
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		time.Sleep(time.Millisecond)
-		return false // nobody has heard of it
+		return false // it was not received
 	case err == nil && got.status != 503:
 		operation.Return = int64(time.Since(h.began))
 		operation.Output = read(got)
 	}
 	h.count.Add(1)
 	if operation.Output == nil {
-		return true // it says nothing of the order
+		return true // it constrains no order
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,7 +214,7 @@ func (h *history) call(ctx context.Context, caller int, in any, r request, read 
 	return true
 }
 
-// check wants an order of the operations, each between its call and its return, in which the model gives these answers.
+// check requires an order of the operations, each between its call and its return, in which the model gives these answers.
 func (h *history) check(t *testing.T, model porcupine.Model) {
 	t.Helper()
 	unknown := 0
@@ -235,77 +235,77 @@ func (h *history) check(t *testing.T, model porcupine.Model) {
 	require.Equal(t, porcupine.Ok, result, "drawn in %s", drawn.Name())
 }
 
-// told is an operation of a made up history, from a time until another.
-func told(from, until int64, in, out any) porcupine.Operation {
+// operation is one of a constructed history.
+func operation(from, until int64, in, out any) porcupine.Operation {
 	return porcupine.Operation{Input: in, Output: out, Call: from, Return: until}
 }
 
-const ever = int64(1 << 62)
+const pending = int64(1 << 62)
 
 func TestLeadModel_RejectsViolations(t *testing.T) {
 	t.Parallel()
 	const api, webhook, website, whatsapp, facebook = 0, 1, 2, 3, 4
-	phone1 := func(source int) capture { return capture{phone: 1, source: source} }
-	born := func(lead string) captured { return captured{status: 201, lead: lead, phone: 1} }
-	merged := func(lead string) captured { return captured{status: 200, lead: lead, phone: 1} }
-	both := captured{status: 200, lead: "A", phone: 1, email: 1}
-	duplicate := captured{status: 409, code: "DUPLICATE_LEAD_SOURCE", lead: "A"}
-	otherEmail := captured{status: 409, code: "DUPLICATE_LEAD_EMAIL", lead: "B"}
-	email2 := told(3, 4, capture{email: 2, source: api}, captured{status: 201, lead: "B", email: 2})
+	phone1 := func(source int) leadInput { return leadInput{phone: 1, source: source} }
+	created := func(lead string) leadOutput { return leadOutput{status: 201, lead: lead, phone: 1} }
+	merged := func(lead string) leadOutput { return leadOutput{status: 200, lead: lead, phone: 1} }
+	both := leadOutput{status: 200, lead: "A", phone: 1, email: 1}
+	duplicate := leadOutput{status: 409, code: "DUPLICATE_LEAD_SOURCE", lead: "A"}
+	otherEmail := leadOutput{status: 409, code: "DUPLICATE_LEAD_EMAIL", lead: "B"}
+	email2 := operation(3, 4, leadInput{email: 2, source: api}, leadOutput{status: 201, lead: "B", email: 2})
 	erase := func(at int64, lead string, status int) porcupine.Operation {
-		return told(at, at+1, capture{do: "erase", lead: lead}, captured{status: status})
+		return operation(at, at+1, leadInput{do: "erase", lead: lead}, leadOutput{status: status})
 	}
-	join, whole := capture{do: "join", lead: "A", from: "B"}, captured{status: 200, lead: "A", phone: 1, email: 2}
+	join, whole := leadInput{do: "join", lead: "A", from: "B"}, leadOutput{status: 200, lead: "A", phone: 1, email: 2}
 	joined := func(then ...porcupine.Operation) []porcupine.Operation {
-		return append([]porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, told(5, 6, join, whole)}, then...)
+		return append([]porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, operation(5, 6, join, whole)}, then...)
 	}
 	for name, h := range map[string]struct {
 		right bool
 		done  []porcupine.Operation
 	}{
 		"a lead, a merge and a refusal": {true, []porcupine.Operation{
-			told(1, 2, phone1(api), born("A")), told(3, 4, phone1(website), merged("A")), told(5, 6, phone1(api), duplicate)}},
-		"two leads of one phone":           {false, []porcupine.Operation{told(1, 4, phone1(api), born("A")), told(2, 3, phone1(website), born("B"))}},
-		"a merge into another lead":        {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), told(3, 4, phone1(website), merged("B"))}},
-		"a merge before its lead":          {false, []porcupine.Operation{told(1, 2, phone1(website), merged("A")), told(3, 4, phone1(api), born("A"))}},
-		"the same at once":                 {true, []porcupine.Operation{told(1, 3, phone1(website), merged("A")), told(2, 4, phone1(api), born("A"))}},
-		"a curated repeat that merges":     {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), told(3, 4, phone1(api), merged("A"))}},
-		"a repeat of an ad that merges":    {true, []porcupine.Operation{told(1, 2, phone1(facebook), born("A")), told(3, 4, phone1(facebook), merged("A"))}},
-		"a self-service repeat refused":    {false, []porcupine.Operation{told(1, 2, phone1(whatsapp), born("A")), told(3, 4, phone1(whatsapp), duplicate)}},
-		"a refusal that nothing explains":  {false, []porcupine.Operation{told(1, 2, phone1(api), duplicate)}},
-		"a refusal that the unknown does":  {true, []porcupine.Operation{told(1, ever, phone1(api), captured{unknown: true}), told(3, 4, phone1(api), duplicate)}},
-		"and that did not happen":          {true, []porcupine.Operation{told(1, ever, phone1(api), captured{unknown: true}), told(3, 4, phone1(api), born("A"))}},
-		"an unknown that comes and goes":   {false, []porcupine.Operation{told(1, ever, phone1(api), captured{unknown: true}), told(3, 4, phone1(api), duplicate), told(5, 6, phone1(api), born("B"))}},
-		"a merge by an email of the other": {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, told(5, 6, capture{phone: 1, email: 2, source: webhook}, both)}},
-		"its refusal":                      {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, told(5, 6, capture{phone: 1, email: 2, source: webhook}, otherEmail)}},
-		"an email that does not come along": {false, []porcupine.Operation{
-			told(1, 2, phone1(api), born("A")), told(3, 4, capture{phone: 1, email: 1, source: website}, merged("A"))}},
+			operation(1, 2, phone1(api), created("A")), operation(3, 4, phone1(website), merged("A")), operation(5, 6, phone1(api), duplicate)}},
+		"two leads of one phone":             {false, []porcupine.Operation{operation(1, 4, phone1(api), created("A")), operation(2, 3, phone1(website), created("B"))}},
+		"a merge into another lead":          {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), operation(3, 4, phone1(website), merged("B"))}},
+		"a merge before its lead":            {false, []porcupine.Operation{operation(1, 2, phone1(website), merged("A")), operation(3, 4, phone1(api), created("A"))}},
+		"the same at once":                   {true, []porcupine.Operation{operation(1, 3, phone1(website), merged("A")), operation(2, 4, phone1(api), created("A"))}},
+		"a curated repeat that merges":       {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), operation(3, 4, phone1(api), merged("A"))}},
+		"a repeat of an ad that merges":      {true, []porcupine.Operation{operation(1, 2, phone1(facebook), created("A")), operation(3, 4, phone1(facebook), merged("A"))}},
+		"a self-service repeat refused":      {false, []porcupine.Operation{operation(1, 2, phone1(whatsapp), created("A")), operation(3, 4, phone1(whatsapp), duplicate)}},
+		"a refusal without reason":           {false, []porcupine.Operation{operation(1, 2, phone1(api), duplicate)}},
+		"a refusal that an unknown explains": {true, []porcupine.Operation{operation(1, pending, phone1(api), leadOutput{unknown: true}), operation(3, 4, phone1(api), duplicate)}},
+		"an unknown that did not happen":     {true, []porcupine.Operation{operation(1, pending, phone1(api), leadOutput{unknown: true}), operation(3, 4, phone1(api), created("A"))}},
+		"an unknown that is undone":          {false, []porcupine.Operation{operation(1, pending, phone1(api), leadOutput{unknown: true}), operation(3, 4, phone1(api), duplicate), operation(5, 6, phone1(api), created("B"))}},
+		"a merge by an email of the other":   {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, operation(5, 6, leadInput{phone: 1, email: 2, source: webhook}, both)}},
+		"its refusal":                        {true, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, operation(5, 6, leadInput{phone: 1, email: 2, source: webhook}, otherEmail)}},
+		"an email that is not stored": {false, []porcupine.Operation{
+			operation(1, 2, phone1(api), created("A")), operation(3, 4, leadInput{phone: 1, email: 1, source: website}, merged("A"))}},
 		"a key with two effects": {false, []porcupine.Operation{
-			told(1, 2, capture{phone: 1, source: website, key: 1}, born("A")), told(3, 4, capture{phone: 1, source: website, key: 1}, merged("A"))}},
+			operation(1, 2, leadInput{phone: 1, source: website, key: 1}, created("A")), operation(3, 4, leadInput{phone: 1, source: website, key: 1}, merged("A"))}},
 		"a key with its answer again": {true, []porcupine.Operation{
-			told(1, 2, capture{phone: 1, key: 1}, born("A")), told(3, 4, capture{phone: 1, email: 1, source: website}, both),
-			told(5, 6, capture{phone: 1, key: 1}, born("A"))}},
-		"an erasure, and a new lead":         {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), told(5, 6, phone1(api), born("B"))}},
-		"an erasure, and the lead still":     {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), told(5, 6, phone1(website), merged("A"))}},
-		"an erasure that nobody heard of":    {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), told(3, ever, capture{do: "erase", lead: "A"}, captured{unknown: true}), told(5, 6, phone1(api), born("B"))}},
-		"an erasure that was none":           {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 404)}},
-		"a second erasure":                   {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), erase(5, "A", 404)}},
-		"a second erasure that is the first": {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), erase(3, "A", 200), erase(5, "A", 200)}},
-		"a key of who is erased": {true, []porcupine.Operation{
-			told(1, 2, capture{phone: 1, key: 1}, born("A")), erase(3, "A", 200), told(5, 6, capture{phone: 1, key: 1}, captured{status: 410, code: "LEAD_ERASED"})}},
-		"a key that tells of who is erased": {false, []porcupine.Operation{
-			told(1, 2, capture{phone: 1, key: 1}, born("A")), erase(3, "A", 200), told(5, 6, capture{phone: 1, key: 1}, born("A"))}},
+			operation(1, 2, leadInput{phone: 1, key: 1}, created("A")), operation(3, 4, leadInput{phone: 1, email: 1, source: website}, both),
+			operation(5, 6, leadInput{phone: 1, key: 1}, created("A"))}},
+		"an erasure, and a new lead":         {true, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), erase(3, "A", 200), operation(5, 6, phone1(api), created("B"))}},
+		"an erasure, and the lead still":     {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), erase(3, "A", 200), operation(5, 6, phone1(website), merged("A"))}},
+		"an unanswered erasure":              {true, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), operation(3, pending, leadInput{do: "erase", lead: "A"}, leadOutput{unknown: true}), operation(5, 6, phone1(api), created("B"))}},
+		"an erasure that was none":           {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), erase(3, "A", 404)}},
+		"a second erasure":                   {true, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), erase(3, "A", 200), erase(5, "A", 404)}},
+		"a second erasure that is the first": {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), erase(3, "A", 200), erase(5, "A", 200)}},
+		"a key of an erased lead": {true, []porcupine.Operation{
+			operation(1, 2, leadInput{phone: 1, key: 1}, created("A")), erase(3, "A", 200), operation(5, 6, leadInput{phone: 1, key: 1}, leadOutput{status: 410, code: "LEAD_ERASED"})}},
+		"a key that shows an erased lead": {false, []porcupine.Operation{
+			operation(1, 2, leadInput{phone: 1, key: 1}, created("A")), erase(3, "A", 200), operation(5, 6, leadInput{phone: 1, key: 1}, created("A"))}},
 		"a key that is gone too early": {false, []porcupine.Operation{
-			told(1, 2, capture{phone: 1, key: 1}, born("A")), told(5, 6, capture{phone: 1, key: 1}, captured{status: 410, code: "LEAD_ERASED"})}},
-		"a join, and one lead":            {true, joined(told(7, 8, capture{email: 2, source: website}, whole))},
-		"a join, and two leads":           {false, joined(told(7, 8, capture{email: 2, source: website}, captured{status: 200, lead: "B", email: 2}))},
-		"a join that takes nothing along": {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, told(5, 6, join, merged("A"))}},
-		"a join that changes nothing":     {true, joined(told(7, 8, join, whole))},
-		"a source that came by a join":    {true, joined(told(7, 8, capture{email: 2, source: api}, duplicate))},
-		"an erasure takes along":          {true, joined(erase(7, "A", 200), told(9, 10, capture{email: 2}, captured{status: 201, lead: "C", email: 2}))},
-		"an erasure that leaves a part":   {false, joined(erase(7, "A", 200), told(9, 10, capture{email: 2, source: website}, whole))},
-		"a join with who is erased":       {false, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, erase(5, "B", 200), told(7, 8, join, whole)}},
-		"a join with who is not there":    {true, []porcupine.Operation{told(1, 2, phone1(api), born("A")), email2, erase(5, "B", 200), told(7, 8, join, captured{status: 404})}},
+			operation(1, 2, leadInput{phone: 1, key: 1}, created("A")), operation(5, 6, leadInput{phone: 1, key: 1}, leadOutput{status: 410, code: "LEAD_ERASED"})}},
+		"a join, and one lead":            {true, joined(operation(7, 8, leadInput{email: 2, source: website}, whole))},
+		"a join, and two leads":           {false, joined(operation(7, 8, leadInput{email: 2, source: website}, leadOutput{status: 200, lead: "B", email: 2}))},
+		"a join that takes nothing along": {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, operation(5, 6, join, merged("A"))}},
+		"a join that changes nothing":     {true, joined(operation(7, 8, join, whole))},
+		"a source that came by a join":    {true, joined(operation(7, 8, leadInput{email: 2, source: api}, duplicate))},
+		"an erasure of both":              {true, joined(erase(7, "A", 200), operation(9, 10, leadInput{email: 2}, leadOutput{status: 201, lead: "C", email: 2}))},
+		"an erasure of one of both":       {false, joined(erase(7, "A", 200), operation(9, 10, leadInput{email: 2, source: website}, whole))},
+		"a join with an erased lead":      {false, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, erase(5, "B", 200), operation(7, 8, join, whole)}},
+		"a join with a missing lead":      {true, []porcupine.Operation{operation(1, 2, phone1(api), created("A")), email2, erase(5, "B", 200), operation(7, 8, join, leadOutput{status: 404})}},
 	} {
 		require.Equal(t, h.right, porcupine.CheckOperations(leadModel, h.done), name)
 	}
@@ -313,17 +313,17 @@ func TestLeadModel_RejectsViolations(t *testing.T) {
 
 func TestTokenModel_RejectsViolations(t *testing.T) {
 	t.Parallel()
-	unknown := tokenTold{unknown: true}
-	created := told(1, 2, tokenAsk{do: "create"}, tokenTold{status: 201, token: "1", value: "a"})
-	rotated := told(3, 5, tokenAsk{do: "rotate", token: "1"}, tokenTold{status: 200, token: "1", value: "b"})
+	unknown := tokenOutput{unknown: true}
+	created := operation(1, 2, tokenInput{do: "create"}, tokenOutput{status: 201, token: "1", value: "a"})
+	rotated := operation(3, 5, tokenInput{do: "rotate", token: "1"}, tokenOutput{status: 200, token: "1", value: "b"})
 	use := func(from, until int64, value string, status int) porcupine.Operation {
-		return told(from, until, tokenAsk{do: "use", value: value}, tokenTold{status: status})
+		return operation(from, until, tokenInput{do: "use", value: value}, tokenOutput{status: status})
 	}
 	var six []porcupine.Operation
 	for n, id := range []string{"1", "2", "3", "4", "5", "6"} {
-		six = append(six, told(int64(n), 10, tokenAsk{do: "create"}, tokenTold{status: 201, token: id, value: id}))
+		six = append(six, operation(int64(n), 10, tokenInput{do: "create"}, tokenOutput{status: 201, token: id, value: id}))
 	}
-	refused := told(1, 2, tokenAsk{do: "create"}, tokenTold{status: 409})
+	refused := operation(1, 2, tokenInput{do: "create"}, tokenOutput{status: 409})
 	for name, h := range map[string]struct {
 		right bool
 		done  []porcupine.Operation
@@ -332,17 +332,17 @@ func TestTokenModel_RejectsViolations(t *testing.T) {
 		"a value that does not":                {false, []porcupine.Operation{created, use(3, 4, "a", 401)}},
 		"the old value while it is rotated":    {true, []porcupine.Operation{created, rotated, use(4, 6, "a", 200)}},
 		"the old value after that":             {false, []porcupine.Operation{created, rotated, use(6, 7, "a", 200)}},
-		"refused, and then let in":             {false, []porcupine.Operation{created, told(3, 9, tokenAsk{do: "rotate", token: "1"}, tokenTold{status: 200, token: "1", value: "b"}), use(4, 5, "a", 401), use(6, 7, "a", 200)}},
-		"the old value after an unknown":       {true, []porcupine.Operation{created, told(3, ever, tokenAsk{do: "rotate", token: "1"}, unknown), use(5, 6, "a", 200), use(7, 8, "a", 401)}},
-		"and back again":                       {false, []porcupine.Operation{created, told(3, ever, tokenAsk{do: "rotate", token: "1"}, unknown), use(5, 6, "a", 401), use(7, 8, "a", 200)}},
-		"a value after its token's deletion":   {false, []porcupine.Operation{created, told(3, 4, tokenAsk{do: "delete", token: "1"}, tokenTold{status: 200}), use(5, 6, "a", 200)}},
-		"two deletions of one token":           {false, []porcupine.Operation{created, told(3, 4, tokenAsk{do: "delete", token: "1"}, tokenTold{status: 200}), told(3, 4, tokenAsk{do: "delete", token: "1"}, tokenTold{status: 200})}},
+		"refused, and then accepted":           {false, []porcupine.Operation{created, operation(3, 9, tokenInput{do: "rotate", token: "1"}, tokenOutput{status: 200, token: "1", value: "b"}), use(4, 5, "a", 401), use(6, 7, "a", 200)}},
+		"the old value after an unknown":       {true, []porcupine.Operation{created, operation(3, pending, tokenInput{do: "rotate", token: "1"}, unknown), use(5, 6, "a", 200), use(7, 8, "a", 401)}},
+		"the old value after a refusal":        {false, []porcupine.Operation{created, operation(3, pending, tokenInput{do: "rotate", token: "1"}, unknown), use(5, 6, "a", 401), use(7, 8, "a", 200)}},
+		"a value after its token's deletion":   {false, []porcupine.Operation{created, operation(3, 4, tokenInput{do: "delete", token: "1"}, tokenOutput{status: 200}), use(5, 6, "a", 200)}},
+		"two deletions of one token":           {false, []porcupine.Operation{created, operation(3, 4, tokenInput{do: "delete", token: "1"}, tokenOutput{status: 200}), operation(3, 4, tokenInput{do: "delete", token: "1"}, tokenOutput{status: 200})}},
 		"five tokens":                          {true, six[:5]},
 		"six tokens":                           {false, six},
-		"a sixth that is refused":              {true, append([]porcupine.Operation{told(11, 12, tokenAsk{do: "create"}, tokenTold{status: 409})}, six[:5]...)},
-		"a refusal while there is a place":     {false, []porcupine.Operation{refused}},
-		"a refusal that unknown ones explain":  {true, []porcupine.Operation{told(0, ever, tokenAsk{do: "create"}, unknown), told(5, 6, tokenAsk{do: "create"}, tokenTold{status: 409}), six[0], six[1], six[2], six[3]}},
-		"two refusals with a deletion between": {false, append([]porcupine.Operation{told(11, 12, tokenAsk{do: "delete", token: "3"}, tokenTold{status: 200}), told(13, 14, tokenAsk{do: "create"}, tokenTold{status: 409})}, six[:5]...)},
+		"a sixth that is refused":              {true, append([]porcupine.Operation{operation(11, 12, tokenInput{do: "create"}, tokenOutput{status: 409})}, six[:5]...)},
+		"a refusal below the limit":            {false, []porcupine.Operation{refused}},
+		"a refusal that unknown ones explain":  {true, []porcupine.Operation{operation(0, pending, tokenInput{do: "create"}, unknown), operation(5, 6, tokenInput{do: "create"}, tokenOutput{status: 409}), six[0], six[1], six[2], six[3]}},
+		"two refusals with a deletion between": {false, append([]porcupine.Operation{operation(11, 12, tokenInput{do: "delete", token: "3"}, tokenOutput{status: 200}), operation(13, 14, tokenInput{do: "create"}, tokenOutput{status: 409})}, six[:5]...)},
 	} {
 		require.Equal(t, h.right, porcupine.CheckOperations(tokenModel, h.done), name)
 	}

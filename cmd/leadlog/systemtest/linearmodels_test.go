@@ -11,11 +11,11 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What the specification says of captures, erasures and joins, as a model of one family: whoever may be reached by one of two
-// phones and two emails. It shares nothing with the program.
+// The specification of captures, erasures and joins, as a model of one family: the leads of two phones and two emails. It shares no
+// code with the program.
 
-// capture is a request: of a capture, unless it says otherwise. Phones and emails are numbers, 0 for none.
-type capture struct {
+// leadInput is a request: a capture unless do is set. Phones and emails are numbers, 0 for none.
+type leadInput struct {
 	family, phone, email int
 	source               int    // among sources
 	key                  int    // of idempotency, 0 for none; each has one body in a family
@@ -23,9 +23,9 @@ type capture struct {
 	lead, from           string // ids
 }
 
-// captured is what it was answered.
-type captured struct {
-	unknown      bool // no answer, or 503: it may have had its effect, or may have it yet
+// leadOutput is its answer.
+type leadOutput struct {
+	unknown      bool // no answer, or 503: its effect may have happened, or may happen later
 	status       int
 	code, lead   string
 	phone, email int // of the lead, when it is shown
@@ -38,24 +38,24 @@ var sources = []struct {
 
 const (
 	familyKeys  = 3
-	mostErasing = 6 // erasures that are asked for in a family
-	mostBorn    = 4 + 4*mostErasing
+	maxErasures = 6 // erasures that are requested in a family
+	maxLeads    = 4 + 4*maxErasures
 )
 
-// family is what is known of one. It can be compared.
+// family is the state of the model. It is comparable.
 type family struct {
-	phones, emails [3]int // who owns each: a number of leads, 0 for nobody
-	leads          [mostBorn + 1]modelLead
-	born           int
+	phones, emails [3]int // the owner of each: index into leads, 0 for none
+	leads          [maxLeads + 1]modelLead
+	created        int
 	keys           [familyKeys + 1]struct {
 		bound  bool
-		answer captured
+		answer leadOutput
 		lead   int
 	}
 }
 
 type modelLead struct {
-	id           string // empty while no answer has told it
+	id           string // empty until an answer names it
 	phone, email int    // the current ones
 	sources      uint   // a set
 	erased       bool
@@ -66,7 +66,7 @@ var leadModel = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		families := map[int][]porcupine.Operation{}
 		for _, o := range history {
-			of := o.Input.(capture).family
+			of := o.Input.(leadInput).family
 			families[of] = append(families[of], o)
 		}
 		var parts [][]porcupine.Operation
@@ -77,13 +77,13 @@ var leadModel = porcupine.Model{
 	},
 	Init: func() any { return family{} },
 	Step: func(state, input, output any) (bool, any) {
-		return state.(family).step(input.(capture), output.(captured))
+		return state.(family).step(input.(leadInput), output.(leadOutput))
 	},
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
 }
 
-// step tells whether a capture may have this answer now, and what holds after it.
-func (f family) step(in capture, out captured) (bool, family) {
+// step reports whether a request may have this answer now, and returns the next state.
+func (f family) step(in leadInput, out leadOutput) (bool, family) {
 	switch in.do {
 	case "erase":
 		return f.erase(in, out)
@@ -120,16 +120,16 @@ func (f family) step(in capture, out captured) (bool, family) {
 	return f.leads[lead].id == out.lead, f
 }
 
-// capture has an arrival have its effect, and tells the answer and the lead that it names.
-func (f *family) capture(in capture) (captured, int) {
+// capture applies a capture, and returns the answer and the lead that it names.
+func (f *family) capture(in leadInput) (leadOutput, int) {
 	byPhone, byEmail := f.phones[in.phone], f.emails[in.email]
 	target := byPhone
 	if target == 0 {
 		target = byEmail
 	}
 	if target == 0 {
-		f.born++
-		target = f.born
+		f.created++
+		target = f.created
 		f.leads[target] = modelLead{phone: in.phone, email: in.email, sources: 1 << in.source}
 		f.own(in, target)
 		return f.shown(201, target), target
@@ -140,11 +140,11 @@ func (f *family) capture(in capture) (captured, int) {
 	switch {
 	case source.selfService:
 	case clash:
-		return captured{status: 409, code: "DUPLICATE_LEAD_EMAIL"}, byEmail
+		return leadOutput{status: 409, code: "DUPLICATE_LEAD_EMAIL"}, byEmail
 	case has && source.curated && byPhone == 0 && in.phone != 0:
-		return captured{status: 409, code: "DUPLICATE_LEAD_EMAIL"}, target
+		return leadOutput{status: 409, code: "DUPLICATE_LEAD_EMAIL"}, target
 	case has && source.curated:
-		return captured{status: 409, code: "DUPLICATE_LEAD_SOURCE"}, target
+		return leadOutput{status: 409, code: "DUPLICATE_LEAD_SOURCE"}, target
 	}
 	lead.sources |= 1 << in.source
 	if in.phone != 0 {
@@ -157,8 +157,8 @@ func (f *family) capture(in capture) (captured, int) {
 	return f.shown(200, target), target
 }
 
-// own gives a lead what nobody has. A phone and email are nobody's under 0.
-func (f *family) own(in capture, lead int) {
+// own gives a lead the phone and email that have no owner.
+func (f *family) own(in leadInput, lead int) {
 	if in.phone != 0 && f.phones[in.phone] == 0 {
 		f.phones[in.phone] = lead
 	}
@@ -167,13 +167,13 @@ func (f *family) own(in capture, lead int) {
 	}
 }
 
-func (f *family) shown(status, lead int) captured {
-	return captured{status: status, phone: f.leads[lead].phone, email: f.leads[lead].email}
+func (f *family) shown(status, lead int) leadOutput {
+	return leadOutput{status: status, phone: f.leads[lead].phone, email: f.leads[lead].email}
 }
 
-// arbitraryCapture is a request of a family. The same key has the same body.
-func arbitraryCapture(family int) capture {
-	in := capture{family: family, key: max(0, rand.IntN(4*familyKeys)-3*familyKeys+1)}
+// randomInput is a request of a family. The same key has the same body.
+func randomInput(family int) leadInput {
+	in := leadInput{family: family, key: max(0, rand.IntN(4*familyKeys)-3*familyKeys+1)}
 	draw := rand.IntN
 	if in.key > 0 {
 		draw = rand.New(rand.NewPCG(uint64(family), uint64(in.key))).IntN
@@ -185,11 +185,11 @@ func arbitraryCapture(family int) capture {
 	return in
 }
 
-func (in capture) phoneText() string { return fmt.Sprintf("+91700%06d%d", in.family, in.phone) }
+func (in leadInput) phoneText() string { return fmt.Sprintf("+91700%06d%d", in.family, in.phone) }
 
-func (in capture) emailText() string { return fmt.Sprintf("f%d-%d@example.com", in.family, in.email) }
+func (in leadInput) emailText() string { return fmt.Sprintf("f%d-%d@example.com", in.family, in.email) }
 
-func (in capture) request() request {
+func (in leadInput) request() request {
 	switch in.do {
 	case "erase":
 		return request{method: "DELETE", path: leadsPath + "/" + in.lead}
@@ -212,9 +212,9 @@ func (in capture) request() request {
 
 var ulidText = regexp.MustCompile(`[0-9A-HJKMNP-TV-Z]{26}`)
 
-// outcome reads an answer.
-func (in capture) outcome(got answer) captured {
-	out := captured{status: got.status}
+// outcome parses an answer.
+func (in leadInput) outcome(got answer) leadOutput {
+	out := leadOutput{status: got.status}
 	out.code, _ = got.body["code"].(string)
 	if got.status == 409 {
 		message, _ := got.body["message"].(string)
@@ -223,26 +223,24 @@ func (in capture) outcome(got answer) captured {
 	}
 	out.lead, _ = got.data()["leadId"].(string)
 	for n := 1; n <= 2; n++ {
-		if value := (capture{family: in.family, phone: n, email: n}); got.data()["phone"] == value.phoneText() {
+		if value := (leadInput{family: in.family, phone: n, email: n}); got.data()["phone"] == value.phoneText() {
 			out.phone = n
 		}
-		if value := (capture{family: in.family, phone: n, email: n}); got.data()["email"] == value.emailText() {
+		if value := (leadInput{family: in.family, phone: n, email: n}); got.data()["email"] == value.emailText() {
 			out.email = n
 		}
 	}
 	return out
 }
 
-// What becomes of leads that are erased or joined, in the model of a family.
-
-// knownLeads are what the callers of a family have heard of, there or not.
+// knownLeads are the leads that answers of a family named, erased ones too.
 type knownLeads struct {
 	mu       sync.Mutex
 	ids      []string
 	erasures int
 }
 
-func (k *knownLeads) learn(out captured) {
+func (k *knownLeads) add(out leadOutput) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if out.lead != "" && !slices.Contains(k.ids, out.lead) {
@@ -250,30 +248,30 @@ func (k *knownLeads) learn(out captured) {
 	}
 }
 
-// ask is mostly a capture, and otherwise about leads that were heard of lately.
-func (k *knownLeads) ask(family int) capture {
+// next is mostly a capture, and otherwise an erasure or join of leads named recently.
+func (k *knownLeads) next(family int) leadInput {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	lately := slices.Clone(k.ids[max(0, len(k.ids)-4):])
-	rand.Shuffle(len(lately), func(i, j int) { lately[i], lately[j] = lately[j], lately[i] })
+	recent := slices.Clone(k.ids[max(0, len(k.ids)-4):])
+	rand.Shuffle(len(recent), func(i, j int) { recent[i], recent[j] = recent[j], recent[i] })
 	switch n := rand.IntN(12); {
-	case n == 0 && len(lately) > 0 && k.erasures < mostErasing:
+	case n == 0 && len(recent) > 0 && k.erasures < maxErasures:
 		k.erasures++
-		return capture{family: family, do: "erase", lead: lately[0]}
-	case n < 3 && len(lately) > 1:
-		return capture{family: family, do: "join", lead: lately[0], from: lately[1]}
+		return leadInput{family: family, do: "erase", lead: recent[0]}
+	case n < 3 && len(recent) > 1:
+		return leadInput{family: family, do: "join", lead: recent[0], from: recent[1]}
 	}
-	return arbitraryCapture(family)
+	return randomInput(family)
 }
 
-// refusedAsJoined reports whether an answer says that a lead was joined into another.
-func (out captured) refusedAsJoined() bool { return out.status == 409 && out.code == "LEAD_JOINED" }
+// isLeadJoined reports whether an answer says that a lead was joined into another.
+func (out leadOutput) isLeadJoined() bool { return out.status == 409 && out.code == "LEAD_JOINED" }
 
 func (f *family) named(id string) int {
 	return slices.IndexFunc(f.leads[:], func(l modelLead) bool { return l.id == id })
 }
 
-// survivor is the lead that another is part of by now. A lead that was not joined is its own.
+// survivor is the lead that another was joined into, in the end; itself if it was not joined.
 func (f *family) survivor(lead int) int {
 	for f.leads[lead].into != 0 {
 		lead = f.leads[lead].into
@@ -281,21 +279,21 @@ func (f *family) survivor(lead int) int {
 	return lead
 }
 
-// fades tells that a lead was joined into one that is erased. It goes with it, but not in the same moment.
-func (f *family) fades(lead int) bool {
+// erasedWithSurvivor reports whether a lead was joined into one that is erased. It is erased too, but some time later.
+func (f *family) erasedWithSurvivor(lead int) bool {
 	return f.leads[lead].into != 0 && f.leads[f.survivor(lead)].erased
 }
 
-// erase has an erasure have its effect.
-func (f family) erase(in capture, out captured) (bool, family) {
+// erase applies an erasure.
+func (f family) erase(in leadInput, out leadOutput) (bool, family) {
 	lead := f.named(in.lead)
 	switch {
 	case lead < 0:
-		return false, f // nobody could have heard of it
-	case f.fades(lead):
+		return false, f // no answer named it
+	case f.erasedWithSurvivor(lead):
 		return out.unknown || out.status == 200 || out.status == 404, f
 	case f.leads[lead].into != 0:
-		return out.unknown || out.refusedAsJoined(), f
+		return out.unknown || out.isLeadJoined(), f
 	case f.leads[lead].erased:
 		return out.unknown || out.status == 404, f
 	}
@@ -311,29 +309,29 @@ func (f family) erase(in capture, out captured) (bool, family) {
 	return out.unknown || out.status == 200, f
 }
 
-// join has a join have its effect.
-func (f family) join(in capture, out captured) (bool, family) {
+// join applies a join.
+func (f family) join(in leadInput, out leadOutput) (bool, family) {
 	into, from := f.named(in.lead), f.named(in.from)
 	if into < 0 || from < 0 {
 		return false, f
 	}
-	answers := func(due captured, lead int) (bool, family) {
-		if due.lead = f.leads[lead].id; due.lead == "" { // no answer has told it yet
+	answers := func(due leadOutput, lead int) (bool, family) {
+		if due.lead = f.leads[lead].id; due.lead == "" { // no answer has named it yet
 			due.lead, f.leads[lead].id = out.lead, out.lead
 		}
 		return out.unknown || due == out, f
 	}
 	switch last := f.survivor(from); {
-	case f.leads[into].erased, f.fades(into):
+	case f.leads[into].erased, f.erasedWithSurvivor(into):
 		return out.unknown || out.status == 404, f
-	case last != from && (f.leads[from].into == into || last == into): // the same again
+	case last != from && (f.leads[from].into == into || last == into): // a repeat
 		return answers(f.shown(200, last), last)
 	case f.leads[into].into != 0:
-		return out.unknown || out.refusedAsJoined(), f
-	case f.leads[from].erased, f.fades(from):
+		return out.unknown || out.isLeadJoined(), f
+	case f.leads[from].erased, f.erasedWithSurvivor(from):
 		return out.unknown || out.status == 404, f
 	case last != from:
-		return out.unknown || out.refusedAsJoined(), f
+		return out.unknown || out.isLeadJoined(), f
 	}
 	one, other := &f.leads[into], &f.leads[from]
 	other.into = into
@@ -355,20 +353,20 @@ func (f family) join(in capture, out captured) (bool, family) {
 	return answers(f.shown(200, into), into)
 }
 
-// What the specification says of API tokens, as a model of one account: at most five, each with one value that works,
-// which ends at once when the token is rotated or deleted.
+// The specification of API tokens, as a model of one account: at most five, each with one valid value, until the token is rotated
+// or deleted.
 
-// tokenAsk is a request: create, rotate, delete, or the use of a value.
-type tokenAsk struct{ account, do, token, value string }
+// tokenInput is a request: create, rotate, delete, or the use of a value.
+type tokenInput struct{ account, do, token, value string }
 
-// tokenTold is what it was answered.
-type tokenTold struct {
-	unknown      bool // no answer, or 503: it may have had its effect, or may have it yet
+// tokenOutput is its answer.
+type tokenOutput struct {
+	unknown      bool // no answer, or 503: its effect may have happened, or may happen later
 	status       int
 	token, value string
 }
 
-// accountTokens are those of an account that are not deleted, by id. It can be compared.
+// accountTokens are the tokens of an account that are not deleted. It is comparable.
 type accountTokens struct {
 	count int
 	held  [5]heldToken
@@ -381,7 +379,7 @@ var tokenModel = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		accounts := map[string][]porcupine.Operation{}
 		for _, o := range history {
-			of := o.Input.(tokenAsk).account
+			of := o.Input.(tokenInput).account
 			accounts[of] = append(accounts[of], o)
 		}
 		var parts [][]porcupine.Operation
@@ -392,13 +390,13 @@ var tokenModel = porcupine.Model{
 	},
 	Init: func() any { return accountTokens{} },
 	Step: func(state, input, output any) (bool, any) {
-		return state.(accountTokens).step(input.(tokenAsk), output.(tokenTold))
+		return state.(accountTokens).step(input.(tokenInput), output.(tokenOutput))
 	},
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
 }
 
 // step tells whether a request may have this answer now, and what holds after it.
-func (a accountTokens) step(in tokenAsk, out tokenTold) (bool, accountTokens) {
+func (a accountTokens) step(in tokenInput, out tokenOutput) (bool, accountTokens) {
 	at := slices.IndexFunc(a.held[:a.count], func(h heldToken) bool {
 		return in.do == "use" && h.value == in.value && in.value != "" || in.token != "" && h.id == in.token
 	})
@@ -425,7 +423,7 @@ func (a accountTokens) step(in tokenAsk, out tokenTold) (bool, accountTokens) {
 	return out.unknown || out.status == status, a
 }
 
-func (in tokenAsk) request() request {
+func (in tokenInput) request() request {
 	const tokens = tokensPath + "/"
 	switch in.do {
 	case "create":
@@ -438,8 +436,8 @@ func (in tokenAsk) request() request {
 	return request{method: "POST", path: leadsPath, bearer: in.value, body: `{"email":"used@example.com","metadata":{"source":"website"}}`}
 }
 
-func (in tokenAsk) outcome(got answer) tokenTold {
-	out := tokenTold{status: got.status}
+func (in tokenInput) outcome(got answer) tokenOutput {
+	out := tokenOutput{status: got.status}
 	if in.do == "use" && out.status == 201 {
 		out.status = 200
 	}

@@ -14,14 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMemory_BoundedUnderLargeBodies has clients send more than twice as much as the service may use, and none of them
-// reads its answers. The service stays within its limit, with some room for what the collector does not count, turns
-// some away and goes on with its work.
+// Clients send more than twice the memory that the service may use, and do not read its answers. The service stays within its
+// limit, refuses some, and keeps working.
 func TestMemory_BoundedUnderLargeBodies(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	settings["GOMEMLIMIT"] = "256MiB"
-	jwt := provisioned(t, settings)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	address := strings.TrimPrefix(base, "http://")
 	line := fmt.Sprintf(`{"email":"a@example.com","note":%q}`, rand.Text()) + strings.Repeat(" ", 20<<10) + "\n"
@@ -43,7 +42,7 @@ func TestMemory_BoundedUnderLargeBodies(t *testing.T) {
 			for sent := 0; err == nil && sent < length; sent += len(block) {
 				_, err = conn.Write(block[:min(len(block), length-sent)])
 			}
-			_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1)) // it waits until its time is over
+			_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1)) // until its deadline
 		})
 	}
 	sending.Wait()
@@ -54,8 +53,7 @@ func TestMemory_BoundedUnderLargeBodies(t *testing.T) {
 	p.stop(t)
 }
 
-// mapped is the most memory that the program ever had from the system, in bytes, as its runtime counts it: what the
-// race detector needs is not in it.
+// mapped is the peak of memory from the system in bytes, by Go's runtime, without that of the race detector.
 func mapped(t *testing.T, base string) int64 {
 	t.Helper()
 	_, after, found := strings.Cut(scrape(t, base), "\ngo_memstats_sys_bytes ")

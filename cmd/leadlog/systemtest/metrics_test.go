@@ -11,13 +11,13 @@ import (
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	settings["LEADLOG_RATE_LIMIT"], settings["LEADLOG_RATE_BURST"] = "0.001", "1"
-	jwt := provisioned(t, settings)
+	jwt := provision(t, settings)
 	_, base := serve(t, settings)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)
 	require.Equal(t, 429, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)
-	var told string
+	var reported string
 	for _, line := range []string{
 		`leadlog_http_requests_total\{method="POST",route="/api/v1/crm/leads",status="201"\} 1`,
 		`leadlog_rate_limited_total\{limit="capture"\} 1`, `leadlog_rate_limited_total\{limit="credentials"\} 0`,
@@ -27,12 +27,12 @@ func TestMetrics(t *testing.T) {
 		`leadlog_build_info\{commit="[^"]+",go="go1\.`,
 	} {
 		require.Eventually(t, func() bool {
-			told = scrape(t, base)
-			return regexp.MustCompile(`(?m)^` + line).MatchString(told)
+			reported = scrape(t, base)
+			return regexp.MustCompile(`(?m)^` + line).MatchString(reported)
 		}, time.Minute, 20*time.Millisecond, "no line %s", line)
 	}
 
-	// What the alerts and the dashboard ask for is there, under the same name.
+	// The metrics of the alerts and the dashboard exist under the same names.
 	asked := regexp.MustCompile(`\bleadlog_[a-z_]+`)
 	names := map[string]bool{}
 	for _, file := range []string{"../../../deploy/prometheus/alerts.yaml", "../../../deploy/grafana/dashboards/leadlog.json"} {
@@ -44,6 +44,6 @@ func TestMetrics(t *testing.T) {
 	}
 	require.Greater(t, len(names), 15)
 	for name := range names {
-		require.Regexp(t, `(?m)^`+name+`[{ ]`, told)
+		require.Regexp(t, `(?m)^`+name+`[{ ]`, reported)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// blocks are the fenced blocks of a language in one of the repository's texts.
-func blocks(t *testing.T, file, language string) []string {
+// codeBlocks returns the fenced blocks of a language in a manual.
+func codeBlocks(t *testing.T, file, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../..", file))
 	require.NoError(t, err)
@@ -29,21 +29,21 @@ func blocks(t *testing.T, file, language string) []string {
 	return all
 }
 
-// shell runs a command as a reader would who has these variables.
+// shell runs a script with these variables.
 func shell(t *testing.T, script string, variables ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "sh", "-c", script)
 	command.Env = append(os.Environ(), variables...)
-	said, err := command.CombinedOutput()
-	require.NoError(t, err, "%s\n%s", script, said)
-	return string(said)
+	printed, err := command.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", script, printed)
+	return string(printed)
 }
 
-// quickstart is a service with a token, as the texts suppose it.
+// quickstart starts a service with a token, as the manuals assume.
 func quickstart(t *testing.T) (base, token, jwt string) {
 	t.Helper()
-	settings := production(t)
-	jwt = provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt = provision(t, settings)
 	_, base = serve(t, settings)
 	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"quick start","expiresInDays":1}`).is(t, 201)
 	return base, created.data()["plainToken"].(string), jwt
@@ -52,7 +52,7 @@ func quickstart(t *testing.T) (base, token, jwt string) {
 func TestQuickStart_CallsInManuals(t *testing.T) {
 	t.Parallel()
 	base, token, jwt := quickstart(t)
-	texts := append(blocks(t, "README.md", "console"), blocks(t, "deploy/docs/http.md", "console")...)
+	texts := append(codeBlocks(t, "README.md", "console"), codeBlocks(t, "deploy/docs/http.md", "console")...)
 	id, function := "", ""
 	calls := 0
 	for _, call := range strings.Split("\n"+strings.Join(texts, "\n"), "\n$ ") {
@@ -67,12 +67,12 @@ func TestQuickStart_CallsInManuals(t *testing.T) {
 		if printedID := regexp.MustCompile(`/leads/([0-9A-Z]{26})`).FindStringSubmatch(command); printedID != nil {
 			command = strings.ReplaceAll(command, printedID[1], id)
 		}
-		said := shell(t, function+command, "TOKEN="+token, "JWT="+jwt)
-		if found := regexp.MustCompile(`"leadId":"([0-9A-Z]{26})"`).FindStringSubmatch(said); found != nil {
+		output := shell(t, function+command, "TOKEN="+token, "JWT="+jwt)
+		if found := regexp.MustCompile(`"leadId":"([0-9A-Z]{26})"`).FindStringSubmatch(output); found != nil {
 			id = found[1]
 		}
 		verdict := regexp.MustCompile(`^{"success":(true|false)(,"merged":(true|false))?|"code":"[A-Z_]+"|"field":"[^"]*","message":"[^"]*"`)
-		require.Equal(t, verdict.FindAllString(printed, -1), verdict.FindAllString(said, -1), "%s\n%s", command, said)
+		require.Equal(t, verdict.FindAllString(printed, -1), verdict.FindAllString(output, -1), "%s\n%s", command, output)
 		calls++
 	}
 	require.Equal(t, 6, calls)
@@ -81,7 +81,7 @@ func TestQuickStart_CallsInManuals(t *testing.T) {
 func TestQuickStart_Curl(t *testing.T) {
 	t.Parallel()
 	base, token, _ := quickstart(t)
-	scripts := blocks(t, "deploy/docs/quickstart.md", "sh")
+	scripts := codeBlocks(t, "deploy/docs/quickstart.md", "sh")
 	require.Len(t, scripts, 2)
 	for i, want := range []string{`^\{"success":true,"merged":false,.*"customFields":\{"city":"Pune"\}`, `^\{"line":1,"status":201,.*\n\{"line":2,"status":201,`} {
 		require.Regexp(t, want, shell(t, scripts[i], "LEADLOG_URL="+base, "LEADLOG_TOKEN="+token))
@@ -95,9 +95,9 @@ func TestQuickStart_JavaScriptAndPython(t *testing.T) {
 		{"js", "lead.mjs", "node", `^201 new lead [0-9A-Z]{26} \n$`, `^200 known as [0-9A-Z]{26} \n$`},
 		{"python", "lead.py", "python3", `^201 [0-9A-Z]{26}\n$`, `^200 [0-9A-Z]{26}\n$`},
 	} {
-		printed := blocks(t, "deploy/docs/quickstart.md", c.language)
+		printed := codeBlocks(t, "deploy/docs/quickstart.md", c.language)
 		require.Len(t, printed, 1)
-		script := written(t, c.file, printed[0])
+		script := writeFile(t, c.file, printed[0])
 		for _, want := range []string{c.new, c.known} {
 			require.Regexp(t, want, shell(t, c.run+" "+script, "LEADLOG_URL="+base, "LEADLOG_TOKEN="+token))
 		}
@@ -106,7 +106,7 @@ func TestQuickStart_JavaScriptAndPython(t *testing.T) {
 	}
 }
 
-// A form plugin has its fields renamed until they have these names.
+// Form plugins name their fields so.
 func TestQuickStart_FormFieldNames(t *testing.T) {
 	t.Parallel()
 	base, token, _ := quickstart(t)
@@ -138,12 +138,12 @@ func TestQuickStart_Relay(t *testing.T) {
 	t.Parallel()
 	base, token, jwt := quickstart(t)
 	directory := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(directory, "relay.go"), []byte(blocks(t, "deploy/docs/quickstart.md", "go")[0]), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(directory, "relay.go"), []byte(codeBlocks(t, "deploy/docs/quickstart.md", "go")[0]), 0o600))
 	program := filepath.Join(directory, "relay")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "relay.go")
 	build.Dir = directory
-	said, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", said)
+	printed, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", printed)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	address := free.Addr().String()
@@ -154,7 +154,7 @@ func TestQuickStart_Relay(t *testing.T) {
 	t.Cleanup(func() { _ = relay.Process.Kill(); _ = relay.Wait() })
 
 	var fields []string
-	for _, found := range regexp.MustCompile(`name="([^"]+)"`).FindAllStringSubmatch(blocks(t, "deploy/docs/quickstart.md", "html")[0], -1) {
+	for _, found := range regexp.MustCompile(`name="([^"]+)"`).FindAllStringSubmatch(codeBlocks(t, "deploy/docs/quickstart.md", "html")[0], -1) {
 		fields = append(fields, found[1])
 	}
 	require.Equal(t, []string{"your-name", "your-tel", "message"}, fields)

@@ -20,10 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// restarts names the variable that says how many restarts the test of them makes; make restart-test sets it.
+// restarts names the variable with the number of restarts; make restart-test sets it.
 const restarts = "LEADLOG_TEST_RESTARTS"
 
-// balancer passes requests on to the processes that say they are ready, in turn.
+// balancer forwards requests to the ready processes in turn.
 type balancer struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -34,7 +34,7 @@ type balancer struct {
 func balance(t *testing.T) *balancer {
 	t.Helper()
 	b := &balancer{}
-	transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Second} // see caller
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Second} // see httpClient
 	t.Cleanup(transport.CloseIdleConnections)
 	b.Server = httptest.NewServer(&httputil.ReverseProxy{
 		Transport: transport,
@@ -47,14 +47,14 @@ func balance(t *testing.T) *balancer {
 	return b
 }
 
-// watch asks a process often whether it is ready, as a balancer does, until the process has ended.
+// watch polls the readiness of a process, as a balancer does, until the process has ended.
 func (b *balancer) watch(p *program, target *url.URL) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for ended := false; !ended; {
 		response, err := client.Get(target.String() + "/readyz")
 		ready := err == nil && response.StatusCode == http.StatusOK
 		if err == nil {
-			_ = response.Body.Close() // nothing of it is wanted
+			_ = response.Body.Close() // not read
 		}
 		b.mu.Lock()
 		i := slices.Index(b.ready, target)
@@ -66,7 +66,7 @@ func (b *balancer) watch(p *program, target *url.URL) {
 		b.mu.Unlock()
 		select {
 		case <-time.After(20 * time.Millisecond):
-		case <-p.ended:
+		case <-p.exited:
 			ended = true
 		}
 	}
@@ -88,16 +88,16 @@ func (b *balancer) has(n int) bool {
 	return len(b.ready) == n
 }
 
-// TestRestart_Rolling restarts two processes behind a balancer in turn, under load.
+// Two processes behind a balancer are restarted in turn, under load: no request fails, and no delivery is repeated.
 func TestRestart_Rolling(t *testing.T) {
 	t.Parallel()
 	rounds, err := strconv.Atoi(os.Getenv(restarts))
 	if err != nil {
 		rounds = 2
 	}
-	settings := production(t)
+	settings := serveSettings(t)
 	settings["LEADLOG_DRAIN"] = "5s"
-	jwt := provisioned(t, settings)
+	jwt := provision(t, settings)
 	front := balance(t)
 	start := func() *program {
 		p, base := serve(t, settings)
@@ -111,7 +111,7 @@ func TestRestart_Rolling(t *testing.T) {
 		require.Eventually(t, func() bool { return front.has(n) }, time.Minute, 10*time.Millisecond)
 	}
 	ready(2)
-	receiver := receiveWebhooks(t)
+	receiver := newReceiver(t)
 	mustCall(t, "POST", front.URL+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -156,6 +156,6 @@ func TestRestart_Rolling(t *testing.T) {
 	require.NoError(t, failed)
 	all := slices.Concat(events...)
 	require.Eventually(t, func() bool { return len(receiver.missing(all)) == 0 }, time.Minute, 20*time.Millisecond)
-	t.Logf("%d restarts: %d leads acknowledged, none refused, %d deliveries doubled", rounds, len(all), receiver.twice())
-	require.Zero(t, receiver.twice(), "a process that is told to end writes down what it has sent")
+	t.Logf("%d restarts: %d leads acknowledged, none refused, %d deliveries doubled", rounds, len(all), receiver.repeated())
+	require.Zero(t, receiver.repeated(), "a process that is stopped stores the results of what it sent")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// tool runs a program of PostgreSQL, as an operator would.
+// tool runs a program of PostgreSQL.
 func tool(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	programs, err := pgdev.FindBinaries()
@@ -29,7 +29,7 @@ func captureAs(t *testing.T, base, jwt, who string) answer {
 	return got
 }
 
-// seenBy waits until every view has what was captured.
+// seenBy waits until every view has a captured lead.
 func seenBy(t *testing.T, base, jwt string, captured answer) {
 	t.Helper()
 	for _, path := range []string{"/api/v1/crm/leads", "/api/v1/crm/sources/history", "/api/v1/crm/sources/report?interval=day"} {
@@ -43,12 +43,12 @@ func seenBy(t *testing.T, base, jwt string, captured answer) {
 
 func TestRestore_WholeDatabase(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	seenBy(t, base, jwt, captureAs(t, base, jwt, "before"))
 	dump := filepath.Join(t.TempDir(), "leadlog.dump")
-	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_DATABASE_URL"]) // the service goes on meanwhile
+	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_DATABASE_URL"]) // while the service runs
 	captureAs(t, base, jwt, "lost")
 	p.stop(t)
 
@@ -56,19 +56,18 @@ func TestRestore_WholeDatabase(t *testing.T) {
 	tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_DATABASE_URL"], dump)
 	_, base = serve(t, settings)
 	seenBy(t, base, jwt, captureAs(t, base, jwt, "after"))
-	launch(t, settings, "verify").ends(t, 0)
-	require.Equal(t, 2, ask(t, settings, `SELECT count(*) FROM views.lead`))
+	launch(t, settings, "verify").exits(t, 0)
+	require.Equal(t, 2, queryInt(t, settings, `SELECT count(*) FROM views.lead`))
 }
 
-// TestRestore_LogAlone has the log in a database of its own, and grow beyond
-// where the views are before they look at it again.
+// The log is in a database of its own. Restored alone, it grows beyond the position of the views before they follow it again.
 func TestRestore_LogAlone(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	settings["LEADLOG_EVENTSTORE_URL"] = pgtest.Database(t)
-	jwt := provisioned(t, settings)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
-	receiver := receiveWebhooks(t)
+	receiver := newReceiver(t)
 	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
 	captureAs(t, base, jwt, "before")
 	dump := filepath.Join(t.TempDir(), "log.dump")
@@ -85,7 +84,7 @@ func TestRestore_LogAlone(t *testing.T) {
 	tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_EVENTSTORE_URL"], dump)
 	head := tool(t, "psql", "-Atqc", "SELECT max(position) FROM log.event", settings["LEADLOG_EVENTSTORE_URL"])
 	p, base = serve(t, settings)
-	for i := range 6 { // now the log is longer than where the views were
+	for i := range 6 { // now the log is beyond the position of the views
 		last = captureAs(t, base, jwt, fmt.Sprintf("after%d", i))
 	}
 	p.stop(t)
@@ -94,21 +93,21 @@ func TestRestore_LogAlone(t *testing.T) {
 		ready := mustCall(t, "GET", base+"/readyz", "", "")
 		return ready.status == 503 && len(fmt.Sprint(ready.body)) > 0
 	}, time.Minute, 20*time.Millisecond)
-	p.sees(t, p.err, `(the view has seen what the log does not have)`)
+	p.waitFor(t, p.err, `(the view has seen what the log does not have)`)
 	p.stop(t)
 
-	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"]) // by a request that is lost
+	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"]) // by a request whose event is lost
 	tool(t, "psql", "-v", "head="+head[:len(head)-1], "-f", "../../../deploy/restored-log.sql", settings["LEADLOG_DATABASE_URL"])
-	launch(t, settings, "replay", "all").ends(t, 0)
-	launch(t, settings, "verify").ends(t, 0) // as the runbook says, before the service is started
+	launch(t, settings, "replay", "all").exits(t, 0)
+	launch(t, settings, "verify").exits(t, 0) // as in the runbook, before the service starts
 	_, base = serve(t, settings)
 	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, time.Minute, 20*time.Millisecond)
 	seenBy(t, base, jwt, last)
-	launch(t, settings, "verify").ends(t, 0)
-	require.Equal(t, 7, ask(t, settings, `SELECT count(*) FROM views.lead`))
+	launch(t, settings, "verify").exits(t, 0)
+	require.Equal(t, 7, queryInt(t, settings, `SELECT count(*) FROM views.lead`))
 	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond,
 		"and webhooks come of what came after the backup")
-	require.Zero(t, receiver.twice())
+	require.Zero(t, receiver.repeated())
 
 	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string) + "/deliveries"
 	sent := mustCall(t, "GET", path, jwt, "").body["data"].([]any)
@@ -119,11 +118,11 @@ func TestRestore_LogAlone(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond, "a retry that is asked for after the backup is made")
 }
 
-// TestRestore_ErasesAgain brings back a log from before an erasure, and the keys from after it.
+// A log from before an erasure is restored, with the keys from after it.
 func TestRestore_ErasesAgain(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	leads := base + "/api/v1/crm/leads"
 	stays, part := captureAs(t, base, jwt, "stays").data()["leadId"].(string), captureAs(t, base, jwt, "part").data()["leadId"].(string)
@@ -138,19 +137,19 @@ func TestRestore_ErasesAgain(t *testing.T) {
 	for _, dump := range []string{log, keys} {
 		tool(t, "pg_restore", "--exit-on-error", "--dbname="+settings["LEADLOG_DATABASE_URL"], dump)
 	}
-	launch(t, settings, "migrate").ends(t, 0)
-	launch(t, settings, "replay", "all").ends(t, 0)
-	said := launch(t, settings, "verify", "--heal").ends(t, 1)
-	require.Contains(t, said.out.String(), "lead "+stays+" of account acme cannot be read")
-	launch(t, settings, "forget", part, "--account", "acme", "--yes").ends(t, 1) // it is part of the other
-	launch(t, settings, "forget", stays, "--account", "other", "--yes").ends(t, 1)
-	launch(t, settings, "forget", stays, "--account", "acme", "--yes").ends(t, 0)
-	said = launch(t, settings, "verify").ends(t, 0)
-	require.NotContains(t, said.out.String(), "note:", "its claims count as free")
-	said = launch(t, settings, "forget", stays, "--account", "acme", "--yes").ends(t, 0)
-	require.Contains(t, said.out.String(), "was erased before")
+	launch(t, settings, "migrate").exits(t, 0)
+	launch(t, settings, "replay", "all").exits(t, 0)
+	printed := launch(t, settings, "verify", "--heal").exits(t, 1)
+	require.Contains(t, printed.out.String(), "lead "+stays+" of account acme cannot be read")
+	launch(t, settings, "forget", part, "--account", "acme", "--yes").exits(t, 1) // it is part of the other
+	launch(t, settings, "forget", stays, "--account", "other", "--yes").exits(t, 1)
+	launch(t, settings, "forget", stays, "--account", "acme", "--yes").exits(t, 0)
+	printed = launch(t, settings, "verify").exits(t, 0)
+	require.NotContains(t, printed.out.String(), "note:", "its claims count as free")
+	printed = launch(t, settings, "forget", stays, "--account", "acme", "--yes").exits(t, 0)
+	require.Contains(t, printed.out.String(), "was erased before")
 
 	_, base = serve(t, settings)
 	seenBy(t, base, jwt, captureAs(t, base, jwt, "part"))
-	launch(t, settings, "verify").ends(t, 0)
+	launch(t, settings, "verify").exits(t, 0)
 }

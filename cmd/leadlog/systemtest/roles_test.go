@@ -19,7 +19,7 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// asRole is a database's address for another role. The directory of the server's socket is its guard.
+// asRole is a database's address for another role. Access to the server's socket needs no password.
 func asRole(t *testing.T, address, role string) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -37,8 +37,8 @@ func inDatabase(ctx context.Context, t *testing.T, address, statement string) er
 	return err
 }
 
-// scripted runs scripts of deploy with psql as a superuser, with roles of the test's own, since they are the whole server's.
-// The roles are gone at the end.
+// scripted returns a function that runs scripts of deploy with psql as a superuser. Roles belong to the whole server: they get a
+// prefix of the test's own, and are dropped at the end.
 func scripted(t *testing.T, database string, roles ...string) (prefix string, run func(script string, variables ...string)) {
 	t.Helper()
 	prefix = "r" + strings.ToLower(rand.Text()[:12]) + "_"
@@ -64,31 +64,31 @@ func scripted(t *testing.T, database string, roles ...string) (prefix string, ru
 	}
 }
 
-// TestRoles_ServiceCannotChangeLog uses deploy/roles.sql as it says.
+// deploy/roles.sql is used as it describes.
 func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]
 	prefix, run := scripted(t, own, "analyst", "owner", "writer", "reader")
 	roles := func() { run("roles.sql") }
 	roles()
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
-	launch(t, settings, "migrate").ends(t, 0)
+	launch(t, settings, "migrate").exits(t, 0)
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
-	early := launch(t, settings, "verify").ends(t, 1)
+	early := launch(t, settings, "verify").exits(t, 1)
 	require.Contains(t, early.err.String(), "permission denied for schema")
 	require.Contains(t, early.err.String(), "Try: deploy/roles.sql")
 	roles()
 
 	jwt := newAccount(t, settings, "acme")
 	_, base := serve(t, settings)
-	receiver := receiveWebhooks(t)
+	receiver := newReceiver(t)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).status)
 	captured := captureAs(t, base, jwt, "asha")
 	seenBy(t, base, jwt, captured)
 	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, time.Minute, 10*time.Millisecond)
 	for _, args := range [][]string{{"replay", "all"}, {"verify"}} {
-		launch(t, settings, args...).ends(t, 0)
+		launch(t, settings, args...).exits(t, 0)
 	}
 
 	for role, statements := range map[string][]string{
@@ -105,7 +105,7 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM log.event_readable`))
 	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM views.lead`))
 
-	// A view of a later migration is the analyst's too.
+	// The analyst can read a table of a later migration too.
 	run("analyst.sql")
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"owner"), `CREATE TABLE views.later ()`))
 	keepInUse(t, asRole(t, own, "postgres"), prefix+"writer")
@@ -113,16 +113,15 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"analyst"), `SELECT * FROM views.lead; SELECT * FROM views.later`))
 }
 
-// TestRoles_ReplayKeepsOwner has the schema's owner and a superuser build views anew, and copies of a day,
-// as one does who goes on in the shell of leadlog migrate.
+// The schema's owner and a superuser rebuild views and make as-of copies, as in the shell that ran leadlog migrate.
 func TestRoles_ReplayKeepsOwner(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]
 	prefix, run := scripted(t, own, "owner", "writer", "reader")
 	as := func(role string, args ...string) {
 		settings["LEADLOG_DATABASE_URL"] = asRole(t, own, role)
-		launch(t, settings, args...).ends(t, 0)
+		launch(t, settings, args...).exits(t, 0)
 		settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
 	}
 	run("roles.sql")
@@ -140,39 +139,38 @@ func TestRoles_ReplayKeepsOwner(t *testing.T) {
 
 	as(prefix+"owner", "replay", "all", "--into", "day_of_owner")
 	as("postgres", "replay", "all", "--into", "day_of_superuser")
-	// A copy from before there were roles is the service's when roles.sql has run.
+	// roles.sql gives the service a copy that is older than the roles.
 	superuser := asRole(t, own, "postgres")
 	require.NoError(t, inDatabase(t.Context(), t, superuser, `ALTER SCHEMA day_of_owner OWNER TO postgres; ALTER TABLE day_of_owner.lead OWNER TO postgres`))
 	run("roles.sql")
 	path := base + "/api/v1/crm/leads/" + lost.data()["leadId"].(string)
 	mustCall(t, "DELETE", path, jwt, "").is(t, 200)
 	for _, copied := range []string{"day_of_owner", "day_of_superuser"} {
-		require.Equal(t, 2, ask(t, settings, `SELECT count(*) FROM `+copied+`.lead`), copied)
+		require.Equal(t, 2, queryInt(t, settings, `SELECT count(*) FROM `+copied+`.lead`), copied)
 	}
 }
 
-// TestRoles_TakeOverExistingLog has the service's role make the log, as copy-log does where it brings one.
+// The service's role creates the log, as copy-log does.
 func TestRoles_TakeOverExistingLog(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]
 	prefix, run := scripted(t, own, "owner", "writer", "reader")
 	run("roles.sql")
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
-	launch(t, settings, "migrate").ends(t, 0)
+	launch(t, settings, "migrate").exits(t, 0)
 	run("roles.sql")
 	newAccount(t, settings, "acme")
 	var refused *pgconn.PgError
 	require.ErrorAs(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"], `DELETE FROM log.event`), &refused)
 	require.Equal(t, "42501", refused.Code)
-	require.Zero(t, ask(t, settings, `
+	require.Zero(t, queryInt(t, settings, `
 		SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'log'::regnamespace AND relowner = '`+prefix+`writer'::regrole)
 		     + (SELECT count(*) FROM pg_proc WHERE pronamespace = 'log'::regnamespace AND proowner = '`+prefix+`writer'::regrole)
 		     + (SELECT count(*) FROM pg_namespace WHERE nspname = 'log' AND nspowner = '`+prefix+`writer'::regrole)`))
 }
 
-// keepInUse holds every table of a role in use until the test ends, as a service that never pauses would. Whoever then
-// waits for one of them fails.
+// keepInUse locks every table of a role until the test ends, as a busy service does. A statement that waits for one fails.
 func keepInUse(t *testing.T, superuser, owner string) {
 	t.Helper()
 	require.NoError(t, inDatabase(t.Context(), t, superuser,
@@ -190,15 +188,15 @@ func keepInUse(t *testing.T, superuser, owner string) {
 		END $$`)
 }
 
-// Readers take every lock that they can get, and leave it; the service goes on. For a replay see TestReplay_EndsReadersOfView.
+// Readers take every lock that they can get, and the service continues. For a replay see TestReplay_EndsReadersOfView.
 func TestRoles_ReadersBlockNothing(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]
 	prefix, run := scripted(t, own, "analyst", "owner", "writer", "reader", "account_readers")
 	run("roles.sql")
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
-	launch(t, settings, "migrate").ends(t, 0)
+	launch(t, settings, "migrate").exits(t, 0)
 	run("roles.sql")
 	run("analyst.sql")
 	run("account-reader.sql", "account=acme")
@@ -259,7 +257,7 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 
 	jwt := newAccount(t, settings, "acme")
 	_, base := serve(t, settings)
-	receiver := receiveWebhooks(t)
+	receiver := newReceiver(t)
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
 	captured := captureAs(t, base, jwt, "asha")
 	seenBy(t, base, jwt, captured)
@@ -267,30 +265,30 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 	mustCall(t, "DELETE", base+"/api/v1/crm/leads/"+captured.data()["leadId"].(string), jwt, "").is(t, 200)
 	mustCall(t, "GET", base+"/readyz", "", "").is(t, 200)
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
-	launch(t, settings, "migrate").ends(t, 0)
+	launch(t, settings, "migrate").exits(t, 0)
 }
 
-// TestRoles_PersonKeysHaveOwnOwner uses deploy/keys.sql as it says, after deploy/roles.sql.
+// deploy/keys.sql is used as it describes, after deploy/roles.sql.
 func TestRoles_PersonKeysHaveOwnOwner(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	own := settings["LEADLOG_DATABASE_URL"]
 	prefix, run := scripted(t, own, "keys", "owner", "writer", "reader")
 	run("roles.sql")
 	as := func(role string) string { return asRole(t, own, prefix+role) }
 	command := func(args ...string) {
 		t.Helper()
-		launch(t, settings, args...).ends(t, 0)
+		launch(t, settings, args...).exits(t, 0)
 	}
 	settings["LEADLOG_DATABASE_URL"] = as("owner")
 	command("migrate")
-	for range 2 { // both may be run again, one after the other
+	for range 2 { // both may be run again
 		run("roles.sql")
 		run("keys.sql", "service="+prefix+"writer")
 	}
 	command("migrate")
 
-	// The service takes in, shows, seals anew and erases.
+	// The service captures, shows, seals again and erases.
 	settings["LEADLOG_DATABASE_URL"] = as("writer")
 	jwt := newAccount(t, settings, "acme")
 	p, base := serve(t, settings)
@@ -300,12 +298,12 @@ func TestRoles_PersonKeysHaveOwnOwner(t *testing.T) {
 	p.stop(t)
 	settings["LEADLOG_SEAL_KEY"] = base64.StdEncoding.EncodeToString([]byte("another key of thirty-two bytes.")) + "," + settings["LEADLOG_SEAL_KEY"]
 	p, base = serve(t, settings)
-	p.sees(t, p.err, `nothing needs the earlier keys.*"(persons)":1`)
+	p.waitFor(t, p.err, `nothing needs the earlier keys.*"(persons)":1`)
 	path = base + "/api/v1/crm/leads/"
 	require.Equal(t, "asha@example.com", mustCall(t, "GET", path+asha.data()["leadId"].(string), jwt, "").data()["email"])
 	command("verify")
 
-	// Nobody else sees a key, nor does who has the keys see anything else.
+	// No other role reads a key, and the keys' owner reads nothing else.
 	for role, statements := range map[string][]string{
 		"reader": {`SELECT * FROM person.key`, `SELECT count(*) FROM person.key`, `TABLE person.key`},
 		"writer": {`TRUNCATE person.key`, `ALTER TABLE person.key OWNER TO CURRENT_USER`, `DROP TABLE person.key`},
@@ -323,7 +321,7 @@ func TestRoles_PersonKeysHaveOwnOwner(t *testing.T) {
 	require.NotContains(t, kept, "lead-"+ravi.data()["leadId"].(string))
 	require.NotContains(t, kept, "asha@example.com")
 
-	// Views that are lost are made again by the same roles, while the keys stay where they are.
+	// The same roles create lost views again, and the keys stay.
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, "postgres"), `DROP SCHEMA views CASCADE`))
 	meera := captureAs(t, base, jwt, "meera")
 	settings["LEADLOG_DATABASE_URL"] = as("owner")

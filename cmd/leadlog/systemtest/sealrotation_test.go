@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSealKey_Rotation does what the runbook says, with two processes: whoever comes to the one is known to the
-// other, at each step and half way through it, and at the end the old key is not needed.
+// The runbook's steps with two processes: each reads what the other sealed, at each step and half way through it, and at the end the
+// old key is not needed.
 func TestSealKey_Rotation(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	before, after := settings["LEADLOG_SEAL_KEY"], base64.StdEncoding.EncodeToString([]byte("another key of thirty-two bytes."))
 	var processes [2]*program
 	var bases [2]string
@@ -32,8 +32,8 @@ func TestSealKey_Rotation(t *testing.T) {
 			came := fmt.Sprintf(`{"email":"number%d@example.com","metadata":{"source":"website"}}`, people)
 			mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, came).is(t, 201)
 			mustCall(t, "POST", bases[1-i]+"/api/v1/crm/leads", jwt, came).is(t, 200)
-			told := mustCall(t, "GET", fmt.Sprintf("%s/api/v1/crm/leads/%s/events", base, early), jwt, "")
-			require.Contains(t, fmt.Sprint(told.body), "early@example.com")
+			reported := mustCall(t, "GET", fmt.Sprintf("%s/api/v1/crm/leads/%s/events", base, early), jwt, "")
+			require.Contains(t, fmt.Sprint(reported.body), "early@example.com")
 		}
 	}
 	for _, keys := range []string{before + "," + after, after + "," + before, after} {
@@ -42,35 +42,34 @@ func TestSealKey_Rotation(t *testing.T) {
 			processes[i].stop(t)
 			processes[i], bases[i] = serve(t, settings)
 			if keys != after {
-				processes[i].sees(t, processes[i].err, `(nothing needs the earlier keys of LEADLOG_SEAL_KEY)`)
+				processes[i].waitFor(t, processes[i].err, `(nothing needs the earlier keys of LEADLOG_SEAL_KEY)`)
 			}
 			known()
 		}
 	}
 }
 
-// TestSealKey_RejectsUnknownKey: a process that had one for seconds stopped the views and webhooks of all others, who
-// could not read what it sealed.
+// A process with another key stopped the views and webhooks of all others within seconds, because they could not read what it sealed.
 func TestSealKey_RejectsUnknownKey(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	provisioned(t, settings)
-	file := written(t, "leads.csv", "phone\n9876543210\n")
-	launch(t, settings, "import", file, "--account", "acme").ends(t, 0)
+	settings := serveSettings(t)
+	provision(t, settings)
+	file := writeFile(t, "leads.csv", "phone\n9876543210\n")
+	launch(t, settings, "import", file, "--account", "acme").exits(t, 0)
 	other := maps.Clone(settings)
 	other["LEADLOG_SEAL_KEY"] = base64.StdEncoding.EncodeToString([]byte("the key of quite another stage!!"))
 	for _, args := range [][]string{{"serve"}, {"import", file, "--account", "acme"}} {
-		said := launch(t, other, args...).ends(t, 1).err.String()
-		require.Contains(t, said, "LEADLOG_SEAL_KEY opens no person's key")
-		require.Contains(t, said, "Try: the LEADLOG_SEAL_KEY of the service")
+		printed := launch(t, other, args...).exits(t, 1).err.String()
+		require.Contains(t, printed, "LEADLOG_SEAL_KEY opens no person's key")
+		require.Contains(t, printed, "Try: the LEADLOG_SEAL_KEY of the service")
 	}
 
-	// The right one is lost for good: the runbook says how to go on.
+	// The key is lost: the runbook's steps.
 	conn, err := pgx.Connect(t.Context(), settings["LEADLOG_DATABASE_URL"])
 	require.NoError(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	_, err = conn.Exec(t.Context(), `DELETE FROM person.key`)
 	require.NoError(t, err)
-	again := launch(t, other, "import", written(t, "again.csv", "phone,name\n9876543210,Asha\n"), "--account", "acme").ends(t, 0)
+	again := launch(t, other, "import", writeFile(t, "again.csv", "phone,name\n9876543210,Asha\n"), "--account", "acme").exits(t, 0)
 	require.Contains(t, again.err.String(), "1 new leads")
 }

@@ -19,18 +19,18 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// What persons are known by in the test below, and nothing else in it is.
+// Personal data in the requests of the test below.
 var persons = []string{
 	"Asha", "Kulkarni", "9812345678", "98123", "kulkarni.example", "203.0.113.77", "SpyBrowser", "Whitefield", "visitor-of-asha",
 }
 
-// whisper sends requests that carry persons and secrets wherever a request can carry them.
-type whisper struct {
+// rawClient sends requests with personal data and secrets in every place that a request has.
+type rawClient struct {
 	t    *testing.T
 	base string
 }
 
-func (w whisper) send(method, path, bearer, body string) (int, string) {
+func (w rawClient) send(method, path, bearer, body string) (int, string) {
 	w.t.Helper()
 	request, err := http.NewRequestWithContext(w.t.Context(), method, w.base+path, strings.NewReader(body))
 	require.NoError(w.t, err)
@@ -47,16 +47,15 @@ func (w whisper) send(method, path, bearer, body string) (int, string) {
 	return response.StatusCode, string(raw)
 }
 
-// TestSecrecy_NothingPersonalIsLogged has the service do everything it can, and fail in every way that is at hand, at
-// its most talkative.
+// The service, at the level debug, does everything it can, and fails in every way that a test can cause.
 func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	settings["LEADLOG_LOG_LEVEL"] = "debug"
 	settings["LEADLOG_TRUSTED_PROXIES"], settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "127.0.0.1/32", "1s,1s"
-	jwt := provisioned(t, settings)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
-	w := whisper{t, base}
+	w := rawClient{t, base}
 	failing := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		http.Error(rw, "cannot take Asha Kulkarni", http.StatusTeapot)
 	}))
@@ -111,7 +110,7 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "leads.ndjson")
 	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(asha, `,"metadata":{"source":"chatbot"}`)+"\n{\"phone\":\"Asha\"}\n"), 0o600))
 	imported := launch(t, settings, "import", file, "--account", "acme")
-	require.Equal(t, 1, imported.finish(t), "one row is bad")
+	require.Equal(t, 1, imported.wait(t), "one row is bad")
 
 	pgtest.Disconnect(t, settings["LEADLOG_DATABASE_URL"])
 	status, _ = w.send("POST", "/api/v1/crm/leads", token[1], fmt.Sprintf(asha, ""))
@@ -136,8 +135,7 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	}
 }
 
-// TestSecrecy_UnsolicitedBytesAreNotLogged has one say back what it was told, on a connection that is kept for the
-// next delivery.
+// An endpoint echoes a request behind its response, on a connection that is kept for the next delivery.
 func TestSecrecy_UnsolicitedBytesAreNotLogged(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -149,7 +147,7 @@ func TestSecrecy_UnsolicitedBytesAreNotLogged(t *testing.T) {
 		from := bufio.NewReader(conn)
 		request, err := http.ReadRequest(from)
 		if err != nil {
-			return // dialled, and not used
+			return // an unused connection
 		}
 		_, err = io.Copy(io.Discard, request.Body)
 		if err == nil {
@@ -169,8 +167,8 @@ func TestSecrecy_UnsolicitedBytesAreNotLogged(t *testing.T) {
 			go talk(conn)
 		}
 	}()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"http://`+listener.Addr().String()+`"}`).is(t, 201)
 	mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"name":"Asha Kulkarni","phone":"9876543210"}`).is(t, 201)

@@ -16,19 +16,19 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// TestServe_RecordsRefusedUseWhileDraining uses a token that is no more after the end has begun.
+// A deleted token is used after SIGTERM.
 func TestServe_RecordsRefusedUseWhileDraining(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	settings["LEADLOG_DRAIN"] = "10s"
-	jwt := provisioned(t, settings)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	created := mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
 	mustCall(t, "DELETE", base+tokensPath+"/"+created.data()["tokenId"].(string), jwt, "").is(t, 200)
 	p.signal(t, syscall.SIGTERM)
 	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, time.Minute, time.Millisecond)
 	mustCall(t, "POST", base+"/api/v1/crm/leads", created.data()["plainToken"].(string), `{"phone":"9876543210"}`).is(t, 401)
-	require.Zero(t, p.finish(t), p.err)
+	require.Zero(t, p.wait(t), p.err)
 
 	delete(settings, "LEADLOG_DRAIN")
 	_, base = serve(t, settings)
@@ -40,12 +40,12 @@ func TestServe_RecordsRefusedUseWhileDraining(t *testing.T) {
 
 func TestServe_RejectsMissingSchema(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	p := launch(t, settings, "serve").ends(t, 1)
+	settings := serveSettings(t)
+	p := launch(t, settings, "serve").exits(t, 1)
 	require.Contains(t, p.err.String(), "leadlog migrate")
-	set := launch(t, settings, "account", "set", "acme").ends(t, 1)
+	set := launch(t, settings, "account", "set", "acme").exits(t, 1)
 	require.Contains(t, set.err.String(), "leadlog migrate")
-	provisioned(t, settings)
+	provision(t, settings)
 	p, base := serve(t, settings)
 	require.Equal(t, 200, mustCall(t, "GET", base+"/healthz", "", "").status)
 	p.stop(t)
@@ -56,11 +56,11 @@ func TestServe_RejectsNewerSchema(t *testing.T) {
 	for _, table := range []string{"log.migration", "views.migration"} {
 		t.Run(table, func(t *testing.T) {
 			t.Parallel()
-			settings := production(t)
-			provisioned(t, settings)
+			settings := serveSettings(t)
+			provision(t, settings)
 			newer := `INSERT INTO ` + table + ` (version_id, is_applied) VALUES (9999, true)`
 			require.NoError(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"], newer))
-			p := launch(t, settings, "serve").ends(t, 1)
+			p := launch(t, settings, "serve").exits(t, 1)
 			require.Contains(t, p.err.String(), "Try: a newer leadlog")
 		})
 	}
@@ -119,21 +119,21 @@ func TestSettings_RejectsInvalid(t *testing.T) {
 				settings[name] = value
 			}
 			settings[bad.name] = bad.value
-			p := launch(t, settings, "serve").ends(t, 2)
+			p := launch(t, settings, "serve").exits(t, 2)
 			require.Contains(t, p.err.String(), bad.shown)
 			require.NotContains(t, p.err.String(), "hunter2")
 		})
 	}
 }
 
-// With a key set alone, a JWT of the same issuer for any other application was good here.
+// With a key set alone, a JWT of the issuer for any other application was accepted.
 func TestServe_KeySetNeedsIssuerAndAudience(t *testing.T) {
 	t.Parallel()
 	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
 	p := launch(t, map[string]string{
 		"LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_JWT_JWKS_URL": "https://issuer.example/keys",
 		"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
-	}, "serve").ends(t, 2)
+	}, "serve").exits(t, 2)
 	for _, name := range []string{"LEADLOG_JWT_ISSUER", "LEADLOG_JWT_AUDIENCE"} {
 		require.Contains(t, p.err.String(), name+`="": must be set with LEADLOG_JWT_JWKS_URL: the `)
 	}
@@ -147,7 +147,7 @@ func TestCommands_DatabaseUnreachable(t *testing.T) {
 			"LEADLOG_DATABASE_URL": "postgres://u:hunter2@127.0.0.1:1/none", "LEADLOG_JWT_SECRET": strings.Repeat("s", 32),
 			"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key, "LEADLOG_DATA_DIR": t.TempDir(),
 		}, args...)
-		require.Equal(t, 1, p.finish(t), args)
+		require.Equal(t, 1, p.wait(t), args)
 		require.Contains(t, p.err.String(), "Try: again, when the server (LEADLOG_DATABASE_URL", args)
 		require.NotContains(t, p.err.String(), "hunter2")
 	}
@@ -159,17 +159,17 @@ func TestCommands_UsageErrors(t *testing.T) {
 		{"no-such-command"}, {"serve", "--no-such-flag"}, {"jwt"}, {"jwt", "--account", "a b"}, {"jwt", "--account", "a", "--scope", "everything"},
 		{"jwt", "--account", "a", "--scope", ""}, {"jwt", "--account", "a", "--scope", " "},
 	} {
-		p := launch(t, map[string]string{"LEADLOG_JWT_SECRET": strings.Repeat("s", 32)}, args...).ends(t, 2)
+		p := launch(t, map[string]string{"LEADLOG_JWT_SECRET": strings.Repeat("s", 32)}, args...).exits(t, 2)
 		require.NotEmpty(t, p.err.String())
 		require.Empty(t, p.out.String())
 	}
-	version := launch(t, nil, "version").ends(t, 0)
+	version := launch(t, nil, "version").exits(t, 0)
 	require.Regexp(t, `^leadlog \S+ commit \S+ go1\.`, version.out.String())
 }
 
 func TestServe_DatabaseDown(t *testing.T) {
 	t.Parallel()
-	settings, jwt, base := served(t)
+	settings, jwt, base := startService(t)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)
 	pgtest.Disconnect(t, settings["LEADLOG_DATABASE_URL"])
 	for _, request := range [][2]string{{"POST", `{"phone":"9876543211"}`}, {"GET", ""}} {
@@ -186,11 +186,11 @@ func TestServe_DatabaseDown(t *testing.T) {
 	}, time.Minute, 50*time.Millisecond, "and it recovers by itself")
 }
 
-// TestConsole_SessionEndsWithJWTSecret: who knew the secret may have signed in for a hundred years.
+// A session of a leaked secret could last for a hundred years.
 func TestConsole_SessionEndsWithJWTSecret(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	running, base := serve(t, settings)
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
@@ -218,15 +218,15 @@ func TestConsole_SessionEndsWithJWTSecret(t *testing.T) {
 
 func TestSettings_WarnsOfUnknownVariables(t *testing.T) {
 	t.Parallel()
-	said := launch(t, map[string]string{
+	printed := launch(t, map[string]string{
 		"LEADLOG_CLAM_KEY": "c2VjcmV0", "LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_TREE_PUBLIC_KEY": "of verify",
 		"LEADLOG_SERVICE_HOST": "10.0.0.1", "LEADLOG_SERVICE_PORT_HTTP": "80", "LEADLOG_PORT": "tcp://10.0.0.1:80", "LEADLOG_PORT_80_TCP": "tcp://10.0.0.1:80",
 		"LEADLOG_PORTS": "80",
-	}, "serve").ends(t, 2).err.String()
+	}, "serve").exits(t, 2).err.String()
 	var named []string
-	for _, found := range regexp.MustCompile(`no setting of leadlog","variable":"(\w+)"`).FindAllStringSubmatch(said, -1) {
+	for _, found := range regexp.MustCompile(`no setting of leadlog","variable":"(\w+)"`).FindAllStringSubmatch(printed, -1) {
 		named = append(named, found[1])
 	}
 	require.Equal(t, []string{"LEADLOG_CLAM_KEY", "LEADLOG_PORTS"}, named)
-	require.NotContains(t, said, "c2VjcmV0")
+	require.NotContains(t, printed, "c2VjcmV0")
 }

@@ -13,49 +13,49 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// onPair is a service on a primary whose synchronous standby has stopped. An arrival and an account were sent to it and answered
+// standbyTest is a service on a primary whose synchronous standby has stopped. A capture and an account were sent to it and answered
 // 503. The primary has committed the first of them.
-type onPair struct {
+type standbyTest struct {
 	pair              *pgtest.Pair
 	settings          map[string]string
 	program           *program
 	base, jwt, admin  string
 	arrival, accounts request
-	in                *arrivals
+	in                *receiver
 }
 
-func startOnPair(t *testing.T) *onPair {
+func newStandbyTest(t *testing.T) *standbyTest {
 	t.Helper()
-	p := &onPair{pair: pgtest.NewPair(t), settings: production(t), in: receiveWebhooks(t)}
+	p := &standbyTest{pair: pgtest.NewPair(t), settings: serveSettings(t), in: newReceiver(t)}
 	p.settings["LEADLOG_DATABASE_URL"] = p.pair.URL(t)
-	p.jwt = provisioned(t, p.settings)
-	p.admin = strings.TrimSpace(launch(t, p.settings, "jwt", "--account", "admins", "--scope", "admin").ends(t, 0).out.String())
+	p.jwt = provision(t, p.settings)
+	p.admin = strings.TrimSpace(launch(t, p.settings, "jwt", "--account", "admins", "--scope", "admin").exits(t, 0).out.String())
 	p.program, p.base = serve(t, p.settings)
 	mustCall(t, "POST", p.base+"/webhooks/endpoints", p.jwt, `{"url":"`+p.in.URL+`","events":["lead.created"]}`).is(t, 201)
 	first := mustCall(t, "POST", p.base+"/api/v1/crm/leads", p.jwt, `{"email":"first@example.com"}`).is(t, 201)
-	p.in.got(t, 1, 1)
+	p.in.waitFor(t, 1, 1)
 
 	p.pair.StopStandby(t)
 	p.arrival = request{method: "POST", path: "/api/v1/crm/leads", body: `{"email":"second@example.com"}`, bearer: p.jwt, key: "second"}
 	p.accounts = request{method: "PUT", path: "/api/v1/admin/accounts/other", body: `{"features":["crm_api"]}`, bearer: p.admin}
 	for _, sent := range []request{p.arrival, p.accounts} {
-		p.is(t, sent, 503)
+		p.call(t, sent, 503)
 	}
-	// The wait goes on: nothing is visible, and all else is answered.
-	p.is(t, request{method: "GET", path: "/api/v1/crm/leads/" + first.data()["leadId"].(string)}, 200)
-	p.is(t, request{method: "GET", path: "/readyz"}, 200)
+	// The commit is pending: it is not visible, and all else is answered.
+	p.call(t, request{method: "GET", path: "/api/v1/crm/leads/" + first.data()["leadId"].(string)}, 200)
+	p.call(t, request{method: "GET", path: "/readyz"}, 200)
 	return p
 }
 
-func (p *onPair) is(t *testing.T, sent request, status int) answer {
+func (p *standbyTest) call(t *testing.T, sent request, status int) answer {
 	t.Helper()
 	got, err := sent.send(t.Context(), p.base, p.jwt)
 	require.NoError(t, err)
 	return got.is(t, status)
 }
 
-// cancel cancels the waits for the standby until the primary shows the second event of a type.
-func (p *onPair) cancel(t *testing.T, eventType string) {
+// cancelWaits cancels the waits for the standby until the primary shows the second event of a type.
+func (p *standbyTest) cancelWaits(t *testing.T, eventType string) {
 	t.Helper()
 	conn := pgtest.Connect(t, p.pair.Primary.AdminURL())
 	defer conn.Close(context.Background())
@@ -65,8 +65,8 @@ func (p *onPair) cancel(t *testing.T, eventType string) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// afterwards checks that both are answered, once, and arrive everywhere.
-func (p *onPair) afterwards(t *testing.T) {
+// requireAnsweredOnce requires both requests to succeed once, and to reach views and webhooks.
+func (p *standbyTest) requireAnsweredOnce(t *testing.T) {
 	t.Helper()
 	var lead string
 	for _, sent := range []request{p.accounts, p.arrival} {
@@ -81,64 +81,64 @@ func (p *onPair) afterwards(t *testing.T) {
 			lead = got.data()["leadId"].(string)
 		}
 	}
-	p.in.got(t, 2, 1)
+	p.in.waitFor(t, 2, 1)
 	_, raw := p.in.latest()
 	require.Contains(t, string(raw), lead)
 	mustCall(t, "GET", p.base+"/api/v1/crm/leads/"+lead, p.jwt, "").is(t, 200)
 	p.program.stop(t)
-	launch(t, p.settings, "verify").ends(t, 0)
+	launch(t, p.settings, "verify").exits(t, 0)
 }
 
 // The primary has committed what its standby lacks. Until that is lost in the failover, no answer, view or webhook shows it, from
 // the process that sent it or from one that started later.
 func TestStandby_NothingShownIsLost(t *testing.T) {
 	t.Parallel()
-	for name, show := range map[string]func(*testing.T, *onPair){
-		"waits cancelled": func(t *testing.T, p *onPair) {
-			p.cancel(t, "lead.created.v1")
-			p.is(t, p.accounts, 503)
-			p.cancel(t, "account.configured.v1")
+	for name, show := range map[string]func(*testing.T, *standbyTest){
+		"waits cancelled": func(t *testing.T, p *standbyTest) {
+			p.cancelWaits(t, "lead.created.v1")
+			p.call(t, p.accounts, 503)
+			p.cancelWaits(t, "account.configured.v1")
 		},
-		"primary crashed": func(t *testing.T, p *onPair) { p.pair.RestartPrimary(t, true) },
-		"service killed": func(t *testing.T, p *onPair) {
+		"primary crashed": func(t *testing.T, p *standbyTest) { p.pair.RestartPrimary(t, true) },
+		"service killed": func(t *testing.T, p *standbyTest) {
 			p.program.signal(t, syscall.SIGKILL)
-			p.cancel(t, "lead.created.v1")
-			second := launch(t, p.settings, "serve").ends(t, 1)
+			p.cancelWaits(t, "lead.created.v1")
+			second := launch(t, p.settings, "serve").exits(t, 1)
 			require.Contains(t, second.err.String(), "Try: again, when the standby")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := startOnPair(t)
+			p := newStandbyTest(t)
 			show(t, p)
 			shown := pgtest.Value[int](t, pgtest.Connect(t, p.pair.Primary.AdminURL()), `SELECT count(*) FROM log.event`)
 			require.NotZero(t, shown)
 			if name == "service killed" {
 				p.pair.Failover(t)
 				p.program, p.base = serve(t, p.settings)
-				p.afterwards(t)
+				p.requireAnsweredOnce(t)
 				return
 			}
-			p.is(t, p.arrival, 503)
-			p.is(t, p.accounts, 503)
-			listed := p.is(t, request{method: "GET", path: "/api/v1/crm/leads"}, 200)
+			p.call(t, p.arrival, 503)
+			p.call(t, p.accounts, 503)
+			listed := p.call(t, request{method: "GET", path: "/api/v1/crm/leads"}, 200)
 			require.NotContains(t, fmt.Sprint(listed.body), "second@")
-			p.is(t, request{method: "GET", path: "/api/v1/crm/leads?minPosition=" + fmt.Sprint(shown)}, 503)
-			require.Contains(t, fmt.Sprint(p.is(t, request{method: "GET", path: "/readyz"}, 503).body), "waits for a synchronous standby")
-			p.in.got(t, 1, 1)
+			p.call(t, request{method: "GET", path: "/api/v1/crm/leads?minPosition=" + fmt.Sprint(shown)}, 503)
+			require.Contains(t, fmt.Sprint(p.call(t, request{method: "GET", path: "/readyz"}, 503).body), "waits for a synchronous standby")
+			p.in.waitFor(t, 1, 1)
 			require.Len(t, p.in.missing([]string{fmt.Sprint(shown), fmt.Sprint(shown - 1)}), 2)
 			p.pair.Failover(t)
-			p.afterwards(t)
+			p.requireAnsweredOnce(t)
 		})
 	}
 }
 
-// The standby returns, and has what the primary committed meanwhile: the retry gets the first answer, which a failover keeps.
+// The standby returns, and has what the primary committed in between: the retry gets the first answer, which a failover keeps.
 func TestStandby_ReturnAnswersRetry(t *testing.T) {
 	t.Parallel()
-	p := startOnPair(t)
-	p.cancel(t, "lead.created.v1")
-	p.is(t, p.arrival, 503)
+	p := newStandbyTest(t)
+	p.cancelWaits(t, "lead.created.v1")
+	p.call(t, p.arrival, 503)
 	p.pair.StartStandby(t)
 	var got answer
 	require.Eventually(t, func() bool {
@@ -148,5 +148,5 @@ func TestStandby_ReturnAnswersRetry(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 	require.Equal(t, "true", got.is(t, 201).header.Get("Idempotent-Replayed"))
 	p.pair.Failover(t)
-	p.afterwards(t)
+	p.requireAnsweredOnce(t)
 }

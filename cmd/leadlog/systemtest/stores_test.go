@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// TestOnEventStoreDB runs again, with the log in EventStoreDB, what the other tests run with the log in PostgreSQL.
+// TestOnEventStoreDB repeats tests with the log in EventStoreDB.
 func TestOnEventStoreDB(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(*testing.T){
@@ -35,9 +35,8 @@ func onEventStoreDB(t *testing.T) bool {
 	return strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") || t.Name() == "TestChaos_OnEventStoreDB"
 }
 
-// onStore completes settings with where the log is: beside the views, or, for a test that TestOnEventStoreDB runs, in a
-// server of the test's own.
-func onStore(t *testing.T, settings map[string]string) map[string]string {
+// withEventStore adds the address of a new EventStoreDB, if the test has its log there.
+func withEventStore(t *testing.T, settings map[string]string) map[string]string {
 	t.Helper()
 	if onEventStoreDB(t) {
 		settings["LEADLOG_EVENTSTORE_URL"] = esdbtest.Empty(t)
@@ -45,15 +44,15 @@ func onStore(t *testing.T, settings map[string]string) map[string]string {
 	return settings
 }
 
-// A server writes for itself all the while. What stands behind the newest event of the log is no progress of a view: taken
-// for it, the view would be ahead of the log at the next start.
+// A server appends events of its own. Those behind the newest event of the log are no progress of a view: counted as such, they would
+// put the view ahead of the log at the next start.
 func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	server := esdbtest.Start(t)
 	server.NoiseBeside()
 	settings["LEADLOG_EVENTSTORE_URL"] = server.URL()
-	jwt := provisioned(t, settings)
+	jwt := provision(t, settings)
 	for i := range 3 {
 		p, base := serve(t, settings)
 		got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"987654321%d"}`, i)).is(t, 201)
@@ -69,15 +68,15 @@ func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 		require.Equal(t, 200, ready.status, "%v %s", ready, p.err)
 		p.stop(t)
 	}
-	launch(t, settings, "verify").ends(t, 0)
+	launch(t, settings, "verify").exits(t, 0)
 }
 
 func TestOnEventStoreDB_Down(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
+	settings := serveSettings(t)
 	server := esdbtest.Start(t)
 	settings["LEADLOG_EVENTSTORE_URL"] = server.URL() + "&maxDiscoverAttempts=1"
-	jwt := provisioned(t, settings)
+	jwt := provision(t, settings)
 	_, base := serve(t, settings)
 	require.Equal(t, 200, mustCall(t, "GET", base+"/readyz", "", "").status)
 	capture := func(phone string) answer {

@@ -10,8 +10,8 @@ import (
 
 func TestTail_From(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	_, base := serve(t, settings)
 	capture := func(email string) string {
 		t.Helper()
@@ -24,13 +24,13 @@ func TestTail_From(t *testing.T) {
 
 	for from, first := range map[string]string{"0": early, since: late} {
 		tail := launch(t, settings, "tail", "--type", "lead.created", "--from", from)
-		tail.sees(t, tail.out, `(`+late+`)`)
-		require.Equal(t, first == early, tail.sees(t, tail.out, `lead-(\w+)`) == early, from)
+		tail.waitFor(t, tail.out, `(`+late+`)`)
+		require.Equal(t, first == early, tail.waitFor(t, tail.out, `lead-(\w+)`) == early, from)
 	}
 	for _, from := range []string{"999999999", "-1", "x", "9223372036854775808", "2026-13-01T00:00:00Z"} {
-		refused := launch(t, settings, "tail", "--from="+from).ends(t, 2)
+		refused := launch(t, settings, "tail", "--from="+from).exits(t, 2)
 		require.Contains(t, refused.err.String(), "--from", from)
 	}
-	refused := launch(t, settings, "replay", "lead", "--into", "later", "--until", "999999999").ends(t, 2)
+	refused := launch(t, settings, "replay", "lead", "--into", "later", "--until", "999999999").exits(t, 2)
 	require.Contains(t, refused.err.String(), "--until")
 }

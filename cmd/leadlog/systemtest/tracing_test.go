@@ -22,7 +22,7 @@ type traceCollector struct {
 	*httptest.Server
 	mu    sync.Mutex
 	spans []*spans.Span
-	raw   strings.Builder // everything that came, as text
+	raw   strings.Builder // all requests, as text
 }
 
 func collectTraces(t *testing.T) *traceCollector {
@@ -70,7 +70,7 @@ func (c *traceCollector) of(trace string) map[string]*spans.Span {
 	return found
 }
 
-// text is everything that came so far: the service goes on sending.
+// text returns all requests so far.
 func (c *traceCollector) text() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,9 +83,9 @@ func TestTracing_RequestToDelivery(t *testing.T) {
 	headers := make(chan http.Header, 10)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header }))
 	t.Cleanup(receiver.Close)
-	settings := production(t)
+	settings := serveSettings(t)
 	settings["OTEL_EXPORTER_OTLP_ENDPOINT"], settings["OTEL_BSP_SCHEDULE_DELAY"] = traces.URL, "20" // milliseconds
-	jwt := provisioned(t, settings)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	hook := receiver.URL + "/hook?key=verysecret"
 	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+hook+`","events":["lead.created"]}`).status)
@@ -119,7 +119,7 @@ func TestTracing_RequestToDelivery(t *testing.T) {
 		require.LessOrEqual(t, found[name].StartTimeUnixNano, found[name].EndTimeUnixNano, name)
 	}
 	require.Equal(t, "00-"+trace+"-"+hex.EncodeToString(found["deliver lead.created"].SpanId)+"-01", (<-headers).Get("Traceparent"))
-	p.sees(t, p.err, `("traceId":"`+trace+`")`)
+	p.waitFor(t, p.err, `("traceId":"`+trace+`")`)
 	for _, secret := range []string{"Asha", "asha@", "9876543210", jwt, "verysecret", "a secret of thirty-two bytes"} {
 		require.NotContains(t, traces.text(), secret)
 	}
@@ -130,9 +130,9 @@ func TestTracing_OffByDefault(t *testing.T) {
 	headers := make(chan http.Header, 10)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header }))
 	t.Cleanup(receiver.Close)
-	settings := production(t)
+	settings := serveSettings(t)
 	settings["OTEL_SERVICE_NAME"] = "leads"
-	jwt := provisioned(t, settings)
+	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).status)
 	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status)

@@ -13,10 +13,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/audit"
 )
 
-// outputOf runs the program to its end, which must have this code.
+// outputOf runs the program, which must exit with this code.
 func outputOf(t *testing.T, code int, settings map[string]string, args ...string) (out, err string) {
 	t.Helper()
-	p := launch(t, settings, args...).ends(t, code)
+	p := launch(t, settings, args...).exits(t, code)
 	return p.out.String(), p.err.String()
 }
 
@@ -29,7 +29,7 @@ func file(t *testing.T, dir, name, content string) string {
 
 func TestVerify_ExportOffline(t *testing.T) {
 	t.Parallel()
-	settings, jwt, base := served(t)
+	settings, jwt, base := startService(t)
 	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
 	id := created.data()["tokenId"].(string)
 	tree := mustCall(t, "GET", base+"/api/v1/crm/audit/tree?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
@@ -46,11 +46,11 @@ func TestVerify_ExportOffline(t *testing.T) {
 	export, earlier := file(t, dir, "export.ndjson", exported), file(t, dir, "earlier.json", string(earlierHead))
 
 	offline := map[string]string{} // neither database nor keys
-	out, said := outputOf(t, 0, offline, "verify", "--tree", head, export)
+	out, printed := outputOf(t, 0, offline, "verify", "--tree", head, export)
 	require.Equal(t, "account acme: all 2 token events are present, in order, as signed\n", out)
-	require.Contains(t, said, key)
-	_, said = outputOf(t, 0, offline, "verify", "--tree", head, "--tree", earlier, "--public-key", key, export)
-	require.NotContains(t, said, key, "it is pinned")
+	require.Contains(t, printed, key)
+	_, printed = outputOf(t, 0, offline, "verify", "--tree", head, "--tree", earlier, "--public-key", key, export)
+	require.NotContains(t, printed, key, "it is pinned")
 
 	lines := strings.SplitAfter(exported, "\n")
 	var second audit.Entry
@@ -60,19 +60,19 @@ func TestVerify_ExportOffline(t *testing.T) {
 		"missing":   {lines[1], `line 1, event ` + second.ID + `: is leaf 1 of the tree: leaf 0 is missing before it`},
 		"the other": {lines[1] + lines[0], `line 2, event \w+: is leaf 0 of the tree: it is out of order`},
 	} {
-		out, said := outputOf(t, 1, offline, "verify", "--tree", head, file(t, dir, strings.ReplaceAll(name, " ", "-"), c.export))
+		out, printed := outputOf(t, 1, offline, "verify", "--tree", head, file(t, dir, strings.ReplaceAll(name, " ", "-"), c.export))
 		require.Regexp(t, `(?m)^`+c.says, out, name)
-		require.Contains(t, said, "the export is not what the tree head was signed for")
+		require.Contains(t, printed, "the export is not what the tree head was signed for")
 	}
 
-	_, said = outputOf(t, 1, offline, "verify", "--tree", earlier, export)
-	require.Contains(t, said, "signed with "+key)
+	_, printed = outputOf(t, 1, offline, "verify", "--tree", earlier, export)
+	require.Contains(t, printed, "signed with "+key)
 	other, err := audit.NewSigner([]byte("another seed of thirty-two bytes"))
 	require.NoError(t, err)
-	_, said = outputOf(t, 2, offline, "verify", "--tree", head, "--public-key", "leadlog+zz", export)
-	require.Contains(t, said, `--public-key="leadlog+zz": not a public key`)
-	_, said = outputOf(t, 1, offline, "verify", "--tree", head, "--public-key", other.PublicKey(), export)
-	require.Contains(t, said, "not signed by this key")
+	_, printed = outputOf(t, 2, offline, "verify", "--tree", head, "--public-key", "leadlog+zz", export)
+	require.Contains(t, printed, `--public-key="leadlog+zz": not a public key`)
+	_, printed = outputOf(t, 1, offline, "verify", "--tree", head, "--public-key", other.PublicKey(), export)
+	require.Contains(t, printed, "not signed by this key")
 	outputOf(t, 0, settings, "verify", "--tree", head, "--tree", earlier)
 	for _, args := range [][]string{
 		{"verify", export}, {"verify", "--tree", "nowhere", export},
@@ -85,14 +85,14 @@ func TestVerify_ExportOffline(t *testing.T) {
 
 func TestVerify_HeadOfWholeLog(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	service, base := serve(t, settings)
 	captureAs(t, base, jwt, "asha")
 	head := filepath.Join(t.TempDir(), "log.txt")
-	out, said := outputOf(t, 0, settings, "verify", "--head", head)
+	out, printed := outputOf(t, 0, settings, "verify", "--head", head)
 	require.Equal(t, "the log and the views agree\n", out)
-	require.Regexp(t, `log\.txt: tree head of size 4, signed with leadlog\+`, said, "an account, two claims and a lead")
+	require.Regexp(t, `log\.txt: tree head of size 4, signed with leadlog\+`, printed, "an account, two claims and a lead")
 	text, err := os.ReadFile(head)
 	require.NoError(t, err)
 	require.Regexp(t, `^leadlog/\*\n4\n`, string(text))
@@ -103,7 +103,7 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 	conn := pgtest.Connect(t, settings["LEADLOG_DATABASE_URL"])
 	pgtest.Exec(t, conn, `ALTER TABLE log.event DISABLE TRIGGER ALL;
 		UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'jwt:', 'jws:')::bytea WHERE type = 'claim.taken.v1'`)
-	outputOf(t, 0, settings, "verify") // a claim is nobody's, and has no seal
+	outputOf(t, 0, settings, "verify") // claims have no account, and are not sealed
 	other := filepath.Join(t.TempDir(), "other.txt")
 	out, _ = outputOf(t, 1, settings, "verify", "--tree", head, "--head", other)
 	require.Equal(t, "the log: its first 4 events are not those of the head that was signed\n", out)
@@ -113,24 +113,24 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 		"log.txt: is a head of the whole log": {"verify", "--tree", head, head},
 		"--head is of the log":                {"verify", "--tree", head, "--head", other, head},
 	} {
-		_, said = outputOf(t, 2, settings, args...)
-		require.Contains(t, said, says)
+		_, printed = outputOf(t, 2, settings, args...)
+		require.Contains(t, printed, says)
 	}
 	settings["LEADLOG_TREE_KEY"] = "short"
-	_, said = outputOf(t, 2, settings, "verify", "--head", other)
-	require.Contains(t, said, "LEADLOG_TREE_KEY")
+	_, printed = outputOf(t, 2, settings, "verify", "--head", other)
+	require.Contains(t, printed, "LEADLOG_TREE_KEY")
 }
 
-// Who runs many services on one server bounds what each may do there, for the sake of the others.
+// A shared server may bound the statements and sessions of each database.
 func TestCommands_IgnoreServerTimeouts(t *testing.T) {
 	t.Parallel()
-	settings, jwt, base := served(t)
+	settings, jwt, base := startService(t)
 	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).is(t, 201)
 	mustCall(t, "GET", base+"/api/v1/crm/leads?minPosition="+captured.header.Get("X-Log-Position"), jwt, "").is(t, 200)
 	require.NoError(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"],
 		`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET idle_in_transaction_session_timeout = 1', current_database()); END $$`))
-	launch(t, settings, "verify").ends(t, 0)
-	launch(t, settings, "replay", "lead").ends(t, 0)
-	launch(t, settings, "forget", captured.data()["leadId"].(string), "--account", "acme", "--yes").ends(t, 0)
-	launch(t, settings, "verify").ends(t, 0)
+	launch(t, settings, "verify").exits(t, 0)
+	launch(t, settings, "replay", "lead").exits(t, 0)
+	launch(t, settings, "forget", captured.data()["leadId"].(string), "--account", "acme", "--yes").exits(t, 0)
+	launch(t, settings, "verify").exits(t, 0)
 }

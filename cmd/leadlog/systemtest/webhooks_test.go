@@ -18,15 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWebhooks_GoneEndpointDisabledOnce has two processes send to it, and kills one and
-// then the other with -9 while they replay.
+// Two processes send to an endpoint that answers 410. Then one and the other are killed while they replay.
 func TestWebhooks_GoneEndpointDisabledOnce(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	first, one := serve(t, settings)
 	second, _ := serve(t, settings)
-	in := receiveWebhooks(t)
+	in := newReceiver(t)
 	in.status.Store(http.StatusGone)
 	endpoint := mustCall(t, "POST", one+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`).is(t, 201)
 	path := "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
@@ -42,7 +41,7 @@ func TestWebhooks_GoneEndpointDisabledOnce(t *testing.T) {
 	require.Equal(t, "WEBHOOK_DISABLED", refused.body["code"])
 
 	tail := launch(t, settings, "tail", "--type", "webhook.*", "--json", "--from", "0")
-	tail.sees(t, tail.out, `(webhook\.disabled)`)
+	tail.waitFor(t, tail.out, `(webhook\.disabled)`)
 	require.NotContains(t, tail.out.String(), endpoint.data()["secret"])
 
 	in.status.Store(http.StatusOK)
@@ -52,10 +51,10 @@ func TestWebhooks_GoneEndpointDisabledOnce(t *testing.T) {
 	first.signal(t, syscall.SIGKILL)
 	second.signal(t, syscall.SIGKILL)
 	_, again := serve(t, settings)
-	in.got(t, leads, 1)
+	in.waitFor(t, leads, 1)
 
 	tested := mustCall(t, "POST", again+path+"/test", jwt, "").is(t, 202)
-	in.got(t, leads+1, 1)
+	in.waitFor(t, leads+1, 1)
 	shown := mustCall(t, "GET", again+path+"/deliveries/"+tested.data()["deliveryId"].(string), jwt, "")
 	require.Equal(t, "webhook.test", shown.data()["type"])
 	header, raw := in.latest()
@@ -67,21 +66,21 @@ func TestWebhooks_GoneEndpointDisabledOnce(t *testing.T) {
 
 	delivered := mustCall(t, "GET", again+path+"/deliveries?limit=2", jwt, "").body["data"].([]any)[1].(map[string]any)
 	mustCall(t, "POST", again+path+"/deliveries/"+delivered["deliveryId"].(string)+"/retry", jwt, "").is(t, 202)
-	in.got(t, 1, 2)
-	tail.sees(t, tail.out, `(webhook\.retried)`)
+	in.waitFor(t, 1, 2)
+	tail.waitFor(t, tail.out, `(webhook\.retried)`)
 	require.Equal(t, 1, strings.Count(tail.out.String(), "webhook.disabled"), "by whichever saw it first")
 	require.Regexp(t, `"actor":"system:delivery"`, tail.out.String())
 }
 
 func TestWebhooks_SignedDelivery(t *testing.T) {
 	t.Parallel()
-	receiver := receiveWebhooks(t)
-	_, jwt, base := served(t)
+	receiver := newReceiver(t)
+	_, jwt, base := startService(t)
 
 	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).is(t, 201)
 	capture := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).is(t, 201)
 
-	receiver.got(t, 1, 1)
+	receiver.waitFor(t, 1, 1)
 	header, raw := receiver.latest()
 	verifier, err := standardwebhooks.NewWebhook(endpoint.data()["secret"].(string))
 	require.NoError(t, err)
@@ -110,12 +109,12 @@ func TestWebhooks_SignedDelivery(t *testing.T) {
 	require.NotNil(t, mustCall(t, "GET", path, jwt, "").data()["lastSuccessAt"])
 	require.Equal(t, 404, mustCall(t, "GET", path+"/deliveries/nothing", jwt, "").status)
 
-	for _, told := range []string{
+	for _, reported := range []string{
 		`leadlog_deliveries_total{state="delivered"} 1`, `leadlog_deliveries_total{state="failed"} 0`,
 		`leadlog_delivery_attempt_seconds_count{outcome="success"} 1`, `leadlog_deliveries_in_flight 0`,
 		`leadlog_deliveries_queued `, `leadlog_delivery_oldest_due_seconds `,
 	} {
-		require.Eventually(t, func() bool { return strings.Contains(scrape(t, base), "\n"+told) }, time.Minute, 20*time.Millisecond, told)
+		require.Eventually(t, func() bool { return strings.Contains(scrape(t, base), "\n"+reported) }, time.Minute, 20*time.Millisecond, reported)
 	}
 }
 
@@ -129,8 +128,8 @@ func scrape(t *testing.T, base string) string {
 	return string(body)
 }
 
-// arrivals counts what a receiver of webhooks gets. While its status is another than 200, it takes nothing.
-type arrivals struct {
+// receiver counts the webhooks it receives. While its status is not 200, it accepts none.
+type receiver struct {
 	*httptest.Server
 	status     atomic.Int64
 	mu         sync.Mutex
@@ -140,9 +139,9 @@ type arrivals struct {
 	events     map[string]int // by their position on the log
 }
 
-func receiveWebhooks(t *testing.T) *arrivals {
+func newReceiver(t *testing.T) *receiver {
 	t.Helper()
-	a := &arrivals{deliveries: map[string]int{}, events: map[string]int{}}
+	a := &receiver{deliveries: map[string]int{}, events: map[string]int{}}
 	a.status.Store(http.StatusOK)
 	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct {
@@ -150,7 +149,7 @@ func receiveWebhooks(t *testing.T) *arrivals {
 		}
 		raw, err := io.ReadAll(r.Body)
 		if err != nil || json.Unmarshal(raw, &body) != nil {
-			return // its sender was killed: that was no arrival
+			return // its sender was killed
 		}
 		if status := int(a.status.Load()); status != http.StatusOK {
 			w.WriteHeader(status)
@@ -166,8 +165,8 @@ func receiveWebhooks(t *testing.T) *arrivals {
 	return a
 }
 
-// got waits for so many events that came so many times each.
-func (a *arrivals) got(t *testing.T, n, times int) {
+// waitFor waits for n events, each received a number of times.
+func (a *receiver) waitFor(t *testing.T, n, times int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		a.mu.Lock()
@@ -182,15 +181,15 @@ func (a *arrivals) got(t *testing.T, n, times int) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// latest is what came last.
-func (a *arrivals) latest() (http.Header, []byte) {
+// latest is the last request.
+func (a *receiver) latest() (http.Header, []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.header, a.body
 }
 
-// missing are those of the events that have not come.
-func (a *arrivals) missing(events []string) (positions []string) {
+// missing returns the events that were not received.
+func (a *receiver) missing(events []string) (positions []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, position := range events {
@@ -201,15 +200,15 @@ func (a *arrivals) missing(events []string) (positions []string) {
 	return positions
 }
 
-// different is how many deliveries came, each counted once.
-func (a *arrivals) different() int {
+// count is the number of distinct deliveries.
+func (a *receiver) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.deliveries)
 }
 
-// twice is how many deliveries were not the first of their webhook-id.
-func (a *arrivals) twice() (n int) {
+// repeated is the number of deliveries after the first of their webhook-id.
+func (a *receiver) repeated() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, times := range a.deliveries {
@@ -220,24 +219,24 @@ func (a *arrivals) twice() (n int) {
 
 func TestReplay_BudgetOfAccount(t *testing.T) {
 	t.Parallel()
-	settings := production(t)
-	jwt := provisioned(t, settings)
+	settings := serveSettings(t)
+	jwt := provision(t, settings)
 	_, base := serve(t, settings)
-	in := receiveWebhooks(t)
+	in := newReceiver(t)
 	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`).is(t, http.StatusCreated)
 	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
 	const leads = 25
 	for i := range leads {
 		mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"email":"p%d@example.com"}`, i)).is(t, http.StatusCreated)
 	}
-	in.got(t, leads, 1)
+	in.waitFor(t, leads, 1)
 	since := fmt.Sprintf(`{"since":%q}`, time.Now().Add(-time.Hour).Format(time.RFC3339))
-	require.Eventually(t, func() bool { // the queue holds them until their results are in it
+	require.Eventually(t, func() bool { // until their results are stored
 		return mustCall(t, "GET", path, jwt, "").data()["queued"] == 0.0
 	}, time.Minute, 10*time.Millisecond)
-	launch(t, settings, "account", "set", "acme", "--rate-limit", "0.001", "--rate-burst", "2").ends(t, 0)
+	launch(t, settings, "account", "set", "acme", "--rate-limit", "0.001", "--rate-burst", "2").exits(t, 0)
 	mustCall(t, "POST", path+"/replay", jwt, since).is(t, http.StatusAccepted)
-	in.got(t, 20, 2)
+	in.waitFor(t, 20, 2)
 	replay := mustCall(t, "GET", path, jwt, "").data()["replay"].(map[string]any)
 	require.Equal(t, 20.0, replay["queued"], "ten for each capture of the burst")
 	require.Equal(t, "running", replay["state"])
