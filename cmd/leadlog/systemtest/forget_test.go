@@ -153,7 +153,7 @@ func TestForget_HealsVisitorInCopy(t *testing.T) {
 	tool(t, "psql", "-qc", `INSERT INTO as_of.visitor_activity SELECT * FROM public.kept`, settings["LEADLOG_DATABASE_URL"])
 	noted := run("verify")
 	require.Contains(t, noted, "not everything that was made of it is gone")
-	require.Contains(t, noted, "one that a killed process left is finished by leadlog verify --heal")
+	require.Contains(t, noted, "leadlog verify --heal finishes those left by killed processes")
 	require.Contains(t, run("verify", "--heal"), "its erasure is finished")
 	require.NotContains(t, run("verify"), "note:")
 	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM as_of.visitor_activity`))
