@@ -24,6 +24,7 @@ import (
 // Capabilities are the differences between engines.
 type Capabilities struct {
 	GapFree bool // positions are 1, 2, 3, …
+	Events  int  // of many writers; 0 is 10,000
 }
 
 // timeout is how long a test waits for what must happen. Only a broken store makes it wait that long.
