@@ -100,7 +100,8 @@ func (r *request) abandon() bool { return r.state.Swap(abandoned) == queued }
 // writer is the process's one appender: a bounded queue, and a goroutine with a connection of its own.
 type writer struct {
 	config    *pgx.ConnConfig
-	conn      *pgx.Conn // nil while disconnected
+	conn      *pgx.Conn                    // nil while disconnected
+	prepared  *pgconn.StatementDescription // of the call of log.append
 	arguments *arguments
 	lookUps   int // how many more batches do not presume that streams are new
 	queue     chan *request
@@ -334,7 +335,7 @@ func (w *writer) send(batch []*request) (outcomes []outcome, events int, err err
 		return nil, 0, err
 	}
 	w.arguments.fill(batch)
-	answer, err := w.arguments.call(ctx, w.conn, w.replicas.position(), w.lookUps == 0)
+	answer, err := w.arguments.call(ctx, w.conn, w.prepared, w.replicas.position(), w.lookUps == 0)
 	if !waited(w.conn.PgConn()) && err == nil {
 		err = errCancelledWait // sent again, it is waited for
 	}
@@ -463,14 +464,13 @@ type answer struct {
 	stored    []int64
 }
 
-const (
-	appendStatement = "append" // the name of the prepared statement
-	callAppend      = `SELECT head, revisions, refused, stored
+const callAppend = `SELECT head, revisions, refused, stored
   FROM log.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`
-)
 
 // call calls log.append. The call is a transaction.
-func (a *arguments) call(ctx context.Context, conn *pgx.Conn, replicated eventstore.Position, presumeNew bool) (answer answer, err error) {
+func (a *arguments) call(
+	ctx context.Context, conn *pgx.Conn, prepared *pgconn.StatementDescription, replicated eventstore.Position, presumeNew bool,
+) (answer answer, err error) {
 	values := make([][]byte, 0, len(a.arrays)+2)
 	for _, array := range a.arrays {
 		values = append(values, array.encoded())
@@ -481,7 +481,7 @@ func (a *arguments) call(ctx context.Context, conn *pgx.Conn, replicated eventst
 	}
 	values = append(values, binary.BigEndian.AppendUint64(nil, uint64(replicated)), presume)
 	formats := []int16{pgx.BinaryFormatCode} // of all arguments and columns
-	result := conn.PgConn().ExecPrepared(ctx, appendStatement, values, formats, formats).Read()
+	result := conn.PgConn().ExecStatement(ctx, prepared, values, formats, formats).Read()
 	if result.Err != nil {
 		return answer, result.Err
 	}
@@ -621,7 +621,7 @@ func (w *writer) connect(ctx context.Context) (err error) {
 		return err
 	}
 	if err = w.connected(ctx, w.conn); err == nil {
-		_, err = w.conn.Prepare(ctx, appendStatement, callAppend)
+		w.prepared, err = w.conn.Prepare(ctx, "append", callAppend)
 	}
 	if err != nil {
 		w.disconnect()
