@@ -14,7 +14,7 @@ import (
 
 // An event is stored with its plain members unchanged and, last, a member "sealed": in base64, the id of the key, a nonce and,
 // encrypted and authenticated, the IP address, user agent and request id and the personal members. The stream, id, type, time,
-// metadata and plain members are authenticated too: without the key, nobody can give a lead another source or another day.
+// metadata and plain members are authenticated too: without the key, a lead cannot be given another source or day.
 
 // ErrDamaged means that a sealed event does not open: it was changed, or copied from another place.
 var ErrDamaged = errors.New("the sealed part of an event is damaged")

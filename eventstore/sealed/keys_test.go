@@ -196,7 +196,7 @@ func TestRewrap_PersonKeys(t *testing.T) {
 	p := newPlace(t, "")
 	store := p.open()
 	var streams []string
-	for range 1203 { // more than are sealed anew at a time
+	for range 1203 { // more than one batch
 		streams = append(streams, newLead())
 	}
 	var writes []eventstore.Write

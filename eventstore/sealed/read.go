@@ -346,7 +346,7 @@ func (s *Store) restore(r *eventstore.Recorded) bool {
 }
 
 // Forensic returns the same store for finding damage. An event that does not open, or whose key does not, is returned as damaged
-// and erased; the store itself returns ErrDamaged there and nothing after it, because nobody may act on such an event.
+// and erased; the store itself returns ErrDamaged there and nothing after it, because such an event must not be acted on.
 // Subscriptions also return each event as it is stored, and mark as damaged one that is not sealed although an earlier one is.
 func (s *Store) Forensic() *Store {
 	forensic := *s

@@ -1,9 +1,9 @@
 // Package sealed is a log that can forget a person: a store that wraps another store.
 //
 // The personal data of each lead and visitor is encrypted with a key of its own before it is appended, and decrypted when it is
-// read; callers do not notice. The keys are in a table beside the log. Once a person's key is destroyed, nobody can read their
-// personal data, in any copy of the log that was ever made. The encrypted part of an event is authenticated together with the rest,
-// so that nobody without the key can change either unnoticed.
+// read; callers do not notice. The keys are in a table beside the log. Once a person's key is destroyed, their personal data cannot
+// be read in any copy of the log that was ever made. The encrypted part of an event is authenticated together with the rest, so that
+// neither can be changed unnoticed without the key.
 //
 // personal.go declares which members of which events are personal. Events from before there were keys are read as they are.
 package sealed
@@ -144,7 +144,7 @@ func hasID(keys []key, id int64) bool {
 // Append implements eventstore.Store.
 //
 // A process may have cached a key that another has just destroyed. A write that expects a revision then conflicts with the fact of
-// the erasure. A write that expects nothing would succeed, but nobody could read its events. So Append looks the key up afterwards,
+// the erasure. A write that expects nothing would succeed, but its events could not be read. So Append looks the key up afterwards,
 // and returns a conflict if it is gone, although the events are on the log: the caller appends others, under a new key.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealbox"
 )
 
-// Identity is who signed in, as the JWT says. A session ends when the JWT expires.
+// Identity is the user of a session, from the claims of a JWT. The session ends when the JWT expires.
 type Identity struct {
 	Account string    `json:"account"`
 	Subject string    `json:"subject"`
@@ -40,8 +40,8 @@ func newBox(key []byte) *sealbox.Box {
 
 const cookieName = "leadlog_console"
 
-// cookieOf returns the cookie's name. By https it has a prefix with which browsers take it only by https, and so no other host of the
-// network can put one of its own in its place. __Host- would need the path of all of the host.
+// cookieOf returns the cookie's name. Over https it has a prefix that makes browsers accept it over https only, so that no other host
+// of the network can replace it. The prefix __Host- would need the path /.
 func (c *Console) cookieOf(r *http.Request) string {
 	if c.Gate.Secure(r) {
 		return "__Secure-" + cookieName
@@ -56,7 +56,7 @@ func (c *Console) cookie(r *http.Request, value string) *http.Cookie {
 	}
 }
 
-// begin sets the session's cookie in the browser.
+// begin sets the session's cookie.
 func (c *Console) begin(w http.ResponseWriter, r *http.Request, i Identity) error {
 	session, err := json.Marshal(i)
 	if err != nil {
@@ -96,5 +96,5 @@ func (c *Console) identity(r *http.Request) (i Identity, ok bool) {
 	return i, c.Now().Before(i.Expires)
 }
 
-// newCode is a secret of 128 bits that people can paste.
+// newCode returns a secret of 128 bits that can be pasted.
 func newCode() string { return rand.Text() }

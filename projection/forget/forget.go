@@ -45,7 +45,7 @@ type Facts interface {
 
 // Keys are the keys that seal personal data on the log. sealed.Store implements it.
 type Keys interface {
-	// Destroy deletes the keys of streams, whose personal data nobody can read from then on.
+	// Destroy deletes the keys of streams, whose personal data cannot be read from then on.
 	Destroy(ctx context.Context, streams ...string) error
 	// Expel deletes keys that came back, for example from a backup, and open events from before the streams were forgotten.
 	// Returned reports whether there are such keys.
