@@ -18,7 +18,7 @@ import (
 // Two processes share a database. One captures, so that it believes something of account and token; the other changes
 // them. Whatever the first then answers must rest on what is, not on what it believed.
 
-func TestAFeatureTakenAwayElsewhereRefusesTheNextCapture(t *testing.T) {
+func TestAdmission_FeatureDisabledElsewhere(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	here, elsewhere := start(t, url), start(t, url)
@@ -35,7 +35,7 @@ func TestAFeatureTakenAwayElsewhereRefusesTheNextCapture(t *testing.T) {
 	here.captured(t, `{"phone":"9876543211"}`) // and it is back at once
 }
 
-func TestSettingsChangedElsewhereCountAtOnce(t *testing.T) {
+func TestAdmission_SettingsChangedElsewhere(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	here, elsewhere := start(t, url), start(t, url)
@@ -57,7 +57,7 @@ func TestSettingsChangedElsewhereCountAtOnce(t *testing.T) {
 	require.ErrorAs(t, err, &field.Errors{})
 }
 
-func TestARevokedTokenLearnsNothingElse(t *testing.T) {
+func TestAdmission_RevokedToken(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	here, elsewhere := start(t, url), start(t, url)
@@ -82,7 +82,7 @@ func TestARevokedTokenLearnsNothingElse(t *testing.T) {
 }
 
 // The lines of a batch share the admission that its request was let in with.
-func TestALineThatFindsTheTokenRevokedLetsNoOtherThrough(t *testing.T) {
+func TestAdmission_RevokedDuringBatch(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	here, elsewhere := start(t, url), start(t, url)
@@ -100,7 +100,7 @@ func TestALineThatFindsTheTokenRevokedLetsNoOtherThrough(t *testing.T) {
 }
 
 // A batch may be read for longer than its credential is good.
-func TestACredentialThatExpiresLetsNoOtherLineThrough(t *testing.T) {
+func TestAdmission_ExpiresDuringBatch(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
@@ -135,7 +135,7 @@ func TestACredentialThatExpiresLetsNoOtherLineThrough(t *testing.T) {
 	}
 }
 
-func TestARefusedArrivalIsAFactThatChangesNoLead(t *testing.T) {
+func TestCapture_RefusalIsAppended(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
@@ -169,7 +169,7 @@ func TestARefusedArrivalIsAFactThatChangesNoLead(t *testing.T) {
 	require.Empty(t, events["lead.merged.v1"])
 }
 
-func TestAProcessForgetsWhatItBelievedOfAnAccountThatItChanges(t *testing.T) {
+func TestConfigureAccount_InvalidatesCache(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)

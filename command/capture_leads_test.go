@@ -66,7 +66,7 @@ func told() func(command.LeadCaptured, error) string {
 	}
 }
 
-func TestManyAtOnceComeOutAsOneAfterTheOther(t *testing.T) {
+func TestCaptureLeads_EqualsSequential(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	accounts := 0
@@ -115,7 +115,7 @@ func TestManyAtOnceComeOutAsOneAfterTheOther(t *testing.T) {
 	})
 }
 
-func TestWhoStopsListeningStopsTheRest(t *testing.T) {
+func TestCaptureLeads_ConsumerStops(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
@@ -173,7 +173,7 @@ func (s *crowded) Append(ctx context.Context, writes ...eventstore.Write) (event
 }
 
 // More than a store lets wait for it would be turned away, and who captures a lead alone with them.
-func TestHoweverManySourcesThereAreTheStoreIsLeftRoom(t *testing.T) {
+func TestCaptureLeads_TotalLimit(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	start(t, url).provision(t)
@@ -206,7 +206,7 @@ func TestHoweverManySourcesThereAreTheStoreIsLeftRoom(t *testing.T) {
 	}
 }
 
-func TestAPanicFailsOneArrivalAndNotTheProcess(t *testing.T) {
+func TestCaptureLeads_Panic(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)

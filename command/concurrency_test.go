@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/command/webhook"
 )
 
-func TestManyFirstArrivalsOfOnePersonMakeOneLead(t *testing.T) {
+func TestCapture_ConcurrentFirstArrivals(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	processes := []process{start(t, url), start(t, url)}
@@ -52,7 +52,7 @@ func TestManyFirstArrivalsOfOnePersonMakeOneLead(t *testing.T) {
 	}
 }
 
-func TestAnEmailAndAPhoneThatCrossMakeNoThirdLead(t *testing.T) {
+func TestCapture_CrossingContacts(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	processes := []process{start(t, url), start(t, url)}
@@ -77,7 +77,7 @@ func TestAnEmailAndAPhoneThatCrossMakeNoThirdLead(t *testing.T) {
 	}
 }
 
-func TestAnAccountHoldsFiveTokensHoweverManyAreAskedForAtOnce(t *testing.T) {
+func TestCreateToken_ConcurrentLimit(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	processes := []process{start(t, url), start(t, url)}
@@ -112,7 +112,7 @@ func TestAnAccountHoldsFiveTokensHoweverManyAreAskedForAtOnce(t *testing.T) {
 	require.Equal(t, 1, succeeded, "a deleted token frees one place")
 }
 
-func TestAnAccountHasFiftyEndpointsHoweverManyAreAskedForAtOnce(t *testing.T) {
+func TestRegisterWebhook_ConcurrentLimit(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	processes := []process{start(t, url), start(t, url)}
@@ -134,7 +134,7 @@ func TestAnAccountHasFiftyEndpointsHoweverManyAreAskedForAtOnce(t *testing.T) {
 	require.EqualValues(t, webhook.MaxPerAccount, made.Load())
 }
 
-func TestNoCaptureThatStartsAfterARevocationPasses(t *testing.T) {
+func TestCapture_AfterJWTRevocation(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	one, other := start(t, url), start(t, url)

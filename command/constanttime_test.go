@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSecretsAreComparedInConstantTime finds comparisons of hashes, signatures and secrets that take the longer the more
+// TestSecrets_ConstantTime finds comparisons of hashes, signatures and secrets that take the longer the more
 // of them is right: by == and !=, or by bytes.Equal. A length or nothing may be compared in any way.
-func TestSecretsAreComparedInConstantTime(t *testing.T) {
+func TestSecrets_ConstantTime(t *testing.T) {
 	t.Parallel()
 	var wrong []string
 	seen := false

@@ -114,7 +114,7 @@ func (forgetting) Withdraw(context.Context, string, []eventstore.Position) error
 
 // A process is stopped before each single step of an erasure in turn. Whoever asks for it again finishes it; and the person
 // may come again at any point, as the lead that was there or as a new one.
-func TestAnErasureThatWasStoppedAnywhereIsFinishedByTheNext(t *testing.T) {
+func TestEraseLead_ResumesAfterStop(t *testing.T) {
 	t.Parallel()
 	names := claim.NewNames(claimKey())
 	visitors := []string{names.Visitor("acme", "v-1"), names.Visitor("acme", "v-2")}
@@ -197,7 +197,7 @@ func TestEraseLead_WithItsParts(t *testing.T) {
 }
 
 // What a visitor did stays, in copies too, while another lead is linked with it.
-func TestAVisitorOfAnotherLeadIsLeftInCopies(t *testing.T) {
+func TestEraseLead_KeepsSharedVisitors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	names := claim.NewNames(claimKey())
@@ -214,7 +214,7 @@ func TestAVisitorOfAnotherLeadIsLeftInCopies(t *testing.T) {
 	require.Equal(t, map[string]bool{shared: true}, kept.keys)
 }
 
-func TestNothingFollowsAnErasure(t *testing.T) {
+func TestEraseLead_EndsStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.process()

@@ -85,7 +85,7 @@ func (p process) facts(t *testing.T, visitor string) (facts []event.VisitorForgo
 	return facts, readable
 }
 
-func TestAVisitorWhoCanBeReadIsNotLost(t *testing.T) {
+func TestForgetVisitor_Readable(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
@@ -107,7 +107,7 @@ func TestAVisitorWhoCanBeReadIsNotLost(t *testing.T) {
 }
 
 // The visitor does something whenever it is about to be said that all they did is lost.
-func TestWhatAVisitorDoesWhileItIsSaidThatTheyAreLostStays(t *testing.T) {
+func TestForgetVisitor_ConcurrentActivity(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	far := start(t, url)
@@ -133,7 +133,7 @@ func TestWhatAVisitorDoesWhileItIsSaidThatTheyAreLostStays(t *testing.T) {
 }
 
 // A process is stopped before each single step in turn, and the next finishes what it began.
-func TestWhoeverIsStoppedWhileAVisitorIsForgottenLeavesItToTheNext(t *testing.T) {
+func TestForgetVisitor_ResumesAfterStop(t *testing.T) {
 	t.Parallel()
 	for stops, whole := 0, false; !whole; stops++ {
 		url := database(t)
@@ -163,7 +163,7 @@ func TestWhoeverIsStoppedWhileAVisitorIsForgottenLeavesItToTheNext(t *testing.T)
 
 // An older backup of the keys is restored: a key that was given up is back, and the one after it is lost. Only an operator gives
 // that up too.
-func TestWhoeverFinishesWhatWasSaidOfAVisitorSaysNoMore(t *testing.T) {
+func TestForgetVisitor_FinishAppendsNothing(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	p := start(t, url)
@@ -196,7 +196,7 @@ func TestWhoeverFinishesWhatWasSaidOfAVisitorSaysNoMore(t *testing.T) {
 	require.Equal(t, []event.VisitorForgotten{{}, {}}, facts)
 }
 
-func TestTwoProcessesSayOnceThatAVisitorIsLost(t *testing.T) {
+func TestForgetVisitor_TwoProcesses(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	one, other := start(t, url), start(t, url)

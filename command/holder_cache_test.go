@@ -54,7 +54,7 @@ func (w *watched) of(do func()) []string {
 	return w.what
 }
 
-func TestWhoComesAgainCostsTheLogLittle(t *testing.T) {
+func TestHolderCache_SavesReads(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	var log *watched
@@ -93,7 +93,7 @@ func TestWhoComesAgainCostsTheLogLittle(t *testing.T) {
 
 // What a process remembers of persons is a guess. Whatever others did to the leads meanwhile, the outcome is that of a
 // process which remembers nobody.
-func TestWhoIsRememberedMayNotBeWhoItIsAnyMore(t *testing.T) {
+func TestHolderCache_StaleEntries(t *testing.T) {
 	t.Parallel()
 	const both = `{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`
 	capture := func(t *testing.T, p process, body string) command.LeadCaptured {

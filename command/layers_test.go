@@ -105,7 +105,7 @@ func under(pkg string, directories ...string) bool {
 
 // Imports run one way: facts, then what decides on facts, then the log and those who use it, then what faces the
 // network, then the program.
-func TestImportsRunOneWay(t *testing.T) {
+func TestImports_Layers(t *testing.T) {
 	t.Parallel()
 	facts := []string{"eventstore/event"}
 	deciders := slices.Concat(facts, pure)
@@ -142,7 +142,7 @@ func TestImportsRunOneWay(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotBeImported(t *testing.T) {
+func TestImports_Forbidden(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []struct {
 		what string
@@ -179,7 +179,7 @@ func TestWhoMayNotBeImported(t *testing.T) {
 
 // The packages that decide take values and give values: no context, no files, no network, no database, no clock, no
 // randomness and no log of their own. Of other people's packages they may use those that are as pure.
-func TestDecidersArePure(t *testing.T) {
+func TestDeciders_ArePure(t *testing.T) {
 	t.Parallel()
 	allowed := map[string]bool{
 		"github.com/go-json-experiment/json": true, "github.com/go-json-experiment/json/jsontext": true,
@@ -211,7 +211,7 @@ func TestDecidersArePure(t *testing.T) {
 	}
 }
 
-func TestDecidersAreToldTheTime(t *testing.T) {
+func TestDeciders_TakeTime(t *testing.T) {
 	t.Parallel()
 	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 	seen := 0

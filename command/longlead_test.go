@@ -73,7 +73,7 @@ func startCountedOn(t *testing.T, log eventstore.Store) (process, *counted) {
 const long = 300
 
 // A CRM that writes back what it knows makes a lead's stream as long as a monitor that fills in its form.
-func TestALeadThatIsChangedAgainAndAgainIsReadOnFromWhereItWasLeft(t *testing.T) {
+func TestUpdateLead_LongLead(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t)
 	captured := p.captured(t, `{"phone":"+919876500001"}`)
@@ -93,7 +93,7 @@ func TestALeadThatIsChangedAgainAndAgainIsReadOnFromWhereItWasLeft(t *testing.T)
 
 // Reading a stream of half a million events takes longer than a decision may take. Whoever cannot be read must still be
 // forgotten, and joined.
-func TestALongLeadIsErasedAndJoinedWithoutReadingItAgain(t *testing.T) {
+func TestJoinLeads_LongLead(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t)
 	var ids []string
@@ -120,7 +120,7 @@ func TestALongLeadIsErasedAndJoinedWithoutReadingItAgain(t *testing.T) {
 }
 
 // What was remembered of the lead has gone with the person, so its stream would be read from the beginning.
-func TestWhoComesAgainAfterAnErasureHasNobodyReadTheErasedLead(t *testing.T) {
+func TestCapture_AfterErasureReadsNoErasedLead(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t)
 	const body = `{"phone":"+919876500001","email":"asha@example.com","metadata":{"source":"website"}}`
@@ -135,7 +135,7 @@ func TestWhoComesAgainAfterAnErasureHasNobodyReadTheErasedLead(t *testing.T) {
 	require.Equal(t, again.Lead.ID, merged.Lead.ID)
 }
 
-func TestAnErasureLooksOnceForWhoElseIsLinkedWithItsVisitors(t *testing.T) {
+func TestEraseLead_LooksUpVisitorsOnce(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t)
 	var captured command.LeadCaptured
@@ -150,7 +150,7 @@ func TestAnErasureLooksOnceForWhoElseIsLinkedWithItsVisitors(t *testing.T) {
 	require.EqualValues(t, 1, log.gone.times.Load())
 }
 
-func TestAnEndpointThatIsTestedAgainAndAgainIsReadOnFromWhereItWasLeft(t *testing.T) {
+func TestTestWebhook_LongEndpoint(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t)
 	registered, err := p.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/"}})

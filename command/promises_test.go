@@ -16,7 +16,7 @@ import (
 	"github.com/leadlog/leadlog/command/webhook"
 )
 
-func TestAStageThatTheAccountRemovedStaysValidForWhoIsOnIt(t *testing.T) {
+func TestCapture_RemovedStageStaysValid(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"New", "Sold"}})
@@ -30,7 +30,7 @@ func TestAStageThatTheAccountRemovedStaysValidForWhoIsOnIt(t *testing.T) {
 	}
 }
 
-func TestCustomFieldsThatNoEventHoldsAreRefusedNotBroken(t *testing.T) {
+func TestCapture_CustomFieldsTooLarge(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
@@ -47,7 +47,7 @@ func TestCustomFieldsThatNoEventHoldsAreRefusedNotBroken(t *testing.T) {
 	p.captured(t, `{"phone":"9876543210","customFields":{`+strings.Join(fields[:30], ",")+`}}`)
 }
 
-func TestTheLargestArrivalFitsIntoAnEvent(t *testing.T) {
+func TestCapture_LargestArrival(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
@@ -76,7 +76,7 @@ func (s *stubborn) Destroy(ctx context.Context, id string) error {
 	return s.secrets.Destroy(ctx, id)
 }
 
-func TestADeletionAskedForAgainMakesUpForASecretThatWasNotDestroyed(t *testing.T) {
+func TestDeleteWebhook_RetriesSecret(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	kept := &stubborn{}
@@ -106,7 +106,7 @@ func TestADeletionAskedForAgainMakesUpForASecretThatWasNotDestroyed(t *testing.T
 	require.False(t, there())
 }
 
-func TestTheFirstClaimKeyIsTheOnlyOne(t *testing.T) {
+func TestFixClaimKey_RefusesOtherKey(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	one, same := start(t, url), start(t, url)

@@ -54,7 +54,7 @@ func (p process) activities(t *testing.T, visitor string) []eventstore.Recorded 
 	return all
 }
 
-func TestAnActivityStandsOnItsVisitorsStream(t *testing.T) {
+func TestRecordActivity_Stream(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
@@ -73,7 +73,7 @@ func TestAnActivityStandsOnItsVisitorsStream(t *testing.T) {
 	require.False(t, recorded.Activity.At.Before(before.Truncate(time.Millisecond)), "it was now")
 }
 
-func TestPageViewsThatComeTogetherAllCount(t *testing.T) {
+func TestRecordActivity_Concurrent(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	processes := []process{start(t, url), start(t, url)}
@@ -101,7 +101,7 @@ func TestPageViewsThatComeTogetherAllCount(t *testing.T) {
 	require.Len(t, seen, 32*each, "each once")
 }
 
-func TestNoActivityPassesByARevokedTokenOrWithoutTheFeature(t *testing.T) {
+func TestRecordActivity_Authorization(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	one, other := start(t, url), start(t, url)
@@ -127,7 +127,7 @@ func TestNoActivityPassesByARevokedTokenOrWithoutTheFeature(t *testing.T) {
 	require.Len(t, one.activities(t, "v"), 2)
 }
 
-func TestAnActivityThatIsWrongIsNotRecorded(t *testing.T) {
+func TestRecordActivity_Invalid(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	p.provision(t)
@@ -139,7 +139,7 @@ func TestAnActivityThatIsWrongIsNotRecorded(t *testing.T) {
 }
 
 // One process forgets a visitor while another, which has not heard of it, records what the visitor does.
-func TestAnActivityThatIsAnsweredCanBeReadAlsoWhenItsVisitorWasJustForgotten(t *testing.T) {
+func TestRecordActivity_AfterForgetting(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	near, far := start(t, url), start(t, url)
@@ -181,7 +181,7 @@ func (amnesia) Linked(_ context.Context, _ string, streams []string, _ eventstor
 
 func (amnesia) Sweep(context.Context, forget.Forgotten) error { return nil }
 
-func TestWhatAVisitorDoesWhileItIsForgottenIsForgottenToo(t *testing.T) {
+func TestRecordActivity_DuringForgetting(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	near, far := start(t, url), start(t, url)

@@ -37,7 +37,7 @@ func (s *abreast) Read(ctx context.Context, stream string, from eventstore.Revis
 
 // Creators of an account's tokens wait in line. On a busy machine the last of a dozen waited for longer than a decision may
 // take, while each before it read ten streams one after the other, and was answered 503.
-func TestWhoAsksForATokenLooksAtAllPlacesAtOnce(t *testing.T) {
+func TestCreateToken_ReadsSlotsTogether(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	one := start(t, url)

@@ -64,7 +64,7 @@ func facts(t *testing.T, store eventstore.Store, stream string) (lines []string)
 
 var rotated = &command.RefusedUse{Account: "acme", TokenID: "T", Prefix: "leadlog_T", Reason: token.ReasonRotated}
 
-func TestOfEachMinuteOneUseIsOnTheLogHoweverManyProcessesSawOne(t *testing.T) {
+func TestUses_OncePerMinute(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	stranger := command.Caller{IP: "198.51.100.9", RequestID: "r-9", UserAgent: "curl"}
@@ -94,7 +94,7 @@ func TestOfEachMinuteOneUseIsOnTheLogHoweverManyProcessesSawOne(t *testing.T) {
 }
 
 // A process that looks for one of its samples meets all that others have appended, and has more of its own to record.
-func TestWhatAnotherProcessRecordedIsNotRecordedAgain(t *testing.T) {
+func TestUses_OtherProcess(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	one, other := newSampler(t, start(t, url).store), newSampler(t, start(t, url).store)
@@ -114,7 +114,7 @@ func TestWhatAnotherProcessRecordedIsNotRecordedAgain(t *testing.T) {
 	require.Len(t, facts(t, start(t, url).store, "tokenuse-T-2026-03-01"), 6)
 }
 
-func TestUsesOfAnotherDayAreOnAnotherStreamAndNoneIsOnTheTokens(t *testing.T) {
+func TestUses_StreamPerDay(t *testing.T) {
 	t.Parallel()
 	store := start(t, database(t)).store
 	s := newSampler(t, store)
@@ -128,7 +128,7 @@ func TestUsesOfAnotherDayAreOnAnotherStreamAndNoneIsOnTheTokens(t *testing.T) {
 	require.Empty(t, facts(t, store, event.TokenStream("T")))
 }
 
-func TestUsesThatTheLogDoesNotKeepUpWithAreDroppedAndCounted(t *testing.T) {
+func TestUses_DropsAndCounts(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, start(t, database(t)).store)
 	for i := range 1500 { // nobody records
@@ -155,7 +155,7 @@ func (f *failing) Append(ctx context.Context, writes ...eventstore.Write) (event
 	return f.Store.Append(ctx, writes...)
 }
 
-func TestAUseThatWasLostWithTheLogOutOfReachLetsALaterOneOfTheMinuteStand(t *testing.T) {
+func TestUses_ResamplesAfterDrop(t *testing.T) {
 	t.Parallel()
 	store := &failing{Store: start(t, database(t)).store, down: true}
 	s := newSampler(t, store)
@@ -170,7 +170,7 @@ func TestAUseThatWasLostWithTheLogOutOfReachLetsALaterOneOfTheMinuteStand(t *tes
 	require.Equal(t, []string{`token.used 12:00:01 acme token:T   {}`}, facts(t, store, "tokenuse-T-2026-03-01"))
 }
 
-func TestARefusalSaysWhatBecameOfAValueThatOnceWasGoodAndNothingOfAnother(t *testing.T) {
+func TestConfirmToken_RefusalReason(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	issued := p.issue(t)

@@ -32,7 +32,7 @@ func (p process) told(t *testing.T, id string) (types []string) {
 	return types
 }
 
-func TestAnEndpointIsDisabledOnceHoweverManySeeThatItIsGone(t *testing.T) {
+func TestDisableWebhook_Once(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	processes := []process{start(t, url), start(t, url)}
@@ -86,7 +86,7 @@ func TestReplay_TwoProcessesAtOnce(t *testing.T) {
 	require.Len(t, processes[0].told(t, id), 1+3*2)
 }
 
-func TestARotatedSecretTakesThePlaceOfTheOneThatIsThere(t *testing.T) {
+func TestRotateSecret_ReplacesCurrent(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	id := p.register(t)
@@ -117,7 +117,7 @@ func (d deleting) Rotate(ctx context.Context, id, secret string, until time.Time
 	return d.secrets.Rotate(ctx, id, secret, until)
 }
 
-func TestARotationReplacesASecretThatIsLostAndNoneOfADeletedEndpoint(t *testing.T) {
+func TestRotateSecret_LostSecret(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.process().register(t)
@@ -139,7 +139,7 @@ func TestARotationReplacesASecretThatIsLostAndNoneOfADeletedEndpoint(t *testing.
 	require.False(t, left)
 }
 
-func TestAChangeThatChangesNothingWritesNothing(t *testing.T) {
+func TestUpdateWebhook_NoChange(t *testing.T) {
 	t.Parallel()
 	p := start(t, database(t))
 	id := p.register(t)

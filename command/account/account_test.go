@@ -29,7 +29,7 @@ func names(n int) []string {
 	return list
 }
 
-func TestWhatSettingsBecome(t *testing.T) {
+func TestConfigure_Normalizes(t *testing.T) {
 	t.Parallel()
 	base := event.AccountConfigured{Features: []string{}, Stages: defaultStages, Region: "IN"}
 	with := func(change func(*event.AccountConfigured)) event.AccountConfigured {
@@ -66,7 +66,7 @@ func TestWhatSettingsBecome(t *testing.T) {
 	}
 }
 
-func TestWhichSettingsAreRefused(t *testing.T) {
+func TestConfigure_Refuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
@@ -106,7 +106,7 @@ func TestWhichSettingsAreRefused(t *testing.T) {
 	}
 }
 
-func TestEverythingWrongIsSaidAtOnce(t *testing.T) {
+func TestConfigure_CollectsErrors(t *testing.T) {
 	t.Parallel()
 	_, err := State{}.Configure(Settings{
 		Name: strings.Repeat("n", 201), Features: []string{""}, Stages: []string{""}, Region: "??", RateLimit: p(-1.0), RateBurst: p(-1), VisitorDays: p(0),
@@ -116,7 +116,7 @@ func TestEverythingWrongIsSaidAtOnce(t *testing.T) {
 	require.Equal(t, []string{"visitorDays"}, fields(t, err))
 }
 
-func TestConfiguringReplacesAndTheSameAgainIsNoEvent(t *testing.T) {
+func TestConfigure_Idempotent(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 	first := func() Settings {
@@ -144,7 +144,7 @@ func TestConfiguringReplacesAndTheSameAgainIsNoEvent(t *testing.T) {
 	require.False(t, replaced.Has(FeatureAPI))
 }
 
-func TestWhatSettingsLeaveOutMayBeKept(t *testing.T) {
+func TestConfigure_KeepsOmitted(t *testing.T) {
 	t.Parallel()
 	has := State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US",
@@ -176,7 +176,7 @@ func TestWhatSettingsLeaveOutMayBeKept(t *testing.T) {
 	require.Equal(t, &event.AccountConfigured{Features: []string{FeatureAPI}, Stages: defaultStages, Region: "IN"}, fresh)
 }
 
-func TestEachSettingAloneIsAChange(t *testing.T) {
+func TestConfigure_EachSetting(t *testing.T) {
 	t.Parallel()
 	base := Settings{Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", RateLimit: p(5.0), RateBurst: p(9)}
 	s := configure(t, State{}, base, time.Unix(0, 0))
@@ -202,14 +202,14 @@ func TestEachSettingAloneIsAChange(t *testing.T) {
 	}
 }
 
-func TestProvisioningWithTheDefaultsIsAnEvent(t *testing.T) {
+func TestConfigure_Defaults(t *testing.T) {
 	t.Parallel()
 	got, err := State{}.Configure(Settings{}, knownRegion)
 	require.NoError(t, err)
 	require.NotNil(t, got, "nobody provisioned the account before")
 }
 
-func TestAStageIsFoundWithoutCaseAndSpelledAsTheAccountDoes(t *testing.T) {
+func TestStage_IgnoresCase(t *testing.T) {
 	t.Parallel()
 	stages := []string{"new", "In Talks", "ÉTÉ"}
 	for name, want := range map[string]string{"new": "new", "NEW": "new", "in talks": "In Talks", "été": "ÉTÉ", "e\u0301te\u0301": "ÉTÉ"} {
@@ -223,7 +223,7 @@ func TestAStageIsFoundWithoutCaseAndSpelledAsTheAccountDoes(t *testing.T) {
 	}
 }
 
-func TestNoTwoAcceptedStagesAnswerToOneName(t *testing.T) {
+func TestStage_Unambiguous(t *testing.T) {
 	t.Parallel()
 	letter := rapid.SampledFrom([]rune("kK\u212asSſσςΣßẞéÉeE\u0301"))
 	rapid.Check(t, func(t *rapid.T) {
@@ -240,7 +240,7 @@ func TestNoTwoAcceptedStagesAnswerToOneName(t *testing.T) {
 	})
 }
 
-func TestWhatMayNameAnAccount(t *testing.T) {
+func TestValidID_Accounts(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"a", "Acme_Corp-7", "-", "0", strings.Repeat("a", 64)} {
 		require.True(t, ValidID(id), "%q", id)
@@ -250,7 +250,7 @@ func TestWhatMayNameAnAccount(t *testing.T) {
 	}
 }
 
-func TestAnAccountNobodyProvisionedHasNothing(t *testing.T) {
+func TestAccount_NotProvisioned(t *testing.T) {
 	t.Parallel()
 	require.False(t, State{}.Provisioned)
 	require.False(t, State{}.Has(FeatureAPI))

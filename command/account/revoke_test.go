@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func TestJWTsOfBeforeARevocationAreWorthNothingWhateverIsConfigured(t *testing.T) {
+func TestRevokeJWTs_SurvivesConfigure(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 10, 0, 0, 500e6, time.UTC)
 	var s State

@@ -16,7 +16,7 @@ import (
 
 func key(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 
-func TestANameIsTheSameForTheSameValueAndTellsNothing(t *testing.T) {
+func TestStream_KeyedHash(t *testing.T) {
 	t.Parallel()
 	name := NewNames(key(1)).Stream("acme", Phone, "+919876543210")
 	require.Equal(t, name, NewNames(key(1)).Stream("acme", Phone, "+919876543210"))
@@ -25,7 +25,7 @@ func TestANameIsTheSameForTheSameValueAndTellsNothing(t *testing.T) {
 }
 
 // Claims that are on the log already keep their names: another way of making them would forget every owner.
-func TestNamesOfClaimsOnTheLogDoNotChange(t *testing.T) {
+func TestStream_Stable(t *testing.T) {
 	t.Parallel()
 	names := NewNames(key(1))
 	require.Equal(t, "claim-d77989779b1bf377a25151aa9d58a3dc", names.Stream("acme", Phone, "+919876543210"))
@@ -37,7 +37,7 @@ func TestNamesOfClaimsOnTheLogDoNotChange(t *testing.T) {
 		"or a repeat would be taken for another request")
 }
 
-func TestAVisitorsStreamTellsNothingOfTheID(t *testing.T) {
+func TestVisitor_KeyedHash(t *testing.T) {
 	t.Parallel()
 	name := NewNames(key(1)).Visitor("acme", "ann@example.com")
 	require.Regexp(t, `^visitor-acme-[0-9a-f]{32}$`, name)
@@ -52,7 +52,7 @@ func TestAVisitorsStreamTellsNothingOfTheID(t *testing.T) {
 	require.NotContains(t, name, claimed[len(event.ClaimPrefix):], "nor whether a lead has it for an email")
 }
 
-func TestNamesDifferByEachPart(t *testing.T) {
+func TestStream_DiffersByPart(t *testing.T) {
 	t.Parallel()
 	names := NewNames(key(1))
 	same := names.Stream("acme", Phone, "+919876543210")
@@ -68,7 +68,7 @@ func TestNamesDifferByEachPart(t *testing.T) {
 	}
 }
 
-func TestNamesDoNotCollideOverJoinedParts(t *testing.T) {
+func TestStream_NoConcatenationCollision(t *testing.T) {
 	t.Parallel()
 	names := NewNames(key(1))
 	for _, c := range [][2][3]string{
@@ -85,7 +85,7 @@ func TestNamesDoNotCollideOverJoinedParts(t *testing.T) {
 	}
 }
 
-func TestTwoNamesAreEqualOnlyForEqualParts(t *testing.T) {
+func TestStream_Injective(t *testing.T) {
 	t.Parallel()
 	names := NewNames(key(1))
 	part := rapid.StringMatching(`[a-c+@.]{0,3}`)
@@ -98,7 +98,7 @@ func TestTwoNamesAreEqualOnlyForEqualParts(t *testing.T) {
 	})
 }
 
-func TestEverySlotHasANameOfItsOwn(t *testing.T) {
+func TestSlot_Distinct(t *testing.T) {
 	t.Parallel()
 	names := NewNames(key(1))
 	seen := map[string]bool{}
@@ -113,7 +113,7 @@ func TestEverySlotHasANameOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAClaimNamesItsLatestHolder(t *testing.T) {
+func TestEvolve_LatestHolder(t *testing.T) {
 	t.Parallel()
 	taken := func(holder string) event.Data { return event.ClaimTaken{Kind: string(Phone), Holder: holder} }
 	released := event.ClaimReleased{Kind: string(Phone), Holder: "one"}

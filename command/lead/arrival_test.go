@@ -67,7 +67,7 @@ func values(of map[string]jsontext.Value) map[string]string {
 
 func str(n int) string { return strings.Repeat("x", n) }
 
-func TestAnArrivalInFull(t *testing.T) {
+func TestParseArrival_Full(t *testing.T) {
 	t.Parallel()
 	a := accepted(t, `{
 		"name": " Asha\tRao ", "phone": "98765 43210", "email": " Asha@Example.COM ", "status": "WON", "leadTemperature": "Hot",
@@ -86,7 +86,7 @@ func TestAnArrivalInFull(t *testing.T) {
 	}, a)
 }
 
-func TestAnArrivalWithTheLeastSaysNothingElse(t *testing.T) {
+func TestParseArrival_Minimal(t *testing.T) {
 	t.Parallel()
 	a := accepted(t, `{"phone":"9876543210"}`)
 	require.Empty(t, a.CustomFields)
@@ -94,7 +94,7 @@ func TestAnArrivalWithTheLeastSaysNothingElse(t *testing.T) {
 	require.Equal(t, Arrival{LeadFields: event.LeadFields{Phone: "+919876543210"}, Source: "api", IP: "203.0.113.9", UserAgent: "curl/8"}, a)
 }
 
-func TestTheFirstNameThatIsPresentWins(t *testing.T) {
+func TestParseArrival_NameAliases(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, members, want string }{
 		{"name first", `"full_name":"5","fullName":"4","contact_name":"3","contactName":"2","name":"1"`, "1"},
@@ -114,7 +114,7 @@ func TestTheFirstNameThatIsPresentWins(t *testing.T) {
 	require.Equal(t, []string{"name"}, refused(t, withPhone(`"name":7,"contactName":"2"`)), "present, and of a wrong type")
 }
 
-func TestTheVisitorIsKeptAsGiven(t *testing.T) {
+func TestParseArrival_Visitor(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, members, want string }{
 		{"visitorId", `"visitorId":" V 1 "`, " V 1 "},
@@ -131,7 +131,7 @@ func TestTheVisitorIsKeptAsGiven(t *testing.T) {
 	require.Equal(t, []string{"phone"}, refused(t, `{"visitorId":"v"}`), "a visitor identifies nobody")
 }
 
-func TestPhoneOrEmailIsRequired(t *testing.T) {
+func TestParseArrival_NeedsContact(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"nothing at all": `{}`, "another field": `{"name":"Asha"}`, "nulls": `{"phone":null,"email":null}`,
@@ -145,14 +145,14 @@ func TestPhoneOrEmailIsRequired(t *testing.T) {
 	require.Equal(t, "+919876543210", accepted(t, `{"phone":"9876543210","email":""}`).Phone)
 }
 
-func TestABadPhoneOrEmailIsRefusedBesideAGoodOne(t *testing.T) {
+func TestParseArrival_OneBadContact(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"phone"}, refused(t, `{"phone":"12","email":"asha@example.com"}`))
 	require.Equal(t, []string{"email"}, refused(t, `{"phone":"9876543210","email":"asha"}`))
 	require.Equal(t, []string{"phone", "email"}, refused(t, `{"phone":"12","email":"asha"}`))
 }
 
-func TestEveryWrongTypeIsNamedAtOnce(t *testing.T) {
+func TestParseArrival_WrongTypes(t *testing.T) {
 	t.Parallel()
 	require.ElementsMatch(t,
 		[]string{
@@ -176,7 +176,7 @@ func TestEveryWrongTypeIsNamedAtOnce(t *testing.T) {
 	}
 }
 
-func TestEveryErrorOfABodyIsCollected(t *testing.T) {
+func TestParseArrival_CollectsErrors(t *testing.T) {
 	t.Parallel()
 	require.ElementsMatch(t,
 		[]string{
@@ -188,7 +188,7 @@ func TestEveryErrorOfABodyIsCollected(t *testing.T) {
 			"customFields":{"long":"`+str(2001)+`"},"budget":"`+str(2001)+`"}`))
 }
 
-func TestMessagesNeverRepeatWhatWasSent(t *testing.T) {
+func TestParseArrival_MessagesHideInput(t *testing.T) {
 	t.Parallel()
 	_, err := parse(t, `{"name":"`+strings.Repeat("secretname", 30)+`","phone":"secretphone","email":"secretmail","status":"secretstage",
 		"leadTemperature":"secrettemp","opportunityValue":"secretsum","city":"`+strings.Repeat("secretcity", 300)+`"}`)
@@ -196,7 +196,7 @@ func TestMessagesNeverRepeatWhatWasSent(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret")
 }
 
-func TestNullIsAsIfAbsentEverywhere(t *testing.T) {
+func TestParseArrival_Null(t *testing.T) {
 	t.Parallel()
 	bare := accepted(t, `{"phone":"9876543210"}`)
 	require.Equal(t, bare, accepted(t, `{"phone":"9876543210","name":null,"contactName":null,"email":null,"status":null,
@@ -208,7 +208,7 @@ func TestNullIsAsIfAbsentEverywhere(t *testing.T) {
 	require.Equal(t, []string{"api", "203.0.113.9", "curl/8"}, []string{a.Source, a.IP, a.UserAgent})
 }
 
-func TestReadingChangesNothingOfTheBody(t *testing.T) {
+func TestParseArrival_LeavesBody(t *testing.T) {
 	t.Parallel()
 	body, err := Members(jsontext.Value(`{"phone":"9876543210","metadata":{"a":null,"source":"website"},"customFields":{"x":null,"y":1},"z":2}`))
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ func members(prefix string, n int) string {
 	return strings.Join(list, ",")
 }
 
-func TestCustomFieldsAreTheUnionOfEveryPlace(t *testing.T) {
+func TestCustomFields_Union(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, members string
@@ -47,7 +47,7 @@ func TestCustomFieldsAreTheUnionOfEveryPlace(t *testing.T) {
 	}
 }
 
-func TestReservedNamesAreNoCustomFields(t *testing.T) {
+func TestCustomFields_ReservedNames(t *testing.T) {
 	t.Parallel()
 	a := accepted(t, `{"phone":"9876543210","email":"a@example.com","name":"n","contactName":"n","contact_name":"n","fullName":"n","full_name":"n",
 		"status":"new","leadTemperature":"hot","opportunityValue":1,"metadata":{"a":1},"customFields":{},"industryData":{},"fields":{},
@@ -59,7 +59,7 @@ func TestReservedNamesAreNoCustomFields(t *testing.T) {
 	require.Empty(t, echoed.CustomFields, "what the service says of a lead, sent back")
 }
 
-func TestReservedNamesAreComparedExactlyAndAtTheTopAlone(t *testing.T) {
+func TestCustomFields_ReservedNamesExactly(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, map[string]string{"Phone": `"12"`, "NAME": `"n"`, "leadid": "1", "lead_id": "2"},
 		values(accepted(t, withPhone(`"Phone":"12","NAME":"n","leadid":1,"lead_id":2`)).CustomFields))
@@ -71,7 +71,7 @@ func TestReservedNamesAreComparedExactlyAndAtTheTopAlone(t *testing.T) {
 	}
 }
 
-func TestAtMost50DistinctKeys(t *testing.T) {
+func TestCustomFields_AtMost50(t *testing.T) {
 	t.Parallel()
 	require.Len(t, accepted(t, withPhone(`"customFields":{`+members("k", 50)+`}`)).CustomFields, 50)
 	require.Equal(t, []string{"customFields"}, refused(t, withPhone(`"customFields":{`+members("k", 51)+`}`)))
@@ -82,7 +82,7 @@ func TestAtMost50DistinctKeys(t *testing.T) {
 	require.Len(t, accepted(t, withPhone(members("k", 50)+`,"x":"","y":null,"z":[]`)).CustomFields, 50, "empty ones do not count")
 }
 
-func TestCustomValuesAreKeptAsGiven(t *testing.T) {
+func TestCustomFields_ValuesKept(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
 		`" Pune\n"`:            `" Pune\n"`,
@@ -105,7 +105,7 @@ func TestCustomValuesAreKeptAsGiven(t *testing.T) {
 	}
 }
 
-func TestCustomValuesAreBounded(t *testing.T) {
+func TestCustomFields_ValueLimit(t *testing.T) {
 	t.Parallel()
 	for name, given := range map[string]string{
 		"a string":                         `"` + str(2000) + `"`,
@@ -129,7 +129,7 @@ func TestCustomValuesAreBounded(t *testing.T) {
 	}
 }
 
-func TestCustomFieldsAreBoundedTogether(t *testing.T) {
+func TestCustomFields_TotalLimit(t *testing.T) {
 	t.Parallel()
 	const composed = "α\u0313\u0300\u0345" // one character, of eight bytes
 	body := func(n int, key, value string) string {
@@ -149,7 +149,7 @@ func TestCustomFieldsAreBoundedTogether(t *testing.T) {
 	require.Equal(t, []string{"customFields"}, refused(t, body(50, wide, value+"x")))
 }
 
-func TestCustomKeysAreBounded(t *testing.T) {
+func TestCustomFields_KeyLimit(t *testing.T) {
 	t.Parallel()
 	for name, key := range map[string]string{
 		"50 characters": str(50), "letters and not bytes": strings.Repeat("é", 50), "with a dot": "a.b", "with spaces": " a b ",
@@ -173,7 +173,7 @@ func TestCustomKeysAreBounded(t *testing.T) {
 		refused(t, withPhone(`"customFields":{"c":"`+str(2001)+`","a":"`+str(2001)+`","b":1}`)), "in a stable order")
 }
 
-func TestOfVeryManyWrongFieldsTheSameAreToldEachTime(t *testing.T) {
+func TestCustomFields_ErrorsDeterministic(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", MaxCustomValue+1)
 	body := withPhone(strings.ReplaceAll(members("k", 150), ":1", `:"`+long+`"`))

@@ -106,7 +106,7 @@ func outcome(t *testing.T, decision Decision, err error) string {
 
 // The de-duplication rules in full: who owns the phone and the email, what kind of source the arrival comes from, and
 // whether the person came from it before.
-func TestWhoAnArrivalIs(t *testing.T) {
+func TestDecide_Identity(t *testing.T) {
 	t.Parallel()
 	kinds := map[string][]string{
 		"self-service": {"website", "chatbot", "landing", "whatsapp", "google_form", "ai_powered_lead", "payment_page_drop"},
@@ -213,7 +213,7 @@ func TestWhoAnArrivalIs(t *testing.T) {
 	}
 }
 
-func TestTheTableOfSourcesIsComplete(t *testing.T) {
+func TestDecide_EverySource(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string][3]bool{ // may be named by an arrival, curated, self-service
 		"api": {true, true, false}, "webhook": {true, true, false}, "manual": {false, true, false}, "csv_import": {false, true, false},
@@ -227,7 +227,7 @@ func TestTheTableOfSourcesIsComplete(t *testing.T) {
 	require.Equal(t, "api", DefaultSource)
 }
 
-func TestARefusalKeepsNothingOfThePerson(t *testing.T) {
+func TestDecide_RefusalHasNoPersonalData(t *testing.T) {
 	t.Parallel()
 	a := Arrival{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA, Email: emailB, CustomFields: raw("city", `"Pune"`)}, Source: "api", IP: "198.51.100.7"}
 	_, err := Decide(a, someRules, ann("api"), bala("api"), someIDs)
@@ -240,7 +240,7 @@ func TestARefusalKeepsNothingOfThePerson(t *testing.T) {
 	require.Equal(t, event.LeadRefused{Source: "api", Code: "DUPLICATE_LEAD_SOURCE", LeadID: idA}, refusal.Fact)
 }
 
-func TestAnUnknownStageIsRefusedUnlessTheLeadIsOnIt(t *testing.T) {
+func TestDecide_UnknownStage(t *testing.T) {
 	t.Parallel()
 	removed := *ann("website")
 	removed.Status = "Parked"
@@ -263,7 +263,7 @@ func TestAnUnknownStageIsRefusedUnlessTheLeadIsOnIt(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongComesBeforeWhatConflicts(t *testing.T) {
+func TestDecide_ErrorsBeforeConflicts(t *testing.T) {
 	t.Parallel()
 	a := Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api", UnknownStatus: "Parked"}
 	_, err := Decide(a, someRules, ann("api"), nil, someIDs)

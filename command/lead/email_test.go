@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestParseEmailGivesOneFormToOneMailbox(t *testing.T) {
+func TestParseEmail_Canonical(t *testing.T) {
 	t.Parallel()
 	local64 := strings.Repeat("a", 64)
 	label63 := strings.Repeat("b", 63)
@@ -44,7 +44,7 @@ func TestParseEmailGivesOneFormToOneMailbox(t *testing.T) {
 	}
 }
 
-func TestParseEmailRefusesWhatIsNoBareAddress(t *testing.T) {
+func TestParseEmail_Refuses(t *testing.T) {
 	t.Parallel()
 	label63 := strings.Repeat("b", 63)
 	for name, raw := range map[string]string{
@@ -105,7 +105,7 @@ func TestParseEmailRefusesWhatIsNoBareAddress(t *testing.T) {
 	}
 }
 
-func TestParseEmailSaysWhenAnAddressIsTooLong(t *testing.T) {
+func TestParseEmail_TooLong(t *testing.T) {
 	t.Parallel()
 	label63 := strings.Repeat("b", 63)
 	for name, raw := range map[string]string{
@@ -137,7 +137,7 @@ func requireEmailLaws(t require.TestingT, raw string) {
 	require.Equal(t, got, upper, "%q", raw)
 }
 
-func TestParseEmailIsIdempotentAndAlwaysABareAddress(t *testing.T) {
+func TestParseEmail_Idempotent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		requireEmailLaws(t, rapid.OneOf(

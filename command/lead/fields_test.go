@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAPhoneMayBeAnInteger(t *testing.T) {
+func TestParseArrival_PhoneAsInteger(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "+919876543210", accepted(t, `{"phone":9876543210}`).Phone)
 	require.Equal(t, "+919876543210", accepted(t, `{"phone":919876543210}`).Phone)
@@ -17,7 +17,7 @@ func TestAPhoneMayBeAnInteger(t *testing.T) {
 	}
 }
 
-func TestAPhoneIsReadInTheAccountsRegion(t *testing.T) {
+func TestParseArrival_PhoneRegion(t *testing.T) {
 	t.Parallel()
 	body := map[string]jsontext.Value{"phone": jsontext.Value(`"030 901820"`)}
 	a, err := ParseArrival(body, Rules{Region: "DE", Stages: []string{"new"}}, Client{})
@@ -25,7 +25,7 @@ func TestAPhoneIsReadInTheAccountsRegion(t *testing.T) {
 	require.Equal(t, "+4930901820", a.Phone)
 }
 
-func TestFormsOfAnOpportunityValue(t *testing.T) {
+func TestParseArrival_OpportunityValue(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
 		`120000`: "120000", `1200.50`: "1200.5", `1.2e3`: "1200", `0`: "0", `-0`: "0", `"0"`: "0", `0.0001`: "0.0001",
@@ -43,7 +43,7 @@ func TestFormsOfAnOpportunityValue(t *testing.T) {
 	}
 }
 
-func TestTemperatureIsOneOfThreeWithoutCase(t *testing.T) {
+func TestParseArrival_Temperature(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
 		`"hot"`: "hot", `"WARM"`: "warm", `"Cold"`: "cold", `" hot\n"`: "hot", `""`: "", `null`: "", `" "`: "",
@@ -55,7 +55,7 @@ func TestTemperatureIsOneOfThreeWithoutCase(t *testing.T) {
 	}
 }
 
-func TestStatusIsAStageWithoutCaseInTheAccountsSpelling(t *testing.T) {
+func TestParseArrival_Status(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
 		`"new"`: "new", `"NEW"`: "new", `"in talks"`: "In Talks", `" won "`: "won", `""`: "", `null`: "", `"\t"`: "",
@@ -69,7 +69,7 @@ func TestStatusIsAStageWithoutCaseInTheAccountsSpelling(t *testing.T) {
 	}
 }
 
-func TestAnUnknownStatusAloneIsLeftToTheLead(t *testing.T) {
+func TestParseArrival_UnknownStatus(t *testing.T) {
 	t.Parallel()
 	a := accepted(t, withPhone(`"status":" Parked "`))
 	require.Empty(t, a.Status)
@@ -78,7 +78,7 @@ func TestAnUnknownStatusAloneIsLeftToTheLead(t *testing.T) {
 		"together with another error it is said at once")
 }
 
-func TestANameIsCleanedAndBounded(t *testing.T) {
+func TestParseArrival_Name(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
 		`"  Asha\u0001Rao\n"`:                      "Asha Rao",

@@ -22,7 +22,7 @@ func join(t *testing.T, into, from State) (State, State) {
 	return Evolve(into, leadFact(into.ID, at, joined)), Evolve(from, leadFact(from.ID, at, departed))
 }
 
-func TestWhatALeadHasStaysAndTheOtherFillsIn(t *testing.T) {
+func TestJoin_FillsMissingFields(t *testing.T) {
 	t.Parallel()
 	into := Evolve(State{}, leadFact(idA, someDay.Add(time.Hour), event.LeadCreated{
 		ContactUID: "contact-a", LeadFields: event.LeadFields{Name: "9876543210", Phone: phoneA, Status: "new", Temperature: "warm", CustomFields: raw("city", `"Pune"`)}, NameDerived: true,
@@ -63,7 +63,7 @@ func TestWhatALeadHasStaysAndTheOtherFillsIn(t *testing.T) {
 	require.Equal(t, []string{"name", "email", "opportunityValue", "customFields", "metadata", "visitorId"}, joined.Changed)
 }
 
-func TestALeadLosesNothingThatItHasWhenAnotherBecomesPartOfIt(t *testing.T) {
+func TestJoin_KeepsFields(t *testing.T) {
 	t.Parallel()
 	into := Evolve(State{}, leadFact(idA, someDay.Add(time.Hour), event.LeadCreated{
 		ContactUID: "contact-a", LeadFields: event.LeadFields{
@@ -107,7 +107,7 @@ func TestALeadLosesNothingThatItHasWhenAnotherBecomesPartOfIt(t *testing.T) {
 	}, joined.Was, "what it was can be told still")
 }
 
-func TestWhichLeadsAreNotJoined(t *testing.T) {
+func TestJoin_Refused(t *testing.T) {
 	t.Parallel()
 	a, b := *ann("api"), *bala("api")
 	_, gone := join(t, a, b)
@@ -148,7 +148,7 @@ func many(prefix string, n, length int) map[string]jsontext.Value {
 	return fields
 }
 
-func TestWhatBothHaveMustFitIntoOne(t *testing.T) {
+func TestJoin_SizeLimit(t *testing.T) {
 	t.Parallel()
 	a, b := *ann("api"), *bala("api")
 	for name, c := range map[string]struct {
@@ -181,7 +181,7 @@ func TestWhatBothHaveMustFitIntoOne(t *testing.T) {
 	}
 }
 
-func TestWhatTwoLeadsAreFoundByAndLinkedWithMustFitIntoOne(t *testing.T) {
+func TestJoin_ContactLimits(t *testing.T) {
 	t.Parallel()
 	full, other := *ann("api"), *bala("api")
 	for name, fill := range map[string]func(many, more *State){

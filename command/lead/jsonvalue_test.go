@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestWhatCountsAsEmpty(t *testing.T) {
+func TestEmpty_Values(t *testing.T) {
 	t.Parallel()
 	for _, v := range []string{"", "null", `""`, `" "`, `"\t\u00a0\n"`, "{}", "[]", "{ }", "[\n\t]"} {
 		require.True(t, empty(jsontext.Value(v)), "%q", v)
@@ -19,7 +19,7 @@ func TestWhatCountsAsEmpty(t *testing.T) {
 	require.True(t, empty(nil), "absent")
 }
 
-func TestTextIsTheContentOfAString(t *testing.T) {
+func TestText_Content(t *testing.T) {
 	t.Parallel()
 	for v, want := range map[string]string{`""`: "", `"a\"b"`: `a"b`, `"\u00e9\ud83d\ude00"`: "é😀", `"\n"`: "\n"} {
 		got, ok := text(jsontext.Value(v))
@@ -32,7 +32,7 @@ func TestTextIsTheContentOfAString(t *testing.T) {
 	}
 }
 
-func TestWhatIsQuotedReadsBack(t *testing.T) {
+func TestQuote_RoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.String().Draw(t, "text")
@@ -43,7 +43,7 @@ func TestWhatIsQuotedReadsBack(t *testing.T) {
 	require.Equal(t, `"a�b"`, string(quote("a\xffb")))
 }
 
-func TestMembersOfAnObject(t *testing.T) {
+func TestMembers_Object(t *testing.T) {
 	t.Parallel()
 	got, err := Members(jsontext.Value(`{"a": 1.50, "b": {"x": [1, null]}, "": "\u0041\/", "n": null, "big": 12345678901234567890, "e": 1E2}`))
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestMembersOfAnObject(t *testing.T) {
 	}
 }
 
-func TestMembersDoNotShareTheBodysMemory(t *testing.T) {
+func TestMembers_OwnMemory(t *testing.T) {
 	t.Parallel()
 	for _, before := range []string{`{"a":"\u0041 long enough","b":"B"}`, `{"a":"plain","b":"B"}`} {
 		body := jsontext.Value(before)

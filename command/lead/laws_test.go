@@ -123,7 +123,7 @@ func plain(s State) State {
 	return s
 }
 
-func TestFoldingLeavesTheStateAndTheFactsAsTheyWere(t *testing.T) {
+func TestEvolve_ChangesNoInput(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		facts, branch := history(t), history(t)
@@ -150,7 +150,7 @@ func encode(t require.TestingT, data event.Data) string {
 	return string(encoded)
 }
 
-func TestFoldingInPartsIsFoldingAll(t *testing.T) {
+func TestEvolve_Associative(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		facts := history(t)
@@ -163,7 +163,7 @@ func TestFoldingInPartsIsFoldingAll(t *testing.T) {
 	})
 }
 
-func TestFactsReadBackFoldAsTheyDidWhenDecided(t *testing.T) {
+func TestFold_DecodedFacts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		facts := history(t)
@@ -177,7 +177,7 @@ func TestFactsReadBackFoldAsTheyDidWhenDecided(t *testing.T) {
 	})
 }
 
-func TestFoldComesToWhatEvolveDoesWhichLeavesAStateAsItWas(t *testing.T) {
+func TestFold_EqualsEvolve(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var s, folded State
@@ -190,7 +190,7 @@ func TestFoldComesToWhatEvolveDoesWhichLeavesAStateAsItWas(t *testing.T) {
 	})
 }
 
-func TestAnAddressIsQuotedAsItWasOrAnew(t *testing.T) {
+func TestOverlay_QuotesAddress(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"192.0.2.7", "", `a"b`, `a\b`, "é", "\xff", "a<b>&\u2028", "tab\t"} {
 		require.False(t, quotes(nil, s))
@@ -202,7 +202,7 @@ func TestAnAddressIsQuotedAsItWasOrAnew(t *testing.T) {
 	require.True(t, quotes(quote("Mozilla/5.0"), "Mozilla/5.0"))
 }
 
-func TestWhatIsTrueOfALeadAllItsLife(t *testing.T) {
+func TestLead_Invariants(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var s State
@@ -258,7 +258,7 @@ func TestWhatIsTrueOfALeadAllItsLife(t *testing.T) {
 	})
 }
 
-func TestAStoredLeadIsTheSameLead(t *testing.T) {
+func TestState_JSONRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := foldFacts(State{}, history(t))
@@ -269,7 +269,7 @@ func TestAStoredLeadIsTheSameLead(t *testing.T) {
 }
 
 // A field that JSON or a fold forgets would pass every law above as long as it stays zero.
-func TestTheMadeUpHistoriesFillEveryFieldOfALead(t *testing.T) {
+func TestLead_GeneratorFillsEveryField(t *testing.T) {
 	t.Parallel()
 	filled := map[string]bool{}
 	for seed := range 200 {

@@ -31,7 +31,7 @@ func fold(t *testing.T, arrivals ...Arrival) State {
 	return s
 }
 
-func TestANewLeadIsFoldedInFull(t *testing.T) {
+func TestEvolve_Created(t *testing.T) {
 	t.Parallel()
 	s := fold(t, Arrival{
 		LeadFields: event.LeadFields{
@@ -55,7 +55,7 @@ func TestANewLeadIsFoldedInFull(t *testing.T) {
 	}, s)
 }
 
-func TestTheLatestNonEmptyValueWins(t *testing.T) {
+func TestEvolve_LatestValueWins(t *testing.T) {
 	t.Parallel()
 	first := Arrival{
 		LeadFields: event.LeadFields{
@@ -99,7 +99,7 @@ func TestTheLatestNonEmptyValueWins(t *testing.T) {
 	require.Equal(t, []any{someDay, someDay.Add(time.Hour)}, []any{after.CreatedAt, after.UpdatedAt})
 }
 
-func TestAReplacedPhoneOrEmailStillFindsTheLead(t *testing.T) {
+func TestEvolve_KeepsContacts(t *testing.T) {
 	t.Parallel()
 	s := fold(t, Arrival{}, Arrival{LeadFields: event.LeadFields{Email: emailA}}, Arrival{LeadFields: event.LeadFields{Email: emailNew, Phone: phoneNew}}, Arrival{LeadFields: event.LeadFields{Email: emailA}})
 	require.Equal(t, []string{phoneA, phoneNew}, s.Phones)
@@ -107,7 +107,7 @@ func TestAReplacedPhoneOrEmailStillFindsTheLead(t *testing.T) {
 	require.Equal(t, []string{phoneA, emailA}, []string{s.Phone, s.Email}, "the latest that was given")
 }
 
-func TestADerivedNameNeverReplacesARealOne(t *testing.T) {
+func TestEvolve_DerivedName(t *testing.T) {
 	t.Parallel()
 	derived := fold(t, Arrival{LeadFields: event.LeadFields{Email: emailA}})
 	require.Equal(t, []any{"asha", true}, []any{derived.Name, derived.NameDerived})
@@ -119,7 +119,7 @@ func TestADerivedNameNeverReplacesARealOne(t *testing.T) {
 	require.Equal(t, []any{"Rao", false}, []any{later.Name, later.NameDerived})
 }
 
-func TestTheFirstTouchStaysAndTheHistoryHoldsTheRest(t *testing.T) {
+func TestEvolve_SourceHistory(t *testing.T) {
 	t.Parallel()
 	s := fold(t,
 		Arrival{Source: "google_ad", IP: "198.51.100.1", UserAgent: "one", Metadata: raw("gclid", `"g"`)},
@@ -143,7 +143,7 @@ func TestTheFirstTouchStaysAndTheHistoryHoldsTheRest(t *testing.T) {
 	require.False(t, s.HasSource("chatbot"))
 }
 
-func TestTwoFuturesOfOneLeadShareNothing(t *testing.T) {
+func TestEvolve_SharesNothing(t *testing.T) {
 	t.Parallel()
 	with := func(s State, phone string) State {
 		return Evolve(s, leadFact(idNew, someDay, event.LeadMerged{

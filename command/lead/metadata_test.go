@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOnlyACanonicalSourceIsHonoured(t *testing.T) {
+func TestMetadata_Source(t *testing.T) {
 	t.Parallel()
 	for _, source := range []string{
 		"api", "webhook", "website", "chatbot", "whatsapp", "google_form", "facebook_ad", "google_ad", "ai_powered_lead",
@@ -29,7 +29,7 @@ func TestOnlyACanonicalSourceIsHonoured(t *testing.T) {
 	require.Equal(t, "api", accepted(t, withPhone(`"source":"website"`)).Source, "the top level is not where it stands")
 }
 
-func TestTheAddressIsTheOneGivenOrThatOfTheConnection(t *testing.T) {
+func TestMetadata_IP(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		`"198.51.100.7"`:           "198.51.100.7",
@@ -52,7 +52,7 @@ func TestTheAddressIsTheOneGivenOrThatOfTheConnection(t *testing.T) {
 	}
 }
 
-func TestTheAgentIsTheOneGivenOrThatOfTheConnection(t *testing.T) {
+func TestMetadata_UserAgent(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "Mozilla/5.0", accepted(t, withPhone(`"metadata":{"userAgent":"Mozilla/5.0"}`)).UserAgent)
 	require.Equal(t, "curl/8", accepted(t, withPhone(`"metadata":{"userAgent":" "}`)).UserAgent, "blank is absent")
@@ -62,7 +62,7 @@ func TestTheAgentIsTheOneGivenOrThatOfTheConnection(t *testing.T) {
 	require.Equal(t, []string{"metadata.userAgent"}, refused(t, withPhone(`"metadata":{"userAgent":5}`)))
 }
 
-func TestMetadataIsBounded(t *testing.T) {
+func TestMetadata_Limits(t *testing.T) {
 	t.Parallel()
 	keys := func(n int) string {
 		members := make([]string, n)
@@ -82,7 +82,7 @@ func TestMetadataIsBounded(t *testing.T) {
 	accepted(t, withPhone(`"metadata":{ "k" :`+strings.Repeat(" ", 40<<10)+`1}`))
 }
 
-func TestMetadataKeepsAnyOtherKeyAsItIs(t *testing.T) {
+func TestMetadata_OtherKeys(t *testing.T) {
 	t.Parallel()
 	a := accepted(t, withPhone(`"metadata":{"utm_source":" Google ","n":1.50,"list":[1, {"a":null}],"yes":true,"empty":"","":"blank key"}`))
 	require.Equal(t, map[string]string{

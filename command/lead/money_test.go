@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestParseAmountReadsWhatPeopleWrite(t *testing.T) {
+func TestParseAmount_Forms(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		"0": "0", "0.00": "0", "000": "0", "5": "5", "007": "7", "120000.50": "120000.5", "0.0001": "0.0001",
@@ -43,7 +43,7 @@ func TestParseAmountReadsWhatPeopleWrite(t *testing.T) {
 	}
 }
 
-func TestParseAmountRefusesWhatIsNoPlainAmount(t *testing.T) {
+func TestParseAmount_Refuses(t *testing.T) {
 	t.Parallel()
 	for message, raws := range map[string][]string{
 		"is not a number": {
@@ -68,7 +68,7 @@ func TestParseAmountRefusesWhatIsNoPlainAmount(t *testing.T) {
 	}
 }
 
-func TestAmountFromNumberReadsJSONNumbers(t *testing.T) {
+func TestAmountFromNumber_JSON(t *testing.T) {
 	t.Parallel()
 	for literal, want := range map[string]string{
 		"0": "0", "-0": "0", "-0.0": "0", "0e5": "0", "-0e-5": "0", "5": "5", "120000.50": "120000.5", "1e3": "1000", "1E+3": "1000", "1.5e3": "1500",
@@ -95,7 +95,7 @@ func TestAmountFromNumberReadsJSONNumbers(t *testing.T) {
 	}
 }
 
-func TestEqualAmountsCompareEqual(t *testing.T) {
+func TestAmount_Equal(t *testing.T) {
 	t.Parallel()
 	written, err := ParseAmount("Rs. 1,500.00")
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func requireCanonical(t require.TestingT, raw string, got Amount, err error) {
 	require.Equal(t, got, again, "%q", raw)
 }
 
-func TestAnAmountReadsAsItselfHoweverItIsGrouped(t *testing.T) {
+func TestParseAmount_Grouping(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		plain := rapid.StringMatching(`[1-9][0-9]{3,10}`).Draw(t, "plain")
@@ -164,7 +164,7 @@ func grouped(digits, separator string, size int) string {
 	return head + separator + tail
 }
 
-func TestParseAmountIsIdempotentAndAlwaysExact(t *testing.T) {
+func TestParseAmount_Idempotent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		requireAmountLaws(t, rapid.OneOf(

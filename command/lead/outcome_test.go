@@ -19,7 +19,7 @@ func opened(t *testing.T, a Arrival) event.LeadCreated {
 	return decision.Fact.(event.LeadCreated)
 }
 
-func TestANewLeadIsWhatTheArrivalSays(t *testing.T) {
+func TestDecide_NewLead(t *testing.T) {
 	t.Parallel()
 	a := Arrival{
 		LeadFields: event.LeadFields{
@@ -38,7 +38,7 @@ func TestANewLeadIsWhatTheArrivalSays(t *testing.T) {
 	}, opened(t, a))
 }
 
-func TestWhatANewLeadIsNotToldIsResolvedOnce(t *testing.T) {
+func TestDecide_Defaults(t *testing.T) {
 	t.Parallel()
 	got := opened(t, Arrival{LeadFields: event.LeadFields{Phone: phoneNew}, Source: "api"})
 	require.Equal(t, event.LeadCreated{
@@ -47,7 +47,7 @@ func TestWhatANewLeadIsNotToldIsResolvedOnce(t *testing.T) {
 	}, got)
 }
 
-func TestANewLeadWithoutANameIsCalledByItsEmailElseItsPhone(t *testing.T) {
+func TestDecide_DerivedName(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -66,7 +66,7 @@ func TestANewLeadWithoutANameIsCalledByItsEmailElseItsPhone(t *testing.T) {
 	}
 }
 
-func TestLimitsCountOnTheResultingLead(t *testing.T) {
+func TestDecide_LimitsOfMergedLead(t *testing.T) {
 	t.Parallel()
 	many := func(prefix string, n int) map[string]jsontext.Value {
 		out := map[string]jsontext.Value{}
@@ -108,7 +108,7 @@ func TestLimitsCountOnTheResultingLead(t *testing.T) {
 	require.NoError(t, err, "in place of what was there")
 }
 
-func TestWhatAMergeChangesIsNamed(t *testing.T) {
+func TestDecide_ChangedFields(t *testing.T) {
 	t.Parallel()
 	known := *ann("website")
 	known.CustomFields, known.Metadata = raw("city", `"Pune"`), raw("utm", `"x"`)
@@ -161,7 +161,7 @@ func TestWhatAMergeChangesIsNamed(t *testing.T) {
 		"a name that was only derived is now known")
 }
 
-func TestAnEmailOfAnotherLeadChangesNothingOfThisOne(t *testing.T) {
+func TestDecide_EmailOfOtherLead(t *testing.T) {
 	t.Parallel()
 	decision, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailB, Name: "R"}, Source: "website"}, someRules, ann("website"), bala("api"), someIDs)
 	require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestAnEmailOfAnotherLeadChangesNothingOfThisOne(t *testing.T) {
 	require.NotContains(t, after.Emails, emailB)
 }
 
-func TestAnOpportunityIsOpenedOnceAndThenUpdated(t *testing.T) {
+func TestDecide_Opportunity(t *testing.T) {
 	t.Parallel()
 	s := *ann("website")
 	step := func(value string) event.LeadMerged {
@@ -199,7 +199,7 @@ func merge(t *testing.T, target State, a Arrival) event.LeadMerged {
 	return decision.Fact.(event.LeadMerged)
 }
 
-func TestEmptyMetadataIsKeptAsGivenAtFirstAndChangesNothingLater(t *testing.T) {
+func TestDecide_EmptyMetadata(t *testing.T) {
 	t.Parallel()
 	first := event.Fact{Stream: "lead-L", Data: event.LeadCreated{
 		Source: "website", Metadata: map[string]jsontext.Value{"utm": jsontext.Value(`"x"`), "note": jsontext.Value(`""`)},
@@ -221,7 +221,7 @@ func numbered(prefix string, n int) (all []string) {
 
 // A form that always gives the same email, or a new visitorId each time, would make a lead that takes ever longer to fold,
 // and that no fact could erase.
-func TestWhatALeadIsFoundByAndLinkedWithHasABound(t *testing.T) {
+func TestDecide_ContactLimits(t *testing.T) {
 	t.Parallel()
 	full := *ann("website")
 	full.Phones = append(numbered("+9198765", MaxContacts-1), phoneA)

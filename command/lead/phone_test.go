@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestParsePhoneTakesAnyCommonFormat(t *testing.T) {
+func TestParsePhone_Forms(t *testing.T) {
 	t.Parallel()
 	const asha = "+919876543210"
 	for _, c := range []struct{ name, raw, region, want string }{
@@ -67,7 +67,7 @@ func TestParsePhoneTakesAnyCommonFormat(t *testing.T) {
 	}
 }
 
-func TestParsePhoneRefusesWhatIsNoSinglePhoneNumber(t *testing.T) {
+func TestParsePhone_Refuses(t *testing.T) {
 	t.Parallel()
 	for name, raw := range map[string]string{
 		"nothing":                           "",
@@ -119,7 +119,7 @@ func TestParsePhoneRefusesWhatIsNoSinglePhoneNumber(t *testing.T) {
 	require.Error(t, err, "a national number in an unknown region")
 }
 
-func TestKnownRegion(t *testing.T) {
+func TestKnownRegion_Codes(t *testing.T) {
 	t.Parallel()
 	for _, r := range []string{"IN", "US", "GB", "AE", "DE"} {
 		require.True(t, KnownRegion(r), r)
@@ -134,7 +134,7 @@ func TestKnownRegion(t *testing.T) {
 
 // The numbers of every plan the library has, so that no plan's trunk or carrier
 // prefix can change a number that is canonical already.
-func TestAParsedPhoneParsesToItselfInEveryRegion(t *testing.T) {
+func TestParsePhone_EveryRegion(t *testing.T) {
 	t.Parallel()
 	types := []phonenumbers.PhoneNumberType{phonenumbers.FIXED_LINE, phonenumbers.MOBILE, phonenumbers.TOLL_FREE, phonenumbers.UAN}
 	seen := 0
@@ -165,7 +165,7 @@ func TestAParsedPhoneParsesToItselfInEveryRegion(t *testing.T) {
 	require.Greater(t, seen, 400)
 }
 
-func TestTheShortcutForSettledNumbersAgreesWithTheLongWay(t *testing.T) {
+func TestParsePhone_ShortcutAgrees(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		raw := rapid.StringMatching(`\+(91[6-9][0-9]{9}|1[2-9][0-9]{9})`).Draw(t, "raw")
@@ -210,7 +210,7 @@ func requireFoldLaws(t require.TestingT, phone string) {
 	}
 }
 
-func TestFoldPhone(t *testing.T) {
+func TestFoldPhone_Forms(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, phone, want string }{
 		{"Mexican mobile with the 1", "+5215512345678", "+525512345678"},
@@ -249,7 +249,7 @@ func TestFoldPhone_Laws(t *testing.T) {
 	})
 }
 
-func TestParsePhoneIsIdempotentAndAlwaysE164(t *testing.T) {
+func TestParsePhone_Idempotent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		raw := rapid.OneOf(

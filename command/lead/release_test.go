@@ -16,7 +16,7 @@ func withContacts(name string, derived bool) State {
 	return Evolve(s, leadFact(idA, someDay.Add(time.Hour), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Phone: phoneNew}}))
 }
 
-func TestWhatALeadHasInsteadOfWhatItReleases(t *testing.T) {
+func TestRelease_Replacement(t *testing.T) {
 	t.Parallel()
 	local := derivedName(Arrival{LeadFields: event.LeadFields{Email: emailA}})
 	then := func(s State, merged event.LeadMerged) State {
@@ -82,7 +82,7 @@ func TestWhatALeadHasInsteadOfWhatItReleases(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReleased(t *testing.T) {
+func TestRelease_Refused(t *testing.T) {
 	t.Parallel()
 	s := withContacts("Asha", false)
 	for body, named := range map[[2]string]string{

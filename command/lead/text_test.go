@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestLengthCountsLettersHoweverTheyAreEncoded(t *testing.T) {
+func TestLength_CountsAfterNFC(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, in string
@@ -27,7 +27,7 @@ func TestLengthCountsLettersHoweverTheyAreEncoded(t *testing.T) {
 	}
 }
 
-func TestBlankIsWhiteSpaceOnly(t *testing.T) {
+func TestBlank_WhiteSpace(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"", " ", "\t\r\n", "\u00a0", "\u2003\u3000"} {
 		require.True(t, Blank(s), "%q", s)
@@ -37,7 +37,7 @@ func TestBlankIsWhiteSpaceOnly(t *testing.T) {
 	}
 }
 
-func TestCleanNameTrimsAndLosesControlCharacters(t *testing.T) {
+func TestCleanName_Trims(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"  Asha Rao ":              "Asha Rao",
@@ -55,7 +55,7 @@ func TestCleanNameTrimsAndLosesControlCharacters(t *testing.T) {
 	}
 }
 
-func TestHasControl(t *testing.T) {
+func TestHasControl_Characters(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"a\x00", "\n", "\x7f", "a\u0080b"} {
 		require.True(t, HasControl(s), "%q", s)
@@ -65,7 +65,7 @@ func TestHasControl(t *testing.T) {
 	}
 }
 
-func TestACleanNameIsCleanAlready(t *testing.T) {
+func TestCleanName_Idempotent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		name := CleanName(rapid.String().Draw(t, "raw"))
@@ -75,7 +75,7 @@ func TestACleanNameIsCleanAlready(t *testing.T) {
 	})
 }
 
-func TestDigitsOfEveryScriptHaveTheirValue(t *testing.T) {
+func TestDigits_EveryScript(t *testing.T) {
 	t.Parallel()
 	for want, scripts := range []string{"0０٠۰०০๐𝟎𝟘𞥐", "1１١۱१১๑𝟏𝟙𞥑", "2２٢۲२২๒𝟐𝟚𞥒", "3３٣۳३৩๓𝟑𝟛𞥓"} {
 		for _, r := range scripts {

@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func TestWhatAChangeByHandDoes(t *testing.T) {
+func TestUpdate_Outcome(t *testing.T) {
 	t.Parallel()
 	known := *ann("website")
 	known.CustomFields = raw("city", `"Pune"`, "size", `"XL"`)
@@ -83,7 +83,7 @@ func TestWhatAChangeByHandDoes(t *testing.T) {
 	}
 }
 
-func TestWhichChangesByHandAreRefused(t *testing.T) {
+func TestUpdate_Refused(t *testing.T) {
 	t.Parallel()
 	full := *ann("website")
 	full.CustomFields = raw()

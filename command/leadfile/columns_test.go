@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/command/leadfile"
 )
 
-func TestColumnsAreKnownByTheirNames(t *testing.T) {
+func TestColumns_Names(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ header, row, body string }{
 		"ours": {
@@ -51,7 +51,7 @@ func TestColumnsAreKnownByTheirNames(t *testing.T) {
 	}
 }
 
-func TestColumnsMayBeTold(t *testing.T) {
+func TestColumns_Mapping(t *testing.T) {
 	t.Parallel()
 	header := []string{"Name", "Tel.", "Mobile", "Status", "Notes", "Ad"}
 	columns, err := leadfile.MapColumns(header, map[string]string{
@@ -79,7 +79,7 @@ func TestColumnsMayBeTold(t *testing.T) {
 }
 
 // What is told counts before what a name means, of the first column too, and of two names that are nearly the same.
-func TestWhatIsToldOfAColumnCountsFirst(t *testing.T) {
+func TestColumns_MappingWins(t *testing.T) {
 	t.Parallel()
 	columns, err := leadfile.MapColumns([]string{"WhatsApp", "E mail", "Phone", "E-mail", "Cell"},
 		map[string]string{"whatsapp": "customFields.chat", "E-mail": "", "Cell": "phone"})
@@ -89,7 +89,7 @@ func TestWhatIsToldOfAColumnCountsFirst(t *testing.T) {
 	require.Equal(t, `{"customFields":{"Phone":"222","chat":"111"},"email":"a@example.com","phone":"333"}`, string(body))
 }
 
-func TestACellThatMustBeJSONIsToldByItsColumn(t *testing.T) {
+func TestColumns_InvalidJSON(t *testing.T) {
 	t.Parallel()
 	columns, err := leadfile.MapColumns([]string{"phone", "Custom Fields"}, nil)
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ func wide(order binary.AppendByteOrder, text string) []byte {
 	return out
 }
 
-func TestEncodingsAreTold(t *testing.T) {
+func TestEncoding_Detected(t *testing.T) {
 	t.Parallel()
 	const text = "Name;Straße\r\nJosé;Zürich – €\r\n"
 	const devanagari = "नाम;फ़ोन;शहर\nआशा;९८७;पुणे\n"
@@ -64,7 +64,7 @@ func TestEncodingsAreTold(t *testing.T) {
 	require.ErrorContains(t, err, "klingon")
 }
 
-func TestOfAFileThatCannotBeReadNoEncodingIsTold(t *testing.T) {
+func TestEncoding_ReadError(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("gone")
 	for _, read := range []string{"", strings.Repeat("x", 200_000)} {

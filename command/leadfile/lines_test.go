@@ -23,7 +23,7 @@ func all(r io.Reader, most int) (lines []leadfile.Line, err error) {
 	return lines, nil
 }
 
-func TestLinesAreNumberedAndBlankOnesLeftOut(t *testing.T) {
+func TestLines_Numbered(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]leadfile.Line{
 		"":             nil,
@@ -43,7 +43,7 @@ func TestLinesAreNumberedAndBlankOnesLeftOut(t *testing.T) {
 	}
 }
 
-func TestALineThatIsCutShortIsNone(t *testing.T) {
+func TestLines_Truncated(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("gone")
 	lines, err := all(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(gone)), 100)
@@ -51,7 +51,7 @@ func TestALineThatIsCutShortIsNone(t *testing.T) {
 	require.Equal(t, []leadfile.Line{{Number: 1, Text: []byte("a")}, {Number: 2}}, lines)
 }
 
-func TestALongLineIsNotKept(t *testing.T) {
+func TestLines_TooLong(t *testing.T) {
 	t.Parallel()
 	const most = 200_000
 	text := strings.Repeat("x", most) + "\n" + strings.Repeat("x", most+1) + "\n" + strings.Repeat("x", 2*most) + "\nend"

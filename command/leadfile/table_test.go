@@ -22,7 +22,7 @@ func rows(t require.TestingT, text string, delimiter rune) (*leadfile.Table, []l
 	return table, all
 }
 
-func TestCSVIsReadInAnyDialect(t *testing.T) {
+func TestTable_Dialects(t *testing.T) {
 	t.Parallel()
 	want := []leadfile.Row{{Line: 2, Cells: []string{"Rao, Asha", "98;76|5"}}, {Line: 3, Cells: []string{"Ravi", ""}}}
 	for name, text := range map[string]string{
@@ -46,7 +46,7 @@ func TestCSVIsReadInAnyDialect(t *testing.T) {
 	require.Equal(t, []string{"name, first and last, as it is", "phone"}, table.Header)
 }
 
-func TestTheDelimiterMayStandAboveTheHeader(t *testing.T) {
+func TestTable_SeparatorLine(t *testing.T) {
 	t.Parallel()
 	const text = "\ufeffsep=;\nname, or so, or so;phone\nAsha;1,2,3,4\nRavi;\"9\"8\n"
 	table, got := rows(t, text, 0)
@@ -65,7 +65,7 @@ func TestTheDelimiterMayStandAboveTheHeader(t *testing.T) {
 }
 
 // A file may be of any length, although a row may not.
-func TestALongFileIsReadToItsEnd(t *testing.T) {
+func TestTable_LongFile(t *testing.T) {
 	t.Parallel()
 	const row = "Asha Rao,9876543210\n"
 	const count = 5 << 20 / len(row)
@@ -75,7 +75,7 @@ func TestALongFileIsReadToItsEnd(t *testing.T) {
 }
 
 // A file of Excel's "CSV (Macintosh)" was taken for one long header: nothing was imported, and nothing refused.
-func TestLinesMayEndInCarriageReturns(t *testing.T) {
+func TestTable_CarriageReturns(t *testing.T) {
 	t.Parallel()
 	for _, mark := range []string{"", "\ufeff", "sep=;\r"} {
 		table, got := rows(t, mark+"name;phone\r\"Asha\nRao\";98765\r\rRavi;98766", 0)
@@ -88,7 +88,7 @@ func TestLinesMayEndInCarriageReturns(t *testing.T) {
 	require.Equal(t, []leadfile.Row{{Line: 2, Cells: []string{"Asha\rRao", "98765"}}}, got, "it ends no line here")
 }
 
-func TestABadRowIsOneRow(t *testing.T) {
+func TestTable_BadRow(t *testing.T) {
 	t.Parallel()
 	_, got := rows(t, "a,b\n1,\"two\nlines\"\n1,2,3\nx\"y,2\n\"x\"y,2\n3,4\n1,2,,3\n", 0)
 	var lines []int
@@ -105,7 +105,7 @@ func TestABadRowIsOneRow(t *testing.T) {
 	require.EqualError(t, got[5].Err, "has 4 cells under 2 columns", "the last of them says something")
 }
 
-func TestATableThatCannotBeRead(t *testing.T) {
+func TestTable_ReadError(t *testing.T) {
 	t.Parallel()
 	_, err := leadfile.NewTable(strings.NewReader(""), 0)
 	require.ErrorIs(t, err, leadfile.ErrNoHeader)

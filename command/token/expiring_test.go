@@ -9,7 +9,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func TestItIsSaidOnceOfEachEndThatATokenEnds(t *testing.T) {
+func TestExpiring_OncePerExpiry(t *testing.T) {
 	t.Parallel()
 	born := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 	day := 24 * time.Hour

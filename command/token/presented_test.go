@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func TestWhyAValueThatWasATokensLetsNobodyIn(t *testing.T) {
+func TestPresented_Refusal(t *testing.T) {
 	t.Parallel()
 	expires := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	before, after := expires.Add(-time.Millisecond), expires

@@ -25,14 +25,14 @@ func live(value Value) State {
 	return Evolve(State{}, fact(born, Create("CRM", 30, 2, value, born)))
 }
 
-func TestAnUnusedStateIsNoToken(t *testing.T) {
+func TestToken_ZeroState(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, Unborn, State{}.Phase)
 	require.False(t, State{}.HoldsSlot())
 	require.False(t, State{}.Admits([32]byte{}, born))
 }
 
-func TestCreatingKeepsTheHashAndNotTheValue(t *testing.T) {
+func TestCreate_KeepsHash(t *testing.T) {
 	t.Parallel()
 	value := newValue(t)
 	created := Create("CRM", 30, 2, value, born)
@@ -53,7 +53,7 @@ func TestCreatingKeepsTheHashAndNotTheValue(t *testing.T) {
 	require.True(t, s.HoldsSlot())
 }
 
-func TestExpiryIsDaysOf24HoursFromNow(t *testing.T) {
+func TestCreate_Expiry(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		days int
@@ -67,7 +67,7 @@ func TestExpiryIsDaysOf24HoursFromNow(t *testing.T) {
 	}
 }
 
-func TestWhoATokenLetsIn(t *testing.T) {
+func TestAdmits_Cases(t *testing.T) {
 	t.Parallel()
 	value, other := newValue(t), newValue(t)
 	s := live(value)
@@ -96,7 +96,7 @@ func TestWhoATokenLetsIn(t *testing.T) {
 	}
 }
 
-func TestEvenAnUnchangedHashDoesNotOutliveTheToken(t *testing.T) {
+func TestAdmits_DeletedToken(t *testing.T) {
 	t.Parallel()
 	value := newValue(t)
 	for _, phase := range []Phase{Unborn, Deleted} {
@@ -106,7 +106,7 @@ func TestEvenAnUnchangedHashDoesNotOutliveTheToken(t *testing.T) {
 	}
 }
 
-func TestRotatingStartsTheChosenLifetimeAgain(t *testing.T) {
+func TestRotate_RenewsLifetime(t *testing.T) {
 	t.Parallel()
 	s := live(newValue(t))
 	fresh, later := newValue(t), born.Add(20*24*time.Hour)
@@ -127,7 +127,7 @@ func TestRotatingStartsTheChosenLifetimeAgain(t *testing.T) {
 	require.True(t, after.HoldsSlot())
 }
 
-func TestAnExpiredTokenKeepsItsSlotAndMayBeRotated(t *testing.T) {
+func TestRotate_ExpiredToken(t *testing.T) {
 	t.Parallel()
 	s := live(newValue(t))
 	fresh, long := newValue(t), s.ExpiresAt.Add(1000*time.Hour)
@@ -136,7 +136,7 @@ func TestAnExpiredTokenKeepsItsSlotAndMayBeRotated(t *testing.T) {
 	require.True(t, after.Admits(fresh.Hash(), long))
 }
 
-func TestDeletingForgetsTheHashAndFreesTheSlot(t *testing.T) {
+func TestDelete_ForgetsHash(t *testing.T) {
 	t.Parallel()
 	s := live(newValue(t))
 	data, err := s.Delete("acme")
@@ -149,7 +149,7 @@ func TestDeletingForgetsTheHashAndFreesTheSlot(t *testing.T) {
 	require.NotNil(t, s.Hash, "the state before is as it was")
 }
 
-func TestWhatIsNotTheAccountsLiveTokenIsNotFound(t *testing.T) {
+func TestToken_NotFound(t *testing.T) {
 	t.Parallel()
 	value := newValue(t)
 	s := live(value)
@@ -172,7 +172,7 @@ func TestWhatIsNotTheAccountsLiveTokenIsNotFound(t *testing.T) {
 	}
 }
 
-func TestOnlyTheLatestValueEverCounts(t *testing.T) {
+func TestAdmits_LatestValueOnly(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		values := []Value{newValue(t)}

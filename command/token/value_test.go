@@ -29,7 +29,7 @@ func newValue(t *testing.T) Value {
 	return value
 }
 
-func TestAValueIsPrefixIDSecretAndChecksum(t *testing.T) {
+func TestValue_Format(t *testing.T) {
 	t.Parallel()
 	value := newValue(t)
 	require.Regexp(t, regexp.MustCompile(`^leadlog_`+someID+`[0-9A-Za-z]{32}[0-9A-Za-z]{6}$`), value.Reveal())
@@ -43,7 +43,7 @@ func TestAValueIsPrefixIDSecretAndChecksum(t *testing.T) {
 	require.Equal(t, value.Hash(), parsed.Hash())
 }
 
-func TestTheChecksumIsCRC32OfAllBeforeIt(t *testing.T) {
+func TestValue_Checksum(t *testing.T) {
 	t.Parallel()
 	text := newValue(t).Reveal()
 	var sum uint64
@@ -53,7 +53,7 @@ func TestTheChecksumIsCRC32OfAllBeforeIt(t *testing.T) {
 	require.Equal(t, uint64(crc32.ChecksumIEEE([]byte(text[:len(text)-6]))), sum)
 }
 
-func TestThePrefixTellsValuesApartAndKeepsTheSecret(t *testing.T) {
+func TestValue_Prefix(t *testing.T) {
 	t.Parallel()
 	value := newValue(t)
 	require.True(t, strings.HasPrefix(value.Reveal(), value.Prefix()))
@@ -63,7 +63,7 @@ func TestThePrefixTellsValuesApartAndKeepsTheSecret(t *testing.T) {
 	require.NotEqual(t, value.Prefix(), newValue(t).Prefix(), "a rotated value shows another prefix")
 }
 
-func TestSecretsUseEveryBase62CharacterEvenly(t *testing.T) {
+func TestNewValue_Base62Even(t *testing.T) {
 	t.Parallel()
 	// Four rounds of the alphabet are 248 bytes. The eight that are left would favour the first characters.
 	var random []byte
@@ -78,7 +78,7 @@ func TestSecretsUseEveryBase62CharacterEvenly(t *testing.T) {
 	require.Equal(t, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", text)
 }
 
-func TestWithoutRandomnessThereIsNoValue(t *testing.T) {
+func TestNewValue_NoRandomness(t *testing.T) {
 	t.Parallel()
 	for name, random := range map[string]io.Reader{
 		"a failing source":   iotest.ErrReader(errors.New("no entropy")),
@@ -89,7 +89,7 @@ func TestWithoutRandomnessThereIsNoValue(t *testing.T) {
 	}
 }
 
-func TestEverySingleTypingErrorIsRefused(t *testing.T) {
+func TestParseValue_SingleTypos(t *testing.T) {
 	t.Parallel()
 	text := newValue(t).Reveal()
 	for i := range len(text) {
@@ -107,7 +107,7 @@ func TestEverySingleTypingErrorIsRefused(t *testing.T) {
 	}
 }
 
-func TestEveryTranspositionIsRefused(t *testing.T) {
+func TestParseValue_Transpositions(t *testing.T) {
 	t.Parallel()
 	text := newValue(t).Reveal()
 	for i := range len(text) {
@@ -123,7 +123,7 @@ func TestEveryTranspositionIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoValueIsRefusedEvenWithARightChecksum(t *testing.T) {
+func TestParseValue_InvalidWithChecksum(t *testing.T) {
 	t.Parallel()
 	secret := strings.Repeat("s", 32)
 	sealed := func(body string) string { return body + checksum(body) }
@@ -151,7 +151,7 @@ func TestWhatIsNoValueIsRefusedEvenWithARightChecksum(t *testing.T) {
 	require.NotContains(t, ErrMalformed.Error(), secret)
 }
 
-func TestNoWayOfPrintingAValueShowsIt(t *testing.T) {
+func TestValue_NeverPrinted(t *testing.T) {
 	t.Parallel()
 	value := newValue(t)
 	type exported struct{ Value Value }
@@ -188,7 +188,7 @@ func requireHidden(t *testing.T, secret, printed, how string) {
 	}
 }
 
-func TestNewValuesParseAndDiffer(t *testing.T) {
+func TestNewValue_ParsesAndDiffers(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		id := ulid.ULID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")).String()

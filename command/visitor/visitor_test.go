@@ -42,7 +42,7 @@ func said(t *testing.T, err error) []string {
 	return lines
 }
 
-func TestAnActivityInFull(t *testing.T) {
+func TestParseActivity_Full(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, event.VisitorActed{
 		VisitorID: "v-1", Kind: "form_view", URL: "https://example.com/prices?a=1#form", Title: "Prices now",
@@ -53,7 +53,7 @@ func TestAnActivityInFull(t *testing.T) {
 		"properties":{"plan":"pro","empty":"","n":1.0,"none":null},"phone":"9876543210"}`))
 }
 
-func TestWhatAnActivityLeavesOut(t *testing.T) {
+func TestParseActivity_Omitted(t *testing.T) {
 	t.Parallel()
 	bare := event.VisitorActed{VisitorID: "v-1", Kind: "click", At: noon}
 	for _, body := range []string{
@@ -66,7 +66,7 @@ func TestWhatAnActivityLeavesOut(t *testing.T) {
 	}
 }
 
-func TestTheIdIsKeptAsGiven(t *testing.T) {
+func TestParseActivity_ID(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{
 		"v", " v ", "a/b?c#d", "größe", "e\u0301", "\u200b", "<b>", strings.Repeat("é", 200), strings.Repeat("e\u0301", 200), "line\nbreak",
@@ -81,7 +81,7 @@ func TestTheIdIsKeptAsGiven(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithAField(t *testing.T) {
+func TestParseActivity_InvalidField(t *testing.T) {
 	t.Parallel()
 	const (
 		kind     = "type must be one of page_view, form_view, click, custom"
@@ -128,7 +128,7 @@ func TestWhatIsWrongWithAField(t *testing.T) {
 	}
 }
 
-func TestWhatJustFits(t *testing.T) {
+func TestParseActivity_Limits(t *testing.T) {
 	t.Parallel()
 	url := "https://" + strings.Repeat("x", 2048-len("https://"))
 	acted := accepted(t, `{"type":"CLICK","url":"`+url+`","title":"`+strings.Repeat("e\u0301", 500)+`","at":"2026-03-02T12:00:00.005Z","properties":`+members(64)+`}`)
@@ -139,7 +139,7 @@ func TestWhatJustFits(t *testing.T) {
 	require.Len(t, accepted(t, `{"type":"click","properties":{"a":"`+strings.Repeat("x", 32<<10-len(`{"a":""}`))+`"}}`).Properties, 1)
 }
 
-func TestEverythingThatIsWrongIsSaidAtOnce(t *testing.T) {
+func TestParseActivity_CollectsErrors(t *testing.T) {
 	t.Parallel()
 	_, err := parse(t, "", `{"url":1,"title":2,"referrer":3,"at":4,"properties":5}`)
 	require.Len(t, said(t, err), 7)

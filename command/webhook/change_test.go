@@ -17,7 +17,7 @@ func happened(s State, after time.Duration, facts ...event.Data) State {
 	return s
 }
 
-func TestAChangeSaysOnlyWhatIsOtherThanBefore(t *testing.T) {
+func TestChange_OnlyDifferences(t *testing.T) {
 	t.Parallel()
 	moved := "https://example.com/moved"
 	disabled := happened(live(), time.Hour, event.WebhookDisabled{Reason: Gone})
@@ -46,7 +46,7 @@ func TestAChangeSaysOnlyWhatIsOtherThanBefore(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithAChangeIsSaidAtOnce(t *testing.T) {
+func TestChange_CollectsErrors(t *testing.T) {
 	t.Parallel()
 	_, err := live().Update("acme", Change{URL: new("http://10.0.0.1"), Events: []string{"x"}, Description: new(string(make([]byte, 501)))}, false)
 	require.Equal(t, []string{"url", "events", "description"}, fields(t, err))
@@ -56,7 +56,7 @@ func TestWhatIsWrongWithAChangeIsSaidAtOnce(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound, "before anything is said of the change")
 }
 
-func TestAnEndpointThatIsEnabledAgainStartsAfresh(t *testing.T) {
+func TestEnable_ResetsFailures(t *testing.T) {
 	t.Parallel()
 	s := happened(live(), time.Hour, event.WebhookDisabled{Reason: Failing})
 	require.Equal(t, Failing, s.DisabledReason)
@@ -69,7 +69,7 @@ func TestAnEndpointThatIsEnabledAgainStartsAfresh(t *testing.T) {
 	require.Equal(t, born, s.CreatedAt)
 }
 
-func TestWhatWasSeenElsewhereOrBeforeDisablesNothing(t *testing.T) {
+func TestDisable_IgnoresStaleFailures(t *testing.T) {
 	t.Parallel()
 	const url = "https://example.com/"
 	moved := happened(live(), time.Hour, event.WebhookUpdated{URL: "https://example.com/moved", Events: []string{"*"}})
@@ -123,7 +123,7 @@ func TestReplay_OneAtATime(t *testing.T) {
 	require.NoError(t, replay(happened(second, 0, event.WebhookDisabled{Reason: ByOwner}, event.WebhookEnabled{})))
 }
 
-func TestARotatedSecretOverlapsForADay(t *testing.T) {
+func TestRotate_OverlapsOneDay(t *testing.T) {
 	t.Parallel()
 	rotated, err := live().Rotate("acme", born)
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestARotatedSecretOverlapsForADay(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-func TestNothingIsSentAgainToWhomNothingIsSent(t *testing.T) {
+func TestRetry_DisabledEndpoint(t *testing.T) {
 	t.Parallel()
 	since := born.Add(-time.Hour)
 	for name, c := range map[string]struct {
@@ -158,7 +158,7 @@ func TestNothingIsSentAgainToWhomNothingIsSent(t *testing.T) {
 	}
 }
 
-func TestTheSpanOfAReplay(t *testing.T) {
+func TestReplay_Span(t *testing.T) {
 	t.Parallel()
 	now := born.Add(24 * time.Hour)
 	at := func(hours int) time.Time { return born.Add(time.Duration(hours) * time.Hour) }
@@ -189,7 +189,7 @@ func TestTheSpanOfAReplay(t *testing.T) {
 	require.Equal(t, 2, second.Generation)
 }
 
-func TestADeliveryIsNamedByWhatItIsOf(t *testing.T) {
+func TestDeliveryID_Derived(t *testing.T) {
 	t.Parallel()
 	one, other := ulid.MustParse("01KAJ8Q6ZJ0000000000000001"), ulid.MustParse("01KAJ8Q6ZK0000000000000002")
 	id := DeliveryID(one, one, "w", 0)

@@ -19,7 +19,7 @@ const (
 	always  = "always"
 )
 
-func TestWhichURLsMayBeRegistered(t *testing.T) {
+func TestRegister_URLs(t *testing.T) {
 	t.Parallel()
 	path2048 := "https://example.com/" + strings.Repeat("a", 2048-len("https://example.com/"))
 	require.Len(t, path2048, 2048)
@@ -185,7 +185,7 @@ func TestWhichURLsMayBeRegistered(t *testing.T) {
 	}
 }
 
-func TestARefusedSchemeIsToldWhichAreTaken(t *testing.T) {
+func TestRegister_SchemeMessage(t *testing.T) {
 	t.Parallel()
 	for privateTargets, want := range map[bool]string{false: "must begin with https://", true: "must begin with https:// or http://"} {
 		_, err := Registration{URL: "ftp://example.com/"}.Register(privateTargets)
@@ -194,7 +194,7 @@ func TestARefusedSchemeIsToldWhichAreTaken(t *testing.T) {
 	}
 }
 
-func TestWhichEventsAnEndpointGets(t *testing.T) {
+func TestRegister_Events(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name        string
@@ -230,7 +230,7 @@ func TestWhichEventsAnEndpointGets(t *testing.T) {
 	}
 }
 
-func TestTheEventsAskedForAreNotReordered(t *testing.T) {
+func TestRegister_KeepsOrderOfEvents(t *testing.T) {
 	t.Parallel()
 	asked := []string{"token.deleted", "lead.merged"}
 	_, err := Registration{URL: "https://example.com/", Events: asked}.Register(false)
@@ -238,7 +238,7 @@ func TestTheEventsAskedForAreNotReordered(t *testing.T) {
 	require.Equal(t, []string{"token.deleted", "lead.merged"}, asked, "the caller's list is the caller's")
 }
 
-func TestADescriptionIsTrimmedAndBounded(t *testing.T) {
+func TestRegister_Description(t *testing.T) {
 	t.Parallel()
 	registered, err := Registration{URL: "https://example.com/", Description: "  to the CRM\n"}.Register(false)
 	require.NoError(t, err)
@@ -250,7 +250,7 @@ func TestADescriptionIsTrimmedAndBounded(t *testing.T) {
 	require.Equal(t, []string{"description"}, fields(t, err))
 }
 
-func TestEverythingWrongIsSaidAtOnce(t *testing.T) {
+func TestRegister_CollectsErrors(t *testing.T) {
 	t.Parallel()
 	_, err := Registration{URL: "http://localhost", Events: []string{"x"}, Description: strings.Repeat("d", 501)}.Register(false)
 	require.Equal(t, []string{"url", "events", "description"}, fields(t, err))

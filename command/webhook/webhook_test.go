@@ -24,7 +24,7 @@ func live() State {
 	}))
 }
 
-func TestARegisteredEndpointIsWhatWasSaid(t *testing.T) {
+func TestEvolve_Registered(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, State{
 		Phase: Live, Account: "acme", URL: "https://example.com/", Events: []string{"*"}, Description: "CRM", Slot: 7,
@@ -32,7 +32,7 @@ func TestARegisteredEndpointIsWhatWasSaid(t *testing.T) {
 	}, live())
 }
 
-func TestADeletedEndpointIsGoneAndItsSlotIsFree(t *testing.T) {
+func TestDelete_FreesSlot(t *testing.T) {
 	t.Parallel()
 	s := live()
 	data, err := s.Delete("acme")
@@ -43,14 +43,14 @@ func TestADeletedEndpointIsGoneAndItsSlotIsFree(t *testing.T) {
 	require.Equal(t, Live, s.Phase, "the state before is as it was")
 }
 
-func TestOnlyALiveEndpointHoldsItsSlot(t *testing.T) {
+func TestEvolve_SlotOfLiveEndpoint(t *testing.T) {
 	t.Parallel()
 	require.True(t, live().HoldsSlot())
 	require.False(t, State{}.HoldsSlot())
 	require.False(t, Evolve(live(), fact(born, event.WebhookDeleted{})).HoldsSlot())
 }
 
-func TestWhatIsNotTheAccountsLiveEndpointIsNotFound(t *testing.T) {
+func TestEndpoint_NotFound(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string

@@ -36,7 +36,7 @@ func told(t *testing.T, store eventstore.Store, stream string, from eventstore.R
 	return all
 }
 
-func TestADraftGoesOnWhereTheLogEndsAndLeavesItAlone(t *testing.T) {
+func TestDraft_ContinuesLog(t *testing.T) {
 	t.Parallel()
 	below := storetest.Memory()
 	storetest.Append(t, below, eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one", "two")})
@@ -58,7 +58,7 @@ func TestADraftGoesOnWhereTheLogEndsAndLeavesItAlone(t *testing.T) {
 	require.Equal(t, []string{`"one"`, `"two"`, `"three"`, `"four"`, `"five"`}, told(t, store, "old", 0))
 }
 
-func TestADraftRefusesWhatTheLogWould(t *testing.T) {
+func TestDraft_Conflicts(t *testing.T) {
 	t.Parallel()
 	below := storetest.Memory()
 	storetest.Append(t, below, eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one")})

@@ -211,7 +211,7 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-func TestIsPlain(t *testing.T) {
+func TestIsPlain_EveryByte(t *testing.T) {
 	t.Parallel()
 	for _, around := range []byte{' ', '[', ']', '~', '"', 'a'} {
 		for place := range 19 {

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestDecodeOfATypeNobodyKnows(t *testing.T) {
+func TestDecode_UnknownType(t *testing.T) {
 	t.Parallel()
 	for _, eventType := range []string{"", "lead.created", "lead.created.v2", "lead.created.v1 ", "LEAD.CREATED.V1"} {
 		data, err := Decode(eventType, []byte(`{}`))
@@ -19,7 +19,7 @@ func TestDecodeOfATypeNobodyKnows(t *testing.T) {
 	}
 }
 
-func TestDecodeOfDataThatIsNotTheFact(t *testing.T) {
+func TestDecode_InvalidData(t *testing.T) {
 	t.Parallel()
 	for says, data := range map[string]string{
 		"nothing":            ``,
@@ -41,7 +41,7 @@ func TestDecodeOfDataThatIsNotTheFact(t *testing.T) {
 }
 
 // A newer program of the same version of a type may have added fields; an older one still reads what it knows.
-func TestDecodePassesOverFieldsItDoesNotKnow(t *testing.T) {
+func TestDecode_UnknownFields(t *testing.T) {
 	t.Parallel()
 	for _, sample := range samples() {
 		more := strings.Replace(string(golden(t, sample.EventType())), "{", `{"addedLater":{"deep":[1]},`, 1)
@@ -52,7 +52,7 @@ func TestDecodePassesOverFieldsItDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestEncodeIsDeterministic(t *testing.T) {
+func TestEncode_Deterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.SliceOfNDistinct(rapid.String(), 2, 20, rapid.ID[string]).Draw(t, "keys")
@@ -73,7 +73,7 @@ func TestEncodeIsDeterministic(t *testing.T) {
 	})
 }
 
-func TestEncodeTellsWhatItCannotStore(t *testing.T) {
+func TestEncode_Invalid(t *testing.T) {
 	t.Parallel()
 	for says, fact := range map[string]Data{
 		"text not UTF-8":   ClaimTaken{Kind: "\xff"},
@@ -87,7 +87,7 @@ func TestEncodeTellsWhatItCannotStore(t *testing.T) {
 	}
 }
 
-func TestTypesAreNamedSubjectFactVersion(t *testing.T) {
+func TestTypes_NameForm(t *testing.T) {
 	t.Parallel()
 	form := regexp.MustCompile(`^[a-z]+\.[a-z]+\.v[1-9][0-9]*$`)
 	for name := range catalogue {
@@ -95,13 +95,13 @@ func TestTypesAreNamedSubjectFactVersion(t *testing.T) {
 	}
 }
 
-func TestTypesKeepTheirOrder(t *testing.T) {
+func TestTypes_KeepOrder(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"token.deleted.v1", "lead.created.v1"}, Types(TokenDeleted{}, LeadCreated{}))
 	require.Empty(t, Types())
 }
 
-func TestPublicNameHasNoVersion(t *testing.T) {
+func TestPublicName_NoVersion(t *testing.T) {
 	t.Parallel()
 	for eventType, public := range map[string]string{
 		"lead.created.v1":   "lead.created",
@@ -115,7 +115,7 @@ func TestPublicNameHasNoVersion(t *testing.T) {
 	}
 }
 
-func TestStreamNamesGiveBackTheirIDs(t *testing.T) {
+func TestStream_RoundTrip(t *testing.T) {
 	t.Parallel()
 	const id = "01JQKXZ8V4W9H6M3T2R5N7P0AB"
 	for _, c := range []struct {
@@ -138,7 +138,7 @@ func TestStreamNamesGiveBackTheirIDs(t *testing.T) {
 }
 
 // Prefixes select kinds of streams, so none may begin another.
-func TestNoPrefixOfStreamsBeginsAnother(t *testing.T) {
+func TestPrefixes_Distinct(t *testing.T) {
 	t.Parallel()
 	prefixes := []string{LeadPrefix, TokenPrefix, WebhookPrefix, AccountPrefix, RefusedPrefix, VisitorPrefix, ClaimPrefix}
 	for i, a := range prefixes {

@@ -136,7 +136,7 @@ func golden(t testing.TB, eventType string) []byte {
 	return bytes.TrimSuffix(content, []byte("\n"))
 }
 
-func TestEveryTypeIsStoredAsItsGoldenFileSays(t *testing.T) {
+func TestCatalogue_GoldenFiles(t *testing.T) {
 	t.Parallel()
 	for _, sample := range samples() {
 		t.Run(sample.EventType(), func(t *testing.T) {
@@ -168,7 +168,7 @@ func writeGolden(t *testing.T, eventType string, encoded []byte) {
 	require.NoError(t, file.Close())
 }
 
-func TestCatalogueSamplesAndGoldenFilesAreOneSet(t *testing.T) {
+func TestCatalogue_Complete(t *testing.T) {
 	t.Parallel()
 	catalogue := slices.Sorted(maps.Keys(catalogue))
 	sampled := Types(samples()...)
@@ -185,7 +185,7 @@ func TestCatalogueSamplesAndGoldenFilesAreOneSet(t *testing.T) {
 }
 
 // A field that a sample leaves empty is one whose name in JSON nobody guards.
-func TestSamplesFillEveryField(t *testing.T) {
+func TestSamples_FillEveryField(t *testing.T) {
 	t.Parallel()
 	for _, sample := range samples() {
 		value := reflect.ValueOf(sample)
