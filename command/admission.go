@@ -19,29 +19,29 @@ import (
 // is certain until an append has confirmed it.
 type Admission struct {
 	Caller  Caller
-	Account *Believed[account.State]
-	value   token.Value            // of the caller's API token
-	token   *Believed[token.State] // nil when the caller has no API token
-	issued  *time.Time             // when the caller's JWT was issued; nil when it has none
-	expires time.Time              // when the token or JWT expires; zero when the caller has neither
+	Account *Cached[account.State]
+	value   token.Value          // of the caller's API token
+	token   *Cached[token.State] // nil when the caller has no API token
+	issued  *time.Time           // when the caller's JWT was issued; nil when it has none
+	expires time.Time            // when the token or JWT expires; zero when the caller has neither
 }
 
 // Admit lets a caller in if its account has the feature crm_api. Otherwise the error is ErrFeatureDisabled, and the account has
 // been read from the log to make sure of it.
 func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error) {
-	believed, err := d.Account(ctx, caller.Account)
-	if err == nil && !believed.State.Has(account.FeatureAPI) {
-		believed, err = d.ConfirmAccount(ctx, caller.Account)
+	cached, err := d.Account(ctx, caller.Account)
+	if err == nil && !cached.State.Has(account.FeatureAPI) {
+		cached, err = d.ConfirmAccount(ctx, caller.Account)
 	}
-	if err == nil && !believed.State.Has(account.FeatureAPI) {
+	if err == nil && !cached.State.Has(account.FeatureAPI) {
 		err = ErrFeatureDisabled
 	}
-	return Admission{Caller: caller, Account: believed}, err
+	return Admission{Caller: caller, Account: cached}, err
 }
 
 // ByToken adds the caller's API token: an append that relies on the admission is refused once the token is revoked or has expired.
-func (a Admission) ByToken(value token.Value, believed *Believed[token.State]) Admission {
-	a.value, a.token, a.expires = value, believed, believed.State.ExpiresAt
+func (a Admission) ByToken(value token.Value, cached *Cached[token.State]) Admission {
+	a.value, a.token, a.expires = value, cached, cached.State.ExpiresAt
 	return a
 }
 
@@ -59,9 +59,9 @@ func (a Admission) seesLeads() bool {
 	return tokens || a.Caller.seesLeads()
 }
 
-// judge says whether the account, as last read, lets the caller in now: a batch may run for long after its request began. The
+// validate checks whether the account, as last read, lets the caller in now: a batch may run for long after its request began. The
 // error is ErrUnauthorized or ErrFeatureDisabled.
-func (a Admission) judge(now time.Time) error {
+func (a Admission) validate(now time.Time) error {
 	if !a.expires.IsZero() && !now.Before(a.expires) {
 		return ErrUnauthorized
 	}
@@ -74,9 +74,9 @@ func (a Admission) judge(now time.Time) error {
 	return nil
 }
 
-// stands judges the admission again before it is used. It reads the log only before it refuses, to make sure.
-func (a *Admission) stands(ctx context.Context, d *Directory) error {
-	if a.judge(d.now()) == nil {
+// revalidate judges the admission again before it is used. It reads the log only before it refuses, to make sure.
+func (a *Admission) revalidate(ctx context.Context, d *Directory) error {
+	if a.validate(d.now()) == nil {
 		return nil
 	}
 	_, err := a.confirm(ctx, d)
@@ -85,7 +85,7 @@ func (a *Admission) stands(ctx context.Context, d *Directory) error {
 
 // checks returns the writes that confirm the admission, for the append that relies on it.
 func (a Admission) checks() []eventstore.Write {
-	const more = 6 // room for what capturing a new lead appends behind them
+	const more = 6 // writes that capturing a new lead appends to them
 	checks := append(make([]eventstore.Write, 0, more), a.Account.Check())
 	if a.token != nil {
 		checks = append(checks, a.token.Check())
@@ -94,12 +94,12 @@ func (a Admission) checks() []eventstore.Write {
 }
 
 // renew reads the account or the token again if a conflict shows that it has changed. Renewed is false when the conflict was
-// about another stream. The error is ErrUnauthorized or ErrFeatureDisabled when the caller is no longer let in.
+// about another stream. The error is ErrUnauthorized or ErrFeatureDisabled when the caller is no longer authorized.
 func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore.ConflictError) (_ Admission, renewed bool, err error) {
 	switch {
 	case conflict.Stream == a.Account.stream:
 		if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil {
-			err = a.judge(d.now())
+			err = a.validate(d.now())
 		}
 		return a, true, err
 	case a.token != nil && conflict.Stream == a.token.stream:
@@ -113,15 +113,15 @@ func (a Admission) renew(ctx context.Context, d *Directory, conflict *eventstore
 // says that the account is not as it was. The errors are those of renew.
 func (a *Admission) confirm(ctx context.Context, d *Directory) (changed bool, err error) {
 	if a.token != nil {
-		believed, err := d.ConfirmToken(ctx, a.value)
+		cached, err := d.ConfirmToken(ctx, a.value)
 		if err != nil {
 			return false, err
 		}
-		a.token = believed
+		a.token = cached
 	}
 	before := a.Account.expect
 	if a.Account, err = d.ConfirmAccount(ctx, a.Caller.Account); err == nil {
-		err = a.judge(d.now())
+		err = a.validate(d.now())
 	}
 	return a.Account.expect != before, err
 }
@@ -140,9 +140,9 @@ const (
 	tokenCacheSize   = 50_000
 )
 
-// Believed is a cached state of a stream. It may be stale, so whoever acts on it adds Check to the append. It is shared, and
+// Cached is a cached state of a stream. It may be stale, so a command that relies on it adds Check to its append. It is shared, and
 // never changed.
-type Believed[S any] struct {
+type Cached[S any] struct {
 	State  S
 	stream string
 	expect eventstore.Expected
@@ -150,21 +150,21 @@ type Believed[S any] struct {
 }
 
 // Check returns a write that makes an append conflict unless the stream is still as it was.
-func (b *Believed[S]) Check() eventstore.Write { return eventstore.Check(b.stream, b.expect) }
+func (b *Cached[S]) Check() eventstore.Write { return eventstore.Check(b.stream, b.expect) }
 
 // Directory is a process's cache of accounts and tokens, so that a capture reads nothing before it appends.
 type Directory struct {
 	store    eventstore.Store
 	now      func() time.Time
-	accounts *lru.Cache[string, *Believed[account.State]]
-	tokens   *lru.Cache[string, *Believed[token.State]]
+	accounts *lru.Cache[string, *Cached[account.State]]
+	tokens   *lru.Cache[string, *Cached[token.State]]
 }
 
 // NewDirectory returns an empty directory over a log.
 func NewDirectory(store eventstore.Store, now func() time.Time) *Directory {
 	return &Directory{
 		store: store, now: now,
-		accounts: newCache[string, *Believed[account.State]](accountCacheSize), tokens: newCache[string, *Believed[token.State]](tokenCacheSize),
+		accounts: newCache[string, *Cached[account.State]](accountCacheSize), tokens: newCache[string, *Cached[token.State]](tokenCacheSize),
 	}
 }
 
@@ -177,41 +177,41 @@ func newCache[K comparable, V any](size int) *lru.Cache[K, V] {
 }
 
 // Account returns an account from the cache, or reads it from the log when it is not there.
-func (d *Directory) Account(ctx context.Context, id string) (*Believed[account.State], error) {
-	if believed, ok := d.accounts.Get(id); ok {
-		return believed, nil
+func (d *Directory) Account(ctx context.Context, id string) (*Cached[account.State], error) {
+	if cached, ok := d.accounts.Get(id); ok {
+		return cached, nil
 	}
 	return d.ConfirmAccount(ctx, id)
 }
 
 // ConfirmAccount reads an account from the log. It is for refusals, which must not rest on the cache alone.
-func (d *Directory) ConfirmAccount(ctx context.Context, id string) (*Believed[account.State], error) {
+func (d *Directory) ConfirmAccount(ctx context.Context, id string) (*Cached[account.State], error) {
 	now := d.now()
-	believed, err := load(ctx, d.store, event.AccountStream(id), account.Evolve)
-	believed.seen = now
-	if err == nil && believed.State.Provisioned { // unknown accounts must not fill the cache
-		d.accounts.Add(id, believed)
+	cached, err := load(ctx, d.store, event.AccountStream(id), account.Evolve)
+	cached.seen = now
+	if err == nil && cached.State.Provisioned { // unknown accounts must not fill the cache
+		d.accounts.Add(id, cached)
 	}
-	return believed, err
+	return cached, err
 }
 
 // How old a cached account may be when a JWT is judged by it.
 const (
-	ReadAnew time.Duration = 0             // never cached: a request that starts after a revocation was answered is refused
-	Brief    time.Duration = time.Second   // for reads, so that they do not burden the log
-	AnyAge   time.Duration = math.MaxInt64 // for requests whose append confirms it
+	NoCache time.Duration = 0             // never cached: a request that starts after a revocation was answered is refused
+	Brief   time.Duration = time.Second   // for reads, so that they do not burden the log
+	AnyAge  time.Duration = math.MaxInt64 // for requests whose append confirms it
 )
 
-// AdmitJWT lets in a JWT of an account by when it was issued; the zero time is a JWT that does not say. The error is
+// AdmitJWT accepts a JWT of an account by its issue time; the zero time is a JWT without one. The error is
 // ErrUnauthorized when it was revoked, and ErrNotProvisioned when there is no such account. The account has been read from the log
 // before either is returned.
 //
 // While the log is unreachable, reads go on with the cached account of any age: the views may be in another database, and no
 // JWT can be revoked meanwhile.
 func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, age time.Duration) error {
-	believed, known := d.accounts.Get(id)
-	admits := known && believed.State.AdmitsJWT(issued)
-	if admits && d.now().Sub(believed.seen) < age {
+	cached, known := d.accounts.Get(id)
+	admits := known && cached.State.AdmitsJWT(issued)
+	if admits && d.now().Sub(cached.seen) < age {
 		return nil
 	}
 	latest, err := d.ConfirmAccount(ctx, id)
@@ -222,8 +222,8 @@ func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, a
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: a JWT of before the account's not-before", ErrUnauthorized)
-	case admits && age > ReadAnew && errors.Is(err, eventstore.ErrUnavailable):
-		if present, ok := d.accounts.Peek(id); ok && present.expect == believed.expect {
+	case admits && age > NoCache && errors.Is(err, eventstore.ErrUnavailable):
+		if present, ok := d.accounts.Peek(id); ok && present.expect == cached.expect {
 			renewed := *present
 			renewed.seen = d.now() // otherwise every read would wait for the log
 			d.accounts.Add(id, &renewed)
@@ -237,36 +237,36 @@ func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, a
 func (d *Directory) forgetAccount(id string) { d.accounts.Remove(id) }
 
 // KnownToken returns the cached token of a value, if it lets its bearer in. It does not read the log.
-func (d *Directory) KnownToken(value token.Value) (*Believed[token.State], bool) {
-	believed, ok := d.tokens.Get(value.TokenID())
-	return believed, ok && believed.State.Admits(value.Hash(), d.now())
+func (d *Directory) KnownToken(value token.Value) (*Cached[token.State], bool) {
+	cached, ok := d.tokens.Get(value.TokenID())
+	return cached, ok && cached.State.Admits(value.Hash(), d.now())
 }
 
 // ConfirmToken reads the token of a value from the log. The error is ErrUnauthorized when it does not let its bearer in. It is a
 // *RefusedUse, which wraps ErrUnauthorized, when the value let its bearer in earlier.
-func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (*Believed[token.State], error) {
+func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (*Cached[token.State], error) {
 	presented, err := load(ctx, d.store, event.TokenStream(value.TokenID()), token.EvolveFor(value.Hash()))
-	believed := &Believed[token.State]{State: presented.State.State, stream: presented.stream, expect: presented.expect}
+	cached := &Cached[token.State]{State: presented.State.State, stream: presented.stream, expect: presented.expect}
 	if err != nil {
-		return believed, err
+		return cached, err
 	}
-	if now := d.now(); !believed.State.Admits(value.Hash(), now) {
+	if now := d.now(); !cached.State.Admits(value.Hash(), now) {
 		// An old value was presented. The cached token is still right for the present value, unless its stream has changed.
-		if known, ok := d.tokens.Peek(value.TokenID()); ok && known.expect != believed.expect {
+		if known, ok := d.tokens.Peek(value.TokenID()); ok && known.expect != cached.expect {
 			d.tokens.Remove(value.TokenID())
 		}
-		return believed, refusal(value, presented.State, now)
+		return cached, refusal(value, presented.State, now)
 	}
-	d.tokens.Add(value.TokenID(), believed)
-	return believed, nil
+	d.tokens.Add(value.TokenID(), cached)
+	return cached, nil
 }
 
 // lookUpTime bounds one read of the log. The arrivals of a batch or an import have no deadlines of their own.
 const lookUpTime = 5 * time.Second
 
-func load[S any](ctx context.Context, store eventstore.Store, stream string, evolve func(S, event.Fact) S) (*Believed[S], error) {
+func load[S any](ctx context.Context, store eventstore.Store, stream string, evolve func(S, event.Fact) S) (*Cached[S], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()
 	state, expect, err := eventstore.Load(ctx, store, stream, evolve)
-	return &Believed[S]{State: state, stream: stream, expect: expect}, err
+	return &Cached[S]{State: state, stream: stream, expect: expect}, err
 }

@@ -112,7 +112,7 @@ func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 }
 
 func (c *capture) outcome(ctx context.Context) (LeadCaptured, error) {
-	if err := c.Admission.stands(ctx, c.directory); err != nil {
+	if err := c.Admission.revalidate(ctx, c.directory); err != nil {
 		return LeadCaptured{}, err
 	}
 	answer, err := c.decide(ctx)
@@ -147,7 +147,7 @@ type capture struct {
 // decide decides on the arrival and appends the outcome.
 //
 // Most arrivals are new people. So unless the person came recently, decide reads nothing and appends the claims and the lead as
-// if nobody owned the phone or email. Only after a conflict does it read who does, for one caller per person at a time.
+// if the phone and email were free. Only after a conflict does it read their owners, for one caller per person at a time.
 func (c *capture) decide(ctx context.Context) (LeadCaptured, error) {
 	if err := c.parse(); err != nil {
 		return LeadCaptured{}, err
@@ -210,7 +210,7 @@ func (c *capture) renew(ctx context.Context, err error) error {
 	return c.parse()
 }
 
-// attempt decides once and appends. The error is a *ConflictError when somebody else was first.
+// attempt decides once and appends. The error is a *ConflictError when another append was first.
 func (c *capture) attempt(ctx context.Context, owners func(context.Context) (phone, email owner, err error)) (LeadCaptured, error) {
 	phone, email, err := owners(ctx)
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	window      = 512
 	windowBytes = 512 << 10 // bytes of their bodies together; one larger arrival may be under way by itself
 	// windows is how many arrivals of all sources together are decided on at a time: half of what may wait for the store, so
-	// that there is room for single captures.
+	// that single captures are not held up.
 	windows = 2048
 )
 
@@ -159,16 +159,16 @@ func (h *Handlers) captureInPlace(ctx context.Context, place *place, arriving Ar
 	return Arrived{Line: arriving.Line, LeadCaptured: captured, Err: err}
 }
 
-// caught turns a panic into the error of its arrival. In a goroutine that we started, nobody else would recover it, and it would
+// caught turns a panic into the error of its arrival. In a goroutine that we started, nothing else would recover it, and it would
 // end the process with all other requests. The value is logged only when it comes from the runtime: any other may contain
 // personal data.
 func (h *Handlers) caught(thrown any) error {
-	said := fmt.Sprintf("%T", thrown)
+	message := fmt.Sprintf("%T", thrown)
 	if fault, ok := thrown.(runtime.Error); ok {
-		said = fault.Error()
+		message = fault.Error()
 	}
-	h.log.Error("panic", slog.String("panic", said), slog.String("stack", string(debug.Stack())))
-	return fmt.Errorf("panic: %s", said)
+	h.log.Error("panic", slog.String("panic", message), slog.String("stack", string(debug.Stack())))
+	return fmt.Errorf("panic: %s", message)
 }
 
 // await waits, in a batch or import, for the earlier arrivals that touch the same streams.
@@ -213,7 +213,7 @@ func (c *capture) leadStreams(ctx context.Context) (streams []string, err error)
 //
 // An arrival names its streams in two stages. The claims on its phone, email and idempotency key are known as soon as it is
 // parsed. Which existing lead it belongs to is known only after reading the log: the phone in one line and the email in another
-// may belong to the same lead. In each stage the places name their streams in order, so that nobody who has to be waited for
+// may belong to the same lead. In each stage the places name their streams in order, so that no place that has to be waited for
 // comes later. An arrival that is finished counts as having named its streams; one that meets no lead finishes without the
 // second stage.
 type order struct {

@@ -69,14 +69,14 @@ func (c *capture) remember(phone, email owner) {
 	}
 }
 
-// unclaimed stands in for owners: it assumes, without reading, that nobody has the phone or the email.
+// unclaimed replaces owners: it assumes, without reading, that the phone and the email are free.
 func unclaimed(context.Context) (phone, email owner, err error) {
 	return owner{expect: eventstore.NoStream}, owner{expect: eventstore.NoStream}, nil
 }
 
 // owner is who has a value, and what is needed to append to the claim on it.
 type owner struct {
-	lead   *lead.State         // nil when nobody has it
+	lead   *lead.State         // nil when it is free
 	expect eventstore.Expected // of the claim's stream
 	since  time.Time           // of the claim's latest fact
 }
@@ -96,9 +96,9 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 		return phone, email, err
 	}
 	looked := known
-	look := func(stream string) (_ holder, err error) {
+	look := func(stream string) (_ loadedLead, err error) {
 		if looked.stream != stream { // mostly both claims name the same lead, which is read once
-			looked, err = c.holderOf(ctx, stream)
+			looked, err = c.loadLead(ctx, stream)
 		}
 		return looked, err
 	}
@@ -125,13 +125,13 @@ func (c *capture) owners(ctx context.Context) (phone, email owner, err error) {
 }
 
 // recognise reads the lead that guess returns. Ok says that this lead has both the arrival's phone and its email. Then the claims
-// need not be read, because nobody else can have either.
-func (c *capture) recognise(ctx context.Context) (known holder, ok bool, err error) {
+// need not be read, because no other lead can have either.
+func (c *capture) recognise(ctx context.Context) (known loadedLead, ok bool, err error) {
 	id, guessed := c.guess()
 	if !guessed {
-		return holder{}, false, nil
+		return loadedLead{}, false, nil
 	}
-	known, err = c.holderOf(ctx, event.LeadStream(id))
+	known, err = c.loadLead(ctx, event.LeadStream(id))
 	return known, err == nil && c.hasAll(known.lead), err
 }
 
@@ -153,7 +153,7 @@ func (c *capture) ownedBy(l *lead.State) (phone, email owner) {
 	return phone, email
 }
 
-// held is a claim as it stands on the log.
+// held is a claim as it is on the log.
 type held struct {
 	claim.State
 	stream string
@@ -170,7 +170,7 @@ func (c *capture) read(ctx context.Context, stream string) (held, error) {
 
 // ownerOf returns the lead that a claim names, if it is live and has the value. A claim may name a lead that was erased when it
 // could not be read; and the two are read one after the other.
-func (c *capture) ownerOf(held held, kind claim.Kind, value string, look func(stream string) (holder, error)) (owner, error) {
+func (c *capture) ownerOf(held held, kind claim.Kind, value string, look func(stream string) (loadedLead, error)) (owner, error) {
 	free := owner{expect: held.expect, since: held.UpdatedAt}
 	if held.Holder == "" {
 		return free, nil

@@ -34,7 +34,7 @@ func (h *Handlers) Erasure(caller Caller) Erasure { return Erasure{h, caller} }
 func (e Erasure) Account() string { return e.caller.Account }
 
 // EraseLead appends lead.erased and releases the lead's claims, in one append. Again means that an earlier call has appended the
-// fact that is returned. The errors are lead.ErrNotFound, *lead.DepartedError and those of the store.
+// fact that is returned. The errors are lead.ErrNotFound, *lead.JoinedError and those of the store.
 func (e Erasure) EraseLead(ctx context.Context, leadID string) (fact event.LeadErased, at eventstore.Position, again bool, err error) {
 	if !event.ValidID(leadID) {
 		return fact, 0, false, lead.ErrNotFound
@@ -54,7 +54,7 @@ func (e Erasure) EraseLead(ctx context.Context, leadID string) (fact event.LeadE
 }
 
 func (e Erasure) eraseLead(ctx context.Context, leadID, stream string) (fact event.LeadErased, at eventstore.Position, again bool, err error) {
-	held, err := e.h.holderOf(ctx, stream)
+	held, err := e.h.loadLead(ctx, stream)
 	if err != nil {
 		return fact, 0, false, err
 	}
@@ -79,7 +79,7 @@ func (e Erasure) eraseLead(ctx context.Context, leadID, stream string) (fact eve
 }
 
 // erasureOf finds the fact on the log, which ends its stream. The position is 0 without one.
-func (h *Handlers) erasureOf(ctx context.Context, held holder) (erased event.LeadErased, at eventstore.Position, err error) {
+func (h *Handlers) erasureOf(ctx context.Context, held loadedLead) (erased event.LeadErased, at eventstore.Position, err error) {
 	for recorded, err := range h.store.Read(ctx, held.stream, eventstore.Revision(held.expect)) {
 		if err != nil {
 			return erased, 0, err
@@ -97,10 +97,10 @@ func (h *Handlers) erasureOf(ctx context.Context, held holder) (erased event.Lea
 
 // erasureOfLive decides the fact of a live lead, and the writes that release its claims. A lead that was joined into an erased one
 // may be erased too.
-func (e Erasure) erasureOfLive(ctx context.Context, leadID string, held holder) (fact event.LeadErased, releases []eventstore.Write, err error) {
+func (e Erasure) erasureOfLive(ctx context.Context, leadID string, held loadedLead) (fact event.LeadErased, releases []eventstore.Write, err error) {
 	err = held.lead.Present(e.Account())
-	if _, departed := errors.AsType[*lead.DepartedError](err); departed {
-		survivor, unread := e.h.survivorOf(ctx, held)
+	if _, joined := errors.AsType[*lead.JoinedError](err); joined {
+		survivor, unread := e.h.survivingLead(ctx, held)
 		if unread != nil || survivor.lead.Phase == lead.Erased {
 			err = unread
 		}
@@ -130,7 +130,7 @@ func (e Erasure) erasureOfLive(ctx context.Context, leadID string, held holder) 
 // erasureOfLost decides the fact of a lead that cannot be read although no fact on the log erased it: the log was restored from a
 // backup of before the erasure. Which leads were joined into it can still be read, but not its values: its claims go on naming it,
 // and count as free.
-func (h *Handlers) erasureOfLost(ctx context.Context, held holder) (erased event.LeadErased, err error) {
+func (h *Handlers) erasureOfLost(ctx context.Context, held loadedLead) (erased event.LeadErased, err error) {
 	for recorded, err := range h.store.Read(ctx, held.stream, 0) {
 		if err != nil {
 			return erased, err

@@ -2,5 +2,5 @@ package command
 
 import "time"
 
-// Patience sets how long recording may take, of one sample and of all that are left at the end.
-func (u *Uses) Patience(d time.Duration) { u.patience = d }
+// Timeout sets how long recording may take, of one sample and of all that are left at the end.
+func (u *Uses) Timeout(d time.Duration) { u.timeout = d }

@@ -77,7 +77,7 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	if err != nil {
 		return LeadCaptured{}, false, err
 	}
-	// No append confirms the admission, and a caller who is no longer let in must not learn the answer.
+	// No append confirms the admission, and a caller who is no longer authorized must not learn the answer.
 	if _, unconfirmed := c.Admission.confirm(ctx, c.directory); unconfirmed != nil {
 		return LeadCaptured{}, false, unconfirmed
 	}

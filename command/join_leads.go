@@ -24,7 +24,7 @@ type JoinLeads struct {
 // JoinLeads lets one lead of the caller's account depart into another, gives the other what it had, and moves its claims, in one
 // append. The same join asked for again changes nothing. A caller who does not see leads gets the ids alone.
 //
-// The errors are lead.ErrNotFound, *lead.DepartedError, field.Errors and those of the store.
+// The errors are lead.ErrNotFound, *lead.JoinedError, field.Errors and those of the store.
 func (h *Handlers) JoinLeads(ctx context.Context, cmd JoinLeads) (joined LeadUpdated, err error) {
 	from, err := lead.JoinFrom(cmd.Body)
 	if err != nil {
@@ -42,11 +42,11 @@ func (h *Handlers) JoinLeads(ctx context.Context, cmd JoinLeads) (joined LeadUpd
 }
 
 func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fromStream string) (LeadUpdated, error) {
-	from, err := h.holderOf(ctx, fromStream)
+	from, err := h.loadLead(ctx, fromStream)
 	if err != nil {
 		return LeadUpdated{}, err
 	}
-	into, err := h.holderOf(ctx, intoStream)
+	into, err := h.loadLead(ctx, intoStream)
 	if err != nil {
 		return LeadUpdated{}, err
 	}
@@ -54,12 +54,12 @@ func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fro
 	if err != nil {
 		return LeadUpdated{}, err
 	}
-	departed, joined, err := into.lead.Join(caller.Account, from.lead)
+	source, joined, err := into.lead.Join(caller.Account, from.lead)
 	if err != nil {
 		return h.joinedBefore(ctx, caller, into, from, account, err)
 	}
 	at := h.after(later(into.lead, from.lead))
-	departure, err := h.write(caller, from.stream, from.expect, at, departed)
+	ended, err := h.write(caller, from.stream, from.expect, at, source)
 	if err != nil {
 		return LeadUpdated{}, err
 	}
@@ -71,7 +71,7 @@ func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fro
 	if err != nil {
 		return LeadUpdated{}, err
 	}
-	writes := append(append(moved, account.Check()), departure, arrival)
+	writes := append(append(moved, account.Check()), ended, arrival)
 	position, err := h.store.Append(ctx, writes...)
 	if err != nil {
 		return LeadUpdated{}, err
@@ -79,19 +79,19 @@ func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fro
 	return LeadUpdated{Lead: evolved(into.lead, into.stream, arrival, joined), Position: position}, nil
 }
 
-// joinedBefore answers when one of the two leads has departed already. If it departed as this join asks, this is the same
-// join again, wherever the lead that it departed into is by now; otherwise the refusal counts.
-func (h *Handlers) joinedBefore(ctx context.Context, caller Caller, into, from holder, account *Believed[account.State], refused error) (LeadUpdated, error) {
-	again, ok := errors.AsType[*lead.DepartedError](from.lead.Present(caller.Account))
+// joinedBefore answers when one of the two leads was joined before. If it was joined as this command asks, this is the same join
+// again, even if the surviving lead was joined into another since; otherwise the refusal counts.
+func (h *Handlers) joinedBefore(ctx context.Context, caller Caller, into, from loadedLead, account *Cached[account.State], refused error) (LeadUpdated, error) {
+	again, ok := errors.AsType[*lead.JoinedError](from.lead.Present(caller.Account))
 	if !ok {
-		return LeadUpdated{}, h.nameSurvivor(ctx, refused)
+		return LeadUpdated{}, h.nameSurvivingLead(ctx, refused)
 	}
-	survivor, err := h.survivorOf(ctx, from)
+	survivor, err := h.survivingLead(ctx, from)
 	if err != nil {
 		return LeadUpdated{}, err
 	}
 	if again.Into != into.lead.ID && survivor.lead.ID != into.lead.ID || survivor.lead.Phase != lead.Live {
-		return LeadUpdated{}, h.nameSurvivor(ctx, refused)
+		return LeadUpdated{}, h.nameSurvivingLead(ctx, refused)
 	}
 	position, err := h.store.Append(ctx, account.Check())
 	if err != nil {

@@ -17,36 +17,36 @@ var leadFolds = eventstore.FoldRules[lead.State]{
 	Long:   128, Memory: 8 << 20,
 }
 
-// holder is a lead as it was read.
-type holder struct {
+// loadedLead is a lead as it was read.
+type loadedLead struct {
 	stream string
 	expect eventstore.Expected
 	lead   lead.State
 }
 
-func (h *Handlers) holderOf(ctx context.Context, stream string) (holder, error) {
+func (h *Handlers) loadLead(ctx context.Context, stream string) (loadedLead, error) {
 	state, expect, err := h.leads.Load(ctx, h.store, stream)
-	return holder{stream, expect, state}, err
+	return loadedLead{stream, expect, state}, err
 }
 
-// survivorOf follows a lead that has departed to the one that it is part of now. A lead that has not departed is its own survivor.
-func (h *Handlers) survivorOf(ctx context.Context, at holder) (_ holder, err error) {
-	for at.lead.Phase == lead.Departed && err == nil {
-		at, err = h.holderOf(ctx, event.LeadStream(at.lead.JoinedInto))
+// survivingLead follows a lead that was joined into another to the lead that it is part of now. It returns any other lead itself.
+func (h *Handlers) survivingLead(ctx context.Context, at loadedLead) (_ loadedLead, err error) {
+	for at.lead.Phase == lead.Joined && err == nil {
+		at, err = h.loadLead(ctx, event.LeadStream(at.lead.JoinedInto))
 	}
 	return at, err
 }
 
-// nameSurvivor completes the error for a departed lead: it names the live lead that it is part of now. If that lead was erased, the
+// nameSurvivingLead completes a *JoinedError: it names the live lead that the lead is part of now. If that lead was erased, the
 // error is lead.ErrNotFound.
-func (h *Handlers) nameSurvivor(ctx context.Context, err error) error {
-	departed, ok := errors.AsType[*lead.DepartedError](err)
+func (h *Handlers) nameSurvivingLead(ctx context.Context, err error) error {
+	joined, ok := errors.AsType[*lead.JoinedError](err)
 	if !ok {
 		return err
 	}
-	survivor, unread := h.holderOf(ctx, event.LeadStream(departed.Into))
+	survivor, unread := h.loadLead(ctx, event.LeadStream(joined.Into))
 	if unread == nil {
-		survivor, unread = h.survivorOf(ctx, survivor)
+		survivor, unread = h.survivingLead(ctx, survivor)
 	}
 	if unread != nil {
 		return unread
@@ -54,5 +54,5 @@ func (h *Handlers) nameSurvivor(ctx context.Context, err error) error {
 	if survivor.lead.Phase != lead.Live {
 		return lead.ErrNotFound
 	}
-	return &lead.DepartedError{LeadID: departed.LeadID, Into: survivor.lead.ID}
+	return &lead.JoinedError{LeadID: joined.LeadID, Into: survivor.lead.ID}
 }

@@ -32,20 +32,20 @@ type ActivityRecorded struct {
 func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (recorded ActivityRecorded, err error) {
 	acted, err := visitor.ParseActivity(cmd.VisitorID, cmd.Body, h.timestamp())
 	if err != nil {
-		// Nothing is appended, so nothing confirms that the caller is still let in.
+		// Nothing is appended, so nothing confirms that the caller is still authorized.
 		if unconfirmed := cmd.Admission.Confirm(ctx, h.directory); unconfirmed != nil {
 			return ActivityRecorded{}, unconfirmed
 		}
 		return ActivityRecorded{}, err
 	}
-	if err := cmd.Admission.stands(ctx, h.directory); err != nil {
+	if err := cmd.Admission.revalidate(ctx, h.directory); err != nil {
 		return ActivityRecorded{}, err
 	}
 	stream := h.claims.Visitor(cmd.Admission.Caller.Account, cmd.VisitorID)
 	// The decision does not depend on what the visitor did before, so the append expects no revision, and simultaneous page
 	// views do not conflict. Only the admission can, or a visitor who is being forgotten at this moment. A process appends to a
 	// visitor's stream one event at a time, so that their times never go back; between processes whose clocks differ they may,
-	// but nobody folds this stream.
+	// but this stream is not folded.
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
 		write, err := h.write(cmd.Admission.Caller, stream, eventstore.Any, h.timestamp(), acted)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // ReleaseContact asks that a phone or email be taken from a lead, so that the next arrival with it is a new lead: the number has
-// been assigned to somebody else, or the wrong person was matched.
+// been assigned to another person, or the wrong person was matched.
 type ReleaseContact struct {
 	Caller Caller
 	LeadID string
@@ -21,7 +21,7 @@ type ReleaseContact struct {
 
 // ReleaseContact takes a phone or email from a lead of the caller's account and releases its claim, in one append.
 //
-// The errors are lead.ErrNotFound, *lead.DepartedError, lead.ErrLastContact, field.Errors and those of the store.
+// The errors are lead.ErrNotFound, *lead.JoinedError, lead.ErrLastContact, field.Errors and those of the store.
 func (h *Handlers) ReleaseContact(ctx context.Context, cmd ReleaseContact) (LeadUpdated, error) {
 	var claimed string // the stream of the claim
 	released, err := h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, rules lead.Rules) (event.Data, error) {

@@ -22,15 +22,15 @@ type Reveal struct {
 	LeadID string // of RevealOne
 }
 
-// Reveal records that somebody is about to see personal data. The fact is on the log before anything is shown. The errors are
+// Reveal records that a user is about to see personal data. The fact is on the log before anything is shown. The errors are
 // lead.ErrNotFound and those of the store.
 func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) (eventstore.Position, error) {
 	if cmd.What == RevealOne {
-		held, err := h.holderOf(ctx, event.LeadStream(cmd.LeadID))
+		held, err := h.loadLead(ctx, event.LeadStream(cmd.LeadID))
 		if err != nil {
 			return 0, err
 		}
-		there := held.lead.Phase == lead.Live || held.lead.Phase == lead.Departed // a departed lead can still be read
+		there := held.lead.Phase == lead.Live || held.lead.Phase == lead.Joined // a joined lead can still be read
 		if !there || held.lead.Account != cmd.Caller.Account {
 			return 0, lead.ErrNotFound
 		}

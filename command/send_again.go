@@ -15,7 +15,7 @@ type TestWebhookEndpoint struct {
 	WebhookID string
 }
 
-// RetryDelivery asks that a delivery be made again. Whoever calls it must have checked that the delivery is the endpoint's.
+// RetryDelivery asks that a delivery be made again. The caller must have checked that the delivery is the endpoint's.
 type RetryDelivery struct {
 	Caller     Caller
 	WebhookID  string

@@ -25,7 +25,7 @@ type LeadUpdated struct {
 
 // UpdateLead decides on a change of a lead of the caller's account and appends it. When nothing changes, nothing is appended.
 //
-// The errors are lead.ErrNotFound, *lead.DepartedError, field.Errors and those of the store.
+// The errors are lead.ErrNotFound, *lead.JoinedError, field.Errors and those of the store.
 func (h *Handlers) UpdateLead(ctx context.Context, cmd UpdateLead) (LeadUpdated, error) {
 	var given event.LeadUpdated
 	updated, err := h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, rules lead.Rules) (event.Data, error) {
@@ -63,7 +63,7 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 	}
 	stream := event.LeadStream(id)
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		held, err := h.holderOf(ctx, stream)
+		held, err := h.loadLead(ctx, stream)
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 		}
 		decided, err := decide(held.lead, lead.Rules{Region: account.State.Region, Stages: account.State.Stages})
 		if err != nil {
-			return h.nameSurvivor(ctx, err)
+			return h.nameSurvivingLead(ctx, err)
 		}
 		if decided == nil {
 			updated.Lead = held.lead

@@ -73,7 +73,7 @@ func (h *Handlers) changeEndpoint(ctx context.Context, caller Caller, id string,
 			changed.position, err = h.store.Head(ctx)
 			return err
 		}
-		caller.Account = state.Account // the fact belongs to the endpoint's account, whoever the caller is
+		caller.Account = state.Account // the fact belongs to the endpoint's account, whatever the caller's is
 		write := eventstore.Write{Stream: stream, Expect: expect}
 		for _, data := range facts {
 			if changed.last, err = h.stamp(caller, at, data); err != nil {

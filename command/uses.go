@@ -43,7 +43,7 @@ func refusal(value token.Value, presented token.Presented, now time.Time) error 
 }
 
 // Uses records samples of how tokens are used: for each token, the first use of a minute and the first refusal of a minute.
-// Nobody waits for it. If it cannot keep up, it drops samples and counts them.
+// Requests do not wait for it. If it cannot keep up, it drops samples and counts them.
 type Uses struct {
 	store  eventstore.Store
 	now    func() time.Time
@@ -53,7 +53,7 @@ type Uses struct {
 	ends   *lru.Cache[string, streamEnd]       // of the streams of uses
 	counts map[string]*[outcomes]atomic.Uint64 // by type; the keys never change
 
-	patience time.Duration // for one sample, and for all that are left at the end
+	timeout time.Duration // for one sample, and for all that are left at the end
 }
 
 // use is a sample with what is recorded of it.
@@ -96,7 +96,7 @@ const (
 // NewUses returns a recorder that appends to a log. Nothing is recorded until Run is called.
 func NewUses(store eventstore.Store, now func() time.Time, log *slog.Logger) *Uses {
 	return &Uses{
-		store: store, now: now, log: log, queue: make(chan use, usesQueued), patience: recordTime,
+		store: store, now: now, log: log, queue: make(chan use, usesQueued), timeout: recordTime,
 		sample: newCache[sample, struct{}](usesKept), ends: newCache[string, streamEnd](usesKept),
 		counts: map[string]*[outcomes]atomic.Uint64{
 			event.TokenUsed{}.EventType(): {}, event.TokenRefused{}.EventType(): {},
@@ -135,14 +135,14 @@ func (u *Uses) drop(key sample) {
 	u.counts[key.eventType][usesDropped].Add(1)
 }
 
-// Counts calls tell for each event type, by its public name, with the numbers of samples recorded and dropped.
-func (u *Uses) Counts(tell func(eventType string, recorded, dropped uint64)) {
+// Counts calls report for each event type, by its public name, with the numbers of samples recorded and dropped.
+func (u *Uses) Counts(report func(eventType string, recorded, dropped uint64)) {
 	for eventType, n := range u.counts {
-		tell(event.PublicName(eventType), n[usesRecorded].Load(), n[usesDropped].Load())
+		report(event.PublicName(eventType), n[usesRecorded].Load(), n[usesDropped].Load())
 	}
 }
 
-// Run records samples until the context ends, and then, within patience, those that are still in the queue.
+// Run records samples until the context ends, and then, within timeout, those that are still in the queue.
 func (u *Uses) Run(ctx context.Context) {
 	var recorders sync.WaitGroup
 	for range usesRecorders {
@@ -160,7 +160,7 @@ func (u *Uses) recorder(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	working, cancel := context.WithTimeout(working, u.patience)
+	working, cancel := context.WithTimeout(working, u.timeout)
 	defer cancel()
 	for {
 		select {
@@ -173,7 +173,7 @@ func (u *Uses) recorder(ctx context.Context) {
 }
 
 func (u *Uses) keep(ctx context.Context, next use) {
-	ctx, cancel := context.WithTimeout(ctx, u.patience)
+	ctx, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()
 	if err := u.record(ctx, next); err != nil {
 		u.drop(next.sample)
@@ -223,7 +223,7 @@ func (u *Uses) record(ctx context.Context, next use) error {
 }
 
 // look reads the events after a stream's last known end, and returns its present end. It forgets the ids of samples so much older
-// than before that nobody will append them any more.
+// than before that no process appends them any more.
 func (u *Uses) look(ctx context.Context, stream string, end streamEnd, before time.Time) (streamEnd, error) {
 	since := ulid.Timestamp(before.Add(-usesLate))
 	others := slices.Clone(end.others)

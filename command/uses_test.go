@@ -30,7 +30,7 @@ func newSampler(t *testing.T, store eventstore.Store) *sampler {
 	t.Helper()
 	s := &sampler{now: noon}
 	s.Uses = command.NewUses(store, func() time.Time { return s.now }, quiet())
-	s.Patience(time.Minute) // a limit, never a measure
+	s.Timeout(time.Minute) // a limit, never a measure
 	return s
 }
 

@@ -32,7 +32,7 @@ func scoped(scopes ...string) access {
 		if token.LooksLikeValue(credential) {
 			return fmt.Errorf("%w: an API token where a JWT is required", command.ErrUnauthorized)
 		}
-		age := command.ReadAnew
+		age := command.NoCache
 		if x.r.Method == http.MethodGet || x.r.Method == http.MethodHead {
 			age = command.Brief
 		}

@@ -43,7 +43,7 @@ type gate struct{ api *api }
 func (g gate) exchange(r *http.Request) *exchange { return g.api.exchange(nil, r, recordOf(r)) }
 
 func (g gate) SignIn(r *http.Request, jwt string) (console.Identity, error) {
-	identity, err := g.exchange(r).verify(jwt, command.ReadAnew)
+	identity, err := g.exchange(r).verify(jwt, command.NoCache)
 	if err != nil {
 		return console.Identity{}, err
 	}

@@ -113,7 +113,7 @@ func describe(err error) failure {
 	var (
 		wrong   field.Errors
 		refused *command.LeadRefused
-		gone    *lead.DepartedError
+		gone    *lead.JoinedError
 		scope   scopeError
 		limit   limitError
 		size    *query.TreeSizeError

@@ -195,7 +195,7 @@ func (r *Reader) LeadAsOf(ctx context.Context, account, id string, at time.Time)
 	if err != nil {
 		return Lead{}, err
 	}
-	if state.Account != account || state.Phase != lead.Live && state.Phase != lead.Departed {
+	if state.Account != account || state.Phase != lead.Live && state.Phase != lead.Joined {
 		return Lead{}, ErrNotFound
 	}
 	return r.wholeLead(ctx, state, at)
@@ -229,7 +229,7 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 	}
 	state, err := r.leadState(ctx, account, id)
 	switch {
-	case err == nil && state.Phase == lead.Departed:
+	case err == nil && state.Phase == lead.Joined:
 		return departedSources(state, p)
 	case err == nil && p.Cursor == "": // every lead came from somewhere: the history is behind the view of leads
 		err = ErrNotFound
@@ -323,7 +323,7 @@ func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State,
 		return state, err
 	}
 	state, err = r.foldLead(ctx, id, time.Time{})
-	if err == nil && (state.Phase != lead.Departed || state.Account != account) {
+	if err == nil && (state.Phase != lead.Joined || state.Account != account) {
 		err = ErrNotFound
 	}
 	return state, err
@@ -333,7 +333,7 @@ func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State,
 // departed. The folded facts become unreadable when the person is forgotten.
 var leadFolds = eventstore.FoldRules[lead.State]{
 	Evolve: lead.Fold,
-	Keep:   func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Departed },
+	Keep:   func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Joined },
 	Long:   128, Memory: 4 << 20,
 }
 

@@ -95,7 +95,7 @@ func (r *Reader) LeadTimeline(ctx context.Context, account, id string, m Moment)
 			return Timeline{}, err
 		}
 	}
-	if shown.Phase != lead.Live && shown.Phase != lead.Departed || shown.Account != account {
+	if shown.Phase != lead.Live && shown.Phase != lead.Joined || shown.Account != account {
 		return Timeline{}, ErrNotFound
 	}
 	t.Lead = newWholeLead(shown)

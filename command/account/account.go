@@ -27,7 +27,7 @@ func DefaultStages() []string {
 	return []string{"new", "contacted", "qualified", "negotiation", "won", "lost"}
 }
 
-// State is a fold of an account's stream. The zero value is an account nobody provisioned.
+// State is a fold of an account's stream. The zero value is an account that is not provisioned.
 type State struct {
 	Provisioned bool
 	Name        string

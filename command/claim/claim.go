@@ -38,7 +38,7 @@ const (
 // Names makes the stream names of claims. Its key never rotates: with another key, no claim would be found again.
 type Names struct{ keyed hash.Cloner } // an HMAC with the key, before any data
 
-// NewNames returns names under a secret key of 32 bytes. Without the key, somebody who reads the log cannot find out whose claim
+// NewNames returns names under a secret key of 32 bytes. Without the key, a reader of the log cannot find out whose claim
 // a stream is by trying phone numbers.
 func NewNames(key []byte) Names {
 	mac := hmac.New(sha256.New, key)

@@ -259,7 +259,7 @@ func (r *reader) metadata(client Client) (given map[string]jsontext.Value, sourc
 		if !ok {
 			r.wrong.Add("metadata.userAgent", "must be a string")
 		}
-		// An event contains it in addition to the metadata as given, and must have room for both.
+		// An event contains it in addition to the metadata as given, and must fit both.
 		userAgent = strings.ToValidUTF8(s[:min(len(s), MaxUserAgent)], "")
 	}
 	return given, source, ip, userAgent

@@ -35,12 +35,12 @@ type Decision struct {
 	LeadID      string
 	Merged      bool
 	Fact        event.Data // LeadCreated or LeadMerged
-	ClaimsPhone bool       // nobody owned the arrival's phone
+	ClaimsPhone bool       // the arrival's phone was free
 	ClaimsEmail bool
 }
 
 // Decide decides on an arrival. byPhone and byEmail are the live leads that have, or ever had, its phone and its email; nil when
-// nobody does. The error is a *Refusal, or field.Errors for what can only be judged with the lead: a stage that the account does
+// it is free. The error is a *Refusal, or field.Errors for what can only be judged with the lead: a stage that the account does
 // not, or no longer, have, and limits that the lead would exceed.
 //
 // The person is the lead with the phone, otherwise the lead with the email, otherwise a new lead. Self-service sources always

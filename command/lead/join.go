@@ -17,20 +17,20 @@ const (
 	movedClaim = 360
 )
 
-// DepartedError says that a lead has become part of another, Into, which the caller should use instead.
-type DepartedError struct{ LeadID, Into string }
+// JoinedError says that a lead has become part of another, Into, which the caller should use instead.
+type JoinedError struct{ LeadID, Into string }
 
-func (e *DepartedError) Error() string {
+func (e *JoinedError) Error() string {
 	return fmt.Sprintf("Lead %s was joined into lead %s", e.LeadID, e.Into)
 }
 
-// Present refuses what is not a live lead of the account. The error is ErrNotFound or a *DepartedError.
+// Present refuses what is not a live lead of the account. The error is ErrNotFound or a *JoinedError.
 func (s State) Present(account string) error {
 	switch {
-	case s.Account != account || s.Phase != Live && s.Phase != Departed:
+	case s.Account != account || s.Phase != Live && s.Phase != Joined:
 		return ErrNotFound
-	case s.Phase == Departed:
-		return &DepartedError{s.ID, s.JoinedInto}
+	case s.Phase == Joined:
+		return &JoinedError{s.ID, s.JoinedInto}
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func JoinFrom(body map[string]jsontext.Value) (string, error) {
 
 // Join decides that another lead is the same person and becomes part of this one.
 //
-// The error is ErrNotFound or a *DepartedError about either lead, or field.Errors: a lead cannot be joined to itself, and what
+// The error is ErrNotFound or a *JoinedError about either lead, or field.Errors: a lead cannot be joined to itself, and what
 // both have must fit into one lead.
 func (s State) Join(account string, from State) (event.LeadDeparted, event.LeadJoined, error) {
 	for _, of := range []State{s, from} {
@@ -142,8 +142,8 @@ func (s *State) join(fact *event.Fact, data *event.LeadJoined) {
 	s.UpdatedAt = fact.At
 }
 
-func (s *State) depart(fact *event.Fact, data *event.LeadDeparted) {
-	s.Phase, s.JoinedInto, s.UpdatedAt = Departed, data.Into, fact.At
+func (s *State) joinInto(fact *event.Fact, data *event.LeadDeparted) {
+	s.Phase, s.JoinedInto, s.UpdatedAt = Joined, data.Into, fact.At
 }
 
 // joinSources merges two source histories, in the order in which each source was first seen. Of a source that both have, the

@@ -54,7 +54,7 @@ func TestJoin_FillsMissingFields(t *testing.T) {
 	require.Equal(t, someDay.Add(time.Hour), after.Sources[1].FirstSeenAt)
 	require.Equal(t, someDay.Add(2*time.Hour), after.Sources[1].LastSeenAt)
 
-	require.Equal(t, Departed, gone.Phase)
+	require.Equal(t, Joined, gone.Phase)
 	require.Equal(t, idA, gone.JoinedInto)
 	require.Equal(t, "Bala", gone.Name, "what it was can be told still")
 
@@ -124,9 +124,9 @@ func TestJoin_Refused(t *testing.T) {
 	}
 	for _, pair := range [][2]State{{a, gone}, {gone, a}} {
 		_, _, err := pair[0].Join("acme", pair[1])
-		var departed *DepartedError
+		var departed *JoinedError
 		require.ErrorAs(t, err, &departed)
-		require.Equal(t, DepartedError{LeadID: idB, Into: idA}, *departed)
+		require.Equal(t, JoinedError{LeadID: idB, Into: idA}, *departed)
 	}
 	_, _, err := a.Join("acme", a)
 	var wrong field.Errors

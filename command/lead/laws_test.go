@@ -218,7 +218,7 @@ func TestLead_Invariants(t *testing.T) {
 					arrived += entry.Arrivals
 				}
 			case event.LeadDeparted:
-				before.Phase, before.JoinedInto, before.UpdatedAt, before.Revision = Departed, data.Into, fact.At, before.Revision+1
+				before.Phase, before.JoinedInto, before.UpdatedAt, before.Revision = Joined, data.Into, fact.At, before.Revision+1
 				require.Equal(t, before, s, "what it was, it stays")
 				continue
 			}

@@ -18,10 +18,10 @@ type Phase int
 
 // A lead's phases.
 const (
-	Unborn Phase = iota
+	NotCreated Phase = iota
 	Live
-	Departed // into another lead, which it is now part of
-	Erased   // its person has been forgotten
+	Joined // into another lead, which it is now part of
+	Erased // its person has been forgotten
 )
 
 // State is a fold of a lead's stream. Its JSON is that of cached folds and of the view's rows.
@@ -77,7 +77,7 @@ func Fold(s State, fact event.Fact) State {
 // fold works in place, so that the state and the fact, half a kilobyte each, are not copied for every fact.
 func (s *State) fold(fact *event.Fact) {
 	revision := s.Revision + 1
-	if s.Phase == Unborn {
+	if s.Phase == NotCreated {
 		revision = 0
 	}
 	s.evolve(fact)
@@ -99,7 +99,7 @@ func (s *State) evolve(fact *event.Fact) {
 	case event.LeadReleased:
 		s.release(fact, &data)
 	case event.LeadDeparted:
-		s.depart(fact, &data)
+		s.joinInto(fact, &data)
 	case event.LeadJoined:
 		s.join(fact, &data)
 	}

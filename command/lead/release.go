@@ -15,7 +15,7 @@ var ErrLastContact = errors.New("the lead's last contact")
 // Release decides that a phone or email which the lead has, or ever had, is no longer this person's; the body names one of them.
 // If it is the current one, the latest remaining phone or email takes its place.
 //
-// The error is ErrNotFound, a *DepartedError, field.Errors or ErrLastContact.
+// The error is ErrNotFound, a *JoinedError, field.Errors or ErrLastContact.
 func (s State) Release(account string, body map[string]jsontext.Value, rules Rules) (event.LeadReleased, error) {
 	if err := s.Present(account); err != nil {
 		return event.LeadReleased{}, err

@@ -12,7 +12,7 @@ var canonicalSources = []string{
 	"ai_powered_lead", "payment_page_drop", "landing",
 }
 
-// curated sources come from somebody who chose the record: a repeat is a mistake, and is refused.
+// curated sources are records that a person chose: a repeat is a mistake, and is refused.
 var curated = []string{"manual", "csv_import", "api", "webhook"}
 
 // selfService sources are people and event streams: a repeat is the person coming back, and always merges.

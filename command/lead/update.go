@@ -18,7 +18,7 @@ var ErrNotFound = errors.New("no such lead")
 // nothing; a custom field that is null is removed. Opportunity is the id of the opportunity, if the change opens one. When nothing
 // changes, Changed is empty.
 //
-// The error is ErrNotFound, a *DepartedError or field.Errors.
+// The error is ErrNotFound, a *JoinedError or field.Errors.
 func (s State) Update(account string, body map[string]jsontext.Value, rules Rules, opportunity string) (event.LeadUpdated, error) {
 	if err := s.Present(account); err != nil {
 		return event.LeadUpdated{}, err

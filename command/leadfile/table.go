@@ -206,7 +206,7 @@ func blankCells(cells []string) bool {
 }
 
 // errEndless says that a row is longer than maxRecord.
-var errEndless = errors.New("a row is longer than 2 MiB: is there a quote that nobody closes?")
+var errEndless = errors.New("a row is longer than 2 MiB: is a closing quote missing?")
 
 // bound is a reader that fails after left bytes.
 type bound struct {

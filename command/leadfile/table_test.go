@@ -119,7 +119,7 @@ func TestTable_ReadError(t *testing.T) {
 	for _, err := range table.Rows() {
 		failed = err
 	}
-	require.ErrorContains(t, failed, "is there a quote that nobody closes?")
+	require.ErrorContains(t, failed, "is a closing quote missing?")
 }
 
 // FuzzTable wants that whatever a file holds, rows are as wide as the header, and lines grow.

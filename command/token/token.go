@@ -32,7 +32,7 @@ type Phase int
 
 // A token's phases. Expiry is not a phase, because it comes with time and not with a fact.
 const (
-	Unborn Phase = iota
+	NotCreated Phase = iota
 	Live
 	Deleted
 )

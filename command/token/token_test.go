@@ -27,7 +27,7 @@ func live(value Value) State {
 
 func TestToken_ZeroState(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, Unborn, State{}.Phase)
+	require.Equal(t, NotCreated, State{}.Phase)
 	require.False(t, State{}.HoldsSlot())
 	require.False(t, State{}.Admits([32]byte{}, born))
 }
@@ -99,7 +99,7 @@ func TestAdmits_Cases(t *testing.T) {
 func TestAdmits_DeletedToken(t *testing.T) {
 	t.Parallel()
 	value := newValue(t)
-	for _, phase := range []Phase{Unborn, Deleted} {
+	for _, phase := range []Phase{NotCreated, Deleted} {
 		s := live(value)
 		s.Phase = phase
 		require.False(t, s.Admits(value.Hash(), born), "phase %d", phase)

@@ -14,7 +14,7 @@ type Loss struct {
 	Rest bool     // something else that the visitor did since they were forgotten can be read
 
 	// before are keys of what the visitor was forgotten with. A process that has not heard of it yet may seal one more event with
-	// such a key, which nobody can read, and then takes it for not recorded.
+	// such a key, which cannot be read, and then takes it for not recorded.
 	before []string
 }
 

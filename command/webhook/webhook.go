@@ -57,7 +57,7 @@ type Phase int
 
 // An endpoint's phases.
 const (
-	Unborn Phase = iota
+	NotCreated Phase = iota
 	Live
 	Deleted
 )

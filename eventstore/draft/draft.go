@@ -107,13 +107,13 @@ func (s *Store) Read(ctx context.Context, name string, from eventstore.Revision)
 		s.mu.Lock()
 		var here stream
 		if known := s.streams[name]; known != nil {
-			here = *known // what is appended later stands behind these events
+			here = *known // what is appended later follows these events
 		}
 		s.mu.Unlock()
 		if here.events == nil || from < here.first {
 			for recorded, err := range s.Store.Read(ctx, name, from) {
 				if err == nil && here.events != nil && recorded.Revision >= here.first {
-					break // somebody has appended to the log below since
+					break // was appended to the log below since
 				}
 				if !yield(recorded, err) || err != nil {
 					return

@@ -12,8 +12,7 @@ type ClaimReleased struct {
 	Holder string `json:"holder"` // who had it
 }
 
-// ClaimBound says which request body an idempotency key belongs to, and where the outcome of that request is. It may be on the
-// log before the outcome is, and counts only once the event with that id is on that stream. It contains neither the key nor the
+// ClaimBound says which request body an idempotency key belongs to, and where the outcome of that request is. It contains neither the key nor the
 // body.
 type ClaimBound struct {
 	Kind    string `json:"kind"`    // idempotency

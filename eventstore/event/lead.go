@@ -46,7 +46,7 @@ type LeadMerged struct {
 	Changed     []string                  `json:"changed,omitzero"` // names of the lead's fields whose value this changed
 }
 
-// LeadUpdated says that somebody changed a lead by hand. A field is set when it was given; folding sets these fields.
+// LeadUpdated says that a user changed a lead by hand. A field is set when it was given; folding sets these fields.
 type LeadUpdated struct {
 	LeadFields
 	RemovedFields []string `json:"removedFields,omitzero"` // keys of custom fields that went
@@ -58,27 +58,25 @@ type LeadReleased struct {
 	Phone   string   `json:"phone,omitzero"`
 	Email   string   `json:"email,omitzero"`
 	Current string   `json:"current,omitzero"` // the lead's phone, or email, from here on; absent when it has none
-	Name    string   `json:"name,omitzero"`    // derived anew, when it was made of what went
+	Name    string   `json:"name,omitzero"`    // derived again, if it was made of what was released
 	Changed []string `json:"changed,omitzero"` // names of the lead's fields whose value this changed
 }
 
-// LeadDeparted closes the stream of a lead that became part of another, because both are the same person. Nothing follows it. As
-// long as the other lead's stream has no LeadJoined for it, whoever reads either lead completes the join.
+// LeadDeparted ends the stream of a lead that was joined into another, the surviving lead, because both are the same person.
 type LeadDeparted struct {
 	Into string `json:"into"` // id of the other lead
 }
 
-// LeadJoined says that another lead, which has departed, is part of this one from here on. Fields that this lead has stay; those
-// that it lacks, folding takes from the other.
+// LeadJoined says that another lead, the source lead, is part of this one from here on. Fields that this lead has stay; those that
+// it lacks, folding takes from the source lead.
 type LeadJoined struct {
 	From    string       `json:"from"`             // id of the other lead
 	Joined  []string     `json:"joined,omitzero"`  // ids of those that were part of the other one before
-	Was     LeadSnapshot `json:"was"`              // the other lead, as it departed
+	Was     LeadSnapshot `json:"was"`              // the source lead, as it was
 	Changed []string     `json:"changed,omitzero"` // names of this lead's fields whose value this changed
 }
 
-// LeadSnapshot is all that is personal in LeadJoined: the departed lead, without custom fields and metadata for which the other
-// lead had no room.
+// LeadSnapshot is all that is personal in LeadJoined: the source lead.
 type LeadSnapshot struct {
 	ContactUID string `json:"contactUID"`
 	LeadFields
@@ -133,7 +131,7 @@ func (LeadJoined) EventType() string   { return "lead.joined.v1" }
 func (LeadRefused) EventType() string  { return "lead.refused.v1" }
 func (LeadErased) EventType() string   { return "lead.erased.v1" }
 
-// LeadRevealed says that somebody asked to see personal data which is masked otherwise. It is on a stream of its own, because it
+// LeadRevealed says that a user asked to see personal data that is masked otherwise. It is on a stream of its own, because it
 // does not change the lead.
 type LeadRevealed struct {
 	LeadID string `json:"leadId,omitzero"` // absent: of many leads, in an export

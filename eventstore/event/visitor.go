@@ -6,7 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// VisitorActed says what a visitor of a web site did. Nobody knows who the visitor is until a lead has the same id.
+// VisitorActed says what a visitor of a web site did. The visitor is unknown until a lead has the same id.
 type VisitorActed struct {
 	VisitorID  string                    `json:"visitorId"` // as given
 	Kind       string                    `json:"type"`      // page_view, form_view, click or custom

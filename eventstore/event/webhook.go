@@ -34,7 +34,7 @@ type WebhookRotated struct {
 // WebhookTested says that a test was requested. It is delivered to this endpoint alone.
 type WebhookTested struct{}
 
-// WebhookRetried says that somebody asked for a delivery to be made again.
+// WebhookRetried says that a user asked for a delivery to be made again.
 type WebhookRetried struct {
 	DeliveryID string `json:"deliveryId"`
 }

@@ -136,7 +136,7 @@ func (v *visit) admit() error {
 	if !v.Now().Before(v.identity.Expires) {
 		return command.ErrUnauthorized
 	}
-	age := command.ReadAnew
+	age := command.NoCache
 	if v.reads() {
 		age = command.Brief
 	}

@@ -102,7 +102,7 @@ var subjects = eventstore.FoldRules[subject]{
 	Evolve: func(s subject, fact event.Fact) subject {
 		return subject{lead.Fold(s.Lead, fact), token.Evolve(s.Token, fact)}
 	},
-	Keep: func(s subject) bool { return s.Lead.Phase == lead.Live || s.Lead.Phase == lead.Unborn },
+	Keep: func(s subject) bool { return s.Lead.Phase == lead.Live || s.Lead.Phase == lead.NotCreated },
 	Long: 128, Memory: 4 << 20,
 }
 
