@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// Files of Linux with memory limits: of the control group, of version 1 or 2, and of the machine. In a container the process's own group looks like the root; for a service of systemd it is below the root.
+// Files of Linux with memory limits: of the control group, of version 1 or 2, and of the machine. In a container the process's own
+// group looks like the root; for a service of systemd it is below the root.
 const (
 	groups         = "/sys/fs/cgroup"
 	groupMemory    = "memory.max"

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -29,7 +30,9 @@ func startBehindStandby(t *testing.T, settings map[string]string) (behind map[st
 	behind["LEADLOG_DATABASE_URL"] = way.URL()
 	return behind, func() {
 		way.Refuse()
-		execute(t, beside, `DROP DATABASE `+primary+` WITH (FORCE)`)
+		require.Eventually(t, func() bool { // fails while an autovacuum worker is in it, which only a superuser may end
+			return inDatabase(t.Context(), t, beside, `DROP DATABASE `+primary+` WITH (FORCE)`) == nil
+		}, time.Minute, 100*time.Millisecond)
 		execute(t, beside, `ALTER DATABASE `+standby+` RENAME TO `+primary)
 		way.Accept(t)
 	}
