@@ -4,6 +4,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
+SLOWEST     := ./cmd/leadlog/systemtest ./httpapi ./eventstore/esdb ./projection/verify
+
 .PHONY: help run test bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
 
 help: ## this list
@@ -13,11 +15,11 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 	go build -o bin/leadlog ./cmd/leadlog
 	@bin/leadlog dev
 
-# With the race detector everything takes up to ten times as long. Files that say !race hold tests of one thing after another,
-# in which it has nothing to find, and what else is run with it in another form.
+# The race detector makes tests up to ten times slower. Tests in files with the build tag !race run without it: they are sequential,
+# or run with it in a smaller form. The slowest packages start first.
 test: postgres cc curl node python promtool chromium ## the whole test suite with the race detector, on a throwaway PostgreSQL
 	go build -o bin/leadlog ./cmd/leadlog
-	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- go test -race -timeout 20m ./...
+	LEADLOG_TEST_PROGRAM="$(CURDIR)/bin/leadlog" $(WITHPG) -- go test -race -timeout 20m $(SLOWEST) ./...
 	@for package in $$(grep -rlE --include='*_test.go' '^//go:build !race' . | xargs -n1 dirname | sort -u); do \
 		tests=$$(grep -lE '^//go:build !race' $$package/*_test.go | xargs sed -n 's/^func \(Test[[:alnum:]_]*\).*/\1/p' | paste -sd '|' -); \
 		go test $$package -run "^($$tests)$$" || exit 1; done
@@ -37,7 +39,7 @@ bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its o
 	bin/leadbench webhooks --leadlog bin/leadlog --rounds 1
 	bin/leadbench replay --leadlog bin/leadlog --rounds 1
 
-# For so long, or so many times with an x, each target is given made-up input; what was found stands in testdata/fuzz.
+# How long, or how often with an x, each target is fuzzed. Inputs that fail are saved in testdata/fuzz.
 FUZZTIME := 60s
 
 # Built so, the program tells which input takes a new way, and the search is guided by it. With -race it is what the tests

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// record is an event as it stands in the journal. It never changes.
+// record is an event in the journal. It never changes.
 type record struct {
 	id       uuid.UUID
 	stream   string
