@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +29,6 @@ type builder struct {
 	from, end  eventstore.Position // of the range that is being folded: after from, up to end
 	temporary  bool                // the copy is for a comparison and is dropped afterwards
 	moved      time.Time           // when the checkpoint was last written
-	spare      chan []Event        // buffers of parts that are written, for those to come
 }
 
 // idle is how long the checkpoint of a copy may stay behind while no event of its view comes: an interrupted replay has to read
@@ -46,7 +44,7 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) 
 	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
 	maps.Copy(config.RuntimeParams, indexSettings)
 	config.AfterConnect = r.asOwner
-	b := &builder{Replay: r, projector: p, filter: p.Filter(), config: config, schema: into, temporary: task == verifying, spare: make(chan []Event, 2)}
+	b := &builder{Replay: r, projector: p, filter: p.Filter(), config: config, schema: into, temporary: task == verifying}
 	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}
@@ -86,9 +84,12 @@ type prepared struct {
 	write Write
 }
 
-func (b *builder) prepare(whole batch) prepared {
-	part := b.cut(whole)
-	return prepared{part, prepare(b.projector, part.events)}
+func (b *builder) prepare(whole batch) (prepared, error) {
+	part, err := b.cut(whole)
+	if err != nil {
+		return prepared{}, fmt.Errorf("view %s: %w", b.projector.Name(), err)
+	}
+	return prepared{part, prepare(b.projector, part.events)}, nil
 }
 
 // follow folds batches that come one after another. While one is written, the next is prepared.
@@ -98,7 +99,11 @@ func (b *builder) follow(ctx context.Context, batches <-chan batch) error {
 	group.Go(func() error {
 		defer close(ready)
 		for whole := range batches {
-			if err := send(ctx, b.prepare(whole), ready); err != nil {
+			part, err := b.prepare(whole)
+			if err == nil {
+				err = send(ctx, part, ready)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -109,7 +114,6 @@ func (b *builder) follow(ctx context.Context, batches <-chan batch) error {
 			if err := b.save(ctx, part); err != nil {
 				return fmt.Errorf("view %s: %w", b.projector.Name(), err)
 			}
-			b.giveBack(part.events)
 		}
 		return nil
 	})
@@ -117,7 +121,13 @@ func (b *builder) follow(ctx context.Context, batches <-chan batch) error {
 }
 
 // take folds a batch.
-func (b *builder) take(ctx context.Context, whole batch) error { return b.save(ctx, b.prepare(whole)) }
+func (b *builder) take(ctx context.Context, whole batch) error {
+	part, err := b.prepare(whole)
+	if err != nil {
+		return err
+	}
+	return b.save(ctx, part)
+}
 
 // save writes a part, with the checkpoint in the transaction.
 func (b *builder) save(ctx context.Context, part prepared) error {
@@ -135,38 +145,23 @@ func (b *builder) save(ctx context.Context, part prepared) error {
 	return nil
 }
 
-// cut removes the events that the copy has already, and those after Until. Times never go back within a stream that is folded, so
-// what remains of it is its beginning.
-func (b *builder) cut(whole batch) batch {
-	part := batch{position: min(whole.position, b.end)}
+// cut returns the events that the copy does not have yet, up to Until. Times never go back within a stream that is folded, so what
+// remains of it is its beginning.
+func (b *builder) cut(whole batch) (part batch, err error) {
+	part.position = min(whole.position, b.end)
 	for i := range whole.events {
 		if !b.counts(&whole.events[i]) {
 			continue
 		}
+		if err := whole.events[i].err; err != nil {
+			return part, err
+		}
 		if part.events == nil {
-			part.events = b.buffer(len(whole.events) - i)
+			part.events = make([]Event, 0, len(whole.events)-i)
 		}
 		part.events = append(part.events, whole.events[i])
 	}
-	return part
-}
-
-// buffer returns memory for so many events, used again for one part after the other to spare the garbage collector.
-func (b *builder) buffer(events int) []Event {
-	select {
-	case buffer := <-b.spare:
-		return slices.Grow(buffer, events)
-	default:
-		return make([]Event, 0, events)
-	}
-}
-
-func (b *builder) giveBack(buffer []Event) {
-	clear(buffer) // frees what the events refer to
-	select {
-	case b.spare <- buffer[:0]:
-	default:
-	}
+	return part, nil
 }
 
 func (b *builder) counts(e *Event) bool {

@@ -2,7 +2,6 @@ package projection
 
 import (
 	"context"
-	"sort"
 	"time"
 
 	"github.com/leadlog/leadlog/eventstore"
@@ -42,20 +41,4 @@ func firstBetween(ctx context.Context, store eventstore.Store, after, until even
 		}
 	}
 	return nil, ctx.Err()
-}
-
-// firstBetween returns the first event after a position, up to another, that a filter selects; nil when there is none. It returns
-// false when the tail does not have everything between the two.
-func (t *Tail) firstBetween(after, until eventstore.Position, filter eventstore.Filter) (*eventstore.Recorded, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if after < t.base {
-		return nil, false
-	}
-	for _, item := range t.items[sort.Search(len(t.items), func(i int) bool { return t.items[i].position > after }):] {
-		if item.position <= until && !item.isMark() && filter.Matches(item.event.Stream, item.event.Type) {
-			return item.event.Recorded, true
-		}
-	}
-	return nil, t.end() >= until
 }

@@ -21,12 +21,7 @@ func TestAViewIsBehindBySinceWhenTheOldestEventWaitsThatConcernsIt(t *testing.T)
 	log.append("lead-3", "{}")
 	view := selective{filter: streams(event.AccountPrefix)}
 	unread, read := NewTail(log, view), NewTail(log, view)
-	for item, err := range log.Subscribe(t.Context(), 0, view.Filter()) {
-		require.NoError(t, err)
-		if read.add(t.Context(), decoded(item)); item.Position == 5 {
-			break
-		}
-	}
+	require.NoError(t, readLog(t.Context(), log, logRange{end: 5, filter: view.Filter()}, 0, read.add))
 	since1970 := time.Since(time.Unix(0, 0))
 	asked := log.pages
 	for _, tail := range []*Tail{read, unread} {

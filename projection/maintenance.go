@@ -38,11 +38,11 @@ const MaintenancePause = time.Second
 const maintenanceRetry = 30 * time.Second // after a failure
 
 // maintain does maintenance, a part at a time, until an event comes. It does nothing while the view is behind.
-func (s *session) maintain(ctx context.Context, feed *feed, behind bool) error {
+func (s *session) maintain(ctx context.Context, f *follower, behind bool) error {
 	if s.maintenance == nil || behind {
 		return nil
 	}
-	for first := true; first || feed.idle(); first = false {
+	for first := true; first || f.idle(); first = false {
 		if time.Now().Before(s.maintainAt) || !s.maintenance.Due() {
 			return nil
 		}

@@ -23,6 +23,8 @@ import (
 type Event struct {
 	*eventstore.Recorded // shared by all projectors, and must not be changed
 	Data                 event.Data
+
+	err error // the event could not be decoded
 }
 
 // Fact returns the event as deciders fold it.

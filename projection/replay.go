@@ -200,7 +200,7 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 			}
 		}()
 		var done, next eventstore.Position // by all: who takes a batch has prepared the one before, and written those before that
-		return fold(ctx, r.Store, whole, func(ctx context.Context, b batch) error {
+		return readLog(ctx, r.Store, whole, 0, func(ctx context.Context, b batch) error {
 			for _, lane := range lanes {
 				if err := send(ctx, b, lane); err != nil {
 					return err

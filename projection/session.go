@@ -2,6 +2,7 @@ package projection
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,7 @@ type session struct {
 	chosen      func(Event) bool // nil: all are
 	maintenance Maintenance      // nil: there is none
 	maintainAt  time.Time        // not before
+	events      []Event          // of the latest batch; the next one uses the same memory
 }
 
 // serve runs one session to its end, which is always an error.
@@ -75,17 +77,17 @@ func (s *session) lease(ctx context.Context) error {
 
 // follow applies what the log has, and then what comes.
 func (s *session) follow(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	feed := openFeed(ctx, s.tail, s.checkpoint.position, s.projector.Filter(), s.pace.batch)
-	feed.chosen = s.chosen
-	defer feed.drain()
-	defer cancel()
+	f, err := s.tail.follow(ctx, s.checkpoint.position, s.projector.Filter())
+	if err != nil {
+		return err
+	}
+	defer f.close()
 	var written time.Time
 	for behind := false; ; {
-		if err := s.maintain(ctx, feed, behind); err != nil {
+		if err := s.maintain(ctx, f, behind); err != nil {
 			return err
 		}
-		batch, err := feed.collect(ctx, s.limit, written.Add(s.pace.marks), s.wake())
+		batch, err := s.collect(ctx, f, written.Add(s.pace.marks))
 		if err != nil {
 			return err
 		}
@@ -108,6 +110,30 @@ func (s *session) follow(ctx context.Context) error {
 			if err := eventstore.Sleep(ctx, time.Until(began.Add(crowded(s.pace.rest, len(batch.events))))); err != nil {
 				return err
 			}
+		}
+	}
+}
+
+// collect waits for events and returns those that the log has by then, at most limit. When only positions come, or events that are not
+// chosen, it returns the latest position once the time quiet has passed. When nothing comes, it returns an empty batch in time for
+// maintenance. A batch may be used until the next call.
+func (s *session) collect(ctx context.Context, f *follower, quiet time.Time) (b batch, err error) {
+	clear(s.events) // so that nothing is kept while nothing comes
+	due, moved := s.wake(), false
+	for {
+		next, err := f.next(ctx, s.events[:0], s.limit, due)
+		if err != nil || next.position == 0 {
+			return b, err
+		}
+		if b = next; s.chosen != nil {
+			b.events = slices.DeleteFunc(b.events, func(e Event) bool { return !s.chosen(e) })
+		}
+		s.events = b.events
+		if len(b.events) > 0 {
+			return b, nil
+		}
+		if !moved {
+			due, moved = time.After(time.Until(quiet)), true
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (b *builder) endReaders(ctx context.Context) {
 // fold brings the copy what it does not have yet, up to its end.
 func (b *builder) fold(ctx context.Context, each func(context.Context, batch) error) error {
 	b.from = b.checkpoint.position
-	return fold(ctx, b.Store, logRange{after: b.from, end: b.end, filter: b.filter}, each)
+	return readLog(ctx, b.Store, logRange{after: b.from, end: b.end, filter: b.filter}, 0, each)
 }
 
 // foldWithin brings the copy up to a position in a transaction of the caller's, and leaves the checkpoint where it is. It returns
@@ -71,9 +71,9 @@ func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Posi
 	b.end = end
 	last := b.checkpoint.seen
 	err := b.fold(ctx, func(ctx context.Context, whole batch) error {
-		part := b.cut(whole)
-		if len(part.events) == 0 {
-			return nil
+		part, err := b.cut(whole)
+		if err != nil || len(part.events) == 0 {
+			return err
 		}
 		last = seenLast(part.events)
 		return b.projector.Apply(ctx, tx, part.events)

@@ -2,7 +2,6 @@ package projection
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sort"
 	"sync"
@@ -11,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Tail reads the end of the log once for all projectors of a process, so that each event is read and decoded once. A projector that
-// is too far behind for the tail reads the log by itself until it has caught up.
+// Tail reads the end of the log once for all projectors of a process, so that each event is read and decoded once. A follower that is
+// too far behind for the tail reads the log by itself until it has caught up.
 type Tail struct {
 	store  eventstore.Store
 	filter eventstore.Filter
@@ -21,27 +20,20 @@ type Tail struct {
 	followers map[*follower]struct{}
 	stop      context.CancelFunc // of the reader; nil when none reads
 	err       error              // that the last reader ended with
-	items     []feedItem         // in the order of the log
-	dropped   int                // how many items were before these
+	batches   []batch            // in the order of the log
 	base      eventstore.Position
-	bytes     int
+	events    int // in all batches
+	bytes     int // of payload
 	most      bounds
-	grown     chan struct{} // closed by the next change; nil when nobody waits
+	grown     chan struct{} // closed by the next change; nil when nothing waits for it
 }
 
-// follower is a projector that follows the tail.
-type follower struct {
-	cursor int        // number of the item that it takes next
-	away   bool       // it reads the log by itself
-	taken  []feedItem // its latest items: their memory is that of the next ones
-}
-
-// bounds are of what a tail holds.
+// bounds limit what a tail holds.
 type bounds struct {
-	items int
-	bytes int // of payload
-	// spare is how many that every follower has taken, so that who reads the log by itself finds its way back. More would
-	// be work for the garbage collector.
+	events int
+	bytes  int // of payload
+	// spare is how many events are kept that every follower has taken, so that one which reads the log by itself finds its way
+	// back. More would be work for the garbage collector.
 	spare int
 }
 
@@ -52,86 +44,126 @@ const tailRest = 4 * time.Millisecond
 // NewTail prepares a tail for these projectors. It reads while at least one of them follows it.
 func NewTail(store eventstore.Store, projectors ...Projector) *Tail {
 	return &Tail{
-		store: store, filter: union(projectors), followers: map[*follower]struct{}{}, most: bounds{items: 5000, bytes: 3 << 20, spare: 500},
+		store: store, filter: union(projectors), followers: map[*follower]struct{}{}, most: bounds{events: 5000, bytes: 3 << 20, spare: 500},
 	}
 }
 
-// follow brings what comes after a position to a follower, as a subscription would, until the context ends or it
-// fails.
-func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eventstore.Filter, to chan<- feedItem) error {
-	f := &follower{away: true}
+// follower takes the events of one view from the tail, or from the log itself while the tail does not reach back far enough.
+type follower struct {
+	tail   *Tail
+	filter eventstore.Filter
+	after  eventstore.Position // everything up to here was taken; tail.mu guards it
+	away   bool                // it reads the log by itself; tail.mu guards it
+
+	catchUpTo eventstore.Position // by reading the log, whatever the tail has
+	own       chan batch          // what it reads by itself; nil: from the tail
+	rest      batch               // of own, what was not taken yet
+	ended     error               // of own
+	stop      context.CancelFunc  // of own
+}
+
+// follow begins to follow after a position. The follower must be closed.
+func (t *Tail) follow(ctx context.Context, after eventstore.Position, filter eventstore.Filter) (*follower, error) {
+	f := &follower{tail: t, filter: filter, after: after, away: true}
 	if err := t.join(ctx, f); err != nil {
-		return err
+		return nil, err
 	}
-	defer t.leave(f)
 	// The tail may hold events as they were before an erasure. With earlier ones read since, they would not fold. So what is on the
-	// log by now is read here, and a projector that fails over such events succeeds the next time.
-	head, err := t.store.Head(ctx)
-	if err != nil {
-		return err
+	// log by now is read there, and a projector that fails over such events succeeds the next time.
+	var err error
+	if f.catchUpTo, err = t.store.Head(ctx); err != nil {
+		f.close()
+		return nil, err
 	}
-	if after < head {
-		if after, err = t.catchUp(ctx, after, head, filter, to); err != nil {
-			return err
-		}
+	return f, nil
+}
+
+// close ends the reading of a follower.
+func (f *follower) close() {
+	f.endOwn()
+	f.tail.leave(f)
+}
+
+func (f *follower) endOwn() {
+	if f.own == nil {
+		return
 	}
+	f.stop()
+	for range f.own {
+	}
+	f.own, f.rest = nil, batch{}
+}
+
+// next appends what follows to events, at most limit, and returns how far it reaches. It waits until something follows, which may be
+// a position alone, or until due; then the position is 0. The error of an event that cannot be decoded comes after the events before it.
+func (f *follower) next(ctx context.Context, events []Event, limit int, due <-chan time.Time) (batch, error) {
 	for {
-		if base := t.seek(f, after); after < base {
-			reached, err := t.catchUp(ctx, after, base, filter, to)
-			if err != nil {
-				return err
+		if f.own == nil {
+			b, reaches, err := f.tail.take(ctx, f, events, limit, due)
+			if err != nil || reaches {
+				return b, err
 			}
-			after = reached
+			f.read(ctx)
+		}
+		if f.rest.position == 0 {
+			select {
+			case b, more := <-f.own:
+				if !more {
+					return batch{}, f.ended
+				}
+				f.rest = b
+			case <-due:
+				return batch{}, nil
+			case <-ctx.Done():
+				return batch{}, ctx.Err()
+			}
+		}
+		b := batch{events: events}
+		taken, err := b.take(f.rest, f.after, f.filter, limit)
+		if err != nil {
+			return b, err
+		}
+		if taken {
+			f.rest = batch{}
+		}
+		if f.tail.moved(f, b.position) && taken && b.position >= f.catchUpTo {
+			f.endOwn()
+		}
+		return b, nil
+	}
+}
+
+// read starts reading the log after the follower's position.
+func (f *follower) read(ctx context.Context) {
+	ctx, f.stop = context.WithCancel(ctx)
+	own := make(chan batch)
+	f.own = own
+	r := logRange{after: f.after, end: forever, filter: f.filter}
+	go func() {
+		defer close(own)
+		f.ended = readLog(ctx, f.tail.store, r, 0, func(ctx context.Context, b batch) error { return send(ctx, b, own) })
+	}()
+}
+
+// take takes over what another batch has after a position, at most limit events together. It returns whether that was all.
+func (b *batch) take(from batch, after eventstore.Position, filter eventstore.Filter, limit int) (all bool, err error) {
+	for _, e := range from.events {
+		if e.Position <= after || !filter.Matches(e.Stream, e.Type) {
 			continue
 		}
-		for {
-			items, on, err := t.next(ctx, f)
-			if err != nil {
-				return err
-			}
-			if !on {
-				break // it was too slow, and the tail has dropped what comes next
-			}
-			if after, err = pass(ctx, items, after, filter, to); err != nil {
-				return err
-			}
+		if len(b.events) == limit {
+			return false, nil
 		}
+		if e.err != nil && len(b.events) == 0 {
+			return false, e.err
+		}
+		if e.err != nil {
+			return false, nil
+		}
+		b.events, b.position = append(b.events, e), e.Position
 	}
-}
-
-// catchUp reads the log without the tail, until it has reached where the tail begins.
-func (t *Tail) catchUp(ctx context.Context, after, base eventstore.Position, filter eventstore.Filter, to chan<- feedItem) (eventstore.Position, error) {
-	for item, err := range t.store.Subscribe(ctx, after, filter) {
-		if err != nil {
-			return after, err
-		}
-		if err := send(ctx, decoded(item), to); err != nil {
-			return after, err
-		}
-		if after = item.Position; after >= base {
-			return after, nil
-		}
-	}
-	return after, fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
-}
-
-// pass sends the matching items after a position, and then a progress mark for the end of the items, unless the last one sent is
-// there. It returns the position of the follower. One that has caught up by itself may be ahead of the tail.
-func pass(ctx context.Context, items []feedItem, after eventstore.Position, filter eventstore.Filter, to chan<- feedItem) (eventstore.Position, error) {
-	told := after
-	for _, item := range items {
-		if item.position > after && !item.isMark() && filter.Matches(item.event.Stream, item.event.Type) {
-			if err := send(ctx, item, to); err != nil {
-				return told, err
-			}
-			told = item.position
-		}
-	}
-	end := items[len(items)-1]
-	if end.position < told || end.position == told && !end.isMark() {
-		return told, nil
-	}
-	return end.position, send(ctx, feedItem{position: end.position}, to)
+	b.position = max(after, from.position)
+	return true, nil
 }
 
 // join adds a follower, and starts the reader if it is not running.
@@ -139,7 +171,7 @@ func (t *Tail) join(ctx context.Context, f *follower) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stop == nil {
-		if len(t.followers) == 0 { // else somebody has come as far as the tail has, and goes on from there
+		if len(t.followers) == 0 { // else another has come as far as the tail has, and goes on from there
 			head, err := t.store.Head(ctx)
 			if err != nil {
 				return err
@@ -148,7 +180,7 @@ func (t *Tail) join(ctx context.Context, f *follower) error {
 		}
 		reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 		t.stop, t.err = stop, nil
-		go t.read(reading, t.end())
+		go t.run(reading, t.end())
 	}
 	t.followers[f] = struct{}{}
 	return nil
@@ -165,92 +197,75 @@ func (t *Tail) leave(f *follower) {
 		t.stop()
 		t.stop = nil
 	}
-	t.dropped, t.items, t.bytes = t.dropped+len(t.items), nil, 0
+	t.batches, t.events, t.bytes = nil, 0, 0
 }
 
 // end is how far the tail has read. The caller has the lock.
 func (t *Tail) end() eventstore.Position {
-	if len(t.items) == 0 {
+	if len(t.batches) == 0 {
 		return t.base
 	}
-	return t.items[len(t.items)-1].position
+	return t.batches[len(t.batches)-1].position
 }
 
-// read fills the tail until the context ends or the log cannot be read.
-func (t *Tail) read(ctx context.Context, after eventstore.Position) {
-	err := fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
-	began, events := time.Now(), 0
-	for item, failed := range t.store.Subscribe(ctx, after, t.filter) {
-		if failed != nil {
-			err = failed
-			break
-		}
-		if !t.add(ctx, decoded(item)) {
-			return
-		}
-		if item.Event != nil {
-			events++
-			continue
-		}
-		if eventstore.Sleep(ctx, time.Until(began.Add(crowded(tailRest, events)))) != nil { // there is no more for now
-			return
-		}
-		began, events = time.Now(), 0
-	}
+// run fills the tail until the context ends or the log cannot be read.
+func (t *Tail) run(ctx context.Context, after eventstore.Position) {
+	err := readLog(ctx, t.store, logRange{after: after, end: forever, filter: t.filter}, tailRest, t.add)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if ctx.Err() == nil { // else it was told to stop, and another may read already
+	if ctx.Err() == nil { // else another may read already
 		t.stop()
 		t.stop, t.err = nil, err
 		t.wake()
 	}
 }
 
-// add is false when the reader was told to stop.
-func (t *Tail) add(ctx context.Context, item feedItem) bool {
+func (t *Tail) add(ctx context.Context, b batch) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if ctx.Err() != nil {
-		return false
+		return ctx.Err()
 	}
-	t.items = append(t.items, item)
-	t.bytes += item.size()
+	if n := len(t.batches); n > 0 && len(t.batches[n-1].events) == 0 {
+		t.batches[n-1] = b // which says more
+	} else {
+		t.batches = append(t.batches, b)
+	}
+	t.events, t.bytes = t.events+len(b.events), t.bytes+b.size()
 	t.drop()
 	t.wake()
-	return true
+	return nil
 }
 
-// drop drops the items that all have taken and, if there are still too many, the older half.
+// size returns the bytes of payload of a batch.
+func (b batch) size() (bytes int) {
+	for i := range b.events {
+		bytes += len(b.events[i].Recorded.Data)
+	}
+	return bytes
+}
+
+// drop drops the oldest batches that all followers have taken, and more of them if there are still too many events.
 func (t *Tail) drop() {
-	n := 0
-	if len(t.items) >= 2*t.most.spare {
-		n = t.taken() - t.most.spare
-	}
-	if len(t.items) > t.most.items || t.bytes > t.most.bytes {
-		n = max(n, len(t.items)/2, 1)
-	} else if n < max(1, t.most.spare) { // it would not be worth the copy
-		return
-	}
-	for _, item := range t.items[:n] {
-		t.bytes -= item.size()
-	}
-	t.base = t.items[n-1].position
-	t.dropped += n
-	t.items = slices.Clone(t.items[n:])
-}
-
-// taken is how many of the items every follower has taken.
-func (t *Tail) taken() int {
-	n := len(t.items)
+	taken := t.end()
 	for f := range t.followers {
 		if !f.away {
-			n = min(n, f.cursor-t.dropped)
+			taken = min(taken, f.after)
 		}
 	}
-	return n
+	n := 0
+	for _, b := range t.batches[:len(t.batches)-1] {
+		full := t.events > t.most.events || t.bytes > t.most.bytes
+		if spare := t.events - len(b.events); !full && (b.position > taken || spare < t.most.spare) {
+			break
+		}
+		t.events, t.bytes, t.base = t.events-len(b.events), t.bytes-b.size(), b.position
+		n++
+	}
+	t.batches = slices.Delete(t.batches, 0, n)
 }
 
-// wake is for those who wait. The caller has the lock.
+// wake wakes the followers that wait. The caller has the lock.
 func (t *Tail) wake() {
 	if t.grown != nil {
 		close(t.grown)
@@ -258,35 +273,48 @@ func (t *Tail) wake() {
 	}
 }
 
-// seek sets a follower to the first item after a position, and returns where the tail begins: if that is after the position, the
-// follower has to read by itself.
-func (t *Tail) seek(f *follower, after eventstore.Position) (base eventstore.Position) {
+// moved notes how far a follower has come that reads the log by itself, and reports whether the tail has all that follows.
+func (t *Tail) moved(f *follower, to eventstore.Position) (reaches bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f.cursor = t.dropped + sort.Search(len(t.items), func(i int) bool { return t.items[i].position > after })
-	f.away = after < t.base
-	return t.base
+	f.after = to
+	return t.base <= to
 }
 
-// next waits for the items that a follower takes next. They may be used until the next call. On is false when the tail has
-// dropped them: the follower was too slow.
-func (t *Tail) next(ctx context.Context, f *follower) (items []feedItem, on bool, err error) {
-	clear(f.taken) // so that nothing is kept while nothing comes
+// from returns the batches that end after a position. The caller has the lock.
+func (t *Tail) from(after eventstore.Position) []batch {
+	return t.batches[sort.Search(len(t.batches), func(i int) bool { return t.batches[i].position > after }):]
+}
+
+// take is next for a follower that takes from the tail. It returns false when the tail does not reach back to its position.
+func (t *Tail) take(ctx context.Context, f *follower, events []Event, limit int, due <-chan time.Time) (b batch, reaches bool, err error) {
+	b.events = events
 	for {
 		t.mu.Lock()
-		switch i := f.cursor - t.dropped; {
-		case i < 0:
+		if f.away = f.after < f.catchUpTo || f.after < t.base; f.away {
 			t.mu.Unlock()
-			return nil, false, nil
-		case i < len(t.items):
-			f.taken = append(f.taken[:0], t.items[i:min(i+500, len(t.items))]...)
-			f.cursor += len(f.taken)
+			return b, false, nil
+		}
+		for _, more := range t.from(f.after) {
+			all, err := b.take(more, f.after, f.filter, limit)
+			if err != nil || !all {
+				if err != nil && b.position > 0 {
+					err = nil // the next call returns it
+				}
+				f.after = max(f.after, b.position)
+				t.mu.Unlock()
+				return b, true, err
+			}
+		}
+		if b.position > 0 {
+			f.after = b.position
 			t.mu.Unlock()
-			return f.taken, true, nil
-		case t.stop == nil:
+			return b, true, nil
+		}
+		if t.stop == nil {
 			err := t.err
 			t.mu.Unlock()
-			return nil, false, err
+			return b, true, err
 		}
 		if t.grown == nil {
 			t.grown = make(chan struct{})
@@ -295,8 +323,35 @@ func (t *Tail) next(ctx context.Context, f *follower) (items []feedItem, on bool
 		t.mu.Unlock()
 		select {
 		case <-grown:
+		case <-due:
+			return b, true, nil
 		case <-ctx.Done():
-			return nil, false, ctx.Err()
+			return b, true, ctx.Err()
 		}
 	}
+}
+
+// idle reports whether a follower has taken everything that the tail has.
+func (f *follower) idle() bool {
+	f.tail.mu.Lock()
+	defer f.tail.mu.Unlock()
+	return f.own == nil && f.after >= f.tail.end()
+}
+
+// firstBetween returns the first event after a position, up to another, that a filter selects; nil when there is none. It returns
+// false when the tail does not have everything between the two.
+func (t *Tail) firstBetween(after, until eventstore.Position, filter eventstore.Filter) (*eventstore.Recorded, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if after < t.base {
+		return nil, false
+	}
+	for _, b := range t.from(after) {
+		for _, e := range b.events {
+			if e.Position > after && e.Position <= until && filter.Matches(e.Stream, e.Type) {
+				return e.Recorded, true
+			}
+		}
+	}
+	return nil, t.end() >= until
 }

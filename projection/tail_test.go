@@ -113,15 +113,39 @@ func streams(prefixes ...string) eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: prefixes}
 }
 
-// Whoever follows from wherever, with whatever filter and however slowly, gets every event that matches, once and in
-// order, and hears how far the log goes.
-func TestEveryFollowerGetsWhatASubscriptionWouldGive(t *testing.T) {
+// next returns what a follower takes next.
+func next(ctx context.Context, f *follower) (batch, error) { return f.next(ctx, nil, 100, nil) }
+
+// followTail follows to the end of a test.
+func followTail(t *testing.T, tail *Tail, after eventstore.Position, prefixes ...string) *follower {
+	t.Helper()
+	f, err := tail.follow(t.Context(), after, streams(prefixes...))
+	require.NoError(t, err)
+	t.Cleanup(f.close)
+	return f
+}
+
+// awaitEvents returns the next events of a follower, so many.
+func awaitEvents(t *testing.T, f *follower, count int) (events []Event) {
+	t.Helper()
+	for len(events) < count {
+		b, err := next(t.Context(), f)
+		require.NoError(t, err)
+		events = append(events, b.events...)
+	}
+	require.Len(t, events, count)
+	return events
+}
+
+// From any position, with any filter and at any speed, a follower gets every event that matches, once and in order, and the position
+// that the log has reached.
+func TestTail_FollowsLikeASubscription(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		filters := []eventstore.Filter{streams("a-"), streams("b-"), streams("a-", "b-")}
 		log := newMemory(rapid.IntRange(1, 7).Draw(t, "page"))
 		tail := NewTail(log, selective{filter: filters[0]}, selective{filter: filters[1]})
-		tail.most.items, tail.most.spare = rapid.IntRange(1, 20).Draw(t, "most"), rapid.IntRange(0, 5).Draw(t, "spare")
+		tail.most.events, tail.most.spare = rapid.IntRange(1, 20).Draw(t, "most"), rapid.IntRange(0, 5).Draw(t, "spare")
 		draw := rapid.SampledFrom([]string{"a-1", "b-1", "c-1"})
 		before := rapid.SliceOfN(draw, 0, 30).Draw(t, "before")
 		during := rapid.SliceOfN(draw, 0, 60).Draw(t, "during")
@@ -136,9 +160,9 @@ func TestEveryFollowerGetsWhatASubscriptionWouldGive(t *testing.T) {
 		for i := range rapid.IntRange(1, 4).Draw(t, "followers") {
 			filter := filters[i%len(filters)]
 			after := eventstore.Position(rapid.IntRange(0, len(before)).Draw(t, "after"))
-			ahead := rapid.IntRange(0, 4).Draw(t, "ahead")
+			limit := rapid.IntRange(1, 5).Draw(t, "limit")
 			following.Go(func() {
-				if wrong := followed(ctx, log, tail, after, total, filter, ahead); wrong != "" {
+				if wrong := followed(ctx, log, tail, after, total, filter, limit); wrong != "" {
 					failures <- wrong
 				}
 			})
@@ -155,27 +179,29 @@ func TestEveryFollowerGetsWhatASubscriptionWouldGive(t *testing.T) {
 	})
 }
 
-// followed follows up to a position and tells what was not as it should have been.
-func followed(ctx context.Context, log *memory, tail *Tail, after, total eventstore.Position, filter eventstore.Filter, ahead int) string {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	items := make(chan feedItem, ahead)
-	failed := make(chan error, 1)
-	go func() { failed <- tail.follow(ctx, after, filter, items) }()
+// followed follows up to a position and returns what was wrong.
+func followed(ctx context.Context, log *memory, tail *Tail, after, total eventstore.Position, filter eventstore.Filter, limit int) string {
+	f, err := tail.follow(ctx, after, filter)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.close()
 	var got []eventstore.Position
 	for position := after; position < total; {
-		select {
-		case item := <-items:
-			if item.position < position || item.err != nil {
-				return fmt.Sprintf("%d after %d: %v", item.position, position, item.err)
-			}
-			if position = item.position; !item.isMark() {
-				got = append(got, position)
-			}
-		case err := <-failed:
+		b, err := f.next(ctx, nil, limit, nil)
+		if err != nil {
 			return fmt.Sprintf("failed: %v", err)
 		}
+		if b.position <= position || len(b.events) > limit || len(b.events) > 0 && last(b.events) > b.position {
+			return fmt.Sprintf("%d events up to %d after %d", len(b.events), b.position, position)
+		}
+		position = b.position
+		for _, e := range b.events {
+			got = append(got, e.Position)
+		}
 	}
+	log.mu.Lock()
+	defer log.mu.Unlock()
 	var want []eventstore.Position
 	for _, e := range log.events[after:total] {
 		if filter.Matches(e.Stream, e.Type) {
@@ -188,27 +214,21 @@ func followed(ctx context.Context, log *memory, tail *Tail, after, total eventst
 	return ""
 }
 
-func TestFollowersAtTheEndOfTheLogReadItOnce(t *testing.T) {
+func TestTail_ReadsOnceForAllFollowers(t *testing.T) {
 	t.Parallel()
 	log := newMemory(1)
 	tail := NewTail(log, selective{filter: streams("a-")})
-	const followers, events = 5, 20
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	feeds := make([]*feed, followers)
-	for i := range feeds {
-		feeds[i] = openFeed(ctx, tail, 0, streams("a-"), events)
+	const events = 20
+	followers := make([]*follower, 5)
+	for i := range followers {
+		followers[i] = followTail(t, tail, 0, "a-")
 	}
 	all := func(count int) {
 		for range count {
 			log.append("a-1", `{}`)
 		}
-		for _, f := range feeds {
-			for seen := 0; seen < count; {
-				b, err := f.collect(ctx, 100, time.Now(), nil)
-				require.NoError(t, err)
-				seen += len(b.events)
-			}
+		for _, f := range followers {
+			awaitEvents(t, f, count)
 		}
 	}
 	all(1) // now each of them is at the end
@@ -217,64 +237,60 @@ func TestFollowersAtTheEndOfTheLogReadItOnce(t *testing.T) {
 	require.LessOrEqual(t, log.read()-before, events, "a page of one event is read once for all")
 }
 
-func TestWhenTheLogCannotBeReadEveryFollowerHearsIt(t *testing.T) {
+func TestTail_ReportsErrorToEveryFollower(t *testing.T) {
 	t.Parallel()
 	log := newMemory(10)
 	tail := NewTail(log, selective{filter: streams("a-")})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	one, other := openFeed(ctx, tail, 0, streams("a-"), 1), openFeed(ctx, tail, 0, streams("a-"), 1)
+	followers := []*follower{followTail(t, tail, 0, "a-"), followTail(t, tail, 0, "a-")}
 	log.append("a-1", `{}`)
-	for _, f := range []*feed{one, other} {
-		b, err := f.collect(ctx, 1, time.Now(), nil)
-		require.NoError(t, err)
-		require.Len(t, b.events, 1)
+	for _, f := range followers {
+		awaitEvents(t, f, 1)
 	}
 	log.change(func() { log.fault = eventstore.ErrUnavailable })
-	for _, f := range []*feed{one, other} {
+	for _, f := range followers {
 		var err error
 		for err == nil {
-			_, err = f.collect(ctx, 1, time.Now(), nil)
+			_, err = next(t.Context(), f)
 		}
 		require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	}
 	log.change(func() { log.fault = nil })
 	log.append("a-1", `{}`)
-	again := openFeed(ctx, tail, 1, streams("a-"), 1)
-	b, err := again.collect(ctx, 1, time.Now(), nil)
-	require.NoError(t, err)
-	require.EqualValues(t, 2, b.position)
+	again := awaitEvents(t, followTail(t, tail, 1, "a-"), 1)
+	require.EqualValues(t, 2, again[0].Position)
 }
 
-func TestAnEventThatCannotBeReadStopsThoseItIsFor(t *testing.T) {
+func TestTail_UndecodableEvent(t *testing.T) {
 	t.Parallel()
 	log := newMemory(10)
 	tail := NewTail(log, selective{filter: streams("a-", "b-")})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	concerned, other := openFeed(ctx, tail, 0, streams("a-"), 1), openFeed(ctx, tail, 0, streams("b-"), 1)
+	selects, other := followTail(t, tail, 0, "a-"), followTail(t, tail, 0, "b-")
+	log.append("a-1", `{}`)
 	log.append("a-1", `not JSON`)
 	log.append("b-1", `{}`)
-	_, err := concerned.collect(ctx, 1, time.Now(), nil)
-	require.ErrorContains(t, err, "position 1")
-	var b batch
-	for b.position < 2 { // a mark that says that position 1 is not of b- may come alone
-		b, err = other.collect(ctx, 1, time.Now(), nil)
-		require.NoError(t, err)
+	awaitEvents(t, selects, 1)
+	var err error
+	for err == nil {
+		var b batch
+		b, err = next(t.Context(), selects)
+		require.Empty(t, b.events)
 	}
-	require.Len(t, b.events, 1)
+	require.ErrorContains(t, err, "position 2")
+	awaitEvents(t, other, 1)
+
+	byItself := followTail(t, NewTail(log), 0, "a-")
+	require.EqualValues(t, 1, awaitEvents(t, byItself, 1)[0].Position)
+	_, err = next(t.Context(), byItself)
+	require.ErrorContains(t, err, "position 2")
 }
 
-// One follower has not yet heard that the reader failed when another one has it read again. What was appended in between
-// is for the first one too.
-func TestAReaderThatBeginsAgainSkipsNothing(t *testing.T) {
+// The reader failed, and another follower has it read again before the first one noticed. What was appended in between is for the
+// first one too.
+func TestTail_RestartSkipsNothing(t *testing.T) {
 	t.Parallel()
 	log := newMemory(10)
 	tail := NewTail(log, selective{filter: streams("a-")})
-	first, second := &follower{}, &follower{}
-	require.NoError(t, tail.join(t.Context(), first))
-	defer tail.leave(first)
-	tail.seek(first, 0)
+	first := followTail(t, tail, 0, "a-")
 	log.change(func() { log.fault = eventstore.ErrUnavailable })
 	require.Eventually(t, func() bool {
 		tail.mu.Lock()
@@ -283,52 +299,34 @@ func TestAReaderThatBeginsAgainSkipsNothing(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	log.change(func() { log.fault = nil })
 	log.append("a-1", `{}`)
-	require.NoError(t, tail.join(t.Context(), second))
-	defer tail.leave(second)
+	followTail(t, tail, 1, "a-")
 	log.append("a-1", `{}`)
-	items, on, err := tail.next(t.Context(), first)
-	require.NoError(t, err)
-	require.True(t, on)
-	require.EqualValues(t, 1, items[0].position)
+	require.EqualValues(t, 1, awaitEvents(t, first, 2)[0].Position)
 }
 
-func TestATailHoldsWhatSomebodyHasNotTaken(t *testing.T) {
+func TestTail_HoldsWhatAFollowerHasNotTaken(t *testing.T) {
 	t.Parallel()
-	log := newMemory(10)
+	log := newMemory(1)
 	tail := NewTail(log, selective{filter: streams("a-")})
-	tail.most = bounds{items: 100, bytes: 1 << 20, spare: 5}
-	quick, slow, away := &follower{}, &follower{}, &follower{away: true}
-	for _, f := range []*follower{quick, slow, away} {
-		require.NoError(t, tail.join(t.Context(), f))
-		defer tail.leave(f)
-	}
-	tail.seek(quick, 0)
-	tail.seek(slow, 0)
-	events := func(f *follower, n int) {
-		for n > 0 {
-			items, on, err := tail.next(t.Context(), f)
-			require.NoError(t, err)
-			require.True(t, on)
-			for _, item := range items {
-				if !item.isMark() {
-					n--
-				}
-			}
-		}
-	}
-	held := func() (n int) {
+	tail.most = bounds{events: 100, bytes: 1 << 20, spare: 5}
+	quick, slow, away := followTail(t, tail, 0, "a-"), followTail(t, tail, 0, "a-"), followTail(t, tail, 0, "a-")
+	held := func() int {
 		tail.mu.Lock()
 		defer tail.mu.Unlock()
-		return len(tail.items)
+		return tail.events
 	}
+	for _, f := range []*follower{quick, slow} { // they take from the tail from now on
+		f.away = false
+	}
+	require.True(t, away.away)
 	for range 40 {
 		log.append("a-1", `{}`)
 	}
-	events(quick, 40)
+	awaitEvents(t, quick, 40)
 	require.GreaterOrEqual(t, held(), 40)
-	events(slow, 40)
+	awaitEvents(t, slow, 40)
 	log.append("a-1", `{}`)
-	events(quick, 1)
+	awaitEvents(t, quick, 1)
 	require.Less(t, held(), 15)
 }
 
@@ -336,28 +334,16 @@ func TestATailHoldsWhatSomebodyHasNotTaken(t *testing.T) {
 // the log and then took this one from the tail failed, and went on failing as long as the tail held it.
 func TestTail_RejoinReadsErasures(t *testing.T) {
 	t.Parallel()
-	log, filter := newMemory(10), streams("a")
-	tail := NewTail(log, selective{filter: filter})
-	follow := func(after eventstore.Position) <-chan feedItem {
-		items := make(chan feedItem, 10)
-		go func() { _ = tail.follow(t.Context(), after, filter, items) }() // it ends with the test
-		return items
-	}
-	next := func(items <-chan feedItem) feedItem {
-		for {
-			if item := <-items; !item.isMark() {
-				return item
-			}
-		}
-	}
-	first := follow(0)
+	log := newMemory(10)
+	tail := NewTail(log, selective{filter: streams("a")})
+	first := followTail(t, tail, 0, "a")
 	log.append("a", `{}`)
-	next(first)
+	awaitEvents(t, first, 1)
 	log.append("a", `{}`)
-	require.False(t, next(first).event.Erased, "by way of the tail, which the first event has started")
+	require.False(t, awaitEvents(t, first, 1)[0].Erased, "by way of the tail, which the first event has started")
 	log.change(func() {
 		log.events = slices.Clone(log.events)
 		log.events[1].Erased = true
 	})
-	require.True(t, next(follow(1)).event.Erased)
+	require.True(t, awaitEvents(t, followTail(t, tail, 1, "a"), 1)[0].Erased)
 }

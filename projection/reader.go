@@ -1,0 +1,147 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/leadlog/leadlog/eventstore"
+)
+
+// batch is what a range of the log has for a view, and is applied in one transaction. Without events it only moves the checkpoint.
+type batch struct {
+	events   []Event
+	position eventstore.Position // everything up to here is in this batch or an earlier one; 0: empty
+}
+
+// Bounds of a batch that is read. With as many batches as are in memory at a time, a replay of a log of any size stays under 256 MiB.
+// Larger batches would be slower: the garbage collector scans what is in memory again and again.
+const (
+	readEvents = 2000
+	readBytes  = 4 << 20 // of payload
+)
+
+// logRange is a part of the log: what a filter selects after a position, up to another position that the log has.
+type logRange struct {
+	after, end eventstore.Position
+	filter     eventstore.Filter
+}
+
+// forever is the end of a range of whatever comes.
+const forever = eventstore.Position(math.MaxUint64)
+
+// readLog calls each with the decoded batches of a range, in the order of the log. Everything that follows the log or replays it reads
+// here. Reading, decoding and each run at the same time. In a range without an end, a batch also ends where the log does for now, and readLog pauses
+// there for at least rest, so that events which come one by one share a batch.
+func readLog(ctx context.Context, store eventstore.Store, r logRange, rest time.Duration, each func(context.Context, batch) error) error {
+	if r.after >= r.end {
+		return nil
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	gathered, decoded := make(chan batch), make(chan batch)
+	group.Go(func() error {
+		defer close(gathered)
+		return gather(ctx, store, r, rest, gathered)
+	})
+	group.Go(func() error {
+		defer close(decoded)
+		for b := range gathered {
+			decode(b.events)
+			if err := send(ctx, b, decoded); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	group.Go(func() error {
+		for b := range decoded {
+			if err := each(ctx, b); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// gather cuts a range into batches, whose events are not decoded yet. The last one ends where the range does.
+func gather(ctx context.Context, store eventstore.Store, r logRange, rest time.Duration, to chan<- batch) error {
+	var b batch
+	bytes, began := 0, time.Now()
+	for item, err := range store.Subscribe(ctx, r.after, r.filter) {
+		if err != nil {
+			return err
+		}
+		b.position = min(item.Position, r.end)
+		if item.Event != nil && item.Position == b.position {
+			if b.events == nil && r.end < forever {
+				b.events = make([]Event, 0, readEvents)
+			}
+			b.events = append(b.events, Event{Recorded: item.Event})
+			bytes += len(item.Event.Data)
+		}
+		full := len(b.events) >= readEvents || bytes >= readBytes
+		pauses := item.Event == nil && r.end == forever
+		if !full && !pauses && b.position < r.end {
+			continue
+		}
+		if err := send(ctx, b, to); err != nil {
+			return err
+		}
+		if b.position == r.end {
+			return nil
+		}
+		if pauses {
+			if err := eventstore.Sleep(ctx, time.Until(began.Add(crowded(rest, len(b.events))))); err != nil {
+				return err
+			}
+			began = time.Now()
+		}
+		b, bytes = batch{}, 0
+	}
+	return fmt.Errorf("%w: the subscription ended", eventstore.ErrUnavailable)
+}
+
+// send sends a value to a channel, unless the context ends.
+func send[T any](ctx context.Context, value T, to chan<- T) error {
+	select {
+	case to <- value:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// decode decodes a batch, a large one on all processors. An event that this program cannot decode has the error, for the views that
+// select it.
+func decode(events []Event) {
+	const few = 50
+	if len(events) <= few {
+		decodeEach(events)
+		return
+	}
+	var group errgroup.Group
+	parts := runtime.GOMAXPROCS(0)
+	for i := range parts {
+		part := events[len(events)*i/parts : len(events)*(i+1)/parts]
+		group.Go(func() error {
+			decodeEach(part)
+			return nil
+		})
+	}
+	_ = group.Wait()
+}
+
+func decodeEach(events []Event) {
+	for i := range events {
+		e := &events[i]
+		var err error
+		if e.Data, err = e.Decode(); err != nil {
+			e.err = fmt.Errorf("event at position %d of stream %s: %w", e.Position, e.Stream, err)
+		}
+	}
+}
