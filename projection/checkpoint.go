@@ -226,4 +226,17 @@ func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, b batch, write Wr
 	return next, nil
 }
 
+// hold makes everybody else who writes the view wait, by locking the checkpoint's row, which they write first.
+func (c checkpoint) hold(ctx context.Context, tx pgx.Tx) error {
+	tag, err := tx.Exec(ctx, `
+		SELECT FROM checkpoint
+		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $5 AND replay = $6
+		   FOR NO KEY UPDATE`,
+		c.projector, c.version, c.epoch, int64(c.position), c.seen.event, c.replay)
+	if err == nil && tag.RowsAffected() != 1 {
+		err = errOvertaken
+	}
+	return err
+}
+
 func last(events []Event) eventstore.Position { return events[len(events)-1].Position }

@@ -12,6 +12,7 @@ package projection
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -77,6 +78,32 @@ type Chooser interface {
 	// order of the log.
 	Choose(ctx context.Context, conn *pgx.Conn) (chosen func(Event) bool, err error)
 }
+
+// Maintainer is a Projector that maintains another table, derived from its rows, such as one that speeds up searches. It does so in
+// the background, when there are no events to apply.
+type Maintainer interface {
+	Projector
+	// DerivedTable is that table. Its rows are not a fold of the log.
+	DerivedTable() string
+	// CompareDerived compares it in the live view's schema with the rows, and lists what is wrong.
+	CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) ([]Difference, error)
+	// Maintenance begins, for one session.
+	Maintenance() Maintenance
+}
+
+// Maintenance is what one session knows about the work that is left to do on the derived table.
+type Maintenance interface {
+	// Note is told of events whose effects are written.
+	Note(events []Event)
+	// Due reports whether there is something to do, and Pending whether there will soon be.
+	Due() bool
+	Pending() bool
+	// Run does a part of it, of some milliseconds. Nobody else writes the view until its transaction ends.
+	Run(ctx context.Context, tx pgx.Tx) error
+}
+
+// MaintenancePause is how long a session that has nothing to apply waits while maintenance is pending.
+const MaintenancePause = time.Second
 
 // union selects at least the events that any of the projectors selects.
 func union(projectors []Projector) (all eventstore.Filter) {

@@ -2,8 +2,11 @@ package projection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,4 +131,360 @@ func (r *Runner) Status(ctx context.Context) ([]Status, error) {
 		all[i].Stalled = w.stalled(all[i])
 	}
 	return all, err
+}
+
+// State is what a process does with a projector.
+type State string
+
+const (
+	// Running: this process keeps the view up to date.
+	Running State = "running"
+	// Standby: another process keeps it up to date, or this one is about to.
+	Standby State = "standby"
+	// Failed: the last attempt failed, and another will follow.
+	Failed State = "failed"
+	// Stale: the view must not be written until somebody acts. Err says what to do.
+	Stale State = "stale"
+)
+
+// Status is how a projector is doing.
+type Status struct {
+	Name     string
+	State    State
+	Position eventstore.Position // how far the view has come, as last seen by this process
+	Lag      uint64              // positions from there to the head of the log
+	Err      error               // why it is failed or stale
+	Failures uint64              // since the process began
+	Stalled  bool                // the view has not moved for a minute or more, as far as was asked, although the log goes on
+}
+
+// Applied is a batch of events whose rows and checkpoint have been written. Events is valid only during the call.
+type Applied struct {
+	Projector    string
+	Events       []Event
+	Began, Ended time.Time
+}
+
+// worker runs one projector.
+type worker struct {
+	projector Projector
+	store     eventstore.Store
+	tail      *Tail
+	schema    string
+	config    *pgx.ConnConfig
+	log       *slog.Logger
+	watch     func(Applied) // nil: nobody does
+	pace      pace
+
+	// limit is how many events the next transaction has. It falls to one after a failure and doubles with every success, so that
+	// all events before the one that fails are applied, and the error names that one.
+	limit int
+	pause time.Duration // after the next failure
+
+	mu       sync.Mutex
+	status   Status
+	behindAt eventstore.Position // where the view was when the status was read last,
+	behind   time.Time           // and since when it is known to be there, behind the log; zero when it was not behind
+}
+
+// run calls serve, again and again, until the context ends.
+func (w *worker) run(ctx context.Context) {
+	w.limit, w.pause = w.pace.batch, w.pace.retry
+	for {
+		err := w.serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if eventstore.Sleep(ctx, w.failed(err)) != nil {
+			return
+		}
+	}
+}
+
+// failed notes an error and says how long to wait before the next attempt.
+func (w *worker) failed(err error) time.Duration {
+	if errors.Is(err, errOvertaken) {
+		w.log.Info("projector starts again: somebody moved its checkpoint, as a replay does that replaces the view")
+		w.update(func(s *Status) { s.State, s.Err = Standby, nil })
+		return w.pace.retry
+	}
+	err = schema.Unavailable(err)
+	w.limit = 1
+	pause := w.pause/2 + rand.N(w.pause/2+1)
+	w.pause = min(2*w.pause, w.pace.longest)
+	state := Failed
+	if stale(err) {
+		state, pause = Stale, w.pace.stale
+	}
+
+	w.mu.Lock()
+	again := w.status.State == state && w.status.Err != nil && w.status.Err.Error() == err.Error()
+	w.status.State, w.status.Err = state, err
+	w.status.Failures++
+	w.mu.Unlock()
+
+	level := slog.LevelError
+	if again {
+		level = slog.LevelDebug // said once
+	}
+	w.log.Log(context.Background(), level, "projector stopped", slog.String("state", string(state)),
+		slog.Any("error", err), slog.String("retryIn", pause.String()))
+	return pause
+}
+
+// opened notes that this process has the lock. After a failure the state stays Failed while events wait to be applied: one of them
+// may fail again.
+func (w *worker) opened(position, head eventstore.Position) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.status.Position = position
+	if w.status.State == Failed && position < head {
+		return
+	}
+	if w.status.State != Running {
+		w.log.Info("projector runs here", slog.Uint64("position", uint64(position)))
+	}
+	w.status.State, w.status.Err = Running, nil
+}
+
+// applied notes a success: whatever failed before is over.
+func (w *worker) applied(position eventstore.Position) {
+	w.limit, w.pause = min(2*w.limit, w.pace.batch), w.pace.retry
+	w.update(func(s *Status) { s.State, s.Position, s.Err = Running, position, nil })
+}
+
+func (w *worker) standby(position eventstore.Position) {
+	w.update(func(s *Status) { s.State, s.Position, s.Err = Standby, position, nil })
+}
+
+func (w *worker) update(change func(*Status)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.status)
+}
+
+func (w *worker) snapshot() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// stalled reports whether a view with this status stays behind the log without moving, whichever process has its lease.
+func (w *worker) stalled(s Status) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case s.Lag == 0:
+		w.behind = time.Time{}
+		return false
+	case w.behind.IsZero() || s.Position != w.behindAt:
+		w.behindAt, w.behind = s.Position, time.Now()
+	}
+	return time.Since(w.behind) >= w.pace.stall
+}
+
+// session is one connection's time with a projector: it waits for the lease, then applies events until something fails.
+// The lease ends with the connection. Should two sessions have it after all, they still write one after the other: see
+// checkpoint.advance.
+type session struct {
+	*worker
+	conn        *pgx.Conn
+	checkpoint  checkpoint
+	chosen      func(Event) bool // nil: all are
+	maintenance Maintenance      // nil: there is none
+	maintainAt  time.Time        // not before
+	events      []Event          // of the latest batch; the next one uses the same memory
+}
+
+// serve runs one session to its end, which is always an error.
+func (w *worker) serve(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, w.config)
+	if err != nil {
+		return err
+	}
+	defer closeConn(ctx, conn)
+	s := session{worker: w, conn: conn}
+	if p, maintains := w.projector.(Maintainer); maintains {
+		s.maintenance = p.Maintenance()
+	}
+	if err := s.lease(ctx); err != nil {
+		return err
+	}
+	var head eventstore.Position
+	if s.checkpoint, head, err = openCheckpoint(ctx, conn, w.projector, w.store); err != nil {
+		return err
+	}
+	if p, chooses := w.projector.(Chooser); chooses {
+		if s.chosen, err = p.Choose(ctx, conn); err != nil {
+			return err
+		}
+	}
+	w.opened(s.checkpoint.position, head)
+	return s.follow(ctx)
+}
+
+func closeConn(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // whatever it says, the connection is gone
+}
+
+// lease waits for the projector's lease. Meanwhile it reports how far the session that has it has come.
+func (s *session) lease(ctx context.Context) error {
+	for {
+		mine, err := schema.TakeLease(ctx, s.conn, schema.ProjectorLease(s.schema, s.projector.Name()))
+		if err != nil || mine {
+			return err
+		}
+		seen, _, err := findCheckpoint(ctx, s.conn, s.projector.Name())
+		if err != nil {
+			return err
+		}
+		s.standby(seen.position)
+		if err := eventstore.Sleep(ctx, s.pace.takeover); err != nil {
+			return err
+		}
+	}
+}
+
+// follow applies what the log has, and then what comes.
+func (s *session) follow(ctx context.Context) error {
+	f, err := s.tail.follow(ctx, s.checkpoint.position, s.projector.Filter())
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	var written time.Time
+	for behind := false; ; {
+		if err := s.maintain(ctx, f, behind); err != nil {
+			return err
+		}
+		batch, err := s.collect(ctx, f, written.Add(s.pace.marks))
+		if err != nil {
+			return err
+		}
+		if batch.position <= s.checkpoint.position {
+			continue
+		}
+		began := time.Now()
+		if s.checkpoint, err = s.checkpoint.apply(ctx, s.conn, batch, prepare(s.projector, batch.events)); err != nil {
+			return err
+		}
+		written = time.Now()
+		if s.watch != nil && len(batch.events) > 0 {
+			s.watch(Applied{s.projector.Name(), batch.events, began, written})
+		}
+		s.applied(batch.position)
+		if s.maintenance != nil {
+			s.maintenance.Note(batch.events)
+		}
+		if behind = len(batch.events) >= s.limit; !behind {
+			if err := eventstore.Sleep(ctx, time.Until(began.Add(crowded(s.pace.rest, len(batch.events))))); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// collect waits for events and returns those that the log has by then, at most limit. When only positions come, or events that are not
+// chosen, it returns the latest position once the time quiet has passed. When nothing comes, it returns an empty batch in time for
+// maintenance. A batch may be used until the next call.
+func (s *session) collect(ctx context.Context, f *follower, quiet time.Time) (b batch, err error) {
+	clear(s.events) // so that nothing is kept while nothing comes
+	due, moved := s.wake(), false
+	for {
+		next, err := f.next(ctx, s.events[:0], s.limit, due)
+		if err != nil || next.position == 0 {
+			return b, err
+		}
+		if b = next; s.chosen != nil {
+			b.events = slices.DeleteFunc(b.events, func(e Event) bool { return !s.chosen(e) })
+		}
+		s.events = b.events
+		if len(b.events) > 0 {
+			return b, nil
+		}
+		if !moved {
+			due, moved = time.After(time.Until(quiet)), true
+		}
+	}
+}
+
+const maintenanceRetry = 30 * time.Second // after a failure
+
+// maintain does maintenance, a part at a time, until an event comes. It does nothing while the view is behind.
+func (s *session) maintain(ctx context.Context, f *follower, behind bool) error {
+	if s.maintenance == nil || behind {
+		return nil
+	}
+	for first := true; first || f.idle(); first = false {
+		if time.Now().Before(s.maintainAt) || !s.maintenance.Due() {
+			return nil
+		}
+		err := pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
+			if err := s.checkpoint.hold(ctx, tx); err != nil {
+				return err
+			}
+			return s.maintenance.Run(ctx, tx)
+		})
+		if ctx.Err() != nil || s.conn.IsClosed() || errors.Is(err, errOvertaken) {
+			return err
+		}
+		if err != nil {
+			s.maintainAt = time.Now().Add(maintenanceRetry)
+			s.log.Warn("searches stay slower: what helps them is not made", slog.Any("error", err), slog.String("retryIn", maintenanceRetry.String()))
+		}
+	}
+	return nil
+}
+
+// wake returns a channel that says when to look for maintenance although no event has come; nil when there is no need to.
+func (s *session) wake() <-chan time.Time {
+	if s.maintenance == nil || !s.maintenance.Pending() {
+		return nil
+	}
+	return time.After(max(MaintenancePause, time.Until(s.maintainAt)))
+}
+
+// crowded returns how long to rest after so many events: up to five times rest. A read or a transaction costs about the same
+// however many events it has, so a few events are handled soon, and many are handled together, later.
+func crowded(rest time.Duration, events int) time.Duration {
+	const crowd = 20
+	return rest * time.Duration(min(1+events/crowd, 5))
+}
+
+// Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status. If the tail
+// does not reach back that far, it reads the log, so it should not be called often.
+func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
+	for _, w := range r.workers {
+		if s.Lag == 0 || w.projector.Name() != s.Name {
+			continue
+		}
+		until, filter := s.Position+eventstore.Position(s.Lag), w.projector.Filter()
+		next, reaches := w.tail.firstBetween(s.Position, until, filter)
+		var err error
+		if !reaches {
+			next, err = firstBetween(ctx, r.store, s.Position, until, filter)
+		}
+		if err != nil || next == nil {
+			return 0, err
+		}
+		return max(0, time.Since(next.At)), nil
+	}
+	return 0, nil
+}
+
+// firstBetween returns the first event after a position, up to another, that a filter selects; nil when there is none.
+func firstBetween(ctx context.Context, store eventstore.Store, after, until eventstore.Position, filter eventstore.Filter) (*eventstore.Recorded, error) {
+	for item, err := range store.Subscribe(ctx, after, filter) {
+		switch {
+		case err != nil:
+			return nil, err
+		case item.Position > until:
+			return nil, nil
+		case item.Event != nil, item.Position == until:
+			return item.Event, nil
+		}
+	}
+	return nil, ctx.Err()
 }
