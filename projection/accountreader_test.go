@@ -59,7 +59,7 @@ func confine(t *testing.T, w *projectiontest.World, superuser *pgx.Conn, account
 }
 
 // Behind a statement that waits for a table of its own, everybody else waits who would read it.
-func TestToConfineAReaderGivesUpWhereSomebodyReadsForLong(t *testing.T) {
+func TestAccountReader_LockTimeout(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	superuser, analyst := as(t, w, "postgres"), as(t, w, "postgres")
@@ -72,7 +72,7 @@ func TestToConfineAReaderGivesUpWhereSomebodyReadsForLong(t *testing.T) {
 	require.False(t, there, "nothing is changed")
 }
 
-func TestAReaderOfOneAccountSeesNoRowOfAnother(t *testing.T) {
+func TestAccountReader_SeesOneAccount(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 22, 300)

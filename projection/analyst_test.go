@@ -63,7 +63,7 @@ func closed(t *testing.T, w *projectiontest.World, superuser *pgx.Conn) {
 	}, projectiontest.Soon, time.Millisecond)
 }
 
-func TestAnAnalystReadsViewsAndCopiesOfThemAndNothingElse(t *testing.T) {
+func TestAnalyst_ReadsViewsAndCopiesOnly(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 21, 150)

@@ -55,7 +55,7 @@ func afresh(t *testing.T, w *projectiontest.World) map[string][]string {
 	return w.Dump(t)
 }
 
-func TestViewsAreReplacedWhileEventsComeAndNoneIsLostOrCountedTwice(t *testing.T) {
+func TestReplay_WhileEventsArrive(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 11, 300)
@@ -92,7 +92,7 @@ func TestViewsAreReplacedWhileEventsComeAndNoneIsLostOrCountedTwice(t *testing.T
 	require.Zero(t, left)
 }
 
-func TestAReplayClearsWhatNothingElseDoes(t *testing.T) {
+func TestReplay_ClearsStaleState(t *testing.T) {
 	t.Parallel()
 	for what, spoil := range map[string]string{
 		"a view of another version":  `UPDATE views.checkpoint SET version = 77`,
@@ -123,7 +123,7 @@ func TestAReplayClearsWhatNothingElseDoes(t *testing.T) {
 	}
 }
 
-func TestACopyIsOfItsDayAndLeavesTheLiveViewsAlone(t *testing.T) {
+func TestReplay_CopyAsOf(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	history := w.WriteHistory(t, 13, 200)
@@ -181,7 +181,7 @@ func TestACopyIsOfItsDayAndLeavesTheLiveViewsAlone(t *testing.T) {
 	require.NoError(t, other.Run(t.Context()), "nothing stands there of what the log does not reach")
 }
 
-func TestAComparisonLeavesAloneASchemaThatIsNoCopy(t *testing.T) {
+func TestCompare_KeepsForeignSchema(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	pgtest.Exec(t, w.Pool, `CREATE SCHEMA verify_lead; CREATE TABLE verify_lead.mine AS SELECT 1 AS kept`)
@@ -191,7 +191,7 @@ func TestAComparisonLeavesAloneASchemaThatIsNoCopy(t *testing.T) {
 }
 
 // Who was part of an erased lead may be one by itself in a copy as of a day before that.
-func TestACopyOfBeforeAJoinHasNobodyWhoIsErasedSince(t *testing.T) {
+func TestReplay_CopyAsOfOmitsErased(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	first, second := w.NewID(), w.NewID()
@@ -207,9 +207,9 @@ func TestACopyOfBeforeAJoinHasNobodyWhoIsErasedSince(t *testing.T) {
 	}
 }
 
-// TestAReplayDoesNotUndoAMigration has somebody migrate the views, as the runbook has it before processes are replaced, while a
+// TestReplay_MigratedMeanwhile has somebody migrate the views, as the runbook has it before processes are replaced, while a
 // copy is made of a table as it was.
-func TestAReplayDoesNotUndoAMigration(t *testing.T) {
+func TestReplay_MigratedMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 11, 50)
@@ -228,7 +228,7 @@ func TestAReplayDoesNotUndoAMigration(t *testing.T) {
 	require.Equal(t, before, w.Dump(t))
 }
 
-func TestWhoMayReadAViewMayReadTheOneInItsPlace(t *testing.T) {
+func TestReplay_KeepsGrants(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	configure(t, w, 1)
@@ -239,7 +239,7 @@ func TestWhoMayReadAViewMayReadTheOneInItsPlace(t *testing.T) {
 	require.True(t, granted)
 }
 
-func TestAReplayNamesWhatIsBuiltUponTheLiveTable(t *testing.T) {
+func TestReplay_NamesDependentObjects(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.Project(t)
@@ -280,7 +280,7 @@ func TestReplay_KeepsNewestEvent(t *testing.T) {
 	}, projectiontest.Soon, 10*time.Millisecond)
 }
 
-func TestCopiesOfSeveralViewsAreMadeInOneSchemaAtTheSameTime(t *testing.T) {
+func TestReplay_ConcurrentCopiesInOneSchema(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	for round := range 5 {
@@ -325,7 +325,7 @@ func long(t *testing.T) (w *projectiontest.World, want map[string][]string) {
 	return w, w.Dump(t)
 }
 
-func TestAReplayThatIsInterruptedGoesOn(t *testing.T) {
+func TestReplay_ResumesAfterInterrupt(t *testing.T) {
 	t.Parallel()
 	w, want := long(t)
 	for _, p := range [][]projection.Projector{view.All(), {view.Lead{}}, {view.SourceDay{}}} {
@@ -366,14 +366,14 @@ func (c cutOff) Head(context.Context) (eventstore.Position, error) {
 	return 0, net.ErrClosed
 }
 
-func TestAReplayThatIsInterruptedSaysSoWhateverWasCutOff(t *testing.T) {
+func TestReplay_ReturnsContextError(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	require.ErrorIs(t, projection.Replay{Store: cutOff{leave: cancel}}.Run(ctx), context.Canceled)
 }
 
 // One copy was begun earlier, and has more of the log than the other.
-func TestCopiesThatAreNotEquallyFarAreFinishedTogether(t *testing.T) {
+func TestReplay_FinishesUnevenCopies(t *testing.T) {
 	t.Parallel()
 	w, want := long(t)
 	interrupted(t, w, 9000, view.SourceDay{})
@@ -383,7 +383,7 @@ func TestCopiesThatAreNotEquallyFarAreFinishedTogether(t *testing.T) {
 	require.Equal(t, want, w.Dump(t))
 }
 
-func TestACopyThatCannotBeGoneOnWithIsMadeAnew(t *testing.T) {
+func TestReplay_RestartsUnusableCopy(t *testing.T) {
 	t.Parallel()
 	w, want := long(t)
 	for what, spoil := range map[string]string{
@@ -399,7 +399,7 @@ func TestACopyThatCannotBeGoneOnWithIsMadeAnew(t *testing.T) {
 	}
 }
 
-func TestAViewIsReplayedByOneAtATime(t *testing.T) {
+func TestReplay_OneAtATime(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	configure(t, w, 1)

@@ -9,7 +9,7 @@ import (
 )
 
 // Readiness is asked about seldom. A view that was up to date then, and is behind now by an event of a moment ago, is not stalled.
-func TestWorker_StalledAfterQuietTime(t *testing.T) {
+func TestRunner_StalledAfterQuietTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := worker{pace: pace{stall: time.Minute}}
@@ -24,7 +24,7 @@ func TestWorker_StalledAfterQuietTime(t *testing.T) {
 	})
 }
 
-func TestEventsThatComeInCrowdsShareMoreOfATransactionButAreNotKeptForLong(t *testing.T) {
+func TestCrowded_RestUpToALimit(t *testing.T) {
 	t.Parallel()
 	const rest = 20 * time.Millisecond
 	for events, want := range map[int]time.Duration{0: rest, 1: rest, 19: rest, 20: 2 * rest, 60: 4 * rest, 80: 5 * rest, 100_000: 5 * rest} {

@@ -99,7 +99,7 @@ func eventually(t *testing.T, runner *projection.Runner, what string, holds func
 	}, projectiontest.Soon, 2*time.Millisecond, what)
 }
 
-func TestOfTwoProcessesOneAppliesAndTheOtherTakesOver(t *testing.T) {
+func TestRunner_StandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first, second := hastened(t, w, &witness{}), hastened(t, w, &witness{})
@@ -122,7 +122,7 @@ func TestOfTwoProcessesOneAppliesAndTheOtherTakesOver(t *testing.T) {
 	require.Equal(t, upTo(last), witnessed(t, w))
 }
 
-func TestSessionsThatAreKilledUnderLoadLoseAndDoubleNothing(t *testing.T) {
+func TestRunner_KilledSessions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	runners := []*projection.Runner{w.RunnerOf(t, 7, &witness{}), w.RunnerOf(t, 7, &witness{})}
@@ -145,7 +145,7 @@ func TestSessionsThatAreKilledUnderLoadLoseAndDoubleNothing(t *testing.T) {
 	require.Equal(t, upTo(last), witnessed(t, w))
 }
 
-func TestAProjectorThatFailsStopsAloneAndSkipsNothing(t *testing.T) {
+func TestRunner_FailureStopsOneProjector(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	failing := &witness{}
@@ -171,7 +171,7 @@ func TestAProjectorThatFailsStopsAloneAndSkipsNothing(t *testing.T) {
 	require.Equal(t, upTo(last), witnessed(t, w))
 }
 
-func TestAViewThatIsNotOfThisLogOrThisProgramIsNotTouched(t *testing.T) {
+func TestRunner_StaleViewIsUntouched(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change  string
@@ -205,7 +205,7 @@ func TestAViewThatIsNotOfThisLogOrThisProgramIsNotTouched(t *testing.T) {
 	}
 }
 
-func TestACheckpointMovesWhileOnlyOtherEventsArrive(t *testing.T) {
+func TestCheckpoint_MovesOverUnselectedEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	runner := hastened(t, w, &witness{})
@@ -222,7 +222,7 @@ func TestACheckpointMovesWhileOnlyOtherEventsArrive(t *testing.T) {
 	require.Equal(t, upTo(1), witnessed(t, w))
 }
 
-func TestAViewThatIsEmptiedOrSetBackWhileItsProjectorRunsIsMadeAgainFromThere(t *testing.T) {
+func TestRunner_CheckpointSetBack(t *testing.T) {
 	t.Parallel()
 	for _, done := range []string{
 		`TRUNCATE views.witness, views.checkpoint`,
@@ -240,7 +240,7 @@ func TestAViewThatIsEmptiedOrSetBackWhileItsProjectorRunsIsMadeAgainFromThere(t 
 	}
 }
 
-func TestAnEventThatTheProgramDoesNotKnowIsNotPassedOver(t *testing.T) {
+func TestRunner_StopsAtUnknownEvent(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	runner := hastened(t, w, view.Lead{})
@@ -256,7 +256,7 @@ func TestAnEventThatTheProgramDoesNotKnowIsNotPassedOver(t *testing.T) {
 	})
 }
 
-func TestAFoldThatMissesAnEventFails(t *testing.T) {
+func TestRunner_RejectsMissingEvent(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	lead, token := w.NewID(), w.NewID()
@@ -276,7 +276,7 @@ func TestAFoldThatMissesAnEventFails(t *testing.T) {
 	}
 }
 
-func TestADatabaseOutOfReachShowsInTheStatus(t *testing.T) {
+func TestRunner_DatabaseUnavailable(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	runner, err := projection.New(projection.Options{

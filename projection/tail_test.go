@@ -348,8 +348,8 @@ func TestTail_RejoinReadsErasures(t *testing.T) {
 	require.True(t, awaitEvents(t, followTail(t, tail, 1, "a"), 1)[0].Erased)
 }
 
-// TestAViewIsBehindBySinceWhenTheOldestEventWaitsThatConcernsIt has a log of events of 1970, and a view of accounts.
-func TestAViewIsBehindBySinceWhenTheOldestEventWaitsThatConcernsIt(t *testing.T) {
+// TestDelay_OldestUnappliedEvent has a log of events of 1970, and a view of accounts.
+func TestDelay_OldestUnappliedEvent(t *testing.T) {
 	t.Parallel()
 	log := newMemory(2)
 	log.append("lead-1", "{}")

@@ -66,7 +66,7 @@ func table(t *testing.T, w *projectiontest.World, name string) []map[string]any 
 	return all
 }
 
-func TestViewsAreMovedWholeOrNotAtAll(t *testing.T) {
+func TestMove_AllOrNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spoil string
@@ -94,7 +94,7 @@ func TestViewsAreMovedWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestViewsThatWereMovedBelongToTheCopyAlone(t *testing.T) {
+func TestMove_ViewsBelongToCopy(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
 	moved, err := m.Run(t.Context())
@@ -107,7 +107,7 @@ func TestViewsThatWereMovedBelongToTheCopyAlone(t *testing.T) {
 	require.Zero(t, again)
 }
 
-func TestViewsAreNotMovedUnderWhoWritesThem(t *testing.T) {
+func TestMove_RefusesRunningProjector(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
 	runner := w.Runner(t)
@@ -124,7 +124,7 @@ func TestViewsAreNotMovedUnderWhoWritesThem(t *testing.T) {
 	require.NoError(t, err, "what was copied before is no obstacle")
 }
 
-func TestViewsAreNotMovedWhileOneIsReplayed(t *testing.T) {
+func TestMove_RefusesRunningReplay(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
 	var during error
@@ -142,8 +142,8 @@ func TestViewsAreNotMovedWhileOneIsReplayed(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestWhoBeginsToWriteWhileTheViewsMoveIsRefusedTheSource has somebody ask, in the middle of a move, whether the views are of the source.
-func TestWhoBeginsToWriteWhileTheViewsMoveIsRefusedTheSource(t *testing.T) {
+// TestMove_RefusesNewWriter has somebody ask, in the middle of a move, whether the views are of the source.
+func TestMove_RefusesNewWriter(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
 	compare, told := m.Compare, make(chan error, 1)
@@ -157,8 +157,8 @@ func TestWhoBeginsToWriteWhileTheViewsMoveIsRefusedTheSource(t *testing.T) {
 	require.ErrorIs(t, <-told, projection.ErrForeignLog)
 }
 
-// TestAServiceThatHadAskedBeforeTheViewsWereLockedIsFoundOut has the couriers of one begin in the middle of a move.
-func TestAServiceThatHadAskedBeforeTheViewsWereLockedIsFoundOut(t *testing.T) {
+// TestMove_DetectsRunningService has the couriers of one begin in the middle of a move.
+func TestMove_DetectsRunningService(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
 	courier := delivery.NewCourier(delivery.CourierOptions{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
@@ -179,8 +179,8 @@ func TestAServiceThatHadAskedBeforeTheViewsWereLockedIsFoundOut(t *testing.T) {
 	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.From))
 }
 
-// TestASourceThatGrowsWhileRowsAreMovedIsFoundOut has somebody append while the move, which has compared both logs, waits for a table.
-func TestASourceThatGrowsWhileRowsAreMovedIsFoundOut(t *testing.T) {
+// TestMove_DetectsGrowingSource has somebody append while the move, which has compared both logs, waits for a table.
+func TestMove_DetectsGrowingSource(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
 	reader, err := w.Pool.Begin(t.Context())
@@ -208,7 +208,7 @@ func waited(t *testing.T, w *projectiontest.World, table string) (yes bool) {
 	return yes
 }
 
-func TestALogIsNotMovedIntoItself(t *testing.T) {
+func TestMove_RefusesSameLog(t *testing.T) {
 	t.Parallel()
 	_, m := world(t)
 	m.To = m.From
@@ -216,7 +216,7 @@ func TestALogIsNotMovedIntoItself(t *testing.T) {
 	require.ErrorIs(t, err, move.ErrSameLog)
 }
 
-func TestReplaysAndRetriesOfDeliveriesGoOnWhereTheyWere(t *testing.T) {
+func TestMove_DeliveryReplaysAndRetries(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
 	pgtest.Exec(t, w.Pool, `
@@ -238,7 +238,7 @@ func TestReplaysAndRetriesOfDeliveriesGoOnWhereTheyWere(t *testing.T) {
 	require.Nil(t, replays[1]["reached"], "it has not begun")
 }
 
-func TestAViewThatIsBehindGoesOnWhereItWas(t *testing.T) {
+func TestMove_ViewBehind(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
 	pgtest.Exec(t, w.Pool, `UPDATE views.checkpoint SET position = 2 WHERE projector = 'account'`)
@@ -247,7 +247,7 @@ func TestAViewThatIsBehindGoesOnWhereItWas(t *testing.T) {
 }
 
 // Where on the log deliveries begin is known before there is any view, and may be known of other logs too.
-func TestDeliveriesBeginWhereTheyDidThoughNoViewWasMadeYet(t *testing.T) {
+func TestMove_DeliveriesWithoutViews(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
 	pgtest.Exec(t, w.Pool, `
@@ -276,7 +276,7 @@ func moved(t *testing.T, m move.Move) map[eventstore.Position]int64 {
 
 // A number in the schema delivery may be a place on the log, which the move must know of, or stay what it is. Whoever
 // adds one decides here.
-func TestEveryNumberOfDeliveriesWasThoughtOf(t *testing.T) {
+func TestMove_CoversDeliveryPositions(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	columns := pgtest.Rows[string](t, w.Pool, `

@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-func TestEveryEventOfALongLogHasItsPlaceInTheCopyOnce(t *testing.T) {
+func TestMove_TranslatesEveryPosition(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.Database(t))
 	require.NoError(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-func TestASessionIsTheSameWhateverTheServersDefaultsAre(t *testing.T) {
+func TestSession_OverridesServerDefaults(t *testing.T) {
 	config, err := pgx.ParseConfig(pgtest.Database(t))
 	require.NoError(t, err)
 	config.RuntimeParams["options"] = "-c jit=on -c default_transaction_isolation=serializable -c statement_timeout=1 -c idle_in_transaction_session_timeout=1" // counts less than a setting by its name

@@ -37,7 +37,7 @@ func open(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-func TestTheSnapshotIsWhatTheMigrationsMake(t *testing.T) {
+func TestSchema_SnapshotMatchesMigrations(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	require.NoError(t, schema.Migrate(t.Context(), url))
@@ -57,7 +57,7 @@ func describe(t *testing.T, pool *pgxpool.Pool) string {
 	return strings.Join(tables, "\n\n") + "\n"
 }
 
-func TestProcessesThatMigrateTogetherWaitForEachOther(t *testing.T) {
+func TestMigrate_Concurrent(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	var group errgroup.Group
@@ -68,7 +68,7 @@ func TestProcessesThatMigrateTogetherWaitForEachOther(t *testing.T) {
 	require.NoError(t, schema.Current(t.Context(), open(t, url)))
 }
 
-func TestAnotherSchemaThanTheProgramsIsToldApart(t *testing.T) {
+func TestSchema_DetectsOtherVersion(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	pool := open(t, url)
@@ -84,7 +84,7 @@ func TestAnotherSchemaThanTheProgramsIsToldApart(t *testing.T) {
 	require.ErrorIs(t, schema.Current(t.Context(), pool), migration.ErrOld)
 }
 
-func TestDroppedViewsAreMadeAgainAndSecretsStay(t *testing.T) {
+func TestSchema_MigrateRestoresDroppedViews(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	pool := open(t, url)
@@ -100,7 +100,7 @@ func TestDroppedViewsAreMadeAgainAndSecretsStay(t *testing.T) {
 	require.Equal(t, 1, kept)
 }
 
-func TestACopyOfEveryViewStandsForItself(t *testing.T) {
+func TestSchema_ViewTablesAreIndependent(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	pool := open(t, url)
@@ -116,7 +116,7 @@ func TestACopyOfEveryViewStandsForItself(t *testing.T) {
 	require.Equal(t, 15, left)
 }
 
-func TestWhatSaysThatTheDatabaseIsOutOfReach(t *testing.T) {
+func TestUnavailable_Errors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err         error

@@ -14,7 +14,7 @@ import (
 
 // What happens to leads behind the position that the views are at is neither wrong nor left over, wherever that is: a batch may
 // end within an append.
-func TestViewsThatAreBehindAreComparedAsFarAsTheyAre(t *testing.T) {
+func TestVerify_ViewsBehind(t *testing.T) {
 	t.Parallel()
 	type fact struct {
 		stream string
@@ -82,7 +82,7 @@ func TestViewsThatAreBehindAreComparedAsFarAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestEachViewIsComparedAsFarAsItIs(t *testing.T) {
+func TestVerify_ViewsAtDifferentPositions(t *testing.T) {
 	t.Parallel()
 	w, first, _ := sound(t)
 	w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "M"}})

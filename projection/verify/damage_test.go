@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/projection/verify"
 )
 
-func TestEveryEventThatDoesNotOpenIsNamedAndWhatElseIsWrongIsFound(t *testing.T) {
+func TestVerify_NamesDamagedEvents(t *testing.T) {
 	t.Parallel()
 	w := newPeople(t, 6)
 	streams := w.leads
@@ -51,7 +51,7 @@ func TestEveryEventThatDoesNotOpenIsNamedAndWhatElseIsWrongIsFound(t *testing.T)
 }
 
 // As after a restore with keys of persons from before the log's last leads.
-func TestALeadWithoutItsKeyIsAFindingAndItsClaimsAreNotLeftOver(t *testing.T) {
+func TestVerify_LeadWithoutKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 2)
 	pgtest.Exec(t, p.Pool, `DELETE FROM person.key WHERE stream = $1`, p.leads[1])
@@ -68,9 +68,9 @@ func TestALeadWithoutItsKeyIsAFindingAndItsClaimsAreNotLeftOver(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// TestWhatIsPutOnTheLogOnceMoreIsFound: a copy at the end of its stream opens like the event that it is of, and takes a lead
+// TestVerify_DetectsRepeatedEvent: a copy at the end of its stream opens like the event that it is of, and takes a lead
 // back to what it was.
-func TestWhatIsPutOnTheLogOnceMoreIsFound(t *testing.T) {
+func TestVerify_DetectsRepeatedEvent(t *testing.T) {
 	t.Parallel()
 	w := newPeople(t, 2)
 	w.rewrite(t, `INSERT INTO log.event
@@ -80,9 +80,9 @@ func TestWhatIsPutOnTheLogOnceMoreIsFound(t *testing.T) {
 	require.Contains(t, findings, "event at position 5 of stream "+w.leads[0]+" is the one at position 1 once more")
 }
 
-// TestEventsOfALeadThatChangePlacesAreFound: each opens wherever it stands in its stream, and which of two values a lead has
+// TestVerify_DetectsReorderedEvents: each opens wherever it stands in its stream, and which of two values a lead has
 // is a matter of which came last.
-func TestEventsOfALeadThatChangePlacesAreFound(t *testing.T) {
+func TestVerify_DetectsReorderedEvents(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 2)
 	for _, name := range []string{"Asha", "Asha Rao"} {
@@ -135,7 +135,7 @@ func (p *people) loses(t *testing.T, visitor string) (ids []string) {
 }
 
 // A visitor's key is missing as a lead's may be, unless the visitor was forgotten: with a lead, before what they do now.
-func TestAVisitorWithoutTheirKeyIsAFinding(t *testing.T) {
+func TestVerify_VisitorWithoutKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 1)
 	visitor := event.VisitorStream("acme", "v")
@@ -154,7 +154,7 @@ func TestAVisitorWithoutTheirKeyIsAFinding(t *testing.T) {
 }
 
 // One key is lost, and it is said that what it sealed is; what the next one sealed is none of that.
-func TestAKeyThatIsLostLaterIsAFindingThoughAnotherWasForgotten(t *testing.T) {
+func TestVerify_LostKeyAfterForgottenKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 1)
 	visitor := event.VisitorStream("acme", "v")
@@ -172,7 +172,7 @@ func TestAKeyThatIsLostLaterIsAFindingThoughAnotherWasForgotten(t *testing.T) {
 
 // A process that has not heard yet that a visitor was forgotten seals what they do once more with the key that is gone, and takes
 // that for not recorded: nothing is lost with it.
-func TestWhatWasSealedWithTheKeyOfAForgottenVisitorIsNotLost(t *testing.T) {
+func TestVerify_SealedWithForgottenKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 1)
 	visitor := event.VisitorStream("acme", "v")

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-func TestAPhoneOfTwoLeadsAndASixthTokenAreFound(t *testing.T) {
+func TestVerify_SharedPhoneAndSixthToken(t *testing.T) {
 	t.Parallel()
 	w, first, second := sound(t)
 	w.Append(t, "acme", event.LeadStream(second), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Phone: "+911"}})

@@ -25,7 +25,7 @@ func (u unmarked) Subscribe(ctx context.Context, after eventstore.Position, filt
 	}
 }
 
-func TestHowFarALogIsReadIsToldToWhoIsSlow(t *testing.T) {
+func TestReading_ProgressOfSlowConsumer(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	var end eventstore.Position

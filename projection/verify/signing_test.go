@@ -31,7 +31,7 @@ func fanOut(t *testing.T, w *projectiontest.World) {
 	projectiontest.CatchUp(t, runner)
 }
 
-func TestAnEndpointWhoseDeliveriesCannotBeSignedIsFound(t *testing.T) {
+func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	t.Parallel()
 	w, _, _ := sound(t)
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))

@@ -38,7 +38,7 @@ func trail(t *testing.T) (w *projectiontest.World, id string) {
 	return w, id
 }
 
-func TestOneByteOfATokenEventThatIsChangedInTheDatabaseIsFoundAndNamed(t *testing.T) {
+func TestVerifyTree_NamesChangedEvent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change   string
@@ -79,7 +79,7 @@ func TestOneByteOfATokenEventThatIsChangedInTheDatabaseIsFoundAndNamed(t *testin
 	}
 }
 
-func TestAnEventThatIsNotReadableAnyMoreDoesNotMoveTheOthers(t *testing.T) {
+func TestVerifyTree_UnreadableEvent(t *testing.T) {
 	t.Parallel()
 	w, id := trail(t)
 	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL;
@@ -89,7 +89,7 @@ func TestAnEventThatIsNotReadableAnyMoreDoesNotMoveTheOthers(t *testing.T) {
 	require.NotContains(t, strings.Join(found, "\n"), "audit tree")
 }
 
-func TestAChangedTreeIsFound(t *testing.T) {
+func TestVerifyTree_DetectsChangedTree(t *testing.T) {
 	t.Parallel()
 	w, _ := trail(t)
 	pgtest.Exec(t, w.Pool, `UPDATE views.token_tree SET hash = sha256(hash) WHERE account = 'acme' AND ordinal IN (0, 2)`)
@@ -98,7 +98,7 @@ func TestAChangedTreeIsFound(t *testing.T) {
 	require.Contains(t, found, "view token_tree, row acme 2: is not what the log says", "a whole subtree, which is no event")
 }
 
-func TestATreeIsTheSameAfterAReplayAndForEachAccountAlone(t *testing.T) {
+func TestVerifyTree_SameAfterReplay(t *testing.T) {
 	t.Parallel()
 	w, _ := trail(t)
 	require.Empty(t, run(t, w))
@@ -114,7 +114,7 @@ func TestATreeIsTheSameAfterAReplayAndForEachAccountAlone(t *testing.T) {
 	require.False(t, used.IsZero())
 }
 
-func TestALogThatWasWrittenAnewDoesNotAgreeWithAHeadThatSomebodyKept(t *testing.T) {
+func TestVerifyTree_DetectsRewrittenLog(t *testing.T) {
 	t.Parallel()
 	w, _ := trail(t)
 	reader := schema.TreeHashes(t.Context(), w.Pool, "views.token_tree", "acme")

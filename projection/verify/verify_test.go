@@ -56,7 +56,7 @@ func sound(t *testing.T) (w *projectiontest.World, first, second string) {
 	return w, first, second
 }
 
-func TestASoundLogAndItsViewsAgree(t *testing.T) {
+func TestVerify_SoundLog(t *testing.T) {
 	t.Parallel()
 	w, _, _ := sound(t)
 	findings, notes := runAndSeeWhatIsLeft(t, w)
@@ -66,7 +66,7 @@ func TestASoundLogAndItsViewsAgree(t *testing.T) {
 	require.Zero(t, left, "nothing is left behind")
 }
 
-func TestEverythingThatDoesNotAgreeIsFound(t *testing.T) {
+func TestVerify_DetectsDifferences(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spoil string
@@ -101,8 +101,8 @@ func TestEverythingThatDoesNotAgreeIsFound(t *testing.T) {
 	}
 }
 
-// TestEndpointsThatDeliveriesKnowOtherwiseAreFound spoils what decides on who gets a webhook, which no answer shows.
-func TestEndpointsThatDeliveriesKnowOtherwiseAreFound(t *testing.T) {
+// TestVerify_DeliveryEndpointDiffers spoils what decides on who gets a webhook, which no answer shows.
+func TestVerify_DeliveryEndpointDiffers(t *testing.T) {
 	t.Parallel()
 	w, _, _ := sound(t)
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
@@ -171,7 +171,7 @@ func TestVerify_JoinedLeads(t *testing.T) {
 	require.Equal(t, []string{"lead " + other + " was joined into lead " + first + ", and did not depart before"}, run(t, w))
 }
 
-func TestVerify_ClaimsWithoutTheirHolder(t *testing.T) {
+func TestVerify_ClaimsWithoutHolder(t *testing.T) {
 	t.Parallel()
 	w, first, _ := sound(t)
 	claim := func(fact event.Data) string {
@@ -220,7 +220,7 @@ func (f forgetful) Subscribe(ctx context.Context, after eventstore.Position, fil
 	}
 }
 
-func TestProgressIsThatOfTheSlowerPart(t *testing.T) {
+func TestVerify_ProgressOfSlowerHalf(t *testing.T) {
 	t.Parallel()
 	w, _, _ := sound(t)
 	head, err := w.Store.Head(t.Context())
@@ -239,7 +239,7 @@ func TestProgressIsThatOfTheSlowerPart(t *testing.T) {
 	require.Equal(t, head, end)
 }
 
-func TestALeadThatIsErasedMeanwhileIsNotLost(t *testing.T) {
+func TestVerify_LeadErasedMeanwhile(t *testing.T) {
 	t.Parallel()
 	w, first, second := sound(t)
 	verified := func(erase func()) []string {

@@ -85,7 +85,7 @@ func damaged(n int, stream string) string {
 	return fmt.Sprintf("event at position %d of stream %s, revision 0, does not open: it or its key was changed, or moved here from another place", 2*n+1, stream)
 }
 
-func TestWhoeverGivesALeadAnotherSourceOrDayOrAccountBehindTheServicesBackIsFoundOut(t *testing.T) {
+func TestVerify_DetectsTamperedLead(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
 		"source":            `data = replace(convert_from(data, 'UTF8'), '"api"', '"ads"')::bytea`,
@@ -103,7 +103,7 @@ func TestWhoeverGivesALeadAnotherSourceOrDayOrAccountBehindTheServicesBackIsFoun
 	}
 }
 
-func TestAHeadOfTheWholeLogHoldsWhoeverHasAllKeysToIt(t *testing.T) {
+func TestVerifyHead_DetectsRewrittenLog(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 3)
 	findings, early := p.verify(t)

@@ -34,7 +34,7 @@ func emptyViews(t *testing.T) *pgx.Conn {
 }
 
 // In a crowd an account has enough new leads for a block many times a second, and none of them is old enough.
-func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
+func TestLeadBlock_ScanInterval(t *testing.T) {
 	t.Parallel()
 	conn := emptyViews(t)
 	l := Lead{}.Maintenance().(*leadBlocks)
@@ -68,7 +68,7 @@ func TestAnAccountWithManyNewLeadsIsLookedAtOnceInAWhile(t *testing.T) {
 }
 
 // They were ten seconds old when nobody looked any more.
-func TestTheLastLeadsOfAnAccountThatFallsSilentComeIntoBlocks(t *testing.T) {
+func TestLeadBlock_IncludesLastLeads(t *testing.T) {
 	t.Parallel()
 	conn := emptyViews(t)
 	pgtest.Exec(t, conn, `
@@ -93,7 +93,7 @@ func TestTheLastLeadsOfAnAccountThatFallsSilentComeIntoBlocks(t *testing.T) {
 }
 
 // The account that had been taken up was forgotten, until it had 128 leads more.
-func TestBlocksThatCouldNotBeMadeAreMadeLater(t *testing.T) {
+func TestLeadBlock_RetriesAfterFailure(t *testing.T) {
 	t.Parallel()
 	conn := emptyViews(t)
 	l := Lead{}.Maintenance().(*leadBlocks)

@@ -57,7 +57,7 @@ func differences(t *testing.T, w *projectiontest.World) (found []string) {
 	return found
 }
 
-func TestBlocksSayWhatTheirLeadsAreCalledNow(t *testing.T) {
+func TestLeadBlock_FollowsChanges(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	later := projectiontest.Start.Add(time.Hour)
@@ -107,7 +107,7 @@ func TestBlocksSayWhatTheirLeadsAreCalledNow(t *testing.T) {
 	require.Empty(t, differences(t, w))
 }
 
-func TestBlocksThatAreNotTrueAreFound(t *testing.T) {
+func TestLeadBlock_CompareDetectsDamage(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	arrivals(t, w, "acme", projectiontest.Start, 300)
@@ -125,7 +125,7 @@ func TestBlocksThatAreNotTrueAreFound(t *testing.T) {
 }
 
 // A replay puts another table in the place of the leads. What was said of those that were there is over.
-func TestAReplayedViewOfLeadsGetsBlocksOfItsOwn(t *testing.T) {
+func TestLeadBlock_RebuiltAfterReplay(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	arrivals(t, w, "acme", projectiontest.Start, 300)
@@ -141,7 +141,7 @@ func TestAReplayedViewOfLeadsGetsBlocksOfItsOwn(t *testing.T) {
 
 // The projector knew that it had looked at every lead, and went on knowing it of the table that a replay had put in the
 // place of the one it had looked at.
-func TestAViewThatIsReplayedWhileItsProjectorRunsGetsBlocksToo(t *testing.T) {
+func TestLeadBlock_ReplayWhileRunning(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	arrivals(t, w, "acme", projectiontest.Start, 300)

@@ -52,7 +52,7 @@ func rowOf(state *lead.State, written []byte) (row schema.LeadRow) {
 	return row
 }
 
-func TestALeadsRowIsReadBackAsTheLeadThatWasWritten(t *testing.T) {
+func TestLead_RowRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		state := anyLead(t)

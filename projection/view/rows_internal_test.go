@@ -13,7 +13,7 @@ import (
 )
 
 // A server that is gone without a word is like one that waits for a lock.
-func TestNewRowsAreNotWaitedForLongerThanAStatement(t *testing.T) {
+func TestRows_InsertTimeout(t *testing.T) {
 	t.Parallel()
 	config, err := pgx.ParseConfig(pgtest.Database(t))
 	require.NoError(t, err)

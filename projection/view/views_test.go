@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func TestViewsThatAreEmptiedAndMadeAgainHaveTheSameRowsInBatchesOfAnySize(t *testing.T) {
+func TestView_SameRowsForAnyBatchSize(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 1, 700)
@@ -42,7 +42,7 @@ func TestViewsThatAreEmptiedAndMadeAgainHaveTheSameRowsInBatchesOfAnySize(t *tes
 	}
 }
 
-func TestAViewWhoseCheckpointIsLostStartsEmpty(t *testing.T) {
+func TestView_LostCheckpointStartsEmpty(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 2, 200)
@@ -53,7 +53,7 @@ func TestAViewWhoseCheckpointIsLostStartsEmpty(t *testing.T) {
 	require.Equal(t, first, w.Dump(t), "nothing is counted twice")
 }
 
-func TestALeadsRowIsTheFoldOfItsStream(t *testing.T) {
+func TestLead_RowIsFoldOfStream(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	history := w.WriteHistory(t, 3, 400)
@@ -81,7 +81,7 @@ func TestALeadsRowIsTheFoldOfItsStream(t *testing.T) {
 }
 
 // Two projectors fold where a lead came from, each in its own way, and two leads that are joined are one in both.
-func TestTheSourcesOfALeadAreThoseOfItsFold(t *testing.T) {
+func TestSourceHistory_RowsAreFoldOfStream(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	history := w.WriteHistory(t, 4, 600)
@@ -120,7 +120,7 @@ func TestTheSourcesOfALeadAreThoseOfItsFold(t *testing.T) {
 
 // The view keeps lead.State as JSON under its Go names, but for the sources. Rows that were written before a field came,
 // went or changed its name would not be folds any more.
-func TestALeadsStateLooksAsThisVersionOfTheViewWritesIt(t *testing.T) {
+func TestLead_StateJSON(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 1, view.Lead{}.Version(), "write down the new version's JSON here")
 	var fields []string
@@ -144,7 +144,7 @@ func TestALeadsStateLooksAsThisVersionOfTheViewWritesIt(t *testing.T) {
 }
 
 // Rows of versions before may be there until they are written anew, and are in copies of a day.
-func TestALeadsRowOfAnEarlierVersionIsReadAsItWas(t *testing.T) {
+func TestLead_ReadsEarlierRowVersion(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
@@ -165,7 +165,7 @@ func TestALeadsRowOfAnEarlierVersionIsReadAsItWas(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestNoViewHoldsTheHashOfATokensValue(t *testing.T) {
+func TestView_HoldsNoTokenHash(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	history := w.WriteHistory(t, 4, 200)
@@ -186,7 +186,7 @@ func TestNoViewHoldsTheHashOfATokensValue(t *testing.T) {
 	}
 }
 
-func TestTheAuditTrailHasOldAndNewExpiryAndWhoDidItFromWhere(t *testing.T) {
+func TestTokenAudit_Rows(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()

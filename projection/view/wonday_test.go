@@ -90,7 +90,7 @@ func counted(t *testing.T, w *projectiontest.World, schema string) []string {
 		 ORDER BY account, (created_at AT TIME ZONE 'UTC')::date, source`)
 }
 
-func TestWhatIsWonIsWhatTheLeadsThatAreWonComeTo(t *testing.T) {
+func TestWonDay_SumsWonLeads(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	for seed := range uint64(4) {
@@ -103,7 +103,7 @@ func TestWhatIsWonIsWhatTheLeadsThatAreWonComeTo(t *testing.T) {
 	require.Equal(t, counted(t, w, "views"), w.DumpTable(t, "views", "won_day"))
 }
 
-func TestADayOnWhichNothingIsWonAnyMoreHasNoRow(t *testing.T) {
+func TestWonDay_NoRowForZeroLeads(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	for i, after := range []event.Data{event.LeadMerged{LeadFields: event.LeadFields{Status: "lost"}}, event.LeadErased{}, event.LeadDeparted{Into: w.NewID()}} {
@@ -119,7 +119,7 @@ func TestADayOnWhichNothingIsWonAnyMoreHasNoRow(t *testing.T) {
 
 // Whoever is forgotten is taken out of copies by their rows, also of one that a replay is in the middle of. When it comes to
 // the erasure there is no row any more to tell what it was worth.
-func TestWhoIsForgottenInACopyIsNotCountedThere(t *testing.T) {
+func TestWonDay_ForgottenInCopies(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	var won []string
