@@ -26,7 +26,7 @@ const temporary = `
 //
 // A claim's last event is the one that no other event of it follows. Few claims have more than one.
 var conclusions = []string{
-	// The values of each lead. Its state is JSON, and read once. Where it tells of none, there is the one that is shown.
+	// The values of each lead. Its state is JSON, and read once. Without a list there is the one that is shown.
 	`INSERT INTO known
 	 SELECT lead_id, account, v.kind, v.value
 	   FROM views.lead, json_to_record(state) AS s (phones json, emails json), LATERAL (
@@ -69,7 +69,7 @@ var questions = []string{
 	  WHERE revision <> place AND $1::bigint >= 0
 	  ORDER BY position LIMIT $2`,
 
-	// What is sealed opens in its own stream alone, but wherever it stands there: the id is what a copy has too.
+	// What is sealed opens in its own stream alone, but at any revision: a copy has the same id.
 	`SELECT format('event at position %s of stream %s is the one at position %s once more', c.position, c.stream, o.position)
 	   FROM (SELECT event_id, min(position) AS position FROM seen GROUP BY event_id HAVING count(*) > 1) o
 	   JOIN seen c ON c.event_id = o.event_id AND c.position > o.position
@@ -106,16 +106,16 @@ var questions = []string{
 	`SELECT format('%s: the %s is claimed for %s, which is not there', stream, kind, holding)
 	   FROM (SELECT *, CASE kind WHEN 'token-slot' THEN 'token-' WHEN 'webhook-slot' THEN 'webhook-' ELSE 'lead-' END || holder AS holding
 	           FROM claimed WHERE holder <> '' AND kind IN ('phone', 'email', 'token-slot', 'webhook-slot')) c
+	   LEFT JOIN (SELECT stream AS holding, bool_or(lives) AS lived, bool_and(lives) AS lives FROM lived GROUP BY stream) h USING (holding)
 	  WHERE NOT EXISTS (SELECT FROM claimed l WHERE l.revision > 0 AND l.stream = c.stream AND l.position > c.position)
-	    AND NOT EXISTS (SELECT FROM lived l WHERE l.stream = holding GROUP BY l.stream
-	                    HAVING bool_or(lives) AND (bool_and(lives) OR kind IN ('phone', 'email') AND holder NOT IN (SELECT lead_id FROM departed)))
+	    AND NOT coalesce(h.lived AND (h.lives OR kind IN ('phone', 'email') AND holder NOT IN (SELECT lead_id FROM departed)), false)
 	    AND $1::bigint >= 0
 	  ORDER BY stream LIMIT $2`,
 
 	`SELECT format('lead-%s has %s values of kind %s, and claims on %s: %s', lead_id, vals, kind, claims, string_agg(stream, ', ' ORDER BY stream))
 	   FROM uneven JOIN held USING (lead_id, kind)
 	  WHERE claims > vals
-	    AND EXISTS (SELECT FROM lived WHERE stream = 'lead-' || lead_id HAVING bool_and(lives))
+	    AND 'lead-' || lead_id IN (SELECT stream FROM lived GROUP BY stream HAVING bool_and(lives))
 	    AND lead_id NOT IN (SELECT substr(stream, 6) FROM seen WHERE position > $1 AND stream ^@ 'lead-')
 	    AND lead_id NOT IN (SELECT h.lead_id FROM held h JOIN claimed l USING (stream) WHERE l.position > $1)
 	  GROUP BY lead_id, kind, vals, claims
