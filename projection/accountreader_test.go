@@ -58,7 +58,7 @@ func confine(t *testing.T, w *projectiontest.World, superuser *pgx.Conn, account
 	return err
 }
 
-// Behind a statement that waits for a table of its own, everybody else waits who would read it.
+// Behind a statement that waits for an exclusive lock, every later reader waits.
 func TestAccountReader_LockTimeout(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -77,7 +77,7 @@ func TestAccountReader_SeesOneAccount(t *testing.T) {
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 22, 300)
 	w.Project(t)
-	everybody := as(t, w, analyst(t, w))
+	analyst := as(t, w, analyst(t, w))
 	acme, globex := accountReader(t, w, "acme"), accountReader(t, w, "globex")
 	count := func(conn *pgx.Conn, table, where string) (n int) {
 		t.Helper()
@@ -96,10 +96,10 @@ func TestAccountReader_SeesOneAccount(t *testing.T) {
 					continue
 				}
 				for account, conn := range map[string]*pgx.Conn{"acme": acme, "globex": globex} {
-					own := count(everybody, table, column+` = '`+account+`'`)
+					own := count(analyst, table, column+` = '`+account+`'`)
 					require.Equal(t, own, count(conn, table, `true`), "%s of %s", table, account)
 				}
-				require.Equal(t, count(everybody, table, `true`), serviceCount(t, w, table), "others see what they saw")
+				require.Equal(t, count(analyst, table, `true`), serviceCount(t, w, table), "others see what they saw")
 			}
 		}
 	}

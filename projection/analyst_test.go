@@ -106,7 +106,7 @@ func TestAnalyst_ReadsViewsAndCopiesOnly(t *testing.T) {
 	}
 }
 
-// forbidden tells that PostgreSQL let somebody not do something: insufficient privilege.
+// forbidden reports whether an error is insufficient privilege.
 func forbidden(err error) bool {
 	answer, ok := err.(*pgconn.PgError)
 	return ok && answer.Code == "42501"

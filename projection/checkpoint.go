@@ -12,22 +12,22 @@ import (
 )
 
 var (
-	// ErrForeignLog says that a view was made from another log.
+	// ErrForeignLog: the view was built from another log.
 	ErrForeignLog = errors.New("the view is of another log; if the log was replaced on purpose, run leadlog replay")
 
-	// ErrAheadOfLog says that a view has seen events that the log does not have, for example because only the log was restored
+	// ErrAheadOfLog: the view has seen events that the log does not have, for example because only the log was restored
 	// from a backup. This is noticed even if the log has grown again since, with other events.
 	ErrAheadOfLog = errors.New("the view has seen what the log does not have, which may be a restored backup; if it is the right one, run leadlog replay")
 
-	// ErrReplayDue says that a view was built by another version of its projector.
+	// ErrReplayDue: the view was built by another version of its projector.
 	ErrReplayDue = errors.New("the view was built by another version of this program; run leadlog replay")
 
-	// errOvertaken says that somebody else moved the checkpoint: a replay that has replaced the view, since the lock keeps
-	// everybody else from it.
+	// errOvertaken: another session moved the checkpoint, which only a replay that replaced the view may do, since the lease
+	// excludes all others.
 	errOvertaken = errors.New("the checkpoint is not where this projector left it")
 )
 
-// stale reports whether an error will not pass by itself: somebody has to replay the view or connect the right log.
+// stale reports whether an error is permanent: the operator has to replay the view or connect the right log.
 func stale(err error) bool {
 	return errors.Is(err, ErrForeignLog) || errors.Is(err, ErrAheadOfLog) || errors.Is(err, ErrReplayDue)
 }
@@ -90,8 +90,7 @@ func findCheckpointIn(ctx context.Context, db Querier, table, projector string) 
 	return c, err == nil, err
 }
 
-// on says whether this is a checkpoint of a log with that epoch and head: otherwise the error is ErrForeignLog or
-// ErrAheadOfLog.
+// on checks that this is a checkpoint of a log with that epoch and head. Otherwise the error is ErrForeignLog or ErrAheadOfLog.
 func (c checkpoint) on(ctx context.Context, store eventstore.Store, epoch string, head eventstore.Position) error {
 	there, err := c.seen.onLog(ctx, store)
 	switch {
@@ -107,7 +106,7 @@ func (c checkpoint) on(ctx context.Context, store eventstore.Store, epoch string
 	return nil
 }
 
-// openCheckpoint returns where a projector goes on and where the log ends, or why it must not go on.
+// openCheckpoint returns the checkpoint from which a projector continues, and the head of the log. The error says why it must not continue.
 func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store eventstore.Store) (c checkpoint, head eventstore.Position, err error) {
 	epoch, err := store.Epoch(ctx)
 	if err != nil {
@@ -122,7 +121,7 @@ func openCheckpoint(ctx context.Context, conn *pgx.Conn, p Projector, store even
 		return c, 0, err
 	}
 	if !found {
-		c, err = startAnew(ctx, conn, p, epoch)
+		c, err = create(ctx, conn, p, epoch)
 		return c, head, err
 	}
 	if err = c.on(ctx, store, epoch, head); err == nil && c.version != p.Version() {
@@ -153,7 +152,7 @@ func AppliedUpTo(ctx context.Context, db Querier, store eventstore.Store, projec
 	return c.position, nil
 }
 
-// Belong says, as ErrForeignLog, that there are views and that none of them is of this log.
+// Belong returns ErrForeignLog if there are views and none of them is of this log.
 func Belong(ctx context.Context, db Querier, store eventstore.Store) error {
 	epoch, err := store.Epoch(ctx)
 	if err != nil {
@@ -167,8 +166,8 @@ func Belong(ctx context.Context, db Querier, store eventstore.Store) error {
 	return schema.Unavailable(err)
 }
 
-// startAnew begins a view that has no checkpoint. Its tables are emptied, because nothing says how far their rows had come.
-func startAnew(ctx context.Context, conn *pgx.Conn, p Projector, epoch string) (checkpoint, error) {
+// create creates the checkpoint of a view that has none. The tables are emptied: how far their rows had come is unknown.
+func create(ctx context.Context, conn *pgx.Conn, p Projector, epoch string) (checkpoint, error) {
 	c := checkpoint{projector: p.Name(), version: p.Version(), epoch: epoch}
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		for _, table := range p.Tables() {
@@ -205,7 +204,7 @@ func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint
 }
 
 // apply writes the checkpoint and a batch in one transaction, and returns the new checkpoint. The checkpoint comes first: a replay
-// locks its row while it replaces the view's table, which nobody may have written by then. A batch without events is one
+// locks its row while it replaces the view's table, which must not be written by then. A batch without events is one
 // statement.
 func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, b batch, write Write) (next checkpoint, err error) {
 	if len(b.events) == 0 {
@@ -226,7 +225,7 @@ func (c checkpoint) apply(ctx context.Context, conn *pgx.Conn, b batch, write Wr
 	return next, nil
 }
 
-// hold makes everybody else who writes the view wait, by locking the checkpoint's row, which they write first.
+// hold locks the checkpoint's row, so that other writers of the view wait: they write it first.
 func (c checkpoint) hold(ctx context.Context, tx pgx.Tx) error {
 	tag, err := tx.Exec(ctx, `
 		SELECT FROM checkpoint

@@ -33,8 +33,8 @@ type Compared struct {
 }
 
 // Compare folds the log into copies of the views and returns where the live ones differ, at most most differences for each. The
-// live views are kept up to date meanwhile: a snapshot of each is compared with the fold up to the snapshot's checkpoint. The
-// error says that nothing could be compared.
+// live views are kept up to date meanwhile: a snapshot of each is compared with the fold up to the snapshot's checkpoint. With
+// an error nothing was compared.
 func (r Replay) Compare(ctx context.Context, most int) ([]Compared, error) {
 	r.Into, r.Until = "", Until{}
 	r = r.withDefaults()
@@ -42,7 +42,7 @@ func (r Replay) Compare(ctx context.Context, most int) ([]Compared, error) {
 	if err == nil || len(r.Projectors) == 1 || ctx.Err() != nil || errors.Is(schema.Unavailable(err), eventstore.ErrUnavailable) {
 		return all, schema.Unavailable(err)
 	}
-	// The log cannot be folded into one of them. Each by itself says which.
+	// The log cannot be folded into one of them: compare each alone to find which.
 	all = nil
 	for _, p := range r.Projectors {
 		r.Projectors = []Projector{p}

@@ -42,7 +42,7 @@ const (
 		  JOIN pg_class c ON c.oid = x.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		 WHERE n.nspname = $1 AND c.relname = $3 AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = x.indexrelid)`
 
-	// Who may read the live table may read the one that takes its place, and no other rows of it.
+	// The roles that may read the live table may read the one that replaces it, under the same row policies.
 	copyGrants = `
 		SELECT format('ALTER TABLE %I.%I ENABLE ROW LEVEL SECURITY', $2::text, $3::text)
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -61,7 +61,7 @@ const (
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, aclexplode(c.relacl) g
 		 WHERE n.nspname = $1 AND c.relname = $3 AND g.grantee <> c.relowner`
 
-	// Who may look into the live schema may look into the one that stays beside it.
+	// The roles that may use the live schema may use the copy's.
 	copyUsage = `
 		SELECT format('GRANT USAGE ON SCHEMA %I TO %s', $2::text,
 		              CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END)

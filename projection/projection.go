@@ -3,7 +3,7 @@
 //
 // A [Projector] turns events into rows. A [Runner] passes it the events in batches, and writes the checkpoint, how far the view
 // has come, in the transaction that writes the rows. So every event has its effect exactly once, whatever is killed when, and a
-// view that is built anew has the same rows.
+// rebuilt view has the same rows.
 //
 // One process at a time runs a projector: the one whose session has its lease. The same session writes the rows, so the lease and
 // the transaction end together, and another process continues from the checkpoint.
@@ -39,7 +39,7 @@ func (e Event) Fact() event.Fact {
 type Projector interface {
 	// Name is the key of the checkpoint. It never changes.
 	Name() string
-	// Version must be raised whenever the same events would give other rows: the tables must then be built anew.
+	// Version must be raised whenever the same events would give other rows: the tables must then be rebuilt.
 	Version() int
 	// Tables are those that this projector writes, and no other does.
 	Tables() []string
@@ -70,7 +70,7 @@ func prepare(p Projector, batch []Event) Write {
 	return func(ctx context.Context, tx pgx.Tx) error { return p.Apply(ctx, tx, batch) }
 }
 
-// Chooser is a Projector that ignores most of the events that it selects, depending on its rows. The checkpoint passes over them
+// Chooser is a Projector that ignores most of the events that it selects, depending on its rows. The checkpoint moves past them
 // without a transaction for each batch.
 type Chooser interface {
 	Projector
@@ -87,18 +87,18 @@ type Maintainer interface {
 	DerivedTable() string
 	// CompareDerived compares it in the live view's schema with the rows, and lists what is wrong.
 	CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) ([]Difference, error)
-	// Maintenance begins, for one session.
+	// Maintenance starts for one session.
 	Maintenance() Maintenance
 }
 
 // Maintenance is what one session knows about the work that is left to do on the derived table.
 type Maintenance interface {
-	// Note is told of events whose effects are written.
+	// Note gets events whose rows are committed.
 	Note(events []Event)
 	// Due reports whether there is something to do, and Pending whether there will soon be.
 	Due() bool
 	Pending() bool
-	// Run does a part of it, of some milliseconds. Nobody else writes the view until its transaction ends.
+	// Run does some milliseconds of the work. The view is not written otherwise until its transaction ends.
 	Run(ctx context.Context, tx pgx.Tx) error
 }
 

@@ -20,19 +20,19 @@ import (
 )
 
 var (
-	// ErrReplayRuns says that another process is building this view.
+	// ErrReplayRuns: another process is rebuilding this view.
 	ErrReplayRuns = errors.New("another replay of this view is running")
 
-	// ErrSchemaTaken says that a schema contains something other than the copy that is to be built there.
+	// ErrSchemaTaken: the schema contains something other than the copy that is to be built there.
 	ErrSchemaTaken = errors.New("the schema is there already, and holds something else")
 
-	// ErrBuiltUpon says that the table which a copy is to replace cannot be dropped.
+	// ErrBuiltUpon: the live table cannot be dropped because other objects depend on it.
 	ErrBuiltUpon = errors.New("something else in the database is built upon the live table")
 
-	// ErrMigrated says that the live table was migrated after the copy was begun, and the copy would undo this.
+	// ErrMigrated: the live table was migrated after the copy was begun, and the copy would undo this.
 	ErrMigrated = errors.New("the tables of views were migrated meanwhile; run leadlog replay again, of the version that migrated them")
 
-	// ErrBeyondLog says that a view is to be built as of a position that the log does not have.
+	// ErrBeyondLog: the log does not have the position that a view is to be built as of.
 	ErrBeyondLog = errors.New("the log ends before this position")
 )
 
@@ -52,7 +52,7 @@ func (u Until) String() string {
 	return "the end of the log"
 }
 
-// Replay builds views anew from the log, each in a schema of its own beside the live one, which is served and kept up to date
+// Replay rebuilds views from the log, each in a schema of its own beside the live one, which is served and kept up to date
 // meanwhile. The log is read once for all of them.
 //
 // It can be interrupted at any time: each copy has a checkpoint, and the next Replay continues from there. A copy that was begun
@@ -71,7 +71,7 @@ type Replay struct {
 	Built func(p Projector, position eventstore.Position)
 
 	indexing chan struct{} // holds one for each index that is being built
-	polite   int           // attempts to replace a view before sessions that read it are ended; 0: swapPolite
+	polite   int           // attempts to replace a view before sessions that read it are ended; 0: swapPoliteAttempts
 }
 
 // Run builds the views. When the context has ended, its error is in the one returned, whichever statement it cut off.
@@ -99,14 +99,14 @@ func (r Replay) run(ctx context.Context) error {
 	if err := r.build(ctx, builders); err != nil {
 		return err
 	}
-	var telling sync.Mutex
+	var reporting sync.Mutex
 	err = atOnce(ctx, builders, func(ctx context.Context, b *builder) error {
 		position, err := b.settle(ctx)
 		if err != nil {
 			return err
 		}
-		telling.Lock()
-		defer telling.Unlock()
+		reporting.Lock()
+		defer reporting.Unlock()
 		r.Built(b.projector, position)
 		return nil
 	})
@@ -129,7 +129,7 @@ func (r Replay) withDefaults() Replay {
 	if r.Built == nil {
 		r.Built = func(Projector, eventstore.Position) {}
 	}
-	r.polite = cmp.Or(r.polite, swapPolite)
+	r.polite = cmp.Or(r.polite, swapPoliteAttempts)
 	r.indexing = make(chan struct{}, indexesAtOnce)
 	return r
 }
@@ -276,7 +276,7 @@ type builder struct {
 	config     *pgx.ConnConfig
 	conn       *pgx.Conn
 	schema     string
-	made       string // marker of the copy
+	madeAs     string // marker of the copy
 	checkpoint checkpoint
 	from, end  eventstore.Position // of the range that is being folded: after from, up to end
 	temporary  bool                // the copy is for a comparison and is dropped afterwards
@@ -308,7 +308,7 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) 
 }
 
 // asOwner makes the session create everything as the role that owns the live views, if it may: a table that replaces a live one, or
-// from which the service must be able to erase a person, must belong to the service's role, whoever runs the replay.
+// from which the service must be able to erase a person, must belong to the service's role, whatever role runs the replay.
 func (r Replay) asOwner(ctx context.Context, conn *pgconn.PgConn) error {
 	return conn.ExecParams(ctx, `SELECT set_config('role', pg_get_userbyid(nspowner), false) FROM pg_namespace
 		WHERE nspname = $1 AND pg_has_role(nspowner, 'MEMBER')`, [][]byte{[]byte(r.Live)}, nil, nil, nil).Read().Err
@@ -425,17 +425,17 @@ func (b *builder) counts(e *Event) bool {
 func (b *builder) marker(ctx context.Context) (string, error) {
 	var migration int64
 	err := b.conn.QueryRow(ctx, `SELECT max(version_id) FROM views.migration WHERE is_applied`).Scan(&migration)
-	said := fmt.Sprintf("%sof views at migration %d, as of %s", schema.CopyMarker, migration, b.Until)
+	marker := fmt.Sprintf("%sof views at migration %d, as of %s", schema.CopyMarker, migration, b.Until)
 	if b.temporary {
-		said += ", unlogged"
+		marker += ", unlogged"
 	}
-	return said, err
+	return marker, err
 }
 
 // openCopy creates the copy's tables, empty, unless they are there from an earlier attempt.
 func (b *builder) openCopy(ctx context.Context) error {
 	var err error
-	if b.made, err = b.marker(ctx); err != nil {
+	if b.madeAs, err = b.marker(ctx); err != nil {
 		return err
 	}
 	epoch, err := b.Store.Epoch(ctx)
@@ -447,7 +447,7 @@ func (b *builder) openCopy(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, `LOCK TABLE lease.session IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
 			return err
 		}
-		if err := b.openSchema(ctx, tx, b.made); err != nil {
+		if err := b.openSchema(ctx, tx, b.madeAs); err != nil {
 			return err
 		}
 		c, found, err := findCheckpoint(ctx, tx, b.projector.Name())

@@ -178,7 +178,7 @@ func TestReplay_CopyAsOf(t *testing.T) {
 	other.Into, other.Until.Position = "beyond", 1_000_000
 	require.ErrorIs(t, other.Run(t.Context()), projection.ErrBeyondLog)
 	other.Until.Position = 5
-	require.NoError(t, other.Run(t.Context()), "nothing stands there of what the log does not reach")
+	require.NoError(t, other.Run(t.Context()), "no schema is left of a replay that failed")
 }
 
 func TestCompare_KeepsForeignSchema(t *testing.T) {
@@ -190,7 +190,7 @@ func TestCompare_KeepsForeignSchema(t *testing.T) {
 	require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT kept FROM verify_lead.mine`))
 }
 
-// Who was part of an erased lead may be one by itself in a copy as of a day before that.
+// A lead that was joined into an erased one may be a lead of its own in a copy as of an earlier day.
 func TestReplay_CopyAsOfOmitsErased(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -207,7 +207,7 @@ func TestReplay_CopyAsOfOmitsErased(t *testing.T) {
 	}
 }
 
-// TestReplay_MigratedMeanwhile has somebody migrate the views, as the runbook has it before processes are replaced, while a
+// TestReplay_MigratedMeanwhile migrates the views, as the runbook does before processes are replaced, while a
 // copy is made of a table as it was.
 func TestReplay_MigratedMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -222,7 +222,7 @@ func TestReplay_MigratedMeanwhile(t *testing.T) {
 	})
 	r.Progress = func(_, _ eventstore.Position) { migration() }
 	require.ErrorIs(t, r.Run(t.Context()), projection.ErrMigrated)
-	require.NoError(t, r.Run(t.Context()), "by whoever knows the migration")
+	require.NoError(t, r.Run(t.Context()), "by a program that has the migration")
 	_, err := w.Pool.Exec(t.Context(), `ALTER TABLE views.source_history DROP COLUMN later`)
 	require.NoError(t, err, "what the migration added is there")
 	require.Equal(t, before, w.Dump(t))
@@ -294,7 +294,7 @@ func TestReplay_ConcurrentCopiesInOneSchema(t *testing.T) {
 	}
 }
 
-// interrupted makes views anew and is stopped on the way, past a position.
+// interrupted replays views and is stopped on the way, past a position.
 func interrupted(t *testing.T, w *projectiontest.World, past eventstore.Position, projectors ...projection.Projector) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -355,7 +355,7 @@ func TestReplay_ResumesAfterInterrupt(t *testing.T) {
 	}
 }
 
-// cutOff is a log whose connection closes as the caller leaves, and whose error says only that.
+// cutOff is a log whose connection closes as the caller leaves, and whose error is only that.
 type cutOff struct {
 	eventstore.Store
 	leave func()

@@ -54,7 +54,7 @@ type pace struct {
 	retry    time.Duration // first pause after a failure
 	longest  time.Duration // longest pause after failures
 	stall    time.Duration // how long a view may stay behind the log without moving
-	stale    time.Duration // until it is looked again whether a stale view was made anew: whoever replays it waits for that
+	stale    time.Duration // pause before a stale view is checked again: an operator who has replayed it waits for that
 }
 
 // New prepares a runner. It connects in Run.
@@ -115,8 +115,8 @@ func (r *Runner) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Status returns the status of each projector, in the order of Options. An error says that the head of the log could not be read;
-// everything but Lag is right then.
+// Status returns the status of each projector, in the order of Options. With an error the head of the log could not be read, and
+// Lag is not set.
 func (r *Runner) Status(ctx context.Context) ([]Status, error) {
 	head, err := r.store.Head(ctx)
 	all := make([]Status, len(r.workers))
@@ -143,7 +143,7 @@ const (
 	Standby State = "standby"
 	// Failed: the last attempt failed, and another will follow.
 	Failed State = "failed"
-	// Stale: the view must not be written until somebody acts. Err says what to do.
+	// Stale: the view must not be written until the operator acts. Err has what to do.
 	Stale State = "stale"
 )
 
@@ -173,7 +173,7 @@ type worker struct {
 	schema    string
 	config    *pgx.ConnConfig
 	log       *slog.Logger
-	watch     func(Applied) // nil: nobody does
+	watch     func(Applied) // may be nil
 	pace      pace
 
 	// limit is how many events the next transaction has. It falls to one after a failure and doubles with every success, so that
@@ -201,10 +201,10 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// failed notes an error and says how long to wait before the next attempt.
+// failed records an error and returns how long to wait before the next attempt.
 func (w *worker) failed(err error) time.Duration {
 	if errors.Is(err, errOvertaken) {
-		w.log.Info("projector starts again: somebody moved its checkpoint, as a replay does that replaces the view")
+		w.log.Info("projector restarts: its checkpoint was moved, as by a replay that replaces the view")
 		w.update(func(s *Status) { s.State, s.Err = Standby, nil })
 		return w.pace.retry
 	}
@@ -225,7 +225,7 @@ func (w *worker) failed(err error) time.Duration {
 
 	level := slog.LevelError
 	if again {
-		level = slog.LevelDebug // said once
+		level = slog.LevelDebug // logged once
 	}
 	w.log.Log(context.Background(), level, "projector stopped", slog.String("state", string(state)),
 		slog.Any("error", err), slog.String("retryIn", pause.String()))
@@ -326,7 +326,7 @@ func (w *worker) serve(ctx context.Context) error {
 func closeConn(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = conn.Close(ctx) // whatever it says, the connection is gone
+	_ = conn.Close(ctx) // the connection is gone in any case
 }
 
 // lease waits for the projector's lease. Meanwhile it reports how far the session that has it has come.
@@ -412,7 +412,7 @@ func (s *session) collect(ctx context.Context, f *follower, quiet time.Time) (b 
 
 const maintenanceRetry = 30 * time.Second // after a failure
 
-// maintain does maintenance, a part at a time, until an event comes. It does nothing while the view is behind.
+// maintain does maintenance step by step until an event comes. It does nothing while the view is behind.
 func (s *session) maintain(ctx context.Context, f *follower, behind bool) error {
 	if s.maintenance == nil || behind {
 		return nil
@@ -432,13 +432,13 @@ func (s *session) maintain(ctx context.Context, f *follower, behind bool) error 
 		}
 		if err != nil {
 			s.maintainAt = time.Now().Add(maintenanceRetry)
-			s.log.Warn("searches stay slower: what helps them is not made", slog.Any("error", err), slog.String("retryIn", maintenanceRetry.String()))
+			s.log.Warn("search index build failed", slog.Any("error", err), slog.String("retryIn", maintenanceRetry.String()))
 		}
 	}
 	return nil
 }
 
-// wake returns a channel that says when to look for maintenance although no event has come; nil when there is no need to.
+// wake returns a channel that fires when maintenance is due although no event has come; nil when none is pending.
 func (s *session) wake() <-chan time.Time {
 	if s.maintenance == nil || !s.maintenance.Pending() {
 		return nil

@@ -284,7 +284,7 @@ func TestRunner_DatabaseUnavailable(t *testing.T) {
 	})
 	require.NoError(t, err)
 	projectiontest.Run(t, runner)
-	eventually(t, runner, "it says so", func(s projection.Status) bool {
+	eventually(t, runner, "the status is Failed", func(s projection.Status) bool {
 		return s.State == projection.Failed && errors.Is(s.Err, eventstore.ErrUnavailable)
 	})
 

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	swapPatience = `2s` // for each lock; meanwhile others wait behind us
-	swapAttempts = 30
-	swapPolite   = 24 // attempts, for a minute, before sessions that read the view are ended
-	swapPause    = 500 * time.Millisecond
+	swapTimeout        = `2s` // for each lock; meanwhile others wait behind us
+	swapAttempts       = 30
+	swapPoliteAttempts = 24 // attempts, for a minute, before sessions that read the view are ended
+	swapPause          = 500 * time.Millisecond
 )
 
 // replace puts the copy in the place of the live view. Readers of the live table may finish first. After a minute their sessions are
@@ -82,14 +82,14 @@ func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Posi
 }
 
 // swap replaces the live view in one transaction. It does not need the lock of the projector, which a service may hold for months:
-// every batch of a live session writes the checkpoint's row first, so whoever holds that row keeps the live view where it is.
+// every batch of a live session writes the checkpoint's row first, so a lock on that row keeps the live view where it is.
 //
 // Then what the live view has beyond the copy is folded into the copy, so that readers never see the view go back. The live
 // session's next batch fails with errOvertaken, because the checkpoint names another replay. The session starts again
 // from the checkpoint, and forgets what it knew about the tables that were replaced, such as which leads are in blocks.
 func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, error) {
 	live := pgx.Identifier{b.Live}.Sanitize()
-	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+swapPatience+`'`); err != nil {
+	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+swapTimeout+`'`); err != nil {
 		return 0, err
 	}
 	there, err := b.holdLive(ctx, tx, live)
@@ -121,7 +121,7 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 		}
 	}
 	// What is committed by now has changed the tables that were there, and what is not waits for them: it changes those that come.
-	if marker, err := b.marker(ctx); err != nil || marker != b.made {
+	if marker, err := b.marker(ctx); err != nil || marker != b.madeAs {
 		return 0, cmp.Or(err, ErrMigrated)
 	}
 	_, err = tx.Exec(ctx, `UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = now(),
@@ -152,7 +152,7 @@ func (b *builder) holdLive(ctx context.Context, tx pgx.Tx, live string) (c check
 	return c, err
 }
 
-// builtUpon says of what the database says is built upon a table, such as somebody's own view of it, that it is that.
+// builtUpon maps a dependent-objects error to ErrBuiltUpon.
 func builtUpon(err error) error {
 	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == "2BP01" {
 		return fmt.Errorf("%w: %s", ErrBuiltUpon, answer.Detail)

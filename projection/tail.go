@@ -227,7 +227,7 @@ func (t *Tail) add(ctx context.Context, b batch) error {
 		return ctx.Err()
 	}
 	if n := len(t.batches); n > 0 && len(t.batches[n-1].events) == 0 {
-		t.batches[n-1] = b // which says more
+		t.batches[n-1] = b // nothing is lost
 	} else {
 		t.batches = append(t.batches, b)
 	}

@@ -1,4 +1,4 @@
-// Package move moves the views and the deliveries to a copy of their log in another store, so that the views need not be built anew
+// Package move moves the views and the deliveries to a copy of their log in another store, so that the views need not be rebuilt
 // and nothing is delivered again.
 //
 // A copy has other positions and an epoch of its own. So every position in the views' database is translated, by the event at that
@@ -23,16 +23,16 @@ import (
 )
 
 var (
-	// ErrServiceRuns says that the views cannot be moved while a service writes them.
+	// ErrServiceRuns: the views cannot be moved while a service writes them.
 	ErrServiceRuns = errors.New("a service runs on these views")
 
-	// ErrGrown says that somebody wrote to the source while it was compared.
+	// ErrGrown: the source was written while it was compared.
 	ErrGrown = errors.New("the source has grown meanwhile")
 
-	// ErrThird says that views belong neither to the source nor to the copy.
+	// ErrThird: the views belong neither to the source nor to the copy.
 	ErrThird = errors.New("there are views of a third log")
 
-	// ErrSameLog says that source and target are the same log.
+	// ErrSameLog: source and target are the same log.
 	ErrSameLog = errors.New("source and target are the same log")
 )
 
@@ -126,7 +126,7 @@ func (m Move) settle(ctx context.Context, tx pgx.Tx, e epochs) (moved int, err e
 		}
 		moved = state.checkpoints
 	}
-	// At the very end: of what is written to the source behind it nobody would know. A service that had asked whether the views
+	// At the very end: a later write to the source would go unnoticed. A service that had asked whether the views
 	// are of the source just before they were locked has its couriers by now.
 	if err := idle(ctx, tx); err != nil {
 		return 0, err
@@ -172,7 +172,7 @@ func alone(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// idle says that no service has couriers.
+// idle checks that no service runs couriers.
 func idle(ctx context.Context, tx pgx.Tx) error {
 	couriers, err := delivery.Couriers(ctx, tx)
 	if err == nil && couriers > 0 {

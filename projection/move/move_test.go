@@ -36,7 +36,7 @@ func world(t *testing.T) (*projectiontest.World, move.Move) {
 		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+91" + id, Status: "new"}, Source: "api"})
 	}
 	w.Project(t)
-	require.Eventually(t, func() bool { // PostgreSQL hears a moment later that the sessions of who wrote have ended
+	require.Eventually(t, func() bool { // PostgreSQL notices a little later that the writers' sessions have ended
 		return pgtest.Value[bool](t, w.Pool, `
 			SELECT NOT EXISTS (SELECT FROM lease.held)`)
 	}, projectiontest.Soon, time.Millisecond)
@@ -53,7 +53,7 @@ func world(t *testing.T) (*projectiontest.World, move.Move) {
 	}
 }
 
-// table is what a table says, row by row, but for when.
+// table returns the rows of a table without their times.
 func table(t *testing.T, w *projectiontest.World, name string) []map[string]any {
 	t.Helper()
 	rows, err := w.Pool.Query(t.Context(), "SELECT * FROM "+name+" ORDER BY 1")
@@ -116,7 +116,7 @@ func TestMove_RefusesRunningProjector(t *testing.T) {
 	_, err := m.Run(t.Context())
 	require.ErrorIs(t, err, move.ErrServiceRuns)
 	stop()
-	// PostgreSQL hears a moment later that the sessions of who wrote have ended.
+	// PostgreSQL notices a little later that the writers' sessions have ended.
 	require.Eventually(t, func() bool {
 		_, err = m.Run(t.Context())
 		return !errors.Is(err, move.ErrServiceRuns)
@@ -142,19 +142,19 @@ func TestMove_RefusesRunningReplay(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestMove_RefusesNewWriter has somebody ask, in the middle of a move, whether the views are of the source.
+// In the middle of a move a service checks whether the views are of the source.
 func TestMove_RefusesNewWriter(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
-	compare, told := m.Compare, make(chan error, 1)
+	compare, answered := m.Compare, make(chan error, 1)
 	m.Compare = func(ctx context.Context, each func(from, to eventstore.Position) error) error {
-		go func() { told <- projection.Belong(t.Context(), w.Pool, m.From) }()
-		require.Eventually(t, func() bool { return len(told) > 0 || waited(t, w, "checkpoint") }, projectiontest.Soon, time.Millisecond)
+		go func() { answered <- projection.Belong(t.Context(), w.Pool, m.From) }()
+		require.Eventually(t, func() bool { return len(answered) > 0 || waited(t, w, "checkpoint") }, projectiontest.Soon, time.Millisecond)
 		return compare(ctx, each)
 	}
 	_, err := m.Run(t.Context())
 	require.NoError(t, err)
-	require.ErrorIs(t, <-told, projection.ErrForeignLog)
+	require.ErrorIs(t, <-answered, projection.ErrForeignLog)
 }
 
 // TestMove_DetectsRunningService has the couriers of one begin in the middle of a move.
@@ -179,7 +179,7 @@ func TestMove_DetectsRunningService(t *testing.T) {
 	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.From))
 }
 
-// TestMove_DetectsGrowingSource has somebody append while the move, which has compared both logs, waits for a table.
+// An event is appended while the move, which has compared both logs, waits for a table.
 func TestMove_DetectsGrowingSource(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
@@ -199,7 +199,7 @@ func TestMove_DetectsGrowingSource(t *testing.T) {
 	require.NoError(t, projection.Belong(t.Context(), w.Pool, m.From))
 }
 
-// waited tells whether somebody waits for a table of the views.
+// waited reports whether a session waits for a table of the views.
 func waited(t *testing.T, w *projectiontest.World, table string) (yes bool) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `
@@ -259,7 +259,7 @@ func TestMove_DeliveriesWithoutViews(t *testing.T) {
 	require.Equal(t, at[2], pgtest.Value[int64](t, w.Pool, `SELECT position FROM delivery.origin WHERE epoch = $1`, to))
 }
 
-// moved moves, and returns where each event stands now.
+// moved moves, and returns the new position of each event.
 func moved(t *testing.T, m move.Move) map[eventstore.Position]int64 {
 	t.Helper()
 	at, compare := map[eventstore.Position]int64{}, m.Compare
@@ -274,7 +274,7 @@ func moved(t *testing.T, m move.Move) map[eventstore.Position]int64 {
 	return at
 }
 
-// A number in the schema delivery may be a place on the log, which the move must know of, or stay what it is. Whoever
+// A number in the schema delivery may be a place on the log, which the move must know of, or leave alone. A change that
 // adds one decides here.
 func TestMove_CoversDeliveryPositions(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// History is what WriteHistory put on the log: the ids of what it told about, by account.
+// History is what WriteHistory put on the log: the ids of its subjects, by account.
 type History struct {
 	Accounts                       []string
 	Leads, Tokens, Endpoints, Gone map[string][]string // Gone: endpoints that were deleted

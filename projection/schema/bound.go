@@ -12,7 +12,7 @@ const AnswerTime = 30 * time.Second
 
 // Session makes a connection independent of the server's and the role's defaults. Connecting ends in time, and the server finds
 // out when this machine is gone: within two minutes, and not two hours, whatever locks the session holds are free. Statements
-// that wait for a row go by what it says then, and do not fail. No transaction ends because it takes long, as a replay or a
+// that wait for a row use its value at that time, and do not fail. No transaction ends because it takes long, as a replay or a
 // verification does. And no query is compiled: for the longest, a search among a million leads, that costs more than it saves.
 func Session(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {

@@ -19,7 +19,7 @@ type Grams [gramBytes]byte
 
 const (
 	gramBytes = 3840 // two rows to a page; a fifth of the bits of 128 leads
-	// longGram tells a first name that is frequent, with how the last name begins, from the first name alone.
+	// longGram distinguishes a frequent first name with the beginning of a last name from the first name alone.
 	longGram = 6
 	// shortGram is the longest of those that set two bits: a search may have nothing else, and many blocks have any one bit.
 	shortGram = 2

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Leases are held by sessions, and end with them: see the schema lease. Their names say who does what.
+// Leases are held by sessions, and end with them: see the schema lease. Each name is what its holder does.
 
 // ProjectorLease is the lease of the session that runs a projector on the views of a schema.
 func ProjectorLease(schema, projector string) string { return "projector " + schema + "." + projector }

@@ -111,7 +111,7 @@ CREATE INDEX queue_due ON delivery.queue USING btree (webhook_id, due_at, "posit
 CREATE INDEX queue_replayed ON delivery.queue USING btree (webhook_id, generation) WHERE ((generation > 0) AND (attempts = 0));
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
-COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that has the row in hand, whose lease is named after it.';
+COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that claimed the row; its lease is named after it.';
 COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
 COMMENT ON COLUMN delivery.queue.retried IS 'Position of the last request to retry. A courier that finds another one than it claimed has to send again.';
 COMMENT ON COLUMN delivery.queue.generation IS '0: live, or retried.';
@@ -152,7 +152,7 @@ CREATE TABLE lease.session (
     started timestamp with time zone,
     CONSTRAINT session_name PRIMARY KEY (name)
 );
-COMMENT ON TABLE lease.session IS 'Who has each lease: a session, by its process, its role and when it began.';
+COMMENT ON TABLE lease.session IS 'The session that holds each lease: its process, its role and when it began.';
 COMMENT ON COLUMN lease.session.started IS 'NULL: not known, as of a superuser who acts as another role.';
 
 CREATE TABLE person.destroyed (
@@ -230,7 +230,7 @@ CREATE TABLE views.checkpoint (
     CONSTRAINT checkpoint_projector PRIMARY KEY (projector)
 );
 COMMENT ON TABLE views.checkpoint IS 'How far each projector has read the log. Written in the transaction that writes its view.';
-COMMENT ON COLUMN views.checkpoint.version IS 'Of the projector that wrote the view; another one must build it anew.';
+COMMENT ON COLUMN views.checkpoint.version IS 'Of the projector that wrote the view; another version must rebuild it.';
 COMMENT ON COLUMN views.checkpoint.epoch IS 'The log that the position is of.';
 COMMENT ON COLUMN views.checkpoint.seen_event IS 'The event that was applied last, at seen_revision of seen_stream; NULL: none yet, or unknown.';
 COMMENT ON COLUMN views.checkpoint.replay IS 'The transaction of the replay that replaced the view; 0: none. A projector that has read another value starts again.';
@@ -289,7 +289,7 @@ CREATE INDEX lead_block_unknown ON views.lead_block USING btree (account) WHERE 
 COMMENT ON TABLE views.lead_block IS 'Leads of an account in the order of their creation, block by block, each from the end of the one before. Leads behind the last are in none yet.';
 COMMENT ON COLUMN views.lead_block.until IS 'Of the first leads that are not.';
 COMMENT ON COLUMN views.lead_block.since IS 'Of the first leads that are in it; -infinity in the first block.';
-COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four, and of six, bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be made anew.';
+COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four, and of six, bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be rebuilt.';
 
 CREATE TABLE views.place (
     "position" bigint NOT NULL,
@@ -331,7 +331,7 @@ CREATE TABLE views.reveal (
     CONSTRAINT reveal_position PRIMARY KEY ("position")
 );
 CREATE INDEX reveal_account ON views.reveal USING btree (account, "position");
-COMMENT ON TABLE views.reveal IS 'Who looked at what people told about themselves. Nothing of these people.';
+COMMENT ON TABLE views.reveal IS 'Who revealed personal data, and when. It holds no personal data itself.';
 COMMENT ON COLUMN views.reveal.what IS 'lead, or what was exported.';
 COMMENT ON COLUMN views.reveal.lead_id IS 'Empty: many leads.';
 COMMENT ON COLUMN views.reveal.ip IS 'Of who looked.';
@@ -393,7 +393,7 @@ CREATE INDEX token_newest ON views.token USING btree (account, created_at DESC, 
 CREATE INDEX token_unannounced ON views.token USING btree (expires_at) WHERE ((deleted_at IS NULL) AND (announced_at IS NULL));
 COMMENT ON TABLE views.token IS 'API tokens, deleted ones too. Neither values nor their hashes.';
 COMMENT ON COLUMN views.token.last_used_at IS 'Of the latest sample, which is the first use of its minute.';
-COMMENT ON COLUMN views.token.announced_at IS 'When it was said that the token ends; NULL: not of this end.';
+COMMENT ON COLUMN views.token.announced_at IS 'When token.expiring was recorded for the present expiry; NULL: not yet.';
 
 CREATE TABLE views.token_event (
     "position" bigint NOT NULL,
@@ -448,7 +448,7 @@ CREATE TABLE views.visitor_activity (
 CREATE INDEX visitor_activity_stream ON views.visitor_activity USING btree (stream);
 CREATE INDEX visitor_activity_visitor ON views.visitor_activity USING btree (account, visitor_id, at, "position");
 COMMENT ON TABLE views.visitor_activity IS 'What visitors of web sites did. The leads that they are have their ids in VisitorIDs of their state.';
-COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the clock of whoever told.';
+COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the sender''s clock.';
 COMMENT ON COLUMN views.visitor_activity.recorded_at IS 'When it came to the log.';
 
 CREATE TABLE views.won_day (

@@ -26,7 +26,7 @@ func Unavailable(err error) error {
 func outOfReach(err error) bool {
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) {
-		return !errors.Is(err, context.Canceled) // whatever the server said when it turned us away
+		return !errors.Is(err, context.Canceled) // whatever error the server refused us with
 	}
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {
@@ -41,7 +41,7 @@ func outOfReach(err error) bool {
 		return false
 	}
 	var malformed *jsontext.SyntacticError
-	if errors.As(err, &malformed) { // it may say that it ends too soon, as a connection does
+	if errors.As(err, &malformed) { // the message may be that of a connection that ended too soon
 		return false
 	}
 	var network net.Error
@@ -57,7 +57,7 @@ func class(code string) string {
 	return code[:2]
 }
 
-// Missing reports whether an error says that a table or its schema does not exist, or no longer does.
+// Missing reports whether an error is that a table or its schema does not exist, or no longer does.
 func Missing(err error) bool {
 	answer, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (answer.Code == "42P01" || answer.Code == "3F000")

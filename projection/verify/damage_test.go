@@ -45,7 +45,7 @@ func TestVerify_NamesDamagedEvents(t *testing.T) {
 	require.NotContains(t, findings, says(3))
 
 	for _, err := range w.store.Subscribe(t.Context(), 0, eventstore.Filter{}) {
-		require.ErrorIs(t, err, sealed.ErrDamaged, "who is to make something of the events gets none of these")
+		require.ErrorIs(t, err, sealed.ErrDamaged, "a consumer of the events gets none of these")
 		break
 	}
 }
@@ -80,7 +80,7 @@ func TestVerify_DetectsRepeatedEvent(t *testing.T) {
 	require.Contains(t, findings, "event at position 5 of stream "+w.leads[0]+" is the one at position 1 once more")
 }
 
-// TestVerify_DetectsReorderedEvents: each opens wherever it stands in its stream, and which of two values a lead has
+// Each event opens at any revision of its stream, and which of two values a lead has
 // is a matter of which came last.
 func TestVerify_DetectsReorderedEvents(t *testing.T) {
 	t.Parallel()
@@ -117,7 +117,7 @@ func (p *people) act(t *testing.T, store *sealed.Store, visitor string) error {
 	return err
 }
 
-// unread tells whether verify finds that a visitor cannot be read.
+// unread reports whether verify finds that a visitor cannot be read.
 func (p *people) unread(t *testing.T, visitor string) bool {
 	t.Helper()
 	findings, _ := p.verify(t)
@@ -177,7 +177,7 @@ func TestVerify_SealedWithForgottenKey(t *testing.T) {
 	p := newPeople(t, 1)
 	visitor := event.VisitorStream("acme", "v")
 	far := p.open()
-	for range 2 { // from the second on the key is believed in
+	for range 2 { // from the second on the key is cached
 		require.NoError(t, p.act(t, far, visitor))
 	}
 	p.Append(t, "acme", p.leads[0], event.LeadErased{Visitors: []string{visitor}})

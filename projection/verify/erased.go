@@ -81,7 +81,7 @@ func (r *reading) noteGone(stream, account string, position eventstore.Position,
 	}
 }
 
-// unread are the streams that cannot be opened although nobody was erased.
+// unread are the streams that cannot be opened although no one was erased.
 func (r *reading) unread() (streams []string) {
 	for stream, of := range r.closed {
 		if len(of.Keys) > 0 && !r.gone[stream] {
@@ -145,12 +145,12 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 			return err
 		}
 		if unfinished {
-			v.Left(Leftover{Lead: id, Account: e.account, Says: fmt.Sprintf("lead-%s was erased, and not everything that was made of it is gone", id)})
+			v.Left(Leftover{Lead: id, Account: e.account, Says: fmt.Sprintf("lead-%s was erased, but rows derived from it remain", id)})
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.forgotten)) {
 		f := r.forgotten[stream]
-		var before eventstore.Position // of a part, nothing in the views tells what was it
+		var before eventstore.Position // of a part, the views do not show which
 		if f.all {
 			before = f.position
 		}
@@ -159,7 +159,7 @@ func (v Verification) unerased(ctx context.Context, r reading) error {
 			return err
 		}
 		if unfinished {
-			v.Left(Leftover{Visitor: stream, Account: f.account, Says: fmt.Sprintf("%s was forgotten, and not everything that was made of it is gone", stream)})
+			v.Left(Leftover{Visitor: stream, Account: f.account, Says: fmt.Sprintf("%s was forgotten, but rows derived from it remain", stream)})
 		}
 	}
 	return nil

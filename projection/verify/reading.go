@@ -26,7 +26,7 @@ type reading struct {
 	seed     maphash.Seed // of the hashes of streams
 	sparse   bool
 	findings []string
-	told     map[string]int // findings, by kind
+	found    map[string]int // findings, by kind
 
 	last      eventstore.Position
 	whole     whole
@@ -58,7 +58,7 @@ type owed struct {
 const rowsAtOnce = 5000
 
 // all reads the log up to its end of now.
-func (r *reading) all(ctx context.Context, store eventstore.Store, tell func(done, end eventstore.Position)) error {
+func (r *reading) all(ctx context.Context, store eventstore.Store, progress func(done, end eventstore.Position)) error {
 	head, err := store.Head(ctx)
 	if err == nil {
 		err = r.whole.compare()
@@ -79,7 +79,7 @@ func (r *reading) all(ctx context.Context, store eventstore.Store, tell func(don
 			}
 		}
 		if len(r.seen) == 0 { // not at marks alone: none comes to who takes longer than it takes to read the log
-			tell(item.Position, head)
+			progress(item.Position, head)
 		}
 		if item.Position == head {
 			break
@@ -92,10 +92,10 @@ func (r *reading) all(ctx context.Context, store eventstore.Store, tell func(don
 }
 
 func (r *reading) find(kind, format string, args ...any) {
-	if r.told == nil {
-		r.told = map[string]int{}
+	if r.found == nil {
+		r.found = map[string]int{}
 	}
-	if r.told[kind]++; r.told[kind] <= r.most {
+	if r.found[kind]++; r.found[kind] <= r.most {
 		r.findings = append(r.findings, fmt.Sprintf(format, args...))
 	}
 }
@@ -121,7 +121,7 @@ func (r *reading) note(ctx context.Context, e eventstore.Recorded) error {
 		r.find("gap", "position %d follows position %d", e.Position, r.last)
 	}
 	r.last = e.Position
-	var at *time.Time // of events whose times stand in their order
+	var at *time.Time // of events whose times are in order
 	if strings.HasPrefix(e.Stream, event.LeadPrefix) {
 		at = &e.At
 	}

@@ -39,11 +39,11 @@ func TestReading_ProgressOfSlowConsumer(t *testing.T) {
 	tx, err := w.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
-	var told []eventstore.Position
+	var reported []eventstore.Position
 	_, err = Verification{Store: unmarked{w.Store}}.read(t.Context(), tx, whole{}, func(done, of eventstore.Position) {
 		require.Equal(t, end, of)
-		told = append(told, done)
+		reported = append(reported, done)
 	})
 	require.NoError(t, err)
-	require.Equal(t, []eventstore.Position{rowsAtOnce, 2 * rowsAtOnce}, told)
+	require.Equal(t, []eventstore.Position{rowsAtOnce, 2 * rowsAtOnce}, reported)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/leadlog/leadlog/projection/verify"
 )
 
-// fanOut tells deliveries of all that is on the log.
+// fanOut queues deliveries of everything on the log.
 func fanOut(t *testing.T, w *projectiontest.World) {
 	t.Helper()
 	epoch, err := w.Store.Epoch(t.Context())

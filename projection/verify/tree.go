@@ -45,7 +45,7 @@ func (r *reading) flushLeaves(ctx context.Context) error {
 	return err
 }
 
-// askTree says which events of the log are not the ones that the stored trees were made of. That the trees are whole
+// askTree returns the events of the log that the stored trees were not made of. That the trees are whole
 // shows when the view is compared with a fresh fold.
 func askTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
 	view := view.TokenAudit{}
@@ -62,7 +62,7 @@ func askTree(ctx context.Context, tx pgx.Tx, most int) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// compareHeads reports signed heads that the stored trees do not agree with. Somebody who changes the log and rebuilds the
+// compareHeads reports signed heads that the stored trees do not agree with. Changing the log and rebuilding the
 // views gets a tree that agrees with the log, but not with a head that was signed before.
 func compareHeads(ctx context.Context, tx pgx.Tx, heads []audit.Head) (findings []string, err error) {
 	for _, head := range heads {

@@ -44,16 +44,16 @@ func TestVerifyTree_NamesChangedEvent(t *testing.T) {
 		change   string
 		position int
 	}{
-		"of the name":                     {`data = replace(convert_from(data, 'UTF8'), '"CI"', '"CJ"')::bytea`, 1},
-		"of the hash, which nobody shows": {`data = overlay(data PLACING 'X' FROM position('aGFzaA' IN convert_from(data, 'UTF8')) FOR 1)`, 1},
-		"of the slot, which nobody shows": {`data = replace(convert_from(data, 'UTF8'), '"slot":1', '"slot":2')::bytea`, 1},
-		"of the expiry":                   {`data = replace(convert_from(data, 'UTF8'), '2026-03-31', '2026-03-30')::bytea`, 3},
-		"of the reason":                   {`data = replace(convert_from(data, 'UTF8'), 'rotated', 'rotatec')::bytea`, 5},
-		"of the actor":                    {`metadata = replace(convert_from(metadata, 'UTF8'), 'user:ada', 'user:adb')::bytea`, 7},
-		"of the address":                  {`metadata = replace(convert_from(metadata, 'UTF8'), '192.0.2.7', '192.0.2.8')::bytea`, 3},
-		"of a member's name":              {`metadata = replace(convert_from(metadata, 'UTF8'), '"credential"', '"credentiam"')::bytea`, 7},
-		"of the time":                     {`recorded_at = recorded_at + '1 microsecond'`, 7},
-		"of its id":                       {`event_id = 'ffffffff-ffff-ffff-ffff-ffffffffffff'`, 5},
+		"of the name":                        {`data = replace(convert_from(data, 'UTF8'), '"CI"', '"CJ"')::bytea`, 1},
+		"of the hash, which no answer shows": {`data = overlay(data PLACING 'X' FROM position('aGFzaA' IN convert_from(data, 'UTF8')) FOR 1)`, 1},
+		"of the slot, which no answer shows": {`data = replace(convert_from(data, 'UTF8'), '"slot":1', '"slot":2')::bytea`, 1},
+		"of the expiry":                      {`data = replace(convert_from(data, 'UTF8'), '2026-03-31', '2026-03-30')::bytea`, 3},
+		"of the reason":                      {`data = replace(convert_from(data, 'UTF8'), 'rotated', 'rotatec')::bytea`, 5},
+		"of the actor":                       {`metadata = replace(convert_from(metadata, 'UTF8'), 'user:ada', 'user:adb')::bytea`, 7},
+		"of the address":                     {`metadata = replace(convert_from(metadata, 'UTF8'), '192.0.2.7', '192.0.2.8')::bytea`, 3},
+		"of a member's name":                 {`metadata = replace(convert_from(metadata, 'UTF8'), '"credential"', '"credentiam"')::bytea`, 7},
+		"of the time":                        {`recorded_at = recorded_at + '1 microsecond'`, 7},
+		"of its id":                          {`event_id = 'ffffffff-ffff-ffff-ffff-ffffffffffff'`, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -27,7 +27,7 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// Verification says what to verify.
+// Verification is what to verify.
 type Verification struct {
 	URL    string // of the read models' database
 	Pool   *pgxpool.Pool
@@ -55,7 +55,7 @@ type Leftover struct {
 	Says                   string // without anything personal
 }
 
-// Run returns what does not agree, as sentences without personal data. The error says that it could not be verified.
+// Run returns what does not agree, as sentences without personal data. With an error nothing was verified.
 //
 // The log itself and the views are verified at the same time: while one of them waits for PostgreSQL, the other reads.
 func (v Verification) Run(ctx context.Context) (findings []string, err error) {
@@ -77,7 +77,7 @@ func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 		ofDeliveries, err = v.deliveries(parts)
 		return err
 	})
-	if err = group.Wait(); err == nil { // and the copies that views were compared with are gone, which have who is erased in them
+	if err = group.Wait(); err == nil { // and the copies that views were compared with, which have the rows of erased persons, are dropped
 		err = schema.Unavailable(v.unerased(ctx, r))
 	}
 	return slices.Concat(findings, ofViews, ofDeliveries), err
@@ -132,7 +132,7 @@ func (v Verification) deliveries(ctx context.Context) (findings []string, err er
 	return findings, err
 }
 
-// log verifies what the log says by itself, and its claims against the leads. It is one transaction, whose snapshot of
+// log verifies the log alone, and its claims against the leads. It is one transaction, whose snapshot of
 // the leads is taken before the log is read: so the log is never behind them.
 func (v Verification) log(ctx context.Context, tell func(done, end eventstore.Position)) (r reading, findings []string, err error) {
 	err = pgx.BeginTxFunc(ctx, v.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {

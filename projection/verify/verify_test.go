@@ -101,7 +101,7 @@ func TestVerify_DetectsDifferences(t *testing.T) {
 	}
 }
 
-// TestVerify_DeliveryEndpointDiffers spoils what decides on who gets a webhook, which no answer shows.
+// The row that decides on who gets a webhook, which no answer shows, is changed.
 func TestVerify_DeliveryEndpointDiffers(t *testing.T) {
 	t.Parallel()
 	w, _, _ := sound(t)
@@ -200,7 +200,7 @@ func TestVerify_ClaimsWithoutHolder(t *testing.T) {
 	require.ElementsMatch(t, want, run(t, w))
 }
 
-// forgetful is a log of which a lead is erased just when somebody begins to read it.
+// forgetful is a log of which a lead is erased just when reading begins.
 type forgetful struct {
 	eventstore.Store
 	erase func() (stream string)

@@ -17,7 +17,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Lead is the view of leads as they are now, with totals of those that are won. A lead that has departed into another has no row.
+// Lead is the view of leads as they are now, with totals of those that are won. A lead that was merged into another has no row.
 type Lead struct{}
 
 func (Lead) Name() string { return schema.Lead }
@@ -35,18 +35,18 @@ func (v Lead) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) er
 
 // Prepare implements projection.Preparer. For a lead whose stream begins in the batch, the table need not be read.
 func (Lead) Prepare(batch []projection.Event) projection.Write {
-	born := newFold(batch)
+	created := newFold(batch)
 	var known []*projection.Event // of other leads
 	var gap error
 	for i := range batch {
 		e := &batch[i]
-		if id := event.LeadID(e.Stream); e.Revision == 0 || born.has(id) {
-			gap = cmp.Or(gap, born.evolve(id, e))
+		if id := event.LeadID(e.Stream); e.Revision == 0 || created.has(id) {
+			gap = cmp.Or(gap, created.evolve(id, e))
 		} else {
 			known = append(known, e)
 		}
 	}
-	fresh := newLeadRows(born.leads)
+	fresh := newLeadRows(created.leads)
 	return func(ctx context.Context, tx pgx.Tx) error {
 		if gap != nil {
 			return gap
@@ -54,15 +54,15 @@ func (Lead) Prepare(batch []projection.Event) projection.Write {
 		if err := fresh.insert(ctx, tx, "lead", leadColumns...); err != nil {
 			return err
 		}
-		if err := clearFiltersOfNew(ctx, tx, born.leads); err != nil {
+		if err := clearFiltersOfNew(ctx, tx, created.leads); err != nil {
 			return err
 		}
 		won, err := changeLeads(ctx, tx, known)
 		if err != nil {
 			return err
 		}
-		for i := range born.leads {
-			if is, counts := worthOf(&born.leads[i]); counts {
+		for i := range created.leads {
+			if is, counts := worthOf(&created.leads[i]); counts {
 				won.add(is, 1)
 			}
 		}
@@ -104,7 +104,7 @@ func changeLeads(ctx context.Context, tx pgx.Tx, batch []*projection.Event) (won
 			gone = append(gone, id)
 		}
 	}
-	// In one order, so that whoever else changes several of the rows waits, and nobody for each other.
+	// In one order, so that concurrent changes of several rows cannot deadlock.
 	slices.SortFunc(changed, func(a, b lead.State) int { return cmp.Compare(a.ID, b.ID) })
 	slices.Sort(gone)
 	if err := updateLeads(ctx, tx, changed); err != nil {
@@ -119,15 +119,15 @@ type leadFold struct {
 	index map[string]int // by id
 }
 
-// newFold makes room for the leads that begin in a batch.
+// newFold allocates for the leads that begin in a batch.
 func newFold(batch []projection.Event) leadFold {
-	births := 0
+	created := 0
 	for i := range batch {
 		if batch[i].Revision == 0 {
-			births++
+			created++
 		}
 	}
-	return leadFold{leads: make([]lead.State, 0, births), index: make(map[string]int, births)}
+	return leadFold{leads: make([]lead.State, 0, created), index: make(map[string]int, created)}
 }
 
 func (f *leadFold) has(id string) bool {

@@ -14,7 +14,7 @@ import (
 
 // A search skips blocks of leads that cannot contain a match. A row of views.lead_block is a block: the leads of an account that
 // were created between two times, with a Bloom filter of what searches compare (schema.Grams). Blocks are made in the background.
-// Whoever changes leads sets the filter of their block to NULL in the same transaction; such a block is always searched, until
+// A change of leads sets the filter of their block to NULL in the same transaction; such a block is always searched, until
 // its filter is made again.
 
 const (
@@ -87,7 +87,7 @@ func soonEnough(ctx context.Context, tx pgx.Tx, account string) (soon bool, err 
 }
 
 // makeBlocks makes the next blocks of an account. Leads that are young stay out. Where a process has a clock that is ahead,
-// the account's latest lead tells the time.
+// the time is that of the account's latest lead.
 func makeBlocks(ctx context.Context, tx pgx.Tx, account string) (made int, err error) {
 	rows, err := tx.Query(ctx, `
 		SELECT created_at, search, temperature, source`+outside+`
@@ -165,7 +165,7 @@ func gramsOf(leads [][]string) []byte {
 // DerivedTable implements projection.Maintainer.
 func (Lead) DerivedTable() string { return blockTable }
 
-// CompareDerived implements projection.Maintainer. Each block begins where the one before ends, and says what its leads do.
+// CompareDerived implements projection.Maintainer. Each block begins where the one before ends, and has the filter of its leads.
 func (Lead) CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int) (found []projection.Difference, err error) {
 	place := pgx.Identifier{live}.Sanitize() + `.`
 	rows, err := tx.Query(ctx, `
@@ -180,7 +180,7 @@ func (Lead) CompareDerived(ctx context.Context, tx pgx.Tx, live string, most int
 	var joins bool
 	var leads [][]string
 	_, err = pgx.ForEachRow(rows, []any{&account, &until, &grams, &joins, &leads}, func() error {
-		d := projection.Difference{Table: blockTable, Key: account + " " + until.UTC().Format(time.RFC3339Nano), What: "is not what its leads say"}
+		d := projection.Difference{Table: blockTable, Key: account + " " + until.UTC().Format(time.RFC3339Nano), What: "does not match its leads"}
 		if !joins {
 			d.What = "does not begin where the one before ends"
 		}

@@ -41,11 +41,11 @@ func TestLeadBlock_ScanInterval(t *testing.T) {
 	for l.Due() { // at what is there already
 		maintainOnce(t, conn, l)
 	}
-	births := make([]projection.Event, 3*blockLeads)
-	for i := range births {
-		births[i].Recorded = &eventstore.Recorded{Event: eventstore.Event{Metadata: event.Metadata{Account: "acme"}}}
+	created := make([]projection.Event, 3*blockLeads)
+	for i := range created {
+		created[i].Recorded = &eventstore.Recorded{Event: eventstore.Event{Metadata: event.Metadata{Account: "acme"}}}
 	}
-	l.Note(births)
+	l.Note(created)
 	require.Equal(t, []string{"acme"}, l.full)
 	require.True(t, l.Due())
 
@@ -54,7 +54,7 @@ func TestLeadBlock_ScanInterval(t *testing.T) {
 	require.Empty(t, l.full)
 	require.True(t, l.rests.After(began), "there was nothing to do")
 
-	l.Note(births)
+	l.Note(created)
 	l.cleared, l.rests = false, time.Now().Add(time.Hour)
 	require.False(t, l.Due())
 	require.True(t, l.Pending(), "there will be")
@@ -64,10 +64,10 @@ func TestLeadBlock_ScanInterval(t *testing.T) {
 	l.full, l.rests = []string{"acme", "busy"}, time.Time{}
 	maintainOnce(t, conn, l)
 	require.Equal(t, []string{"busy"}, l.full, "there may be more")
-	require.True(t, l.Due(), "another account, which needs nothing, holds nobody up")
+	require.True(t, l.Due(), "another account, which needs nothing, delays no account")
 }
 
-// They were ten seconds old when nobody looked any more.
+// They reach the age of ten seconds after the last look.
 func TestLeadBlock_IncludesLastLeads(t *testing.T) {
 	t.Parallel()
 	conn := emptyViews(t)

@@ -31,7 +31,7 @@ func arrivals(t *testing.T, w *projectiontest.World, account string, from time.T
 	return ids
 }
 
-// blocks are how many there are, and how many of these say something.
+// blocks are how many there are, and how many of these have a filter.
 func blocks(t *testing.T, w *projectiontest.World) (found [2]int) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*), count(grams) FROM views.lead_block`).Scan(&found[0], &found[1]))
@@ -73,7 +73,7 @@ func TestLeadBlock_FollowsChanges(t *testing.T) {
 		"another phone": event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Phone: "+919876543210"}},
 		"warmer":        event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Temperature: "hot"}},
 		"erased":        event.LeadErased{},
-		"departed":      event.LeadDeparted{Into: ids[1]},
+		"merged away":   event.LeadDeparted{Into: ids[1]},
 	} {
 		id := ids[10]
 		ids = ids[1:]
@@ -97,7 +97,7 @@ func TestLeadBlock_FollowsChanges(t *testing.T) {
 	require.Empty(t, differences(t, w))
 	stop()
 
-	// While nobody makes blocks anew, those that are not true say nothing.
+	// While no blocks are rebuilt, the stale ones have no filter.
 	w.Append(t, "acme", event.LeadStream(ids[40]), event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Yash Mehta"}})
 	batches := w.Runner(t, struct{ projection.Projector }{view.Lead{}})
 	stop = projectiontest.Run(t, batches)
@@ -119,12 +119,12 @@ func TestLeadBlock_CompareDetectsDamage(t *testing.T) {
 		return projectiontest.Start.Add(time.Duration(leads) * time.Second).Format(time.RFC3339)
 	}
 	pgtest.Exec(t, w.Pool, `UPDATE views.lead_block SET grams = set_byte(grams, 7, get_byte(grams, 7) # 1) WHERE since = '-infinity'`)
-	require.Equal(t, []string{"view lead_block, row acme " + until(128) + ": is not what its leads say"}, differences(t, w))
+	require.Equal(t, []string{"view lead_block, row acme " + until(128) + ": does not match its leads"}, differences(t, w))
 	pgtest.Exec(t, w.Pool, `DELETE FROM views.lead_block WHERE since = '-infinity'`)
 	require.Equal(t, []string{"view lead_block, row acme " + until(256) + ": does not begin where the one before ends"}, differences(t, w))
 }
 
-// A replay puts another table in the place of the leads. What was said of those that were there is over.
+// A replay replaces the table of leads, and with it the blocks.
 func TestLeadBlock_RebuiltAfterReplay(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -14,7 +14,7 @@ import (
 type leadBlocks struct {
 	sweeping bool           // all accounts are looked at once, in the order of their names: nothing is known of them yet
 	swept    string         // the account that was looked at last
-	born     map[string]int // new leads since an account was looked at
+	created  map[string]int // new leads since an account was looked at
 	full     []string       // accounts with enough of them for a block, each once
 	rests    time.Time      // full is left alone until then: the last look found no block to make
 	young    []string       // accounts with enough leads for a block, some of which are too young, each once
@@ -25,7 +25,7 @@ type leadBlocks struct {
 
 // Maintenance implements projection.Maintainer.
 func (Lead) Maintenance() projection.Maintenance {
-	return &leadBlocks{sweeping: true, born: map[string]int{}, cleared: true}
+	return &leadBlocks{sweeping: true, created: map[string]int{}, cleared: true}
 }
 
 // Note implements projection.Maintenance.
@@ -36,13 +36,13 @@ func (l *leadBlocks) Note(events []projection.Event) {
 			continue
 		}
 		account := events[i].Metadata.Account
-		if l.born[account]++; l.born[account] == blockLeads {
-			delete(l.born, account)
+		if l.created[account]++; l.created[account] == blockLeads {
+			delete(l.created, account)
 			l.look(account)
 		}
 	}
-	if len(l.born) > accountsKept {
-		clear(l.born)
+	if len(l.created) > accountsKept {
+		clear(l.created)
 		l.sweeping, l.swept = true, ""
 	}
 }

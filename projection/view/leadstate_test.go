@@ -60,7 +60,7 @@ func TestLead_RowRoundTrip(t *testing.T) {
 		row := rowOf(&state, written)
 		back, err := row.State()
 		require.NoError(t, err)
-		require.Equal(t, string(written), string(view.AppendState(nil, &back)), "a row that is written anew stays as it is")
+		require.Equal(t, string(written), string(view.AppendState(nil, &back)), "a rewritten row is the same")
 		state.Sources = nil
 		for known, shown := range map[*[]string]string{&state.Phones: state.Phone, &state.Emails: state.Email} {
 			if *known == nil && shown != "" { // no list and an empty one are the same

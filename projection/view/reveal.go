@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Reveal has a row for each time that somebody asked to see personal data.
+// Reveal has a row for each time that personal data was revealed.
 type Reveal struct{}
 
 func (Reveal) Name() string     { return schema.Reveal }

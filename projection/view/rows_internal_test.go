@@ -12,7 +12,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// A server that is gone without a word is like one that waits for a lock.
+// A server that stops answering is like one that waits for a lock.
 func TestRows_InsertTimeout(t *testing.T) {
 	t.Parallel()
 	config, err := pgx.ParseConfig(pgtest.Database(t))
@@ -37,5 +37,5 @@ func TestRows_InsertTimeout(t *testing.T) {
 		return r.insert(ctx, tx, "held", "name")
 	})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NoError(t, ctx.Err(), "it was not the caller's patience that ended")
+	require.NoError(t, ctx.Err(), "it is not the caller's context that ended")
 }

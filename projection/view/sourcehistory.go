@@ -71,12 +71,12 @@ func (SourceHistory) Prepare(batch []projection.Event) projection.Write {
 // counted, as in lead.Evolve.
 func joinHistories(ctx context.Context, tx pgx.Tx, into, from string) error {
 	_, err := tx.Exec(ctx, `
-		WITH departed AS (DELETE FROM source_history WHERE lead_id = $2 RETURNING *)
+		WITH merged AS (DELETE FROM source_history WHERE lead_id = $2 RETURNING *)
 		INSERT INTO source_history AS old (lead_id, source, account, position, first_seen_at, last_seen_at, arrivals,
 		                                   credential, metadata, ip, user_agent, request_id, changed)
 		SELECT $1, source, account, position, first_seen_at, last_seen_at, arrivals, credential, metadata, ip, user_agent,
 		       request_id, changed
-		  FROM departed
+		  FROM merged
 		    ON CONFLICT (lead_id, source) DO UPDATE
 		   SET last_seen_at = greatest(old.last_seen_at, excluded.last_seen_at), arrivals = old.arrivals + excluded.arrivals,
 		       (position, first_seen_at, credential, metadata, ip, user_agent, request_id, changed) = (
@@ -100,7 +100,7 @@ type sightings struct {
 func newSightings(batch []projection.Event) *sightings {
 	var s sightings
 	seen, index := make([]sighting, 0, len(batch)), make(map[sourceKey]int, len(batch))
-	born := make(map[string]struct{}, len(batch))
+	created := make(map[string]struct{}, len(batch))
 	for i := range batch {
 		e := &batch[i]
 		id := event.LeadID(e.Stream)
@@ -109,7 +109,7 @@ func newSightings(batch []projection.Event) *sightings {
 			continue
 		}
 		if e.Revision == 0 {
-			born[id] = struct{}{}
+			created[id] = struct{}{}
 		}
 		entry, ok := sourceEntry(e)
 		if !ok {
@@ -126,7 +126,7 @@ func newSightings(batch []projection.Event) *sightings {
 	}
 	s.rows = makeRows(len(seen), 600)
 	for i := range seen {
-		if _, new := born[seen[i].leadID]; new {
+		if _, new := created[seen[i].leadID]; new {
 			seen[i].write(&s.rows)
 		} else {
 			s.again.add(&seen[i])
@@ -135,7 +135,7 @@ func newSightings(batch []projection.Event) *sightings {
 	return &s
 }
 
-// sourceEntry is what an arrival tells.
+// sourceEntry returns the entry that an arrival adds.
 func sourceEntry(e *projection.Event) (lead.SourceEntry, bool) {
 	fact := e.Fact()
 	switch data := e.Data.(type) {

@@ -106,7 +106,7 @@ func TestSourceHistory_RowsAreFoldOfStream(t *testing.T) {
 	}
 	require.NotZero(t, joined)
 	all := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.source_history`)
-	require.Equal(t, rows, all, "of leads that have departed there are none")
+	require.Equal(t, rows, all, "none of leads that were merged into others")
 	kept, err := w.Pool.Query(t.Context(), `SELECT lead_id FROM views.lead`)
 	require.NoError(t, err)
 	live, err := pgx.CollectRows(kept, pgx.RowTo[string])
@@ -143,7 +143,7 @@ func TestLead_StateJSON(t *testing.T) {
 		string(written))
 }
 
-// Rows of versions before may be there until they are written anew, and are in copies of a day.
+// Rows of earlier versions exist until they are rewritten, and in copies as of a day.
 func TestLead_ReadsEarlierRowVersion(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

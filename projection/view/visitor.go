@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// VisitorActivity has a row for each activity of a visitor. It does not say which lead a visitor is: leads have the ids of their
+// VisitorActivity has a row for each activity of a visitor. It does not hold which lead a visitor is: leads have the ids of their
 // visitors, and readers join the two. So it does not matter whether the activity or the lead came first.
 type VisitorActivity struct{}
 

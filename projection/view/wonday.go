@@ -65,8 +65,8 @@ func (w *wins) save(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// winsOf compares leads that have rows with what they become. A lead whose row somebody else takes out meanwhile, because
-// the person is forgotten, is counted there: so the rows of those that count are held.
+// winsOf compares leads that have rows with what they become. A lead whose row an erasure deletes meanwhile is
+// subtracted there: so the rows of those that count are locked.
 func winsOf(ctx context.Context, tx pgx.Tx, before, after []lead.State) (w wins, err error) {
 	var ids []string
 	for i := range before {

@@ -79,7 +79,7 @@ func foldLead(t *testing.T, w *projectiontest.World, id string) lead.State {
 	return state
 }
 
-// counted is what the leads of a schema that are won come to, as their states say.
+// counted is what the leads of a schema that are won come to, by their states.
 func counted(t *testing.T, w *projectiontest.World, schema string) []string {
 	t.Helper()
 	return pgtest.Rows[string](t, w.Pool, `
@@ -117,8 +117,8 @@ func TestWonDay_NoRowForZeroLeads(t *testing.T) {
 	}
 }
 
-// Whoever is forgotten is taken out of copies by their rows, also of one that a replay is in the middle of. When it comes to
-// the erasure there is no row any more to tell what it was worth.
+// A forgotten person is removed from copies by their rows, also from one that a replay is building. When the replay reaches the
+// erasure, there is no row any more that has the value.
 func TestWonDay_ForgottenInCopies(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

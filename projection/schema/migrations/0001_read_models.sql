@@ -23,7 +23,7 @@ CREATE TABLE views.checkpoint (
 );
 
 COMMENT ON TABLE views.checkpoint IS 'How far each projector has read the log. Written in the transaction that writes its view.';
-COMMENT ON COLUMN views.checkpoint.version IS 'Of the projector that wrote the view; another one must build it anew.';
+COMMENT ON COLUMN views.checkpoint.version IS 'Of the projector that wrote the view; another version must rebuild it.';
 COMMENT ON COLUMN views.checkpoint.epoch IS 'The log that the position is of.';
 COMMENT ON COLUMN views.checkpoint.seen_event IS 'The event that was applied last, at seen_revision of seen_stream; NULL: none yet, or unknown.';
 COMMENT ON COLUMN views.checkpoint.replay IS 'The transaction of the replay that replaced the view; 0: none. A projector that has read another value starts again.';
@@ -74,7 +74,7 @@ CREATE INDEX lead_block_unknown ON views.lead_block (account) WHERE grams IS NUL
 COMMENT ON TABLE views.lead_block IS 'Leads of an account in the order of their creation, block by block, each from the end of the one before. Leads behind the last are in none yet.';
 COMMENT ON COLUMN views.lead_block.since IS 'Of the first leads that are in it; -infinity in the first block.';
 COMMENT ON COLUMN views.lead_block.until IS 'Of the first leads that are not.';
-COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four, and of six, bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be made anew.';
+COMMENT ON COLUMN views.lead_block.grams IS 'A Bloom filter of these leads: each part of one to four, and of six, bytes of what they are searched by sets a bit, and so do temperature, and temperature with source. NULL: one of them has changed, and it is to be rebuilt.';
 
 -- Kept by the projector of leads with every change, so that a report does not read every lead that was won.
 CREATE TABLE views.won_day (
@@ -172,7 +172,7 @@ CREATE INDEX visitor_activity_visitor ON views.visitor_activity (account, visito
 CREATE INDEX visitor_activity_stream ON views.visitor_activity (stream);
 
 COMMENT ON TABLE views.visitor_activity IS 'What visitors of web sites did. The leads that they are have their ids in VisitorIDs of their state.';
-COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the clock of whoever told.';
+COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the sender''s clock.';
 COMMENT ON COLUMN views.visitor_activity.recorded_at IS 'When it came to the log.';
 
 CREATE TABLE views.token (
@@ -195,7 +195,7 @@ CREATE INDEX token_unannounced ON views.token (expires_at) WHERE deleted_at IS N
 
 COMMENT ON TABLE views.token IS 'API tokens, deleted ones too. Neither values nor their hashes.';
 COMMENT ON COLUMN views.token.last_used_at IS 'Of the latest sample, which is the first use of its minute.';
-COMMENT ON COLUMN views.token.announced_at IS 'When it was said that the token ends; NULL: not of this end.';
+COMMENT ON COLUMN views.token.announced_at IS 'When token.expiring was recorded for the present expiry; NULL: not yet.';
 
 CREATE TABLE views.token_event (
     position   bigint      NOT NULL,
@@ -288,7 +288,7 @@ CREATE TABLE views.reveal (
 
 CREATE INDEX reveal_account ON views.reveal (account, position);
 
-COMMENT ON TABLE views.reveal IS 'Who looked at what people told about themselves. Nothing of these people.';
+COMMENT ON TABLE views.reveal IS 'Who revealed personal data, and when. It holds no personal data itself.';
 COMMENT ON COLUMN views.reveal.what IS 'lead, or what was exported.';
 COMMENT ON COLUMN views.reveal.lead_id IS 'Empty: many leads.';
 COMMENT ON COLUMN views.reveal.ip IS 'Of who looked.';
@@ -383,7 +383,7 @@ CREATE TABLE IF NOT EXISTS lease.session (
     CONSTRAINT session_name PRIMARY KEY (name)
 );
 
-COMMENT ON TABLE lease.session IS 'Who has each lease: a session, by its process, its role and when it began.';
+COMMENT ON TABLE lease.session IS 'The session that holds each lease: its process, its role and when it began.';
 COMMENT ON COLUMN lease.session.started IS 'NULL: not known, as of a superuser who acts as another role.';
 
 -- PostgreSQL shows every session's process and role, and when it began only to members of its role.
@@ -544,7 +544,7 @@ BEGIN
     LOCK TABLE delivery.delivery IN SHARE UPDATE EXCLUSIVE MODE; -- as ATTACH PARTITION does
     FOREACH kind IN ARRAY ARRAY['delivery', 'attempt'] LOOP
         CONTINUE WHEN to_regclass('delivery.' || kind || suffix) IS NOT NULL;
-        -- Room on the page for the row's next version. Attached, and not made as a partition: nobody waits for that.
+        -- Space on the page for the row's next version. Attached rather than created as a partition: that takes no lock.
         EXECUTE format('CREATE TABLE delivery.%I (LIKE delivery.%I INCLUDING ALL) WITH (fillfactor = 80)', kind || suffix, kind);
         EXECUTE format('ALTER TABLE delivery.%I ATTACH PARTITION delivery.%I FOR VALUES FROM (%L) TO (%L)',
                        kind, kind || suffix, delivery.first_id(day), delivery.first_id(day + 1));
@@ -579,7 +579,7 @@ CREATE INDEX IF NOT EXISTS queue_replayed ON delivery.queue (webhook_id, generat
 
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
 COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
-COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that has the row in hand, whose lease is named after it.';
+COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that claimed the row; its lease is named after it.';
 COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
 COMMENT ON COLUMN delivery.queue.generation IS '0: live, or retried.';
 COMMENT ON COLUMN delivery.queue.retried IS 'Position of the last request to retry. A courier that finds another one than it claimed has to send again.';
