@@ -13,11 +13,11 @@ func (x *exchange) configureAccount() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if body.members == nil { // {} is asked for; a body that was forgotten is not
+	if body.members == nil { // {} is required for the defaults: a missing body is probably a mistake
 		return answer{}, bad("body", "must be a JSON object")
 	}
-	// What is left out gets its default, so a slip in a name would switch something off. An account as it was answered
-	// may be sent back.
+	// A missing setting gets its default, so a misspelt name would reset it. The account as it was answered may be sent
+	// back.
 	body.only("name", "features", "stages", "region", "rateLimit", "rateBurst", "tokensSeeLeads", "visitorDays", "jwtNotBefore", "accountId", "createdAt", "updatedAt")
 	settings := account.Settings{
 		Name: body.text("name"), Features: body.texts("features"), Stages: body.texts("stages"),
@@ -25,7 +25,7 @@ func (x *exchange) configureAccount() (answer, error) {
 		TokensSeeLeads: body.boolean("tokensSeeLeads"), VisitorDays: body.integer("visitorDays"),
 	}
 	notBefore := body.time("jwtNotBefore")
-	if body.wrong != nil { // the command would take an empty field for a good one: only its judgement is asked for
+	if body.wrong != nil { // fields of the wrong type are empty here: only validate the others
 		_, err := account.State{}.Configure(settings, lead.KnownRegion)
 		return answer{}, body.with(err)
 	}

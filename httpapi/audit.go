@@ -29,8 +29,7 @@ func (x *exchange) auditTokens() (answer, error) {
 	return listed(x.Query.AuditTokens(x.ctx, x.caller.Account, filter, page))
 }
 
-// signedHead is a tree head as answers show it. Head is the signed text that leadlog verify --tree reads; the rest is the same for
-// people to read.
+// signedHead is a tree head as answers show it. Head is the signed text that leadlog verify --tree reads; the rest shows the same.
 type signedHead struct {
 	Size      int64  `json:"size"`
 	RootHash  string `json:"rootHash"`

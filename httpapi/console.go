@@ -56,7 +56,7 @@ func (g gate) Guess(r *http.Request) error { return g.exchange(r).spend() }
 
 func (g gate) Caller(r *http.Request) command.Caller { return g.exchange(r).caller }
 
-// Secure implements console.Gate. What a proxy says of the browser counts when it is one of ours.
+// Secure implements console.Gate. X-Forwarded-Proto of a trusted proxy counts.
 func (g gate) Secure(r *http.Request) bool {
 	return r.TLS != nil || within(address(r.RemoteAddr), g.api.TrustedProxies) && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }
@@ -66,7 +66,7 @@ func (g gate) Explain(err error) console.Failure {
 	return console.Failure{Status: f.status, Message: f.envelope.Message, Fields: f.envelope.Errors, RetryAfter: f.retryAfter}
 }
 
-// TakeOn implements console.Gate. Strangers read and write at their leisure, so they take up nothing that others wait for.
+// TakeOn implements console.Gate. Requests without a session are not counted: slow unauthenticated clients must not take slots.
 func (g gate) TakeOn(r *http.Request, account string) (done func(), err error) {
 	requests := g.api.load.requests.of(account)
 	if !requests.take(1) {

@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/openapi"
 )
 
-// published is a document that is the same for everybody.
+// published is a public document.
 type published struct {
 	media, policy string // policy is the Content-Security-Policy, if it is another than that of all answers
 	text          []byte
@@ -69,7 +69,7 @@ func (x *exchange) show(p published) (answer, error) {
 		}
 		header.Set("Content-Type", p.media)
 		header.Set("Content-Length", strconv.Itoa(len(p.text)))
-		_, _ = x.w.Write(p.text) // a client that has gone is seen by the server
+		_, _ = x.w.Write(p.text) // net/http handles a client that has disconnected
 		return nil
 	}}, nil
 }

@@ -3,7 +3,7 @@
 //
 // Every route is in routes.go, every error in errors.go. A request is checked, in this order, by the router (404, 405), its
 // credential (401), what the credential and the account's plan allow (403), the rate limit (429) and the form of its body (415,
-// 413, 400), before a command decides. So the body of a stranger is never parsed.
+// 413, 400), before a command runs. So the body of an unauthenticated request is never parsed.
 package httpapi
 
 import (
@@ -39,24 +39,22 @@ type Options struct {
 	Log       *slog.Logger
 	Now       func() time.Time // nil is the system's clock
 
-	// RateLimit is how many captures a second an account may make, and RateBurst how many at once, if the account has no limit
-	// of its own; 0 is no limit of anything. Activities of visitors and other writes have the same limits, counted apart. Reads
-	// have five times as much. See limit.go.
+	// RateLimit and RateBurst are the captures per second and the burst of an account without limits of its own; 0 is no limit.
+	// Visitors' activity and other writes have the same limits, counted separately; reads have five times as much. See limits.go.
 	RateLimit float64
 	RateBurst int
 	// Quotas has the accounts' token buckets, shared by all processes; with nil, each process has its own.
 	Quotas quota.Lender
 
-	// MaxRequests is how many requests may be under way at a time, BodyBytes how much memory their bodies may take together,
-	// and BatchBytes the same for batches. One account may have three quarters of the requests, and half of the bytes of either.
-	// Beyond that the answer is 503. 0 is a default.
+	// MaxRequests bounds the requests in flight, BodyBytes the memory of their bodies, and BatchBytes that of batches. One account
+	// may use three quarters of the requests and half of the bytes. Beyond that the answer is 503. 0 is a default.
 	MaxRequests           int
 	BodyBytes, BatchBytes int64
-	// LivePages are how many pages of the console may be kept up to date at a time, an account half of them. 0 is a default.
+	// LivePages bounds the console's pages that are kept up to date, an account to half of them. 0 is a default.
 	LivePages int
-	// Exports are how many lists may go out as CSV or JSON lines at a time, an account half of them. 0 is a default.
+	// Exports bounds the concurrent exports, an account to half of them. 0 is a default.
 	Exports int
-	// Streams are how many requests may read the events of streams at a time, an account an eighth of them. 0 is a default.
+	// Streams bounds the concurrent reads of streams, an account to an eighth of them. 0 is a default.
 	Streams int
 
 	// TrustedProxies are the networks whose X-Forwarded-For is used.
@@ -66,11 +64,11 @@ type Options struct {
 	// BasePath is put before every route.
 	BasePath string
 
-	// ConsoleKey seals the console's sessions, 32 bytes; with nil there is no console.
+	// ConsoleKey seals the console's sessions, 32 bytes; nil disables the console.
 	ConsoleKey []byte
 	// ConsoleCodes are the one-time codes that sign in to the console; nil: there are none.
 	ConsoleCodes *console.Codes
-	// Stopping, when it is closed, ends what is streamed to the console. It may be nil.
+	// Stopping, when closed, ends the streams of the console. It may be nil.
 	Stopping <-chan struct{}
 
 	// Ready returns the state of the parts that the service needs, for /readyz; with nil, it is always ready.
@@ -81,7 +79,7 @@ type Options struct {
 	Metrics *prometheus.Registry
 }
 
-// api is the handler's state, the same for all requests.
+// api is the state of the handler, shared by all requests.
 type api struct {
 	Options
 	router        *chi.Mux
@@ -90,7 +88,7 @@ type api struct {
 	confirmations *quota.Local    // by account
 	failures      *quota.Local    // by address or token
 	tokens        *tokenIDs
-	untrusted     sync.Once // the warning of an X-Forwarded-For that is not used
+	untrusted     sync.Once // warning of an ignored X-Forwarded-For
 	lastWrites    *lastWrites
 	load          *load
 	metrics       *metrics
@@ -128,7 +126,7 @@ func New(o Options) http.Handler {
 	return a.observe(a.cors(a.router))
 }
 
-// How many quotas are kept. Beyond that, the least recently used one is dropped, and is full when it is needed again.
+// Sizes of the caches of quotas. The least recently used quota is dropped, and is full when it is needed again.
 const (
 	accountsKept  = 50_000
 	addressesKept = 50_000

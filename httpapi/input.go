@@ -95,7 +95,7 @@ func bodyError(err error) error {
 	case errors.Is(err, errOverloaded):
 		return errOverloaded
 	}
-	return bad("body", "is cut short") // a broken chunk, or a client that has gone
+	return bad("body", "is cut short") // a broken chunk, or a disconnected client
 }
 
 func bad(name, message string) error { return field.Errors{{Field: name, Message: message}} }
@@ -162,7 +162,7 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 	return members, nil
 }
 
-// malformed says where a body is not the JSON that we take.
+// malformed returns the error of a body that is not valid JSON, with the member that it is in.
 func malformed(err error) error {
 	name := "body"
 	var syntax *jsontext.SyntacticError
@@ -190,13 +190,13 @@ func shown(key string) string {
 	return string([]rune(key)[:maxShown]) + "…"
 }
 
-// fields reads the fields of a small body one by one and collects those of the wrong type. Null means absent.
+// fields reads the fields of a small body one by one and collects the errors. Null means absent.
 type fields struct {
 	members map[string]jsontext.Value
 	wrong   field.Errors
 }
 
-// fields reads the body for a route that knows all its fields.
+// fields reads the body of a route that has a fixed set of fields.
 func (x *exchange) fields() (*fields, error) {
 	members, err := x.members()
 	return &fields{members: members}, err
@@ -215,7 +215,7 @@ func take[T any](f *fields, name, message string, kind jsontext.Kind) (value T, 
 	return value, true
 }
 
-// only refuses all other fields.
+// only rejects all other fields.
 func (f *fields) only(names ...string) {
 	for _, name := range slices.Sorted(maps.Keys(f.members)) {
 		if !slices.Contains(names, name) {
@@ -224,7 +224,7 @@ func (f *fields) only(names ...string) {
 	}
 }
 
-// someOf refuses a body that is missing, or that has fields but none of these.
+// someOf rejects a missing body, and one that has other fields but none of these.
 func (f *fields) someOf(names ...string) {
 	if f.members != nil && len(f.members) == 0 || slices.ContainsFunc(names, func(name string) bool { return f.members[name] != nil }) {
 		return
@@ -250,7 +250,7 @@ func (f *fields) boolean(name string) *bool {
 	return &value
 }
 
-// time reads a moment; the zero time when it is not given.
+// time reads a time; zero when absent.
 func (f *fields) time(name string) time.Time {
 	text := f.textOrNil(name)
 	if text == nil {
@@ -263,7 +263,7 @@ func (f *fields) time(name string) time.Time {
 	return at
 }
 
-// textOrNil reads a text; nil when it is not given.
+// textOrNil reads a text; nil when absent.
 func (f *fields) textOrNil(name string) *string {
 	value, given := take[string](f, name, "must be a string", jsontext.KindString)
 	if !given {
@@ -277,7 +277,7 @@ func (f *fields) text(name string) string {
 	return value
 }
 
-// texts reads a list of strings. A null in it is no string.
+// texts reads a list of strings; null is not one.
 func (f *fields) texts(name string) []string {
 	const message = "must be a list of strings"
 	list, _ := take[[]jsontext.Value](f, name, message, jsontext.KindBeginArray)
@@ -301,7 +301,7 @@ func (f *fields) number(name string) *float64 {
 	return &value
 }
 
-// integer reads a whole number, in plain digits. One beyond the range of int becomes the nearest int, which no field allows either.
+// integer reads a whole number in plain digits. One beyond the range of int becomes the nearest int, which no field allows.
 func (f *fields) integer(name string) *int {
 	raw, given := take[jsontext.Value](f, name, "must be a whole number", jsontext.KindNumber)
 	if !given {
@@ -315,8 +315,7 @@ func (f *fields) integer(name string) *int {
 	return &value
 }
 
-// with joins the errors of types with those that the command found, one message for a field. An error of another kind is returned
-// alone. The result is nil when nothing is wrong.
+// with joins the errors of types with the command's field errors, one per field. An error of another kind is returned alone.
 func (f *fields) with(err error) error {
 	var decided field.Errors
 	if err != nil && !errors.As(err, &decided) {
@@ -343,11 +342,11 @@ type params struct {
 	wrong  field.Errors
 }
 
-// undecodable replaces a value with invalid percent-encoding. No parameter accepts it, because it is not UTF-8.
+// undecodable replaces a value with invalid percent-encoding. It is not UTF-8, so every parameter rejects it.
 const undecodable = "\xff"
 
-// params splits the query string as browsers write it. The standard library drops what it cannot parse, and without a filter or a
-// dryRun the request would do more than the caller asked for.
+// params splits the query string as browsers write it. The standard library drops what it cannot parse: without a filter or dryRun,
+// the request would do more than the caller wants.
 func (x *exchange) params() *params {
 	if x.r.URL.RawQuery == "" {
 		return &params{}
@@ -384,8 +383,7 @@ func (p *params) text(name string) string {
 	return value
 }
 
-// oneOf reads one of a few values, in any letter case. Any other is an error, and not an empty list, which would look as if
-// nothing of the kind had happened.
+// oneOf reads one of a few values, in any letter case. Any other is an error: an empty list would look like a result.
 func (p *params) oneOf(name string, values ...string) string {
 	value := p.text(name)
 	if value == "" {
@@ -414,7 +412,7 @@ func (p *params) flag(name string) (bool, error) {
 	return false, bad(name, "must be true or false")
 }
 
-// phone reads a number. Its plus sign, when nobody escaped it, arrives as a space.
+// phone reads a number. Its plus sign arrives as a space if it was not escaped.
 func (p *params) phone(name string) string {
 	value := p.text(name)
 	if national, ok := strings.CutPrefix(value, " "); ok {
@@ -423,7 +421,7 @@ func (p *params) phone(name string) string {
 	return value
 }
 
-// time reads a moment; the zero time when it is not given. Like a phone's, the plus sign of its offset may be a space.
+// time reads a time; zero when absent. The plus sign of its offset may be a space, like that of a phone.
 func (p *params) time(name string) time.Time {
 	value := p.get(name)
 	if value == "" {

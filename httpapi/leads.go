@@ -83,14 +83,14 @@ func (x *exchange) stageFilter(p *params) (string, error) {
 	if raw == "" {
 		return "", nil
 	}
-	settings, err := x.Directory.Account(x.ctx, x.caller.Account) // read when the caller was let in, a second ago at most
+	settings, err := x.Directory.Account(x.ctx, x.caller.Account) // cached since the caller was admitted
 	if stage, known := account.Stage(settings.State.Stages, raw); known {
 		return stage, err
 	}
 	return raw, err
 }
 
-// phoneFilter reads a number as a capture of the account would.
+// phoneFilter parses a number as a capture of the account does.
 func (x *exchange) phoneFilter(p *params) (string, error) {
 	raw := p.phone("phone")
 	if raw == "" {
@@ -133,7 +133,7 @@ func (x *exchange) showLead() (answer, error) {
 	}
 	id, err := x.ulidID(lead.ErrNotFound)
 	if err == nil {
-		err = x.waitFor(p) // for no view: the log knows the past
+		err = x.waitFor(p) // for no view: asOf is answered from the log
 	}
 	if err != nil {
 		return answer{}, err
@@ -155,7 +155,7 @@ func (x *exchange) listLeadEvents() (answer, error) {
 	return listOf(x, lead.ErrNotFound, x.Query.LeadEvents)
 }
 
-// A caller who may repeat a request names it by a key, and is told when the answer is that of the first time.
+// Headers of idempotent captures.
 const (
 	idempotencyHeader = "Idempotency-Key"
 	replayedHeader    = "Idempotent-Replayed"
@@ -174,7 +174,7 @@ func idempotencyKey(header http.Header) (string, error) {
 	return keys[0], nil
 }
 
-// updateLead changes a lead by hand, releaseContact frees a phone or email of it, and joinLeads makes another lead part of it.
+// updateLead changes a lead, releaseContact frees a phone or email of it, and joinLeads joins another lead into it.
 func (x *exchange) updateLead() (answer, error)     { return changed(x, x.Commands.UpdateLead) }
 func (x *exchange) releaseContact() (answer, error) { return changed(x, x.Commands.ReleaseContact) }
 func (x *exchange) joinLeads() (answer, error)      { return changed(x, x.Commands.JoinLeads) }
@@ -198,7 +198,7 @@ func changed[C changing](x *exchange, change func(context.Context, C) (command.L
 	return answer{position: updated.Position, body: envelope{Success: true, Data: query.NewLead(updated.Lead)}}, err
 }
 
-// eraseLead erases a lead, and with it what is known of a person.
+// eraseLead erases a lead and its personal data.
 func (x *exchange) eraseLead() (answer, error) {
 	id, err := x.ulidID(lead.ErrNotFound)
 	if err != nil {

@@ -33,12 +33,12 @@ func registerLoad(registry *prometheus.Registry, l *load) {
 		help string
 		of   *budget
 	}{
-		"leadlog_http_requests_in_flight": {"Requests under way, as far as they are limited.", &l.requests},
-		"leadlog_http_body_bytes":         {"What requests under way hold of their bodies.", &l.bodies},
-		"leadlog_http_batch_bytes":        {"What batches under way may hold of their bodies.", &l.batches},
-		"leadlog_http_waiting":            {"Requests that wait until a view has come to a position.", &l.waiting},
-		"leadlog_console_live_pages":      {"Pages of the console that are kept up to date.", &l.pages},
-		"leadlog_http_exports":            {"Lists that go out as CSV or JSON lines.", &l.exports},
+		"leadlog_http_requests_in_flight": {"Requests in flight that are limited.", &l.requests},
+		"leadlog_http_body_bytes":         {"Bytes of the bodies of requests in flight.", &l.bodies},
+		"leadlog_http_batch_bytes":        {"Bytes reserved for the bodies of batches in flight.", &l.batches},
+		"leadlog_http_waiting":            {"Requests that wait for a view to reach a position.", &l.waiting},
+		"leadlog_console_live_pages":      {"Live pages of the console.", &l.pages},
+		"leadlog_http_exports":            {"Exports in flight.", &l.exports},
 		"leadlog_http_streams":            {"Requests that read the events of a stream.", &l.streams},
 	} {
 		registered(registry, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: one.help},
@@ -46,8 +46,8 @@ func registerLoad(registry *prometheus.Registry, l *load) {
 	}
 }
 
-// exposed answers with the metrics. They are collected once for all concurrent requests, because this takes memory and queries the
-// database, and anybody may ask.
+// exposed answers with the metrics. They are collected once for all concurrent requests: the route is public, and collecting takes
+// memory and queries the database.
 func exposed(registry *prometheus.Registry) func(*exchange) (answer, error) {
 	exposition := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	var made singleflight.Group // by coding
@@ -79,7 +79,7 @@ func (k *sharedResponse) Write(b []byte) (int, error) { return k.body.Write(b) }
 func (k *sharedResponse) send(w http.ResponseWriter) error {
 	maps.Copy(w.Header(), k.header)
 	w.WriteHeader(k.status)
-	_, _ = w.Write(k.body.Bytes()) // a client that has gone is seen by the server
+	_, _ = w.Write(k.body.Bytes()) // net/http handles a client that has disconnected
 	return nil
 }
 
@@ -95,7 +95,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		}, []string{"method", "route", "status"}),
 		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "leadlog_rate_limited_total",
-			Help: "What a limit refused: captures (batch lines too), activities, other writes, reads, appended bytes and concurrent reads of streams of an account, or look-ups of credentials of an address.",
+			Help: "Refusals by limit: an account's captures (batch lines too), activities, other writes, reads, appended bytes and concurrent reads of streams, or an address's credentials.",
 		}, []string{"limit"}),
 	}
 	for _, limit := range limits() {
@@ -109,12 +109,12 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	return m
 }
 
-// registerLender reports how often the limiter had to use buckets of this process alone.
+// registerLender reports how often the limiter fell back to buckets of this process.
 func registerLender(registry *prometheus.Registry, quotas *quota.Shared) {
 	if registry != nil {
 		registered[prometheus.Collector](registry, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "leadlog_rate_limit_lending_failures_total",
-			Help: "How often the database did not lend a part of an account's quota, so that this process limited by itself for a second.",
+			Help: "Failures to lease quota from the database. After each, the process limits on its own for a second.",
 		}, func() float64 { return float64(quotas.Failures()) }))
 	}
 }
@@ -144,7 +144,7 @@ func methodLabel(method string) string {
 	return "other"
 }
 
-// Component is a part that the service needs, as /readyz shows it. Anybody may read this, so the detail must not contain addresses.
+// Component is a dependency of the service, as /readyz shows it. The route is public, so the detail must not contain addresses.
 type Component struct {
 	Name   string `json:"name"`
 	Ready  bool   `json:"ready"`
@@ -163,8 +163,8 @@ type readyStatus struct {
 	Components []Component `json:"components"`
 }
 
-// showReadiness answers whether the service can do its work. One check of the database answers all concurrent requests, because
-// anybody may send them.
+// showReadiness answers whether the dependencies of the service are available. One check answers all concurrent requests, because
+// the route is public.
 func (x *exchange) showReadiness() (answer, error) {
 	ready := readyStatus{Status: "ready"}
 	if x.Ready != nil {

@@ -28,8 +28,8 @@ func (x *exchange) registerEndpoint() (answer, error) {
 		URL: body.text("url"), Events: body.texts("events"), Description: body.text("description"),
 	}
 	if body.wrong != nil {
-		// The command would take an empty field for a good one. Only its judgement is asked for, and whether
-		// private targets are allowed is its own to know.
+		// Fields of the wrong type are empty here: only validate the others. Whether private targets are allowed is up to
+		// the command.
 		_, err := registration.Register(true)
 		return answer{}, body.with(err)
 	}
@@ -144,7 +144,7 @@ func (x *exchange) delivery(webhookID string) (query.Delivery, error) {
 	return delivery, missing(err, errNoDelivery)
 }
 
-// acceptedSending is the answer to a request to send something. The deliveries themselves appear in their list.
+// acceptedSending answers a request to queue deliveries. They appear in the endpoint's list.
 type acceptedSending struct {
 	WebhookID  string          `json:"webhookId"`
 	DeliveryID string          `json:"deliveryId,omitzero"` // of a test or a retry

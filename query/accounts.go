@@ -29,7 +29,7 @@ type Account struct {
 	UpdatedAt    Timestamp `json:"updatedAt"`
 }
 
-// Account returns an account's plan and settings. The error is ErrNotFound when nobody provisioned it.
+// Account returns an account's plan and settings. The error is ErrNotFound when it is not provisioned.
 func (r *Reader) Account(ctx context.Context, id string) (Account, error) {
 	if !account.ValidID(id) {
 		return Account{}, ErrNotFound

@@ -102,7 +102,7 @@ func scanTokenEvent(row pgx.CollectableRow) (placed[TokenEvent], error) {
 	return e, err
 }
 
-// TreeSizeError says that a tree has no such size, or not yet.
+// TreeSizeError reports a size that the tree does not have.
 type TreeSizeError struct {
 	Param string // that gave it
 	Wants string // what it must be, as "must be …"
@@ -283,13 +283,13 @@ func (r *Reader) treeSize(ctx context.Context, account string, size int64) (int6
 	return size, nil
 }
 
-// Reveal says that somebody asked to see personal data. It contains none of them.
+// Reveal records that personal data was shown. It contains none.
 type Reveal struct {
 	At        Timestamp `json:"at"`
 	Actor     string    `json:"actor"`
 	What      string    `json:"what"`   // lead, or what was exported: leads or sources
 	LeadID    *string   `json:"leadId"` // null: of many
-	IP        string    `json:"ip"`     // of the one who looked
+	IP        string    `json:"ip"`     // of the viewer
 	UserAgent string    `json:"userAgent"`
 	RequestID string    `json:"requestId"`
 }
@@ -300,7 +300,7 @@ type RevealFilter struct {
 	Until time.Time // exclusive
 }
 
-// Reveals lists who asked to see personal data of an account, newest first. The error is ErrCursor for a cursor of another list.
+// Reveals lists the reveals of an account, newest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Reveals(ctx context.Context, account string, filter RevealFilter, p Page) (List[Reveal], error) {
 	s := selection{
 		from:  `SELECT position, at, actor, what, nullif(lead_id, ''), ip, user_agent, request_id FROM views.reveal`,

@@ -37,7 +37,7 @@ type LeadFilter struct {
 	Status          string // in any letter case
 	Source          string // the first touch
 	LeadTemperature string
-	Q               string    // part of name, phone or email, in any letter case; a whole phone or email finds only who has it, if anybody has
+	Q               string    // part of name, phone or email, in any letter case; a whole phone or email finds only its lead, if there is one
 	Region          string    // the account's, by which a phone in Q is read
 	Phone           string    // E.164, as lead.ParsePhone makes it: the caller knows the account's region
 	Email           string    // canonical, as lead.ParseEmail makes it
@@ -148,7 +148,7 @@ func (filter LeadFilter) narrow(s *selection, account, by string) {
 	}
 	s.equal(`email`, filter.Email)
 	if filter.Q != "" {
-		s.none = s.none || strings.Contains(filter.Q, "\n") // is in no name, and stands between them in what is searched
+		s.none = s.none || strings.Contains(filter.Q, "\n") // names have none; the searched text separates them by it
 		s.and(search+` LIKE ?`, contains(schema.Searched(filter.Q)))
 	}
 	s.within(`created_at`, filter.CreatedSince, filter.CreatedUntil)
@@ -230,7 +230,7 @@ func (r *Reader) LeadSources(ctx context.Context, account, id string, p Page) (L
 	state, err := r.leadState(ctx, account, id)
 	switch {
 	case err == nil && state.Phase == lead.Joined:
-		return departedSources(state, p)
+		return joinedSources(state, p)
 	case err == nil && p.Cursor == "": // every lead came from somewhere: the history is behind the view of leads
 		err = ErrNotFound
 	}
@@ -267,7 +267,7 @@ func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (Li
 
 // read returns events of a stream. The error is ErrNotFound if the stream is another account's, or its lead was erased, which the
 // last event of the stream shows: nothing follows an erasure.
-func (r *Reader) read(ctx context.Context, account, stream string, from eventstore.Revision, limit int) (events part[Event], err error) {
+func (r *Reader) read(ctx context.Context, account, stream string, from eventstore.Revision, limit int) (events pageBuilder[Event], err error) {
 	events.limit = limit
 	for recorded, err := range r.store.Read(ctx, stream, from) {
 		if err != nil {
@@ -294,13 +294,12 @@ func (r *Reader) read(ctx context.Context, account, stream string, from eventsto
 func newEvent(r eventstore.Recorded) Event {
 	return Event{
 		ID: r.ID.String(), Type: event.PublicName(r.Type), Revision: r.Revision, Position: r.Position,
-		At: Timestamp(r.At), Actor: r.Metadata.Actor, RequestID: r.Metadata.RequestID, Data: said(r),
+		At: Timestamp(r.At), Actor: r.Metadata.Actor, RequestID: r.Metadata.RequestID, Data: eventData(r),
 	}
 }
 
-// said returns the data of an event, with times as in all answers: the stored data of a join have times with only the decimals that
-// they need.
-func said(r eventstore.Recorded) jsontext.Value {
+// eventData returns the data of an event with times as in all answers: stored times of a join have only the decimals that they need.
+func eventData(r eventstore.Recorded) jsontext.Value {
 	if r.Type == (event.LeadJoined{}).EventType() {
 		if joined, err := r.Decode(); err == nil {
 			if data, err := json.Marshal(joined, json.Deterministic(true), asAnswered); err == nil {
@@ -313,10 +312,11 @@ func said(r eventstore.Recorded) jsontext.Value {
 
 var asAnswered = json.WithMarshalers(json.MarshalFunc(func(t time.Time) ([]byte, error) { return Timestamp(t).MarshalJSON() }))
 
-// A lead that was joined into another is in no view, so no list shows it and no report counts it. Its stream still says what it
-// was, and requests for its id are answered from there.
+// A lead that was joined into another is in no view, so no list shows it and no report counts it. Requests for its id are answered
+// from its stream.
 
-// leadState finds a lead in the view or, if it has departed, on the log. The error is ErrNotFound if the account never had it.
+// leadState finds a lead in the view or, if it was joined into another, on the log. The error is ErrNotFound if the account never
+// had it.
 func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State, error) {
 	state, err := one(ctx, r, scanState, `SELECT `+schema.LeadColumns+` FROM views.lead WHERE lead_id = $1 AND account = $2`, id, account)
 	if !errors.Is(err, ErrNotFound) {
@@ -329,8 +329,8 @@ func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State,
 	return state, err
 }
 
-// leadFolds says how leads are folded, and which folds are cached, when somebody asks how a lead was earlier or for one that has
-// departed. The folded facts become unreadable when the person is forgotten.
+// leadFolds are the rules of the cache of folded leads, for past states and joined leads. An erasure makes the folded events
+// unreadable.
 var leadFolds = eventstore.FoldRules[lead.State]{
 	Evolve: lead.Fold,
 	Keep:   func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Joined },
@@ -369,7 +369,7 @@ func newWholeLead(s lead.State) Lead {
 // wholeLead is newWholeLead, but JoinedInto names the lead at the end of all joins up to a moment; the zero time is now.
 func (r *Reader) wholeLead(ctx context.Context, s lead.State, until time.Time) (Lead, error) {
 	l := newWholeLead(s)
-	for range longestWay {
+	for range maxJoins {
 		if l.JoinedInto == "" {
 			break
 		}
@@ -385,12 +385,12 @@ func (r *Reader) wholeLead(ctx context.Context, s lead.State, until time.Time) (
 	return l, nil
 }
 
-// longestWay bounds how many joins are followed.
-const longestWay = 100
+// maxJoins bounds how many joins are followed.
+const maxJoins = 100
 
-// departedSources returns the sources of a departed lead, as they were when it departed. The view has only those of the lead that
-// it is part of now.
-func departedSources(s lead.State, p Page) (List[SourceEntry], error) {
+// joinedSources returns the sources of a lead that was joined into another, as of the join. The view only has those of the surviving
+// lead.
+func joinedSources(s lead.State, p Page) (List[SourceEntry], error) {
 	kind, after := cursorOf(sourceCursor, s.Account), int64(0)
 	if p.Cursor != "" {
 		var err error

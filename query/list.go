@@ -20,19 +20,19 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Page asks for a part of a list. Limit is 1 to 200; Cursor is empty or the NextCursor of the part before.
+// Page selects a page of a list. Limit is 1 to 200; Cursor is empty or the NextCursor of the previous page.
 type Page struct {
 	Limit  int
 	Cursor string
 }
 
-// List is a part of a list.
+// List is a page of a list.
 type List[T any] struct {
 	Items      []T
 	NextCursor string // empty at the end
 }
 
-// A cursor says after which item a list continues. It contains the values that the list is ordered by, so items that appear or
+// A cursor has the last item of a page. It contains the values that the list is ordered by, so items that appear or
 // vanish meanwhile neither repeat nor hide others. It begins with its kind: the list, the version of its order, and the account.
 const (
 	leadCursor       = "l1"
@@ -51,7 +51,7 @@ const (
 )
 
 // cursorOf returns the kind of the cursors of one list of one account, so that a cursor from another account is refused. Cursors
-// are not signed: one that somebody makes up shows no more than the list itself.
+// are not signed: an invented one shows no more than the list itself.
 func cursorOf(list, account string) string {
 	sum := sha256.Sum256([]byte(account))
 	return list + "-" + base64.RawURLEncoding.EncodeToString(sum[:6])
@@ -217,29 +217,28 @@ var patternEscapes = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 // contains returns a LIKE pattern for texts that contain a part, whatever characters the part has.
 func contains(part string) string { return "%" + patternEscapes.Replace(part) + "%" }
 
-// mostBytes is how much of what is stored a part of a list is made of, beyond its last item. A lead may be a hundred times as
-// large as most are, and memory is for all callers together.
-const mostBytes = 1 << 20
+// maxPageBytes bounds the stored bytes of a page, except for its last item. A lead may be a hundred times as large as most.
+const maxPageBytes = 1 << 20
 
-// part is a part of a list in the making.
-type part[T any] struct {
+// pageBuilder collects the items of a page.
+type pageBuilder[T any] struct {
 	limit int // of items
 	items []T
 	bytes int
-	more  bool // an item came that has no place any more
+	more  bool // an item did not fit
 }
 
 // takes reports whether another item fits.
-func (p *part[T]) takes() bool {
-	p.more = p.more || len(p.items) == p.limit || p.bytes >= mostBytes
+func (p *pageBuilder[T]) takes() bool {
+	p.more = p.more || len(p.items) == p.limit || p.bytes >= maxPageBytes
 	return !p.more
 }
 
-func (p *part[T]) add(item T, bytes int) {
+func (p *pageBuilder[T]) add(item T, bytes int) {
 	p.items, p.bytes = append(p.items, item), p.bytes+bytes
 }
 
-func (p *part[T]) list(after func(T) string) List[T] {
+func (p *pageBuilder[T]) list(after func(T) string) List[T] {
 	list := List[T]{Items: p.items}
 	if p.more {
 		list.NextCursor = after(p.items[len(p.items)-1])
@@ -247,10 +246,10 @@ func (p *part[T]) list(after func(T) string) List[T] {
 	return list
 }
 
-// collect makes a part of rows, of which the last may only show that more follow.
-func collect[T any](rows pgx.Rows, limit int, scan pgx.RowToFunc[T]) (part[T], error) {
+// collect reads a page from rows, the last of which may only show that more follow.
+func collect[T any](rows pgx.Rows, limit int, scan pgx.RowToFunc[T]) (pageBuilder[T], error) {
 	defer rows.Close()
-	p := part[T]{limit: limit}
+	p := pageBuilder[T]{limit: limit}
 	for rows.Next() && p.takes() {
 		item, err := scan(rows)
 		if err != nil {
@@ -288,8 +287,8 @@ func one[T any](ctx context.Context, r *Reader, scan pgx.RowToFunc[T], sql strin
 	return found, schema.Unavailable(err)
 }
 
-// page reads one part of a list, and one row more to see whether the list goes on. PostgreSQL plans the query for its actual
-// values, because a value that few or no leads have needs another index.
+// page reads one page of a list, and one more row to see whether more follow. PostgreSQL plans the query for its actual values: the
+// best index depends on how many leads have a value.
 func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pgx.RowToFunc[T], after func(T) string) (List[T], error) {
 	args := append([]any{pgx.QueryExecModeCacheDescribe}, s.args...)
 	rows, err := r.pool.Query(ctx, s.sql(limit+1), args...)
@@ -369,7 +368,7 @@ func (t *Timestamp) ScanTimestamptz(at pgtype.Timestamptz) error {
 	return nil
 }
 
-// jsonOf reads a column of JSON into what it says.
+// jsonOf scans a JSON column.
 type jsonOf struct{ into any }
 
 // ScanBytes implements pgtype.BytesScanner.

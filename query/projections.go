@@ -21,7 +21,7 @@ type Projection struct {
 	Replays   []Replay            `json:"replays"` // of it, beside the one that is served
 }
 
-// Replay is a read model that is being built anew.
+// Replay is a rebuild of a view beside the live one.
 type Replay struct {
 	Schema    string              `json:"schema"` // where it is built
 	Version   int                 `json:"version"`

@@ -1,10 +1,9 @@
-// Package query answers what readers ask: which leads there are and where each came from, which tokens and endpoints an account
-// has, and what happened to them. It changes nothing.
+// Package query reads leads and their sources, tokens, endpoints, deliveries and audit events. It changes nothing.
 //
 // Lists come from the views, which package projection maintains; the history of one lead or token is read from its stream. Every
-// question is about one account, and what belongs to another is treated as if it did not exist.
+// query is about one account; what belongs to another is not found.
 //
-// The types are those of the API's answers: their JSON is what callers see.
+// The types are those of the API's answers.
 package query
 
 import (
@@ -23,11 +22,11 @@ import (
 )
 
 var (
-	// ErrNotFound says that the account does not have what was asked for.
+	// ErrNotFound reports that the account does not have the object.
 	ErrNotFound = errors.New("not found")
-	// ErrCursor says that a cursor is not one that this list gave out.
+	// ErrCursor reports a cursor of another list, or an invalid one.
 	ErrCursor = errors.New("not a cursor of this list")
-	// ErrBehind says that a view did not reach a position in time.
+	// ErrBehind reports that a view did not reach a position in time.
 	ErrBehind = errors.New("view has not reached the position yet")
 )
 

@@ -90,7 +90,7 @@ type search struct {
 	bits  string // condition on a block
 	args  []any  // of both
 
-	found  part[Lead]
+	found  pageBuilder[Lead]
 	before pgtype.Timestamptz // leads created before it are left
 }
 
@@ -113,7 +113,7 @@ func newSearch(leads selection, account string, filter LeadFilter, p plan, befor
 	// moment that the previous page ended in.
 	leads.from = `SELECT ` + schema.LeadColumns + ` FROM (` + moments.sql(limit+2) + `) AS moments JOIN views.lead USING (created_at)`
 
-	s := &search{plan: p, found: part[Lead]{limit: limit}, args: moments.args, before: upper}
+	s := &search{plan: p, found: pageBuilder[Lead]{limit: limit}, args: moments.args, before: upper}
 	arg := func(value any) string {
 		s.args = append(s.args, value)
 		return `$` + strconv.Itoa(len(s.args))

@@ -63,7 +63,7 @@ const (
 	Year  = "year"
 )
 
-// ReportFilter says what a report counts. It counts whole days: from the one that Since is in to the last one that begins before
+// ReportFilter selects what a report counts, in whole days: from the one that Since is in to the last one that begins before
 // Until. The first and the last interval count only their days within these bounds.
 type ReportFilter struct {
 	Interval string // Day, Week, Month or Year
@@ -223,7 +223,7 @@ type Between struct {
 	Median time.Duration
 }
 
-// latestTouches bounds what it costs to tell the time between touches.
+// latestTouches bounds the cost of BetweenTouches.
 const latestTouches = 2000
 
 // BetweenTouches returns, by source, how long after a lead's first touch a later one came. It considers the latest 2,000 touches of
@@ -294,8 +294,8 @@ const (
 )
 
 // arrived adds the condition that an account's refused arrivals are not of before one time and of before another; a zero time
-// sets no bound. PostgreSQL would look for these times from the beginning of the log on, so it is told between which positions
-// they are.
+// sets no bound. Without bounds on positions, PostgreSQL would scan the account's rows from the
+// beginning.
 func (r *Reader) arrived(ctx context.Context, s *selection, account string, since, until time.Time) error {
 	s.within(`at`, since, until)
 	if !storable(account) {

@@ -33,7 +33,7 @@ type Step struct {
 // Change is a field of a lead that an event gave another value.
 type Change = lead.Change
 
-// Moment says which part of a timeline to return.
+// Moment selects a page of a timeline.
 type Moment struct {
 	AsOf   *eventstore.Revision // the lead is as of it; nil: as it is now
 	Before eventstore.Revision  // the steps are those before it; 0: the newest

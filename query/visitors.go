@@ -21,8 +21,8 @@ type Activity struct {
 	URL        string                    `json:"url"`
 	Title      string                    `json:"title"`
 	Referrer   string                    `json:"referrer"`
-	At         Timestamp                 `json:"at"`         // by the clock of whoever told
-	RecordedAt Timestamp                 `json:"recordedAt"` // by ours
+	At         Timestamp                 `json:"at"`         // by the sender's clock
+	RecordedAt Timestamp                 `json:"recordedAt"` // by the service's clock
 	Properties map[string]jsontext.Value `json:"properties"`
 }
 

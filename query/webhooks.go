@@ -42,12 +42,12 @@ type EndpointReplay struct {
 	Error      *string   `json:"error"`      // why it failed
 }
 
-// mostQueued bounds the cost of counting what is queued for an endpoint.
-const mostQueued = 10_000
+// maxQueued bounds the cost of counting an endpoint's queued deliveries.
+const maxQueued = 10_000
 
 var endpointColumns = `
 	SELECT e.webhook_id, url, events, description, created_at, disabled_reason, disabled_at, last_success_at, last_failure_at, failing_since,
-	       (SELECT count(*) FROM (SELECT FROM delivery.queue q WHERE q.webhook_id = e.webhook_id LIMIT ` + strconv.Itoa(mostQueued) + `) AS counted),
+	       (SELECT count(*) FROM (SELECT FROM delivery.queue q WHERE q.webhook_id = e.webhook_id LIMIT ` + strconv.Itoa(maxQueued) + `) AS counted),
 	       p.generation, p.since, p.until, p.queued, p.finished_at, p.error
 	  FROM views.endpoint e
 	  LEFT JOIN delivery.health h ON h.webhook_id = e.webhook_id
@@ -207,7 +207,7 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 	return d, err
 }
 
-// addAttempts adds their attempts to the first deliveries, as many as fit into a part of a list. With is the number of these.
+// addAttempts adds their attempts to the first deliveries, as many as fit into a page. With is their number.
 func (r *Reader) addAttempts(ctx context.Context, readsLeads bool, deliveries []Delivery) (with int, err error) {
 	places := make(map[string]int, len(deliveries))
 	ids := make([]string, len(deliveries))
@@ -226,7 +226,7 @@ func (r *Reader) addAttempts(ctx context.Context, readsLeads bool, deliveries []
 	with = len(deliveries)
 	_, err = pgx.ForEachRow(rows, []any{&id, &a.At, &a.Status, &a.DurationMS, &a.Response, &a.Error}, func() error {
 		d := &deliveries[places[id]]
-		if bytes >= mostBytes && len(d.Attempts) == 0 {
+		if bytes >= maxPageBytes && len(d.Attempts) == 0 {
 			with = min(with, places[id])
 		}
 		if places[id] < with {

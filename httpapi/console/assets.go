@@ -56,5 +56,5 @@ func (c *Console) serveAsset(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", media[path.Ext(name)])
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	_, _ = w.Write(content) // a browser that has gone is seen by the server
+	_, _ = w.Write(content) // net/http handles a browser that has disconnected
 }

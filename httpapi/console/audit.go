@@ -27,7 +27,7 @@ type provenEvent struct {
 	Pending bool // it is not in the tree yet
 }
 
-// proof is what the tree says for the events of a page.
+// proof is the result of proving the events of a page against the tree.
 type proof struct {
 	Head      audit.Head
 	Text      string // the signed head

@@ -26,7 +26,7 @@ type chart struct {
 type column struct {
 	x, width float64
 	Middle   float64
-	Label    string // of the day, when there is room for it
+	Label    string // of the day; empty on most columns
 	Day      string
 	Parts    []part
 	Counts   []int // in the order of the legend
@@ -57,7 +57,7 @@ const (
 	chartBottom             = 24.0
 )
 
-// newChart draws what count says of each step, a day or a longer interval.
+// newChart draws the count of each step, a day or a longer interval.
 func newChart(title string, days []query.DayCount, steps []time.Time, count func(query.DayCount) int) chart {
 	totals, bySource := map[time.Time]int{}, map[string]int{}
 	parts := map[time.Time][]query.DayCount{}
@@ -88,7 +88,7 @@ func newChart(title string, days []query.DayCount, steps []time.Time, count func
 	return c
 }
 
-// floor is where columns stand.
+// floor is the bottom of the columns.
 const floor = chartHeight - chartBottom
 
 // stack places a day's parts on top of each other, the source that is largest in total at the bottom.

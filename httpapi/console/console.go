@@ -1,8 +1,8 @@
 // Package console serves the web console: pages rendered on the server, one stylesheet, and just enough script to keep a page up to
 // date. Pages load nothing from other hosts.
 //
-// Pages use the same queries as the API, and forms the same commands. At every request, the JWT that somebody signed in with
-// decides what they may see and do.
+// Pages use the same queries as the API, and forms the same commands. Every request is authorized by the JWT that
+// the user signed in with.
 package console
 
 import (
@@ -33,44 +33,43 @@ type Options struct {
 	Base      string // path that the console is at, such as /console
 	Key       []byte // 32 bytes; what sessions are sealed with is made of it
 	Codes     *Codes // sign-in links that were given out; nil: none
-	// Stopping ends what is streamed for as long as somebody looks. Nil never does.
+	// Stopping, when closed, ends the streams of live pages. It may be nil.
 	Stopping <-chan struct{}
 }
 
 // Gate is the part of the API that the console uses, so that both treat requests and errors alike.
 type Gate interface {
-	// SignIn returns whose JWT this is. It limits how often an address may try.
+	// SignIn verifies a JWT, within the address's limit of guesses.
 	SignIn(r *http.Request, jwt string) (Identity, error)
-	// Guess counts an attempt that was no good against the limit of the address. The error is that it was one too many.
+	// Guess counts a failed attempt against the address's limit of guesses. The error reports that the limit is exceeded.
 	Guess(r *http.Request) error
-	// Caller is who asks, but for the account and the actor.
+	// Caller returns the caller of a request, without account and actor.
 	Caller(r *http.Request) command.Caller
-	// Secure tells whether the browser came by HTTPS.
+	// Secure reports whether the browser uses HTTPS.
 	Secure(r *http.Request) bool
-	// TakeOn counts a visit of somebody who is signed in among the requests under way, until it is done. The error is that
-	// there are too many, of all or of the account.
+	// TakeOn counts a request with a session among those in flight, until done is called. The error reports that there are too
+	// many, in all or of the account.
 	TakeOn(r *http.Request, account string) (done func(), err error)
 	// Throttle counts a request of a kind against the quotas of an account. What it appends is charged when charge is called.
 	Throttle(r *http.Request, account string, kind quota.Kind) (charge func(), err error)
-	// EnterStream takes a place among the reads of streams of an account, to be left again.
+	// EnterStream counts a read of a stream among the account's concurrent ones, until leave is called.
 	EnterStream(r *http.Request, account string) (leave func(), err error)
-	// Follow takes a place among the pages that are kept up to date, to be left again. The error is that there is none for
-	// the account.
+	// Follow counts a page among those kept up to date, until leave is called. The error reports that there are too many.
 	Follow(account string) (leave func(), err error)
-	// Export does so among the exports under way.
+	// Export does the same for exports in flight.
 	Export(account string) (leave func(), err error)
-	// Explain finds the answer to an error.
+	// Explain returns the answer to an error.
 	Explain(error) Failure
-	// Note tells the access log what a request was for, and why it failed.
+	// Note records the route, the account and the error of a request for the access log.
 	Note(r *http.Request, route, account string, err error)
 }
 
-// Failure is an error as people are told of it.
+// Failure is an error as pages show it.
 type Failure struct {
 	Status     int
 	Message    string
 	Fields     field.Errors
-	RetryAfter time.Duration // 0: it does not matter when
+	RetryAfter time.Duration // 0: none
 }
 
 // Console serves the pages.

@@ -110,7 +110,7 @@ type stepShown struct {
 	Changes []changeShown
 	AsOf    string // query string of the lead as of it
 	Here    bool
-	Open    string // query string that shows the event as it stands on the log
+	Open    string // query string that shows or hides the stored event
 	Raw     string
 }
 
@@ -215,8 +215,8 @@ func missing(err, as error) error {
 // unmaskedLead shows a lead unmasked.
 func (v *visit) unmaskedLead() (screen, error) { return v.showLead(masker{revealed: true}) }
 
-// masker shows personal data masked, or unmasked if the user asked for that and this was recorded. A masked value is enough to tell
-// two people in a list apart, but not to call one.
+// masker shows personal data masked, or unmasked on a page that is recorded as a reveal. A masked value distinguishes two people in
+// a list, but is not enough to contact one.
 type masker struct{ revealed bool }
 
 const dots = "•••"
@@ -321,7 +321,7 @@ func (m masker) address(of string) string {
 	return site + "/" + dots
 }
 
-// title is that of a page that somebody saw.
+// title masks the title of a page that a visitor saw.
 func (m masker) title(title string) string {
 	if m.revealed || title == "" {
 		return title

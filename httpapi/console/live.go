@@ -16,7 +16,7 @@ const (
 	liveWrite     = 10 * time.Second
 )
 
-// wantsStream reports whether a request comes from the script of a page, and not from somebody who opens the page.
+// wantsStream reports whether a request comes from the script of a live page.
 func wantsStream(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream")
 }
@@ -37,7 +37,7 @@ func (v *visit) stream() {
 	v.w.Header().Set("Content-Type", "text/event-stream")
 	v.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
 	var last []byte
-	var said time.Time
+	var lastSent time.Time
 	for {
 		begun := time.Now()
 		next, err := v.again()
@@ -47,10 +47,10 @@ func (v *visit) stream() {
 		case err != nil && v.Gate.Explain(err).Status == http.StatusTooManyRequests:
 			message, err = nil, nil // it is rendered again after the pause
 		case err != nil:
-			message = []byte("event: end\ndata:\n\n") // the page is opened anew, and says what is wrong
+			message = []byte("event: end\ndata:\n\n") // the script reloads the page, which shows the error
 		case bytes.Equal(next, last):
 			message = nil
-			if time.Since(said) > liveHeartbeat {
+			if time.Since(lastSent) > liveHeartbeat {
 				message = []byte(":\n\n")
 			}
 		}
@@ -59,7 +59,7 @@ func (v *visit) stream() {
 			if _, failed := v.w.Write(message); failed != nil || control.Flush() != nil || err != nil {
 				return
 			}
-			last, said = next, time.Now()
+			last, lastSent = next, time.Now()
 		}
 		select {
 		case <-time.After(pause):

@@ -26,14 +26,13 @@ func (v *visit) signInForm() (screen, error) {
 	return screen{name: "signin", title: "Sign in", data: form}, nil
 }
 
-// Forms are smaller than that, in bytes. What strangers fill in, any number of them at a time, is a JWT of at most 8 KiB
-// and a page of ours.
+// Limits of forms, in bytes. The sign-in form, which needs no session, has a JWT of at most 8 KiB and a path.
 const (
 	maxForm   = 64 << 10
 	maxSignIn = 16 << 10
 )
 
-// form is what was filled in.
+// form returns the values of the submitted form.
 func (v *visit) form() (url.Values, error) { return v.formWithin(maxForm) }
 
 func (v *visit) formWithin(most int64) (url.Values, error) {
@@ -46,8 +45,8 @@ func (v *visit) formWithin(most int64) (url.Values, error) {
 
 var errBadForm = errors.New("a form that cannot be read")
 
-// signIn begins a session for somebody who has a JWT, or the code of a link. Only submitting the form uses up the code: opening
-// the link must not, because programs that preview links would use it up.
+// signIn begins a session by a JWT or by the code of a link. Only submitting the form uses up the code: programs that preview links
+// also open them.
 func (v *visit) signIn() (screen, error) {
 	form, err := v.formWithin(maxSignIn)
 	if err != nil {
@@ -99,15 +98,15 @@ func (v *visit) destination(next string) string {
 	return parsed.RequestURI() // without scheme and host
 }
 
-// codeLife is how long a sign-in link is good for.
+// codeLife is the lifetime of a sign-in link.
 const codeLife = 10 * time.Minute
 
-// Codes are the one-time codes of sign-in links. Each stands for a JWT, works once, and only for codeLife. They are in the memory
-// of the process that issued them.
+// Codes are the one-time codes of sign-in links. Each has a JWT, and works once within codeLife. They are in the memory of the
+// process that issued them.
 type Codes struct {
 	now    func() time.Time
 	mu     sync.Mutex
-	issued map[[sha256.Size]byte]issuedCode // by the code's hash: looking one up takes no longer for one that is nearly right
+	issued map[[sha256.Size]byte]issuedCode // by the code's hash, so that the duration of a look-up is independent of the code
 }
 
 type issuedCode struct {

@@ -168,7 +168,7 @@ func totals(counts []query.SourceCount, between []query.Between) (all []sourceTo
 // amount is a sum of exact decimals of at most 4 places, as amounts have, in ten thousandths.
 type amount struct{ big.Int }
 
-// add takes nothing for a text that is no such decimal.
+// add ignores a text that is not such a decimal.
 func (a *amount) add(decimal string) {
 	whole, fraction, _ := strings.Cut(decimal, ".")
 	if whole == "0" && fraction == "" {
@@ -187,7 +187,7 @@ func (a *amount) String() string {
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
-// span is a duration as people say it, in its two largest units.
+// span formats a duration in its two largest units.
 func span(d time.Duration) string {
 	d = d.Round(time.Second)
 	switch {

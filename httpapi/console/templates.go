@@ -88,7 +88,7 @@ func (v *visit) write(s screen) {
 	if s.status != 0 {
 		v.w.WriteHeader(s.status)
 	}
-	_, _ = v.w.Write(text.Bytes()) // a browser that has gone is seen by the server
+	_, _ = v.w.Write(text.Bytes()) // net/http handles a browser that has disconnected
 }
 
 // functions are what templates can call.

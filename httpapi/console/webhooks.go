@@ -88,7 +88,7 @@ func (v *visit) registerEndpoint() (screen, error) {
 	asked := form["events"]
 	switch len(asked) {
 	case 0:
-		asked = []string{""} // which the command refuses: nobody means all by choosing none
+		asked = []string{""} // the command refuses it: no selection does not mean all
 	case len(webhook.EventTypes()):
 		asked = []string{"*"} // those too that are yet to come
 	}

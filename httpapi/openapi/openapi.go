@@ -13,7 +13,7 @@ import (
 //go:embed openapi.json
 var document []byte
 
-// Document is the API's description as JSON, for a service whose routes stand under a base path, empty or such as /crm.
+// Document is the API's description as JSON, for a service with a base path, empty or such as /crm.
 func Document(base string) []byte {
 	if base == "" {
 		return document

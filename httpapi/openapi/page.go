@@ -23,7 +23,7 @@ var (
 	stylesheet string
 )
 
-// The page asks nobody for anything: its style is in it, and it has no script.
+// The page is self-contained: its style is inline, and it has no script.
 type page struct {
 	Style    template.CSS
 	Base     string
@@ -193,7 +193,7 @@ func (s *spec) shape(name string, sc schema) shape {
 	return sh
 }
 
-// The document, as far as the page shows it. Members stand in the order in which they were written.
+// The document, as far as the page shows it. Members keep the order of the file.
 type (
 	spec struct {
 		Info struct {
@@ -346,7 +346,7 @@ func rich(text string) template.HTML {
 	return template.HTML(out.String()) //nolint:gosec // escaped above
 }
 
-// field tells of a member by its schema.
+// field describes a member by its schema.
 func (s *spec) field(name string, sc schema) field {
 	f := field{Name: name, About: rich(sc.Description)}
 	inner := sc

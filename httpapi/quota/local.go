@@ -1,5 +1,5 @@
-// Package quota limits how often somebody may do something: by a token bucket for each of many keys, which belongs to one
-// process, or from which the shared database lends tokens to all processes.
+// Package quota limits rates by token buckets, one for each key. A bucket belongs to one process, or is shared: the database then
+// leases its tokens to the processes.
 package quota
 
 import (

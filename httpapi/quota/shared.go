@@ -35,7 +35,7 @@ type Shared struct {
 	shares *lru.Cache[string, *share]
 }
 
-// How long a call of the lender may take, and how long after the start of one that failed no other is made.
+// Timeout of a call of the lender, and the pause after a failed one.
 const (
 	lendingTimeout = 500 * time.Millisecond
 	lendingPause   = time.Second

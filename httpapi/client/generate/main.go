@@ -1,6 +1,6 @@
 // Generate makes the client of the API's document by oapi-codegen.
 //
-// The generator writes a type and a parser for every header and every failure of every operation, which nobody reads.
+// The generator writes an unused type and parser for every header and failure of every operation.
 // So it gets the document without response headers and with all failures of an operation as one.
 package main
 

@@ -26,7 +26,7 @@ func generate(from, to string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	return os.WriteFile(to, document, 0o644) //nolint:gosec // everybody may read it
+	return os.WriteFile(to, document, 0o644) //nolint:gosec // it is public
 }
 
 // convert writes a YAML document as JSON.
