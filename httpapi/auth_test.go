@@ -1,16 +1,103 @@
 package httpapi_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/token"
 	"github.com/leadlog/leadlog/httpapi"
 )
+
+// status captures nothing with a credential and returns the status: 400 when it was let in.
+func (s *service) status(credential string) int {
+	s.t.Helper()
+	return s.send(call{method: http.MethodPost, path: leads, credential: credential, body: `{}`}).status
+}
+
+// What fails its checksum needs no look-up, so it must not keep out those who need one: after a restart, every token.
+func TestCredentials_JunkKeepsNoTokenOut(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	_, value := s.token()
+	restarted := serveOn(t, s.url, s.events, stopped)
+	for range 200 {
+		require.Equal(t, http.StatusUnauthorized, restarted.status(value[:len(value)-1]+"!"))
+		restarted.status(s.jwt[:len(s.jwt)-8] + "AAAAAAAA")
+	}
+	require.Equal(t, http.StatusBadRequest, restarted.status(value))
+}
+
+// Whatever is guessed from an address, a token that exists is let in from there, and no other is looked up.
+func TestCredentials_GuessesKeepNoTokenOut(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	_, value := s.token()
+	s.caughtUp()
+	restarted := serveOn(t, s.url, s.events, stopped)
+	answered := map[int]int{}
+	for range 150 {
+		guess, err := token.NewValue(ulid.Make().String(), rand.Reader)
+		require.NoError(t, err)
+		answered[restarted.status(guess.Reveal())]++
+	}
+	require.Equal(t, map[int]int{http.StatusUnauthorized: 100, http.StatusTooManyRequests: 50}, answered)
+	require.Equal(t, http.StatusBadRequest, restarted.status(value))
+	parsed, err := token.ParseValue(value)
+	require.NoError(t, err)
+	clear(answered)
+	for range 150 {
+		guess, err := token.NewValue(parsed.TokenID(), rand.Reader)
+		require.NoError(t, err)
+		answered[restarted.status(guess.Reveal())]++
+	}
+	require.Equal(t, http.StatusBadRequest, restarted.status(value), "it is known")
+	require.Equal(t, 99, answered[http.StatusUnauthorized], "look-ups of one token are bounded too: %v", answered)
+}
+
+func TestCredentials_UntrustedProxyIsReported(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for range 3 {
+		s.request(call{method: http.MethodGet, path: "/healthz", header: map[string]string{"X-Forwarded-For": "198.51.100.7"}})
+	}
+	require.Equal(t, 1, strings.Count(s.log.String(), "LEADLOG_TRUSTED_PROXIES"))
+	require.NotContains(t, s.log.String(), "198.51.100.7")
+}
+
+func TestJWKS_NoKeysYetIsUnavailable(t *testing.T) {
+	t.Parallel()
+	down := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(down.Close)
+	verifier, err := httpapi.NewJWKS(t.Context(), down.URL, httpapi.VerifierOptions{}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	s := start(t, func(o *httpapi.Options) { o.JWT = verifier })
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	claims := jwt.MapClaims{"sub": "ann", "account_id": ownAccount, "exp": time.Now().Add(time.Hour).Unix()}
+	unsigned := jwt.NewWithClaims(jwt.SigningMethodES256, claims)
+	unsigned.Header["kid"] = "k"
+	good, err := unsigned.SignedString(key)
+	require.NoError(t, err)
+	for _, c := range []call{{method: http.MethodGet, path: leads}, {method: http.MethodPost, path: leads, body: `{"phone":"9876543210"}`}} {
+		c.credential = good
+		r := s.send(c).is(http.StatusServiceUnavailable)
+		require.NotEmpty(t, r.header.Get("Retry-After"))
+		c.credential = s.mint(ownAccount, "")
+		require.Equal(t, http.StatusUnauthorized, s.send(c).status, "an algorithm that no published key is for")
+	}
+}
 
 const accounts = "/api/v1/admin/accounts/"
 

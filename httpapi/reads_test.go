@@ -1,0 +1,249 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+)
+
+// The views are some milliseconds behind the log, so that without care most of these would be 404.
+func TestReads_FindWhatWasJustWritten(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fanOut()
+	there := func(path string) reply {
+		t.Helper()
+		r := s.as(http.MethodGet, path, "")
+		require.Equal(t, http.StatusOK, r.status, "%s: %s", path, r.raw)
+		return r
+	}
+	register := func() string {
+		r := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook"}`).is(http.StatusCreated)
+		return endpoints + "/" + r.at("data", "webhookId").(string)
+	}
+	admin := s.mint(ownAccount, "admin")
+	for i := range 3 {
+		lead := leads + "/" + s.leadID(s.capture(fmt.Sprintf(`{"phone":"98765432%02d"}`, 2*i)))
+		there(lead)
+		lead = leads + "/" + s.leadID(s.capture(fmt.Sprintf(`{"phone":"98765432%02d"}`, 2*i+1)))
+		require.Len(t, there(lead+"/sources").at("data"), 1)
+
+		id, _ := s.token()
+		there(tokens + "/" + id)
+		s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
+		id, _ = s.token()
+		require.NotEmpty(t, there(tokens+"/"+id+"/events").at("data"))
+		s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
+
+		there(register())
+		there(register() + "/deliveries")
+		endpoint := register()
+		tested := s.as(http.MethodPost, endpoint+"/test", "").is(http.StatusAccepted)
+		delivery := endpoint + "/deliveries/" + tested.at("data", "deliveryId").(string)
+		s.as(http.MethodPost, delivery+"/retry", "").is(http.StatusAccepted)
+		there(delivery)
+
+		account := fmt.Sprintf("/api/v1/admin/accounts/a%d", i)
+		require.Equal(t, http.StatusOK, s.send(call{method: http.MethodPut, path: account, credential: admin, body: "{}"}).status)
+		require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: account, credential: admin}).status)
+	}
+}
+
+// The same of what was there before and is not as it was.
+func TestReads_ShowOwnLastWrite(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	shown := func(path string, member ...string) any {
+		t.Helper()
+		return s.as(http.MethodGet, path, "").is(http.StatusOK).at(append([]string{"data"}, member...)...)
+	}
+	lead := leads + "/" + s.leadID(s.capture(`{"phone":"9876543210"}`))
+	register := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook"}`)
+	endpoint := endpoints + "/" + register.at("data", "webhookId").(string)
+	account, admin := "/api/v1/admin/accounts/other", s.mint(ownAccount, "admin")
+	for i := range 3 {
+		name := fmt.Sprintf("Asha %d", i)
+		s.as(http.MethodPatch, lead, `{"name":"`+name+`"}`).is(http.StatusOK)
+		require.Equal(t, name, shown(lead, "name"))
+		s.as(http.MethodPatch, lead, `{"status":"won"}`).is(http.StatusOK)
+		require.Len(t, shown(leads+"?status=won"), 1)
+		s.as(http.MethodPatch, lead, `{"status":"new"}`).is(http.StatusOK)
+		require.Empty(t, shown(leads+"?status=won"))
+		s.capture(`{"phone":"9876543210"}`).is(http.StatusConflict)
+		require.Len(t, shown(leads+"/refused"), i+1)
+
+		id, _ := s.token()
+		s.as(http.MethodPost, tokens+"/"+id+"/rotate", "").is(http.StatusOK)
+		require.NotNil(t, shown(tokens+"/"+id, "rotatedAt"))
+		s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
+		require.Equal(t, "deleted", shown(tokens+"/"+id, "status"))
+
+		s.as(http.MethodPatch, endpoint, `{"description":"`+name+`"}`).is(http.StatusOK)
+		require.Equal(t, name, shown(endpoint, "description"))
+
+		put := call{method: http.MethodPut, path: account, credential: admin, body: `{"name":"` + name + `"}`}
+		require.Equal(t, http.StatusOK, s.send(put).status)
+		get := call{method: http.MethodGet, path: account, credential: admin}
+		require.Equal(t, name, s.send(get).at("data", "name"))
+	}
+}
+
+// A view that stands still keeps nobody waiting for long: the answer is what it shows.
+func TestReads_AnsweredByStoppedView(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	lead := leads + "/" + s.leadID(s.capture(`{"phone":"9876543210","name":"Asha"}`))
+	s.as(http.MethodGet, lead, "").is(http.StatusOK)
+	tx, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
+	pgtest.Exec(t, tx, `LOCK TABLE views.lead IN EXCLUSIVE MODE`)
+	s.as(http.MethodPatch, lead, `{"name":"Bela"}`).is(http.StatusOK)
+	require.Equal(t, "Asha", s.as(http.MethodGet, lead, "").at("data", "name"))
+}
+
+func TestReads_DeliveriesAtPosition(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fanOut()
+	endpoint := s.endpoint()
+	for i := range 20 {
+		tested := s.as(http.MethodPost, endpoint+"/test", "").is(http.StatusAccepted)
+		list := s.as(http.MethodGet, after(endpoint+"/deliveries", tested), "").at("data").([]any)
+		require.Len(t, list, i+1)
+		require.Equal(t, tested.at("data", "deliveryId"), list[0].(map[string]any)["deliveryId"])
+	}
+}
+
+// A list by phone or email goes by who owns the value on the log; what it shows is who has it now.
+func TestLeads_FoundByPhoneAndEmail(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	found := func(query string, behind reply, want ...string) {
+		t.Helper()
+		list := s.as(http.MethodGet, after(leads+"?"+query, behind), "").is(http.StatusOK)
+		require.Nil(t, list.at("nextCursor"))
+		ids := []string{}
+		for _, l := range list.at("data").([]any) {
+			ids = append(ids, l.(map[string]any)["leadId"].(string))
+		}
+		require.ElementsMatch(t, want, ids, query)
+	}
+	into, from := s.twoLeads()
+	last := s.capture(`{"phone":"9876543210","email":"first@example.com","metadata":{"source":"website"}}`)
+	for _, written := range []string{"9876543210", "98765+43210", "%2B919876543210", "+919876543210"} {
+		found("phone="+written, last, into)
+	}
+	found("phone=9876543210&createdSince=2020-01-01T00:00:00+05:30", last, into)
+	found("email=FIRST@example.com", last, into)
+	found("email=asha@example.com", last, from)
+	found("phone=9876543210&email=first@example.com", last, into)
+	found("phone=9876543210&email=asha@example.com", last)
+	found("phone=9876543210&source=website", last, into)
+	found("phone=9876543210&status=won", last)
+	found("phone=9876543299", last)
+
+	// A search for a whole phone or email is for who has it, and if nobody does for whoever has it as a part.
+	longer := s.capture(`{"phone":"9876543218","email":"not-first@example.com"}`)
+	found("q=9876543210", longer, into)
+	found("q=first@EXAMPLE.com", longer, into)
+	found("q=irst@example.com", longer, into, longer.at("data", "leadId").(string))
+	found("q=987654321", longer, into, longer.at("data", "leadId").(string))
+	found("q=first@example.com&source=facebook_ad", longer)
+	found("q=nobody@example.com", longer)
+
+	last = s.capture(`{"phone":"9876543210","email":"second@example.com","metadata":{"source":"website"}}`)
+	found("email=second@example.com", last, into)
+	found("email=first@example.com", last) // which it owns still, and does not have
+
+	last = s.as(http.MethodPost, leads+"/"+from+"/join", `{"from":"`+into+`"}`).is(http.StatusOK)
+	require.Equal(t, "+919876543210", last.at("data", "phone"))
+	found("phone=9876543210", last, from) // which was the other's
+
+	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
+	theirs := s.send(call{method: http.MethodGet, path: leads + "?phone=9876543210", credential: s.mint("other", "leads:read")}).is(http.StatusOK)
+	require.Empty(t, theirs.at("data"))
+
+	last = s.as(http.MethodDelete, leads+"/"+from, "").is(http.StatusOK)
+	found("phone=9876543210", last)
+	last = s.capture(`{"phone":"9876543210"}`)
+	found("phone=9876543210", last, last.at("data", "leadId").(string))
+}
+
+// The two forms of a number that its plan has renumbered are one person, wherever a phone is given.
+func TestPhone_RetiredForms(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	website := func(phone, more string) reply {
+		return s.capture(`{"phone":"` + phone + `"` + more + `,"metadata":{"source":"website"}}`)
+	}
+	id := func(r reply) string { return r.at("data", "leadId").(string) }
+	found := func(behind reply, query string, want ...string) {
+		t.Helper()
+		ids := []string{}
+		for _, l := range s.as(http.MethodGet, after(leads+"?"+query, behind), "").is(http.StatusOK).at("data").([]any) {
+			ids = append(ids, l.(map[string]any)["leadId"].(string))
+		}
+		require.ElementsMatch(t, want, ids, query)
+	}
+	for former, now := range map[string]string{
+		"+5215512345678": "+525512345678", "+551187654321": "+5511987654321", "+22997123456": "+2290197123456",
+	} {
+		first := website(former, "").is(http.StatusCreated)
+		require.Equal(t, former, first.at("data", "phone"), "kept when it is E.164")
+		last := first
+		for _, phone := range []string{former, now} {
+			for _, query := range []string{"phone=%2B" + phone[1:], "q=%2B" + phone[1:]} {
+				found(last, query, id(first))
+			}
+		}
+		again := website(now, `,"email":"ana@example.com"`).is(http.StatusOK)
+		require.Equal(t, id(first), id(again))
+		require.Equal(t, now, again.at("data", "phone"), "the latest value wins")
+		last = s.capture(`{"phone":"` + former + `","metadata":{"source":"api"}}`).is(http.StatusOK)
+		require.Equal(t, "DUPLICATE_LEAD_SOURCE", s.capture(`{"phone":"`+now+`"}`).is(http.StatusConflict).at("code"))
+		found(last, "phone=%2B"+now[1:], id(first))
+
+		path := leads + "/" + id(first)
+		last = s.as(http.MethodPost, path+"/contacts/release", `{"phone":"`+former+`"}`).is(http.StatusOK)
+		require.Equal(t, "", last.at("data", "phone"), "whichever form is released")
+		second := website(now, "").is(http.StatusCreated)
+		s.as(http.MethodPost, path+"/join", `{"from":"`+id(second)+`"}`).is(http.StatusOK)
+		last = website(former, "").is(http.StatusOK)
+		require.Equal(t, id(first), id(last))
+
+		s.as(http.MethodDelete, path, "").is(http.StatusOK)
+		third := website(now, "").is(http.StatusCreated)
+		require.Equal(t, id(third), id(website(former, "").is(http.StatusOK)))
+	}
+	lines := s.sendBatch(`{"phone":"+5215587654321"}` + "\n" + `{"phone":"+525587654321","metadata":{"source":"website"}}`).lines(t)
+	require.Equal(t, []int{http.StatusCreated, http.StatusOK}, statuses(lines))
+}
+
+// An empty list of what a misspelt name selects would say that nothing of the kind happened.
+func TestParams_RejectsUnknownFilterValue(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, path := range []string{
+		leads + "?source=", leads + "?leadTemperature=", leads + "/refused?source=", leads + "/refused?code=",
+		"/api/v1/crm/sources/history?source=", "/api/v1/crm/sources/report?source=", "/api/v1/crm/sources/report?interval=",
+		"/api/v1/crm/audit/tokens?type=",
+	} {
+		_, name, _ := strings.Cut(path, "?")
+		require.Equal(t, []string{strings.TrimSuffix(name, "=")}, s.as(http.MethodGet, path+"nonesuch", "").fieldsNamed(), path)
+		if name != "interval=" { // which the document does not have empty
+			require.Equal(t, http.StatusOK, s.as(http.MethodGet, path, "").status, "an empty one is none")
+		}
+	}
+	s.capture(`{"phone":"9876543210","leadTemperature":"hot","metadata":{"source":"website"}}`)
+	for _, filter := range []string{"source=website", "source=Website", "leadTemperature=HOT"} {
+		require.Len(t, s.as(http.MethodGet, leads+"?"+filter, "").at("data"), 1, filter)
+	}
+}
