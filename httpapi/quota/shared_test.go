@@ -106,7 +106,7 @@ func TestShared_LenderDown(t *testing.T) {
 	require.False(t, s.Take(t.Context(), "a", limit).Allowed)
 	require.Equal(t, 1, b.asked, "it is left alone for a while")
 	b.err = nil
-	c.at = c.at.Add(leaseBackoff)
+	c.at = c.at.Add(lendingPause)
 	require.True(t, s.Take(t.Context(), "a", limit).Allowed)
 	require.Equal(t, 2, b.asked)
 }
