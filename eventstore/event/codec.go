@@ -14,8 +14,8 @@ import (
 )
 
 // Codec reads and writes the JSON of a struct by its tags, as the library does with [json.Deterministic]. It has a shorter way for
-// the field types of which the most frequent events consist, and leaves the others to the library. Encoding and decoding a lead's
-// creation takes less than half of the library's time, which is a tenth of a capture and a third of a replay's.
+// the field types of which the most frequent events consist, and leaves the others to the library. Writing a lead's creation takes
+// half of the library's time and reading it a third (BenchmarkCodec), which counts when a log is replayed.
 //
 // Tags have a name and at most omitzero. Embedded structs are inlined.
 type Codec[T any] struct{ fields []codecField }
