@@ -40,6 +40,7 @@ type commands struct {
 }
 
 func main() {
+	slackenTimers()
 	ctx, release := interruptible()
 	defer release()
 	os.Exit(run(ctx, os.Args[1:], cli.Output{Out: os.Stdout, Err: os.Stderr}))
