@@ -118,7 +118,8 @@ type Key struct {
 func Check(stream string, expect Expected) Write { return Write{Stream: stream, Expect: expect} }
 
 // Item is what a subscription yields: an event or, when Event is nil, a progress mark: the log was read up to Position and nothing
-// more matched the filter. A checkpoint may move to Position after either.
+// more matched the filter. A checkpoint may move to Position after either. At the end of the log a mark follows the last event, at
+// its position or beyond, so a subscriber that collects events knows when to stop.
 type Item struct {
 	Event    *Recorded
 	Position Position

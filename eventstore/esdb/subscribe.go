@@ -20,7 +20,7 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 	return func(yield func(eventstore.Item, error) bool) {
 		within, cancel := s.within(ctx)
 		defer cancel()
-		sub := &subscription{filter: filter, at: after, yield: yield}
+		sub := &subscription{filter: filter, at: after, marked: true, yield: yield}
 		if err := sub.run(within, s); !errors.Is(err, errStopped) {
 			if ended := ctx.Err(); ended != nil {
 				err = ended
@@ -34,6 +34,7 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 type subscription struct {
 	filter eventstore.Filter
 	at     eventstore.Position // the newest item's
+	marked bool                // that item is a progress mark
 	yield  func(eventstore.Item, error) bool
 }
 
@@ -59,7 +60,7 @@ func (s *subscription) events(records []*record) error {
 		if r.Position <= s.at || !s.filter.Matches(r.Stream, r.Type) {
 			continue
 		}
-		s.at = r.Position
+		s.at, s.marked = r.Position, false
 		event := r.Recorded // a copy, since subscriptions share the record
 		if !s.yield(eventstore.Item{Event: &event, Position: s.at}, nil) {
 			return errStopped
@@ -68,12 +69,12 @@ func (s *subscription) events(records []*record) error {
 	return nil
 }
 
-// progress yields a progress mark: the log was read up to a position.
+// progress yields a progress mark: the log was read up to a position. It may be the position of the newest event.
 func (s *subscription) progress(to eventstore.Position) error {
-	if to <= s.at {
+	if to < s.at || to == s.at && s.marked {
 		return nil
 	}
-	s.at = to
+	s.at, s.marked = to, true
 	if !s.yield(eventstore.Item{Position: to}, nil) {
 		return errStopped
 	}
