@@ -250,7 +250,7 @@ func TestImport_InvalidArguments(t *testing.T) {
 		"a map for JSON":          {2, "about CSV", []string{writeFile(t, "leads.json", "{}"), "--account", "acme", "--map", "a=b"}},
 		"an empty table":          {1, "must name the columns", []string{writeFile(t, "leads.csv", ""), "--account", "acme"}},
 		"outcome not writable":    {1, "--outcome", []string{good, "--account", "acme", "--outcome", "/nowhere/out.csv"}},
-		"unclosed quote":          {1, "nobody closes", []string{writeFile(t, "leads.csv", "a,b\n\"x"+strings.Repeat(",y\n", 1<<20)), "--account", "acme"}},
+		"unclosed quote":          {1, "is a closing quote missing?", []string{writeFile(t, "leads.csv", "a,b\n\"x"+strings.Repeat(",y\n", 1<<20)), "--account", "acme"}},
 	} {
 		p := launch(t, settings, append([]string{"import"}, c.args...)...)
 		require.Equal(t, c.code, p.wait(t), "%s: %s", name, p.err)
