@@ -16,7 +16,7 @@ import (
 )
 
 // Two processes share a database. One captures, so that it believes something of account and token; the other changes
-// them. Whatever the first then answers must rest on what is, not on what it believed.
+// them. Whatever the first then answers must rest on what is, not on what it cached.
 
 func TestAdmission_FeatureDisabledElsewhere(t *testing.T) {
 	t.Parallel()
@@ -176,7 +176,7 @@ func TestConfigureAccount_InvalidatesCache(t *testing.T) {
 	p.captured(t, `{"phone":"9876543210"}`)
 	rate := 7.0
 	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &rate})
-	believed, err := p.directory.Account(t.Context(), "acme")
+	cached, err := p.directory.Account(t.Context(), "acme")
 	require.NoError(t, err)
-	require.Equal(t, &rate, believed.State.RateLimit, "a raised limit counts with the next request here")
+	require.Equal(t, &rate, cached.State.RateLimit, "a raised limit counts with the next request here")
 }

@@ -92,7 +92,7 @@ func TestHolderCache_SavesReads(t *testing.T) {
 }
 
 // What a process remembers of persons is a guess. Whatever others did to the leads meanwhile, the outcome is that of a
-// process which remembers nobody.
+// process which has an empty cache.
 func TestHolderCache_StaleEntries(t *testing.T) {
 	t.Parallel()
 	const both = `{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`
@@ -130,7 +130,7 @@ func TestHolderCache_StaleEntries(t *testing.T) {
 		"the person was forgotten": func(t *testing.T, p process, id string) string {
 			_, err := newEraser(p.store, unstopped(&oblivion{})).eraseLead(t.Context(), owner, id)
 			require.NoError(t, err)
-			return "" // somebody new
+			return "" // a new person
 		},
 	} {
 		t.Run(says, func(t *testing.T) {

@@ -50,7 +50,7 @@ func TestSecrets_ConstantTime(t *testing.T) {
 	require.True(t, seen, "tokens are compared somewhere")
 }
 
-// secret tells an expression that is called by what nobody may find out bit by bit. Literals, nil and lengths are none.
+// secret reports whether an expression is named like a value that must not be found out bit by bit. Literals, nil and lengths are none.
 func secret(e ast.Expr) bool {
 	name := ""
 	switch e := e.(type) {

@@ -112,7 +112,7 @@ func (forgetting) Withdraw(context.Context, string, []eventstore.Position) error
 	return errors.New("no visitor is forgotten in part with a lead")
 }
 
-// A process is stopped before each single step of an erasure in turn. Whoever asks for it again finishes it; and the person
+// A process is stopped before each single step of an erasure in turn. Repeating it finishes it; and the person
 // may come again at any point, as the lead that was there or as a new one.
 func TestEraseLead_ResumesAfterStop(t *testing.T) {
 	t.Parallel()
@@ -174,7 +174,7 @@ func TestEraseLead_ResumesAfterStop(t *testing.T) {
 	require.Greater(t, stops, 8)
 }
 
-// Who has departed into an erased lead, or into a part of it, is erased with it.
+// A lead that was joined into an erased lead, directly or not, is erased with it.
 func TestEraseLead_WithItsParts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

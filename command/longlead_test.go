@@ -40,7 +40,7 @@ func (c *counted) Read(ctx context.Context, stream string, from eventstore.Revis
 	}
 }
 
-// onlooker counts how often somebody has to look who else is linked with visitors, which goes over all leads of an account.
+// onlooker counts the queries for other leads that are linked with visitors. Each goes over all leads of an account.
 type onlooker struct {
 	forgetting
 	times *atomic.Int64
@@ -91,7 +91,7 @@ func TestUpdateLead_LongLead(t *testing.T) {
 	require.LessOrEqual(t, log.events.Load(), int64(2))
 }
 
-// Reading a stream of half a million events takes longer than a decision may take. Whoever cannot be read must still be
+// Reading a stream of half a million events takes longer than a decision may take. A lead that cannot be read must still be
 // forgotten, and joined.
 func TestJoinLeads_LongLead(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ func TestCapture_RemovedStageStaysValid(t *testing.T) {
 		captured := p.captured(t, `{"phone":"9876543210","status":"sold","metadata":{"source":"website"}}`)
 		require.Equal(t, "Sold", captured.Lead.Status)
 		_, err := p.capture(t.Context(), `{"phone":"9876543219","status":"sold"}`)
-		require.ErrorAs(t, err, &field.Errors{}, "nobody else gets there")
+		require.ErrorAs(t, err, &field.Errors{}, "only field errors get there")
 	}
 }
 

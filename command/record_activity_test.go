@@ -27,7 +27,7 @@ func (p process) act(ctx context.Context, visitor, body string) (command.Activit
 	return p.RecordActivity(ctx, command.RecordActivity{Admission: admission, VisitorID: visitor, Body: members(body)})
 }
 
-// actByToken records an activity with what is believed of an API token.
+// actByToken records an activity with what is cached of an API token.
 func (p process) actByToken(ctx context.Context, admission command.Admission) error {
 	_, err := p.RecordActivity(ctx, command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{"type":"click"}`)})
 	return err
@@ -36,11 +36,11 @@ func (p process) actByToken(ctx context.Context, admission command.Admission) er
 // admitToken is the admission of a caller who bears a token, as this process believes it now.
 func (p process) admitToken(t *testing.T, issued command.TokenIssued) command.Admission {
 	t.Helper()
-	believed, err := p.directory.ConfirmToken(t.Context(), issued.Value)
+	cached, err := p.directory.ConfirmToken(t.Context(), issued.Value)
 	require.NoError(t, err)
 	admission, err := p.directory.Admit(t.Context(), command.Caller{Account: "acme", Credential: "token:" + issued.ID})
 	require.NoError(t, err)
-	return admission.ByToken(issued.Value, believed)
+	return admission.ByToken(issued.Value, cached)
 }
 
 // activities are the facts on a visitor's stream.
@@ -144,7 +144,7 @@ func TestRecordActivity_AfterForgetting(t *testing.T) {
 	url := database(t)
 	near, far := start(t, url), start(t, url)
 	near.provision(t)
-	for range 2 { // from the second on the key is believed in
+	for range 2 { // from the second on the key is cached
 		_, err := far.act(t.Context(), "v", `{"type":"click"}`)
 		require.NoError(t, err)
 	}

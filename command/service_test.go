@@ -155,13 +155,13 @@ func (p process) admit(ctx context.Context, caller command.Caller, by *command.T
 	if err != nil || by == nil {
 		return admission, err
 	}
-	believed, known := p.directory.KnownToken(by.Value)
+	cached, known := p.directory.KnownToken(by.Value)
 	if !known {
-		if believed, err = p.directory.ConfirmToken(ctx, by.Value); err != nil {
+		if cached, err = p.directory.ConfirmToken(ctx, by.Value); err != nil {
 			return command.Admission{}, err
 		}
 	}
-	return admission.ByToken(by.Value, believed), nil
+	return admission.ByToken(by.Value, cached), nil
 }
 
 func members(body string) map[string]jsontext.Value {

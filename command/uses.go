@@ -129,7 +129,7 @@ func (u *Uses) note(caller Caller, tokenID string, data event.Data) {
 	}
 }
 
-// drop gives up a sample. A later use in the same minute is sampled instead.
+// drop discards a sample. A later use in the same minute is sampled instead.
 func (u *Uses) drop(key sample) {
 	u.sample.Remove(key)
 	u.counts[key.eventType][usesDropped].Add(1)

@@ -131,7 +131,7 @@ func TestUses_StreamPerDay(t *testing.T) {
 func TestUses_DropsAndCounts(t *testing.T) {
 	t.Parallel()
 	s := newSampler(t, start(t, database(t)).store)
-	for i := range 1500 { // nobody records
+	for i := range 1500 { // not recorded
 		s.Used("acme", fmt.Sprint(i))
 	}
 	recorded, dropped := s.count("token.used")
@@ -197,7 +197,7 @@ func TestConfirmToken_RefusalReason(t *testing.T) {
 	require.Nil(t, refused(made))
 }
 
-// zeros is randomness for a value that nobody was given.
+// zeros is randomness for a value that was never issued.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }

@@ -67,10 +67,10 @@ func TestFolds_ResumesLongStream(t *testing.T) {
 func TestFolds_DropsStaleState(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(h *history){
-		"another log":                 func(h *history) { h.events[3].ID = ulid.Make() },
-		"a shorter log":               func(h *history) { h.events = h.events[:2] },
-		"an empty log":                func(h *history) { h.events = nil },
-		"somebody has been forgotten": func(h *history) { h.events[3].Erased = true },
+		"another log":            func(h *history) { h.events[3].ID = ulid.Make() },
+		"a shorter log":          func(h *history) { h.events = h.events[:2] },
+		"an empty log":           func(h *history) { h.events = nil },
+		"a person was forgotten": func(h *history) { h.events[3].Erased = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,7 +145,7 @@ func TestFolds_Bounded(t *testing.T) {
 	require.Greater(t, readsTo(t, folds, h, 9001), 4000, "the one that was asked for longest ago is gone")
 }
 
-// A stream may be so long that nobody has the time to read all of it.
+// A stream may be too long to read within a deadline.
 func TestFolds_KeepsInterruptedRead(t *testing.T) {
 	t.Parallel()
 	folds := eventstore.NewFolds(prefixes)
@@ -218,7 +218,7 @@ func TestLoadAt_ResumesLongStream(t *testing.T) {
 	folds, h := eventstore.NewFolds(roomy), timed(t, 1000)
 	require.Equal(t, 402+2, readsAt(t, folds, h, 200), "those until then, one behind and the last")
 	require.LessOrEqual(t, readsAt(t, folds, h, 200), 3, "an event behind the moment and the last tell that nothing else is asked")
-	require.Equal(t, 1000-401, readsAt(t, folds, h, 600), "what nobody folded yet is folded once")
+	require.Equal(t, 1000-401, readsAt(t, folds, h, 600), "what was not folded yet is folded once")
 	require.Equal(t, 1, readsAt(t, folds, h, 600))
 	for _, n := range []int{480, 300, 100, 2, 499, 350} {
 		require.LessOrEqual(t, readsAt(t, folds, h, n), 35)
@@ -237,7 +237,7 @@ func TestLoadAt_DropsStaleState(t *testing.T) {
 		"a shorter log":             func(h *history) { h.events = h.events[:300] },
 		"a log that is shorter yet": func(h *history) { h.events = h.events[:2] },
 		"an empty log":              func(h *history) { h.events = nil },
-		"somebody has been forgotten": func(h *history) {
+		"a person was forgotten": func(h *history) {
 			for i := range h.events {
 				h.events[i].Erased = true
 			}

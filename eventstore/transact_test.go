@@ -86,7 +86,7 @@ func TestTransactor_NoStreams(t *testing.T) {
 		if attempts++; attempts == 1 {
 			return errConflict
 		}
-		return transactor.Do(ctx, nil, always(nil)) // nobody has a turn that this would wait for
+		return transactor.Do(ctx, nil, always(nil)) // no other has a turn that this would wait for
 	})
 	require.NoError(t, err)
 	require.Equal(t, 2, attempts)

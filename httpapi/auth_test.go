@@ -160,7 +160,7 @@ func TestRevocation_InEveryProcess(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		return other.send(call{method: http.MethodGet, path: leads, credential: old}).status == http.StatusUnauthorized
-	}, 30*time.Second, 10*time.Millisecond, "reads go by what was believed a moment ago")
+	}, 30*time.Second, 10*time.Millisecond, "reads use the cache")
 	require.Equal(t, http.StatusUnauthorized, other.send(call{method: http.MethodGet, path: leads, credential: timeless}).status, "it does not say when it was issued")
 	require.Equal(t, http.StatusUnauthorized, other.send(call{method: http.MethodGet, path: leads, credential: future}).status, "nor does this one, in milliseconds")
 	require.Equal(t, http.StatusOK, other.send(call{method: http.MethodGet, path: leads, credential: fresh}).status)
@@ -181,7 +181,7 @@ func TestRevocation_RejectsFutureTime(t *testing.T) {
 	kept := put(`{"features":["crm_api"],"stages":["a","b"],"jwtNotBefore":null}`)
 	require.Equal(t, http.StatusOK, kept.status, kept.raw)
 	require.Equal(t, []any{"a", "b"}, kept.at("data", "stages"))
-	require.Equal(t, before.UTC().Format("2006-01-02T15:04:05.000Z"), kept.at("data", "jwtNotBefore"), "whoever changes a stage lifts no revocation")
+	require.Equal(t, before.UTC().Format("2006-01-02T15:04:05.000Z"), kept.at("data", "jwtNotBefore"), "a change of stage lifts no revocation")
 	shown := s.send(call{method: http.MethodGet, path: after(accounts+ownAccount, kept), credential: admin})
 	require.Equal(t, kept.at("data"), shown.at("data"))
 

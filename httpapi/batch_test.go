@@ -249,7 +249,7 @@ func TestBatch_Authorization(t *testing.T) {
 		credential, media, key string
 		status                 int
 	}{
-		"nobody":                     {"", "application/x-ndjson", "k", 401},
+		"no credential":              {"", "application/x-ndjson", "k", 401},
 		"an invented token":          {"leadlog_" + strings.Repeat("0", 64), "text/plain", "k", 401},
 		"a plan without the feature": {s.mint("basic", ""), "text/plain", "k", 403},
 		"a JWT of another scope":     {s.mint(ownAccount, "leads:read"), "text/plain", "k", 403},
@@ -359,7 +359,7 @@ func TestBatchStream_AnswersBeforeNextLine(t *testing.T) {
 }
 
 // TestBatchStream_ClientReadsLast: the answers are larger than all buffers on the way together,
-// so whoever waited for them to be read before reading on would wait for ever.
+// so a server that waited for them to be read would wait for ever.
 func TestBatchStream_ClientReadsLast(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.RateLimit = 0 })

@@ -81,7 +81,7 @@ func TestParseObject_CompactMembers(t *testing.T) {
 }
 
 // A decision is handed to the views as it was made, beside its JSON, so that another spelling would make a view another than
-// the same view made anew from the log.
+// the same view rebuilt from the log.
 func TestParseObject_DecisionRoundTrip(t *testing.T) {
 	t.Parallel()
 	rules := lead.Rules{Region: "IN", Stages: []string{"new", "won"}}

@@ -114,7 +114,7 @@ func TestCapture_Authorization(t *testing.T) {
 		status     int
 		message    string
 	}{
-		"nobody":                     {"", 401, "Missing or invalid token"},
+		"no credential":              {"", 401, "Missing or invalid token"},
 		"an invented token":          {"leadlog_" + strings.Repeat("0", 64), 401, "Missing or invalid token"},
 		"an invented JWT":            {"a.b.c", 401, "Missing or invalid token"},
 		"a plan without the feature": {s.mint("basic", ""), 403, "Feature crm_api is not enabled for this account"},
@@ -194,7 +194,7 @@ func TestQuota_AccountRateInEveryProcess(t *testing.T) {
 		method: http.MethodPut, path: "/api/v1/admin/accounts/" + ownAccount, credential: s.mint("admins", "admin"),
 		body: `{"features":["crm_api"],"rateLimit":0}`,
 	}).is(http.StatusOK)
-	ahead.Store(int64(2 * time.Second)) // what is believed of an account is confirmed once a second at most
+	ahead.Store(int64(2 * time.Second)) // a cached account is confirmed once a second at most
 	unlimited := s.capture(`{"phone":"9876543211"}`).is(http.StatusCreated)
 	require.Empty(t, unlimited.header.Get("RateLimit"))
 }
@@ -344,7 +344,7 @@ func TestDryRun_AuthorizationAndQuota(t *testing.T) {
 	id, value := s.token()
 	s.try(value, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
 	other.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
-	require.Equal(t, http.StatusUnauthorized, s.try(value, "", `{"phone":"9876543210"}`).status, "no append confirms what is believed of the token")
+	require.Equal(t, http.StatusUnauthorized, s.try(value, "", `{"phone":"9876543210"}`).status, "no append confirms what is cached of the token")
 	s.try(s.jwt, "", `{"phone":"9876543210"}`).is(http.StatusTooManyRequests)
 
 	s.provision("lapsed", account.Settings{Features: []string{account.FeatureAPI}})

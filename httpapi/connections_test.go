@@ -80,7 +80,7 @@ func TestConnections_ClosesLongestIdle(t *testing.T) {
 	}
 	ended(silent)
 	var strangers [10]net.Conn
-	for i := range strangers { // the server waits for their bodies, which nobody reads
+	for i := range strangers { // the server waits for their bodies, which are never read
 		strangers[i] = dial("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
 		<-refused
 	}

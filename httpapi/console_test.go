@@ -20,7 +20,7 @@ import (
 	"github.com/leadlog/leadlog/httpapi/console"
 )
 
-// browser is somebody who looks at the console.
+// browser is a user of the console.
 type browser struct {
 	*service
 	client *http.Client
@@ -181,7 +181,7 @@ func TestSession_CookieAttributes(t *testing.T) {
 	t.Parallel()
 	b := browse(t, func(o *httpapi.Options) { o.BasePath = "/crm" })
 	r := b.post("/crm/console/sign-in", "jwt", b.jwt, "next", "https://evil.example/")
-	require.Equal(t, "/crm/console", r.goTo, "nobody is sent elsewhere")
+	require.Equal(t, "/crm/console", r.goTo, "no redirect to another site")
 	cookie := r.header.Get("Set-Cookie")
 	for _, part := range []string{"; Path=/crm/console;", "; HttpOnly", "; SameSite=Strict", "; Expires="} {
 		require.Contains(t, cookie, part)
@@ -213,7 +213,7 @@ func TestSession_CookieSecureOverHTTPS(t *testing.T) {
 	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "which the browser would not send back")
 	b = browse(t)
 	r = b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "https")
-	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "whoever wants to be a proxy")
+	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "the header is not from a trusted proxy")
 }
 
 func TestConsole_RejectsCrossSiteForms(t *testing.T) {
@@ -334,7 +334,7 @@ func TestLivePage_EndsWithSession(t *testing.T) {
 			end(b, &ahead)
 			left, err := io.ReadAll(rest)
 			require.NoError(t, err)
-			require.Equal(t, "event: end\ndata:\n\n", string(left), "the script opens the page anew")
+			require.Equal(t, "event: end\ndata:\n\n", string(left), "the script reloads the page")
 			again := b.do(http.MethodGet, "/console/leads", nil, "Accept", "text/event-stream")
 			require.Equal(t, http.StatusUnauthorized, again.status, "and is sent nowhere")
 		})

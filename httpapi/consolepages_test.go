@@ -357,7 +357,7 @@ func TestConsoleLead_MasksActivity(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, acted.status, acted.raw)
 	b.as(http.MethodGet, after(leads+"/"+id+"/activity", acted), "").is(http.StatusOK)
 	masked := b.get("/console/leads/" + id).body
-	require.Contains(t, masked, "https://shop.example/•••", "the site is nobody's")
+	require.Contains(t, masked, "https://shop.example/•••", "the site is not personal")
 	for _, personal := range []string{"asha", "Asha", "rao"} {
 		require.NotContains(t, masked, personal)
 	}
@@ -408,7 +408,7 @@ func TestConsoleAudit_VerifiesProofs(t *testing.T) {
 	}
 	require.Contains(t, b.get("/console/audit").body, "✓ Verified")
 
-	// A tree that was written anew, rows and all, is found out by who saw the one before.
+	// A tree that was rewritten with its rows is detected by a viewer of the one before.
 	change(`DELETE FROM views.token_tree`)
 	change(`DELETE FROM views.token_event`)
 	require.Contains(t, b.get("/console/audit").body, "smaller than the one that this browser saw before")

@@ -140,7 +140,7 @@ func TestErase_ForgetsVisitorOfLastLead(t *testing.T) {
 	}
 	require.Zero(t, rows())
 
-	// Who comes back is nobody that was forgotten, however often that is asked for again.
+	// A person who comes back is a new lead, however often the erasure is repeated.
 	s.as(http.MethodPost, "/api/v1/crm/visitors/v-1/activity", `{"type":"click"}`).is(202)
 	require.Eventually(t, func() bool { return rows() == 1 }, time.Minute, 10*time.Millisecond)
 	s.erase(ids[1], 404)

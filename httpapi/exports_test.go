@@ -31,7 +31,7 @@ func (r *slowReader) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Whoever reads an export slowly would otherwise read on, also what was captured after their JWT had ended.
+// A slow reader of an export would otherwise read on, also what was captured after the JWT had ended.
 func TestExport_EndsWithCredential(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64

@@ -115,7 +115,7 @@ func TestIdempotency_RevokedCaller(t *testing.T) {
 	}
 	require.Equal(t, http.StatusCreated, s.send(repeat).status)
 	require.Equal(t, http.StatusCreated, other.send(repeat).status)
-	// Without its stage the arrival is not appended in the hope that nobody knows the person, so no append finds out.
+	// Without its stage the arrival is not appended on the guess that the person is new, so no append finds out.
 	s.provision(ownAccount, with("new"))
 	require.Equal(t, http.StatusCreated, other.send(repeat).status)
 	s.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").is(http.StatusOK)

@@ -71,7 +71,7 @@ func (w *tenants) furnish(ids *strings.Replacer) {
 	}
 }
 
-const missingID = "01ARZ3NDEKTSV4RRFFQ69G5FAV" // a good id, and nobody's
+const missingID = "01ARZ3NDEKTSV4RRFFQ69G5FAV" // a valid id that does not exist
 
 // caughtUp waits until all views and deliveries have everything that is on the log.
 func (s *service) caughtUp() {
@@ -88,7 +88,7 @@ func (s *service) caughtUp() {
 }
 
 // TestIsolation_OtherAccountNotFound asks on our behalf, by every operation of the document, for what is theirs and
-// for what is nobody's. The answers must be the same, nothing of theirs may be in any, and nothing of theirs may change.
+// for what does not exist. The answers must be the same, nothing of theirs may be in any, and nothing of theirs may change.
 func TestIsolation_OtherAccountNotFound(t *testing.T) {
 	t.Parallel()
 	w := tenancy(t)
@@ -127,7 +127,7 @@ func (w *tenants) ways(t *testing.T, o operation) []call {
 
 var pathNames = regexp.MustCompile(`\{[^}]*\}`)
 
-// paths name theirs and nobody's: by each id of a path alone, and by all together.
+// paths name theirs and missing ones: by each id of a path alone, and by all together.
 func (w *tenants) paths(o operation) []pair {
 	required := o.required(w.names["ours"])
 	var all []pair
@@ -171,7 +171,7 @@ var harmless = []string{
 	"status", "source", "leadTemperature", "type", "code", "size", "from", "to",
 }
 
-// queries name theirs and nobody's by a parameter of the query.
+// queries name theirs and missing ones by a parameter of the query.
 func (w *tenants) queries(t *testing.T, o operation) []pair {
 	path := w.names["ours"].Replace(o.path)
 	var all []pair

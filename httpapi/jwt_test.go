@@ -58,7 +58,7 @@ func TestJWT_Identity(t *testing.T) {
 	require.Equal(t, "acme", identity.Account)
 	require.Equal(t, "ann", identity.Subject)
 	require.True(t, identity.May("leads:write"))
-	require.False(t, identity.May("admin"), "nobody is an administrator for want of scopes")
+	require.False(t, identity.May("admin"), "a JWT without scopes is not an administrator")
 
 	scoped, err := v.Verify(t.Context(), signed(t, jwt.SigningMethodHS256, hmacSecret,
 		claimsOf(func(c jwt.MapClaims) { c["scope"] = "leads:read admin" }), nil), noon)
@@ -105,7 +105,7 @@ func TestJWT_Rejections(t *testing.T) {
 		"no account":                 {hs(func(c jwt.MapClaims) { delete(c, "account_id") }), false},
 		"an account that is no text": {hs(func(c jwt.MapClaims) { c["account_id"] = 7 }), false},
 		"an account with a slash":    {hs(func(c jwt.MapClaims) { c["account_id"] = "a/b" }), false},
-		"nobody":                     {hs(func(c jwt.MapClaims) { delete(c, "sub") }), false},
+		"no subject":                 {hs(func(c jwt.MapClaims) { delete(c, "sub") }), false},
 		"a subject with NUL":         {hs(func(c jwt.MapClaims) { c["sub"] = "a\x00" }), false},
 		"a subject of 256":           {hs(func(c jwt.MapClaims) { c["sub"] = strings.Repeat("é", 256) }), false},
 		"a scope list":               {hs(func(c jwt.MapClaims) { c["scope"] = []string{"admin"} }), false},

@@ -156,7 +156,7 @@ func TestRelease_NextArrivalIsNewLead(t *testing.T) {
 	require.Equal(t, []string{"body"}, s.as(http.MethodPost, path+"/contacts/release", `{}`).fieldsNamed())
 }
 
-// Whatever comes first, nobody is two leads and no lead is left without a contact.
+// Whatever comes first, no person is two leads and no lead is left without a contact.
 func TestRelease_ConcurrentWithCaptures(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -197,7 +197,7 @@ func TestRelease_ConcurrentWithCaptures(t *testing.T) {
 	require.Len(t, found.at("data"), 1, found.raw)
 }
 
-// twoLeads captures somebody by phone and by email, as if they were two, and returns their ids.
+// twoLeads captures a person by phone and by email, as if they were two, and returns their ids.
 func (s *service) twoLeads() (byPhone, byEmail string) {
 	s.t.Helper()
 	one := s.capture(`{"phone":"9876543210","city":"Pune","visitorId":"v-1","metadata":{"source":"website","utm":"x"}}`).is(http.StatusCreated)
@@ -339,7 +339,7 @@ func TestJoin_RequestsForSourceLead(t *testing.T) {
 	path = leads + "/" + third
 	s.as(http.MethodPost, path+"/contacts/release", `{"email":"asha@example.com"}`).is(http.StatusOK)
 	stranger := s.capture(`{"email":"asha@example.com"}`).is(http.StatusCreated)
-	require.Equal(t, http.StatusOK, s.join(into, from).status, "and once more, when somebody else has the address")
+	require.Equal(t, http.StatusOK, s.join(into, from).status, "and once more, when another lead has the address")
 	known := s.capture(`{"email":"asha@example.com","metadata":{"source":"website"}}`)
 	require.Equal(t, stranger.at("data", "leadId"), known.at("data", "leadId"), known.raw)
 }
@@ -383,7 +383,7 @@ func TestJoin_Rejections(t *testing.T) {
 	}
 }
 
-// Whoever comes first, all of them are one lead in the end, and every answer says which.
+// Whichever comes first, all of them are one lead in the end, and every answer says which.
 func TestJoin_ConcurrentJoinsAndCaptures(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -231,7 +231,7 @@ func normalize(r *http.Request, o *openapi3.Operation) {
 	}
 	query := r.URL.Query()
 	for _, name := range []string{"since", "until", "asOf", "createdSince", "createdUntil"} {
-		if query.Has(name) { // a plus sign that nobody escaped
+		if query.Has(name) { // an unescaped plus sign
 			query.Set(name, strings.Replace(query.Get(name), " ", "+", 1))
 		}
 	}

@@ -95,7 +95,7 @@ func TestReads_ShowOwnLastWrite(t *testing.T) {
 	}
 }
 
-// A view that stands still keeps nobody waiting for long: the answer is what it shows.
+// A request does not wait long for a view that does not move: the answer is what it shows.
 func TestReads_AnsweredByStoppedView(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -150,7 +150,7 @@ func TestLeads_FoundByPhoneAndEmail(t *testing.T) {
 	found("phone=9876543210&status=won", last)
 	found("phone=9876543299", last)
 
-	// A search for a whole phone or email is for who has it, and if nobody does for whoever has it as a part.
+	// A search for a whole phone or email finds the lead that has it, and without one the leads that have it as a part.
 	longer := s.capture(`{"phone":"9876543218","email":"not-first@example.com"}`)
 	found("q=9876543210", longer, into)
 	found("q=first@EXAMPLE.com", longer, into)

@@ -20,7 +20,7 @@ func TestClientAddress_LastUntrustedHop(t *testing.T) {
 		want      string
 	}{
 		"nothing forwarded":          {"192.0.2.1:5", nil, trusted, "192.0.2.1"},
-		"nobody trusted":             {"10.0.0.1:5", []string{"192.0.2.9"}, nil, "10.0.0.1"},
+		"no trusted proxy":           {"10.0.0.1:5", []string{"192.0.2.9"}, nil, "10.0.0.1"},
 		"a stranger's claim":         {"192.0.2.1:5", []string{"192.0.2.9"}, trusted, "192.0.2.1"},
 		"behind a proxy":             {"10.0.0.1:5", []string{"192.0.2.9"}, trusted, "192.0.2.9"},
 		"a claim behind a proxy":     {"10.0.0.1:5", []string{"198.51.100.7, 192.0.2.9"}, trusted, "192.0.2.9"},

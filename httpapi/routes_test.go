@@ -286,7 +286,7 @@ func TestBody_TooSlowOrTooLarge(t *testing.T) {
 	}
 }
 
-// TestMonitoring_SharesConcurrentChecks: whoever asks for readiness or metrics needs no credential, and each look asks
+// TestMonitoring_SharesConcurrentChecks: readiness and metrics need no credential, and each request asks
 // the database, which others wait for.
 func TestMonitoring_SharesConcurrentChecks(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// TestLists_PageBoundedInBytes lists leads as large as somebody can make them.
+// TestLists_PageBoundedInBytes lists leads of the largest size.
 func TestLists_PageBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const leads, large, most = 15, 400 << 10, 1 << 20

@@ -14,7 +14,7 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// far is a Reader whose database nobody can reach.
+// far is a Reader whose database is unreachable.
 func far(t *testing.T) *query.Reader {
 	t.Helper()
 	pool := pgtest.Pool(t, "postgres://nobody@127.0.0.1:1/none")

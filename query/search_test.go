@@ -161,7 +161,7 @@ func TestSearch_WithinSourceOrStage(t *testing.T) {
 	}
 }
 
-// It does not matter whether an accent is a character of its own, in what somebody is called and in what is looked for.
+// It does not matter whether an accent is a character of its own, in a name and in what is searched.
 func TestSearch_NormalizesAccents(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)

@@ -96,7 +96,7 @@ func TestConfigure_Refuses(t *testing.T) {
 		{"a rate beyond sense", Settings{RateLimit: p(1e6 + 1)}, "rateLimit"},
 		{"a rate that is no number", Settings{RateLimit: p(math.NaN())}, "rateLimit"},
 		{"an infinite rate", Settings{RateLimit: p(math.Inf(1))}, "rateLimit"},
-		{"a burst of 0 would let nobody in", Settings{RateBurst: p(0)}, "rateBurst"},
+		{"a burst of 0 would refuse everything", Settings{RateBurst: p(0)}, "rateBurst"},
 		{"a negative burst", Settings{RateBurst: p(-1)}, "rateBurst"},
 		{"a burst beyond sense", Settings{RateBurst: p(1000001)}, "rateBurst"},
 	} {
@@ -206,7 +206,7 @@ func TestConfigure_Defaults(t *testing.T) {
 	t.Parallel()
 	got, err := State{}.Configure(Settings{}, knownRegion)
 	require.NoError(t, err)
-	require.NotNil(t, got, "nobody provisioned the account before")
+	require.NotNil(t, got, "the account was not provisioned before")
 }
 
 func TestStage_IgnoresCase(t *testing.T) {

@@ -122,8 +122,8 @@ func TestEvolve_LatestHolder(t *testing.T) {
 		facts []event.Data
 		want  string
 	}{
-		{"nobody came", nil, ""},
-		{"somebody came", []event.Data{taken("one")}, "one"},
+		{"no arrival", nil, ""},
+		{"one arrival", []event.Data{taken("one")}, "one"},
 		{"released", []event.Data{taken("one"), released}, ""},
 		{"taken again", []event.Data{taken("one"), released, taken("two")}, "two"},
 		{"moved to another holder", []event.Data{taken("one"), taken("two")}, "two"},

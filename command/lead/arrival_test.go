@@ -128,7 +128,7 @@ func TestParseArrival_Visitor(t *testing.T) {
 	}
 	require.Equal(t, []string{"visitorId"}, refused(t, withPhone(`"visitorId":"`+str(201)+`"`)))
 	require.Equal(t, []string{"visitor_id"}, refused(t, withPhone(`"visitor_id":7`)), "under the name that was used")
-	require.Equal(t, []string{"phone"}, refused(t, `{"visitorId":"v"}`), "a visitor identifies nobody")
+	require.Equal(t, []string{"phone"}, refused(t, `{"visitorId":"v"}`), "a visitor id identifies no lead")
 }
 
 func TestParseArrival_NeedsContact(t *testing.T) {

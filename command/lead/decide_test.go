@@ -126,15 +126,15 @@ func TestDecide_Identity(t *testing.T) {
 		rows                     []row
 	}{
 		{
-			owned: "nobody knows the phone", phone: phoneNew, claimsPhone: true,
+			owned: "no lead has the phone", phone: phoneNew, claimsPhone: true,
 			rows: []row{{"self-service", opens, opens}, {"curated", opens, opens}, {"ads", opens, opens}},
 		},
 		{
-			owned: "nobody knows the email", email: emailNew, claimsEmail: true,
+			owned: "no lead has the email", email: emailNew, claimsEmail: true,
 			rows: []row{{"self-service", opens, opens}, {"curated", opens, opens}, {"ads", opens, opens}},
 		},
 		{
-			owned: "nobody knows either", phone: phoneNew, email: emailNew, claimsPhone: true, claimsEmail: true,
+			owned: "no lead has either", phone: phoneNew, email: emailNew, claimsPhone: true, claimsEmail: true,
 			rows: []row{{"self-service", opens, opens}, {"curated", opens, opens}, {"ads", opens, opens}},
 		},
 		{

@@ -102,7 +102,7 @@ func FuzzAmountFromNumber(f *testing.F) {
 
 func power(n int) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil) }
 
-// tall tells a number with an exponent that nobody should compute with.
+// tall reports whether a number has an exponent too large to compute with.
 func tall(literal string) bool {
 	_, exponent, _ := strings.Cut(strings.ToLower(literal), "e")
 	return len(strings.TrimLeft(strings.TrimLeft(exponent, "+-"), "0")) > 3

@@ -16,10 +16,10 @@ import (
 // join lets one lead depart into another, and folds both.
 func join(t *testing.T, into, from State) (State, State) {
 	t.Helper()
-	departed, joined, err := into.Join("acme", from)
+	source, joined, err := into.Join("acme", from)
 	require.NoError(t, err)
 	at := someDay.Add(100 * time.Hour)
-	return Evolve(into, leadFact(into.ID, at, joined)), Evolve(from, leadFact(from.ID, at, departed))
+	return Evolve(into, leadFact(into.ID, at, joined)), Evolve(from, leadFact(from.ID, at, source))
 }
 
 func TestJoin_FillsMissingFields(t *testing.T) {
@@ -111,22 +111,22 @@ func TestJoin_Refused(t *testing.T) {
 	t.Parallel()
 	a, b := *ann("api"), *bala("api")
 	_, gone := join(t, a, b)
-	unborn, foreign := State{}, b
+	missing, foreign := State{}, b
 	foreign.Account = "other"
 	for _, c := range []struct {
 		into, from State
 		is         error
 	}{
-		{a, unborn, ErrNotFound}, {unborn, a, ErrNotFound}, {a, foreign, ErrNotFound}, {foreign, a, ErrNotFound},
+		{a, missing, ErrNotFound}, {missing, a, ErrNotFound}, {a, foreign, ErrNotFound}, {foreign, a, ErrNotFound},
 	} {
 		_, _, err := c.into.Join("acme", c.from)
 		require.ErrorIs(t, err, c.is)
 	}
 	for _, pair := range [][2]State{{a, gone}, {gone, a}} {
 		_, _, err := pair[0].Join("acme", pair[1])
-		var departed *JoinedError
-		require.ErrorAs(t, err, &departed)
-		require.Equal(t, JoinedError{LeadID: idB, Into: idA}, *departed)
+		var source *JoinedError
+		require.ErrorAs(t, err, &source)
+		require.Equal(t, JoinedError{LeadID: idB, Into: idA}, *source)
 	}
 	_, _, err := a.Join("acme", a)
 	var wrong field.Errors

@@ -226,7 +226,7 @@ func TestLead_Invariants(t *testing.T) {
 			if releases {
 				require.NotContains(t, append(slices.Clone(s.Phones), s.Emails...), FoldPhone(gone.Phone)+gone.Email)
 				before.Phones, before.Emails = except(before.Phones, FoldPhone(gone.Phone)), except(before.Emails, gone.Email)
-				require.NotEmpty(t, append(slices.Clone(s.Phones), s.Emails...), "somebody can be found still")
+				require.NotEmpty(t, append(slices.Clone(s.Phones), s.Emails...), "the lead keeps a contact")
 			}
 			require.Equal(t, int64(i), s.Revision, "one revision a fact")
 			require.False(t, s.UpdatedAt.Before(s.CreatedAt))

@@ -21,8 +21,8 @@ const (
 	// which of two people is meant would merge strangers.
 	maxExtension = 9
 
-	// An E.164 number has at most 15 digits (ITU-T E.164, 6.2.1). Nobody
-	// assigns numbers of fewer than 7, country code included.
+	// An E.164 number has at most 15 digits (ITU-T E.164, 6.2.1). No
+	// numbers of fewer than 7 are assigned, country code included.
 	minPhoneDigits = 7
 	maxPhoneDigits = 15
 )

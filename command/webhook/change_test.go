@@ -193,7 +193,7 @@ func TestDeliveryID_Derived(t *testing.T) {
 	t.Parallel()
 	one, other := ulid.MustParse("01KAJ8Q6ZJ0000000000000001"), ulid.MustParse("01KAJ8Q6ZK0000000000000002")
 	id := DeliveryID(one, one, "w", 0)
-	require.Equal(t, "01KAJ8Q6ZJ50HR9TZHAEMK31JQ", id, "receivers have seen it: deliveries that are built anew are named as before")
+	require.Equal(t, "01KAJ8Q6ZJ50HR9TZHAEMK31JQ", id, "receivers have seen it: deliveries that are rebuilt are named as before")
 	require.Equal(t, one.Timestamp(), ulid.MustParse(id).Timestamp())
 	require.NotEqual(t, id, DeliveryID(one, one, "v", 0))
 	require.NotEqual(t, id, DeliveryID(one, other, "w", 0))

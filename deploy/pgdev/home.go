@@ -144,7 +144,7 @@ func (h home) socketDir() string {
 	return filepath.Join("/tmp", "leadlog-socket-"+hex.EncodeToString(sum[:6]))
 }
 
-// prepareSocketDir creates the directory anew: PostgreSQL does not start if a socket's lock file names a zombie or another program. It
+// prepareSocketDir deletes the directory and creates it: PostgreSQL does not start if a socket's lock file names a zombie or another program. It
 // requires start.lock and no running server.
 func (h home) prepareSocketDir() (string, error) {
 	dir := h.socketDir()
@@ -168,7 +168,7 @@ func (h home) prepareSocketDir() (string, error) {
 	return dir, h.account.mkdir(dir)
 }
 
-// removeSocketDir removes the directory, which every start creates anew.
+// removeSocketDir removes the directory, which every start creates.
 func (h home) removeSocketDir() { _ = os.RemoveAll(h.socketDir()) }
 
 // passwordOf returns the role's password, which it creates at first use.

@@ -121,7 +121,7 @@ func TestCheck_DetectsAnyChangedByte(t *testing.T) {
 	}
 }
 
-// Whoever changes a line knows how its lineHash is made.
+// An attacker who changes a line knows how its lineHash is computed.
 func FuzzCheck_Export(f *testing.F) {
 	lines, tree := exported(f, 4)
 	h := head(f, tree)

@@ -116,7 +116,7 @@ func (c *checking) compare() error {
 		}
 		if root != head.Root {
 			c.find("the first %d events are not those of the tree head that was signed (account %s), though each matches its "+
-				"lineHash: one or more were written anew, or are of another account", head.Size, head.Account)
+				"lineHash: one or more were rewritten, or are of another account", head.Size, head.Account)
 			return nil
 		}
 	}

@@ -105,7 +105,7 @@ func OpenHead(text []byte, publicKey string) (h Head, signedBy string, err error
 	case err != nil:
 		return h, "", fmt.Errorf("%w: %w", ErrHead, err)
 	}
-	for _, signature := range opened.Sigs { // its last character has bits to spare, which nobody may change unseen
+	for _, signature := range opened.Sigs { // its last character has unused bits, which must be zero
 		if _, err := base64.StdEncoding.Strict().DecodeString(signature.Base64); err != nil {
 			return h, "", fmt.Errorf("%w: %s", ErrSignature, publicKey)
 		}

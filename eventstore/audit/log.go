@@ -12,7 +12,7 @@ import (
 const WholeLog = "*"
 
 // Log is the tree over the whole log. Its leaves are all events of all accounts in the order of the log. It is stored nowhere: to
-// check a head that somebody kept, the log is read from its beginning. The zero value is the tree of an empty log.
+// check a head, the log is read from its beginning. The zero value is the tree of an empty log.
 type Log struct{ edge Edge }
 
 // LogLeaf is the hash of an event as a leaf of that tree: RFC 6962's of its id, its time in microseconds and its revision, in

@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Heads that somebody kept are held against what later versions make of the log. The hashes were worked out by another
+// Heads that were kept are compared with what later versions make of the log. The hashes were worked out by another
 // program, from what deploy/docs/audit.md says.
 func TestLog_KnownRoot(t *testing.T) {
 	t.Parallel()

@@ -184,7 +184,7 @@ func TestCatalogue_Complete(t *testing.T) {
 	require.Equal(t, catalogue, stored, "a type without a golden file, or a file whose type is gone: logs still hold it")
 }
 
-// A field that a sample leaves empty is one whose name in JSON nobody guards.
+// A field that a sample leaves empty is one whose JSON name is not checked.
 func TestSamples_FillEveryField(t *testing.T) {
 	t.Parallel()
 	for _, sample := range samples() {

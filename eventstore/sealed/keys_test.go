@@ -163,7 +163,7 @@ func TestExpel_KeyNamedByFact(t *testing.T) {
 	})
 }
 
-// Whoever meets a conflict decides again, and appends what they had.
+// After a conflict the caller decides again, and appends the same.
 func TestAppend_LeavesArguments(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")

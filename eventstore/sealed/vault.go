@@ -370,7 +370,7 @@ func scanKey(row pgx.CollectableRow) (k eventstore.Key, err error) {
 
 // CopyKeys makes the keys in one database equal to those in another, for a log that moves: its events are copied sealed, and where
 // its keys are stored depends on where the log is. Keys that the source lacks are deleted, because their persons were forgotten. If
-// both are the same database, nothing changes. Nobody may append meanwhile.
+// both are the same database, nothing changes. Appends must have stopped.
 func CopyKeys(ctx context.Context, from, to *pgxpool.Pool) error {
 	rows, err := from.Query(ctx, selectKeys)
 	if err != nil {

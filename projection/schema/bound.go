@@ -26,8 +26,8 @@ func Session(config *pgx.ConnConfig) {
 	config.RuntimeParams["jit"] = "off"
 }
 
-// Bound is Session for a connection with short statements. They fail when they are not answered within AnswerTime; otherwise nobody
-// would stop waiting for a server that has vanished.
+// Bound is Session for a connection with short statements. They fail when they are not answered within AnswerTime; otherwise they
+// would wait for ever for a server that has vanished.
 func Bound(config *pgx.ConnConfig) {
 	Session(config)
 	BoundBy(config, AnswerTime)

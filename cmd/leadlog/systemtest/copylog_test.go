@@ -164,7 +164,7 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 
 		settings = withLog(settings, leg.to)
 		p, base = serve(t, settings)
-		require.Equal(t, before, readView(t, base, jwt, ""), "at once: nothing is built anew")
+		require.Equal(t, before, readView(t, base, jwt, ""), "at once: nothing is rebuilt")
 		receiver.refuse("")
 		receiver.waitFor(t, deliveries)
 		capture()

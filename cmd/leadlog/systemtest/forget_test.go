@@ -111,7 +111,7 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 	// Without a service, and after an erasure that looks unfinished: the keys of the lead and of the visitor were restored, as from a
 	// backup.
 	launch(t, settings, "replay", "all").exits(t, 0)
-	requireNoTraces(t, "views that are built anew", dump(t, settings["LEADLOG_DATABASE_URL"]))
+	requireNoTraces(t, "views that are rebuilt", dump(t, settings["LEADLOG_DATABASE_URL"]))
 	for _, of := range []string{"lead-" + id, "visitor-"} { // EventStoreDB keeps unused keys of leads whose creation was refused
 		back, err := pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM person.backup WHERE stream ^@ $1`, of)
 		require.NoError(t, err)
