@@ -142,7 +142,7 @@ func (h *Handlers) erasureOfLost(ctx context.Context, held loadedLead) (erased e
 		switch data := fact.Data.(type) {
 		case event.LeadJoined:
 			erased.Leads = append(append(erased.Leads, data.From), data.Joined...)
-		case event.LeadDeparted: // it is erased with the lead that it was joined into
+		case event.LeadJoinedInto: // it is erased with the lead that it was joined into
 			return erased, lead.ErrNotFound
 		}
 	}

@@ -245,7 +245,7 @@ func TestJoin_TwoLeads(t *testing.T) {
 	require.Len(t, list, 1)
 	require.Equal(t, into, list[0].(map[string]any)["leadId"])
 	events := s.as(http.MethodGet, leads+"/"+from+"/events", "").at("data").([]any)
-	require.Equal(t, "lead.departed", events[len(events)-1].(map[string]any)["type"])
+	require.Equal(t, "lead.joinedinto", events[len(events)-1].(map[string]any)["type"])
 	events = s.as(http.MethodGet, leads+"/"+into+"/events", "").at("data").([]any)
 	require.Equal(t, "lead.joined", events[len(events)-1].(map[string]any)["type"])
 
@@ -378,7 +378,7 @@ func TestJoin_Rejections(t *testing.T) {
 	require.Equal(t, []string{"customFields"}, r.fieldsNamed())
 	for _, id := range []string{big, bigger, into, from} {
 		for _, e := range s.as(http.MethodGet, leads+"/"+id+"/events", "").at("data").([]any) {
-			require.NotContains(t, []any{"lead.departed", "lead.joined", "lead.joining"}, e.(map[string]any)["type"], "nothing changed")
+			require.NotContains(t, []any{"lead.joinedinto", "lead.joined", "lead.joining"}, e.(map[string]any)["type"], "nothing changed")
 		}
 	}
 }

@@ -197,7 +197,7 @@ func TestReplay_CopyAsOfOmitsErased(t *testing.T) {
 	first, second := w.NewID(), w.NewID()
 	w.Append(t, "acme", event.LeadStream(first), event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "Asha", Status: "new"}, Source: "api"})
 	apart := w.Append(t, "acme", event.LeadStream(second), event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "Asha Rao", Status: "new"}, Source: "api"})
-	w.Append(t, "acme", event.LeadStream(second), event.LeadDeparted{Into: first})
+	w.Append(t, "acme", event.LeadStream(second), event.LeadJoinedInto{Into: first})
 	w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: second}, event.LeadErased{Leads: []string{second}})
 	r := w.Replay(view.Lead{}, view.SourceHistory{})
 	r.Into, r.Until = "apart", projection.Until{Position: apart}

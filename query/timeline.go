@@ -116,7 +116,7 @@ func newStep(recorded eventstore.Recorded, fact event.Fact, before, after lead.S
 		}
 	case event.LeadJoined:
 		step.Joined = data.From
-	case event.LeadDeparted:
+	case event.LeadJoinedInto:
 		step.Into = data.Into
 	}
 	return step

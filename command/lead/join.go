@@ -49,10 +49,10 @@ func JoinFrom(body map[string]jsontext.Value) (string, error) {
 //
 // The error is ErrNotFound or a *JoinedError about either lead, or field.Errors: a lead cannot be joined to itself, and what
 // both have must fit into one lead.
-func (s State) Join(account string, from State) (event.LeadDeparted, event.LeadJoined, error) {
+func (s State) Join(account string, from State) (event.LeadJoinedInto, event.LeadJoined, error) {
 	for _, of := range []State{s, from} {
 		if err := of.Present(account); err != nil {
-			return event.LeadDeparted{}, event.LeadJoined{}, err
+			return event.LeadJoinedInto{}, event.LeadJoined{}, err
 		}
 	}
 	var wrong field.Errors
@@ -80,7 +80,7 @@ func (s State) Join(account string, from State) (event.LeadDeparted, event.LeadJ
 	if !fits(fill(s.Metadata, from.Metadata)) {
 		wrong.Add("metadata", "must come to at most 64 keys and 32 KiB, of both leads")
 	}
-	return event.LeadDeparted{Into: s.ID}, whole, wrong.Err()
+	return event.LeadJoinedInto{Into: s.ID}, whole, wrong.Err()
 }
 
 // whole returns the fact that another lead, with everything that it has, becomes part of this one.
@@ -142,7 +142,7 @@ func (s *State) join(fact *event.Fact, data *event.LeadJoined) {
 	s.UpdatedAt = fact.At
 }
 
-func (s *State) joinInto(fact *event.Fact, data *event.LeadDeparted) {
+func (s *State) joinInto(fact *event.Fact, data *event.LeadJoinedInto) {
 	s.Phase, s.JoinedInto, s.UpdatedAt = Joined, data.Into, fact.At
 }
 

@@ -63,7 +63,7 @@ func history(t *rapid.T) []event.Fact {
 		}
 	}
 	if rapid.Bool().Draw(t, "departs") {
-		facts = append(facts, leadFact(idNew, at, event.LeadDeparted{Into: idA}))
+		facts = append(facts, leadFact(idNew, at, event.LeadJoinedInto{Into: idA}))
 	}
 	return facts
 }
@@ -217,7 +217,7 @@ func TestLead_Invariants(t *testing.T) {
 				for _, entry := range data.Was.Sources {
 					arrived += entry.Arrivals
 				}
-			case event.LeadDeparted:
+			case event.LeadJoinedInto:
 				before.Phase, before.JoinedInto, before.UpdatedAt, before.Revision = Joined, data.Into, fact.At, before.Revision+1
 				require.Equal(t, before, s, "what it was, it stays")
 				continue

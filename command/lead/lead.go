@@ -98,7 +98,7 @@ func (s *State) evolve(fact *event.Fact) {
 		s.update(fact, &data)
 	case event.LeadReleased:
 		s.release(fact, &data)
-	case event.LeadDeparted:
+	case event.LeadJoinedInto:
 		s.joinInto(fact, &data)
 	case event.LeadJoined:
 		s.join(fact, &data)

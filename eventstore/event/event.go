@@ -69,7 +69,7 @@ var catalogue = newCatalogue(
 	entryOf[LeadMerged](),
 	entryOf[LeadUpdated](),
 	entryOf[LeadReleased](),
-	entryOf[LeadDeparted](),
+	entryOf[LeadJoinedInto](),
 	entryOf[LeadJoined](),
 	entryOf[LeadRefused](),
 	entryOf[LeadErased](),

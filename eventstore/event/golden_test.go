@@ -58,7 +58,7 @@ func samples() []Data {
 		LeadReleased{
 			Phone: "+491701234567", Email: "zoe@example.com", Current: "+491701234568", Name: "zoe", Changed: []string{"name", "phone"},
 		},
-		LeadDeparted{Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
+		LeadJoinedInto{Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		LeadJoined{
 			From: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Joined: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AC"},
 			Was: LeadSnapshot{

@@ -62,8 +62,8 @@ type LeadReleased struct {
 	Changed []string `json:"changed,omitzero"` // names of the lead's fields whose value this changed
 }
 
-// LeadDeparted ends the stream of a lead that was joined into another, the surviving lead, because both are the same person.
-type LeadDeparted struct {
+// LeadJoinedInto ends the stream of a lead that was joined into another, the surviving lead, because both are the same person.
+type LeadJoinedInto struct {
 	Into string `json:"into"` // id of the other lead
 }
 
@@ -122,14 +122,14 @@ type LeadErased struct {
 	Visitors []string `json:"visitors,omitzero"` // streams of the visitors that the lead was linked with
 }
 
-func (LeadCreated) EventType() string  { return "lead.created.v1" }
-func (LeadMerged) EventType() string   { return "lead.merged.v1" }
-func (LeadUpdated) EventType() string  { return "lead.updated.v1" }
-func (LeadReleased) EventType() string { return "lead.released.v1" }
-func (LeadDeparted) EventType() string { return "lead.departed.v1" }
-func (LeadJoined) EventType() string   { return "lead.joined.v1" }
-func (LeadRefused) EventType() string  { return "lead.refused.v1" }
-func (LeadErased) EventType() string   { return "lead.erased.v1" }
+func (LeadCreated) EventType() string    { return "lead.created.v1" }
+func (LeadMerged) EventType() string     { return "lead.merged.v1" }
+func (LeadUpdated) EventType() string    { return "lead.updated.v1" }
+func (LeadReleased) EventType() string   { return "lead.released.v1" }
+func (LeadJoinedInto) EventType() string { return "lead.joinedinto.v1" }
+func (LeadJoined) EventType() string     { return "lead.joined.v1" }
+func (LeadRefused) EventType() string    { return "lead.refused.v1" }
+func (LeadErased) EventType() string     { return "lead.erased.v1" }
 
 // LeadRevealed says that a user asked to see personal data that is masked otherwise. It is on a stream of its own, because it
 // does not change the lead.

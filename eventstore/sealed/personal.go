@@ -34,7 +34,7 @@ var declared = map[string]declaration{
 		personal: list("phone email current name"),
 		plain:    list("changed"),
 	},
-	event.LeadDeparted{}.EventType(): {plain: list("into")},
+	event.LeadJoinedInto{}.EventType(): {plain: list("into")},
 	event.LeadJoined{}.EventType(): {
 		personal: list("was"),
 		plain:    list("from joined changed"),

@@ -190,7 +190,7 @@ func TestBody_Join(t *testing.T) {
 	send(t, w)
 	into, from := w.NewID(), w.NewID()
 	w.Append(t, "acme", event.LeadStream(into), newLead("Ann"))
-	w.Append(t, "acme", event.LeadStream(from), newLead("Anna"), event.LeadDeparted{Into: into})
+	w.Append(t, "acme", event.LeadStream(from), newLead("Anna"), event.LeadJoinedInto{Into: into})
 	w.Append(t, "acme", event.LeadStream(into), event.LeadJoined{From: from, Was: event.LeadSnapshot{LeadFields: event.LeadFields{OpportunityID: "o", OpportunityValue: "7"}}})
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 	var body struct {

@@ -125,12 +125,12 @@ func (h *History) joinLeads(t testing.TB, account string) {
 	from := h.fold(t, leads[i])
 	others := append(leads[:i:i], leads[i+1:]...)
 	into := pick(h, others...)
-	departed, joined, err := h.fold(t, into).Join(account, from)
+	source, joined, err := h.fold(t, into).Join(account, from)
 	if err != nil { // they do not fit into one
 		return
 	}
 	h.Leads[account] = others
-	h.world.Append(t, account, event.LeadStream(from.ID), departed)
+	h.world.Append(t, account, event.LeadStream(from.ID), source)
 	h.world.Append(t, account, event.LeadStream(into), joined)
 }
 

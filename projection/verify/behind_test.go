@@ -42,7 +42,7 @@ func TestVerify_ViewsBehind(t *testing.T) {
 		"one lead of two": func(first, second, claim, _ string) []fact {
 			return []fact{
 				{claim, event.ClaimTaken{Kind: "phone", Holder: first}},
-				{event.LeadStream(second), event.LeadDeparted{Into: first}},
+				{event.LeadStream(second), event.LeadJoinedInto{Into: first}},
 				{event.LeadStream(first), event.LeadJoined{From: second, Was: event.LeadSnapshot{Phones: []string{"+912"}}}},
 			}
 		},

@@ -12,7 +12,7 @@ const temporary = `
 	                           kind text COLLATE "C" NOT NULL, holder text COLLATE "C" NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE leaf (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, account text COLLATE "C" NOT NULL,
 	                        ordinal bigint NOT NULL, hash bytea NOT NULL) ON COMMIT DROP;
-	CREATE TEMP TABLE departed (position bigint NOT NULL, lead_id text COLLATE "C" NOT NULL, into_id text COLLATE "C" NOT NULL) ON COMMIT DROP;
+	CREATE TEMP TABLE joined_into (position bigint NOT NULL, lead_id text COLLATE "C" NOT NULL, into_id text COLLATE "C" NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE joined (position bigint NOT NULL, lead_id text COLLATE "C" NOT NULL, from_id text COLLATE "C" NOT NULL) ON COMMIT DROP;
 	CREATE TEMP TABLE lived (position bigint NOT NULL, stream text COLLATE "C" NOT NULL, lives boolean NOT NULL) ON COMMIT DROP;
 
@@ -98,7 +98,7 @@ var questions = []string{
 	  ORDER BY 1 LIMIT $2`,
 
 	`SELECT format('lead %s was joined into lead %s, and did not depart before', j.from_id, j.lead_id)
-	   FROM joined j LEFT JOIN departed d ON d.lead_id = j.from_id AND d.position < j.position
+	   FROM joined j LEFT JOIN joined_into d ON d.lead_id = j.from_id AND d.position < j.position
 	  WHERE d.lead_id IS NULL AND $1::bigint >= 0
 	  ORDER BY j.position LIMIT $2`,
 
@@ -108,7 +108,7 @@ var questions = []string{
 	           FROM claimed WHERE holder <> '' AND kind IN ('phone', 'email', 'token-slot', 'webhook-slot')) c
 	   LEFT JOIN (SELECT stream AS holding, bool_or(lives) AS lived, bool_and(lives) AS lives FROM lived GROUP BY stream) h USING (holding)
 	  WHERE NOT EXISTS (SELECT FROM claimed l WHERE l.revision > 0 AND l.stream = c.stream AND l.position > c.position)
-	    AND NOT coalesce(h.lived AND (h.lives OR kind IN ('phone', 'email') AND holder NOT IN (SELECT lead_id FROM departed)), false)
+	    AND NOT coalesce(h.lived AND (h.lives OR kind IN ('phone', 'email') AND holder NOT IN (SELECT lead_id FROM joined_into)), false)
 	    AND $1::bigint >= 0
 	  ORDER BY stream LIMIT $2`,
 

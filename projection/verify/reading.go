@@ -28,24 +28,24 @@ type reading struct {
 	findings []string
 	found    map[string]int // findings, by kind
 
-	last      eventstore.Position
-	whole     whole
-	tokens    map[string]int
-	endpoints map[string]int
-	broken    map[string]error     // why deliveries to an endpoint cannot be signed, by endpoint
-	leaves    map[string]int64     // by account
-	owed      map[string]owed      // by the claim on an idempotency key
-	owing     map[ulid.ULID]string // the claim that an outcome is owed to
-	erased    map[string]erasure   // by lead
-	closed    map[string]*closed   // streams that cannot be opened, those of leads until they are erased
-	forgotten map[string]forgotten // visitors, by their streams
-	gone      map[string]bool      // streams of leads that are erased, or were part of one that is, and of its visitors
-	seen      [][]any
-	leaf      [][]any
-	claimed   [][]any
-	lived     [][]any
-	departed  [][]any
-	joined    [][]any
+	last       eventstore.Position
+	whole      whole
+	tokens     map[string]int
+	endpoints  map[string]int
+	broken     map[string]error     // why deliveries to an endpoint cannot be signed, by endpoint
+	leaves     map[string]int64     // by account
+	owed       map[string]owed      // by the claim on an idempotency key
+	owing      map[ulid.ULID]string // the claim that an outcome is owed to
+	erased     map[string]erasure   // by lead
+	closed     map[string]*closed   // streams that cannot be opened, those of leads until they are erased
+	forgotten  map[string]forgotten // visitors, by their streams
+	gone       map[string]bool      // streams of leads that are erased, or were part of one that is, and of its visitors
+	seen       [][]any
+	leaf       [][]any
+	claimed    [][]any
+	lived      [][]any
+	joinedInto [][]any
+	joined     [][]any
 }
 
 // owed is the outcome that a key is bound to, as long as it was not found. Mostly it is one of the next events.
@@ -187,8 +187,8 @@ func (r *reading) claims(e eventstore.Recorded, data event.Data) {
 		}
 	case event.LeadCreated, event.TokenCreated, event.WebhookRegistered:
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, true})
-	case event.LeadDeparted:
-		r.departed = append(r.departed, []any{int64(e.Position), event.LeadID(e.Stream), d.Into})
+	case event.LeadJoinedInto:
+		r.joinedInto = append(r.joinedInto, []any{int64(e.Position), event.LeadID(e.Stream), d.Into})
 		r.lived = append(r.lived, []any{int64(e.Position), e.Stream, false})
 	case event.LeadJoined:
 		r.joined = append(r.joined, []any{int64(e.Position), event.LeadID(e.Stream), d.From})
@@ -211,7 +211,7 @@ func (r *reading) flush(ctx context.Context) error {
 		{"seen", []string{"position", "stream", "hash", "revision", "event_id", "at"}, &r.seen},
 		{"claimed", []string{"position", "stream", "revision", "kind", "holder"}, &r.claimed},
 		{"lived", []string{"position", "stream", "lives"}, &r.lived},
-		{"departed", []string{"position", "lead_id", "into_id"}, &r.departed},
+		{"joined_into", []string{"position", "lead_id", "into_id"}, &r.joinedInto},
 		{"joined", []string{"position", "lead_id", "from_id"}, &r.joined},
 	} {
 		_, err := r.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", table.name}, table.columns, pgx.CopyFromRows(*table.rows))

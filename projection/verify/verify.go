@@ -186,7 +186,7 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, whole whole, tell fun
 
 // conclude returns what does not agree in what was read. With an error, the result is incomplete.
 func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *reading, heads []audit.Head, position int64) (findings []string, err error) {
-	if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, departed, joined`); err != nil {
+	if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, joined_into, joined`); err != nil {
 		return nil, err
 	}
 	for _, conclusion := range conclusions {

@@ -156,7 +156,7 @@ func TestVerify_JoinedLeads(t *testing.T) {
 		}
 	}
 	was := event.LeadSnapshot{Phones: []string{"+912"}, Sources: []event.SourceSnapshot{{Source: "api", Arrivals: 1}}}
-	w.Append(t, "acme", event.LeadStream(second), event.LeadDeparted{Into: first})
+	w.Append(t, "acme", event.LeadStream(second), event.LeadJoinedInto{Into: first})
 	w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: second, Was: was})
 	w.Project(t)
 	findings := run(t, w)

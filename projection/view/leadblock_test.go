@@ -73,7 +73,7 @@ func TestLeadBlock_FollowsChanges(t *testing.T) {
 		"another phone": event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Phone: "+919876543210"}},
 		"warmer":        event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Temperature: "hot"}},
 		"erased":        event.LeadErased{},
-		"merged away":   event.LeadDeparted{Into: ids[1]},
+		"merged away":   event.LeadJoinedInto{Into: ids[1]},
 	} {
 		id := ids[10]
 		ids = ids[1:]

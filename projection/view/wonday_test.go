@@ -61,9 +61,9 @@ func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) {
 			leads = append(leads[:i:i], leads[i+1:]...)
 			into := leads[random.IntN(len(leads))]
 			from := foldLead(t, w, id)
-			departed, joined, err := foldLead(t, w, into).Join(from.Account, from)
+			source, joined, err := foldLead(t, w, into).Join(from.Account, from)
 			require.NoError(t, err)
-			put(id, departed)
+			put(id, source)
 			put(into, joined)
 		default:
 			leads = append(leads[:i:i], leads[i+1:]...)
@@ -106,7 +106,7 @@ func TestWonDay_SumsWonLeads(t *testing.T) {
 func TestWonDay_NoRowForZeroLeads(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	for i, after := range []event.Data{event.LeadMerged{LeadFields: event.LeadFields{Status: "lost"}}, event.LeadErased{}, event.LeadDeparted{Into: w.NewID()}} {
+	for i, after := range []event.Data{event.LeadMerged{LeadFields: event.LeadFields{Status: "lost"}}, event.LeadErased{}, event.LeadJoinedInto{Into: w.NewID()}} {
 		id := w.NewID()
 		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "won", OpportunityValue: "1.50"}, Source: "api"})
 		w.Project(t)

@@ -179,7 +179,7 @@ func (c *chaos) checkJoinedLog(ctx context.Context, both joinedLeads) error {
 	if err != nil {
 		return err
 	}
-	return c.checkLead(ctx, both.lead(joinFrom), since, []fact{{"lead.created", both.at(joinFrom)}, {"lead.departed", ""}})
+	return c.checkLead(ctx, both.lead(joinFrom), since, []fact{{"lead.created", both.at(joinFrom)}, {"lead.joinedinto", ""}})
 }
 
 // checkJoined requires the two leads shown as one, or nothing of them after their erasure.
