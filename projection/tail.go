@@ -97,40 +97,38 @@ func (f *follower) endOwn() {
 // next appends what follows to events, at most limit, and returns how far it reaches. It waits until something follows, which may be
 // a position alone, or until due; then the position is 0. The error of an event that cannot be decoded comes after the events before it.
 func (f *follower) next(ctx context.Context, events []Event, limit int, due <-chan time.Time) (batch, error) {
-	for {
-		if f.own == nil {
-			b, reaches, err := f.tail.take(ctx, f, events, limit, due)
-			if err != nil || reaches {
-				return b, err
-			}
-			f.read(ctx)
-		}
-		if f.rest.position == 0 {
-			select {
-			case b, more := <-f.own:
-				if !more {
-					return batch{}, f.ended
-				}
-				f.rest = b
-			case <-due:
-				return batch{}, nil
-			case <-ctx.Done():
-				return batch{}, ctx.Err()
-			}
-		}
-		b := batch{events: events}
-		taken, err := b.take(f.rest, f.after, f.filter, limit)
-		if err != nil {
+	if f.own == nil {
+		b, reaches, err := f.tail.take(ctx, f, events, limit, due)
+		if err != nil || reaches {
 			return b, err
 		}
-		if taken {
-			f.rest = batch{}
-		}
-		if f.tail.moved(f, b.position) && taken && b.position >= f.catchUpTo {
-			f.endOwn()
-		}
-		return b, nil
+		f.read(ctx)
 	}
+	if f.rest.position == 0 {
+		select {
+		case b, more := <-f.own:
+			if !more {
+				return batch{}, f.ended
+			}
+			f.rest = b
+		case <-due:
+			return batch{}, nil
+		case <-ctx.Done():
+			return batch{}, ctx.Err()
+		}
+	}
+	b := batch{events: events}
+	taken, err := b.take(f.rest, f.after, f.filter, limit)
+	if err != nil {
+		return b, err
+	}
+	if taken {
+		f.rest = batch{}
+	}
+	if f.tail.moved(f, b.position) && taken && b.position >= f.catchUpTo {
+		f.endOwn()
+	}
+	return b, nil
 }
 
 // read starts reading the log after the follower's position.
