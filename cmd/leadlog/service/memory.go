@@ -37,9 +37,9 @@ func limitMemory(log *slog.Logger) int64 {
 	return limit
 }
 
-// gcPercent lets the heap grow to four times what is live before a collection. With 64 connections capturing, some 16 MiB are live,
-// so the heap stays near 64 MiB and the process under 128. It saves about 4 % of the processor time of a capture.
-const gcPercent = 300
+// gcPercent is how much the heap may grow before a collection, in percent of what is live. It saves a few percent of the processor
+// time of a capture over the default of 100. With 64 connections capturing, the process peaked at 114 MiB with 150, at 130 with 200.
+const gcPercent = 175
 
 // setGCPercent sets gcPercent. GOGC, if set, is left alone.
 func setGCPercent() {
