@@ -18,10 +18,35 @@ type AccountConfigured struct {
 	// VisitorDays is how long a visitor whom no lead is linked with is remembered after the last activity. Zero is
 	// DefaultVisitorDays.
 	VisitorDays int `json:"visitorDays,omitzero"`
+	// Quarantine says that captures by the API whose fields are refused are kept, to be repaired.
+	Quarantine bool `json:"quarantine,omitzero"`
+	// QuarantineDays is how long the body of an arrival is kept. Zero is DefaultQuarantineDays.
+	QuarantineDays int `json:"quarantineDays,omitzero"`
+	// WonStages are the stages that count as a conversion. None are DefaultWonStages.
+	WonStages []string `json:"wonStages,omitzero"`
 }
 
 // DefaultVisitorDays is a year and a month, so that activity can be compared with that of a year ago.
 const DefaultVisitorDays = 395
+
+// DefaultQuarantineDays is how long the body of an arrival is kept if the account's settings do not say.
+const DefaultQuarantineDays = 30
+
+// DefaultWonStages are the stages that count as a conversion if the account's settings do not say.
+func DefaultWonStages() []string { return []string{"won"} }
+
+// KeepsArrivalsFor returns QuarantineDays, or its default.
+func (a AccountConfigured) KeepsArrivalsFor() int {
+	return cmp.Or(a.QuarantineDays, DefaultQuarantineDays)
+}
+
+// CountsAsWon returns WonStages, or their default.
+func (a AccountConfigured) CountsAsWon() []string {
+	if len(a.WonStages) == 0 {
+		return DefaultWonStages()
+	}
+	return a.WonStages
+}
 
 // KeepsVisitorsFor returns VisitorDays, or its default.
 func (a AccountConfigured) KeepsVisitorsFor() int { return cmp.Or(a.VisitorDays, DefaultVisitorDays) }

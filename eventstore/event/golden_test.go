@@ -33,6 +33,15 @@ func samples() []Data {
 	}
 	meta := map[string]jsontext.Value{"source": jsontext.Value(`"Facebook Ads"`), "campaign": jsontext.Value(`{"id":7}`)}
 	hash := bytes.Repeat([]byte{0x00, 0x7f, 0xff, 0x3e}, 8)
+	intake := IntakeSettings{
+		Name: "Größentabelle", Kind: "webhook", Source: "website", Enabled: true, Origins: []string{"https://example.com"},
+		Redirect: "https://example.com/danke?a=1&b=2", Honeypot: "url", Challenge: "turnstile", RateLimit: &rate, ExpectEvery: "24h0m0s",
+		Mapping: map[string]string{"name": `body.first + " " + body.last`, "email": "body.mail"},
+		Signature: &IntakeSignature{
+			Header: "X-Signature", Algorithm: "sha256", Encoding: "hex", Prefix: "sha256=", Scheme: "hmac",
+		},
+		GraphURL: "https://graph.example.com/v25.0",
+	}
 	return []Data{
 		LeadCreated{
 			ContactUID: "c_8xk2", LeadFields: LeadFields{
@@ -113,9 +122,16 @@ func samples() []Data {
 		WebhookReplayed{Since: at, Until: at.Add(time.Hour), Generation: 3},
 		WebhookReplayEnded{Generation: 3, Error: "failed"},
 		WebhookDeleted{},
+		IntakeCreated{IntakeSettings: intake, Slot: 3},
+		IntakeChanged{IntakeSettings: intake, Changed: []string{"name", "secret"}},
+		IntakeRotated{},
+		IntakeDeleted{},
+		IntakeSilent{Since: at},
+		IntakeResumed{},
 		AccountConfigured{
 			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE",
 			RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false), VisitorDays: 30,
+			Quarantine: true, QuarantineDays: 90, WonStages: []string{"won"},
 		},
 		JWTsRevoked{NotBefore: at},
 		VisitorActed{

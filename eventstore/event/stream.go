@@ -25,6 +25,9 @@ func TokenUseStream(id string, at time.Time) string {
 // WebhookStream names the history of one webhook endpoint.
 func WebhookStream(id string) string { return WebhookPrefix + id }
 
+// IntakeStream names the history of one intake.
+func IntakeStream(id string) string { return IntakePrefix + id }
+
 // AccountStream names the history of one account's plan and settings.
 func AccountStream(id string) string { return AccountPrefix + id }
 
@@ -55,6 +58,9 @@ func TokenID(stream string) string {
 // WebhookID is the id in the name of an endpoint's stream.
 func WebhookID(stream string) string { return strings.TrimPrefix(stream, WebhookPrefix) }
 
+// IntakeID is the id in the name of an intake's stream.
+func IntakeID(stream string) string { return strings.TrimPrefix(stream, IntakePrefix) }
+
 // AccountID is the id in the name of an account's stream.
 func AccountID(stream string) string { return strings.TrimPrefix(stream, AccountPrefix) }
 
@@ -64,6 +70,7 @@ const (
 	TokenPrefix    = "token-"
 	TokenUsePrefix = "tokenuse-"
 	WebhookPrefix  = "webhook-"
+	IntakePrefix   = "intake-"
 	AccountPrefix  = "account-"
 	RefusedPrefix  = "refused-"
 	VisitorPrefix  = "visitor-"

@@ -72,8 +72,21 @@ var declared = map[string]declaration{
 	event.WebhookReplayEnded{}.EventType(): {plain: list("generation error")},
 	event.WebhookDeleted{}.EventType():     {},
 
-	event.AccountConfigured{}.EventType(): {plain: list("name features stages region rateLimit rateBurst tokensSeeLeads visitorDays")},
-	event.JWTsRevoked{}.EventType():       {plain: list("notBefore")},
+	event.IntakeCreated{}.EventType(): {
+		plain: list("name kind source enabled origins redirect honeypot challenge rateLimit expectEvery mapping signature graphUrl slot"),
+	},
+	event.IntakeChanged{}.EventType(): {
+		plain: list("name kind source enabled origins redirect honeypot challenge rateLimit expectEvery mapping signature graphUrl changed"),
+	},
+	event.IntakeRotated{}.EventType(): {},
+	event.IntakeDeleted{}.EventType(): {},
+	event.IntakeSilent{}.EventType():  {plain: list("since")},
+	event.IntakeResumed{}.EventType(): {},
+
+	event.AccountConfigured{}.EventType(): {
+		plain: list("name features stages region rateLimit rateBurst tokensSeeLeads visitorDays quarantine quarantineDays wonStages"),
+	},
+	event.JWTsRevoked{}.EventType(): {plain: list("notBefore")},
 }
 
 func list(names string) []string { return strings.Fields(names) }

@@ -1,0 +1,63 @@
+package event
+
+import "time"
+
+// IntakeSettings are what an account's owner says about an intake: an address of its own at which forms, ads and payment pages
+// deliver leads. Secrets are stored elsewhere, sealed.
+type IntakeSettings struct {
+	Name        string            `json:"name"`
+	Kind        string            `json:"kind"`
+	Source      string            `json:"source"` // canonical; the source of what arrives here
+	Enabled     bool              `json:"enabled"`
+	Origins     []string          `json:"origins,omitzero"`     // web origins whose pages may post to a form; none: any
+	Redirect    string            `json:"redirect,omitzero"`    // where a form sends the browser afterwards
+	Honeypot    string            `json:"honeypot,omitzero"`    // name of a form's field that a person leaves empty
+	Challenge   string            `json:"challenge,omitzero"`   // provider: turnstile or hcaptcha
+	RateLimit   *float64          `json:"rateLimit,omitzero"`   // arrivals a second and address; 0 is no limit, absent the account's
+	ExpectEvery string            `json:"expectEvery,omitzero"` // a Go duration; without an arrival for that long, it is silent
+	Mapping     map[string]string `json:"mapping,omitzero"`     // CEL by field of a lead; absent fields have the kind's own
+	Signature   *IntakeSignature  `json:"signature,omitzero"`   // of kind webhook
+	GraphURL    string            `json:"graphUrl,omitzero"`    // of kind meta_lead_ads; absent: Meta's own
+}
+
+// IntakeSignature says how a sender proves that it has the secret of an intake of kind webhook.
+type IntakeSignature struct {
+	Header    string `json:"header,omitzero"`
+	Algorithm string `json:"algorithm,omitzero"` // sha256, sha1 or sha512
+	Encoding  string `json:"encoding,omitzero"`  // hex or base64
+	Prefix    string `json:"prefix,omitzero"`    // in the header, before the signature
+	Scheme    string `json:"scheme"`             // hmac, bearer, basic or header
+}
+
+// IntakeCreated says that an account has a new intake.
+type IntakeCreated struct {
+	IntakeSettings
+	Slot int `json:"slot"` // which of the account's slots it holds, from 1
+}
+
+// IntakeChanged says that an intake's owner changed it. It has all of the intake's settings from here on.
+type IntakeChanged struct {
+	IntakeSettings
+	Changed []string `json:"changed"` // names of the fields that have another value than before, secrets included
+}
+
+// IntakeRotated says that an intake has a new secret, and that the one before is refused.
+type IntakeRotated struct{}
+
+// IntakeDeleted says that an intake is gone for good.
+type IntakeDeleted struct{}
+
+// IntakeSilent says that nothing arrived at an intake for longer than its owner expects.
+type IntakeSilent struct {
+	Since time.Time `json:"since"` // the latest arrival, or when the intake was created
+}
+
+// IntakeResumed says that something arrived at an intake that was silent.
+type IntakeResumed struct{}
+
+func (IntakeCreated) EventType() string { return "intake.created.v1" }
+func (IntakeChanged) EventType() string { return "intake.changed.v1" }
+func (IntakeRotated) EventType() string { return "intake.rotated.v1" }
+func (IntakeDeleted) EventType() string { return "intake.deleted.v1" }
+func (IntakeSilent) EventType() string  { return "intake.silent.v1" }
+func (IntakeResumed) EventType() string { return "intake.resumed.v1" }
