@@ -80,3 +80,35 @@ func TestAccount_VisitorDays(t *testing.T) {
 		require.Equal(t, []string{"visitorDays"}, wrong.fieldsNamed(), body)
 	}
 }
+
+func TestAccount_QuarantineAndWonStages(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	admin := s.mint(ownAccount, "admin")
+	const path = "/api/v1/admin/accounts/" + ownAccount
+	for _, c := range []struct {
+		body       string
+		quarantine bool
+		days       float64
+		won        []any
+	}{
+		{`{}`, false, 30, []any{"won"}},
+		{`{"quarantine":null,"quarantineDays":null,"wonStages":null}`, false, 30, []any{"won"}},
+		{`{"quarantine":true,"quarantineDays":1,"stages":["New","Sold"],"wonStages":["sold"]}`, true, 1, []any{"Sold"}},
+		{`{"stages":["New","Paid"],"wonStages":["Paid","Sold"],"quarantineDays":365}`, false, 365, []any{"Paid", "Sold"}},
+	} {
+		put := s.send(call{method: http.MethodPut, path: path, credential: admin, body: c.body}).is(http.StatusOK)
+		require.Equal(t, c.quarantine, put.at("data", "quarantine"), c.body)
+		require.Equal(t, c.days, put.at("data", "quarantineDays"), c.body)
+		require.Equal(t, c.won, put.at("data", "wonStages"), c.body)
+		shown := s.send(call{method: http.MethodGet, path: after(path, put), credential: admin}).is(http.StatusOK)
+		require.Equal(t, put.at("data"), shown.at("data"))
+	}
+	for body, field := range map[string]string{
+		`{"quarantine":"yes"}`: "quarantine", `{"quarantineDays":0}`: "quarantineDays", `{"quarantineDays":366}`: "quarantineDays",
+		`{"quarantineDays":"30"}`: "quarantineDays", `{"wonStages":"won"}`: "wonStages", `{"wonStages":["nowhere"]}`: "wonStages",
+	} {
+		wrong := s.send(call{method: http.MethodPut, path: path, credential: admin, body: body}).is(http.StatusBadRequest)
+		require.Equal(t, []string{field}, wrong.fieldsNamed(), body)
+	}
+}

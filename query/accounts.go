@@ -23,6 +23,12 @@ type Account struct {
 	TokensSeeLeads bool `json:"tokensSeeLeads"`
 	// VisitorDays is how long a visitor whom no lead is linked with is remembered after the last activity.
 	VisitorDays int `json:"visitorDays"`
+	// Quarantine keeps captures by the API whose fields are refused.
+	Quarantine bool `json:"quarantine"`
+	// QuarantineDays is how long the body of an arrival is kept.
+	QuarantineDays int `json:"quarantineDays"`
+	// WonStages are those that count as a conversion.
+	WonStages []string `json:"wonStages"`
 	// JWTNotBefore is the time before which JWTs must not have been issued; null: they may be of any time.
 	JWTNotBefore Timestamp `json:"jwtNotBefore"`
 	CreatedAt    Timestamp `json:"createdAt"`
@@ -35,14 +41,15 @@ func (r *Reader) Account(ctx context.Context, id string) (Account, error) {
 		return Account{}, ErrNotFound
 	}
 	return one(ctx, r, scanAccount, `
-		SELECT account_id, name, features, stages, region, rate_limit, rate_burst, tokens_see_leads, visitor_days, jwt_not_before, created_at, updated_at
+		SELECT account_id, name, features, stages, region, rate_limit, rate_burst, tokens_see_leads, visitor_days,
+		       quarantine, quarantine_days, won_stages, jwt_not_before, created_at, updated_at
 		  FROM views.account
 		 WHERE account_id = $1`, id)
 }
 
 func scanAccount(row pgx.CollectableRow) (a Account, err error) {
 	err = row.Scan(&a.AccountID, &a.Name, jsonOf{&a.Features}, jsonOf{&a.Stages}, &a.Region, &a.RateLimit, &a.RateBurst, &a.TokensSeeLeads,
-		&a.VisitorDays, &a.JWTNotBefore, &a.CreatedAt, &a.UpdatedAt)
+		&a.VisitorDays, &a.Quarantine, &a.QuarantineDays, jsonOf{&a.WonStages}, &a.JWTNotBefore, &a.CreatedAt, &a.UpdatedAt)
 	return a, err
 }
 

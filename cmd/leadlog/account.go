@@ -33,6 +33,10 @@ type accountSetCommand struct {
 	TokensSeeLeads *bool `negatable:"" help:"Let answers to API tokens show what earlier arrivals stored of a lead. Default of a new account: yes."`
 	VisitorDays    *int  `placeholder:"N" help:"Days after the last activity of a visitor whom no lead is linked with, until the visitor is forgotten: 1 to 3650. Default of a new account: 395."`
 
+	Quarantine     *bool    `negatable:"" help:"Keep captures by the API whose fields are refused, to be repaired. Default of a new account: no."`
+	QuarantineDays *int     `placeholder:"N" help:"Days for which the body of an arrival is kept: 1 to 365. Default of a new account: 30."`
+	WonStage       []string `sep:"none" placeholder:"NAME" help:"Stage that counts as a conversion. May be repeated. An empty one sets the default, which a new account has: won."`
+
 	JWTNotBefore time.Time `name:"jwt-not-before" placeholder:"TIME" help:"Refuse JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
 }
 
@@ -68,6 +72,7 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 		Settings: account.Settings{
 			Name: a.Name, Features: named(a.Feature), Stages: named(a.Stage), Region: a.Region,
 			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads, VisitorDays: a.VisitorDays,
+			Quarantine: a.Quarantine, QuarantineDays: a.QuarantineDays, WonStages: named(a.WonStage),
 		},
 		Keep:         true,
 		JWTNotBefore: a.JWTNotBefore,
@@ -78,8 +83,9 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Out, "account %s: features %s; stages %s; region %s%s; visitors for %d days%s (position %d)\n", a.ID,
-		orNone(state.Features), strings.Join(state.Stages, ", "), state.Region, hidesLeads(state), state.VisitorDays, revoked(state), position)
+	fmt.Fprintf(c.Out, "account %s: features %s; stages %s; won stages %s; region %s%s; visitors for %d days; arrivals for %d days%s%s (position %d)\n", a.ID,
+		orNone(state.Features), strings.Join(state.Stages, ", "), strings.Join(state.WonStages, ", "), state.Region, hidesLeads(state),
+		state.VisitorDays, state.QuarantineDays, quarantines(state), revoked(state), position)
 	return nil
 }
 
@@ -98,6 +104,14 @@ func hidesLeads(state account.State) string {
 		return ""
 	}
 	return "; tokens do not see leads"
+}
+
+// quarantines returns the note that refused captures are kept, or "".
+func quarantines(state account.State) string {
+	if !state.Quarantine {
+		return ""
+	}
+	return "; refused captures are kept"
 }
 
 // revoked returns the note from when on JWTs are accepted, or "" when the account has revoked none.

@@ -40,6 +40,11 @@ type State struct {
 	TokensSeeLeads bool
 	// VisitorDays is how long a visitor whom no lead is linked with is remembered after the last activity.
 	VisitorDays int
+	// Quarantine keeps captures by the API whose fields are refused.
+	Quarantine bool
+	// QuarantineDays is how long the body of an arrival is kept.
+	QuarantineDays int
+	WonStages      []string // those that count as a conversion; never empty once provisioned
 	// JWTNotBefore revokes the JWTs that were issued earlier. Zero revokes none.
 	JWTNotBefore time.Time
 	CreatedAt    time.Time
@@ -58,6 +63,7 @@ func Evolve(s State, fact event.Fact) State {
 			Provisioned: true, CreatedAt: created, UpdatedAt: fact.At, Name: data.Name, Features: data.Features, Stages: data.Stages,
 			Region: data.Region, RateLimit: data.RateLimit, RateBurst: data.RateBurst, JWTNotBefore: s.JWTNotBefore,
 			TokensSeeLeads: data.LetsTokensSeeLeads(), VisitorDays: data.KeepsVisitorsFor(),
+			Quarantine: data.Quarantine, QuarantineDays: data.KeepsArrivalsFor(), WonStages: data.CountsAsWon(),
 		}
 	case event.JWTsRevoked:
 		s.JWTNotBefore, s.UpdatedAt = data.NotBefore, fact.At
@@ -96,7 +102,8 @@ const (
 	maxStage    = 50 // characters
 	maxFeatures = 50
 
-	maxVisitorDays = 3650
+	maxVisitorDays    = 3650
+	maxQuarantineDays = 365
 )
 
 // MaxRate is the most captures a second, or of a burst, that a limit may be.
@@ -113,10 +120,13 @@ type Settings struct {
 	// TokensSeeLeads is true when it is nil.
 	TokensSeeLeads *bool
 	VisitorDays    *int // nil: event.DefaultVisitorDays
+	Quarantine     *bool
+	QuarantineDays *int     // nil: event.DefaultQuarantineDays
+	WonStages      []string // empty: event.DefaultWonStages
 }
 
-// Keeping returns settings with what they leave out, nil or an empty text, taken from the account. Features or stages that are
-// empty and not nil are kept empty.
+// Keeping returns settings with what they leave out, nil or an empty text, taken from the account. Lists that are empty and not nil
+// are kept empty.
 func (s State) Keeping(want Settings) Settings {
 	if want.Features == nil {
 		want.Features = s.Features
@@ -131,6 +141,15 @@ func (s State) Keeping(want Settings) Settings {
 	}
 	if want.VisitorDays == nil && s.VisitorDays > 0 {
 		want.VisitorDays = &s.VisitorDays
+	}
+	if want.Quarantine == nil && s.Quarantine {
+		want.Quarantine = new(true)
+	}
+	if want.QuarantineDays == nil && s.QuarantineDays > 0 {
+		want.QuarantineDays = &s.QuarantineDays
+	}
+	if want.WonStages == nil {
+		want.WonStages = s.WonStages
 	}
 	return want
 }
@@ -174,17 +193,21 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	if d := want.VisitorDays; d != nil && (*d < 1 || *d > maxVisitorDays) {
 		refuse("visitorDays", "must be between 1 and 3650")
 	}
+	if d := want.QuarantineDays; d != nil && (*d < 1 || *d > maxQuarantineDays) {
+		refuse("quarantineDays", "must be between 1 and 365")
+	}
+	wonStages, message := s.wonStages(want.WonStages, stages)
+	if message != "" {
+		refuse("wonStages", message)
+	}
 	if wrong != nil {
 		return nil, wrong
-	}
-	visitorDays := 0 // the default
-	if want.VisitorDays != nil {
-		visitorDays = *want.VisitorDays
 	}
 	configured := event.AccountConfigured{
 		Name: name, Features: features, Stages: stages, Region: region,
 		RateLimit: want.RateLimit, RateBurst: want.RateBurst,
-		TokensSeeLeads: want.TokensSeeLeads, VisitorDays: visitorDays,
+		TokensSeeLeads: want.TokensSeeLeads, VisitorDays: orZero(want.VisitorDays),
+		Quarantine: orZero(want.Quarantine), QuarantineDays: orZero(want.QuarantineDays), WonStages: wonStages,
 	}
 	if s.Provisioned && s.is(configured) {
 		return nil, nil
@@ -192,11 +215,43 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	return &configured, nil
 }
 
+// wonStages returns the stages that count as a conversion, as the account spells them, or what is wrong with them. One that is no
+// longer a stage of the account may stay, since leads that have it keep it; so may the default, which no account has to name.
+func (s State) wonStages(want, stages []string) (won []string, wrong string) {
+	want, ok := distinct(want, true)
+	if !ok {
+		return nil, "must be different from each other without regard to case"
+	}
+	if len(want) == 0 || slices.Equal(want, event.DefaultWonStages()) {
+		return nil, ""
+	}
+	for _, name := range want {
+		stage, known := Stage(stages, name)
+		if !known {
+			stage, known = Stage(s.WonStages, name)
+		}
+		if !known {
+			return nil, "must be stages of the account"
+		}
+		won = append(won, stage)
+	}
+	return won, ""
+}
+
+// orZero returns what a pointer points to; for nil the zero value, which is the default.
+func orZero[T any](value *T) (v T) {
+	if value != nil {
+		v = *value
+	}
+	return v
+}
+
 func (s State) is(c event.AccountConfigured) bool {
 	return s.Name == c.Name && s.Region == c.Region &&
 		slices.Equal(s.Features, c.Features) && slices.Equal(s.Stages, c.Stages) &&
 		equal(s.RateLimit, c.RateLimit) && equal(s.RateBurst, c.RateBurst) &&
-		s.TokensSeeLeads == c.LetsTokensSeeLeads() && s.VisitorDays == c.KeepsVisitorsFor()
+		s.TokensSeeLeads == c.LetsTokensSeeLeads() && s.VisitorDays == c.KeepsVisitorsFor() &&
+		s.Quarantine == c.Quarantine && s.QuarantineDays == c.KeepsArrivalsFor() && slices.Equal(s.WonStages, c.CountsAsWon())
 }
 
 func equal[T comparable](a, b *T) bool {

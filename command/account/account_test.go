@@ -58,6 +58,12 @@ func TestConfigure_Normalizes(t *testing.T) {
 		{"a rate of 0 is no limit", Settings{RateLimit: p(0.0)}, with(func(c *event.AccountConfigured) { c.RateLimit = p(0.0) })},
 		{"a rate below one a second", Settings{RateLimit: p(0.5), RateBurst: p(1)}, with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = p(0.5), p(1) })},
 		{"the highest rate", Settings{RateLimit: p(1e6), RateBurst: p(1000000)}, with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = p(1e6), p(1000000) })},
+		{"quarantine", Settings{Quarantine: p(true), QuarantineDays: p(365)}, with(func(c *event.AccountConfigured) { c.Quarantine, c.QuarantineDays = true, 365 })},
+		{"won stages in the account's spelling", Settings{Stages: []string{"New", "Sold", "Paid"}, WonStages: []string{"paid ", "SOLD"}}, with(func(c *event.AccountConfigured) {
+			c.Stages, c.WonStages = []string{"New", "Sold", "Paid"}, []string{"Paid", "Sold"}
+		})},
+		{"the default won stage need not be a stage", Settings{Stages: []string{"New", "Sold"}, WonStages: []string{"won"}}, with(func(c *event.AccountConfigured) { c.Stages = []string{"New", "Sold"} })},
+		{"no won stages: the default ones", Settings{WonStages: []string{}}, base},
 	} {
 		got, err := State{}.Configure(c.in, knownRegion)
 		require.NoError(t, err, c.name)
@@ -99,6 +105,11 @@ func TestConfigure_Refuses(t *testing.T) {
 		{"a burst of 0 would refuse everything", Settings{RateBurst: p(0)}, "rateBurst"},
 		{"a negative burst", Settings{RateBurst: p(-1)}, "rateBurst"},
 		{"a burst beyond sense", Settings{RateBurst: p(1000001)}, "rateBurst"},
+		{"arrivals for no day", Settings{QuarantineDays: p(0)}, "quarantineDays"},
+		{"arrivals for 366 days", Settings{QuarantineDays: p(366)}, "quarantineDays"},
+		{"a won stage that is no stage", Settings{WonStages: []string{"won", "paid"}}, "wonStages"},
+		{"a blank won stage", Settings{WonStages: []string{" "}}, "wonStages"},
+		{"a won stage twice", Settings{WonStages: []string{"lost", "Lost"}}, "wonStages"},
 	} {
 		got, err := State{}.Configure(c.in, knownRegion)
 		require.Nil(t, got, c.name)
@@ -125,7 +136,7 @@ func TestConfigure_Idempotent(t *testing.T) {
 	s := configure(t, State{}, first(), at)
 	require.Equal(t, State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE",
-		RateLimit: p(5.0), RateBurst: p(9), TokensSeeLeads: true, VisitorDays: 395, CreatedAt: at, UpdatedAt: at,
+		RateLimit: p(5.0), RateBurst: p(9), TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"}, CreatedAt: at, UpdatedAt: at,
 	}, s)
 	require.True(t, s.Has(FeatureAPI))
 
@@ -139,7 +150,8 @@ func TestConfigure_Idempotent(t *testing.T) {
 	require.False(t, s.TokensSeeLeads)
 	replaced := configure(t, s, Settings{}, later)
 	require.Equal(t, State{
-		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", TokensSeeLeads: true, VisitorDays: 395, CreatedAt: at, UpdatedAt: later,
+		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"},
+		CreatedAt: at, UpdatedAt: later,
 	}, replaced, "what is not said again is gone")
 	require.False(t, replaced.Has(FeatureAPI))
 }
@@ -149,6 +161,7 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 	has := State{
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US",
 		RateLimit: p(2.0), RateBurst: p(3), TokensSeeLeads: true, VisitorDays: 30,
+		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"},
 	}
 	kept, err := has.Configure(has.Keeping(Settings{}), knownRegion)
 	require.NoError(t, err)
@@ -157,11 +170,13 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
 		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", RateLimit: p(0.0), RateBurst: p(3), VisitorDays: 30,
+		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"},
 	}, changed)
 	renamed, err := has.Configure(has.Keeping(Settings{Name: "Globex", RateBurst: p(4)}), knownRegion)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
 		Name: "Globex", Features: []string{FeatureAPI}, Stages: has.Stages, Region: "US", RateLimit: p(2.0), RateBurst: p(4), VisitorDays: 30,
+		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"},
 	}, renamed)
 	has.TokensSeeLeads = false
 	blind, err := has.Configure(has.Keeping(Settings{Name: "Globex"}), knownRegion)
@@ -192,6 +207,9 @@ func TestConfigure_EachSetting(t *testing.T) {
 		"burst":              func(w *Settings) { w.RateBurst = p(10) },
 		"blind tokens":       func(w *Settings) { w.TokensSeeLeads = p(false) },
 		"days of visitors":   func(w *Settings) { w.VisitorDays = p(1) },
+		"quarantine":         func(w *Settings) { w.Quarantine = p(true) },
+		"days of arrivals":   func(w *Settings) { w.QuarantineDays = p(31) },
+		"won stages":         func(w *Settings) { w.WonStages = []string{"b"} },
 		"no burst":           func(w *Settings) { w.RateBurst = nil },
 	} {
 		want := base

@@ -245,6 +245,9 @@ CREATE TABLE views.account (
     rate_burst       bigint,
     tokens_see_leads boolean          NOT NULL,
     visitor_days     integer          NOT NULL,
+    quarantine       boolean          NOT NULL,
+    quarantine_days  integer          NOT NULL,
+    won_stages       jsonb            NOT NULL,
     created_at       timestamptz      NOT NULL,
     updated_at       timestamptz      NOT NULL,
     jwt_not_before   timestamptz,
@@ -254,6 +257,9 @@ CREATE TABLE views.account (
 COMMENT ON TABLE views.account IS 'Plans and settings of accounts.';
 COMMENT ON COLUMN views.account.tokens_see_leads IS 'Whether answers to API tokens show what earlier arrivals stored.';
 COMMENT ON COLUMN views.account.visitor_days IS 'How long a visitor whom no lead is linked with is remembered after the last activity.';
+COMMENT ON COLUMN views.account.quarantine IS 'Whether captures by the API whose fields are refused are kept.';
+COMMENT ON COLUMN views.account.quarantine_days IS 'How long the body of an arrival is kept.';
+COMMENT ON COLUMN views.account.won_stages IS 'The stages that count as a conversion.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
 CREATE TABLE views.endpoint (
