@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -71,6 +72,8 @@ func appendValue(buffer []byte, pointer any) ([]byte, error) {
 		return strconv.AppendInt(buffer, int64(*value), 10), nil
 	case *int64:
 		return strconv.AppendInt(buffer, *value, 10), nil
+	case *time.Time:
+		return appendTime(buffer, *value)
 	case *[]string:
 		return AppendList(buffer, *value)
 	case *map[string]jsontext.Value:
@@ -78,6 +81,15 @@ func appendValue(buffer []byte, pointer any) ([]byte, error) {
 	}
 	encoded, err := json.Marshal(pointer, json.Deterministic(true))
 	return append(buffer, encoded...), err
+}
+
+// appendTime writes a time. One that is not UTC, or whose year is unusual, is left to the library.
+func appendTime(buffer []byte, t time.Time) ([]byte, error) {
+	if year := t.Year(); t.Location() != time.UTC || year < 1 || year > 9999 {
+		encoded, err := json.Marshal(t)
+		return append(buffer, encoded...), err
+	}
+	return append(t.AppendFormat(append(buffer, '"'), time.RFC3339Nano), '"'), nil
 }
 
 // AppendList writes a list of texts.
@@ -279,6 +291,8 @@ func (p *plain) value(pointer any) {
 		*field = p.keep(p.quoted())
 	case *bool:
 		*field = p.true()
+	case *time.Time:
+		*field = p.time()
 	case *[]string:
 		*field = p.list()
 	case *map[string]jsontext.Value:
@@ -294,6 +308,13 @@ func (p *plain) true() bool {
 		p.at += len("true")
 	}
 	return !p.bad
+}
+
+// time reads a time in UTC.
+func (p *plain) time() (t time.Time) {
+	text := p.bytes(p.quoted())
+	p.bad = p.bad || !bytes.HasSuffix(text, []byte("Z")) || t.UnmarshalText(text) != nil
+	return t
 }
 
 // list reads a list of texts.

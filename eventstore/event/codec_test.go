@@ -148,6 +148,8 @@ func requirePlain[T any](t *testing.T) {
 			*field = true
 		case *[]string:
 			*field = []string{"a", "b"}
+		case *time.Time:
+			*field = time.Date(2025, 3, 30, 1, 2, 3, 45e6, time.UTC)
 		case *map[string]jsontext.Value:
 			*field = map[string]jsontext.Value{"a": jsontext.Value(`"b"`)}
 		default:

@@ -104,6 +104,14 @@ var catalogue = newCatalogue(
 	entryOf[JWTsRevoked](),
 	entryOf[VisitorActed](),
 	entryOf[VisitorForgotten](),
+	entryOf[ArrivalReceived](),
+	entryOf[ArrivalFetched](),
+	entryOf[ArrivalCaptured](),
+	entryOf[ArrivalRefused](),
+	entryOf[ArrivalQuarantined](),
+	entryOf[ArrivalResubmitted](),
+	entryOf[ArrivalDiscarded](),
+	entryOf[ArrivalExpired](),
 )
 
 type entry struct {

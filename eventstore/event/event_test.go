@@ -126,6 +126,7 @@ func TestStream_RoundTrip(t *testing.T) {
 		{"lead-" + id, LeadStream, LeadID},
 		{"token-" + id, TokenStream, TokenID},
 		{"webhook-" + id, WebhookStream, WebhookID},
+		{"arrival-" + id, ArrivalStream, ArrivalID},
 		{"account-" + id, AccountStream, AccountID},
 	} {
 		require.Equal(t, c.want, c.stream(id))
@@ -140,7 +141,7 @@ func TestStream_RoundTrip(t *testing.T) {
 // Prefixes select kinds of streams, so none may begin another.
 func TestPrefixes_Distinct(t *testing.T) {
 	t.Parallel()
-	prefixes := []string{LeadPrefix, TokenPrefix, WebhookPrefix, AccountPrefix, RefusedPrefix, VisitorPrefix, ClaimPrefix}
+	prefixes := []string{LeadPrefix, TokenPrefix, WebhookPrefix, AccountPrefix, RefusedPrefix, ArrivalPrefix, VisitorPrefix, ClaimPrefix}
 	for i, a := range prefixes {
 		for j, b := range prefixes {
 			require.True(t, i == j || !strings.HasPrefix(a, b), "%s begins with %s", a, b)

@@ -32,6 +32,10 @@ func samples() []Data {
 		"tags":   jsontext.Value(`["a",null,{"b":true}]`),
 	}
 	meta := map[string]jsontext.Value{"source": jsontext.Value(`"Facebook Ads"`), "campaign": jsontext.Value(`{"id":7}`)}
+	raw := ArrivalRaw{
+		ContentType: "application/json", Body: `{"name":"Zoë"}`, Compressed: []byte{0x1f, 0x8b}, Headers: map[string]string{"webhook-id": "d-1"},
+		Query: map[string]string{"utm_source": "newsletter"},
+	}
 	hash := bytes.Repeat([]byte{0x00, 0x7f, 0xff, 0x3e}, 8)
 	intake := IntakeSettings{
 		Name: "Größentabelle", Kind: "webhook", Source: "website", Enabled: true, Origins: []string{"https://example.com"},
@@ -49,6 +53,7 @@ func samples() []Data {
 				Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", OpportunityValue: "0", CustomFields: fields,
 			}, NameDerived: true, Source: "facebook ads", Metadata: meta,
 			IP: "2001:db8::1", UserAgent: "Mozilla/5.0 <&>", VisitorID: "v-1", Changed: []string{"name", "phone"},
+			KeptArrival: KeptArrival{IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at},
 		},
 		LeadMerged{
 			Source: "google", NewSource: true, LeadFields: LeadFields{
@@ -57,6 +62,7 @@ func samples() []Data {
 			},
 			EmailHeldBy: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Metadata: meta,
 			IP: "192.0.2.1", UserAgent: "curl/8", VisitorID: "v-2", Changed: []string{"status"},
+			KeptArrival: KeptArrival{IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at},
 		},
 		LeadUpdated{
 			LeadFields: LeadFields{
@@ -139,6 +145,17 @@ func samples() []Data {
 			At: at, Properties: fields,
 		},
 		VisitorForgotten{Keys: []string{"-9007199254740993", "7"}},
+		ArrivalReceived{
+			IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", TokenID: "01JQKXZ8V4W9H6M3T2R5N7P0AE", ReceivedAt: at, ExpiresAt: at.AddDate(0, 0, 30),
+			DeliveryID: "d-1", Raw: raw,
+		},
+		ArrivalFetched{Raw: raw},
+		ArrivalCaptured{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Merged: true},
+		ArrivalRefused{Code: "DUPLICATE_LEAD_SOURCE", LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
+		ArrivalQuarantined{Reasons: []ArrivalReason{{Field: "phone", Message: "phone is not a valid number"}}},
+		ArrivalResubmitted{Set: fields},
+		ArrivalDiscarded{Reason: DiscardedByOwner},
+		ArrivalExpired{},
 	}
 }
 

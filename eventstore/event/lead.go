@@ -18,6 +18,14 @@ type LeadFields struct {
 	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero"`
 }
 
+// KeptArrival is which arrival a lead's fact comes from, when the arrival has a stream of its own: those by intakes, and those that
+// were resubmitted. It is empty for others.
+type KeptArrival struct {
+	IntakeID   string    `json:"intakeId,omitzero"`
+	ArrivalID  string    `json:"arrivalId,omitzero"`
+	ReceivedAt time.Time `json:"receivedAt,omitzero"` // the fact may be later
+}
+
 // LeadCreated says that a new person arrived. All values are as decided at the time, with defaults filled in for stage,
 // temperature and source, so that a later change of the account's settings does not change history.
 type LeadCreated struct {
@@ -30,6 +38,7 @@ type LeadCreated struct {
 	UserAgent   string                    `json:"userAgent,omitzero"`   // likewise
 	VisitorID   string                    `json:"visitorId,omitzero"`
 	Changed     []string                  `json:"changed,omitzero"` // names of the lead's fields that the arrival gave
+	KeptArrival
 }
 
 // LeadMerged says that a known person arrived again. A field is set when the arrival has it and it counts; folding sets these
@@ -44,6 +53,7 @@ type LeadMerged struct {
 	UserAgent   string                    `json:"userAgent,omitzero"`
 	VisitorID   string                    `json:"visitorId,omitzero"`
 	Changed     []string                  `json:"changed,omitzero"` // names of the lead's fields whose value this changed
+	KeptArrival
 }
 
 // LeadUpdated says that a user changed a lead by hand. A field is set when it was given; folding sets these fields.

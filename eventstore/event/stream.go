@@ -37,6 +37,9 @@ func VisitorStream(account, hash string) string { return VisitorPrefix + account
 // RefusedStream names one refused arrival.
 func RefusedStream(id string) string { return RefusedPrefix + id }
 
+// ArrivalStream names the history of one arrival that is kept.
+func ArrivalStream(id string) string { return ArrivalPrefix + id }
+
 // RevealStream names one disclosure of personal data.
 func RevealStream(id string) string { return RevealPrefix + id }
 
@@ -61,6 +64,9 @@ func WebhookID(stream string) string { return strings.TrimPrefix(stream, Webhook
 // IntakeID is the id in the name of an intake's stream.
 func IntakeID(stream string) string { return strings.TrimPrefix(stream, IntakePrefix) }
 
+// ArrivalID is the id in the name of an arrival's stream.
+func ArrivalID(stream string) string { return strings.TrimPrefix(stream, ArrivalPrefix) }
+
 // AccountID is the id in the name of an account's stream.
 func AccountID(stream string) string { return strings.TrimPrefix(stream, AccountPrefix) }
 
@@ -73,6 +79,7 @@ const (
 	IntakePrefix   = "intake-"
 	AccountPrefix  = "account-"
 	RefusedPrefix  = "refused-"
+	ArrivalPrefix  = "arrival-"
 	VisitorPrefix  = "visitor-"
 	RevealPrefix   = "reveal-"
 	ClaimPrefix    = "claim-"

@@ -20,11 +20,11 @@ type declaration struct {
 var declared = map[string]declaration{
 	event.LeadCreated{}.EventType(): {
 		personal: list("name phone email customFields metadata ip userAgent visitorId"),
-		plain:    list("contactUID nameDerived status leadTemperature opportunityId opportunityValue source changed"),
+		plain:    list("contactUID nameDerived status leadTemperature opportunityId opportunityValue source changed intakeId arrivalId receivedAt"),
 	},
 	event.LeadMerged{}.EventType(): {
 		personal: list("name phone email customFields metadata ip userAgent visitorId"),
-		plain:    list("source newSource emailHeldBy status leadTemperature opportunityId opportunityValue changed"),
+		plain:    list("source newSource emailHeldBy status leadTemperature opportunityId opportunityValue changed intakeId arrivalId receivedAt"),
 	},
 	event.LeadUpdated{}.EventType(): {
 		personal: list("name phone email customFields removedFields"),
@@ -48,6 +48,18 @@ var declared = map[string]declaration{
 		plain:    list("type at"),
 	},
 	event.VisitorForgotten{}.EventType(): {plain: list("keys"), bare: true},
+
+	event.ArrivalReceived{}.EventType(): {
+		personal: list("deliveryId raw"),
+		plain:    list("intakeId tokenId receivedAt expiresAt"),
+	},
+	event.ArrivalFetched{}.EventType():     {personal: list("raw")},
+	event.ArrivalCaptured{}.EventType():    {plain: list("leadId eventId merged")},
+	event.ArrivalRefused{}.EventType():     {plain: list("code leadId")},
+	event.ArrivalQuarantined{}.EventType(): {plain: list("reasons")},
+	event.ArrivalResubmitted{}.EventType(): {personal: list("set")},
+	event.ArrivalDiscarded{}.EventType():   {plain: list("reason"), bare: true},
+	event.ArrivalExpired{}.EventType():     {bare: true},
 
 	event.ClaimTaken{}.EventType():    {plain: list("kind holder")},
 	event.ClaimReleased{}.EventType(): {plain: list("kind holder")},
@@ -93,7 +105,8 @@ func list(names string) []string { return strings.Fields(names) }
 
 // About reports whether a stream is about a person. Each such stream has a key of its own.
 func About(stream string) bool {
-	return strings.HasPrefix(stream, event.LeadPrefix) || strings.HasPrefix(stream, event.VisitorPrefix)
+	return strings.HasPrefix(stream, event.LeadPrefix) || strings.HasPrefix(stream, event.VisitorPrefix) ||
+		strings.HasPrefix(stream, event.ArrivalPrefix)
 }
 
 // bare reports whether a type is stored as it is, also on streams that are about a person.

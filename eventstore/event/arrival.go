@@ -1,0 +1,128 @@
+package event
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ArrivalReceived says that a post was let in: by an intake, or by the API when its fields were wrong and the account keeps such
+// posts. What became of it follows on the arrival's stream.
+type ArrivalReceived struct {
+	IntakeID   string     `json:"intakeId,omitzero"` // absent: captured by the API
+	TokenID    string     `json:"tokenId,omitzero"`  // of the API token; absent for intakes and JWTs
+	ReceivedAt time.Time  `json:"receivedAt"`
+	ExpiresAt  time.Time  `json:"expiresAt"`           // what was posted is deleted then
+	DeliveryID string     `json:"deliveryId,omitzero"` // of the sender, which makes the arrival safe to repeat
+	Raw        ArrivalRaw `json:"raw"`
+}
+
+// ArrivalRaw is a post as it came, without the proofs of its sender.
+type ArrivalRaw struct {
+	ContentType string            `json:"contentType,omitzero"`
+	Body        string            `json:"body,omitzero"`
+	Compressed  []byte            `json:"compressed,omitzero"` // in place of the body: gzip
+	Headers     map[string]string `json:"headers,omitzero"`    // by names in lower case
+	Query       map[string]string `json:"query,omitzero"`
+}
+
+// ArrivalFetched says that the arrival's content was fetched from its provider. It is in place of what was posted from here on.
+type ArrivalFetched struct {
+	Raw ArrivalRaw `json:"raw"`
+}
+
+// ArrivalCaptured says that the arrival became a lead or was merged into one.
+type ArrivalCaptured struct {
+	LeadID  string `json:"leadId"`
+	EventID string `json:"eventId"` // of the lead's event that it became
+	Merged  bool   `json:"merged,omitzero"`
+}
+
+// ArrivalRefused says that the arrival conflicts with an existing lead.
+type ArrivalRefused struct {
+	Code   string `json:"code"` // as in LeadRefused
+	LeadID string `json:"leadId"`
+}
+
+// ArrivalQuarantined says that the arrival is kept until its fields are corrected.
+type ArrivalQuarantined struct {
+	Reasons []ArrivalReason `json:"reasons"`
+}
+
+// ArrivalReason says what is wrong with one field. It contains no value of the person.
+type ArrivalReason struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+// ArrivalResubmitted says that a user asked to capture the arrival again.
+type ArrivalResubmitted struct {
+	Set map[string]jsontext.Value `json:"set,omitzero"` // members of a capture's body that replace the arrival's
+}
+
+// ArrivalDiscarded says that the arrival is not captured.
+type ArrivalDiscarded struct {
+	Reason string `json:"reason"` // owner, test, skip or erased
+}
+
+// Reasons of ArrivalDiscarded. With DiscardedByOwner and DiscardedErased, what was posted is deleted at once.
+const (
+	DiscardedByOwner = "owner"
+	DiscardedTest    = "test"   // the sender marked it as a test
+	DiscardedSkip    = "skip"   // the intake's mapping said so
+	DiscardedErased  = "erased" // the person was forgotten
+)
+
+// ArrivalExpired says that what was posted is deleted because its time is over.
+type ArrivalExpired struct{}
+
+func (ArrivalReceived) EventType() string    { return "arrival.received.v1" }
+func (ArrivalFetched) EventType() string     { return "arrival.fetched.v1" }
+func (ArrivalCaptured) EventType() string    { return "arrival.captured.v1" }
+func (ArrivalRefused) EventType() string     { return "arrival.refused.v1" }
+func (ArrivalQuarantined) EventType() string { return "arrival.quarantined.v1" }
+func (ArrivalResubmitted) EventType() string { return "arrival.resubmitted.v1" }
+func (ArrivalDiscarded) EventType() string   { return "arrival.discarded.v1" }
+func (ArrivalExpired) EventType() string     { return "arrival.expired.v1" }
+
+// plainBody is the size in bytes up to which a body is stored as it is. Compressing a smaller one costs more than it saves.
+const plainBody = 4 << 10
+
+// WithBody returns the raw arrival with a body: a large one, and one that is not text, compressed.
+func (r ArrivalRaw) WithBody(body []byte) ArrivalRaw {
+	r.Body, r.Compressed = "", nil
+	if len(body) <= plainBody && utf8.Valid(body) {
+		r.Body = string(body)
+		return r
+	}
+	var packed bytes.Buffer
+	writer := gzip.NewWriter(&packed)
+	_, _ = writer.Write(body) // a buffer takes everything
+	_ = writer.Close()
+	r.Compressed = packed.Bytes()
+	return r
+}
+
+// maxBody is the size in bytes up to which a body is decompressed. No larger one is ever received.
+const maxBody = 4 << 20
+
+// Bytes returns the body as it came.
+func (r ArrivalRaw) Bytes() ([]byte, error) {
+	if r.Compressed == nil {
+		return []byte(r.Body), nil
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(r.Compressed))
+	if err != nil {
+		return nil, fmt.Errorf("body of an arrival: %w", err)
+	}
+	body, err := io.ReadAll(io.LimitReader(reader, maxBody))
+	if err != nil {
+		return nil, fmt.Errorf("body of an arrival: %w", err)
+	}
+	return body, nil
+}
