@@ -32,6 +32,7 @@ const (
 	Email       Kind = "email"        // a canonical address of an account's leads
 	TokenSlot   Kind = "token-slot"   // one of the account's places for API tokens
 	WebhookSlot Kind = "webhook-slot" // one of the account's places for webhook endpoints
+	IntakeSlot  Kind = "intake-slot"  // one of the account's places for intakes
 	Idempotency Kind = "idempotency"  // a key that a caller gave to a request
 )
 

@@ -133,7 +133,7 @@ func samples() []Data {
 		IntakeRotated{},
 		IntakeDeleted{},
 		IntakeSilent{Since: at},
-		IntakeResumed{},
+		IntakeResumed{ArrivedAt: at},
 		AccountConfigured{
 			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE",
 			RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false), VisitorDays: 30,

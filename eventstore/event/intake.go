@@ -53,7 +53,9 @@ type IntakeSilent struct {
 }
 
 // IntakeResumed says that something arrived at an intake that was silent.
-type IntakeResumed struct{}
+type IntakeResumed struct {
+	ArrivedAt time.Time `json:"arrivedAt"`
+}
 
 func (IntakeCreated) EventType() string { return "intake.created.v1" }
 func (IntakeChanged) EventType() string { return "intake.changed.v1" }

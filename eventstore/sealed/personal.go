@@ -93,7 +93,7 @@ var declared = map[string]declaration{
 	event.IntakeRotated{}.EventType(): {},
 	event.IntakeDeleted{}.EventType(): {},
 	event.IntakeSilent{}.EventType():  {plain: list("since")},
-	event.IntakeResumed{}.EventType(): {},
+	event.IntakeResumed{}.EventType(): {plain: list("arrivedAt")},
 
 	event.AccountConfigured{}.EventType(): {
 		plain: list("name features stages region rateLimit rateBurst tokensSeeLeads visitorDays quarantine quarantineDays wonStages"),

@@ -1,0 +1,248 @@
+// Package intake decides on intakes: addresses at which forms, ads and payment pages deliver leads. It is pure.
+package intake
+
+import (
+	"cmp"
+	"crypto/subtle"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// The kinds of intakes.
+const (
+	Form             = "form"
+	GoogleLeadForm   = "google_lead_form"
+	MetaLeadAds      = "meta_lead_ads"
+	Typeform         = "typeform"
+	Razorpay         = "razorpay"
+	StandardWebhooks = "standard_webhooks"
+	Webhook          = "webhook"
+)
+
+// Kinds returns all kinds.
+func Kinds() []string {
+	return []string{Form, GoogleLeadForm, MetaLeadAds, Typeform, Razorpay, StandardWebhooks, Webhook}
+}
+
+// DefaultSource returns the source of a kind's leads if the intake's settings name none.
+func DefaultSource(kind string) string {
+	switch kind {
+	case Form, Typeform:
+		return "website"
+	case GoogleLeadForm:
+		return "google_ad"
+	case MetaLeadAds:
+		return "facebook_ad"
+	case Razorpay:
+		return "payment_page_drop"
+	}
+	return "webhook"
+}
+
+const (
+	// MaxPerAccount is how many intakes an account may have.
+	MaxPerAccount = 50
+	// MaxName is the longest name in characters.
+	MaxName = 100
+	// MinExpect is the shortest time without an arrival that may be unexpected.
+	MinExpect = time.Minute
+)
+
+var (
+	// ErrNotFound says that there is no such intake, or no longer.
+	ErrNotFound = errors.New("intake not found")
+	// ErrLimit says that the account's slots are all taken.
+	ErrLimit = errors.New("an account may have at most 50 intakes")
+)
+
+// Phase is where an intake is in its life.
+type Phase int
+
+// An intake's phases.
+const (
+	NotCreated Phase = iota
+	Live
+	Deleted
+)
+
+// State is a fold of an intake's stream.
+type State struct {
+	Phase     Phase
+	Account   string
+	Settings  event.IntakeSettings
+	Slot      int
+	CreatedAt time.Time
+	UpdatedAt time.Time // of the latest fact
+	EnabledAt time.Time // since when it has been enabled; not reset while it is disabled
+
+	// SecretID is the id of the event that set the intake's secrets. They are stored under it, so that a process which has read the
+	// stream up to a revision can only find the secrets of that revision.
+	SecretID string
+
+	Silent      bool
+	SilentSince time.Time // the latest arrival before the silence, or CreatedAt
+	ArrivedAt   time.Time // the latest arrival that the stream knows of
+}
+
+// Evolve folds one fact into the state.
+func Evolve(s State, fact event.Fact) State {
+	s.UpdatedAt = fact.At
+	switch data := fact.Data.(type) {
+	case event.IntakeCreated:
+		s.Phase, s.Account, s.Slot = Live, fact.Metadata.Account, data.Slot
+		s.CreatedAt, s.EnabledAt = fact.At, fact.At
+		s.Settings, s.SecretID = data.IntakeSettings, fact.ID.String()
+	case event.IntakeChanged:
+		if data.Enabled && !s.Settings.Enabled {
+			s.EnabledAt = fact.At
+		}
+		s.Settings = data.IntakeSettings
+		s.Silent = s.Silent && s.overdue(s.SilentSince, fact.At)
+		if slices.ContainsFunc(data.Changed, isSecret) {
+			s.SecretID = fact.ID.String()
+		}
+	case event.IntakeRotated:
+		s.SecretID = fact.ID.String()
+	case event.IntakeSilent:
+		s.Silent, s.SilentSince = true, data.Since
+		if data.Since.After(s.CreatedAt) {
+			s.ArrivedAt = data.Since
+		}
+	case event.IntakeResumed:
+		s.Silent, s.ArrivedAt = false, data.ArrivedAt
+	case event.IntakeDeleted:
+		s.Phase = Deleted
+	}
+	return s
+}
+
+// HoldsSlot reports whether a slot claimed for this intake is taken.
+func (s State) HoldsSlot() bool { return s.Phase == Live }
+
+// Admits reports whether something may arrive at the intake.
+func (s State) Admits() bool { return s.Phase == Live && s.Settings.Enabled }
+
+func (s State) ownedBy(account string) error {
+	if s.Phase != Live || s.Account != account {
+		return ErrNotFound
+	}
+	return nil
+}
+
+// Delete decides on the end of an intake of the account.
+func (s State) Delete(account string) (event.IntakeDeleted, error) {
+	return event.IntakeDeleted{}, s.ownedBy(account)
+}
+
+// What an intake is doing.
+const (
+	Active   = "active"
+	Silent   = "silent"
+	Disabled = "disabled"
+)
+
+// Activity returns what an intake is doing.
+func Activity(enabled, silent bool) string {
+	switch {
+	case !enabled:
+		return Disabled
+	case silent:
+		return Silent
+	}
+	return Active
+}
+
+// Path returns the path of an intake's address.
+func Path(id string) string { return "/in/" + id }
+
+// expectEvery returns how long nothing may arrive; zero for ever.
+func (s State) expectEvery() time.Duration {
+	every, _ := time.ParseDuration(s.Settings.ExpectEvery) // validated when it was set
+	return every
+}
+
+// overdue reports whether nothing has arrived for too long at a time.
+func (s State) overdue(last, now time.Time) bool {
+	every := s.expectEvery()
+	return every > 0 && now.Sub(last) >= every
+}
+
+// FallSilent decides whether to report now that nothing arrives, given the latest arrival; zero: there was none. It is reported
+// once until something arrives. Time for which the intake was disabled does not count.
+func (s State) FallSilent(arrived, now time.Time) (event.IntakeSilent, bool) {
+	since := latest(s.CreatedAt, arrived)
+	due := s.Admits() && !s.Silent && s.overdue(latest(since, s.EnabledAt), now)
+	return event.IntakeSilent{Since: since}, due
+}
+
+// Resume decides whether to report that an arrival ended a silence. It is reported once.
+func (s State) Resume(arrived time.Time) (event.IntakeResumed, bool) {
+	return event.IntakeResumed{ArrivedAt: arrived}, s.Phase == Live && s.Silent && arrived.After(s.SilentSince)
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// Secrets prove that a sender may deliver, or let the service ask others. They are stored sealed, outside of the log, and never
+// printed.
+type Secrets struct {
+	Secret      string `json:"secret,omitzero"`
+	AppSecret   string `json:"appSecret,omitzero"`   // of kind meta_lead_ads: signs; absent: Secret
+	VerifyToken string `json:"verifyToken,omitzero"` // of kind meta_lead_ads: answers the challenge; absent: Secret
+	AccessToken string `json:"accessToken,omitzero"` // of kind meta_lead_ads: fetches leads
+	Challenge   string `json:"challenge,omitzero"`   // of the provider of a form's challenge
+}
+
+// Signing returns the secret that signs the posts of kind meta_lead_ads.
+func (s Secrets) Signing() string { return cmp.Or(s.AppSecret, s.Secret) }
+
+// Verifying returns the token of the challenge of kind meta_lead_ads.
+func (s Secrets) Verifying() string { return cmp.Or(s.VerifyToken, s.Secret) }
+
+// String returns a text without secrets.
+func (Secrets) String() string { return "[secrets]" }
+
+// GoString returns a text without secrets.
+func (Secrets) GoString() string { return "[secrets]" }
+
+// LogValue returns a text without secrets.
+func (Secrets) LogValue() slog.Value { return slog.StringValue("[secrets]") }
+
+// Names of secrets in IntakeChanged.Changed.
+const (
+	nameSecret          = "secret"
+	nameAppSecret       = "appSecret"
+	nameVerifyToken     = "verifyToken"
+	nameAccessToken     = "accessToken"
+	nameChallengeSecret = "challenge.secret"
+)
+
+func isSecret(name string) bool {
+	switch name {
+	case nameSecret, nameAppSecret, nameVerifyToken, nameAccessToken, nameChallengeSecret:
+		return true
+	}
+	return false
+}
+
+// differences returns the names of the secrets that differ.
+func (s Secrets) differences(other Secrets) (names []string) {
+	for _, pair := range [...]struct{ name, a, b string }{
+		{nameSecret, s.Secret, other.Secret}, {nameAppSecret, s.AppSecret, other.AppSecret},
+		{nameVerifyToken, s.VerifyToken, other.VerifyToken}, {nameAccessToken, s.AccessToken, other.AccessToken},
+		{nameChallengeSecret, s.Challenge, other.Challenge},
+	} {
+		if subtle.ConstantTimeCompare([]byte(pair.a), []byte(pair.b)) == 0 {
+			names = append(names, pair.name)
+		}
+	}
+	return names
+}
