@@ -93,6 +93,9 @@ func (s State) whole(from State) event.LeadJoined {
 		latest.Name = ""
 	}
 	joined.Changed = changes(s, latest)
+	if s.OpportunityValue == "" {
+		joined.OpportunityValue = after.OpportunityValue
+	}
 	if !sameValues(s.Metadata, after.Metadata) {
 		joined.Changed = append(joined.Changed, "metadata")
 	}

@@ -61,6 +61,7 @@ func TestJoin_FillsMissingFields(t *testing.T) {
 	_, joined, err := into.Join("acme", from)
 	require.NoError(t, err)
 	require.Equal(t, []string{"name", "email", "opportunityValue", "customFields", "metadata", "visitorId"}, joined.Changed)
+	require.Equal(t, from.OpportunityValue, joined.OpportunityValue, "taken")
 }
 
 func TestJoin_KeepsFields(t *testing.T) {
@@ -98,6 +99,7 @@ func TestJoin_KeepsFields(t *testing.T) {
 	_, joined, err = into.Join("acme", from)
 	require.NoError(t, err)
 	require.Equal(t, []string{"phone"}, joined.Changed)
+	require.Empty(t, joined.OpportunityValue, "the lead has one")
 	require.Equal(t, event.LeadSnapshot{
 		ContactUID: "contact-b", LeadFields: event.LeadFields{
 			Name: "9876543211", Phone: phoneB, Email: emailB, Status: "won",

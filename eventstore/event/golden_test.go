@@ -88,7 +88,7 @@ func samples() []Data {
 					Metadata: meta, IP: "203.0.113.7", UserAgent: "Mozilla/5.0", RequestID: "r-1", Changed: []string{"name"},
 				}},
 			},
-			Changed: []string{"phone"},
+			OpportunityValue: "0", Changed: []string{"phone"},
 		},
 		LeadRefused{
 			Source: "google", Code: "DUPLICATE_LEAD_EMAIL",

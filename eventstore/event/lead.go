@@ -84,6 +84,8 @@ type LeadJoined struct {
 	Joined  []string     `json:"joined,omitzero"`  // ids of those that were part of the other one before
 	Was     LeadSnapshot `json:"was"`              // the source lead, as it was
 	Changed []string     `json:"changed,omitzero"` // names of this lead's fields whose value this changed
+	// OpportunityValue is what this lead takes of Was because it had none. It outlives the person, as other values do.
+	OpportunityValue string `json:"opportunityValue,omitzero"`
 }
 
 // LeadSnapshot is all that is personal in LeadJoined: the source lead.

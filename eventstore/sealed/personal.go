@@ -37,7 +37,7 @@ var declared = map[string]declaration{
 	event.LeadJoinedInto{}.EventType(): {plain: list("into")},
 	event.LeadJoined{}.EventType(): {
 		personal: list("was"),
-		plain:    list("from joined changed"),
+		plain:    list("from joined changed opportunityValue"),
 	},
 	event.LeadRefused{}.EventType():  {plain: list("source code leadId other")},
 	event.LeadRevealed{}.EventType(): {plain: list("leadId what")},
