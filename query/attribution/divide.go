@@ -1,0 +1,145 @@
+package attribution
+
+import (
+	"cmp"
+	"math/big"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// Units in which conversions are divided.
+const (
+	ConversionUnits = 1_000_000 // in one conversion
+	ValueUnits      = 10_000    // in 1 of the account's currency
+)
+
+// appendWeights appends a weight for each touch. Touches are in order, and there is at least one.
+func (r Rules) appendWeights(weights []uint64, touches []Touch) []uint64 {
+	n := len(touches)
+	for i := range touches {
+		weight := uint64(1)
+		switch {
+		case r.Model == First && i > 0, r.Model == Last && i < n-1:
+			weight = 0
+		case r.Model == Position && n > 2 && (i == 0 || i == n-1):
+			weight = 2 * uint64(n-2) // 40 % of 5(n-2), and each of the n-2 between has 1
+		case r.Model == TimeDecay:
+			// The sum of n weights fits into 63 bits.
+			weight = decay(touches[n-1].At-touches[i].At, r.HalfLife.Milliseconds()) >> bits.Len(uint(n))
+		}
+		weights = append(weights, weight)
+	}
+	return weights
+}
+
+// decayOne is the weight of the last touch: weights of TimeDecay are fixed-point numbers with 63 binary decimals.
+const decayOne = 1 << 63
+
+// roots are 2^(-1/2), 2^(-1/4), and so on, each rounded down to 63 binary decimals.
+var roots = func() (roots [63]uint64) {
+	square := new(big.Int).Lsh(big.NewInt(1), 2*63-1) // 1/2, with 126
+	for i := range roots {
+		root := new(big.Int).Sqrt(square)
+		roots[i] = root.Uint64()
+		square.Lsh(root, 63)
+	}
+	return roots
+}()
+
+// decay returns 2^(-age/halfLife). It is defined by whole numbers, so that it is the same on every machine: the fraction of the
+// half-lives has 63 binary decimals, rounded down; for each of these that is set, the weight is multiplied by its root, and rounded
+// down.
+func decay(age, halfLife int64) uint64 {
+	whole, rest := uint64(age/halfLife), uint64(age%halfLife)
+	if whole > 63 {
+		return 0
+	}
+	fraction, _ := bits.Div64(rest>>1, rest<<63, uint64(halfLife))
+	weight := uint64(decayOne)
+	for i := range roots {
+		if fraction>>(62-i)&1 == 1 {
+			high, low := bits.Mul64(weight, roots[i])
+			weight = high<<1 | low>>63
+		}
+	}
+	return weight >> whole
+}
+
+type remainder struct {
+	of    uint64
+	touch int
+}
+
+// appendShares divides units in proportion to weights, by largest remainder: each touch has its share rounded down, and of the units
+// that are left, one each goes to the touches with the largest remainders, of equal ones to the earlier touch. The weights add up to
+// less than 2^63, and not to 0.
+func appendShares(shares []uint64, remainders []remainder, units uint64, weights []uint64) ([]uint64, []remainder) {
+	var sum uint64
+	for _, weight := range weights {
+		sum += weight
+	}
+	left := units
+	remainders = remainders[:0]
+	for i, weight := range weights {
+		high, low := bits.Mul64(units, weight)
+		share, rest := bits.Div64(high, low, sum)
+		shares, remainders = append(shares, share), append(remainders, remainder{rest, i})
+		left -= share
+	}
+	if left > 0 {
+		slices.SortStableFunc(remainders, func(a, b remainder) int { return cmp.Compare(b.of, a.of) })
+		for _, r := range remainders[:left] {
+			shares[r.touch]++
+		}
+	}
+	return shares, remainders
+}
+
+// Sum is a sum of units, which may be larger than each of them can be.
+type Sum struct{ high, low uint64 }
+
+func (s *Sum) add(units uint64) {
+	var carry uint64
+	s.low, carry = bits.Add64(s.low, units, 0)
+	s.high += carry
+}
+
+// Plus returns the sum of two sums.
+func (s Sum) Plus(more Sum) Sum {
+	s.add(more.low)
+	s.high += more.high
+	return s
+}
+
+// SumOf returns a sum of one number.
+func SumOf(units uint64) Sum { return Sum{low: units} }
+
+// Decimal writes a sum with so many decimals, which the unit is the last of: 12345 with 4 is 1.2345.
+func (s Sum) Decimal(decimals int) string {
+	digits := new(big.Int).SetUint64(s.high)
+	digits.Lsh(digits, 64).Or(digits, new(big.Int).SetUint64(s.low))
+	text := digits.String()
+	if len(text) <= decimals {
+		text = strings.Repeat("0", decimals+1-len(text)) + text
+	}
+	return text[:len(text)-decimals] + "." + text[len(text)-decimals:]
+}
+
+// ParseValue reads an amount as leads have it, exact and with at most 4 decimals, as ValueUnits. No amount is 0.
+func ParseValue(amount string) (units uint64, ok bool) {
+	if amount == "" {
+		return 0, true
+	}
+	whole, fraction, _ := strings.Cut(amount, ".")
+	if whole == "" || len(whole) > 15 || len(fraction) > 4 {
+		return 0, false
+	}
+	for _, digit := range []byte(whole + fraction + "0000"[len(fraction):]) {
+		if digit < '0' || digit > '9' {
+			return 0, false
+		}
+		units = 10*units + uint64(digit-'0')
+	}
+	return units, true
+}
