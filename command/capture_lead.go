@@ -128,9 +128,12 @@ func (c *capture) outcome(ctx context.Context) (LeadCaptured, error) {
 		return LeadCaptured{}, unconfirmed
 	}
 	if changed {
-		return c.decide(ctx)
+		answer, err = c.decide(ctx)
 	}
-	return LeadCaptured{}, err
+	if wrong, is := errors.AsType[field.Errors](err); is {
+		err = c.quarantine(ctx, wrong)
+	}
+	return answer, err
 }
 
 // capture is one arrival while it is decided on.
@@ -142,6 +145,7 @@ type capture struct {
 	email   string   // and of the claim on its email
 	binding *binding // nil without an idempotency key
 	place   *place   // in the order of a batch or import; nil for a single arrival
+	kept    *kept    // the arrival's own stream; nil for most
 }
 
 // decide decides on the arrival and appends the outcome.
@@ -193,6 +197,9 @@ func (c *capture) parse() (err error) {
 	client := lead.Client{IP: c.Admission.Caller.IP, UserAgent: c.Admission.Caller.UserAgent}
 	c.arrival, err = lead.ParseArrival(c.Body, c.rules(), client)
 	c.arrival.Source = cmp.Or(c.Source, c.arrival.Source)
+	if c.kept != nil {
+		c.arrival.Kept = c.kept.ref
+	}
 	if err != nil {
 		return err
 	}
@@ -202,7 +209,11 @@ func (c *capture) parse() (err error) {
 
 // renew renews the admission after a conflict about it, and parses the arrival again, under the account's new settings.
 func (c *capture) renew(ctx context.Context, err error) error {
-	admission, renewed, err := c.Admission.renew(ctx, c.directory, eventstore.Conflict(err))
+	conflict := eventstore.Conflict(err)
+	if c.kept != nil && (conflict.Stream == c.kept.stream || conflict.Stream == c.kept.intake.Stream) {
+		return &staleError{conflict.Stream}
+	}
+	admission, renewed, err := c.Admission.renew(ctx, c.directory, conflict)
 	if err != nil || !renewed {
 		return err
 	}
@@ -224,7 +235,7 @@ func (c *capture) attempt(ctx context.Context, owners func(context.Context) (pho
 	decision, err := lead.Decide(c.arrival, c.rules(), phone.lead, email.lead,
 		lead.NewIDs{Lead: ids[0], Contact: ids[1], Opportunity: ids[2]})
 	if refusal, refused := errors.AsType[*lead.Refusal](err); refused {
-		return LeadCaptured{}, c.refuse(ctx, refusal)
+		return LeadCaptured{}, c.refuse(ctx, refusal, phone, email)
 	}
 	if err != nil {
 		return LeadCaptured{}, err
@@ -240,7 +251,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 		expect = eventstore.At(eventstore.Revision(before.Revision))
 	}
 	at := c.after(before.UpdatedAt)
-	writes := c.Admission.checks()
+	writes := c.checks()
 	checks := len(writes)
 	writes, err := c.claim(writes, decision, phone, email)
 	if err != nil {
@@ -251,7 +262,15 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 		return LeadCaptured{}, err
 	}
 	fact.Events[0].Decoded = decision.Fact // its values are already in the form in which they are stored
-	bound, err := c.bind(fact)
+	outcome := fact
+	if c.kept != nil {
+		captured := event.ArrivalCaptured{LeadID: decision.LeadID, EventID: fact.Events[0].ID.String(), Merged: decision.Merged}
+		if outcome, err = c.keep(captured); err != nil {
+			return LeadCaptured{}, err
+		}
+		writes = append(writes, outcome)
+	}
+	bound, err := c.bind(outcome)
 	if err != nil {
 		return LeadCaptured{}, err
 	}
@@ -266,6 +285,15 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	return LeadCaptured{Lead: after, Merged: decision.Merged, Position: position, fact: decision.Fact}, nil
 }
 
+// checks returns the writes that confirm what the arrival was let in by.
+func (c *capture) checks() []eventstore.Write {
+	checks := c.Admission.checks()
+	if c.kept != nil && c.kept.intake.Stream != "" {
+		checks = append(checks, c.kept.intake)
+	}
+	return checks
+}
+
 // target returns the lead that a decision merges into, as it was before; the zero state when the decision opens a new one.
 func target(decision lead.Decision, phone, email owner) lead.State {
 	switch {
@@ -278,7 +306,7 @@ func target(decision lead.Decision, phone, email owner) lead.State {
 }
 
 // refuse appends the refusal as a fact on a stream of its own. It always returns an error, normally a *LeadRefused.
-func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal) error {
+func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal, phone, email owner) error {
 	stamped, err := c.stamp(c.Admission.Caller.withoutOrigin(), c.timestamp(), refusal.Fact)
 	if err != nil {
 		return err
@@ -286,11 +314,20 @@ func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal) error {
 	write := eventstore.Write{
 		Stream: event.RefusedStream(stamped.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{stamped},
 	}
-	bound, err := c.bind(write)
+	writes, outcome := []eventstore.Write{write}, write
+	checks := c.checks()
+	if c.kept != nil {
+		refused := event.ArrivalRefused{Code: refusal.Fact.Code, LeadID: refusal.Fact.LeadID, Other: refusal.Fact.Other}
+		if outcome, err = c.keep(refused); err != nil {
+			return err
+		}
+		checks, writes = append(checks, liveChecks(phone, email)...), append(writes, outcome)
+	}
+	bound, err := c.bind(outcome)
 	if err != nil {
 		return err
 	}
-	position, err := c.store.Append(ctx, append(append(c.Admission.checks(), bound...), write)...)
+	position, err := c.store.Append(ctx, slices.Concat(checks, bound, writes)...)
 	if err != nil {
 		return err
 	}

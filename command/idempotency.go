@@ -19,9 +19,10 @@ var ErrKeyReused = errors.New("idempotency key was used for another request body
 // ErrErased says that an idempotency key was bound to an arrival whose lead has been erased since, and its answer with it.
 var ErrErased = errors.New("the lead of this idempotency key was erased")
 
-// binding is an arrival's claim on its idempotency key. It is appended together with the outcome, so that a key has one outcome. An
+// binding is an arrival's claim on its idempotency key or its delivery id. It is appended together with the outcome, so that a key has one outcome. An
 // arrival without an outcome, such as one with bad fields, leaves the key free.
 type binding struct {
+	kind   claim.Kind // Idempotency or Delivery
 	stream string
 	digest []byte
 	expect eventstore.Expected
@@ -31,6 +32,7 @@ type binding struct {
 func (h *Handlers) newBinding(cmd CaptureLead) *binding {
 	account := cmd.Admission.Caller.Account
 	return &binding{
+		kind:   claim.Idempotency,
 		stream: h.claims.Stream(account, claim.Idempotency, cmd.IdempotencyKey),
 		digest: h.claims.Digest(account, cmd.Body),
 		expect: eventstore.NoStream,
@@ -43,7 +45,7 @@ func (c *capture) bind(outcome eventstore.Write) ([]eventstore.Write, error) {
 		return nil, nil
 	}
 	bound, err := c.write(c.Admission.Caller.withoutOrigin(), c.binding.stream, c.binding.expect, c.after(c.binding.since), event.ClaimBound{
-		Kind: string(claim.Idempotency), Digest: c.binding.digest, Stream: outcome.Stream, EventID: outcome.Events[0].ID.String(),
+		Kind: string(c.binding.kind), Digest: c.binding.digest, Stream: outcome.Stream, EventID: outcome.Events[0].ID.String(),
 		Revision: int64(outcome.Expect) + 1,
 	})
 	if err != nil {
@@ -65,6 +67,9 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	c.binding.expect, c.binding.since = expect, held.UpdatedAt
 	if held.Bound.EventID == "" {
 		return LeadCaptured{}, false, nil
+	}
+	if c.binding.kind == claim.Delivery {
+		return LeadCaptured{}, true, c.repeated(ctx, held.Bound)
 	}
 	if c.EnterStream != nil && held.Bound.Revision >= int64(leadFolds.Long) {
 		leave, err := c.EnterStream()

@@ -34,6 +34,7 @@ const (
 	WebhookSlot Kind = "webhook-slot" // one of the account's places for webhook endpoints
 	IntakeSlot  Kind = "intake-slot"  // one of the account's places for intakes
 	Idempotency Kind = "idempotency"  // a key that a caller gave to a request
+	Delivery    Kind = "delivery"     // an id that a sender gave to what it delivered to an intake
 )
 
 // Names makes the stream names of claims. Its key never rotates: with another key, no claim would be found again.
@@ -118,7 +119,7 @@ type State struct {
 	Kind      Kind
 	Account   string
 	Holder    string           // id of the lead, token or endpoint that has the value; empty when it is free
-	Bound     event.ClaimBound // of an idempotency key; zero when it is free
+	Bound     event.ClaimBound // of an idempotency key or a delivery id; zero when it is free
 	UpdatedAt time.Time        // of the latest fact
 }
 

@@ -54,6 +54,7 @@ type Arrival struct {
 	IP            string
 	UserAgent     string
 	VisitorID     string
+	Kept          event.KeptArrival // zero for most
 }
 
 // Aliases of a field, first present wins.

@@ -52,7 +52,7 @@ type SourceEntry struct {
 	FirstSeenAt time.Time                 `json:"firstSeenAt"`
 	LastSeenAt  time.Time                 `json:"lastSeenAt"`
 	Arrivals    int                       `json:"arrivals"`
-	Credential  string                    `json:"credential"` // jwt:{sub} or token:{tokenId}, of the first arrival
+	Credential  string                    `json:"credential"` // jwt:{sub}, token:{tokenId} or intake:{id}, of the first arrival
 	Metadata    map[string]jsontext.Value `json:"metadata"`   // as given
 	IP          string                    `json:"ip"`
 	UserAgent   string                    `json:"userAgent"`
@@ -113,7 +113,7 @@ func (s *State) create(fact *event.Fact, data *event.LeadCreated) {
 		Metadata: overlay(nil, data.Metadata, data.IP, data.UserAgent), VisitorIDs: with(nil, data.VisitorID),
 		CreatedAt: fact.At, UpdatedAt: fact.At,
 	}
-	s.Sources = []SourceEntry{NewSourceEntry(fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed)}
+	s.Sources = []SourceEntry{CreatedSourceEntry(fact, data)}
 }
 
 func (s *State) merge(fact *event.Fact, data *event.LeadMerged) {
@@ -135,18 +135,31 @@ func (s *State) update(fact *event.Fact, data *event.LeadUpdated) {
 func (s *State) see(fact *event.Fact, data *event.LeadMerged) {
 	for i := range s.Sources {
 		if s.Sources[i].Source == data.Source {
-			s.Sources[i].LastSeenAt = fact.At
+			if seen := data.SeenAt(fact.At); seen.After(s.Sources[i].LastSeenAt) { // a resubmitted arrival may be older
+				s.Sources[i].LastSeenAt = seen
+			}
 			s.Sources[i].Arrivals++
 			return
 		}
 	}
-	s.Sources = append(s.Sources, NewSourceEntry(fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed))
+	s.Sources = append(s.Sources, MergedSourceEntry(fact, data))
 }
 
-// NewSourceEntry is the history entry that an arrival from a new source opens.
-func NewSourceEntry(fact *event.Fact, source string, metadata map[string]jsontext.Value, ip, userAgent string, changed []string) SourceEntry {
+// CreatedSourceEntry is the history entry of the arrival that created a lead.
+func CreatedSourceEntry(fact *event.Fact, data *event.LeadCreated) SourceEntry {
+	return newSourceEntry(fact, data.SeenAt(fact.At), data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed)
+}
+
+// MergedSourceEntry is the history entry that an arrival from a new source opens.
+func MergedSourceEntry(fact *event.Fact, data *event.LeadMerged) SourceEntry {
+	return newSourceEntry(fact, data.SeenAt(fact.At), data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed)
+}
+
+func newSourceEntry(
+	fact *event.Fact, seen time.Time, source string, metadata map[string]jsontext.Value, ip, userAgent string, changed []string,
+) SourceEntry {
 	return SourceEntry{
-		Source: source, FirstSeenAt: fact.At, LastSeenAt: fact.At, Arrivals: 1,
+		Source: source, FirstSeenAt: seen, LastSeenAt: seen, Arrivals: 1,
 		Credential: fact.Metadata.Credential, Metadata: metadata, IP: ip, UserAgent: userAgent,
 		RequestID: fact.Metadata.RequestID, Changed: changed,
 	}

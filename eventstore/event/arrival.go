@@ -45,8 +45,9 @@ type ArrivalCaptured struct {
 
 // ArrivalRefused says that the arrival conflicts with an existing lead.
 type ArrivalRefused struct {
-	Code   string `json:"code"` // as in LeadRefused
+	Code   string `json:"code"` // as in LeadRefused, likewise the leads
 	LeadID string `json:"leadId"`
+	Other  string `json:"other,omitzero"`
 }
 
 // ArrivalQuarantined says that the arrival is kept until its fields are corrected.

@@ -12,12 +12,12 @@ type ClaimReleased struct {
 	Holder string `json:"holder"` // who had it
 }
 
-// ClaimBound says which request body an idempotency key belongs to, and where the outcome of that request is. It contains neither the key nor the
-// body.
+// ClaimBound says which request body an idempotency key belongs to, and where the outcome of that request is; or which arrival has a
+// delivery id. It contains neither the key nor the body.
 type ClaimBound struct {
-	Kind    string `json:"kind"`    // idempotency
-	Digest  []byte `json:"digest"`  // keyed hash of the body
-	Stream  string `json:"stream"`  // of a lead, or of a refused arrival
+	Kind    string `json:"kind"`    // idempotency or delivery
+	Digest  []byte `json:"digest"`  // keyed hash of the body; empty for a delivery id
+	Stream  string `json:"stream"`  // of a lead, a refused arrival, or an arrival that is kept
 	EventID string `json:"eventId"` // of the outcome
 	// Revision is the outcome's place on the stream.
 	Revision int64 `json:"revision"`

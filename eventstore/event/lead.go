@@ -26,6 +26,14 @@ type KeptArrival struct {
 	ReceivedAt time.Time `json:"receivedAt,omitzero"` // the fact may be later
 }
 
+// SeenAt returns when the person arrived, given the time of the fact.
+func (a KeptArrival) SeenAt(fact time.Time) time.Time {
+	if a.ReceivedAt.IsZero() {
+		return fact
+	}
+	return a.ReceivedAt
+}
+
 // LeadCreated says that a new person arrived. All values are as decided at the time, with defaults filled in for stage,
 // temperature and source, so that a later change of the account's settings does not change history.
 type LeadCreated struct {

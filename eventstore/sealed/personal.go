@@ -55,7 +55,7 @@ var declared = map[string]declaration{
 	},
 	event.ArrivalFetched{}.EventType():     {personal: list("raw")},
 	event.ArrivalCaptured{}.EventType():    {plain: list("leadId eventId merged")},
-	event.ArrivalRefused{}.EventType():     {plain: list("code leadId")},
+	event.ArrivalRefused{}.EventType():     {plain: list("code leadId other")},
 	event.ArrivalQuarantined{}.EventType(): {plain: list("reasons")},
 	event.ArrivalResubmitted{}.EventType(): {personal: list("set")},
 	event.ArrivalDiscarded{}.EventType():   {plain: list("reason"), bare: true},

@@ -117,7 +117,9 @@ func newSightings(batch []projection.Event) *sightings {
 		}
 		key := sourceKey{id, entry.Source}
 		if i, again := index[key]; again {
-			seen[i].LastSeenAt = entry.LastSeenAt
+			if entry.LastSeenAt.After(seen[i].LastSeenAt) { // a resubmitted arrival may be older
+				seen[i].LastSeenAt = entry.LastSeenAt
+			}
 			seen[i].Arrivals++
 			continue
 		}
@@ -140,9 +142,9 @@ func sourceEntry(e *projection.Event) (lead.SourceEntry, bool) {
 	fact := e.Fact()
 	switch data := e.Data.(type) {
 	case event.LeadCreated:
-		return lead.NewSourceEntry(&fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed), true
+		return lead.CreatedSourceEntry(&fact, &data), true
 	case event.LeadMerged:
-		return lead.NewSourceEntry(&fact, data.Source, data.Metadata, data.IP, data.UserAgent, data.Changed), true
+		return lead.MergedSourceEntry(&fact, &data), true
 	}
 	return lead.SourceEntry{}, false
 }
@@ -216,7 +218,7 @@ func (c *sightingColumns) save(ctx context.Context, tx pgx.Tx) error {
 		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[], $6::timestamptz[],
 		                     $7::bigint[], $8::text[], $9::json[], $10::text[], $11::text[], $12::text[], $13::jsonb[])
 		    ON CONFLICT (lead_id, source) DO UPDATE
-		   SET last_seen_at = excluded.last_seen_at, arrivals = old.arrivals + excluded.arrivals`,
+		   SET last_seen_at = greatest(old.last_seen_at, excluded.last_seen_at), arrivals = old.arrivals + excluded.arrivals`,
 		c.ids, c.sources, c.accounts, c.positions, c.first, c.latest, c.arrivals, c.credentials, c.metadata, c.ips, c.agents,
 		c.requests, c.changed)
 	return err

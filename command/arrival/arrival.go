@@ -1,0 +1,174 @@
+// Package arrival folds what became of a post that an intake let in, or that the API kept because its fields were wrong. It is pure.
+package arrival
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+// States of an arrival.
+const (
+	Received    = "received"    // its content has not been fetched yet
+	Captured    = "captured"    // it created a lead or was merged into one
+	Refused     = "refused"     // it conflicts with a lead
+	Quarantined = "quarantined" // it is kept until its fields are corrected
+	Discarded   = "discarded"   // it is not captured
+	Expired     = "expired"     // it was not captured in time, and its content is deleted
+)
+
+// States returns all states.
+func States() []string {
+	return []string{Received, Captured, Refused, Quarantined, Discarded, Expired}
+}
+
+var (
+	// ErrNotFound says that the account has no such arrival.
+	ErrNotFound = errors.New("arrival not found")
+	// ErrDiscarded says that an arrival was discarded.
+	ErrDiscarded = errors.New("the arrival was discarded")
+	// ErrExpired says that the content of an arrival is deleted because its time is over.
+	ErrExpired = errors.New("the arrival has expired")
+	// ErrPending says that the content of an arrival has not been fetched yet.
+	ErrPending = errors.New("the content of the arrival has not been fetched yet")
+	// ErrCaptured says that an arrival has become a lead.
+	ErrCaptured = errors.New("the arrival was captured")
+)
+
+// Arrival is a fold of an arrival's stream.
+type Arrival struct {
+	ID         string
+	Account    string
+	State      string         // empty: there is no such arrival
+	Metadata   event.Metadata // of the request that it arrived by
+	IntakeID   string
+	TokenID    string
+	ReceivedAt time.Time
+	ExpiresAt  time.Time
+	Raw        event.ArrivalRaw // zero when it is deleted
+	Fetched    bool             // the raw arrival is what was fetched
+	Deleted    bool             // the content was deleted by its owner, an erasure or the end of its time
+	Reasons    []event.ArrivalReason
+	Code       string // of a refusal
+	LeadID     string // that it was captured into, or conflicts with
+	Other      string // a second lead that it conflicts with
+	EventID    string // of the lead's event that it became
+	Merged     bool
+	Discarded  string // why
+	Resubmits  int
+	UpdatedAt  time.Time // of the latest fact
+}
+
+// Evolve folds one fact into an arrival.
+func Evolve(a Arrival, fact event.Fact) Arrival {
+	a.UpdatedAt = fact.At
+	switch data := fact.Data.(type) {
+	case event.ArrivalReceived:
+		a = Arrival{
+			ID: event.ArrivalID(fact.Stream), Account: fact.Metadata.Account, State: Received, Metadata: fact.Metadata, IntakeID: data.IntakeID,
+			TokenID: data.TokenID, ReceivedAt: data.ReceivedAt, ExpiresAt: data.ExpiresAt, Raw: data.Raw, UpdatedAt: fact.At,
+		}
+	case event.ArrivalFetched:
+		a.Raw, a.Fetched = data.Raw, true
+	case event.ArrivalCaptured:
+		a.become(Captured)
+		a.LeadID, a.EventID, a.Merged = data.LeadID, data.EventID, data.Merged
+	case event.ArrivalRefused:
+		a.become(Refused)
+		a.Code, a.LeadID, a.Other = data.Code, data.LeadID, data.Other
+	case event.ArrivalQuarantined:
+		a.become(Quarantined)
+		a.Reasons = data.Reasons
+	case event.ArrivalResubmitted:
+		a.Resubmits++
+	case event.ArrivalDiscarded:
+		a.Discarded = data.Reason
+		if data.Reason == event.DiscardedErased {
+			a.LeadID, a.Other, a.EventID = "", "", ""
+		}
+		a.State, a.Reasons, a.Code = Discarded, nil, ""
+		if data.Reason == event.DiscardedByOwner || data.Reason == event.DiscardedErased {
+			a.delete()
+		}
+	case event.ArrivalExpired:
+		if a.State == Received || a.State == Quarantined {
+			a.State = Expired
+		}
+		a.delete()
+	}
+	return a
+}
+
+// become changes the state. What belongs to the state before is no longer so.
+func (a *Arrival) become(state string) {
+	a.State, a.Reasons, a.Code, a.LeadID, a.Other = state, nil, "", "", ""
+}
+
+func (a *Arrival) delete() { a.Raw, a.Deleted = event.ArrivalRaw{}, true }
+
+// Of reports an arrival of another account, or one that does not exist, as ErrNotFound.
+func (a Arrival) Of(account string) error {
+	if a.State == "" || a.Account != account {
+		return ErrNotFound
+	}
+	return nil
+}
+
+// Resubmit returns why an arrival cannot be captured, or nil.
+func (a Arrival) Resubmit() error {
+	switch {
+	case a.State == Discarded:
+		return ErrDiscarded
+	case a.Deleted && a.State != Captured:
+		return ErrExpired
+	}
+	return nil
+}
+
+// Reasons returns what is wrong with an arrival, as it is stored for anyone who may list arrivals. Senders choose the names of custom
+// fields; a name that may be about a person is not stored.
+func Reasons(wrong field.Errors) []event.ArrivalReason {
+	reasons := make([]event.ArrivalReason, len(wrong))
+	for i, e := range wrong {
+		reasons[i] = event.ArrivalReason{Field: e.Field, Message: e.Message}
+		if !plainName(e.Field) {
+			reasons[i].Field = "customFields"
+		}
+	}
+	return reasons
+}
+
+// plainName reports whether the name of a field consists of letters, few digits, and what joins words.
+func plainName(name string) bool {
+	const maxDigits = 4
+	digits := 0
+	for _, r := range name {
+		switch {
+		case r >= '0' && r <= '9':
+			digits++
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r == '_', r == '-', r == '.':
+		default:
+			return false
+		}
+	}
+	return name != "" && len(name) <= 100 && digits <= maxDigits
+}
+
+// Set puts fields over those of a capture's body. Members that are null remove what was there.
+func Set(body, set map[string]jsontext.Value) map[string]jsontext.Value {
+	if len(set) == 0 {
+		return body
+	}
+	merged := make(map[string]jsontext.Value, len(body)+len(set))
+	for name, value := range body {
+		merged[name] = value
+	}
+	for name, value := range set {
+		merged[name] = value
+	}
+	return merged
+}

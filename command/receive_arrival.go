@@ -1,0 +1,279 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+var (
+	// ErrIntakeChanged says that an intake was changed or deleted since it was read. The caller reads it again, and repeats what it
+	// derived from it.
+	ErrIntakeChanged = errors.New("the intake has changed")
+	// ErrArrivalTooLarge says that an arrival does not fit on the log.
+	ErrArrivalTooLarge = errors.New("the arrival is too large")
+)
+
+// ReceiveArrival asks that a post which an intake has let in become a fact, and a lead where nothing is in the way.
+type ReceiveArrival struct {
+	Caller     Caller           // of system:intake, by the credential intake:{id}; with the address and user agent of a form's sender
+	IntakeID   string           //
+	Intake     eventstore.Write // the check that the intake is as it was
+	Source     string           // of the intake
+	DeliveryID string           // of the sender; the same id has one effect, and one arrival. Empty is none.
+	Raw        event.ArrivalRaw // without proofs and credentials
+	Mapped     Mapped           // what the intake's mapping makes of it
+	Pending    bool             // its content has to be fetched first
+	AskPerson  bool             // wrong phones and emails are returned instead of kept: the sender is a person who can correct them
+}
+
+// Mapped is what an intake's mapping makes of a post.
+type Mapped struct {
+	Body  map[string]jsontext.Value // members of a capture's body
+	Wrong field.Errors              // why it could not be mapped
+	Test  bool                      // the sender marked it as a test
+	Skip  bool                      // the mapping says not to capture it
+}
+
+// ArrivalReceived is the answer. The arrival is on the log.
+type ArrivalReceived struct {
+	ID       string
+	State    string // one of package arrival
+	Repeated bool   // the delivery id has this arrival from before
+	Position eventstore.Position
+}
+
+// ReceiveArrival appends an arrival and what becomes of it, in one append where nothing is in the way.
+//
+// The errors are field.Errors, when the sender is a person who can correct them, ErrIntakeChanged, ErrArrivalTooLarge and those of
+// the store. With any other outcome the arrival is kept.
+func (h *Handlers) ReceiveArrival(ctx context.Context, cmd ReceiveArrival) (ArrivalReceived, error) {
+	if rawSize(cmd.Raw) > maxRaw {
+		return ArrivalReceived{}, ErrArrivalTooLarge
+	}
+	account, err := h.directory.Account(ctx, cmd.Caller.Account)
+	if err != nil {
+		return ArrivalReceived{}, err
+	}
+	id, err := h.newID()
+	if err != nil {
+		return ArrivalReceived{}, err
+	}
+	received := event.ArrivalReceived{
+		IntakeID: cmd.IntakeID, ReceivedAt: h.timestamp(), DeliveryID: cmd.DeliveryID, Raw: cmd.Raw,
+	}
+	received.ExpiresAt = received.ReceivedAt.AddDate(0, 0, account.State.QuarantineDays)
+	c := &capture{Handlers: h, CaptureLead: CaptureLead{
+		Admission: Admission{Caller: cmd.Caller, Account: account}, Body: cmd.Mapped.Body, Source: cmd.Source,
+	}}
+	if c.kept, err = h.newKept(cmd.Caller, id.String(), received, cmd.Intake); err != nil {
+		return ArrivalReceived{}, err
+	}
+	c.kept.askPerson = cmd.AskPerson
+	if cmd.DeliveryID != "" {
+		c.binding = &binding{
+			kind: claim.Delivery, expect: eventstore.NoStream,
+			stream: h.claims.Stream(cmd.Caller.Account, claim.Delivery, cmd.IntakeID+"/"+cmd.DeliveryID),
+		}
+	}
+	answer, err := c.receive(ctx, cmd)
+	if stale, is := errors.AsType[*staleError](err); is && stale.stream == cmd.Intake.Stream {
+		err = ErrIntakeChanged
+	}
+	return answer, err
+}
+
+func (c *capture) receive(ctx context.Context, cmd ReceiveArrival) (ArrivalReceived, error) {
+	answer := ArrivalReceived{ID: event.ArrivalID(c.kept.stream)}
+	var err error
+	switch {
+	case cmd.Mapped.Test:
+		answer.State = arrival.Discarded
+		answer.Position, err = c.keepAlone(ctx, event.ArrivalDiscarded{Reason: event.DiscardedTest})
+	case cmd.Mapped.Skip:
+		answer.State = arrival.Discarded
+		answer.Position, err = c.keepAlone(ctx, event.ArrivalDiscarded{Reason: event.DiscardedSkip})
+	case cmd.Pending:
+		answer.State = arrival.Received
+		answer.Position, err = c.keepAlone(ctx)
+	case len(cmd.Mapped.Wrong) > 0:
+		err = c.quarantine(ctx, cmd.Mapped.Wrong)
+	default:
+		var captured LeadCaptured
+		captured, err = c.answer(ctx)
+		answer.State, answer.Position = arrival.Captured, captured.Position
+		if errors.Is(err, ErrFeatureDisabled) {
+			err = c.quarantine(ctx, field.Errors{{Field: "account", Message: ErrFeatureDisabled.Error()}})
+		}
+	}
+	if refused, is := errors.AsType[*LeadRefused](err); is {
+		answer.State, answer.Position, err = arrival.Refused, refused.Position, nil
+	}
+	if quarantined, is := errors.AsType[*Quarantined](err); is {
+		answer.State, answer.Position, err = arrival.Quarantined, quarantined.Position, nil
+	}
+	if repeated, is := errors.AsType[*repeatedError](err); is {
+		answer, err = repeated.ArrivalReceived, nil
+	}
+	if errors.Is(err, eventstore.ErrInvalid) { // the arrival is of any size, and all else is not
+		err = ErrArrivalTooLarge
+	}
+	return answer, err
+}
+
+// maxRaw bounds a raw arrival, in bytes as they are stored before they are sealed. Sealing makes four bytes of three, and what
+// becomes of the arrival must fit into the same append.
+const maxRaw = 600 << 10
+
+func rawSize(raw event.ArrivalRaw) int {
+	size := len(raw.ContentType) + len(raw.Body) + len(raw.Compressed)*4/3
+	for _, texts := range []map[string]string{raw.Headers, raw.Query} {
+		for name, value := range texts {
+			size += len(name) + len(value)
+		}
+	}
+	return size
+}
+
+// kept is the stream of an arrival that is kept, while it is decided on.
+type kept struct {
+	caller    Caller
+	stream    string
+	expect    eventstore.Expected
+	since     time.Time          // of the stream's latest fact
+	before    []eventstore.Event // facts that are appended before the outcome
+	intake    eventstore.Write   // the check that its intake is as it was; zero without one
+	ref       event.KeptArrival
+	askPerson bool // as in ReceiveArrival
+}
+
+// newKept returns a new arrival. Its caller is recorded with the address that it came from, since the stream is sealed.
+func (h *Handlers) newKept(caller Caller, id string, received event.ArrivalReceived, intake eventstore.Write) (*kept, error) {
+	first, err := h.stamp(caller, received.ReceivedAt, received)
+	first.Decoded = received
+	return &kept{
+		caller: caller, stream: event.ArrivalStream(id), expect: eventstore.NoStream, since: received.ReceivedAt,
+		before: []eventstore.Event{first}, intake: intake,
+		ref: event.KeptArrival{IntakeID: received.IntakeID, ArrivalID: id, ReceivedAt: received.ReceivedAt},
+	}, err
+}
+
+// keep returns the write of the arrival with facts behind those that are appended before the outcome.
+func (c *capture) keep(outcome ...event.Data) (eventstore.Write, error) {
+	write := eventstore.Write{Stream: c.kept.stream, Expect: c.kept.expect, Events: slices.Clip(c.kept.before)}
+	for _, data := range outcome {
+		stamped, err := c.stamp(c.kept.caller, c.after(c.kept.since), data)
+		if err != nil {
+			return write, err
+		}
+		stamped.Decoded = data
+		write.Events = append(write.Events, stamped)
+	}
+	return write, nil
+}
+
+// keepAlone appends an arrival that is not captured. Nothing confirms the account: what is kept is repaired under the settings of then.
+func (c *capture) keepAlone(ctx context.Context, outcome ...event.Data) (position eventstore.Position, err error) {
+	streams := []string{c.kept.stream}
+	if c.binding != nil {
+		streams = []string{c.binding.stream}
+	}
+	err = c.transact.Do(ctx, streams, func(ctx context.Context) error {
+		if c.binding != nil && c.binding.kind == claim.Delivery {
+			if _, answered, err := c.recall(ctx); answered || err != nil {
+				return err
+			}
+		}
+		write, err := c.keep(outcome...)
+		if err != nil {
+			return err
+		}
+		var writes []eventstore.Write
+		if c.kept.intake.Stream != "" {
+			writes = append(writes, c.kept.intake)
+		}
+		if c.binding != nil && c.binding.kind == claim.Delivery { // an idempotency key stays free
+			bound, err := c.bind(write)
+			if err != nil {
+				return err
+			}
+			writes = append(writes, bound...)
+		}
+		position, err = c.store.Append(ctx, append(writes, write)...)
+		if conflict := eventstore.Conflict(err); conflict != nil && (conflict.Stream == c.kept.stream || conflict.Stream == c.kept.intake.Stream) {
+			return &staleError{conflict.Stream}
+		}
+		return err
+	})
+	return position, err
+}
+
+// liveChecks returns the checks that leads are as they were, so that what is about a lead that is being erased comes before its
+// erasure.
+func liveChecks(owners ...owner) (checks []eventstore.Write) {
+	seen := ""
+	for _, o := range owners {
+		if o.lead == nil || o.lead.ID == seen {
+			continue
+		}
+		seen = o.lead.ID
+		checks = append(checks, eventstore.Check(event.LeadStream(o.lead.ID), eventstore.At(eventstore.Revision(o.lead.Revision))))
+	}
+	return checks
+}
+
+// Quarantined is the error of a capture whose fields are wrong, and which was kept.
+type Quarantined struct {
+	field.Errors
+	ArrivalID string
+	Position  eventstore.Position
+}
+
+// Unwrap returns what is wrong.
+func (q *Quarantined) Unwrap() error { return q.Errors }
+
+// quarantine keeps an arrival whose fields are wrong, if it is to be kept. It always returns an error: what is wrong, as a
+// *Quarantined when it was kept.
+func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
+	if c.kept == nil {
+		return wrong
+	}
+	if c.kept.askPerson {
+		if mendable := slices.DeleteFunc(slices.Clone(wrong), func(e field.Error) bool { return e.Field != "phone" && e.Field != "email" }); len(mendable) > 0 {
+			return mendable
+		}
+	}
+	position, err := c.keepAlone(ctx, event.ArrivalQuarantined{Reasons: arrival.Reasons(wrong)})
+	if err != nil {
+		return err
+	}
+	return &Quarantined{Errors: wrong, ArrivalID: event.ArrivalID(c.kept.stream), Position: position}
+}
+
+// staleError says that an arrival, or its intake, is not as it was when it was read.
+type staleError struct{ stream string }
+
+func (e *staleError) Error() string { return e.stream + " has changed" }
+
+// repeatedError says that a delivery id has an arrival from before.
+type repeatedError struct{ ArrivalReceived }
+
+func (e *repeatedError) Error() string { return "the delivery is that of arrival " + e.ID }
+
+// repeated returns the arrival that a delivery id has. It always returns an error, normally a *repeatedError.
+func (c *capture) repeated(ctx context.Context, bound event.ClaimBound) error {
+	last, err := c.store.Last(ctx, bound.Stream)
+	if err != nil {
+		return err
+	}
+	return &repeatedError{ArrivalReceived{ID: event.ArrivalID(bound.Stream), Repeated: true, Position: last.Position}}
+}
