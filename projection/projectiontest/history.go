@@ -47,6 +47,8 @@ func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 			h.endpoint(t, account)
 		case n < 96:
 			h.activity(t, account)
+		case n < 97:
+			h.arrival(t, account)
 		case n < 98:
 			w.Append(t, account, event.RefusedStream(w.NewID()), event.LeadRefused{
 				Source: pick(h, sources...), Code: "DUPLICATE_LEAD_SOURCE", LeadID: h.Leads[account][0],
@@ -163,6 +165,31 @@ func (h *History) token(t testing.TB, account string, n int) {
 		h.world.Append(t, account, event.TokenStream(pick(h, tokens...)), event.TokenExpiring{ExpiresAt: expires})
 	default:
 		h.world.Append(t, account, event.TokenStream(pick(h, tokens...)), event.TokenDeleted{})
+	}
+}
+
+// arrival writes the outcome of an arrival, and sometimes what becomes of it later.
+func (h *History) arrival(t testing.TB, account string) {
+	stream := event.ArrivalStream(h.world.NewID())
+	at := h.world.NewEvent().At
+	outcomes := []event.Data{
+		event.ArrivalCaptured{LeadID: h.Leads[account][0], EventID: h.world.NewID(), Merged: true},
+		event.ArrivalRefused{Code: "DUPLICATE_LEAD_EMAIL", LeadID: h.Leads[account][0], Other: h.world.NewID()},
+		event.ArrivalQuarantined{Reasons: []event.ArrivalReason{{Field: "phone", Message: "must be a \"number\""}, {Field: "email", Message: "must be valid"}}},
+		event.ArrivalDiscarded{Reason: event.DiscardedTest}, event.ArrivalDiscarded{Reason: event.DiscardedByOwner},
+		event.ArrivalDiscarded{Reason: event.DiscardedErased}, event.ArrivalExpired{}, event.ArrivalResubmitted{},
+		event.ArrivalFetched{Raw: event.ArrivalRaw{Body: "fetched"}},
+	}
+	facts := []event.Data{event.ArrivalReceived{
+		IntakeID: pick(h, "", h.world.NewID()), TokenID: pick(h, "", h.world.NewID()), ReceivedAt: at, ExpiresAt: at.AddDate(0, 0, 30),
+		Raw: event.ArrivalRaw{Body: "posted"},
+	}}
+	for range h.random.IntN(3) {
+		facts = append(facts, pick(h, outcomes...))
+	}
+	h.world.Append(t, account, stream, facts...)
+	for range h.random.IntN(3) {
+		h.world.Append(t, account, stream, pick(h, outcomes...))
 	}
 }
 

@@ -36,6 +36,7 @@ const (
 	FanOut          = "fanout"
 	VisitorActivity = "visitor_activity"
 	Refused         = "refused"
+	Arrival         = "arrival"
 	Reveal          = "reveal"
 	Place           = "place"
 )

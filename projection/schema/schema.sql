@@ -222,6 +222,35 @@ COMMENT ON COLUMN views.account.quarantine_days IS 'How long the body of an arri
 COMMENT ON COLUMN views.account.won_stages IS 'The stages that count as a conversion.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
+CREATE TABLE views.arrival (
+    arrival_id text COLLATE "C" NOT NULL,
+    "position" bigint NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    intake_id text COLLATE "C" NOT NULL,
+    token_id text COLLATE "C" NOT NULL,
+    received_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    reasons jsonb NOT NULL,
+    lead_id text COLLATE "C" NOT NULL,
+    other_lead_id text COLLATE "C" NOT NULL,
+    kept boolean NOT NULL,
+    CONSTRAINT arrival_id PRIMARY KEY (arrival_id)
+) WITH (fillfactor=90);
+CREATE INDEX arrival_account ON views.arrival USING btree (account, "position");
+CREATE INDEX arrival_expires ON views.arrival USING btree (expires_at) WHERE kept;
+CREATE INDEX arrival_intake ON views.arrival USING btree (intake_id, "position");
+CREATE INDEX arrival_lead ON views.arrival USING btree (lead_id) WHERE (kept AND (lead_id <> ''::text));
+CREATE INDEX arrival_open ON views.arrival USING btree (account, "position") WHERE (state = ANY (ARRAY['received'::text, 'quarantined'::text]));
+COMMENT ON TABLE views.arrival IS 'Posts that intakes let in, and captures by the API that were quarantined. Nothing of the person who arrived.';
+COMMENT ON COLUMN views.arrival."position" IS 'When it was received.';
+COMMENT ON COLUMN views.arrival.intake_id IS 'Empty: captured by the API.';
+COMMENT ON COLUMN views.arrival.token_id IS 'Of the API token; empty for intakes and JWTs.';
+COMMENT ON COLUMN views.arrival.reasons IS 'What is wrong with the fields of a quarantined one.';
+COMMENT ON COLUMN views.arrival.lead_id IS 'The lead that it was captured into, or that it conflicts with.';
+COMMENT ON COLUMN views.arrival.other_lead_id IS 'A second lead that it conflicts with; else empty.';
+COMMENT ON COLUMN views.arrival.kept IS 'Whether what was posted can still be read.';
+
 CREATE TABLE views.checkpoint (
     projector text COLLATE "C" NOT NULL,
     version integer NOT NULL,

@@ -74,6 +74,13 @@ func (r *rows) bigint(value int64) {
 	r.buffer = binary.BigEndian.AppendUint64(r.buffer, uint64(value))
 }
 
+func (r *rows) boolean(value bool) {
+	r.buffer = append(binary.BigEndian.AppendUint32(r.buffer, 1), 0)
+	if value {
+		r.buffer[len(r.buffer)-1] = 1
+	}
+}
+
 func (r *rows) integer(value int32) {
 	r.buffer = binary.BigEndian.AppendUint32(r.buffer, 4)
 	r.buffer = binary.BigEndian.AppendUint32(r.buffer, uint32(value))

@@ -12,7 +12,7 @@ import (
 func All() []projection.Projector {
 	return []projection.Projector{
 		Lead{}, SourceHistory{}, SourceDay{}, Token{}, TokenAudit{}, Account{}, Endpoint{},
-		VisitorActivity{}, Refused{}, Reveal{}, Place{},
+		VisitorActivity{}, Refused{}, Arrival{}, Reveal{}, Place{},
 	}
 }
 

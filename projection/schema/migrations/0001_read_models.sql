@@ -151,6 +151,39 @@ COMMENT ON TABLE views.refused IS 'Arrivals that were answered with a conflict. 
 COMMENT ON COLUMN views.refused.lead_id IS 'The lead that is there.';
 COMMENT ON COLUMN views.refused.other_lead_id IS 'A second lead, when phone and email belong to two; else empty.';
 
+CREATE TABLE views.arrival (
+    arrival_id    text        COLLATE "C" NOT NULL,
+    position      bigint      NOT NULL,
+    account       text        COLLATE "C" NOT NULL,
+    intake_id     text        COLLATE "C" NOT NULL,
+    token_id      text        COLLATE "C" NOT NULL,
+    received_at   timestamptz NOT NULL,
+    expires_at    timestamptz NOT NULL,
+    state         text        COLLATE "C" NOT NULL,
+    reasons       jsonb       NOT NULL,
+    lead_id       text        COLLATE "C" NOT NULL,
+    other_lead_id text        COLLATE "C" NOT NULL,
+    kept          boolean     NOT NULL,
+    CONSTRAINT arrival_id PRIMARY KEY (arrival_id)
+) WITH (fillfactor = 90);
+
+CREATE INDEX arrival_account ON views.arrival (account, position);
+CREATE INDEX arrival_intake ON views.arrival (intake_id, position);
+-- Few arrivals need work, and they are asked for again and again.
+CREATE INDEX arrival_open ON views.arrival (account, position) WHERE state IN ('received', 'quarantined');
+-- What has been deleted has neither of these: few of all arrivals are kept.
+CREATE INDEX arrival_expires ON views.arrival (expires_at) WHERE kept;
+CREATE INDEX arrival_lead ON views.arrival (lead_id) WHERE kept AND lead_id <> '';
+
+COMMENT ON TABLE views.arrival IS 'Posts that intakes let in, and captures by the API that were quarantined. Nothing of the person who arrived.';
+COMMENT ON COLUMN views.arrival.position IS 'When it was received.';
+COMMENT ON COLUMN views.arrival.intake_id IS 'Empty: captured by the API.';
+COMMENT ON COLUMN views.arrival.token_id IS 'Of the API token; empty for intakes and JWTs.';
+COMMENT ON COLUMN views.arrival.reasons IS 'What is wrong with the fields of a quarantined one.';
+COMMENT ON COLUMN views.arrival.lead_id IS 'The lead that it was captured into, or that it conflicts with.';
+COMMENT ON COLUMN views.arrival.other_lead_id IS 'A second lead that it conflicts with; else empty.';
+COMMENT ON COLUMN views.arrival.kept IS 'Whether what was posted can still be read.';
+
 CREATE TABLE views.visitor_activity (
     position    bigint      NOT NULL,
     activity_id text        COLLATE "C" NOT NULL,

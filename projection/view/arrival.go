@@ -1,0 +1,138 @@
+package view
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/leadlog/leadlog/command/arrival"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/projection"
+	"github.com/leadlog/leadlog/projection/schema"
+)
+
+// Arrival has a row for each arrival that is kept: those at intakes, and those of the API that were quarantined. It holds nothing of
+// the person who arrived.
+type Arrival struct{}
+
+func (Arrival) Name() string     { return schema.Arrival }
+func (Arrival) Version() int     { return 1 }
+func (Arrival) Tables() []string { return []string{"arrival"} }
+func (Arrival) Filter() eventstore.Filter {
+	return eventstore.Filter{StreamPrefixes: []string{event.ArrivalPrefix}}
+}
+
+// arrivalRow is a row whose stream begins in a batch.
+type arrivalRow struct {
+	arrival.Arrival
+	position eventstore.Position
+}
+
+func (v Arrival) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
+	return v.Prepare(batch)(ctx, tx)
+}
+
+// Prepare implements projection.Preparer. Most arrivals begin and end in one append, so their rows are written once.
+func (Arrival) Prepare(batch []projection.Event) projection.Write {
+	var fresh []arrivalRow
+	index := map[string]int{}
+	var known []*projection.Event // of other arrivals
+	for i := range batch {
+		e := &batch[i]
+		at, here := index[e.Stream]
+		if received, ok := e.Data.(event.ArrivalReceived); ok && e.Revision == 0 {
+			received.Raw, received.DeliveryID = event.ArrivalRaw{}, ""
+			at, here = len(fresh), true
+			index[e.Stream] = at
+			fresh = append(fresh, arrivalRow{position: e.Position})
+		}
+		if !here {
+			known = append(known, e)
+			continue
+		}
+		fresh[at].Arrival = arrival.Evolve(fresh[at].Arrival, e.Fact())
+	}
+	created := makeRows(len(fresh), 200)
+	for i := range fresh {
+		fresh[i].write(&created)
+	}
+	return func(ctx context.Context, tx pgx.Tx) error {
+		err := created.insert(ctx, tx, "arrival", "arrival_id", "position", "account", "intake_id", "token_id", "received_at", "expires_at",
+			"state", "reasons", "lead_id", "other_lead_id", "kept")
+		if err != nil || len(known) == 0 {
+			return err
+		}
+		var statements pgx.Batch
+		for _, e := range known {
+			if err := queueArrival(&statements, e); err != nil {
+				return err
+			}
+		}
+		return tx.SendBatch(ctx, &statements).Close()
+	}
+}
+
+func (a *arrivalRow) write(r *rows) {
+	r.row(12)
+	r.text(a.ID)
+	r.bigint(int64(a.position))
+	r.text(a.Account)
+	r.text(a.IntakeID)
+	r.text(a.TokenID)
+	r.timestamp(a.ReceivedAt)
+	r.timestamp(a.ExpiresAt)
+	r.text(a.State)
+	r.jsonbBy(func(buffer []byte) ([]byte, error) { return appendReasons(buffer, a.Reasons) })
+	r.text(a.LeadID)
+	r.text(a.Other)
+	r.boolean(!a.Deleted)
+}
+
+func appendReasons(buffer []byte, reasons []event.ArrivalReason) ([]byte, error) {
+	if len(reasons) == 0 {
+		return append(buffer, "[]"...), nil
+	}
+	encoded, err := json.Marshal(reasons)
+	return append(buffer, encoded...), err
+}
+
+// queueArrival adds the statement that an event of an arrival with a row comes to.
+func queueArrival(to *pgx.Batch, e *projection.Event) error {
+	var after arrival.Arrival // as far as the event says
+	set := func(columns string, values ...any) {
+		to.Queue(`UPDATE arrival SET `+columns+` WHERE arrival_id = $1`, append([]any{event.ArrivalID(e.Stream)}, values...)...).
+			Exec(func(tag pgconn.CommandTag) error {
+				if tag.RowsAffected() == 0 {
+					return fmt.Errorf("%s at revision %d: %w", e.Stream, e.Revision, errGap)
+				}
+				return nil
+			})
+	}
+	switch data := e.Data.(type) {
+	case event.ArrivalCaptured, event.ArrivalRefused, event.ArrivalQuarantined:
+		after = arrival.Evolve(after, e.Fact())
+		reasons, err := appendReasons(nil, after.Reasons)
+		if err != nil {
+			return err
+		}
+		set(`state = $2, reasons = $3, lead_id = $4, other_lead_id = $5`, after.State, reasons, after.LeadID, after.Other)
+	case event.ArrivalDiscarded:
+		switch data.Reason {
+		case event.DiscardedErased:
+			set(`state = $2, reasons = '[]', lead_id = '', other_lead_id = '', kept = false`, arrival.Discarded)
+		case event.DiscardedByOwner:
+			set(`state = $2, reasons = '[]', kept = false`, arrival.Discarded)
+		default:
+			set(`state = $2, reasons = '[]'`, arrival.Discarded)
+		}
+	case event.ArrivalExpired:
+		set(`state = CASE WHEN state IN ($2, $3) THEN $4 ELSE state END, kept = false`, arrival.Received, arrival.Quarantined, arrival.Expired)
+	default:
+		set(`position = position`)
+	}
+	return nil
+}
