@@ -1,0 +1,236 @@
+// Package expression compiles and evaluates the expressions that callers write, in CEL (github.com/google/cel-spec). An expression
+// has no side effects, sees the variables it is given and nothing else, and is bounded: at compilation by an estimate of its cost,
+// at evaluation by what it does cost.
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/ext"
+	"cel.dev/cel-go/interpreter"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Limits of an expression.
+const (
+	MaxLength = 2000    // characters
+	CostLimit = 200_000 // in CEL's units: a step of a loop costs a few of them
+
+	maxNodes       = 2000 // of its syntax tree, with macros expanded
+	maxNesting     = 40   // of parentheses, lists and calls
+	maxRegexpSize  = 200  // instructions of a compiled regular expression
+	maxResultBytes = 1 << 20
+
+	// The estimate assumes inputs of this size. At evaluation, larger ones meet CostLimit.
+	assumedElements = 100
+	assumedText     = 100
+
+	// maxText is how many bytes of an input's text an expression sees. A single call, such as one of a regular expression, cannot be
+	// interrupted, so its input must be bounded. No field of a lead may be as long.
+	maxText = 40 << 10
+)
+
+var (
+	// ErrAbsent says that an expression reads a member that the input does not have.
+	ErrAbsent = errors.New("reads a member that is not there")
+	// ErrCost says that an evaluation was stopped because it cost too much.
+	ErrCost = errors.New("costs too much to compute")
+	// errFailed stands for all other errors of evaluations. Their own texts can quote the input, which may be personal.
+	errFailed = errors.New("cannot be computed from this input")
+	errType   = errors.New("applies an operator or function to a value of another type")
+	errResult = errors.New("has a result that is not JSON")
+	errNUL    = errors.New("has a result with NUL")
+	errLarge  = errors.New("has a result of more than 1 MiB")
+)
+
+// Type is the type of a variable or of a result.
+type Type struct{ cel *cel.Type }
+
+// Types.
+var (
+	Any    = Type{cel.DynType} // known at evaluation only
+	Text   = Type{cel.StringType}
+	Int    = Type{cel.IntType}
+	Uint   = Type{cel.UintType}
+	Number = Type{cel.DoubleType}
+	Bool   = Type{cel.BoolType}
+	Texts  = Type{cel.MapType(cel.StringType, cel.StringType)} // text by name
+	Object = Type{cel.MapType(cel.StringType, cel.DynType)}
+)
+
+// Environment is what expressions can refer to: variables, CEL's own functions and macros, those of its extensions for strings and
+// for comprehensions over two variables, optional values, and the functions of this package. It is safe for concurrent use.
+type Environment struct{ env *cel.Env }
+
+// NewEnvironment returns an environment with variables of these types.
+func NewEnvironment(variables map[string]Type) *Environment {
+	options := []cel.EnvOption{
+		ext.Strings(), ext.TwoVarComprehensions(), cel.OptionalTypes(), functions(),
+		cel.CostSizingStrategy(cost.AggregateSizingStrategy()),
+		cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(maxNesting), cel.ExpressionNodeLimit(maxNodes),
+		cel.RegexProgramSizeLimit(maxRegexpSize), cel.ASTValidators(cel.ValidateRegexLiterals()),
+	}
+	for name, t := range variables {
+		options = append(options, cel.Variable(name, t.cel))
+	}
+	env, err := cel.NewEnv(options...)
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return &Environment{env}
+}
+
+// Program is a compiled expression. It is safe for concurrent use.
+type Program struct{ program cel.Program }
+
+// Compile compiles an expression whose result must be of one of these types, or of a type that is known at evaluation only. The
+// error's text suits the author of the expression.
+func (e *Environment) Compile(source string, results ...Type) (*Program, error) {
+	if strings.TrimSpace(source) == "" {
+		return nil, errors.New("is empty")
+	}
+	if strings.ContainsRune(source, 0) {
+		return nil, errors.New("must not contain NUL")
+	}
+	checked, issues := e.env.Compile(source)
+	if issues.Err() != nil {
+		return nil, firstIssue(issues)
+	}
+	if !suits(checked.OutputType(), results) {
+		return nil, fmt.Errorf("must be %s, not %s", named(results), cel.FormatCELType(checked.OutputType()))
+	}
+	estimate, err := e.env.EstimateCost(checked, assumed{})
+	if err != nil || estimate.Max > CostLimit {
+		return nil, fmt.Errorf("could cost more than %d steps with lists of %d elements", CostLimit, assumedElements)
+	}
+	program, err := e.env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(CostLimit))
+	if err != nil {
+		return nil, errors.New("has a constant that is not valid")
+	}
+	return &Program{program}, nil
+}
+
+// firstIssue returns the first error of a compilation with its position, from 1.
+func firstIssue(issues *cel.Issues) error {
+	all := issues.Errors()
+	first := slices.MinFunc(all, func(a, b *cel.Error) int {
+		if a.Location.Line() != b.Location.Line() {
+			return a.Location.Line() - b.Location.Line()
+		}
+		return a.Location.Column() - b.Location.Column()
+	})
+	message, _, _ := strings.Cut(first.Message, "\n")
+	message, _, _ = strings.Cut(message, " expecting ") // a long list of tokens
+	message = strings.TrimPrefix(message, "Syntax error: ")
+	const most = 200
+	if runes := []rune(message); len(runes) > most {
+		message = string(runes[:most]) + "…"
+	}
+	if first.Location.Line() < 1 {
+		return errors.New("is not valid: " + message)
+	}
+	return fmt.Errorf("is not valid at %d:%d: %s", first.Location.Line(), first.Location.Column()+1, message)
+}
+
+func suits(output *cel.Type, results []Type) bool {
+	if output.Kind() == types.OpaqueKind && output.TypeName() == "optional_type" {
+		output = output.Parameters()[0]
+	}
+	switch output.Kind() {
+	case types.DynKind, types.AnyKind, types.TypeParamKind, types.NullTypeKind, types.ErrorKind:
+		return true
+	}
+	return slices.ContainsFunc(results, func(t Type) bool { return t.cel.Kind() == output.Kind() })
+}
+
+func named(results []Type) string {
+	names := make([]string, len(results))
+	for i, t := range results {
+		names[i] = cel.FormatCELType(t.cel)
+	}
+	return strings.Join(names, " or ")
+}
+
+// Bool evaluates an expression whose result is true or false.
+func (p *Program) Bool(variables map[string]any) (value bool, steps uint64, err error) {
+	result, steps, err := p.eval(variables)
+	if err != nil {
+		return false, steps, err
+	}
+	b, ok := result.(types.Bool)
+	if !ok {
+		return false, steps, errType
+	}
+	return bool(b), steps, nil
+}
+
+// JSON evaluates an expression and returns its result, and its cost. A result of null, and an optional without a value, is ErrAbsent.
+func (p *Program) JSON(variables map[string]any) (value jsontext.Value, steps uint64, err error) {
+	result, steps, err := p.eval(variables)
+	if err != nil {
+		return nil, steps, err
+	}
+	value, err = toJSON(result)
+	return value, steps, err
+}
+
+func (p *Program) eval(variables map[string]any) (result ref.Val, steps uint64, err error) {
+	result, details, err := p.program.Eval(variables)
+	if details != nil && details.ActualCost() != nil {
+		steps = min(*details.ActualCost(), CostLimit)
+	}
+	if err != nil {
+		return nil, steps, classified(err)
+	}
+	if optional, ok := result.(*types.Optional); ok {
+		if !optional.HasValue() {
+			return nil, steps, ErrAbsent
+		}
+		result = optional.GetValue()
+	}
+	if result == types.NullValue {
+		return nil, steps, ErrAbsent
+	}
+	return result, steps, nil
+}
+
+// classified maps an error of an evaluation to one that quotes nothing of the input.
+func classified(err error) error {
+	var cancelled interpreter.EvalCancelledError
+	if errors.As(err, &cancelled) {
+		return ErrCost
+	}
+	switch text := err.Error(); {
+	case strings.HasPrefix(text, "no such key"), strings.HasPrefix(text, "index out of bounds"):
+		return ErrAbsent
+	case strings.HasPrefix(text, "no such overload"), strings.HasPrefix(text, "no matching overload"):
+		return errType
+	}
+	return errFailed
+}
+
+// assumed estimates the sizes of inputs.
+type assumed struct{}
+
+func (assumed) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
+	return nil
+}
+
+func (assumed) EstimateSize(node cost.AstNode) *cost.SizeEstimate {
+	if len(node.Path()) == 0 {
+		return nil
+	}
+	size, text := cost.RangedSizeEstimate(0, assumedElements), cost.RangedSizeEstimate(0, assumedText)
+	if node.Type().Kind() == types.StringKind {
+		return &text
+	}
+	size.Key, size.Elem = &text, &text
+	return &size
+}
